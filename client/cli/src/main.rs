@@ -1,0 +1,3 @@
+//! Command line client of FPCache.
+
+fn main() {}

@@ -1,0 +1,1 @@
+//! SOSD files, calibrated stand-ins and request streams.

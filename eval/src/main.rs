@@ -1,0 +1,3 @@
+//! Quickstart and experiments of FPCache.
+
+fn main() {}

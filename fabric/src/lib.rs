@@ -1,0 +1,1 @@
+//! One-sided verbs, doorbell batches and shared-memory backends for disaggregated memory.

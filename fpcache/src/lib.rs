@@ -1,0 +1,1 @@
+//! Region layout, fingerprints and read plans of FPCache.

@@ -1,0 +1,1 @@
+//! Error-bounded piecewise linear models, slot windows and the segment directory of FPCache.

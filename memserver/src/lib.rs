@@ -1,0 +1,1 @@
+//! The memory node of FPCache: loader and daemon.
