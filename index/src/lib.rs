@@ -1,1 +1,50 @@
 //! Error-bounded piecewise linear models, slot windows and the segment directory of FPCache.
+//!
+//! Everything here maps a `u64` *coordinate* (for `u64` keys the key itself) to a place in a segment, and a key to its
+//! segment. The crate is pure: no I/O, no clock, no threads, no `unsafe`.
+//!
+//! * [`Segmenter`] cuts an ascending stream of coordinates into the minimum number of [`Piece`]s that one line each
+//!   predicts within ε ranks.
+//! * [`Piece::place`] turns a piece into a [`SegmentModel`] (24 bytes) and a slot for every key, each within the
+//!   model's [`Window`] for that key.
+//! * [`Line`] is the quantised line of a model, evaluated in integers, to the same bit on every CPU.
+//! * [`Directory`] finds the segment of a key among millions and replaces segments in O(log n).
+//!
+//! ```
+//! use fpcache_index::{SegmentOptions, Segmenter};
+//!
+//! let keys: Vec<u64> = (0..1_000).map(|i| i * i).collect();
+//! let options = SegmentOptions { epsilon: 8, ..SegmentOptions::default() };
+//! let mut segmenter = Segmenter::new(options)?;
+//! let (mut pieces, mut next) = (Vec::new(), 0);
+//! for &key in &keys {
+//!     pieces.extend(segmenter.push(key)?);
+//! }
+//! pieces.extend(segmenter.finish());
+//! for piece in pieces {
+//!     for segment in piece.place(&keys[next..next + piece.keys], &options) {
+//!         for (key, slot) in keys[next..].iter().zip(&segment.slots) {
+//!             assert!(segment.model.window(*key).contains(u32::from(*slot)));
+//!         }
+//!         next += segment.keys;
+//!     }
+//! }
+//! assert_eq!(next, keys.len());
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+#![forbid(unsafe_code)]
+
+mod directory;
+mod line;
+mod model;
+mod place;
+mod plr;
+mod segmenter;
+mod window;
+
+pub use directory::{Directory, DirectoryError, Located, RangeIter};
+pub use line::Line;
+pub use model::SegmentModel;
+pub use place::PlacedSegment;
+pub use segmenter::{NotAscending, OptionsError, Piece, SegmentOptions, Segmenter, count_segments};
+pub use window::Window;
