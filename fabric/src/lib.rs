@@ -1,1 +1,69 @@
 //! One-sided verbs, doorbell batches and shared-memory backends for disaggregated memory.
+//!
+//! A *compute node* reads and writes the registered *areas* of a *memory node* with four verbs, READ, WRITE,
+//! compare-and-swap and fetch-and-add, without the memory node's CPU taking part. Requests are collected in a
+//! [`Batch`] and posted with one *doorbell*: a batch is one dependent round trip, however many requests it holds.
+//! What the memory node must do itself is asked of its [`Service`] through a request ring ([`Connection::call`]).
+//!
+//! | Module | Concept |
+//! |---|---|
+//! | [`memory`] | memory that another process may change; the only `unsafe` of the crate |
+//! | [`verbs`] | areas, addresses, batches and where their results land |
+//! | [`endpoint`] | the queue pair: run, post, poll, wait |
+//! | [`connection`] | what a compute node holds of a memory node, and what a memory node serves |
+//! | [`ring`] | the bytes of the request ring |
+//! | [`local`], [`shm`] | the backends: in this process, and across processes on one machine |
+//! | [`meter`] | round trips, requests and bytes |
+//! | `conformance` (feature) | the suite every backend passes |
+//!
+//! The crate knows nothing of keys. It runs on Linux, on little-endian 64-bit machines.
+//!
+//! ```
+//! use std::sync::Arc;
+//! use fpcache_fabric::{Batch, Connection, Endpoint, REGION, RemoteAddr, SharedMemory, local};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let region = Arc::new(SharedMemory::anonymous(4096)?);
+//! region.write_bytes(64, b"hello")?;
+//! let hub = local::Hub::new(region, local::LocalOptions::default())?;
+//! let mut endpoint = hub.connect()?.endpoint();
+//!
+//! let mut batch = Batch::new();
+//! let landing = batch.read(RemoteAddr { area: REGION, offset: 64 }, 5);
+//! endpoint.run(&mut batch)?;
+//! assert_eq!(batch.bytes(landing), b"hello");
+//! assert_eq!(endpoint.meter().snapshot().round_trips, 1);
+//! # Ok(())
+//! # }
+//! ```
+#![deny(unsafe_code)]
+
+#[cfg(not(all(target_os = "linux", target_pointer_width = "64", target_endian = "little")))]
+compile_error!("fpcache-fabric needs Linux on a little-endian 64-bit machine");
+
+mod bell;
+pub mod clock;
+#[cfg(feature = "conformance")]
+pub mod conformance;
+pub mod connection;
+pub mod endpoint;
+pub mod error;
+pub mod local;
+mod mapped;
+#[allow(unsafe_code)]
+pub mod memory;
+pub mod meter;
+pub mod ring;
+mod rpc;
+mod server;
+pub mod shm;
+pub mod verbs;
+
+pub use clock::{Clock, Deadline, SystemClock};
+pub use connection::{ClientId, Connection, Service, Serving, StopHandle};
+pub use endpoint::{AreaInfo, Completion, Endpoint, Rejected, Ticket};
+pub use error::{ErrorKind, FabricError};
+pub use mapped::MappedEndpoint;
+pub use memory::{Access, AccessError, HugePages, MemoryError, OutOfBounds, Pages, SharedMemory};
+pub use meter::{Meter, MeterSnapshot};
+pub use verbs::{AreaId, Batch, Landing, REGION, RINGS, RemoteAddr, Request};

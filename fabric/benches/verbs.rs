@@ -1,0 +1,127 @@
+//! What verbs cost over mapped memory: READs in cache, batches of READs that miss the cache, and requests.
+#![allow(clippy::unwrap_used, reason = "a benchmark that cannot be set up has nothing to measure")]
+
+use std::hint::black_box;
+use std::sync::Arc;
+use std::time::Duration;
+
+use criterion::{Criterion, criterion_group, criterion_main};
+use fpcache_fabric::local::{Hub, LocalOptions};
+use fpcache_fabric::{
+    Batch, ClientId, Connection, Deadline, Endpoint, HugePages, RemoteAddr, Service, SharedMemory,
+};
+
+struct Echo;
+
+impl Service for Echo {
+    fn handle(&mut self, _: ClientId, request: &[u8], reply: &mut Vec<u8>) {
+        reply.extend_from_slice(request);
+    }
+}
+
+fn hub(len: usize, huge: HugePages) -> Hub {
+    let region = SharedMemory::anonymous_with(len, huge).unwrap();
+    // Untouched pages would all be the kernel's one zero page, which is always in cache.
+    for page in (0..len).step_by(4096) {
+        region.store_relaxed(page as u64, page as u64).unwrap();
+    }
+    Hub::new(Arc::new(region), LocalOptions::default()).unwrap()
+}
+
+fn in_cache(c: &mut Criterion) {
+    let hub = hub(1 << 16, HugePages::No);
+    let mut endpoint = hub.connect().unwrap().endpoint();
+    let mut group = c.benchmark_group("in_cache");
+    for len in [8, 24, 64, 264, 520] {
+        let mut batch = Batch::new();
+        group.bench_function(format!("run_read_{len}"), |b| {
+            b.iter(|| {
+                batch.clear();
+                let landing = batch.read(black_box(RemoteAddr::region(4096)), len);
+                endpoint.run(&mut batch).unwrap();
+                batch.u64(landing)
+            });
+        });
+    }
+    let mut words = [0u64; 65];
+    group.bench_function("read_words_520", |b| {
+        b.iter(|| hub.region().read_words(black_box(4096), &mut words).unwrap());
+    });
+    group.finish();
+}
+
+/// Offsets nobody can predict, from a fixed seed (a 64-bit linear congruential generator's high bits).
+struct Offsets(u64);
+
+impl Offsets {
+    fn next(&mut self, len: u64) -> u64 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        ((u128::from(self.0) * u128::from(len - 1024)) >> 64) as u64 / 8 * 8
+    }
+}
+
+fn out_of_cache(c: &mut Criterion) {
+    let len = 2 << 30;
+    for (pages, huge) in [("small_pages", HugePages::No), ("huge_pages", HugePages::IfAvailable)] {
+        let hub = hub(len, huge);
+        let mut endpoint = hub.connect().unwrap().endpoint();
+        let mut group = c.benchmark_group(format!("random_2GiB_{pages}"));
+        let mut offsets = Offsets(1);
+        let mut batch = Batch::new();
+        for size in [24, 520] {
+            group.bench_function(format!("32_in_one_batch_{size}"), |b| {
+                b.iter(|| {
+                    batch.clear();
+                    for _ in 0..32 {
+                        batch.read(RemoteAddr::region(offsets.next(len as u64)), size);
+                    }
+                    endpoint.run(&mut batch).unwrap();
+                });
+            });
+            let mut buffer = vec![0u64; 32 * size / 8];
+            group.bench_function(format!("32_copied_in_order_{size}"), |b| {
+                b.iter(|| {
+                    for landing in buffer.chunks_exact_mut(size / 8) {
+                        hub.region().read_words(offsets.next(len as u64), landing).unwrap();
+                    }
+                });
+            });
+            group.bench_function(format!("32_dependent_{size}"), |b| {
+                b.iter(|| {
+                    let mut last = 0;
+                    for _ in 0..32 {
+                        batch.clear();
+                        let at = offsets.next(len as u64) ^ (last & 8);
+                        let landing = batch.read(RemoteAddr::region(at), size);
+                        endpoint.run(&mut batch).unwrap();
+                        last = batch.words(landing)[size / 8 - 1];
+                    }
+                    last
+                });
+            });
+        }
+        group.finish();
+    }
+}
+
+fn requests(c: &mut Criterion) {
+    let hub = hub(1 << 16, HugePages::No);
+    let _serving = hub.spawn(Echo).unwrap();
+    let connection = hub.connect().unwrap();
+    let mut reply = Vec::new();
+    let mut group = c.benchmark_group("call");
+    for len in [64, 64 << 10] {
+        let request = vec![7; len];
+        group.bench_function(format!("echo_{len}"), |b| {
+            b.iter(|| connection.call(&request, &mut reply, Deadline::NONE).unwrap());
+        });
+    }
+    group.finish();
+}
+
+criterion_group! {
+    name = benches;
+    config = Criterion::default().measurement_time(Duration::from_secs(2)).warm_up_time(Duration::from_millis(500));
+    targets = in_cache, out_of_cache, requests
+}
+criterion_main!(benches);

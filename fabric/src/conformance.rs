@@ -1,0 +1,138 @@
+//! What every backend must do, as one suite.
+//!
+//! A backend provides a [`Fixture`] and calls [`run_all`], or the parts one by one. Nothing here looks behind the
+//! traits, so a backend over TCP, RDMA or a simulator is held to the same behaviour.
+//!
+//! # Panics
+//! Every function panics when the backend does not conform.
+
+#![allow(
+    clippy::missing_panics_doc,
+    clippy::unwrap_used,
+    reason = "a failed check is a panic, as in any test"
+)]
+
+mod requests;
+mod verbs;
+
+use std::time::Duration;
+
+pub use requests::{calls_carry_every_size, calls_from_many_threads_keep_apart, deadlines_and_late_replies};
+pub use verbs::{
+    atomics_agree_under_contention, bad_requests_are_refused, batches_of_every_shape,
+    changes_take_posting_order, landings_stay_put, many_in_flight, reads_and_writes_move_bytes,
+    the_meter_counts, waiting_for_a_change,
+};
+
+use crate::clock::Deadline;
+use crate::connection::{ClientId, Connection, Service};
+use crate::error::{ErrorKind, FabricError};
+use crate::memory::SharedMemory;
+use crate::verbs::{AreaId, Batch, REGION, RemoteAddr};
+
+/// A memory node that serves a [`TestService`], and one client of it.
+///
+/// The region must be read-only to the client, all zero and at least 1 MiB long; the ring at least 1 MiB each way.
+pub trait Fixture: Sized {
+    /// The backend's connection.
+    type Connection: Connection;
+
+    /// Starts a fresh memory node and connects.
+    fn start() -> Self;
+
+    /// The client.
+    fn connection(&self) -> &Self::Connection;
+
+    /// The region as the memory node writes it.
+    fn region(&self) -> &SharedMemory;
+
+    /// 64 KiB that the client may change, 64-byte aligned: the area and the first offset. Calls may overwrite them.
+    fn scratch(&self) -> (AreaId, u64);
+
+    /// Ends the memory node, as its process's end would.
+    fn stop_memory_node(&mut self);
+}
+
+/// The service that fixtures serve. The first byte of a request says what to do.
+#[derive(Debug, Default)]
+pub struct TestService {
+    handled: u64,
+}
+
+impl TestService {
+    /// Reply with the rest of the request.
+    pub const ECHO: u8 = 0;
+    /// Sleep as many milliseconds as the second byte says, then echo.
+    pub const SLEEP: u8 = 1;
+    /// Reply with as many bytes as the 8-byte little-endian number that follows says, byte i being i mod 251.
+    pub const PRODUCE: u8 = 2;
+    /// Reply with the number of requests handled before, 8 bytes.
+    pub const COUNT: u8 = 3;
+}
+
+impl Service for TestService {
+    fn handle(&mut self, _client: ClientId, request: &[u8], reply: &mut Vec<u8>) {
+        match request {
+            [Self::SLEEP, milliseconds, ..] => {
+                std::thread::sleep(Duration::from_millis(u64::from(*milliseconds)));
+                reply.extend_from_slice(&request[1..]);
+            }
+            [Self::PRODUCE, rest @ ..] => {
+                let len = <[u8; 8]>::try_from(rest).map_or(0, u64::from_le_bytes);
+                reply.extend((0..len).map(|i| (i % 251) as u8));
+            }
+            [Self::COUNT, ..] => reply.extend_from_slice(&self.handled.to_le_bytes()),
+            [] => {}
+            [_, rest @ ..] => reply.extend_from_slice(rest),
+        }
+        self.handled += 1;
+    }
+}
+
+/// Runs the whole suite, each part on a fresh memory node.
+pub fn run_all<F: Fixture>()
+where
+    F::Connection: 'static,
+{
+    reads_and_writes_move_bytes(&F::start());
+    batches_of_every_shape(&F::start());
+    changes_take_posting_order(&F::start());
+    bad_requests_are_refused(&F::start());
+    atomics_agree_under_contention(&F::start());
+    many_in_flight(&F::start());
+    landings_stay_put(&F::start());
+    waiting_for_a_change(&F::start());
+    the_meter_counts(&F::start());
+    calls_carry_every_size(&F::start());
+    calls_from_many_threads_keep_apart(&F::start());
+    deadlines_and_late_replies(&F::start());
+    the_end_of_the_memory_node_is_noticed(F::start());
+}
+
+/// After the memory node's end everything says `Disconnected`, and waiting calls return.
+pub fn the_end_of_the_memory_node_is_noticed<F: Fixture>(mut fixture: F) {
+    use crate::endpoint::Endpoint;
+    let mut endpoint = fixture.connection().endpoint();
+    let mut batch = Batch::new();
+    batch.read(RemoteAddr::region(0), 8);
+    endpoint.run(&mut batch).unwrap();
+    assert!(fixture.connection().is_alive());
+    fixture.stop_memory_node();
+
+    let connection = fixture.connection();
+    let patience = Deadline::after(Duration::from_secs(5));
+    while connection.is_alive() {
+        assert!(!patience.has_passed(std::time::Instant::now()), "is_alive stays true");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let is_gone = |error: FabricError| {
+        assert!(matches!(error, FabricError::Disconnected { .. }), "{error}");
+        assert_eq!(error.kind(), ErrorKind::Reconnect);
+        assert!(error.is_retryable());
+    };
+    is_gone(endpoint.run(&mut batch).unwrap_err());
+    is_gone(endpoint.post(batch).unwrap_err().error);
+    is_gone(endpoint.wait_changed(RemoteAddr::region(0), 0, Deadline::NONE).unwrap_err());
+    is_gone(connection.call(&[TestService::ECHO], &mut Vec::new(), Deadline::NONE).unwrap_err());
+    assert!(endpoint.area(REGION).is_some());
+}

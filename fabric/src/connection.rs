@@ -1,0 +1,169 @@
+//! What a compute node holds of a memory node, and what a memory node serves.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+
+use crate::clock::Deadline;
+use crate::endpoint::Endpoint;
+use crate::error::FabricError;
+use crate::meter::MeterSnapshot;
+
+/// A connection to one memory node, shared by the threads of a compute node.
+pub trait Connection: Send + Sync {
+    /// The kind of queue pair it gives.
+    type Endpoint: Endpoint + Send;
+
+    /// A new queue pair with its own meter. Cheap: one per thread. It outlives the connection value, but keeps the
+    /// memory node's areas mapped.
+    fn endpoint(&self) -> Self::Endpoint;
+
+    /// Sends a request to the memory node's [`Service`] and waits for its reply, which replaces the contents of
+    /// `reply`. One at a time per connection; others wait their turn.
+    ///
+    /// # Errors
+    /// [`RequestTooLong`](FabricError::RequestTooLong), [`ReplyTooLong`](FabricError::ReplyTooLong),
+    /// [`DeadlinePassed`](FabricError::DeadlinePassed) and [`Disconnected`](FabricError::Disconnected). After one of
+    /// the last two the request may have been executed or may yet be.
+    fn call(&self, request: &[u8], reply: &mut Vec<u8>, deadline: Deadline) -> Result<(), FabricError>;
+
+    /// Longest request in bytes.
+    fn max_request(&self) -> usize;
+
+    /// Longest reply in bytes.
+    fn max_reply(&self) -> usize;
+
+    /// Whether the memory node still serves this connection: one relaxed load, false soon after it ended.
+    fn is_alive(&self) -> bool;
+
+    /// Which life of the memory node this is; a restarted one has another.
+    fn incarnation(&self) -> u64;
+
+    /// What [`call`](Self::call) has cost so far.
+    fn call_meter(&self) -> MeterSnapshot;
+}
+
+/// Names a client of a memory node; never used again while the memory node lives.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct ClientId(pub u64);
+
+/// What a memory node does for its clients. Called by one thread, one request at a time.
+pub trait Service: Send {
+    /// Answers a request; `reply` comes empty. The request's bytes arrived whole, but may be anything.
+    fn handle(&mut self, client: ClientId, request: &[u8], reply: &mut Vec<u8>);
+
+    /// A client has connected.
+    fn connected(&mut self, client: ClientId) {
+        let _ = client;
+    }
+
+    /// A client has gone; it sends nothing more.
+    fn disconnected(&mut self, client: ClientId) {
+        let _ = client;
+    }
+
+    /// Somebody was not let in: another version, a user not admitted, too many clients.
+    fn rejected(&mut self, error: &FabricError) {
+        let _ = error;
+    }
+}
+
+/// Ends a serving loop from any thread, at once also when it is parked.
+#[derive(Clone, Debug)]
+pub struct StopHandle {
+    inner: Arc<StopInner>,
+}
+
+#[derive(Debug)]
+struct StopInner {
+    stopped: AtomicBool,
+    wake: OwnedFd,
+}
+
+impl StopHandle {
+    /// A handle that has not been used.
+    ///
+    /// # Errors
+    /// If the process has no descriptor left.
+    pub fn new() -> Result<Self, FabricError> {
+        use rustix::event::{EventfdFlags, eventfd};
+        let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
+            .map_err(FabricError::io("creating an event descriptor"))?;
+        Ok(Self { inner: Arc::new(StopInner { stopped: AtomicBool::new(false), wake }) })
+    }
+
+    /// Ends the loop after the request in hand.
+    pub fn stop(&self) {
+        self.inner.stopped.store(true, Ordering::Release);
+        // A full counter is readable, which is all that matters.
+        let _ = rustix::io::write(&self.inner.wake, &1u64.to_le_bytes());
+    }
+
+    /// Whether it was used.
+    #[must_use]
+    pub fn is_stopped(&self) -> bool {
+        self.inner.stopped.load(Ordering::Acquire)
+    }
+}
+
+impl AsFd for StopHandle {
+    /// Becomes readable when the handle is used, for loops that wait in `poll`.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.inner.wake.as_fd()
+    }
+}
+
+/// A serving loop on its own thread; dropping it ends the loop.
+#[derive(Debug)]
+pub struct Serving {
+    stop: StopHandle,
+    thread: Option<JoinHandle<Result<(), FabricError>>>,
+}
+
+impl Serving {
+    pub(crate) fn spawn(
+        name: &str,
+        body: impl FnOnce(&StopHandle) -> Result<(), FabricError> + Send + 'static,
+    ) -> Result<Self, FabricError> {
+        let stop = StopHandle::new()?;
+        let seen = stop.clone();
+        let thread = std::thread::Builder::new()
+            .name(name.to_owned())
+            .spawn(move || body(&seen))
+            .map_err(|source| FabricError::Io { doing: "starting the serving thread", source })?;
+        Ok(Self { stop, thread: Some(thread) })
+    }
+
+    /// The handle that ends it.
+    #[must_use]
+    pub fn stop_handle(&self) -> &StopHandle {
+        &self.stop
+    }
+
+    /// Ends the loop and says how it ended.
+    ///
+    /// # Errors
+    /// What the loop returned.
+    ///
+    /// # Panics
+    /// With the service's panic, if it did.
+    pub fn stop(mut self) -> Result<(), FabricError> {
+        self.stop.stop();
+        match self.thread.take().map(JoinHandle::join) {
+            None => Ok(()),
+            Some(Ok(result)) => result,
+            Some(Err(panic)) => std::panic::resume_unwind(panic),
+        }
+    }
+}
+
+impl Drop for Serving {
+    fn drop(&mut self) {
+        self.stop.stop();
+        if let Some(thread) = self.thread.take() {
+            // Its error has nobody left to go to; `stop` is for those who want it.
+            let _ = thread.join();
+        }
+    }
+}

@@ -1,0 +1,82 @@
+//! The queue pair: where batches are posted and completions come back.
+
+use crate::clock::Deadline;
+use crate::error::FabricError;
+use crate::memory::Access;
+use crate::meter::Meter;
+use crate::verbs::{AreaId, Batch, RemoteAddr};
+
+/// Names a posted batch until its completion has been polled.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Ticket(pub u64);
+
+/// A batch that was not posted, given back.
+#[derive(Debug)]
+pub struct Rejected {
+    /// The batch, as it was.
+    pub batch: Batch,
+    /// Why.
+    pub error: FabricError,
+}
+
+/// A posted batch, come back.
+#[derive(Debug)]
+pub struct Completion {
+    /// The ticket [`Endpoint::post`] gave.
+    pub ticket: Ticket,
+    /// The batch with what landed.
+    pub batch: Batch,
+    /// Whether it ran. If not, no landing may be looked at.
+    pub result: Result<(), FabricError>,
+}
+
+/// What an endpoint may do with an area.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct AreaInfo {
+    /// Length in bytes.
+    pub len: u64,
+    /// Rights of this endpoint.
+    pub access: Access,
+}
+
+/// One queue pair to one memory node, owned by one thread at a time.
+///
+/// Batches of an endpoint execute in the order in which they were run or posted; see [`Batch`] for the order inside.
+pub trait Endpoint {
+    /// Posts a batch and waits for it: one dependent round trip. Mapped memory does it inline, without allocation.
+    ///
+    /// Batches posted before are executed first; their completions stay to be polled.
+    ///
+    /// # Errors
+    /// [`OutOfBounds`](FabricError::OutOfBounds), [`NoSuchArea`](FabricError::NoSuchArea),
+    /// [`Misaligned`](FabricError::Misaligned), [`AccessDenied`](FabricError::AccessDenied) and
+    /// [`TooLong`](FabricError::TooLong) for a bad request, [`Disconnected`](FabricError::Disconnected) if the memory
+    /// node has gone. See [`Batch`] for what a failed batch has done.
+    fn run(&mut self, batch: &mut Batch) -> Result<(), FabricError>;
+
+    /// Posts a batch and returns at once. The fabric owns the batch, landing buffer included, until
+    /// [`poll`](Self::poll) gives it back: dropping a waiting operation cannot leave a network card writing into
+    /// freed memory.
+    ///
+    /// # Errors
+    /// If too many batches are in flight or the memory node has gone. Errors of the requests come with the completion.
+    #[allow(clippy::result_large_err, reason = "the batch must come back; rejection is rare")]
+    fn post(&mut self, batch: Batch) -> Result<Ticket, Rejected>;
+
+    /// The oldest completion that has not been polled, if one is ready. Completions come in posting order.
+    fn poll(&mut self) -> Option<Completion>;
+
+    /// Waits until the 8-aligned word at `at` differs from `seen`, and returns its value: spins briefly, then parks.
+    /// One round trip on the meter, however often it looked.
+    ///
+    /// # Errors
+    /// [`DeadlinePassed`](FabricError::DeadlinePassed), [`Disconnected`](FabricError::Disconnected), or a bad address
+    /// as for [`run`](Self::run).
+    fn wait_changed(&mut self, at: RemoteAddr, seen: u64, deadline: Deadline) -> Result<u64, FabricError>;
+
+    /// Length and rights of an area, if the memory node offers it to this endpoint.
+    fn area(&self, area: AreaId) -> Option<AreaInfo>;
+
+    /// This endpoint's counts.
+    fn meter(&self) -> &Meter;
+}

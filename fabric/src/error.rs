@@ -1,0 +1,243 @@
+//! What can go wrong between a compute node and a memory node, and what the caller can do about it.
+
+use std::io;
+use std::sync::Arc;
+
+use crate::memory::MemoryError;
+use crate::verbs::AreaId;
+
+/// What a caller can do about an error.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ErrorKind {
+    /// Nothing is broken: the same call may succeed when repeated, perhaps after something else has finished.
+    Retry,
+    /// The connection is of no use any more; connect again, then repeat the call.
+    Reconnect,
+    /// The caller has no right to this; repeating does not help.
+    Denied,
+    /// The call itself is wrong (bounds, alignment, size); repeating does not help.
+    Invalid,
+    /// The deadline passed. Whether a request was executed is unknown.
+    Deadline,
+    /// The two sides do not speak the same protocol version; install the same version on both.
+    Version,
+    /// The operating system refused memory, descriptors or sockets.
+    Resources,
+}
+
+/// An error of a verb, a request or a connection.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum FabricError {
+    /// A request reaches past the end of its area.
+    #[error(
+        "request of {len} bytes at offset {offset} leaves area {} of {area_len} bytes; \
+         refresh the address: it may belong to an earlier memory node", area.0
+    )]
+    OutOfBounds {
+        /// The area addressed.
+        area: AreaId,
+        /// Offset of the request in bytes.
+        offset: u64,
+        /// Length of the request in bytes.
+        len: u64,
+        /// Length of the area in bytes.
+        area_len: u64,
+    },
+    /// The memory node has registered no such area for this endpoint.
+    #[error("the memory node offers no area {}; ask `Endpoint::area` which it has", area.0)]
+    NoSuchArea {
+        /// The area addressed.
+        area: AreaId,
+    },
+    /// An atomic verb needs an offset that is a multiple of eight.
+    #[error("atomic at offset {offset} of area {} is not 8-byte aligned; align the word", area.0)]
+    Misaligned {
+        /// The area addressed.
+        area: AreaId,
+        /// Offset of the request in bytes.
+        offset: u64,
+    },
+    /// A changing verb on an area that this endpoint may only read.
+    #[error("area {} may only be read by this endpoint; send the change as a request instead", area.0)]
+    AccessDenied {
+        /// The area addressed.
+        area: AreaId,
+    },
+    /// A request or a batch is larger than a landing buffer can be.
+    #[error("a request or batch of {len} bytes exceeds the limit of {max} bytes; split it")]
+    TooLong {
+        /// Bytes asked for.
+        len: u64,
+        /// The limit in bytes.
+        max: u64,
+    },
+    /// More batches are in flight than the endpoint takes.
+    #[error("{in_flight} batches are in flight already; poll completions before posting more")]
+    QueueFull {
+        /// Batches in flight.
+        in_flight: usize,
+    },
+    /// The memory node has ended or closed the connection.
+    #[error("memory node {peer} has gone; connect again once it runs")]
+    Disconnected {
+        /// The memory node's address.
+        peer: Arc<str>,
+    },
+    /// The deadline passed before the memory node answered.
+    #[error("deadline passed while {waiting_for}; raise the deadline or look at the memory node's load")]
+    DeadlinePassed {
+        /// What was waited for.
+        waiting_for: &'static str,
+    },
+    /// A request does not fit the request buffer.
+    #[error(
+        "request of {len} bytes exceeds the ring's {max}; split it, or enlarge the ring at the memory node"
+    )]
+    RequestTooLong {
+        /// Bytes of the request.
+        len: u64,
+        /// Bytes the ring takes.
+        max: u64,
+    },
+    /// A reply does not fit the reply buffer. The request has been executed.
+    #[error("reply of {len} bytes exceeds the ring's {max}; ask for less at once, or enlarge the ring")]
+    ReplyTooLong {
+        /// Bytes of the reply.
+        len: u64,
+        /// Bytes the ring takes.
+        max: u64,
+    },
+    /// The memory node found a request damaged and did not execute it.
+    #[error("the memory node received a damaged request and did not execute it; send it again")]
+    DamagedRequest,
+    /// The bytes of a reply do not match their checksum.
+    #[error("the reply of memory node {peer} is damaged; connect again")]
+    DamagedReply {
+        /// The memory node's address.
+        peer: Arc<str>,
+    },
+    /// Nothing listens at the address.
+    #[error(
+        "no memory node at {address} (socket {path}); start one that listens there, or correct the address"
+    )]
+    NoMemoryNode {
+        /// The address asked for.
+        address: String,
+        /// The socket file tried.
+        path: String,
+    },
+    /// The peer speaks another version of the connection protocol.
+    #[error(
+        "{peer} speaks fabric protocol version {theirs}, this program version {ours}; \
+         install the same version of compute node and memory node"
+    )]
+    VersionMismatch {
+        /// Which peer.
+        peer: String,
+        /// The version of this program.
+        ours: u32,
+        /// The version of the peer.
+        theirs: u32,
+    },
+    /// The memory node does not admit this user, or the compute node does not trust the memory node's.
+    #[error("user {user} is not admitted at {address}; {remedy}")]
+    UserRefused {
+        /// Numeric user id that was refused.
+        user: u32,
+        /// The address asked for.
+        address: String,
+        /// What helps.
+        remedy: &'static str,
+    },
+    /// The memory node serves as many clients as it was told to.
+    #[error("memory node {address} serves its maximum of {max} clients; close one or raise the maximum")]
+    TooManyClients {
+        /// The address asked for.
+        address: String,
+        /// The maximum.
+        max: u64,
+    },
+    /// The peer sent something that is not of this protocol.
+    #[error("{peer} does not speak the fabric protocol ({what}); check the address")]
+    Protocol {
+        /// Which peer.
+        peer: String,
+        /// What was wrong.
+        what: &'static str,
+    },
+    /// The address cannot be used.
+    #[error("{0}")]
+    Address(#[from] crate::shm::AddressError),
+    /// Memory could not be had or mapped.
+    #[error(transparent)]
+    Memory(#[from] MemoryError),
+    /// The operating system refused something else.
+    #[error("{doing} failed: {source}")]
+    Io {
+        /// What was being done.
+        doing: &'static str,
+        /// The operating system's reason.
+        source: io::Error,
+    },
+}
+
+impl FabricError {
+    /// What the caller can do about it.
+    #[must_use]
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            Self::QueueFull { .. } | Self::DamagedRequest | Self::TooManyClients { .. } => ErrorKind::Retry,
+            Self::Disconnected { .. } | Self::DamagedReply { .. } | Self::NoMemoryNode { .. } => {
+                ErrorKind::Reconnect
+            }
+            Self::AccessDenied { .. } | Self::UserRefused { .. } => ErrorKind::Denied,
+            Self::OutOfBounds { .. }
+            | Self::NoSuchArea { .. }
+            | Self::Misaligned { .. }
+            | Self::TooLong { .. }
+            | Self::RequestTooLong { .. }
+            | Self::ReplyTooLong { .. }
+            | Self::Protocol { .. }
+            | Self::Address(_) => ErrorKind::Invalid,
+            Self::DeadlinePassed { .. } => ErrorKind::Deadline,
+            Self::VersionMismatch { .. } => ErrorKind::Version,
+            Self::Memory(_) | Self::Io { .. } => ErrorKind::Resources,
+        }
+    }
+
+    /// Whether the same call may succeed when repeated, after connecting again where [`kind`](Self::kind) says so.
+    ///
+    /// A request whose deadline passed counts as retryable; it may have been executed, so repeating is only right for
+    /// requests that may be executed twice or carry an id.
+    #[must_use]
+    pub fn is_retryable(&self) -> bool {
+        matches!(self.kind(), ErrorKind::Retry | ErrorKind::Reconnect | ErrorKind::Deadline)
+    }
+
+    pub(crate) fn io(doing: &'static str) -> impl FnOnce(rustix::io::Errno) -> Self {
+        move |errno| Self::Io { doing, source: errno.into() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kinds_tell_what_to_do() {
+        let gone = FabricError::Disconnected { peer: "shm://x".into() };
+        assert_eq!(gone.kind(), ErrorKind::Reconnect);
+        assert!(gone.is_retryable());
+        let denied = FabricError::AccessDenied { area: AreaId(0) };
+        assert_eq!(denied.kind(), ErrorKind::Denied);
+        assert!(!denied.is_retryable());
+        assert!(FabricError::DeadlinePassed { waiting_for: "a reply" }.is_retryable());
+    }
+
+    #[test]
+    fn an_error_stays_small_on_the_read_path() {
+        assert!(size_of::<FabricError>() <= 64, "{}", size_of::<FabricError>());
+    }
+}

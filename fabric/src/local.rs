@@ -1,0 +1,250 @@
+//! The in-process backend: memory node and compute node share one address space.
+//!
+//! The endpoint is the same as that of [`crate::shm`]; only meeting each other differs.
+
+use std::fmt;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd};
+use rustix::net::{AddressFamily, SocketFlags, SocketType};
+
+use crate::bell::Bell;
+use crate::clock::{Clock, Deadline, SystemClock};
+use crate::connection::{ClientId, Connection, Service, Serving, StopHandle};
+use crate::error::FabricError;
+use crate::mapped::{Area, Link, MappedEndpoint};
+use crate::memory::{Access, SharedMemory};
+use crate::meter::{Meter, MeterSnapshot};
+use crate::ring::{RingLayout, RingOptions};
+use crate::rpc::{Caller, SharedCaller};
+use crate::server::{self, Acceptor, Session};
+
+/// How an in-process memory node is set up.
+#[derive(Clone, Debug)]
+pub struct LocalOptions {
+    /// What clients may do with the region. Default: read only, as across processes.
+    pub region_access: Access,
+    /// The size of each client's request ring.
+    pub ring: RingOptions,
+    /// Which life of the memory node this is.
+    pub incarnation: u64,
+    /// The clock that waiting clients use.
+    pub clock: Arc<dyn Clock>,
+    /// What the memory node is called in errors.
+    pub name: String,
+}
+
+impl Default for LocalOptions {
+    fn default() -> Self {
+        Self {
+            region_access: Access::ReadOnly,
+            ring: RingOptions::default(),
+            incarnation: 1,
+            clock: Arc::new(SystemClock),
+            name: "in this process".to_owned(),
+        }
+    }
+}
+
+/// Where the clients of an in-process memory node meet it. Clones are the same hub.
+///
+/// Clients may connect and READ before and while the hub is served; calls wait for the serving loop. When the loop ends
+/// the hub is closed for good: its clients are disconnected and nobody can connect.
+#[derive(Clone, Debug)]
+pub struct Hub {
+    inner: Arc<HubInner>,
+}
+
+struct HubInner {
+    region: Arc<SharedMemory>,
+    options: LocalOptions,
+    layout: RingLayout,
+    link: Arc<Link>,
+    wake: OwnedFd,
+    waiting: Mutex<Vec<Session>>,
+    next_client: AtomicU64,
+    served: AtomicBool,
+}
+
+impl fmt::Debug for HubInner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Hub").field("region", &self.region).field("options", &self.options).finish()
+    }
+}
+
+impl Hub {
+    /// A hub over `region`, which the memory node goes on writing through its own handle.
+    ///
+    /// # Errors
+    /// If a ring size is impossible or the process has no descriptor left.
+    pub fn new(region: Arc<SharedMemory>, options: LocalOptions) -> Result<Self, FabricError> {
+        let layout = RingLayout::new(options.ring)?;
+        let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
+            .map_err(FabricError::io("creating an event descriptor"))?;
+        let link = Arc::new(Link::new(&options.name));
+        let (waiting, next_client) = (Mutex::new(Vec::new()), AtomicU64::new(1));
+        let served = AtomicBool::new(false);
+        let inner = HubInner { region, options, layout, link, wake, waiting, next_client, served };
+        Ok(Self { inner: Arc::new(inner) })
+    }
+
+    /// A new client.
+    ///
+    /// # Errors
+    /// [`Disconnected`](FabricError::Disconnected) if the hub is closed; otherwise for want of memory or descriptors.
+    pub fn connect(&self) -> Result<LocalConnection, FabricError> {
+        let hub = &self.inner;
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let (ours, theirs) = rustix::net::socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None)
+            .map_err(FabricError::io("creating a socket pair"))?;
+        // Client and memory node each own a mapping of the ring, so that either may go first.
+        let (ring, ring_fd) =
+            SharedMemory::create_memfd("fpcache-ring", hub.layout.len(), crate::memory::HugePages::No)?;
+        let node_ring = SharedMemory::map(&ring_fd, hub.layout.len(), Access::ReadWrite)?;
+        let id = ClientId(hub.next_client.fetch_add(1, Ordering::Relaxed));
+        let areas: Arc<[Area]> = [
+            Area::new(Arc::clone(&hub.region), hub.options.region_access),
+            Area::new(Arc::new(ring), Access::ReadWrite),
+        ]
+        .into();
+        {
+            let mut waiting = hub.waiting();
+            if !hub.link.is_alive() {
+                return Err(hub.link.disconnected());
+            }
+            waiting.push(Session::new(id, node_ring, hub.layout, Bell::new(theirs)));
+        }
+        // A full counter is readable, which is all that matters.
+        let _ = rustix::io::write(&hub.wake, &1u64.to_le_bytes());
+        let (link, clock) = (Arc::clone(&hub.link), Arc::clone(&hub.options.clock));
+        let endpoint = MappedEndpoint::new(Arc::clone(&areas), Arc::clone(&link), Arc::clone(&clock), None);
+        let call_meter = endpoint.shared_meter();
+        let caller =
+            Caller::new(endpoint, Bell::new(ours), Arc::clone(&link), hub.layout, Arc::clone(&clock));
+        let (layout, incarnation) = (hub.layout, hub.options.incarnation);
+        let caller = SharedCaller::new(caller);
+        Ok(LocalConnection { areas, link, clock, layout, incarnation, caller, call_meter })
+    }
+
+    /// Serves clients on this thread until stopped; idle, it sleeps.
+    ///
+    /// # Errors
+    /// [`Disconnected`](FabricError::Disconnected) if the hub is or was served already, otherwise if the operating
+    /// system cannot wait for descriptors.
+    pub fn serve<S: Service>(&self, service: &mut S, stop: &StopHandle) -> Result<(), FabricError> {
+        if self.inner.served.swap(true, Ordering::AcqRel) {
+            return Err(self.inner.link.disconnected());
+        }
+        // Also when the service panics.
+        let _closing = CloseOnDrop(&self.inner);
+        server::serve(&mut Queue(&self.inner), service, stop)
+    }
+
+    /// Serves clients on a new thread.
+    ///
+    /// # Errors
+    /// If no thread or descriptor can be had.
+    pub fn spawn<S: Service + 'static>(&self, mut service: S) -> Result<Serving, FabricError> {
+        let hub = self.clone();
+        Serving::spawn("fpcache-serve", move |stop| hub.serve(&mut service, stop))
+    }
+
+    /// The region.
+    #[must_use]
+    pub fn region(&self) -> &Arc<SharedMemory> {
+        &self.inner.region
+    }
+}
+
+impl HubInner {
+    fn waiting(&self) -> MutexGuard<'_, Vec<Session>> {
+        // Nothing that holds the lock can leave the list half changed.
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn close(&self) {
+        let mut waiting = self.waiting();
+        self.link.cut();
+        waiting.clear();
+    }
+}
+
+impl Drop for HubInner {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+struct CloseOnDrop<'h>(&'h HubInner);
+
+impl Drop for CloseOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.close();
+    }
+}
+
+/// New clients of the hub.
+struct Queue<'h>(&'h HubInner);
+
+impl Acceptor for Queue<'_> {
+    fn watch<'a>(&'a self, fds: &mut Vec<PollFd<'a>>) {
+        fds.push(PollFd::from_borrowed_fd(self.0.wake.as_fd(), PollFlags::IN));
+    }
+
+    fn next_deadline(&self) -> Option<Instant> {
+        None
+    }
+
+    fn advance(&mut self, _open: usize, _rejected: &mut dyn FnMut(&FabricError)) -> Vec<Session> {
+        let _ = rustix::io::read(&self.0.wake, &mut [0u8; 8]);
+        std::mem::take(&mut *self.0.waiting())
+    }
+}
+
+/// A client's connection to a [`Hub`].
+#[derive(Debug)]
+pub struct LocalConnection {
+    areas: Arc<[Area]>,
+    link: Arc<Link>,
+    clock: Arc<dyn Clock>,
+    layout: RingLayout,
+    incarnation: u64,
+    caller: SharedCaller<MappedEndpoint>,
+    call_meter: Arc<Meter>,
+}
+
+impl Connection for LocalConnection {
+    type Endpoint = MappedEndpoint;
+
+    fn endpoint(&self) -> MappedEndpoint {
+        MappedEndpoint::new(Arc::clone(&self.areas), Arc::clone(&self.link), Arc::clone(&self.clock), None)
+    }
+
+    fn call(&self, request: &[u8], reply: &mut Vec<u8>, deadline: Deadline) -> Result<(), FabricError> {
+        self.caller.call(request, reply, deadline)
+    }
+
+    fn max_request(&self) -> usize {
+        self.layout.request_capacity()
+    }
+
+    fn max_reply(&self) -> usize {
+        self.layout.reply_capacity()
+    }
+
+    #[inline]
+    fn is_alive(&self) -> bool {
+        self.link.is_alive()
+    }
+
+    fn incarnation(&self) -> u64 {
+        self.incarnation
+    }
+
+    fn call_meter(&self) -> MeterSnapshot {
+        self.call_meter.snapshot()
+    }
+}

@@ -1,0 +1,184 @@
+//! Copies between private memory and memory that others may change, in aligned 8-byte words.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// Copies `len` bytes from shared `src` to private `dst`.
+///
+/// # Safety
+/// `src..src + len` lies in a mapping whose whole words are mapped too and are only accessed atomically;
+/// `dst..dst + len` is valid for writes and not shared.
+#[inline]
+pub(super) unsafe fn load_bytes(mut src: *const u8, mut dst: *mut u8, mut len: usize) {
+    let skew = src as usize & 7;
+    if skew != 0 && len > 0 {
+        let part = len.min(8 - skew);
+        // SAFETY: the word that `src` lies in starts `skew` bytes before and is mapped; `part` bytes fit both sides.
+        unsafe { load_part(src.sub(skew).cast(), skew, dst, part) };
+        // SAFETY: `part <= len`, so both pointers stay in bounds or one past the end.
+        unsafe { (src, dst) = (src.add(part), dst.add(part)) };
+        len -= part;
+    }
+    let words = len / 8;
+    // SAFETY: `src` is 8-aligned now (or `len` is 0); `words * 8 <= len` bytes are valid on both sides.
+    unsafe { load_words(src.cast(), dst, words) };
+    let done = words * 8;
+    if done < len {
+        // SAFETY: `done < len`: the last, partial word starts inside the range, so it is mapped as a whole.
+        unsafe { load_part(src.add(done).cast(), 0, dst.add(done), len - done) };
+    }
+}
+
+/// Copies `len` bytes from private `src` to shared `dst`.
+///
+/// # Safety
+/// `dst..dst + len` lies in a writable mapping whose whole words are mapped too and are only accessed atomically;
+/// `src..src + len` is valid for reads and not changed meanwhile.
+#[inline]
+pub(super) unsafe fn store_bytes(mut dst: *mut u8, mut src: *const u8, mut len: usize) {
+    let skew = dst as usize & 7;
+    if skew != 0 && len > 0 {
+        let part = len.min(8 - skew);
+        // SAFETY: the word that `dst` lies in starts `skew` bytes before and is mapped; `part` bytes fit both sides.
+        unsafe { store_part(dst.sub(skew).cast(), skew, src, part) };
+        // SAFETY: `part <= len`, so both pointers stay in bounds or one past the end.
+        unsafe { (src, dst) = (src.add(part), dst.add(part)) };
+        len -= part;
+    }
+    let words = len / 8;
+    // SAFETY: `dst` is 8-aligned now (or `len` is 0); `words * 8 <= len` bytes are valid on both sides.
+    unsafe { store_words(dst.cast(), src, words) };
+    let done = words * 8;
+    if done < len {
+        // SAFETY: `done < len`: the last, partial word starts inside the range, so it is mapped as a whole.
+        unsafe { store_part(dst.add(done).cast(), 0, src.add(done), len - done) };
+    }
+}
+
+/// Copies bytes `skew..skew + part` of one shared word out.
+///
+/// # Safety
+/// `word` is 8-aligned, mapped and accessed atomically; `skew + part <= 8`; `dst` takes `part` bytes.
+#[inline]
+unsafe fn load_part(word: *const u64, skew: usize, dst: *mut u8, part: usize) {
+    // SAFETY: by contract; a relaxed load does not need write permission.
+    let bytes = unsafe { AtomicU64::from_ptr(word.cast_mut()) }.load(Relaxed).to_le_bytes();
+    // SAFETY: `skew + part <= 8` bytes of the private copy, and `dst` takes `part`.
+    unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr().add(skew), dst, part) };
+}
+
+/// Merges `part` bytes into one shared word at byte `skew`.
+///
+/// # Safety
+/// `word` is 8-aligned, mapped, writable and accessed atomically; `skew + part <= 8`; `src` holds `part` bytes.
+unsafe fn store_part(word: *mut u64, skew: usize, src: *const u8, part: usize) {
+    // SAFETY: by contract.
+    let word = unsafe { AtomicU64::from_ptr(word) };
+    let mut old = word.load(Relaxed);
+    loop {
+        let mut bytes = old.to_le_bytes();
+        // SAFETY: `skew + part <= 8` bytes of the private copy, and `src` holds `part`.
+        unsafe { std::ptr::copy_nonoverlapping(src, bytes.as_mut_ptr().add(skew), part) };
+        match word.compare_exchange_weak(old, u64::from_le_bytes(bytes), Relaxed, Relaxed) {
+            Ok(_) => return,
+            Err(now) => old = now,
+        }
+    }
+}
+
+/// # Safety
+/// `src` is 8-aligned with `words` mapped words that are only accessed atomically; `dst` takes `words * 8` bytes.
+#[inline]
+unsafe fn load_words(src: *const u64, dst: *mut u8, words: usize) {
+    // SAFETY: the same range on both sides.
+    let done = unsafe { copy_chunks(src.cast(), dst, words) };
+    for index in done..words {
+        // SAFETY: `index < words`, by contract.
+        let value = unsafe { AtomicU64::from_ptr(src.add(index).cast_mut()) }.load(Relaxed);
+        // SAFETY: `dst` takes `words * 8` bytes, at any alignment.
+        unsafe { dst.cast::<u64>().add(index).write_unaligned(value) };
+    }
+}
+
+/// # Safety
+/// `dst` is 8-aligned with `words` mapped, writable words that are only accessed atomically; `src` holds
+/// `words * 8` bytes.
+#[inline]
+unsafe fn store_words(dst: *mut u64, src: *const u8, words: usize) {
+    // SAFETY: the same range on both sides.
+    let done = unsafe { copy_chunks(src, dst.cast(), words) };
+    for index in done..words {
+        // SAFETY: `src` holds `words * 8` bytes, at any alignment.
+        let value = unsafe { src.cast::<u64>().add(index).read_unaligned() };
+        // SAFETY: `index < words`, by contract.
+        unsafe { AtomicU64::from_ptr(dst.add(index)) }.store(value, Relaxed);
+    }
+}
+
+/// Copies as many whole 64-byte chunks as `words` words hold by vector moves, and returns how many words that were.
+///
+/// # Safety
+/// `src` holds and `dst` takes `words * 8` bytes; one of them is shared, 8-aligned and accessed atomically elsewhere.
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+#[inline]
+unsafe fn copy_chunks(src: *const u8, dst: *mut u8, words: usize) -> usize {
+    let chunks = words / 8;
+    if chunks > 0 {
+        // SAFETY: SSE2 is part of x86-64. The loop runs `chunks >= 1` times over 64 bytes on each side, within the
+        // `words * 8` bytes the caller vouches for; it touches no other memory and no stack. Racing accesses to the
+        // shared side are as sound as relaxed word atomics: an aligned 8-byte half of a move is not torn.
+        unsafe {
+            std::arch::asm!(
+                "2:",
+                "movdqu {a}, [{src}]",
+                "movdqu {b}, [{src} + 16]",
+                "movdqu {c}, [{src} + 32]",
+                "movdqu {d}, [{src} + 48]",
+                "movdqu [{dst}], {a}",
+                "movdqu [{dst} + 16], {b}",
+                "movdqu [{dst} + 32], {c}",
+                "movdqu [{dst} + 48], {d}",
+                "add {src}, 64",
+                "add {dst}, 64",
+                "dec {n}",
+                "jnz 2b",
+                src = inout(reg) src => _,
+                dst = inout(reg) dst => _,
+                n = inout(reg) chunks => _,
+                a = out(xmm_reg) _,
+                b = out(xmm_reg) _,
+                c = out(xmm_reg) _,
+                d = out(xmm_reg) _,
+                options(nostack),
+            );
+        }
+    }
+    chunks * 8
+}
+
+/// Elsewhere the word loop does it all.
+///
+/// # Safety
+/// None needed; the signature is the other one's.
+#[cfg(not(all(target_arch = "x86_64", not(miri))))]
+#[inline]
+unsafe fn copy_chunks(_src: *const u8, _dst: *mut u8, _words: usize) -> usize {
+    0
+}
+
+/// Hints that the cache line at `line` will be read soon. Any address is allowed.
+#[inline]
+pub(super) fn prefetch_line(line: *const u8) {
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    // SAFETY: a prefetch never faults and changes no state the program can see.
+    unsafe {
+        std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(line.cast());
+    }
+    #[cfg(all(target_arch = "aarch64", not(miri)))]
+    // SAFETY: a prefetch never faults and changes no state the program can see.
+    unsafe {
+        std::arch::asm!("prfm pldl1keep, [{line}]", line = in(reg) line,
+            options(nostack, preserves_flags, readonly));
+    }
+    #[cfg(any(miri, not(any(target_arch = "x86_64", target_arch = "aarch64"))))]
+    let _ = line;
+}

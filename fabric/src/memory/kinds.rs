@@ -1,0 +1,108 @@
+//! Rights, page sizes and errors of mapped memory.
+
+use std::io;
+
+/// What may be done with a mapping.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Access {
+    /// Loads only; a store is refused with a typed error before it can fault.
+    ReadOnly,
+    /// Loads and stores.
+    ReadWrite,
+}
+
+/// Whether huge pages are wanted. They spare address translation misses, which dominate random reads of large regions.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub enum HugePages {
+    /// Ordinary pages.
+    #[default]
+    No,
+    /// Reserved 2 MiB pages if the machine has enough free ones, else ordinary pages that the kernel is asked to merge.
+    IfAvailable,
+    /// Reserved 2 MiB pages, or an error that says how to reserve them.
+    Required,
+}
+
+/// Which pages a mapping got.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Pages {
+    /// Ordinary pages.
+    Ordinary,
+    /// Ordinary pages which the kernel was asked to merge into huge ones, as its settings allow.
+    Advised,
+    /// Reserved huge pages.
+    Huge,
+}
+
+/// An access past the end of a mapping.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("access of {len} bytes at offset {offset} leaves the memory of {memory_len} bytes")]
+pub struct OutOfBounds {
+    /// Offset of the access in bytes.
+    pub offset: u64,
+    /// Length of the access in bytes.
+    pub len: u64,
+    /// Length of the memory in bytes.
+    pub memory_len: u64,
+}
+
+/// A store or an atomic access that is not possible.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum AccessError {
+    /// Past the end.
+    #[error(transparent)]
+    OutOfBounds(#[from] OutOfBounds),
+    /// Atomics need offsets that are multiples of eight.
+    #[error("word access at offset {offset} is not 8-byte aligned")]
+    Misaligned {
+        /// Offset of the access in bytes.
+        offset: u64,
+    },
+    /// The mapping is read-only.
+    #[error("the memory is mapped read-only; map it with Access::ReadWrite to change it")]
+    ReadOnly,
+}
+
+/// Memory that could not be had.
+#[derive(Debug, thiserror::Error)]
+pub enum MemoryError {
+    /// A mapping of no bytes, or of more than the address space takes.
+    #[error("cannot map {len} bytes; ask for at least one byte and less than half the address space")]
+    BadLength {
+        /// Bytes asked for.
+        len: usize,
+    },
+    /// The file is shorter than the mapping; touching its end would kill the process.
+    #[error("the memory file holds {file_len} bytes, {len} were to be mapped; the peer's sizes do not agree")]
+    FileTooShort {
+        /// Bytes in the file.
+        file_len: u64,
+        /// Bytes asked for.
+        len: usize,
+    },
+    /// No huge pages.
+    #[error(
+        "no {len} bytes of huge pages are free ({source}); reserve them by \
+         `sysctl vm.nr_hugepages={pages}` or ask for huge pages only if available"
+    )]
+    NoHugePages {
+        /// Bytes asked for.
+        len: usize,
+        /// Pages of 2 MiB needed.
+        pages: usize,
+        /// The operating system's reason.
+        source: io::Error,
+    },
+    /// The operating system refused.
+    #[error(
+        "{doing} of {len} bytes failed: {source}; check free memory and the limits of this user or container"
+    )]
+    Os {
+        /// What was being done.
+        doing: &'static str,
+        /// Bytes asked for.
+        len: usize,
+        /// The operating system's reason.
+        source: io::Error,
+    },
+}

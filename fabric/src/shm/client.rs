@@ -1,0 +1,314 @@
+//! The client's side: connecting, and the connection.
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SendFlags, SocketAddrUnix, SocketFlags, SocketType};
+use zerocopy::IntoBytes;
+
+use super::ShmAddress;
+use super::handshake::{
+    ADMITTED, Hello, MAGIC, OTHER_VERSION, PROTOCOL_VERSION, TOO_MANY_CLIENTS, USER_REFUSED, Welcome,
+    receive_welcome,
+};
+use crate::bell::{Bell, timespec};
+use crate::clock::{Clock, Deadline, SystemClock};
+use crate::connection::Connection;
+use crate::error::FabricError;
+use crate::mapped::{Anchor, Area, Link, MappedEndpoint};
+use crate::memory::{Access, SharedMemory};
+use crate::meter::{Meter, MeterSnapshot};
+use crate::ring::{RingLayout, RingOptions};
+use crate::rpc::{Caller, SharedCaller};
+
+/// How to connect.
+#[derive(Clone, Debug)]
+pub struct ConnectOptions {
+    /// By when the memory node must have answered. Default: five seconds after the options were made.
+    pub deadline: Deadline,
+    /// The clock that waiting callers use.
+    pub clock: Arc<dyn Clock>,
+    /// The protocol version to announce; another than [`PROTOCOL_VERSION`] only to test the refusal.
+    #[doc(hidden)]
+    pub announce_version: u32,
+}
+
+impl Default for ConnectOptions {
+    fn default() -> Self {
+        Self {
+            deadline: Deadline::after(Duration::from_secs(5)),
+            clock: Arc::new(SystemClock),
+            announce_version: PROTOCOL_VERSION,
+        }
+    }
+}
+
+/// Connects to the memory node at `address`.
+///
+/// # Errors
+/// [`NoMemoryNode`](FabricError::NoMemoryNode) if nothing listens there,
+/// [`VersionMismatch`](FabricError::VersionMismatch), [`UserRefused`](FabricError::UserRefused),
+/// [`TooManyClients`](FabricError::TooManyClients), [`DeadlinePassed`](FabricError::DeadlinePassed) if it does not
+/// answer in time, [`Memory`](FabricError::Memory) if its memory cannot be mapped.
+pub fn connect(address: &ShmAddress, options: ConnectOptions) -> Result<ShmConnection, FabricError> {
+    let socket = reach(address, &options)?;
+    let peer = rustix::net::sockopt::socket_peercred(&socket)
+        .map_err(FabricError::io("asking who the memory node is"))?;
+    let user = rustix::process::geteuid();
+    if address.is_named() && peer.uid != user {
+        // Somebody else has put a socket where this user's memory node would be.
+        let remedy = "a name means a memory node of your own user; write shm:///path.sock for another user's";
+        return Err(FabricError::UserRefused {
+            user: peer.uid.as_raw(),
+            address: address.to_string(),
+            remedy,
+        });
+    }
+    let hello = Hello::new(options.announce_version);
+    rustix::net::send(&socket, hello.as_bytes(), SendFlags::DONTWAIT | SendFlags::NOSIGNAL)
+        .map_err(|errno| gone_or(errno, "greeting the memory node", address))?;
+    let (welcome, fds) = await_welcome(&socket, address, options.deadline)?;
+    check(&welcome, address, options.announce_version)?;
+    let [region, ring] =
+        <[OwnedFd; 2]>::try_from(fds).map_err(|_| protocol(address, "it sent no descriptors"))?;
+    ShmConnection::establish(address, options.clock, socket, &welcome, &region, &ring)
+}
+
+/// A socket connected to whoever listens.
+fn reach(address: &ShmAddress, options: &ConnectOptions) -> Result<OwnedFd, FabricError> {
+    let path = address.socket_path()?;
+    let name = SocketAddrUnix::new(&path).map_err(FabricError::io("naming the socket"))?;
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)
+        .map_err(FabricError::io("creating a socket"))?;
+    loop {
+        match rustix::net::connect(&socket, &name) {
+            Ok(()) => return Ok(socket),
+            Err(Errno::INTR) => {}
+            // Its queue of waiting clients is full.
+            Err(Errno::AGAIN) => {
+                if options.deadline.has_passed(options.clock.now()) {
+                    return Err(FabricError::DeadlinePassed {
+                        waiting_for: "the memory node to accept clients",
+                    });
+                }
+                options.clock.sleep(Duration::from_millis(1));
+            }
+            Err(Errno::NOENT | Errno::CONNREFUSED | Errno::NOTDIR | Errno::PROTOTYPE) => {
+                let (address, path) = (address.to_string(), path.display().to_string());
+                return Err(FabricError::NoMemoryNode { address, path });
+            }
+            Err(Errno::ACCESS | Errno::PERM) => {
+                let user = rustix::process::geteuid().as_raw();
+                let remedy = "the permissions of its socket file or directory forbid it; ask its owner";
+                return Err(FabricError::UserRefused { user, address: address.to_string(), remedy });
+            }
+            Err(errno) => return Err(FabricError::io("connecting to the memory node")(errno)),
+        }
+    }
+}
+
+fn await_welcome(
+    socket: &OwnedFd,
+    address: &ShmAddress,
+    deadline: Deadline,
+) -> Result<(Welcome, Vec<OwnedFd>), FabricError> {
+    loop {
+        let timeout = deadline.remaining(Instant::now()).map(timespec);
+        let mut fds = [PollFd::new(socket, PollFlags::IN)];
+        match poll(&mut fds, timeout.as_ref()) {
+            Ok(0) => {
+                return Err(FabricError::DeadlinePassed { waiting_for: "the memory node's welcome" });
+            }
+            Ok(_) => {}
+            Err(Errno::INTR) => continue,
+            Err(errno) => return Err(FabricError::io("waiting for the memory node")(errno)),
+        }
+        return match receive_welcome(socket) {
+            Ok((0, ..)) => Err(FabricError::Disconnected { peer: address.to_string().into() }),
+            // The first 16 bytes tell versions apart whatever the rest looks like.
+            Ok((len, welcome, fds)) if len == size_of::<Welcome>() || len >= 16 && fds.is_empty() => {
+                Ok((welcome, fds))
+            }
+            Ok(_) => Err(protocol(address, "its welcome is too short")),
+            Err(Errno::INTR | Errno::AGAIN) => continue,
+            Err(errno) => Err(gone_or(errno, "receiving the memory node's welcome", address)),
+        };
+    }
+}
+
+fn check(welcome: &Welcome, address: &ShmAddress, ours: u32) -> Result<(), FabricError> {
+    if welcome.magic != MAGIC {
+        return Err(protocol(address, "its welcome has another magic number"));
+    }
+    let theirs = welcome.version.get();
+    if theirs != ours || welcome.status == OTHER_VERSION {
+        return Err(FabricError::VersionMismatch { peer: format!("memory node {address}"), ours, theirs });
+    }
+    let address = address.to_string();
+    match welcome.status.get() {
+        ADMITTED => Ok(()),
+        USER_REFUSED => Err(FabricError::UserRefused {
+            user: u32::try_from(welcome.detail.get()).unwrap_or(u32::MAX),
+            address,
+            remedy: "connect as its owner, or have it started with this user among the admitted",
+        }),
+        TOO_MANY_CLIENTS => Err(FabricError::TooManyClients { address, max: welcome.detail.get() }),
+        _ => Err(FabricError::Protocol {
+            peer: format!("memory node {address}"),
+            what: "its welcome has an unknown status",
+        }),
+    }
+}
+
+fn protocol(address: &ShmAddress, what: &'static str) -> FabricError {
+    FabricError::Protocol { peer: format!("the listener at {address}"), what }
+}
+
+fn gone_or(errno: Errno, doing: &'static str, address: &ShmAddress) -> FabricError {
+    match errno {
+        Errno::PIPE | Errno::CONNRESET => FabricError::Disconnected { peer: address.to_string().into() },
+        other => FabricError::io(doing)(other),
+    }
+}
+
+/// A connection to a memory node in another process.
+///
+/// A thread that sleeps until the socket closes makes [`is_alive`](Connection::is_alive) false when the memory node
+/// ends. The connection closes when it and all its endpoints have been dropped.
+#[derive(Debug)]
+pub struct ShmConnection {
+    areas: Arc<[Area]>,
+    link: Arc<Link>,
+    clock: Arc<dyn Clock>,
+    layout: RingLayout,
+    incarnation: u64,
+    node_process: Option<u32>,
+    watch: Arc<Watch>,
+    caller: SharedCaller<MappedEndpoint>,
+    call_meter: Arc<Meter>,
+}
+
+/// The thread that notices the end of the memory node.
+#[derive(Debug)]
+struct Watch {
+    bell: Bell,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Anchor for Watch {}
+
+impl Watch {
+    fn start(bell: Bell, link: Arc<Link>) -> Result<Self, FabricError> {
+        let watched = bell.clone();
+        let body = move || {
+            watched.wait_hung_up();
+            link.cut();
+        };
+        let thread = std::thread::Builder::new()
+            .name("fpcache-watch".to_owned())
+            .stack_size(64 << 10)
+            .spawn(body)
+            .map_err(|source| FabricError::Io { doing: "starting the watching thread", source })?;
+        Ok(Self { bell, thread: Some(thread) })
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        self.bell.hang_up();
+        if let Some(thread) = self.thread.take() {
+            // It only sleeps and sets a flag; it cannot have panicked.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl ShmConnection {
+    fn establish(
+        address: &ShmAddress,
+        clock: Arc<dyn Clock>,
+        socket: OwnedFd,
+        welcome: &Welcome,
+        region: &OwnedFd,
+        ring: &OwnedFd,
+    ) -> Result<Self, FabricError> {
+        let size = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX);
+        let request_bytes = size(welcome.request_capacity.get());
+        let reply_bytes = size(welcome.reply_capacity.get());
+        let layout = RingLayout::new(RingOptions { request_bytes, reply_bytes })?;
+        let region = SharedMemory::map(region, size(welcome.region_len.get()), Access::ReadOnly)?;
+        let ring = SharedMemory::map(ring, layout.len(), Access::ReadWrite)?;
+        let areas: Arc<[Area]> =
+            [Area::new(Arc::new(region), Access::ReadOnly), Area::new(Arc::new(ring), Access::ReadWrite)]
+                .into();
+        let node_process = rustix::net::sockopt::socket_peercred(&socket)
+            .ok()
+            .and_then(|peer| u32::try_from(peer.pid.as_raw_nonzero().get()).ok());
+        let link = Arc::new(Link::new(&address.to_string()));
+        let bell = Bell::new(socket);
+        let watch = Arc::new(Watch::start(bell.clone(), Arc::clone(&link))?);
+        // The caller's endpoint lives inside the connection, which holds the watch itself.
+        let endpoint = MappedEndpoint::new(Arc::clone(&areas), Arc::clone(&link), Arc::clone(&clock), None);
+        let call_meter = endpoint.shared_meter();
+        let caller = Caller::new(endpoint, bell, Arc::clone(&link), layout, Arc::clone(&clock));
+        let caller = SharedCaller::new(caller);
+        let incarnation = welcome.incarnation.get();
+        Ok(Self { areas, link, clock, layout, incarnation, node_process, watch, caller, call_meter })
+    }
+
+    /// The memory node's process id, where the operating system tells.
+    #[must_use]
+    pub fn node_process(&self) -> Option<u32> {
+        self.node_process
+    }
+
+    /// The region as mapped here, read-only: to ask for its length and pages, or to populate it before measuring.
+    #[must_use]
+    pub fn region(&self) -> &SharedMemory {
+        &self.areas[0].memory
+    }
+}
+
+impl Connection for ShmConnection {
+    type Endpoint = MappedEndpoint;
+
+    fn endpoint(&self) -> MappedEndpoint {
+        let anchor: Arc<dyn Send + Sync + Anchor> = Arc::clone(&self.watch) as _;
+        MappedEndpoint::new(
+            Arc::clone(&self.areas),
+            Arc::clone(&self.link),
+            Arc::clone(&self.clock),
+            Some(anchor),
+        )
+    }
+
+    fn call(&self, request: &[u8], reply: &mut Vec<u8>, deadline: Deadline) -> Result<(), FabricError> {
+        self.caller.call(request, reply, deadline)
+    }
+
+    fn max_request(&self) -> usize {
+        self.layout.request_capacity()
+    }
+
+    fn max_reply(&self) -> usize {
+        self.layout.reply_capacity()
+    }
+
+    #[inline]
+    fn is_alive(&self) -> bool {
+        self.link.is_alive()
+    }
+
+    fn incarnation(&self) -> u64 {
+        self.incarnation
+    }
+
+    fn call_meter(&self) -> MeterSnapshot {
+        self.call_meter.snapshot()
+    }
+}

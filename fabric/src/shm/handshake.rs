@@ -1,0 +1,144 @@
+//! The first bytes on the socket.
+//!
+//! ```text
+//! client: HELLO, 32 bytes             memory node: WELCOME, 80 bytes, with two descriptors if admitted
+//! 0  8  magic "FPFABRIC"              0  8  magic "FPFABRIC"
+//! 8  4  protocol version              8  4  protocol version
+//! 12 20 zero                          12 4  status
+//!                                     16 8  region length in bytes
+//!                                     24 8  request capacity of the ring in bytes
+//!                                     32 8  reply capacity of the ring in bytes
+//!                                     40 8  incarnation
+//!                                     48 8  client id
+//!                                     56 8  detail of a refusal: the user refused, or the maximum of clients
+//!                                     64 16 zero
+//! ```
+//! All integers are little-endian. HELLO, and the first 16 bytes of WELCOME, keep their form in all versions, so that
+//! two versions can tell each other apart. The descriptors are the region's, then the ring's.
+
+use std::io::{IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::io::Errno;
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
+    SendFlags,
+};
+use zerocopy::little_endian::{U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+/// The version of handshake, ring and area numbering. Both sides must have the same.
+pub const PROTOCOL_VERSION: u32 = 1;
+
+pub(super) const MAGIC: [u8; 8] = *b"FPFABRIC";
+
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub(super) struct Hello {
+    pub(super) magic: [u8; 8],
+    pub(super) version: U32,
+    zero: [u8; 20],
+}
+
+impl Hello {
+    pub(super) fn new(version: u32) -> Self {
+        Self { magic: MAGIC, version: U32::new(version), zero: [0; 20] }
+    }
+}
+
+pub(super) const ADMITTED: u32 = 0;
+pub(super) const OTHER_VERSION: u32 = 1;
+pub(super) const USER_REFUSED: u32 = 2;
+pub(super) const TOO_MANY_CLIENTS: u32 = 3;
+
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub(super) struct Welcome {
+    pub(super) magic: [u8; 8],
+    pub(super) version: U32,
+    pub(super) status: U32,
+    pub(super) region_len: U64,
+    pub(super) request_capacity: U64,
+    pub(super) reply_capacity: U64,
+    pub(super) incarnation: U64,
+    pub(super) client: U64,
+    pub(super) detail: U64,
+    zero: [u8; 16],
+}
+
+impl Welcome {
+    pub(super) fn refusal(version: u32, status: u32, detail: u64) -> Self {
+        let nothing = U64::ZERO;
+        Self {
+            magic: MAGIC,
+            version: U32::new(version),
+            status: U32::new(status),
+            region_len: nothing,
+            request_capacity: nothing,
+            reply_capacity: nothing,
+            incarnation: nothing,
+            client: nothing,
+            detail: U64::new(detail),
+            zero: [0; 16],
+        }
+    }
+}
+
+/// Sends bytes and, with them, descriptors. The bytes fit any socket buffer, so this does not wait.
+pub(super) fn send_with_fds(socket: impl AsFd, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> Result<(), Errno> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    if !fds.is_empty() && !control.push(SendAncillaryMessage::ScmRights(fds)) {
+        return Err(Errno::INVAL);
+    }
+    let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+    let sent = rustix::net::sendmsg(socket, &[IoSlice::new(bytes)], &mut control, flags)?;
+    if sent == bytes.len() { Ok(()) } else { Err(Errno::MSGSIZE) }
+}
+
+/// Receives what has arrived of a WELCOME with its descriptors; the number of bytes is zero at the end of the stream.
+pub(super) fn receive_welcome(socket: impl AsFd) -> Result<(usize, Welcome, Vec<OwnedFd>), Errno> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let mut welcome = Welcome::refusal(0, 0, 0);
+    let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
+    let buffer = &mut [IoSliceMut::new(welcome.as_mut_bytes())];
+    let received = rustix::net::recvmsg(socket, buffer, &mut control, flags)?;
+    let mut fds = Vec::new();
+    for message in control.drain() {
+        if let RecvAncillaryMessage::ScmRights(rights) = message {
+            fds.extend(rights);
+        }
+    }
+    Ok((received.bytes, welcome, fds))
+}
+
+/// Whether a user may connect: the memory node's own, or one that was named.
+pub(super) fn admits(owner: u32, allowed: &[u32], user: u32) -> bool {
+    user == owner || allowed.contains(&user)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_have_the_documented_size_and_bytes() {
+        let hello = Hello::new(0x0102_0304);
+        assert_eq!(hello.as_bytes().len(), 32);
+        assert_eq!(&hello.as_bytes()[..12], b"FPFABRIC\x04\x03\x02\x01");
+        let welcome = Welcome::refusal(1, USER_REFUSED, 7);
+        assert_eq!(welcome.as_bytes().len(), 80);
+        assert_eq!(welcome.as_bytes()[12], 2);
+        assert_eq!(welcome.as_bytes()[56], 7);
+    }
+
+    #[test]
+    fn only_the_owner_and_named_users_get_in() {
+        assert!(admits(1000, &[], 1000));
+        assert!(!admits(1000, &[], 1001));
+        assert!(!admits(1000, &[], 0), "root is not implied");
+        assert!(admits(1000, &[1001, 0], 0));
+    }
+}

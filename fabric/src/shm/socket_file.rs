@@ -1,0 +1,189 @@
+//! The socket file of a memory node: where it lies, whose it is, and whether somebody still listens at it.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{FlockOperation, Mode, OFlags};
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+
+use super::{AddressError, ShmAddress};
+use crate::memory::MemoryError;
+use crate::ring::RingOptions;
+
+/// Why a memory node cannot listen.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ListenError {
+    /// The address cannot be used.
+    #[error(transparent)]
+    Address(#[from] AddressError),
+    /// Another memory node listens there.
+    #[error(
+        "{address} is served by {}; stop it or listen at another address",
+        pid.map_or_else(|| "another process".to_owned(), |pid| format!("process {pid}"))
+    )]
+    InUse {
+        /// The address asked for.
+        address: String,
+        /// The other's process id, if known.
+        pid: Option<u32>,
+    },
+    /// The path holds something that is not a socket.
+    #[error("{path} exists and is not a socket; remove it or listen at another address")]
+    NotASocket {
+        /// The path.
+        path: String,
+    },
+    /// The directory of named sockets is not safe.
+    #[error("directory {path} {what}; remove it, or set XDG_RUNTIME_DIR to a directory of your own")]
+    UnsafeDirectory {
+        /// The directory.
+        path: String,
+        /// What is wrong with it.
+        what: &'static str,
+    },
+    /// The memory cannot be handed out.
+    #[error(transparent)]
+    Memory(#[from] MemoryError),
+    /// A ring size is impossible.
+    #[error("ring sizes {0:?} are impossible; each must lie between 1 byte and 1 GiB")]
+    RingSize(RingOptions),
+    /// The operating system refused something else.
+    #[error("{doing} {path} failed: {source}")]
+    Io {
+        /// What was being done.
+        doing: &'static str,
+        /// With which file.
+        path: String,
+        /// The operating system's reason.
+        source: io::Error,
+    },
+}
+
+pub(super) fn os(doing: &'static str, path: &Path) -> impl FnOnce(Errno) -> ListenError {
+    let path = path.display().to_string();
+    move |errno| ListenError::Io { doing, path, source: errno.into() }
+}
+
+/// Makes the directory of named sockets, and makes sure that only this user can put sockets there.
+pub(super) fn prepare_directory(directory: &Path) -> Result<(), ListenError> {
+    let path = || directory.display().to_string();
+    match std::fs::DirBuilder::new().mode(0o700).create(directory) {
+        Ok(()) => {}
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+        Err(source) => return Err(ListenError::Io { doing: "creating directory", path: path(), source }),
+    }
+    let found = std::fs::symlink_metadata(directory).map_err(|source| ListenError::Io {
+        doing: "examining directory",
+        path: path(),
+        source,
+    })?;
+    let what = match found {
+        _ if !found.is_dir() => "is not a directory",
+        _ if found.uid() != rustix::process::geteuid().as_raw() => "belongs to another user",
+        _ if found.mode() & 0o077 != 0 => "is open to other users",
+        _ => return Ok(()),
+    };
+    Err(ListenError::UnsafeDirectory { path: path(), what })
+}
+
+pub(super) fn open_socket(path: &Path) -> Result<OwnedFd, ListenError> {
+    let name = SocketAddrUnix::new(path).map_err(os("naming the socket", path))?;
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)
+        .map_err(os("creating the socket", path))?;
+    rustix::net::bind(&socket, &name).map_err(os("binding the socket", path))?;
+    if let Err(errno) = rustix::net::listen(&socket, 128) {
+        let _ = std::fs::remove_file(path);
+        return Err(os("listening at", path)(errno));
+    }
+    Ok(socket)
+}
+
+/// Removes a socket file nobody listens at; we hold the lock, so nobody is about to.
+pub(super) fn remove_stale(path: &Path, address: &ShmAddress) -> Result<(), ListenError> {
+    use std::os::unix::fs::FileTypeExt;
+    match std::fs::symlink_metadata(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Ok(found) if !found.file_type().is_socket() => {
+            return Err(ListenError::NotASocket { path: path.display().to_string() });
+        }
+        _ => {}
+    }
+    if let Probe::Live(pid) = probe(path) {
+        return Err(ListenError::InUse { address: address.to_string(), pid });
+    }
+    std::fs::remove_file(path).map_err(|source| ListenError::Io {
+        doing: "removing the stale socket",
+        path: path.display().to_string(),
+        source,
+    })
+}
+
+enum Probe {
+    Live(Option<u32>),
+    Dead,
+}
+
+/// Whether somebody listens at a socket file, and who.
+fn probe(path: &Path) -> Probe {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let Ok(socket) = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None) else {
+        return Probe::Live(None);
+    };
+    let Ok(name) = SocketAddrUnix::new(path) else { return Probe::Live(None) };
+    match rustix::net::connect(&socket, &name) {
+        Ok(()) => {
+            let peer = rustix::net::sockopt::socket_peercred(&socket).ok();
+            Probe::Live(peer.and_then(|peer| u32::try_from(peer.pid.as_raw_nonzero().get()).ok()))
+        }
+        Err(Errno::CONNREFUSED | Errno::NOENT) => Probe::Dead,
+        // A full queue, or no permission: somebody's.
+        Err(_) => Probe::Live(None),
+    }
+}
+
+/// Exclusive right to a socket path: an advisory lock on `PATH.lock`, which the kernel drops with the process. Two
+/// memory nodes that start at the same time could otherwise each take the other's fresh socket for a stale one.
+#[derive(Debug)]
+pub(super) struct PathLock {
+    path: PathBuf,
+    _file: OwnedFd,
+}
+
+impl PathLock {
+    pub(super) fn take(socket_path: &Path, address: &ShmAddress) -> Result<Self, ListenError> {
+        let mut path = socket_path.as_os_str().to_owned();
+        path.push(".lock");
+        let path = PathBuf::from(path);
+        loop {
+            let flags = OFlags::CREATE | OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+            let file = rustix::fs::open(&path, flags, Mode::RUSR | Mode::WUSR)
+                .map_err(os("opening lock file", &path))?;
+            match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+                Ok(()) => {}
+                Err(Errno::WOULDBLOCK) => {
+                    let pid = if let Probe::Live(pid) = probe(socket_path) { pid } else { None };
+                    return Err(ListenError::InUse { address: address.to_string(), pid });
+                }
+                Err(Errno::INTR) => continue,
+                Err(errno) => return Err(os("locking", &path)(errno)),
+            }
+            // The previous holder removes the file: a lock on a removed file is worth nothing.
+            let held = rustix::fs::fstat(&file).map_err(os("examining lock file", &path))?;
+            if std::fs::symlink_metadata(&path).is_ok_and(|found| found.ino() == held.st_ino) {
+                return Ok(Self { path, _file: file });
+            }
+        }
+    }
+}
+
+impl Drop for PathLock {
+    fn drop(&mut self) {
+        // Before the lock is dropped, so that nobody else can hold it meanwhile.
+        let _ = std::fs::remove_file(&self.path);
+    }
+}

@@ -1,0 +1,353 @@
+//! Areas, addresses, and batches of one-sided requests.
+
+use zerocopy::IntoBytes;
+
+/// A registered memory area of a memory node. Access rights are granted per area.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct AreaId(pub u16);
+
+/// The region that holds the data; compute nodes normally only read it.
+pub const REGION: AreaId = AreaId(0);
+
+/// This connection's request ring ([`crate::ring`]); compute nodes read and write it.
+pub const RINGS: AreaId = AreaId(1);
+
+/// A byte in a memory node's area.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct RemoteAddr {
+    /// The area.
+    pub area: AreaId,
+    /// Offset in the area, in bytes.
+    pub offset: u64,
+}
+
+impl RemoteAddr {
+    /// `offset` bytes into the region.
+    #[must_use]
+    pub const fn region(offset: u64) -> Self {
+        Self { area: REGION, offset }
+    }
+}
+
+/// Largest READ or WRITE in bytes: 1 GiB, below what one RDMA message carries.
+pub const MAX_REQUEST_BYTES: usize = 1 << 30;
+
+/// Largest sum of a batch's buffered bytes: 16 GiB, so that positions fit 32-bit word numbers.
+pub const MAX_BATCH_BYTES: u64 = 1 << 34;
+
+/// Where in a batch's landing buffer the bytes of a READ, or the old value of an atomic, arrive. Always 8-aligned.
+///
+/// Valid for the batch that gave it, until that batch is cleared.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Landing {
+    word: u32,
+    len: u32,
+}
+
+impl Landing {
+    /// Length in bytes.
+    #[must_use]
+    pub const fn len(self) -> usize {
+        self.len as usize
+    }
+
+    /// Whether nothing was asked for.
+    #[must_use]
+    pub const fn is_empty(self) -> bool {
+        self.len == 0
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Verb {
+    Read,
+    Write,
+    CompareSwap,
+    FetchAdd,
+}
+
+/// One posted request, as small as it gets: a batch of thousands stays in the cache.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Posted {
+    pub(crate) offset: u64,
+    /// First buffer word: of the landing of a READ, of the bytes of a WRITE; of landing, then operands of an atomic.
+    pub(crate) word: u32,
+    pub(crate) len: u32,
+    pub(crate) area: AreaId,
+    pub(crate) verb: Verb,
+}
+
+/// A request as a backend sees it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Request<'a> {
+    /// Fetch `len` bytes.
+    Read {
+        /// Where from.
+        from: RemoteAddr,
+        /// Bytes.
+        len: usize,
+    },
+    /// Store bytes.
+    Write {
+        /// Where to.
+        to: RemoteAddr,
+        /// The bytes.
+        bytes: &'a [u8],
+    },
+    /// Store `new` if the word holds `expected`; the old value lands.
+    CompareSwap {
+        /// The 8-aligned word.
+        at: RemoteAddr,
+        /// Value compared with.
+        expected: u64,
+        /// Value stored if equal.
+        new: u64,
+    },
+    /// Add to the word, wrapping; the old value lands.
+    FetchAdd {
+        /// The 8-aligned word.
+        at: RemoteAddr,
+        /// Value added.
+        delta: u64,
+    },
+}
+
+/// What a batch asks for, counted as it is filled.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Tally {
+    /// READ requests.
+    pub reads: u32,
+    /// WRITE requests.
+    pub writes: u32,
+    /// Compare-and-swap requests.
+    pub compare_swaps: u32,
+    /// Fetch-and-add requests.
+    pub fetch_adds: u32,
+    /// Payload bytes to the memory node.
+    pub bytes_to: u64,
+    /// Payload bytes from the memory node.
+    pub bytes_from: u64,
+}
+
+impl Tally {
+    /// Requests that may change memory.
+    #[must_use]
+    pub const fn changes(&self) -> u32 {
+        self.writes + self.compare_swaps + self.fetch_adds
+    }
+}
+
+/// One doorbell batch: requests, and the buffer that holds what they send and what they fetch.
+///
+/// A batch is filled, run, read, [cleared](Batch::clear) and filled again; its buffers grow to the largest batch seen
+/// and then stay, so that a reused batch does not allocate.
+///
+/// **Order.** WRITEs and atomics of one batch take effect in posting order. READs of one batch are unordered, among
+/// each other and against its changes, and tear: a READ shows each aligned 8 bytes as of some instant during the
+/// batch, nothing more is promised (a network card tears per 64 bytes, mapped memory hides it most of the time).
+/// Everything of a batch happens before everything of the next batch of the same endpoint.
+///
+/// **Failure.** If one request fails, the batch fails: no landing may be looked at, requests posted before the failing
+/// one have run if they change memory (READs may or may not have), requests after it have not run.
+#[derive(Debug, Default)]
+pub struct Batch {
+    pub(crate) requests: Vec<Posted>,
+    /// Grows only; the words up to `used` belong to the present requests.
+    pub(crate) buffer: Vec<u64>,
+    used: usize,
+    pub(crate) tally: Tally,
+    /// The size of the first request that could not be taken, which fails the batch.
+    pub(crate) oversize: Option<u64>,
+}
+
+impl Batch {
+    /// An empty batch. Does not allocate.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Forgets requests and landings, keeps the buffers.
+    #[inline]
+    pub fn clear(&mut self) {
+        self.requests.clear();
+        self.used = 0;
+        self.tally = Tally::default();
+        self.oversize = None;
+    }
+
+    /// Requests in the batch.
+    #[inline]
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.requests.len()
+    }
+
+    /// Whether the batch holds no request. Running an empty batch is a round trip all the same.
+    #[inline]
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.requests.is_empty()
+    }
+
+    /// What the batch asks for.
+    #[must_use]
+    pub fn tally(&self) -> &Tally {
+        &self.tally
+    }
+
+    /// Asks for `len` bytes from `from`, at any alignment (8-aligned is fastest). At most [`MAX_REQUEST_BYTES`]: a
+    /// longer one makes the batch fail with [`TooLong`](crate::FabricError::TooLong) when it is run.
+    #[inline]
+    pub fn read(&mut self, from: RemoteAddr, len: usize) -> Landing {
+        let words = len.div_ceil(8);
+        let Some(word) = self.reserve(len, words) else { return Landing { word: 0, len: 0 } };
+        if !len.is_multiple_of(8) {
+            self.buffer[word as usize + words - 1] = 0;
+        }
+        self.tally.reads += 1;
+        self.tally.bytes_from += len as u64;
+        // `reserve` has refused lengths past MAX_REQUEST_BYTES, which fits 32 bits.
+        let landing = Landing { word, len: len as u32 };
+        self.push(from, landing, Verb::Read);
+        landing
+    }
+
+    /// Stores `bytes` at `to`, at any alignment. The bytes are copied into the batch now. At most
+    /// [`MAX_REQUEST_BYTES`], else the batch fails when it is run.
+    pub fn write(&mut self, to: RemoteAddr, bytes: &[u8]) {
+        let Some(word) = self.reserve(bytes.len(), bytes.len().div_ceil(8)) else { return };
+        let start = word as usize * 8;
+        self.buffer.as_mut_bytes()[start..start + bytes.len()].copy_from_slice(bytes);
+        self.tally.writes += 1;
+        self.tally.bytes_to += bytes.len() as u64;
+        self.push(to, Landing { word, len: bytes.len() as u32 }, Verb::Write);
+    }
+
+    /// Stores `new` in the 8-aligned word at `at` if it holds `expected`; the old value lands either way.
+    pub fn compare_swap(&mut self, at: RemoteAddr, expected: u64, new: u64) -> Landing {
+        let Some(word) = self.reserve(8, 3) else { return Landing { word: 0, len: 0 } };
+        self.buffer[word as usize + 1] = expected;
+        self.buffer[word as usize + 2] = new;
+        self.tally.compare_swaps += 1;
+        self.tally.bytes_to += 16;
+        self.tally.bytes_from += 8;
+        let landing = Landing { word, len: 8 };
+        self.push(at, landing, Verb::CompareSwap);
+        landing
+    }
+
+    /// Adds `delta` (wrapping) to the 8-aligned word at `at`; the old value lands.
+    pub fn fetch_add(&mut self, at: RemoteAddr, delta: u64) -> Landing {
+        let Some(word) = self.reserve(8, 2) else { return Landing { word: 0, len: 0 } };
+        self.buffer[word as usize + 1] = delta;
+        self.tally.fetch_adds += 1;
+        self.tally.bytes_to += 8;
+        self.tally.bytes_from += 8;
+        let landing = Landing { word, len: 8 };
+        self.push(at, landing, Verb::FetchAdd);
+        landing
+    }
+
+    /// The bytes that landed. Meaningful only after the batch has run without error.
+    ///
+    /// # Panics
+    /// If `landing` is of another batch and does not fit this one.
+    #[inline]
+    #[must_use]
+    pub fn bytes(&self, landing: Landing) -> &[u8] {
+        let start = landing.word as usize;
+        let words = &self.buffer[start..start + landing.len().div_ceil(8)];
+        &words.as_bytes()[..landing.len()]
+    }
+
+    /// The landed bytes as little-endian words, the last one padded with zeros. As [`bytes`](Self::bytes) otherwise.
+    ///
+    /// # Panics
+    /// If `landing` is of another batch and does not fit this one.
+    #[inline]
+    #[must_use]
+    pub fn words(&self, landing: Landing) -> &[u64] {
+        let start = landing.word as usize;
+        &self.buffer[start..start + landing.len().div_ceil(8)]
+    }
+
+    /// The first landed word: the old value of an atomic, or the first 8 bytes of a READ (short ones zero-padded).
+    ///
+    /// # Panics
+    /// If `landing` is empty, or is of another batch and does not fit this one.
+    #[inline]
+    #[must_use]
+    pub fn u64(&self, landing: Landing) -> u64 {
+        self.words(landing)[0]
+    }
+
+    /// The requests in posting order, for backends.
+    pub fn requests(&self) -> impl ExactSizeIterator<Item = Request<'_>> {
+        self.requests.iter().map(|posted| {
+            let at = RemoteAddr { area: posted.area, offset: posted.offset };
+            let word = posted.word as usize;
+            match posted.verb {
+                Verb::Read => Request::Read { from: at, len: posted.len as usize },
+                Verb::Write => {
+                    let landing = Landing { word: posted.word, len: posted.len };
+                    Request::Write { to: at, bytes: self.bytes(landing) }
+                }
+                Verb::CompareSwap => {
+                    let (expected, new) = (self.buffer[word + 1], self.buffer[word + 2]);
+                    Request::CompareSwap { at, expected, new }
+                }
+                Verb::FetchAdd => Request::FetchAdd { at, delta: self.buffer[word + 1] },
+            }
+        })
+    }
+
+    /// The landing bytes of request `index`, for backends: what a READ fetched or an atomic's old value goes there.
+    /// Empty for a WRITE.
+    ///
+    /// # Panics
+    /// If there is no such request.
+    pub fn landing_mut(&mut self, index: usize) -> &mut [u8] {
+        let posted = self.requests[index];
+        let start = posted.word as usize * 8;
+        let len = if posted.verb == Verb::Write { 0 } else { posted.len as usize };
+        &mut self.buffer.as_mut_bytes()[start..start + len]
+    }
+
+    /// The size that makes this batch impossible, for backends, which must fail it with
+    /// [`TooLong`](crate::FabricError::TooLong).
+    #[must_use]
+    pub fn oversize(&self) -> Option<u64> {
+        self.oversize
+    }
+
+    #[inline]
+    fn push(&mut self, at: RemoteAddr, place: Landing, verb: Verb) {
+        let Landing { word, len } = place;
+        self.requests.push(Posted { offset: at.offset, word, len, area: at.area, verb });
+    }
+
+    /// Takes `words` words of the buffer and returns the first one's number.
+    #[inline]
+    fn reserve(&mut self, len: usize, words: usize) -> Option<u32> {
+        let start = self.used;
+        let end = start.checked_add(words)?;
+        if end > self.buffer.len() || len > MAX_REQUEST_BYTES {
+            self.grow(len, end)?;
+        }
+        self.used = end;
+        // MAX_BATCH_BYTES keeps word numbers below 2^31.
+        Some(start as u32)
+    }
+
+    #[cold]
+    fn grow(&mut self, len: usize, end: usize) -> Option<()> {
+        let total = end as u64 * 8;
+        if len > MAX_REQUEST_BYTES || total > MAX_BATCH_BYTES {
+            self.oversize.get_or_insert(if len > MAX_REQUEST_BYTES { len as u64 } else { total });
+            return None;
+        }
+        self.buffer.resize(end.next_power_of_two().max(64), 0);
+        Some(())
+    }
+}
