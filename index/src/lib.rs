@@ -34,6 +34,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod assign;
 mod directory;
 mod line;
 mod model;

@@ -32,6 +32,7 @@
 //! Only the slope is taken from the fit, half-way between its extremes. The intercept is chosen by replaying the keys, so
 //! that 2 and 3 are met with equal room; that a right one exists is what the argument above says.
 
+use crate::assign::assign_slots;
 use crate::line::Line;
 use crate::plr::Slope;
 use crate::segmenter::Segmenter;
@@ -44,7 +45,7 @@ pub struct PlacedSegment {
     pub model: SegmentModel,
     /// Number of keys, from where the segment before ended.
     pub keys: usize,
-    /// `slots[i]` is the slot of key `i`: ascending, hence distinct, and within `model.window` of the key.
+    /// `slots[i]` is the slot of key `i`: distinct, within `model.window` of the key, and where possible the predicted one.
     pub slots: Vec<u16>,
 }
 
@@ -52,8 +53,8 @@ impl Piece {
     /// Places the piece's keys `xs` into slots: a model, and a slot for each key.
     ///
     /// A segment of `n` keys has `ceil(n / fill)` slots. Its ε is the true one, the least half-width of windows for which
-    /// the line has a placement, never above the option's. Keys get the free slot nearest to their prediction that leaves
-    /// all keys after them a slot, so free slots stay spread.
+    /// the line has a placement, never above the option's. As many keys as the windows allow get the very slot their
+    /// prediction names, others one near it; see `assign`.
     ///
     /// Nearly always one segment. Where the quantised line leaves no placement the keys are halved and fitted again, and
     /// a single key has one always, so that this never fails. If `xs` are not the piece's keys the segments are valid for
@@ -110,7 +111,7 @@ fn place_segment(slopes: (Slope, Slope), xs: &[u64], options: &SegmentOptions) -
     if u32::from(model.epsilon) > epsilon {
         return None;
     }
-    let slots = assign_slots(predictions, &model)?;
+    let slots = assign_slots(&predictions, &model)?;
     Some(PlacedSegment { model, keys: xs.len(), slots })
 }
 
@@ -189,29 +190,4 @@ fn true_error(predictions: &[u16], cap: u16) -> i64 {
     }
     let high_end = (-ahead).saturating_sub(spare);
     ((rise + 1) / 2).max(behind).max(high_end)
-}
-
-/// Turns predictions into slots: ascending, within the windows, each as near to its prediction as the keys before leave
-/// it and the keys after need it. `None` if there are none, which takes keys that do not ascend.
-fn assign_slots(predictions: Vec<u16>, model: &SegmentModel) -> Option<Vec<u16>> {
-    let epsilon = i32::from(model.epsilon);
-    let mut bound = i32::from(model.cap);
-    // The latest slot of each key that leaves a slot to all keys after it.
-    let mut latest = vec![0; predictions.len()];
-    for (latest, &prediction) in latest.iter_mut().zip(&predictions).rev() {
-        bound = (i32::from(prediction) + epsilon).min(bound - 1);
-        *latest = bound;
-    }
-    let mut previous = -1;
-    let mut slots = predictions;
-    for (slot, &latest) in slots.iter_mut().zip(&latest) {
-        let prediction = i32::from(*slot);
-        previous = prediction.max(previous + 1).min(latest).max(previous + 1);
-        if previous > latest || previous < prediction - epsilon {
-            return None;
-        }
-        // Below `cap`, as `latest` is.
-        *slot = previous as u16;
-    }
-    Some(slots)
 }

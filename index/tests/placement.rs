@@ -30,7 +30,9 @@ fn check(segment: &PlacedSegment, xs: &[u64], options: &SegmentOptions) {
     assert!(usize::from(model.cap) >= xs.len() && model.cap <= options.max_slots);
     assert_eq!(u32::from(model.cap), (xs.len() as f64 / options.fill).ceil() as u32);
     assert!(u32::from(model.epsilon) <= options.epsilon);
-    assert!(segment.slots.windows(2).all(|pair| pair[0] < pair[1]), "slots are distinct");
+    let mut slots = segment.slots.clone();
+    slots.sort_unstable();
+    assert!(slots.windows(2).all(|pair| pair[0] < pair[1]), "slots are distinct");
     for (&x, &slot) in xs.iter().zip(&segment.slots) {
         assert!(slot < model.cap && model.window(x).contains(u32::from(slot)));
     }
@@ -178,5 +180,43 @@ proptest! {
                 prop_assert!(window.len() <= 2 * u32::from(segment.model.epsilon) + 1);
             }
         }
+    }
+}
+
+/// Keys spread evenly at random over all of `u64`.
+fn uniform(count: usize) -> Vec<u64> {
+    let step =
+        |x: &u64| Some(x.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407));
+    let mut keys: Vec<u64> = std::iter::successors(Some(7u64), step).take(count).collect();
+    keys.sort_unstable();
+    keys.dedup();
+    keys
+}
+
+/// Share of keys in the slot their prediction names, and in that one or one beside it.
+fn shares_at_home(xs: &[u64], options: &SegmentOptions) -> (f64, f64) {
+    let (mut first, mut home, mut near) = (0, 0, 0);
+    for segment in place(xs, options).1 {
+        for (x, slot) in xs[first..].iter().zip(&segment.slots) {
+            let distance = segment.model.predict(*x).abs_diff(u32::from(*slot));
+            home += usize::from(distance == 0);
+            near += usize::from(distance <= 1);
+        }
+        first += segment.keys;
+    }
+    (home as f64 / xs.len() as f64, near as f64 / xs.len() as f64)
+}
+
+#[test]
+fn many_keys_are_in_or_beside_their_predicted_slot() {
+    let options = SegmentOptions::default();
+    for (name, keys, least_home, least_near) in
+        [("uniform", uniform(50_000), 0.45, 0.55), ("fb", common::fb_like(15, 7), 0.15, 0.18)]
+    {
+        let (home, near) = shares_at_home(&keys, &options);
+        assert!(
+            home > least_home && near > least_near,
+            "{name}: {home:.3} at home, {near:.3} at most one off"
+        );
     }
 }
