@@ -1,0 +1,51 @@
+//! Generating, reading and requesting: cost per key.
+
+use std::hint::black_box;
+
+use criterion::{Criterion, Throughput, criterion_group, criterion_main};
+use fpcache_datasets::generate::{fb::FbIds, synthetic, wiki::WikiTimes};
+use fpcache_datasets::requests::{Distribution, RequestOptions, generate};
+use fpcache_datasets::sosd::SosdWriter;
+use fpcache_datasets::{OpenOptions, Spec, SpecKind};
+
+const KEYS: u64 = 1_000_000;
+
+fn generators(c: &mut Criterion) {
+    let mut group = c.benchmark_group("generate");
+    group.sample_size(10).throughput(Throughput::Elements(KEYS));
+    group.bench_function("fb", |b| b.iter(|| FbIds::new(KEYS, 42).fold(0, |sum, key| sum ^ key)));
+    group.bench_function("wiki", |b| b.iter(|| WikiTimes::new(KEYS, 42).fold(0, |sum, key| sum ^ key)));
+    group.bench_function("uniform", |b| b.iter(|| synthetic::uniform(KEYS as usize, 42)));
+    group.bench_function("lognormal", |b| b.iter(|| synthetic::lognormal(KEYS as usize, 42)));
+    group.finish();
+}
+
+fn reading(c: &mut Criterion) {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let path = folder.path().join("k_uint64");
+    let mut writer = SosdWriter::create(&path, false).expect("a new file");
+    writer.push(&FbIds::new(KEYS, 42).collect::<Vec<_>>()).expect("ascending keys");
+    writer.finish().expect("space on the disk");
+    let spec = Spec::new(SpecKind::Sosd(path), None);
+    let mut group = c.benchmark_group("read");
+    group.sample_size(10).throughput(Throughput::Bytes(KEYS * 8));
+    group.bench_function("sosd", |b| {
+        b.iter(|| spec.open(&OpenOptions::default()).expect("a good file").len())
+    });
+    group.finish();
+}
+
+fn requests(c: &mut Criterion) {
+    let keys: Vec<u64> = FbIds::new(KEYS, 42).collect();
+    let lookups = 100_000;
+    let mut group = c.benchmark_group("requests");
+    group.sample_size(10).throughput(Throughput::Elements(lookups as u64));
+    for distribution in [Distribution::Uniform, Distribution::Zipf { theta: 0.99 }] {
+        let options = RequestOptions { lookups, distribution, negative: 0.1, seed: 42 };
+        group.bench_function(distribution.to_string(), |b| b.iter(|| generate(black_box(&keys), &options)));
+    }
+    group.finish();
+}
+
+criterion_group!(benches, generators, reading, requests);
+criterion_main!(benches);

@@ -1,0 +1,69 @@
+//! `generate`
+
+use std::path::PathBuf;
+
+use clap::Args;
+use fpcache_datasets::count::{human, human_bytes};
+use fpcache_datasets::published::by_name;
+use fpcache_datasets::sosd::{HEADER_BYTES, SosdWriter, Width, content_name};
+use fpcache_datasets::{DatasetError, KeyStream, Progress, Spec};
+
+use super::progress::Bar;
+use super::{Failure, Outcome, SourceArgs, announce};
+
+/// Keys generated between two writes.
+const STEP: usize = 1 << 18;
+
+#[derive(Args)]
+pub(super) struct Generate {
+    /// The data set, as in fb:16M. Duplicates are written as they come.
+    #[arg(value_name = "DATASET")]
+    spec: Spec,
+    /// The file to write; its name ends in _uint32 or _uint64, which sets the width.
+    #[arg(short, long, value_name = "FILE")]
+    output: PathBuf,
+    /// Replace the file if it exists; allow the name of a published file.
+    #[arg(long)]
+    force: bool,
+    #[command(flatten)]
+    source: SourceArgs,
+}
+
+impl Generate {
+    pub(super) fn run(&self) -> Result<Outcome, Failure> {
+        let bar = Bar::default();
+        let name = content_name(&self.output);
+        if by_name(&name).is_some() && !self.force {
+            // Under $FPCACHE_DATA it would pass for the published file in every table of results.
+            let path = self.output.display();
+            return Err(format!(
+                "{path}: {name} is the name of a published file, for which this one could be taken; choose another name \
+                 or give --force"
+            )
+            .into());
+        }
+        // First the target: what cannot be written need not be generated.
+        let writer = SosdWriter::create(&self.output, self.force)?;
+        let mut stream = self.spec.stream(&self.source.options(&bar))?;
+        announce(stream.notes());
+        bar.begin("writing", stream.total());
+        let written = copy(&mut stream, writer, &bar);
+        bar.end();
+        let keys = written?;
+        let bytes = HEADER_BYTES + keys * Width::of_file(&self.output)?.bytes() as u64;
+        let (path, source) = (self.output.display(), stream.source().as_str());
+        Ok(format!("{path}: {} keys, {} ({source})\n", human(keys), human_bytes(bytes)).into())
+    }
+}
+
+fn copy(stream: &mut KeyStream, mut writer: SosdWriter, bar: &Bar) -> Result<u64, DatasetError> {
+    let mut chunk = Vec::new();
+    let mut done = 0;
+    while stream.fill(&mut chunk, STEP)? > 0 {
+        writer.push(&chunk)?;
+        done += chunk.len() as u64;
+        bar.advance(done);
+        chunk.clear();
+    }
+    writer.finish()
+}

@@ -1,0 +1,124 @@
+//! `list`
+
+use std::fmt::Write;
+use std::path::PathBuf;
+
+use clap::Args;
+use comfy_table::{Table, presets};
+use fpcache_datasets::count::{human, human_bytes};
+use fpcache_datasets::published::{PUBLISHED, PublishedFile};
+use fpcache_datasets::sosd::HEADER_BYTES;
+use serde::Serialize;
+
+use super::{Failure, Outcome};
+
+#[derive(Args)]
+pub(super) struct List {
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+    /// The folder with published files.
+    #[arg(long, env = "FPCACHE_DATA", value_name = "FOLDER")]
+    data_dir: Option<PathBuf>,
+}
+
+#[derive(Serialize)]
+struct Listing {
+    datasets: Vec<Known>,
+    published: Vec<Published>,
+}
+
+#[derive(Serialize)]
+struct Known {
+    name: &'static str,
+    /// Keys without a count; none for a file.
+    keys: Option<u64>,
+    what: &'static str,
+    source: &'static str,
+}
+
+#[derive(Serialize)]
+struct Published {
+    name: &'static str,
+    keys: u64,
+    key_bytes: usize,
+    bytes: u64,
+    what: &'static str,
+    md5: &'static str,
+    url: &'static str,
+    /// Where it was found.
+    path: Option<PathBuf>,
+    command: String,
+}
+
+impl List {
+    pub(super) fn run(&self) -> Result<Outcome, Failure> {
+        let published: Vec<Published> = PUBLISHED.iter().map(|file| self.published(file)).collect();
+        let found = |spec: &str| {
+            let file = PUBLISHED.iter().zip(&published).find(|(file, _)| file.spec == Some(spec));
+            if file.is_some_and(|(_, row)| row.path.is_some()) { "published" } else { "stand-in" }
+        };
+        let known = |name, keys, what, source| Known { name, keys, what, source };
+        let datasets = vec![
+            known("fb", Some(200_000_000), "Facebook user ids", found("fb")),
+            known(
+                "wiki",
+                Some(200_000_000),
+                "Wikipedia edit times, with duplicates (the first counts)",
+                found("wiki"),
+            ),
+            known("ipv4", Some(385_602), "starts of real IPv4 ranges", "shipped"),
+            known("uniform", Some(1_000_000), "uniform over 64 bits", "generated"),
+            known("lognormal", Some(1_000_000), "lognormal, mu 0, sigma 2", "generated"),
+            known("sequential", Some(1_000_000), "0, 1, 2, …", "generated"),
+            known("sosd:PATH", None, "a SOSD file, PATH ending in _uint32 or _uint64, plain or .zst", "file"),
+        ];
+        let listing = Listing { datasets, published };
+        let text = if self.json { serde_json::to_string_pretty(&listing)? + "\n" } else { listing.text()? };
+        Ok(text.into())
+    }
+
+    fn published(&self, file: &PublishedFile) -> Published {
+        let places = self.data_dir.iter().flat_map(|folder| {
+            [folder.join(file.name), folder.join(format!("{}.zst", file.name))].into_iter()
+        });
+        Published {
+            name: file.name,
+            keys: file.keys,
+            key_bytes: file.width.bytes(),
+            bytes: HEADER_BYTES + file.keys * file.width.bytes() as u64,
+            what: file.what,
+            md5: file.md5,
+            url: file.url,
+            path: places.into_iter().find(|path| path.is_file()),
+            command: file.download_command(),
+        }
+    }
+}
+
+impl Listing {
+    fn text(&self) -> Result<String, Failure> {
+        let mut table = Table::new();
+        table.load_preset(presets::NOTHING).set_header(["NAME", "KEYS", "WHAT", "SOURCE"]);
+        for known in &self.datasets {
+            let keys = known.keys.map_or_else(|| "all".to_owned(), human);
+            table.add_row([known.name, &keys, known.what, known.source]);
+        }
+        let mut text = format!("{}\n\n", table.trim_fmt());
+        text.push_str(
+            "KEYS are those without a count; NAME:COUNT takes fewer, as in fb:16M or sosd:PATH:1M.\n\
+             fb and wiki mean the published file where $FPCACHE_DATA holds it, else a calibrated stand-in.\n\n\
+             Published files; paste the command to download and check one:\n",
+        );
+        for file in &self.published {
+            let (keys, size) = (human(file.keys), human_bytes(file.bytes));
+            write!(text, "\n{}: {}, {keys} keys, {size}", file.name, file.what)?;
+            match &file.path {
+                Some(path) => writeln!(text, ", found at {}", path.display())?,
+                None => writeln!(text)?,
+            }
+            writeln!(text, "  {}", file.command)?;
+        }
+        Ok(text)
+    }
+}

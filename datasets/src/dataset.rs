@@ -1,0 +1,284 @@
+//! A data set in memory: distinct ascending keys and the value of each.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use crate::error::DatasetError;
+use crate::progress::Progress;
+use crate::sosd::HEADER_BYTES;
+use crate::spec::{Spec, SpecKind};
+use crate::stream::{KeyStream, Source};
+
+/// What equal keys mean. A key's value is its position in the data set, counted with duplicates.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Duplicates {
+    /// They are an error.
+    Refuse,
+    /// The first position counts.
+    First,
+    /// The last position counts.
+    Last,
+    /// The sum of all positions counts (wrapping), as in SOSD.
+    Sum,
+}
+
+/// A text that names no policy.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`{0}` is no policy for duplicates; write refuse, first, last or sum")]
+pub struct ParseDuplicatesError(String);
+
+impl FromStr for Duplicates {
+    type Err = ParseDuplicatesError;
+
+    fn from_str(text: &str) -> Result<Self, ParseDuplicatesError> {
+        match text {
+            "refuse" => Ok(Self::Refuse),
+            "first" => Ok(Self::First),
+            "last" => Ok(Self::Last),
+            "sum" => Ok(Self::Sum),
+            _ => Err(ParseDuplicatesError(text.to_owned())),
+        }
+    }
+}
+
+impl fmt::Display for Duplicates {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Refuse => "refuse",
+            Self::First => "first",
+            Self::Last => "last",
+            Self::Sum => "sum",
+        })
+    }
+}
+
+/// How to open a data set.
+#[derive(Clone)]
+pub struct OpenOptions<'a> {
+    /// Seeds generators and samples. 42 by default.
+    pub seed: u64,
+    /// What equal keys mean; `None` refuses them, except for `wiki`, where the first counts.
+    pub duplicates: Option<Duplicates>,
+    /// Where published files may lie, plain or `.zst`: the folder that `$FPCACHE_DATA` names. The library does not
+    /// read the environment.
+    pub data_dir: Option<PathBuf>,
+    /// Told how far reading and generating are.
+    pub progress: Option<&'a dyn Progress>,
+}
+
+impl Default for OpenOptions<'_> {
+    fn default() -> Self {
+        Self { seed: 42, duplicates: None, data_dir: None, progress: None }
+    }
+}
+
+impl fmt::Debug for OpenOptions<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("OpenOptions")
+            .field("seed", &self.seed)
+            .field("duplicates", &self.duplicates)
+            .field("data_dir", &self.data_dir)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Keys handled between two reports of progress.
+const STEP: usize = 1 << 18;
+
+/// A data set in memory. 8 bytes per key; data sets with duplicates take 4 or 8 more for the values.
+#[derive(Clone, Debug)]
+pub struct Dataset {
+    name: String,
+    source: Source,
+    key_bytes: usize,
+    notes: Vec<String>,
+    keys: Vec<u64>,
+    values: Values,
+}
+
+/// Values by index.
+#[derive(Clone, Debug)]
+enum Values {
+    /// No duplicates: the value is the index.
+    Index,
+    Narrow(Vec<u32>),
+    Wide(Vec<u64>),
+}
+
+impl Spec {
+    /// Reads or generates the data set.
+    ///
+    /// A file of 200 M 64-bit keys is read into the one vector of the result, without a second copy. A count smaller
+    /// than a file's gives a uniform sample without replacement, in order, in one pass over the file.
+    ///
+    /// # Errors
+    /// [`DatasetError`] of any kind.
+    pub fn open(&self, options: &OpenOptions<'_>) -> Result<Dataset, DatasetError> {
+        let policy = match (options.duplicates, self.kind()) {
+            (Some(policy), _) => policy,
+            (None, SpecKind::Wiki) => Duplicates::First,
+            (None, _) => Duplicates::Refuse,
+        };
+        let mut stream = self.stream(&OpenOptions { duplicates: Some(policy), ..options.clone() })?;
+        let total = stream.total();
+        let mut keys = match stream.take_ready() {
+            Some(keys) => keys,
+            None => read(&mut stream, self, options.progress)?,
+        };
+        let mut notes = stream.notes().to_vec();
+        let values = settle_duplicates(&mut keys, policy, self)?;
+        let dropped = total - keys.len() as u64;
+        if dropped > 0 || (options.duplicates.is_none() && policy != Duplicates::Refuse) {
+            let implied = if options.duplicates.is_none() { " (implied)" } else { "" };
+            notes.push(format!(
+                "{self}: --duplicates {policy}{implied}: {} of {total} keys are distinct",
+                keys.len()
+            ));
+        }
+        let (source, key_bytes) = (stream.source(), stream.key_bytes());
+        Ok(Dataset { name: self.to_string(), source, key_bytes, notes, keys, values })
+    }
+}
+
+/// All keys of a stream, in a vector of exactly their size.
+fn read(
+    stream: &mut KeyStream,
+    spec: &Spec,
+    progress: Option<&dyn Progress>,
+) -> Result<Vec<u64>, DatasetError> {
+    let total = stream.total();
+    let bytes = total.saturating_mul(8);
+    let no_memory = || DatasetError::OutOfMemory { name: spec.to_string(), keys: total, bytes };
+    let mut keys = Vec::new();
+    let capacity = usize::try_from(total).map_err(|_| no_memory())?;
+    keys.try_reserve_exact(capacity).map_err(|_| no_memory())?;
+    if let Some(progress) = progress {
+        progress.begin(stream.source().verb(), total);
+    }
+    let filled = fill(stream, &mut keys, progress);
+    if let Some(progress) = progress {
+        progress.end();
+    }
+    filled.map(|()| keys)
+}
+
+fn fill(
+    stream: &mut KeyStream,
+    keys: &mut Vec<u64>,
+    progress: Option<&dyn Progress>,
+) -> Result<(), DatasetError> {
+    while stream.fill(keys, STEP)? > 0 {
+        if let Some(progress) = progress {
+            progress.advance(keys.len() as u64);
+        }
+    }
+    Ok(())
+}
+
+/// Leaves each key once, in place, and gives what its duplicates are worth.
+fn settle_duplicates(keys: &mut Vec<u64>, policy: Duplicates, spec: &Spec) -> Result<Values, DatasetError> {
+    let distinct = 1 + keys.windows(2).filter(|pair| pair[0] != pair[1]).count();
+    if distinct >= keys.len() {
+        return Ok(Values::Index);
+    }
+    if policy == Duplicates::Refuse {
+        // A file's duplicates were refused while it was read; these are a generator's.
+        let at = 1 + keys.windows(2).position(|pair| pair[0] == pair[1]).unwrap_or(0);
+        let offset = HEADER_BYTES + at as u64 * 8;
+        return Err(DatasetError::Duplicates { name: spec.to_string(), key: keys[at], offset });
+    }
+    let wide = policy == Duplicates::Sum || u32::try_from(keys.len()).is_err();
+    let (mut narrow_values, mut wide_values) = (Vec::new(), Vec::new());
+    let reserved = if wide {
+        wide_values.try_reserve_exact(distinct)
+    } else {
+        narrow_values.try_reserve_exact(distinct)
+    };
+    let (count, bytes) = (distinct as u64, distinct as u64 * 8);
+    reserved.map_err(|_| DatasetError::OutOfMemory { name: spec.to_string(), keys: count, bytes })?;
+    let (mut read, mut written) = (0, 0);
+    while read < keys.len() {
+        let key = keys[read];
+        let first = read;
+        let mut sum = 0u64;
+        while read < keys.len() && keys[read] == key {
+            sum = sum.wrapping_add(read as u64);
+            read += 1;
+        }
+        let value = match policy {
+            Duplicates::First | Duplicates::Refuse => first as u64,
+            Duplicates::Last => read as u64 - 1,
+            Duplicates::Sum => sum,
+        };
+        match wide {
+            true => wide_values.push(value),
+            // Positions fit: there are at most u32::MAX keys.
+            false => narrow_values.push(value as u32),
+        }
+        keys[written] = key;
+        written += 1;
+    }
+    keys.truncate(written);
+    keys.shrink_to_fit();
+    Ok(if wide { Values::Wide(wide_values) } else { Values::Narrow(narrow_values) })
+}
+
+impl Dataset {
+    /// The distinct keys, ascending.
+    pub fn keys(&self) -> &[u64] {
+        &self.keys
+    }
+
+    /// The value of the key at index `i`: its position in the data set, duplicates counted; the first, last or sum of
+    /// positions where it occurs more than once.
+    ///
+    /// # Panics
+    /// If `i` is not below [`len`](Self::len), as indexing does.
+    #[inline]
+    pub fn value(&self, i: usize) -> u64 {
+        match &self.values {
+            Values::Index => {
+                assert!(i < self.keys.len(), "index {i} of {} keys", self.keys.len());
+                i as u64
+            }
+            Values::Narrow(values) => u64::from(values[i]),
+            Values::Wide(values) => values[i],
+        }
+    }
+
+    /// As it was asked for: `fb:16M`.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Where the keys come from: `published`, `stand-in`, `shipped`, `file` or `generated`.
+    pub fn source(&self) -> &str {
+        self.source.as_str()
+    }
+
+    /// Bytes of a key on disk, 4 or 8. In memory it is always 8.
+    pub fn key_bytes(&self) -> usize {
+        self.key_bytes
+    }
+
+    /// Things to announce: a stand-in taken for a published file, a policy implied.
+    pub fn notes(&self) -> &[String] {
+        &self.notes
+    }
+
+    /// Number of distinct keys.
+    pub fn len(&self) -> usize {
+        self.keys.len()
+    }
+
+    /// Whether there are none; no spec gives such a data set.
+    pub fn is_empty(&self) -> bool {
+        self.keys.is_empty()
+    }
+
+    /// The keys alone, without a copy.
+    pub fn into_keys(self) -> Vec<u64> {
+        self.keys
+    }
+}

@@ -1,0 +1,12 @@
+//! How long work tells its caller how far it is.
+
+/// Receives the progress of long work: reading, generating, hashing. The library calls it at most once per chunk
+/// of some hundred thousand keys, so an implementation may lock or draw.
+pub trait Progress: Sync {
+    /// A phase begins that will handle `total` items.
+    fn begin(&self, phase: &str, total: u64);
+    /// `done` of them are handled.
+    fn advance(&self, done: u64);
+    /// The phase is over.
+    fn end(&self);
+}

@@ -1,0 +1,165 @@
+//! The one notation for data sets: `fb:16M`, `wiki`, `sosd:PATH`.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use crate::count;
+
+/// The names [`Spec`] knows, in the order `list` shows them.
+pub const KNOWN_NAMES: [&str; 7] = ["fb", "wiki", "ipv4", "uniform", "lognormal", "sequential", "sosd:PATH"];
+
+/// Which data set.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum SpecKind {
+    /// Facebook user ids: the published `fb_200M_uint64`, else its stand-in.
+    Fb,
+    /// Wikipedia edit times: the published `wiki_ts_200M_uint64`, else its stand-in.
+    Wiki,
+    /// Real IPv4 range starts, shipped.
+    Ipv4,
+    /// Uniform over all 64-bit keys.
+    Uniform,
+    /// Lognormal, μ 0, σ 2.
+    Lognormal,
+    /// 0, 1, 2, …
+    Sequential,
+    /// A SOSD file.
+    Sosd(PathBuf),
+}
+
+/// A data set and how many of its keys.
+///
+/// Reads and shows as `NAME`, `NAME:COUNT`, `sosd:PATH` or `sosd:PATH:COUNT`. In a `sosd:` spec, what follows the
+/// last colon is the count if it reads as one. Without a count: all of a file, 200 M keys for `fb` and `wiki`,
+/// 1 M for `uniform`, `lognormal` and `sequential`.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Spec {
+    kind: SpecKind,
+    count: Option<u64>,
+}
+
+/// A text that names no data set.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`{text}`: {cause}; known data sets: {}; for example fb:16M, wiki, sosd:data/books_200M_uint32:1M", KNOWN_NAMES.join(", "))]
+pub struct ParseSpecError {
+    text: String,
+    cause: &'static str,
+}
+
+impl Spec {
+    /// A data set; `count` of `None` is the default described at [`Spec`].
+    pub fn new(kind: SpecKind, count: Option<u64>) -> Self {
+        Self { kind, count }
+    }
+
+    /// Which data set.
+    pub fn kind(&self) -> &SpecKind {
+        &self.kind
+    }
+
+    /// How many keys were asked for.
+    pub fn count(&self) -> Option<u64> {
+        self.count
+    }
+}
+
+impl FromStr for Spec {
+    type Err = ParseSpecError;
+
+    fn from_str(text: &str) -> Result<Self, ParseSpecError> {
+        let fail = |cause| ParseSpecError { text: text.to_owned(), cause };
+        if let Some(rest) = text.strip_prefix("sosd:") {
+            let (path, count) = match rest.rsplit_once(':') {
+                Some((path, suffix)) if count::parse(suffix).is_some() => (path, count::parse(suffix)),
+                _ => (rest, None),
+            };
+            return match (path, count) {
+                ("", _) => Err(fail("the path is missing after `sosd:`")),
+                (_, Some(0)) => Err(fail("a count of zero leaves no keys")),
+                _ => Ok(Self { kind: SpecKind::Sosd(path.into()), count }),
+            };
+        }
+        let (name, suffix) = match text.split_once(':') {
+            Some((name, suffix)) => (name, Some(suffix)),
+            None => (text, None),
+        };
+        let kind = match name {
+            "fb" => SpecKind::Fb,
+            "wiki" => SpecKind::Wiki,
+            "ipv4" => SpecKind::Ipv4,
+            "uniform" => SpecKind::Uniform,
+            "lognormal" => SpecKind::Lognormal,
+            "sequential" => SpecKind::Sequential,
+            "sosd" => return Err(fail("the path is missing after `sosd`")),
+            _ => return Err(fail("no data set of this name (a file is written sosd:PATH)")),
+        };
+        let count = match suffix {
+            None => None,
+            Some(suffix) => match count::parse(suffix) {
+                Some(0) => return Err(fail("a count of zero leaves no keys")),
+                None => {
+                    return Err(fail(
+                        "the count after the colon is no whole number, plain or with K, M or G",
+                    ));
+                }
+                count => count,
+            },
+        };
+        Ok(Self { kind, count })
+    }
+}
+
+impl fmt::Display for Spec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.kind {
+            SpecKind::Fb => f.write_str("fb")?,
+            SpecKind::Wiki => f.write_str("wiki")?,
+            SpecKind::Ipv4 => f.write_str("ipv4")?,
+            SpecKind::Uniform => f.write_str("uniform")?,
+            SpecKind::Lognormal => f.write_str("lognormal")?,
+            SpecKind::Sequential => f.write_str("sequential")?,
+            SpecKind::Sosd(path) => write!(f, "sosd:{}", path.display())?,
+        }
+        match self.count {
+            Some(count) => write!(f, ":{}", count::format(count)),
+            None => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_form_reads_and_shows_the_same() {
+        for text in [
+            "fb:16M",
+            "fb",
+            "wiki",
+            "ipv4",
+            "uniform:1M",
+            "lognormal:1.5M",
+            "sequential:7",
+            "sosd:/a/b_uint32",
+            "sosd:b_uint64:2K",
+        ] {
+            let spec: Spec = text.parse().unwrap();
+            assert_eq!(spec.to_string(), text);
+        }
+        let spec: Spec = "sosd:C:/x:y_uint64".parse().unwrap();
+        assert_eq!(spec, Spec::new(SpecKind::Sosd("C:/x:y_uint64".into()), None));
+    }
+
+    #[test]
+    fn errors_list_the_names_and_an_example() {
+        for text in
+            ["", "facebook", "fb:", "fb:x", "fb:0", "fb:16MB", "sosd:", "sosd", "sosd:x:0", "sosd::1M"]
+        {
+            let error = text.parse::<Spec>().unwrap_err().to_string();
+            assert!(error.contains("lognormal") && error.contains("fb:16M"), "{text}: {error}");
+        }
+    }
+}

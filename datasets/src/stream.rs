@@ -1,0 +1,246 @@
+//! The keys of any data set as a stream of chunks, duplicates included.
+
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+
+use crate::dataset::{Duplicates, OpenOptions};
+use crate::error::DatasetError;
+use crate::generate::fb::FbIds;
+use crate::generate::synthetic;
+use crate::generate::wiki::WikiTimes;
+use crate::random::Random;
+use crate::shipped;
+use crate::sosd::SosdReader;
+use crate::spec::{Spec, SpecKind};
+
+/// Keys of `fb` and `wiki` without a count: those of the published files.
+const PUBLISHED_KEYS: u64 = 200_000_000;
+/// Keys of a synthetic distribution without a count.
+const SYNTHETIC_KEYS: u64 = 1_000_000;
+/// Keys read ahead of a sample.
+const SAMPLE_STEP: usize = 1 << 15;
+
+const PURPOSE_SAMPLE: u64 = 0x5A;
+
+/// Where keys come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Source {
+    /// A published file, found in the data folder.
+    Published,
+    /// A generator calibrated to a published file.
+    StandIn,
+    /// Real keys inside this crate.
+    Shipped,
+    /// A file named by its path.
+    File,
+    /// A synthetic distribution.
+    Generated,
+}
+
+impl Source {
+    /// `published`, `stand-in`, `shipped`, `file` or `generated`.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Published => "published",
+            Self::StandIn => "stand-in",
+            Self::Shipped => "shipped",
+            Self::File => "file",
+            Self::Generated => "generated",
+        }
+    }
+
+    pub(crate) fn verb(self) -> &'static str {
+        match self {
+            Self::StandIn | Self::Generated => "generating",
+            _ => "reading",
+        }
+    }
+}
+
+/// A data set's keys, ascending, in chunks; equal keys follow each other.
+pub struct KeyStream {
+    source: Source,
+    key_bytes: usize,
+    total: u64,
+    notes: Vec<String>,
+    keys: Keys,
+    sample: Option<Sample>,
+}
+
+enum Keys {
+    File(SosdReader),
+    Fb(FbIds),
+    Wiki(Box<WikiTimes>),
+    Range(Range<u64>),
+    Ready(std::vec::IntoIter<u64>),
+}
+
+impl Spec {
+    /// The keys in chunks. Files and the stand-ins need a small buffer only, `uniform` and `lognormal` hold all keys.
+    ///
+    /// Equal keys are given out as they come, unless `options.duplicates` is [`Duplicates::Refuse`], which makes a
+    /// file's an error. `options.progress` is not used.
+    ///
+    /// # Errors
+    /// [`DatasetError`] of any kind; later ones come from [`KeyStream::fill`].
+    pub fn stream(&self, options: &OpenOptions<'_>) -> Result<KeyStream, DatasetError> {
+        let (source, key_bytes, available, keys, notes) = self.source(options)?;
+        let total = self.count().unwrap_or(available);
+        if total > available {
+            return Err(DatasetError::TooMany { name: self.to_string(), available, asked: total });
+        }
+        let sample = (total < available).then(|| Sample::new(total, available, options.seed));
+        Ok(KeyStream { source, key_bytes, total, notes, keys, sample })
+    }
+
+    fn source(
+        &self,
+        options: &OpenOptions<'_>,
+    ) -> Result<(Source, usize, u64, Keys, Vec<String>), DatasetError> {
+        let refuse = options.duplicates == Some(Duplicates::Refuse);
+        let seed = options.seed;
+        let file = |source, path: &Path| {
+            let mut reader = SosdReader::open(path)?;
+            if refuse {
+                reader.refuse_duplicates();
+            }
+            Ok((source, reader.width().bytes(), reader.count(), Keys::File(reader), Vec::new()))
+        };
+        let ready = |count: u64, keys: Option<Vec<u64>>| match keys {
+            Some(keys) => Ok((Source::Generated, 8, count, Keys::Ready(keys.into_iter()), Vec::new())),
+            None => {
+                let bytes = count.saturating_mul(8);
+                Err(DatasetError::OutOfMemory { name: self.to_string(), keys: count, bytes })
+            }
+        };
+        let synthetic = self.count().unwrap_or(SYNTHETIC_KEYS);
+        let size = usize::try_from(synthetic).unwrap_or(usize::MAX);
+        match self.kind() {
+            SpecKind::Sosd(path) => file(Source::File, path),
+            SpecKind::Fb | SpecKind::Wiki => {
+                let published =
+                    if *self.kind() == SpecKind::Fb { "fb_200M_uint64" } else { "wiki_ts_200M_uint64" };
+                if let Some(path) = find(options.data_dir.as_deref(), published) {
+                    return file(Source::Published, &path);
+                }
+                let count = self.count().unwrap_or(PUBLISHED_KEYS);
+                let available = count.min(crate::generate::fb::MAX_KEYS);
+                let keys = match self.kind() {
+                    SpecKind::Fb => Keys::Fb(FbIds::new(available, seed)),
+                    _ => Keys::Wiki(Box::new(WikiTimes::new(available, seed))),
+                };
+                let folder = match &options.data_dir {
+                    Some(folder) => format!("not in {}", folder.display()),
+                    None => "$FPCACHE_DATA is not set".to_owned(),
+                };
+                let note =
+                    format!("{self}: a stand-in for {published} ({folder}; see `fpcache-datasets list`)");
+                Ok((Source::StandIn, 8, available, keys, vec![note]))
+            }
+            SpecKind::Ipv4 => {
+                let keys = shipped::ipv4();
+                Ok((Source::Shipped, 8, keys.len() as u64, Keys::Ready(keys.into_iter()), Vec::new()))
+            }
+            SpecKind::Uniform => ready(synthetic, synthetic::uniform(size, seed)),
+            SpecKind::Lognormal => ready(synthetic, synthetic::lognormal(size, seed)),
+            SpecKind::Sequential => {
+                Ok((Source::Generated, 8, synthetic, Keys::Range(0..synthetic), Vec::new()))
+            }
+        }
+    }
+}
+
+/// A published file in the data folder, plain before compressed.
+fn find(folder: Option<&Path>, name: &str) -> Option<PathBuf> {
+    let folder = folder?;
+    [folder.join(name), folder.join(format!("{name}.zst"))].into_iter().find(|path| path.is_file())
+}
+
+impl KeyStream {
+    /// Keys to come in all, duplicates counted.
+    pub fn total(&self) -> u64 {
+        self.total
+    }
+
+    /// Where they come from.
+    pub fn source(&self) -> Source {
+        self.source
+    }
+
+    /// Bytes of a key on disk: 4 or 8.
+    pub fn key_bytes(&self) -> usize {
+        self.key_bytes
+    }
+
+    /// Things to announce.
+    pub fn notes(&self) -> &[String] {
+        &self.notes
+    }
+
+    /// All keys at once, where they are in memory already and unsampled: [`Spec::open`] takes them without a copy.
+    pub(crate) fn take_ready(&mut self) -> Option<Vec<u64>> {
+        match &mut self.keys {
+            // Collecting an untouched `IntoIter` gives back its vector.
+            Keys::Ready(keys) if self.sample.is_none() => Some(std::mem::take(keys).collect()),
+            _ => None,
+        }
+    }
+
+    /// Appends up to `limit` keys to `out` and returns how many. Zero means the end, reached without error.
+    ///
+    /// # Errors
+    /// [`DatasetError`] of kind `Io`, `BadFile` or `Duplicates`, from files.
+    pub fn fill(&mut self, out: &mut Vec<u64>, limit: usize) -> Result<usize, DatasetError> {
+        let Some(sample) = &mut self.sample else { return self.keys.fill(out, limit) };
+        let start = out.len();
+        while out.len() == start {
+            sample.ahead.clear();
+            if self.keys.fill(&mut sample.ahead, limit.min(SAMPLE_STEP))? == 0 {
+                break;
+            }
+            sample.pick(out);
+        }
+        Ok(out.len() - start)
+    }
+}
+
+impl Keys {
+    fn fill(&mut self, out: &mut Vec<u64>, limit: usize) -> Result<usize, DatasetError> {
+        let start = out.len();
+        match self {
+            Self::File(reader) => return reader.fill(out, limit),
+            Self::Fb(ids) => out.extend(ids.take(limit)),
+            Self::Wiki(times) => out.extend(times.take(limit)),
+            Self::Range(range) => out.extend(range.take(limit)),
+            Self::Ready(keys) => out.extend(keys.take(limit)),
+        }
+        Ok(out.len() - start)
+    }
+}
+
+/// A uniform sample without replacement in one pass, in order and of an exact size: selection sampling (Knuth, The Art
+/// of Computer Programming 2, 3.4.2, algorithm S).
+struct Sample {
+    random: Random,
+    wanted: u64,
+    left: u64,
+    ahead: Vec<u64>,
+}
+
+impl Sample {
+    fn new(wanted: u64, available: u64, seed: u64) -> Self {
+        let random = Random::new(seed, PURPOSE_SAMPLE);
+        Self { random, wanted, left: available, ahead: Vec::with_capacity(SAMPLE_STEP) }
+    }
+
+    fn pick(&mut self, out: &mut Vec<u64>) {
+        for &key in &self.ahead {
+            if self.random.below(self.left) < self.wanted {
+                out.push(key);
+                self.wanted -= 1;
+            }
+            self.left -= 1;
+        }
+    }
+}

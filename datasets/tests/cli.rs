@@ -1,0 +1,137 @@
+//! The command line tool, run as a process.
+#![cfg(feature = "cli")]
+#![allow(clippy::unwrap_used, reason = "helpers of tests may panic")]
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Output};
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+fn run(folder: &Path, arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_fpcache-datasets"))
+        .args(arguments)
+        .current_dir(folder)
+        .env_remove("FPCACHE_DATA")
+        .output()
+        .unwrap()
+}
+
+fn succeed(folder: &Path, arguments: &[&str]) -> String {
+    let output = run(folder, arguments);
+    assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+fn fail(folder: &Path, arguments: &[&str]) -> String {
+    let output = run(folder, arguments);
+    assert!(!output.status.success(), "{arguments:?}");
+    String::from_utf8(output.stderr).unwrap()
+}
+
+#[test]
+fn list_names_everything_and_how_to_get_it() {
+    let folder = TempDir::new().unwrap();
+    let text = succeed(folder.path(), &["list"]);
+    for part in ["fb", "wiki", "ipv4", "lognormal", "sosd:PATH", "stand-in", "curl -fL", "md5sum -c"] {
+        assert!(text.contains(part), "{part}");
+    }
+    let json: Value = serde_json::from_str(&succeed(folder.path(), &["list", "--json"])).unwrap();
+    assert_eq!(json["datasets"].as_array().unwrap().len(), 7);
+    assert_eq!(json["published"][0]["md5"], "3b0f820caa0d62150e87ce94ec989978");
+}
+
+#[test]
+fn generated_files_can_be_inspected_and_verified() {
+    let folder = TempDir::new().unwrap();
+    for (spec, file) in [("fb:2K", "a_uint64"), ("sequential:2K", "b_uint32")] {
+        succeed(folder.path(), &["generate", spec, "-o", file]);
+        let json: Value =
+            serde_json::from_str(&succeed(folder.path(), &["inspect", file, "--epsilon", "64,8", "--json"]))
+                .unwrap();
+        assert_eq!(
+            (&json["keys"], &json["distinct"], &json["source"]),
+            (&2_000.into(), &2_000.into(), &"file".into())
+        );
+        assert!(json["segments"]["8"].as_u64() >= json["segments"]["64"].as_u64());
+        assert!(succeed(folder.path(), &["verify", file]).contains("format OK"));
+    }
+    let error = fail(folder.path(), &["generate", "fb:2K", "-o", "a_uint64"]);
+    assert!(error.contains("--force"), "{error}");
+    succeed(folder.path(), &["generate", "fb:3K", "-o", "a_uint64", "--force"]);
+    assert_eq!(fs::metadata(folder.path().join("a_uint64")).unwrap().len(), 8 + 8 * 3_000);
+}
+
+#[test]
+fn what_does_not_fit_32_bits_leaves_no_file() {
+    let folder = TempDir::new().unwrap();
+    let error = fail(folder.path(), &["generate", "uniform:1K", "-o", "u_uint32"]);
+    assert!(error.contains("u_uint32") && error.contains("_uint64"), "{error}");
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
+    for name in ["plain", "x_uint64.zst", "missing/x_uint64"] {
+        fail(folder.path(), &["generate", "uniform:1K", "-o", name]);
+    }
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
+}
+
+#[test]
+fn a_published_name_is_not_given_to_a_stand_in_by_accident() {
+    let folder = TempDir::new().unwrap();
+    let error = fail(folder.path(), &["generate", "fb:1K", "-o", "fb_200M_uint64"]);
+    assert!(error.contains("name of a published file") && error.contains("--force"), "{error}");
+    succeed(folder.path(), &["generate", "fb:1K", "-o", "fb_200M_uint64", "--force"]);
+}
+
+#[test]
+fn duplicates_are_counted_and_stand_ins_announced() {
+    let folder = TempDir::new().unwrap();
+    let output = run(folder.path(), &["inspect", "wiki:200K", "--json", "--epsilon", "64"]);
+    let json: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((&json["keys"], &json["source"]), (&200_000.into(), &"stand-in".into()));
+    assert!(json["distinct"].as_u64().unwrap() < 200_000);
+    assert!(String::from_utf8(output.stderr).unwrap().contains("wiki_ts_200M_uint64"));
+}
+
+#[test]
+fn inspect_shows_the_shipped_keys() {
+    let folder = TempDir::new().unwrap();
+    let text = succeed(folder.path(), &["inspect", "ipv4", "--epsilon", "64"]);
+    assert!(text.contains("385602 (386 K)") && text.contains("914 at ε 64"), "{text}");
+}
+
+#[test]
+fn verify_looks_at_every_file_and_fails_for_one() {
+    let folder = TempDir::new().unwrap();
+    succeed(folder.path(), &["generate", "sequential:10", "-o", "good_uint64"]);
+    fs::write(folder.path().join("bad_uint64"), [1, 2, 3]).unwrap();
+    fs::copy(folder.path().join("good_uint64"), folder.path().join("fb_200M_uint64")).unwrap();
+    let output = run(folder.path(), &["verify", "bad_uint64", "fb_200M_uint64", "good_uint64"]);
+    let (out, err) = (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap());
+    assert!(!output.status.success());
+    assert!(out.contains("good_uint64: format OK"), "{out}");
+    assert!(err.contains("bad_uint64: truncated") && err.contains("is not the published"), "{err}");
+}
+
+#[test]
+fn unknown_names_show_the_known_ones() {
+    let folder = TempDir::new().unwrap();
+    let error = fail(folder.path(), &["inspect", "facebook"]);
+    assert!(error.contains("lognormal") && error.contains("fb:16M"), "{error}");
+    let error = fail(folder.path(), &["inspect", "nowhere/x_uint64"]);
+    assert!(error.contains("no such file"), "{error}");
+}
+
+#[test]
+fn help_has_examples() {
+    let folder = TempDir::new().unwrap();
+    for command in [
+        &["--help"][..],
+        &["list", "--help"],
+        &["generate", "--help"],
+        &["inspect", "--help"],
+        &["verify", "--help"],
+    ] {
+        assert!(succeed(folder.path(), command).contains("Examples:"), "{command:?}");
+    }
+}
