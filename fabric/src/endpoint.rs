@@ -54,6 +54,19 @@ pub trait Endpoint {
     /// node has gone. See [`Batch`] for what a failed batch has done.
     fn run(&mut self, batch: &mut Batch) -> Result<(), FabricError>;
 
+    /// Posts a single READ of whole words from `from` into `out` and waits for it: one dependent round trip. The
+    /// shortest way to a few words; mapped memory copies them straight, without a batch.
+    ///
+    /// # Errors
+    /// As for [`run`](Self::run); `out` may then hold anything.
+    fn read_words(&mut self, from: RemoteAddr, out: &mut [u64]) -> Result<(), FabricError> {
+        let mut batch = Batch::new();
+        let landing = batch.read(from, size_of_val(out));
+        self.run(&mut batch)?;
+        out.copy_from_slice(batch.words(landing));
+        Ok(())
+    }
+
     /// Posts a batch and returns at once. The fabric owns the batch, landing buffer included, until
     /// [`poll`](Self::poll) gives it back: dropping a waiting operation cannot leave a network card writing into
     /// freed memory.

@@ -15,12 +15,13 @@ use crate::bell::Bell;
 use crate::clock::{Clock, Deadline, SystemClock};
 use crate::connection::{ClientId, Connection, Service, Serving, StopHandle};
 use crate::error::FabricError;
-use crate::mapped::{Area, Link, MappedEndpoint};
+use crate::mapped::{self, Area, Link, MappedEndpoint};
 use crate::memory::{Access, SharedMemory};
 use crate::meter::{Meter, MeterSnapshot};
 use crate::ring::{RingLayout, RingOptions};
 use crate::rpc::{Caller, SharedCaller};
 use crate::server::{self, Acceptor, Session};
+use crate::verbs::AreaId;
 
 /// How an in-process memory node is set up.
 #[derive(Clone, Debug)]
@@ -238,6 +239,10 @@ impl Connection for LocalConnection {
     #[inline]
     fn is_alive(&self) -> bool {
         self.link.is_alive()
+    }
+
+    fn will_read(&self, area: AreaId, offset: u64, len: u64) {
+        mapped::will_read(&self.areas, area, offset, len);
     }
 
     fn incarnation(&self) -> u64 {

@@ -14,8 +14,8 @@ use crate::verbs::{AreaId, Batch, MAX_BATCH_BYTES, MAX_REQUEST_BYTES, Posted, Re
 
 /// Batches one endpoint keeps in flight.
 const MAX_IN_FLIGHT: usize = 4096;
-/// How far prefetches run ahead of copies, in bytes: they must not push each other out of a 32 KiB first-level cache.
-const PREFETCH_AHEAD: usize = 24 << 10;
+/// How many READs prefetches run ahead of copies: what they fetch must stay in a first-level cache of 32 KiB or more.
+const READS_AHEAD: usize = 32;
 /// Of one READ at most this much is prefetched; behind that the processor's own prefetcher has caught on.
 const PREFETCH_PER_READ: usize = 1024;
 /// How long `wait_changed` spins before it naps.
@@ -164,6 +164,26 @@ impl Endpoint for MappedEndpoint {
         self.execute(batch)
     }
 
+    #[inline(always)]
+    fn read_words(&mut self, from: RemoteAddr, out: &mut [u64]) -> Result<(), FabricError> {
+        if !self.pending.is_empty() {
+            self.settle();
+        }
+        let Some(area) = self.areas.get(usize::from(from.area.0)) else {
+            return Err(*no_such_area(from.area));
+        };
+        if !self.link.is_alive() {
+            return Err(self.link.disconnected());
+        }
+        if let Err(error) = area.memory.read_words(from.offset, out) {
+            return Err(*fault(from.area, error.into()));
+        }
+        // As in `execute`: what this READ saw happens before whatever this thread does next.
+        fence(Ordering::Acquire);
+        self.meter.record_read(size_of_val(out) as u64);
+        Ok(())
+    }
+
     fn post(&mut self, mut batch: Batch) -> Result<Ticket, Rejected> {
         if !self.link.is_alive() {
             return Err(Rejected { batch, error: self.link.disconnected() });
@@ -240,6 +260,13 @@ fn area(areas: &[Area], id: AreaId) -> Result<&Area, Box<FabricError>> {
     areas.get(usize::from(id.0)).ok_or_else(|| no_such_area(id))
 }
 
+/// Maps the pages of a part of an area; out of bounds it is cut short, as befits a hint.
+pub(crate) fn will_read(areas: &[Area], area: AreaId, offset: u64, len: u64) {
+    if let Some(area) = areas.get(usize::from(area.0)) {
+        area.memory.populate(offset, usize::try_from(len).unwrap_or(usize::MAX));
+    }
+}
+
 #[cold]
 fn no_such_area(area: AreaId) -> Box<FabricError> {
     Box::new(FabricError::NoSuchArea { area })
@@ -250,35 +277,33 @@ fn read(areas: &[Area], request: &Posted, buffer: &mut [u64]) -> Outcome {
     use zerocopy::IntoBytes;
     let area = area(areas, request.area)?;
     let (word, len) = (request.word as usize, request.len as usize);
-    let landing = &mut buffer[word..word + len.div_ceil(8)].as_mut_bytes()[..len];
-    area.memory.read_bytes(request.offset, landing).map_err(|error| fault(request.area, error.into()))
+    let landing = &mut buffer[word..word + len.div_ceil(8)];
+    let outcome = match len % 8 {
+        0 => area.memory.read_words(request.offset, landing),
+        _ => area.memory.read_bytes(request.offset, &mut landing.as_mut_bytes()[..len]),
+    };
+    outcome.map_err(|error| fault(request.area, error.into()))
 }
 
-/// Executes requests in order. Where several READs would each wait for memory, prefetches run ahead of the copies, so
-/// that the waits overlap.
+/// Executes requests in order. Prefetches run a fixed number of READs ahead of the copies, so that the waits overlap.
 fn execute_many(areas: &[Area], requests: &[Posted], buffer: &mut [u64], tally: &Tally) -> Outcome {
-    let mut upcoming = if tally.reads > 1 { requests.iter() } else { [].iter() };
-    let mut ahead = 0;
+    if tally.changes() > 0 {
+        return requests.iter().try_for_each(|request| match request.verb {
+            Verb::Read => read(areas, request, buffer),
+            _ => change(areas, request, buffer),
+        });
+    }
+    let mut upcoming = requests.iter();
+    for request in upcoming.by_ref().take(READS_AHEAD) {
+        prefetch(areas, request);
+    }
     for request in requests {
-        while ahead < PREFETCH_AHEAD
-            && let Some(next) = upcoming.next()
-        {
+        if let Some(next) = upcoming.next() {
             prefetch(areas, next);
-            ahead += footprint(next);
         }
-        match request.verb {
-            Verb::Read => read(areas, request, buffer)?,
-            _ => change(areas, request, buffer)?,
-        }
-        ahead = ahead.saturating_sub(footprint(request));
+        read(areas, request, buffer)?;
     }
     Ok(())
-}
-
-/// Cache bytes a prefetched request takes, about.
-#[inline]
-fn footprint(request: &Posted) -> usize {
-    (request.len as usize).min(PREFETCH_PER_READ) + 64
 }
 
 #[inline]

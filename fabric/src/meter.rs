@@ -44,6 +44,14 @@ impl Meter {
         }
     }
 
+    /// Counts one doorbell with a single READ, as [`record`](Self::record) would.
+    #[inline]
+    pub fn record_read(&self, bytes: u64) {
+        bump(&self.round_trips, 1);
+        bump(&self.reads, 1);
+        bump(&self.bytes_from, bytes);
+    }
+
     /// The counts now. Each count is exact; counts of a batch that is being recorded meanwhile may be missing in part.
     #[must_use]
     pub fn snapshot(&self) -> MeterSnapshot {

@@ -19,11 +19,12 @@ use crate::bell::{Bell, timespec};
 use crate::clock::{Clock, Deadline, SystemClock};
 use crate::connection::Connection;
 use crate::error::FabricError;
-use crate::mapped::{Anchor, Area, Link, MappedEndpoint};
+use crate::mapped::{self, Anchor, Area, Link, MappedEndpoint};
 use crate::memory::{Access, SharedMemory};
 use crate::meter::{Meter, MeterSnapshot};
 use crate::ring::{RingLayout, RingOptions};
 use crate::rpc::{Caller, SharedCaller};
+use crate::verbs::AreaId;
 
 /// How to connect.
 #[derive(Clone, Debug)]
@@ -302,6 +303,10 @@ impl Connection for ShmConnection {
     #[inline]
     fn is_alive(&self) -> bool {
         self.link.is_alive()
+    }
+
+    fn will_read(&self, area: AreaId, offset: u64, len: u64) {
+        mapped::will_read(&self.areas, area, offset, len);
     }
 
     fn incarnation(&self) -> u64 {
