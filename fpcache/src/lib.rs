@@ -1,1 +1,29 @@
 //! Region layout, fingerprints and read plans of FPCache.
+//!
+//! A *memory node* holds sorted records in segments: a header, an array of fingerprints, and an array of
+//! fixed-size slots, fingerprint `i` belonging to slot `i`. A *compute node* holds one small model per segment. To look
+//! a key up it predicts a window of slots, fetches the window's fingerprints with one one-sided READ, matches them
+//! locally, and fetches only the slots whose fingerprint agrees with a second READ. The memory node's processor takes
+//! no part in it.
+//!
+//! | module | holds |
+//! |---|---|
+//! | [`key_space`] | what a table needs to know about its keys: order, coordinate, hash, encoding |
+//! | [`fingerprint`] | widths, reserved values, and how a key's hash becomes a fingerprint |
+//! | [`matching`] | finding a fingerprint in a window, vectorised |
+//! | [`layout`] | every byte of a region: superblock, table record, directory pages, segments, slots |
+//! | [`snapshot`] | the compute node's copy of a table's directory |
+//! | [`read`] | plans and the resumable operations that carry them out |
+//! | [`message`] | the requests a client sends to a memory node's processor |
+//!
+//! The byte layout and the protocol are drawn in `docs/design.md` of the repository.
+
+#![deny(unsafe_code)]
+
+pub mod fingerprint;
+pub mod key_space;
+pub mod layout;
+pub mod matching;
+pub mod message;
+pub mod read;
+pub mod snapshot;

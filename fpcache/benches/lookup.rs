@@ -1,0 +1,243 @@
+//! Looking keys up in a region of this process, each plan, one by one and in groups of 32, against a hash map.
+//!
+//! One million random keys, 8-byte values, keys asked for in random order. The map is the standard library's, which is
+//! hashbrown's, with CityHash64. Figures are per key.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
+use std::hint::black_box;
+use std::sync::Arc;
+use std::time::Duration;
+
+use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
+use fpcache::fingerprint::FingerprintWidth;
+use fpcache::key_space::{KeySpace, U64Keys};
+use fpcache::layout::{
+    DESCRIPTORS_PER_PAGE, Descriptor, DirectoryPage, RootEntry, SLOT_WORD_BYTES, SUPERBLOCK_BYTES,
+    SegmentAddress, SlotWord, Superblock, TableParameters, TableRecord, encode_root,
+};
+use fpcache::matching::Matcher;
+use fpcache::read::{FabricCosts, Lookup, LookupScratch, Outcome, Plan, PlanChoice, Planner, drive, look_up};
+use fpcache::snapshot::Snapshot;
+use fpcache_fabric::local::{Hub, LocalOptions};
+use fpcache_fabric::{Connection, MappedEndpoint, SharedMemory};
+use fpcache_index::{Piece, PlacedSegment, SegmentOptions, Segmenter};
+use xxhash_rust::xxh3::xxh3_64;
+
+const KEYS: usize = 1_000_000;
+/// Keys looked up together.
+const GROUP: usize = 32;
+const GENERATION: u32 = 1;
+
+struct Random(u64);
+
+impl Random {
+    /// Xorshift (Marsaglia, "Xorshift RNGs", 2003).
+    fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0
+    }
+}
+
+/// Writes a table of `keys` to a region; a key's value is its position.
+struct Builder {
+    region: SharedMemory,
+    parameters: TableParameters,
+    used: u64,
+    descriptors: Vec<Descriptor>,
+}
+
+impl Builder {
+    fn build(keys: &[u64], parameters: TableParameters) -> SharedMemory {
+        let bytes = 2 * parameters.estimated_bytes::<U64Keys>(keys.len() as u64, 50.0) as usize;
+        let region = SharedMemory::anonymous(bytes).expect("memory");
+        let mut builder = Self { region, parameters, used: SUPERBLOCK_BYTES as u64, descriptors: Vec::new() };
+        let options = SegmentOptions {
+            epsilon: parameters.epsilon,
+            fill: parameters.fill,
+            max_slots: parameters.max_slots,
+        };
+        let mut segmenter = Segmenter::new(options).expect("options in range");
+        let mut pieces: Vec<Piece> =
+            keys.iter().filter_map(|key| segmenter.push(*key).expect("ascending keys")).collect();
+        pieces.extend(segmenter.finish());
+        let mut next = 0;
+        for piece in pieces {
+            for placed in piece.place(&keys[next..next + piece.keys], &options) {
+                builder.write_segment(&keys[next..next + placed.keys], next as u64, &placed);
+                next += placed.keys;
+            }
+        }
+        builder.write_directory(keys.len() as u64);
+        builder.region
+    }
+
+    fn append(&mut self, bytes: &[u8]) -> u64 {
+        let offset = self.used;
+        self.region.write_bytes(offset, bytes).expect("room for all keys");
+        self.used = (offset + bytes.len() as u64).next_multiple_of(8);
+        offset
+    }
+
+    /// Header and padding stay zero: lookups do not read them.
+    fn write_segment(&mut self, keys: &[u64], first: u64, placed: &PlacedSegment) {
+        let (geometry, cap) = (self.parameters.geometry::<U64Keys>(), placed.model.cap);
+        let mut image = vec![0; geometry.segment_bytes(cap)];
+        for ((key, value), slot) in keys.iter().zip(first..).zip(&placed.slots) {
+            let fingerprint = geometry.width.of_hash(U64Keys::hash(key));
+            geometry.width.put(
+                &mut image[fpcache::layout::SEGMENT_HEADER_BYTES..],
+                usize::from(*slot),
+                fingerprint,
+            );
+            let at = geometry.slot_offset(cap, u32::from(*slot));
+            let (word, body) = image[at..at + geometry.slot_bytes].split_at_mut(SLOT_WORD_BYTES);
+            body[..8].copy_from_slice(&key.to_le_bytes());
+            body[8..16].copy_from_slice(&value.to_le_bytes());
+            word.copy_from_slice(&SlotWord::live(GENERATION, 1, body).to_bits().to_le_bytes());
+        }
+        let offset = self.append(&image);
+        let address = SegmentAddress::new(0, offset).expect("a small region");
+        self.descriptors.push(Descriptor {
+            lo: keys[0],
+            model: placed.model,
+            address,
+            generation: GENERATION,
+        });
+    }
+
+    fn write_directory(&mut self, keys: u64) {
+        let descriptors = std::mem::take(&mut self.descriptors);
+        let pages = descriptors.chunks(DESCRIPTORS_PER_PAGE);
+        let root: Vec<RootEntry> = pages
+            .map(|page| RootEntry { lo: page[0].lo, page: self.append(&DirectoryPage::encode(page)) })
+            .collect();
+        let bytes = encode_root(&root);
+        let offset = self.append(&bytes);
+        let record = TableRecord {
+            parameters: self.parameters,
+            keys,
+            segments: descriptors.len() as u64,
+            root: offset,
+            pages: root.len() as u64,
+            root_checksum: xxh3_64(&bytes),
+            used: self.used,
+        };
+        let region_bytes = self.region.len() as u64;
+        let superblock =
+            Superblock { incarnation: 1, region_bytes, sequence: 2, reuse_sequence: 0, table: Some(record) };
+        self.region.write_bytes(0, &superblock.encode::<U64Keys>()).expect("room for the superblock");
+    }
+}
+
+/// CityHash64 of a key.
+#[derive(Default)]
+struct City(u64);
+
+impl Hasher for City {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        self.0 = cityhasher::hash(bytes);
+    }
+
+    fn write_u64(&mut self, key: u64) {
+        self.0 = U64Keys::hash(&key);
+    }
+}
+
+struct Table {
+    endpoint: MappedEndpoint,
+    snapshot: Snapshot<U64Keys>,
+    scratch: LookupScratch<U64Keys>,
+    /// The endpoint reads as long as its hub is there.
+    _hub: Hub,
+}
+
+impl Table {
+    fn new(keys: &[u64], width: FingerprintWidth) -> Self {
+        let parameters = TableParameters { width, ..TableParameters::default() };
+        let region = Arc::new(Builder::build(keys, parameters));
+        let hub = Hub::new(region, LocalOptions::default()).expect("a hub");
+        let mut endpoint = hub.connect().expect("a connection").endpoint();
+        let snapshot = Snapshot::open(&mut endpoint).expect("the table just built");
+        Self { endpoint, snapshot, scratch: LookupScratch::new(Matcher::detect()), _hub: hub }
+    }
+
+    fn planner(&self, plan: Plan) -> Planner {
+        Planner::new(PlanChoice::Fixed(plan), &FabricCosts::MAPPED_MEMORY, self.snapshot.geometry())
+    }
+
+    /// The value of `key`.
+    #[inline]
+    fn get(&mut self, planner: &Planner, key: u64) -> u64 {
+        let value = |_: &Outcome, value: Option<&[u8]>| value?.first_chunk().copied();
+        let found = look_up(&mut self.endpoint, &self.snapshot, planner, &mut self.scratch, key, value);
+        found.expect("nobody writes").map_or(0, u64::from_le_bytes)
+    }
+
+    /// The sum of the values of `keys`, looked up as a group.
+    #[inline]
+    fn group(&mut self, planner: &Planner, keys: &[u64]) -> u64 {
+        let mut lookup = Lookup::new(&self.snapshot, planner, &mut self.scratch, keys.iter().copied());
+        drive(&mut self.endpoint, &mut lookup).expect("nobody writes");
+        let values = self.scratch.outcomes().filter_map(|(_, value)| value?.first_chunk().copied());
+        values.map(u64::from_le_bytes).fold(0, u64::wrapping_add)
+    }
+}
+
+fn lookups(c: &mut Criterion) {
+    let mut random = Random(88_172_645_463_325_252);
+    let mut keys: Vec<u64> = (0..KEYS).map(|_| random.next()).collect();
+    keys.sort_unstable();
+    keys.dedup();
+    let asked: Vec<(u64, u64)> =
+        (0..1 << 20).map(|_| random.next() as usize % keys.len()).map(|i| (keys[i], i as u64)).collect();
+    let questions: Vec<u64> = asked.iter().map(|(key, _)| *key).collect();
+
+    let mut group = c.benchmark_group("lookup of 1M keys");
+    group.sample_size(20).measurement_time(Duration::from_secs(2));
+    for width in [FingerprintWidth::Bits8, FingerprintWidth::Bits64] {
+        let mut table = Table::new(&keys, width);
+        for plan in [Plan::TwoStage, Plan::Range] {
+            let planner = table.planner(plan);
+            for pairs in asked.chunks(GROUP).take(1000) {
+                let keys: Vec<u64> = pairs.iter().map(|(key, _)| *key).collect();
+                let sum = pairs.iter().fold(0u64, |sum, (_, value)| sum.wrapping_add(*value));
+                assert_eq!(table.group(&planner, &keys), sum, "a group is answered right");
+                assert_eq!(table.get(&planner, pairs[0].0), pairs[0].1, "a single key is answered right");
+            }
+            group.throughput(Throughput::Elements(1));
+            group.bench_function(BenchmarkId::new(format!("{} get", plan.name()), width), |b| {
+                let mut keys = questions.iter().cycle();
+                b.iter(|| keys.next().map(|key| table.get(&planner, *key)));
+            });
+            group.throughput(Throughput::Elements(GROUP as u64));
+            group.bench_function(BenchmarkId::new(format!("{} by {GROUP}", plan.name()), width), |b| {
+                let mut groups = questions.chunks(GROUP).cycle();
+                b.iter(|| groups.next().map(|keys| table.group(&planner, keys)));
+            });
+        }
+    }
+    let map: HashMap<u64, u64, BuildHasherDefault<City>> = keys.iter().copied().zip(0..).collect();
+    for size in [1, GROUP] {
+        group.throughput(Throughput::Elements(size as u64));
+        group.bench_function(BenchmarkId::new(format!("map by {size}"), "CityHash64"), |b| {
+            let mut chunks = questions.chunks(size).cycle();
+            b.iter(|| {
+                let keys = chunks.next().unwrap_or_default();
+                keys.iter()
+                    .filter_map(|key| map.get(black_box(key)))
+                    .fold(0, |sum: u64, v| sum.wrapping_add(*v))
+            });
+        });
+    }
+    group.finish();
+}
+
+criterion_group!(benches, lookups);
+criterion_main!(benches);

@@ -1,0 +1,219 @@
+//! The table record: what a table is made of and where its directory lies.
+//!
+//! ```text
+//!   0 key space u32 · 4 fingerprint bits u32 · 8 key bytes u32 · 12 value bytes u32 · 16 slot bytes u32
+//!  20 epsilon u32 · 24 fill, in millionths u32 · 28 max slots u32 · 32 keys u64 · 40 segments u64
+//!  48 directory root offset u64 · 56 directory pages u64 · 64 checksum of the root u64 · 72 end of used bytes u64
+//!  80–127 zero
+//! ```
+
+use super::{Corrupt, SEGMENT_HEADER_BYTES, SegmentGeometry, put, slot_bytes, u32_at, u64_at};
+use crate::fingerprint::FingerprintWidth;
+use crate::key_space::KeySpace;
+
+/// Bytes of a table record.
+pub const TABLE_RECORD_BYTES: usize = 128;
+
+const MILLION: f64 = 1e6;
+
+/// The choices a table is built with.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct TableParameters {
+    /// Width of its fingerprints.
+    pub width: FingerprintWidth,
+    /// Bytes of every value.
+    pub value_bytes: u32,
+    /// Greatest half-width of a window, in slots.
+    pub epsilon: u32,
+    /// Share of slots that hold a record when a segment is built, above 0 and at most 1.
+    pub fill: f64,
+    /// Most slots of a segment.
+    pub max_slots: u16,
+}
+
+impl Default for TableParameters {
+    fn default() -> Self {
+        Self { width: FingerprintWidth::default(), value_bytes: 8, epsilon: 32, fill: 0.85, max_slots: 4096 }
+    }
+}
+
+/// A choice that no table can be built with.
+#[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
+pub enum ParameterError {
+    /// The error bound is out of range.
+    #[error("epsilon {0} is out of range: use 0 to {max}, 32 is a good start", max = TableParameters::MAX_EPSILON)]
+    Epsilon(u32),
+    /// The fill is out of range.
+    #[error("fill {0} is out of range: use more than 0.01 and at most 1, 0.85 is a good start")]
+    Fill(f64),
+    /// The value size is out of range.
+    #[error("values of {0} bytes do not fit a slot: use at most {max}", max = TableParameters::MAX_VALUE_BYTES)]
+    ValueBytes(u32),
+    /// A segment has no slots.
+    #[error("segments need at least 16 slots, not {0}")]
+    MaxSlots(u16),
+}
+
+impl TableParameters {
+    /// Greatest error bound.
+    pub const MAX_EPSILON: u32 = 4096;
+    /// Longest value, in bytes.
+    pub const MAX_VALUE_BYTES: u32 = 64 << 10;
+
+    /// Checks every choice.
+    pub fn validate(&self) -> Result<(), ParameterError> {
+        if self.epsilon > Self::MAX_EPSILON {
+            return Err(ParameterError::Epsilon(self.epsilon));
+        }
+        if !(self.fill > 0.01 && self.fill <= 1.0) {
+            return Err(ParameterError::Fill(self.fill));
+        }
+        if self.value_bytes > Self::MAX_VALUE_BYTES {
+            return Err(ParameterError::ValueBytes(self.value_bytes));
+        }
+        if self.max_slots < 16 {
+            return Err(ParameterError::MaxSlots(self.max_slots));
+        }
+        Ok(())
+    }
+
+    /// Sizes and offsets inside the table's segments.
+    pub fn geometry<K: KeySpace>(&self) -> SegmentGeometry {
+        SegmentGeometry { width: self.width, slot_bytes: slot_bytes(K::KEY_BYTES, self.value_bytes as usize) }
+    }
+
+    /// Bytes of region that `keys` records take, to a few per cent: segments at their fill, their headers and
+    /// descriptors at `keys_per_segment`.
+    pub fn estimated_bytes<K: KeySpace>(&self, keys: u64, keys_per_segment: f64) -> u64 {
+        let per_slot = (self.width.bytes() + self.geometry::<K>().slot_bytes) as f64;
+        let per_segment = (SEGMENT_HEADER_BYTES + super::DESCRIPTOR_BYTES + 16) as f64;
+        (keys as f64 * (per_slot / self.fill + per_segment / keys_per_segment)) as u64
+    }
+
+    /// The parameters' share of a table record.
+    pub fn encode<K: KeySpace>(&self, b: &mut [u8]) {
+        put(b, 0, K::ID.to_le_bytes());
+        put(b, 4, self.width.bits().to_le_bytes());
+        put(b, 8, (K::KEY_BYTES as u32).to_le_bytes());
+        put(b, 12, self.value_bytes.to_le_bytes());
+        put(b, 16, (self.geometry::<K>().slot_bytes as u32).to_le_bytes());
+        put(b, 20, self.epsilon.to_le_bytes());
+        put(b, 24, ((self.fill * MILLION).round() as u32).to_le_bytes());
+        put(b, 28, u32::from(self.max_slots).to_le_bytes());
+    }
+
+    /// Bytes [`encode`](Self::encode) writes.
+    pub const ENCODED_BYTES: usize = 32;
+
+    /// Reads what [`encode`](Self::encode) wrote; the error says what about it cannot be.
+    pub fn decode<K: KeySpace>(b: &[u8]) -> Result<Self, String> {
+        if b.len() < Self::ENCODED_BYTES {
+            return Err("it is cut short".into());
+        }
+        if u32_at(b, 0) != K::ID {
+            return Err(format!("it is of key space {}, not {} ({})", u32_at(b, 0), K::ID, K::NAME));
+        }
+        let width = FingerprintWidth::from_bits(u32_at(b, 4)).map_err(|e| e.to_string())?;
+        let max_slots = u16::try_from(u32_at(b, 28)).map_err(|_| "segments are too large".to_string())?;
+        let fill = f64::from(u32_at(b, 24)) / MILLION;
+        let parameters = Self { width, value_bytes: u32_at(b, 12), epsilon: u32_at(b, 20), fill, max_slots };
+        parameters.validate().map_err(|e| e.to_string())?;
+        let slot = parameters.geometry::<K>().slot_bytes;
+        if (u32_at(b, 8), u32_at(b, 16)) != (K::KEY_BYTES as u32, slot as u32) {
+            return Err("its key or slot size contradicts its other parameters".into());
+        }
+        Ok(parameters)
+    }
+}
+
+/// A table's record in the superblock.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct TableRecord {
+    /// What the table was built with.
+    pub parameters: TableParameters,
+    /// Live records.
+    pub keys: u64,
+    /// Segments.
+    pub segments: u64,
+    /// Offset of the directory's root.
+    pub root: u64,
+    /// Pages of the directory, which is the root's number of entries.
+    pub pages: u64,
+    /// XXH3-64 of the root's bytes.
+    pub root_checksum: u64,
+    /// End of the region's used bytes.
+    pub used: u64,
+}
+
+impl TableRecord {
+    /// The record's bytes.
+    pub fn encode<K: KeySpace>(&self) -> [u8; TABLE_RECORD_BYTES] {
+        let mut b = [0; TABLE_RECORD_BYTES];
+        self.parameters.encode::<K>(&mut b);
+        let words = [self.keys, self.segments, self.root, self.pages, self.root_checksum, self.used];
+        for (i, word) in words.into_iter().enumerate() {
+            put(&mut b, TableParameters::ENCODED_BYTES + 8 * i, word.to_le_bytes());
+        }
+        b
+    }
+
+    /// Reads the record found at `offset` of the region.
+    pub fn decode<K: KeySpace>(b: &[u8], offset: u64) -> Result<Self, Corrupt> {
+        let parameters =
+            TableParameters::decode::<K>(b).map_err(|why| Corrupt::new("table record", offset, why))?;
+        let word = |i: usize| u64_at(b, TableParameters::ENCODED_BYTES + 8 * i);
+        Ok(Self {
+            parameters,
+            keys: word(0),
+            segments: word(1),
+            root: word(2),
+            pages: word(3),
+            root_checksum: word(4),
+            used: word(5),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::key_space::U64Keys;
+
+    #[test]
+    fn records_round_trip_and_contradictions_are_refused() {
+        let record = TableRecord {
+            parameters: TableParameters { width: FingerprintWidth::Bits8, ..Default::default() },
+            keys: 10,
+            segments: 2,
+            root: 8192,
+            pages: 1,
+            root_checksum: 77,
+            used: 12288,
+        };
+        let bytes = record.encode::<U64Keys>();
+        assert_eq!(TableRecord::decode::<U64Keys>(&bytes, 64), Ok(record));
+        for at in [0, 4, 8, 16, 24] {
+            let mut bad = bytes;
+            bad[at + 2] = 0xff;
+            assert!(TableRecord::decode::<U64Keys>(&bad, 64).is_err(), "field at {at}");
+        }
+        assert!(TableRecord::decode::<U64Keys>(&[], 64).is_err());
+    }
+
+    #[test]
+    fn parameters_out_of_range_are_refused_with_their_limits() {
+        let ok = TableParameters::default();
+        assert_eq!(ok.validate(), Ok(()));
+        for bad in [
+            TableParameters { epsilon: 4097, ..ok },
+            TableParameters { fill: 0.0, ..ok },
+            TableParameters { fill: f64::NAN, ..ok },
+            TableParameters { fill: 1.01, ..ok },
+            TableParameters { value_bytes: 1 << 20, ..ok },
+            TableParameters { max_slots: 0, ..ok },
+        ] {
+            let message = bad.validate().expect_err("out of range").to_string();
+            assert!(message.contains("use") || message.contains("at least"), "{message}");
+        }
+    }
+}

@@ -1,0 +1,129 @@
+//! Matching 64 bytes a step, the last step masked.
+
+use std::arch::x86_64::*;
+
+use super::Hits;
+use crate::fingerprint::FingerprintWidth;
+
+/// Whether this processor runs the kernel.
+pub(super) fn supported() -> bool {
+    is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512bw")
+}
+
+/// See [`Matcher::find`](super::Matcher::find).
+pub(super) fn find(
+    width: FingerprintWidth,
+    window: &[u8],
+    wanted: u64,
+    base: u32,
+    found: &mut Vec<u32>,
+) -> bool {
+    debug_assert!(supported());
+    // SAFETY: `Matcher::available` offers this kernel only where `supported` has seen AVX-512 F and BW.
+    unsafe {
+        match width {
+            FingerprintWidth::Bits8 => scan::<1>(window, _mm512_set1_epi8(wanted as i8), base, found),
+            FingerprintWidth::Bits16 => scan::<2>(window, _mm512_set1_epi16(wanted as i16), base, found),
+            FingerprintWidth::Bits32 => scan::<4>(window, _mm512_set1_epi32(wanted as i32), base, found),
+            FingerprintWidth::Bits64 => scan::<8>(window, _mm512_set1_epi64(wanted as i64), base, found),
+        }
+    }
+}
+
+/// One bit per lane of `W` bytes in which `a` and `b` agree.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw")]
+fn equal_lanes<const W: usize>(a: __m512i, b: __m512i) -> u64 {
+    match W {
+        1 => _mm512_cmpeq_epi8_mask(a, b),
+        2 => u64::from(_mm512_cmpeq_epi16_mask(a, b)),
+        4 => u64::from(_mm512_cmpeq_epi32_mask(a, b)),
+        _ => u64::from(_mm512_cmpeq_epi64_mask(a, b)),
+    }
+}
+
+/// See [`Matcher::hits`](super::Matcher::hits).
+pub(super) fn hits(width: FingerprintWidth, window: &[u8], wanted: u64) -> Hits {
+    debug_assert!(supported());
+    // SAFETY: `Matcher::available` offers this kernel only where `supported` has seen AVX-512 F and BW.
+    unsafe {
+        match width {
+            FingerprintWidth::Bits8 => count::<1>(window, _mm512_set1_epi8(wanted as i8)),
+            FingerprintWidth::Bits16 => count::<2>(window, _mm512_set1_epi16(wanted as i16)),
+            FingerprintWidth::Bits32 => count::<4>(window, _mm512_set1_epi32(wanted as i32)),
+            FingerprintWidth::Bits64 => count::<8>(window, _mm512_set1_epi64(wanted as i64)),
+        }
+    }
+}
+
+#[target_feature(enable = "avx512f,avx512bw")]
+fn count<const W: usize>(window: &[u8], needle: __m512i) -> Hits {
+    let mut hits = Hits { first: u32::MAX, ..Hits::default() };
+    let mut base = 0;
+    for group in window.chunks(64 * W) {
+        let (lanes, frozen) = match_group::<W>(group, needle);
+        hits.count += lanes.count_ones();
+        // Without a branch on what the window holds, so that the processor runs ahead while it is on its way.
+        let first = if lanes == 0 { u32::MAX } else { base + lanes.trailing_zeros() };
+        hits.first = hits.first.min(first);
+        hits.frozen |= frozen;
+        base += 64;
+    }
+    hits
+}
+
+#[target_feature(enable = "avx512f,avx512bw")]
+fn scan<const W: usize>(window: &[u8], needle: __m512i, base: u32, found: &mut Vec<u32>) -> bool {
+    let mut any_frozen = false;
+    let mut index = base;
+    for group in window.chunks(64 * W) {
+        let (mut lanes, frozen) = match_group::<W>(group, needle);
+        any_frozen |= frozen;
+        while lanes != 0 {
+            found.push(index + lanes.trailing_zeros());
+            lanes &= lanes - 1;
+        }
+        index += 64;
+    }
+    any_frozen
+}
+
+/// Matches up to 64 fingerprints: one bit per match, and whether one of them is FROZEN.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw")]
+fn match_group<const W: usize>(group: &[u8], needle: __m512i) -> (u64, bool) {
+    let mut lanes = 0;
+    // FROZEN is the greatest fingerprint, so the greatest of all tells.
+    let mut greatest = _mm512_setzero_si512();
+    let (chunks, rest) = group.as_chunks::<64>();
+    let mut part = 0;
+    for chunk in chunks {
+        // SAFETY: `chunk` is 64 readable bytes, and the load asks for no alignment.
+        let v = unsafe { _mm512_loadu_si512(chunk.as_ptr().cast()) };
+        greatest = greatest_of::<W>(greatest, v);
+        lanes |= equal_lanes::<W>(v, needle) << part;
+        // With 64 lanes a chunk the group has one chunk.
+        part = (part + 64 / W) % 64;
+    }
+    let tail = rest.len() / W;
+    if tail > 0 {
+        let bytes = (1u64 << (tail * W)) - 1;
+        // SAFETY: the mask names only bytes inside `rest`; bytes that are masked off are not accessed.
+        let v = unsafe { _mm512_maskz_loadu_epi8(bytes, rest.as_ptr().cast()) };
+        greatest = greatest_of::<W>(greatest, v);
+        lanes |= (equal_lanes::<W>(v, needle) & ((1 << tail) - 1)) << part;
+    }
+    (lanes, equal_lanes::<W>(greatest, _mm512_set1_epi8(-1)) != 0)
+}
+
+/// The greater of each lane of `W` bytes.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw")]
+fn greatest_of<const W: usize>(a: __m512i, b: __m512i) -> __m512i {
+    match W {
+        1 => _mm512_max_epu8(a, b),
+        2 => _mm512_max_epu16(a, b),
+        4 => _mm512_max_epu32(a, b),
+        _ => _mm512_max_epu64(a, b),
+    }
+}

@@ -1,0 +1,340 @@
+//! The requests a client sends to a memory node's processor, and its replies.
+//!
+//! ```text
+//! request:  0 operation u16 · 2 protocol version u16 · 4 zero u32 · 8 body
+//! reply:    0 status u16 (0 = done, else an error code) · 2 zero · 8 body, or the error's text in UTF-8
+//!
+//! stats        body empty                                        reply: see [`NodeStats`]
+//! load begin   0 parameters, 32 bytes · 32 expected keys u64     reply empty
+//! load chunk   0 index of its first record u64 · 8 count u32 · 12 zero u32 · 16 count keys · count values   reply empty
+//! load commit  body empty                                        reply: 0 keys u64 · 8 segments u64
+//! load abort   body empty                                        reply empty
+//! ```
+//!
+//! Lookups are not among them: those are one-sided.
+
+use crate::key_space::KeySpace;
+use crate::layout::TableParameters;
+
+/// Version of the messages; a memory node refuses any other.
+pub const PROTOCOL_VERSION: u16 = 1;
+
+const HEADER_BYTES: usize = 8;
+const CHUNK_HEADER_BYTES: usize = 16;
+
+/// A request, borrowing the bytes it came in.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Request<'a> {
+    /// Asks for the node's counters.
+    Stats,
+    /// Starts loading a table.
+    LoadBegin {
+        /// What it is built with.
+        parameters: TableParameters,
+        /// How many records will come, 0 if unknown; lets the node refuse early what cannot fit.
+        expected_keys: u64,
+    },
+    /// More records, in ascending key order.
+    LoadChunk(Chunk<'a>),
+    /// Ends loading and publishes the table.
+    LoadCommit,
+    /// Gives up loading; nothing of it remains.
+    LoadAbort,
+}
+
+/// Records of a load: keys and values in two arrays.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Chunk<'a> {
+    /// Index of the first record in the whole load.
+    pub first: u64,
+    /// Encoded keys, one after another.
+    pub keys: &'a [u8],
+    /// Values, one after another.
+    pub values: &'a [u8],
+}
+
+/// A request that does not decode.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum MessageError {
+    /// The other side speaks another version.
+    #[error(
+        "the client speaks protocol version {0}, this memory node version {own}: run the same release on both sides",
+        own = PROTOCOL_VERSION
+    )]
+    Version(u16),
+    /// The bytes make no request.
+    #[error("malformed request: {0}")]
+    Malformed(String),
+}
+
+/// Coarse reasons for which a memory node refuses a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ErrorCode {
+    /// The request makes no sense: a bug in the client.
+    Invalid,
+    /// The request's data cannot be accepted: wrong order, wrong sizes.
+    BadData,
+    /// The region has no room.
+    Full,
+    /// The node already holds a table.
+    NotEmpty,
+    /// Another client is loading.
+    Busy,
+    /// The other side is of another version.
+    Version,
+    /// The memory node failed inside.
+    Internal,
+}
+
+impl ErrorCode {
+    const ALL: [Self; 7] =
+        [Self::Invalid, Self::BadData, Self::Full, Self::NotEmpty, Self::Busy, Self::Version, Self::Internal];
+
+    fn to_status(self) -> u16 {
+        1 + Self::ALL.iter().position(|c| *c == self).unwrap_or(0) as u16
+    }
+
+    fn from_status(status: u16) -> Self {
+        let index = usize::from(status.wrapping_sub(1));
+        Self::ALL.get(index).copied().unwrap_or(Self::Internal)
+    }
+}
+
+/// A memory node's refusal.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct Refusal {
+    /// The coarse reason.
+    pub code: ErrorCode,
+    /// Cause and remedy, for people.
+    pub message: String,
+}
+
+impl Refusal {
+    /// A refusal for this reason.
+    pub fn new(code: ErrorCode, message: impl Into<String>) -> Self {
+        Self { code, message: message.into() }
+    }
+}
+
+/// Counters of a memory node.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct NodeStats {
+    /// Differs between any two starts of the node.
+    pub incarnation: u64,
+    /// Bytes of the region.
+    pub region_bytes: u64,
+    /// Bytes of it in use.
+    pub used_bytes: u64,
+    /// Live records.
+    pub keys: u64,
+    /// Segments.
+    pub segments: u64,
+    /// Connected clients.
+    pub clients: u64,
+    /// Requests handled since the start.
+    pub requests: u64,
+    /// Milliseconds since the start.
+    pub uptime_ms: u64,
+}
+
+impl NodeStats {
+    const WORDS: usize = 8;
+
+    /// The counters' bytes.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        let words = [
+            self.incarnation,
+            self.region_bytes,
+            self.used_bytes,
+            self.keys,
+            self.segments,
+            self.clients,
+            self.requests,
+            self.uptime_ms,
+        ];
+        out.extend(words.into_iter().flat_map(u64::to_le_bytes));
+    }
+
+    /// Reads what [`encode`](Self::encode) wrote.
+    pub fn decode(body: &[u8]) -> Result<Self, MessageError> {
+        let (words, _) = body.as_chunks::<8>();
+        let words: Vec<u64> = words.iter().map(|w| u64::from_le_bytes(*w)).collect();
+        let [incarnation, region_bytes, used_bytes, keys, segments, clients, requests, uptime_ms] = words
+            .get(..Self::WORDS)
+            .and_then(|w| w.try_into().ok())
+            .ok_or_else(|| malformed("stats are short"))?;
+        Ok(Self { incarnation, region_bytes, used_bytes, keys, segments, clients, requests, uptime_ms })
+    }
+}
+
+fn malformed(why: impl Into<String>) -> MessageError {
+    MessageError::Malformed(why.into())
+}
+
+impl<'a> Request<'a> {
+    const STATS: u16 = 1;
+    const LOAD_BEGIN: u16 = 2;
+    const LOAD_CHUNK: u16 = 3;
+    const LOAD_COMMIT: u16 = 4;
+    const LOAD_ABORT: u16 = 5;
+
+    /// Writes the request into `out`, replacing what it held.
+    pub fn encode<K: KeySpace>(&self, out: &mut Vec<u8>) {
+        let operation = match self {
+            Self::Stats => Self::STATS,
+            Self::LoadBegin { .. } => Self::LOAD_BEGIN,
+            Self::LoadChunk(_) => Self::LOAD_CHUNK,
+            Self::LoadCommit => Self::LOAD_COMMIT,
+            Self::LoadAbort => Self::LOAD_ABORT,
+        };
+        out.clear();
+        out.extend(operation.to_le_bytes());
+        out.extend(PROTOCOL_VERSION.to_le_bytes());
+        out.extend([0; 4]);
+        match self {
+            Self::LoadBegin { parameters, expected_keys } => {
+                let mut encoded = [0; TableParameters::ENCODED_BYTES];
+                parameters.encode::<K>(&mut encoded);
+                out.extend(encoded);
+                out.extend(expected_keys.to_le_bytes());
+            }
+            Self::LoadChunk(chunk) => {
+                let count = (chunk.keys.len() / K::KEY_BYTES) as u32;
+                out.extend(chunk.first.to_le_bytes());
+                out.extend(count.to_le_bytes());
+                out.extend([0; 4]);
+                out.extend_from_slice(chunk.keys);
+                out.extend_from_slice(chunk.values);
+            }
+            Self::Stats | Self::LoadCommit | Self::LoadAbort => {}
+        }
+    }
+
+    /// Reads a request.
+    pub fn decode<K: KeySpace>(bytes: &'a [u8]) -> Result<Self, MessageError> {
+        let (header, body) =
+            bytes.split_first_chunk::<HEADER_BYTES>().ok_or_else(|| malformed("it has no header"))?;
+        let version = u16::from_le_bytes([header[2], header[3]]);
+        if version != PROTOCOL_VERSION {
+            return Err(MessageError::Version(version));
+        }
+        match u16::from_le_bytes([header[0], header[1]]) {
+            Self::STATS => Ok(Self::Stats),
+            Self::LOAD_BEGIN => Self::decode_begin::<K>(body),
+            Self::LOAD_CHUNK => Self::decode_chunk::<K>(body),
+            Self::LOAD_COMMIT => Ok(Self::LoadCommit),
+            Self::LOAD_ABORT => Ok(Self::LoadAbort),
+            other => Err(malformed(format!("operation {other} is unknown"))),
+        }
+    }
+
+    fn decode_begin<K: KeySpace>(body: &'a [u8]) -> Result<Self, MessageError> {
+        let parameters = TableParameters::decode::<K>(body).map_err(malformed)?;
+        let expected = body.get(TableParameters::ENCODED_BYTES..).and_then(|b| b.first_chunk());
+        let expected_keys =
+            expected.map(|b| u64::from_le_bytes(*b)).ok_or_else(|| malformed("no key count"))?;
+        Ok(Self::LoadBegin { parameters, expected_keys })
+    }
+
+    fn decode_chunk<K: KeySpace>(body: &'a [u8]) -> Result<Self, MessageError> {
+        let (header, records) =
+            body.split_first_chunk::<CHUNK_HEADER_BYTES>().ok_or_else(|| malformed("no chunk header"))?;
+        let [first, count] = *header.as_chunks::<8>().0 else { return Err(malformed("no chunk header")) };
+        let count = u64::from_le_bytes(count) as u32 as usize;
+        let (keys, values) = records
+            .split_at_checked(count.saturating_mul(K::KEY_BYTES))
+            .ok_or_else(|| malformed("the chunk counts more keys than it holds"))?;
+        Ok(Self::LoadChunk(Chunk { first: u64::from_le_bytes(first), keys, values }))
+    }
+
+    /// Records of this shape that fit a request of `max_request` bytes.
+    pub fn records_per_chunk<K: KeySpace>(max_request: usize, value_bytes: u32) -> usize {
+        max_request.saturating_sub(HEADER_BYTES + CHUNK_HEADER_BYTES) / (K::KEY_BYTES + value_bytes as usize)
+    }
+}
+
+/// Writes a reply into `out`, replacing what it held.
+pub fn encode_reply(result: Result<&[u8], &Refusal>, out: &mut Vec<u8>) {
+    let (status, body) = match result {
+        Ok(body) => (0, body),
+        Err(refusal) => (refusal.code.to_status(), refusal.message.as_bytes()),
+    };
+    out.clear();
+    out.extend(u64::from(status).to_le_bytes());
+    out.extend_from_slice(body);
+}
+
+/// Reads a reply's body, or the refusal it carries.
+pub fn decode_reply(reply: &[u8]) -> Result<&[u8], Refusal> {
+    let Some((status, body)) = reply.split_first_chunk::<8>() else {
+        return Err(Refusal::new(ErrorCode::Internal, "the memory node's reply is cut short"));
+    };
+    match u64::from_le_bytes(*status) as u16 {
+        0 => Ok(body),
+        status => Err(Refusal::new(ErrorCode::from_status(status), String::from_utf8_lossy(body))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::key_space::U64Keys;
+    use proptest::prelude::*;
+
+    fn round_trip(request: &Request<'_>) {
+        let mut bytes = Vec::new();
+        request.encode::<U64Keys>(&mut bytes);
+        assert_eq!(Request::decode::<U64Keys>(&bytes).as_ref(), Ok(request));
+    }
+
+    #[test]
+    fn requests_round_trip() {
+        round_trip(&Request::Stats);
+        round_trip(&Request::LoadBegin { parameters: TableParameters::default(), expected_keys: 12 });
+        round_trip(&Request::LoadChunk(Chunk { first: 3, keys: &[1; 16], values: &[2; 24] }));
+        round_trip(&Request::LoadCommit);
+        round_trip(&Request::LoadAbort);
+    }
+
+    #[test]
+    fn replies_carry_bodies_and_refusals() {
+        let mut bytes = Vec::new();
+        encode_reply(Ok(b"body"), &mut bytes);
+        assert_eq!(decode_reply(&bytes), Ok(&b"body"[..]));
+        for code in ErrorCode::ALL {
+            let refusal = Refusal::new(code, "why, and what to do");
+            encode_reply(Err(&refusal), &mut bytes);
+            assert_eq!(decode_reply(&bytes), Err(refusal));
+        }
+        assert!(decode_reply(&[]).is_err());
+    }
+
+    #[test]
+    fn stats_round_trip_and_short_ones_are_refused() {
+        let stats = NodeStats { incarnation: 1, keys: 2, uptime_ms: 3, ..Default::default() };
+        let mut bytes = Vec::new();
+        stats.encode(&mut bytes);
+        assert_eq!(NodeStats::decode(&bytes), Ok(stats));
+        assert!(NodeStats::decode(&bytes[..60]).is_err());
+    }
+
+    #[test]
+    fn another_protocol_version_is_named() {
+        let error = Request::decode::<U64Keys>(&[1, 0, 9, 0, 0, 0, 0, 0]).expect_err("version 9");
+        assert!(error.to_string().contains("version 9"), "{error}");
+    }
+
+    proptest! {
+        #[test]
+        fn hostile_requests_decode_or_fail_but_never_panic(mut bytes in prop::collection::vec(any::<u8>(), 0..200), op in 0u8..8) {
+            if bytes.len() >= 4 {
+                bytes[..4].copy_from_slice(&[op, 0, 1, 0]);
+            }
+            if let Ok(Request::LoadChunk(chunk)) = Request::decode::<U64Keys>(&bytes) {
+                prop_assert!(chunk.keys.len() % 8 == 0);
+            }
+        }
+    }
+}

@@ -1,0 +1,146 @@
+//! Reading: plans, and the operations that carry them out.
+//!
+//! An operation is a state machine without I/O, clock or thread of its own: each [`Operation::step`] takes the
+//! completions of the last doorbell batch and fills the next one. [`drive`] runs one over an endpoint; a fabric with
+//! real latency can interleave many. A batch costs one dependent round trip however many requests it carries, which is
+//! how [`Lookup`] looks up many keys at the price of one.
+
+mod lookup;
+mod planner;
+mod scan;
+mod single;
+mod verify;
+
+use fpcache_fabric::{Batch, Endpoint, FabricError};
+pub use lookup::{Lookup, LookupScratch, Outcome};
+pub use planner::{FabricCosts, Planner};
+pub use scan::{Scan, ScanScratch};
+pub use single::look_up;
+
+/// How a key is read from a memory node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Plan {
+    /// READ the window's fingerprints, then the slots of those that match: two round trips, one if none matches
+    /// (FPCache, §3.2).
+    TwoStage,
+    /// READ the window's slots: one round trip, more bytes (as ROLEX reads; the paper's fallback).
+    Range,
+}
+
+impl Plan {
+    /// The plan's name, as options and reports spell it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::TwoStage => "two-stage",
+            Self::Range => "range",
+        }
+    }
+}
+
+/// Which plan lookups use.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum PlanChoice {
+    /// The cheaper one for each window.
+    #[default]
+    Auto,
+    /// Always this one.
+    Fixed(Plan),
+}
+
+impl PlanChoice {
+    /// The choice's name, as options and reports spell it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::Fixed(plan) => plan.name(),
+        }
+    }
+}
+
+/// A name that is no plan's.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("unknown plan `{0}`: use auto, two-stage or range")]
+pub struct UnknownPlan(String);
+
+impl std::str::FromStr for PlanChoice {
+    type Err = UnknownPlan;
+
+    fn from_str(s: &str) -> Result<Self, UnknownPlan> {
+        [Self::Auto, Self::Fixed(Plan::TwoStage), Self::Fixed(Plan::Range)]
+            .into_iter()
+            .find(|choice| choice.name() == s)
+            .ok_or_else(|| UnknownPlan(s.into()))
+    }
+}
+
+/// What an operation cost.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Cost {
+    /// Dependent round trips: doorbell batches that had to be waited for one after another.
+    pub round_trips: u32,
+    /// READ requests.
+    pub reads: u32,
+    /// Bytes read.
+    pub bytes: u64,
+    /// Slots fetched because their fingerprint matched, which held another key.
+    pub false_candidates: u32,
+    /// Times the plan was given up for a range read.
+    pub fallbacks: u32,
+}
+
+impl std::ops::AddAssign for Cost {
+    fn add_assign(&mut self, other: Self) {
+        self.round_trips += other.round_trips;
+        self.reads += other.reads;
+        self.bytes += other.bytes;
+        self.false_candidates += other.false_candidates;
+        self.fallbacks += other.fallbacks;
+    }
+}
+
+/// Why an operation did not end in an answer.
+#[derive(Debug, thiserror::Error)]
+pub enum ReadError {
+    /// The directory in use is out of date: fetch it anew and start over.
+    #[error("the segment was replaced since its descriptor was fetched")]
+    Stale,
+    /// The record kept changing while it was read.
+    #[error("the record was being written during all of {attempts} reads: try again")]
+    Contended {
+        /// Reads that were tried.
+        attempts: u32,
+    },
+    /// The fabric failed.
+    #[error(transparent)]
+    Fabric(#[from] FabricError),
+}
+
+/// What an operation wants after a step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// Run the batch, then step again.
+    Post,
+    /// Nothing: the result is there.
+    Done,
+}
+
+/// A resumable operation.
+pub trait Operation {
+    /// Takes the completions of the batch posted before and prepares the next one.
+    fn step(&mut self) -> Result<Step, ReadError>;
+
+    /// The batch to run after [`Step::Post`].
+    fn batch(&mut self) -> &mut Batch;
+}
+
+/// Runs an operation to its end over one endpoint.
+#[inline]
+pub fn drive<E: Endpoint, O: Operation>(endpoint: &mut E, operation: &mut O) -> Result<(), ReadError> {
+    while operation.step()? == Step::Post {
+        endpoint.run(operation.batch())?;
+    }
+    Ok(())
+}
+
+/// Reads of one record that may fail because it is being written before the operation gives up.
+const MAX_ATTEMPTS: u32 = 1000;
