@@ -1,0 +1,192 @@
+//! A memory node as a process of its own, over shared memory.
+
+use std::fmt;
+use std::sync::Arc;
+use std::thread;
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+use bytesize::ByteSize;
+use fpcache::key_space::U64Keys;
+use fpcache_fabric::shm::{ListenError, ListenOptions, Listener, ShmAddress};
+use fpcache_fabric::{AccessError, FabricError, HugePages, MemoryError, Pages, SharedMemory, StopHandle};
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+
+use crate::capacity::default_capacity;
+use crate::node::MemoryNode;
+
+/// How a memory node runs.
+#[derive(Clone, Debug)]
+pub struct DaemonConfig {
+    /// Where it listens.
+    pub listen: ShmAddress,
+    /// Bytes of its region.
+    pub capacity: u64,
+    /// Whether the region lies in huge pages.
+    pub huge_pages: HugePages,
+    /// Numeric ids of users that get in beside the daemon's own.
+    pub allowed_users: Vec<u32>,
+    /// End when the process that started this one does.
+    pub exit_with_parent: bool,
+}
+
+impl DaemonConfig {
+    /// A memory node at `listen` that takes a quarter of the memory.
+    pub fn at(listen: ShmAddress) -> Self {
+        Self {
+            listen,
+            capacity: default_capacity(),
+            huge_pages: HugePages::No,
+            allowed_users: Vec::new(),
+            exit_with_parent: false,
+        }
+    }
+}
+
+/// Why a memory node could not run.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum DaemonError {
+    /// It cannot listen.
+    #[error(transparent)]
+    Listen(#[from] ListenError),
+    /// Its region cannot be had.
+    #[error("the region of {capacity} cannot be had: {source}", capacity = ByteSize(*.capacity).display().iec())]
+    Region {
+        /// Bytes asked for.
+        capacity: u64,
+        /// Why not.
+        source: MemoryError,
+    },
+    /// The region cannot be written.
+    #[error("the region cannot be written: {0}")]
+    Access(#[from] AccessError),
+    /// Serving failed.
+    #[error(transparent)]
+    Fabric(#[from] FabricError),
+    /// The operating system refused something else.
+    #[error("{doing} failed: {source}")]
+    System {
+        /// What was being done.
+        doing: &'static str,
+        /// Why it failed.
+        source: std::io::Error,
+    },
+}
+
+/// A memory node that listens but does not serve yet.
+#[derive(Debug)]
+pub struct Daemon {
+    node: MemoryNode<U64Keys>,
+    listener: Listener,
+    stop: StopHandle,
+}
+
+impl Daemon {
+    /// Takes the region and the address. From here on `SIGTERM` and `SIGINT` end the daemon cleanly, also while it
+    /// loads.
+    pub fn start(config: &DaemonConfig) -> Result<Self, DaemonError> {
+        if config.exit_with_parent {
+            let death = Some(rustix::process::Signal::TERM);
+            rustix::process::set_parent_process_death_signal(death).map_err(|e| DaemonError::System {
+                doing: "asking for a signal at the parent's end",
+                source: e.into(),
+            })?;
+        }
+        let len = usize::try_from(config.capacity).unwrap_or(usize::MAX);
+        let region = SharedMemory::create_memfd("fpcache-region", len, config.huge_pages);
+        let (region, fd) =
+            region.map_err(|source| DaemonError::Region { capacity: config.capacity, source })?;
+        let region = Arc::new(region);
+        let incarnation = new_incarnation();
+        let node = MemoryNode::new(Arc::clone(&region), incarnation, 0, Instant::now())?;
+        let allowed_users = config.allowed_users.clone();
+        let options = ListenOptions { allowed_users, incarnation, ..Default::default() };
+        let listener = Listener::bind(&config.listen, region, fd, options)?;
+        let stop = StopHandle::new()?;
+        stop_at_signals(stop.clone())?;
+        Ok(Self { node, listener, stop })
+    }
+
+    /// The memory node, to load data into before it serves.
+    pub fn node(&mut self) -> &mut MemoryNode<U64Keys> {
+        &mut self.node
+    }
+
+    /// Whether a signal has asked the daemon to end.
+    pub fn is_stopped(&self) -> bool {
+        self.stop.is_stopped()
+    }
+
+    /// Serves until a signal ends it; then removes its address.
+    pub fn serve(mut self) -> Result<(), DaemonError> {
+        Ok(self.listener.serve(&mut self.node, &self.stop)?)
+    }
+
+    /// What to tell the person who started it.
+    pub fn greeting(&self) -> Greeting {
+        let stats = self.node.stats();
+        Greeting {
+            address: self.listener.address().clone(),
+            capacity: stats.region_bytes,
+            keys: stats.keys,
+            pages: self.node.region().pages(),
+        }
+    }
+}
+
+/// A daemon's first words: address, transport, capacity, and the next command to type.
+#[derive(Clone, Debug)]
+pub struct Greeting {
+    address: ShmAddress,
+    capacity: u64,
+    keys: u64,
+    pages: Pages,
+}
+
+impl fmt::Display for Greeting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let pages = match self.pages {
+            Pages::Ordinary => "ordinary pages",
+            Pages::Advised => "ordinary pages, huge ones where the kernel merges them",
+            Pages::Huge => "huge pages",
+        };
+        writeln!(f, "FPCache memory node {}", env!("CARGO_PKG_VERSION"))?;
+        writeln!(f, "  address    {}", self.address)?;
+        writeln!(f, "  transport  shared memory of this machine, {pages}")?;
+        writeln!(f, "  capacity   {}", ByteSize(self.capacity).display().iec())?;
+        if self.keys > 0 {
+            writeln!(f, "  holds      {} keys", self.keys)?;
+            write!(f, "  next       fpcache-cli --url {} scan 0 --limit 5", self.address)
+        } else {
+            write!(f, "  next       fpcache-cli --url {} load ipv4", self.address)
+        }
+    }
+}
+
+/// A number that differs from that of any earlier memory node here: the time to the nanosecond, and who asks.
+fn new_incarnation() -> u64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_nanos());
+    let process = std::process::id();
+    let mut bytes = [0; 20];
+    bytes[..16].copy_from_slice(&now.to_le_bytes());
+    bytes[16..].copy_from_slice(&process.to_le_bytes());
+    xxhash_rust::xxh3::xxh3_64(&bytes)
+}
+
+/// Uses the handle when the process is told to end; told twice, the process ends at once.
+fn stop_at_signals(stop: StopHandle) -> Result<(), DaemonError> {
+    let failed = |source| DaemonError::System { doing: "installing signal handlers", source };
+    let mut signals = Signals::new([SIGTERM, SIGINT]).map_err(failed)?;
+    let watch = move || {
+        for signal in signals.forever() {
+            if stop.is_stopped() {
+                // Nothing on disk to lose: the second signal wins over whatever still holds the first one up.
+                let _ = signal_hook::low_level::emulate_default_handler(signal);
+            }
+            stop.stop();
+        }
+    };
+    thread::Builder::new().name("fpcache-signals".into()).spawn(watch).map_err(failed)?;
+    Ok(())
+}

@@ -1,0 +1,113 @@
+//! `fpcache-memserver`: a memory node as a daemon.
+
+use anyhow::Context;
+use clap::{Parser, ValueEnum};
+use fpcache::fingerprint::FingerprintWidth;
+use fpcache::layout::TableParameters;
+use fpcache_datasets::{OpenOptions, Spec, write_value};
+use fpcache_fabric::HugePages;
+use fpcache_fabric::shm::ShmAddress;
+use fpcache_memserver::{Daemon, DaemonConfig, capacity};
+
+/// A memory node of FPCache: holds a data set in shared memory and lets clients look keys up in it without taking part.
+#[derive(Debug, Parser)]
+#[command(
+    version,
+    after_help = "Examples:\n  \
+        fpcache-memserver                               a quarter of the memory, at shm://fpcache\n  \
+        fpcache-memserver --capacity 4GiB --load fb:16M\n  \
+        fpcache-memserver --listen shm://second --allow-user 1001\n\n\
+        Ends cleanly on SIGTERM and Ctrl-C."
+)]
+struct Arguments {
+    /// Address to listen at
+    #[arg(long, value_name = "URL", default_value = "shm://fpcache", env = "FPCACHE_LISTEN")]
+    listen: ShmAddress,
+
+    /// Size of the region, such as 4GiB [default: a quarter of the memory this process may use]
+    #[arg(long, value_name = "SIZE", value_parser = capacity::parse, env = "FPCACHE_CAPACITY")]
+    capacity: Option<u64>,
+
+    /// Whether the region lies in huge pages
+    #[arg(long, value_enum, default_value = "no")]
+    huge_pages: HugePagesArgument,
+
+    /// Numeric id of another user to let in (may be given several times)
+    #[arg(long = "allow-user", value_name = "UID")]
+    allowed_users: Vec<u32>,
+
+    /// Data set to load before serving, such as ipv4, fb:16M or sosd:PATH
+    #[arg(long, value_name = "DATASET")]
+    load: Option<Spec>,
+
+    /// With --load: half-width of the models' windows, in slots
+    #[arg(long, default_value_t = 32, requires = "load")]
+    epsilon: u32,
+
+    /// With --load: bits of a fingerprint: 8, 16, 32 or 64
+    #[arg(long, default_value_t = 64, requires = "load")]
+    fingerprint_bits: u32,
+
+    /// With --load: share of slots that hold a record
+    #[arg(long, default_value_t = 0.85, requires = "load")]
+    fill: f64,
+
+    /// With --load: bytes of a value
+    #[arg(long, default_value_t = 8, requires = "load")]
+    value_bytes: u32,
+
+    /// End when the process that started this one does
+    #[arg(long)]
+    exit_with_parent: bool,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum HugePagesArgument {
+    /// Ordinary pages
+    No,
+    /// Huge pages if the machine has them free
+    IfAvailable,
+    /// Huge pages or an error
+    Required,
+}
+
+fn main() -> anyhow::Result<()> {
+    let arguments = Arguments::parse();
+    let config = DaemonConfig {
+        capacity: arguments.capacity.unwrap_or_else(capacity::default_capacity),
+        huge_pages: match arguments.huge_pages {
+            HugePagesArgument::No => HugePages::No,
+            HugePagesArgument::IfAvailable => HugePages::IfAvailable,
+            HugePagesArgument::Required => HugePages::Required,
+        },
+        allowed_users: arguments.allowed_users.clone(),
+        exit_with_parent: arguments.exit_with_parent,
+        ..DaemonConfig::at(arguments.listen.clone())
+    };
+    let mut daemon = Daemon::start(&config)?;
+    if let Some(spec) = &arguments.load {
+        load(&mut daemon, spec, &arguments).with_context(|| format!("loading {spec}"))?;
+    }
+    println!("{}", daemon.greeting());
+    Ok(daemon.serve()?)
+}
+
+fn load(daemon: &mut Daemon, spec: &Spec, arguments: &Arguments) -> anyhow::Result<()> {
+    let parameters = TableParameters {
+        width: FingerprintWidth::from_bits(arguments.fingerprint_bits)?,
+        value_bytes: arguments.value_bytes,
+        epsilon: arguments.epsilon,
+        fill: arguments.fill,
+        ..TableParameters::default()
+    };
+    parameters.validate()?;
+    let options =
+        OpenOptions { data_dir: std::env::var_os("FPCACHE_DATA").map(Into::into), ..Default::default() };
+    let dataset = spec.open(&options)?;
+    for note in dataset.notes() {
+        eprintln!("note: {note}");
+    }
+    let value = |i: usize, out: &mut [u8]| write_value(dataset.value(i), out);
+    daemon.node().load(parameters, dataset.keys().iter().copied(), value)?;
+    Ok(())
+}
