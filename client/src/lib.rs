@@ -1,1 +1,59 @@
 //! The client library of FPCache.
+//!
+//! A [`Client`] looks keys up in a memory node: one in another process, named by a URL, or one inside this process.
+//! Lookups are one-sided: the memory node's processor takes no part in them. One handle serves any number of threads.
+//!
+//! ```
+//! use fpcache_client::{Client, TableParameters};
+//!
+//! # fn main() -> Result<(), fpcache_client::ClientError> {
+//! // A memory node in this process; `Client::connect("shm://fpcache")` reaches one outside.
+//! # #[cfg(feature = "embedded")] {
+//! let client = Client::embedded(16 << 20)?;
+//! let mut load = client.load(TableParameters::default(), 3)?;
+//! for key in [10u64, 20, 30] {
+//!     load.push(key, &(key * key).to_le_bytes())?;
+//! }
+//! load.finish()?;
+//!
+//! assert_eq!(client.get(20)?, Some(400u64.to_le_bytes().to_vec()));
+//! assert_eq!(client.get(25)?, None);
+//! let keys: Vec<u64> = client.scan(15, 10)?.into_iter().map(|(key, _)| key).collect();
+//! assert_eq!(keys, [20, 30]);
+//! # }
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # Cost
+//!
+//! `get` costs two dependent round trips, one for an absent key (see [`fpcache::read::Plan`]); `multi_get` costs the
+//! same two for all its keys together. Every answer of [`Client::get_into`] carries its own [`Cost`].
+//!
+//! # Failures
+//!
+//! [`ClientError::is_retryable`] says whether the same call may succeed later. When the memory node restarts, the next
+//! call connects anew and drops everything that was fetched from its predecessor.
+
+#![forbid(unsafe_code)]
+
+mod answers;
+mod client;
+mod core;
+#[cfg(feature = "embedded")]
+mod embedded;
+mod error;
+mod load;
+mod session;
+mod url;
+
+pub use answers::Answers;
+pub use client::{Client, ClientConfig, Found};
+pub use error::{ClientError, ErrorKind};
+pub use fpcache::fingerprint::FingerprintWidth;
+pub use fpcache::layout::TableParameters;
+pub use fpcache::message::NodeStats;
+pub use fpcache::read::{Cost, Plan, PlanChoice};
+pub use load::{Load, Loaded};
+pub use session::TableStats;
+pub use url::{Url, UrlError};

@@ -1,0 +1,127 @@
+//! The command line.
+
+use std::time::Duration;
+
+use clap::{Parser, Subcommand};
+
+use crate::get::Get;
+use crate::load::Load;
+use crate::scan::Scan;
+use crate::verify::Verify;
+
+/// Loads, reads and checks a memory node of FPCache.
+#[derive(Debug, Parser)]
+#[command(name = "fpcache-cli", version, after_help = EXAMPLES)]
+pub(crate) struct Arguments {
+    /// The memory node
+    #[arg(long, global = true, value_name = "URL", default_value = "shm://fpcache", env = "FPCACHE_URL")]
+    pub(crate) url: String,
+
+    /// How long one request may take, such as 5s, 100ms or 2m
+    #[arg(long, global = true, value_name = "TIME", default_value = "5s", value_parser = duration)]
+    pub(crate) deadline: Duration,
+
+    /// Print JSON
+    #[arg(long, global = true)]
+    pub(crate) json: bool,
+
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+const EXAMPLES: &str = "Examples:
+  fpcache-cli load ipv4
+  fpcache-cli get 134744072
+  fpcache-cli scan 0x08000000 --limit 5
+  fpcache-cli --url shm://second --json stats
+  fpcache-cli verify ipv4
+
+Exit codes: 0 done, 1 a key is absent or an answer wrong, 2 wrong usage or a failure.";
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Load a data set into an empty memory node
+    #[command(after_help = "Examples:
+  fpcache-cli load ipv4
+  fpcache-cli load fb:16M --epsilon 64 --fingerprint-bits 8
+  fpcache-cli load sosd:books_200M_uint32.zst:1M --duplicates first --value-bytes 100")]
+    Load(Load),
+    /// Look keys up
+    #[command(after_help = "Examples:
+  fpcache-cli get 134744072
+  fpcache-cli get 0x8080808 0x8080404 --format hex
+  fpcache-cli --json get 1 2 3")]
+    Get(Get),
+    /// List keys and values in key order
+    #[command(after_help = "Examples:
+  fpcache-cli scan 0 --limit 5
+  fpcache-cli scan 0x08000000 --limit 1000 --json")]
+    Scan(Scan),
+    /// Show the memory node's counters and its table
+    #[command(after_help = "Examples:\n  fpcache-cli stats\n  fpcache-cli stats --json")]
+    Stats,
+    /// Look up every key of a data set and count what is wrong
+    #[command(after_help = "Examples:
+  fpcache-cli verify ipv4
+  fpcache-cli verify fb:16M --seed 7 --json")]
+    Verify(Verify),
+}
+
+/// Reads a key: decimal, or hexadecimal behind `0x`.
+pub(crate) fn key(text: &str) -> Result<u64, String> {
+    let parsed = match text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")) {
+        // The standard parser would take a second sign.
+        Some(digits) if !digits.starts_with('+') => u64::from_str_radix(digits, 16),
+        _ => text.parse(),
+    };
+    parsed.map_err(|e| format!("{e}; keys run from 0 to {}, in decimal or as in 0x2a", u64::MAX))
+}
+
+/// Reads a time such as `5s`, `1.5s` or `100ms`.
+fn duration(text: &str) -> Result<Duration, String> {
+    const UNITS: [(&str, f64); 5] = [("us", 1e-6), ("ms", 1e-3), ("s", 1.0), ("m", 60.0), ("h", 3600.0)];
+    let split = text.find(|c: char| c.is_ascii_alphabetic()).unwrap_or(text.len());
+    let (number, unit) = text.split_at(split);
+    let seconds = UNITS.iter().find(|(name, _)| *name == unit).map(|(_, seconds)| seconds);
+    let parsed = match (number.trim_end().parse::<f64>(), seconds) {
+        (Ok(number), Some(seconds)) => Duration::try_from_secs_f64(number * seconds).ok(),
+        _ => None,
+    };
+    parsed
+        .filter(|duration| !duration.is_zero())
+        .ok_or_else(|| "write a number above zero and a unit: us, ms, s, m or h, as in 5s or 100ms".into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        use clap::CommandFactory;
+        Arguments::command().debug_assert();
+    }
+
+    #[test]
+    fn keys_are_decimal_or_hexadecimal() {
+        assert_eq!(key("0"), Ok(0));
+        assert_eq!(key("18446744073709551615"), Ok(u64::MAX));
+        assert_eq!(key("0xffffffffffffffff"), Ok(u64::MAX));
+        assert_eq!(key("0X2a"), Ok(42));
+        for bad in ["", "0x", "-1", "0x+1", "1.5", "2a", "18446744073709551616", "1K"] {
+            assert!(key(bad).is_err_and(|e| e.contains("0x2a")), "{bad}");
+        }
+    }
+
+    #[test]
+    fn times_have_a_unit() {
+        assert_eq!(duration("5s"), Ok(Duration::from_secs(5)));
+        assert_eq!(duration("1.5s"), Ok(Duration::from_millis(1500)));
+        assert_eq!(duration("100 ms"), Ok(Duration::from_millis(100)));
+        assert_eq!(duration("250us"), Ok(Duration::from_micros(250)));
+        assert_eq!(duration("2m"), Ok(Duration::from_secs(120)));
+        for bad in ["", "5", "s", "-1s", "0s", "5 years", "1e3s", "inf", "nan s", "9e99h"] {
+            assert!(duration(bad).is_err_and(|e| e.contains("100ms")), "{bad}");
+        }
+    }
+}

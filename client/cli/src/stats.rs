@@ -1,0 +1,70 @@
+//! `stats`
+
+use std::time::Duration;
+
+use fpcache_client::{Client, NodeStats, TableStats};
+use fpcache_datasets::count::{human, human_bytes};
+use serde_json::{Value, json};
+
+use crate::Outcome;
+use crate::output::Output;
+
+pub(crate) fn run(client: &Client, output: &mut Output) -> anyhow::Result<Outcome> {
+    let node = client.stats()?;
+    let table = if node.keys > 0 { Some(client.table()?) } else { None };
+    if output.is_json() {
+        output.document(&document(client.name(), &node, table.as_ref()))?;
+    } else {
+        print(output, client.name(), &node, table.as_ref())?;
+    }
+    Ok(Outcome::Done)
+}
+
+fn document(url: &str, node: &NodeStats, table: Option<&TableStats>) -> Value {
+    json!({
+        "url": url,
+        "incarnation": format!("{:016x}", node.incarnation),
+        "region_bytes": node.region_bytes,
+        "used_bytes": node.used_bytes,
+        "keys": node.keys,
+        "segments": node.segments,
+        "clients": node.clients,
+        "requests": node.requests,
+        "uptime_ms": node.uptime_ms,
+        "table": table.map(|table| {
+            let parameters = table.record.parameters;
+            json!({
+                "fingerprint_bits": parameters.width.bits(),
+                "value_bytes": parameters.value_bytes,
+                "epsilon": parameters.epsilon,
+                "fill": parameters.fill,
+                "max_slots": parameters.max_slots,
+                "model_bytes": table.model_bytes,
+            })
+        }),
+    })
+}
+
+fn print(output: &mut Output, url: &str, node: &NodeStats, table: Option<&TableStats>) -> anyhow::Result<()> {
+    output.row("address", url)?;
+    output.row("up for", format_args!("{:.1?}", Duration::from_millis(node.uptime_ms)))?;
+    output.row("clients", node.clients)?;
+    output.row("requests", node.requests)?;
+    let (used, region) = (human_bytes(node.used_bytes), human_bytes(node.region_bytes));
+    output.row("region", format_args!("{used} of {region} in use"))?;
+    let Some(table) = table else {
+        output
+            .row("keys", format_args!("none: load some, for example `fpcache-cli --url {url} load ipv4`"))?;
+        return Ok(());
+    };
+    let parameters = table.record.parameters;
+    let per_key = node.used_bytes as f64 / node.keys as f64;
+    let per_segment = node.keys as f64 / node.segments as f64;
+    output.row("keys", format_args!("{} ({}), {per_key:.1} bytes each", node.keys, human(node.keys)))?;
+    output.row("segments", format_args!("{} ({per_segment:.1} keys each)", node.segments))?;
+    output.row("values", format_args!("{} bytes", parameters.value_bytes))?;
+    let (width, epsilon, fill) = (parameters.width, parameters.epsilon, parameters.fill);
+    output.row("table", format_args!("fingerprints of {width}, epsilon {epsilon}, fill {fill}"))?;
+    output.row("models", format_args!("{} on this compute node", human_bytes(table.model_bytes)))?;
+    Ok(())
+}

@@ -1,0 +1,268 @@
+//! The handle a program holds.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use fpcache::key_space::U64Keys;
+use fpcache::layout::TableParameters;
+use fpcache::message::{NodeStats, Request};
+use fpcache::read::{Cost, LookupScratch, Outcome, Plan, PlanChoice};
+use fpcache_fabric::shm::{ConnectOptions, ShmAddress, ShmConnection, connect};
+use fpcache_fabric::{Deadline, FabricError};
+
+use crate::answers::Answers;
+use crate::core::{Connector, Core};
+use crate::error::ClientError;
+use crate::load::Load;
+use crate::session::TableStats;
+use crate::url::Url;
+
+/// How a client behaves.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct ClientConfig {
+    /// Which plan lookups use.
+    pub plan: PlanChoice,
+    /// How long a call may take before it fails; [`Client::with_deadline`] changes it for single calls.
+    pub deadline: Duration,
+}
+
+impl Default for ClientConfig {
+    fn default() -> Self {
+        Self { plan: PlanChoice::Auto, deadline: Duration::from_secs(5) }
+    }
+}
+
+/// How a lookup ended and what it cost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Found {
+    /// The record's version, `None` if the key is absent.
+    pub version: Option<u32>,
+    /// The plan that gave the answer.
+    pub plan: Plan,
+    /// What it cost.
+    pub cost: Cost,
+}
+
+impl From<&Outcome> for Found {
+    fn from(outcome: &Outcome) -> Self {
+        Self { version: outcome.version, plan: outcome.plan, cost: outcome.cost }
+    }
+}
+
+/// A handle on a memory node's table. Clones are cheap and share connection and models; any number of threads may use
+/// one handle at once.
+#[derive(Clone)]
+pub struct Client {
+    transport: Transport,
+    name: Arc<str>,
+    deadline: Duration,
+}
+
+/// One [`Core`] per kind of connection, so that lookups are compiled for each.
+#[derive(Clone)]
+enum Transport {
+    Shm(Arc<Core<U64Keys, ShmConnector>>),
+    #[cfg(feature = "embedded")]
+    Embedded(Arc<Core<U64Keys, crate::embedded::EmbeddedNode>>),
+}
+
+/// Runs an expression with the core in use.
+macro_rules! with_core {
+    ($client:expr, $core:ident => $body:expr) => {
+        match &$client.transport {
+            Transport::Shm($core) => $body,
+            #[cfg(feature = "embedded")]
+            Transport::Embedded($core) => $body,
+        }
+    };
+}
+
+/// Connects over shared memory.
+pub(crate) struct ShmConnector(ShmAddress);
+
+impl Connector for ShmConnector {
+    type Connection = ShmConnection;
+
+    fn connect(&self, deadline: Deadline) -> Result<ShmConnection, FabricError> {
+        connect(&self.0, ConnectOptions { deadline, ..Default::default() })
+    }
+}
+
+impl Client {
+    /// Connects to the memory node at `url`, for example `shm://fpcache`.
+    ///
+    /// # Errors
+    /// A bad URL, no memory node there, no right to it, or one of another release.
+    pub fn connect(url: &str) -> Result<Self, ClientError> {
+        Self::connect_with(url, ClientConfig::default())
+    }
+
+    /// Connects with settings.
+    ///
+    /// # Errors
+    /// As for [`connect`](Self::connect).
+    pub fn connect_with(url: &str, config: ClientConfig) -> Result<Self, ClientError> {
+        let url: Url = url.parse()?;
+        let transport = match &url {
+            Url::Shm(address) => {
+                let connector = ShmConnector(address.clone());
+                Transport::Shm(Arc::new(Core::connect(connector, config.plan, config.deadline)?))
+            }
+        };
+        Ok(Self { transport, name: url.to_string().into(), deadline: config.deadline })
+    }
+
+    /// A memory node of `capacity` bytes inside this process, and a client of it. It ends with its last handle.
+    ///
+    /// # Errors
+    /// If the memory cannot be had.
+    #[cfg(feature = "embedded")]
+    pub fn embedded(capacity: usize) -> Result<Self, ClientError> {
+        Self::embedded_with(capacity, ClientConfig::default())
+    }
+
+    /// As [`embedded`](Self::embedded), with settings.
+    ///
+    /// # Errors
+    /// If the memory cannot be had.
+    #[cfg(feature = "embedded")]
+    pub fn embedded_with(capacity: usize, config: ClientConfig) -> Result<Self, ClientError> {
+        let node = crate::embedded::EmbeddedNode::start(capacity)?;
+        let core = Arc::new(Core::connect(node, config.plan, config.deadline)?);
+        Ok(Self { transport: Transport::Embedded(core), name: "embedded".into(), deadline: config.deadline })
+    }
+
+    /// The same client with another deadline: `client.with_deadline(limit).get(key)`.
+    #[must_use]
+    pub fn with_deadline(&self, deadline: Duration) -> Self {
+        Self { deadline, ..self.clone() }
+    }
+
+    /// The value of `key`, `None` if it is absent. Two dependent round trips, one if absent; see
+    /// [`get_into`](Self::get_into) to spare the allocation.
+    ///
+    /// # Errors
+    /// The memory node is gone and did not come back in time, holds no table, or the record was being written until
+    /// the deadline.
+    pub fn get(&self, key: u64) -> Result<Option<Vec<u8>>, ClientError> {
+        let mut value = Vec::new();
+        Ok(self.get_into(key, &mut value)?.version.map(|_| value))
+    }
+
+    /// Puts the value of `key` into `value`, which it replaces, and says how the lookup went. Allocates nothing once
+    /// `value` has the room. An absent key leaves `value` empty.
+    ///
+    /// # Errors
+    /// As for [`get`](Self::get).
+    #[inline]
+    pub fn get_into(&self, key: u64, value: &mut Vec<u8>) -> Result<Found, ClientError> {
+        let take = |outcome: &Outcome, found: Option<&[u8]>| {
+            value.clear();
+            value.extend_from_slice(found.unwrap_or_default());
+            Found::from(outcome)
+        };
+        with_core!(self, core => core.look_up(key, self.deadline, take))
+    }
+
+    /// Whether `key` is there, without its value.
+    ///
+    /// # Errors
+    /// As for [`get`](Self::get).
+    pub fn contains(&self, key: u64) -> Result<bool, ClientError> {
+        let take = |outcome: &Outcome, _: Option<&[u8]>| outcome.version.is_some();
+        with_core!(self, core => core.look_up(key, self.deadline, take))
+    }
+
+    /// The values of `keys`, in their order. All keys share the same two round trips.
+    ///
+    /// # Errors
+    /// As for [`get`](Self::get); the group fails as a whole.
+    pub fn multi_get(&self, keys: &[u64]) -> Result<Vec<Option<Vec<u8>>>, ClientError> {
+        let mut answers = Answers::new();
+        self.multi_get_into(keys, &mut answers)?;
+        Ok(answers.values().map(|value| value.map(<[u8]>::to_vec)).collect())
+    }
+
+    /// As [`multi_get`](Self::multi_get), into buffers that are kept: allocates nothing once they have the room.
+    ///
+    /// # Errors
+    /// As for [`get`](Self::get).
+    #[inline]
+    pub fn multi_get_into(&self, keys: &[u64], answers: &mut Answers) -> Result<(), ClientError> {
+        let take = |scratch: &LookupScratch<U64Keys>| answers.fill(scratch.outcomes());
+        with_core!(self, core => core.lookup(keys.iter().copied(), self.deadline, take))
+    }
+
+    /// Up to `limit` records in key order, from the least key not below `start`. One round trip for each 256 KiB of
+    /// slots.
+    ///
+    /// # Errors
+    /// As for [`get`](Self::get).
+    pub fn scan(&self, start: u64, limit: usize) -> Result<Vec<(u64, Vec<u8>)>, ClientError> {
+        let mut records = Vec::new();
+        self.scan_with(start, limit, |key, value| records.push((key, value.to_vec())))?;
+        Ok(records)
+    }
+
+    /// As [`scan`](Self::scan), handing each record to `take`, which must not use this client.
+    ///
+    /// # Errors
+    /// As for [`get`](Self::get).
+    pub fn scan_with(
+        &self,
+        start: u64,
+        limit: usize,
+        take: impl FnMut(u64, &[u8]),
+    ) -> Result<Cost, ClientError> {
+        with_core!(self, core => core.scan(start, limit, self.deadline, take))
+    }
+
+    /// The memory node's counters: one request to its processor.
+    ///
+    /// # Errors
+    /// The memory node is gone.
+    pub fn stats(&self) -> Result<NodeStats, ClientError> {
+        self.request(&Request::Stats, |body| Ok(NodeStats::decode(body)?))
+    }
+
+    /// The table's parameters and the bytes its models take here.
+    ///
+    /// # Errors
+    /// As for [`get`](Self::get).
+    pub fn table(&self) -> Result<TableStats, ClientError> {
+        with_core!(self, core => core.table_stats(self.deadline))
+    }
+
+    /// Begins loading a table into an empty memory node. `expected_keys` lets it refuse early what cannot fit; 0 if
+    /// unknown.
+    ///
+    /// # Errors
+    /// The memory node holds a table already, another client is loading, or the records cannot fit.
+    pub fn load(&self, parameters: TableParameters, expected_keys: u64) -> Result<Load<'_>, ClientError> {
+        Load::begin(self, parameters, expected_keys)
+    }
+
+    /// The memory node's name: its URL, or `embedded`.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    pub(crate) fn request<R>(
+        &self,
+        request: &Request<'_>,
+        take: impl FnOnce(&[u8]) -> Result<R, ClientError>,
+    ) -> Result<R, ClientError> {
+        with_core!(self, core => core.call(request, self.deadline, take))
+    }
+
+    pub(crate) fn max_request(&self) -> usize {
+        with_core!(self, core => core.max_request())
+    }
+}
+
+impl fmt::Debug for Client {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Client").field("name", &self.name).field("deadline", &self.deadline).finish()
+    }
+}

@@ -1,0 +1,42 @@
+//! A memory node inside this process.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use fpcache::key_space::U64Keys;
+use fpcache_fabric::local::{Hub, LocalConnection, LocalOptions};
+use fpcache_fabric::{Deadline, FabricError, HugePages, Serving, SharedMemory};
+use fpcache_memserver::MemoryNode;
+
+use crate::core::Connector;
+use crate::error::ClientError;
+
+/// A memory node and the thread that answers its requests; both end when it is dropped.
+pub(crate) struct EmbeddedNode {
+    hub: Hub,
+    _serving: Serving,
+}
+
+impl EmbeddedNode {
+    pub(crate) fn start(capacity: usize) -> Result<Self, ClientError> {
+        // Nobody outlives an embedded node, so any number serves as its incarnation.
+        const INCARNATION: u64 = 1;
+        let failed = |e: &dyn std::error::Error| ClientError::Embedded(e.to_string());
+        let region =
+            Arc::new(SharedMemory::anonymous_with(capacity, HugePages::IfAvailable).map_err(|e| failed(&e))?);
+        let node = MemoryNode::<U64Keys>::new(Arc::clone(&region), INCARNATION, 0, Instant::now())
+            .map_err(|e| failed(&e))?;
+        let options = LocalOptions { incarnation: INCARNATION, ..Default::default() };
+        let hub = Hub::new(region, options)?;
+        let serving = hub.spawn(node)?;
+        Ok(Self { hub, _serving: serving })
+    }
+}
+
+impl Connector for EmbeddedNode {
+    type Connection = LocalConnection;
+
+    fn connect(&self, _: Deadline) -> Result<LocalConnection, FabricError> {
+        self.hub.connect()
+    }
+}

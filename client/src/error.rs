@@ -1,0 +1,110 @@
+//! What can go wrong, and whether trying again can help.
+
+use std::time::Duration;
+
+use fpcache::message::{ErrorCode, MessageError, Refusal};
+use fpcache::read::ReadError;
+use fpcache::snapshot::OpenError;
+use fpcache_fabric::FabricError;
+
+use crate::url::UrlError;
+
+/// Why a call failed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ClientError {
+    /// The URL names no memory node.
+    #[error(transparent)]
+    Url(#[from] UrlError),
+    /// The memory node's table could not be opened.
+    #[error(transparent)]
+    Open(#[from] OpenError),
+    /// The memory node refused a request.
+    #[error(transparent)]
+    Refused(#[from] Refusal),
+    /// The memory node's reply makes no sense.
+    #[error(transparent)]
+    Message(#[from] MessageError),
+    /// The fabric failed, or the memory node is gone.
+    #[error(transparent)]
+    Fabric(#[from] FabricError),
+    /// No answer within the call's deadline.
+    #[error("no answer within {deadline:?}: {last}; try again or allow more time")]
+    Deadline {
+        /// The call's deadline.
+        deadline: Duration,
+        /// What kept the call from an answer.
+        last: ReadError,
+    },
+    /// The value does not have the table's size.
+    #[error(
+        "the value of key {key} has {got} bytes, the table's values have {expected}: all must have that size"
+    )]
+    ValueSize {
+        /// The record's key.
+        key: u64,
+        /// Bytes of the value.
+        got: usize,
+        /// Bytes of the table's values.
+        expected: usize,
+    },
+    /// The embedded memory node could not be set up.
+    #[error("the memory node in this process could not start: {0}")]
+    Embedded(String),
+}
+
+/// What a caller can do about an error.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ErrorKind {
+    /// Call again, perhaps after a pause: the memory node is gone, busy, empty, or the time was short.
+    Retry,
+    /// Change the call: its arguments or data are wrong.
+    Invalid,
+    /// Change the setup: more memory, another release, other rights.
+    Setup,
+    /// Report it: something contradicts itself.
+    Internal,
+}
+
+impl ClientError {
+    /// What can be done about it.
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            Self::Url(_) | Self::ValueSize { .. } => ErrorKind::Invalid,
+            Self::Open(error) => of_open(error),
+            Self::Refused(refusal) => of_code(refusal.code),
+            Self::Message(MessageError::Version(_)) | Self::Embedded(_) => ErrorKind::Setup,
+            Self::Message(_) => ErrorKind::Internal,
+            Self::Fabric(error) => of_fabric(error),
+            Self::Deadline { .. } => ErrorKind::Retry,
+        }
+    }
+
+    /// Whether the same call may succeed later.
+    pub fn is_retryable(&self) -> bool {
+        self.kind() == ErrorKind::Retry
+    }
+}
+
+fn of_open(error: &OpenError) -> ErrorKind {
+    use fpcache::layout::SuperblockError;
+    match error {
+        OpenError::Empty | OpenError::Superblock(SuperblockError::Changing) => ErrorKind::Retry,
+        OpenError::Superblock(SuperblockError::Corrupt(_)) | OpenError::Corrupt(_) => ErrorKind::Internal,
+        OpenError::Superblock(_) => ErrorKind::Setup,
+        OpenError::Fabric(error) => of_fabric(error),
+    }
+}
+
+fn of_code(code: ErrorCode) -> ErrorKind {
+    match code {
+        ErrorCode::Busy => ErrorKind::Retry,
+        ErrorCode::Invalid | ErrorCode::BadData | ErrorCode::NotEmpty => ErrorKind::Invalid,
+        ErrorCode::Full | ErrorCode::Version => ErrorKind::Setup,
+        _ => ErrorKind::Internal,
+    }
+}
+
+fn of_fabric(error: &FabricError) -> ErrorKind {
+    if error.is_retryable() { ErrorKind::Retry } else { ErrorKind::Setup }
+}

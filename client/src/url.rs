@@ -1,0 +1,62 @@
+//! Naming a memory node.
+
+use std::fmt;
+use std::str::FromStr;
+
+use fpcache_fabric::shm::ShmAddress;
+
+/// Where a memory node is reached.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Url {
+    /// `shm://NAME`: shared memory of this machine.
+    Shm(ShmAddress),
+}
+
+/// A text that names no memory node.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`{url}` names no memory node: {why}; write shm://NAME, for example shm://fpcache")]
+pub struct UrlError {
+    url: String,
+    why: String,
+}
+
+impl FromStr for Url {
+    type Err = UrlError;
+
+    fn from_str(s: &str) -> Result<Self, UrlError> {
+        let error = |why: String| UrlError { url: s.into(), why };
+        match s.split_once("://") {
+            Some(("shm", _)) => s.parse().map(Self::Shm).map_err(|e| error(format!("{e}"))),
+            Some((scheme, _)) => Err(error(format!("the transport `{scheme}` is not supported"))),
+            None => Err(error("it has no transport".into())),
+        }
+    }
+}
+
+impl fmt::Display for Url {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Shm(address) => address.fmt(f),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn urls_print_as_they_are_read() {
+        let url: Url = "shm://fpcache".parse().expect("a good name");
+        assert_eq!(url.to_string(), "shm://fpcache");
+    }
+
+    #[test]
+    fn bad_urls_say_why_and_show_a_good_one() {
+        for bad in ["fpcache", "tcp://host:1", "shm://", "shm://a b"] {
+            let message = bad.parse::<Url>().expect_err(bad).to_string();
+            assert!(message.contains(bad) && message.contains("shm://fpcache"), "{message}");
+        }
+    }
+}
