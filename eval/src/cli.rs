@@ -1,0 +1,118 @@
+//! The command line.
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use fpcache_datasets::count;
+use fpcache_fabric::shm::ShmAddress;
+
+use crate::run::options::RunArgs;
+
+/// FPCache measured: keys in a memory node, looked up through models and fingerprints.
+///
+/// Without a command it runs the quickstart: a memory node in a second process, three data sets, every answer checked,
+/// beside the maps it is compared with.
+#[derive(Debug, Parser)]
+#[command(name = "fpcache-eval", version, after_help = EXAMPLES)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Option<Command>,
+}
+
+const EXAMPLES: &str = "Examples:
+  fpcache-eval                                 the quickstart, some tens of seconds
+  fpcache-eval quickstart --size small         the same within a few seconds
+  fpcache-eval run --dataset ipv4
+  fpcache-eval run --dataset fb:16M --system fpcache,hashmap --batch 32 --dist zipf:0.99 --json -";
+
+/// The commands.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Show FPCache at work on three data sets, beside in-process maps.
+    #[command(after_help = "Examples:
+  fpcache-eval quickstart
+  fpcache-eval quickstart --size small
+  fpcache-eval quickstart --keys 16M --lookups 4M")]
+    Quickstart(QuickstartArgs),
+    /// Run one experiment and report its figures.
+    Run(Box<RunArgs>),
+    /// The memory node that the other commands start.
+    #[command(hide = true)]
+    MemoryNode(MemoryNodeArgs),
+}
+
+impl Default for Command {
+    fn default() -> Self {
+        Self::Quickstart(QuickstartArgs::default())
+    }
+}
+
+/// What the quickstart takes.
+#[derive(Args, Debug, Default)]
+pub struct QuickstartArgs {
+    /// How much work to do
+    #[arg(long, value_enum, default_value = "normal")]
+    pub size: Size,
+    /// Keys of the generated data sets, such as 16M [default: by --size]
+    #[arg(long, value_parser = positive_count)]
+    pub keys: Option<u64>,
+    /// Lookups of every pass, such as 500K [default: by --size]
+    #[arg(long, value_parser = positive_count)]
+    pub lookups: Option<u64>,
+}
+
+/// How much work the quickstart does.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum Size {
+    /// 200 K keys and 100 K lookups: a few seconds
+    Small,
+    /// 4 M keys and 1 M lookups: some tens of seconds
+    #[default]
+    Normal,
+}
+
+/// What the memory node's process takes.
+#[derive(Args, Debug)]
+pub struct MemoryNodeArgs {
+    /// Address to listen at
+    #[arg(long)]
+    pub listen: ShmAddress,
+    /// Bytes of the region
+    #[arg(long)]
+    pub capacity: u64,
+    /// End when the process of this id, which must be the one that started this one, ends
+    #[arg(long, value_name = "PID")]
+    pub exit_with_parent: u32,
+}
+
+/// A whole number above 0, with decimal K, M and G.
+pub fn positive_count(text: &str) -> Result<u64, String> {
+    count::parse(text)
+        .filter(|&count| count > 0)
+        .ok_or_else(|| "write a whole number above 0, plain or with K, M or G, such as 2M".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_definitions_hold_together() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn no_command_means_the_quickstart_at_normal_size() {
+        let cli = Cli::try_parse_from(["fpcache-eval"]).unwrap();
+        let Command::Quickstart(arguments) = cli.command.unwrap_or_default() else { panic!("no quickstart") };
+        assert_eq!((arguments.size, arguments.keys), (Size::Normal, None));
+    }
+
+    #[test]
+    fn counts_above_zero_are_taken() {
+        assert_eq!(positive_count("2M"), Ok(2_000_000));
+        for bad in ["0", "", "-1", "1.5", "0K"] {
+            assert!(positive_count(bad).unwrap_err().contains("2M"), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,144 @@
+//! A memory node as a second process of this program.
+
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::process::parent_id;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail};
+use fpcache::key_space::U64Keys;
+use fpcache_client::TableParameters;
+use fpcache_datasets::count::human_bytes;
+use fpcache_memserver::{Daemon, DaemonConfig};
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::cli::MemoryNodeArgs;
+
+const READY: &str = "ready";
+
+/// A memory node in a process of its own, which ends with this handle, and with this process however that ends.
+#[derive(Debug)]
+pub struct Node {
+    child: Child,
+    url: String,
+}
+
+impl Node {
+    /// Starts a memory node with a region of `capacity` bytes and waits until it listens. `ordinal` tells the memory
+    /// nodes of this process apart.
+    ///
+    /// To be called by the main thread: the operating system ends the memory node with the thread that started it.
+    pub fn start(capacity: u64, ordinal: u32) -> anyhow::Result<Self> {
+        let (program, pid) =
+            (std::env::current_exe().context("finding this program's own file")?, std::process::id());
+        let url = format!("shm://fpcache-eval-{pid}-{ordinal}");
+        let child = Command::new(program)
+            .args(["memory-node", "--listen", &url, "--capacity", &capacity.to_string()])
+            .args(["--exit-with-parent", &pid.to_string()])
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .spawn()
+            .context("starting the memory node as a second process")?;
+        let mut node = Self { child, url };
+        let mut line = String::new();
+        if let Some(output) = node.child.stdout.take() {
+            BufReader::new(output).read_line(&mut line).context("waiting for the memory node")?;
+        }
+        if line.trim_end() != READY {
+            let status = node.child.wait().context("waiting for the memory node")?;
+            bail!("the memory node ended before it was ready ({status}); its own message stands above");
+        }
+        eprintln!(
+            "memory node: process {} at {}, up to {}",
+            node.child.id(),
+            node.url,
+            human_bytes(capacity)
+        );
+        Ok(node)
+    }
+
+    /// Where it listens.
+    pub fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// Adds to an error that the memory node has ended, if so.
+    pub fn explain(&mut self, error: anyhow::Error) -> anyhow::Error {
+        match self.ended_within(Duration::from_millis(200)) {
+            Some(status) => error.context(format!(
+                "the memory node (process {}) ended during the run ({status}): start again, and see that the machine \
+                 has the memory (the kernel's log names processes it had to kill)",
+                self.child.id()
+            )),
+            None => error,
+        }
+    }
+
+    fn ended_within(&mut self, limit: Duration) -> Option<ExitStatus> {
+        let start = Instant::now();
+        loop {
+            match self.child.try_wait() {
+                Ok(Some(status)) => return Some(status),
+                Ok(None) if start.elapsed() < limit => thread::sleep(Duration::from_millis(2)),
+                _ => return None,
+            }
+        }
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        if matches!(self.child.try_wait(), Ok(Some(_))) {
+            return;
+        }
+        // Asked first, so that it removes its address.
+        let _ = kill_process(Pid::from_child(&self.child), Signal::TERM);
+        if self.ended_within(Duration::from_secs(3)).is_none() {
+            let _ = self.child.kill();
+            let _ = self.child.wait();
+        }
+    }
+}
+
+/// The memory node's side: serves until it is told to end or its parent is gone.
+pub fn serve(arguments: &MemoryNodeArgs) -> anyhow::Result<()> {
+    let config = DaemonConfig {
+        capacity: arguments.capacity,
+        exit_with_parent: true,
+        ..DaemonConfig::at(arguments.listen.clone())
+    };
+    let daemon = Daemon::start(&config)?;
+    // A parent that ended before its end could be asked for gave no signal.
+    if parent_id() != arguments.exit_with_parent {
+        return Ok(());
+    }
+    // A parent that has just ended does not read this, and the signal follows.
+    let _ = writeln!(std::io::stdout(), "{READY}");
+    Ok(daemon.serve()?)
+}
+
+/// A region that holds `keys` records with room to spare: pages that are never written take no memory.
+pub fn capacity_for(parameters: &TableParameters, keys: u64) -> u64 {
+    const PAGE: u64 = 2 << 20;
+    const BASE: u64 = 16 << 20;
+    // Rough keys give segments little longer than half a window, and more of the region goes to their headers.
+    let keys_per_segment = f64::from(parameters.epsilon).max(1.0);
+    let bytes = parameters.estimated_bytes::<U64Keys>(keys, keys_per_segment);
+    (BASE + bytes + bytes / 4).next_multiple_of(PAGE)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn capacities_grow_with_keys_values_and_rough_models() {
+        let base = TableParameters::default();
+        let small = capacity_for(&base, 1_000_000);
+        assert!(small > 1_000_000 * 24 && small.is_multiple_of(2 << 20));
+        assert!(capacity_for(&base, 2_000_000) > small);
+        assert!(capacity_for(&TableParameters { value_bytes: 64, ..base }, 1_000_000) > small);
+        assert!(capacity_for(&TableParameters { epsilon: 1, ..base }, 1_000_000) > small);
+    }
+}

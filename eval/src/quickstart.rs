@@ -1,0 +1,251 @@
+//! The tour: three data sets, two plans, one by one and in groups, beside the maps.
+
+use std::time::Instant;
+
+use anyhow::Context;
+use fpcache_client::{Client, ClientConfig, Plan, PlanChoice, TableParameters};
+use fpcache_datasets::requests::{Distribution, RequestOptions, Requests, generate};
+use fpcache_datasets::{Dataset, OpenOptions, Spec, SpecKind, count};
+
+use crate::Verdict;
+use crate::cli::{QuickstartArgs, Size};
+use crate::node::{Node, capacity_for};
+use crate::progress::Bar;
+use crate::run::measure::{Measurable, Verified, Workload, median, rounds};
+use crate::run::report::{bytes_per_key, new_table, none, ratio, say};
+use crate::run::{BTREEMAP, HASHMAP, announce, build_map};
+use crate::systems::fpcache::{self, FpCache};
+
+const SEED: u64 = 42;
+const ROUNDS: usize = 3;
+/// Keys per group.
+const GROUP: usize = 32;
+/// YCSB's exponent.
+const ZIPF: Distribution = Distribution::Zipf { theta: 0.99 };
+
+/// Runs the quickstart.
+pub fn quickstart(arguments: &QuickstartArgs) -> anyhow::Result<Verdict> {
+    let start = Instant::now();
+    let (keys, lookups) = match arguments.size {
+        Size::Small => (200_000, 100_000),
+        Size::Normal => (4_000_000, 1_000_000),
+    };
+    let keys = arguments.keys.unwrap_or(keys);
+    let lookups = arguments.lookups.unwrap_or(lookups);
+    say(&format!(
+        "FPCache {}: keys in the memory of a second process, found through models and fingerprints,\n\
+         beside maps in this process. {} lookups each, every answer checked first.\n",
+        env!("CARGO_PKG_VERSION"),
+        count::human(lookups)
+    ))?;
+    if cfg!(debug_assertions) {
+        say("note: built without --release, so the figures say nothing about speed\n")?;
+    }
+    let mut tour = Tour { lookups: lookups as usize, bar: Bar::default(), mismatches: 0, answers: 0 };
+    for (ordinal, kind) in [SpecKind::Ipv4, SpecKind::Fb, SpecKind::Wiki].into_iter().enumerate() {
+        // The shipped addresses are all taken unless fewer are asked for.
+        let count = match kind {
+            SpecKind::Ipv4 => arguments.keys.filter(|&keys| keys < IPV4_KEYS),
+            _ => Some(keys),
+        };
+        let spec = Spec::new(kind, count);
+        tour.stop(&spec, ordinal as u32).with_context(|| format!("data set {spec}"))?;
+    }
+    say(&closing(&tour, start.elapsed().as_secs_f64()))?;
+    Ok(Verdict::of(tour.mismatches))
+}
+
+/// Keys of the shipped data set; a test compares.
+const IPV4_KEYS: u64 = 385_602;
+
+fn closing(tour: &Tour, seconds: f64) -> String {
+    let verdict = match tour.mismatches {
+        0 => format!("All {} checked answers were right", count::human(tour.answers)),
+        wrong => format!("{wrong} of {} checked answers were WRONG", count::human(tour.answers)),
+    };
+    format!(
+        "{verdict}; {seconds:.0} s in all.
+
+What the figures mean: a two-stage lookup reads one window of fingerprints, then the record alone, so it moves fewer
+bytes than a range read and pays a second round trip; in groups, {GROUP} keys share both trips and their waiting overlaps.
+
+Next:
+  cargo run --release -- run --dataset fb:16M --batch 32 --dist zipf:0.99   one experiment, all figures
+  cargo run --release -- run --help                                         its options
+  cargo run --release -p fpcache-memserver                                  a memory node of your own; it says how to go on"
+    )
+}
+
+/// What is kept from data set to data set.
+struct Tour {
+    lookups: usize,
+    bar: Bar,
+    mismatches: u64,
+    answers: u64,
+}
+
+/// A line of the table: a system, asked one by one or in groups.
+struct Line {
+    label: &'static str,
+    system: usize,
+    batch: usize,
+}
+
+/// Systems by index: both plans, then the maps.
+const LINES: [Line; 6] = [
+    Line { label: "fpcache two-stage get", system: 0, batch: 1 },
+    Line { label: "fpcache range get", system: 1, batch: 1 },
+    Line { label: "hashmap get", system: 2, batch: 1 },
+    Line { label: "btreemap get", system: 3, batch: 1 },
+    Line { label: "fpcache two-stage multi_get of 32", system: 0, batch: GROUP },
+    Line { label: "fpcache range multi_get of 32", system: 1, batch: GROUP },
+];
+/// The line others are compared with.
+const REFERENCE: usize = 2;
+
+/// A line's figures under one distribution.
+struct Figures {
+    ns: f64,
+    verified: Verified,
+}
+
+impl Tour {
+    /// One data set: a fresh memory node, all lines under both distributions, a table.
+    fn stop(&mut self, spec: &Spec, ordinal: u32) -> anyhow::Result<()> {
+        let data_dir = std::env::var_os("FPCACHE_DATA").map(Into::into);
+        let options = OpenOptions { data_dir, progress: Some(&self.bar), ..OpenOptions::default() };
+        let dataset = spec.open(&options)?;
+        announce(dataset.notes());
+        let parameters = TableParameters::default();
+        let mut node = Node::start(capacity_for(&parameters, dataset.len() as u64), ordinal)?;
+        let table = self.measure(&dataset, node.url(), parameters).map_err(|error| node.explain(error))?;
+        say(&table)
+    }
+
+    fn measure(
+        &mut self,
+        dataset: &Dataset,
+        url: &str,
+        parameters: TableParameters,
+    ) -> anyhow::Result<String> {
+        let connect = |plan| {
+            let plan = PlanChoice::Fixed(plan);
+            Client::connect_with(url, ClientConfig { plan, ..ClientConfig::default() })
+        };
+        let (two_stage, range) = (connect(Plan::TwoStage)?, connect(Plan::Range)?);
+        let load = fpcache::load(&two_stage, dataset, parameters, &self.bar)?;
+        let two_stage = FpCache::open(two_stage, "fpcache two-stage", Some(load))?;
+        let range = FpCache::open(range, "fpcache range", None)?;
+        let value_bytes = parameters.value_bytes as usize;
+        let hashmap = build_map(HASHMAP, dataset, value_bytes, &self.bar);
+        let btreemap = build_map(BTREEMAP, dataset, value_bytes, &self.bar);
+        let systems: [&dyn Measurable; 4] = [&two_stage, &range, &*hashmap, &*btreemap];
+
+        let mut figures = Vec::new();
+        for distribution in [Distribution::Uniform, ZIPF] {
+            let options = RequestOptions { lookups: self.lookups, distribution, negative: 0.0, seed: SEED };
+            let requests = generate(dataset.keys(), &options);
+            figures.push(self.lines(&systems, dataset, &requests, value_bytes)?);
+        }
+        let facts = Measurable::facts(&two_stage);
+        let segments = facts.segments.unwrap_or(1).max(1);
+        let title = format!(
+            "{} ({}): {} keys, loaded in {:.2} s; {} models of {:.0} keys on average take {} here",
+            dataset.name(),
+            dataset.source(),
+            count::human(dataset.len() as u64),
+            load.as_secs_f64(),
+            count::human(segments),
+            dataset.len() as f64 / segments as f64,
+            count::human_bytes(facts.model_bytes.unwrap_or(0)),
+        );
+        Ok(format!("{title}\n{}\n", table(&systems, dataset.len(), &figures)))
+    }
+
+    /// All lines under one distribution.
+    fn lines(
+        &mut self,
+        systems: &[&dyn Measurable],
+        dataset: &Dataset,
+        requests: &Requests,
+        value_bytes: usize,
+    ) -> anyhow::Result<Vec<Figures>> {
+        let mut figures: Vec<Option<Figures>> = LINES.iter().map(|_| None).collect();
+        for batch in [1, GROUP] {
+            let workload = Workload { dataset, requests, value_bytes, batch, threads: 1 };
+            let lines: Vec<(usize, &Line)> =
+                LINES.iter().enumerate().filter(|(_, line)| line.batch == batch).collect();
+            let chosen: Vec<&dyn Measurable> = lines.iter().map(|(_, line)| systems[line.system]).collect();
+            let mut verified = Vec::with_capacity(chosen.len());
+            for system in &chosen {
+                verified.push(self.verify(*system, &workload)?);
+            }
+            let passes = rounds(&chosen, &workload, ROUNDS, &self.bar)?;
+            for (((at, _), verified), passes) in lines.into_iter().zip(verified).zip(&passes) {
+                let ns = median(passes).map_or(f64::NAN, |pass| 1e9 / pass.ops_per_s(requests.len()));
+                figures[at] = Some(Figures { ns, verified });
+            }
+        }
+        // Every line has one of the two batch sizes.
+        Ok(figures.into_iter().flatten().collect())
+    }
+
+    fn verify(&mut self, system: &dyn Measurable, workload: &Workload<'_>) -> anyhow::Result<Verified> {
+        let verified = system.verify(workload, &self.bar)?;
+        self.answers += workload.requests.len() as u64;
+        self.mismatches += verified.mismatches;
+        if let Some(mismatch) = &verified.first_mismatch {
+            eprintln!("WRONG: {} answers of {}; the first: {mismatch}", verified.mismatches, system.name());
+        }
+        Ok(verified)
+    }
+}
+
+fn table(systems: &[&dyn Measurable], keys: usize, figures: &[Vec<Figures>]) -> String {
+    let mut table = new_table(&[
+        "lookups by",
+        "uniform ns/op",
+        ": hashmap",
+        "zipf:0.99 ns/op",
+        ": hashmap",
+        "round trips",
+        "bytes read",
+        "at memory node",
+        "in this process",
+    ]);
+    for (at, line) in LINES.iter().enumerate() {
+        let facts = systems[line.system].facts();
+        let per_key = |bytes: u64| bytes_per_key(bytes as f64 / keys as f64);
+        let mut cells = vec![line.label.to_owned()];
+        for figures in figures {
+            cells.push(format!("{:.1}", figures[at].ns));
+            cells.push(ratio(figures[at].ns, figures[REFERENCE].ns));
+        }
+        // Costs hardly depend on the distribution: those of the first.
+        let costs = figures.first().and_then(|figures| figures[at].verified.costs);
+        let lookups = figures.first().map_or(1, |figures| figures[at].verified.lookups).max(1) as f64;
+        cells.push(costs.map_or_else(none, |c| format!("{:.2}", c.round_trips as f64 / lookups)));
+        cells.push(costs.map_or_else(none, |c| format!("{:.0} B", c.bytes as f64 / lookups)));
+        cells.push(facts.memory_node_bytes.map_or_else(none, per_key));
+        cells.push(per_key(facts.process_bytes));
+        table.add_row(cells);
+    }
+    table.to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_shipped_data_set_has_the_keys_it_is_said_to_have() {
+        let dataset = Spec::new(SpecKind::Ipv4, None).open(&OpenOptions::default()).unwrap();
+        assert_eq!(dataset.len() as u64, IPV4_KEYS);
+    }
+
+    #[test]
+    fn the_reference_is_the_hashmap() {
+        assert_eq!((LINES[REFERENCE].label, LINES[REFERENCE].system), ("hashmap get", 2));
+        assert!(LINES.iter().all(|line| [1, GROUP].contains(&line.batch)));
+    }
+}

@@ -1,0 +1,89 @@
+//! What is measured, behind one trait.
+//!
+//! A comparator is a type that implements [`System`]; the passes of [`measure`](mod@crate::run::measure) are compiled for
+//! each, so that no call in a measured loop goes through a table of functions.
+
+pub mod fpcache;
+pub mod maps;
+
+use std::time::Duration;
+
+use clap::ValueEnum;
+use fpcache_client::{Found, TableParameters};
+
+/// The systems there are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum SystemName {
+    /// FPCache: keys in a memory node
+    Fpcache,
+    /// A hash map in this process: hashbrown with CityHash64
+    Hashmap,
+    /// An ordered map in this process: the standard library's BTreeMap
+    Btreemap,
+}
+
+impl SystemName {
+    /// As options and reports spell it.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Fpcache => "fpcache",
+            Self::Hashmap => "hashmap",
+            Self::Btreemap => "btreemap",
+        }
+    }
+}
+
+/// A loaded system that answers lookups.
+pub trait System: Sync {
+    /// One thread's way to look things up.
+    type Reader<'a>: Reader
+    where
+        Self: 'a;
+
+    /// As reports spell it.
+    fn name(&self) -> &str;
+
+    /// What it is made of.
+    fn facts(&self) -> Facts;
+
+    /// A reader for the calling thread.
+    fn reader(&self) -> Self::Reader<'_>;
+}
+
+/// Looks keys up and leaves the answers in buffers of its own, which it keeps: no call allocates once they have grown
+/// to the size of the answers.
+pub trait Reader {
+    /// The value of `key`, copied into this reader.
+    fn get(&mut self, key: u64) -> anyhow::Result<Option<&[u8]>>;
+
+    /// As [`get`](Self::get), and what it cost, for systems that read from a memory node.
+    fn get_with_cost(&mut self, key: u64) -> anyhow::Result<(Option<&[u8]>, Option<Found>)>;
+
+    /// Looks up a group of keys.
+    fn get_many(&mut self, keys: &[u64]) -> anyhow::Result<()>;
+
+    /// The value of the `index`-th key of the last group.
+    fn answer(&self, index: usize) -> Option<&[u8]>;
+
+    /// What the `index`-th key of the last group cost, for systems that read from a memory node.
+    fn cost(&self, index: usize) -> Option<Found>;
+}
+
+/// What a loaded system is made of. What does not apply to it is `None`.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Facts {
+    /// Seconds until the data were in the memory node.
+    pub load: Option<Duration>,
+    /// Time until this process could look up: building a map, or fetching directory and models.
+    pub build: Duration,
+    /// Choices of the table in the memory node.
+    pub table: Option<TableParameters>,
+    /// Segments in the memory node.
+    pub segments: Option<u64>,
+    /// Bytes in use at the memory node.
+    pub memory_node_bytes: Option<u64>,
+    /// Bytes of models and directory in this process.
+    pub model_bytes: Option<u64>,
+    /// All bytes the system holds in this process.
+    pub process_bytes: u64,
+}

@@ -1,0 +1,220 @@
+//! `run` measures what it is asked for, checks every answer and writes every figure.
+
+#[allow(dead_code)]
+mod support;
+
+use serde_json::Value;
+use support::{run, stderr, stdout};
+
+/// Every field a row must have.
+const FIELDS: &[&str] = &[
+    "system",
+    "dataset",
+    "dataset_source",
+    "dist",
+    "keys",
+    "key_bytes",
+    "value_bytes",
+    "lookups",
+    "batch",
+    "threads",
+    "transport",
+    "seed",
+    "epsilon",
+    "fingerprint_bits",
+    "fill",
+    "plan",
+    "model_bytes",
+    "memory_node_bytes_per_key",
+    "segments",
+    "rtts_per_op",
+    "reads_per_op",
+    "bytes_per_op",
+    "false_candidates_per_op",
+    "fallbacks_per_op",
+    "mismatches",
+    "ops_per_s",
+    "ops_per_s_min",
+    "ops_per_s_max",
+    "latency_of",
+    "p50_ns",
+    "p95_ns",
+    "p99_ns",
+    "p999_ns",
+    "p9999_ns",
+    "build_s",
+    "load_s",
+    "machine",
+    "commit",
+    "version",
+    "calibration",
+];
+/// Fields without a value for a map.
+const MEMORY_NODE_FIELDS: &[&str] = &[
+    "transport",
+    "epsilon",
+    "fingerprint_bits",
+    "fill",
+    "plan",
+    "model_bytes",
+    "memory_node_bytes_per_key",
+    "segments",
+    "rtts_per_op",
+    "reads_per_op",
+    "bytes_per_op",
+    "false_candidates_per_op",
+    "fallbacks_per_op",
+    "load_s",
+];
+
+/// Runs an experiment on 20 K keys and gives its rows.
+fn rows(options: &str) -> Vec<Value> {
+    let output = run(&format!(
+        "run --dataset uniform:20K --lookups 5K --calibration-buffer 1MiB --rounds 2 --json - {options}"
+    ));
+    assert!(output.status.success(), "{options}: {}", stderr(&output));
+    serde_json::from_slice(&output.stdout).expect("standard output is JSON alone")
+}
+
+fn number(row: &Value, field: &str) -> f64 {
+    row[field].as_f64().unwrap_or_else(|| panic!("{field} is no number in {row}"))
+}
+
+#[test]
+fn every_field_is_there_and_applies_where_it_should() {
+    let rows = rows("");
+    let systems: Vec<&str> = rows.iter().filter_map(|row| row["system"].as_str()).collect();
+    assert_eq!(systems, ["fpcache", "hashmap", "btreemap"]);
+    for row in &rows {
+        for field in FIELDS {
+            let value = row.get(*field).unwrap_or_else(|| panic!("{field} is missing in {row}"));
+            let is_map = row["system"] != "fpcache";
+            let absent = is_map && MEMORY_NODE_FIELDS.contains(field);
+            // Only a build outside a clone knows no commit.
+            assert!(value.is_null() == absent || *field == "commit", "{field} is {value} in {row}");
+        }
+        assert_eq!(row["mismatches"], 0);
+        assert_eq!(row["allocations_per_op"], 0.0, "{row}");
+        assert_eq!((&row["keys"], &row["key_bytes"]), (&Value::from(20_000), &Value::from(8)));
+        assert_eq!(row["dataset_source"], "generated");
+        assert!(number(row, "p50_ns") <= number(row, "p9999_ns"));
+        assert!(number(row, "ops_per_s_min") <= number(row, "ops_per_s"));
+        assert!(number(row, "ops_per_s") <= number(row, "ops_per_s_max"));
+        assert!(number(&row["calibration"], "random_read_ns") > 0.0);
+        assert!(number(&row["machine"], "cores") >= 1.0);
+    }
+    // A map cannot hold 16-byte pairs in less.
+    assert!(rows[1..].iter().all(|row| number(row, "process_bytes_per_key") >= 16.0));
+}
+
+#[test]
+fn both_transports_plans_and_batches_give_right_answers_at_the_known_costs() {
+    for transport in ["shm", "local"] {
+        for batch in [1, 32] {
+            for (plan, round_trips) in [("two-stage", 2.0), ("range", 1.0)] {
+                let rows = rows(&format!(
+                    "--system fpcache --transport {transport} --batch {batch} --plan {plan} --fingerprint-bits 16"
+                ));
+                let row = &rows[0];
+                assert_eq!(row["transport"], transport);
+                assert_eq!(row["mismatches"], 0);
+                assert_eq!(number(row, "rtts_per_op"), round_trips, "{row}");
+                let call = if batch == 1 { "get" } else { "multi_get of 32" };
+                assert_eq!(row["latency_of"], call);
+                assert_eq!(number(row, "allocations_per_op"), 0.0, "{row}");
+            }
+        }
+    }
+}
+
+#[test]
+fn absent_keys_cost_one_round_trip_of_two() {
+    for batch in [1, 32] {
+        let rows = rows(&format!("--negative 0.5 --plan two-stage --batch {batch}"));
+        assert!(rows.iter().all(|row| row["mismatches"] == 0));
+        let per_lookup = number(&rows[0], "rtts_per_op");
+        if batch == 1 {
+            assert!((1.45..1.55).contains(&per_lookup), "{per_lookup}");
+        } else {
+            assert!((1.45..=2.0).contains(&per_lookup), "{per_lookup}");
+        }
+    }
+}
+
+#[test]
+fn values_of_any_size_and_several_threads_are_right() {
+    for options in [
+        "--value-bytes 1 --threads 3",
+        "--value-bytes 64 --batch 7 --threads 2 --dist zipf:0.99",
+        "--value-bytes 100 --fingerprint-bits 8 --epsilon 8 --fill 0.7",
+    ] {
+        assert!(rows(options).iter().all(|row| row["mismatches"] == 0), "{options}");
+    }
+}
+
+#[test]
+fn duplicates_are_refused_until_their_meaning_is_chosen() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let path = folder.path().join("twice_uint64");
+    let keys = [1u64, 5, 5, 5, 9];
+    let mut bytes = (keys.len() as u64).to_le_bytes().to_vec();
+    bytes.extend(keys.iter().flat_map(|key| key.to_le_bytes()));
+    std::fs::write(&path, bytes).expect("writable");
+    let options = format!("run --dataset sosd:{} --lookups 100 --calibration-buffer 1MiB", path.display());
+    let output = run(&options);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(stderr(&output).contains("duplicates first"), "{}", stderr(&output));
+    for policy in ["first", "last", "sum"] {
+        let output = run(&format!("{options} --duplicates {policy}"));
+        assert!(output.status.success(), "{}", stderr(&output));
+        assert!(stdout(&output).contains("every answer was right"), "{}", stdout(&output));
+        assert!(stderr(&output).contains("3 of 5 keys are distinct"), "{}", stderr(&output));
+    }
+}
+
+#[test]
+fn a_region_too_small_is_refused_with_the_size_that_would_do() {
+    for transport in ["shm", "local"] {
+        let output = run(&format!(
+            "run --dataset uniform:20K --capacity 64KiB --transport {transport} --calibration-buffer 1MiB"
+        ));
+        assert_eq!(output.status.code(), Some(2));
+        assert!(stderr(&output).contains("--capacity"), "{}", stderr(&output));
+    }
+}
+
+#[test]
+fn the_table_goes_to_standard_output_and_figures_to_the_file() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let path = folder.path().join("figures.json");
+    let output = run(&format!(
+        "run --dataset ipv4:5K --lookups 1K --calibration-buffer 1MiB --json {}",
+        path.display()
+    ));
+    let text = stdout(&output);
+    for part in ["ipv4:5K (shipped)", "hashmap", "p99.99", "round trips", "every answer was right"] {
+        assert!(text.contains(part), "{part} is missing in\n{text}");
+    }
+    let rows: Vec<Value> = serde_json::from_slice(&std::fs::read(path).expect("written")).expect("JSON");
+    assert_eq!(rows.len(), 3);
+    let output = run("run --dataset ipv4 --json /no/such/folder/figures.json");
+    assert_eq!(output.status.code(), Some(2));
+    assert!(stderr(&output).contains("/no/such/folder"), "{}", stderr(&output));
+}
+
+#[test]
+fn bad_options_are_refused_before_any_work() {
+    for (options, remedy) in [
+        ("", "--dataset"),
+        ("--dataset facebook", "fb:16M"),
+        ("--dataset ipv4 --system redis", "hashmap"),
+        ("--dataset ipv4 --plan guess", "two-stage"),
+        ("--dataset ipv4 --negative 2", "0 to 1"),
+        ("--dataset ipv4 --threads 0", "1..=1024"),
+        ("--dataset ipv4 --url shm://nobody-is-here", "nobody-is-here"),
+    ] {
+        let output = run(&format!("run --calibration-buffer 1MiB {options}"));
+        assert_eq!(output.status.code(), Some(2), "{options}");
+        assert!(stderr(&output).contains(remedy), "{options}: {}", stderr(&output));
+    }
+}

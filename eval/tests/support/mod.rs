@@ -1,0 +1,51 @@
+//! Running the program.
+
+use std::path::Path;
+use std::process::{Command, Output};
+use std::time::{Duration, Instant};
+
+/// The program, without the caller's data folder.
+pub fn program() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_fpcache-eval"));
+    command.env_remove("FPCACHE_DATA");
+    command
+}
+
+/// Runs it to its end with these words as arguments.
+pub fn run(arguments: &str) -> Output {
+    program().args(arguments.split_whitespace()).output().expect("the program was built")
+}
+
+/// Standard output as text.
+pub fn stdout(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+/// Standard error as text.
+pub fn stderr(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// The process id in the line `memory node: process PID at …`.
+pub fn memory_node_in(line: &str) -> Option<u32> {
+    line.strip_prefix("memory node: process ")?.split(' ').next()?.parse().ok()
+}
+
+/// Whether a process is there and not merely waiting to be reaped.
+pub fn runs(pid: u32) -> bool {
+    let stat = std::fs::read_to_string(Path::new("/proc").join(pid.to_string()).join("stat"));
+    let state = stat.ok().and_then(|stat| stat.rsplit_once(") ").map(|(_, rest)| rest.starts_with('Z')));
+    state == Some(false)
+}
+
+/// Waits until `condition` holds; whether it did in time.
+pub fn eventually(condition: impl Fn() -> bool) -> bool {
+    let start = Instant::now();
+    while start.elapsed() < Duration::from_secs(10) {
+        if condition() {
+            return true;
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    false
+}
