@@ -5,7 +5,7 @@
 //! ```text
 //! fpcache-memserver &
 //! fpcache-cli load ipv4
-//! cargo run --release -p fpcache-client --example lookup -- shm://fpcache 134744072
+//! cargo run --release -p fpcache-client --example lookup -- shm://fpcache 16777216
 //! ```
 
 use std::time::Duration;

@@ -190,7 +190,7 @@ impl Client {
     /// As for [`get`](Self::get).
     #[inline]
     pub fn multi_get_into(&self, keys: &[u64], answers: &mut Answers) -> Result<(), ClientError> {
-        let take = |scratch: &LookupScratch<U64Keys>| answers.fill(scratch.outcomes());
+        let take = |scratch: &mut LookupScratch<U64Keys>| scratch.swap_outcomes(&mut answers.outcomes);
         with_core!(self, core => core.lookup(keys.iter().copied(), self.deadline, take))
     }
 

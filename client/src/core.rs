@@ -68,12 +68,12 @@ impl<K: KeySpace, T: Connector> Core<K, T> {
         &self,
         keys: impl Iterator<Item = K::Key> + Clone,
         within: Duration,
-        mut take: impl FnMut(&LookupScratch<K>) -> R,
+        mut take: impl FnMut(&mut LookupScratch<K>) -> R,
     ) -> Result<R, ClientError> {
         self.with_table(within, |buffers, table| {
             let mut lookup = Lookup::new(&table.snapshot, &table.planner, &mut buffers.lookup, keys.clone());
             drive(&mut buffers.endpoint, &mut lookup)?;
-            Ok(take(&buffers.lookup))
+            Ok(take(&mut buffers.lookup))
         })
     }
 

@@ -34,6 +34,9 @@ pub trait KeySpace: Copy + Debug + Default + Send + Sync + 'static {
     /// Writes the key's slot encoding into `out`, which is [`Self::KEY_BYTES`] long.
     fn encode(key: &Self::Key, out: &mut [u8]);
 
+    /// The key's slot encoding as one little-endian word, if that is what it takes.
+    fn word(key: &Self::Key) -> Option<u64>;
+
     /// Reads a key from its slot encoding; `None` if `bytes` is too short.
     fn decode(bytes: &[u8]) -> Option<Self::Key>;
 
@@ -71,6 +74,11 @@ impl KeySpace for U64Keys {
     #[inline]
     fn encode(key: &u64, out: &mut [u8]) {
         out.copy_from_slice(&key.to_le_bytes());
+    }
+
+    #[inline]
+    fn word(key: &u64) -> Option<u64> {
+        Some(*key)
     }
 
     #[inline]

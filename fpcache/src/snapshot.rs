@@ -9,6 +9,7 @@ use crate::layout::{
     Corrupt, Descriptor, DirectoryPage, PAGE_BYTES, ROOT_ENTRY_BYTES, SUPERBLOCK_BYTES, SegmentAddress,
     SegmentGeometry, Superblock, SuperblockError, TableRecord, decode_root,
 };
+use crate::matching::SlotStride;
 
 /// One segment as a compute node holds it: 32 bytes, beside its first key in the directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,6 +83,7 @@ pub struct Snapshot<K: KeySpace> {
     superblock: Superblock,
     record: TableRecord,
     geometry: SegmentGeometry,
+    stride: SlotStride,
     directory: Directory<K::Key, Segment>,
 }
 
@@ -132,7 +134,8 @@ impl<K: KeySpace> Snapshot<K> {
         }
         let entries = descriptors.iter().map(|d| (K::from_coordinate(d.lo), Segment::from(d))).collect();
         let directory = Directory::from_sorted(entries).map_err(|e| damaged(e.to_string()))?;
-        Ok(Self { superblock, record, geometry, directory })
+        let stride = SlotStride::new(geometry.slot_bytes / 8);
+        Ok(Self { superblock, record, geometry, stride, directory })
     }
 
     /// The superblock this snapshot was taken from.
@@ -149,6 +152,12 @@ impl<K: KeySpace> Snapshot<K> {
     #[inline]
     pub fn geometry(&self) -> &SegmentGeometry {
         &self.geometry
+    }
+
+    /// Where slots begin in a window of them.
+    #[inline]
+    pub fn stride(&self) -> &SlotStride {
+        &self.stride
     }
 
     /// The segments, by first key.

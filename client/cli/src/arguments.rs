@@ -31,7 +31,7 @@ pub(crate) struct Arguments {
 
 const EXAMPLES: &str = "Examples:
   fpcache-cli load ipv4
-  fpcache-cli get 134744072
+  fpcache-cli get 16777216
   fpcache-cli scan 0x08000000 --limit 5
   fpcache-cli --url shm://second --json stats
   fpcache-cli verify ipv4
@@ -48,9 +48,9 @@ pub(crate) enum Command {
     Load(Load),
     /// Look keys up
     #[command(after_help = "Examples:
-  fpcache-cli get 134744072
-  fpcache-cli get 0x8080808 0x8080404 --format hex
-  fpcache-cli --json get 1 2 3")]
+  fpcache-cli get 16777216
+  fpcache-cli get 0x1000000 135630592 --format hex
+  fpcache-cli --json get 16777216 1")]
     Get(Get),
     /// List keys and values in key order
     #[command(after_help = "Examples:

@@ -116,6 +116,6 @@ impl Reader for FpCacheReader<'_> {
     }
 
     fn cost(&self, index: usize) -> Option<Found> {
-        self.answers.found(index).copied()
+        self.answers.found(index)
     }
 }

@@ -2,8 +2,11 @@
 
 use std::arch::x86_64::*;
 
-use super::Hits;
+use super::{Hits, KeyHits, SlotStride};
 use crate::fingerprint::FingerprintWidth;
+
+/// A slot word's state when it is frozen: both low bits.
+const FROZEN_STATE: i64 = 3;
 
 /// Whether this processor runs the kernel.
 pub(super) fn supported() -> bool {
@@ -86,6 +89,35 @@ fn scan<const W: usize>(window: &[u8], needle: __m512i, base: u32, found: &mut V
         index += 64;
     }
     any_frozen
+}
+
+/// See [`Matcher::key_hits`](super::Matcher::key_hits).
+pub(super) fn keys(window: &[u64], stride: &SlotStride, key: u64) -> KeyHits {
+    debug_assert!(supported());
+    // SAFETY: `Matcher::available` offers this kernel only where `supported` has seen AVX-512 F and BW.
+    unsafe { scan_slots(window, stride, key) }
+}
+
+#[target_feature(enable = "avx512f,avx512bw")]
+fn scan_slots(window: &[u64], stride: &SlotStride, key: u64) -> KeyHits {
+    let (needle, frozen) = (_mm512_set1_epi64(key as i64), _mm512_set1_epi64(FROZEN_STATE));
+    let mut hits = KeyHits { word: u32::MAX, ..KeyHits::default() };
+    let mut any_frozen = 0;
+    let mut base = 0u32;
+    for (chunk, (firsts, seconds)) in window.chunks(8).zip(stride.masks()) {
+        let inside = u8::MAX >> (8 - chunk.len());
+        // SAFETY: the mask names only words inside `chunk`; words that are masked off are not accessed.
+        let v = unsafe { _mm512_maskz_loadu_epi64(inside, chunk.as_ptr().cast()) };
+        any_frozen |= _mm512_mask_cmpeq_epi64_mask(firsts & inside, _mm512_and_si512(v, frozen), frozen);
+        let shows = u32::from(_mm512_mask_cmpeq_epi64_mask(seconds & inside, v, needle));
+        hits.count += shows.count_ones();
+        // The slot begins one word before its key; without one here there is nothing to take the least of.
+        let word = (base + shows.trailing_zeros()).wrapping_sub(1) | u32::from(shows == 0).wrapping_neg();
+        hits.word = hits.word.min(word);
+        base += 8;
+    }
+    hits.frozen = any_frozen != 0;
+    hits
 }
 
 /// Matches up to 64 fingerprints: one bit per match, and whether one of them is FROZEN.

@@ -11,6 +11,9 @@ mod avx2;
 #[allow(unsafe_code)]
 mod avx512;
 mod portable;
+mod stride;
+
+pub use stride::SlotStride;
 
 use crate::fingerprint::FingerprintWidth;
 
@@ -25,6 +28,19 @@ pub struct Hits {
     pub frozen: bool,
 }
 
+/// Where a window of slots shows a key.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct KeyHits {
+    /// How many slots show it.
+    pub count: u32,
+    /// Position of the first one's first word, from the window's start; meaningless without one.
+    pub word: u32,
+    /// Whether any slot is frozen.
+    pub frozen: bool,
+}
+
+/// See [`Matcher::key_hits`].
+type KeyKernel = fn(window: &[u64], stride: &SlotStride, key: u64) -> KeyHits;
 /// See [`Matcher::hits`].
 type HitsKernel = fn(width: FingerprintWidth, window: &[u8], wanted: u64) -> Hits;
 /// See [`Matcher::find`].
@@ -36,6 +52,7 @@ type FindKernel =
 pub struct Matcher {
     hits: HitsKernel,
     find: FindKernel,
+    keys: KeyKernel,
     name: &'static str,
 }
 
@@ -46,7 +63,8 @@ impl Matcher {
     }
 
     /// Portable code, for comparison and for processors without vectors.
-    pub const PORTABLE: Self = Self { hits: portable::hits, find: portable::find, name: "portable" };
+    pub const PORTABLE: Self =
+        Self { hits: portable::hits, find: portable::find, keys: stride::portable, name: "portable" };
 
     /// All kernels this processor runs, slowest first.
     pub fn available() -> Vec<Self> {
@@ -55,10 +73,20 @@ impl Matcher {
         #[cfg(target_arch = "x86_64")]
         {
             if avx2::supported() {
-                kernels.push(Self { hits: portable::hits, find: avx2::find, name: "avx2" });
+                kernels.push(Self {
+                    hits: portable::hits,
+                    find: avx2::find,
+                    keys: stride::portable,
+                    name: "avx2",
+                });
             }
             if avx512::supported() {
-                kernels.push(Self { hits: avx512::hits, find: avx512::find, name: "avx512" });
+                kernels.push(Self {
+                    hits: avx512::hits,
+                    find: avx512::find,
+                    keys: avx512::keys,
+                    name: "avx512",
+                });
             }
         }
         kernels
@@ -74,6 +102,13 @@ impl Matcher {
     #[inline]
     pub fn hits(&self, width: FingerprintWidth, window: &[u8], wanted: u64) -> Hits {
         (self.hits)(width, window, wanted)
+    }
+
+    /// How many of the slots in `window`, which begins with one, show `key` in the word behind their first, and where the
+    /// first of them is. Without a branch on what the window holds. A trailing part shorter than a slot is ignored.
+    #[inline]
+    pub fn key_hits(&self, window: &[u64], stride: &SlotStride, key: u64) -> KeyHits {
+        (self.keys)(window, stride, key)
     }
 
     /// Appends to `found` the index, counted from `base`, of every fingerprint in `window` that equals `wanted`, in
@@ -110,6 +145,26 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn every_kernel_finds_the_slots_that_show_a_key(
+            words in prop::collection::vec(prop_oneof![0u64..8, any::<u64>()], 0..300),
+            slot_words in 2usize..40,
+            key in prop_oneof![4 => 0u64..8, 1 => any::<u64>()],
+        ) {
+            let stride = SlotStride::new(slot_words);
+            let whole = words.len() / slot_words * slot_words;
+            let window = &words[..whole];
+            let shown: Vec<usize> = (0..whole).step_by(slot_words).filter(|at| window[at + 1] == key).collect();
+            let frozen = window.chunks(slot_words).any(|slot| slot[0] & 3 == 3);
+            for matcher in Matcher::available() {
+                let hits = matcher.key_hits(window, &stride, key);
+                prop_assert_eq!((hits.count as usize, hits.frozen), (shown.len(), frozen), "{}", matcher.name());
+                if let Some(first) = shown.first() {
+                    prop_assert_eq!(hits.word as usize, *first, "{}", matcher.name());
+                }
+            }
+        }
+
         #[test]
         fn every_kernel_finds_what_a_plain_search_finds(
             mut window in prop::collection::vec(prop_oneof![4 => 0u8..6, 1 => Just(0xff), 1 => any::<u8>()], 0..700),

@@ -32,6 +32,45 @@ impl Outcome {
     }
 }
 
+/// The answers of a group of keys, in their order, in buffers that are kept.
+#[derive(Clone, Debug, Default)]
+pub struct Outcomes {
+    outcomes: Vec<Outcome>,
+    values: Vec<u8>,
+}
+
+impl Outcomes {
+    /// How many keys were asked for.
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.outcomes.len()
+    }
+
+    /// Whether no key was asked for.
+    pub fn is_empty(&self) -> bool {
+        self.outcomes.is_empty()
+    }
+
+    /// How the `index`-th key's lookup ended, and its value if the key is there; `None` past the last key.
+    #[inline]
+    pub fn get(&self, index: usize) -> Option<(&Outcome, Option<&[u8]>)> {
+        let outcome = self.outcomes.get(index)?;
+        Some((outcome, outcome.version.map(|_| &self.values[outcome.value.clone()])))
+    }
+
+    /// All of them, in order.
+    #[inline]
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = (&Outcome, Option<&[u8]>)> {
+        let value = |o: &Outcome| o.version.map(|_| &self.values[o.value.clone()]);
+        self.outcomes.iter().map(move |o| (o, value(o)))
+    }
+
+    fn clear(&mut self) {
+        self.outcomes.clear();
+        self.values.clear();
+    }
+}
+
 /// A key and where it must be, if it is anywhere.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Target<K: KeySpace> {
@@ -68,7 +107,7 @@ pub struct LookupScratch<K: KeySpace> {
     /// What a lookup of a single key reads into.
     pub(super) words: Box<SingleBuffer>,
     targets: Vec<Target<K>>,
-    outcomes: Vec<Outcome>,
+    answers: Outcomes,
     /// Where each target's window arrives.
     windows: Vec<Landing>,
     /// Targets whose candidates' slots were asked for, a row per slot.
@@ -76,7 +115,6 @@ pub struct LookupScratch<K: KeySpace> {
     /// Targets whose windows are read as a range after all.
     ranges: Vec<(usize, Landing)>,
     pub(super) slots: Vec<u32>,
-    values: Vec<u8>,
     pub(super) batches: [Batch; 2],
 }
 
@@ -87,12 +125,11 @@ impl<K: KeySpace> LookupScratch<K> {
             matcher,
             words: Box::default(),
             targets: Vec::new(),
-            outcomes: Vec::new(),
+            answers: Outcomes::default(),
             windows: Vec::new(),
             candidates: Vec::new(),
             ranges: Vec::new(),
             slots: Vec::new(),
-            values: Vec::new(),
             batches: [Batch::new(), Batch::new()],
         }
     }
@@ -100,8 +137,13 @@ impl<K: KeySpace> LookupScratch<K> {
     /// The answers of the last finished [`Lookup`], in the order of its keys, each with its value if the key is there.
     #[inline]
     pub fn outcomes(&self) -> impl ExactSizeIterator<Item = (&Outcome, Option<&[u8]>)> {
-        let value = |o: &Outcome| o.version.map(|_| &self.values[o.value.clone()]);
-        self.outcomes.iter().map(move |o| (o, value(o)))
+        self.answers.iter()
+    }
+
+    /// Exchanges the answers of the last finished [`Lookup`] for `other`'s buffers, so that nothing is copied.
+    #[inline]
+    pub fn swap_outcomes(&mut self, other: &mut Outcomes) {
+        std::mem::swap(&mut self.answers, other);
     }
 }
 
@@ -146,8 +188,7 @@ impl<'a, K: KeySpace> Lookup<'a, K> {
         keys: impl IntoIterator<Item = K::Key>,
     ) -> Self {
         scratch.targets.clear();
-        scratch.outcomes.clear();
-        scratch.values.clear();
+        scratch.answers.clear();
         scratch.targets.extend(keys.into_iter().filter_map(|key| Target::of(snapshot, key)));
         Self { snapshot, planner, scratch, phase: Phase::Start, turn: false, attempts: 0 }
     }
@@ -165,11 +206,11 @@ impl<K: KeySpace> Operation for Lookup<'_, K> {
             reads,
             landed,
             matcher: &scratch.matcher,
-            outcomes: &mut scratch.outcomes,
+            outcomes: &mut scratch.answers.outcomes,
             candidates: &mut scratch.candidates,
             ranges: &mut scratch.ranges,
             slots: &mut scratch.slots,
-            values: &mut scratch.values,
+            values: &mut scratch.answers.values,
         };
         match self.phase {
             Phase::Start => {
@@ -285,17 +326,25 @@ impl<K: KeySpace> Round<'_, K> {
         let geometry = self.reads.snapshot.geometry();
         let span = geometry.fingerprint_span(target.window);
         let bytes = &self.landed.bytes(window)[span.skip..][..span.used];
-        self.slots.clear();
         let (first, fingerprint) = (target.window.first, target.fingerprint);
-        if self.matcher.find(geometry.width, bytes, fingerprint, first, self.slots) {
+        let hits = self.matcher.hits(geometry.width, bytes, fingerprint);
+        if hits.frozen {
             return Err(ReadError::Stale);
+        }
+        self.slots.clear();
+        match hits.count {
+            0 => return Ok(()),
+            1 => self.slots.push(first + hits.first),
+            _ => {
+                self.matcher.find(geometry.width, bytes, fingerprint, first, self.slots);
+            }
         }
         if too_many(self.slots.len(), target.window) {
             self.fall_back(index, target);
             return Ok(());
         }
         let cost = &mut self.outcomes[index].cost;
-        cost.round_trips += u32::from(!self.slots.is_empty());
+        cost.round_trips += 1;
         for slot in &*self.slots {
             let landing = self.reads.slots(target, cost, *slot, 1);
             self.candidates.push((index, landing));

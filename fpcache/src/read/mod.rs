@@ -12,7 +12,7 @@ mod single;
 mod verify;
 
 use fpcache_fabric::{Batch, Endpoint, FabricError};
-pub use lookup::{Lookup, LookupScratch, Outcome};
+pub use lookup::{Lookup, LookupScratch, Outcome, Outcomes};
 pub use planner::{FabricCosts, Planner};
 pub use scan::{Scan, ScanScratch};
 pub use single::look_up;

@@ -12,7 +12,6 @@ use super::lookup::{Lookup, LookupScratch, Outcome, Target, too_many};
 use super::verify::{Verdict, judge};
 use super::{Cost, Plan, Planner, ReadError, drive};
 use crate::key_space::KeySpace;
-use crate::layout::{SLOT_WORD_BYTES, SlotState, SlotWord};
 use crate::snapshot::Snapshot;
 
 /// Words of the longest window that is read the short way: 4 KiB.
@@ -86,7 +85,7 @@ enum Found<'a> {
     Answer(Option<&'a [u8]>),
     /// The record is being written.
     Unsettled,
-    /// Not begun: window or slot do not fit the buffers.
+    /// Not begun: window or slot do not fit the buffers, or a key is longer than a word.
     TooLong,
 }
 
@@ -176,25 +175,16 @@ fn range<'s, K: KeySpace, E: Endpoint>(
 ) -> Result<Found<'s>, ReadError> {
     let geometry = snapshot.geometry();
     let words = target.window.len() as usize * geometry.slot_bytes / 8;
-    let Some(window) = scratch.words.window.get_mut(..words) else { return Ok(Found::TooLong) };
+    let window = scratch.words.window.get_mut(..words);
+    let (Some(window), Some(key)) = (window, K::word(&target.key)) else { return Ok(Found::TooLong) };
     read(endpoint, target, outcome, geometry.slot_offset(target.cap, target.window.first), window)?;
-    let bytes = window.as_bytes();
-    let (mut shown, mut at, mut frozen) = (0, 0, false);
-    for (i, slot) in bytes.chunks_exact(geometry.slot_bytes).enumerate() {
-        let Some((word, body)) = slot.split_first_chunk::<SLOT_WORD_BYTES>() else {
-            return Ok(Found::Unsettled);
-        };
-        let shows = K::decode(body) == Some(target.key);
-        shown += u32::from(shows);
-        at = if shows { i } else { at };
-        frozen |= SlotWord::from_bits(u64::from_le_bytes(*word)).state() == SlotState::Frozen;
-    }
-    if frozen {
+    let hits = scratch.matcher.key_hits(window, snapshot.stride(), key);
+    if hits.frozen {
         return Err(ReadError::Stale);
     }
-    let slot = match shown {
+    let slot = match hits.count {
         0 => return Ok(Found::Answer(None)),
-        1 => &bytes[at * geometry.slot_bytes..][..geometry.slot_bytes],
+        1 => &window.as_bytes()[hits.word as usize * 8..][..geometry.slot_bytes],
         // The remains of a deleted record beside a live one: the general way looks at each.
         _ => return Ok(Found::Unsettled),
     };
