@@ -37,7 +37,14 @@ impl<'c> Load<'c> {
         parameters: TableParameters,
         expected_keys: u64,
     ) -> Result<Self, ClientError> {
-        client.request(&Request::LoadBegin { parameters, expected_keys }, |_| Ok(()))?;
+        let begun = client.request(&Request::LoadBegin { parameters, expected_keys }, |_| Ok(()));
+        if let Err(error) = begun {
+            if matches!(error, ClientError::Fabric(_)) {
+                // It may have been executed all the same; nothing is in the way of the next one then.
+                let _ = client.request(&Request::LoadAbort, |_| Ok(()));
+            }
+            return Err(error);
+        }
         let chunk_records =
             Request::records_per_chunk::<U64Keys>(client.max_request(), parameters.value_bytes).max(1);
         Ok(Self {

@@ -238,7 +238,7 @@ fn two_clients_loading_at_once() {
     let mut load = first.load(TableParameters::default(), 0).unwrap();
     load.push(1, &[1; 8]).unwrap();
     let error = second.load(TableParameters::default(), 0).unwrap_err();
-    assert_says(&error, ErrorKind::Retry, &["another client is loading", "wait"]);
+    assert_says(&error, ErrorKind::Retry, &["another load", "wait"]);
     load.finish().unwrap();
     assert_eq!(second.get(1).unwrap(), Some(vec![1; 8]));
 }
@@ -250,6 +250,17 @@ fn half_a_load(client: &Client) -> fpcache_client::Load<'_> {
         load.push(key * 3, &key.to_le_bytes()).unwrap();
     }
     load
+}
+
+#[test]
+fn two_loads_through_one_handle_do_not_mix() {
+    let node = ThreadNode::start(SMALL);
+    let client = node.client();
+    let mut first = client.load(TableParameters::default(), 0).unwrap();
+    assert_says(&client.load(TableParameters::default(), 0).unwrap_err(), ErrorKind::Retry, &["in progress"]);
+    first.push(1, &[1; 8]).unwrap();
+    assert_eq!(first.finish().unwrap().keys, 1);
+    assert_eq!(client.get(1).unwrap(), Some(vec![1; 8]));
 }
 
 #[test]

@@ -185,7 +185,9 @@ fn read_superblock<K: KeySpace, E: Endpoint>(
             other => return Ok(other?),
         }
     }
-    Err(SuperblockError::Changing.into())
+    // No change takes so long.
+    let why = format!("its checksum did not match in {SUPERBLOCK_ATTEMPTS} reads");
+    Err(Corrupt::new("superblock", 0, why).into())
 }
 
 /// The offsets of the directory's pages.

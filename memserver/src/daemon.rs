@@ -26,7 +26,7 @@ pub struct DaemonConfig {
     pub huge_pages: HugePages,
     /// Numeric ids of users that get in beside the daemon's own.
     pub allowed_users: Vec<u32>,
-    /// End when the process that started this one does.
+    /// End when the process that started this one does; precisely, when the thread that did so ends.
     pub exit_with_parent: bool,
 }
 
@@ -83,8 +83,8 @@ pub struct Daemon {
 }
 
 impl Daemon {
-    /// Takes the region and the address. From here on `SIGTERM` and `SIGINT` end the daemon cleanly, also while it
-    /// loads.
+    /// Takes the region and the address. From here on `SIGTERM` and `SIGINT` end the daemon cleanly: at once while it
+    /// serves, after the load while it loads, and at once also then if they come twice.
     pub fn start(config: &DaemonConfig) -> Result<Self, DaemonError> {
         if config.exit_with_parent {
             let death = Some(rustix::process::Signal::TERM);
@@ -111,11 +111,6 @@ impl Daemon {
     /// The memory node, to load data into before it serves.
     pub fn node(&mut self) -> &mut MemoryNode<U64Keys> {
         &mut self.node
-    }
-
-    /// Whether a signal has asked the daemon to end.
-    pub fn is_stopped(&self) -> bool {
-        self.stop.is_stopped()
     }
 
     /// Serves until a signal ends it; then removes its address.

@@ -1,10 +1,12 @@
 //! `fpcache-memserver`: a memory node as a daemon.
 
+use std::path::PathBuf;
+
 use anyhow::Context;
 use clap::{Parser, ValueEnum};
 use fpcache::fingerprint::FingerprintWidth;
 use fpcache::layout::TableParameters;
-use fpcache_datasets::{OpenOptions, Spec, write_value};
+use fpcache_datasets::{Duplicates, OpenOptions, Spec, write_value};
 use fpcache_fabric::HugePages;
 use fpcache_fabric::shm::ShmAddress;
 use fpcache_memserver::{Daemon, DaemonConfig, capacity};
@@ -17,7 +19,7 @@ use fpcache_memserver::{Daemon, DaemonConfig, capacity};
         fpcache-memserver                               a quarter of the memory, at shm://fpcache\n  \
         fpcache-memserver --capacity 4GiB --load fb:16M\n  \
         fpcache-memserver --listen shm://second --allow-user 1001\n\n\
-        Ends cleanly on SIGTERM and Ctrl-C."
+        Ends cleanly on SIGTERM and Ctrl-C; a second one ends it at once, also in the midst of a load."
 )]
 struct Arguments {
     /// Address to listen at
@@ -55,6 +57,14 @@ struct Arguments {
     /// With --load: bytes of a value
     #[arg(long, default_value_t = 8, requires = "load")]
     value_bytes: u32,
+
+    /// With --load: what a key that occurs twice is worth: refuse, first, last or sum [default: refuse; first for wiki]
+    #[arg(long, value_name = "POLICY", requires = "load")]
+    duplicates: Option<Duplicates>,
+
+    /// The folder with published files
+    #[arg(long, value_name = "FOLDER", env = "FPCACHE_DATA")]
+    data_dir: Option<PathBuf>,
 
     /// End when the process that started this one does
     #[arg(long)]
@@ -101,12 +111,12 @@ fn load(daemon: &mut Daemon, spec: &Spec, arguments: &Arguments) -> anyhow::Resu
         ..TableParameters::default()
     };
     parameters.validate()?;
-    let options =
-        OpenOptions { data_dir: std::env::var_os("FPCACHE_DATA").map(Into::into), ..Default::default() };
-    let dataset = spec.open(&options)?;
-    for note in dataset.notes() {
-        eprintln!("note: {note}");
-    }
+    let dataset = spec.open(&OpenOptions {
+        duplicates: arguments.duplicates,
+        data_dir: arguments.data_dir.clone(),
+        ..Default::default()
+    })?;
+    dataset.notes().iter().for_each(|note| eprintln!("note: {note}"));
     let value = |i: usize, out: &mut [u8]| write_value(dataset.value(i), out);
     daemon.node().load(parameters, dataset.keys().iter().copied(), value)?;
     Ok(())

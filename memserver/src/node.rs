@@ -122,13 +122,13 @@ impl<K: KeySpace> MemoryNode<K> {
             );
             return Err(Refusal::new(ErrorCode::NotEmpty, why));
         }
-        if self.loading.as_ref().is_some_and(|(owner, _)| *owner != client) {
-            let why = "another client is loading into this memory node: wait until it is done";
+        if self.loading.is_some() {
+            let why =
+                "another load into this memory node is in progress: wait until it is finished or given up";
             return Err(Refusal::new(ErrorCode::Busy, why));
         }
         let capacity = self.superblock.region_bytes;
-        // A load that never committed was never visible: its bytes are simply used again.
-        self.loading = None;
+        // The bytes of a load that never committed were never visible: they are simply used again.
         let loader =
             Loader::new(parameters, expected_keys, self.allocator, capacity, self.node, self.next_generation)
                 .map_err(|e| e.refusal())?;

@@ -104,17 +104,23 @@ fn scan_slots(window: &[u64], stride: &SlotStride, key: u64) -> KeyHits {
     let mut hits = KeyHits { word: u32::MAX, ..KeyHits::default() };
     let mut any_frozen = 0;
     let mut base = 0u32;
-    for (chunk, (firsts, seconds)) in window.chunks(8).zip(stride.masks()) {
-        let inside = u8::MAX >> (8 - chunk.len());
-        // SAFETY: the mask names only words inside `chunk`; words that are masked off are not accessed.
-        let v = unsafe { _mm512_maskz_loadu_epi64(inside, chunk.as_ptr().cast()) };
-        any_frozen |= _mm512_mask_cmpeq_epi64_mask(firsts & inside, _mm512_and_si512(v, frozen), frozen);
-        let shows = u32::from(_mm512_mask_cmpeq_epi64_mask(seconds & inside, v, needle));
+    let mut masks = stride.masks();
+    // One bit per word of 64 of them, so that what each vector holds is no work of its own.
+    for group in window.chunks(64) {
+        let mut shows = 0u64;
+        for (part, chunk) in group.chunks(8).enumerate() {
+            let Some((firsts, seconds)) = masks.next() else { break };
+            let inside = u8::MAX >> (8 - chunk.len());
+            // SAFETY: the mask names only words inside `chunk`; words that are masked off are not accessed.
+            let v = unsafe { _mm512_maskz_loadu_epi64(inside, chunk.as_ptr().cast()) };
+            any_frozen |= _mm512_mask_cmpeq_epi64_mask(firsts & inside, _mm512_and_si512(v, frozen), frozen);
+            shows |= u64::from(_mm512_mask_cmpeq_epi64_mask(seconds & inside, v, needle)) << (8 * part);
+        }
         hits.count += shows.count_ones();
-        // The slot begins one word before its key; without one here there is nothing to take the least of.
-        let word = (base + shows.trailing_zeros()).wrapping_sub(1) | u32::from(shows == 0).wrapping_neg();
+        // The slot begins one word before its key.
+        let word = if shows == 0 { u32::MAX } else { base + shows.trailing_zeros() - 1 };
         hits.word = hits.word.min(word);
-        base += 8;
+        base += 64;
     }
     hits.frozen = any_frozen != 0;
     hits

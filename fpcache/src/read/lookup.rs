@@ -1,156 +1,15 @@
 //! Looking keys up: two-stage and range reads of any number of keys in the same doorbell batches.
 
-use std::ops::Range;
-
 use fpcache_fabric::{Batch, Landing, REGION, RemoteAddr};
-use fpcache_index::Window;
 
-use super::single::SingleBuffer;
+use super::outcome::Outcome;
+use super::scratch::LookupScratch;
+use super::target::{Target, too_many};
 use super::verify::{Verdict, judge, shows};
 use super::{Cost, MAX_ATTEMPTS, Operation, Plan, Planner, ReadError, Step};
 use crate::key_space::KeySpace;
 use crate::matching::Matcher;
 use crate::snapshot::Snapshot;
-
-/// The answer for one key.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Outcome {
-    /// The record's version, if the key is there.
-    pub version: Option<u32>,
-    /// The plan that gave the answer.
-    pub plan: Plan,
-    /// What it cost. The round trips are those this key waited for; keys of one call share them.
-    pub cost: Cost,
-    value: Range<usize>,
-}
-
-impl Outcome {
-    /// Nothing found yet, at the cost of a first round trip.
-    #[inline]
-    pub(super) fn begun(plan: Plan) -> Self {
-        Self { version: None, plan, cost: Cost { round_trips: 1, ..Cost::default() }, value: 0..0 }
-    }
-}
-
-/// The answers of a group of keys, in their order, in buffers that are kept.
-#[derive(Clone, Debug, Default)]
-pub struct Outcomes {
-    outcomes: Vec<Outcome>,
-    values: Vec<u8>,
-}
-
-impl Outcomes {
-    /// How many keys were asked for.
-    #[inline]
-    pub fn len(&self) -> usize {
-        self.outcomes.len()
-    }
-
-    /// Whether no key was asked for.
-    pub fn is_empty(&self) -> bool {
-        self.outcomes.is_empty()
-    }
-
-    /// How the `index`-th key's lookup ended, and its value if the key is there; `None` past the last key.
-    #[inline]
-    pub fn get(&self, index: usize) -> Option<(&Outcome, Option<&[u8]>)> {
-        let outcome = self.outcomes.get(index)?;
-        Some((outcome, outcome.version.map(|_| &self.values[outcome.value.clone()])))
-    }
-
-    /// All of them, in order.
-    #[inline]
-    pub fn iter(&self) -> impl ExactSizeIterator<Item = (&Outcome, Option<&[u8]>)> {
-        let value = |o: &Outcome| o.version.map(|_| &self.values[o.value.clone()]);
-        self.outcomes.iter().map(move |o| (o, value(o)))
-    }
-
-    fn clear(&mut self) {
-        self.outcomes.clear();
-        self.values.clear();
-    }
-}
-
-/// A key and where it must be, if it is anywhere.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Target<K: KeySpace> {
-    pub(super) key: K::Key,
-    pub(super) fingerprint: u64,
-    /// Offset of its segment in the region.
-    pub(super) segment: u64,
-    pub(super) generation: u32,
-    pub(super) cap: u16,
-    pub(super) window: Window,
-}
-
-impl<K: KeySpace> Target<K> {
-    /// The only place where `key` can be in the table; `None` if the table has no segments, which none has.
-    #[inline]
-    pub(super) fn of(snapshot: &Snapshot<K>, key: K::Key) -> Option<Self> {
-        let segment = snapshot.directory().locate(&key)?.entry;
-        let model = segment.model();
-        Some(Self {
-            fingerprint: snapshot.geometry().width.of_hash(K::hash(&key)),
-            segment: segment.address().offset(),
-            generation: segment.generation(),
-            cap: model.cap,
-            window: model.window(K::coordinate(&key)),
-            key,
-        })
-    }
-}
-
-/// Buffers of lookups, kept between calls so that a lookup allocates nothing.
-#[derive(Debug)]
-pub struct LookupScratch<K: KeySpace> {
-    pub(super) matcher: Matcher,
-    /// What a lookup of a single key reads into.
-    pub(super) words: Box<SingleBuffer>,
-    targets: Vec<Target<K>>,
-    answers: Outcomes,
-    /// Where each target's window arrives.
-    windows: Vec<Landing>,
-    /// Targets whose candidates' slots were asked for, a row per slot.
-    candidates: Vec<(usize, Landing)>,
-    /// Targets whose windows are read as a range after all.
-    ranges: Vec<(usize, Landing)>,
-    pub(super) slots: Vec<u32>,
-    pub(super) batches: [Batch; 2],
-}
-
-impl<K: KeySpace> LookupScratch<K> {
-    /// Buffers whose lookups match with this kernel.
-    pub fn new(matcher: Matcher) -> Self {
-        Self {
-            matcher,
-            words: Box::default(),
-            targets: Vec::new(),
-            answers: Outcomes::default(),
-            windows: Vec::new(),
-            candidates: Vec::new(),
-            ranges: Vec::new(),
-            slots: Vec::new(),
-            batches: [Batch::new(), Batch::new()],
-        }
-    }
-
-    /// The answers of the last finished [`Lookup`], in the order of its keys, each with its value if the key is there.
-    #[inline]
-    pub fn outcomes(&self) -> impl ExactSizeIterator<Item = (&Outcome, Option<&[u8]>)> {
-        self.answers.iter()
-    }
-
-    /// Exchanges the answers of the last finished [`Lookup`] for `other`'s buffers, so that nothing is copied.
-    #[inline]
-    pub fn swap_outcomes(&mut self, other: &mut Outcomes) {
-        std::mem::swap(&mut self.answers, other);
-    }
-}
-
-/// Whether one request for the whole window beats one per candidate: past half of it.
-pub(super) fn too_many(candidates: usize, window: Window) -> bool {
-    candidates > 1 && candidates * 2 > window.len() as usize
-}
 
 /// How far a lookup is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -326,7 +185,7 @@ impl<K: KeySpace> Round<'_, K> {
         let geometry = self.reads.snapshot.geometry();
         let span = geometry.fingerprint_span(target.window);
         let bytes = &self.landed.bytes(window)[span.skip..][..span.used];
-        let (first, fingerprint) = (target.window.first, target.fingerprint);
+        let (first, fingerprint) = (target.window.first, target.fingerprint(geometry.width));
         let hits = self.matcher.hits(geometry.width, bytes, fingerprint);
         if hits.frozen {
             return Err(ReadError::Stale);

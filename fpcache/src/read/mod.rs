@@ -6,15 +6,20 @@
 //! how [`Lookup`] looks up many keys at the price of one.
 
 mod lookup;
+mod outcome;
 mod planner;
 mod scan;
+mod scratch;
 mod single;
+mod target;
 mod verify;
 
 use fpcache_fabric::{Batch, Endpoint, FabricError};
-pub use lookup::{Lookup, LookupScratch, Outcome, Outcomes};
+pub use lookup::Lookup;
+pub use outcome::{Outcome, Outcomes};
 pub use planner::{FabricCosts, Planner};
 pub use scan::{Scan, ScanScratch};
+pub use scratch::LookupScratch;
 pub use single::look_up;
 
 /// How a key is read from a memory node.

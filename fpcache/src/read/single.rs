@@ -8,30 +8,14 @@
 use fpcache_fabric::{Endpoint, REGION, RemoteAddr};
 use zerocopy::IntoBytes;
 
-use super::lookup::{Lookup, LookupScratch, Outcome, Target, too_many};
+use super::lookup::Lookup;
+use super::outcome::Outcome;
+use super::scratch::{LookupScratch, SLOT_WORDS};
+use super::target::{Target, too_many};
 use super::verify::{Verdict, judge};
 use super::{Cost, Plan, Planner, ReadError, drive};
 use crate::key_space::KeySpace;
 use crate::snapshot::Snapshot;
-
-/// Words of the longest window that is read the short way: 4 KiB.
-const WINDOW_WORDS: usize = 512;
-/// Words of the longest slot that is read the short way.
-const SLOT_WORDS: usize = 136;
-
-/// What single lookups read into, aligned so that no vector store crosses a cache line: such stores are slow to read back.
-#[derive(Debug)]
-#[repr(align(64))]
-pub(super) struct SingleBuffer {
-    window: [u64; WINDOW_WORDS],
-    slot: [u64; SLOT_WORDS],
-}
-
-impl Default for SingleBuffer {
-    fn default() -> Self {
-        Self { window: [0; WINDOW_WORDS], slot: [0; SLOT_WORDS] }
-    }
-}
 
 /// Looks up one key and hands the answer, with its value if the key is there, to `take`.
 #[inline]
@@ -105,7 +89,7 @@ fn two_stage<'s, K: KeySpace, E: Endpoint>(
     let (Some(window), true) = (window, slot_words <= SLOT_WORDS) else { return Ok(Found::TooLong) };
     read(endpoint, target, outcome, span.offset, window)?;
     let fingerprints = &window.as_bytes()[span.skip..][..span.used];
-    let hits = scratch.matcher.hits(geometry.width, fingerprints, target.fingerprint);
+    let hits = scratch.matcher.hits(geometry.width, fingerprints, target.fingerprint(geometry.width));
     if hits.frozen {
         return Err(ReadError::Stale);
     }
@@ -139,7 +123,8 @@ fn several_candidates<'s, K: KeySpace, E: Endpoint>(
     let fingerprints = &scratch.words.window.as_bytes()[span.skip..][..span.used];
     let LookupScratch { matcher, slots, batches: [batch, _], .. } = scratch;
     slots.clear();
-    matcher.find(geometry.width, fingerprints, target.fingerprint, target.window.first, slots);
+    let fingerprint = target.fingerprint(geometry.width);
+    matcher.find(geometry.width, fingerprints, fingerprint, target.window.first, slots);
     if too_many(slots.len(), target.window) {
         return Ok(Found::Unsettled);
     }

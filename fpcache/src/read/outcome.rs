@@ -1,0 +1,65 @@
+//! How lookups end.
+
+use std::ops::Range;
+
+use super::{Cost, Plan};
+
+/// The answer for one key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Outcome {
+    /// The record's version, if the key is there.
+    pub version: Option<u32>,
+    /// The plan that gave the answer.
+    pub plan: Plan,
+    /// What it cost. The round trips are those this key waited for; keys of one call share them.
+    pub cost: Cost,
+    /// Where in the answers' values its value lies.
+    pub(super) value: Range<usize>,
+}
+
+impl Outcome {
+    /// Nothing found yet, at the cost of a first round trip.
+    #[inline]
+    pub(super) fn begun(plan: Plan) -> Self {
+        Self { version: None, plan, cost: Cost { round_trips: 1, ..Cost::default() }, value: 0..0 }
+    }
+}
+
+/// The answers of a group of keys, in their order, in buffers that are kept.
+#[derive(Clone, Debug, Default)]
+pub struct Outcomes {
+    pub(super) outcomes: Vec<Outcome>,
+    pub(super) values: Vec<u8>,
+}
+
+impl Outcomes {
+    /// How many keys were asked for.
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.outcomes.len()
+    }
+
+    /// Whether no key was asked for.
+    pub fn is_empty(&self) -> bool {
+        self.outcomes.is_empty()
+    }
+
+    /// How the `index`-th key's lookup ended, and its value if the key is there; `None` past the last key.
+    #[inline]
+    pub fn get(&self, index: usize) -> Option<(&Outcome, Option<&[u8]>)> {
+        let outcome = self.outcomes.get(index)?;
+        Some((outcome, outcome.version.map(|_| &self.values[outcome.value.clone()])))
+    }
+
+    /// All of them, in order.
+    #[inline]
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = (&Outcome, Option<&[u8]>)> {
+        let value = |o: &Outcome| o.version.map(|_| &self.values[o.value.clone()]);
+        self.outcomes.iter().map(move |o| (o, value(o)))
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.outcomes.clear();
+        self.values.clear();
+    }
+}
