@@ -121,7 +121,7 @@ fn several_candidates<'s, K: KeySpace, E: Endpoint>(
     let geometry = snapshot.geometry();
     let span = geometry.fingerprint_span(target.window);
     let fingerprints = &scratch.words.window.as_bytes()[span.skip..][..span.used];
-    let LookupScratch { matcher, slots, batches: [batch, _], .. } = scratch;
+    let LookupScratch { matcher, slots, candidates, batches: [batch, _], .. } = scratch;
     slots.clear();
     let fingerprint = target.fingerprint(geometry.width);
     matcher.find(geometry.width, fingerprints, fingerprint, target.window.first, slots);
@@ -129,18 +129,18 @@ fn several_candidates<'s, K: KeySpace, E: Endpoint>(
         return Ok(Found::Unsettled);
     }
     batch.clear();
-    let candidates = slots.iter().map(|slot| {
+    candidates.clear();
+    candidates.extend(slots.iter().map(|slot| {
         let offset = target.segment + geometry.slot_offset(target.cap, *slot) as u64;
-        batch.read(RemoteAddr { area: REGION, offset }, geometry.slot_bytes)
-    });
-    let landings: Vec<_> = candidates.collect();
+        (0, batch.read(RemoteAddr { area: REGION, offset }, geometry.slot_bytes))
+    }));
     outcome.cost.round_trips += 1;
-    outcome.cost.reads += landings.len() as u32;
-    outcome.cost.bytes += (landings.len() * geometry.slot_bytes) as u64;
+    outcome.cost.reads += candidates.len() as u32;
+    outcome.cost.bytes += (candidates.len() * geometry.slot_bytes) as u64;
     endpoint.run(batch)?;
     let (mut found, mut unsettled) = (None, false);
-    for landing in landings {
-        match check(snapshot, target, outcome, batch.bytes(landing))? {
+    for (_, landing) in candidates.iter() {
+        match check(snapshot, target, outcome, batch.bytes(*landing))? {
             Check::Found(value) => found = Some(value),
             Check::Other => {}
             Check::Unsettled => unsettled = true,
