@@ -132,10 +132,14 @@ impl<K: KeySpace, T: Connector> Core<K, T> {
         if started.elapsed() >= retry.within {
             return Err(ClientError::Deadline { deadline: retry.within, last: error });
         }
+        let deadline = started.checked_add(retry.within).map_or(Deadline::NONE, Deadline::at);
         match error {
             ReadError::Contended { .. } => retry.backoff.snooze(),
-            ReadError::Stale => self.renew(retry.within)?,
-            ReadError::Fabric(e) if e.kind() == FabricErrorKind::Reconnect => self.reconnect(retry.within)?,
+            ReadError::Stale => {
+                retry.backoff.snooze();
+                self.renew(deadline)?;
+            }
+            ReadError::Fabric(e) if e.kind() == FabricErrorKind::Reconnect => self.reconnect(deadline)?,
             ReadError::Fabric(e) => return Err(e.into()),
         }
         Ok(())
@@ -170,11 +174,11 @@ impl<K: KeySpace, T: Connector> Core<K, T> {
     }
 
     /// Forgets the table, so that the next lookup fetches it anew.
-    fn renew(&self, within: Duration) -> Result<(), ClientError> {
+    fn renew(&self, deadline: Deadline) -> Result<(), ClientError> {
         let mut session = self.session();
         let connection = match session.connection.is_alive() {
             true => Arc::clone(&session.connection),
-            false => Arc::new(self.connector.connect(Deadline::after(within))?),
+            false => Arc::new(self.connector.connect(deadline)?),
         };
         *session = Arc::new(Session::new(connection, self.choice));
         self.number.fetch_add(1, Ordering::AcqRel);
@@ -182,9 +186,9 @@ impl<K: KeySpace, T: Connector> Core<K, T> {
     }
 
     /// Connects anew, unless another thread has done so.
-    fn reconnect(&self, within: Duration) -> Result<(), ClientError> {
+    fn reconnect(&self, deadline: Deadline) -> Result<(), ClientError> {
         let alive = self.session().connection.is_alive();
-        if alive { Ok(()) } else { self.renew(within) }
+        if alive { Ok(()) } else { self.renew(deadline) }
     }
 
     /// Sends a request to the memory node and hands the reply's body to `take`.
@@ -194,11 +198,12 @@ impl<K: KeySpace, T: Connector> Core<K, T> {
         within: Duration,
         take: impl FnOnce(&[u8]) -> Result<R, ClientError>,
     ) -> Result<R, ClientError> {
-        self.reconnect(within)?;
+        let deadline = Deadline::after(within);
+        self.reconnect(deadline)?;
         let connection = Arc::clone(&self.session().connection);
         let (mut bytes, mut reply) = (Vec::new(), Vec::new());
         request.encode::<K>(&mut bytes);
-        connection.call(&bytes, &mut reply, Deadline::after(within))?;
+        connection.call(&bytes, &mut reply, deadline)?;
         take(decode_reply(&reply)?)
     }
 
