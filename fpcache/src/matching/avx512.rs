@@ -100,20 +100,17 @@ pub(super) fn keys(window: &[u64], stride: &SlotStride, key: u64) -> KeyHits {
 
 #[target_feature(enable = "avx512f,avx512bw")]
 fn scan_slots(window: &[u64], stride: &SlotStride, key: u64) -> KeyHits {
-    let (needle, frozen) = (_mm512_set1_epi64(key as i64), _mm512_set1_epi64(FROZEN_STATE));
+    let needle = _mm512_set1_epi64(key as i64);
     let mut hits = KeyHits { word: u32::MAX, ..KeyHits::default() };
-    let mut any_frozen = 0;
     let mut base = 0u32;
     let mut masks = stride.masks();
     // One bit per word of 64 of them, so that what each vector holds is no work of its own.
     for group in window.chunks(64) {
         let mut shows = 0u64;
         for (part, chunk) in group.chunks(8).enumerate() {
-            let Some((firsts, seconds)) = masks.next() else { break };
+            let Some((_, seconds)) = masks.next() else { break };
+            let v = words(chunk);
             let inside = u8::MAX >> (8 - chunk.len());
-            // SAFETY: the mask names only words inside `chunk`; words that are masked off are not accessed.
-            let v = unsafe { _mm512_maskz_loadu_epi64(inside, chunk.as_ptr().cast()) };
-            any_frozen |= _mm512_mask_cmpeq_epi64_mask(firsts & inside, _mm512_and_si512(v, frozen), frozen);
             shows |= u64::from(_mm512_mask_cmpeq_epi64_mask(seconds & inside, v, needle)) << (8 * part);
         }
         hits.count += shows.count_ones();
@@ -122,8 +119,38 @@ fn scan_slots(window: &[u64], stride: &SlotStride, key: u64) -> KeyHits {
         hits.word = hits.word.min(word);
         base += 64;
     }
-    hits.frozen = any_frozen != 0;
+    hits.frozen = hits.count == 0 && any_frozen(window, stride);
     hits
+}
+
+/// Whether any slot is frozen.
+#[target_feature(enable = "avx512f,avx512bw")]
+fn any_frozen(window: &[u64], stride: &SlotStride) -> bool {
+    let frozen = _mm512_set1_epi64(FROZEN_STATE);
+    let mut any = 0;
+    for (chunk, (firsts, _)) in window.chunks(8).zip(stride.masks()) {
+        let v = words(chunk);
+        let inside = u8::MAX >> (8 - chunk.len());
+        any |= _mm512_mask_cmpeq_epi64_mask(firsts & inside, _mm512_and_si512(v, frozen), frozen);
+    }
+    any != 0
+}
+
+/// Up to eight words, zeros behind them.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw")]
+fn words(chunk: &[u64]) -> __m512i {
+    // SAFETY: eight words are 64 readable bytes; of fewer the mask names only those inside `chunk`, and words that are
+    // masked off are not accessed. Neither load asks for alignment.
+    unsafe {
+        match chunk.len() {
+            8 => _mm512_loadu_si512(chunk.as_ptr().cast()),
+            n => _mm512_maskz_loadu_epi64(
+                u8::MAX.checked_shr(8 - n as u32).unwrap_or(0),
+                chunk.as_ptr().cast(),
+            ),
+        }
+    }
 }
 
 /// Matches up to 64 fingerprints: one bit per match, and whether one of them is FROZEN.

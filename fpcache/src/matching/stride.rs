@@ -40,7 +40,8 @@ pub(super) fn portable(window: &[u64], stride: &SlotStride, key: u64) -> KeyHits
         let shows = slot[1] == key;
         hits.count += u32::from(shows);
         hits.word = if shows { (i * stride.slot_words) as u32 } else { hits.word };
-        hits.frozen |= SlotWord::from_bits(slot[0]).state() == SlotState::Frozen;
     }
+    let frozen = |slot: &[u64]| SlotWord::from_bits(slot[0]).state() == SlotState::Frozen;
+    hits.frozen = hits.count == 0 && window.chunks_exact(stride.slot_words).any(frozen);
     hits
 }

@@ -1,5 +1,7 @@
 //! Looking keys up: two-stage and range reads of any number of keys in the same doorbell batches.
 
+use std::ops::RangeFrom;
+
 use fpcache_fabric::{Batch, Landing, REGION, RemoteAddr};
 
 use super::outcome::Outcome;
@@ -253,8 +255,20 @@ impl<K: KeySpace> Round<'_, K> {
 
     /// Looks for the key in its window's slots.
     fn check_range(&mut self, index: usize, target: &Target<K>, landing: Landing) -> Result<(), ReadError> {
+        let slot_bytes = self.reads.snapshot.geometry().slot_bytes;
+        if let Some(key) = K::word(&target.key) {
+            let stride = self.reads.snapshot.stride();
+            let hits = self.matcher.key_hits(self.landed.words(landing), stride, key);
+            match hits.count {
+                0 if hits.frozen => return Err(ReadError::Stale),
+                0 => return Ok(()),
+                1 => return self.check_only(index, target, landing, hits.word as usize * 8..),
+                // The remains of a deleted record beside a live one.
+                _ => {}
+            }
+        }
         let mut unsettled = false;
-        for slot in self.landed.bytes(landing).chunks_exact(self.reads.snapshot.geometry().slot_bytes) {
+        for slot in self.landed.bytes(landing).chunks_exact(slot_bytes) {
             if !shows::<K>(slot, target.key) {
                 continue;
             }
@@ -265,6 +279,22 @@ impl<K: KeySpace> Round<'_, K> {
             }
         }
         if unsettled {
+            self.fall_back(index, target);
+        }
+        Ok(())
+    }
+
+    /// Checks the only slot of a window that shows the key; it begins where `range` does.
+    #[inline]
+    fn check_only(
+        &mut self,
+        index: usize,
+        target: &Target<K>,
+        landing: Landing,
+        range: RangeFrom<usize>,
+    ) -> Result<(), ReadError> {
+        let slot = &self.landed.bytes(landing)[range][..self.reads.snapshot.geometry().slot_bytes];
+        if let Check::Unsettled = self.check_slot(index, target, slot)? {
             self.fall_back(index, target);
         }
         Ok(())
