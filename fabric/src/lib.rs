@@ -63,7 +63,7 @@ pub use clock::{Clock, Deadline, SystemClock};
 pub use connection::{ClientId, Connection, Service, Serving, StopHandle};
 pub use endpoint::{AreaInfo, Completion, Endpoint, Rejected, Ticket};
 pub use error::{ErrorKind, FabricError};
-pub use mapped::MappedEndpoint;
+pub use mapped::{MappedConnection, MappedEndpoint};
 pub use memory::{Access, AccessError, HugePages, MemoryError, OutOfBounds, Pages, SharedMemory};
 pub use meter::{Meter, MeterSnapshot};
 pub use verbs::{AreaId, Batch, Landing, REGION, RINGS, RemoteAddr, Request};

@@ -12,16 +12,13 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd};
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
 use crate::bell::Bell;
-use crate::clock::{Clock, Deadline, SystemClock};
-use crate::connection::{ClientId, Connection, Service, Serving, StopHandle};
+use crate::clock::{Clock, SystemClock};
+use crate::connection::{ClientId, Service, Serving, StopHandle};
 use crate::error::FabricError;
-use crate::mapped::{self, Area, Link, MappedEndpoint};
+use crate::mapped::{Area, Link, MappedConnection, Parts};
 use crate::memory::{Access, SharedMemory};
-use crate::meter::{Meter, MeterSnapshot};
 use crate::ring::{RingLayout, RingOptions};
-use crate::rpc::{Caller, SharedCaller};
 use crate::server::{self, Acceptor, Session};
-use crate::verbs::AreaId;
 
 /// How an in-process memory node is set up.
 #[derive(Clone, Debug)]
@@ -120,14 +117,16 @@ impl Hub {
         }
         // A full counter is readable, which is all that matters.
         let _ = rustix::io::write(&hub.wake, &1u64.to_le_bytes());
-        let (link, clock) = (Arc::clone(&hub.link), Arc::clone(&hub.options.clock));
-        let endpoint = MappedEndpoint::new(Arc::clone(&areas), Arc::clone(&link), Arc::clone(&clock), None);
-        let call_meter = endpoint.shared_meter();
-        let caller =
-            Caller::new(endpoint, Bell::new(ours), Arc::clone(&link), hub.layout, Arc::clone(&clock));
-        let (layout, incarnation) = (hub.layout, hub.options.incarnation);
-        let caller = SharedCaller::new(caller);
-        Ok(LocalConnection { areas, link, clock, layout, incarnation, caller, call_meter })
+        Ok(MappedConnection::new(Parts {
+            areas,
+            link: Arc::clone(&hub.link),
+            clock: Arc::clone(&hub.options.clock),
+            layout: hub.layout,
+            bell: Bell::new(ours),
+            incarnation: hub.options.incarnation,
+            node_process: None,
+            anchor: None,
+        }))
     }
 
     /// Serves clients on this thread until stopped; idle, it sleeps.
@@ -206,50 +205,4 @@ impl Acceptor for Queue<'_> {
 }
 
 /// A client's connection to a [`Hub`].
-#[derive(Debug)]
-pub struct LocalConnection {
-    areas: Arc<[Area]>,
-    link: Arc<Link>,
-    clock: Arc<dyn Clock>,
-    layout: RingLayout,
-    incarnation: u64,
-    caller: SharedCaller<MappedEndpoint>,
-    call_meter: Arc<Meter>,
-}
-
-impl Connection for LocalConnection {
-    type Endpoint = MappedEndpoint;
-
-    fn endpoint(&self) -> MappedEndpoint {
-        MappedEndpoint::new(Arc::clone(&self.areas), Arc::clone(&self.link), Arc::clone(&self.clock), None)
-    }
-
-    fn call(&self, request: &[u8], reply: &mut Vec<u8>, deadline: Deadline) -> Result<(), FabricError> {
-        self.caller.call(request, reply, deadline)
-    }
-
-    fn max_request(&self) -> usize {
-        self.layout.request_capacity()
-    }
-
-    fn max_reply(&self) -> usize {
-        self.layout.reply_capacity()
-    }
-
-    #[inline]
-    fn is_alive(&self) -> bool {
-        self.link.is_alive()
-    }
-
-    fn will_read(&self, area: AreaId, offset: u64, len: u64) {
-        mapped::will_read(&self.areas, area, offset, len);
-    }
-
-    fn incarnation(&self) -> u64 {
-        self.incarnation
-    }
-
-    fn call_meter(&self) -> MeterSnapshot {
-        self.call_meter.snapshot()
-    }
-}
+pub type LocalConnection = MappedConnection;

@@ -17,14 +17,10 @@ use super::handshake::{
 };
 use crate::bell::{Bell, timespec};
 use crate::clock::{Clock, Deadline, SystemClock};
-use crate::connection::Connection;
 use crate::error::FabricError;
-use crate::mapped::{self, Anchor, Area, Link, MappedEndpoint};
+use crate::mapped::{Anchor, Area, Link, MappedConnection, Parts};
 use crate::memory::{Access, SharedMemory};
-use crate::meter::{Meter, MeterSnapshot};
 use crate::ring::{RingLayout, RingOptions};
-use crate::rpc::{Caller, SharedCaller};
-use crate::verbs::AreaId;
 
 /// How to connect.
 #[derive(Clone, Debug)]
@@ -76,7 +72,7 @@ pub fn connect(address: &ShmAddress, options: ConnectOptions) -> Result<ShmConne
     check(&welcome, address, options.announce_version)?;
     let [region, ring] =
         <[OwnedFd; 2]>::try_from(fds).map_err(|_| protocol(address, "it sent no descriptors"))?;
-    ShmConnection::establish(address, options.clock, socket, &welcome, &region, &ring)
+    establish(address, options.clock, socket, &welcome, &region, &ring)
 }
 
 /// A socket connected to whoever listens.
@@ -181,18 +177,7 @@ fn gone_or(errno: Errno, doing: &'static str, address: &ShmAddress) -> FabricErr
 ///
 /// A thread that sleeps until the socket closes makes [`is_alive`](Connection::is_alive) false when the memory node
 /// ends. The connection closes when it and all its endpoints have been dropped.
-#[derive(Debug)]
-pub struct ShmConnection {
-    areas: Arc<[Area]>,
-    link: Arc<Link>,
-    clock: Arc<dyn Clock>,
-    layout: RingLayout,
-    incarnation: u64,
-    node_process: Option<u32>,
-    watch: Arc<Watch>,
-    caller: SharedCaller<MappedEndpoint>,
-    call_meter: Arc<Meter>,
-}
+pub type ShmConnection = MappedConnection;
 
 /// The thread that notices the end of the memory node.
 #[derive(Debug)]
@@ -229,91 +214,37 @@ impl Drop for Watch {
     }
 }
 
-impl ShmConnection {
-    fn establish(
-        address: &ShmAddress,
-        clock: Arc<dyn Clock>,
-        socket: OwnedFd,
-        welcome: &Welcome,
-        region: &OwnedFd,
-        ring: &OwnedFd,
-    ) -> Result<Self, FabricError> {
-        let size = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX);
-        let request_bytes = size(welcome.request_capacity.get());
-        let reply_bytes = size(welcome.reply_capacity.get());
-        let layout = RingLayout::new(RingOptions { request_bytes, reply_bytes })?;
-        let region = SharedMemory::map(region, size(welcome.region_len.get()), Access::ReadOnly)?;
-        let ring = SharedMemory::map(ring, layout.len(), Access::ReadWrite)?;
-        let areas: Arc<[Area]> =
-            [Area::new(Arc::new(region), Access::ReadOnly), Area::new(Arc::new(ring), Access::ReadWrite)]
-                .into();
-        let node_process = rustix::net::sockopt::socket_peercred(&socket)
-            .ok()
-            .and_then(|peer| u32::try_from(peer.pid.as_raw_nonzero().get()).ok());
-        let link = Arc::new(Link::new(&address.to_string()));
-        let bell = Bell::new(socket);
-        let watch = Arc::new(Watch::start(bell.clone(), Arc::clone(&link))?);
-        // The caller's endpoint lives inside the connection, which holds the watch itself.
-        let endpoint = MappedEndpoint::new(Arc::clone(&areas), Arc::clone(&link), Arc::clone(&clock), None);
-        let call_meter = endpoint.shared_meter();
-        let caller = Caller::new(endpoint, bell, Arc::clone(&link), layout, Arc::clone(&clock));
-        let caller = SharedCaller::new(caller);
-        let incarnation = welcome.incarnation.get();
-        Ok(Self { areas, link, clock, layout, incarnation, node_process, watch, caller, call_meter })
-    }
-
-    /// The memory node's process id, where the operating system tells.
-    #[must_use]
-    pub fn node_process(&self) -> Option<u32> {
-        self.node_process
-    }
-
-    /// The region as mapped here, read-only: to ask for its length and pages, or to populate it before measuring.
-    #[must_use]
-    pub fn region(&self) -> &SharedMemory {
-        &self.areas[0].memory
-    }
-}
-
-impl Connection for ShmConnection {
-    type Endpoint = MappedEndpoint;
-
-    fn endpoint(&self) -> MappedEndpoint {
-        let anchor: Arc<dyn Send + Sync + Anchor> = Arc::clone(&self.watch) as _;
-        MappedEndpoint::new(
-            Arc::clone(&self.areas),
-            Arc::clone(&self.link),
-            Arc::clone(&self.clock),
-            Some(anchor),
-        )
-    }
-
-    fn call(&self, request: &[u8], reply: &mut Vec<u8>, deadline: Deadline) -> Result<(), FabricError> {
-        self.caller.call(request, reply, deadline)
-    }
-
-    fn max_request(&self) -> usize {
-        self.layout.request_capacity()
-    }
-
-    fn max_reply(&self) -> usize {
-        self.layout.reply_capacity()
-    }
-
-    #[inline]
-    fn is_alive(&self) -> bool {
-        self.link.is_alive()
-    }
-
-    fn will_read(&self, area: AreaId, offset: u64, len: u64) {
-        mapped::will_read(&self.areas, area, offset, len);
-    }
-
-    fn incarnation(&self) -> u64 {
-        self.incarnation
-    }
-
-    fn call_meter(&self) -> MeterSnapshot {
-        self.call_meter.snapshot()
-    }
+/// Maps what the memory node handed over.
+fn establish(
+    address: &ShmAddress,
+    clock: Arc<dyn Clock>,
+    socket: OwnedFd,
+    welcome: &Welcome,
+    region: &OwnedFd,
+    ring: &OwnedFd,
+) -> Result<ShmConnection, FabricError> {
+    let size = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX);
+    let request_bytes = size(welcome.request_capacity.get());
+    let reply_bytes = size(welcome.reply_capacity.get());
+    let layout = RingLayout::new(RingOptions { request_bytes, reply_bytes })?;
+    let region = SharedMemory::map(region, size(welcome.region_len.get()), Access::ReadOnly)?;
+    let ring = SharedMemory::map(ring, layout.len(), Access::ReadWrite)?;
+    let areas: Arc<[Area]> =
+        [Area::new(Arc::new(region), Access::ReadOnly), Area::new(Arc::new(ring), Access::ReadWrite)].into();
+    let node_process = rustix::net::sockopt::socket_peercred(&socket)
+        .ok()
+        .and_then(|peer| u32::try_from(peer.pid.as_raw_nonzero().get()).ok());
+    let link = Arc::new(Link::new(&address.to_string()));
+    let bell = Bell::new(socket);
+    let watch: Arc<dyn Send + Sync + Anchor> = Arc::new(Watch::start(bell.clone(), Arc::clone(&link))?);
+    Ok(MappedConnection::new(Parts {
+        areas,
+        link,
+        clock,
+        layout,
+        bell,
+        incarnation: welcome.incarnation.get(),
+        node_process,
+        anchor: Some(watch),
+    }))
 }

@@ -1,0 +1,110 @@
+//! A connection to a memory node whose areas are mapped into this process.
+
+use std::sync::Arc;
+
+use super::endpoint::{Anchor, Area, Link, MappedEndpoint, will_read};
+use crate::bell::Bell;
+use crate::clock::{Clock, Deadline};
+use crate::connection::Connection;
+use crate::error::FabricError;
+use crate::memory::SharedMemory;
+use crate::meter::{Meter, MeterSnapshot};
+use crate::ring::RingLayout;
+use crate::rpc::{Caller, SharedCaller};
+use crate::verbs::AreaId;
+
+/// What meeting a memory node brings, however it was met.
+pub(crate) struct Parts {
+    /// The region, then the request ring.
+    pub(crate) areas: Arc<[Area]>,
+    pub(crate) link: Arc<Link>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) layout: RingLayout,
+    pub(crate) bell: Bell,
+    pub(crate) incarnation: u64,
+    /// The memory node's process, where it is another one and the operating system tells.
+    pub(crate) node_process: Option<u32>,
+    /// What must live as long as the connection and its endpoints.
+    pub(crate) anchor: Option<Arc<dyn Send + Sync + Anchor>>,
+}
+
+/// A connection to a memory node of this process or of another one on this machine. Closes when it and all its
+/// endpoints have been dropped.
+#[derive(Debug)]
+pub struct MappedConnection {
+    areas: Arc<[Area]>,
+    link: Arc<Link>,
+    clock: Arc<dyn Clock>,
+    layout: RingLayout,
+    incarnation: u64,
+    node_process: Option<u32>,
+    anchor: Option<Arc<dyn Send + Sync + Anchor>>,
+    caller: SharedCaller<MappedEndpoint>,
+    call_meter: Arc<Meter>,
+}
+
+impl MappedConnection {
+    pub(crate) fn new(parts: Parts) -> Self {
+        let Parts { areas, link, clock, layout, bell, incarnation, node_process, anchor } = parts;
+        // The caller's endpoint lives inside the connection, which holds the anchor itself.
+        let endpoint = MappedEndpoint::new(Arc::clone(&areas), Arc::clone(&link), Arc::clone(&clock), None);
+        let call_meter = endpoint.shared_meter();
+        let caller = Caller::new(endpoint, bell, Arc::clone(&link), layout, Arc::clone(&clock));
+        let caller = SharedCaller::new(caller);
+        Self { areas, link, clock, layout, incarnation, node_process, anchor, caller, call_meter }
+    }
+
+    /// The memory node's process id, where it is another process and the operating system tells.
+    #[must_use]
+    pub fn node_process(&self) -> Option<u32> {
+        self.node_process
+    }
+
+    /// The region as mapped here: to ask for its length and pages.
+    #[must_use]
+    pub fn region(&self) -> &SharedMemory {
+        &self.areas[0].memory
+    }
+}
+
+impl Connection for MappedConnection {
+    type Endpoint = MappedEndpoint;
+
+    fn endpoint(&self) -> MappedEndpoint {
+        MappedEndpoint::new(
+            Arc::clone(&self.areas),
+            Arc::clone(&self.link),
+            Arc::clone(&self.clock),
+            self.anchor.clone(),
+        )
+    }
+
+    fn call(&self, request: &[u8], reply: &mut Vec<u8>, deadline: Deadline) -> Result<(), FabricError> {
+        self.caller.call(request, reply, deadline)
+    }
+
+    fn max_request(&self) -> usize {
+        self.layout.request_capacity()
+    }
+
+    fn max_reply(&self) -> usize {
+        self.layout.reply_capacity()
+    }
+
+    #[inline]
+    fn is_alive(&self) -> bool {
+        self.link.is_alive()
+    }
+
+    fn will_read(&self, area: AreaId, offset: u64, len: u64) {
+        will_read(&self.areas, area, offset, len);
+    }
+
+    fn incarnation(&self) -> u64 {
+        self.incarnation
+    }
+
+    fn call_meter(&self) -> MeterSnapshot {
+        self.call_meter.snapshot()
+    }
+}
