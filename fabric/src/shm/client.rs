@@ -175,7 +175,7 @@ fn gone_or(errno: Errno, doing: &'static str, address: &ShmAddress) -> FabricErr
 
 /// A connection to a memory node in another process.
 ///
-/// A thread that sleeps until the socket closes makes [`is_alive`](Connection::is_alive) false when the memory node
+/// A thread that sleeps until the socket closes makes [`is_alive`](crate::Connection::is_alive) false when the memory node
 /// ends. The connection closes when it and all its endpoints have been dropped.
 pub type ShmConnection = MappedConnection;
 
