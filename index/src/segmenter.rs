@@ -130,19 +130,28 @@ impl Segmenter {
     ///
     /// # Errors
     /// [`NotAscending`]; the segmenter is as if the key had not been pushed.
-    #[inline]
+    #[inline(always)]
     pub fn push(&mut self, x: u64) -> Result<Option<Piece>, NotAscending> {
         self.order.check(x)?;
         Ok(self.add(x))
     }
 
     /// Adds a key that is known to be above the one before.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn add(&mut self, x: u64) -> Option<Piece> {
+        // The piece is returned through memory: inlined, keys that close none, nearly all, do without.
+        if self.grow(x) { None } else { self.reopen(x) }
+    }
+
+    /// Adds a key to the open piece, if there is one and it can take the key; says whether.
+    #[inline(never)]
+    fn grow(&mut self, x: u64) -> bool {
         let keys = self.fitter.keys();
-        if keys != 0 && keys < self.max_keys && self.fitter.extend(x) {
-            return None;
-        }
+        keys != 0 && keys < self.max_keys && self.fitter.extend(x)
+    }
+
+    #[cold]
+    fn reopen(&mut self, x: u64) -> Option<Piece> {
         let closed = self.close();
         self.fitter.restart(x);
         closed
