@@ -103,7 +103,7 @@ pub struct Piece {
 ///
 /// A piece is closed when no line predicts the ranks of its keys and the next one within ε, or when it holds
 /// [`SegmentOptions::max_keys`]. O(1) amortised per key; memory is O(keys of the open piece) at worst, a few dozen
-/// points on real keys. About 28 ns per key at ε 64 on keys like `fb`; 36 ns on
+/// points on real keys. About 26 ns per key at ε 64 on keys like `fb`; 34 ns on
 /// uniform keys, whose pieces have longer hulls (`benches/segments.rs`). Source: O'Rourke (CACM 24(9), 1981) and Xie et al. (VLDB Journal 23(6), 2014).
 #[derive(Clone, Debug)]
 pub struct Segmenter {
