@@ -14,17 +14,17 @@ use thiserror::Error;
 /// structures persistent", JCSS 38(1), 1989, §2). A directory that shares no inner pages changes them in place.
 ///
 /// # Cost
-/// Random keys in 4 M segments, entries of 32 bytes, on two busy cores of a machine on which one dependent read from 160 MB
-/// takes 90 ns (`benches/directory.rs` measures it again):
+/// Random keys in 4 M segments, entries of 32 bytes, by `benches/directory.rs` on a machine on which one dependent random
+/// read of memory takes 150 to 210 ns:
 ///
 /// | | this | flat sorted array | `BTreeMap` |
 /// |---|---|---|---|
-/// | locate, each key after the last answer | 530–570 ns | 950–1,200 ns | 560 ns |
-/// | locate, independent keys | 370–400 ns | 460 ns | – |
-/// | replace one segment by two | 1.6 µs | a copy of half the array | 1.3 µs |
-/// | the same in a clone that is then published | 5 µs | a copy of the array | a copy of the map |
+/// | locate, each key after the last answer | 556 ns | 896 ns | 607 ns |
+/// | locate, independent keys | 339 ns | 422 ns | 482 ns |
+/// | replace one segment by two | 1.8 µs | 3.9 ms | 1.0 µs |
+/// | the same in a clone that is then published | 5.3 µs | a copy of the array | a copy of the map |
 ///
-/// Cache misses are nearly all of it: with 100,000 segments a locate takes 92 and 64 ns. Bytes per segment: 1.3 on top of
+/// Most of it is taken to be cache misses: with 100,000 segments a locate takes 91 and 58 ns. Bytes per segment: 1.3 on top of
 /// separator and entry, also after many replacements, because leaves have no spare room. A `BTreeMap` is as quick, but has no
 /// snapshots, and its nodes spare room. Comparing with every eighth separator first, whose cache lines arrive together,
 /// takes three quarters of the time of a binary search in each page; entries beside their separators in one array per
