@@ -74,7 +74,7 @@ impl Matcher {
         {
             if avx2::supported() {
                 kernels.push(Self {
-                    hits: portable::hits,
+                    hits: avx2::hits,
                     find: avx2::find,
                     keys: stride::portable,
                     name: "avx2",
