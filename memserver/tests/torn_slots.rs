@@ -167,6 +167,22 @@ fn a_freed_slot_is_absent_also_while_its_fingerprint_stands() {
 }
 
 #[test]
+fn the_remains_of_a_deleted_record_do_not_hide_the_live_one() {
+    let f = fixture();
+    let (key, place, neighbour) = neighbours(&f);
+    // The other record's slot is free and still shows the key's bytes, as after a delete there and an insert here.
+    let mut remains = f.bytes(place.slot, f.geometry().slot_bytes);
+    remains[..8].fill(0);
+    f.with(neighbour.slot, &remains, || {
+        for way in WAYS {
+            let (outcome, answer) = f.reader(way).get_with_outcome(key).unwrap();
+            assert_eq!(answer, Some((1, f.value(key, 1))), "{way:?}");
+            assert_eq!(outcome.cost.fallbacks, 0, "{way:?} had all it needed");
+        }
+    });
+}
+
+#[test]
 fn frozen_words_and_fingerprints_send_the_reader_to_the_directory() {
     for width in FingerprintWidth::ALL {
         let parameters = TableParameters { width, ..TableParameters::default() };

@@ -225,10 +225,13 @@ impl<K: KeySpace> Round<'_, K> {
                 Check::Found | Check::Nothing => {}
             }
         }
-        let ranges = std::mem::take(self.ranges);
-        for (index, landing) in &ranges {
-            self.check_range(*index, &targets[*index], *landing)?;
+        // A range that must be read again is asked for behind those that have come.
+        let come = self.ranges.len();
+        for row in 0..come {
+            let (index, landing) = self.ranges[row];
+            self.check_range(index, &targets[index], landing)?;
         }
+        self.ranges.drain(..come);
         if let Some(row) = unsettled {
             self.read_again(targets, row);
         }

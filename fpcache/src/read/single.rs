@@ -12,7 +12,7 @@ use super::lookup::Lookup;
 use super::outcome::Outcome;
 use super::scratch::{LookupScratch, SLOT_WORDS};
 use super::target::{Target, too_many};
-use super::verify::{Verdict, judge};
+use super::verify::{Verdict, judge, shows};
 use super::{Cost, Plan, Planner, ReadError, drive};
 use crate::key_space::KeySpace;
 use crate::snapshot::Snapshot;
@@ -170,14 +170,35 @@ fn range<'s, K: KeySpace, E: Endpoint>(
     let slot = match hits.count {
         0 => return Ok(Found::Answer(None)),
         1 => &window.as_bytes()[hits.word as usize * 8..][..geometry.slot_bytes],
-        // The remains of a deleted record beside a live one: the general way looks at each.
-        _ => return Ok(Found::Unsettled),
+        _ => return several_slots(snapshot, target, outcome, window.as_bytes()),
     };
     Ok(match check(snapshot, target, outcome, slot)? {
         Check::Found(value) => Found::Answer(Some(value)),
         Check::Other => Found::Answer(None),
         Check::Unsettled => Found::Unsettled,
     })
+}
+
+/// A window in which several slots show the key: the remains of deleted records beside a live one.
+#[cold]
+fn several_slots<'s, K: KeySpace>(
+    snapshot: &Snapshot<K>,
+    target: &Target<K>,
+    outcome: &mut Outcome,
+    window: &'s [u8],
+) -> Result<Found<'s>, ReadError> {
+    let mut unsettled = false;
+    for slot in window.chunks_exact(snapshot.geometry().slot_bytes) {
+        if !shows::<K>(slot, target.key) {
+            continue;
+        }
+        match check(snapshot, target, outcome, slot)? {
+            Check::Found(value) => return Ok(Found::Answer(Some(value))),
+            Check::Other => {}
+            Check::Unsettled => unsettled = true,
+        }
+    }
+    Ok(if unsettled { Found::Unsettled } else { Found::Answer(None) })
 }
 
 #[inline(always)]
