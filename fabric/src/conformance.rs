@@ -21,7 +21,7 @@ pub use requests::{calls_carry_every_size, calls_from_many_threads_keep_apart, d
 pub use verbs::{
     atomics_agree_under_contention, bad_requests_are_refused, batches_of_every_shape,
     changes_take_posting_order, landings_stay_put, many_in_flight, reads_and_writes_move_bytes,
-    the_meter_counts, waiting_for_a_change,
+    the_meter_counts, waiting_for_a_change, words_are_read_as_by_a_batch,
 };
 
 use crate::clock::Deadline;
@@ -96,6 +96,7 @@ where
 {
     reads_and_writes_move_bytes(&F::start());
     batches_of_every_shape(&F::start());
+    words_are_read_as_by_a_batch(&F::start());
     changes_take_posting_order(&F::start());
     bad_requests_are_refused(&F::start());
     atomics_agree_under_contention(&F::start());

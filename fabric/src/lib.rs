@@ -61,7 +61,7 @@ pub mod verbs;
 
 pub use clock::{Clock, Deadline, SystemClock};
 pub use connection::{ClientId, Connection, Service, Serving, StopHandle};
-pub use endpoint::{AreaInfo, Completion, Endpoint, Rejected, Ticket};
+pub use endpoint::{AreaInfo, Completion, Endpoint, Rejected, Ticket, WordRead};
 pub use error::{ErrorKind, FabricError};
 pub use mapped::{MappedConnection, MappedEndpoint};
 pub use memory::{Access, AccessError, HugePages, MemoryError, OutOfBounds, Pages, SharedMemory};

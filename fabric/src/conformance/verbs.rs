@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::Fixture;
 use crate::clock::Deadline;
 use crate::connection::Connection;
-use crate::endpoint::Endpoint;
+use crate::endpoint::{Endpoint, WordRead};
 use crate::error::{ErrorKind, FabricError};
 use crate::memory::Access;
 use crate::verbs::{AreaId, Batch, MAX_REQUEST_BYTES, REGION, RemoteAddr, Request};
@@ -50,6 +50,48 @@ pub fn reads_and_writes_move_bytes<F: Fixture>(fixture: &F) {
             assert!(before.iter().chain(after).all(|&byte| byte == 0xEE), "neighbours changed");
         }
     }
+}
+
+/// READs of words past a batch bring, cost and refuse what those of a batch do.
+pub fn words_are_read_as_by_a_batch<F: Fixture>(fixture: &F) {
+    let connection = fixture.connection();
+    let (mut by_words, mut by_batch) = (connection.endpoint(), connection.endpoint());
+    fixture.region().write_bytes(0, &pattern(8192)).unwrap();
+    let (mut one, mut other) = ([0u64; 64], [0u64; 64]);
+    for (first, second) in [(1, 1), (3, 64), (39, 5), (0, 2)] {
+        let (from, to) = (RemoteAddr::region(104), RemoteAddr::region(4000));
+        let (one, other) = (&mut one[..first], &mut other[..second]);
+        by_words.read_words(from, one).unwrap();
+        by_words.read_words(to, other).unwrap();
+        let mut batch = Batch::new();
+        for (at, out) in [(from, &*one), (to, &*other)] {
+            batch.clear();
+            let landing = batch.read(at, size_of_val(out));
+            by_batch.run(&mut batch).unwrap();
+            assert_eq!(batch.words(landing), out);
+        }
+
+        let expected = (one.to_vec(), other.to_vec());
+        one.fill(0);
+        other.fill(0);
+        let reads = [WordRead { from, out: &mut *one }, WordRead { from: to, out: &mut *other }];
+        by_words.read_all_words(reads).unwrap();
+        assert_eq!((one.to_vec(), other.to_vec()), expected, "of one doorbell");
+        batch.clear();
+        batch.read(from, size_of_val(one));
+        batch.read(to, size_of_val(other));
+        by_batch.run(&mut batch).unwrap();
+        assert_eq!(by_words.meter().snapshot(), by_batch.meter().snapshot());
+    }
+
+    let beyond = RemoteAddr::region(fixture.region().len() as u64 - 8);
+    let (mut good, mut bad) = ([0; 1], [0; 2]);
+    let refused = by_words.read_words(beyond, &mut bad);
+    assert!(matches!(refused, Err(FabricError::OutOfBounds { .. })), "{refused:?}");
+    let reads =
+        [WordRead { from: RemoteAddr::region(0), out: &mut good }, WordRead { from: beyond, out: &mut bad }];
+    let refused = by_words.read_all_words(reads);
+    assert!(matches!(refused, Err(FabricError::OutOfBounds { .. })), "{refused:?}");
 }
 
 /// Empty batches, mixed ones, and a thousand requests at once.

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering, fence};
 use std::time::Duration;
 
 use crate::clock::{Clock, Deadline};
-use crate::endpoint::{AreaInfo, Completion, Endpoint, Rejected, Ticket};
+use crate::endpoint::{AreaInfo, Completion, Endpoint, Rejected, Ticket, WordRead};
 use crate::error::FabricError;
 use crate::memory::{Access, AccessError, SharedMemory};
 use crate::meter::Meter;
@@ -140,6 +140,27 @@ impl MappedEndpoint {
         outcome
     }
 
+    /// What must be done and known before words are copied past the queue.
+    #[inline(always)]
+    fn before_words(&mut self) -> Result<(), FabricError> {
+        if !self.pending.is_empty() {
+            self.settle();
+        }
+        if self.link.is_alive() { Ok(()) } else { Err(self.link.disconnected()) }
+    }
+
+    /// Copies words of an area and says how many bytes.
+    #[inline(always)]
+    fn copy_words(&self, from: RemoteAddr, out: &mut [u64]) -> Result<u64, FabricError> {
+        let Some(area) = self.areas.get(usize::from(from.area.0)) else {
+            return Err(*no_such_area(from.area));
+        };
+        match area.memory.read_words(from.offset, out) {
+            Ok(()) => Ok(size_of_val(out) as u64),
+            Err(error) => Err(*fault(from.area, error.into())),
+        }
+    }
+
     /// Executes what `post` has put off, in order.
     #[cold]
     fn settle(&mut self) {
@@ -166,21 +187,29 @@ impl Endpoint for MappedEndpoint {
 
     #[inline(always)]
     fn read_words(&mut self, from: RemoteAddr, out: &mut [u64]) -> Result<(), FabricError> {
-        if !self.pending.is_empty() {
-            self.settle();
-        }
-        let Some(area) = self.areas.get(usize::from(from.area.0)) else {
-            return Err(*no_such_area(from.area));
-        };
-        if !self.link.is_alive() {
-            return Err(self.link.disconnected());
-        }
-        if let Err(error) = area.memory.read_words(from.offset, out) {
-            return Err(*fault(from.area, error.into()));
-        }
+        self.before_words()?;
+        let bytes = self.copy_words(from, out)?;
         // As in `execute`: what this READ saw happens before whatever this thread does next.
         fence(Ordering::Acquire);
-        self.meter.record_read(size_of_val(out) as u64);
+        self.meter.record_read(bytes);
+        Ok(())
+    }
+
+    #[inline(always)]
+    fn read_all_words<const N: usize>(&mut self, reads: [WordRead<'_>; N]) -> Result<(), FabricError> {
+        self.before_words()?;
+        // The first is about to be copied; the others' memory may be waited for at the same time.
+        for read in reads.iter().skip(1) {
+            if let Some(area) = self.areas.get(usize::from(read.from.area.0)) {
+                area.memory.prefetch(read.from.offset, size_of_val(read.out).min(PREFETCH_PER_READ));
+            }
+        }
+        let mut bytes_from = 0;
+        for read in reads {
+            bytes_from += self.copy_words(read.from, read.out)?;
+        }
+        fence(Ordering::Acquire);
+        self.meter.record(&Tally { reads: N as u32, bytes_from, ..Tally::default() });
         Ok(())
     }
 
