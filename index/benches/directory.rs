@@ -1,4 +1,4 @@
-//! The paged directory beside a flat sorted array and a `BTreeMap`, at four million segments.
+//! The paged directory beside a flat sorted array and a `BTreeMap`, from a thousand to four million segments.
 
 use criterion::{BatchSize, Criterion, criterion_group, criterion_main};
 use fpcache_index::Directory;
@@ -13,12 +13,37 @@ type Entries = Vec<(u64, Entry)>;
 
 const SEGMENTS: usize = 4_000_000;
 const PROBES: usize = 1 << 20;
+const OUTLIERS: usize = 21;
 
-fn entries(rng: &mut SmallRng, len: usize) -> Entries {
+/// Entries below separators of the given kind, and as many keys as probes, most of them in segments of ordinary width.
+fn entries_and_probes(rng: &mut SmallRng, len: usize, clustered: bool) -> (Entries, Vec<u64>) {
+    let separators = if clustered { clustered_separators(rng, len) } else { uniform_separators(rng, len) };
+    let ordinary = *separators.iter().rev().nth(OUTLIERS).unwrap_or(&u64::MAX);
+    let most = if clustered { ordinary } else { u64::MAX };
+    let probes = (0..PROBES).map(|_| rng.random_range(0..=most)).collect();
+    (separators.into_iter().map(|separator| (separator, [separator; 4])).collect(), probes)
+}
+
+/// As the user ids of the data set fb are: gaps of very different widths, and a few keys far above all others.
+fn clustered_separators(rng: &mut SmallRng, len: usize) -> Vec<u64> {
+    let mut separator = 1 << 20;
+    let ordinary = (OUTLIERS..len).map(|_| {
+        let widest = 1_u64 << rng.random_range(4..24);
+        separator += rng.random_range(1..widest);
+        separator
+    });
+    let mut separators: Vec<u64> = ordinary.collect();
+    separators.extend((0..OUTLIERS).map(|_| rng.random_range(1 << 62..=u64::MAX)));
+    separators.sort_unstable();
+    separators.dedup();
+    separators
+}
+
+fn uniform_separators(rng: &mut SmallRng, len: usize) -> Vec<u64> {
     let mut separators: Vec<u64> = (0..len).map(|_| rng.random()).collect();
     separators.sort_unstable();
     separators.dedup();
-    separators.into_iter().map(|separator| (separator, [separator; 4])).collect()
+    separators
 }
 
 /// Separators apart from entries, as in the directory's pages: the fair flat opponent.
@@ -72,12 +97,19 @@ fn locate_both(c: &mut Criterion, name: &str, probes: &[u64], locate: impl Fn(u6
 
 fn locate(c: &mut Criterion) {
     let mut rng = SmallRng::seed_from_u64(1);
-    for segments in [100_000, SEGMENTS] {
-        let entries = entries(&mut rng, segments);
-        let probes: Vec<u64> = (0..PROBES).map(|_| rng.random()).collect();
+    let sizes = [1_000, 20_000, 100_000, 1_000_000, SEGMENTS].map(|segments| (segments, false));
+    for (segments, clustered) in sizes.into_iter().chain([(100_000, true), (SEGMENTS, true)]) {
+        let (entries, probes) = entries_and_probes(&mut rng, segments, clustered);
+        let kind = if clustered { "clustered " } else { "" };
         let tree = Directory::from_sorted(entries.clone()).expect("sorted");
         println!("paged: {:.2} bytes per segment", tree.size_in_bytes() as f64 / tree.len() as f64);
-        locate_both(c, &format!("paged/{segments}"), &probes, |key| locate_tree(&tree, key));
+        locate_both(c, &format!("paged/{kind}{segments}"), &probes, |key| locate_tree(&tree, key));
+        locate_both(c, &format!("paged, find/{kind}{segments}"), &probes, |key| {
+            tree.find(&key).expect("not empty")[0]
+        });
+        if clustered {
+            continue;
+        }
         let mut churned = tree.clone();
         for _ in 0..segments / 2 {
             split_one(&mut churned, rng.random());
@@ -110,7 +142,7 @@ fn replace_one(tree: &mut Directory<u64, Entry>, key: u64) {
 
 fn replace(c: &mut Criterion) {
     let mut rng = SmallRng::seed_from_u64(2);
-    let entries = entries(&mut rng, SEGMENTS);
+    let (entries, _) = entries_and_probes(&mut rng, SEGMENTS, false);
     let tree = Directory::from_sorted(entries.clone()).expect("sorted");
     let mut group = c.benchmark_group("replace");
 

@@ -144,6 +144,18 @@ mod tests {
             }
         }
 
+        /// Most bit patterns lie far outside every segment; these cross it.
+        #[test]
+        fn values_about_a_segments_slots_are_as_defined(
+            mantissa: u32, shift in 0u8..=130, intercept in Line::MIN_INTERCEPT..=Line::MAX_INTERCEPT,
+            slot in 0u64..80_000, off in -3i64..=3,
+        ) {
+            let line = Line::new(mantissa, shift, intercept);
+            let at = (u128::from(slot) << shift.min(100)) / u128::from(mantissa.max(1));
+            let dx = u64::try_from(at).unwrap_or(u64::MAX).saturating_add_signed(off);
+            prop_assert_eq!(line.value(dx), by_definition(line, dx));
+        }
+
         #[test]
         fn values_never_decrease(bits: u64, a: u64, b: u64, shift in 0u32..64) {
             let line = Line::from_bits(bits & !(0xff << 32) | u64::from(shift) << 32);

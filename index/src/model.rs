@@ -30,7 +30,12 @@ impl SegmentModel {
     /// The slots from `predict(x) - epsilon` to `predict(x) + epsilon`, cut at both ends of the segment.
     #[inline]
     pub fn window(&self, x: u64) -> Window {
-        let predicted = self.predict(x);
+        self.window_around(self.predict(x))
+    }
+
+    /// The window of a key whose predicted slot is known.
+    #[inline]
+    pub fn window_around(&self, predicted: u32) -> Window {
         let epsilon = u32::from(self.epsilon);
         let last = u32::from(self.cap.saturating_sub(1));
         Window { first: predicted.saturating_sub(epsilon), last: (predicted + epsilon).min(last) }

@@ -1,37 +1,48 @@
 //! The paged directory: from a key to the segment whose range holds it.
 
-mod node;
+mod leaf;
+mod page;
+mod separators;
 
-use node::Node;
+use leaf::Leaf;
+use page::{Children, Page};
 use std::borrow::Borrow;
 use std::slice;
+use std::sync::Arc;
 use thiserror::Error;
 
 /// Entries by ascending separator: entry `i` owns the keys from its separator up to the next one, exclusive.
 ///
-/// A B+-tree of immutable leaf pages under inner pages. Clones share pages: a clone is O(1), and replacing entries in one of
+/// A B+-tree of immutable leaf pages under inner pages, of up to 64 items each, which a search tells apart in two steps of
+/// eight without a jump that depends on the key. Clones share pages: a clone is O(1), and replacing entries in one of
 /// two clones copies only the pages on the paths it touches (path copying; Driscoll, Sarnak, Sleator and Tarjan, "Making data
 /// structures persistent", JCSS 38(1), 1989, §2). A directory that shares no inner pages changes them in place.
 ///
 /// # Cost
-/// Random keys in 4 M segments, entries of 32 bytes, by `benches/directory.rs` on a machine on which one dependent random
-/// read of memory takes 150 to 210 ns:
+/// Random keys, entries of 32 bytes; the least of repeated runs on a shared machine with 2 MiB of level-2 cache per core, on
+/// which one dependent random read of memory takes 150 to 210 ns. In nanoseconds:
 ///
-/// | | this | flat sorted array | `BTreeMap` |
-/// |---|---|---|---|
-/// | locate, each key after the last answer | 556 ns | 896 ns | 607 ns |
-/// | locate, independent keys | 339 ns | 422 ns | 482 ns |
-/// | replace one segment by two | 1.8 µs | 3.9 ms | 1.0 µs |
-/// | the same in a clone that is then published | 5.3 µs | a copy of the array | a copy of the map |
+/// | segments | 1,000 | 20,000 | 100,000 | 1 M | 4 M |
+/// |---|---|---|---|---|---|
+/// | find, independent keys | 10 | 20 | 31 | 108 | 189 |
+/// | locate, independent keys | 11 | 23 | 34 | 119 | 192 |
+/// | find, each key after the last answer | 21 | 41 | 65 | 209 | 361 |
+/// | locate, each key after the last answer | 23 | 44 | 77 | 233 | 395 |
+/// | replace one segment by two | 330 | 330 | 620 | 1,450 | 2,250 |
+/// | the same in a clone that is then published | 1,350 | 1,680 | 2,190 | 3,590 | 4,830 |
 ///
-/// Most of it is taken to be cache misses: with 100,000 segments a locate takes 91 and 58 ns. Bytes per segment: 1.3 on top of
-/// separator and entry, also after many replacements, because leaves have no spare room. A `BTreeMap` is as quick, but has no
-/// snapshots, and its nodes spare room. Comparing with every eighth separator first, whose cache lines arrive together,
-/// takes three quarters of the time of a binary search in each page; entries beside their separators in one array per
-/// leaf, leaves of 32 or 128, and quaternary steps were no better.
+/// Two levels cost 10 ns, three 20; the rest is cache misses, one of them in the entry, which every directory has. Bytes per
+/// segment beside separator and entry: 2.0 when new, 2.7 after half of the segments were split. A separator that is aligned
+/// less strictly than its entry is padded.
+///
+/// Entries lie beside their separators because the cache lines of a block of eight then arrive together. With separators
+/// apart the entry waits for its separator: a fifth longer with 4 M segments. Pivots at the head of each leaf instead of
+/// in its parent cost another wait. A static tree over the separators of all leaves, beside the pages, saved a tenth at
+/// most, nothing at 100,000 segments, and every replacement would have to patch it. Steps of four instead of eight were
+/// slower when a key waits for the last answer, and no quicker else.
 #[derive(Clone, Debug)]
 pub struct Directory<S, T> {
-    root: Node<S, T>,
+    root: Arc<Page<S, T>>,
     len: usize,
 }
 
@@ -86,20 +97,34 @@ impl<S: Ord + Clone, T: Clone> Directory<S, T> {
     /// [`DirectoryError::NotAscending`].
     pub fn from_sorted(entries: Vec<(S, T)>) -> Result<Self, DirectoryError> {
         check_ascending(&entries)?;
-        Ok(Self { len: entries.len(), root: Node::from_entries(entries) })
+        Ok(Self { len: entries.len(), root: Page::from_entries(entries) })
     }
 
     /// The entry whose range holds `key`: that with the greatest separator at or below it, or the first for a key below all
     /// separators. `None` only if the directory is empty.
     ///
-    /// O(log n): a few binary searches in pages; on random keys most of the time is two cache misses, in the leaf's
-    /// separators and in its entries.
+    /// O(log n): per page two steps of comparisons, which wait for one cache line each; on random keys most of the time is
+    /// the cache misses in the lowest inner page and in the leaf.
+    #[inline]
+    pub fn find<Q: Ord + ?Sized>(&self, key: &Q) -> Option<&T>
+    where
+        S: Borrow<Q>,
+    {
+        let leaf = self.root.leaf(key)?;
+        leaf.entries().get(leaf.position(key)).map(|(_, entry)| entry)
+    }
+
+    /// As [`Directory::find`], with the ends of the range; they cost little more.
     #[inline]
     pub fn locate<Q: Ord + ?Sized>(&self, key: &Q) -> Option<Located<'_, S, T>>
     where
         S: Borrow<Q>,
     {
-        self.root.locate(key)
+        let leaf = self.root.leaf(key)?;
+        let at = leaf.position(key);
+        let (lo, entry) = leaf.entries().get(at)?;
+        let next = leaf.entries().get(at + 1).map(|(separator, _)| separator);
+        Some(Located { lo, hi: next.or_else(|| self.root.behind_leaf(key)), entry })
     }
 
     /// The entry whose range holds `key` and all after it, in order. O(log n), then O(1) amortised per entry.
@@ -108,7 +133,10 @@ impl<S: Ord + Clone, T: Clone> Directory<S, T> {
         S: Borrow<Q>,
     {
         let mut iter = RangeIter::default();
-        iter.descend(&self.root, |separators| node::position(separators, key));
+        iter.descend(&self.root, |page| page.position(key));
+        if let Some(leaf) = iter.leaves.next() {
+            iter.entries = leaf.entries()[leaf.position(key)..].iter();
+        }
         iter
     }
 
@@ -179,33 +207,33 @@ fn check_ascending<S: Ord, T>(entries: &[(S, T)]) -> Result<(), DirectoryError> 
 /// Entries of a [`Directory`] in separator order.
 #[derive(Clone, Debug)]
 pub struct RangeIter<'a, S, T> {
-    /// Children right of the path to the current leaf, outermost first.
-    pending: Vec<slice::Iter<'a, Node<S, T>>>,
-    separators: slice::Iter<'a, S>,
-    entries: slice::Iter<'a, T>,
+    /// Pages right of the path to the current leaf, outermost first.
+    pages: Vec<slice::Iter<'a, Arc<Page<S, T>>>>,
+    /// Leaves right of the current one, under the same page.
+    leaves: slice::Iter<'a, Leaf<S, T>>,
+    entries: slice::Iter<'a, (S, T)>,
 }
 
 impl<S, T> Default for RangeIter<'_, S, T> {
     fn default() -> Self {
-        Self { pending: Vec::new(), separators: [].iter(), entries: [].iter() }
+        Self { pages: Vec::new(), leaves: [].iter(), entries: [].iter() }
     }
 }
 
 impl<'a, S, T> RangeIter<'a, S, T> {
-    /// Goes down from `node`, in every page to the position that `choose` picks among its separators.
-    fn descend(&mut self, mut node: &'a Node<S, T>, choose: impl Fn(&[S]) -> usize) {
+    /// Goes down from `page` to leaves, at every page to the child that `choose` names.
+    fn descend(&mut self, mut page: &'a Page<S, T>, choose: impl Fn(&Page<S, T>) -> usize) {
         loop {
-            let position = choose(node.separators());
-            match node {
-                Node::Inner(inner) => {
-                    let mut children = inner.children[position..].iter();
-                    let Some(child) = children.next() else { return };
-                    self.pending.push(children);
-                    node = child;
+            let child = choose(page);
+            match &page.children {
+                Children::Pages(pages) => {
+                    let mut pages = pages[child..].iter();
+                    let Some(next) = pages.next() else { return };
+                    self.pages.push(pages);
+                    page = next;
                 }
-                Node::Leaf(leaf) => {
-                    self.separators = leaf.separators[position..].iter();
-                    self.entries = leaf.entries[position..].iter();
+                Children::Leaves(leaves) => {
+                    self.leaves = leaves[child..].iter();
                     return;
                 }
             }
@@ -218,12 +246,16 @@ impl<'a, S, T> Iterator for RangeIter<'a, S, T> {
 
     fn next(&mut self) -> Option<Self::Item> {
         loop {
-            if let (Some(separator), Some(entry)) = (self.separators.next(), self.entries.next()) {
+            if let Some((separator, entry)) = self.entries.next() {
                 return Some((separator, entry));
             }
-            match self.pending.last_mut()?.next() {
-                Some(node) => self.descend(node, |_| 0),
-                None => drop(self.pending.pop()),
+            if let Some(leaf) = self.leaves.next() {
+                self.entries = leaf.entries().iter();
+                continue;
+            }
+            match self.pages.last_mut()?.next() {
+                Some(page) => self.descend(page, |_| 0),
+                None => drop(self.pages.pop()),
             }
         }
     }
