@@ -3,7 +3,7 @@
 use std::hint::black_box;
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
-use fpcache_datasets::generate::{fb::FbIds, synthetic, wiki::WikiTimes};
+use fpcache_datasets::generate::{books::BookRanks, fb::FbIds, osm::OsmCells, synthetic, wiki::WikiTimes};
 use fpcache_datasets::requests::{Distribution, RequestOptions, generate};
 use fpcache_datasets::sosd::SosdWriter;
 use fpcache_datasets::{OpenOptions, Spec, SpecKind};
@@ -15,6 +15,8 @@ fn generators(c: &mut Criterion) {
     group.sample_size(10).throughput(Throughput::Elements(KEYS));
     group.bench_function("fb", |b| b.iter(|| FbIds::new(KEYS, 42).fold(0, |sum, key| sum ^ key)));
     group.bench_function("wiki", |b| b.iter(|| WikiTimes::new(KEYS, 42).fold(0, |sum, key| sum ^ key)));
+    group.bench_function("osm", |b| b.iter(|| OsmCells::new(KEYS, 42).fold(0, |sum, key| sum ^ key)));
+    group.bench_function("books", |b| b.iter(|| BookRanks::new(KEYS, 42).fold(0, |sum, key| sum ^ key)));
     group.bench_function("uniform", |b| b.iter(|| synthetic::uniform(KEYS as usize, 42)));
     group.bench_function("lognormal", |b| b.iter(|| synthetic::lognormal(KEYS as usize, 42)));
     group.finish();
@@ -40,8 +42,10 @@ fn requests(c: &mut Criterion) {
     let lookups = 100_000;
     let mut group = c.benchmark_group("requests");
     group.sample_size(10).throughput(Throughput::Elements(lookups as u64));
-    for distribution in [Distribution::Uniform, Distribution::Zipf { theta: 0.99 }] {
-        let options = RequestOptions { lookups, distribution, negative: 0.1, seed: 42 };
+    let distributions =
+        ["uniform", "sosd", "hotspot:0.01:0.9", "hotset:0.01:0.9", "zipf:0.99", "ycsb-zipf", "latest"];
+    for distribution in distributions.map(|text| text.parse::<Distribution>().expect("a distribution")) {
+        let options = RequestOptions { lookups, distribution, negative: 0.1, seed: 42, shift_every: None };
         group.bench_function(distribution.to_string(), |b| b.iter(|| generate(black_box(&keys), &options)));
     }
     group.finish();

@@ -95,6 +95,10 @@ pub struct Dataset {
     notes: Vec<String>,
     keys: Vec<u64>,
     values: Values,
+    /// What `values` are of equal keys.
+    policy: Duplicates,
+    /// Number of keys, duplicates counted.
+    positions: u64,
 }
 
 /// Values by index.
@@ -137,7 +141,16 @@ impl Spec {
             ));
         }
         let (source, key_bytes) = (stream.source(), stream.key_bytes());
-        Ok(Dataset { name: self.to_string(), source, key_bytes, notes, keys, values })
+        Ok(Dataset {
+            name: self.to_string(),
+            source,
+            key_bytes,
+            notes,
+            keys,
+            values,
+            policy,
+            positions: total,
+        })
     }
 }
 
@@ -224,6 +237,16 @@ fn settle_duplicates(keys: &mut Vec<u64>, policy: Duplicates, spec: &Spec) -> Re
     Ok(if wide { Values::Wide(wide_values) } else { Values::Narrow(narrow_values) })
 }
 
+/// The position after the last of those from `first` on whose sum is `sum`.
+fn end_of_sum(first: u64, sum: u64) -> u64 {
+    let (mut end, mut left) = (first + 1, sum.wrapping_sub(first));
+    while left > 0 {
+        left = left.wrapping_sub(end);
+        end += 1;
+    }
+    end
+}
+
 impl Dataset {
     /// The distinct keys, ascending.
     pub fn keys(&self) -> &[u64] {
@@ -245,6 +268,30 @@ impl Dataset {
             Values::Narrow(values) => u64::from(values[i]),
             Values::Wide(values) => values[i],
         }
+    }
+
+    /// The indices, ascending, of the keys that occur more than `limit` times in the data set.
+    ///
+    /// Costs one pass over the values, nothing where there are no duplicates.
+    pub fn crowded(&self, limit: u64) -> Vec<u64> {
+        if matches!(self.values, Values::Index) && limit > 0 {
+            return Vec::new();
+        }
+        let mut first = 0;
+        let mut crowded = Vec::new();
+        for i in 0..self.keys.len() {
+            let next = match self.policy {
+                Duplicates::Last => self.value(i) + 1,
+                Duplicates::Sum => end_of_sum(first, self.value(i)),
+                Duplicates::First | Duplicates::Refuse if i + 1 < self.keys.len() => self.value(i + 1),
+                Duplicates::First | Duplicates::Refuse => self.positions,
+            };
+            if next - first > limit {
+                crowded.push(i as u64);
+            }
+            first = next;
+        }
+        crowded
     }
 
     /// As it was asked for: `fb:16M`.

@@ -1,9 +1,9 @@
 //! Key sets for FPCache: SOSD files, calibrated stand-ins for the published ones, real IPv4 range starts shipped
 //! with the crate, synthetic distributions, and the request streams that are run against them.
 //!
-//! One notation names them all ([`Spec`]): `fb:16M`, `wiki`, `ipv4`, `uniform:1M`, `sosd:PATH`, with decimal K, M
-//! and G. [`Spec::open`] gives a [`Dataset`] in memory; [`Spec::stream`] gives the same keys in chunks, for work
-//! that must not hold 200 million of them. Everything generated is a function of the seed alone and the same on
+//! One notation names them all ([`Spec`]): `fb:16M`, `wiki`, `osm`, `books`, `ipv4`, `uniform:1M`, `sosd:PATH`, with
+//! decimal K, M and G. [`Spec::open`] gives a [`Dataset`] in memory; [`Spec::stream`] gives the same keys in chunks, for
+//! work that must not hold 200 million of them. Everything generated is a function of the seed alone and the same on
 //! every platform: transcendental functions come from `libm`, random numbers from xoshiro256++.
 //!
 //! ```

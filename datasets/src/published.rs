@@ -21,7 +21,7 @@ pub struct PublishedFile {
     pub url: &'static str,
 }
 
-/// All published files that are known.
+/// All published files that are known; those of one spec in the order in which they are taken.
 pub const PUBLISHED: [PublishedFile; 7] = [
     PublishedFile {
         name: "fb_200M_uint64",
@@ -42,17 +42,8 @@ pub const PUBLISHED: [PublishedFile; 7] = [
         url: "https://dataverse.harvard.edu/api/access/datafile/:persistentId?persistentId=doi:10.7910/DVN/JGVF9A/SVN8PI",
     },
     PublishedFile {
-        name: "books_200M_uint32",
-        spec: None,
-        keys: 200_000_000,
-        width: Width::U32,
-        what: "Amazon book popularity",
-        md5: "9f3e578671e5c0348cdddc9c68946770",
-        url: "https://dataverse.harvard.edu/api/access/datafile/:persistentId?persistentId=doi:10.7910/DVN/JGVF9A/5YTV8K",
-    },
-    PublishedFile {
         name: "books_200M_uint64",
-        spec: None,
+        spec: Some("books"),
         keys: 200_000_000,
         width: Width::U64,
         what: "Amazon book popularity",
@@ -61,7 +52,7 @@ pub const PUBLISHED: [PublishedFile; 7] = [
     },
     PublishedFile {
         name: "books_800M_uint64",
-        spec: None,
+        spec: Some("books"),
         keys: 800_000_000,
         width: Width::U64,
         what: "Amazon book popularity",
@@ -69,8 +60,17 @@ pub const PUBLISHED: [PublishedFile; 7] = [
         url: "https://www.dropbox.com/s/y2u3nbanbnbmg7n/books_800M_uint64.zst?dl=1",
     },
     PublishedFile {
+        name: "books_200M_uint32",
+        spec: Some("books"),
+        keys: 200_000_000,
+        width: Width::U32,
+        what: "Amazon book popularity",
+        md5: "9f3e578671e5c0348cdddc9c68946770",
+        url: "https://dataverse.harvard.edu/api/access/datafile/:persistentId?persistentId=doi:10.7910/DVN/JGVF9A/5YTV8K",
+    },
+    PublishedFile {
         name: "osm_cellids_200M_uint64",
-        spec: None,
+        spec: Some("osm"),
         keys: 200_000_000,
         width: Width::U64,
         what: "OpenStreetMap cell ids",
@@ -79,7 +79,7 @@ pub const PUBLISHED: [PublishedFile; 7] = [
     },
     PublishedFile {
         name: "osm_cellids_800M_uint64",
-        spec: None,
+        spec: Some("osm"),
         keys: 800_000_000,
         width: Width::U64,
         what: "OpenStreetMap cell ids",

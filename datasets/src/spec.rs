@@ -7,7 +7,8 @@ use std::str::FromStr;
 use crate::count;
 
 /// The names [`Spec`] knows, in the order `list` shows them.
-pub const KNOWN_NAMES: [&str; 7] = ["fb", "wiki", "ipv4", "uniform", "lognormal", "sequential", "sosd:PATH"];
+pub const KNOWN_NAMES: [&str; 10] =
+    ["fb", "wiki", "osm", "books", "ipv4", "uniform", "normal", "lognormal", "sequential", "sosd:PATH"];
 
 /// Which data set.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -17,10 +18,17 @@ pub enum SpecKind {
     Fb,
     /// Wikipedia edit times: the published `wiki_ts_200M_uint64`, else its stand-in.
     Wiki,
+    /// OpenStreetMap cell ids: the published `osm_cellids_200M_uint64` or `osm_cellids_800M_uint64`, else a stand-in.
+    Osm,
+    /// Amazon book popularities: the published `books_200M_uint64`, `books_800M_uint64` or `books_200M_uint32`, else a
+    /// stand-in for the first.
+    Books,
     /// Real IPv4 range starts, shipped.
     Ipv4,
     /// Uniform over all 64-bit keys.
     Uniform,
+    /// Normal, over the range of SOSD's.
+    Normal,
     /// Lognormal, μ 0, σ 2.
     Lognormal,
     /// 0, 1, 2, …
@@ -32,8 +40,8 @@ pub enum SpecKind {
 /// A data set and how many of its keys.
 ///
 /// Reads and shows as `NAME`, `NAME:COUNT`, `sosd:PATH` or `sosd:PATH:COUNT`. In a `sosd:` spec, what follows the
-/// last colon is the count if it reads as one. Without a count: all of a file, 200 M keys for `fb` and `wiki`,
-/// 1 M for `uniform`, `lognormal` and `sequential`.
+/// last colon is the count if it reads as one. Without a count: all of a file, 200 M keys for the stand-ins of `fb`,
+/// `wiki`, `osm` and `books`, 1 M for `uniform`, `normal`, `lognormal` and `sequential`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Spec {
     kind: SpecKind,
@@ -88,8 +96,11 @@ impl FromStr for Spec {
         let kind = match name {
             "fb" => SpecKind::Fb,
             "wiki" => SpecKind::Wiki,
+            "osm" => SpecKind::Osm,
+            "books" => SpecKind::Books,
             "ipv4" => SpecKind::Ipv4,
             "uniform" => SpecKind::Uniform,
+            "normal" => SpecKind::Normal,
             "lognormal" => SpecKind::Lognormal,
             "sequential" => SpecKind::Sequential,
             "sosd" => return Err(fail("the path is missing after `sosd`")),
@@ -116,8 +127,11 @@ impl fmt::Display for Spec {
         match &self.kind {
             SpecKind::Fb => f.write_str("fb")?,
             SpecKind::Wiki => f.write_str("wiki")?,
+            SpecKind::Osm => f.write_str("osm")?,
+            SpecKind::Books => f.write_str("books")?,
             SpecKind::Ipv4 => f.write_str("ipv4")?,
             SpecKind::Uniform => f.write_str("uniform")?,
+            SpecKind::Normal => f.write_str("normal")?,
             SpecKind::Lognormal => f.write_str("lognormal")?,
             SpecKind::Sequential => f.write_str("sequential")?,
             SpecKind::Sosd(path) => write!(f, "sosd:{}", path.display())?,
@@ -139,8 +153,11 @@ mod tests {
             "fb:16M",
             "fb",
             "wiki",
+            "osm:200K",
+            "books",
             "ipv4",
             "uniform:1M",
+            "normal:2G",
             "lognormal:1.5M",
             "sequential:7",
             "sosd:/a/b_uint32",

@@ -5,15 +5,18 @@ use std::path::{Path, PathBuf};
 
 use crate::dataset::{Duplicates, OpenOptions};
 use crate::error::DatasetError;
-use crate::generate::fb::FbIds;
+use crate::generate::books::BookRanks;
+use crate::generate::fb::{FbIds, MAX_KEYS};
+use crate::generate::osm::OsmCells;
 use crate::generate::synthetic;
 use crate::generate::wiki::WikiTimes;
+use crate::published::{PUBLISHED, PublishedFile};
 use crate::random::Random;
 use crate::shipped;
 use crate::sosd::SosdReader;
 use crate::spec::{Spec, SpecKind};
 
-/// Keys of `fb` and `wiki` without a count: those of the published files.
+/// Keys of a stand-in without a count: those of the published file.
 const PUBLISHED_KEYS: u64 = 200_000_000;
 /// Keys of a synthetic distribution without a count.
 const SYNTHETIC_KEYS: u64 = 1_000_000;
@@ -72,12 +75,15 @@ enum Keys {
     File(SosdReader),
     Fb(FbIds),
     Wiki(Box<WikiTimes>),
+    Osm(OsmCells),
+    Books(BookRanks),
     Range(Range<u64>),
     Ready(std::vec::IntoIter<u64>),
 }
 
 impl Spec {
-    /// The keys in chunks. Files and the stand-ins need a small buffer only, `uniform` and `lognormal` hold all keys.
+    /// The keys in chunks. Files and the stand-ins need a small buffer only, `uniform`, `normal` and
+    /// `lognormal` hold all keys.
     ///
     /// Equal keys are given out as they come, unless `options.duplicates` is [`Duplicates::Refuse`], which makes a
     /// file's an error. `options.progress` is not used.
@@ -85,7 +91,7 @@ impl Spec {
     /// # Errors
     /// [`DatasetError`] of any kind; later ones come from [`KeyStream::fill`].
     pub fn stream(&self, options: &OpenOptions<'_>) -> Result<KeyStream, DatasetError> {
-        let (source, key_bytes, available, keys, notes) = self.source(options)?;
+        let Origin { source, key_bytes, available, keys, notes } = self.source(options)?;
         let total = self.count().unwrap_or(available);
         if total > available {
             return Err(DatasetError::TooMany { name: self.to_string(), available, asked: total });
@@ -94,60 +100,95 @@ impl Spec {
         Ok(KeyStream { source, key_bytes, total, notes, keys, sample })
     }
 
-    fn source(
-        &self,
-        options: &OpenOptions<'_>,
-    ) -> Result<(Source, usize, u64, Keys, Vec<String>), DatasetError> {
-        let refuse = options.duplicates == Some(Duplicates::Refuse);
-        let seed = options.seed;
-        let file = |source, path: &Path| {
-            let mut reader = SosdReader::open(path)?;
-            if refuse {
-                reader.refuse_duplicates();
-            }
-            Ok((source, reader.width().bytes(), reader.count(), Keys::File(reader), Vec::new()))
-        };
-        let ready = |count: u64, keys: Option<Vec<u64>>| match keys {
-            Some(keys) => Ok((Source::Generated, 8, count, Keys::Ready(keys.into_iter()), Vec::new())),
-            None => {
-                let bytes = count.saturating_mul(8);
-                Err(DatasetError::OutOfMemory { name: self.to_string(), keys: count, bytes })
-            }
-        };
+    fn source(&self, options: &OpenOptions<'_>) -> Result<Origin, DatasetError> {
         let synthetic = self.count().unwrap_or(SYNTHETIC_KEYS);
         let size = usize::try_from(synthetic).unwrap_or(usize::MAX);
+        let seed = options.seed;
+        let generated = |keys| Origin {
+            source: Source::Generated,
+            key_bytes: 8,
+            available: synthetic,
+            keys,
+            notes: Vec::new(),
+        };
+        let ready = |keys: Option<Vec<u64>>| match keys {
+            Some(keys) => Ok(generated(Keys::Ready(keys.into_iter()))),
+            None => {
+                let bytes = synthetic.saturating_mul(8);
+                Err(DatasetError::OutOfMemory { name: self.to_string(), keys: synthetic, bytes })
+            }
+        };
         match self.kind() {
-            SpecKind::Sosd(path) => file(Source::File, path),
-            SpecKind::Fb | SpecKind::Wiki => {
-                let published =
-                    if *self.kind() == SpecKind::Fb { "fb_200M_uint64" } else { "wiki_ts_200M_uint64" };
-                if let Some(path) = find(options.data_dir.as_deref(), published) {
-                    return file(Source::Published, &path);
-                }
-                let count = self.count().unwrap_or(PUBLISHED_KEYS);
-                let available = count.min(crate::generate::fb::MAX_KEYS);
-                let keys = match self.kind() {
-                    SpecKind::Fb => Keys::Fb(FbIds::new(available, seed)),
-                    _ => Keys::Wiki(Box::new(WikiTimes::new(available, seed))),
-                };
-                let folder = match &options.data_dir {
-                    Some(folder) => format!("not in {}", folder.display()),
-                    None => "$FPCACHE_DATA is not set".to_owned(),
-                };
-                let note =
-                    format!("{self}: a stand-in for {published} ({folder}; see `fpcache-datasets list`)");
-                Ok((Source::StandIn, 8, available, keys, vec![note]))
+            SpecKind::Sosd(path) => Origin::file(Source::File, path, options),
+            SpecKind::Fb => self.published("fb", options, |count| Keys::Fb(FbIds::new(count, seed))),
+            SpecKind::Wiki => {
+                self.published("wiki", options, |count| Keys::Wiki(Box::new(WikiTimes::new(count, seed))))
+            }
+            SpecKind::Osm => self.published("osm", options, |count| Keys::Osm(OsmCells::new(count, seed))),
+            SpecKind::Books => {
+                self.published("books", options, |count| Keys::Books(BookRanks::new(count, seed)))
             }
             SpecKind::Ipv4 => {
                 let keys = shipped::ipv4();
-                Ok((Source::Shipped, 8, keys.len() as u64, Keys::Ready(keys.into_iter()), Vec::new()))
+                let available = keys.len() as u64;
+                let keys = Keys::Ready(keys.into_iter());
+                Ok(Origin { source: Source::Shipped, key_bytes: 8, available, keys, notes: Vec::new() })
             }
-            SpecKind::Uniform => ready(synthetic, synthetic::uniform(size, seed)),
-            SpecKind::Lognormal => ready(synthetic, synthetic::lognormal(size, seed)),
-            SpecKind::Sequential => {
-                Ok((Source::Generated, 8, synthetic, Keys::Range(0..synthetic), Vec::new()))
-            }
+            SpecKind::Uniform => ready(synthetic::uniform(size, seed)),
+            SpecKind::Normal => ready(synthetic::normal(size, seed)),
+            SpecKind::Lognormal => ready(synthetic::lognormal(size, seed)),
+            SpecKind::Sequential => Ok(generated(Keys::Range(0..synthetic))),
         }
+    }
+
+    /// The first published file of a name that is in the data folder and has enough keys, else the first there is,
+    /// else a stand-in.
+    fn published(
+        &self,
+        name: &str,
+        options: &OpenOptions<'_>,
+        stand_in: impl FnOnce(u64) -> Keys,
+    ) -> Result<Origin, DatasetError> {
+        let known: Vec<&PublishedFile> = PUBLISHED.iter().filter(|file| file.spec == Some(name)).collect();
+        let folder = options.data_dir.as_deref();
+        let found: Vec<_> = known.iter().filter_map(|file| Some((*file, find(folder, file.name)?))).collect();
+        let enough = found.iter().find(|(file, _)| self.count().is_none_or(|count| count <= file.keys));
+        if let Some((file, path)) = enough.or(found.first()) {
+            let mut origin = Origin::file(Source::Published, path, options)?;
+            if known.first().is_some_and(|first| first.name != file.name) {
+                origin.notes.push(format!("{self}: the published {}", file.name));
+            }
+            return Ok(origin);
+        }
+        let available = self.count().unwrap_or(PUBLISHED_KEYS).min(MAX_KEYS);
+        let folder = match folder {
+            Some(folder) => format!("not in {}", folder.display()),
+            None => "$FPCACHE_DATA is not set".to_owned(),
+        };
+        let file = known.first().map_or("a published file", |file| file.name);
+        let note = format!("{self}: a stand-in for {file} ({folder}; see `fpcache-datasets list`)");
+        let keys = stand_in(available);
+        Ok(Origin { source: Source::StandIn, key_bytes: 8, available, keys, notes: vec![note] })
+    }
+}
+
+/// Keys before a sample is taken of them, and where they come from.
+struct Origin {
+    source: Source,
+    key_bytes: usize,
+    available: u64,
+    keys: Keys,
+    notes: Vec<String>,
+}
+
+impl Origin {
+    fn file(source: Source, path: &Path, options: &OpenOptions<'_>) -> Result<Self, DatasetError> {
+        let mut reader = SosdReader::open(path)?;
+        if options.duplicates == Some(Duplicates::Refuse) {
+            reader.refuse_duplicates();
+        }
+        let (key_bytes, available) = (reader.width().bytes(), reader.count());
+        Ok(Self { source, key_bytes, available, keys: Keys::File(reader), notes: Vec::new() })
     }
 }
 
@@ -212,6 +253,8 @@ impl Keys {
             Self::File(reader) => return reader.fill(out, limit),
             Self::Fb(ids) => out.extend(ids.take(limit)),
             Self::Wiki(times) => out.extend(times.take(limit)),
+            Self::Osm(cells) => out.extend(cells.take(limit)),
+            Self::Books(ranks) => out.extend(ranks.take(limit)),
             Self::Range(range) => out.extend(range.take(limit)),
             Self::Ready(keys) => out.extend(keys.take(limit)),
         }

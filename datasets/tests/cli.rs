@@ -34,11 +34,23 @@ fn fail(folder: &Path, arguments: &[&str]) -> String {
 fn list_names_everything_and_how_to_get_it() {
     let folder = TempDir::new().unwrap();
     let text = succeed(folder.path(), &["list"]);
-    for part in ["fb", "wiki", "ipv4", "lognormal", "sosd:PATH", "stand-in", "curl -fL", "md5sum -c"] {
+    for part in [
+        "fb",
+        "wiki",
+        "osm",
+        "books",
+        "ipv4",
+        "normal",
+        "lognormal",
+        "sosd:PATH",
+        "stand-in",
+        "curl -fL",
+        "md5sum -c",
+    ] {
         assert!(text.contains(part), "{part}");
     }
     let json: Value = serde_json::from_str(&succeed(folder.path(), &["list", "--json"])).unwrap();
-    assert_eq!(json["datasets"].as_array().unwrap().len(), 7);
+    assert_eq!(json["datasets"].as_array().unwrap().len(), 10);
     assert_eq!(json["published"][0]["md5"], "3b0f820caa0d62150e87ce94ec989978");
 }
 

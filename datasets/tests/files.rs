@@ -233,6 +233,34 @@ fn published_names_in_the_data_folder_are_preferred_to_stand_ins() {
 }
 
 #[test]
+fn of_several_published_files_the_first_with_enough_keys_is_taken() {
+    let folder = TempDir::new().unwrap();
+    let options = OpenOptions { data_dir: Some(folder.path().to_owned()), ..OpenOptions::default() };
+    let open = |spec: &str| spec.parse::<Spec>().unwrap().open(&options);
+    for spec in ["osm:3", "books:3"] {
+        let stand_in = open(spec).unwrap();
+        assert_eq!(stand_in.source(), "stand-in");
+        assert!(stand_in.notes()[0].contains("200M_uint64 (not in "), "{:?}", stand_in.notes());
+    }
+    put(&folder, "books_200M_uint32.zst", &zst(&encode(3, &[1, 2, 3], 4)));
+    put(&folder, "osm_cellids_800M_uint64", &encode(3, &[4, 5, 6], 8));
+    let books = open("books").unwrap();
+    assert_eq!((books.source(), books.key_bytes(), books.keys()), ("published", 4, &[1, 2, 3][..]));
+    assert!(books.notes()[0].contains("the published books_200M_uint32"), "{:?}", books.notes());
+    assert_eq!(open("osm").unwrap().keys(), [4, 5, 6]);
+    put(&folder, "books_200M_uint64", &encode(3, &[7, 8, 9], 8));
+    put(&folder, "osm_cellids_200M_uint64", &encode(3, &[10, 11, 12], 8));
+    let books = open("books:3").unwrap();
+    assert_eq!((books.keys(), books.key_bytes(), books.notes().len()), (&[7, 8, 9][..], 8, 0));
+    assert_eq!(open("osm").unwrap().keys(), [10, 11, 12]);
+    // By its name the smaller file has 200 M keys; more than that only the larger one may have.
+    let error = open("osm:300M").unwrap_err().to_string();
+    assert!(error.contains("osm:300M has 3 keys"), "{error}");
+    fs::remove_file(folder.path().join("osm_cellids_800M_uint64")).unwrap();
+    assert_eq!(open("osm:300M").unwrap_err().kind(), ErrorKind::BadRequest);
+}
+
+#[test]
 fn a_failed_write_leaves_nothing_and_an_existing_file_stays() {
     let folder = TempDir::new().unwrap();
     let path = put(&folder, "k_uint32", b"precious");

@@ -143,7 +143,7 @@ impl Tour {
 
         let mut figures = Vec::new();
         for distribution in [Distribution::Uniform, ZIPF] {
-            let options = RequestOptions { lookups: self.lookups, distribution, negative: 0.0, seed: SEED };
+            let options = RequestOptions { lookups: self.lookups, distribution, negative: 0.0, seed: SEED, shift_every: None };
             let requests = generate(dataset.keys(), &options);
             figures.push(self.lines(&systems, dataset, &requests, value_bytes)?);
         }

@@ -55,8 +55,8 @@ impl List {
     pub(super) fn run(&self) -> Result<Outcome, Failure> {
         let published: Vec<Published> = PUBLISHED.iter().map(|file| self.published(file)).collect();
         let found = |spec: &str| {
-            let file = PUBLISHED.iter().zip(&published).find(|(file, _)| file.spec == Some(spec));
-            if file.is_some_and(|(_, row)| row.path.is_some()) { "published" } else { "stand-in" }
+            let mut files = PUBLISHED.iter().zip(&published).filter(|(file, _)| file.spec == Some(spec));
+            if files.any(|(_, row)| row.path.is_some()) { "published" } else { "stand-in" }
         };
         let known = |name, keys, what, source| Known { name, keys, what, source };
         let datasets = vec![
@@ -67,8 +67,11 @@ impl List {
                 "Wikipedia edit times, with duplicates (the first counts)",
                 found("wiki"),
             ),
+            known("osm", Some(200_000_000), "OpenStreetMap cell ids", found("osm")),
+            known("books", Some(200_000_000), "Amazon book popularities", found("books")),
             known("ipv4", Some(385_602), "starts of real IPv4 ranges", "shipped"),
             known("uniform", Some(1_000_000), "uniform over 64 bits", "generated"),
+            known("normal", Some(1_000_000), "normal over 63 bits", "generated"),
             known("lognormal", Some(1_000_000), "lognormal, mu 0, sigma 2", "generated"),
             known("sequential", Some(1_000_000), "0, 1, 2, …", "generated"),
             known("sosd:PATH", None, "a SOSD file, PATH ending in _uint32 or _uint64, plain or .zst", "file"),
@@ -107,7 +110,7 @@ impl Listing {
         let mut text = format!("{}\n\n", table.trim_fmt());
         text.push_str(
             "KEYS are those without a count; NAME:COUNT takes fewer, as in fb:16M or sosd:PATH:1M.\n\
-             fb and wiki mean the published file where $FPCACHE_DATA holds it, else a calibrated stand-in.\n\n\
+             fb, wiki, osm and books mean a published file where $FPCACHE_DATA holds one, else a calibrated stand-in.\n\n\
              Published files; paste the command to download and check one:\n",
         );
         for file in &self.published {

@@ -18,9 +18,9 @@ use progress::Bar;
 
 /// Key sets for FPCache: what there is, and making, looking at and checking it.
 ///
-/// A data set is written NAME or NAME:COUNT, with decimal K, M and G: fb:16M, wiki, ipv4, uniform:1M, lognormal:1M,
-/// sequential:1M, sosd:PATH. fb and wiki are the published files where $FPCACHE_DATA holds them (plain or .zst), else
-/// calibrated stand-ins.
+/// A data set is written NAME or NAME:COUNT, with decimal K, M and G: fb:16M, wiki, osm, books, ipv4, uniform:1M,
+/// normal:1M, lognormal:1M, sequential:1M, sosd:PATH. fb, wiki, osm and books are the published files where
+/// $FPCACHE_DATA holds them (plain or .zst), else calibrated stand-ins.
 #[derive(Parser)]
 #[command(name = "fpcache-datasets", version, after_help = EXAMPLES)]
 pub(crate) struct Cli {

@@ -2,6 +2,9 @@
 //! seed alone, the same on every platform.
 
 mod binomial;
+pub mod books;
+mod cascade;
 pub mod fb;
+pub mod osm;
 pub mod synthetic;
 pub mod wiki;

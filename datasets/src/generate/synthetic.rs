@@ -8,8 +8,14 @@ const SIGMA: f64 = 2.0;
 /// the smallest gaps of 200 M keys are still in the hundreds.
 const MEDIAN: f64 = (1u64 << 38) as f64;
 
+/// The normal's mean and standard deviation: the farthest draw that 53 random bits can give, 8.7 deviations from the
+/// mean, stays within [0, 2^63), which is the range of SOSD's.
+const MEAN: u64 = 1 << 62;
+const DEVIATION: f64 = (1u64 << 58) as f64;
+
 const PURPOSE_UNIFORM: u64 = 0x11;
 const PURPOSE_LOGNORMAL: u64 = 0x12;
+const PURPOSE_NORMAL: u64 = 0x13;
 
 /// `count` distinct keys uniform over all of `u64`. `None` if they do not fit into memory.
 ///
@@ -26,6 +32,17 @@ pub fn uniform(count: usize, seed: u64) -> Option<Vec<u64>> {
 pub fn lognormal(count: usize, seed: u64) -> Option<Vec<u64>> {
     let mut random = Random::new(seed, PURPOSE_LOGNORMAL);
     distinct(count, || (MEDIAN * libm::exp(SIGMA * random.normal())) as u64)
+}
+
+/// `count` distinct keys, normal with mean 2^62 and standard deviation 2^58. `None` if they do not fit into memory.
+///
+/// SOSD's normal keys cover [0, 2^63) as well, but are quantiles of the distribution, equally far apart in probability:
+/// smooth at every scale. These are draws from it, as irregular as keys that occur by chance.
+///
+/// Costs one sort of the keys.
+pub fn normal(count: usize, seed: u64) -> Option<Vec<u64>> {
+    let mut random = Random::new(seed, PURPOSE_NORMAL);
+    distinct(count, || MEAN.saturating_add_signed((DEVIATION * random.normal()) as i64))
 }
 
 /// Draws until `count` keys are distinct, replacing duplicates by further draws.
@@ -61,6 +78,17 @@ mod tests {
         assert!(quantile(0.5).abs() < 0.05);
         // One standard deviation above the median.
         assert!((quantile(0.841_345) - SIGMA).abs() < 0.05);
+    }
+
+    #[test]
+    fn normal_has_its_mean_and_spread() {
+        let keys = normal(100_000, 42).unwrap();
+        let quantile = |q: f64| (keys[(q * 100_000.0) as usize] as f64 - MEAN as f64) / DEVIATION;
+        // The quantiles of the standard normal at −1, 0, 1 and 2 deviations.
+        for (q, deviations) in [(0.158_655, -1.0), (0.5, 0.0), (0.841_345, 1.0), (0.977_25, 2.0)] {
+            assert!((quantile(q) - deviations).abs() < 0.03, "{q}: {}", quantile(q));
+        }
+        assert!(keys[99_999] < 1 << 63);
     }
 
     #[test]

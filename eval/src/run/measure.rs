@@ -390,7 +390,7 @@ mod tests {
     fn with_workload(batch: usize, threads: usize, test: impl Fn(&Workload<'_>)) {
         let dataset = "sequential:1K".parse::<Spec>().unwrap().open(&OpenOptions::default()).unwrap();
         let options =
-            RequestOptions { lookups: 5_001, distribution: Distribution::Uniform, negative: 0.2, seed: 7 };
+            RequestOptions { lookups: 5_001, distribution: Distribution::Uniform, negative: 0.2, seed: 7, shift_every: None };
         let requests = generate(dataset.keys(), &options);
         test(&Workload { dataset: &dataset, requests: &requests, value_bytes: 8, batch, threads });
     }

@@ -123,6 +123,7 @@ fn measure_all(
         distribution: arguments.distribution,
         negative: arguments.negative,
         seed: arguments.seed,
+        shift_every: None,
     };
     let requests = bar.during("drawing lookups", arguments.lookups, || generate(dataset.keys(), &options));
     announce(&requests.notes);
