@@ -4,10 +4,12 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use fpcache::cache::{CacheConfig, CacheStats};
 use fpcache::key_space::U64Keys;
 use fpcache::layout::TableParameters;
 use fpcache::message::{NodeStats, Request};
-use fpcache::read::{Cost, LookupScratch, Outcome, Plan, PlanChoice};
+use fpcache::read::{Cost, FabricCosts, LookupScratch, Outcome, Plan, PlanChoice};
+use fpcache::table::TableOptions;
 use fpcache_fabric::shm::{ConnectOptions, ShmAddress, ShmConnection, connect};
 use fpcache_fabric::{Deadline, FabricError};
 
@@ -25,11 +27,20 @@ pub struct ClientConfig {
     pub plan: PlanChoice,
     /// How long a call may take before it fails; [`Client::with_deadline`] changes it for single calls.
     pub deadline: Duration,
+    /// What this compute node may keep; `None`: all models, and no hot cache.
+    pub cache: Option<CacheConfig>,
 }
 
 impl Default for ClientConfig {
     fn default() -> Self {
-        Self { plan: PlanChoice::Auto, deadline: Duration::from_secs(5) }
+        Self { plan: PlanChoice::Auto, deadline: Duration::from_secs(5), cache: None }
+    }
+}
+
+impl ClientConfig {
+    /// How tables are read, over memory that is mapped into this process.
+    fn table_options(&self) -> TableOptions {
+        TableOptions { plan: self.plan, costs: FabricCosts::MAPPED_MEMORY, cache: self.cache }
     }
 }
 
@@ -107,7 +118,7 @@ impl Client {
         let transport = match &url {
             Url::Shm(address) => {
                 let connector = ShmConnector(address.clone());
-                Transport::Shm(Arc::new(Core::connect(connector, config.plan, config.deadline)?))
+                Transport::Shm(Arc::new(Core::connect(connector, config.table_options(), config.deadline)?))
             }
         };
         Ok(Self { transport, name: url.to_string().into(), deadline: config.deadline })
@@ -129,7 +140,7 @@ impl Client {
     #[cfg(feature = "embedded")]
     pub fn embedded_with(capacity: usize, config: ClientConfig) -> Result<Self, ClientError> {
         let node = crate::embedded::EmbeddedNode::start(capacity)?;
-        let core = Arc::new(Core::connect(node, config.plan, config.deadline)?);
+        let core = Arc::new(Core::connect(node, config.table_options(), config.deadline)?);
         Ok(Self { transport: Transport::Embedded(core), name: "embedded".into(), deadline: config.deadline })
     }
 
@@ -232,6 +243,19 @@ impl Client {
     /// As for [`get`](Self::get).
     pub fn table(&self) -> Result<TableStats, ClientError> {
         with_core!(self, core => core.table_stats(self.deadline))
+    }
+
+    /// What this compute node keeps within its budget and how far it helped, `None` without a budget.
+    ///
+    /// # Errors
+    /// As for [`get`](Self::get).
+    pub fn cache_stats(&self) -> Result<Option<CacheStats>, ClientError> {
+        with_core!(self, core => core.cache_stats(self.deadline))
+    }
+
+    /// Empties the hot cache; models stay.
+    pub fn clear_cache(&self) {
+        with_core!(self, core => core.clear_cache());
     }
 
     /// Begins loading a table into an empty memory node. `expected_keys` lets it refuse early what cannot fit; 0 if

@@ -6,16 +6,18 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use crossbeam::utils::Backoff;
+use fpcache::cache::CacheStats;
 use fpcache::key_space::KeySpace;
 use fpcache::matching::Matcher;
 use fpcache::message::{Request, decode_reply};
-use fpcache::read::{Cost, Lookup, LookupScratch, Outcome, PlanChoice, ReadError, Scan, drive, look_up};
+use fpcache::read::{Cost, Lookup, LookupScratch, Outcome, ReadError, Scan, drive, look_up};
 use fpcache::snapshot::OpenError;
+use fpcache::table::{Table, TableOptions};
 use fpcache_fabric::{Connection, Deadline, ErrorKind as FabricErrorKind, FabricError};
 use thread_local::ThreadLocal;
 
 use crate::error::ClientError;
-use crate::session::{Buffers, Session, Table, TableStats, ThreadContext};
+use crate::session::{Buffers, Session, TableStats, ThreadContext};
 
 /// Makes connections of one kind.
 pub(crate) trait Connector: Send + Sync {
@@ -26,24 +28,31 @@ pub(crate) trait Connector: Send + Sync {
 /// What all handles of a client share.
 pub(crate) struct Core<K: KeySpace, T: Connector> {
     connector: T,
-    choice: PlanChoice,
+    options: TableOptions,
     matcher: Matcher,
     /// The session in use, and its number; threads notice a new one by the number alone.
     session: Mutex<Arc<Session<K, T::Connection>>>,
     number: AtomicU64,
+    /// Contexts made so far.
+    contexts: AtomicU64,
     threads: ThreadLocal<RefCell<ThreadContext<K, T::Connection>>>,
 }
 
 impl<K: KeySpace, T: Connector> Core<K, T> {
-    pub(crate) fn connect(connector: T, choice: PlanChoice, within: Duration) -> Result<Self, ClientError> {
+    pub(crate) fn connect(
+        connector: T,
+        options: TableOptions,
+        within: Duration,
+    ) -> Result<Self, ClientError> {
         let connection = connector.connect(Deadline::after(within))?;
-        let session = Arc::new(Session::new(Arc::new(connection), choice));
+        let session = Arc::new(Session::new(Arc::new(connection), options));
         Ok(Self {
             connector,
-            choice,
+            options,
             matcher: Matcher::detect(),
             session: Mutex::new(session),
             number: AtomicU64::new(0),
+            contexts: AtomicU64::new(0),
             threads: ThreadLocal::new(),
         })
     }
@@ -58,7 +67,7 @@ impl<K: KeySpace, T: Connector> Core<K, T> {
     ) -> Result<R, ClientError> {
         self.with_table(within, |buffers, table| {
             let Buffers { endpoint, lookup, .. } = buffers;
-            look_up(endpoint, &table.snapshot, &table.planner, lookup, key, &mut take)
+            look_up(endpoint, table, lookup, key, &mut take)
         })
     }
 
@@ -71,7 +80,7 @@ impl<K: KeySpace, T: Connector> Core<K, T> {
         mut take: impl FnMut(&mut LookupScratch<K>) -> R,
     ) -> Result<R, ClientError> {
         self.with_table(within, |buffers, table| {
-            let mut lookup = Lookup::new(&table.snapshot, &table.planner, &mut buffers.lookup, keys.clone());
+            let mut lookup = Lookup::new(table, &mut buffers.lookup, keys.clone());
             drive(&mut buffers.endpoint, &mut lookup)?;
             Ok(take(&mut buffers.lookup))
         })
@@ -86,7 +95,7 @@ impl<K: KeySpace, T: Connector> Core<K, T> {
         mut take: impl FnMut(K::Key, &[u8]),
     ) -> Result<Cost, ClientError> {
         self.with_table(within, |buffers, table| {
-            let mut scan = Scan::new(&table.snapshot, &mut buffers.scan, start, limit);
+            let mut scan = Scan::new(table.snapshot(), &mut buffers.scan, start, limit);
             drive(&mut buffers.endpoint, &mut scan)?;
             scan.records().for_each(|(key, value)| take(key, value));
             Ok(scan.cost())
@@ -95,7 +104,19 @@ impl<K: KeySpace, T: Connector> Core<K, T> {
 
     /// The table as this compute node has it.
     pub(crate) fn table_stats(&self, within: Duration) -> Result<TableStats, ClientError> {
-        self.with_table(within, |_, table| Ok(table.stats()))
+        self.with_table(within, |_, table| Ok(table.into()))
+    }
+
+    /// What is kept within the budget, if there is one.
+    pub(crate) fn cache_stats(&self, within: Duration) -> Result<Option<CacheStats>, ClientError> {
+        self.with_table(within, |_, table| Ok(table.cache_stats()))
+    }
+
+    /// Empties the hot cache.
+    pub(crate) fn clear_cache(&self) {
+        if let Some(cache) = self.session().fetched().and_then(Table::cache) {
+            cache.clear();
+        }
     }
 
     /// Runs `read` with this thread's buffers and the table until it gives an answer: a stale directory is fetched
@@ -141,31 +162,36 @@ impl<K: KeySpace, T: Connector> Core<K, T> {
             }
             ReadError::Fabric(e) if e.kind() == FabricErrorKind::Reconnect => self.reconnect(deadline)?,
             ReadError::Fabric(e) => return Err(e.into()),
+            ReadError::Corrupt(e) => return Err(OpenError::Corrupt(e).into()),
         }
         Ok(())
     }
 
     /// Runs `f` with this thread's context for the session in use.
     #[inline]
-    fn with_context<R, E>(
+    fn with_context<R, E: From<OpenError>>(
         &self,
         f: impl FnOnce(&mut ThreadContext<K, T::Connection>) -> Result<R, E>,
     ) -> Result<R, E> {
-        let cell = self.threads.get_or(|| RefCell::new(self.new_context()));
+        let cell = self.threads.get_or_try(|| self.new_context().map(RefCell::new))?;
         // Nothing that runs inside calls back into this client.
         let mut context = cell.borrow_mut();
         if context.number != self.number.load(Ordering::Acquire) {
-            *context = self.new_context();
+            *context = self.new_context()?;
         }
         f(&mut context)
     }
 
     #[cold]
-    fn new_context(&self) -> ThreadContext<K, T::Connection> {
-        let session = self.session();
-        // Under the lock, session and number belong together.
-        let number = self.number.load(Ordering::Acquire);
-        ThreadContext::new(Arc::clone(&session), number, self.matcher)
+    fn new_context(&self) -> Result<ThreadContext<K, T::Connection>, OpenError> {
+        let (session, number) = {
+            let session = self.session();
+            // Under the lock, session and number belong together.
+            (Arc::clone(&session), self.number.load(Ordering::Acquire))
+        };
+        // Any numbers that differ between threads will do.
+        let seed = self.contexts.fetch_add(1, Ordering::Relaxed);
+        ThreadContext::new(session, number, self.matcher, seed)
     }
 
     fn session(&self) -> MutexGuard<'_, Arc<Session<K, T::Connection>>> {
@@ -180,7 +206,7 @@ impl<K: KeySpace, T: Connector> Core<K, T> {
             true => Arc::clone(&session.connection),
             false => Arc::new(self.connector.connect(deadline)?),
         };
-        *session = Arc::new(Session::new(connection, self.choice));
+        *session = Arc::new(Session::new(connection, self.options));
         self.number.fetch_add(1, Ordering::AcqRel);
         Ok(())
     }

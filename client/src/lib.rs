@@ -50,6 +50,7 @@ mod url;
 pub use answers::Answers;
 pub use client::{Client, ClientConfig, Found};
 pub use error::{ClientError, ErrorKind};
+pub use fpcache::cache::{CacheConfig, CacheStats, OnConflict, Policy, Variant};
 pub use fpcache::fingerprint::FingerprintWidth;
 pub use fpcache::layout::TableParameters;
 pub use fpcache::message::NodeStats;

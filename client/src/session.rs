@@ -5,8 +5,9 @@ use std::sync::{Arc, OnceLock};
 use fpcache::key_space::KeySpace;
 use fpcache::layout::TableRecord;
 use fpcache::matching::Matcher;
-use fpcache::read::{FabricCosts, LookupScratch, PlanChoice, Planner, ScanScratch};
-use fpcache::snapshot::{OpenError, Snapshot};
+use fpcache::read::{LookupScratch, ScanScratch};
+use fpcache::snapshot::OpenError;
+use fpcache::table::{Table, TableOptions};
 use fpcache_fabric::{Connection, Endpoint, REGION};
 
 /// A connection and what was fetched through it.
@@ -14,14 +15,7 @@ use fpcache_fabric::{Connection, Endpoint, REGION};
 pub(crate) struct Session<K: KeySpace, C> {
     pub(crate) connection: Arc<C>,
     table: OnceLock<Table<K>>,
-    choice: PlanChoice,
-}
-
-/// A table as this compute node has it.
-#[derive(Debug)]
-pub(crate) struct Table<K: KeySpace> {
-    pub(crate) snapshot: Snapshot<K>,
-    pub(crate) planner: Planner,
+    options: TableOptions,
 }
 
 /// What a compute node keeps of a table.
@@ -34,8 +28,8 @@ pub struct TableStats {
 }
 
 impl<K: KeySpace, C: Connection> Session<K, C> {
-    pub(crate) fn new(connection: Arc<C>, choice: PlanChoice) -> Self {
-        Self { connection, table: OnceLock::new(), choice }
+    pub(crate) fn new(connection: Arc<C>, options: TableOptions) -> Self {
+        Self { connection, table: OnceLock::new(), options }
     }
 
     /// The table, fetched by the first call that needs it.
@@ -47,20 +41,24 @@ impl<K: KeySpace, C: Connection> Session<K, C> {
         }
     }
 
+    /// The table, if it has been fetched.
+    pub(crate) fn fetched(&self) -> Option<&Table<K>> {
+        self.table.get()
+    }
+
     #[cold]
     fn open<E: Endpoint>(&self, endpoint: &mut E) -> Result<&Table<K>, OpenError> {
-        let snapshot = Snapshot::open(endpoint)?;
-        self.connection.will_read(REGION, 0, snapshot.record().used);
-        let planner = Planner::new(self.choice, &FabricCosts::MAPPED_MEMORY, snapshot.geometry());
+        let table = Table::open(endpoint, &self.options)?;
+        self.connection.will_read(REGION, 0, table.snapshot().record().used);
         // Another thread may have been faster; both fetched the same table.
-        Ok(self.table.get_or_init(|| Table { snapshot, planner }))
+        Ok(self.table.get_or_init(|| table))
     }
 }
 
-impl<K: KeySpace> Table<K> {
-    pub(crate) fn stats(&self) -> TableStats {
-        let model_bytes = self.snapshot.model_bytes() as u64;
-        TableStats { record: *self.snapshot.record(), model_bytes }
+impl<K: KeySpace> From<&Table<K>> for TableStats {
+    fn from(table: &Table<K>) -> Self {
+        let snapshot = table.snapshot();
+        Self { record: *snapshot.record(), model_bytes: snapshot.model_bytes() as u64 }
     }
 }
 
@@ -82,9 +80,19 @@ pub(crate) struct Buffers<K: KeySpace, E> {
 }
 
 impl<K: KeySpace, C: Connection> ThreadContext<K, C> {
-    pub(crate) fn new(session: Arc<Session<K, C>>, number: u64, matcher: Matcher) -> Self {
-        let endpoint = session.connection.endpoint();
-        let buffers = Buffers { endpoint, lookup: LookupScratch::new(matcher), scan: ScanScratch::default() };
-        Self { session, number, buffers }
+    /// Fetches the table if no thread has done so. `seed` is for the random choices of the thread.
+    pub(crate) fn new(
+        session: Arc<Session<K, C>>,
+        number: u64,
+        matcher: Matcher,
+        seed: u64,
+    ) -> Result<Self, OpenError> {
+        let mut endpoint = session.connection.endpoint();
+        let mut lookup = LookupScratch::new(matcher);
+        if let Some(cache) = session.table(&mut endpoint)?.cache() {
+            lookup = lookup.with_visitor(cache.visitor(seed));
+        }
+        let buffers = Buffers { endpoint, lookup, scan: ScanScratch::default() };
+        Ok(Self { session, number, buffers })
     }
 }

@@ -8,10 +8,13 @@ use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 
 use common::value_of;
-use fpcache_client::{Answers, Client, ClientConfig, FingerprintWidth, Plan, PlanChoice, TableParameters};
+use fpcache_client::{
+    Answers, CacheConfig, Client, ClientConfig, FingerprintWidth, OnConflict, Plan, PlanChoice, Policy,
+    TableParameters, Variant,
+};
 use proptest::collection::vec;
 use proptest::prelude::*;
-use proptest::sample::Index;
+use proptest::sample::{Index, select};
 
 /// Most keys of one shape.
 const KEYS: usize = 500;
@@ -60,7 +63,7 @@ fn parameters() -> impl Strategy<Value = TableParameters> {
     let epsilon = prop_oneof![Just(0), 1..8u32, 0..=300u32];
     let fill = prop_oneof![Just(1.0), 0.3..1.0];
     let max_slots = prop_oneof![16..64u16, Just(4096), any::<u16>().prop_map(|n| n.max(16)), Just(u16::MAX)];
-    (prop::sample::select(&FingerprintWidth::ALL[..]), VALUES, epsilon, fill, max_slots).prop_map(
+    (select(&FingerprintWidth::ALL[..]), VALUES, epsilon, fill, max_slots).prop_map(
         |(width, value_bytes, epsilon, fill, max_slots)| TableParameters {
             width,
             value_bytes,
@@ -72,11 +75,24 @@ fn parameters() -> impl Strategy<Value = TableParameters> {
 }
 
 fn plan() -> impl Strategy<Value = PlanChoice> {
-    prop::sample::select(vec![
+    select(vec![
         PlanChoice::Auto,
         PlanChoice::Fixed(Plan::TwoStage),
         PlanChoice::Fixed(Plan::Range),
+        PlanChoice::Fixed(Plan::Speculative),
     ])
+}
+
+/// None, or a budget from hardly any to plenty, in every variant and policy.
+fn cache() -> impl Strategy<Value = Option<CacheConfig>> {
+    let any = |budget| {
+        let (variant, policy, on_conflict) =
+            (select(Variant::ALL), select(Policy::ALL), select(OnConflict::ALL));
+        (Just(budget), variant, policy, on_conflict).prop_map(|(budget, variant, policy, on_conflict)| {
+            Some(CacheConfig { budget, policy, variant, on_conflict })
+        })
+    };
+    prop_oneof![Just(None), (8_192..200_000u64).prop_flat_map(any), Just(1 << 20).prop_flat_map(any)]
 }
 
 struct Pair {
@@ -85,8 +101,8 @@ struct Pair {
 }
 
 impl Pair {
-    fn new(keys: &[u64], parameters: TableParameters, plan: PlanChoice) -> Self {
-        let config = ClientConfig { plan, ..ClientConfig::default() };
+    fn new(keys: &[u64], parameters: TableParameters, plan: PlanChoice, cache: Option<CacheConfig>) -> Self {
+        let config = ClientConfig { plan, cache, ..ClientConfig::default() };
         let client = Client::embedded_with(4 << 20, config).unwrap();
         let loaded = common::load(&client, parameters, keys.iter().copied(), 0).unwrap();
         assert_eq!(loaded.keys, keys.len() as u64);
@@ -125,6 +141,13 @@ impl Pair {
         Ok(())
     }
 
+    fn check_budget(&self) {
+        if let Some(stats) = self.client.cache_stats().unwrap() {
+            assert!(stats.used <= stats.budget, "{stats:?}");
+            assert!(stats.entries <= stats.capacity, "{stats:?}");
+        }
+    }
+
     fn check_scan(&self, start: u64, limit: usize) -> Result<(), TestCaseError> {
         let records = self.client.scan(start, limit).unwrap();
         let expected: Vec<_> =
@@ -142,14 +165,19 @@ proptest! {
         keys in key_set(),
         parameters in parameters(),
         plan in plan(),
+        cache in cache(),
         group in 1..70usize,
         starts in vec((any::<Index>(), 0..3usize), 3),
         limit in prop_oneof![0..4usize, 0..200usize],
     ) {
-        let pair = Pair::new(&keys, parameters, plan);
+        let pair = Pair::new(&keys, parameters, plan, cache);
         let questions = pair.questions();
-        pair.check_single_lookups(&questions)?;
-        pair.check_groups(&questions, group)?;
+        // What the first round teaches the hot cache the second one finds there.
+        for _ in 0..2 {
+            pair.check_single_lookups(&questions)?;
+            pair.check_groups(&questions, group)?;
+        }
+        pair.check_budget();
         pair.check_scan(0, usize::MAX)?;
         for (index, shift) in starts {
             let key = *index.get(&keys);
@@ -162,7 +190,7 @@ proptest! {
 fn a_scan_longer_than_one_round_of_reads() {
     let parameters = TableParameters { value_bytes: 600, ..TableParameters::default() };
     let keys = common::scattered(3000);
-    let pair = Pair::new(&keys, parameters, PlanChoice::Auto);
+    let pair = Pair::new(&keys, parameters, PlanChoice::Auto, None);
     pair.check_scan(0, usize::MAX).unwrap();
     pair.check_scan(keys[1000] + 1, 1500).unwrap();
     pair.check_scan(keys[2999], 2).unwrap();

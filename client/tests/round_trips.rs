@@ -6,8 +6,9 @@ mod common;
 use common::{ThreadNode, scattered, value_of};
 use fpcache::key_space::U64Keys;
 use fpcache::matching::Matcher;
-use fpcache::read::{FabricCosts, Lookup, LookupScratch, Outcome, Planner, drive, look_up};
+use fpcache::read::{Lookup, LookupScratch, Outcome, drive, look_up};
 use fpcache::snapshot::Snapshot;
+use fpcache::table::{self, TableOptions};
 use fpcache_client::{
     Answers, Client, ClientConfig, Cost, FingerprintWidth, Found, Plan, PlanChoice, TableParameters,
 };
@@ -32,13 +33,20 @@ impl Table {
         Self { node, connection, snapshot, keys }
     }
 
+    /// The same table, read by one plan.
+    fn by(&self, plan: Plan) -> table::Table<U64Keys> {
+        let options = TableOptions::plan(PlanChoice::Fixed(plan));
+        table::Table::open(&mut self.connection.endpoint(), &options).unwrap()
+    }
+
     fn client(&self, plan: Plan) -> Client {
         self.node.client_with(ClientConfig { plan: PlanChoice::Fixed(plan), ..ClientConfig::default() })
     }
 
     /// Bytes of the window's fingerprints, and of its slots.
     fn window_bytes(&self, key: u64) -> (u64, u64) {
-        let window = self.snapshot.directory().locate(&key).unwrap().entry.model().window(key);
+        let window =
+            self.snapshot.models().resident().unwrap().locate(&key).unwrap().entry.model().window(key);
         let geometry = self.snapshot.geometry();
         let slots = u64::from(window.len()) * self.slot_bytes();
         (geometry.fingerprint_span(window).len as u64, slots)
@@ -121,16 +129,14 @@ fn a_range_read_is_one_round_trip_of_the_windows_slots() {
 #[test]
 fn keys_of_a_group_share_their_round_trips() {
     let table = Table::new(TableParameters::default());
-    let planner =
-        |plan| Planner::new(PlanChoice::Fixed(plan), &FabricCosts::MAPPED_MEMORY, table.snapshot.geometry());
     for (plan, round_trips) in [(Plan::TwoStage, 2), (Plan::Range, 1)] {
-        let planner = planner(plan);
+        let by_plan = table.by(plan);
         let mut endpoint = table.connection.endpoint();
         let mut scratch = LookupScratch::new(Matcher::detect());
         for keys in table.keys.chunks(32) {
             let before = endpoint.meter().snapshot();
             let asked = keys.iter().copied();
-            drive(&mut endpoint, &mut Lookup::new(&table.snapshot, &planner, &mut scratch, asked)).unwrap();
+            drive(&mut endpoint, &mut Lookup::new(&by_plan, &mut scratch, asked)).unwrap();
             let spent = endpoint.meter().snapshot() - before;
             let mut told = Cost::default();
             for ((outcome, value), key) in scratch.outcomes().zip(keys) {
@@ -150,15 +156,13 @@ fn what_a_lookup_tells_is_what_the_fabric_counted() {
     for width in [FingerprintWidth::Bits8, FingerprintWidth::Bits64] {
         let table = Table::new(TableParameters { width, ..TableParameters::default() });
         for plan in [Plan::TwoStage, Plan::Range] {
-            let costs = FabricCosts::MAPPED_MEMORY;
-            let planner = Planner::new(PlanChoice::Fixed(plan), &costs, table.snapshot.geometry());
+            let by_plan = table.by(plan);
             let mut endpoint = table.connection.endpoint();
             let mut scratch = LookupScratch::new(Matcher::detect());
             for key in table.keys.iter().flat_map(|key| [*key, key ^ 1]) {
                 let before = endpoint.meter().snapshot();
                 let tell = |outcome: &Outcome, _: Option<&[u8]>| outcome.cost;
-                let told =
-                    look_up(&mut endpoint, &table.snapshot, &planner, &mut scratch, key, tell).unwrap();
+                let told = look_up(&mut endpoint, &by_plan, &mut scratch, key, tell).unwrap();
                 let spent = endpoint.meter().snapshot() - before;
                 assert_eq!(u64::from(told.round_trips), spent.round_trips, "{plan:?}, {width}: {told:?}");
                 assert_eq!((u64::from(told.reads), told.bytes), (spent.reads, spent.bytes_from));

@@ -76,7 +76,7 @@ fn a_clone_serves_a_thread_that_outlives_the_handle() {
 fn place_of(node: &ThreadNode, key: u64) -> (u64, u64) {
     let connection = connect(&node.directory.address(), ConnectOptions::default()).unwrap();
     let snapshot = Snapshot::<U64Keys>::open(&mut connection.endpoint()).unwrap();
-    let segment = snapshot.directory().locate(&key).unwrap().entry;
+    let segment = snapshot.models().resident().unwrap().locate(&key).unwrap().entry;
     let (model, geometry) = (segment.model(), snapshot.geometry());
     let window = model.window(key);
     for index in window.first..=window.last {

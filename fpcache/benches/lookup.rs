@@ -17,8 +17,8 @@ use fpcache::layout::{
     SegmentAddress, SlotWord, Superblock, TableParameters, TableRecord, encode_root,
 };
 use fpcache::matching::Matcher;
-use fpcache::read::{FabricCosts, Lookup, LookupScratch, Outcome, Plan, PlanChoice, Planner, drive, look_up};
-use fpcache::snapshot::Snapshot;
+use fpcache::read::{Lookup, LookupScratch, Outcome, Plan, PlanChoice, drive, look_up};
+use fpcache::table::{Table, TableOptions};
 use fpcache_fabric::local::{Hub, LocalOptions};
 use fpcache_fabric::{Connection, MappedEndpoint, SharedMemory};
 use fpcache_index::{Piece, PlacedSegment, SegmentOptions, Segmenter};
@@ -46,6 +46,8 @@ struct Builder {
     region: SharedMemory,
     parameters: TableParameters,
     used: u64,
+    /// Records in the slot their prediction names.
+    at_home: u64,
     descriptors: Vec<Descriptor>,
 }
 
@@ -53,7 +55,8 @@ impl Builder {
     fn build(keys: &[u64], parameters: TableParameters) -> SharedMemory {
         let bytes = 2 * parameters.estimated_bytes::<U64Keys>(keys.len() as u64, 50.0) as usize;
         let region = SharedMemory::anonymous(bytes).expect("memory");
-        let mut builder = Self { region, parameters, used: SUPERBLOCK_BYTES as u64, descriptors: Vec::new() };
+        let used = SUPERBLOCK_BYTES as u64;
+        let mut builder = Self { region, parameters, used, at_home: 0, descriptors: Vec::new() };
         let options = SegmentOptions {
             epsilon: parameters.epsilon,
             fill: parameters.fill,
@@ -86,6 +89,7 @@ impl Builder {
         let (geometry, cap) = (self.parameters.geometry::<U64Keys>(), placed.model.cap);
         let mut image = vec![0; geometry.segment_bytes(cap)];
         for ((key, value), slot) in keys.iter().zip(first..).zip(&placed.slots) {
+            self.at_home += u64::from(placed.model.predict(*key) == u32::from(*slot));
             let fingerprint = geometry.width.of_hash(U64Keys::hash(key));
             geometry.width.put(
                 &mut image[fpcache::layout::SEGMENT_HEADER_BYTES..],
@@ -124,6 +128,7 @@ impl Builder {
             pages: root.len() as u64,
             root_checksum: xxh3_64(&bytes),
             used: self.used,
+            at_home: self.at_home,
         };
         let region_bytes = self.region.len() as u64;
         let superblock =
@@ -150,40 +155,40 @@ impl Hasher for City {
     }
 }
 
-struct Table {
+struct Bench {
     endpoint: MappedEndpoint,
-    snapshot: Snapshot<U64Keys>,
     scratch: LookupScratch<U64Keys>,
     /// The endpoint reads as long as its hub is there.
     _hub: Hub,
 }
 
-impl Table {
+impl Bench {
     fn new(keys: &[u64], width: FingerprintWidth) -> Self {
         let parameters = TableParameters { width, ..TableParameters::default() };
         let region = Arc::new(Builder::build(keys, parameters));
         let hub = Hub::new(region, LocalOptions::default()).expect("a hub");
-        let mut endpoint = hub.connect().expect("a connection").endpoint();
-        let snapshot = Snapshot::open(&mut endpoint).expect("the table just built");
-        Self { endpoint, snapshot, scratch: LookupScratch::new(Matcher::detect()), _hub: hub }
+        let endpoint = hub.connect().expect("a connection").endpoint();
+        Self { endpoint, scratch: LookupScratch::new(Matcher::detect()), _hub: hub }
     }
 
-    fn planner(&self, plan: Plan) -> Planner {
-        Planner::new(PlanChoice::Fixed(plan), &FabricCosts::MAPPED_MEMORY, self.snapshot.geometry())
+    /// The table, read by one plan.
+    fn by(&mut self, plan: Plan) -> Table<U64Keys> {
+        let options = TableOptions::plan(PlanChoice::Fixed(plan));
+        Table::open(&mut self.endpoint, &options).expect("the table just built")
     }
 
     /// The value of `key`.
     #[inline]
-    fn get(&mut self, planner: &Planner, key: u64) -> u64 {
+    fn get(&mut self, table: &Table<U64Keys>, key: u64) -> u64 {
         let value = |_: &Outcome, value: Option<&[u8]>| value?.first_chunk().copied();
-        let found = look_up(&mut self.endpoint, &self.snapshot, planner, &mut self.scratch, key, value);
+        let found = look_up(&mut self.endpoint, table, &mut self.scratch, key, value);
         found.expect("nobody writes").map_or(0, u64::from_le_bytes)
     }
 
     /// The sum of the values of `keys`, looked up as a group.
     #[inline]
-    fn group(&mut self, planner: &Planner, keys: &[u64]) -> u64 {
-        let mut lookup = Lookup::new(&self.snapshot, planner, &mut self.scratch, keys.iter().copied());
+    fn group(&mut self, table: &Table<U64Keys>, keys: &[u64]) -> u64 {
+        let mut lookup = Lookup::new(table, &mut self.scratch, keys.iter().copied());
         drive(&mut self.endpoint, &mut lookup).expect("nobody writes");
         let values = self.scratch.outcomes().filter_map(|(_, value)| value?.first_chunk().copied());
         values.map(u64::from_le_bytes).fold(0, u64::wrapping_add)
@@ -202,24 +207,24 @@ fn lookups(c: &mut Criterion) {
     let mut group = c.benchmark_group("lookup of 1M keys");
     group.sample_size(20).measurement_time(Duration::from_secs(2));
     for width in [FingerprintWidth::Bits8, FingerprintWidth::Bits64] {
-        let mut table = Table::new(&keys, width);
+        let mut bench = Bench::new(&keys, width);
         for plan in [Plan::TwoStage, Plan::Range] {
-            let planner = table.planner(plan);
+            let table = bench.by(plan);
             for pairs in asked.chunks(GROUP).take(1000) {
                 let keys: Vec<u64> = pairs.iter().map(|(key, _)| *key).collect();
                 let sum = pairs.iter().fold(0u64, |sum, (_, value)| sum.wrapping_add(*value));
-                assert_eq!(table.group(&planner, &keys), sum, "a group is answered right");
-                assert_eq!(table.get(&planner, pairs[0].0), pairs[0].1, "a single key is answered right");
+                assert_eq!(bench.group(&table, &keys), sum, "a group is answered right");
+                assert_eq!(bench.get(&table, pairs[0].0), pairs[0].1, "a single key is answered right");
             }
             group.throughput(Throughput::Elements(1));
             group.bench_function(BenchmarkId::new(format!("{} get", plan.name()), width), |b| {
                 let mut keys = questions.iter().cycle();
-                b.iter(|| keys.next().map(|key| table.get(&planner, *key)));
+                b.iter(|| keys.next().map(|key| bench.get(&table, *key)));
             });
             group.throughput(Throughput::Elements(GROUP as u64));
             group.bench_function(BenchmarkId::new(format!("{} by {GROUP}", plan.name()), width), |b| {
                 let mut groups = questions.chunks(GROUP).cycle();
-                b.iter(|| groups.next().map(|keys| table.group(&planner, keys)));
+                b.iter(|| groups.next().map(|keys| bench.group(&table, keys)));
             });
         }
     }

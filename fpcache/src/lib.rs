@@ -12,7 +12,10 @@
 //! | [`fingerprint`] | widths, reserved values, and how a key's hash becomes a fingerprint |
 //! | [`matching`] | finding a fingerprint in a window, vectorised |
 //! | [`layout`] | every byte of a region: superblock, table record, directory pages, segments, slots |
-//! | [`snapshot`] | the compute node's copy of a table's directory |
+//! | [`cache`] | the hot cache: where hot keys lie, in a few bytes each |
+//! | [`models`] | the models of a table: all of them, or those that fit a number of bytes |
+//! | [`snapshot`] | the compute node's view of a table: parameters and models |
+//! | [`table`] | a table as a compute node reads it: models, plans and hot cache within one budget |
 //! | [`read`] | plans and the resumable operations that carry them out |
 //! | [`message`] | the requests a client sends to a memory node's processor |
 //!
@@ -20,10 +23,13 @@
 
 #![deny(unsafe_code)]
 
+pub mod cache;
 pub mod fingerprint;
 pub mod key_space;
 pub mod layout;
 pub mod matching;
 pub mod message;
+pub mod models;
 pub mod read;
 pub mod snapshot;
+pub mod table;

@@ -118,6 +118,8 @@ pub struct Loader<K: KeySpace> {
     descriptors: Vec<Descriptor>,
     node: u16,
     next_generation: u32,
+    /// Records in the slot their prediction names.
+    at_home: u64,
     image: Vec<u8>,
 }
 
@@ -159,6 +161,7 @@ impl<K: KeySpace> Loader<K> {
             descriptors: Vec::new(),
             node,
             next_generation,
+            at_home: 0,
             image: Vec::new(),
         })
     }
@@ -238,6 +241,7 @@ impl<K: KeySpace> Loader<K> {
         let (width, slot_bytes) = (self.geometry.width, self.geometry.slot_bytes);
         let v = self.parameters.value_bytes as usize;
         for (i, slot) in (first..).zip(&placed.slots) {
+            self.at_home += u64::from(model.predict(self.coordinates[i]) == u32::from(*slot));
             let (key, slot) = (&self.open[i], usize::from(*slot));
             width.put(fingerprints, slot, width.of_hash(K::hash(key)));
             let bytes = &mut slots[slot * slot_bytes..][..slot_bytes];
@@ -292,6 +296,7 @@ impl<K: KeySpace> Loader<K> {
             pages: root.len() as u64,
             root_checksum: xxh3_64(&bytes),
             used: self.allocator.used(),
+            at_home: self.at_home,
         };
         Ok(Finished { record, allocator: self.allocator, next_generation: self.next_generation })
     }

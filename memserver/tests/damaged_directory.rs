@@ -3,13 +3,15 @@
 
 mod common;
 
-use common::{Fixture, WAYS, scattered};
+use common::{Fixture, Reader, WAYS, scattered};
 use fpcache::key_space::U64Keys;
 use fpcache::layout::{
     Descriptor, DirectoryPage, PAGE_BYTES, ROOT_ENTRY_BYTES, RootEntry, SUPERBLOCK_BYTES, SegmentAddress,
     Superblock, SuperblockError, TableParameters, TableRecord, decode_root, encode_root,
 };
-use fpcache::snapshot::OpenError;
+use fpcache::models::PagedModels;
+use fpcache::read::ReadError;
+use fpcache::snapshot::{OpenError, Snapshot};
 use fpcache_index::{Line, SegmentModel};
 use proptest::prelude::*;
 use xxhash_rust::xxh3::xxh3_64;
@@ -166,6 +168,92 @@ fn a_page_in_the_place_of_another_is_noticed() {
     });
 }
 
+/// The table with the fewest bytes for models that do: pages are fetched when they are needed, and one is kept.
+fn open_paged(f: &Fixture, pages: u64) -> Result<Snapshot<U64Keys>, OpenError> {
+    let snapshot =
+        Snapshot::open_within(&mut f.endpoint(), PagedModels::<U64Keys>::least_bytes(pages) as u64)?;
+    assert!(snapshot.models().paged().is_some(), "too small a table");
+    Ok(snapshot)
+}
+
+#[test]
+fn every_damaged_byte_of_a_page_is_noticed_when_the_page_is_fetched() {
+    let f = fixture();
+    let (record, root) = root_of(&f);
+    let last = root.last().unwrap();
+    let descriptors = record.segments as usize % fpcache::layout::DESCRIPTORS_PER_PAGE;
+    let used = last.page..last.page + 16 + (descriptors * fpcache::layout::DESCRIPTOR_BYTES) as u64;
+    let mut reader = Reader::new(f.endpoint(), open_paged(&f, record.pages).unwrap(), WAYS[0]);
+    for at in last.page..last.page + PAGE_BYTES as u64 {
+        // The page found before gives way.
+        assert_eq!(reader.scan(0, 1).unwrap().len(), 1);
+        let byte = f.bytes(at, 1)[0];
+        f.with(at, &[byte ^ 0x41], || match reader.scan(last.lo, 1) {
+            Ok(records) => {
+                assert!(!used.contains(&at), "byte {at} is not checked");
+                assert_eq!(records.len(), 1);
+            }
+            Err(ReadError::Corrupt(damage)) => assert_eq!(damage.offset, last.page, "{damage}"),
+            Err(error) => panic!("byte {at}: {error}"),
+        });
+    }
+    // Nothing of it is left when the damage is gone, and a scan that does not reach it never minded.
+    assert_eq!(reader.scan(0, usize::MAX).unwrap().len(), f.keys.len());
+    let byte = f.bytes(last.page + 20, 1)[0];
+    f.with(last.page + 20, &[!byte], || {
+        assert_eq!(reader.scan(0, 300).unwrap().len(), 300);
+        assert!(matches!(reader.scan(0, usize::MAX), Err(ReadError::Corrupt(_))));
+    });
+}
+
+#[test]
+fn a_fetched_page_in_the_place_of_another_is_noticed() {
+    let f = fixture();
+    let (record, root) = root_of(&f);
+    for (place, other) in [(0, 1), (1, 0)] {
+        let mut reader = Reader::new(f.endpoint(), open_paged(&f, record.pages).unwrap(), WAYS[0]);
+        let page = f.bytes(root[other].page, PAGE_BYTES);
+        f.with(root[place].page, &page, || {
+            let error = reader.scan(root[place].lo, 1).expect_err("other keys");
+            assert!(matches!(&error, ReadError::Corrupt(d) if d.offset == root[place].page), "{error}");
+        });
+        assert!(!reader.scan(root[place].lo, 1).unwrap().is_empty());
+    }
+}
+
+#[test]
+fn a_root_that_cannot_be_is_refused_however_pages_are_fetched() {
+    let f = fixture();
+    let (record, root) = root_of(&f);
+    let region_bytes = f.bytes(24, 8).try_into().map(u64::from_le_bytes).unwrap();
+    let damages: [fn(&mut Vec<RootEntry>, u64); 4] = [
+        |root, _| root.swap(0, 1),
+        |root, _| root[1].lo = root[0].lo,
+        |root, _| root[1].page += 4,
+        |root, region_bytes| root[1].page = region_bytes - PAGE_BYTES as u64 + 8,
+    ];
+    for damage in damages {
+        let mut bad = root.clone();
+        damage(&mut bad, region_bytes);
+        let bytes = encode_root(&bad);
+        f.with(record.root, &bytes, || {
+            with_record(&f, TableRecord { root_checksum: xxh3_64(&bytes), ..record }, || {
+                for result in [f.open(), open_paged(&f, record.pages)] {
+                    let error = result.map(|_| ()).expect_err("a bad root");
+                    assert!(matches!(&error, OpenError::Corrupt(d) if d.offset == record.root), "{error}");
+                }
+            });
+        });
+    }
+    for segments in [0, record.pages - 1, record.pages * 102 + 1, u64::MAX] {
+        with_record(&f, TableRecord { segments, ..record }, || {
+            for result in [f.open(), open_paged(&f, record.pages)] {
+                assert!(matches!(result, Err(OpenError::Corrupt(_))), "{segments} segments");
+            }
+        });
+    }
+}
+
 /// Descriptors with a right checksum and any content.
 fn descriptors() -> impl Strategy<Value = Vec<Descriptor>> {
     let offset = prop_oneof![0..1u64 << 20, any::<u64>(), (0..1u64 << 17).prop_map(|w| w * 8)];
@@ -217,6 +305,43 @@ proptest! {
                     }
                 }
                 if let Ok(records) = reader.scan(0, 5) {
+                    records.iter().for_each(|(key, value)| assert_eq!(*value, f.value(*key, 1)));
+                }
+            }
+        });
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 100, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn lying_pages_fetched_on_demand_make_errors_but_neither_values_nor_panics(
+        pages in prop::collection::vec(descriptors(), 1..5),
+        honest in any::<bool>(),
+        from in prop::collection::vec(any::<u64>(), 1..6),
+    ) {
+        let f = Fixture::new(scattered(40), TableParameters::default());
+        let record = root_of(&f).0;
+        let at = |page: usize| (512 << 10) + (page * PAGE_BYTES) as u64;
+        let mut entries = Vec::new();
+        for (i, all) in pages.iter().enumerate() {
+            f.put(at(i), &DirectoryPage::encode(all));
+            entries.push(RootEntry { lo: all[0].lo, page: at(i) });
+        }
+        if honest {
+            entries.sort_by_key(|entry| entry.lo);
+        }
+        let (root, bytes) = (at(pages.len()), encode_root(&entries));
+        f.put(root, &bytes);
+        let pages = pages.len() as u64;
+        // So many segments that they cannot be resident.
+        let lie = TableRecord { root, pages, segments: pages * 102, root_checksum: xxh3_64(&bytes), ..record };
+        with_record(&f, lie, || {
+            let Ok(snapshot) = open_paged(&f, pages) else { return };
+            let mut reader = Reader::new(f.endpoint(), snapshot, WAYS[0]);
+            for start in from.iter().copied().chain([0, u64::MAX]) {
+                if let Ok(records) = reader.scan(start, 5) {
                     records.iter().for_each(|(key, value)| assert_eq!(*value, f.value(*key, 1)));
                 }
             }

@@ -138,6 +138,7 @@ mod tests {
             pages: 1,
             root_checksum: 2,
             used: 16384,
+            at_home: 1,
         };
         Superblock {
             incarnation: 9,

@@ -4,7 +4,7 @@
 //!   0 key space u32 · 4 fingerprint bits u32 · 8 key bytes u32 · 12 value bytes u32 · 16 slot bytes u32
 //!  20 epsilon u32 · 24 fill, in millionths u32 · 28 max slots u32 · 32 keys u64 · 40 segments u64
 //!  48 directory root offset u64 · 56 directory pages u64 · 64 checksum of the root u64 · 72 end of used bytes u64
-//!  80–127 zero
+//!  80 records in the slot their prediction names u64 · 88–127 zero
 //! ```
 
 use super::{Corrupt, SEGMENT_HEADER_BYTES, SegmentGeometry, put, slot_bytes, u32_at, u64_at};
@@ -143,6 +143,8 @@ pub struct TableRecord {
     pub root_checksum: u64,
     /// End of the region's used bytes.
     pub used: u64,
+    /// Records that lay in the slot their prediction names when their segments were built.
+    pub at_home: u64,
 }
 
 impl TableRecord {
@@ -150,7 +152,8 @@ impl TableRecord {
     pub fn encode<K: KeySpace>(&self) -> [u8; TABLE_RECORD_BYTES] {
         let mut b = [0; TABLE_RECORD_BYTES];
         self.parameters.encode::<K>(&mut b);
-        let words = [self.keys, self.segments, self.root, self.pages, self.root_checksum, self.used];
+        let words =
+            [self.keys, self.segments, self.root, self.pages, self.root_checksum, self.used, self.at_home];
         for (i, word) in words.into_iter().enumerate() {
             put(&mut b, TableParameters::ENCODED_BYTES + 8 * i, word.to_le_bytes());
         }
@@ -170,6 +173,7 @@ impl TableRecord {
             pages: word(3),
             root_checksum: word(4),
             used: word(5),
+            at_home: word(6),
         })
     }
 }
@@ -189,6 +193,7 @@ mod tests {
             pages: 1,
             root_checksum: 77,
             used: 12288,
+            at_home: 5,
         };
         let bytes = record.encode::<U64Keys>();
         assert_eq!(TableRecord::decode::<U64Keys>(&bytes, 64), Ok(record));

@@ -8,6 +8,7 @@
 mod lookup;
 mod outcome;
 mod planner;
+mod round;
 mod scan;
 mod scratch;
 mod single;
@@ -17,10 +18,12 @@ mod verify;
 use fpcache_fabric::{Batch, Endpoint, FabricError};
 pub use lookup::Lookup;
 pub use outcome::{Outcome, Outcomes};
-pub use planner::{FabricCosts, Planner};
+pub use planner::{FabricCosts, Planner, Rule};
 pub use scan::{Scan, ScanScratch};
 pub use scratch::LookupScratch;
 pub use single::look_up;
+
+use crate::layout::Corrupt;
 
 /// How a key is read from a memory node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -30,6 +33,10 @@ pub enum Plan {
     TwoStage,
     /// READ the window's slots: one round trip, more bytes (as ROLEX reads; the paper's fallback).
     Range,
+    /// READ the slot the hot cache names: one round trip and one record (FPCache, §3.3).
+    Cached,
+    /// READ the predicted slot in the same doorbell as the window's fingerprints: one round trip if the key is there.
+    Speculative,
 }
 
 impl Plan {
@@ -38,6 +45,8 @@ impl Plan {
         match self {
             Self::TwoStage => "two-stage",
             Self::Range => "range",
+            Self::Cached => "cached",
+            Self::Speculative => "speculative",
         }
     }
 }
@@ -64,14 +73,14 @@ impl PlanChoice {
 
 /// A name that is no plan's.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("unknown plan `{0}`: use auto, two-stage or range")]
+#[error("unknown plan `{0}`: use auto, two-stage, range or speculative")]
 pub struct UnknownPlan(String);
 
 impl std::str::FromStr for PlanChoice {
     type Err = UnknownPlan;
 
     fn from_str(s: &str) -> Result<Self, UnknownPlan> {
-        [Self::Auto, Self::Fixed(Plan::TwoStage), Self::Fixed(Plan::Range)]
+        [Self::Auto, Self::Fixed(Plan::TwoStage), Self::Fixed(Plan::Range), Self::Fixed(Plan::Speculative)]
             .into_iter()
             .find(|choice| choice.name() == s)
             .ok_or_else(|| UnknownPlan(s.into()))
@@ -91,6 +100,8 @@ pub struct Cost {
     pub false_candidates: u32,
     /// Times the plan was given up for a range read.
     pub fallbacks: u32,
+    /// Entries of the hot cache that led to another key's slot.
+    pub conflicts: u32,
 }
 
 impl std::ops::AddAssign for Cost {
@@ -100,6 +111,7 @@ impl std::ops::AddAssign for Cost {
         self.bytes += other.bytes;
         self.false_candidates += other.false_candidates;
         self.fallbacks += other.fallbacks;
+        self.conflicts += other.conflicts;
     }
 }
 
@@ -115,6 +127,9 @@ pub enum ReadError {
         /// Reads that were tried.
         attempts: u32,
     },
+    /// A page of the directory, fetched on demand, contradicts itself or the pages around it.
+    #[error(transparent)]
+    Corrupt(#[from] Corrupt),
     /// The fabric failed.
     #[error(transparent)]
     Fabric(#[from] FabricError),

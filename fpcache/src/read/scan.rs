@@ -3,13 +3,20 @@
 //! A segment's slots are sorted only to within its windows, so a scan reads a stretch of slots, keeps the keys whose
 //! whole window lies inside it, and sorts those. Keys beyond are left for the next stretch, which starts at the window
 //! of the first key not yet covered.
+//!
+//! Where the directory is not whole on the compute node, a page of it that is needed next is asked for in the same
+//! doorbell as the stretches before it. A scan holds the page it is in, so that it gets on however few are kept.
+
+use std::sync::Arc;
 
 use fpcache_fabric::{Batch, Landing, REGION, RemoteAddr};
 
 use super::verify::{Verdict, judge};
 use super::{Cost, MAX_ATTEMPTS, Operation, ReadError, Step};
 use crate::key_space::KeySpace;
-use crate::snapshot::{Segment, Snapshot};
+use crate::layout::PAGE_BYTES;
+use crate::models::{Models, Page, PagedModels, Segment};
+use crate::snapshot::Snapshot;
 
 /// Most bytes one round of a scan asks for.
 const ROUND_BYTES: usize = 256 << 10;
@@ -61,6 +68,10 @@ pub struct Scan<'a, K: KeySpace> {
     from: Option<K::Key>,
     /// First key behind the stretches that were asked for; `None` if they reach the table's end.
     behind: Option<K::Key>,
+    /// The directory page read last, with its number.
+    page: Option<(u32, Arc<Page<K>>)>,
+    /// The directory page that was asked for.
+    coming: Option<(u32, Landing)>,
     limit: usize,
     /// Slots to read beyond the estimate, doubled while a stretch covers no key.
     extra: u32,
@@ -80,7 +91,18 @@ impl<'a, K: KeySpace> Scan<'a, K> {
         scratch.values.clear();
         scratch.stretches.clear();
         let from = (limit > 0).then_some(start);
-        Self { snapshot, scratch, from, behind: None, limit, extra: 0, attempts: 0, cost: Cost::default() }
+        Self {
+            snapshot,
+            scratch,
+            from,
+            behind: None,
+            page: None,
+            coming: None,
+            limit,
+            extra: 0,
+            attempts: 0,
+            cost: Cost::default(),
+        }
     }
 
     /// What the scan has cost so far.
@@ -94,15 +116,64 @@ impl<'a, K: KeySpace> Scan<'a, K> {
         self.scratch.records.iter().map(move |(key, at)| (*key, &self.scratch.values[*at..*at + bytes]))
     }
 
-    /// Asks for enough slots, over as many segments as it takes, to hold the records still wanted.
+    /// Asks for enough slots, over as many segments as it takes, to hold the records still wanted, and for the directory
+    /// page of those behind if that is where the segments end that are known.
     fn read_on(&mut self, from: K::Key) {
-        let geometry = self.snapshot.geometry();
         let wanted = (self.limit - self.scratch.records.len()) as f64;
         let slots = (wanted / self.snapshot.record().parameters.fill).ceil();
-        let mut budget = (slots as usize).clamp(1, (ROUND_BYTES / geometry.slot_bytes).max(1));
+        let most = (ROUND_BYTES / self.snapshot.geometry().slot_bytes).max(1);
+        let mut budget = (slots as usize).clamp(1, most);
         self.scratch.batch.clear();
         self.scratch.stretches.clear();
-        let mut segments = self.snapshot.directory().range_from(&from).peekable();
+        match self.snapshot.models() {
+            Models::Resident(directory) => {
+                self.ask_for_segments(directory.range_from(&from), from, None, &mut budget);
+            }
+            Models::Paged(models) => self.read_on_in_pages(models, from, budget),
+        }
+        self.cost.round_trips += 1;
+    }
+
+    fn read_on_in_pages(&mut self, models: &PagedModels<K>, from: K::Key, mut budget: usize) {
+        let mut number = models.page_of(&from);
+        loop {
+            let Some(page) = self.hold(models, number) else { return };
+            let behind = models.first_behind(number);
+            let enough = self.ask_for_segments(page.range_from(&from), from, behind, &mut budget);
+            if enough || behind.is_none() {
+                return;
+            }
+            number += 1;
+        }
+    }
+
+    /// The directory page of this number; if it is not here, asks for it.
+    fn hold(&mut self, models: &PagedModels<K>, number: u32) -> Option<Arc<Page<K>>> {
+        let held = self.page.take().filter(|(held, _)| *held == number).map(|(_, page)| page);
+        let page = held.or_else(|| models.kept(number));
+        match &page {
+            Some(page) => self.page = Some((number, Arc::clone(page))),
+            None => {
+                let at = RemoteAddr { area: REGION, offset: models.address(number) };
+                self.coming = Some((number, self.scratch.batch.read(at, PAGE_BYTES)));
+                self.cost.reads += 1;
+                self.cost.bytes += PAGE_BYTES as u64;
+            }
+        }
+        page
+    }
+
+    /// Asks for the slots of these segments, the first one's from the window of `from` on. `true` if they are enough,
+    /// `false` if those behind the last one, which begin at `behind`, are wanted too.
+    fn ask_for_segments<'s>(
+        &mut self,
+        segments: impl Iterator<Item = (&'s K::Key, &'s Segment)>,
+        from: K::Key,
+        behind: Option<&K::Key>,
+        budget: &mut usize,
+    ) -> bool {
+        let geometry = self.snapshot.geometry();
+        let mut segments = segments.peekable();
         while let Some((_, segment)) = segments.next() {
             let model = segment.model();
             let cap = u32::from(model.cap);
@@ -110,20 +181,31 @@ impl<'a, K: KeySpace> Scan<'a, K> {
             let first = if is_first { model.window(K::coordinate(&from)).first } else { 0 };
             // The first key covered may lie two half-widths on, and so may the last one wanted.
             let margin = 4 * u32::from(model.epsilon) + 2 + self.extra;
-            let end = cap.min(first.saturating_add(budget as u32).saturating_add(margin));
+            let end = cap.min(first.saturating_add(*budget as u32).saturating_add(margin));
             let offset = segment.address().offset() + geometry.slot_offset(model.cap, first) as u64;
             let len = (end - first) as usize * geometry.slot_bytes;
             let landing = self.scratch.batch.read(RemoteAddr { area: REGION, offset }, len);
             self.scratch.stretches.push(Stretch { segment: *segment, end, landing });
             self.cost.reads += 1;
             self.cost.bytes += len as u64;
-            budget = budget.saturating_sub((end - first) as usize);
-            self.behind = segments.peek().map(|(lo, _)| **lo);
-            if end < cap || budget == 0 {
-                break;
+            *budget = budget.saturating_sub((end - first) as usize);
+            self.behind = segments.peek().map(|(lo, _)| *lo).or(behind).copied();
+            if end < cap || *budget == 0 {
+                return true;
             }
         }
-        self.cost.round_trips += 1;
+        false
+    }
+
+    /// Takes the directory page that arrived, if the scan goes on.
+    fn take_page(&mut self) -> Result<(), ReadError> {
+        if let (Some((number, landing)), Models::Paged(models)) = (self.coming.take(), self.snapshot.models())
+            && self.from.is_some()
+        {
+            let page = models.keep(number, self.scratch.batch.bytes(landing))?;
+            self.page = Some((number, page));
+        }
+        Ok(())
     }
 
     /// Takes the stretches that arrived: appends the covered records in order. `false` if a slot was being written.
@@ -187,6 +269,7 @@ impl<K: KeySpace> Operation for Scan<'_, K> {
                 return Err(ReadError::Contended { attempts: self.attempts });
             }
         }
+        self.take_page()?;
         let Some(from) = self.from else { return Ok(Step::Done) };
         self.read_on(from);
         Ok(Step::Post)

@@ -4,14 +4,15 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use fpcache::cache::{CacheConfig, HotCache};
 use fpcache::key_space::U64Keys;
 use fpcache::layout::{SEGMENT_HEADER_BYTES, SLOT_WORD_BYTES, SegmentGeometry, SlotWord, TableParameters};
 use fpcache::matching::Matcher;
 use fpcache::read::{
-    FabricCosts, Lookup, LookupScratch, Outcome, Plan, PlanChoice, Planner, ReadError, Scan, ScanScratch,
-    drive, look_up,
+    Lookup, LookupScratch, Outcome, Plan, PlanChoice, ReadError, Scan, ScanScratch, drive, look_up,
 };
 use fpcache::snapshot::{OpenError, Snapshot};
+use fpcache::table::{Table, TableOptions};
 use fpcache_fabric::local::{Hub, LocalConnection, LocalOptions};
 use fpcache_fabric::{Connection, MappedEndpoint, SharedMemory};
 use fpcache_memserver::MemoryNode;
@@ -24,11 +25,13 @@ pub struct Way {
 }
 
 /// All ways there are.
-pub const WAYS: [Way; 4] = [
+pub const WAYS: [Way; 6] = [
     Way { plan: Plan::TwoStage, grouped: false },
     Way { plan: Plan::TwoStage, grouped: true },
     Way { plan: Plan::Range, grouped: false },
     Way { plan: Plan::Range, grouped: true },
+    Way { plan: Plan::Speculative, grouped: false },
+    Way { plan: Plan::Speculative, grouped: true },
 ];
 
 /// Those of them that read fingerprints first.
@@ -86,6 +89,11 @@ impl Fixture {
         Reader::new(self.endpoint(), self.open().expect("an undamaged directory"), way)
     }
 
+    /// A reader with a hot cache of its own.
+    pub fn cached_reader(&self, way: Way, cache: CacheConfig) -> Reader {
+        Reader::cached(self.endpoint(), self.open().expect("an undamaged directory"), way, Some(cache))
+    }
+
     pub fn geometry(&self) -> SegmentGeometry {
         self.parameters.geometry::<U64Keys>()
     }
@@ -97,7 +105,13 @@ impl Fixture {
     /// Finds `key`'s record by looking at every slot of its segment.
     pub fn place_of(&self, key: u64) -> Place {
         let snapshot = self.open().expect("an undamaged directory");
-        let segment = snapshot.directory().locate(&key).expect("a table has segments").entry;
+        let segment = snapshot
+            .models()
+            .resident()
+            .expect("opened whole")
+            .locate(&key)
+            .expect("a table has segments")
+            .entry;
         let (geometry, cap, start) = (self.geometry(), segment.model().cap, segment.address().offset());
         for index in 0..u32::from(cap) {
             let slot = start + geometry.slot_offset(cap, index) as u64;
@@ -168,8 +182,7 @@ pub type Answer = Option<(u32, Vec<u8>)>;
 /// What a compute node's thread holds.
 pub struct Reader {
     endpoint: MappedEndpoint,
-    pub snapshot: Snapshot<U64Keys>,
-    planner: Planner,
+    pub table: Table<U64Keys>,
     grouped: bool,
     lookup: LookupScratch<U64Keys>,
     scan: ScanScratch<U64Keys>,
@@ -177,10 +190,27 @@ pub struct Reader {
 
 impl Reader {
     pub fn new(endpoint: MappedEndpoint, snapshot: Snapshot<U64Keys>, way: Way) -> Self {
-        let choice = PlanChoice::Fixed(way.plan);
-        let planner = Planner::new(choice, &FabricCosts::MAPPED_MEMORY, snapshot.geometry());
-        let lookup = LookupScratch::new(Matcher::detect());
-        Self { endpoint, snapshot, planner, grouped: way.grouped, lookup, scan: ScanScratch::default() }
+        Self::cached(endpoint, snapshot, way, None)
+    }
+
+    pub fn cached(
+        endpoint: MappedEndpoint,
+        snapshot: Snapshot<U64Keys>,
+        way: Way,
+        cache: Option<CacheConfig>,
+    ) -> Self {
+        let options = TableOptions { cache, ..TableOptions::plan(PlanChoice::Fixed(way.plan)) };
+        let table = Table::over(snapshot, &options);
+        let mut lookup = LookupScratch::new(Matcher::detect());
+        if let Some(cache) = table.cache() {
+            lookup = lookup.with_visitor(cache.visitor(1));
+        }
+        Self { endpoint, table, grouped: way.grouped, lookup, scan: ScanScratch::default() }
+    }
+
+    /// The hot cache; there is one if the reader was made with one.
+    pub fn hot(&self) -> &HotCache {
+        self.table.cache().expect("made with a hot cache")
     }
 
     pub fn get(&mut self, key: u64) -> Result<Answer, ReadError> {
@@ -197,7 +227,7 @@ impl Reader {
             let (outcome, value) = self.lookup.outcomes().next().expect("one key, one outcome");
             return Ok(take(outcome, value));
         }
-        look_up(&mut self.endpoint, &self.snapshot, &self.planner, &mut self.lookup, key, take)
+        look_up(&mut self.endpoint, &self.table, &mut self.lookup, key, take)
     }
 
     pub fn group(&mut self, keys: &[u64]) -> Result<Vec<Answer>, ReadError> {
@@ -208,12 +238,31 @@ impl Reader {
 
     fn run(&mut self, keys: &[u64]) -> Result<(), ReadError> {
         let keys = keys.iter().copied();
-        drive(&mut self.endpoint, &mut Lookup::new(&self.snapshot, &self.planner, &mut self.lookup, keys))
+        drive(&mut self.endpoint, &mut Lookup::new(&self.table, &mut self.lookup, keys))
     }
 
     pub fn scan(&mut self, start: u64, limit: usize) -> Result<Vec<(u64, Vec<u8>)>, ReadError> {
-        let mut scan = Scan::new(&self.snapshot, &mut self.scan, start, limit);
+        let mut scan = Scan::new(self.table.snapshot(), &mut self.scan, start, limit);
         drive(&mut self.endpoint, &mut scan)?;
         Ok(scan.records().map(|(key, value)| (key, value.to_vec())).collect())
+    }
+}
+
+/// A thread that reads a table of others, hot cache included.
+pub struct Sharing<'a> {
+    endpoint: MappedEndpoint,
+    table: &'a Table<U64Keys>,
+    lookup: LookupScratch<U64Keys>,
+}
+
+impl<'a> Sharing<'a> {
+    pub fn new(endpoint: MappedEndpoint, table: &'a Table<U64Keys>, seed: u64) -> Self {
+        let visitor = table.cache().map(|cache| cache.visitor(seed)).unwrap_or_default();
+        Self { endpoint, table, lookup: LookupScratch::new(Matcher::detect()).with_visitor(visitor) }
+    }
+
+    pub fn get(&mut self, key: u64) -> Option<Vec<u8>> {
+        let take = |_: &Outcome, value: Option<&[u8]>| value.map(<[u8]>::to_vec);
+        look_up(&mut self.endpoint, self.table, &mut self.lookup, key, take).expect("nobody writes")
     }
 }

@@ -1,0 +1,354 @@
+//! The hot cache itself.
+
+use std::fmt;
+use std::sync::atomic::Ordering::Relaxed;
+
+use fpcache_index::Window;
+
+use super::bucket::{BUCKET_BYTES, Bucket, D, Deltas, F, Fd, Full, Packing, WORDS};
+use super::heat::SegmentHeat;
+use super::policy::{admits, after_hit, first_level, lowers};
+use super::visitor::{Counts, Seats, Visitor};
+use super::{Policy, Variant};
+
+/// Counters of segment heat take at most one byte in so many.
+const HEAT_SHARE: usize = 64;
+
+/// What the read path knows of a key before it reads: all an entry is relative to.
+#[derive(Clone, Copy, Debug)]
+pub struct Spot {
+    /// The key's 64-bit hash: the bucket comes from its high bits, tags from its low ones.
+    pub hash: u64,
+    /// The key's slot encoding as a word.
+    pub key: u64,
+    /// The slot the model predicts.
+    pub predicted: u32,
+    /// The slots in which the key can lie.
+    pub window: Window,
+    /// Offset of the segment's slot 0 in the region, in bytes.
+    pub slots: u64,
+    /// Bytes from one slot to the next.
+    pub slot_bytes: u32,
+}
+
+/// What an entry says of a key: a slot of its window, which may hold another key.
+#[derive(Clone, Copy, Debug)]
+pub struct Hint {
+    /// The slot.
+    pub slot: u32,
+    bucket: u32,
+    entry: u8,
+    mark: u64,
+    key: u64,
+}
+
+/// What a hot cache is made for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Shape {
+    /// What an entry holds.
+    pub variant: Variant,
+    /// What decides which entries stay.
+    pub policy: Policy,
+    /// Largest distance between a key's slot and its prediction, in slots; above 4096, farther ones are not cached.
+    pub epsilon: u32,
+    /// Segments of the table: as many counters [`Policy::Heat`] keeps, if a 64th of the bytes has room for them.
+    pub segments: u64,
+}
+
+/// Which slots hot keys lie in, shared by all threads of a compute node. See the [module](super).
+pub struct HotCache {
+    buckets: Box<[Bucket]>,
+    variant: Variant,
+    policy: Policy,
+    deltas: Deltas,
+    seats: Seats,
+    seat_bytes: usize,
+    heat: SegmentHeat,
+}
+
+/// Runs code with the packing of the cache's variant.
+macro_rules! with_packing {
+    ($cache:expr, $packing:ident => $do:expr) => {
+        match $cache.variant {
+            Variant::Fd => {
+                let $packing = Fd($cache.deltas);
+                $do
+            }
+            Variant::F => {
+                let $packing = F;
+                $do
+            }
+            Variant::D => {
+                let $packing = D($cache.deltas);
+                $do
+            }
+            Variant::Full => {
+                let $packing = Full;
+                $do
+            }
+        }
+    };
+}
+
+impl HotCache {
+    /// An empty cache that takes at most `bytes`: itself, buckets, counters of heat and of visitors. `None` if not one
+    /// bucket fits. Touches every byte once; nothing is allocated later.
+    pub fn new(bytes: usize, shape: &Shape) -> Option<Self> {
+        let counters = match shape.policy {
+            Policy::Heat => {
+                let segments = usize::try_from(shape.segments).unwrap_or(usize::MAX);
+                segments.min(bytes / HEAT_SHARE / SegmentHeat::size(1))
+            }
+            Policy::Frequency | Policy::Lru => 0,
+        };
+        let seat_bytes = Seats::size_within(bytes);
+        let others = size_of::<Self>() + seat_bytes + SegmentHeat::size(counters);
+        let buckets = bytes.checked_sub(others)? / BUCKET_BYTES;
+        // A bucket's number is kept in 32 bits: 256 GiB.
+        let buckets = buckets.min(u32::MAX as usize);
+        (buckets > 0).then(|| Self {
+            buckets: (0..buckets).map(|_| Bucket::default()).collect(),
+            variant: shape.variant,
+            policy: shape.policy,
+            deltas: Deltas::new(shape.epsilon),
+            seats: Seats::within(bytes),
+            seat_bytes,
+            heat: SegmentHeat::new(counters, shape.segments),
+        })
+    }
+
+    /// Where the key may lie, if an entry says so: always a slot of the key's window. The caller reads the slot, compares
+    /// the full key, and then calls [`confirm`](Self::confirm) or [`forget`](Self::forget). One cache line is read,
+    /// nothing written.
+    #[inline]
+    pub fn probe(&self, spot: &Spot) -> Option<Hint> {
+        let bucket = self.bucket_of(spot);
+        let words = self.buckets.get(bucket as usize)?.words();
+        with_packing!(self, packing => {
+            let (entry, mark, slot) = packing.find(&words, spot)?;
+            Some(Hint { slot, bucket, entry: entry as u8, mark, key: spot.key })
+        })
+    }
+
+    /// The hint was right. Counts a hit; writes to shared memory only where the policy raises the entry's level or
+    /// samples the segment's heat.
+    #[inline]
+    pub fn confirm(&self, spot: &Spot, hint: Hint, visitor: &mut Visitor) {
+        visitor.count_hit();
+        let chance = visitor.bits();
+        self.heat.touch(spot, visitor, chance >> 60);
+        with_packing!(self, packing => self.raise(packing, hint, chance >> 32));
+    }
+
+    /// The hint was wrong: its slot holds another key, or none. Counts a conflict and drops the entry, unless another
+    /// has taken its place meanwhile.
+    pub fn forget(&self, hint: Hint, visitor: &mut Visitor) {
+        visitor.count_conflict();
+        if let Some(bucket) = self.buckets.get(hint.bucket as usize) {
+            with_packing!(self, packing => replace(packing, bucket, &mut bucket.words(), hint, 0));
+        }
+    }
+
+    /// The key was found in `slot` without the cache's help, and a hint would have saved `miss_bytes` bytes. Counts a
+    /// miss; the policy decides whether the key gets an entry and whose place it takes. Slots outside the window are
+    /// not learned.
+    pub fn learn(&self, spot: &Spot, slot: u32, miss_bytes: u32, visitor: &mut Visitor) {
+        visitor.count_miss();
+        let chance = visitor.bits();
+        let warmth = self.heat.warmth(spot, miss_bytes, chance >> 52);
+        self.heat.touch(spot, visitor, chance >> 60);
+        if spot.window.contains(slot) {
+            with_packing!(self, packing => self.insert(packing, spot, slot, warmth, chance));
+        }
+    }
+
+    /// Drops all entries and all heat; counts stay. Entries that others learn meanwhile may stay too. O(bytes).
+    pub fn clear(&self) {
+        self.overwrite(|| 0);
+    }
+
+    /// Entries there is room for.
+    pub fn capacity(&self) -> u64 {
+        with_packing!(self, packing => per_bucket(packing)) * self.buckets.len() as u64
+    }
+
+    /// Entries held. O(bytes).
+    pub fn entries(&self) -> u64 {
+        with_packing!(self, packing => {
+            self.buckets.iter().map(|bucket| live(packing, &bucket.words())).sum()
+        })
+    }
+
+    /// Bytes this takes: exactly what was allocated, and the value itself. At most what [`new`](Self::new) was given,
+    /// and less than one bucket short of it.
+    pub fn size_in_bytes(&self) -> usize {
+        size_of::<Self>() + self.seat_bytes + self.heat.bytes() + size_of_val(&*self.buckets)
+    }
+
+    /// Counters and random bits for one thread. Allocates nothing; threads beyond the 63rd share counters, and with fewer
+    /// than 512 KiB, those beyond one per 8 KiB.
+    pub fn visitor(&self, seed: u64) -> Visitor {
+        Visitor::new(&self.seats, seed)
+    }
+
+    /// What all visitors ever counted. Each count is exact, though they may be of slightly different instants.
+    pub fn counts(&self) -> Counts {
+        self.seats.counts()
+    }
+
+    /// Puts what `word` gives in place of every bucket's contents and of all heat. For tests.
+    #[doc(hidden)]
+    pub fn overwrite(&self, mut word: impl FnMut() -> u64) {
+        self.buckets.iter().for_each(|bucket| bucket.fill(&mut word));
+        self.heat.fill(word);
+    }
+
+    #[inline]
+    fn bucket_of(&self, spot: &Spot) -> u32 {
+        // Multiply-high (Lemire, ACM TOMACS 29(1), 2019): below the number of buckets, which 32 bits hold.
+        ((u128::from(spot.hash) * self.buckets.len() as u128) >> 64) as u32
+    }
+
+    #[inline]
+    fn raise<P: Packing>(&self, packing: P, hint: Hint, chance: u64) {
+        let level = P::level(hint.mark);
+        let raised = after_hit(self.policy, level, chance);
+        if raised != level
+            && let Some(bucket) = self.buckets.get(hint.bucket as usize)
+        {
+            replace(packing, bucket, &mut bucket.words(), hint, P::at_level(hint.mark, raised));
+        }
+    }
+
+    fn insert<P: Packing>(&self, packing: P, spot: &Spot, slot: u32, warmth: i64, chance: u64) {
+        let Some(mark) = packing.mark(spot, slot) else { return };
+        let number = self.bucket_of(spot);
+        let Some(bucket) = self.buckets.get(number as usize) else { return };
+        let mut words = bucket.words();
+        let entry = match packing.find(&words, spot) {
+            // Another thread was quicker.
+            Some((_, _, there)) if there == slot => return,
+            // What has this key's tag or even the key, and is wrong, would be found first.
+            Some((entry, _, _)) => entry,
+            None => match victim(packing, &words, chance >> 56) {
+                Victim::Free(entry) => entry,
+                Victim::Lowest { entry, level, at_0 } => {
+                    if lowers(self.policy, P::ENTRIES, at_0, chance >> 48) {
+                        lower(packing, bucket, &mut words);
+                    }
+                    if !admits(self.policy, level, warmth, chance) {
+                        return;
+                    }
+                    entry
+                }
+            },
+        };
+        let mark = P::at_level(mark, first_level(self.policy, warmth));
+        let old = P::get(&words, entry);
+        let key = P::key_word(entry).map_or(0, |word| words[word]);
+        let hint = Hint { slot, bucket: number, entry: entry as u8, mark: old, key };
+        let Some(key_word) = P::key_word(entry) else {
+            replace(packing, bucket, &mut words, hint, mark);
+            return;
+        };
+        // The old mark goes before the new key comes, so that two entries mix only where two threads insert at once.
+        if replace(packing, bucket, &mut words, hint, 0) {
+            bucket.0[key_word].store(spot.key, Relaxed);
+            words[key_word] = spot.key;
+            replace(packing, bucket, &mut words, Hint { mark: 0, key: spot.key, ..hint }, mark);
+        }
+    }
+}
+
+impl fmt::Debug for HotCache {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("HotCache")
+            .field("variant", &self.variant)
+            .field("policy", &self.policy)
+            .field("capacity", &self.capacity())
+            .field("bytes", &self.size_in_bytes())
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(all(test, loom))]
+impl HotCache {
+    pub(super) fn only_bucket(&self) -> &Bucket {
+        &self.buckets[0]
+    }
+}
+
+/// Puts `mark` in place of the hint's entry, unless another entry stands there by now; its level may have changed.
+/// `words` is what was last seen of the bucket. True if the mark is there.
+pub(super) fn replace<P: Packing>(
+    _: P,
+    bucket: &Bucket,
+    words: &mut [u64; WORDS],
+    hint: Hint,
+    mark: u64,
+) -> bool {
+    let entry = usize::from(hint.entry);
+    let word = P::word(entry);
+    if P::key_word(entry).is_some_and(|at| words[at] != hint.key) {
+        return false;
+    }
+    // Every turn but the last means that another thread has changed the word: somebody always gets on.
+    while P::bare(P::get(words, entry)) == P::bare(hint.mark) {
+        let to = P::put(words[word], entry, mark);
+        match bucket.swap(word, words[word], to) {
+            Ok(()) => {
+                words[word] = to;
+                return true;
+            }
+            Err(now) => words[word] = now,
+        }
+    }
+    false
+}
+
+/// Lowers every level of a bucket by one. Words that others change meanwhile keep their levels.
+fn lower<P: Packing>(_: P, bucket: &Bucket, words: &mut [u64; WORDS]) {
+    for word in 0..WORDS {
+        let lowered = P::lowered(words, word);
+        if lowered != words[word] && bucket.swap(word, words[word], lowered).is_ok() {
+            words[word] = lowered;
+        }
+    }
+}
+
+/// Where a newcomer goes.
+enum Victim {
+    /// Nothing is there.
+    Free(usize),
+    /// The bucket is full, and this is an entry of its lowest level; so many are at level 0.
+    Lowest { entry: usize, level: u32, at_0: usize },
+}
+
+/// The entry to give up, ties broken by the low four bits of `chance`.
+#[inline]
+fn victim<P: Packing>(packing: P, words: &[u64; WORDS], chance: u64) -> Victim {
+    let first = (chance & 15) as usize * P::ENTRIES / 16;
+    let (mut least, mut at_0) = (u32::MAX, 0);
+    for entry in 0..P::ENTRIES {
+        let mark = P::get(words, entry);
+        let live = mark & packing.mask() != 0;
+        let rank = if live { P::level(mark) + 1 } else { 0 };
+        at_0 += usize::from(rank <= 1);
+        // Rank, then place in an order that begins anywhere, then the entry itself.
+        let turn = (entry + P::ENTRIES - first) % P::ENTRIES;
+        least = least.min(rank << 8 | (turn << 4 | entry) as u32);
+    }
+    let entry = (least & 15) as usize;
+    match (least >> 8).checked_sub(1) {
+        None => Victim::Free(entry),
+        Some(level) => Victim::Lowest { entry, level, at_0 },
+    }
+}
+
+fn per_bucket<P: Packing>(_: P) -> u64 {
+    P::ENTRIES as u64
+}
+
+fn live<P: Packing>(packing: P, words: &[u64; WORDS]) -> u64 {
+    (0..P::ENTRIES).filter(|entry| P::get(words, *entry) & packing.mask() != 0).count() as u64
+}

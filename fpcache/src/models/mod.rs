@@ -1,0 +1,95 @@
+//! The models of a table as a compute node has them: all of them, or those that fit its bytes.
+//!
+//! A model, an address and a first key take 41 bytes per segment. Where a compute node has fewer, it keeps the
+//! directory's top level, 16 bytes per page of up to 102 segments, and fetches pages as it needs them.
+
+mod page;
+mod paged;
+mod root;
+mod segment;
+mod shard;
+
+use fpcache_index::Directory;
+pub use page::Page;
+pub use paged::PagedModels;
+pub(crate) use root::Root;
+pub use segment::Segment;
+
+use crate::key_space::KeySpace;
+
+/// What a compute node keeps of a table's directory.
+#[derive(Debug)]
+pub enum Models<K: KeySpace> {
+    /// All of it. Nothing on the way to a segment takes a lock.
+    Resident(Directory<K::Key, Segment>),
+    /// The top level, and pages as they are needed.
+    Paged(PagedModels<K>),
+}
+
+impl<K: KeySpace> Models<K> {
+    /// The whole directory, if it is here.
+    #[inline]
+    pub fn resident(&self) -> Option<&Directory<K::Key, Segment>> {
+        match self {
+            Self::Resident(directory) => Some(directory),
+            Self::Paged(_) => None,
+        }
+    }
+
+    /// The part of the directory that is here, if it is a part.
+    #[inline]
+    pub fn paged(&self) -> Option<&PagedModels<K>> {
+        match self {
+            Self::Resident(_) => None,
+            Self::Paged(models) => Some(models),
+        }
+    }
+
+    /// Bytes of the models with everything around them. O(number of pages) for a resident directory.
+    pub fn size_in_bytes(&self) -> usize {
+        match self {
+            Self::Resident(d) => size_of::<Self>() + (d.size_in_bytes() - size_of_val(d)),
+            Self::Paged(models) => models.size_in_bytes(),
+        }
+    }
+
+    /// Bytes that a resident directory of so many segments does not exceed: a few per cent above what it takes, which is
+    /// known only when it is there.
+    pub(crate) fn resident_bytes_at_most(segments: u64) -> u64 {
+        /// The last inner page of each level may be nearly empty.
+        const INNER_PAGES: u64 = 5 << 10;
+        let entries = segments.saturating_mul((size_of::<K::Key>() + size_of::<Segment>()) as u64);
+        entries.saturating_add(entries / 15).saturating_add(INNER_PAGES)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::key_space::U64Keys;
+    use crate::layout::{Descriptor, SegmentAddress};
+    use fpcache_index::{Line, SegmentModel};
+
+    #[test]
+    fn a_resident_directory_takes_no_more_than_was_foretold_and_little_less() {
+        let descriptor = Descriptor {
+            lo: 0,
+            model: SegmentModel { origin: 0, line: Line::from_bits(0), cap: 1, epsilon: 1 },
+            address: SegmentAddress::from_bits(0),
+            generation: 0,
+        };
+        let segment = Segment::from(&descriptor);
+        let counts = (1..2000).chain((11..17).flat_map(|bits| [(1 << bits) - 1, 1 << bits, (1 << bits) + 1]));
+        for segments in counts.chain([56 * 32 * 32, 56 * 32 * 32 + 1]) {
+            let entries = (0..segments).map(|lo| (lo, segment)).collect();
+            let models = Models::<U64Keys>::Resident(Directory::from_sorted(entries).unwrap());
+            let (true_size, foretold) =
+                (models.size_in_bytes() as u64, Models::<U64Keys>::resident_bytes_at_most(segments));
+            assert!(true_size <= foretold, "{segments} segments: {true_size} bytes, not {foretold}");
+            assert!(
+                foretold <= true_size * 106 / 100 + 5300,
+                "{segments} segments: {true_size} bytes, not {foretold}"
+            );
+        }
+    }
+}

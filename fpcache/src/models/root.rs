@@ -1,0 +1,203 @@
+//! The directory's top level: where each page of descriptors lies and which keys it is for.
+
+use std::mem::size_of_val;
+
+use crate::key_space::KeySpace;
+use crate::layout::{
+    Corrupt, DESCRIPTORS_PER_PAGE, Descriptor, DirectoryPage, PAGE_BYTES, RootEntry, SegmentGeometry,
+    TableRecord,
+};
+
+/// First key and offset of every page, and what pages are checked against.
+#[derive(Clone, Debug)]
+pub(crate) struct Root<K: KeySpace> {
+    firsts: Box<[K::Key]>,
+    offsets: Box<[u64]>,
+    geometry: SegmentGeometry,
+    region_bytes: u64,
+}
+
+impl<K: KeySpace> Root<K> {
+    /// Heap bytes of the top level of a directory of this many pages.
+    pub(crate) const fn heap_bytes(pages: usize) -> usize {
+        pages.saturating_mul(size_of::<K::Key>() + size_of::<u64>())
+    }
+
+    /// Checks a root against the table's record and the region: pages inside it, first keys ascending.
+    pub(crate) fn new(
+        record: &TableRecord,
+        entries: &[RootEntry],
+        region_bytes: u64,
+    ) -> Result<Self, Corrupt> {
+        let damaged = |why: String| Corrupt::new("directory root", record.root, why);
+        if entries.is_empty() || u32::try_from(entries.len()).is_err() {
+            return Err(damaged(format!("it lists {} pages", entries.len())));
+        }
+        let pages = entries.len() as u64;
+        if record.segments < pages || record.segments > pages * DESCRIPTORS_PER_PAGE as u64 {
+            return Err(damaged(format!("it lists {pages} pages for {} segments", record.segments)));
+        }
+        let outside = |e: &&RootEntry| {
+            !e.page.is_multiple_of(8) || e.page.saturating_add(PAGE_BYTES as u64) > region_bytes
+        };
+        if let Some(entry) = entries.iter().find(outside) {
+            return Err(damaged(format!("no page can lie at {:#x}", entry.page)));
+        }
+        let firsts: Box<[K::Key]> = entries.iter().map(|e| K::from_coordinate(e.lo)).collect();
+        if !firsts.is_sorted_by(|a, b| a < b) {
+            return Err(damaged("its pages are out of order".into()));
+        }
+        let offsets = entries.iter().map(|e| e.page).collect();
+        Ok(Self { firsts, offsets, geometry: record.parameters.geometry::<K>(), region_bytes })
+    }
+
+    pub(crate) fn pages(&self) -> usize {
+        self.offsets.len()
+    }
+
+    /// The numbers of all pages, in key order.
+    pub(crate) fn numbers(&self) -> impl Iterator<Item = u32> + use<K> {
+        // Fits: there are no more pages than a u32 counts.
+        0..self.pages() as u32
+    }
+
+    /// The page for `key`: the last that begins at or below it, or the first.
+    #[inline]
+    pub(crate) fn page_of(&self, key: &K::Key) -> u32 {
+        // Fits: there are no more pages than a u32 counts.
+        self.firsts.partition_point(|first| first <= key).saturating_sub(1) as u32
+    }
+
+    /// Where a page lies; past the region's end, where no READ reaches, if there is none of this number.
+    #[inline]
+    pub(crate) fn address(&self, page: u32) -> u64 {
+        self.offsets.get(page as usize).copied().unwrap_or(u64::MAX)
+    }
+
+    /// First key behind a page.
+    #[inline]
+    pub(crate) fn first_behind(&self, page: u32) -> Option<&K::Key> {
+        self.firsts.get(page as usize + 1)
+    }
+
+    /// Decodes the bytes of a page into `out`, which is emptied before. Segments must lie inside the region, and their
+    /// first keys must ascend from the one the root gives the page to below that of the next page.
+    pub(crate) fn decode(&self, page: u32, bytes: &[u8], out: &mut Vec<Descriptor>) -> Result<(), Corrupt> {
+        let offset = self.address(page);
+        let damaged = |why: String| Corrupt::new("directory page", offset, why);
+        out.clear();
+        DirectoryPage::decode(bytes, offset, out)?;
+        let begins = out.first().map(|d| K::from_coordinate(d.lo));
+        if begins.is_none() || begins != self.firsts.get(page as usize).copied() {
+            return Err(damaged("it does not begin at the key that the directory's root gives it".into()));
+        }
+        let ascending = out.is_sorted_by(|a, b| K::from_coordinate(a.lo) < K::from_coordinate(b.lo));
+        let last = out.last().map(|d| K::from_coordinate(d.lo));
+        let reaches_over = self.first_behind(page).is_some_and(|behind| last.is_some_and(|l| l >= *behind));
+        if !ascending || reaches_over {
+            return Err(damaged("its segments are out of order".into()));
+        }
+        match out.iter().find(|d| !self.can_lie(d)) {
+            Some(d) => Err(damaged(format!("the segment at {} cannot lie there", d.address))),
+            None => Ok(()),
+        }
+    }
+
+    fn can_lie(&self, d: &Descriptor) -> bool {
+        let (start, cap) = (d.address.offset(), d.model.cap);
+        let end = start.saturating_add(self.geometry.segment_bytes(cap) as u64);
+        cap > 0 && start.is_multiple_of(8) && end <= self.region_bytes
+    }
+
+    /// Heap bytes.
+    pub(crate) fn size_in_bytes(&self) -> usize {
+        size_of_val(&*self.firsts) + size_of_val(&*self.offsets)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::key_space::U64Keys;
+    use crate::layout::{SegmentAddress, TableParameters};
+    use fpcache_index::{Line, SegmentModel};
+
+    const REGION_BYTES: u64 = 1 << 16;
+
+    fn descriptor(lo: u64) -> Descriptor {
+        Descriptor {
+            lo,
+            model: SegmentModel { origin: lo, line: Line::from_bits(0), cap: 16, epsilon: 1 },
+            address: SegmentAddress::from_bits(8192),
+            generation: 1,
+        }
+    }
+
+    /// Two pages: keys from 10, and from 50 on.
+    fn root() -> Root<U64Keys> {
+        let record = TableRecord {
+            parameters: TableParameters::default(),
+            keys: 9,
+            segments: 6,
+            root: 4096,
+            pages: 2,
+            root_checksum: 0,
+            used: REGION_BYTES,
+            at_home: 0,
+        };
+        let entries = [RootEntry { lo: 10, page: 8192 }, RootEntry { lo: 50, page: 16384 }];
+        Root::new(&record, &entries, REGION_BYTES).expect("in order")
+    }
+
+    #[test]
+    fn pages_that_fit_the_root_are_taken() {
+        let (root, mut out) = (root(), Vec::new());
+        for (page, keys) in [(0, &[10, 11, 49][..]), (0, &[10]), (1, &[50, u64::MAX])] {
+            let all: Vec<_> = keys.iter().map(|lo| descriptor(*lo)).collect();
+            root.decode(page, &DirectoryPage::encode(&all), &mut out).expect("in order");
+            assert_eq!(out, all);
+        }
+    }
+
+    #[test]
+    fn pages_that_do_not_fit_the_root_are_refused() {
+        let (root, mut out) = (root(), Vec::new());
+        let keys: [(u32, &[u64]); 9] = [
+            (0, &[]),
+            (0, &[9]),
+            (0, &[11]),
+            (0, &[10, 10]),
+            (0, &[10, 12, 11]),
+            (0, &[10, 50]),
+            (1, &[10]),
+            (1, &[51]),
+            (2, &[50]),
+        ];
+        for (page, keys) in keys {
+            let all: Vec<_> = keys.iter().map(|lo| descriptor(*lo)).collect();
+            let error = root.decode(page, &DirectoryPage::encode(&all), &mut out).expect_err("out of place");
+            assert_eq!(error.offset, root.address(page), "{keys:?}: {error}");
+        }
+    }
+
+    #[test]
+    fn segments_that_cannot_lie_where_they_are_said_to_are_refused() {
+        let (root, good) = (root(), descriptor(10));
+        let bytes = root.geometry.segment_bytes(16) as u64;
+        let at = |offset| Descriptor { address: SegmentAddress::from_bits(offset), ..good };
+        let empty = Descriptor { model: SegmentModel { cap: 0, ..good.model }, ..good };
+        let decode = |d| root.decode(0, &DirectoryPage::encode(&[d]), &mut Vec::new());
+        assert_eq!(decode(at(REGION_BYTES - bytes)), Ok(()));
+        for bad in [at(REGION_BYTES - bytes + 8), at(8196), at(SegmentAddress::MAX_OFFSET & !7), empty] {
+            assert!(decode(bad).is_err_and(|e| e.offset == 8192), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn every_key_has_a_page_and_no_other_number_an_address() {
+        let root = root();
+        assert_eq!([0, 10, 49, 50, u64::MAX].map(|key| root.page_of(&key)), [0, 0, 0, 1, 1]);
+        assert_eq!([0, 1, 2, u32::MAX].map(|page| root.address(page)), [8192, 16384, u64::MAX, u64::MAX]);
+        assert_eq!([0, 1, u32::MAX].map(|page| root.first_behind(page).copied()), [Some(50), None, None]);
+    }
+}

@@ -1,0 +1,379 @@
+//! One round of a lookup: what the last doorbell batch brought decides what the next one asks for.
+
+use fpcache_fabric::{Batch, Landing, REGION, RemoteAddr};
+
+use super::outcome::Outcome;
+use super::planner::Rule;
+use super::target::{Target, too_many};
+use super::verify::{Verdict, judge, shows};
+use super::{Plan, ReadError};
+use crate::cache::{Hint, Visitor};
+use crate::key_space::KeySpace;
+use crate::layout::PAGE_BYTES;
+use crate::matching::Matcher;
+use crate::table::Table;
+
+/// A doorbell batch and what its READs are for. A row begins with the number of its target.
+#[derive(Debug, Default)]
+pub(super) struct Trip {
+    pub(super) batch: Batch,
+    /// Pages of the directory, by number.
+    pub(super) pages: Vec<(u32, Landing)>,
+    /// Slots that the hot cache named.
+    cached: Vec<(usize, Hint, Landing)>,
+    /// Predicted slots, with the windows' fingerprints beside them.
+    guesses: Vec<(usize, Landing, Landing)>,
+    /// Fingerprints of windows.
+    fingerprints: Vec<(usize, Landing)>,
+    /// Slots whose fingerprint matched.
+    candidates: Vec<(usize, u32, Landing)>,
+    /// All slots of windows.
+    ranges: Vec<(usize, Landing)>,
+}
+
+impl Trip {
+    pub(super) fn clear(&mut self) {
+        self.batch.clear();
+        self.pages.clear();
+        self.cached.clear();
+        self.guesses.clear();
+        self.fingerprints.clear();
+        self.candidates.clear();
+        self.ranges.clear();
+    }
+}
+
+/// What a slot says about a key.
+enum Check {
+    Found,
+    Other,
+    Nothing,
+    Unsettled,
+}
+
+/// One round: the trip that has come back, and the one that is being prepared.
+pub(super) struct Round<'a, K: KeySpace> {
+    pub(super) table: &'a Table<K>,
+    pub(super) rule: &'a Rule,
+    pub(super) matcher: &'a Matcher,
+    pub(super) visitor: &'a mut Visitor,
+    pub(super) targets: &'a [Target<K>],
+    pub(super) outcomes: &'a mut [Outcome],
+    pub(super) values: &'a mut Vec<u8>,
+    pub(super) slots: &'a mut Vec<u32>,
+    pub(super) landed: &'a Trip,
+    pub(super) next: &'a mut Trip,
+}
+
+/// Asking.
+impl<K: KeySpace> Round<'_, K> {
+    /// Asks for what `index`'s plan reads first.
+    #[inline]
+    pub(super) fn begin(&mut self, index: usize) {
+        let target = &self.targets[index];
+        let slots = target.window.len();
+        if let Some(cache) = self.table.cache()
+            && self.rule.asks_cache(slots)
+            && let Some(spot) = target.spot(self.table.snapshot().geometry())
+            && let Some(hint) = cache.probe(&spot)
+        {
+            self.outcomes[index].plan = Plan::Cached;
+            let landing = self.ask_slots(index, hint.slot, 1);
+            self.next.cached.push((index, hint, landing));
+        } else {
+            self.ask(index, self.rule.choose(slots));
+        }
+    }
+
+    /// Begins all targets but those in `waiting`; for these it asks for their pages of the directory, each once.
+    #[cold]
+    pub(super) fn begin_known(&mut self, waiting: &[(u32, usize)]) {
+        for index in 0..self.targets.len() {
+            if self.targets[index].is_known() {
+                self.begin(index);
+            }
+        }
+        let Some(models) = self.table.snapshot().models().paged() else { return };
+        for (page, index) in waiting {
+            let cost = &mut self.outcomes[*index].cost;
+            // The page's trip comes before the one every lookup is charged with.
+            cost.round_trips += 1;
+            if self.next.pages.last().is_none_or(|(last, _)| last != page) {
+                cost.reads += 1;
+                cost.bytes += PAGE_BYTES as u64;
+                let from = RemoteAddr { area: REGION, offset: models.address(*page) };
+                self.next.pages.push((*page, self.next.batch.read(from, PAGE_BYTES)));
+            }
+        }
+    }
+
+    /// Asks for what `plan` reads first.
+    #[inline]
+    fn ask(&mut self, index: usize, plan: Plan) {
+        self.outcomes[index].plan = plan;
+        match plan {
+            Plan::Range => self.ask_range(index),
+            Plan::TwoStage | Plan::Cached => {
+                let landing = self.ask_fingerprints(index);
+                self.next.fingerprints.push((index, landing));
+            }
+            Plan::Speculative => {
+                let slot = self.ask_slots(index, self.targets[index].predicted, 1);
+                let fingerprints = self.ask_fingerprints(index);
+                self.next.guesses.push((index, slot, fingerprints));
+            }
+        }
+    }
+
+    #[inline]
+    fn ask_range(&mut self, index: usize) {
+        let window = self.targets[index].window;
+        let landing = self.ask_slots(index, window.first, window.len());
+        self.next.ranges.push((index, landing));
+    }
+
+    #[inline]
+    fn ask_fingerprints(&mut self, index: usize) -> Landing {
+        let span = self.table.snapshot().geometry().fingerprint_span(self.targets[index].window);
+        self.read(index, span.offset, span.len)
+    }
+
+    #[inline]
+    fn ask_slots(&mut self, index: usize, first: u32, count: u32) -> Landing {
+        let geometry = self.table.snapshot().geometry();
+        let offset = geometry.slot_offset(self.targets[index].cap, first);
+        self.read(index, offset, count as usize * geometry.slot_bytes)
+    }
+
+    /// Asks for `len` bytes at `offset` of the target's segment.
+    #[inline]
+    fn read(&mut self, index: usize, offset: usize, len: usize) -> Landing {
+        let cost = &mut self.outcomes[index].cost;
+        cost.reads += 1;
+        cost.bytes += len as u64;
+        let offset = self.targets[index].segment + offset as u64;
+        self.next.batch.read(RemoteAddr { area: REGION, offset }, len)
+    }
+
+    /// Goes on with another plan after one that brought nothing.
+    #[cold]
+    fn go_on(&mut self, index: usize, plan: Plan) {
+        self.outcomes[index].cost.round_trips += 1;
+        self.ask(index, plan);
+    }
+
+    /// Goes on with a range read of the window.
+    #[cold]
+    fn fall_back(&mut self, index: usize) {
+        self.outcomes[index].cost.fallbacks += 1;
+        self.go_on(index, Plan::Range);
+    }
+}
+
+/// Taking.
+impl<K: KeySpace> Round<'_, K> {
+    /// Takes everything that has come.
+    #[inline]
+    pub(super) fn take(&mut self) -> Result<(), ReadError> {
+        let landed = self.landed;
+        for (index, hint, landing) in &landed.cached {
+            self.take_cached(*index, *hint, *landing)?;
+        }
+        for (index, slot, fingerprints) in &landed.guesses {
+            self.take_guess(*index, *slot, *fingerprints)?;
+        }
+        for (index, landing) in &landed.fingerprints {
+            self.match_fingerprints(*index, *landing)?;
+        }
+        self.take_candidates()?;
+        for (index, landing) in &landed.ranges {
+            self.take_range(*index, *landing)?;
+        }
+        Ok(())
+    }
+
+    /// Takes the slot that the hot cache named; if it is not the key's, the entry goes.
+    fn take_cached(&mut self, index: usize, hint: Hint, landing: Landing) -> Result<(), ReadError> {
+        let (target, landed) = (&self.targets[index], self.landed);
+        let check = self.check_slot(index, landed.batch.bytes(landing))?;
+        // An entry comes from a cache, for a key with a spot.
+        let (Some(cache), Some(spot)) = (self.table.cache(), target.spot(self.table.snapshot().geometry()))
+        else {
+            return Ok(());
+        };
+        match check {
+            Check::Found => cache.confirm(&spot, hint, self.visitor),
+            Check::Unsettled => self.fall_back(index),
+            Check::Other | Check::Nothing => {
+                cache.forget(hint, self.visitor);
+                self.outcomes[index].cost.conflicts += 1;
+                let plan = self.table.planner().after_conflict(self.rule, target.window.len());
+                self.go_on(index, plan);
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes a predicted slot; if it is not the key's, its fingerprints have come as well.
+    fn take_guess(&mut self, index: usize, slot: Landing, fingerprints: Landing) -> Result<(), ReadError> {
+        let landed = self.landed;
+        match self.check_slot(index, landed.batch.bytes(slot))? {
+            Check::Found => {
+                self.learn(index, self.targets[index].predicted);
+                Ok(())
+            }
+            // What is in the slot if it is not the key, or not yet, is for the fingerprints to say.
+            _ => self.match_fingerprints(index, fingerprints),
+        }
+    }
+
+    /// Asks for the slots whose fingerprint matches; without one the key is absent.
+    #[inline]
+    fn match_fingerprints(&mut self, index: usize, landing: Landing) -> Result<(), ReadError> {
+        let (target, geometry) = (&self.targets[index], self.table.snapshot().geometry());
+        let span = geometry.fingerprint_span(target.window);
+        let bytes = &self.landed.batch.bytes(landing)[span.skip..][..span.used];
+        let (first, fingerprint) = (target.window.first, geometry.width.of_hash(K::hash(&target.key)));
+        let hits = self.matcher.hits(geometry.width, bytes, fingerprint);
+        if hits.frozen {
+            return Err(ReadError::Stale);
+        }
+        self.slots.clear();
+        match hits.count {
+            0 => return Ok(()),
+            1 => self.slots.push(first + hits.first),
+            _ => {
+                self.matcher.find(geometry.width, bytes, fingerprint, first, self.slots);
+            }
+        }
+        if too_many(self.slots.len(), target.window) {
+            self.fall_back(index);
+            return Ok(());
+        }
+        self.outcomes[index].cost.round_trips += 1;
+        for at in 0..self.slots.len() {
+            let slot = self.slots[at];
+            let landing = self.ask_slots(index, slot, 1);
+            self.next.candidates.push((index, slot, landing));
+        }
+        Ok(())
+    }
+
+    /// Takes candidates. Those that could not be judged may be the key: their windows are read.
+    #[inline]
+    fn take_candidates(&mut self) -> Result<(), ReadError> {
+        let landed = self.landed;
+        let mut unsettled = None;
+        for (row, (index, slot, landing)) in landed.candidates.iter().enumerate() {
+            match self.check_slot(*index, landed.batch.bytes(*landing))? {
+                Check::Found => self.learn(*index, *slot),
+                Check::Other => self.outcomes[*index].cost.false_candidates += 1,
+                Check::Unsettled => unsettled = unsettled.or(Some(row)),
+                Check::Nothing => {}
+            }
+        }
+        if let Some(row) = unsettled {
+            self.read_again(row);
+        }
+        Ok(())
+    }
+
+    /// Reads the windows of targets whose candidates, from `row` on, could not be judged.
+    #[cold]
+    fn read_again(&mut self, row: usize) {
+        let landed = self.landed;
+        let mut last = None;
+        for (index, _, landing) in &landed.candidates[row..] {
+            let verdict = self.judge(*index, landed.batch.bytes(*landing));
+            let unsettled = verdict == Verdict::Unsettled;
+            if unsettled && self.outcomes[*index].version.is_none() && last != Some(*index) {
+                last = Some(*index);
+                self.fall_back(*index);
+            }
+        }
+    }
+
+    /// Looks for the key in its window's slots.
+    fn take_range(&mut self, index: usize, landing: Landing) -> Result<(), ReadError> {
+        let (landed, target) = (self.landed, &self.targets[index]);
+        let slot_bytes = self.table.snapshot().geometry().slot_bytes;
+        let slots = landed.batch.bytes(landing);
+        if let Some(key) = K::word(&target.key) {
+            let stride = self.table.snapshot().stride();
+            let hits = self.matcher.key_hits(landed.batch.words(landing), stride, key);
+            match hits.count {
+                0 if hits.frozen => return Err(ReadError::Stale),
+                0 => return Ok(()),
+                1 => return self.take_shown(index, slots, hits.word as usize * 8),
+                // The remains of a deleted record beside a live one.
+                _ => {}
+            }
+        }
+        let mut unsettled = false;
+        for (at, slot) in slots.chunks_exact(slot_bytes).enumerate() {
+            if !shows::<K>(slot, target.key) {
+                continue;
+            }
+            match self.check_slot(index, slot)? {
+                Check::Found => {
+                    self.learn(index, target.window.first + at as u32);
+                    return Ok(());
+                }
+                Check::Unsettled => unsettled = true,
+                Check::Other | Check::Nothing => {}
+            }
+        }
+        if unsettled {
+            self.fall_back(index);
+        }
+        Ok(())
+    }
+
+    /// Takes the only slot of a window that shows the key; it begins at the byte `at`.
+    #[inline]
+    fn take_shown(&mut self, index: usize, slots: &[u8], at: usize) -> Result<(), ReadError> {
+        let slot_bytes = self.table.snapshot().geometry().slot_bytes;
+        match self.check_slot(index, &slots[at..][..slot_bytes])? {
+            Check::Found => self.learn(index, self.targets[index].window.first + (at / slot_bytes) as u32),
+            Check::Unsettled => self.fall_back(index),
+            Check::Other | Check::Nothing => {}
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn check_slot(&mut self, index: usize, slot: &[u8]) -> Result<Check, ReadError> {
+        match self.judge(index, slot) {
+            Verdict::Record { key, version, value } if key == self.targets[index].key => {
+                let start = self.values.len();
+                self.values.extend_from_slice(value);
+                let outcome = &mut self.outcomes[index];
+                outcome.value = start..start + value.len();
+                outcome.version = Some(version);
+                Ok(Check::Found)
+            }
+            Verdict::Record { .. } => Ok(Check::Other),
+            Verdict::Free => Ok(Check::Nothing),
+            Verdict::Unsettled => Ok(Check::Unsettled),
+            Verdict::Frozen => Err(ReadError::Stale),
+        }
+    }
+
+    #[inline]
+    fn judge<'s>(&self, index: usize, slot: &'s [u8]) -> Verdict<'s, K::Key> {
+        let value_bytes = self.table.snapshot().record().parameters.value_bytes as usize;
+        judge::<K>(slot, self.targets[index].generation, value_bytes)
+    }
+
+    /// Tells the hot cache where a key was found that it did not know.
+    #[inline]
+    fn learn(&mut self, index: usize, slot: u32) {
+        let target = &self.targets[index];
+        if let Some(cache) = self.table.cache()
+            && self.rule.asks_cache(target.window.len())
+            && let Some(spot) = target.spot(self.table.snapshot().geometry())
+        {
+            cache.learn(&spot, slot, self.outcomes[index].cost.bytes as u32, self.visitor);
+        }
+    }
+}

@@ -1,0 +1,239 @@
+//! What the hot cache may say whatever it holds, and what it may take.
+
+use std::collections::HashMap;
+
+use fpcache::cache::{HotCache, Policy, Shape, Spot, Variant};
+use fpcache_index::Window;
+use proptest::prelude::*;
+
+/// The hash as the tests choose it: few buckets and few tags, so that keys get in each other's way.
+fn hash(key: u64) -> u64 {
+    key.wrapping_mul(0x9e37_79b9_7f4a_7c15) & 0xff00_0000_0000_000f
+}
+
+fn spot(key: u64, epsilon: u32) -> Spot {
+    let predicted = (key % 5_000) as u32;
+    let window = Window { first: predicted.saturating_sub(epsilon), last: (predicted + epsilon).min(4_999) };
+    Spot { hash: hash(key), key, predicted, window, slots: 4096 + key / 5_000 * 200_000, slot_bytes: 24 }
+}
+
+/// Whether an entry that was learned for `a` may be taken for `b`'s: never more of them than the low 14 bits of the
+/// hashes and the bucket agree, and where entries hold keys, only the same key.
+fn alike(variant: Variant, a: u64, b: u64) -> bool {
+    match variant {
+        Variant::Fd | Variant::F => {
+            hash(a).max(1) & 0x3fff == hash(b).max(1) & 0x3fff || (hash(a) | hash(b)) & 0xf <= 1
+        }
+        Variant::D | Variant::Full => a == b,
+    }
+}
+
+fn shapes() -> impl Strategy<Value = Shape> {
+    let variant = prop::sample::select(Variant::ALL);
+    let policy = prop::sample::select(Policy::ALL);
+    let epsilon = prop::sample::select(vec![0u32, 1, 8, 32, 255, 256, 4096, u32::MAX]);
+    (variant, policy, epsilon, any::<u16>()).prop_map(|(variant, policy, epsilon, segments)| Shape {
+        variant,
+        policy,
+        epsilon,
+        segments: segments.into(),
+    })
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    /// The key lies this share of its window in, of 256.
+    Learn(u64, u8),
+    Probe(u64),
+    Clear,
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let key = || 0u64..12_000;
+    let step = prop_oneof![
+        8 => (key(), any::<u8>()).prop_map(|(key, share)| Step::Learn(key % 300 * 40, share)),
+        8 => key().prop_map(|key| Step::Probe(key % 300 * 40)),
+        1 => (key(), any::<u8>()).prop_map(|(key, share)| Step::Learn(key, share)),
+        1 => Just(Step::Clear),
+    ];
+    prop::collection::vec(step, 0..400)
+}
+
+proptest! {
+    #[test]
+    fn hints_name_slots_of_the_window_that_were_learned_for_such_a_key(shape in shapes(), steps in steps()) {
+        let cache = HotCache::new(4_000, &shape).expect("room for buckets");
+        let mut visitor = cache.visitor(1);
+        let epsilon = shape.epsilon.min(4096);
+        // Everything ever learned since the last clear: key, and what an entry would hold.
+        let mut learned: Vec<(Spot, u32)> = Vec::new();
+        let mut latest = HashMap::new();
+        let (mut hits, mut misses, mut conflicts) = (0, 0, 0);
+        for step in steps {
+            match step {
+                Step::Learn(key, share) => {
+                    let spot = spot(key, epsilon);
+                    let slot = spot.window.first + spot.window.len() * u32::from(share) / 256;
+                    cache.learn(&spot, slot, 544, &mut visitor);
+                    misses += 1;
+                    learned.push((spot, slot));
+                    latest.insert(key, slot);
+                }
+                Step::Probe(key) => {
+                    let spot = spot(key, epsilon);
+                    let Some(hint) = cache.probe(&spot) else { continue };
+                    prop_assert!(spot.window.contains(hint.slot));
+                    // What an entry keeps of a slot: its distance from the prediction, or its address.
+                    let same = |(other, slot): &(Spot, u32)| match shape.variant {
+                        Variant::Fd | Variant::D => {
+                            hint.slot.wrapping_sub(spot.predicted) == slot.wrapping_sub(other.predicted)
+                        }
+                        Variant::F | Variant::Full => other.slots == spot.slots && hint.slot == *slot,
+                    };
+                    let origin = learned.iter().any(|one| alike(shape.variant, one.0.key, key) && same(one));
+                    prop_assert!(origin, "nobody learned slot {} for key {}", hint.slot, key);
+                    if latest.get(&key) == Some(&hint.slot) {
+                        cache.confirm(&spot, hint, &mut visitor);
+                        hits += 1;
+                        prop_assert_eq!(cache.probe(&spot).map(|again| again.slot), Some(hint.slot));
+                    } else {
+                        let before = cache.entries();
+                        cache.forget(hint, &mut visitor);
+                        conflicts += 1;
+                        prop_assert_eq!(cache.entries(), before - 1);
+                    }
+                }
+                Step::Clear => {
+                    cache.clear();
+                    learned.clear();
+                    prop_assert_eq!(cache.entries(), 0);
+                }
+            }
+            prop_assert!(cache.entries() <= cache.capacity());
+        }
+        drop(visitor);
+        let counts = cache.counts();
+        prop_assert_eq!((counts.hits, counts.misses, counts.conflicts), (hits, misses, conflicts));
+    }
+
+    #[test]
+    fn hostile_contents_never_panic_nor_leave_the_window(
+        shape in shapes(),
+        words in prop::collection::vec(prop_oneof![Just(0), Just(u64::MAX), any::<u64>(), any::<u64>()], 1..64),
+        keys in prop::collection::vec(any::<u64>(), 1..200),
+        place: (u32, u32, u32, u64, u32),
+        share: u8,
+    ) {
+        let cache = HotCache::new(3_000, &shape).expect("room for buckets");
+        let mut at = words.iter().cycle();
+        cache.overwrite(|| *at.next().expect("at least one word"));
+        let mut visitor = cache.visitor(9);
+        for key in keys {
+            let (predicted, a, b, slots, slot_bytes) = place;
+            let hostile = Spot { hash: key, key, predicted, window: Window { first: a.min(b), last: a.max(b) }, slots, slot_bytes };
+            // What the words hold is met under their own bits too.
+            let named = Spot { hash: words[key as usize % words.len()], key: words[0], ..hostile };
+            for spot in [spot(key % 10_000, 4096), Spot { hash: key, ..spot(key % 10_000, 4096) }, hostile, named] {
+                if let Some(hint) = cache.probe(&spot) {
+                    prop_assert!(spot.window.contains(hint.slot));
+                    match share % 3 {
+                        0 => cache.confirm(&spot, hint, &mut visitor),
+                        1 => cache.forget(hint, &mut visitor),
+                        _ => {}
+                    }
+                }
+                let slot = if share % 2 == 0 { spot.window.first } else { share.into() };
+                cache.learn(&spot, slot, slot_bytes, &mut visitor);
+            }
+            prop_assert!(cache.entries() <= cache.capacity());
+        }
+    }
+
+    #[test]
+    fn budgets_are_kept_to_the_byte(shape in shapes(), bytes in prop_oneof![0usize..2_000, 0usize..300_000]) {
+        match HotCache::new(bytes, &shape) {
+            Some(cache) => {
+                let taken = cache.size_in_bytes();
+                prop_assert!(taken <= bytes && taken + 64 > bytes, "{taken} of {bytes}");
+                prop_assert!(cache.capacity() > 0);
+            }
+            None => prop_assert!(bytes < 700, "{bytes} bytes are enough for a bucket"),
+        }
+    }
+}
+
+#[test]
+fn every_variant_gives_back_every_slot_of_every_window() {
+    for variant in Variant::ALL {
+        for epsilon in [0, 1, 7, 32, 2048, 4096] {
+            let shape = Shape { variant: *variant, policy: Policy::Lru, epsilon, segments: 10 };
+            let cache = HotCache::new(1_000, &shape).expect("room");
+            let mut visitor = cache.visitor(1);
+            for predicted in [0, epsilon, 4_999] {
+                let window = Window { first: predicted.saturating_sub(epsilon), last: predicted + epsilon };
+                for slot in window.first..=window.last {
+                    let hash = u64::from(slot).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+                    let slots = (1 << 48) - 10_000 * 1_024;
+                    let spot = Spot { hash, key: slot.into(), predicted, window, slots, slot_bytes: 1_024 };
+                    cache.learn(&spot, slot, 544, &mut visitor);
+                    let hint = cache.probe(&spot).expect("newcomers come in by this policy");
+                    assert_eq!(hint.slot, slot, "{variant} at epsilon {epsilon}, predicted {predicted}");
+                    cache.forget(hint, &mut visitor);
+                    assert!(cache.probe(&spot).is_none());
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_slot_outside_the_window_is_not_learned() {
+    for variant in Variant::ALL {
+        let shape = Shape { variant: *variant, epsilon: 32, ..Shape::default() };
+        let cache = HotCache::new(1 << 16, &shape).expect("room");
+        let mut visitor = cache.visitor(1);
+        let spot = spot(100, 32);
+        [spot.window.first - 1, spot.window.last + 1, u32::MAX]
+            .into_iter()
+            .for_each(|slot| cache.learn(&spot, slot, 544, &mut visitor));
+        assert_eq!(cache.entries(), 0);
+        assert_eq!(cache.counts().misses, 3);
+    }
+}
+
+#[test]
+fn compact_entries_hold_four_times_as_many_keys_as_full_ones() {
+    let capacity = |variant| {
+        let shape = Shape { variant, epsilon: 32, segments: 100_000, ..Shape::default() };
+        HotCache::new(8 << 20, &shape).expect("room").capacity()
+    };
+    assert_eq!(capacity(Variant::Fd), 4 * capacity(Variant::Full));
+    assert_eq!(capacity(Variant::F), 2 * capacity(Variant::Full));
+    assert_eq!(2 * capacity(Variant::D), 3 * capacity(Variant::Full));
+}
+
+#[test]
+fn threads_share_one_cache_and_every_count_is_kept() {
+    let shape = Shape { epsilon: 32, segments: 100, ..Shape::default() };
+    let cache = HotCache::new(1 << 15, &shape).expect("room");
+    std::thread::scope(|scope| {
+        for seed in 0..4 {
+            let cache = &cache;
+            scope.spawn(move || {
+                let mut visitor = cache.visitor(seed);
+                for step in 0..20_000u64 {
+                    let key = step.wrapping_mul(seed * 2 + 1) % 9_000;
+                    let spot = Spot { hash: key.wrapping_mul(0x9e37_79b9_7f4a_7c15), ..spot(key, 32) };
+                    match cache.probe(&spot) {
+                        Some(hint) if hint.slot == spot.predicted => cache.confirm(&spot, hint, &mut visitor),
+                        Some(hint) => cache.forget(hint, &mut visitor),
+                        None => cache.learn(&spot, spot.predicted, 544, &mut visitor),
+                    }
+                }
+            });
+        }
+    });
+    let counts = cache.counts();
+    assert_eq!(counts.hits + counts.misses + counts.conflicts, 80_000);
+    assert!(counts.hits > 10_000, "{counts:?}");
+}

@@ -1,0 +1,273 @@
+//! Whatever the hot cache holds, random, stale or hostile: it changes what an answer costs, never the answer.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod common;
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use common::{Fixture, Reader, WAYS, Way, scattered};
+use fpcache::cache::{CacheConfig, OnConflict, Policy, Spot, Variant};
+use fpcache::key_space::{KeySpace, U64Keys};
+use fpcache::layout::TableParameters;
+use fpcache::read::{Plan, ReadError};
+use proptest::prelude::*;
+
+const KEYS: u64 = 600;
+
+fn fixture() -> Fixture {
+    Fixture::new(
+        scattered(KEYS),
+        TableParameters { value_bytes: 16, epsilon: 12, ..TableParameters::default() },
+    )
+}
+
+fn config(variant: Variant, on_conflict: OnConflict) -> CacheConfig {
+    CacheConfig { variant, on_conflict, ..CacheConfig::of(256 << 10) }
+}
+
+/// Every variant, policy and way, and what follows a conflict.
+fn all_configs() -> impl Iterator<Item = (Way, CacheConfig)> {
+    WAYS.into_iter().flat_map(|way| {
+        Variant::ALL.iter().zip(Policy::ALL.iter().cycle()).zip(OnConflict::ALL.iter().cycle()).map(
+            move |((variant, policy), on_conflict)| {
+                (way, CacheConfig { policy: *policy, ..config(*variant, *on_conflict) })
+            },
+        )
+    })
+}
+
+/// What the hot cache knows `key` by, and the slots its window has.
+fn spot(f: &Fixture, reader: &Reader, key: u64) -> Spot {
+    let snapshot = reader.table.snapshot();
+    let segment = snapshot.models().resident().unwrap().locate(&key).unwrap().entry;
+    let (model, geometry) = (segment.model(), f.geometry());
+    let predicted = model.predict(key);
+    Spot {
+        hash: U64Keys::hash(&key),
+        key,
+        predicted,
+        window: model.window_around(predicted),
+        slots: segment.address().offset() + geometry.slots_offset(model.cap) as u64,
+        slot_bytes: geometry.slot_bytes as u32,
+    }
+}
+
+fn check(f: &Fixture, reader: &mut Reader, key: u64) -> Result<(), TestCaseError> {
+    let expected = f.keys.binary_search(&key).ok().map(|_| (1, f.value(key, 1)));
+    prop_assert_eq!(reader.get(key).unwrap(), expected);
+    Ok(())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 12, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn random_contents_change_no_answer(seed: u64) {
+        let f = fixture();
+        for (way, config) in all_configs() {
+            // Small, because all of it is written for every key.
+            let mut reader = f.cached_reader(way, CacheConfig { budget: 24 << 10, ..config });
+            let mut state = seed | 1;
+            for key in f.keys.iter().flat_map(|key| [*key, key ^ 1]).step_by(7) {
+                reader.hot().overwrite(|| {
+                    state ^= state << 13;
+                    state ^= state >> 7;
+                    state ^= state << 17;
+                    state
+                });
+                check(&f, &mut reader, key)?;
+            }
+        }
+    }
+
+    /// Entries that name slots of the right window, but the wrong ones: what a cache of an older table looks like.
+    #[test]
+    fn wrong_slots_of_the_right_window_change_no_answer(shift in 1..24u32) {
+        let f = fixture();
+        let questions = f.keys.iter().map(|key| (*key, Some(f.place_of(*key).index)));
+        let questions: Vec<_> = questions.flat_map(|asked| [asked, (asked.0 ^ 1, None)]).collect();
+        for (way, config) in all_configs() {
+            let mut reader = f.cached_reader(way, config);
+            let mut visitor = reader.hot().visitor(7);
+            let (mut conflicts, mut learned) = (0, 0);
+            for (key, right) in questions.iter().copied() {
+                let spot = spot(&f, &reader, key);
+                let wrong = spot.window.first + (spot.predicted + shift - spot.window.first) % spot.window.len();
+                if right == Some(wrong) {
+                    continue;
+                }
+                reader.hot().learn(&spot, wrong, 500, &mut visitor);
+                learned += u32::from(reader.hot().probe(&spot).is_some_and(|hint| hint.slot == wrong));
+                let (outcome, _) = reader.get_with_outcome(key).unwrap();
+                conflicts += outcome.cost.conflicts;
+                check(&f, &mut reader, key)?;
+            }
+            prop_assert!(learned > KEYS as u32 && conflicts >= learned, "{conflicts} of {learned}: {config:?}");
+        }
+    }
+}
+
+#[test]
+fn a_hit_is_one_read_of_one_slot() {
+    let f = fixture();
+    for (way, config) in all_configs() {
+        let mut reader = f.cached_reader(way, config);
+        for key in &f.keys {
+            reader.get(*key).unwrap();
+        }
+        let mut hits = 0;
+        for key in &f.keys {
+            let (outcome, answer) = reader.get_with_outcome(*key).unwrap();
+            assert_eq!(answer, Some((1, f.value(*key, 1))));
+            if outcome.plan == Plan::Cached {
+                hits += 1;
+                let cost = outcome.cost;
+                assert_eq!((cost.round_trips, cost.reads, cost.conflicts), (1, 1, 0), "{cost:?}");
+                assert_eq!(cost.bytes, f.geometry().slot_bytes as u64);
+            }
+        }
+        assert!(hits > KEYS * 9 / 10, "{hits} of {KEYS} keys: {config:?}");
+    }
+}
+
+#[test]
+fn absent_keys_are_never_answered_from_the_cache_alone() {
+    let f = fixture();
+    for (way, config) in all_configs() {
+        let mut reader = f.cached_reader(way, config);
+        for key in f.keys.iter().map(|key| key ^ 1) {
+            for _ in 0..2 {
+                let (outcome, answer) = reader.get_with_outcome(key).unwrap();
+                assert_eq!(answer, None);
+                assert_ne!(outcome.plan, Plan::Cached, "{config:?}");
+                assert!(outcome.cost.bytes >= f.geometry().width.bytes() as u64);
+            }
+        }
+        assert_eq!(reader.hot().counts().hits, 0);
+    }
+}
+
+/// A key, and another key's slot in its window.
+fn mistaken(f: &Fixture, reader: &Reader) -> (u64, Spot, u32) {
+    let of = |key: u64| (key, spot(f, reader, key), f.place_of(key));
+    let all: Vec<_> = f.keys.iter().map(|key| of(*key)).collect();
+    all.windows(2)
+        .find_map(|pair| {
+            let ((key, spot, _), (_, other_spot, other)) = (&pair[0], &pair[1]);
+            let shared = spot.slots == other_spot.slots && spot.window.contains(other.index);
+            (shared && spot.window.len() > 8).then_some((*key, *spot, other.index))
+        })
+        .expect("neighbours share windows")
+}
+
+#[test]
+fn after_a_conflict_the_entry_goes_and_the_option_decides() {
+    let f = fixture();
+    for way in WAYS {
+        for variant in Variant::ALL {
+            for on_conflict in OnConflict::ALL {
+                let mut reader = f.cached_reader(way, config(*variant, *on_conflict));
+                let (key, spot, other) = mistaken(&f, &reader);
+                let mut visitor = reader.hot().visitor(1);
+                reader.hot().learn(&spot, other, 500, &mut visitor);
+                assert_eq!(reader.hot().probe(&spot).map(|hint| hint.slot), Some(other));
+
+                let (outcome, answer) = reader.get_with_outcome(key).unwrap();
+                assert_eq!(answer, Some((1, f.value(key, 1))));
+                assert_eq!((outcome.cost.conflicts, outcome.cost.fallbacks), (1, 0));
+                let plan = if *on_conflict == OnConflict::Range { Plan::Range } else { way.plan };
+                assert_eq!(outcome.plan, plan, "{way:?} {on_conflict}");
+                if plan == Plan::Range {
+                    assert_eq!((outcome.cost.round_trips, outcome.cost.reads), (2, 2));
+                }
+                assert_eq!(reader.hot().counts().conflicts, 1);
+
+                let (outcome, _) = reader.get_with_outcome(key).unwrap();
+                assert_eq!(
+                    (outcome.plan, outcome.cost.conflicts),
+                    (Plan::Cached, 0),
+                    "the right slot was learned"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn a_cached_slot_that_is_being_written_is_waited_for() {
+    let f = fixture();
+    let key = f.keys[300];
+    let place = f.place_of(key);
+    let live = f.bytes(place.slot, f.geometry().slot_bytes);
+    for (way, config) in all_configs() {
+        let mut reader = f.cached_reader(way, config);
+        reader.get(key).unwrap();
+        let (outcome, _) = reader.get_with_outcome(key).unwrap();
+        assert_eq!(outcome.plan, Plan::Cached);
+        for torn in [17, 23] {
+            let mut image = live.clone();
+            image[torn] ^= 1;
+            f.with(place.slot, &image, || {
+                assert!(matches!(reader.get(key), Err(ReadError::Contended { .. })), "{config:?}");
+            });
+        }
+        assert_eq!(reader.get(key).unwrap(), Some((1, f.value(key, 1))));
+    }
+}
+
+#[test]
+fn a_cached_slot_of_a_replaced_segment_is_stale() {
+    let f = fixture();
+    let key = f.keys[300];
+    let place = f.place_of(key);
+    for (way, config) in all_configs() {
+        let mut reader = f.cached_reader(way, config);
+        reader.get(key).unwrap();
+        f.with(place.slot, &3u64.to_le_bytes(), || {
+            assert!(matches!(reader.get(key), Err(ReadError::Stale)), "{config:?}");
+        });
+    }
+}
+
+#[test]
+fn threads_that_share_a_hot_cache_with_a_vandal_get_right_answers() {
+    let f = fixture();
+    let reader = f.cached_reader(WAYS[0], CacheConfig::of(64 << 10));
+    let hot = reader.hot();
+    let done = AtomicBool::new(false);
+    let until = Instant::now() + Duration::from_millis(400);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut state = 0x9e37_79b9_7f4a_7c15u64;
+            while !done.load(Ordering::Relaxed) {
+                hot.overwrite(|| {
+                    state = state.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
+                    state ^ state >> 29
+                });
+            }
+        });
+        let asking: Vec<_> = (0..2)
+            .map(|seed| {
+                let (f, table) = (&f, &reader.table);
+                scope.spawn(move || {
+                    let mut reading = common::Sharing::new(f.endpoint(), table, seed);
+                    let mut asked = 0u64;
+                    while Instant::now() < until {
+                        for key in f.keys.iter().flat_map(|key| [*key, key ^ 1]) {
+                            let expected = f.keys.binary_search(&key).ok().map(|_| f.value(key, 1));
+                            assert_eq!(reading.get(key), expected);
+                            asked += 1;
+                        }
+                    }
+                    asked
+                })
+            })
+            .collect();
+        for thread in asking {
+            assert!(thread.join().unwrap() > KEYS);
+        }
+        done.store(true, Ordering::Relaxed);
+    });
+}
