@@ -1,10 +1,14 @@
 //! The command line.
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 use fpcache_datasets::count;
 use fpcache_fabric::shm::ShmAddress;
 
-use crate::run::options::RunArgs;
+use crate::run::options::{self, RunArgs};
+use crate::sweep::options::{self as sweep_options, SweepArgs};
 
 /// FPCache measured: keys in a memory node, looked up through models and fingerprints.
 ///
@@ -18,11 +22,30 @@ pub struct Cli {
     pub command: Option<Command>,
 }
 
+impl Cli {
+    /// Reads a command line, its first word being the program's name.
+    ///
+    /// # Errors
+    /// Says what is wrong with it; help and version are such errors, too.
+    pub fn of(words: impl IntoIterator<Item = impl Into<OsString> + Clone>) -> Result<Self, clap::Error> {
+        let matches = Self::command().try_get_matches_from(words)?;
+        let mut cli = Self::from_arg_matches(&matches)?;
+        if let (Some(Command::Sweep(arguments)), Some((_, matches))) =
+            (&mut cli.command, matches.subcommand())
+        {
+            arguments.note_given(matches);
+        }
+        Ok(cli)
+    }
+}
+
 const EXAMPLES: &str = "Examples:
   fpcache-eval                                 the quickstart, some tens of seconds
   fpcache-eval quickstart --size small         the same within a few seconds
   fpcache-eval run --dataset ipv4
-  fpcache-eval run --dataset fb:16M --system fpcache,hashmap --batch 32 --dist zipf:0.99 --json -";
+  fpcache-eval run --dataset fb:16M --system fpcache,hashmap --batch 32 --dist zipf:0.99 --json -
+  fpcache-eval run --dataset fb:16M --system fpcache --dist zipf:0.99 --cache 8MiB
+  fpcache-eval sweep --over cache --values 4MiB,8MiB,16MiB --dataset fb:16M --dist zipf:0.99 --variants fd,full";
 
 /// The commands.
 #[derive(Debug, Subcommand)]
@@ -31,10 +54,14 @@ pub enum Command {
     #[command(after_help = "Examples:
   fpcache-eval quickstart
   fpcache-eval quickstart --size small
-  fpcache-eval quickstart --keys 16M --lookups 4M")]
+  fpcache-eval quickstart --keys 16M --lookups 4M --out quickstart")]
     Quickstart(QuickstartArgs),
     /// Run one experiment and report its figures.
+    #[command(after_help = options::EXAMPLES)]
     Run(Box<RunArgs>),
+    /// Run an experiment at several values of one setting: table, CSV, JSON and a plot.
+    #[command(after_help = sweep_options::EXAMPLES, mut_arg("systems", |arg| arg.default_value("fpcache")))]
+    Sweep(Box<SweepArgs>),
     /// The memory node that the other commands start.
     #[command(hide = true)]
     MemoryNode(MemoryNodeArgs),
@@ -58,6 +85,9 @@ pub struct QuickstartArgs {
     /// Lookups of every pass, such as 500K [default: by --size]
     #[arg(long, value_parser = positive_count)]
     pub lookups: Option<u64>,
+    /// Folder for results and plot of the cache sweep [default: a new one in the system's folder for temporary files]
+    #[arg(long, value_name = "FOLDER")]
+    pub out: Option<PathBuf>,
 }
 
 /// How much work the quickstart does.
@@ -94,7 +124,6 @@ pub fn positive_count(text: &str) -> Result<u64, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::CommandFactory;
 
     #[test]
     fn the_definitions_hold_together() {

@@ -4,13 +4,13 @@ use std::fs;
 use std::hint::black_box;
 use std::time::Instant;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// The commit this program was built from, where the build knew it.
 pub const COMMIT: Option<&str> = option_env!("FPCACHE_COMMIT");
 
 /// The machine. What the operating system does not tell is `None`.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Machine {
     /// The processor's name.
     pub cpu: Option<String>,
@@ -45,7 +45,7 @@ fn field<'t>(text: &'t str, name: &str) -> Option<&'t str> {
 }
 
 /// How fast memory was in the same run: figures of different runs, or machines, are compared by these.
-#[derive(Clone, Copy, Debug, Serialize)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct Calibration {
     /// Bytes of the buffer that was read.
     pub buffer_bytes: u64,

@@ -2,13 +2,14 @@
 //!
 //! Without arguments, `fpcache-eval` shows FPCache at work: a memory node in a second process, real keys, every answer
 //! checked, beside the maps it is compared with. `fpcache-eval run` is one experiment of the reader's choice, with
-//! figures as JSON.
+//! figures as JSON; `fpcache-eval sweep` repeats it along one setting and draws the figures.
 //!
 //! | module | holds |
 //! |---|---|
 //! | [`cli`] | the command line |
 //! | [`quickstart`] | the tour |
 //! | [`run`] | one experiment: its options, its passes, its report |
+//! | [`sweep`] | an experiment along one setting: points, results that survive an interrupt, the plot |
 //! | [`systems`] | what is measured, behind one trait |
 //! | [`node`] | a memory node as a second process of this program |
 //! | [`machine`] | what it ran on, and how fast that was during the run |
@@ -21,12 +22,12 @@ mod node;
 mod progress;
 mod quickstart;
 mod run;
+mod sweep;
 mod systems;
 
 use std::alloc::System;
 use std::process::ExitCode;
 
-use clap::Parser;
 use stats_alloc::{INSTRUMENTED_SYSTEM, StatsAlloc};
 
 use cli::{Cli, Command};
@@ -41,11 +42,13 @@ const WRONG_ANSWERS: u8 = 1;
 const FAILURE: u8 = 2;
 
 fn main() -> ExitCode {
-    let result = match Cli::parse().command.unwrap_or_default() {
-        Command::Quickstart(arguments) => quickstart::quickstart(&arguments),
-        Command::Run(arguments) => run::run(&arguments),
-        Command::MemoryNode(arguments) => node::serve(&arguments).map(|()| Verdict::AllRight),
-    };
+    let result =
+        match Cli::of(std::env::args_os()).unwrap_or_else(|error| error.exit()).command.unwrap_or_default() {
+            Command::Quickstart(arguments) => quickstart::quickstart(&arguments),
+            Command::Run(arguments) => run::run(&arguments),
+            Command::Sweep(arguments) => sweep::sweep(&arguments),
+            Command::MemoryNode(arguments) => node::serve(&arguments).map(|()| Verdict::AllRight),
+        };
     match result {
         Ok(Verdict::AllRight) => ExitCode::SUCCESS,
         Ok(Verdict::WrongAnswers) => ExitCode::from(WRONG_ANSWERS),

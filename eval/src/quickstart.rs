@@ -1,23 +1,34 @@
-//! The tour: three data sets, two plans, one by one and in groups, beside the maps.
+//! The tour: three data sets, two plans, one by one and in groups, beside the maps; then budgets for one of them.
 
 use std::time::Instant;
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use fpcache_client::{Client, ClientConfig, Plan, PlanChoice, TableParameters};
 use fpcache_datasets::requests::{Distribution, RequestOptions, Requests, generate};
 use fpcache_datasets::{Dataset, OpenOptions, Spec, SpecKind, count};
 
 use crate::Verdict;
-use crate::cli::{QuickstartArgs, Size};
+use crate::cli::{Cli, Command, QuickstartArgs, Size};
+use crate::machine::calibrate;
 use crate::node::{Node, capacity_for};
 use crate::progress::Bar;
-use crate::run::measure::{Measurable, Verified, Workload, median, rounds};
+use crate::run::host::Host;
+use crate::run::measure::{Lookups, Measurable, Workload, median, rounds};
 use crate::run::report::{bytes_per_key, new_table, none, ratio, say};
+use crate::run::verify::Verified;
 use crate::run::{BTREEMAP, HASHMAP, announce, build_map};
+use crate::sweep::options::SweepArgs;
+use crate::sweep::store::Store;
+use crate::sweep::{Sweep, table as table_of_sweep};
 use crate::systems::fpcache::{self, FpCache};
 
 const SEED: u64 = 42;
 const ROUNDS: usize = 3;
+/// Least budget of the sweep's first point.
+const LEAST_BUDGET: u64 = 64 << 10;
+/// The budgets, as multiples of the first, which lies between a quarter and half of the models' size.
+const BUDGETS: [u64; 6] = [1, 4, 8, 16, 32, 64];
+const CALIBRATION_BUFFER: u64 = 64 << 20;
 /// Keys per group.
 const GROUP: usize = 32;
 /// YCSB's exponent.
@@ -41,7 +52,7 @@ pub fn quickstart(arguments: &QuickstartArgs) -> anyhow::Result<Verdict> {
     if cfg!(debug_assertions) {
         say("note: built without --release, so the figures say nothing about speed\n")?;
     }
-    let mut tour = Tour { lookups: lookups as usize, bar: Bar::default(), mismatches: 0, answers: 0 };
+    let mut tour = Tour { arguments, lookups, bar: Bar::default(), mismatches: 0, answers: 0 };
     for (ordinal, kind) in [SpecKind::Ipv4, SpecKind::Fb, SpecKind::Wiki].into_iter().enumerate() {
         // The shipped addresses are all taken unless fewer are asked for.
         let count = match kind {
@@ -58,7 +69,7 @@ pub fn quickstart(arguments: &QuickstartArgs) -> anyhow::Result<Verdict> {
 /// Keys of the shipped data set; a test compares.
 const IPV4_KEYS: u64 = 385_602;
 
-fn closing(tour: &Tour, seconds: f64) -> String {
+fn closing(tour: &Tour<'_>, seconds: f64) -> String {
     let verdict = match tour.mismatches {
         0 => format!("All {} checked answers were right", count::human(tour.answers)),
         wrong => format!("{wrong} of {} checked answers were WRONG", count::human(tour.answers)),
@@ -70,15 +81,17 @@ What the figures mean: a two-stage lookup reads one window of fingerprints, then
 bytes than a range read and pays a second round trip; in groups, {GROUP} keys share both trips and their waiting overlaps.
 
 Next:
-  cargo run --release -- run --dataset fb:16M --batch 32 --dist zipf:0.99   one experiment, all figures
-  cargo run --release -- run --help                                         its options
-  cargo run --release -p fpcache-memserver                                  a memory node of your own; it says how to go on"
+  cargo run --release -- run --dataset fb:16M --batch 32 --dist zipf:0.99               one experiment, all figures
+  cargo run --release -- run --help                                                     its options
+  cargo run --release -- sweep --over cache --values 4MiB,8MiB,16MiB --dataset fb:16M   budgets, and a plot
+  cargo run --release -p fpcache-memserver                                              a memory node of your own; it says how to go on"
     )
 }
 
 /// What is kept from data set to data set.
-struct Tour {
-    lookups: usize,
+struct Tour<'a> {
+    arguments: &'a QuickstartArgs,
+    lookups: u64,
     bar: Bar,
     mismatches: u64,
     answers: u64,
@@ -109,7 +122,7 @@ struct Figures {
     verified: Verified,
 }
 
-impl Tour {
+impl Tour<'_> {
     /// One data set: a fresh memory node, all lines under both distributions, a table.
     fn stop(&mut self, spec: &Spec, ordinal: u32) -> anyhow::Result<()> {
         let data_dir = std::env::var_os("FPCACHE_DATA").map(Into::into);
@@ -119,7 +132,65 @@ impl Tour {
         let parameters = TableParameters::default();
         let mut node = Node::start(capacity_for(&parameters, dataset.len() as u64), ordinal)?;
         let table = self.measure(&dataset, node.url(), parameters).map_err(|error| node.explain(error))?;
-        say(&table)
+        say(&table)?;
+        if *spec.kind() == SpecKind::Fb {
+            let budgets = self.budgets(&dataset, node.url()).map_err(|error| node.explain(error))?;
+            say(&budgets)?;
+        }
+        Ok(())
+    }
+
+    /// A small sweep over the compute node's budget, from below the models' size to far above it, with the two variants
+    /// of the hot cache that differ most.
+    fn budgets(&mut self, dataset: &Dataset, url: &str) -> anyhow::Result<String> {
+        let models = Client::connect(url)?.table()?.model_bytes;
+        let folder = match &self.arguments.out {
+            Some(folder) => folder.clone(),
+            None => std::env::temp_dir().join(format!("fpcache-quickstart-{}", std::process::id())),
+        };
+        let arguments = self.sweep(dataset.name(), models)?;
+        let calibration = calibrate(CALIBRATION_BUFFER);
+        let mut sweep = Sweep::new(&arguments, dataset, &self.bar, calibration);
+        let mut host = Host::at(url, arguments.run.table());
+        let mut points = arguments.points()?;
+        points.retain(|point| match sweep.try_budget(&mut host, point) {
+            Ok(()) => true,
+            Err(error) => {
+                eprintln!("note: no budget of {}: {error:#}", arguments.over.show(point.value));
+                false
+            }
+        });
+        let mut store = Store::open(&folder, None, arguments.over.name(), arguments.experiment(), true)?;
+        sweep.run(&points.iter().collect::<Vec<_>>(), Some(host), &mut store)?;
+        store.write()?;
+        for row in store.rows() {
+            // Two verified passes: one that warms the cache, one whose costs count.
+            self.answers += 2 * row.lookups;
+            self.mismatches += row.mismatches;
+        }
+        Ok(format!(
+            "The same node within budgets: models and hot cache together; fd keeps fingerprint and offset of a key, full \
+             keeps key and address.\n{}\nplot: {}\nfigures: {}\n",
+            table_of_sweep(store.rows(), arguments.over),
+            store.plot().display(),
+            store.json().display()
+        ))
+    }
+
+    /// The sweep as a user would write it.
+    fn sweep(&self, dataset: &str, model_bytes: u64) -> anyhow::Result<SweepArgs> {
+        let least = (model_bytes / 4).next_power_of_two().max(LEAST_BUDGET);
+        let budgets: Vec<String> = BUDGETS.iter().map(|factor| (least * factor).to_string()).collect();
+        let budgets = budgets.join(",");
+        let lookups = (self.lookups / 4).max(1).to_string();
+        let words =
+            ["fpcache-eval", "sweep", "--over", "cache", "--values", &budgets, "--variants", "fd,full"]
+                .into_iter()
+                .chain(["--dataset", dataset, "--dist", "zipf:0.99", "--lookups", &lookups, "--rounds", "2"]);
+        match Cli::of(words)?.command {
+            Some(Command::Sweep(arguments)) => Ok(*arguments),
+            other => bail!("the quickstart's own sweep was read as {other:?}: please report it"),
+        }
     }
 
     fn measure(
@@ -128,14 +199,12 @@ impl Tour {
         url: &str,
         parameters: TableParameters,
     ) -> anyhow::Result<String> {
-        let connect = |plan| {
-            let plan = PlanChoice::Fixed(plan);
-            Client::connect_with(url, ClientConfig { plan, ..ClientConfig::default() })
-        };
+        let config = |plan| ClientConfig { plan: PlanChoice::Fixed(plan), ..ClientConfig::default() };
+        let connect = |plan| Client::connect_with(url, config(plan));
         let (two_stage, range) = (connect(Plan::TwoStage)?, connect(Plan::Range)?);
         let load = fpcache::load(&two_stage, dataset, parameters, &self.bar)?;
-        let two_stage = FpCache::open(two_stage, "fpcache two-stage", Some(load))?;
-        let range = FpCache::open(range, "fpcache range", None)?;
+        let two_stage = FpCache::open(two_stage, "fpcache two-stage", &config(Plan::TwoStage), Some(load))?;
+        let range = FpCache::open(range, "fpcache range", &config(Plan::Range), None)?;
         let value_bytes = parameters.value_bytes as usize;
         let hashmap = build_map(HASHMAP, dataset, value_bytes, &self.bar);
         let btreemap = build_map(BTREEMAP, dataset, value_bytes, &self.bar);
@@ -143,7 +212,13 @@ impl Tour {
 
         let mut figures = Vec::new();
         for distribution in [Distribution::Uniform, ZIPF] {
-            let options = RequestOptions { lookups: self.lookups, distribution, negative: 0.0, seed: SEED, shift_every: None };
+            let options = RequestOptions {
+                lookups: self.lookups as usize,
+                distribution,
+                negative: 0.0,
+                seed: SEED,
+                shift_every: None,
+            };
             let requests = generate(dataset.keys(), &options);
             figures.push(self.lines(&systems, dataset, &requests, value_bytes)?);
         }
@@ -172,7 +247,16 @@ impl Tour {
     ) -> anyhow::Result<Vec<Figures>> {
         let mut figures: Vec<Option<Figures>> = LINES.iter().map(|_| None).collect();
         for batch in [1, GROUP] {
-            let workload = Workload { dataset, requests, value_bytes, batch, threads: 1 };
+            let workload = Workload {
+                dataset,
+                lookups: Lookups::all(requests),
+                value_bytes,
+                batch,
+                threads: 1,
+                stretch: None,
+                warm_up: None,
+                cold: false,
+            };
             let lines: Vec<(usize, &Line)> =
                 LINES.iter().enumerate().filter(|(_, line)| line.batch == batch).collect();
             let chosen: Vec<&dyn Measurable> = lines.iter().map(|(_, line)| systems[line.system]).collect();
@@ -180,7 +264,7 @@ impl Tour {
             for system in &chosen {
                 verified.push(self.verify(*system, &workload)?);
             }
-            let passes = rounds(&chosen, &workload, ROUNDS, &self.bar)?;
+            let passes = rounds(&chosen, |_| workload, ROUNDS, &self.bar)?;
             for (((at, _), verified), passes) in lines.into_iter().zip(verified).zip(&passes) {
                 let ns = median(passes).map_or(f64::NAN, |pass| 1e9 / pass.ops_per_s(requests.len()));
                 figures[at] = Some(Figures { ns, verified });
@@ -192,7 +276,7 @@ impl Tour {
 
     fn verify(&mut self, system: &dyn Measurable, workload: &Workload<'_>) -> anyhow::Result<Verified> {
         let verified = system.verify(workload, &self.bar)?;
-        self.answers += workload.requests.len() as u64;
+        self.answers += workload.lookups.len() as u64;
         self.mismatches += verified.mismatches;
         if let Some(mismatch) = &verified.first_mismatch {
             eprintln!("WRONG: {} answers of {}; the first: {mismatch}", verified.mismatches, system.name());

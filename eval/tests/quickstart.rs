@@ -7,7 +7,9 @@ use support::{eventually, memory_node_in, run, runs, stderr, stdout};
 
 #[test]
 fn the_quickstart_prints_a_table_per_data_set_and_what_to_do_next() {
-    let output = run("quickstart --size small --keys 10K --lookups 1K");
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let output =
+        run(&format!("quickstart --size small --keys 10K --lookups 1K --out {}", folder.path().display()));
     let (text, notes) = (stdout(&output), stderr(&output));
     assert!(output.status.success(), "{text}\n{notes}");
     for part in [
@@ -22,11 +24,19 @@ fn the_quickstart_prints_a_table_per_data_set_and_what_to_do_next() {
         "bytes read",
         "B/key",
         "zipf:0.99",
-        // Three data sets, two distributions, six lines.
-        "All 36.0 K checked answers were right",
+        // Three data sets, two distributions, six lines; six budgets, two variants, two passes of a quarter.
+        "All 42.0 K checked answers were right",
+        "fpcache full",
+        "hit rate",
+        "bytes used",
+        "64 KiB",
+        "plot: ",
         "Next:",
     ] {
         assert!(text.contains(part), "{part} is missing in\n{text}");
+    }
+    for file in ["plot.svg", "results.json", "results.csv"] {
+        assert!(folder.path().join(file).is_file(), "{file}");
     }
     let nodes: Vec<u32> = notes.lines().filter_map(memory_node_in).collect();
     assert_eq!(nodes.len(), 3, "{notes}");
@@ -35,7 +45,7 @@ fn the_quickstart_prints_a_table_per_data_set_and_what_to_do_next() {
 
 #[test]
 fn help_shows_examples_on_every_level_and_no_inner_commands() {
-    for arguments in ["--help", "run --help", "quickstart --help"] {
+    for arguments in ["--help", "run --help", "sweep --help", "quickstart --help"] {
         let output = run(arguments);
         let text = stdout(&output);
         assert!(output.status.success() && text.contains("Examples:"), "{arguments}: {text}");

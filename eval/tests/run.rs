@@ -12,20 +12,38 @@ const FIELDS: &[&str] = &[
     "dataset",
     "dataset_source",
     "dist",
+    "negative",
+    "shift_every",
     "keys",
     "key_bytes",
     "value_bytes",
     "lookups",
     "batch",
     "threads",
+    "rounds",
     "transport",
     "seed",
     "epsilon",
     "fingerprint_bits",
     "fill",
     "plan",
+    "cached_share",
+    "two_stage_share",
+    "range_share",
+    "speculative_share",
+    "cache_bytes_budget",
+    "cache_bytes_used",
+    "cache_bytes_per_entry",
+    "cache_entries",
+    "cache_capacity",
+    "hit_rate",
+    "policy",
+    "variant",
+    "on_conflict",
+    "cold",
     "model_bytes",
     "memory_node_bytes_per_key",
+    "process_bytes_per_key",
     "segments",
     "rtts_per_op",
     "reads_per_op",
@@ -42,12 +60,33 @@ const FIELDS: &[&str] = &[
     "p99_ns",
     "p999_ns",
     "p9999_ns",
+    "max_ns",
+    "timeline",
+    "shifts",
     "build_s",
     "load_s",
     "machine",
     "commit",
     "version",
     "calibration",
+    "sweep",
+];
+/// Fields without a value unless a budget, a moving hotspot, a timeline or a sweep is asked for.
+const FIELDS_ON_DEMAND: &[&str] = &[
+    "shift_every",
+    "cache_bytes_budget",
+    "cache_bytes_used",
+    "cache_bytes_per_entry",
+    "cache_entries",
+    "cache_capacity",
+    "hit_rate",
+    "policy",
+    "variant",
+    "on_conflict",
+    "cold",
+    "timeline",
+    "shifts",
+    "sweep",
 ];
 /// Fields without a value for a map.
 const MEMORY_NODE_FIELDS: &[&str] = &[
@@ -56,6 +95,10 @@ const MEMORY_NODE_FIELDS: &[&str] = &[
     "fingerprint_bits",
     "fill",
     "plan",
+    "cached_share",
+    "two_stage_share",
+    "range_share",
+    "speculative_share",
     "model_bytes",
     "memory_node_bytes_per_key",
     "segments",
@@ -89,7 +132,7 @@ fn every_field_is_there_and_applies_where_it_should() {
         for field in FIELDS {
             let value = row.get(*field).unwrap_or_else(|| panic!("{field} is missing in {row}"));
             let is_map = row["system"] != "fpcache";
-            let absent = is_map && MEMORY_NODE_FIELDS.contains(field);
+            let absent = (is_map && MEMORY_NODE_FIELDS.contains(field)) || FIELDS_ON_DEMAND.contains(field);
             // Only a build outside a clone knows no commit.
             assert!(value.is_null() == absent || *field == "commit", "{field} is {value} in {row}");
         }
@@ -124,6 +167,58 @@ fn both_transports_plans_and_batches_give_right_answers_at_the_known_costs() {
                 assert_eq!(number(row, "allocations_per_op"), 0.0, "{row}");
             }
         }
+    }
+}
+
+#[test]
+fn a_budget_is_reported_and_kept() {
+    for options in ["", "--cold", "--batch 16 --threads 2", "--variant full --policy lru --on-conflict range"]
+    {
+        let rows = rows(&format!("--cache 1MiB --dist zipf:0.99 --negative 0.1 {options}"));
+        let row = &rows[0];
+        assert!(rows.iter().all(|row| row["mismatches"] == 0), "{options}");
+        assert_eq!(row["cache_bytes_budget"], 1 << 20);
+        let choices = match options.contains("lru") {
+            true => ["full", "lru", "range"],
+            false => ["fd", "heat", "cheapest"],
+        };
+        assert_eq!(
+            ["variant", "policy", "on_conflict"].map(|field| row[field].as_str().expect("text")),
+            choices
+        );
+        assert_eq!(row["cold"], options.contains("cold"));
+        assert!(rows[1..].iter().all(|row| row["cache_bytes_budget"].is_null() && row["cold"].is_null()));
+        let shares = ["cached_share", "two_stage_share", "range_share", "speculative_share"];
+        let sum: f64 = shares.iter().map(|share| number(row, share)).sum();
+        assert!((sum - 1.0).abs() < 1e-9, "{row}");
+        if row["cache_bytes_used"].is_u64() {
+            assert!(number(row, "cache_bytes_used") <= number(row, "cache_bytes_budget"), "{row}");
+            assert!(number(row, "cache_entries") <= number(row, "cache_capacity"), "{row}");
+            assert!((0.0..=1.0).contains(&number(row, "hit_rate")), "{row}");
+            let per_key = number(row, "cache_bytes_used") / number(row, "keys");
+            assert!((number(row, "process_bytes_per_key") - per_key).abs() < 1e-9, "{row}");
+        }
+    }
+}
+
+#[test]
+fn a_timeline_has_all_its_points_and_tells_what_shifts_did() {
+    let options = "--dist zipf:0.99 --timeline 500 --shift-every 2K";
+    for threads in [1, 3] {
+        let rows = rows(&format!("--cache 1MiB --threads {threads} {options}"));
+        for row in &rows {
+            let points = row["timeline"].as_array().expect("an array");
+            assert_eq!(points.len(), 10, "{row}");
+            assert_eq!(points.last().expect("ten")["lookups"], 5_000);
+            assert!(points.iter().all(|point| number(point, "ops_per_s") > 0.0));
+            let shifts = row["shifts"].as_array().expect("an array");
+            assert_eq!(shifts.iter().map(|shift| &shift["at"]).collect::<Vec<_>>(), [2_000, 4_000], "{row}");
+            assert_eq!(row["shift_every"], 2_000);
+        }
+    }
+    let output = run(&format!("run --dataset uniform:20K --lookups 5K --calibration-buffer 1MiB {options}"));
+    for part in ["10 points along 5.00 K", "popular keys moved at 2.00 K", "popular keys move every 2.00 K"] {
+        assert!(stdout(&output).contains(part), "{part} is missing in\n{}", stdout(&output));
     }
 }
 
@@ -211,6 +306,16 @@ fn bad_options_are_refused_before_any_work() {
         ("--dataset ipv4 --plan guess", "two-stage"),
         ("--dataset ipv4 --negative 2", "0 to 1"),
         ("--dataset ipv4 --threads 0", "1..=1024"),
+        ("--dataset ipv4 --cache 0", "8MiB"),
+        ("--dataset ipv4 --cache lots", "8MiB"),
+        ("--dataset ipv4 --policy lru", "--cache"),
+        ("--dataset ipv4 --cache 8MiB --policy best", "heat, frequency, lru"),
+        ("--dataset ipv4 --cache 8MiB --variant fp", "fd, f, d, full"),
+        ("--dataset ipv4 --cache 8MiB --on-conflict stop", "cheapest, range"),
+        ("--dataset ipv4 --cold", "--cache"),
+        ("--dataset ipv4 --shift-every never", "above 0"),
+        ("--dataset ipv4 --shift-every 3M", "more lookups"),
+        ("--dataset ipv4 --timeline 1", "points between"),
         ("--dataset ipv4 --url shm://nobody-is-here", "nobody-is-here"),
     ] {
         let output = run(&format!("run --calibration-buffer 1MiB {options}"));

@@ -1,29 +1,26 @@
-//! The passes of an experiment.
+//! The passes of an experiment, each over one part of the stream of lookups.
 //!
-//! Verification compares every answer with what it must be and adds up the costs. Throughput is timed over whole
-//! passes without looking at the clock in between; latency is recorded in a pass of its own, one clock reading before
-//! and one after each call. Throughput passes of different systems take turns, so that a disturbance of the machine
-//! meets them all and ratios within one run hold.
+//! Throughput is timed over whole passes without looking at the clock in between; latency is recorded in a pass of its
+//! own, one clock reading before and one after each call; so is the timeline, with a reading per point. Throughput passes
+//! of different systems take turns, so that a disturbance of the machine meets them all and ratios within one run hold.
+//! Which pass comes when, and over which part, is [`passes`](mod@crate::run::passes).
 
 use std::hint::black_box;
-use std::ops::AddAssign;
-use std::sync::Barrier;
-use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use fpcache_client::{Found, Plan};
-use fpcache_datasets::requests::{ABSENT, Requests};
-use fpcache_datasets::{Dataset, Progress, write_value};
+use fpcache_client::CacheStats;
+use fpcache_datasets::requests::Requests;
+use fpcache_datasets::{Dataset, Progress};
 use hdrhistogram::Histogram;
 use stats_alloc::INSTRUMENTED_SYSTEM;
 
 use crate::progress::Bar;
+use crate::run::threads::{Threads, in_threads};
+use crate::run::timeline::{Seen, TimelinePoint, together};
+use crate::run::verify::{Verified, verify};
 use crate::systems::{Facts, Reader, System};
 
-/// Lookups a thread does before each timed pass: they bring models and upper levels into the caches again, which
-/// another system has used since.
-const WARM_UP: usize = 100_000;
 /// Longest latency that is told apart from longer ones.
 const MAX_LATENCY_NS: u64 = 60_000_000_000;
 
@@ -33,13 +30,48 @@ pub struct Workload<'a> {
     /// The data.
     pub dataset: &'a Dataset,
     /// The lookups and what each must find.
-    pub requests: &'a Requests,
+    pub lookups: Lookups<'a>,
     /// Bytes of a value.
     pub value_bytes: usize,
     /// Keys per call.
     pub batch: usize,
     /// Threads that look up at once, each its own part of the lookups.
     pub threads: usize,
+    /// Lookups that the threads share out among themselves before they go on to the next so many: `None` shares out
+    /// all at once. Popular keys that move along the stream then move for all threads at about the same time.
+    pub stretch: Option<usize>,
+    /// Keys to warm up with: `None` is each thread's own first ones. A hot cache must not meet keys of the pass early.
+    pub warm_up: Option<&'a [u64]>,
+    /// Whether every pass begins with an empty hot cache, and without a warm-up.
+    pub cold: bool,
+}
+
+/// Lookups of one pass, and the index into the data set's keys that each must find.
+#[derive(Clone, Copy, Debug)]
+pub struct Lookups<'a> {
+    /// The keys.
+    pub keys: &'a [u64],
+    /// As [`Requests::expected`].
+    pub expected: &'a [u64],
+}
+
+impl<'a> Lookups<'a> {
+    /// The whole stream.
+    pub fn all(requests: &'a Requests) -> Self {
+        Self { keys: &requests.keys, expected: &requests.expected }
+    }
+
+    /// The `index`-th of `parts` parts of equal length.
+    pub fn part(requests: &'a Requests, index: usize, parts: usize) -> Self {
+        let length = requests.len() / parts.max(1);
+        let range = index * length..(index + 1) * length;
+        Self { keys: &requests.keys[range.clone()], expected: &requests.expected[range] }
+    }
+
+    /// How many.
+    pub fn len(&self) -> usize {
+        self.keys.len()
+    }
 }
 
 /// A system on which the passes can be run, whatever its type.
@@ -50,6 +82,9 @@ pub trait Measurable {
     /// What it is made of.
     fn facts(&self) -> Facts;
 
+    /// What its compute node keeps and how far that helped, if it keeps anything within a budget.
+    fn cache_stats(&self) -> anyhow::Result<Option<CacheStats>>;
+
     /// Looks everything up in one thread and compares every answer.
     fn verify(&self, workload: &Workload<'_>, bar: &Bar) -> anyhow::Result<Verified>;
 
@@ -58,6 +93,9 @@ pub trait Measurable {
 
     /// Looks everything up in all threads, each call timed, in nanoseconds.
     fn latency(&self, workload: &Workload<'_>) -> anyhow::Result<Histogram<u64>>;
+
+    /// Looks everything up in all threads, timed point by point: a point is a stretch of the workload.
+    fn timeline(&self, workload: &Workload<'_>) -> anyhow::Result<Vec<TimelinePoint>>;
 }
 
 impl<S: System> Measurable for S {
@@ -69,33 +107,46 @@ impl<S: System> Measurable for S {
         System::facts(self)
     }
 
+    fn cache_stats(&self) -> anyhow::Result<Option<CacheStats>> {
+        System::cache_stats(self)
+    }
+
     fn verify(&self, workload: &Workload<'_>, bar: &Bar) -> anyhow::Result<Verified> {
+        if workload.cold {
+            self.clear_cache();
+        }
         let phase = format!("verifying {}", self.name());
-        bar.during(&phase, workload.requests.len() as u64, || verify(self, workload, bar))
+        bar.during(&phase, workload.lookups.len() as u64, || verify(self, workload, bar))
             .with_context(|| format!("looking up in {}", self.name()))
     }
 
     fn throughput(&self, workload: &Workload<'_>) -> anyhow::Result<Pass> {
-        let parts = in_threads(self, workload, |reader, keys| {
+        let Threads { hits_before, parts } = in_threads(self, workload, |reader, stretches, _| {
             let allocations = INSTRUMENTED_SYSTEM.stats().allocations;
             let start = Instant::now();
-            look_up(reader, keys, workload.batch)?;
+            for keys in stretches {
+                look_up(reader, keys, workload.batch)?;
+            }
             let end = Instant::now();
             let allocations = INSTRUMENTED_SYSTEM.stats().allocations - allocations;
             Ok((start, end, allocations as u64))
         })?;
+        let hits = System::cache_stats(self)?.map(|stats| stats.hits);
         let start = parts.iter().map(|(start, ..)| *start).min();
         let end = parts.iter().map(|(_, end, _)| *end).max();
         let elapsed = start.zip(end).map_or(Duration::ZERO, |(start, end)| end - start);
         // The counter is one for all threads, so the largest count covers the others.
         let allocations = parts.iter().map(|(.., allocations)| *allocations).max().unwrap_or(0);
-        Ok(Pass { elapsed, allocations })
+        let hits = hits.zip(hits_before).map(|(after, before)| after.saturating_sub(before));
+        Ok(Pass { elapsed, allocations, hits })
     }
 
     fn latency(&self, workload: &Workload<'_>) -> anyhow::Result<Histogram<u64>> {
-        let parts = in_threads(self, workload, |reader, keys| {
+        let Threads { parts, .. } = in_threads(self, workload, |reader, stretches, _| {
             let mut histogram = new_histogram()?;
-            record(reader, keys, workload.batch, &mut histogram)?;
+            for keys in stretches {
+                record(reader, keys, workload.batch, &mut histogram)?;
+            }
             Ok(histogram)
         })?;
         let mut all = new_histogram()?;
@@ -103,6 +154,21 @@ impl<S: System> Measurable for S {
             all.add(part)?;
         }
         Ok(all)
+    }
+
+    fn timeline(&self, workload: &Workload<'_>) -> anyhow::Result<Vec<TimelinePoint>> {
+        let Threads { hits_before, parts } = in_threads(self, workload, |reader, stretches, is_first| {
+            let mut seen = Vec::with_capacity(stretches.len());
+            for keys in stretches {
+                let start = Instant::now();
+                look_up(reader, keys, workload.batch)?;
+                let elapsed = start.elapsed();
+                let stats = if is_first { System::cache_stats(self)? } else { None };
+                seen.push(Seen { lookups: keys.len() as u64, elapsed, hits: stats.map(|stats| stats.hits) });
+            }
+            Ok(seen)
+        })?;
+        Ok(together(&parts, hits_before))
     }
 }
 
@@ -117,6 +183,8 @@ pub struct Pass {
     pub elapsed: Duration,
     /// Allocations in that time, in the whole process.
     pub allocations: u64,
+    /// Lookups that the hot cache answered, if there is one.
+    pub hits: Option<u64>,
 }
 
 impl Pass {
@@ -128,7 +196,7 @@ impl Pass {
 
 /// The measured loop: nothing but lookups.
 #[inline]
-fn look_up<R: Reader>(reader: &mut R, keys: &[u64], batch: usize) -> anyhow::Result<()> {
+pub(super) fn look_up<R: Reader>(reader: &mut R, keys: &[u64], batch: usize) -> anyhow::Result<()> {
     if batch == 1 {
         for &key in keys {
             black_box(reader.get(key)?);
@@ -161,154 +229,21 @@ fn record<R: Reader>(
     Ok(())
 }
 
-/// Runs `work` in every thread on its part of the lookups, all starting together after a warm-up.
-fn in_threads<S: System, T: Send>(
-    system: &S,
-    workload: &Workload<'_>,
-    work: impl Fn(&mut S::Reader<'_>, &[u64]) -> anyhow::Result<T> + Sync,
-) -> anyhow::Result<Vec<T>> {
-    let keys = &workload.requests.keys;
-    let part = keys.len().div_ceil(workload.threads.max(1)).max(1);
-    let parts: Vec<&[u64]> = keys.chunks(part).collect();
-    let barrier = Barrier::new(parts.len());
-    let run = |keys: &[u64]| {
-        let mut reader = system.reader();
-        let warm_up = keys.len().min(WARM_UP);
-        // A thread that failed meets the others all the same: they would wait for it for ever.
-        let warmed = look_up(&mut reader, &keys[..warm_up], workload.batch);
-        barrier.wait();
-        warmed?;
-        work(&mut reader, keys)
-    };
-    let results: Vec<anyhow::Result<T>> = thread::scope(|scope| {
-        let threads: Vec<_> = parts.iter().map(|part| scope.spawn(|| run(part))).collect();
-        let panicked = || anyhow::anyhow!("a measuring thread panicked: please report it");
-        threads.into_iter().map(|thread| thread.join().unwrap_or_else(|_| Err(panicked()))).collect()
-    });
-    let in_system = || format!("looking up in {}", System::name(system));
-    results.into_iter().map(|result| result.with_context(in_system)).collect()
-}
-
-/// What verification found.
-#[derive(Clone, Debug, Default)]
-pub struct Verified {
-    /// Answers that were compared.
-    pub lookups: u64,
-    /// Answers that were wrong.
-    pub mismatches: u64,
-    /// The first wrong one, in words.
-    pub first_mismatch: Option<String>,
-    /// Costs of all lookups, for systems that read from a memory node.
-    pub costs: Option<Costs>,
-}
-
-/// Costs added up over lookups.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Costs {
-    /// Lookups by the two-stage plan; all others were range reads.
-    pub two_stage: u64,
-    /// Dependent round trips each lookup waited for; keys of one group wait for the same ones, each counts them.
-    pub round_trips: u64,
-    /// READ requests.
-    pub reads: u64,
-    /// Bytes read.
-    pub bytes: u64,
-    /// Slots fetched for a fingerprint that was another key's.
-    pub false_candidates: u64,
-    /// Times a plan was given up.
-    pub fallbacks: u64,
-}
-
-impl AddAssign<Found> for Costs {
-    fn add_assign(&mut self, found: Found) {
-        self.two_stage += u64::from(found.plan == Plan::TwoStage);
-        self.round_trips += u64::from(found.cost.round_trips);
-        self.reads += u64::from(found.cost.reads);
-        self.bytes += found.cost.bytes;
-        self.false_candidates += u64::from(found.cost.false_candidates);
-        self.fallbacks += u64::from(found.cost.fallbacks);
-    }
-}
-
-fn verify<S: System>(system: &S, workload: &Workload<'_>, bar: &Bar) -> anyhow::Result<Verified> {
-    const STEP: u64 = 1 << 16;
-    let Workload { dataset, requests, batch, .. } = *workload;
-    let mut reader = system.reader();
-    let mut value = vec![0; workload.value_bytes];
-    let mut verified = Verified::default();
-    let (mut done, mut reported) = (0, 0);
-    for (keys, indices) in requests.keys.chunks(batch).zip(requests.expected.chunks(batch)) {
-        if batch == 1 {
-            let (answer, found) = reader.get_with_cost(keys[0])?;
-            verified.check(dataset, keys[0], indices[0], answer, &mut value);
-            verified.add(found);
-        } else {
-            reader.get_many(keys)?;
-            for (i, (&key, &index)) in keys.iter().zip(indices).enumerate() {
-                verified.check(dataset, key, index, reader.answer(i), &mut value);
-                verified.add(reader.cost(i));
-            }
-        }
-        done += keys.len() as u64;
-        if done >= reported + STEP {
-            reported = done;
-            bar.advance(done);
-        }
-    }
-    Ok(verified)
-}
-
-impl Verified {
-    fn add(&mut self, found: Option<Found>) {
-        if let Some(found) = found {
-            *self.costs.get_or_insert_default() += found;
-        }
-    }
-
-    /// Compares an answer with the value at `index` of the data set; `value` is room for that.
-    fn check(&mut self, dataset: &Dataset, key: u64, index: u64, answer: Option<&[u8]>, value: &mut [u8]) {
-        self.lookups += 1;
-        let expected = if index == ABSENT {
-            None
-        } else {
-            write_value(dataset.value(index as usize), value);
-            Some(&*value)
-        };
-        if answer != expected {
-            self.mismatches += 1;
-            self.first_mismatch.get_or_insert_with(|| {
-                format!("key {key}: expected {}, got {}", describe(expected), describe(answer))
-            });
-        }
-    }
-}
-
-fn describe(value: Option<&[u8]>) -> String {
-    const SHOWN: usize = 16;
-    match value {
-        None => "no value".to_owned(),
-        Some(value) => {
-            let dots = if value.len() > SHOWN { ".." } else { "" };
-            let hex: String = value.iter().take(SHOWN).map(|byte| format!("{byte:02x}")).collect();
-            format!("{hex}{dots} ({} bytes)", value.len())
-        }
-    }
-}
-
-/// Throughput passes of several systems, which take turns; the passes of each, in order.
-pub fn rounds(
+/// Throughput passes of several systems, which take turns; the passes of each, in order. `workload` is that of a round.
+pub fn rounds<'a>(
     systems: &[&dyn Measurable],
-    workload: &Workload<'_>,
+    workload: impl Fn(usize) -> Workload<'a>,
     rounds: usize,
     bar: &Bar,
 ) -> anyhow::Result<Vec<Vec<Pass>>> {
     let mut passes = vec![Vec::with_capacity(rounds); systems.len()];
     bar.during("measuring throughput", (rounds * systems.len()) as u64, || {
         for round in 0..rounds {
+            let workload = workload(round);
             for turn in 0..systems.len() {
                 // Each round begins with another system: none always follows the same one.
                 let which = (round + turn) % systems.len();
-                passes[which].push(systems[which].throughput(workload)?);
+                passes[which].push(systems[which].throughput(&workload)?);
                 bar.advance((round * systems.len() + turn + 1) as u64);
             }
         }
@@ -328,6 +263,7 @@ mod tests {
     use super::*;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
+    use fpcache_client::Found;
     use fpcache_datasets::requests::{Distribution, RequestOptions, generate};
     use fpcache_datasets::{OpenOptions, Spec};
 
@@ -336,6 +272,7 @@ mod tests {
         wrong: u64,
         fails: Option<u64>,
         asked: AtomicUsize,
+        cleared: AtomicUsize,
     }
 
     struct EchoReader<'a>(&'a Echo, Vec<Option<[u8; 8]>>, [u8; 8]);
@@ -350,6 +287,13 @@ mod tests {
         }
         fn reader(&self) -> EchoReader<'_> {
             EchoReader(self, Vec::new(), [0; 8])
+        }
+        fn cache_stats(&self) -> anyhow::Result<Option<CacheStats>> {
+            // Every lookup is a hit.
+            Ok(Some(CacheStats { hits: self.asked.load(Ordering::Relaxed) as u64, ..CacheStats::default() }))
+        }
+        fn clear_cache(&self) {
+            self.cleared.fetch_add(1, Ordering::Relaxed);
         }
     }
 
@@ -384,15 +328,29 @@ mod tests {
     }
 
     fn echo(wrong: u64, fails: Option<u64>) -> Echo {
-        Echo { wrong, fails, asked: AtomicUsize::new(0) }
+        Echo { wrong, fails, asked: AtomicUsize::new(0), cleared: AtomicUsize::new(0) }
     }
 
     fn with_workload(batch: usize, threads: usize, test: impl Fn(&Workload<'_>)) {
         let dataset = "sequential:1K".parse::<Spec>().unwrap().open(&OpenOptions::default()).unwrap();
-        let options =
-            RequestOptions { lookups: 5_001, distribution: Distribution::Uniform, negative: 0.2, seed: 7, shift_every: None };
+        let options = RequestOptions {
+            lookups: 5_001,
+            distribution: Distribution::Uniform,
+            negative: 0.2,
+            seed: 7,
+            shift_every: None,
+        };
         let requests = generate(dataset.keys(), &options);
-        test(&Workload { dataset: &dataset, requests: &requests, value_bytes: 8, batch, threads });
+        test(&Workload {
+            dataset: &dataset,
+            lookups: Lookups::all(&requests),
+            value_bytes: 8,
+            batch,
+            threads,
+            stretch: None,
+            warm_up: None,
+            cold: false,
+        });
     }
 
     #[test]
@@ -402,29 +360,15 @@ mod tests {
                 let bar = Bar::default();
                 let right = Measurable::verify(&echo(5_000, None), workload, &bar).unwrap();
                 // Key 0 is a multiple of anything.
-                let zeros = workload.requests.keys.iter().filter(|&&key| key == 0).count() as u64;
+                let zeros = workload.lookups.keys.iter().filter(|&&key| key == 0).count() as u64;
                 assert_eq!(right.mismatches, zeros);
                 let wrong = Measurable::verify(&echo(3, None), workload, &bar).unwrap();
                 let multiples =
-                    workload.requests.keys.iter().filter(|&&k| k < 1_000 && k.is_multiple_of(3)).count();
+                    workload.lookups.keys.iter().filter(|&&k| k < 1_000 && k.is_multiple_of(3)).count();
                 assert_eq!(wrong.mismatches, multiples as u64);
                 assert!(wrong.first_mismatch.unwrap().contains("expected"));
             });
         }
-    }
-
-    #[test]
-    fn a_value_where_none_belongs_and_none_where_one_belongs_are_wrong() {
-        with_workload(1, 1, |workload| {
-            let mut verified = Verified::default();
-            let mut value = vec![0; 8];
-            verified.check(workload.dataset, 5_000, ABSENT, Some(&[0; 8]), &mut value);
-            verified.check(workload.dataset, 1, 1, None, &mut value);
-            verified.check(workload.dataset, 1, 1, Some(&[1, 0, 0, 0, 0, 0, 0]), &mut value);
-            assert_eq!(verified.mismatches, 3);
-            verified.check(workload.dataset, 5_000, ABSENT, None, &mut value);
-            assert_eq!(verified.mismatches, 3);
-        });
     }
 
     #[test]
@@ -439,16 +383,71 @@ mod tests {
                 let histogram = system.latency(workload).unwrap();
                 let part = 5_001usize.div_ceil(threads);
                 let calls: usize =
-                    workload.requests.keys.chunks(part).map(|part| part.len().div_ceil(batch)).sum();
+                    workload.lookups.keys.chunks(part).map(|part| part.len().div_ceil(batch)).sum();
                 assert_eq!(histogram.len(), calls as u64);
             });
         }
     }
 
     #[test]
+    fn hits_are_of_the_pass_alone_and_cold_passes_begin_empty_without_a_warm_up() {
+        for threads in [1, 3] {
+            with_workload(1, threads, |workload| {
+                let system = echo(u64::MAX, None);
+                assert_eq!(system.throughput(workload).unwrap().hits, Some(5_001));
+                assert_eq!(system.cleared.load(Ordering::Relaxed), 0);
+                system.asked.store(0, Ordering::Relaxed);
+                let cold = Workload { cold: true, ..*workload };
+                assert_eq!(system.throughput(&cold).unwrap().hits, Some(5_001));
+                system.latency(&cold).unwrap();
+                Measurable::verify(&system, &cold, &Bar::default()).unwrap();
+                system.timeline(&cold).unwrap();
+                assert_eq!(system.asked.load(Ordering::Relaxed), 4 * 5_001);
+                assert_eq!(system.cleared.load(Ordering::Relaxed), 4);
+            });
+        }
+    }
+
+    #[test]
+    fn keys_to_warm_up_with_take_the_place_of_the_passs_own() {
+        with_workload(1, 3, |workload| {
+            let keys = [1, 2, 3];
+            let system = echo(u64::MAX, None);
+            system.throughput(&Workload { warm_up: Some(&keys), ..*workload }).unwrap();
+            assert_eq!(system.asked.load(Ordering::Relaxed), 5_001 + 3 * keys.len());
+        });
+    }
+
+    #[test]
+    fn a_timeline_has_every_stretch_once_in_any_number_of_threads() {
+        for threads in [1, 2, 7] {
+            with_workload(1, threads, |workload| {
+                let workload = Workload { stretch: Some(500), ..*workload };
+                let points = echo(u64::MAX, None).timeline(&workload).unwrap();
+                let ends: Vec<u64> = points.iter().map(|point| point.lookups).collect();
+                let mut expected: Vec<u64> = (1..=10).map(|i| i * 500).collect();
+                expected.push(5_001);
+                assert_eq!(ends, expected);
+                assert!(points.iter().all(|point| point.ops_per_s > 0.0));
+                if threads == 1 {
+                    assert!(points.iter().all(|point| point.hit_rate == Some(1.0)));
+                }
+            });
+        }
+    }
+
+    #[test]
+    fn parts_follow_each_other() {
+        let requests = Requests { keys: (0..10).collect(), expected: (10..20).collect(), notes: Vec::new() };
+        let part = Lookups::part(&requests, 2, 3);
+        assert_eq!((part.keys, part.expected, part.len()), (&[6, 7, 8][..], &[16, 17, 18][..], 3));
+        assert_eq!(Lookups::part(&requests, 0, 1).keys, Lookups::all(&requests).keys);
+    }
+
+    #[test]
     fn a_failing_system_ends_every_pass_with_its_name() {
         with_workload(1, 2, |workload| {
-            let system = echo(u64::MAX, Some(workload.requests.keys[5_000]));
+            let system = echo(u64::MAX, Some(workload.lookups.keys[5_000]));
             for error in [
                 Measurable::verify(&system, workload, &Bar::default()).unwrap_err(),
                 system.throughput(workload).unwrap_err(),
@@ -463,10 +462,10 @@ mod tests {
     fn systems_take_turns_and_the_median_pass_counts() {
         with_workload(1, 1, |workload| {
             let systems: [&dyn Measurable; 2] = [&echo(2, None), &echo(3, None)];
-            let passes = rounds(&systems, workload, 3, &Bar::default()).unwrap();
+            let passes = rounds(&systems, |_| *workload, 3, &Bar::default()).unwrap();
             assert_eq!(passes.iter().map(Vec::len).collect::<Vec<_>>(), [3, 3]);
         });
-        let pass = |ms| Pass { elapsed: Duration::from_millis(ms), allocations: 0 };
+        let pass = |ms| Pass { elapsed: Duration::from_millis(ms), allocations: 0, hits: None };
         assert_eq!(median(&[pass(30), pass(10), pass(20)]).unwrap().elapsed.as_millis(), 20);
         assert!(median(&[]).is_none());
     }

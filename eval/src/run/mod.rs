@@ -1,28 +1,34 @@
 //! One experiment: a data set, a stream of lookups, systems.
 
+pub mod cache;
+pub mod host;
 pub mod measure;
 pub mod options;
+pub mod passes;
 pub mod report;
+pub mod row;
+mod threads;
+pub mod timeline;
+pub mod verify;
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use anyhow::{Context, ensure};
-use fpcache_client::{Client, ClientConfig};
-use fpcache_datasets::requests::{RequestOptions, generate};
+use anyhow::Context;
+use fpcache_datasets::requests::{Requests, generate_for};
 use fpcache_datasets::{Dataset, count};
 use hashbrown::HashMap;
 
 use crate::Verdict;
 use crate::machine::{Calibration, Machine, calibrate};
-use crate::node::{Node, capacity_for};
 use crate::progress::Bar;
 use crate::systems::SystemName;
-use crate::systems::fpcache::{self, FpCache};
 use crate::systems::maps::{CityHash, Index, Inline, Map, Shape, SideBySide};
-use measure::{Measurable, Workload, rounds};
-use options::{RunArgs, Transport};
-use report::{Row, Setting, say};
+use host::Host;
+use measure::Measurable;
+use options::RunArgs;
+use report::say;
+use row::Row;
 
 /// Runs an experiment and reports it.
 pub fn run(arguments: &RunArgs) -> anyhow::Result<Verdict> {
@@ -37,15 +43,13 @@ pub fn run(arguments: &RunArgs) -> anyhow::Result<Verdict> {
     let dataset = arguments.dataset.open(&arguments.open_options(&bar))?;
     announce(dataset.notes());
 
-    let systems = arguments.distinct_systems();
-    let mut node = None;
-    let client = match systems.contains(&SystemName::Fpcache) {
-        true => Some(connect(arguments, &dataset, &mut node)?),
+    let mut host = match arguments.systems.contains(&SystemName::Fpcache) {
+        true => Some(Host::start(arguments, &dataset, 0)?),
         false => None,
     };
-    let measured = measure_all(arguments, &systems, &dataset, client, &bar, calibration);
-    let rows = measured.map_err(|error| match &mut node {
-        Some(node) => node.explain(error),
+    let measured = measure(arguments, &dataset, host.as_mut(), &bar, calibration);
+    let rows = measured.map_err(|error| match &mut host {
+        Some(host) => host.explain(error),
         None => error,
     })?;
     report(arguments, &rows)
@@ -73,133 +77,45 @@ pub fn announce(notes: &[String]) {
     notes.iter().for_each(|note| eprintln!("note: {note}"));
 }
 
-/// A client of the memory node the options ask for; one in a second process is left in `node`.
-fn connect(arguments: &RunArgs, dataset: &Dataset, node: &mut Option<Node>) -> anyhow::Result<Client> {
-    let config = ClientConfig { plan: arguments.plan, ..ClientConfig::default() };
-    let capacity =
-        || arguments.capacity.unwrap_or_else(|| capacity_for(&arguments.table(), dataset.len() as u64));
-    match (&arguments.url, arguments.transport) {
-        (Some(url), _) => Ok(Client::connect_with(url, config)?),
-        (None, Transport::Shm) => {
-            let node = node.insert(Node::start(capacity(), 0)?);
-            Client::connect_with(node.url(), config).map_err(|error| node.explain(error.into()))
-        }
-        (None, Transport::Local) => {
-            let capacity = usize::try_from(capacity()).unwrap_or(usize::MAX);
-            Ok(Client::embedded_with(capacity, config)?)
-        }
-    }
-}
-
 /// Makes the systems one after another, then runs all passes.
-fn measure_all(
+fn measure(
     arguments: &RunArgs,
-    names: &[SystemName],
     dataset: &Dataset,
-    client: Option<Client>,
+    mut host: Option<&mut Host>,
     bar: &Bar,
     calibration: Calibration,
 ) -> anyhow::Result<Vec<Row>> {
-    let fpcache = client.map(|client| open_fpcache(arguments, dataset, client, bar)).transpose()?;
-    let value_bytes = fpcache
-        .as_ref()
-        .and_then(|system| Measurable::facts(system).table)
-        .map_or(arguments.value_bytes, |table| table.value_bytes) as usize;
-    let mut fpcache = fpcache;
-    let mut systems: Vec<Box<dyn Measurable>> = Vec::with_capacity(names.len());
-    for name in names {
+    // The memory node's table may have values of another size than the options say.
+    let fpcache = host.as_mut().map(|host| host.open(dataset, arguments.client_config(), bar)).transpose()?;
+    let mut fpcache = fpcache.map(|system| Box::new(system) as Box<dyn Measurable>);
+    let value_bytes = value_bytes(fpcache.as_deref(), arguments);
+    let mut systems: Vec<Box<dyn Measurable>> = Vec::new();
+    for name in arguments.distinct_systems() {
         match name {
-            SystemName::Fpcache => {
-                // There is one exactly if it is among the names, and each name comes once.
-                systems.extend(fpcache.take().map(|system| Box::new(system) as Box<dyn Measurable>));
-            }
+            // There is one exactly if it is among the names, and each name comes once.
+            SystemName::Fpcache => systems.extend(fpcache.take()),
             SystemName::Hashmap => systems.push(build_map(HASHMAP, dataset, value_bytes, bar)),
             SystemName::Btreemap => systems.push(build_map(BTREEMAP, dataset, value_bytes, bar)),
         }
     }
-
-    let options = RequestOptions {
-        lookups: usize::try_from(arguments.lookups).context("--lookups exceeds this machine's memory")?,
-        distribution: arguments.distribution,
-        negative: arguments.negative,
-        seed: arguments.seed,
-        shift_every: None,
-    };
-    let requests = bar.during("drawing lookups", arguments.lookups, || generate(dataset.keys(), &options));
-    announce(&requests.notes);
-    let workload = Workload {
-        dataset,
-        requests: &requests,
-        value_bytes,
-        batch: arguments.batch as usize,
-        threads: arguments.threads as usize,
-    };
-    let setting = Setting {
-        distribution: arguments.distribution.to_string(),
-        negative: arguments.negative,
-        seed: arguments.seed,
-        plan: arguments.plan.name(),
-        transport: arguments.transport.as_str(),
-        machine: Machine::detect(),
-        calibration,
-    };
+    let requests = draw(arguments, dataset, bar)?;
     let systems: Vec<&dyn Measurable> = systems.iter().map(|system| &**system).collect();
-    measure(&systems, &workload, &setting, arguments.rounds as usize, bar)
+    let setting = arguments.setting(&Machine::detect(), calibration);
+    arguments.passes(dataset, &requests, value_bytes).measure(&systems, &setting, bar)
 }
 
-/// All passes over all systems.
-pub fn measure(
-    systems: &[&dyn Measurable],
-    workload: &Workload<'_>,
-    setting: &Setting,
-    round_count: usize,
-    bar: &Bar,
-) -> anyhow::Result<Vec<Row>> {
-    let mut verified = Vec::with_capacity(systems.len());
-    for system in systems {
-        let result = system.verify(workload, bar)?;
-        if let Some(mismatch) = &result.first_mismatch {
-            eprintln!(
-                "WRONG: {} of {} answers of {}; the first: {mismatch}",
-                result.mismatches,
-                workload.requests.len(),
-                system.name()
-            );
-        }
-        verified.push(result);
-    }
-    let passes = rounds(systems, workload, round_count, bar)?;
-    let mut rows = Vec::with_capacity(systems.len());
-    for ((system, verified), passes) in systems.iter().zip(&verified).zip(&passes) {
-        let latency = bar.during("measuring latency", 1, || system.latency(workload))?;
-        rows.push(Row::new(setting, workload, system.name(), &system.facts(), verified, passes, &latency));
-    }
-    Ok(rows)
+/// Bytes of the values in the memory node's table, or as asked for without one.
+pub fn value_bytes(fpcache: Option<&dyn Measurable>, arguments: &RunArgs) -> usize {
+    let table = fpcache.and_then(|system| system.facts().table);
+    table.map_or(arguments.value_bytes, |table| table.value_bytes) as usize
 }
 
-/// Loads the data unless the memory node has them already.
-fn open_fpcache(
-    arguments: &RunArgs,
-    dataset: &Dataset,
-    client: Client,
-    bar: &Bar,
-) -> anyhow::Result<FpCache> {
-    let load = match &arguments.url {
-        Some(url) => {
-            let held = client.table().with_context(|| format!("opening the memory node {url}"))?.record.keys;
-            ensure!(
-                held == dataset.len() as u64,
-                "the memory node {url} holds {held} keys, {} has {}: load that data set into it (fpcache-cli --url \
-                 {url} load {}), or name the one it holds",
-                dataset.name(),
-                dataset.len(),
-                dataset.name(),
-            );
-            None
-        }
-        None => Some(fpcache::load(&client, dataset, arguments.table(), bar)?),
-    };
-    FpCache::open(client, SystemName::Fpcache.as_str(), load)
+/// Draws the lookups of all passes, and says what there is to say of them.
+pub fn draw(arguments: &RunArgs, dataset: &Dataset, bar: &Bar) -> anyhow::Result<Requests> {
+    let options = arguments.request_options(arguments.parts())?;
+    let requests = bar.during("drawing lookups", options.lookups as u64, || generate_for(dataset, &options));
+    announce(&requests.notes);
+    Ok(requests)
 }
 
 /// The two kinds of map, for [`build_map`].

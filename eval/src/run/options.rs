@@ -2,32 +2,40 @@
 
 use std::path::PathBuf;
 
-use anyhow::ensure;
+use anyhow::{Context, ensure};
 use clap::Args;
-use fpcache_client::{FingerprintWidth, PlanChoice, TableParameters, Url};
-use fpcache_datasets::requests::Distribution;
-use fpcache_datasets::{Duplicates, OpenOptions, Spec};
+use fpcache_client::{ClientConfig, FingerprintWidth, PlanChoice, TableParameters, Url};
+use fpcache_datasets::requests::{Distribution, RequestOptions, Requests};
+use fpcache_datasets::{Dataset, Duplicates, OpenOptions, Spec};
 use fpcache_memserver::capacity;
 
 use crate::cli::positive_count;
+use crate::machine::{Calibration, Machine};
 use crate::progress::Bar;
+use crate::run::cache::CacheArgs;
+use crate::run::measure::{Lookups, Workload};
+use crate::run::passes::{self, Passes};
+use crate::run::row::Setting;
 use crate::systems::SystemName;
 
-const EXAMPLES: &str = "Examples:
+/// Ends the help of `run`.
+pub const EXAMPLES: &str = "Examples:
   fpcache-eval run --dataset ipv4
   fpcache-eval run --dataset fb:16M --plan two-stage --fingerprint-bits 8 --epsilon 64
   fpcache-eval run --dataset uniform:50M --batch 32 --lookups 10M --json result.json
   fpcache-eval run --dataset wiki:4M --system fpcache --dist zipf:0.99 --negative 0.1 --json -
+  fpcache-eval run --dataset fb:16M --system fpcache --dist zipf:0.99 --cache 8MiB
+  fpcache-eval run --dataset fb:16M --system fpcache --dist zipf:0.99 --cache 8MiB --lookups 50M \\
+      --shift-every 20M --timeline 500K
   fpcache-eval run --dataset ipv4 --system fpcache --url shm://fpcache
 
-Data sets: fb, wiki, ipv4, uniform, lognormal, sequential, sosd:PATH; with a count, as in fb:16M.
-fb and wiki are the published files where $FPCACHE_DATA holds them, else calibrated stand-ins.
+Data sets: fb, wiki, osm, books, ipv4, uniform, normal, lognormal, sequential, sosd:PATH; with a count, as in fb:16M.
+fb, wiki, osm and books are the published files where $FPCACHE_DATA holds them, else calibrated stand-ins.
 
 Exit code: 0 if every answer was right, 1 if one was wrong, 2 if the experiment failed.";
 
 /// The options of `run`.
-#[derive(Args, Debug)]
-#[command(after_help = EXAMPLES)]
+#[derive(Args, Clone, Debug)]
 pub struct RunArgs {
     /// Data set, such as fb:16M, ipv4 or sosd:PATH
     #[arg(long)]
@@ -45,9 +53,18 @@ pub struct RunArgs {
     #[arg(long, default_value = "1", value_parser = clap::value_parser!(u32).range(1..=65_536))]
     pub batch: u32,
 
-    /// Distribution of the lookups over the keys: uniform or zipf:THETA
+    /// Distribution of the lookups over the keys: uniform, sosd, zipf:THETA, ycsb-zipf:THETA, latest:THETA,
+    /// hotspot:SHARE:PROBABILITY (neighbouring keys) or hotset:SHARE:PROBABILITY (scattered ones)
     #[arg(long = "dist", value_name = "DISTRIBUTION", default_value = "uniform")]
     pub distribution: Distribution,
+
+    /// Lookups after which the popular keys move to other places, such as 10M [default: they stay]
+    #[arg(long, value_name = "LOOKUPS", value_parser = positive_count)]
+    pub shift_every: Option<u64>,
+
+    /// Record throughput along one more pass, every so many lookups, such as 100K
+    #[arg(long, value_name = "LOOKUPS", value_parser = positive_count)]
+    pub timeline: Option<u64>,
 
     /// Share of lookups for absent keys, from 0 to 1: half between neighbours, half outside the range
     #[arg(long, default_value = "0", value_parser = share)]
@@ -65,7 +82,7 @@ pub struct RunArgs {
     #[arg(long, default_value_t = 0.85, conflicts_with = "url")]
     pub fill: f64,
 
-    /// How keys are read: auto, two-stage or range
+    /// How keys are read: auto, two-stage, range or speculative
     #[arg(long, default_value = "auto")]
     pub plan: PlanChoice,
 
@@ -98,6 +115,10 @@ pub struct RunArgs {
     #[arg(long)]
     pub url: Option<String>,
 
+    /// What this compute node may keep.
+    #[command(flatten)]
+    pub cache: CacheArgs,
+
     /// Throughput passes per system, which take turns; the median counts
     #[arg(long, default_value = "3", value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub rounds: u32,
@@ -114,6 +135,9 @@ pub struct RunArgs {
     #[arg(long, value_name = "SIZE", default_value = "256MiB", value_parser = capacity::parse, hide = true)]
     pub calibration_buffer: u64,
 }
+
+/// Most points of a timeline.
+const MAX_POINTS: u64 = 10_000;
 
 /// Where the memory node is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -138,6 +162,8 @@ impl RunArgs {
     /// Checks what a single option cannot know, before any work is done.
     pub fn validate(&self) -> anyhow::Result<()> {
         self.table().validate()?;
+        self.cache.validate()?;
+        self.validate_lookups()?;
         if let Some(url) = &self.url {
             let _: Url = url.parse()?;
             ensure!(
@@ -146,12 +172,104 @@ impl RunArgs {
             );
         }
         ensure!(
-            u64::from(self.batch) <= self.lookups,
-            "a batch of {} keys exceeds the {} lookups: use more lookups or a smaller batch",
-            self.batch,
-            self.lookups
+            self.cache.budget.0.is_none() || self.systems.contains(&SystemName::Fpcache),
+            "--cache is a budget of fpcache, which is not among the systems: add it with --system"
         );
         Ok(())
+    }
+
+    fn validate_lookups(&self) -> anyhow::Result<()> {
+        let lookups = self.lookups;
+        ensure!(
+            u64::from(self.batch) <= lookups,
+            "a batch of {} keys exceeds the {lookups} lookups: use more lookups or a smaller batch",
+            self.batch,
+        );
+        if let Some(every) = self.shift_every {
+            ensure!(
+                every < lookups,
+                "--shift-every {every}: a pass of {lookups} lookups ends before the popular keys move: use more \
+                 lookups or fewer between moves"
+            );
+        }
+        if let Some(every) = self.timeline {
+            ensure!(
+                every <= lookups && lookups.div_ceil(every) <= MAX_POINTS,
+                "--timeline {every} gives {} points of {lookups} lookups: use points between {} lookups and {lookups}",
+                lookups / every,
+                lookups.div_ceil(MAX_POINTS)
+            );
+            ensure!(
+                every >= u64::from(self.batch),
+                "--timeline {every}: a point must hold a batch of {} keys: use longer points or a smaller batch",
+                self.batch
+            );
+        }
+        Ok(())
+    }
+
+    /// What the stream of lookups is made from: `parts` parts of a pass each.
+    ///
+    /// # Errors
+    /// If the machine cannot count so many.
+    pub fn request_options(&self, parts: usize) -> anyhow::Result<RequestOptions> {
+        let lookups = usize::try_from(self.lookups).ok().and_then(|lookups| lookups.checked_mul(parts));
+        Ok(RequestOptions {
+            lookups: lookups.context("--lookups exceeds this machine's memory")?,
+            distribution: self.distribution,
+            negative: self.negative,
+            seed: self.seed,
+            shift_every: self.shift_every,
+        })
+    }
+
+    /// How a client of the memory node behaves.
+    pub fn client_config(&self) -> ClientConfig {
+        ClientConfig { plan: self.plan, cache: self.cache.config(), ..ClientConfig::default() }
+    }
+
+    /// What all systems of an experiment share.
+    pub fn setting(&self, machine: &Machine, calibration: Calibration) -> Setting {
+        Setting {
+            distribution: self.distribution.to_string(),
+            shift_every: self.shift_every,
+            negative: self.negative,
+            seed: self.seed,
+            transport: self.transport.as_str(),
+            machine: machine.clone(),
+            calibration,
+            sweep: None,
+        }
+    }
+
+    /// The passes over a stream that was made by [`request_options`](Self::request_options) with as many parts.
+    pub fn passes<'a>(&self, dataset: &'a Dataset, requests: &'a Requests, value_bytes: usize) -> Passes<'a> {
+        /// Stretches per stay of the popular keys: threads are apart by less than that.
+        const STRETCHES: usize = 16;
+        let batch = self.batch as usize;
+        let stretch = self.shift_every.map(|every| (every as usize / STRETCHES).max(batch));
+        Passes {
+            workload: Workload {
+                dataset,
+                lookups: Lookups::all(requests),
+                value_bytes,
+                batch,
+                threads: self.threads as usize,
+                stretch,
+                warm_up: None,
+                cold: self.cache.cold,
+            },
+            requests,
+            parts: self.parts(),
+            rounds: self.rounds as usize,
+            timeline: self.timeline.map(|every| every as usize),
+        }
+    }
+
+    /// Parts of a pass each that the stream has.
+    pub fn parts(&self) -> usize {
+        let lookups = usize::try_from(self.lookups).unwrap_or(usize::MAX);
+        passes::parts(self.cache.budget.0.is_some(), self.rounds as usize, lookups)
     }
 
     /// The table's parameters, where it is loaded here.
@@ -192,7 +310,8 @@ fn share(text: &str) -> Result<f64, String> {
     share.ok_or_else(|| "write a share from 0 to 1, such as 0.1".to_owned())
 }
 
-fn width(text: &str) -> Result<FingerprintWidth, String> {
+/// A width of fingerprints in bits.
+pub fn width(text: &str) -> Result<FingerprintWidth, String> {
     let bits = text.parse().map_err(|_| "write 8, 16, 32 or 64".to_owned())?;
     FingerprintWidth::from_bits(bits).map_err(|error| error.to_string())
 }
@@ -249,6 +368,23 @@ mod tests {
             ("--dataset ipv4 --duplicates some", "first"),
             ("--dataset ipv4 --capacity much", "4GiB"),
             ("--dataset ipv4 --lookups 10 --batch 32", "smaller batch"),
+            ("--dataset ipv4 --cache 0", "8MiB"),
+            ("--dataset ipv4 --cache much", "8MiB"),
+            ("--dataset ipv4 --cache 8MiB --policy oldest", "lru"),
+            ("--dataset ipv4 --cache 8MiB --variant fdf", "full"),
+            ("--dataset ipv4 --cache 8MiB --on-conflict panic", "cheapest"),
+            ("--dataset ipv4 --policy lru", "--cache"),
+            ("--dataset ipv4 --variant f", "--cache"),
+            ("--dataset ipv4 --on-conflict range", "--cache"),
+            ("--dataset ipv4 --cold", "--cache"),
+            ("--dataset ipv4 --cold --cache none", "--cache"),
+            ("--dataset ipv4 --cache 8MiB --system hashmap", "fpcache"),
+            ("--dataset ipv4 --shift-every 0", "above 0"),
+            ("--dataset ipv4 --shift-every 2M", "more lookups"),
+            ("--dataset ipv4 --timeline 0", "above 0"),
+            ("--dataset ipv4 --timeline 3M", "2000000"),
+            ("--dataset ipv4 --timeline 1", "between 200 lookups"),
+            ("--dataset ipv4 --timeline 200 --batch 300", "smaller batch"),
             ("--dataset ipv4 --url shm://x --epsilon 8", "--url"),
             ("--dataset ipv4 --url x", "shm://"),
             ("--dataset ipv4 --url shm://x --system hashmap", "--system"),

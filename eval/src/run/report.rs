@@ -1,4 +1,4 @@
-//! Figures as rows: for people a table, for programs JSON.
+//! Rows for people: a table and what explains it; for programs: JSON.
 
 use std::fs;
 use std::io::{self, Write};
@@ -7,203 +7,9 @@ use std::path::Path;
 use anyhow::Context;
 use comfy_table::{CellAlignment, Table, presets};
 use fpcache_datasets::count::{human, human_bytes};
-use hdrhistogram::Histogram;
-use serde::Serialize;
 
-use crate::machine::{Calibration, Machine};
-use crate::run::measure::{Pass, Verified, Workload, median};
-use crate::systems::Facts;
-
-/// What all systems of an experiment share.
-#[derive(Clone, Debug)]
-pub struct Setting {
-    /// The distribution of lookups.
-    pub distribution: String,
-    /// Share of lookups for absent keys that was asked for.
-    pub negative: f64,
-    /// Seed of data and lookups.
-    pub seed: u64,
-    /// The plan asked for.
-    pub plan: &'static str,
-    /// Where the memory node was.
-    pub transport: &'static str,
-    /// The machine.
-    pub machine: Machine,
-    /// Its memory during the run.
-    pub calibration: Calibration,
-}
-
-/// One system's figures. What does not apply to a system is null.
-#[derive(Clone, Debug, Serialize)]
-pub struct Row {
-    /// The system.
-    pub system: String,
-    /// The data set as asked for.
-    pub dataset: String,
-    /// published, stand-in, shipped, file or generated.
-    pub dataset_source: String,
-    /// Distribution of lookups over keys.
-    pub dist: String,
-    /// Share of lookups for absent keys that was asked for.
-    pub negative: f64,
-    /// Keys loaded: the distinct ones.
-    pub keys: u64,
-    /// Bytes of a key in the system; 8 also for data sets of 32-bit keys.
-    pub key_bytes: u64,
-    /// Bytes of a value.
-    pub value_bytes: u64,
-    /// Lookups of every pass.
-    pub lookups: u64,
-    /// Keys per call.
-    pub batch: u64,
-    /// Threads.
-    pub threads: u64,
-    /// Where the memory node was.
-    pub transport: Option<&'static str>,
-    /// Seed of data and lookups.
-    pub seed: u64,
-    /// Half-width of windows, in slots.
-    pub epsilon: Option<u32>,
-    /// Bits of a fingerprint.
-    pub fingerprint_bits: Option<u32>,
-    /// Share of slots that hold a record.
-    pub fill: Option<f64>,
-    /// The plan asked for.
-    pub plan: Option<&'static str>,
-    /// Share of lookups answered by the two-stage plan.
-    pub two_stage_share: Option<f64>,
-    /// Bytes of models and directory in this process.
-    pub model_bytes: Option<u64>,
-    /// Bytes at the memory node per key.
-    pub memory_node_bytes_per_key: Option<f64>,
-    /// Bytes of the system in this process per key.
-    pub process_bytes_per_key: f64,
-    /// Segments.
-    pub segments: Option<u64>,
-    /// Dependent round trips a lookup waited for; the keys of a group wait for the same ones.
-    pub rtts_per_op: Option<f64>,
-    /// READ requests per lookup.
-    pub reads_per_op: Option<f64>,
-    /// Bytes read per lookup.
-    pub bytes_per_op: Option<f64>,
-    /// Slots fetched per lookup for a fingerprint that was another key's.
-    pub false_candidates_per_op: Option<f64>,
-    /// Plans given up per lookup.
-    pub fallbacks_per_op: Option<f64>,
-    /// Wrong answers among the lookups.
-    pub mismatches: u64,
-    /// Lookups per second, all threads together: the median pass.
-    pub ops_per_s: f64,
-    /// The slowest pass.
-    pub ops_per_s_min: f64,
-    /// The fastest pass.
-    pub ops_per_s_max: f64,
-    /// Allocations per lookup in the median pass.
-    pub allocations_per_op: f64,
-    /// What the latencies are of: `get` or `multi_get of N`.
-    pub latency_of: String,
-    /// Median latency of a call.
-    pub p50_ns: u64,
-    /// 95th percentile.
-    pub p95_ns: u64,
-    /// 99th percentile.
-    pub p99_ns: u64,
-    /// 99.9th percentile.
-    pub p999_ns: u64,
-    /// 99.99th percentile.
-    pub p9999_ns: u64,
-    /// Longest latency.
-    pub max_ns: u64,
-    /// Seconds until this process could look up: building a map, or fetching directory and models.
-    pub build_s: f64,
-    /// Seconds until the data were in the memory node; null also if they were there before.
-    pub load_s: Option<f64>,
-    /// The machine.
-    pub machine: Machine,
-    /// The commit this program was built from.
-    pub commit: Option<&'static str>,
-    /// The version of this program.
-    pub version: &'static str,
-    /// The machine's memory during the run.
-    pub calibration: Calibration,
-}
-
-impl Row {
-    /// Puts together what the passes found. `passes` must not be empty.
-    pub fn new(
-        setting: &Setting,
-        workload: &Workload<'_>,
-        name: &str,
-        facts: &Facts,
-        verified: &Verified,
-        passes: &[Pass],
-        latency: &Histogram<u64>,
-    ) -> Self {
-        let dataset = workload.dataset;
-        let (keys, lookups) = (dataset.len() as u64, workload.requests.len());
-        let per_key = |bytes: u64| bytes as f64 / keys as f64;
-        let per_op = |count: u64| count as f64 / lookups as f64;
-        let rates: Vec<f64> = passes.iter().map(|pass| pass.ops_per_s(lookups)).collect();
-        let middle = median(passes);
-        let table = facts.table;
-        let costs = verified.costs;
-        Self {
-            system: name.to_owned(),
-            dataset: dataset.name().to_owned(),
-            dataset_source: dataset.source().to_owned(),
-            dist: setting.distribution.clone(),
-            negative: setting.negative,
-            keys,
-            key_bytes: 8,
-            value_bytes: workload.value_bytes as u64,
-            lookups: lookups as u64,
-            batch: workload.batch as u64,
-            threads: workload.threads as u64,
-            transport: table.map(|_| setting.transport),
-            seed: setting.seed,
-            epsilon: table.map(|t| t.epsilon),
-            fingerprint_bits: table.map(|t| t.width.bits()),
-            fill: table.map(|t| t.fill),
-            plan: table.map(|_| setting.plan),
-            two_stage_share: costs.map(|c| per_op(c.two_stage)),
-            model_bytes: facts.model_bytes,
-            memory_node_bytes_per_key: facts.memory_node_bytes.map(per_key),
-            process_bytes_per_key: per_key(facts.process_bytes),
-            segments: facts.segments,
-            rtts_per_op: costs.map(|c| per_op(c.round_trips)),
-            reads_per_op: costs.map(|c| per_op(c.reads)),
-            bytes_per_op: costs.map(|c| per_op(c.bytes)),
-            false_candidates_per_op: costs.map(|c| per_op(c.false_candidates)),
-            fallbacks_per_op: costs.map(|c| per_op(c.fallbacks)),
-            mismatches: verified.mismatches,
-            ops_per_s: middle.map_or(0.0, |pass| pass.ops_per_s(lookups)),
-            ops_per_s_min: rates.iter().copied().reduce(f64::min).unwrap_or_default(),
-            ops_per_s_max: rates.iter().copied().reduce(f64::max).unwrap_or_default(),
-            allocations_per_op: middle.map_or(0.0, |pass| per_op(pass.allocations)),
-            latency_of: match workload.batch {
-                1 => "get".to_owned(),
-                batch => format!("multi_get of {batch}"),
-            },
-            p50_ns: latency.value_at_quantile(0.5),
-            p95_ns: latency.value_at_quantile(0.95),
-            p99_ns: latency.value_at_quantile(0.99),
-            p999_ns: latency.value_at_quantile(0.999),
-            p9999_ns: latency.value_at_quantile(0.9999),
-            max_ns: latency.max(),
-            build_s: facts.build.as_secs_f64(),
-            load_s: facts.load.map(|load| load.as_secs_f64()),
-            machine: setting.machine.clone(),
-            commit: crate::machine::COMMIT,
-            version: env!("CARGO_PKG_VERSION"),
-            calibration: setting.calibration,
-        }
-    }
-
-    /// Nanoseconds a thread spends on a lookup.
-    pub fn ns_per_op(&self) -> f64 {
-        self.threads as f64 * 1e9 / self.ops_per_s
-    }
-}
+use crate::run::row::Row;
+use crate::run::timeline::{Shift, TimelinePoint, median};
 
 /// Prints a line, or several, for people. A reader such as `head` that has seen enough is no failure.
 pub fn say(text: &str) -> anyhow::Result<()> {
@@ -258,27 +64,14 @@ pub fn table(rows: &[Row]) -> String {
         ]);
     }
     let mut text = format!(
-        "{} ({}): {} keys, {}-byte values; {} lookups {}{}, {}, {} {}\n{table}\n",
+        "{} ({}): {}\n{table}\n",
         first.dataset,
         first.dataset_source,
-        human(first.keys),
-        first.value_bytes,
-        human(first.lookups),
-        first.dist,
-        if first.negative > 0.0 {
-            format!(", {:.0} % absent", 100.0 * first.negative)
-        } else {
-            String::new()
-        },
-        match first.batch {
-            1 => "one by one".to_owned(),
-            batch => format!("in groups of {batch}"),
-        },
-        first.threads,
-        if first.threads == 1 { "thread" } else { "threads" },
+        first.what_was_asked(first.value_bytes, &first.dist, first.threads)
     );
     for row in rows {
         text.push_str(&explanation(row));
+        text.push_str(&timeline_explanation(row).unwrap_or_default());
     }
     let c = &first.calibration;
     text.push_str(&format!(
@@ -296,30 +89,99 @@ pub fn table(rows: &[Row]) -> String {
     text
 }
 
-/// A sentence about a system that reads from a memory node.
+/// Sentences about a system that reads from a memory node.
 fn explanation(row: &Row) -> String {
-    let (Some(segments), Some(model_bytes), Some(epsilon), Some(bits), Some(fill), Some(plan), Some(costs)) = (
-        row.segments,
-        row.model_bytes,
-        row.epsilon,
-        row.fingerprint_bits,
-        row.fill,
-        row.plan,
-        row.two_stage_share.zip(row.false_candidates_per_op),
-    ) else {
+    let (Some(segments), Some(model_bytes), Some(epsilon), Some(bits), Some(fill), Some(plan)) =
+        (row.segments, row.model_bytes, row.epsilon, row.fingerprint_bits, row.fill, row.plan.as_deref())
+    else {
         return String::new();
     };
     let loaded = row.load_s.map(|s| format!(", loaded in {s:.2} s")).unwrap_or_default();
+    let shares = [
+        ("cached", row.cached_share),
+        ("two-stage", row.two_stage_share),
+        ("range", row.range_share),
+        ("speculative", row.speculative_share),
+    ];
+    let shares: Vec<String> = shares
+        .into_iter()
+        .filter_map(|(name, share)| Some((name, share.filter(|share| *share > 0.0)?)))
+        .map(|(name, share)| format!("{:.0} % {name}", 100.0 * share))
+        .collect();
     format!(
-        "{}: {} segments of {:.0} keys on average, models {}; epsilon {epsilon}, {bits}-bit fingerprints, fill \
-         {fill}{loaded}\n{}: plan {plan} ({:.0} % two-stage), {:.4} false candidates per lookup\n",
-        row.system,
+        "{system}: {} segments of {:.0} keys on average, models {}; epsilon {epsilon}, {bits}-bit fingerprints, fill \
+         {fill}{loaded}\n{system}: plan {plan} ({}), {:.4} false candidates per lookup\n{}",
         human(segments),
         row.keys as f64 / segments as f64,
         human_bytes(model_bytes),
+        shares.join(", "),
+        row.false_candidates_per_op.unwrap_or_default(),
+        cache_explanation(row).unwrap_or_default(),
+        system = row.system,
+    )
+}
+
+/// A sentence about the compute node's budget, if there is one.
+fn cache_explanation(row: &Row) -> Option<String> {
+    let budget = row.cache_bytes_budget?;
+    let mut text = format!(
+        "{}: cache {} of {}",
         row.system,
-        100.0 * costs.0,
-        costs.1,
+        row.cache_bytes_used.map_or_else(none, human_bytes),
+        human_bytes(budget)
+    );
+    if let (Some(entries), Some(capacity)) = (row.cache_entries, row.cache_capacity) {
+        text.push_str(&format!(", {} entries in room for {}", human(entries), human(capacity)));
+    }
+    if let Some(bytes) = row.cache_bytes_per_entry {
+        text.push_str(&format!(" at {bytes:.1} B"));
+    }
+    if let Some(rate) = row.hit_rate {
+        text.push_str(&format!("; {} hits", percent(rate)));
+    }
+    let choices = [row.variant.as_deref(), row.policy.as_deref(), row.on_conflict.as_deref()];
+    let [variant, policy, on_conflict] = choices.map(Option::unwrap_or_default);
+    text.push_str(&format!("; variant {variant}, policy {policy}, on conflict {on_conflict}"));
+    if row.cold == Some(true) {
+        text.push_str(", every pass from empty");
+    }
+    text.push('\n');
+    Some(text)
+}
+
+/// What a system's timeline shows, if there is one.
+fn timeline_explanation(row: &Row) -> Option<String> {
+    let points = row.timeline.as_deref().filter(|points| !points.is_empty())?;
+    let rates = || points.iter().map(|point| point.ops_per_s);
+    let hits =
+        |point: &TimelinePoint| point.hit_rate.map(|rate| format!(", {} hits in the last", percent(rate)));
+    let at_end = points.last().and_then(hits).unwrap_or_default();
+    let mut text = format!(
+        "{}: {} points along {}: lookups/s from {} to {}, median {}{at_end}\n",
+        row.system,
+        points.len(),
+        human(points.last().map_or(0, |point| point.lookups)),
+        rate(rates().reduce(f64::min).unwrap_or_default()),
+        rate(rates().reduce(f64::max).unwrap_or_default()),
+        rate(median(rates()).unwrap_or_default()),
+    );
+    for shift in row.shifts.as_deref().unwrap_or_default() {
+        text.push_str(&shift_explanation(&row.system, shift));
+    }
+    Some(text)
+}
+
+fn shift_explanation(system: &str, shift: &Shift) -> String {
+    let end = match shift.recovered_after {
+        Some(lookups) => format!("within 5 % of steady after {} lookups", human(lookups)),
+        None => "not within 5 % of steady before the next shift or the end".to_owned(),
+    };
+    format!(
+        "{system}: popular keys moved at {}: steady {}/s, at worst {}/s ({} dip), {end}\n",
+        human(shift.at),
+        rate(shift.steady_ops_per_s),
+        rate(shift.worst_ops_per_s),
+        percent(shift.dip),
     )
 }
 
@@ -348,11 +210,18 @@ pub fn bytes_per_key(bytes: f64) -> String {
     format!("{bytes:.1} B/key")
 }
 
-fn rate(per_second: f64) -> String {
+/// A share of 1.
+pub fn percent(share: f64) -> String {
+    format!("{:.1} %", 100.0 * share)
+}
+
+/// A rate per second.
+pub fn rate(per_second: f64) -> String {
     human(per_second as u64)
 }
 
-fn duration(ns: u64) -> String {
+/// A duration in the fitting unit.
+pub fn duration(ns: u64) -> String {
     match ns {
         0..10_000 => format!("{ns} ns"),
         10_000..10_000_000 => format!("{:.1} µs", ns as f64 / 1e3),

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use fpcache_client::{Answers, Client, Found, TableParameters};
+use fpcache_client::{Answers, CacheStats, Client, ClientConfig, Found, TableParameters};
 use fpcache_datasets::{Dataset, Progress, write_value};
 
 use super::{Facts, Reader, System};
@@ -50,8 +50,13 @@ pub fn load(
 
 impl FpCache {
     /// Fetches the directory of a memory node that holds a table; `load` is how long loading took, if it was loaded
-    /// here. `name` is what reports call it.
-    pub fn open(client: Client, name: &'static str, load: Option<Duration>) -> anyhow::Result<Self> {
+    /// here. `name` is what reports call it, `config` what the client was made with.
+    pub fn open(
+        client: Client,
+        name: &'static str,
+        config: &ClientConfig,
+        load: Option<Duration>,
+    ) -> anyhow::Result<Self> {
         let start = Instant::now();
         let table = client.table().with_context(|| format!("opening the memory node {}", client.name()))?;
         let build = start.elapsed();
@@ -60,6 +65,8 @@ impl FpCache {
             load,
             build,
             table: Some(table.record.parameters),
+            plan: Some(config.plan),
+            cache: config.cache,
             segments: Some(table.record.segments),
             memory_node_bytes: Some(node.used_bytes),
             model_bytes: Some(table.model_bytes),
@@ -82,6 +89,14 @@ impl System for FpCache {
 
     fn reader(&self) -> FpCacheReader<'_> {
         FpCacheReader { client: &self.client, value: Vec::new(), answers: Answers::new() }
+    }
+
+    fn cache_stats(&self) -> anyhow::Result<Option<CacheStats>> {
+        Ok(self.client.cache_stats()?)
+    }
+
+    fn clear_cache(&self) {
+        self.client.clear_cache();
     }
 }
 

@@ -9,7 +9,7 @@ pub mod maps;
 use std::time::Duration;
 
 use clap::ValueEnum;
-use fpcache_client::{Found, TableParameters};
+use fpcache_client::{CacheConfig, CacheStats, Found, PlanChoice, TableParameters};
 
 /// The systems there are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -48,6 +48,14 @@ pub trait System: Sync {
 
     /// A reader for the calling thread.
     fn reader(&self) -> Self::Reader<'_>;
+
+    /// What the compute node keeps and how far that helped, if it keeps anything within a budget.
+    fn cache_stats(&self) -> anyhow::Result<Option<CacheStats>> {
+        Ok(None)
+    }
+
+    /// Empties the hot cache, if there is one.
+    fn clear_cache(&self) {}
 }
 
 /// Looks keys up and leaves the answers in buffers of its own, which it keeps: no call allocates once they have grown
@@ -78,12 +86,16 @@ pub struct Facts {
     pub build: Duration,
     /// Choices of the table in the memory node.
     pub table: Option<TableParameters>,
+    /// How keys are read.
+    pub plan: Option<PlanChoice>,
+    /// The budget of the compute node and how it is used.
+    pub cache: Option<CacheConfig>,
     /// Segments in the memory node.
     pub segments: Option<u64>,
     /// Bytes in use at the memory node.
     pub memory_node_bytes: Option<u64>,
     /// Bytes of models and directory in this process.
     pub model_bytes: Option<u64>,
-    /// All bytes the system holds in this process.
+    /// All bytes the system holds in this process; with a budget, what is used of it by the end counts instead.
     pub process_bytes: u64,
 }

@@ -1,0 +1,102 @@
+//! The options of the compute node's budget.
+
+use anyhow::ensure;
+use bytesize::ByteSize;
+use clap::Args;
+use fpcache_client::{CacheConfig, OnConflict, Policy, Variant};
+
+const HEADING: &str = "Cache of the compute node";
+
+/// What this compute node may keep, and how.
+#[derive(Args, Clone, Debug, Default)]
+pub struct CacheArgs {
+    /// Budget of everything kept on the compute node, models included, such as 8MiB; none: all models, no hot cache
+    #[arg(long = "cache", value_name = "SIZE", default_value = "none", value_parser = parse_budget, help_heading = HEADING)]
+    pub budget: Budget,
+
+    /// What decides which entries stay: heat, frequency or lru [default: heat]
+    #[arg(long, help_heading = HEADING)]
+    pub policy: Option<Policy>,
+
+    /// What an entry holds: fd (fingerprint and offset), f, d or full [default: fd]
+    #[arg(long, help_heading = HEADING)]
+    pub variant: Option<Variant>,
+
+    /// How a lookup goes on after an entry that was wrong: cheapest or range [default: cheapest]
+    #[arg(long, help_heading = HEADING)]
+    pub on_conflict: Option<OnConflict>,
+
+    /// Begin every measured pass with an empty hot cache
+    #[arg(long, help_heading = HEADING)]
+    pub cold: bool,
+}
+
+/// A budget in bytes, or none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Budget(pub Option<u64>);
+
+impl CacheArgs {
+    /// Checks that options of a cache come with one.
+    ///
+    /// # Errors
+    /// Names the option that needs `--cache`.
+    pub fn validate(&self) -> anyhow::Result<()> {
+        let given = [
+            ("--policy", self.policy.is_some()),
+            ("--variant", self.variant.is_some()),
+            ("--on-conflict", self.on_conflict.is_some()),
+            ("--cold", self.cold),
+        ];
+        for (option, given) in given {
+            ensure!(
+                !given || self.budget.0.is_some(),
+                "{option} is about the hot cache, and there is none: add --cache with a size, such as --cache 8MiB"
+            );
+        }
+        Ok(())
+    }
+
+    /// The cache asked for, if any.
+    pub fn config(&self) -> Option<CacheConfig> {
+        let budget = self.budget.0?;
+        Some(CacheConfig {
+            policy: self.policy.unwrap_or_default(),
+            variant: self.variant.unwrap_or_default(),
+            on_conflict: self.on_conflict.unwrap_or_default(),
+            ..CacheConfig::of(budget)
+        })
+    }
+}
+
+/// Reads a budget above 0, or `none`.
+pub fn parse_budget(text: &str) -> Result<Budget, String> {
+    if text == "none" {
+        return Ok(Budget(None));
+    }
+    let bytes = text.parse::<ByteSize>().ok().map(|size| size.as_u64()).filter(|&bytes| bytes > 0);
+    bytes
+        .map(|bytes| Budget(Some(bytes)))
+        .ok_or_else(|| "write none, or a size above 0 with a unit, such as 8MiB".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn budgets_are_sizes_above_zero_or_none() {
+        assert_eq!(parse_budget("none"), Ok(Budget(None)));
+        assert_eq!(parse_budget("8MiB"), Ok(Budget(Some(8 << 20))));
+        assert_eq!(parse_budget("1000"), Ok(Budget(Some(1000))));
+        for bad in ["", "0", "0MiB", "-1", "much", "None", "8 lots"] {
+            assert!(parse_budget(bad).unwrap_err().contains("8MiB"), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_cache_has_the_defaults_of_its_options() {
+        assert_eq!(CacheArgs::default().config(), None);
+        let arguments = CacheArgs { budget: Budget(Some(9)), ..CacheArgs::default() };
+        assert_eq!(arguments.config(), Some(CacheConfig::of(9)));
+    }
+}

@@ -1,0 +1,105 @@
+//! Where an experiment's memory node is, and clients of it.
+
+use std::time::Duration;
+
+use anyhow::{Context, ensure};
+use fpcache_client::{Client, ClientConfig, TableParameters};
+use fpcache_datasets::Dataset;
+
+use crate::node::{Node, capacity_for};
+use crate::progress::Bar;
+use crate::run::options::{RunArgs, Transport};
+use crate::systems::SystemName;
+use crate::systems::fpcache::{self, FpCache};
+
+/// A memory node that holds a data set, or will with the first client.
+#[derive(Debug)]
+pub struct Host {
+    place: Place,
+    parameters: TableParameters,
+    /// How long loading took, once it was done here.
+    load: Option<Duration>,
+}
+
+#[derive(Debug)]
+enum Place {
+    /// A second process of this program.
+    Node(Node),
+    /// Somebody else's, which holds the data set already.
+    Url(String),
+    /// Inside this process: every client has one of its own, of this many bytes.
+    Local(u64),
+}
+
+impl Host {
+    /// The memory node that the options ask for. `ordinal` tells those of this process apart. To be called by the main
+    /// thread, as [`Node::start`].
+    ///
+    /// # Errors
+    /// If the second process cannot be had.
+    pub fn start(arguments: &RunArgs, dataset: &Dataset, ordinal: u32) -> anyhow::Result<Self> {
+        let parameters = arguments.table();
+        let capacity =
+            || arguments.capacity.unwrap_or_else(|| capacity_for(&parameters, dataset.len() as u64));
+        let place = match (&arguments.url, arguments.transport) {
+            (Some(url), _) => Place::Url(url.clone()),
+            (None, Transport::Shm) => Place::Node(Node::start(capacity(), ordinal)?),
+            (None, Transport::Local) => Place::Local(capacity()),
+        };
+        Ok(Self { place, parameters, load: None })
+    }
+
+    /// Somebody else's memory node, which holds the data set already.
+    pub fn at(url: &str, parameters: TableParameters) -> Self {
+        Self { place: Place::Url(url.to_owned()), parameters, load: None }
+    }
+
+    /// Whether all clients use the same memory node, so that one costs nothing but its models.
+    pub fn is_shared(&self) -> bool {
+        !matches!(self.place, Place::Local(_))
+    }
+
+    /// A client with these settings, of a memory node that holds the data set; the first one loads it.
+    ///
+    /// # Errors
+    /// If the memory node is gone, cannot hold the data, or holds others; if the budget is too small.
+    pub fn open(&mut self, dataset: &Dataset, config: ClientConfig, bar: &Bar) -> anyhow::Result<FpCache> {
+        let client = match &self.place {
+            Place::Node(node) => Client::connect_with(node.url(), config)?,
+            Place::Url(url) => Client::connect_with(url, config)?,
+            Place::Local(capacity) => {
+                let capacity = usize::try_from(*capacity).unwrap_or(usize::MAX);
+                Client::embedded_with(capacity, config)?
+            }
+        };
+        match &self.place {
+            Place::Url(url) => holds_as_many(&client, url, dataset)?,
+            Place::Node(_) if self.load.is_some() => {}
+            Place::Node(_) | Place::Local(_) => {
+                self.load = Some(fpcache::load(&client, dataset, self.parameters, bar)?);
+            }
+        }
+        FpCache::open(client, SystemName::Fpcache.as_str(), &config, self.load)
+    }
+
+    /// Adds to an error that the memory node has ended, if so.
+    pub fn explain(&mut self, error: anyhow::Error) -> anyhow::Error {
+        match &mut self.place {
+            Place::Node(node) => node.explain(error),
+            Place::Url(_) | Place::Local(_) => error,
+        }
+    }
+}
+
+fn holds_as_many(client: &Client, url: &str, dataset: &Dataset) -> anyhow::Result<()> {
+    let held = client.table().with_context(|| format!("opening the memory node {url}"))?.record.keys;
+    ensure!(
+        held == dataset.len() as u64,
+        "the memory node {url} holds {held} keys, {} has {}: load that data set into it (fpcache-cli --url {url} load \
+         {}), or name the one it holds",
+        dataset.name(),
+        dataset.len(),
+        dataset.name(),
+    );
+    Ok(())
+}

@@ -1,0 +1,169 @@
+//! Which pass is measured when, and over which lookups.
+//!
+//! Without a budget, all passes of a system look up the same keys: verification, whose answers are compared and whose
+//! costs are reported; throughput passes, which take turns with those of other systems, each after a warm-up; latency; and
+//! the timeline, if asked for.
+//!
+//! A hot cache changes with what it sees. Passes over the same keys would meet each other's entries, also those of keys
+//! that are asked for once in the whole stream, and show a hit rate that no service sees. So the stream is made
+//! [several passes](parts) long and each pass takes the next part:
+//!
+//! 1. a first verified pass, which warms the cache,
+//! 2. a second verified pass: its costs are the steady state's, and those reported,
+//! 3. the throughput passes: `hit_rate` is of these alone; a warm-up before each, with the last lookups of the part before,
+//!    brings the processor's caches back, and its hits do not count,
+//! 4. the bytes, entries and room that are reported are taken here,
+//! 5. latency, and the timeline.
+//!
+//! With `--cold` every pass begins with an empty hot cache: it is cleared before the one verified pass, and before each
+//! throughput, latency and timeline pass, none of which is warmed up. Models stay.
+
+use anyhow::Context;
+use fpcache_client::CacheStats;
+use fpcache_datasets::requests::Requests;
+use hdrhistogram::Histogram;
+
+use crate::progress::Bar;
+use crate::run::measure::{Lookups, Measurable, Pass, Workload, rounds};
+use crate::run::row::{Row, Setting};
+use crate::run::threads::WARM_UP;
+use crate::run::timeline::TimelinePoint;
+use crate::run::verify::Verified;
+
+/// Most parts of a stream: further passes begin again with the first, whose keys have had time to go.
+const MAX_PARTS: usize = 5;
+
+/// Lookups of a stream, of 16 bytes each, beyond which it is not made longer. Passes that long meet few keys of an
+/// earlier one that they would not have met otherwise.
+const LONG: usize = 1 << 26;
+
+/// How many parts of one pass each the stream has: one without a budget, else one per pass that verifies or measures
+/// throughput, but at most five, and two of very long passes.
+pub fn parts(has_budget: bool, rounds: usize, lookups: usize) -> usize {
+    if !has_budget {
+        return 1;
+    }
+    (2 + rounds).min(MAX_PARTS).min(LONG / lookups.max(1)).max(2)
+}
+
+/// The passes of one experiment.
+#[derive(Clone, Copy, Debug)]
+pub struct Passes<'a> {
+    /// What all passes share; its lookups are replaced by those of the pass.
+    pub workload: Workload<'a>,
+    /// The stream of all parts.
+    pub requests: &'a Requests,
+    /// Parts of the stream.
+    pub parts: usize,
+    /// Throughput passes.
+    pub rounds: usize,
+    /// Lookups per point of the timeline, if there is to be one.
+    pub timeline: Option<usize>,
+}
+
+/// What the passes found of one system.
+#[derive(Clone, Debug)]
+pub struct Measured {
+    /// Wrong answers, and costs.
+    pub verified: Verified,
+    /// Throughput passes; never empty.
+    pub passes: Vec<Pass>,
+    /// What the compute node kept after them, if it has a budget.
+    pub cache: Option<CacheStats>,
+    /// Latencies of calls, in nanoseconds.
+    pub latency: Histogram<u64>,
+    /// Throughput along the stream.
+    pub timeline: Option<Vec<TimelinePoint>>,
+}
+
+impl<'a> Passes<'a> {
+    /// The workload of the `index`-th pass.
+    fn pass(&self, index: usize) -> Workload<'a> {
+        let parts = self.parts.max(1);
+        let part = |index: usize| Lookups::part(self.requests, index % parts, parts);
+        let before = part(index + parts - 1).keys;
+        let warm_up = (parts > 1).then(|| &before[before.len().saturating_sub(WARM_UP)..]);
+        Workload { lookups: part(index), warm_up, ..self.workload }
+    }
+
+    /// Runs all of them over all systems.
+    pub fn measure(
+        &self,
+        systems: &[&dyn Measurable],
+        setting: &Setting,
+        bar: &Bar,
+    ) -> anyhow::Result<Vec<Row>> {
+        let mut verified = Vec::with_capacity(systems.len());
+        for system in systems {
+            verified.push(self.verify(*system, bar)?);
+        }
+        let passes = rounds(systems, |round| self.pass(2 + round), self.rounds, bar)?;
+        let mut rows = Vec::with_capacity(systems.len());
+        for ((system, verified), passes) in systems.iter().zip(verified).zip(passes) {
+            let cache = system.cache_stats()?;
+            let last = self.pass(2 + self.rounds);
+            let latency = bar.during("measuring latency", 1, || system.latency(&last))?;
+            let timeline = self.timeline.map(|every| {
+                let workload = Workload { stretch: Some(every), ..self.pass(0) };
+                bar.during("measuring the timeline", 1, || system.timeline(&workload))
+            });
+            let timeline = timeline.transpose().context("measuring the timeline")?;
+            let measured = Measured { verified, passes, cache, latency, timeline };
+            rows.push(Row::new(setting, &last, system.name(), &system.facts(), &measured));
+        }
+        Ok(rows)
+    }
+
+    fn verify(&self, system: &dyn Measurable, bar: &Bar) -> anyhow::Result<Verified> {
+        let mut verified = system.verify(&self.pass(0), bar)?;
+        if system.facts().cache.is_some() && !self.workload.cold {
+            verified = system.verify(&self.pass(1), bar)?.after(verified);
+        }
+        if let Some(mismatch) = &verified.first_mismatch {
+            eprintln!(
+                "WRONG: {} of {} answers of {}; the first: {mismatch}",
+                verified.mismatches,
+                verified.lookups,
+                system.name()
+            );
+        }
+        Ok(verified)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use fpcache_datasets::{OpenOptions, Spec};
+
+    #[test]
+    fn every_pass_has_its_part_and_warms_up_with_the_end_of_the_one_before() {
+        let dataset = "sequential:10".parse::<Spec>().unwrap().open(&OpenOptions::default()).unwrap();
+        let requests = Requests { keys: (0..9).collect(), expected: (0..9).collect(), notes: Vec::new() };
+        let workload = Workload {
+            dataset: &dataset,
+            lookups: Lookups::all(&requests),
+            value_bytes: 8,
+            batch: 1,
+            threads: 1,
+            stretch: None,
+            warm_up: None,
+            cold: false,
+        };
+        let passes = Passes { workload, requests: &requests, parts: 3, rounds: 1, timeline: None };
+        for (index, keys, before) in
+            [(0, [0, 1, 2], [6, 7, 8]), (2, [6, 7, 8], [3, 4, 5]), (4, [3, 4, 5], [0, 1, 2])]
+        {
+            let pass = passes.pass(index);
+            assert_eq!((pass.lookups.keys, pass.warm_up), (&keys[..], Some(&before[..])));
+        }
+        let same = Passes { parts: 1, ..passes };
+        assert_eq!((same.pass(3).lookups.len(), same.pass(3).warm_up), (9, None));
+    }
+
+    #[test]
+    fn passes_of_a_cache_have_lookups_of_their_own_until_there_are_too_many() {
+        assert_eq!((parts(false, 3, 10), parts(true, 1, 10), parts(true, 1000, 10)), (1, 3, 5));
+        assert_eq!((parts(true, 3, 20_000_000), parts(true, 3, usize::MAX)), (3, 2));
+    }
+}

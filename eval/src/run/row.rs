@@ -1,0 +1,301 @@
+//! One system's figures.
+
+use std::fmt;
+
+use fpcache_datasets::count::human;
+use serde::{Deserialize, Serialize};
+
+use crate::machine::{Calibration, Machine};
+use crate::run::measure::{Workload, median};
+use crate::run::passes::Measured;
+use crate::run::timeline::{Shift, TimelinePoint, shifts};
+use crate::systems::Facts;
+
+/// What all systems of an experiment share.
+#[derive(Clone, Debug)]
+pub struct Setting {
+    /// The distribution of lookups.
+    pub distribution: String,
+    /// Lookups after which the popular keys move.
+    pub shift_every: Option<u64>,
+    /// Share of lookups for absent keys that was asked for.
+    pub negative: f64,
+    /// Seed of data and lookups.
+    pub seed: u64,
+    /// Where the memory node was.
+    pub transport: &'static str,
+    /// The machine.
+    pub machine: Machine,
+    /// Its memory during the run.
+    pub calibration: Calibration,
+    /// Where in a sweep this is, if it is one.
+    pub sweep: Option<PointTag>,
+}
+
+/// One system's figures. What does not apply to a system is null.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Row {
+    /// The system.
+    pub system: String,
+    /// The data set as asked for.
+    pub dataset: String,
+    /// published, stand-in, shipped, file or generated.
+    pub dataset_source: String,
+    /// Distribution of lookups over keys.
+    pub dist: String,
+    /// Share of lookups for absent keys that was asked for.
+    pub negative: f64,
+    /// Lookups after which the popular keys move; null if they do not.
+    pub shift_every: Option<u64>,
+    /// Keys loaded: the distinct ones.
+    pub keys: u64,
+    /// Bytes of a key in the system; 8 also for data sets of 32-bit keys.
+    pub key_bytes: u64,
+    /// Bytes of a value.
+    pub value_bytes: u64,
+    /// Lookups of every pass.
+    pub lookups: u64,
+    /// Keys per call.
+    pub batch: u64,
+    /// Threads.
+    pub threads: u64,
+    /// Throughput passes.
+    pub rounds: u64,
+    /// Where the memory node was.
+    pub transport: Option<String>,
+    /// Seed of data and lookups.
+    pub seed: u64,
+    /// Half-width of windows, in slots.
+    pub epsilon: Option<u32>,
+    /// Bits of a fingerprint.
+    pub fingerprint_bits: Option<u32>,
+    /// Share of slots that hold a record.
+    pub fill: Option<f64>,
+    /// The plan asked for.
+    pub plan: Option<String>,
+    /// Share of lookups that an entry of the hot cache answered, in the verified pass whose costs these are.
+    pub cached_share: Option<f64>,
+    /// Share of lookups answered by the two-stage plan.
+    pub two_stage_share: Option<f64>,
+    /// Share of lookups answered by a range read.
+    pub range_share: Option<f64>,
+    /// Share of lookups answered by the speculative plan.
+    pub speculative_share: Option<f64>,
+    /// Budget of everything kept on the compute node; null without one.
+    pub cache_bytes_budget: Option<u64>,
+    /// Bytes used of it after the throughput passes.
+    pub cache_bytes_used: Option<u64>,
+    /// Bytes of the hot cache per entry there is room for.
+    pub cache_bytes_per_entry: Option<f64>,
+    /// Entries held after the throughput passes.
+    pub cache_entries: Option<u64>,
+    /// Entries there is room for.
+    pub cache_capacity: Option<u64>,
+    /// Share of lookups that the hot cache answered in the throughput passes.
+    pub hit_rate: Option<f64>,
+    /// What decides which entries stay.
+    pub policy: Option<String>,
+    /// What an entry holds.
+    pub variant: Option<String>,
+    /// How a lookup goes on after an entry that was wrong.
+    pub on_conflict: Option<String>,
+    /// Whether every pass began with an empty hot cache.
+    pub cold: Option<bool>,
+    /// Bytes of models and directory in this process.
+    pub model_bytes: Option<u64>,
+    /// Bytes at the memory node per key.
+    pub memory_node_bytes_per_key: Option<f64>,
+    /// Bytes of the system in this process per key.
+    pub process_bytes_per_key: f64,
+    /// Segments.
+    pub segments: Option<u64>,
+    /// Dependent round trips a lookup waited for; the keys of a group wait for the same ones.
+    pub rtts_per_op: Option<f64>,
+    /// READ requests per lookup.
+    pub reads_per_op: Option<f64>,
+    /// Bytes read per lookup.
+    pub bytes_per_op: Option<f64>,
+    /// Slots fetched per lookup for a fingerprint that was another key's.
+    pub false_candidates_per_op: Option<f64>,
+    /// Plans given up per lookup.
+    pub fallbacks_per_op: Option<f64>,
+    /// Wrong answers among the verified lookups.
+    pub mismatches: u64,
+    /// Lookups per second, all threads together: the median pass.
+    pub ops_per_s: f64,
+    /// The slowest pass.
+    pub ops_per_s_min: f64,
+    /// The fastest pass.
+    pub ops_per_s_max: f64,
+    /// Allocations per lookup in the median pass.
+    pub allocations_per_op: f64,
+    /// What the latencies are of: `get` or `multi_get of N`.
+    pub latency_of: String,
+    /// Median latency of a call.
+    pub p50_ns: u64,
+    /// 95th percentile.
+    pub p95_ns: u64,
+    /// 99th percentile.
+    pub p99_ns: u64,
+    /// 99.9th percentile.
+    pub p999_ns: u64,
+    /// 99.99th percentile.
+    pub p9999_ns: u64,
+    /// Longest latency.
+    pub max_ns: u64,
+    /// Throughput along one pass; null unless asked for.
+    pub timeline: Option<Vec<TimelinePoint>>,
+    /// What each move of the popular keys did to it; null without a timeline or moves.
+    pub shifts: Option<Vec<Shift>>,
+    /// Seconds until this process could look up: building a map, or fetching directory and models.
+    pub build_s: f64,
+    /// Seconds until the data were in the memory node; null also if they were there before.
+    pub load_s: Option<f64>,
+    /// The machine.
+    pub machine: Machine,
+    /// The commit this program was built from.
+    pub commit: Option<String>,
+    /// The version of this program.
+    pub version: String,
+    /// The machine's memory during the run.
+    pub calibration: Calibration,
+    /// Where in a sweep this row belongs; null in a single run.
+    pub sweep: Option<PointTag>,
+}
+
+impl Row {
+    /// Puts together what the passes found. `measured.passes` must not be empty.
+    pub fn new(
+        setting: &Setting,
+        workload: &Workload<'_>,
+        name: &str,
+        facts: &Facts,
+        measured: &Measured,
+    ) -> Self {
+        let Measured { verified, passes, latency, timeline, .. } = measured;
+        let dataset = workload.dataset;
+        let (keys, lookups) = (dataset.len() as u64, workload.lookups.len());
+        let per_key = |bytes: u64| bytes as f64 / keys as f64;
+        let per_op = |count: u64| count as f64 / lookups as f64;
+        let rates: Vec<f64> = passes.iter().map(|pass| pass.ops_per_s(lookups)).collect();
+        let middle = median(passes);
+        let table = facts.table;
+        let costs = verified.costs;
+        let (config, cache) = (facts.cache, measured.cache);
+        let hits: Option<u64> = passes.iter().map(|pass| pass.hits).sum();
+        let shifts = timeline.as_ref().zip(setting.shift_every).map(|(points, every)| shifts(points, every));
+        Self {
+            system: name.to_owned(),
+            dataset: dataset.name().to_owned(),
+            dataset_source: dataset.source().to_owned(),
+            dist: setting.distribution.clone(),
+            negative: setting.negative,
+            shift_every: setting.shift_every,
+            keys,
+            key_bytes: 8,
+            value_bytes: workload.value_bytes as u64,
+            lookups: lookups as u64,
+            batch: workload.batch as u64,
+            threads: workload.threads as u64,
+            rounds: passes.len() as u64,
+            transport: table.map(|_| setting.transport.to_owned()),
+            seed: setting.seed,
+            epsilon: table.map(|t| t.epsilon),
+            fingerprint_bits: table.map(|t| t.width.bits()),
+            fill: table.map(|t| t.fill),
+            plan: facts.plan.map(|plan| plan.name().to_owned()),
+            cached_share: costs.map(|c| per_op(c.cached)),
+            two_stage_share: costs.map(|c| per_op(c.two_stage)),
+            range_share: costs.map(|c| per_op(c.range)),
+            speculative_share: costs.map(|c| per_op(c.speculative)),
+            cache_bytes_budget: config.map(|c| c.budget),
+            cache_bytes_used: cache.map(|c| c.used),
+            cache_bytes_per_entry: cache
+                .filter(|c| c.capacity > 0)
+                .map(|c| c.hot_bytes as f64 / c.capacity as f64),
+            cache_entries: cache.map(|c| c.entries),
+            cache_capacity: cache.map(|c| c.capacity),
+            hit_rate: hits.map(|hits| hits as f64 / (lookups * passes.len()).max(1) as f64),
+            policy: config.map(|c| c.policy.name().to_owned()),
+            variant: config.map(|c| c.variant.name().to_owned()),
+            on_conflict: config.map(|c| c.on_conflict.name().to_owned()),
+            cold: config.map(|_| workload.cold),
+            model_bytes: facts.model_bytes,
+            memory_node_bytes_per_key: facts.memory_node_bytes.map(per_key),
+            process_bytes_per_key: per_key(cache.map_or(facts.process_bytes, |c| c.used)),
+            segments: facts.segments,
+            rtts_per_op: costs.map(|c| per_op(c.round_trips)),
+            reads_per_op: costs.map(|c| per_op(c.reads)),
+            bytes_per_op: costs.map(|c| per_op(c.bytes)),
+            false_candidates_per_op: costs.map(|c| per_op(c.false_candidates)),
+            fallbacks_per_op: costs.map(|c| per_op(c.fallbacks)),
+            mismatches: verified.mismatches,
+            ops_per_s: middle.map_or(0.0, |pass| pass.ops_per_s(lookups)),
+            ops_per_s_min: rates.iter().copied().reduce(f64::min).unwrap_or_default(),
+            ops_per_s_max: rates.iter().copied().reduce(f64::max).unwrap_or_default(),
+            allocations_per_op: middle.map_or(0.0, |pass| per_op(pass.allocations)),
+            latency_of: match workload.batch {
+                1 => "get".to_owned(),
+                batch => format!("multi_get of {batch}"),
+            },
+            p50_ns: latency.value_at_quantile(0.5),
+            p95_ns: latency.value_at_quantile(0.95),
+            p99_ns: latency.value_at_quantile(0.99),
+            p999_ns: latency.value_at_quantile(0.999),
+            p9999_ns: latency.value_at_quantile(0.9999),
+            max_ns: latency.max(),
+            timeline: timeline.clone(),
+            shifts,
+            build_s: facts.build.as_secs_f64(),
+            load_s: facts.load.map(|load| load.as_secs_f64()),
+            machine: setting.machine.clone(),
+            commit: crate::machine::COMMIT.map(str::to_owned),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            calibration: setting.calibration,
+            sweep: setting.sweep.clone(),
+        }
+    }
+
+    /// What was looked up in words, such as `200 K keys, 8-byte values; 100 K lookups uniform, one by one, 1 thread`. A
+    /// sweep names the settings it varies otherwise.
+    pub fn what_was_asked(
+        &self,
+        value_bytes: impl fmt::Display,
+        dist: impl fmt::Display,
+        threads: impl fmt::Display,
+    ) -> String {
+        let absent = match self.negative {
+            share if share > 0.0 => format!(", {:.0} % absent", 100.0 * share),
+            _ => String::new(),
+        };
+        let moving = self.shift_every.map(|every| format!(", popular keys move every {}", human(every)));
+        let calls = match self.batch {
+            1 => "one by one".to_owned(),
+            batch => format!("in groups of {batch}"),
+        };
+        let threads = threads.to_string();
+        format!(
+            "{} keys, {value_bytes}-byte values; {} lookups {dist}{absent}{}, {calls}, {threads} {}",
+            human(self.keys),
+            human(self.lookups),
+            moving.unwrap_or_default(),
+            if threads == "1" { "thread" } else { "threads" },
+        )
+    }
+
+    /// Nanoseconds a thread spends on a lookup.
+    pub fn ns_per_op(&self) -> f64 {
+        self.threads as f64 * 1e9 / self.ops_per_s
+    }
+}
+
+/// Where in a sweep a row belongs.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct PointTag {
+    /// The setting that is swept.
+    pub over: String,
+    /// Its value; sizes in bytes.
+    pub value: f64,
+    /// All other settings that matter, in words: rows belong together exactly if these are equal.
+    pub experiment: String,
+}

@@ -1,0 +1,109 @@
+//! Threads that look up side by side: what each has to do, and how they start together.
+
+use std::sync::{Barrier, Mutex, PoisonError};
+use std::thread;
+
+use anyhow::Context;
+
+use crate::run::measure::{Workload, look_up};
+use crate::systems::{Reader, System};
+
+/// Lookups a thread does before each timed pass: they bring models and upper levels into the caches again, which
+/// another system has used since.
+pub(super) const WARM_UP: usize = 100_000;
+/// What threads found.
+pub(super) struct Threads<T> {
+    /// Hits of the hot cache when the threads began, if there is one.
+    pub hits_before: Option<u64>,
+    /// Of each thread, in order.
+    pub parts: Vec<T>,
+}
+
+/// The stretches of each thread that has any.
+fn shared_out(keys: &[u64], threads: usize, stretch: Option<usize>) -> Vec<Vec<&[u64]>> {
+    let mut of_thread = vec![Vec::new(); threads.max(1)];
+    for stretch in keys.chunks(stretch.unwrap_or(keys.len()).max(1)) {
+        let mut parts = stretch.chunks(stretch.len().div_ceil(threads.max(1)).max(1));
+        // A short stretch has nothing for the last threads, but the same point has the same place in all of them.
+        of_thread.iter_mut().for_each(|thread| thread.push(parts.next().unwrap_or_default()));
+    }
+    of_thread.retain(|stretches| stretches.iter().any(|keys| !keys.is_empty()));
+    of_thread
+}
+
+/// Runs `work` in every thread on its stretches of the lookups, all starting together after a warm-up; `work` is told
+/// whether its thread is the first. With a cold workload the hot cache is emptied instead of the warm-up.
+pub(super) fn in_threads<S: System, T: Send>(
+    system: &S,
+    workload: &Workload<'_>,
+    work: impl Fn(&mut S::Reader<'_>, &[&[u64]], bool) -> anyhow::Result<T> + Sync,
+) -> anyhow::Result<Threads<T>> {
+    let shares = shared_out(workload.lookups.keys, workload.threads, workload.stretch);
+    if workload.cold {
+        system.clear_cache();
+    }
+    let barrier = Barrier::new(shares.len());
+    let hits_before: Mutex<anyhow::Result<Option<u64>>> = Mutex::new(Ok(None));
+    let run = |stretches: &[&[u64]], is_first: bool| {
+        let mut reader = system.reader();
+        // A thread that failed meets the others all the same: they would wait for it for ever.
+        let warmed = match workload.warm_up {
+            _ if workload.cold => Ok(()),
+            Some(keys) => warm_up(&mut reader, &[keys], workload.batch),
+            None => warm_up(&mut reader, stretches, workload.batch),
+        };
+        if barrier.wait().is_leader() {
+            let hits = System::cache_stats(system).map(|stats| stats.map(|stats| stats.hits));
+            *hits_before.lock().unwrap_or_else(PoisonError::into_inner) = hits;
+        }
+        barrier.wait();
+        warmed?;
+        work(&mut reader, stretches, is_first)
+    };
+    let results: Vec<anyhow::Result<T>> = thread::scope(|scope| {
+        let run = &run;
+        let spawn = |(at, stretches): (usize, &Vec<_>)| -> thread::ScopedJoinHandle<'_, _> {
+            let stretches = stretches.clone();
+            scope.spawn(move || run(&stretches, at == 0))
+        };
+        let threads: Vec<_> = shares.iter().enumerate().map(spawn).collect();
+        let panicked = || anyhow::anyhow!("a measuring thread panicked: please report it");
+        threads.into_iter().map(|thread| thread.join().unwrap_or_else(|_| Err(panicked()))).collect()
+    });
+    let in_system = || format!("looking up in {}", System::name(system));
+    let parts = results.into_iter().collect::<anyhow::Result<Vec<T>>>().with_context(in_system)?;
+    let hits_before = hits_before.into_inner().unwrap_or_else(PoisonError::into_inner)?;
+    Ok(Threads { hits_before, parts })
+}
+
+/// Looks up the first so many keys.
+fn warm_up<R: Reader>(reader: &mut R, stretches: &[&[u64]], batch: usize) -> anyhow::Result<()> {
+    let mut left = WARM_UP;
+    for keys in stretches {
+        let now = keys.len().min(left);
+        look_up(reader, &keys[..now], batch)?;
+        left -= now;
+        if left == 0 {
+            break;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stretches_are_shared_out_whole_and_in_order() {
+        let keys: Vec<u64> = (0..1_003).collect();
+        for (threads, stretch) in [(1, None), (3, None), (4, Some(10)), (7, Some(3)), (2_000, Some(100))] {
+            let shares = shared_out(&keys, threads, stretch);
+            assert!(shares.len() <= threads);
+            let mut all: Vec<u64> = shares.iter().flatten().flat_map(|keys| keys.iter().copied()).collect();
+            all.sort_unstable();
+            assert_eq!(all, keys, "{threads} {stretch:?}");
+            assert!(shares.iter().flatten().all(|share| share.is_sorted()));
+        }
+    }
+}

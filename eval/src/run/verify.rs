@@ -1,0 +1,181 @@
+//! Comparing answers with what they must be, and adding up what they cost.
+
+use std::ops::AddAssign;
+
+use fpcache_client::{Found, Plan};
+use fpcache_datasets::requests::ABSENT;
+use fpcache_datasets::{Dataset, Progress, write_value};
+
+use crate::progress::Bar;
+use crate::run::measure::Workload;
+use crate::systems::{Reader, System};
+
+/// What verification found.
+#[derive(Clone, Debug, Default)]
+pub struct Verified {
+    /// Answers that were compared.
+    pub lookups: u64,
+    /// Answers that were wrong.
+    pub mismatches: u64,
+    /// The first wrong one, in words.
+    pub first_mismatch: Option<String>,
+    /// Costs of one pass of lookups, for systems that read from a memory node.
+    pub costs: Option<Costs>,
+}
+
+/// Costs added up over lookups.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Costs {
+    /// Lookups that an entry of the hot cache answered.
+    pub cached: u64,
+    /// Lookups by the two-stage plan.
+    pub two_stage: u64,
+    /// Lookups by a range read.
+    pub range: u64,
+    /// Lookups by the speculative plan.
+    pub speculative: u64,
+    /// Dependent round trips each lookup waited for; keys of one group wait for the same ones, each counts them.
+    pub round_trips: u64,
+    /// READ requests.
+    pub reads: u64,
+    /// Bytes read.
+    pub bytes: u64,
+    /// Slots fetched for a fingerprint that was another key's.
+    pub false_candidates: u64,
+    /// Times a plan was given up.
+    pub fallbacks: u64,
+}
+
+impl AddAssign<Found> for Costs {
+    fn add_assign(&mut self, found: Found) {
+        let of_plan = match found.plan {
+            Plan::Cached => &mut self.cached,
+            Plan::TwoStage => &mut self.two_stage,
+            Plan::Range => &mut self.range,
+            Plan::Speculative => &mut self.speculative,
+        };
+        *of_plan += 1;
+        self.round_trips += u64::from(found.cost.round_trips);
+        self.reads += u64::from(found.cost.reads);
+        self.bytes += found.cost.bytes;
+        self.false_candidates += u64::from(found.cost.false_candidates);
+        self.fallbacks += u64::from(found.cost.fallbacks);
+    }
+}
+
+/// Looks everything up in one thread and compares every answer.
+pub(super) fn verify<S: System>(system: &S, workload: &Workload<'_>, bar: &Bar) -> anyhow::Result<Verified> {
+    const STEP: u64 = 1 << 16;
+    let Workload { dataset, lookups, batch, .. } = *workload;
+    let mut reader = system.reader();
+    let mut value = vec![0; workload.value_bytes];
+    let mut verified = Verified::default();
+    let (mut done, mut reported) = (0, 0);
+    for (keys, indices) in lookups.keys.chunks(batch).zip(lookups.expected.chunks(batch)) {
+        if batch == 1 {
+            let (answer, found) = reader.get_with_cost(keys[0])?;
+            verified.check(dataset, keys[0], indices[0], answer, &mut value);
+            verified.add(found);
+        } else {
+            reader.get_many(keys)?;
+            for (i, (&key, &index)) in keys.iter().zip(indices).enumerate() {
+                verified.check(dataset, key, index, reader.answer(i), &mut value);
+                verified.add(reader.cost(i));
+            }
+        }
+        done += keys.len() as u64;
+        if done >= reported + STEP {
+            reported = done;
+            bar.advance(done);
+        }
+    }
+    Ok(verified)
+}
+
+impl Verified {
+    fn add(&mut self, found: Option<Found>) {
+        if let Some(found) = found {
+            *self.costs.get_or_insert_default() += found;
+        }
+    }
+
+    /// This pass's costs, with the answers of an `earlier` one counted in.
+    pub fn after(self, earlier: Self) -> Self {
+        Self {
+            lookups: earlier.lookups + self.lookups,
+            mismatches: earlier.mismatches + self.mismatches,
+            first_mismatch: earlier.first_mismatch.or(self.first_mismatch),
+            costs: self.costs,
+        }
+    }
+
+    /// Compares an answer with the value at `index` of the data set; `value` is room for that.
+    fn check(&mut self, dataset: &Dataset, key: u64, index: u64, answer: Option<&[u8]>, value: &mut [u8]) {
+        self.lookups += 1;
+        let expected = if index == ABSENT {
+            None
+        } else {
+            write_value(dataset.value(index as usize), value);
+            Some(&*value)
+        };
+        if answer != expected {
+            self.mismatches += 1;
+            self.first_mismatch.get_or_insert_with(|| {
+                format!("key {key}: expected {}, got {}", describe(expected), describe(answer))
+            });
+        }
+    }
+}
+
+fn describe(value: Option<&[u8]>) -> String {
+    const SHOWN: usize = 16;
+    match value {
+        None => "no value".to_owned(),
+        Some(value) => {
+            let dots = if value.len() > SHOWN { ".." } else { "" };
+            let hex: String = value.iter().take(SHOWN).map(|byte| format!("{byte:02x}")).collect();
+            format!("{hex}{dots} ({} bytes)", value.len())
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use fpcache_client::Cost;
+    use fpcache_datasets::{OpenOptions, Spec};
+
+    #[test]
+    fn a_value_where_none_belongs_and_none_where_one_belongs_are_wrong() {
+        let dataset = "sequential:1K".parse::<Spec>().unwrap().open(&OpenOptions::default()).unwrap();
+        let mut verified = Verified::default();
+        let mut value = vec![0; 8];
+        verified.check(&dataset, 5_000, ABSENT, Some(&[0; 8]), &mut value);
+        verified.check(&dataset, 1, 1, None, &mut value);
+        verified.check(&dataset, 1, 1, Some(&[1, 0, 0, 0, 0, 0, 0]), &mut value);
+        assert_eq!(verified.mismatches, 3);
+        verified.check(&dataset, 5_000, ABSENT, None, &mut value);
+        assert_eq!(verified.mismatches, 3);
+    }
+
+    #[test]
+    fn every_plan_is_counted_and_a_second_pass_keeps_the_firsts_mistakes() {
+        let found = |plan| Found {
+            version: None,
+            plan,
+            cost: Cost { round_trips: 1, reads: 2, bytes: 30, ..Cost::default() },
+        };
+        let mut first = Verified { lookups: 4, mismatches: 1, ..Verified::default() };
+        first.first_mismatch = Some("key 7".to_owned());
+        first.add(Some(found(Plan::Range)));
+        let mut second = Verified { lookups: 4, ..Verified::default() };
+        for plan in [Plan::Cached, Plan::Cached, Plan::TwoStage, Plan::Speculative] {
+            second.add(Some(found(plan)));
+        }
+        let both = second.after(first);
+        assert_eq!((both.lookups, both.mismatches, both.first_mismatch.as_deref()), (8, 1, Some("key 7")));
+        let costs = both.costs.unwrap();
+        assert_eq!((costs.cached, costs.two_stage, costs.range, costs.speculative), (2, 1, 0, 1));
+        assert_eq!((costs.round_trips, costs.reads, costs.bytes), (4, 8, 120));
+    }
+}

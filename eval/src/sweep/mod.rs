@@ -1,0 +1,255 @@
+//! An experiment at several values of one setting.
+
+pub mod options;
+pub mod plot;
+pub mod points;
+pub mod store;
+
+use std::path::Path;
+
+use fpcache_datasets::Dataset;
+use fpcache_datasets::count::{human, human_bytes};
+use fpcache_datasets::requests::Requests;
+
+use crate::Verdict;
+use crate::machine::{Calibration, Machine, calibrate};
+use crate::progress::Bar;
+use crate::run::host::Host;
+use crate::run::measure::Measurable;
+use crate::run::report::{duration, new_table, none, percent, rate, say, write_json};
+use crate::run::row::Row;
+use crate::run::{BTREEMAP, HASHMAP, announce, build_map, draw, value_bytes};
+use crate::systems::SystemName;
+use options::SweepArgs;
+use points::{Line, Over, Point};
+use store::Store;
+
+/// Runs a sweep, or what is left of it, and reports it.
+pub fn sweep(arguments: &SweepArgs) -> anyhow::Result<Verdict> {
+    let points = arguments.points()?;
+    let to_stdout = arguments.run.json.as_deref() == Some(Path::new("-"));
+    let json = arguments.run.json.as_deref().filter(|_| !to_stdout);
+    let mut store = Store::open(
+        &arguments.folder(),
+        json,
+        arguments.over.name(),
+        arguments.experiment(),
+        arguments.fresh,
+    )?;
+    let (done, left): (Vec<_>, Vec<_>) = points.iter().partition(|point| store.has(point.value));
+    if !done.is_empty() {
+        eprintln!("{} of {} points were there already", done.len(), points.len());
+    }
+    if left.is_empty() {
+        store.write()?;
+    } else {
+        let bar = Bar::default();
+        let calibration =
+            bar.during("measuring this machine", 1, || calibrate(arguments.run.calibration_buffer));
+        let dataset = arguments.run.dataset.open(&arguments.run.open_options(&bar))?;
+        announce(dataset.notes());
+        store.refuse_other_source(dataset.source())?;
+        let mut sweep = Sweep::new(arguments, &dataset, &bar, calibration);
+        sweep.run(&left, None, &mut store)?;
+    }
+    let text = format!(
+        "{}\nresults: {} and {}\nplot: {}",
+        table(store.rows(), arguments.over),
+        store.json().display(),
+        store.csv().display(),
+        store.plot().display()
+    );
+    if to_stdout {
+        eprintln!("{text}");
+        write_json(store.rows(), Path::new("-"))?;
+    } else {
+        say(&text)?;
+    }
+    Ok(Verdict::of(store.rows().iter().map(|row| row.mismatches).sum()))
+}
+
+/// What is kept from point to point.
+pub struct Sweep<'a> {
+    arguments: &'a SweepArgs,
+    lines: Vec<Line>,
+    dataset: &'a Dataset,
+    bar: &'a Bar,
+    machine: Machine,
+    calibration: Calibration,
+    /// Lookups, and the distribution they were drawn from.
+    requests: Option<(String, Requests)>,
+    /// Maps, each with the size of its values.
+    maps: Vec<(SystemName, usize, Box<dyn Measurable>)>,
+}
+
+impl<'a> Sweep<'a> {
+    /// A sweep over an open data set.
+    pub fn new(
+        arguments: &'a SweepArgs,
+        dataset: &'a Dataset,
+        bar: &'a Bar,
+        calibration: Calibration,
+    ) -> Self {
+        Self {
+            arguments,
+            lines: arguments.lines(),
+            dataset,
+            bar,
+            machine: Machine::detect(),
+            calibration,
+            requests: None,
+            maps: Vec::new(),
+        }
+    }
+
+    /// Measures these points and puts each into the store once it is done. `host` may be a memory node that holds the
+    /// table of the first. To be called by the main thread, as [`Host::start`].
+    ///
+    /// # Errors
+    /// If a point fails; those before it are in the store.
+    pub fn run(
+        &mut self,
+        points: &[&Point],
+        mut host: Option<Host>,
+        store: &mut Store,
+    ) -> anyhow::Result<()> {
+        for (at, point) in points.iter().enumerate() {
+            let has_fpcache = point.run.systems.contains(&SystemName::Fpcache);
+            let needs_another = host.is_none() || (at > 0 && self.arguments.over.changes_table());
+            if has_fpcache && needs_another {
+                // The old memory node goes before the new one comes: both may not fit.
+                drop(host.take());
+                host = Some(self.new_host(points, at)?);
+            }
+            let show = self.arguments.over.show(point.value);
+            eprintln!("point {} of {}: {} {show}", at + 1, points.len(), self.arguments.over.name());
+            let rows = self.measure(point, host.as_mut(), store);
+            let rows = rows.map_err(|error| match &mut host {
+                Some(host) => host.explain(error),
+                None => error,
+            })?;
+            store.add(rows)?;
+        }
+        Ok(())
+    }
+
+    /// A memory node for the `at`-th point and those that share its table; all their clients are tried, so that a budget
+    /// too small for the data is refused before anything is measured.
+    fn new_host(&self, points: &[&Point], at: usize) -> anyhow::Result<Host> {
+        let mut host = Host::start(&points[at].run, self.dataset, at as u32)?;
+        if self.arguments.over == Over::Cache && host.is_shared() {
+            for point in &points[at..] {
+                if let Err(error) = self.try_budget(&mut host, point) {
+                    let value = Over::Cache.show(point.value);
+                    return Err(host.explain(error).context(format!("a budget of {value}")));
+                }
+            }
+        }
+        Ok(host)
+    }
+
+    /// Whether the memory node's table can be used within a point's budget.
+    ///
+    /// # Errors
+    /// If it cannot, or if the memory node is gone.
+    pub fn try_budget(&self, host: &mut Host, point: &Point) -> anyhow::Result<()> {
+        for line in &self.lines {
+            host.open(self.dataset, line.client_config(&point.run), self.bar)?;
+        }
+        Ok(())
+    }
+
+    fn measure(&mut self, point: &Point, host: Option<&mut Host>, store: &Store) -> anyhow::Result<Vec<Row>> {
+        let run = &point.run;
+        let mut lines: Vec<Box<dyn Measurable>> = Vec::new();
+        if let Some(host) = host {
+            for line in &self.lines {
+                lines.push(Box::new(host.open(self.dataset, line.client_config(run), self.bar)?));
+            }
+        }
+        let value_bytes = value_bytes(lines.first().map(|line| &**line), run);
+        self.prepare_maps(point, value_bytes);
+        self.prepare_requests(point)?;
+        let Some((_, requests)) = &self.requests else { return Ok(Vec::new()) };
+
+        let mut systems: Vec<&dyn Measurable> = Vec::new();
+        for name in run.distinct_systems() {
+            let map = self.maps.iter().find(|(map, ..)| *map == name);
+            match map {
+                Some((.., map)) => systems.push(&**map),
+                None => systems.extend(lines.iter().map(|line| &**line)),
+            }
+        }
+        let mut setting = run.setting(&self.machine, self.calibration);
+        setting.sweep = Some(store.tag(point.value));
+        run.passes(self.dataset, requests, value_bytes).measure(&systems, &setting, self.bar)
+    }
+
+    fn prepare_maps(&mut self, point: &Point, value_bytes: usize) {
+        self.maps.retain(|(_, bytes, _)| *bytes == value_bytes);
+        for name in point.run.distinct_systems() {
+            let kind = match name {
+                SystemName::Fpcache => continue,
+                SystemName::Hashmap => HASHMAP,
+                SystemName::Btreemap => BTREEMAP,
+            };
+            if !self.maps.iter().any(|(map, ..)| *map == name) {
+                self.maps.push((name, value_bytes, build_map(kind, self.dataset, value_bytes, self.bar)));
+            }
+        }
+    }
+
+    /// Only the distribution differs between points.
+    fn prepare_requests(&mut self, point: &Point) -> anyhow::Result<()> {
+        let distribution = point.run.distribution.to_string();
+        if self.requests.as_ref().is_none_or(|(of, _)| *of != distribution) {
+            // The old ones go first: both may not fit.
+            self.requests = None;
+            self.requests = Some((distribution, draw(&point.run, self.dataset, self.bar)?));
+        }
+        Ok(())
+    }
+}
+
+/// What a row's line is called: its system, and what tells it from the others of that system.
+pub fn label(row: &Row, rows: &[Row]) -> String {
+    let mut label = row.system.clone();
+    let fields: [fn(&Row) -> Option<&str>; 3] =
+        [|row| row.plan.as_deref(), |row| row.variant.as_deref(), |row| row.policy.as_deref()];
+    for field in fields {
+        let others = || rows.iter().filter(|other| other.system == row.system);
+        if others().any(|other| field(other) != field(row)) {
+            label.push(' ');
+            label.push_str(field(row).unwrap_or("-"));
+        }
+    }
+    label
+}
+
+/// All points and lines as a table under a title.
+pub fn table(rows: &[Row], over: Over) -> String {
+    let Some(first) = rows.first() else { return String::new() };
+    let has_cache = rows.iter().any(|row| row.cache_bytes_budget.is_some());
+    let mut header = vec![over.name(), "line", "lookups/s", "ns/lookup"];
+    if has_cache {
+        header.extend(["hit rate", "bytes used", "entries", "per entry"]);
+    }
+    header.extend(["p50", "p99", "round trips", "bytes read"]);
+    let mut table = new_table(&header);
+    for row in rows {
+        let value = row.sweep.as_ref().map_or_else(none, |tag| over.show(tag.value));
+        let mut cells = vec![value, label(row, rows), rate(row.ops_per_s), format!("{:.1}", row.ns_per_op())];
+        if has_cache {
+            cells.push(row.hit_rate.map_or_else(none, percent));
+            cells.push(row.cache_bytes_used.map_or_else(none, human_bytes));
+            cells.push(row.cache_entries.map_or_else(none, human));
+            cells.push(row.cache_bytes_per_entry.map_or_else(none, |bytes| format!("{bytes:.1} B")));
+        }
+        cells.push(duration(row.p50_ns));
+        cells.push(duration(row.p99_ns));
+        cells.push(row.rtts_per_op.map_or_else(none, |trips| format!("{trips:.2}")));
+        cells.push(row.bytes_per_op.map_or_else(none, |bytes| format!("{bytes:.0} B")));
+        table.add_row(cells);
+    }
+    format!("{} ({}), {}\n{table}", first.dataset, first.dataset_source, plot::asked(first, over))
+}

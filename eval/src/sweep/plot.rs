@@ -1,0 +1,414 @@
+//! The plot of a sweep: throughput over the swept setting, and the hit rate below it where there is a hot cache. One line
+//! per system, plan, variant and policy; thin bars reach from the slowest pass to the fastest.
+
+use anyhow::anyhow;
+use clap::ValueEnum;
+use fpcache_datasets::count::{human, human_bytes};
+use plotters::coord::Shift;
+use plotters::prelude::*;
+use plotters::style::text_anchor::{HPos, Pos, VPos};
+
+use crate::run::row::Row;
+use crate::sweep::label;
+use crate::sweep::points::Over;
+
+/// Stands in every plot of ours.
+pub const MARK: &str = "<!-- drawn by fpcache-eval sweep -->";
+
+type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
+
+const WIDTH: i32 = 1080;
+/// Left and right end of the panels; the legend is to their right.
+const PANEL_X: (i32, i32) = (96, 770);
+const LEGEND_X: i32 = 794;
+/// Top of the first panel, below the title.
+const TOP: i32 = 118;
+const THROUGHPUT_HEIGHT: i32 = 300;
+const HITS_HEIGHT: i32 = 200;
+/// From one panel to the next, and below the last one: room for ticks and the axis' name.
+const BELOW: i32 = 62;
+
+const INK: RGBColor = RGBColor(34, 34, 34);
+const FAINT: RGBColor = RGBColor(110, 110, 110);
+const GRID: RGBColor = RGBColor(226, 226, 226);
+/// Colours that also the colour-blind tell apart (Okabe and Ito, 2008), the lightest left out.
+const COLOURS: [RGBColor; 7] = [
+    RGBColor(0, 114, 178),
+    RGBColor(213, 94, 0),
+    RGBColor(0, 158, 115),
+    RGBColor(204, 121, 167),
+    RGBColor(230, 159, 0),
+    RGBColor(86, 180, 233),
+    RGBColor(90, 90, 90),
+];
+
+/// A line of the plot.
+struct Series {
+    label: String,
+    colour: RGBColor,
+    /// Lines beyond the number of colours have hollow marks.
+    is_hollow: bool,
+    points: Vec<Figures>,
+}
+
+impl Series {
+    fn mark<'a>(&self, area: &Area<'a>, at: (i32, i32)) -> Drawn<'a> {
+        let inside = if self.is_hollow { WHITE } else { self.colour };
+        area.draw(&Circle::new(at, 4, inside.filled()))?;
+        area.draw(&Circle::new(at, 4, self.colour.stroke_width(2)))
+    }
+}
+
+struct Figures {
+    x: f64,
+    rate: f64,
+    slowest: f64,
+    fastest: f64,
+    hit_rate: Option<f64>,
+}
+
+/// Draws a sweep's rows, which are in ascending order of the swept value.
+///
+/// # Errors
+/// If the drawing library fails.
+pub fn draw(rows: &[Row]) -> anyhow::Result<String> {
+    let Some((first, over)) = rows.first().and_then(|row| Some((row, over(row)?))) else {
+        return Ok(format!("<svg xmlns=\"http://www.w3.org/2000/svg\">{MARK}</svg>\n"));
+    };
+    let series = series(rows);
+    let has_hits = rows.iter().any(|row| row.hit_rate.is_some());
+    let hits_height = if has_hits { HITS_HEIGHT + BELOW } else { 0 };
+    let height = TOP + THROUGHPUT_HEIGHT + BELOW + hits_height;
+    let mut text = String::new();
+    {
+        let size = (WIDTH as u32, height as u32);
+        let area = SVGBackend::with_string(&mut text, size).into_drawing_area();
+        let draw = || -> Result<(), DrawingAreaErrorKind<_>> {
+            area.fill(&WHITE)?;
+            titles(&area, first, over)?;
+            legend(&area, &series)?;
+            let throughput = Panel::new(TOP, THROUGHPUT_HEIGHT, x_axis(&series, over), rate_axis(&series));
+            throughput.draw(&area, over.axis(), "lookups per second")?;
+            for line in &series {
+                throughput
+                    .line(&area, line, |figures| Some((figures.rate, figures.slowest, figures.fastest)))?;
+            }
+            if has_hits {
+                let top = TOP + THROUGHPUT_HEIGHT + BELOW;
+                let hits = Panel::new(top, HITS_HEIGHT, x_axis(&series, over), share_axis());
+                hits.draw(&area, over.axis(), "hit rate")?;
+                for line in &series {
+                    hits.line(&area, line, |figures| figures.hit_rate.map(|rate| (rate, rate, rate)))?;
+                }
+            }
+            area.present()
+        };
+        draw().map_err(|error| anyhow!("drawing the plot: {error}"))?;
+    }
+    // Behind the tag of the document itself.
+    let after_tag = text.find("<svg").and_then(|tag| Some(tag + text[tag..].find('>')? + 1));
+    text.insert_str(after_tag.unwrap_or(0), &format!("\n{MARK}"));
+    Ok(text)
+}
+
+fn over(row: &Row) -> Option<Over> {
+    Over::from_str(&row.sweep.as_ref()?.over, false).ok()
+}
+
+fn series(rows: &[Row]) -> Vec<Series> {
+    let mut series: Vec<Series> = Vec::new();
+    for row in rows {
+        let label = label(row, rows);
+        let at = series.iter().position(|line| line.label == label).unwrap_or_else(|| {
+            let colour = COLOURS[series.len() % COLOURS.len()];
+            let is_hollow = series.len() >= COLOURS.len();
+            series.push(Series { label, colour, is_hollow, points: Vec::new() });
+            series.len() - 1
+        });
+        series[at].points.push(Figures {
+            x: row.sweep.as_ref().map_or(0.0, |tag| tag.value),
+            rate: row.ops_per_s,
+            slowest: row.ops_per_s_min,
+            fastest: row.ops_per_s_max,
+            hit_rate: row.hit_rate,
+        });
+    }
+    series
+}
+
+/// Text of a size in pixels, a colour and an anchor.
+fn style(size: i32, colour: RGBColor, h: HPos, v: VPos) -> TextStyle<'static> {
+    /// The library takes the height of a line, and a line of text is so much higher than its font.
+    const LINE: f64 = 1.24;
+    ("sans-serif", f64::from(size) * LINE).into_font().color(&colour).pos(Pos::new(h, v))
+}
+
+type Drawn<'a> = Result<(), DrawingAreaErrorKind<<SVGBackend<'a> as DrawingBackend>::ErrorType>>;
+
+/// What was measured, on what data, with which settings, where and by which release.
+fn titles<'a>(area: &Area<'a>, row: &Row, over: Over) -> Drawn<'a> {
+    let left = |size, colour| style(size, colour, HPos::Left, VPos::Top);
+    let title = format!("{} ({}): lookups over {}", row.dataset, row.dataset_source, over.name());
+    area.draw_text(&title, &left(21, INK), (24, 16))?;
+    area.draw_text(&asked(row, over), &left(14, INK), (24, 46))?;
+    area.draw_text(&settings(row, over), &left(13, FAINT), (24, 66))?;
+    area.draw_text(&place(row), &left(13, FAINT), (24, 84))
+}
+
+/// What was looked up, with a letter for the setting that is swept.
+pub fn asked(row: &Row, over: Over) -> String {
+    let named = |is_swept: bool, value: String, name: &str| if is_swept { name.to_owned() } else { value };
+    row.what_was_asked(
+        named(over == Over::ValueBytes, row.value_bytes.to_string(), "N"),
+        named(over == Over::Theta, row.dist.clone(), "zipf:θ"),
+        named(over == Over::Threads, row.threads.to_string(), "N"),
+    )
+}
+
+/// Settings of the table and of the passes.
+fn settings(row: &Row, over: Over) -> String {
+    let mut parts = Vec::new();
+    if let Some(epsilon) = row.epsilon.filter(|_| over != Over::Epsilon) {
+        parts.push(format!("epsilon {epsilon}"));
+    }
+    if let Some(bits) = row.fingerprint_bits.filter(|_| over != Over::FingerprintBits) {
+        parts.push(format!("{bits}-bit fingerprints"));
+    }
+    if let Some(fill) = row.fill.filter(|_| over != Over::Fill) {
+        parts.push(format!("fill {fill}"));
+    }
+    if let Some(transport) = &row.transport {
+        parts.push(format!("transport {transport}"));
+    }
+    if let Some(budget) = row.cache_bytes_budget.filter(|_| over != Over::Cache) {
+        parts.push(format!("cache {}", human_bytes(budget)));
+    }
+    if let (Over::Cache, Some(models)) = (over, row.model_bytes) {
+        parts.push(format!("models {}", human_bytes(models)));
+    }
+    if row.cold == Some(true) {
+        parts.push("every pass from an empty cache".to_owned());
+    }
+    parts.push(match row.rounds {
+        1 => "one pass".to_owned(),
+        rounds => format!("median of {rounds} passes"),
+    });
+    parts.join(", ")
+}
+
+fn place(row: &Row) -> String {
+    let machine = &row.machine;
+    let mut parts = Vec::new();
+    parts.extend(machine.cpu.clone());
+    parts.extend(machine.cores.map(|cores| format!("{cores} cores")));
+    parts.extend(machine.memory_bytes.map(human_bytes));
+    let commit = row.commit.as_deref().and_then(|commit| commit.get(..8));
+    let commit = commit.map(|commit| format!(" ({commit})")).unwrap_or_default();
+    parts.push(format!("fpcache {}{commit}", row.version));
+    parts.join(", ")
+}
+
+fn legend<'a>(area: &Area<'a>, series: &[Series]) -> Drawn<'a> {
+    for (at, line) in series.iter().enumerate() {
+        let y = TOP + 10 + 24 * at as i32;
+        let stroke = line.colour.stroke_width(3);
+        area.draw(&PathElement::new([(LEGEND_X, y), (LEGEND_X + 26, y)], stroke))?;
+        line.mark(area, (LEGEND_X + 13, y))?;
+        area.draw_text(&line.label, &style(14, INK, HPos::Left, VPos::Center), (LEGEND_X + 36, y))?;
+    }
+    Ok(())
+}
+
+/// Values along an axis and where they are marked.
+struct Axis {
+    low: f64,
+    high: f64,
+    is_logarithmic: bool,
+    ticks: Vec<(f64, String)>,
+}
+
+impl Axis {
+    /// How far along the axis a value lies, from 0 to 1.
+    fn share(&self, value: f64) -> f64 {
+        let scale = |v: f64| if self.is_logarithmic { v.max(f64::MIN_POSITIVE).ln() } else { v };
+        let (low, high) = (scale(self.low), scale(self.high));
+        ((scale(value) - low) / (high - low)).clamp(0.0, 1.0)
+    }
+}
+
+/// Ticks at the swept values.
+fn x_axis(series: &[Series], over: Over) -> Axis {
+    let mut values: Vec<f64> = series.iter().flat_map(|line| line.points.iter().map(|f| f.x)).collect();
+    values.sort_by(f64::total_cmp);
+    values.dedup();
+    let (low, high) = (values.first().copied().unwrap_or(1.0), values.last().copied().unwrap_or(1.0));
+    let is_logarithmic = over.is_logarithmic() && low > 0.0;
+    let (low, high) = match is_logarithmic {
+        true => {
+            let margin = (high / low).powf(0.04).max(1.06);
+            (low / margin, high * margin)
+        }
+        false => {
+            let margin = (0.04 * (high - low)).max(0.02 * high.abs()).max(1e-3);
+            (low - margin, high + margin)
+        }
+    };
+    let ticks = values.into_iter().map(|value| (value, over.show(value))).collect();
+    Axis { low, high, is_logarithmic, ticks }
+}
+
+/// From 0, or with factors as steps where the fastest line would flatten the slowest.
+fn rate_axis(series: &[Series]) -> Axis {
+    const FLATTENED: f64 = 8.0;
+    let figures = || series.iter().flat_map(|line| &line.points);
+    let most = figures().map(|f| f.fastest).fold(1.0, f64::max);
+    let least = figures().map(|f| f.slowest).fold(most, f64::min).max(1.0);
+    if most / least > FLATTENED {
+        let decade = 10f64.powf(least.log10().floor());
+        let steps = (0..).flat_map(|power| [1.0, 2.0, 5.0].map(|step| step * decade * 10f64.powi(power)));
+        let mut ticks: Vec<f64> = steps.take_while(|&tick| tick < 5.0 * most).collect();
+        while ticks.len() > 2 && ticks[1] <= least {
+            ticks.remove(0);
+        }
+        while ticks.len() > 2 && ticks[ticks.len() - 2] >= most {
+            ticks.pop();
+        }
+        let (low, high) = (ticks.first().copied().unwrap_or(1.0), ticks.last().copied().unwrap_or(10.0));
+        return Axis { low, high, is_logarithmic: true, ticks: ticks.into_iter().map(rate_tick).collect() };
+    }
+    const INTERVALS: f64 = 6.0;
+    let rough = most / INTERVALS;
+    let decade = 10f64.powf(rough.log10().floor());
+    let step = [1.0, 2.0, 2.5, 5.0, 10.0].map(|s| s * decade).into_iter().find(|&s| s >= rough);
+    let step = step.unwrap_or(10.0 * decade);
+    let count = (most / step).ceil().max(1.0) as u32;
+    let ticks = (0..=count).map(|i| rate_tick(f64::from(i) * step)).collect();
+    Axis { low: 0.0, high: f64::from(count) * step, is_logarithmic: false, ticks }
+}
+
+fn rate_tick(rate: f64) -> (f64, String) {
+    let text = human(rate.round() as u64);
+    let short = match text.split_once(' ') {
+        Some((number, unit)) if number.contains('.') => {
+            format!("{} {unit}", number.trim_end_matches('0').trim_end_matches('.'))
+        }
+        _ => text,
+    };
+    (rate, short)
+}
+
+fn share_axis() -> Axis {
+    let ticks = (0..=4).map(|i| (0.25 * f64::from(i), format!("{} %", 25 * i))).collect();
+    Axis { low: 0.0, high: 1.0, is_logarithmic: false, ticks }
+}
+
+/// A pair of axes and what lies between them.
+struct Panel {
+    top: i32,
+    bottom: i32,
+    x: Axis,
+    y: Axis,
+}
+
+impl Panel {
+    fn new(top: i32, height: i32, x: Axis, y: Axis) -> Self {
+        Self { top, bottom: top + height, x, y }
+    }
+
+    fn at(&self, x: f64, y: f64) -> (i32, i32) {
+        let (left, right) = PANEL_X;
+        let along = self.x.share(x) * f64::from(right - left);
+        let up = self.y.share(y) * f64::from(self.bottom - self.top);
+        (left + along.round() as i32, self.bottom - up.round() as i32)
+    }
+
+    /// Grid, ticks and names of the axes.
+    fn draw<'a>(&self, area: &Area<'a>, x_name: &str, y_name: &str) -> Drawn<'a> {
+        let (left, right) = PANEL_X;
+        let mut free_from = i32::MIN;
+        for (value, text) in &self.x.ticks {
+            let (x, _) = self.at(*value, self.y.low);
+            area.draw(&PathElement::new([(x, self.top), (x, self.bottom)], GRID))?;
+            // Values may lie closer together than their texts have room.
+            let half = 4 * text.chars().count() as i32 + 4;
+            if x - half >= free_from {
+                area.draw_text(text, &style(13, INK, HPos::Center, VPos::Top), (x, self.bottom + 8))?;
+                free_from = x + half;
+            }
+        }
+        for (value, text) in &self.y.ticks {
+            let (_, y) = self.at(self.x.low, *value);
+            area.draw(&PathElement::new([(left, y), (right, y)], GRID))?;
+            area.draw_text(text, &style(13, INK, HPos::Right, VPos::Center), (left - 8, y))?;
+        }
+        area.draw(&PathElement::new([(left, self.top), (left, self.bottom), (right, self.bottom)], FAINT))?;
+        let x_style = style(14, INK, HPos::Center, VPos::Top);
+        area.draw_text(x_name, &x_style, ((left + right) / 2, self.bottom + 28))?;
+        let upwards = style(14, INK, HPos::Center, VPos::Center).transform(FontTransform::Rotate270);
+        area.draw_text(y_name, &upwards, (24, (self.top + self.bottom) / 2))
+    }
+
+    /// One line with its marks; `figure` gives value, least and most of a point.
+    fn line<'a>(
+        &self,
+        area: &Area<'a>,
+        line: &Series,
+        figure: impl Fn(&Figures) -> Option<(f64, f64, f64)>,
+    ) -> Drawn<'a> {
+        let figures: Vec<_> =
+            line.points.iter().filter_map(|point| Some((point.x, figure(point)?))).collect();
+        let path: Vec<(i32, i32)> = figures.iter().map(|(x, (y, ..))| self.at(*x, *y)).collect();
+        area.draw(&PathElement::new(path.clone(), line.colour.stroke_width(2)))?;
+        for ((x, (_, least, most)), mark) in figures.iter().zip(path) {
+            let ends = [self.at(*x, *least), self.at(*x, *most)];
+            area.draw(&PathElement::new(ends, line.colour.mix(0.5).stroke_width(2)))?;
+            line.mark(area, mark)?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn line(rates: &[f64]) -> Vec<Series> {
+        let figures = |(i, &rate): (usize, &f64)| Figures {
+            x: f64::from(1 << i),
+            rate,
+            slowest: rate,
+            fastest: rate,
+            hit_rate: None,
+        };
+        let points = rates.iter().enumerate().map(figures).collect();
+        vec![Series { label: "a".to_owned(), colour: COLOURS[0], is_hollow: false, points }]
+    }
+
+    #[test]
+    fn rates_of_one_size_begin_at_zero_and_others_are_factors_apart() {
+        let linear = rate_axis(&line(&[1.1e6, 2.3e6]));
+        assert!(!linear.is_logarithmic && linear.low == 0.0 && linear.high >= 2.3e6);
+        assert!(linear.ticks.len() <= 8, "{:?}", linear.ticks);
+        let factors = rate_axis(&line(&[3.1e5, 1.3e7]));
+        assert!(factors.is_logarithmic && factors.low <= 3.1e5 && factors.high >= 1.3e7);
+        assert_eq!(factors.ticks[0].1, "200 K");
+        let none = rate_axis(&line(&[0.0]));
+        assert!(none.high > none.low);
+    }
+
+    #[test]
+    fn values_lie_in_order_along_either_kind_of_axis() {
+        for over in [Over::Cache, Over::Theta] {
+            for count in [1, 5] {
+                let axis = x_axis(&line(&vec![1.0; count]), over);
+                let shares: Vec<f64> = axis.ticks.iter().map(|(value, _)| axis.share(*value)).collect();
+                assert!(shares.is_sorted() && shares[0] > 0.0 && shares[count - 1] < 1.0, "{shares:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn nothing_is_drawn_as_an_empty_document() {
+        assert!(draw(&[]).unwrap().contains(MARK));
+    }
+}

@@ -1,0 +1,223 @@
+//! What is varied: the settings there are, the points along one, the lines beside each other.
+
+use anyhow::{Context, anyhow};
+use clap::ValueEnum;
+use fpcache_client::{ClientConfig, PlanChoice, Policy, TableParameters, Variant};
+use fpcache_datasets::count::human_bytes;
+
+use crate::run::cache::parse_budget;
+use crate::run::options::{RunArgs, width};
+use crate::sweep::options::SweepArgs;
+
+/// The settings that can be swept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Over {
+    /// Budget of the compute node, such as 4MiB
+    Cache,
+    /// Half-width of the models' windows, in slots
+    Epsilon,
+    /// Bits of a fingerprint
+    FingerprintBits,
+    /// Bytes of a value
+    ValueBytes,
+    /// Share of slots that hold a record
+    Fill,
+    /// Exponent of zipf-distributed lookups
+    Theta,
+    /// Threads that look up at once
+    Threads,
+}
+
+/// An option of `run`.
+#[derive(Clone, Copy, Debug)]
+pub struct RunOption {
+    /// As users write it, without dashes.
+    pub name: &'static str,
+    /// As the parser calls it.
+    pub id: &'static str,
+}
+
+impl Over {
+    /// As options and results spell it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Cache => "cache",
+            Self::Epsilon => "epsilon",
+            Self::FingerprintBits => "fingerprint-bits",
+            Self::ValueBytes => "value-bytes",
+            Self::Fill => "fill",
+            Self::Theta => "theta",
+            Self::Threads => "threads",
+        }
+    }
+
+    /// The option of `run` that sets it.
+    pub const fn option(self) -> RunOption {
+        let (name, id) = match self {
+            Self::Cache => ("cache", "budget"),
+            Self::Epsilon => ("epsilon", "epsilon"),
+            Self::FingerprintBits => ("fingerprint-bits", "fingerprint_bits"),
+            Self::ValueBytes => ("value-bytes", "value_bytes"),
+            Self::Fill => ("fill", "fill"),
+            Self::Theta => ("dist", "distribution"),
+            Self::Threads => ("threads", "threads"),
+        };
+        RunOption { name, id }
+    }
+
+    /// Whether another value needs another table in the memory node.
+    pub const fn changes_table(self) -> bool {
+        matches!(self, Self::Epsilon | Self::FingerprintBits | Self::ValueBytes | Self::Fill)
+    }
+
+    /// Whether it means nothing to the maps.
+    pub const fn is_of_fpcache(self) -> bool {
+        matches!(self, Self::Cache | Self::Epsilon | Self::FingerprintBits | Self::Fill)
+    }
+
+    /// Whether steps are factors rather than differences.
+    pub const fn is_logarithmic(self) -> bool {
+        matches!(self, Self::Cache | Self::Epsilon | Self::FingerprintBits | Self::ValueBytes)
+    }
+
+    /// What an axis of it is called.
+    pub const fn axis(self) -> &'static str {
+        match self {
+            Self::Cache => "bytes kept on the compute node, models included",
+            Self::Epsilon => "epsilon: half-width of a window, in slots",
+            Self::FingerprintBits => "bits of a fingerprint",
+            Self::ValueBytes => "bytes of a value",
+            Self::Fill => "share of slots that hold a record",
+            Self::Theta => "exponent of the zipf distribution",
+            Self::Threads => "threads",
+        }
+    }
+
+    /// A value for people.
+    pub fn show(self, value: f64) -> String {
+        match self {
+            Self::Cache | Self::ValueBytes => {
+                let text = human_bytes(value as u64);
+                match text.split_once(' ') {
+                    // 4.00 MiB reads better as 4 MiB, 1.50 as 1.5.
+                    Some((number, unit)) if number.contains('.') => {
+                        format!("{} {unit}", number.trim_end_matches('0').trim_end_matches('.'))
+                    }
+                    _ => text,
+                }
+            }
+            _ => value.to_string(),
+        }
+    }
+
+    /// Sets it in `run` as its option would.
+    fn set(self, run: &mut RunArgs, text: &str) -> anyhow::Result<f64> {
+        match self {
+            Self::Cache => {
+                let budget = parse_budget(text).map_err(|error| anyhow!(error))?;
+                let bytes = budget.0.context("a sweep needs sizes: write one above 0, such as 8MiB")?;
+                run.cache.budget = budget;
+                Ok(bytes as f64)
+            }
+            Self::Epsilon => {
+                run.epsilon = text.parse().context("write a whole number of slots, such as 32")?;
+                Ok(f64::from(run.epsilon))
+            }
+            Self::FingerprintBits => {
+                run.fingerprint_bits = width(text).map_err(|error| anyhow!(error))?;
+                Ok(f64::from(run.fingerprint_bits.bits()))
+            }
+            Self::ValueBytes => {
+                run.value_bytes = within(text, TableParameters::MAX_VALUE_BYTES)?;
+                Ok(f64::from(run.value_bytes))
+            }
+            Self::Fill => {
+                run.fill = text.parse().context("write a share of slots, such as 0.85")?;
+                Ok(run.fill)
+            }
+            Self::Theta => {
+                let of_theta = || Some((text.parse::<f64>().ok()?, format!("zipf:{text}").parse().ok()?));
+                let (theta, distribution) =
+                    of_theta().context("write an exponent above 0 and at most 16, such as 0.99")?;
+                run.distribution = distribution;
+                Ok(theta)
+            }
+            Self::Threads => {
+                run.threads = within(text, 1024)?;
+                Ok(f64::from(run.threads))
+            }
+        }
+    }
+}
+
+fn within(text: &str, most: u32) -> anyhow::Result<u32> {
+    let number = text.parse().ok().filter(|number| (1..=most).contains(number));
+    number.with_context(|| format!("write a whole number from 1 to {most}"))
+}
+
+/// One value of the swept setting.
+#[derive(Clone, Debug)]
+pub struct Point {
+    /// The value; sizes in bytes.
+    pub value: f64,
+    /// All settings at this point.
+    pub run: RunArgs,
+}
+
+impl Point {
+    /// The point of a sweep at a value as it was written.
+    ///
+    /// # Errors
+    /// Names the value and what is wrong with it.
+    pub fn new(sweep: &SweepArgs, text: &str) -> anyhow::Result<Self> {
+        let mut run = sweep.run.clone();
+        let value = sweep.over.set(&mut run, text).with_context(|| format!("--values {text}"))?;
+        run.validate().with_context(|| format!("--values {text}"))?;
+        Ok(Self { value, run })
+    }
+}
+
+/// One way of looking up beside others; `None` leaves the choice to the option of `run`.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Line {
+    /// The plan.
+    pub plan: Option<PlanChoice>,
+    /// The variant of the hot cache.
+    pub variant: Option<Variant>,
+    /// The policy of the hot cache.
+    pub policy: Option<Policy>,
+}
+
+impl Line {
+    /// How a client of this line behaves at a point.
+    pub fn client_config(&self, run: &RunArgs) -> ClientConfig {
+        let mut config = run.client_config();
+        config.plan = self.plan.unwrap_or(config.plan);
+        if let Some(cache) = &mut config.cache {
+            cache.variant = self.variant.unwrap_or(cache.variant);
+            cache.policy = self.policy.unwrap_or(cache.policy);
+        }
+        config
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_are_shown_without_needless_digits() {
+        assert_eq!(Over::Cache.show(4.0 * 1048576.0), "4 MiB");
+        assert_eq!(Over::Cache.show(1.5 * 1048576.0), "1.5 MiB");
+        assert_eq!(Over::Cache.show(100.0 * 1048576.0), "100 MiB");
+        assert_eq!(Over::ValueBytes.show(8.0), "8 B");
+        assert_eq!((Over::Fill.show(0.85), Over::Epsilon.show(32.0)), ("0.85".to_owned(), "32".to_owned()));
+    }
+
+    #[test]
+    fn names_are_those_of_the_command_line() {
+        for over in Over::value_variants() {
+            assert_eq!(over.to_possible_value().unwrap().get_name(), over.name());
+        }
+    }
+}

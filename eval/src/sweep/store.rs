@@ -1,0 +1,341 @@
+//! Where a sweep's results lie, so that it can go on after an interruption.
+//!
+//! `results.json` alone is read back: an array of rows as `run` writes them, each with a [`PointTag`] that says to which
+//! point of which experiment it belongs. `results.csv` and `plot.svg` are made from the same rows. Every file is written
+//! beside its place and renamed into it, so that an interruption leaves the old one or the new one. Files that this
+//! experiment did not write are left as they are.
+
+use std::fs::{self, File};
+use std::io::{ErrorKind, Write};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, anyhow, bail, ensure};
+use serde::Deserialize;
+use serde::de::{Deserializer, MapAccess, Visitor};
+use serde_json::Value;
+
+use crate::run::row::{PointTag, Row};
+use crate::sweep::plot;
+
+/// The results of an experiment.
+#[derive(Debug)]
+pub struct Store {
+    json: PathBuf,
+    folder: PathBuf,
+    over: &'static str,
+    experiment: String,
+    rows: Vec<Row>,
+}
+
+impl Store {
+    /// The results in `folder`, with the rows in `json`; none if there are none, or with `fresh`.
+    ///
+    /// # Errors
+    /// If the folder cannot be had, or a file in a place of ours is another's.
+    pub fn open(
+        folder: &Path,
+        json: Option<&Path>,
+        over: &'static str,
+        experiment: String,
+        fresh: bool,
+    ) -> anyhow::Result<Self> {
+        fs::create_dir_all(folder)
+            .with_context(|| format!("--out {}: the folder cannot be made", folder.display()))?;
+        let json = json.map_or_else(|| folder.join("results.json"), Path::to_owned);
+        let mut store = Self { json, folder: folder.to_owned(), over, experiment, rows: Vec::new() };
+        let found = store.read()?;
+        if !fresh {
+            store.refuse_others(&found)?;
+            store.rows = found;
+        }
+        // Found out now rather than after the first point; a half-written file of an interruption goes.
+        can_replace(&store.json)?;
+        store.refuse_foreign(&store.csv(), "sweep.experiment", (!fresh).then_some(&*store.experiment))?;
+        store.refuse_foreign(&store.plot(), plot::MARK, None)?;
+        Ok(store)
+    }
+
+    /// The rows of a file that is there and was written by a sweep.
+    fn read(&self) -> anyhow::Result<Vec<Row>> {
+        let text = match fs::read_to_string(&self.json) {
+            Ok(text) => text,
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
+            Err(error) if error.kind() == ErrorKind::InvalidData => String::new(),
+            Err(error) => return Err(error).with_context(|| format!("reading {}", self.json.display())),
+        };
+        let foreign = || {
+            format!(
+                "{} holds no results of a sweep of this release and is left as it is: move it away, or name another \
+                 place with --out or --json",
+                self.json.display()
+            )
+        };
+        let rows: Vec<Row> = serde_json::from_str(&text).with_context(foreign)?;
+        ensure!(rows.iter().all(|row| row.sweep.is_some()), foreign());
+        Ok(rows)
+    }
+
+    fn refuse_others(&self, rows: &[Row]) -> anyhow::Result<()> {
+        let tags = rows.iter().filter_map(|row| row.sweep.as_ref());
+        for tag in tags {
+            let (is, theirs) = match tag.over == self.over {
+                true => (differences(&tag.experiment, &self.experiment), tag.experiment == self.experiment),
+                false => (format!("it is over {}, this one over {}", tag.over, self.over), false),
+            };
+            ensure!(
+                theirs,
+                "{} holds another sweep ({is}) and is left as it is: name another place with --out, or start over with \
+                 --fresh",
+                self.json.display()
+            );
+        }
+        Ok(())
+    }
+
+    /// Refuses a file without our `mark`, or without the text `with`.
+    fn refuse_foreign(&self, path: &Path, mark: &str, with: Option<&str>) -> anyhow::Result<()> {
+        let bytes = match fs::read(path) {
+            Ok(bytes) => bytes,
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+            Err(error) => return Err(error).with_context(|| format!("reading {}", path.display())),
+        };
+        let text = String::from_utf8_lossy(&bytes);
+        if text.contains(mark) && with.is_none_or(|with| text.contains(with)) {
+            return Ok(());
+        }
+        bail!(
+            "{} was not written by this sweep and is left as it is: move it away, or name another folder with --out",
+            path.display()
+        )
+    }
+
+    /// Refuses rows of a data set that came from elsewhere: a stand-in beside a published file, or the other way round.
+    ///
+    /// # Errors
+    /// Names both sources.
+    pub fn refuse_other_source(&self, source: &str) -> anyhow::Result<()> {
+        match self.rows.iter().find(|row| row.dataset_source != source) {
+            Some(row) => bail!(
+                "{} has points on the {} data set, and now there is the {source} one: use the same data folder, \
+                 another --out, or --fresh",
+                self.json.display(),
+                row.dataset_source
+            ),
+            None => Ok(()),
+        }
+    }
+
+    /// Whether a point is there.
+    pub fn has(&self, value: f64) -> bool {
+        self.rows.iter().any(|row| value_of(row) == Some(value))
+    }
+
+    /// The tag of a row at `value`.
+    pub fn tag(&self, value: f64) -> PointTag {
+        PointTag { over: self.over.to_owned(), value, experiment: self.experiment.clone() }
+    }
+
+    /// Adds a point's rows and writes everything.
+    ///
+    /// # Errors
+    /// If a file cannot be written.
+    pub fn add(&mut self, rows: Vec<Row>) -> anyhow::Result<()> {
+        self.rows.extend(rows);
+        self.rows.sort_by(|a, b| value_of(a).unwrap_or(0.0).total_cmp(&value_of(b).unwrap_or(0.0)));
+        self.write()
+    }
+
+    /// Writes everything.
+    ///
+    /// # Errors
+    /// As for [`add`](Self::add).
+    pub fn write(&self) -> anyhow::Result<()> {
+        let mut json = serde_json::to_vec_pretty(&self.rows)?;
+        json.push(b'\n');
+        replace(&self.json, &json)?;
+        replace(&self.csv(), csv(&self.rows)?.as_bytes())?;
+        replace(&self.plot(), plot::draw(&self.rows)?.as_bytes())
+    }
+
+    /// All rows, by ascending value.
+    pub fn rows(&self) -> &[Row] {
+        &self.rows
+    }
+
+    /// Where the rows are.
+    pub fn json(&self) -> &Path {
+        &self.json
+    }
+
+    /// Where the table is.
+    pub fn csv(&self) -> PathBuf {
+        self.folder.join("results.csv")
+    }
+
+    /// Where the plot is.
+    pub fn plot(&self) -> PathBuf {
+        self.folder.join("plot.svg")
+    }
+}
+
+fn value_of(row: &Row) -> Option<f64> {
+    row.sweep.as_ref().map(|tag| tag.value)
+}
+
+/// The first settings in which two experiments differ.
+fn differences(theirs: &str, ours: &str) -> String {
+    const SHOWN: usize = 3;
+    let pairs = theirs.split(' ').zip(ours.split(' ')).filter(|(theirs, ours)| theirs != ours);
+    let words: Vec<String> =
+        pairs.take(SHOWN).map(|(theirs, ours)| format!("{theirs}, not {ours}")).collect();
+    words.join("; ")
+}
+
+/// The file beside `path` that becomes it once it is whole.
+fn beside(path: &Path) -> anyhow::Result<PathBuf> {
+    let mut name = path.file_name().ok_or_else(|| anyhow!("{} names no file", path.display()))?.to_owned();
+    name.push(".tmp");
+    Ok(path.with_file_name(name))
+}
+
+/// Puts `bytes` into a file in one step: whoever reads it, now or after an interruption, sees the old or the new.
+fn replace(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
+    let beside = beside(path)?;
+    let write = || {
+        let mut file = File::create(&beside)?;
+        file.write_all(bytes)?;
+        file.sync_all()?;
+        fs::rename(&beside, path)
+    };
+    write().with_context(|| format!("writing {}", path.display()))
+}
+
+/// Whether a file can be replaced later.
+fn can_replace(path: &Path) -> anyhow::Result<()> {
+    let beside = beside(path)?;
+    let write = || File::create(&beside).and_then(|_| fs::remove_file(&beside));
+    write().with_context(|| {
+        format!("{} cannot be written: name another place with --out or --json", path.display())
+    })
+}
+
+/// An object's fields in their order.
+struct Fields(Vec<(String, Value)>);
+
+impl<'de> Deserialize<'de> for Fields {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Collect;
+        impl<'de> Visitor<'de> for Collect {
+            type Value = Fields;
+
+            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str("an object")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Fields, A::Error> {
+                let mut fields = Vec::new();
+                while let Some(field) = map.next_entry()? {
+                    fields.push(field);
+                }
+                Ok(Fields(fields))
+            }
+        }
+        deserializer.deserialize_map(Collect)
+    }
+}
+
+/// The rows as a table with one column per field, those of inner objects as `machine.cpu`; lists stand as JSON.
+fn csv(rows: &[Row]) -> anyhow::Result<String> {
+    let mut text = String::new();
+    for (at, row) in rows.iter().enumerate() {
+        let Fields(fields) = serde_json::from_str(&serde_json::to_string(row)?)?;
+        let mut cells = Vec::new();
+        for (name, value) in fields {
+            match value {
+                Value::Object(inner) => {
+                    cells.extend(inner.into_iter().map(|(field, value)| (format!("{name}.{field}"), value)));
+                }
+                value => cells.push((name, value)),
+            }
+        }
+        if at == 0 {
+            push_line(&mut text, cells.iter().map(|(name, _)| name.clone()));
+        }
+        push_line(&mut text, cells.iter().map(|(_, value)| cell(value)));
+    }
+    Ok(text)
+}
+
+fn cell(value: &Value) -> String {
+    match value {
+        Value::Null => String::new(),
+        Value::String(text) => text.clone(),
+        value => value.to_string(),
+    }
+}
+
+/// A line as RFC 4180 has it, ended by a line feed.
+fn push_line(text: &mut String, cells: impl Iterator<Item = String>) {
+    for (at, cell) in cells.enumerate() {
+        if at > 0 {
+            text.push(',');
+        }
+        if cell.contains([',', '"', '\n', '\r']) {
+            text.push_str(&format!("\"{}\"", cell.replace('"', "\"\"")));
+        } else {
+            text.push_str(&cell);
+        }
+    }
+    text.push('\n');
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cells_are_quoted_where_they_must_be() {
+        let mut text = String::new();
+        push_line(&mut text, ["a", "b,c", "d \"e\"", ""].into_iter().map(str::to_owned));
+        assert_eq!(text, "a,\"b,c\",\"d \"\"e\"\"\",\n");
+    }
+
+    #[test]
+    fn differing_settings_are_named() {
+        assert_eq!(differences("a=1 b=2 c=3", "a=1 b=9 c=3"), "b=2, not b=9");
+    }
+
+    #[test]
+    fn a_file_is_replaced_whole_and_a_half_written_one_beside_it_is_of_no_account() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("results.json");
+        fs::write(folder.path().join("results.json.tmp"), "[{\"half").unwrap();
+        let open = || Store::open(folder.path(), None, "cache", "a=1".to_owned(), false);
+        assert!(open().unwrap().rows().is_empty());
+        replace(&path, b"[]\n").unwrap();
+        assert_eq!(fs::read(&path).unwrap(), b"[]\n");
+        assert!(!folder.path().join("results.json.tmp").exists());
+        assert!(open().unwrap().rows().is_empty());
+    }
+
+    #[test]
+    fn files_of_others_are_refused_and_left() {
+        for (name, content) in [
+            ("results.json", "{\"mine\": 1}"),
+            ("results.json", "[{\"half"),
+            ("results.json", "\u{fffd}"),
+            ("results.csv", "a,b\n1,2\n"),
+            ("plot.svg", "<svg/>"),
+        ] {
+            for fresh in [false, true] {
+                let folder = tempfile::tempdir().unwrap();
+                let path = folder.path().join(name);
+                fs::write(&path, content).unwrap();
+                let error = Store::open(folder.path(), None, "cache", "a=1".to_owned(), fresh).unwrap_err();
+                let error = format!("{error:#}");
+                assert!(error.contains("--out") && error.contains(name), "{error}");
+                assert_eq!(fs::read_to_string(&path).unwrap(), content);
+            }
+        }
+    }
+}
