@@ -267,8 +267,13 @@ impl SharedMemory {
     pub fn read_words(&self, offset: u64, out: &mut [u64]) -> Result<(), OutOfBounds> {
         let bytes = size_of_val(out);
         let src = self.at(offset, bytes)?;
-        // SAFETY: `src` has `bytes` mapped bytes, and `out` as many exclusive ones.
-        unsafe { copy::load_bytes(src, out.as_mut_ptr().cast(), bytes) };
+        if out.len() < copy::CHUNK_WORDS && offset.is_multiple_of(8) {
+            // SAFETY: `src` has as many mapped words as `out`, and is aligned because mappings begin on pages.
+            unsafe { copy::load_few_words(src.cast(), out) };
+        } else {
+            // SAFETY: `src` has `bytes` mapped bytes, and `out` as many exclusive ones.
+            unsafe { copy::load_bytes(src, out.as_mut_ptr().cast(), bytes) };
+        }
         Ok(())
     }
 

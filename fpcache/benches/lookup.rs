@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
+use fpcache::cache::{CacheConfig, Spot};
 use fpcache::fingerprint::FingerprintWidth;
 use fpcache::key_space::{KeySpace, U64Keys};
 use fpcache::layout::{
@@ -20,7 +21,7 @@ use fpcache::matching::Matcher;
 use fpcache::read::{Lookup, LookupScratch, Outcome, Plan, PlanChoice, drive, look_up};
 use fpcache::table::{Table, TableOptions};
 use fpcache_fabric::local::{Hub, LocalOptions};
-use fpcache_fabric::{Connection, MappedEndpoint, SharedMemory};
+use fpcache_fabric::{Connection, Endpoint, MappedEndpoint, REGION, RemoteAddr, SharedMemory};
 use fpcache_index::{Piece, PlacedSegment, SegmentOptions, Segmenter};
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -164,7 +165,10 @@ struct Bench {
 
 impl Bench {
     fn new(keys: &[u64], width: FingerprintWidth) -> Self {
-        let parameters = TableParameters { width, ..TableParameters::default() };
+        Self::with(keys, TableParameters { width, ..TableParameters::default() })
+    }
+
+    fn with(keys: &[u64], parameters: TableParameters) -> Self {
         let region = Arc::new(Builder::build(keys, parameters));
         let hub = Hub::new(region, LocalOptions::default()).expect("a hub");
         let endpoint = hub.connect().expect("a connection").endpoint();
@@ -175,6 +179,24 @@ impl Bench {
     fn by(&mut self, plan: Plan) -> Table<U64Keys> {
         let options = TableOptions::plan(PlanChoice::Fixed(plan));
         Table::open(&mut self.endpoint, &options).expect("the table just built")
+    }
+
+    /// Where the hot cache says that `key`'s record lies.
+    fn cached(&mut self, table: &Table<U64Keys>, key: u64) -> RemoteAddr {
+        let (snapshot, cache) = (table.snapshot(), table.cache().expect("a hot cache"));
+        let segment = snapshot.models().resident().and_then(|models| models.find(&key)).expect("a segment");
+        let (model, geometry) = (segment.model(), snapshot.geometry());
+        let predicted = model.predict(key);
+        let spot = Spot {
+            hash: U64Keys::hash(&key),
+            key,
+            predicted,
+            window: model.window_around(predicted),
+            slots: segment.address().offset() + geometry.slots_offset(model.cap) as u64,
+            slot_bytes: geometry.slot_bytes as u32,
+        };
+        let slot = cache.probe(&spot).expect("there is room for every key").slot;
+        RemoteAddr { area: REGION, offset: spot.slots + u64::from(slot) * geometry.slot_bytes as u64 }
     }
 
     /// The value of `key`.
@@ -244,5 +266,57 @@ fn lookups(c: &mut Criterion) {
     group.finish();
 }
 
-criterion_group!(benches, lookups);
+/// What a hit of the hot cache costs beyond the READ of its record: both read the same records in the same order. Segments
+/// are as short as they may be, so that there are as many models as tens of millions of real keys have.
+fn hits(c: &mut Criterion) {
+    let mut random = Random(0x9e37_79b9_7f4a_7c15);
+    let mut keys: Vec<u64> = (0..KEYS).map(|_| random.next()).collect();
+    keys.sort_unstable();
+    keys.dedup();
+    let mut bench = Bench::with(&keys, TableParameters { max_slots: 16, ..TableParameters::default() });
+    // With a fixed plan the hot cache is asked for every window, narrow ones included.
+    let plan = PlanChoice::Fixed(Plan::TwoStage);
+    let options = TableOptions { cache: Some(CacheConfig::of(8 << 20)), ..TableOptions::plan(plan) };
+    let table = Table::open(&mut bench.endpoint, &options).expect("the table just built");
+    let cache = table.cache().expect("room beside the models");
+    bench.scratch = LookupScratch::new(Matcher::detect()).with_visitor(cache.visitor(1));
+    let mut group = c.benchmark_group(format!("record of {} models", table.snapshot().record().segments));
+    group.sample_size(20).measurement_time(Duration::from_secs(1)).warm_up_time(Duration::from_secs(1));
+    for hot in [1_000, 10_000, 100_000] {
+        let spread = keys.len() / hot;
+        let asked: Vec<u64> = (0..1 << 17).map(|_| keys[random.next() as usize % hot * spread]).collect();
+        asked.iter().for_each(|key| _ = bench.get(&table, *key));
+        let records: Vec<(u64, RemoteAddr)> =
+            asked.iter().map(|key| (*key, bench.cached(&table, *key))).collect();
+        for dependent in [false, true] {
+            let order = if dependent { "one after the other" } else { "independent" };
+            let name = |what: &str| BenchmarkId::new(format!("{what} of {hot} hot keys"), order);
+            // The next record is known only when the last one's value is, or at once.
+            let next = |at: usize, last: u64| {
+                (at + 1 + if dependent { (last & 1) as usize } else { 0 }) % records.len()
+            };
+            group.bench_function(name("hit"), |b| {
+                let (mut at, mut last) = (0, 0);
+                b.iter(|| {
+                    at = next(at, last);
+                    last = bench.get(&table, records[at].0);
+                    last
+                });
+            });
+            group.bench_function(name("READ"), |b| {
+                let (mut at, mut last) = (0, 0);
+                b.iter(|| {
+                    at = next(at, last);
+                    let mut slot = [0; 3];
+                    bench.endpoint.read_words(records[at].1, &mut slot).expect("inside the region");
+                    last = slot[2];
+                    last
+                });
+            });
+        }
+    }
+    group.finish();
+}
+
+criterion_group!(benches, lookups, hits);
 criterion_main!(benches);

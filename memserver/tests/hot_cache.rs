@@ -7,8 +7,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use common::{Fixture, Reader, WAYS, Way, scattered};
+use common::{Fixture, Reader, TWO_STAGE, WAYS, Way, scattered};
 use fpcache::cache::{CacheConfig, OnConflict, Policy, Spot, Variant};
+use fpcache::fingerprint::FingerprintWidth;
 use fpcache::key_space::{KeySpace, U64Keys};
 use fpcache::layout::TableParameters;
 use fpcache::read::{Plan, ReadError};
@@ -192,6 +193,50 @@ fn after_a_conflict_the_entry_goes_and_the_option_decides() {
                 );
             }
         }
+    }
+}
+
+/// Windows beyond the buffers of the short way to a single key take another way, which must not forget what came before.
+#[test]
+fn a_conflict_in_a_long_window_keeps_its_cost_and_its_option() {
+    let parameters = TableParameters { value_bytes: 900, epsilon: 40, ..TableParameters::default() };
+    let f = Fixture::new(scattered(KEYS), parameters);
+    for way in WAYS {
+        for on_conflict in OnConflict::ALL {
+            let mut reader = f.cached_reader(way, config(Variant::Fd, *on_conflict));
+            let (key, spot, other) = mistaken(&f, &reader);
+            assert!(spot.window.len() * spot.slot_bytes > 4096, "{spot:?}");
+            let mut visitor = reader.hot().visitor(1);
+            reader.hot().learn(&spot, other, 500, &mut visitor);
+            let (outcome, answer) = reader.get_with_outcome(key).unwrap();
+            assert_eq!(answer, Some((1, f.value(key, 1))));
+            let plan = if *on_conflict == OnConflict::Range { Plan::Range } else { way.plan };
+            assert_eq!((outcome.plan, outcome.cost.conflicts), (plan, 1), "{way:?} {on_conflict}");
+            if plan == Plan::Range {
+                let bytes = u64::from(spot.slot_bytes * (1 + spot.window.len()));
+                let cost = outcome.cost;
+                assert_eq!((cost.round_trips, cost.reads, cost.bytes), (2, 2, bytes));
+            }
+            assert_eq!(reader.get_with_outcome(key).unwrap().0.plan, Plan::Cached, "learned all the same");
+        }
+    }
+}
+
+/// In windows of a few slots, two equal fingerprints are reason enough to read all of the window.
+#[test]
+fn keys_that_fall_back_to_a_range_read_are_learned_too() {
+    let parameters =
+        TableParameters { width: FingerprintWidth::Bits8, epsilon: 1, ..TableParameters::default() };
+    let f = Fixture::new(scattered(2000), parameters);
+    for way in TWO_STAGE {
+        let mut reader = f.cached_reader(way, CacheConfig::of(1 << 20));
+        let mut fallbacks = 0;
+        for key in &f.keys {
+            fallbacks += reader.get_with_outcome(*key).unwrap().0.cost.fallbacks;
+            let again = reader.get_with_outcome(*key).unwrap().0;
+            assert_eq!(again.plan, Plan::Cached, "{way:?}, {key}");
+        }
+        assert!(fallbacks > 0, "{way:?}");
     }
 }
 

@@ -28,6 +28,21 @@ pub(super) unsafe fn load_bytes(mut src: *const u8, mut dst: *mut u8, mut len: u
     }
 }
 
+/// Words that are copied at once where the processor can.
+pub(super) const CHUNK_WORDS: usize = 8;
+
+/// Copies a few words from shared `src`: fewer than one chunk, without what longer copies have to find out first.
+///
+/// # Safety
+/// `src` is 8-aligned with `out.len()` mapped words that are only accessed atomically.
+#[inline(always)]
+pub(super) unsafe fn load_few_words(src: *const u64, out: &mut [u64]) {
+    for (index, word) in out.iter_mut().enumerate() {
+        // SAFETY: `index < out.len()`, by contract; a relaxed load does not need write permission.
+        *word = unsafe { AtomicU64::from_ptr(src.add(index).cast_mut()) }.load(Relaxed);
+    }
+}
+
 /// Copies `len` bytes from private `src` to shared `dst`.
 ///
 /// # Safety

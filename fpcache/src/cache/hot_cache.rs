@@ -120,14 +120,26 @@ impl HotCache {
     /// Where the key may lie, if an entry says so: always a slot of the key's window. The caller reads the slot, compares
     /// the full key, and then calls [`confirm`](Self::confirm) or [`forget`](Self::forget). One cache line is read,
     /// nothing written.
-    #[inline]
+    #[inline(always)]
     pub fn probe(&self, spot: &Spot) -> Option<Hint> {
+        match self.variant {
+            Variant::Fd => self.find(Fd(self.deltas), spot),
+            _ => self.probe_larger(spot),
+        }
+    }
+
+    /// [`probe`](Self::probe) in the variants that are there to be compared with: out of the way of the one that is used.
+    #[inline(never)]
+    fn probe_larger(&self, spot: &Spot) -> Option<Hint> {
+        with_packing!(self, packing => self.find(packing, spot))
+    }
+
+    #[inline(always)]
+    fn find<P: Packing>(&self, packing: P, spot: &Spot) -> Option<Hint> {
         let bucket = self.bucket_of(spot);
         let words = self.buckets.get(bucket as usize)?.words();
-        with_packing!(self, packing => {
-            let (entry, mark, slot) = packing.find(&words, spot)?;
-            Some(Hint { slot, bucket, entry: entry as u8, mark, key: spot.key })
-        })
+        let (entry, mark, slot) = packing.find(&words, spot)?;
+        Some(Hint { slot, bucket, entry: entry as u8, mark, key: spot.key })
     }
 
     /// The hint was right. Counts a hit; writes to shared memory only where the policy raises the entry's level or

@@ -50,9 +50,9 @@ impl<'a, K: KeySpace> Lookup<'a, K> {
         Self { table, rule, scratch, rounds: 0 }
     }
 
-    /// The same lookup by range reads, whatever the hot cache says.
-    pub(super) fn by_range(self) -> Self {
-        Self { rule: Rule::RANGE, ..self }
+    /// The same lookup for keys that the hot cache was asked for before, by one plan.
+    pub(super) fn go_on_by(self, plan: Plan) -> Self {
+        Self { rule: self.rule.go_on_by(plan), ..self }
     }
 }
 

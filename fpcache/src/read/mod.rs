@@ -98,7 +98,7 @@ pub struct Cost {
     pub bytes: u64,
     /// Slots fetched because their fingerprint matched, which held another key.
     pub false_candidates: u32,
-    /// Times the plan was given up for a range read.
+    /// Times the plan was given up for a range read: a record was being written, or too many fingerprints matched.
     pub fallbacks: u32,
     /// Entries of the hot cache that led to another key's slot.
     pub conflicts: u32,

@@ -49,33 +49,47 @@ pub struct Rule {
     range_below: u32,
     /// The plan for all others.
     otherwise: Plan,
-    /// The hot cache is asked for windows of at least this many slots.
+    /// The hot cache keeps keys with windows of at least this many slots.
     cached_from: u32,
+    /// Whether it is asked for them.
+    asks: bool,
 }
 
 impl Rule {
-    /// Range reads, and nothing else.
-    pub(super) const RANGE: Self =
-        Self { range_below: u32::MAX, otherwise: Plan::Range, cached_from: u32::MAX };
-
     /// The plan for a window of `slots` slots for a key that the hot cache does not know.
     #[inline]
     pub fn choose(&self, slots: u32) -> Plan {
         if slots < self.range_below { Plan::Range } else { self.otherwise }
     }
 
-    /// Whether reading a single slot saves more than asking the hot cache for it costs.
+    /// Whether the hot cache is for such windows: reading a single slot saves more than asking for it costs.
     #[inline]
-    pub fn asks_cache(&self, slots: u32) -> bool {
+    pub fn keeps(&self, slots: u32) -> bool {
         slots >= self.cached_from
+    }
+
+    /// Whether the hot cache is asked for such windows.
+    #[inline]
+    pub fn asks(&self, slots: u32) -> bool {
+        self.asks && self.keeps(slots)
+    }
+
+    /// One plan for all windows.
+    const fn only(plan: Plan) -> Self {
+        let range_below = if matches!(plan, Plan::Range) { u32::MAX } else { 0 };
+        Self { range_below, otherwise: plan, cached_from: 0, asks: true }
+    }
+
+    /// One plan for all windows, without asking the hot cache, which learns what is found all the same.
+    pub(super) const fn go_on_by(self, plan: Plan) -> Self {
+        Self { cached_from: self.cached_from, asks: false, ..Self::only(plan) }
     }
 }
 
 impl Planner {
     /// A planner for a table's geometry. `at_home` is the share of records that lie in the slot their prediction names.
     pub fn new(choice: PlanChoice, costs: &FabricCosts, geometry: &SegmentGeometry, at_home: f64) -> Self {
-        let single = Rule { range_below: 0, otherwise: Plan::TwoStage, cached_from: 0 };
-        let on_conflict = OnConflict::default();
+        let (single, on_conflict) = (Rule::only(Plan::TwoStage), OnConflict::default());
         let mut planner = Self { choice, on_conflict, costs: *costs, geometry: *geometry, at_home, single };
         planner.single = planner.rule(costs.round_trip);
         planner
@@ -85,13 +99,6 @@ impl Planner {
     #[must_use]
     pub fn with_on_conflict(self, on_conflict: OnConflict) -> Self {
         Self { on_conflict, ..self }
-    }
-
-    /// The same planner with one plan for all windows.
-    #[must_use]
-    pub fn fixed(self, plan: Plan) -> Self {
-        let choice = PlanChoice::Fixed(plan);
-        Self { choice, single: Self { choice, ..self }.rule(self.costs.round_trip), ..self }
     }
 
     /// The choices for a key on its own.
@@ -121,10 +128,7 @@ impl Planner {
     /// The choices where a key pays `round_trip` for a dependent round trip.
     fn rule(&self, round_trip: f64) -> Rule {
         match self.choice {
-            PlanChoice::Fixed(Plan::Range) => Rule { cached_from: 0, ..Rule::RANGE },
-            PlanChoice::Fixed(plan @ (Plan::TwoStage | Plan::Speculative)) => {
-                Rule { range_below: 0, otherwise: plan, cached_from: 0 }
-            }
+            PlanChoice::Fixed(plan @ (Plan::Range | Plan::TwoStage | Plan::Speculative)) => Rule::only(plan),
             // Where there is an entry it is used in any case.
             PlanChoice::Auto | PlanChoice::Fixed(Plan::Cached) => self.cheapest(round_trip),
         }
@@ -157,6 +161,7 @@ impl Planner {
             range_below: range_below.ceil() as u32,
             otherwise,
             cached_from: cached_from.ceil().max(0.0) as u32,
+            asks: true,
         }
     }
 }
@@ -180,12 +185,9 @@ mod tests {
     #[test]
     fn fixed_choices_ignore_the_window() {
         for plan in [Plan::TwoStage, Plan::Range, Plan::Speculative] {
-            for p in
-                [planner(PlanChoice::Fixed(plan), 24, 0.5), planner(PlanChoice::Auto, 24, 0.5).fixed(plan)]
-            {
-                for rule in [*p.single(), p.group(32)] {
-                    assert!([1, 65, 5000].into_iter().all(|n| rule.choose(n) == plan && rule.asks_cache(n)));
-                }
+            let planner = planner(PlanChoice::Fixed(plan), 24, 0.5);
+            for rule in [*planner.single(), planner.group(32)] {
+                assert!([1, 65, 5000].into_iter().all(|n| rule.choose(n) == plan && rule.asks(n)));
             }
         }
     }
@@ -231,7 +233,7 @@ mod tests {
                         let worth = cached.1 < best;
                         let close = (cached.1 - best).abs() < 1e-6;
                         assert!(
-                            close || rule.asks_cache(n) == worth,
+                            close || rule.asks(n) == worth,
                             "{n} slots of {slot} bytes: {rule:?} {plans:?}"
                         );
                     }

@@ -4,8 +4,8 @@ use fpcache_fabric::{Batch, Landing, REGION, RemoteAddr};
 
 use super::outcome::Outcome;
 use super::planner::Rule;
-use super::target::{Target, too_many};
-use super::verify::{Verdict, judge, shows};
+use super::target::Target;
+use super::verify::{Candidates, Check, InWindow, check, look_through, match_fingerprints, value_bytes};
 use super::{Plan, ReadError};
 use crate::cache::{Hint, Visitor};
 use crate::key_space::KeySpace;
@@ -43,14 +43,6 @@ impl Trip {
     }
 }
 
-/// What a slot says about a key.
-enum Check {
-    Found,
-    Other,
-    Nothing,
-    Unsettled,
-}
-
 /// One round: the trip that has come back, and the one that is being prepared.
 pub(super) struct Round<'a, K: KeySpace> {
     pub(super) table: &'a Table<K>,
@@ -73,7 +65,7 @@ impl<K: KeySpace> Round<'_, K> {
         let target = &self.targets[index];
         let slots = target.window.len();
         if let Some(cache) = self.table.cache()
-            && self.rule.asks_cache(slots)
+            && self.rule.asks(slots)
             && let Some(spot) = target.spot(self.table.snapshot().geometry())
             && let Some(hint) = cache.probe(&spot)
         {
@@ -183,7 +175,7 @@ impl<K: KeySpace> Round<'_, K> {
             self.take_guess(*index, *slot, *fingerprints)?;
         }
         for (index, landing) in &landed.fingerprints {
-            self.match_fingerprints(*index, *landing)?;
+            self.take_fingerprints(*index, *landing)?;
         }
         self.take_candidates()?;
         for (index, landing) in &landed.ranges {
@@ -194,18 +186,21 @@ impl<K: KeySpace> Round<'_, K> {
 
     /// Takes the slot that the hot cache named; if it is not the key's, the entry goes.
     fn take_cached(&mut self, index: usize, hint: Hint, landing: Landing) -> Result<(), ReadError> {
-        let (target, landed) = (&self.targets[index], self.landed);
-        let check = self.check_slot(index, landed.batch.bytes(landing))?;
-        // An entry comes from a cache, for a key with a spot.
-        let (Some(cache), Some(spot)) = (self.table.cache(), target.spot(self.table.snapshot().geometry()))
-        else {
-            return Ok(());
-        };
+        let (landed, target) = (self.landed, &self.targets[index]);
+        let check = self.check(index, landed.batch.bytes(landing))?;
+        let cache = self.table.cache().zip(target.spot(self.table.snapshot().geometry()));
         match check {
-            Check::Found => cache.confirm(&spot, hint, self.visitor),
+            Check::Found { version, value } => {
+                self.found(index, version, value);
+                if let Some((cache, spot)) = cache {
+                    cache.confirm(&spot, hint, self.visitor);
+                }
+            }
             Check::Unsettled => self.fall_back(index),
             Check::Other | Check::Nothing => {
-                cache.forget(hint, self.visitor);
+                if let Some((cache, _)) = cache {
+                    cache.forget(hint, self.visitor);
+                }
                 self.outcomes[index].cost.conflicts += 1;
                 let plan = self.table.planner().after_conflict(self.rule, target.window.len());
                 self.go_on(index, plan);
@@ -217,38 +212,33 @@ impl<K: KeySpace> Round<'_, K> {
     /// Takes a predicted slot; if it is not the key's, its fingerprints have come as well.
     fn take_guess(&mut self, index: usize, slot: Landing, fingerprints: Landing) -> Result<(), ReadError> {
         let landed = self.landed;
-        match self.check_slot(index, landed.batch.bytes(slot))? {
-            Check::Found => {
+        match self.check(index, landed.batch.bytes(slot))? {
+            Check::Found { version, value } => {
+                self.found(index, version, value);
                 self.learn(index, self.targets[index].predicted);
                 Ok(())
             }
             // What is in the slot if it is not the key, or not yet, is for the fingerprints to say.
-            _ => self.match_fingerprints(index, fingerprints),
+            _ => self.take_fingerprints(index, fingerprints),
         }
     }
 
     /// Asks for the slots whose fingerprint matches; without one the key is absent.
     #[inline]
-    fn match_fingerprints(&mut self, index: usize, landing: Landing) -> Result<(), ReadError> {
+    fn take_fingerprints(&mut self, index: usize, landing: Landing) -> Result<(), ReadError> {
         let (target, geometry) = (&self.targets[index], self.table.snapshot().geometry());
-        let span = geometry.fingerprint_span(target.window);
-        let bytes = &self.landed.batch.bytes(landing)[span.skip..][..span.used];
-        let (first, fingerprint) = (target.window.first, geometry.width.of_hash(K::hash(&target.key)));
-        let hits = self.matcher.hits(geometry.width, bytes, fingerprint);
-        if hits.frozen {
-            return Err(ReadError::Stale);
-        }
-        self.slots.clear();
-        match hits.count {
-            0 => return Ok(()),
-            1 => self.slots.push(first + hits.first),
-            _ => {
-                self.matcher.find(geometry.width, bytes, fingerprint, first, self.slots);
+        let words = self.landed.batch.bytes(landing);
+        match match_fingerprints(words, target, geometry, self.matcher, self.slots)? {
+            Candidates::None => return Ok(()),
+            Candidates::TooMany => {
+                self.fall_back(index);
+                return Ok(());
             }
-        }
-        if too_many(self.slots.len(), target.window) {
-            self.fall_back(index);
-            return Ok(());
+            Candidates::One(slot) => {
+                self.slots.clear();
+                self.slots.push(slot);
+            }
+            Candidates::Several => {}
         }
         self.outcomes[index].cost.round_trips += 1;
         for at in 0..self.slots.len() {
@@ -265,115 +255,76 @@ impl<K: KeySpace> Round<'_, K> {
         let landed = self.landed;
         let mut unsettled = None;
         for (row, (index, slot, landing)) in landed.candidates.iter().enumerate() {
-            match self.check_slot(*index, landed.batch.bytes(*landing))? {
-                Check::Found => self.learn(*index, *slot),
+            match self.check(*index, landed.batch.bytes(*landing))? {
+                Check::Found { version, value } => {
+                    self.found(*index, version, value);
+                    self.learn(*index, *slot);
+                }
                 Check::Other => self.outcomes[*index].cost.false_candidates += 1,
                 Check::Unsettled => unsettled = unsettled.or(Some(row)),
                 Check::Nothing => {}
             }
         }
-        if let Some(row) = unsettled {
-            self.read_again(row);
+        match unsettled {
+            Some(row) => self.read_again(row),
+            None => Ok(()),
         }
-        Ok(())
     }
 
     /// Reads the windows of targets whose candidates, from `row` on, could not be judged.
     #[cold]
-    fn read_again(&mut self, row: usize) {
+    fn read_again(&mut self, row: usize) -> Result<(), ReadError> {
         let landed = self.landed;
         let mut last = None;
         for (index, _, landing) in &landed.candidates[row..] {
-            let verdict = self.judge(*index, landed.batch.bytes(*landing));
-            let unsettled = verdict == Verdict::Unsettled;
+            let unsettled = self.check(*index, landed.batch.bytes(*landing))? == Check::Unsettled;
             if unsettled && self.outcomes[*index].version.is_none() && last != Some(*index) {
                 last = Some(*index);
                 self.fall_back(*index);
             }
         }
+        Ok(())
     }
 
     /// Looks for the key in its window's slots.
     fn take_range(&mut self, index: usize, landing: Landing) -> Result<(), ReadError> {
-        let (landed, target) = (self.landed, &self.targets[index]);
-        let slot_bytes = self.table.snapshot().geometry().slot_bytes;
-        let slots = landed.batch.bytes(landing);
-        if let Some(key) = K::word(&target.key) {
-            let stride = self.table.snapshot().stride();
-            let hits = self.matcher.key_hits(landed.batch.words(landing), stride, key);
-            match hits.count {
-                0 if hits.frozen => return Err(ReadError::Stale),
-                0 => return Ok(()),
-                1 => return self.take_shown(index, slots, hits.word as usize * 8),
-                // The remains of a deleted record beside a live one.
-                _ => {}
+        let slots = self.landed.batch.words(landing);
+        match look_through(slots, &self.targets[index], self.table.snapshot(), self.matcher)? {
+            InWindow::Absent => {}
+            InWindow::Found { slot, version, value } => {
+                self.found(index, version, value);
+                self.learn(index, slot);
             }
-        }
-        let mut unsettled = false;
-        for (at, slot) in slots.chunks_exact(slot_bytes).enumerate() {
-            if !shows::<K>(slot, target.key) {
-                continue;
-            }
-            match self.check_slot(index, slot)? {
-                Check::Found => {
-                    self.learn(index, target.window.first + at as u32);
-                    return Ok(());
-                }
-                Check::Unsettled => unsettled = true,
-                Check::Other | Check::Nothing => {}
-            }
-        }
-        if unsettled {
-            self.fall_back(index);
-        }
-        Ok(())
-    }
-
-    /// Takes the only slot of a window that shows the key; it begins at the byte `at`.
-    #[inline]
-    fn take_shown(&mut self, index: usize, slots: &[u8], at: usize) -> Result<(), ReadError> {
-        let slot_bytes = self.table.snapshot().geometry().slot_bytes;
-        match self.check_slot(index, &slots[at..][..slot_bytes])? {
-            Check::Found => self.learn(index, self.targets[index].window.first + (at / slot_bytes) as u32),
-            Check::Unsettled => self.fall_back(index),
-            Check::Other | Check::Nothing => {}
+            InWindow::Unsettled => self.fall_back(index),
         }
         Ok(())
     }
 
     #[inline]
-    fn check_slot(&mut self, index: usize, slot: &[u8]) -> Result<Check, ReadError> {
-        match self.judge(index, slot) {
-            Verdict::Record { key, version, value } if key == self.targets[index].key => {
-                let start = self.values.len();
-                self.values.extend_from_slice(value);
-                let outcome = &mut self.outcomes[index];
-                outcome.value = start..start + value.len();
-                outcome.version = Some(version);
-                Ok(Check::Found)
-            }
-            Verdict::Record { .. } => Ok(Check::Other),
-            Verdict::Free => Ok(Check::Nothing),
-            Verdict::Unsettled => Ok(Check::Unsettled),
-            Verdict::Frozen => Err(ReadError::Stale),
-        }
+    fn check<'s>(&self, index: usize, slot: &'s [u8]) -> Result<Check<'s>, ReadError> {
+        check(slot, &self.targets[index], value_bytes(self.table.snapshot()))
     }
 
+    /// Keeps an answer.
     #[inline]
-    fn judge<'s>(&self, index: usize, slot: &'s [u8]) -> Verdict<'s, K::Key> {
-        let value_bytes = self.table.snapshot().record().parameters.value_bytes as usize;
-        judge::<K>(slot, self.targets[index].generation, value_bytes)
+    fn found(&mut self, index: usize, version: u32, value: &[u8]) {
+        let start = self.values.len();
+        self.values.extend_from_slice(value);
+        let outcome = &mut self.outcomes[index];
+        outcome.value = start..start + value.len();
+        outcome.version = Some(version);
     }
 
     /// Tells the hot cache where a key was found that it did not know.
     #[inline]
     fn learn(&mut self, index: usize, slot: u32) {
-        let target = &self.targets[index];
+        let (target, geometry) = (&self.targets[index], self.table.snapshot().geometry());
         if let Some(cache) = self.table.cache()
-            && self.rule.asks_cache(target.window.len())
-            && let Some(spot) = target.spot(self.table.snapshot().geometry())
+            && self.rule.keeps(target.window.len())
+            && let Some(spot) = target.spot(geometry)
         {
-            cache.learn(&spot, slot, self.outcomes[index].cost.bytes as u32, self.visitor);
+            let saves = target.bytes_by(self.outcomes[index].plan, geometry);
+            cache.learn(&spot, slot, saves, self.visitor);
         }
     }
 }

@@ -11,8 +11,8 @@ use zerocopy::IntoBytes;
 use super::lookup::Lookup;
 use super::outcome::Outcome;
 use super::scratch::{LookupScratch, SLOT_WORDS, SingleScratch, Words};
-use super::target::{Target, too_many};
-use super::verify::{Verdict, judge, shows};
+use super::target::Target;
+use super::verify::{Candidates, Check, InWindow, check, look_through, match_fingerprints, value_bytes};
 use super::{Cost, Plan, ReadError, drive};
 use crate::cache::{HotCache, Spot, Visitor};
 use crate::key_space::KeySpace;
@@ -36,58 +36,67 @@ pub fn look_up<K: KeySpace, E: Endpoint, R>(
     let (rule, slots) = (table.planner().single(), target.window.len());
     let LookupScratch { single, visitor, .. } = scratch;
     let mut read = Read { endpoint, snapshot, target, outcome: Outcome::begun(Plan::Cached) };
-    let hot = table.cache().filter(|_| rule.asks_cache(slots)).zip(target.spot(snapshot.geometry()));
+    let hot = table.cache().filter(|_| rule.asks(slots)).zip(target.spot(snapshot.geometry()));
     let found = match hot {
         None => read.by(rule.choose(slots), single)?,
         Some((cache, spot)) => match read.cached(cache, &spot, single, visitor)? {
             Tried::Hit(value) => return Ok(take(&read.outcome, Some(value))),
             Tried::Unsettled => Found::Unsettled,
+            Tried::TooLong => return general(read.endpoint, table, scratch, key, None, take),
             Tried::Miss => read.and_learn(rule.choose(slots), cache, &spot, single, visitor)?,
             Tried::Conflict => {
-                let plan = table.planner().after_conflict(rule, slots);
                 read.outcome.cost.round_trips += 1;
+                let plan = table.planner().after_conflict(rule, slots);
                 read.and_learn(plan, cache, &spot, single, visitor)?
             }
         },
     };
-    let outcome = read.outcome;
+    let Read { endpoint, mut outcome, .. } = read;
     match found {
         Found::Absent => Ok(take(&outcome, None)),
         Found::Record { value, .. } => Ok(take(&outcome, Some(value))),
         Found::Unsettled => {
-            let spent = Cost { fallbacks: outcome.cost.fallbacks + 1, ..outcome.cost };
-            general(endpoint, table, scratch, key, Some(spent), take)
+            outcome.cost.fallbacks += 1;
+            general(endpoint, table, scratch, key, Some((Plan::Range, outcome.cost)), take)
         }
-        Found::TooLong => general(endpoint, table, scratch, key, None, take),
+        Found::TooLong => {
+            // The trip that was to be is the general way's first.
+            outcome.cost.round_trips -= 1;
+            general(endpoint, table, scratch, key, Some((outcome.plan, outcome.cost)), take)
+        }
     }
 }
 
-/// The general way; with a range read if something was `spent` before.
+/// The general way; where something was done before, by that plan, and at that cost so far.
 #[cold]
 fn general<K: KeySpace, E: Endpoint, R>(
     endpoint: &mut E,
     table: &Table<K>,
     scratch: &mut LookupScratch<K>,
     key: K::Key,
-    spent: Option<Cost>,
+    before: Option<(Plan, Cost)>,
     take: impl FnOnce(&Outcome, Option<&[u8]>) -> R,
 ) -> Result<R, ReadError> {
-    let mut lookup = match spent {
-        None => Lookup::new(table, scratch, [key]),
-        Some(_) => Lookup::new(table, scratch, [key]).by_range(),
-    };
+    let mut lookup = Lookup::new(table, scratch, [key]);
+    let mut spent = Cost::default();
+    if let Some((plan, cost)) = before {
+        lookup = lookup.go_on_by(plan);
+        spent = cost;
+    }
     drive(endpoint, &mut lookup)?;
     let (outcome, value) = scratch.outcomes().next().ok_or(ReadError::Stale)?;
     let mut outcome = outcome.clone();
-    outcome.cost += spent.unwrap_or_default();
+    outcome.cost += spent;
     Ok(take(&outcome, value))
 }
 
 /// What an entry of the hot cache was good for.
 enum Tried<'s> {
     Hit(&'s [u8]),
-    /// There is no entry, or the slot does not fit the buffer.
+    /// There is no entry.
     Miss,
+    /// Not begun: slots do not fit the buffer.
+    TooLong,
     /// It led to another key's record, or none.
     Conflict,
     /// The slot is being written.
@@ -97,24 +106,15 @@ enum Tried<'s> {
 /// How a plan ended.
 enum Found<'s> {
     Absent,
-    /// The record, `at` bytes behind its segment's first slot.
+    /// The record, and the slot it lies in.
     Record {
         value: &'s [u8],
-        at: usize,
+        slot: u32,
     },
     /// The record is being written.
     Unsettled,
     /// Not begun: window or slot do not fit the buffers, or a key is longer than a word.
     TooLong,
-}
-
-/// What a slot says about the target.
-enum Check<'s> {
-    Found(&'s [u8]),
-    /// Another key's record.
-    Other,
-    Nothing,
-    Unsettled,
 }
 
 /// A lookup under way. What it finds lies in buffers outside.
@@ -136,12 +136,13 @@ impl<K: KeySpace, E: Endpoint> Read<'_, K, E> {
         visitor: &mut Visitor,
     ) -> Result<Tried<'s>, ReadError> {
         let slot_words = spot.slot_bytes as usize / 8;
-        let Some(slot) = single.words.slot.get_mut(..slot_words) else { return Ok(Tried::Miss) };
+        let Some(slot) = single.words.slot.get_mut(..slot_words) else { return Ok(Tried::TooLong) };
         let Some(hint) = cache.probe(spot) else { return Ok(Tried::Miss) };
         let offset = self.snapshot.geometry().slot_offset(self.target.cap, hint.slot);
         self.words(offset, slot)?;
         Ok(match self.check(slot.as_bytes())? {
-            Check::Found(value) => {
+            Check::Found { version, value } => {
+                self.outcome.version = Some(version);
                 cache.confirm(spot, hint, visitor);
                 Tried::Hit(value)
             }
@@ -165,8 +166,9 @@ impl<K: KeySpace, E: Endpoint> Read<'_, K, E> {
         visitor: &mut Visitor,
     ) -> Result<Found<'s>, ReadError> {
         let found = self.by(plan, single)?;
-        if let Found::Record { at, .. } = found {
-            cache.learn(spot, at as u32 / spot.slot_bytes, self.outcome.cost.bytes as u32, visitor);
+        if let Found::Record { slot, .. } = found {
+            let saves = self.target.bytes_by(plan, self.snapshot.geometry());
+            cache.learn(spot, slot, saves, visitor);
         }
         Ok(found)
     }
@@ -214,57 +216,49 @@ impl<K: KeySpace, E: Endpoint> Read<'_, K, E> {
             WordRead { from: self.target.at(span.offset), out: window },
         ])?;
         // What is in the slot if it is not the key, or not yet, is for the fingerprints to say.
-        let guessed = matches!(self.check(slot.as_bytes())?, Check::Found(_));
-        if !guessed {
+        let Check::Found { version, .. } = self.check(slot.as_bytes())? else {
             return self.match_fingerprints(single);
-        }
+        };
+        self.outcome.version = Some(version);
         let slot = single.words.slot[..geometry.slot_bytes / 8].as_bytes();
-        let value = &slot[SLOT_WORD_BYTES + K::KEY_BYTES..][..self.value_bytes()];
-        Ok(Found::Record { value, at: home - geometry.slots_offset(self.target.cap) })
+        let value = &slot[SLOT_WORD_BYTES + K::KEY_BYTES..][..value_bytes(self.snapshot)];
+        Ok(Found::Record { value, slot: self.target.predicted })
     }
 
     /// Matches the fingerprints that were read, and reads the slots of those that agree.
     #[inline(always)]
     fn match_fingerprints<'s>(&mut self, single: &'s mut SingleScratch) -> Result<Found<'s>, ReadError> {
-        let geometry = self.snapshot.geometry();
-        let span = geometry.fingerprint_span(self.target.window);
-        let fingerprints = &single.words.window.as_bytes()[span.skip..][..span.used];
-        let fingerprint = geometry.width.of_hash(K::hash(&self.target.key));
-        let hits = single.matcher.hits(geometry.width, fingerprints, fingerprint);
-        if hits.frozen {
-            return Err(ReadError::Stale);
-        }
-        match hits.count {
-            0 => return Ok(Found::Absent),
-            1 => {}
-            _ => return self.several_candidates(fingerprint, single),
-        }
+        let SingleScratch { matcher, words, slots, .. } = &mut *single;
+        let (geometry, fingerprints) = (self.snapshot.geometry(), words.window.as_bytes());
+        let index = match match_fingerprints(fingerprints, &self.target, geometry, matcher, slots)? {
+            Candidates::None => return Ok(Found::Absent),
+            Candidates::One(index) => index,
+            Candidates::Several => return self.several_candidates(single),
+            Candidates::TooMany => return Ok(Found::Unsettled),
+        };
         self.outcome.cost.round_trips += 1;
-        let slot = &mut single.words.slot[..geometry.slot_bytes / 8];
-        let index = self.target.window.first + hits.first;
+        let slot = &mut words.slot[..geometry.slot_bytes / 8];
         self.words(geometry.slot_offset(self.target.cap, index), slot)?;
-        let at = index as usize * geometry.slot_bytes;
-        let check = self.check(slot.as_bytes())?;
-        self.outcome.cost.false_candidates += u32::from(matches!(check, Check::Other));
-        Ok(check.found_at(at))
+        let slot = single.words.slot[..geometry.slot_bytes / 8].as_bytes();
+        Ok(match self.check(slot)? {
+            Check::Found { version, value } => {
+                self.outcome.version = Some(version);
+                Found::Record { value, slot: index }
+            }
+            Check::Other => {
+                self.outcome.cost.false_candidates += 1;
+                Found::Absent
+            }
+            Check::Nothing => Found::Absent,
+            Check::Unsettled => Found::Unsettled,
+        })
     }
 
     /// The slots of several matching fingerprints, in one doorbell batch.
     #[cold]
-    fn several_candidates<'s>(
-        &mut self,
-        fingerprint: u64,
-        single: &'s mut SingleScratch,
-    ) -> Result<Found<'s>, ReadError> {
+    fn several_candidates<'s>(&mut self, single: &'s mut SingleScratch) -> Result<Found<'s>, ReadError> {
         let geometry = self.snapshot.geometry();
-        let span = geometry.fingerprint_span(self.target.window);
-        let SingleScratch { matcher, words, slots, landings, batch } = single;
-        let fingerprints = &words.window.as_bytes()[span.skip..][..span.used];
-        slots.clear();
-        matcher.find(geometry.width, fingerprints, fingerprint, self.target.window.first, slots);
-        if too_many(slots.len(), self.target.window) {
-            return Ok(Found::Unsettled);
-        }
+        let SingleScratch { slots, landings, batch, .. } = single;
         batch.clear();
         landings.clear();
         landings.extend(slots.iter().map(|slot| {
@@ -275,20 +269,19 @@ impl<K: KeySpace, E: Endpoint> Read<'_, K, E> {
         cost.reads += slots.len() as u32;
         cost.bytes += (slots.len() * geometry.slot_bytes) as u64;
         self.endpoint.run(batch)?;
-        let (mut found, mut unsettled) = (None, false);
+        let mut found = Found::Absent;
         for (slot, landing) in slots.iter().zip(landings) {
             match self.check(batch.bytes(*landing))? {
-                Check::Found(value) => found = Some((value, *slot as usize * geometry.slot_bytes)),
+                Check::Found { version, value } => {
+                    self.outcome.version = Some(version);
+                    found = Found::Record { value, slot: *slot };
+                }
                 Check::Other => self.outcome.cost.false_candidates += 1,
-                Check::Nothing => {}
-                Check::Unsettled => unsettled = true,
+                Check::Unsettled if matches!(found, Found::Absent) => found = Found::Unsettled,
+                Check::Nothing | Check::Unsettled => {}
             }
         }
-        Ok(match found {
-            Some((value, at)) => Found::Record { value, at },
-            None if unsettled => Found::Unsettled,
-            None => Found::Absent,
-        })
+        Ok(found)
     }
 
     /// All slots of the window, and the only one that shows the key.
@@ -297,39 +290,18 @@ impl<K: KeySpace, E: Endpoint> Read<'_, K, E> {
         let geometry = self.snapshot.geometry();
         let words = self.target.window.len() as usize * geometry.slot_bytes / 8;
         let window = single.words.window.get_mut(..words);
-        let (Some(window), Some(key)) = (window, K::word(&self.target.key)) else {
+        let (Some(window), Some(_)) = (window, K::word(&self.target.key)) else {
             return Ok(Found::TooLong);
         };
         self.words(geometry.slot_offset(self.target.cap, self.target.window.first), window)?;
-        let hits = single.matcher.key_hits(window, self.snapshot.stride(), key);
-        if hits.frozen {
-            return Err(ReadError::Stale);
-        }
-        let start = match hits.count {
-            0 => return Ok(Found::Absent),
-            1 => hits.word as usize * 8,
-            _ => return self.several_slots(window.as_bytes()),
-        };
-        let check = self.check(&window.as_bytes()[start..][..geometry.slot_bytes])?;
-        Ok(check.found_at(self.target.window.first as usize * geometry.slot_bytes + start))
-    }
-
-    /// A window in which several slots show the key: the remains of deleted records beside a live one.
-    #[cold]
-    fn several_slots<'s>(&mut self, window: &'s [u8]) -> Result<Found<'s>, ReadError> {
-        let slot_bytes = self.snapshot.geometry().slot_bytes;
-        let mut unsettled = false;
-        for (slot, index) in window.chunks_exact(slot_bytes).zip(self.target.window.first as usize..) {
-            if !shows::<K>(slot, self.target.key) {
-                continue;
+        Ok(match look_through(window, &self.target, self.snapshot, &single.matcher)? {
+            InWindow::Absent => Found::Absent,
+            InWindow::Found { slot, version, value } => {
+                self.outcome.version = Some(version);
+                Found::Record { value, slot }
             }
-            match self.check(slot)? {
-                Check::Found(value) => return Ok(Found::Record { value, at: index * slot_bytes }),
-                Check::Other | Check::Nothing => {}
-                Check::Unsettled => unsettled = true,
-            }
-        }
-        Ok(if unsettled { Found::Unsettled } else { Found::Absent })
+            InWindow::Unsettled => Found::Unsettled,
+        })
     }
 
     #[inline(always)]
@@ -341,33 +313,7 @@ impl<K: KeySpace, E: Endpoint> Read<'_, K, E> {
     }
 
     #[inline(always)]
-    fn value_bytes(&self) -> usize {
-        self.snapshot.record().parameters.value_bytes as usize
-    }
-
-    #[inline(always)]
-    fn check<'s>(&mut self, slot: &'s [u8]) -> Result<Check<'s>, ReadError> {
-        match judge::<K>(slot, self.target.generation, self.value_bytes()) {
-            Verdict::Record { key, version, value } if key == self.target.key => {
-                self.outcome.version = Some(version);
-                Ok(Check::Found(value))
-            }
-            Verdict::Record { .. } => Ok(Check::Other),
-            Verdict::Free => Ok(Check::Nothing),
-            Verdict::Unsettled => Ok(Check::Unsettled),
-            Verdict::Frozen => Err(ReadError::Stale),
-        }
-    }
-}
-
-impl<'s> Check<'s> {
-    /// How the lookup ended if this was the only slot to look at, `at` bytes behind the segment's first.
-    #[inline(always)]
-    fn found_at(self, at: usize) -> Found<'s> {
-        match self {
-            Self::Found(value) => Found::Record { value, at },
-            Self::Other | Self::Nothing => Found::Absent,
-            Self::Unsettled => Found::Unsettled,
-        }
+    fn check<'s>(&self, slot: &'s [u8]) -> Result<Check<'s>, ReadError> {
+        check(slot, &self.target, value_bytes(self.snapshot))
     }
 }

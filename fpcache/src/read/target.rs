@@ -4,6 +4,7 @@ use fpcache_fabric::REGION;
 use fpcache_fabric::RemoteAddr;
 use fpcache_index::Window;
 
+use super::Plan;
 use crate::cache::Spot;
 use crate::key_space::KeySpace;
 use crate::layout::SegmentGeometry;
@@ -70,6 +71,17 @@ impl<K: KeySpace> Target<K> {
         RemoteAddr { area: REGION, offset: self.segment + offset as u64 }
     }
 
+    /// Bytes that `plan` reads for the key once its window is known: what a hint of the hot cache saves.
+    #[inline]
+    pub(super) fn bytes_by(&self, plan: Plan, geometry: &SegmentGeometry) -> u32 {
+        let bytes = match plan {
+            Plan::Range => self.window.len() as usize * geometry.slot_bytes,
+            _ => geometry.fingerprint_span(self.window).len + geometry.slot_bytes,
+        };
+        // A window has fewer than 2^16 slots of at most 64 KiB and a few bytes: beyond 4 GiB all are as dear.
+        u32::try_from(bytes).unwrap_or(u32::MAX)
+    }
+
     /// What the hot cache knows the key by; `None` for keys that are longer than a word.
     #[inline(always)]
     pub(super) fn spot(&self, geometry: &SegmentGeometry) -> Option<Spot> {
@@ -82,9 +94,4 @@ impl<K: KeySpace> Target<K> {
             slot_bytes: geometry.slot_bytes as u32,
         })
     }
-}
-
-/// Whether one request for the whole window beats one per candidate: past half of it.
-pub(super) fn too_many(candidates: usize, window: Window) -> bool {
-    candidates > 1 && candidates * 2 > window.len() as usize
 }

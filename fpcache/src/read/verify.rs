@@ -1,7 +1,13 @@
-//! Deciding whether a slot's bytes are a record.
+//! Deciding what bytes that were read say: a slot, the slots of a window, the fingerprints of a window.
 
+use zerocopy::IntoBytes;
+
+use super::ReadError;
+use super::target::Target;
 use crate::key_space::KeySpace;
-use crate::layout::{SLOT_WORD_BYTES, SlotState, SlotWord};
+use crate::layout::{SLOT_WORD_BYTES, SegmentGeometry, SlotState, SlotWord};
+use crate::matching::Matcher;
+use crate::snapshot::Snapshot;
 
 /// What a slot's bytes turned out to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,11 +43,154 @@ pub(super) fn judge<K: KeySpace>(slot: &[u8], generation: u32, value_bytes: usiz
     }
 }
 
+/// What a slot says about a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Check<'s> {
+    /// Its record.
+    Found { version: u32, value: &'s [u8] },
+    /// Another key's record.
+    Other,
+    /// No record.
+    Nothing,
+    /// It cannot be told: read again.
+    Unsettled,
+}
+
+/// What `slot` says about the target; a frozen one, that the target's segment was replaced.
+#[inline(always)]
+pub(super) fn check<'s, K: KeySpace>(
+    slot: &'s [u8],
+    target: &Target<K>,
+    value_bytes: usize,
+) -> Result<Check<'s>, ReadError> {
+    match judge::<K>(slot, target.generation, value_bytes) {
+        Verdict::Record { key, version, value } if key == target.key => Ok(Check::Found { version, value }),
+        Verdict::Record { .. } => Ok(Check::Other),
+        Verdict::Free => Ok(Check::Nothing),
+        Verdict::Unsettled => Ok(Check::Unsettled),
+        Verdict::Frozen => Err(ReadError::Stale),
+    }
+}
+
+#[inline(always)]
+pub(super) fn value_bytes<K: KeySpace>(snapshot: &Snapshot<K>) -> usize {
+    snapshot.record().parameters.value_bytes as usize
+}
+
+/// What the slots of a window say about a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum InWindow<'s> {
+    Absent,
+    /// The record, and the slot it lies in.
+    Found {
+        slot: u32,
+        version: u32,
+        value: &'s [u8],
+    },
+    /// A slot that shows the key is being written.
+    Unsettled,
+}
+
+/// Looks for the target in all slots of its window, which is searched for the one that shows the key.
+#[inline(always)]
+pub(super) fn look_through<'s, K: KeySpace>(
+    slots: &'s [u64],
+    target: &Target<K>,
+    snapshot: &Snapshot<K>,
+    matcher: &Matcher,
+) -> Result<InWindow<'s>, ReadError> {
+    let Some(key) = K::word(&target.key) else { return look_at_each(slots, target, snapshot) };
+    let slot_bytes = snapshot.geometry().slot_bytes;
+    let hits = matcher.key_hits(slots, snapshot.stride(), key);
+    if hits.frozen {
+        return Err(ReadError::Stale);
+    }
+    let at = match hits.count {
+        0 => return Ok(InWindow::Absent),
+        1 => hits.word as usize * 8,
+        // The remains of deleted records beside a live one.
+        _ => return look_at_each(slots, target, snapshot),
+    };
+    let slot = &slots.as_bytes()[at..][..slot_bytes];
+    Ok(match check(slot, target, value_bytes(snapshot))? {
+        Check::Found { version, value } => {
+            InWindow::Found { slot: target.window.first + (at / slot_bytes) as u32, version, value }
+        }
+        Check::Other | Check::Nothing => InWindow::Absent,
+        Check::Unsettled => InWindow::Unsettled,
+    })
+}
+
+/// The same, slot by slot.
+#[cold]
+fn look_at_each<'s, K: KeySpace>(
+    slots: &'s [u64],
+    target: &Target<K>,
+    snapshot: &Snapshot<K>,
+) -> Result<InWindow<'s>, ReadError> {
+    let mut result = InWindow::Absent;
+    let all = slots.as_bytes().chunks_exact(snapshot.geometry().slot_bytes);
+    for (slot, bytes) in (target.window.first..).zip(all) {
+        if !shows::<K>(bytes, target.key) {
+            continue;
+        }
+        match check(bytes, target, value_bytes(snapshot))? {
+            Check::Found { version, value } => return Ok(InWindow::Found { slot, version, value }),
+            Check::Unsettled => result = InWindow::Unsettled,
+            Check::Other | Check::Nothing => {}
+        }
+    }
+    Ok(result)
+}
+
+/// What the fingerprints of a window say about a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Candidates {
+    /// None matches: the key is absent.
+    None,
+    /// The slot of the only one that does.
+    One(u32),
+    /// Several match: their slots were written to the list.
+    Several,
+    /// So many that one request for the whole window beats one for each.
+    TooMany,
+}
+
+/// Matches a window's fingerprints, which lie in the whole words that were read of them.
+#[inline(always)]
+pub(super) fn match_fingerprints<K: KeySpace>(
+    words: &[u8],
+    target: &Target<K>,
+    geometry: &SegmentGeometry,
+    matcher: &Matcher,
+    slots: &mut Vec<u32>,
+) -> Result<Candidates, ReadError> {
+    let span = geometry.fingerprint_span(target.window);
+    let fingerprints = &words[span.skip..][..span.used];
+    let fingerprint = geometry.width.of_hash(K::hash(&target.key));
+    let hits = matcher.hits(geometry.width, fingerprints, fingerprint);
+    if hits.frozen {
+        return Err(ReadError::Stale);
+    }
+    let first = target.window.first;
+    match hits.count {
+        0 => Ok(Candidates::None),
+        1 => Ok(Candidates::One(first + hits.first)),
+        // Past half of the window.
+        count if count as usize * 2 > target.window.len() as usize => Ok(Candidates::TooMany),
+        _ => {
+            slots.clear();
+            matcher.find(geometry.width, fingerprints, fingerprint, first, slots);
+            Ok(Candidates::Several)
+        }
+    }
+}
+
 /// Whether a slot read as part of a range needs [`judge`]: it shows the key, or is frozen. A slot that is being written
 /// shows another key only while the wanted key is not yet, or no longer, in it; so the checksum is computed only for
 /// the slot that matters.
 #[inline]
-pub(super) fn shows<K: KeySpace>(slot: &[u8], key: K::Key) -> bool {
+fn shows<K: KeySpace>(slot: &[u8], key: K::Key) -> bool {
     let Some((word, body)) = slot.split_first_chunk::<SLOT_WORD_BYTES>() else { return true };
     K::decode(body) == Some(key)
         || SlotWord::from_bits(u64::from_le_bytes(*word)).state() == SlotState::Frozen
