@@ -29,7 +29,7 @@ pub use superblock::{INCARNATION_OFFSET, SEQUENCE_OFFSET, SUPERBLOCK_BYTES, Supe
 pub use table::{ParameterError, TABLE_RECORD_BYTES, TableParameters, TableRecord};
 
 /// Version of the region's layout and of what its fields mean. Any change of either raises it.
-pub const LAYOUT_VERSION: u32 = 1;
+pub const LAYOUT_VERSION: u32 = 2;
 
 /// Region bytes that do not decode: they were overwritten, torn, or written by something else.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
