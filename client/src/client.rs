@@ -118,7 +118,7 @@ impl Client {
         let transport = match &url {
             Url::Shm(address) => {
                 let connector = ShmConnector(address.clone());
-                Transport::Shm(Arc::new(Core::connect(connector, config.table_options(), config.deadline)?))
+                Transport::Shm(Core::connect(connector, config.table_options(), config.deadline)?)
             }
         };
         Ok(Self { transport, name: url.to_string().into(), deadline: config.deadline })
@@ -140,7 +140,7 @@ impl Client {
     #[cfg(feature = "embedded")]
     pub fn embedded_with(capacity: usize, config: ClientConfig) -> Result<Self, ClientError> {
         let node = crate::embedded::EmbeddedNode::start(capacity)?;
-        let core = Arc::new(Core::connect(node, config.table_options(), config.deadline)?);
+        let core = Core::connect(node, config.table_options(), config.deadline)?;
         Ok(Self { transport: Transport::Embedded(core), name: "embedded".into(), deadline: config.deadline })
     }
 
@@ -150,8 +150,8 @@ impl Client {
         Self { deadline, ..self.clone() }
     }
 
-    /// The value of `key`, `None` if it is absent. Two dependent round trips, one if absent; see
-    /// [`get_into`](Self::get_into) to spare the allocation.
+    /// The value of `key`, `None` if it is absent. One or two dependent round trips, as the [`Plan`] has it; see the
+    /// [crate](crate#cost) for what costs more, and [`get_into`](Self::get_into) to spare the allocation.
     ///
     /// # Errors
     /// The memory node is gone and did not come back in time, holds no table, or the record was being written until
@@ -185,7 +185,7 @@ impl Client {
         with_core!(self, core => core.look_up(key, self.deadline, take))
     }
 
-    /// The values of `keys`, in their order. All keys share the same two round trips.
+    /// The values of `keys`, in their order. All keys share their round trips: as many as the slowest of them needs.
     ///
     /// # Errors
     /// As for [`get`](Self::get); the group fails as a whole.

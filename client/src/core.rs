@@ -2,7 +2,7 @@
 
 use std::cell::RefCell;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use crossbeam::utils::Backoff;
@@ -17,10 +17,12 @@ use fpcache_fabric::{Connection, Deadline, ErrorKind as FabricErrorKind, FabricE
 use thread_local::ThreadLocal;
 
 use crate::error::ClientError;
+use crate::leave::{Leave, when_thread_ends};
 use crate::session::{Buffers, Session, TableStats, ThreadContext};
+use crate::turn::Turn;
 
 /// Makes connections of one kind.
-pub(crate) trait Connector: Send + Sync {
+pub(crate) trait Connector: Send + Sync + 'static {
     type Connection: Connection;
     fn connect(&self, deadline: Deadline) -> Result<Self::Connection, FabricError>;
 }
@@ -35,18 +37,22 @@ pub(crate) struct Core<K: KeySpace, T: Connector> {
     number: AtomicU64,
     /// Contexts made so far.
     contexts: AtomicU64,
-    threads: ThreadLocal<RefCell<ThreadContext<K, T::Connection>>>,
+    threads: ThreadLocal<RefCell<Option<ContextOf<K, T>>>>,
+    /// Of threads that have lost the memory node one connects at a time.
+    connecting: Turn,
+    /// For threads to leave when they end.
+    me: Weak<Self>,
 }
 
-impl<K: KeySpace, T: Connector> Core<K, T> {
+impl<K: KeySpace + 'static, T: Connector> Core<K, T> {
     pub(crate) fn connect(
         connector: T,
         options: TableOptions,
         within: Duration,
-    ) -> Result<Self, ClientError> {
+    ) -> Result<Arc<Self>, ClientError> {
         let connection = connector.connect(Deadline::after(within))?;
         let session = Arc::new(Session::new(Arc::new(connection), options));
-        Ok(Self {
+        Ok(Arc::new_cyclic(|me| Self {
             connector,
             options,
             matcher: Matcher::detect(),
@@ -54,7 +60,9 @@ impl<K: KeySpace, T: Connector> Core<K, T> {
             number: AtomicU64::new(0),
             contexts: AtomicU64::new(0),
             threads: ThreadLocal::new(),
-        })
+            connecting: Turn::default(),
+            me: Weak::clone(me),
+        }))
     }
 
     /// Looks up one key and hands the answer to `take`.
@@ -114,7 +122,9 @@ impl<K: KeySpace, T: Connector> Core<K, T> {
 
     /// Empties the hot cache.
     pub(crate) fn clear_cache(&self) {
-        if let Some(cache) = self.session().fetched().and_then(Table::cache) {
+        // A statement of its own: the session must not stay locked while the cache is gone through.
+        let table = self.session().fetched();
+        if let Some(cache) = table.as_deref().and_then(Table::cache) {
             cache.clear();
         }
     }
@@ -130,21 +140,17 @@ impl<K: KeySpace, T: Connector> Core<K, T> {
     ) -> Result<R, ClientError> {
         let mut retry = Retry { within, started: None, backoff: Backoff::new() };
         loop {
-            let tried = self.with_context(|ThreadContext { session, buffers, .. }| {
-                let table = session.table(&mut buffers.endpoint)?;
-                Ok(read(buffers, table)?)
-            });
-            match tried {
+            match self.with_context(|ThreadContext { table, buffers, .. }| read(buffers, table)) {
                 Ok(answer) => return Ok(answer),
-                Err(error) => self.recover(error, &mut retry)?,
+                Err(failure) => self.recover(*failure, &mut retry)?,
             }
         }
     }
 
     /// Does what makes another attempt worth while, or gives the error that ends the call.
     #[cold]
-    fn recover(&self, error: Attempt, retry: &mut Retry) -> Result<(), ClientError> {
-        let error = match error {
+    fn recover(&self, failure: Failure, retry: &mut Retry) -> Result<(), ClientError> {
+        let error = match failure.error {
             Attempt::Read(error) => error,
             Attempt::Open(OpenError::Fabric(error)) => ReadError::Fabric(error),
             Attempt::Open(error) => return Err(error.into()),
@@ -157,10 +163,15 @@ impl<K: KeySpace, T: Connector> Core<K, T> {
         match error {
             ReadError::Contended { .. } => retry.backoff.snooze(),
             ReadError::Stale => {
+                // The old table is of no use any more: whoever fetches the new one may need its room.
+                self.leave();
                 retry.backoff.snooze();
-                self.renew(deadline)?;
+                self.renew(failure.number, deadline)?;
             }
-            ReadError::Fabric(e) if e.kind() == FabricErrorKind::Reconnect => self.reconnect(deadline)?,
+            ReadError::Fabric(e) if e.kind() == FabricErrorKind::Reconnect => {
+                self.leave();
+                self.reconnect(failure.number, deadline)?;
+            }
             ReadError::Fabric(e) => return Err(e.into()),
             ReadError::Corrupt(e) => return Err(OpenError::Corrupt(e).into()),
         }
@@ -169,29 +180,33 @@ impl<K: KeySpace, T: Connector> Core<K, T> {
 
     /// Runs `f` with this thread's context for the session in use.
     #[inline]
-    fn with_context<R, E: From<OpenError>>(
+    fn with_context<R>(
         &self,
-        f: impl FnOnce(&mut ThreadContext<K, T::Connection>) -> Result<R, E>,
-    ) -> Result<R, E> {
-        let cell = self.threads.get_or_try(|| self.new_context().map(RefCell::new))?;
+        f: impl FnOnce(&mut ContextOf<K, T>) -> Result<R, ReadError>,
+    ) -> Result<R, Box<Failure>> {
         // Nothing that runs inside calls back into this client.
-        let mut context = cell.borrow_mut();
-        if context.number != self.number.load(Ordering::Acquire) {
-            *context = self.new_context()?;
-        }
-        f(&mut context)
+        let mut kept = self.threads.get_or_default().borrow_mut();
+        let context = match &mut *kept {
+            Some(context) if context.number == self.number() => context,
+            outdated => self.enter(outdated)?,
+        };
+        f(context).map_err(|error| Failure::boxed(Attempt::Read(error), context.number))
     }
 
+    /// Gives this thread a context for the session in use.
     #[cold]
-    fn new_context(&self) -> Result<ThreadContext<K, T::Connection>, OpenError> {
-        let (session, number) = {
-            let session = self.session();
-            // Under the lock, session and number belong together.
-            (Arc::clone(&session), self.number.load(Ordering::Acquire))
-        };
+    fn enter<'k>(
+        &self,
+        kept: &'k mut Option<ContextOf<K, T>>,
+    ) -> Result<&'k mut ContextOf<K, T>, Box<Failure>> {
+        // Before the new table is fetched: a thread never holds two.
+        *kept = None;
+        when_thread_ends(Weak::<Self>::clone(&self.me));
+        let (session, number) = self.current();
         // Any numbers that differ between threads will do.
         let seed = self.contexts.fetch_add(1, Ordering::Relaxed);
-        ThreadContext::new(session, number, self.matcher, seed)
+        let context = session.context(number, self.matcher, seed);
+        Ok(kept.insert(context.map_err(|error| Failure::boxed(Attempt::Open(error), number))?))
     }
 
     fn session(&self) -> MutexGuard<'_, Arc<Session<K, T::Connection>>> {
@@ -199,22 +214,59 @@ impl<K: KeySpace, T: Connector> Core<K, T> {
         self.session.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Forgets the table, so that the next lookup fetches it anew.
-    fn renew(&self, deadline: Deadline) -> Result<(), ClientError> {
-        let mut session = self.session();
-        let connection = match session.connection.is_alive() {
-            true => Arc::clone(&session.connection),
-            false => Arc::new(self.connector.connect(deadline)?),
-        };
-        *session = Arc::new(Session::new(connection, self.options));
-        self.number.fetch_add(1, Ordering::AcqRel);
-        Ok(())
+    #[inline]
+    fn number(&self) -> u64 {
+        self.number.load(Ordering::Acquire)
     }
 
-    /// Connects anew, unless another thread has done so.
-    fn reconnect(&self, deadline: Deadline) -> Result<(), ClientError> {
-        let alive = self.session().connection.is_alive();
-        if alive { Ok(()) } else { self.renew(deadline) }
+    /// The session in use and its number.
+    fn current(&self) -> (Arc<Session<K, T::Connection>>, u64) {
+        let session = self.session();
+        // Under the lock, session and number belong together.
+        (Arc::clone(&session), self.number())
+    }
+
+    /// Puts a new session in the place of the one with the number `seen`, unless another thread has done so: what that
+    /// one fetched meanwhile stays.
+    fn replace(&self, seen: u64, connection: Arc<T::Connection>) {
+        let new = Arc::new(Session::new(connection, self.options));
+        let _old = {
+            let mut session = self.session();
+            if self.number() != seen {
+                return;
+            }
+            self.number.fetch_add(1, Ordering::AcqRel);
+            // Dropped behind the lock: unmapping a table takes its time.
+            std::mem::replace(&mut *session, new)
+        };
+    }
+
+    /// Forgets the table of the session with the number `seen`, so that the next lookup fetches it anew.
+    fn renew(&self, seen: u64, deadline: Deadline) -> Result<(), ClientError> {
+        let connection = Arc::clone(&self.session().connection);
+        if connection.is_alive() {
+            self.replace(seen, connection);
+            return Ok(());
+        }
+        self.reconnect(seen, deadline)
+    }
+
+    /// Connects anew if the session with the number `seen` is still in use and has lost its memory node. One thread
+    /// connects while the others wait, each until its own deadline, and while calls that need no connection go on.
+    fn reconnect(&self, seen: u64, deadline: Deadline) -> Result<(), ClientError> {
+        let is_lost = || {
+            let (session, number) = self.current();
+            number == seen && !session.connection.is_alive()
+        };
+        if !is_lost() {
+            return Ok(());
+        }
+        let turn = self.connecting.take(deadline);
+        let _turn = turn.ok_or(FabricError::DeadlinePassed { waiting_for: "another thread connects" })?;
+        if is_lost() {
+            self.replace(seen, Arc::new(self.connector.connect(deadline)?));
+        }
+        Ok(())
     }
 
     /// Sends a request to the memory node and hands the reply's body to `take`.
@@ -225,7 +277,7 @@ impl<K: KeySpace, T: Connector> Core<K, T> {
         take: impl FnOnce(&[u8]) -> Result<R, ClientError>,
     ) -> Result<R, ClientError> {
         let deadline = Deadline::after(within);
-        self.reconnect(deadline)?;
+        self.reconnect(self.number(), deadline)?;
         let connection = Arc::clone(&self.session().connection);
         let (mut bytes, mut reply) = (Vec::new(), Vec::new());
         request.encode::<K>(&mut bytes);
@@ -239,25 +291,37 @@ impl<K: KeySpace, T: Connector> Core<K, T> {
     }
 }
 
+impl<K: KeySpace, T: Connector> Leave for Core<K, T> {
+    fn leave(&self) {
+        if let Some(kept) = self.threads.get() {
+            kept.take();
+        }
+    }
+}
+
 /// The endpoints of a connector's connections.
 pub(crate) type EndpointOf<T> = <<T as Connector>::Connection as Connection>::Endpoint;
 
-/// How one attempt failed.
+/// The contexts of a connector's connections.
+type ContextOf<K, T> = ThreadContext<K, <T as Connector>::Connection>;
+
+/// How one attempt failed, and the number of the session it was made with. Boxed: it must not burden the answers.
+struct Failure {
+    error: Attempt,
+    number: u64,
+}
+
+impl Failure {
+    #[cold]
+    fn boxed(error: Attempt, number: u64) -> Box<Self> {
+        Box::new(Self { error, number })
+    }
+}
+
+/// What an attempt failed in.
 enum Attempt {
     Open(OpenError),
     Read(ReadError),
-}
-
-impl From<OpenError> for Attempt {
-    fn from(error: OpenError) -> Self {
-        Self::Open(error)
-    }
-}
-
-impl From<ReadError> for Attempt {
-    fn from(error: ReadError) -> Self {
-        Self::Read(error)
-    }
 }
 
 /// A call's patience.
@@ -267,3 +331,6 @@ struct Retry {
     started: Option<Instant>,
     backoff: Backoff,
 }
+
+#[cfg(all(test, feature = "embedded"))]
+mod tests;

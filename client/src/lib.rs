@@ -27,13 +27,24 @@
 //!
 //! # Cost
 //!
-//! `get` costs two dependent round trips, one for an absent key (see [`fpcache::read::Plan`]); `multi_get` costs the
-//! same two for all its keys together. Every answer of [`Client::get_into`] carries its own [`Cost`].
+//! A `get` costs one or two dependent round trips, by the [`Plan`]; [`PlanChoice::Auto`] takes the cheapest for each key:
+//!
+//! | Plan | Key is there | Key is absent |
+//! |---|---|---|
+//! | range | one | one |
+//! | two-stage | two | one, and one more if a fingerprint matches by chance |
+//! | speculative | one if it lies where the model predicts, else two | as for two-stage |
+//! | cached | one if the hot cache names its slot | as without the cache |
+//!
+//! One more comes on top when the hot cache names a slot that holds another key, one when a page of the directory has to be
+//! fetched because the budget has no room for all of it, and one when a plan has to be given up for a range read.
+//! `multi_get` costs what its slowest key does, for all keys together. Every answer of [`Client::get_into`] carries the plan it took and its own [`Cost`].
 //!
 //! # Failures
 //!
 //! [`ClientError::is_retryable`] says whether the same call may succeed later. When the memory node restarts, the next
-//! call connects anew and drops everything that was fetched from its predecessor.
+//! call connects anew and drops everything that was fetched from its predecessor. A thread that makes no more calls keeps
+//! its share of the predecessor's table until it ends.
 
 #![forbid(unsafe_code)]
 
@@ -43,8 +54,10 @@ mod core;
 #[cfg(feature = "embedded")]
 mod embedded;
 mod error;
+mod leave;
 mod load;
 mod session;
+mod turn;
 mod url;
 
 pub use answers::Answers;

@@ -1,0 +1,331 @@
+//! What threads share when they open, renew and reconnect at the same time, counted at a watched connection.
+
+use std::sync::Barrier;
+use std::sync::atomic::AtomicBool;
+use std::thread;
+
+use fpcache::cache::CacheConfig;
+use fpcache::key_space::U64Keys;
+use fpcache::layout::TableParameters;
+use fpcache::message::Chunk;
+use fpcache::read::{FabricCosts, PlanChoice};
+use fpcache_fabric::AreaId;
+use fpcache_fabric::local::LocalConnection;
+
+use super::*;
+use crate::embedded::EmbeddedNode;
+
+const PATIENCE: Duration = Duration::from_secs(20);
+const THREADS: usize = 16;
+const KEYS: u64 = 2000;
+
+/// What a test watches, and a gate that keeps connectors waiting.
+#[derive(Default)]
+struct Watch {
+    connects: AtomicU64,
+    tables: AtomicU64,
+    gate: Mutex<()>,
+    /// A table that must be gone when a new one is about to be fetched.
+    old: Mutex<Weak<Table<U64Keys>>>,
+    held_two: AtomicBool,
+}
+
+/// A memory node that can be replaced.
+struct Node {
+    life: Arc<Mutex<EmbeddedNode>>,
+    watch: Arc<Watch>,
+}
+
+struct Watched {
+    connection: LocalConnection,
+    watch: Arc<Watch>,
+}
+
+impl Connector for Node {
+    type Connection = Watched;
+
+    fn connect(&self, deadline: Deadline) -> Result<Watched, FabricError> {
+        self.watch.connects.fetch_add(1, Ordering::SeqCst);
+        drop(self.watch.gate.lock().expect("no panic"));
+        let connection = self.life.lock().expect("no panic").connect(deadline)?;
+        Ok(Watched { connection, watch: Arc::clone(&self.watch) })
+    }
+}
+
+impl Connection for Watched {
+    type Endpoint = <LocalConnection as Connection>::Endpoint;
+
+    /// A context is about to be made.
+    fn endpoint(&self) -> Self::Endpoint {
+        if self.watch.old.lock().expect("no panic").strong_count() > 0 {
+            self.watch.held_two.store(true, Ordering::SeqCst);
+        }
+        self.connection.endpoint()
+    }
+
+    /// A table has been fetched.
+    fn will_read(&self, _: AreaId, _: u64, _: u64) {
+        self.watch.tables.fetch_add(1, Ordering::SeqCst);
+        // Whoever else fetches it has the time to begin.
+        thread::sleep(Duration::from_millis(5));
+    }
+
+    fn call(&self, request: &[u8], reply: &mut Vec<u8>, deadline: Deadline) -> Result<(), FabricError> {
+        self.connection.call(request, reply, deadline)
+    }
+
+    fn max_request(&self) -> usize {
+        self.connection.max_request()
+    }
+
+    fn max_reply(&self) -> usize {
+        self.connection.max_reply()
+    }
+
+    fn is_alive(&self) -> bool {
+        self.connection.is_alive()
+    }
+
+    fn incarnation(&self) -> u64 {
+        self.connection.incarnation()
+    }
+
+    fn call_meter(&self) -> fpcache_fabric::MeterSnapshot {
+        self.connection.call_meter()
+    }
+}
+
+/// A memory node whose keys are the odd numbers below `2 * KEYS`, each its own value.
+fn loaded_node() -> EmbeddedNode {
+    let node = EmbeddedNode::start(4 << 20).expect("memory");
+    let connection = node.connect(Deadline::NONE).expect("it serves");
+    let bytes: Vec<u8> = (0..KEYS).flat_map(|i| (2 * i + 1).to_le_bytes()).collect();
+    let requests = [
+        Request::LoadBegin { parameters: TableParameters::default(), expected_keys: KEYS },
+        Request::LoadChunk(Chunk { first: 0, keys: &bytes, values: &bytes }),
+        Request::LoadCommit,
+    ];
+    for request in requests {
+        let (mut asked, mut reply) = (Vec::new(), Vec::new());
+        request.encode::<U64Keys>(&mut asked);
+        connection.call(&asked, &mut reply, Deadline::NONE).expect("an answer");
+        decode_reply(&reply).expect("no refusal");
+    }
+    node
+}
+
+/// A client with a budget, and what the test holds of its memory node.
+struct Setup {
+    core: Arc<Core<U64Keys, Node>>,
+    life: Arc<Mutex<EmbeddedNode>>,
+    watch: Arc<Watch>,
+}
+
+impl Setup {
+    fn new() -> Self {
+        let (life, watch) = (Arc::new(Mutex::new(loaded_node())), Arc::new(Watch::default()));
+        let connector = Node { life: Arc::clone(&life), watch: Arc::clone(&watch) };
+        let options = TableOptions {
+            plan: PlanChoice::Auto,
+            costs: FabricCosts::MAPPED_MEMORY,
+            cache: Some(CacheConfig::of(1 << 20)),
+        };
+        let core = Core::connect(connector, options, PATIENCE).expect("it serves");
+        Self { core, life, watch }
+    }
+
+    /// Replaces the memory node by another one.
+    fn restart(&self) {
+        *self.life.lock().expect("no panic") = loaded_node();
+    }
+
+    fn counts(&self) -> (u64, u64, u64) {
+        let count = |counter: &AtomicU64| counter.load(Ordering::SeqCst);
+        (count(&self.watch.connects), count(&self.watch.tables), self.core.number())
+    }
+}
+
+fn look_up_within(core: &Core<U64Keys, Node>, within: Duration) -> Result<(), ClientError> {
+    let value = core.look_up(7, within, |_, value| value.map(<[u8]>::to_vec))?;
+    assert_eq!(value, Some(7u64.to_le_bytes().to_vec()));
+    Ok(())
+}
+
+fn look_up_one(core: &Core<U64Keys, Node>) {
+    look_up_within(core, PATIENCE).expect("an answer");
+}
+
+/// The table of this thread's context; of no context, one that is gone.
+fn table_here(core: &Core<U64Keys, Node>) -> Weak<Table<U64Keys>> {
+    core.with_context(|context| Ok(Arc::downgrade(&context.table))).unwrap_or_default()
+}
+
+#[test]
+fn threads_that_open_at_once_fetch_the_table_once() {
+    let setup = Setup::new();
+    let start = Barrier::new(THREADS);
+    thread::scope(|scope| {
+        for _ in 0..THREADS {
+            scope.spawn(|| {
+                start.wait();
+                look_up_one(&setup.core);
+            });
+        }
+    });
+    assert_eq!(setup.counts(), (1, 1, 0));
+}
+
+#[test]
+fn threads_that_meet_a_restart_end_with_one_session_and_one_warm_table() {
+    let setup = Setup::new();
+    let barrier = Barrier::new(THREADS + 1);
+    let rounds = 4;
+    // Checked at the end: a thread that fails between two barriers would leave the others waiting.
+    let (mut counted, others) = (Vec::new(), AtomicU64::new(0));
+    thread::scope(|scope| {
+        for _ in 0..THREADS {
+            scope.spawn(|| {
+                for _ in 0..rounds {
+                    barrier.wait();
+                    let answer = look_up_within(&setup.core, PATIENCE);
+                    let kept = setup.core.session().fetched().map(|table| Arc::downgrade(&table));
+                    let is_shared = kept.is_some_and(|kept| kept.ptr_eq(&table_here(&setup.core)));
+                    others.fetch_add(u64::from(answer.is_err() || !is_shared), Ordering::SeqCst);
+                    barrier.wait();
+                }
+            });
+        }
+        for _ in 0..rounds {
+            barrier.wait();
+            barrier.wait();
+            counted.push(setup.counts());
+            setup.restart();
+        }
+    });
+    assert_eq!(counted, (0..rounds).map(|round| (1 + round, 1 + round, round)).collect::<Vec<_>>());
+    assert_eq!(others.into_inner(), 0, "threads with no answer or a table of their own");
+}
+
+#[test]
+fn a_failure_of_a_session_that_was_replaced_replaces_nothing() {
+    let setup = Setup::new();
+    look_up_one(&setup.core);
+    thread::scope(|scope| {
+        for _ in 0..THREADS {
+            scope.spawn(|| setup.core.renew(0, Deadline::NONE).expect("it serves"));
+        }
+    });
+    look_up_one(&setup.core);
+    let warm = table_here(&setup.core);
+    setup.core.renew(0, Deadline::NONE).expect("it serves");
+    setup.core.reconnect(0, Deadline::NONE).expect("it serves");
+    look_up_one(&setup.core);
+    assert!(Weak::ptr_eq(&warm, &table_here(&setup.core)));
+    assert_eq!(setup.counts(), (1, 2, 1));
+}
+
+#[test]
+fn a_thread_drops_the_old_table_before_it_fetches_the_new_one() {
+    let setup = Setup::new();
+    for restarts in [false, true] {
+        look_up_one(&setup.core);
+        let old = table_here(&setup.core);
+        *setup.watch.old.lock().expect("no panic") = Weak::clone(&old);
+        match restarts {
+            true => setup.restart(),
+            false => setup.core.renew(setup.core.number(), Deadline::NONE).expect("it serves"),
+        }
+        look_up_one(&setup.core);
+        assert!(old.upgrade().is_none());
+        assert!(!setup.watch.held_two.load(Ordering::SeqCst), "restarts: {restarts}");
+    }
+}
+
+#[test]
+fn a_session_that_was_renewed_is_gone_while_an_idle_thread_keeps_its_table_until_its_next_call() {
+    let setup = Setup::new();
+    let barrier = Barrier::new(2);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            look_up_one(&setup.core);
+            barrier.wait();
+            barrier.wait();
+            look_up_one(&setup.core);
+        });
+        barrier.wait();
+        let session = Arc::downgrade(&*setup.core.session());
+        let table = Arc::downgrade(&setup.core.session().fetched().expect("a table"));
+        setup.core.renew(0, Deadline::NONE).expect("it serves");
+        assert!(session.upgrade().is_none(), "no context keeps a session");
+        assert_eq!(table.strong_count(), 1, "the idle thread's");
+        *setup.watch.old.lock().expect("no panic") = table;
+        barrier.wait();
+    });
+    assert!(setup.watch.old.lock().expect("no panic").upgrade().is_none());
+    assert!(!setup.watch.held_two.load(Ordering::SeqCst));
+}
+
+#[test]
+fn a_thread_that_ended_keeps_no_table() {
+    let setup = Setup::new();
+    let core = Arc::clone(&setup.core);
+    let table = thread::spawn(move || {
+        look_up_one(&core);
+        table_here(&core)
+    });
+    let table = table.join().expect("no panic");
+    assert_eq!(table.strong_count(), 1, "the session's");
+    setup.core.renew(0, Deadline::NONE).expect("it serves");
+    assert!(table.upgrade().is_none());
+}
+
+#[test]
+fn a_thread_outlives_the_clients_it_used() {
+    thread::spawn(|| {
+        let gone = Setup::new();
+        look_up_one(&gone.core);
+        let core = Arc::downgrade(&gone.core);
+        drop(gone);
+        assert!(core.upgrade().is_none());
+        // Another one, which ends with its last thread.
+        look_up_one(&Setup::new().core);
+    })
+    .join()
+    .expect("no panic");
+}
+
+#[test]
+fn a_thread_that_connects_stretches_nobodys_deadline() {
+    let setup = Setup::new();
+    look_up_one(&setup.core);
+    setup.restart();
+    let gate = setup.watch.gate.lock().expect("no panic");
+    thread::scope(|scope| {
+        let patient = scope.spawn(|| look_up_one(&setup.core));
+        let begun = Instant::now();
+        while setup.counts().0 < 2 {
+            assert!(begun.elapsed() < PATIENCE, "nobody connects");
+            thread::sleep(Duration::from_millis(1));
+        }
+        let (done, is_done) = std::sync::mpsc::channel();
+        scope.spawn({
+            let core = &setup.core;
+            move || {
+                let error = look_up_within(core, Duration::from_millis(50)).expect_err("nobody is let in");
+                assert!(
+                    error.is_retryable() && error.to_string().contains("another thread connects"),
+                    "{error}"
+                );
+                // What needs no connection does not wait for one.
+                core.clear_cache();
+                assert!(core.max_request() > 0);
+                done.send(()).expect("somebody waits");
+            }
+        });
+        let hurried = is_done.recv_timeout(Duration::from_secs(5));
+        drop(gate);
+        hurried.expect("within its deadline");
+        patient.join().expect("no panic");
+    });
+    assert_eq!(setup.counts(), (2, 2, 1));
+}

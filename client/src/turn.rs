@@ -1,0 +1,68 @@
+//! One thread at a time, and nobody waits past his deadline.
+
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use fpcache_fabric::Deadline;
+
+/// A lock that is waited for no longer than a deadline.
+#[derive(Debug, Default)]
+pub(crate) struct Turn {
+    taken: Mutex<bool>,
+    free: Condvar,
+}
+
+/// A turn that was taken; dropping it lets the next thread have its own.
+#[derive(Debug)]
+#[must_use]
+pub(crate) struct Taken<'t>(&'t Turn);
+
+impl Turn {
+    /// Waits for the turn; `None` once the deadline has passed.
+    pub(crate) fn take(&self, deadline: Deadline) -> Option<Taken<'_>> {
+        let mut taken = self.taken();
+        while *taken {
+            taken = match deadline.remaining(Instant::now()) {
+                None => self.free.wait(taken).unwrap_or_else(PoisonError::into_inner),
+                Some(Duration::ZERO) => return None,
+                Some(left) => self.free.wait_timeout(taken, left).unwrap_or_else(PoisonError::into_inner).0,
+            };
+        }
+        *taken = true;
+        Some(Taken(self))
+    }
+
+    fn taken(&self) -> MutexGuard<'_, bool> {
+        // Nothing panics while it is held.
+        self.taken.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Taken<'_> {
+    fn drop(&mut self) {
+        *self.0.taken() = false;
+        self.0.free.notify_one();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+
+    use super::*;
+
+    #[test]
+    fn a_turn_is_one_threads_and_the_next_waits_no_longer_than_its_deadline() {
+        let turn = Turn::default();
+        let first = turn.take(Deadline::NONE).expect("nobody has it");
+        let begun = Instant::now();
+        assert!(turn.take(Deadline::after(Duration::from_millis(20))).is_none());
+        assert!(begun.elapsed() >= Duration::from_millis(20));
+        thread::scope(|scope| {
+            let next = scope.spawn(|| turn.take(Deadline::NONE).is_some());
+            drop(first);
+            assert!(next.join().expect("no panic"));
+        });
+        assert!(turn.take(Deadline::after(Duration::ZERO)).is_some(), "free again");
+    }
+}
