@@ -91,7 +91,7 @@ fn of_open(error: &OpenError) -> ErrorKind {
     match error {
         OpenError::Empty | OpenError::Superblock(SuperblockError::Changing) => ErrorKind::Retry,
         OpenError::Superblock(SuperblockError::Corrupt(_)) | OpenError::Corrupt(_) => ErrorKind::Internal,
-        OpenError::Superblock(_) => ErrorKind::Setup,
+        OpenError::Superblock(_) | OpenError::Memory(_) => ErrorKind::Setup,
         OpenError::Budget { .. } => ErrorKind::Invalid,
         OpenError::Fabric(error) => of_fabric(error),
     }

@@ -28,8 +28,7 @@ pub(crate) struct Session<K: KeySpace, C> {
 pub struct TableStats {
     /// The table's record: parameters, keys, segments.
     pub record: TableRecord,
-    /// Bytes of models and directory on this compute node. [`CacheStats::model_bytes`](crate::CacheStats::model_bytes)
-    /// is larger by the structure that holds the table, a few hundred bytes that a budget has to pay for as well.
+    /// Bytes of models and directory on this compute node.
     pub model_bytes: u64,
 }
 

@@ -33,7 +33,7 @@ fn spot(key: u64) -> Spot {
 }
 
 fn cache(bytes: usize, variant: Variant, policy: Policy) -> HotCache {
-    let shape = Shape { variant, policy, epsilon: 32, segments: 100_000 };
+    let shape = Shape { variant, policy, epsilon: 32, segments: 100_000, keys: u64::MAX };
     HotCache::new(bytes, &shape).expect("room for buckets")
 }
 

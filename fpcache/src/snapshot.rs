@@ -5,6 +5,7 @@ use fpcache_fabric::{Batch, Endpoint, FabricError, REGION, RemoteAddr};
 use fpcache_index::Directory;
 use xxhash_rust::xxh3::xxh3_64;
 
+use crate::cache::NoCache;
 use crate::key_space::KeySpace;
 use crate::layout::{
     Corrupt, PAGE_BYTES, ROOT_ENTRY_BYTES, SUPERBLOCK_BYTES, SegmentGeometry, Superblock, SuperblockError,
@@ -38,6 +39,9 @@ pub enum OpenError {
         /// The fewest that would do.
         least: u64,
     },
+    /// The hot cache's memory cannot be had.
+    #[error(transparent)]
+    Memory(NoCache),
     /// The fabric failed.
     #[error(transparent)]
     Fabric(#[from] FabricError),
@@ -82,10 +86,22 @@ impl<K: KeySpace> Snapshot<K> {
     /// # Errors
     /// [`OpenError`]; [`OpenError::Budget`] if `bytes` are too few for the top level and a page.
     pub fn open_within<E: Endpoint>(endpoint: &mut E, bytes: u64) -> Result<Self, OpenError> {
+        Self::open_beside(endpoint, |_| bytes)
+    }
+
+    /// As [`open_within`](Self::open_within), with the bytes for models decided when it is known how many a snapshot
+    /// allocates beside them.
+    pub(crate) fn open_beside<E: Endpoint>(
+        endpoint: &mut E,
+        bytes: impl FnOnce(usize) -> u64,
+    ) -> Result<Self, OpenError> {
         let mut batch = Batch::new();
         let superblock = read_superblock::<K, E>(endpoint, &mut batch)?;
         let record = superblock.table.ok_or(OpenError::Empty)?;
         let root_bytes = check_root_lies_inside(&record, superblock.region_bytes)?;
+        let geometry = record.parameters.geometry::<K>();
+        let stride = SlotStride::new(geometry.slot_bytes / 8);
+        let bytes = bytes(stride.heap_bytes());
         let (all, paged) = (
             Models::<K>::resident_bytes_at_most(record.segments),
             PagedModels::<K>::least_bytes(record.pages) as u64,
@@ -101,9 +117,7 @@ impl<K: KeySpace> Snapshot<K> {
             let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
             Models::Paged(PagedModels::new(root, &record, bytes))
         };
-        debug_assert!(models.size_in_bytes() as u64 <= bytes, "both kinds were foretold to fit");
-        let geometry = record.parameters.geometry::<K>();
-        let stride = SlotStride::new(geometry.slot_bytes / 8);
+        debug_assert!(models.most_bytes() as u64 <= bytes, "both kinds were foretold to fit");
         Ok(Self { superblock, record, geometry, stride, models })
     }
 
@@ -133,6 +147,11 @@ impl<K: KeySpace> Snapshot<K> {
     #[inline]
     pub fn models(&self) -> &Models<K> {
         &self.models
+    }
+
+    /// Keys of the table, as far as they can be believed: no more than the region has room for.
+    pub(crate) fn keys(&self) -> u64 {
+        self.record.keys.min(self.superblock.region_bytes / (self.geometry.slot_bytes as u64).max(1))
     }
 
     /// Bytes this compute node spends on models: what it keeps of the directory, with everything around it.

@@ -2,7 +2,7 @@
 
 use fpcache_fabric::Endpoint;
 
-use crate::cache::{CacheConfig, CacheStats, HotCache, Shape};
+use crate::cache::{CacheConfig, CacheStats, HotCache, NoCache, Shape};
 use crate::key_space::KeySpace;
 use crate::models::Models;
 use crate::read::{FabricCosts, PlanChoice, Planner};
@@ -40,56 +40,72 @@ impl<K: KeySpace> Table<K> {
     ///
     /// # Errors
     /// As for [`Snapshot::open_within`]; [`OpenError::Budget`] names the least budget that would do.
+    /// [`OpenError::Memory`] if the hot cache's memory cannot be had.
     pub fn open<E: Endpoint>(endpoint: &mut E, options: &TableOptions) -> Result<Self, OpenError> {
         let snapshot = match options.cache {
-            None => Snapshot::open(endpoint),
+            None => Snapshot::open(endpoint)?,
             Some(CacheConfig { budget, .. }) => {
-                let opened = Snapshot::open_within(endpoint, Self::for_models(budget));
+                let mut beside = 0;
+                let opened = Snapshot::open_beside(endpoint, |stride| {
+                    beside = Self::beside_models(stride);
+                    for_models(budget, beside)
+                });
                 opened.map_err(|error| match error {
                     OpenError::Budget { least, .. } => {
-                        OpenError::Budget { budget, least: Self::budget_for_models(least) }
+                        OpenError::Budget { budget, least: budget_for_models(least, beside) }
                     }
                     other => other,
-                })
+                })?
             }
         };
-        Ok(Self::over(snapshot?, options))
+        Self::over(snapshot, options)
     }
 
-    /// A table over models that were fetched before. What the budget leaves beside them is the hot cache's.
-    pub fn over(snapshot: Snapshot<K>, options: &TableOptions) -> Self {
+    /// A table over models that were fetched before. What the budget leaves beside them, or beside what they may grow
+    /// into as pages are fetched, is the hot cache's.
+    ///
+    /// # Errors
+    /// [`OpenError::Budget`] if the models have been allowed more than the budget, [`OpenError::Memory`] if the hot
+    /// cache's memory cannot be had. A budget with no room for a hot cache is no error: then there is none.
+    pub fn over(snapshot: Snapshot<K>, options: &TableOptions) -> Result<Self, OpenError> {
         let record = snapshot.record();
         let at_home = record.at_home as f64 / record.keys.max(1) as f64;
         let on_conflict = options.cache.map(|config| config.on_conflict).unwrap_or_default();
         let planner = Planner::new(options.plan, &options.costs, snapshot.geometry(), at_home.min(1.0))
             .with_on_conflict(on_conflict);
-        let cache = options.cache.and_then(|config| {
-            let models = match snapshot.models() {
-                Models::Resident(_) => snapshot.model_bytes() as u64,
-                // They grow into their share as pages are fetched.
-                Models::Paged(_) => Self::for_models(config.budget),
-            };
-            let left = config.budget.saturating_sub(size_of::<Self>() as u64 + models);
-            let shape = Shape {
-                variant: config.variant,
-                policy: config.policy,
-                epsilon: record.parameters.epsilon,
-                segments: record.segments,
-            };
-            HotCache::new(usize::try_from(left).unwrap_or(usize::MAX), &shape)
-        });
-        Self { snapshot, planner, cache, config: options.cache }
+        let cache = match &options.cache {
+            None => None,
+            Some(config) => Self::hot_cache(&snapshot, config)?,
+        };
+        Ok(Self { snapshot, planner, cache, config: options.cache })
     }
 
-    /// The models' share of a budget: seven eighths of what this structure leaves.
-    const fn for_models(budget: u64) -> u64 {
-        let rest = budget.saturating_sub(size_of::<Self>() as u64);
-        (rest as u128 * 7 / 8) as u64
+    /// A hot cache in what the budget leaves, if that is enough for one.
+    fn hot_cache(snapshot: &Snapshot<K>, config: &CacheConfig) -> Result<Option<HotCache>, OpenError> {
+        let others =
+            Self::beside_models(snapshot.stride().heap_bytes()) + snapshot.models().most_bytes() as u64;
+        let Some(left) = config.budget.checked_sub(others) else {
+            return Err(OpenError::Budget { budget: config.budget, least: others });
+        };
+        let shape = Shape {
+            variant: config.variant,
+            policy: config.policy,
+            epsilon: snapshot.record().parameters.epsilon,
+            segments: snapshot.record().segments,
+            keys: snapshot.keys(),
+        };
+        // It counts itself, though this structure has room for it already.
+        let bytes = left.saturating_add(size_of::<HotCache>() as u64);
+        match HotCache::new(usize::try_from(bytes).unwrap_or(usize::MAX), &shape) {
+            Ok(cache) => Ok(Some(cache)),
+            Err(NoCache::TooSmall(_)) => Ok(None),
+            Err(no_memory @ NoCache::Memory(_)) => Err(OpenError::Memory(no_memory)),
+        }
     }
 
-    /// The least budget whose share for models is `bytes`.
-    const fn budget_for_models(bytes: u64) -> u64 {
-        bytes.saturating_mul(8).div_ceil(7).saturating_add(size_of::<Self>() as u64)
+    /// Bytes of everything but the models and what the hot cache allocates. Models count themselves.
+    const fn beside_models(stride: usize) -> u64 {
+        (size_of::<Self>() - size_of::<Models<K>>() + stride) as u64
     }
 
     /// Models and parameters.
@@ -113,15 +129,15 @@ impl<K: KeySpace> Table<K> {
     /// What is kept within the budget; `None` without one. Counts the entries: tens of microseconds per MiB.
     pub fn cache_stats(&self) -> Option<CacheStats> {
         let config = self.config?;
-        let model_bytes = (size_of::<Self>() + self.snapshot.model_bytes()) as u64;
+        let model_bytes = self.snapshot.model_bytes() as u64;
         let hot = self.cache.as_ref();
-        let hot_bytes = hot.map_or(0, |hot| hot.size_in_bytes() as u64);
+        let hot_heap_bytes = hot.map_or(0, |hot| hot.heap_bytes() as u64);
         let counts = hot.map(HotCache::counts).unwrap_or_default();
         Some(CacheStats {
             budget: config.budget,
-            used: model_bytes + hot_bytes,
+            used: Self::beside_models(self.snapshot.stride().heap_bytes()) + model_bytes + hot_heap_bytes,
             model_bytes,
-            hot_bytes,
+            hot_bytes: hot.map_or(0, |hot| hot.size_in_bytes() as u64),
             paged: self.snapshot.models().paged().is_some(),
             capacity: hot.map_or(0, HotCache::capacity),
             entries: hot.map_or(0, HotCache::entries),
@@ -132,17 +148,28 @@ impl<K: KeySpace> Table<K> {
     }
 }
 
+/// The models' share of a budget: seven eighths of what is left `beside` them.
+const fn for_models(budget: u64, beside: u64) -> u64 {
+    (budget.saturating_sub(beside) as u128 * 7 / 8) as u64
+}
+
+/// The least budget whose share for models is `bytes`.
+const fn budget_for_models(bytes: u64, beside: u64) -> u64 {
+    bytes.saturating_mul(8).div_ceil(7).saturating_add(beside)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::key_space::U64Keys;
 
     #[test]
     fn the_least_budget_is_enough_and_a_byte_less_is_not() {
         for bytes in [1, 7, 8, 9, 1000, 4097, 123_456_789] {
-            let least = Table::<U64Keys>::budget_for_models(bytes);
-            assert!(Table::<U64Keys>::for_models(least) >= bytes, "{bytes}");
-            assert!(Table::<U64Keys>::for_models(least - 1) < bytes, "{bytes}");
+            for beside in [0, 500, 20_000] {
+                let least = budget_for_models(bytes, beside);
+                assert!(for_models(least, beside) >= bytes, "{bytes}");
+                assert!(for_models(least - 1, beside) < bytes, "{bytes}");
+            }
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use fpcache::cache::{HotCache, Policy, Shape, Spot, Variant};
+use fpcache::cache::{HotCache, NoCache, Policy, Shape, Spot, Variant};
 use fpcache_index::Window;
 use proptest::prelude::*;
 
@@ -37,6 +37,7 @@ fn shapes() -> impl Strategy<Value = Shape> {
         policy,
         epsilon,
         segments: segments.into(),
+        keys: u64::MAX,
     })
 }
 
@@ -98,7 +99,7 @@ proptest! {
                         prop_assert_eq!(cache.probe(&spot).map(|again| again.slot), Some(hint.slot));
                     } else {
                         let before = cache.entries();
-                        cache.forget(hint, &mut visitor);
+                        cache.forget(&spot, hint, &mut visitor);
                         conflicts += 1;
                         prop_assert_eq!(cache.entries(), before - 1);
                     }
@@ -138,7 +139,7 @@ proptest! {
                     prop_assert!(spot.window.contains(hint.slot));
                     match share % 3 {
                         0 => cache.confirm(&spot, hint, &mut visitor),
-                        1 => cache.forget(hint, &mut visitor),
+                        1 => cache.forget(&spot, hint, &mut visitor),
                         _ => {}
                     }
                 }
@@ -152,12 +153,15 @@ proptest! {
     #[test]
     fn budgets_are_kept_to_the_byte(shape in shapes(), bytes in prop_oneof![0usize..2_000, 0usize..300_000]) {
         match HotCache::new(bytes, &shape) {
-            Some(cache) => {
+            Ok(cache) => {
                 let taken = cache.size_in_bytes();
                 prop_assert!(taken <= bytes && taken + 64 > bytes, "{taken} of {bytes}");
                 prop_assert!(cache.capacity() > 0);
             }
-            None => prop_assert!(bytes < 700, "{bytes} bytes are enough for a bucket"),
+            Err(error) => {
+                prop_assert_eq!(error, NoCache::TooSmall(bytes));
+                prop_assert!(bytes < 700, "{} bytes are enough for a bucket", bytes);
+            }
         }
     }
 }
@@ -166,7 +170,8 @@ proptest! {
 fn every_variant_gives_back_every_slot_of_every_window() {
     for variant in Variant::ALL {
         for epsilon in [0, 1, 7, 32, 2048, 4096] {
-            let shape = Shape { variant: *variant, policy: Policy::Lru, epsilon, segments: 10 };
+            let shape =
+                Shape { variant: *variant, policy: Policy::Lru, epsilon, segments: 10, keys: u64::MAX };
             let cache = HotCache::new(1_000, &shape).expect("room");
             let mut visitor = cache.visitor(1);
             for predicted in [0, epsilon, 4_999] {
@@ -178,7 +183,7 @@ fn every_variant_gives_back_every_slot_of_every_window() {
                     cache.learn(&spot, slot, 544, &mut visitor);
                     let hint = cache.probe(&spot).expect("newcomers come in by this policy");
                     assert_eq!(hint.slot, slot, "{variant} at epsilon {epsilon}, predicted {predicted}");
-                    cache.forget(hint, &mut visitor);
+                    cache.forget(&spot, hint, &mut visitor);
                     assert!(cache.probe(&spot).is_none());
                 }
             }
@@ -189,7 +194,7 @@ fn every_variant_gives_back_every_slot_of_every_window() {
 #[test]
 fn a_slot_outside_the_window_is_not_learned() {
     for variant in Variant::ALL {
-        let shape = Shape { variant: *variant, epsilon: 32, ..Shape::default() };
+        let shape = Shape { variant: *variant, epsilon: 32, keys: 6_000, ..Shape::default() };
         let cache = HotCache::new(1 << 16, &shape).expect("room");
         let mut visitor = cache.visitor(1);
         let spot = spot(100, 32);
@@ -204,7 +209,7 @@ fn a_slot_outside_the_window_is_not_learned() {
 #[test]
 fn compact_entries_hold_four_times_as_many_keys_as_full_ones() {
     let capacity = |variant| {
-        let shape = Shape { variant, epsilon: 32, segments: 100_000, ..Shape::default() };
+        let shape = Shape { variant, epsilon: 32, segments: 100_000, keys: u64::MAX, ..Shape::default() };
         HotCache::new(8 << 20, &shape).expect("room").capacity()
     };
     assert_eq!(capacity(Variant::Fd), 4 * capacity(Variant::Full));
@@ -214,7 +219,7 @@ fn compact_entries_hold_four_times_as_many_keys_as_full_ones() {
 
 #[test]
 fn threads_share_one_cache_and_every_count_is_kept() {
-    let shape = Shape { epsilon: 32, segments: 100, ..Shape::default() };
+    let shape = Shape { epsilon: 32, segments: 100, keys: 9_000, ..Shape::default() };
     let cache = HotCache::new(1 << 15, &shape).expect("room");
     std::thread::scope(|scope| {
         for seed in 0..4 {
@@ -226,7 +231,7 @@ fn threads_share_one_cache_and_every_count_is_kept() {
                     let spot = Spot { hash: key.wrapping_mul(0x9e37_79b9_7f4a_7c15), ..spot(key, 32) };
                     match cache.probe(&spot) {
                         Some(hint) if hint.slot == spot.predicted => cache.confirm(&spot, hint, &mut visitor),
-                        Some(hint) => cache.forget(hint, &mut visitor),
+                        Some(hint) => cache.forget(&spot, hint, &mut visitor),
                         None => cache.learn(&spot, spot.predicted, 544, &mut visitor),
                     }
                 }
@@ -236,4 +241,56 @@ fn threads_share_one_cache_and_every_count_is_kept() {
     let counts = cache.counts();
     assert_eq!(counts.hits + counts.misses + counts.conflicts, 80_000);
     assert!(counts.hits > 10_000, "{counts:?}");
+}
+
+#[test]
+fn no_limit_takes_what_the_keys_can_fill_and_holds_nearly_all_of_them() {
+    for variant in Variant::ALL {
+        for policy in Policy::ALL {
+            for (keys, segments) in [(0, 0), (1, 1), (1_000, 6), (10_000, u64::MAX)] {
+                let shape = Shape { variant: *variant, policy: *policy, epsilon: 32, segments, keys };
+                let cache = HotCache::new(usize::MAX, &shape).expect("little is needed");
+                assert!((2 * keys..2 * keys + 16).contains(&cache.capacity()) || keys == 0, "{shape:?}");
+                assert!(cache.size_in_bytes() < 10_000 + 40 * keys as usize, "{shape:?}");
+                let mut visitor = cache.visitor(1);
+                let spots = || (0..keys).map(|key| Spot { hash: scattered(key), ..spot(key, 32) });
+                spots().for_each(|spot| cache.learn(&spot, spot.predicted, 544, &mut visitor));
+                let held = spots().filter(|spot| cache.probe(spot).is_some()).count() as u64;
+                assert!(held >= keys * 9 / 10, "{held} of {keys} keys: {shape:?}");
+            }
+        }
+    }
+}
+
+fn scattered(key: u64) -> u64 {
+    let bits = (key ^ key >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let bits = (bits ^ bits >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+    bits ^ bits >> 31
+}
+
+#[test]
+fn memory_that_cannot_be_had_is_an_error_with_a_remedy() {
+    for policy in Policy::ALL {
+        let shape = Shape { policy: *policy, segments: u64::MAX, keys: u64::MAX, ..Shape::default() };
+        for bytes in [usize::MAX, usize::MAX / 2, 1 << 60] {
+            let error = HotCache::new(bytes, &shape).expect_err("nobody has so much");
+            assert!(matches!(error, NoCache::Memory(needed) if needed <= bytes as u64), "{error:?}");
+            assert!(error.to_string().contains("lower the cache budget"), "{error}");
+        }
+    }
+}
+
+#[test]
+fn slots_near_the_end_of_their_numbers_are_learned_like_others() {
+    for variant in Variant::ALL {
+        let shape = Shape { variant: *variant, epsilon: 32, keys: 100, ..Shape::default() };
+        let cache = HotCache::new(1 << 16, &shape).expect("room");
+        let mut visitor = cache.visitor(1);
+        let window = Window { first: u32::MAX - 64, last: u32::MAX };
+        let spot = Spot { predicted: u32::MAX - 32, window, slots: 4096, slot_bytes: 0, ..spot(7, 32) };
+        for slot in [u32::MAX - 64, u32::MAX - 1, u32::MAX] {
+            cache.learn(&spot, slot, 544, &mut visitor);
+            assert!(cache.probe(&spot).is_none_or(|hint| window.contains(hint.slot)));
+        }
+    }
 }

@@ -14,8 +14,9 @@ static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
 fn what_is_allocated_is_what_is_said_and_nothing_comes_later() {
     for variant in Variant::ALL {
         for policy in Policy::ALL {
-            for bytes in [1_000, 70_001, 1 << 20] {
-                let shape = Shape { variant: *variant, policy: *policy, epsilon: 32, segments: 1_000 };
+            for bytes in [1_000, 70_001, 1 << 20, usize::MAX] {
+                let (variant, policy) = (*variant, *policy);
+                let shape = Shape { variant, policy, epsilon: 32, segments: 1_000, keys: 9_000 };
                 let region = Region::new(ALLOCATOR);
                 let cache = HotCache::new(bytes, &shape).expect("room");
                 let made = region.change();
@@ -30,7 +31,7 @@ fn what_is_allocated_is_what_is_said_and_nothing_comes_later() {
                     let spot =
                         Spot { hash, key, predicted: 32, window, slots: key / 190 * 6_000, slot_bytes: 24 };
                     match cache.probe(&spot) {
-                        Some(hint) if key % 7 == 0 => cache.forget(hint, &mut visitor),
+                        Some(hint) if key % 7 == 0 => cache.forget(&spot, hint, &mut visitor),
                         Some(hint) => cache.confirm(&spot, hint, &mut visitor),
                         None => cache.learn(&spot, (key % 65) as u32, 544, &mut visitor),
                     }

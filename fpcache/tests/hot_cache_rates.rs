@@ -109,7 +109,7 @@ struct Subject {
 impl Subject {
     /// In the bytes of so many entries: what is kept beside them takes their place.
     fn new(entries: u64, policy: Policy, variant: Variant, keys: u64) -> Self {
-        let shape = Shape { variant, policy, epsilon: EPSILON, segments: keys / KEYS_PER_SEGMENT + 1 };
+        let shape = Shape { variant, policy, epsilon: EPSILON, segments: keys / KEYS_PER_SEGMENT + 1, keys };
         let per_bucket = match variant {
             Variant::Fd => 16,
             Variant::F => 8,
@@ -130,7 +130,7 @@ impl Subject {
                 self.cache.confirm(&spot, hint, &mut self.visitor);
                 return true;
             }
-            self.cache.forget(hint, &mut self.visitor);
+            self.cache.forget(&spot, hint, &mut self.visitor);
         }
         self.cache.learn(&spot, slot, MISS_BYTES, &mut self.visitor);
         false

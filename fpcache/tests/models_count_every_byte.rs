@@ -25,12 +25,9 @@ fn live() -> i64 {
 
 /// Compares what the models say with the bytes live since there were `before`, and the value itself.
 fn assert_counted(snapshot: &Snapshot<U64Keys>, before: i64) {
-    let now = live();
     // A snapshot's stride is not its models'.
-    let stride = snapshot.stride().clone();
-    let beside = live() - now;
-    drop(stride);
-    let taken = usize::try_from(now - before - beside).unwrap() + size_of::<Models<U64Keys>>();
+    let beside = snapshot.stride().heap_bytes();
+    let taken = usize::try_from(live() - before).unwrap() - beside + size_of::<Models<U64Keys>>();
     let counted = snapshot.model_bytes();
     // The hash table's control bytes come in smaller groups on other processors.
     let spare = if cfg!(all(target_arch = "x86_64", target_feature = "sse2")) { 0 } else { 16 * 8 };

@@ -177,7 +177,8 @@ impl Deltas {
 
     #[inline]
     fn encode(self, spot: &Spot, slot: u32) -> Option<u64> {
-        let delta = (slot + self.bias).checked_sub(spot.predicted)?;
+        // A segment has fewer than 2^16 slots; for callers who say otherwise this is what `decode` takes back.
+        let delta = slot.wrapping_add(self.bias).wrapping_sub(spot.predicted);
         (delta <= 2 * self.bias).then_some(u64::from(delta))
     }
 
@@ -458,6 +459,34 @@ mod tests {
             assert_eq!(P::bare(before), P::bare(after));
             assert_eq!(P::level(before).saturating_sub(1), P::level(after));
             assert!(P::key_word(entry).is_none_or(|word| lowered[word] == words[word]));
+        }
+    }
+
+    #[test]
+    fn marks_at_either_end_of_the_slot_numbers_neither_overflow_nor_lie() {
+        const ENDS: [u32; 8] = [0, 1, 4_095, 4_096, 1 << 31, u32::MAX - 4_096, u32::MAX - 1, u32::MAX];
+        fn recalled<P: Packing>(packing: P, spot: &Spot, slot: u32) -> Option<u32> {
+            packing.slot(spot, packing.mark(spot, slot)?)
+        }
+        let windows = [(0, u32::MAX), (0, 0), (u32::MAX, u32::MAX), (u32::MAX - 5_000, u32::MAX)];
+        for (predicted, slot) in ENDS.into_iter().flat_map(|at| ENDS.map(|slot| (at, slot))) {
+            for (first, last) in windows {
+                for (slots, slot_bytes) in [(0, 0), (4096, 24), (u64::MAX, u32::MAX)] {
+                    let window = Window { first, last };
+                    let spot = Spot { predicted, window, slots, slot_bytes, ..spot(1, 2) };
+                    for deltas in [0, 32, 4_096, u32::MAX].map(Deltas::new) {
+                        let near = slot.wrapping_sub(predicted).wrapping_add(deltas.bias) <= 2 * deltas.bias;
+                        let expected = (near && window.contains(slot)).then_some(slot);
+                        assert_eq!(recalled(Fd(deltas), &spot, slot), expected, "{slot} of {spot:?}");
+                        assert_eq!(recalled(D(deltas), &spot, slot), expected, "{slot} of {spot:?}");
+                    }
+                    // Addresses 4 GiB behind the segment's first slot are not taken back.
+                    for back in [recalled(F, &spot, slot), recalled(Full, &spot, slot)].into_iter().flatten()
+                    {
+                        assert!(back == slot && window.contains(slot), "{slot} of {spot:?}");
+                    }
+                }
+            }
         }
     }
 

@@ -107,7 +107,8 @@ named!(
 /// What a compute node may keep of a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CacheConfig {
-    /// Bytes for everything that is kept: models, directory, entries and the containers around them.
+    /// Bytes for everything that is kept: models, directory, entries and the containers around them. Only what the
+    /// table's keys can fill is taken, so that [`u64::MAX`] is as good as no limit.
     pub budget: u64,
     /// What decides which entries stay.
     pub policy: Policy,
@@ -134,7 +135,8 @@ impl CacheConfig {
 pub struct CacheStats {
     /// The budget.
     pub budget: u64,
-    /// Bytes used of it, all of the following included: never more.
+    /// Bytes used of it, exactly: models, hot cache, and the table's parameters, which neither of the next two counts.
+    /// Never more than the budget, and less where the table has too few keys for it.
     pub used: u64,
     /// Bytes of models and directory, or of the part of them that is kept.
     pub model_bytes: u64,

@@ -1,9 +1,11 @@
 //! How hot segments are: decayed counts of sampled accesses (FPCache, §3.3).
 
+use std::collections::TryReserveError;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicU16, AtomicU64};
 
 use super::hot_cache::Spot;
+use super::shape::collected;
 use super::visitor::Visitor;
 
 /// One access in so many is counted.
@@ -58,15 +60,17 @@ impl SegmentHeat {
     }
 
     /// So many counters for a table of so many segments.
-    pub(super) fn new(counters: usize, segments: u64) -> Self {
+    pub(super) fn new(counters: usize, segments: u64) -> Result<Self, TryReserveError> {
         let crowd = (segments / (counters as u64).max(1)).max(1).ilog2();
+        // An address has 64 bits.
+        let crowded = (TYPICAL_SEGMENT_BITS + crowd).min(u64::BITS - 1);
         let samples = counters as u64 * SAMPLES_PER_EPOCH;
-        Self {
-            counters: (0..counters).map(|_| AtomicU16::new(0)).collect(),
+        Ok(Self {
+            counters: collected(counters, AtomicU16::default)?,
             ticks_per_epoch: (samples / u64::from(SAMPLES_PER_TICK)).max(1),
-            neighbours: if segments > counters as u64 { TYPICAL_SEGMENT_BITS + crowd } else { 0 },
+            neighbours: if segments > counters as u64 { crowded } else { 0 },
             pulse: Pulse::default(),
-        }
+        })
     }
 
     /// Bytes allocated.
@@ -189,7 +193,7 @@ mod tests {
 
     #[test]
     fn a_hot_segment_is_warmer_and_cools_when_accesses_move_on() {
-        let heat = SegmentHeat::new(1_000, 1_000);
+        let heat = SegmentHeat::new(1_000, 1_000).expect("memory");
         let mut visitor = Visitor::default();
         let warmth = |segment| heat.warmth(&spot(segment), 544, 1);
         (0..20_000).for_each(|i| {
@@ -206,8 +210,25 @@ mod tests {
 
     #[test]
     fn without_counters_nothing_is_warm_or_cold() {
-        let heat = SegmentHeat::new(0, 1_000);
+        let heat = SegmentHeat::new(0, 1_000).expect("memory");
         heat.touch(&spot(1), &mut Visitor::default(), 0);
         assert_eq!((heat.warmth(&spot(1), 544, 0), heat.bytes()), (0, 0));
+    }
+
+    #[test]
+    fn however_many_segments_share_a_counter_every_address_has_one() {
+        let powers = || (0..u64::BITS).map(|bit| 1u64 << bit).chain([u64::MAX]);
+        for counters in [0, 1, 2, 3, 1 << 10] {
+            for segments in powers().chain([0, 3]) {
+                let heat = SegmentHeat::new(counters, segments).expect("memory");
+                let mut visitor = Visitor::default();
+                for slots in powers().chain([0]) {
+                    let spot = Spot { slots, ..spot(0) };
+                    assert_eq!(heat.counter(&spot).is_some(), counters > 0);
+                    heat.touch(&spot, &mut visitor, 0);
+                    heat.warmth(&spot, u32::MAX, 0);
+                }
+            }
+        }
     }
 }

@@ -1,6 +1,7 @@
 //! The hot cache itself.
 
 use std::fmt;
+use std::num::NonZeroU64;
 use std::sync::atomic::Ordering::Relaxed;
 
 use fpcache_index::Window;
@@ -8,11 +9,9 @@ use fpcache_index::Window;
 use super::bucket::{BUCKET_BYTES, Bucket, D, Deltas, F, Fd, Full, Packing, WORDS};
 use super::heat::SegmentHeat;
 use super::policy::{admits, after_hit, first_level, lowers};
+use super::shape::{NoCache, Shape, collected};
 use super::visitor::{Counts, Seats, Visitor};
 use super::{Policy, Variant};
-
-/// Counters of segment heat take at most one byte in so many.
-const HEAT_SHARE: usize = 64;
 
 /// What the read path knows of a key before it reads: all an entry is relative to.
 #[derive(Clone, Copy, Debug)]
@@ -31,28 +30,34 @@ pub struct Spot {
     pub slot_bytes: u32,
 }
 
-/// What an entry says of a key: a slot of its window, which may hold another key.
+/// What an entry says of a key: a slot of its window, which may hold another key. Two words, so that it travels in
+/// registers.
 #[derive(Clone, Copy, Debug)]
 pub struct Hint {
     /// The slot.
     pub slot: u32,
-    bucket: u32,
     entry: u8,
+    /// Never 0: an entry that is found has a tag or a live bit.
+    mark: NonZeroU64,
+}
+
+const _: () = assert!(size_of::<Option<Hint>>() == 16);
+
+/// An entry as it was last seen.
+#[derive(Clone, Copy)]
+pub(super) struct Seen {
+    entry: usize,
     mark: u64,
+    /// What stood in its key word, if entries hold keys.
     key: u64,
 }
 
-/// What a hot cache is made for.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Shape {
-    /// What an entry holds.
-    pub variant: Variant,
-    /// What decides which entries stay.
-    pub policy: Policy,
-    /// Largest distance between a key's slot and its prediction, in slots; above 4096, farther ones are not cached.
-    pub epsilon: u32,
-    /// Segments of the table: as many counters [`Policy::Heat`] keeps, if a 64th of the bytes has room for them.
-    pub segments: u64,
+impl Seen {
+    /// The entry a hint for this key came from.
+    #[inline]
+    pub(super) fn by(hint: Hint, spot: &Spot) -> Self {
+        Self { entry: hint.entry.into(), mark: hint.mark.get(), key: spot.key }
+    }
 }
 
 /// Which slots hot keys lie in, shared by all threads of a compute node. See the [module](super).
@@ -91,29 +96,29 @@ macro_rules! with_packing {
 }
 
 impl HotCache {
-    /// An empty cache that takes at most `bytes`: itself, buckets, counters of heat and of visitors. `None` if not one
-    /// bucket fits. Touches every byte once; nothing is allocated later.
-    pub fn new(bytes: usize, shape: &Shape) -> Option<Self> {
-        let counters = match shape.policy {
-            Policy::Heat => {
-                let segments = usize::try_from(shape.segments).unwrap_or(usize::MAX);
-                segments.min(bytes / HEAT_SHARE / SegmentHeat::size(1))
-            }
-            Policy::Frequency | Policy::Lru => 0,
-        };
+    /// An empty cache that takes at most `bytes`: itself, buckets, counters of heat and of visitors; and fewer where the
+    /// table's keys need fewer. Touches every byte once; nothing is allocated later.
+    ///
+    /// # Errors
+    /// [`NoCache`] if not one bucket fits, or the memory cannot be had.
+    pub fn new(bytes: usize, shape: &Shape) -> Result<Self, NoCache> {
+        let counters = shape.counters(bytes);
         let seat_bytes = Seats::size_within(bytes);
         let others = size_of::<Self>() + seat_bytes + SegmentHeat::size(counters);
-        let buckets = bytes.checked_sub(others)? / BUCKET_BYTES;
-        // A bucket's number is kept in 32 bits: 256 GiB.
-        let buckets = buckets.min(u32::MAX as usize);
-        (buckets > 0).then(|| Self {
-            buckets: (0..buckets).map(|_| Bucket::default()).collect(),
+        let fit = bytes.checked_sub(others).ok_or(NoCache::TooSmall(bytes))? / BUCKET_BYTES;
+        if fit == 0 {
+            return Err(NoCache::TooSmall(bytes));
+        }
+        let buckets = fit.min(shape.buckets());
+        let no_memory = |_| NoCache::Memory((others + buckets * BUCKET_BYTES) as u64);
+        Ok(Self {
+            heat: SegmentHeat::new(counters, shape.segments).map_err(no_memory)?,
+            buckets: collected(buckets, Bucket::default).map_err(no_memory)?,
             variant: shape.variant,
             policy: shape.policy,
             deltas: Deltas::new(shape.epsilon),
             seats: Seats::within(bytes),
             seat_bytes,
-            heat: SegmentHeat::new(counters, shape.segments),
         })
     }
 
@@ -136,10 +141,9 @@ impl HotCache {
 
     #[inline(always)]
     fn find<P: Packing>(&self, packing: P, spot: &Spot) -> Option<Hint> {
-        let bucket = self.bucket_of(spot);
-        let words = self.buckets.get(bucket as usize)?.words();
+        let words = self.bucket_of(spot)?.words();
         let (entry, mark, slot) = packing.find(&words, spot)?;
-        Some(Hint { slot, bucket, entry: entry as u8, mark, key: spot.key })
+        Some(Hint { slot, entry: entry as u8, mark: NonZeroU64::new(mark)? })
     }
 
     /// The hint was right. Counts a hit; writes to shared memory only where the policy raises the entry's level or
@@ -149,15 +153,16 @@ impl HotCache {
         visitor.count_hit();
         let chance = visitor.bits();
         self.heat.touch(spot, visitor, chance >> 60);
-        with_packing!(self, packing => self.raise(packing, hint, chance >> 32));
+        with_packing!(self, packing => self.raise(packing, spot, hint, chance >> 32));
     }
 
     /// The hint was wrong: its slot holds another key, or none. Counts a conflict and drops the entry, unless another
-    /// has taken its place meanwhile.
-    pub fn forget(&self, hint: Hint, visitor: &mut Visitor) {
+    /// has taken its place meanwhile. `spot` is the one that was asked about.
+    pub fn forget(&self, spot: &Spot, hint: Hint, visitor: &mut Visitor) {
         visitor.count_conflict();
-        if let Some(bucket) = self.buckets.get(hint.bucket as usize) {
-            with_packing!(self, packing => replace(packing, bucket, &mut bucket.words(), hint, 0));
+        if let Some(bucket) = self.bucket_of(spot) {
+            let seen = Seen::by(hint, spot);
+            with_packing!(self, packing => replace(packing, bucket, &mut bucket.words(), seen, 0));
         }
     }
 
@@ -192,9 +197,14 @@ impl HotCache {
     }
 
     /// Bytes this takes: exactly what was allocated, and the value itself. At most what [`new`](Self::new) was given,
-    /// and less than one bucket short of it.
+    /// and less than one bucket short of it unless the table has too few keys.
     pub fn size_in_bytes(&self) -> usize {
-        size_of::<Self>() + self.seat_bytes + self.heat.bytes() + size_of_val(&*self.buckets)
+        size_of::<Self>() + self.heap_bytes()
+    }
+
+    /// Bytes that were allocated.
+    pub(crate) fn heap_bytes(&self) -> usize {
+        self.seat_bytes + self.heat.bytes() + size_of_val(&*self.buckets)
     }
 
     /// Counters and random bits for one thread. Allocates nothing; threads beyond the 63rd share counters, and with fewer
@@ -215,27 +225,29 @@ impl HotCache {
         self.heat.fill(word);
     }
 
+    /// The key's bucket. Every key has one.
     #[inline]
-    fn bucket_of(&self, spot: &Spot) -> u32 {
-        // Multiply-high (Lemire, ACM TOMACS 29(1), 2019): below the number of buckets, which 32 bits hold.
-        ((u128::from(spot.hash) * self.buckets.len() as u128) >> 64) as u32
+    fn bucket_of(&self, spot: &Spot) -> Option<&Bucket> {
+        // Multiply-high (Lemire, ACM TOMACS 29(1), 2019): below the number of buckets.
+        let number = (u128::from(spot.hash) * self.buckets.len() as u128) >> 64;
+        self.buckets.get(number as usize)
     }
 
     #[inline]
-    fn raise<P: Packing>(&self, packing: P, hint: Hint, chance: u64) {
-        let level = P::level(hint.mark);
+    fn raise<P: Packing>(&self, packing: P, spot: &Spot, hint: Hint, chance: u64) {
+        let seen = Seen::by(hint, spot);
+        let level = P::level(seen.mark);
         let raised = after_hit(self.policy, level, chance);
         if raised != level
-            && let Some(bucket) = self.buckets.get(hint.bucket as usize)
+            && let Some(bucket) = self.bucket_of(spot)
         {
-            replace(packing, bucket, &mut bucket.words(), hint, P::at_level(hint.mark, raised));
+            replace(packing, bucket, &mut bucket.words(), seen, P::at_level(seen.mark, raised));
         }
     }
 
     fn insert<P: Packing>(&self, packing: P, spot: &Spot, slot: u32, warmth: i64, chance: u64) {
         let Some(mark) = packing.mark(spot, slot) else { return };
-        let number = self.bucket_of(spot);
-        let Some(bucket) = self.buckets.get(number as usize) else { return };
+        let Some(bucket) = self.bucket_of(spot) else { return };
         let mut words = bucket.words();
         let entry = match packing.find(&words, spot) {
             // Another thread was quicker.
@@ -258,16 +270,16 @@ impl HotCache {
         let mark = P::at_level(mark, first_level(self.policy, warmth));
         let old = P::get(&words, entry);
         let key = P::key_word(entry).map_or(0, |word| words[word]);
-        let hint = Hint { slot, bucket: number, entry: entry as u8, mark: old, key };
+        let seen = Seen { entry, mark: old, key };
         let Some(key_word) = P::key_word(entry) else {
-            replace(packing, bucket, &mut words, hint, mark);
+            replace(packing, bucket, &mut words, seen, mark);
             return;
         };
         // The old mark goes before the new key comes, so that two entries mix only where two threads insert at once.
-        if replace(packing, bucket, &mut words, hint, 0) {
+        if replace(packing, bucket, &mut words, seen, 0) {
             bucket.0[key_word].store(spot.key, Relaxed);
             words[key_word] = spot.key;
-            replace(packing, bucket, &mut words, Hint { mark: 0, key: spot.key, ..hint }, mark);
+            replace(packing, bucket, &mut words, Seen { entry, mark: 0, key: spot.key }, mark);
         }
     }
 }
@@ -290,22 +302,22 @@ impl HotCache {
     }
 }
 
-/// Puts `mark` in place of the hint's entry, unless another entry stands there by now; its level may have changed.
-/// `words` is what was last seen of the bucket. True if the mark is there.
+/// Puts `mark` in place of an entry, unless another than the one that was seen stands there by now; its level may have
+/// changed. `words` is what was last seen of the bucket. True if the mark is there.
 pub(super) fn replace<P: Packing>(
     _: P,
     bucket: &Bucket,
     words: &mut [u64; WORDS],
-    hint: Hint,
+    seen: Seen,
     mark: u64,
 ) -> bool {
-    let entry = usize::from(hint.entry);
+    let entry = seen.entry;
     let word = P::word(entry);
-    if P::key_word(entry).is_some_and(|at| words[at] != hint.key) {
+    if P::key_word(entry).is_some_and(|at| words[at] != seen.key) {
         return false;
     }
     // Every turn but the last means that another thread has changed the word: somebody always gets on.
-    while P::bare(P::get(words, entry)) == P::bare(hint.mark) {
+    while P::bare(P::get(words, entry)) == P::bare(seen.mark) {
         let to = P::put(words[word], entry, mark);
         match bucket.swap(word, words[word], to) {
             Ok(()) => {

@@ -27,11 +27,13 @@ mod hot_cache;
 #[cfg(all(test, loom))]
 mod model;
 mod policy;
+mod shape;
 mod sync;
 mod visitor;
 
 pub use config::{
     CacheConfig, CacheStats, OnConflict, Policy, UnknownOnConflict, UnknownPolicy, UnknownVariant, Variant,
 };
-pub use hot_cache::{Hint, HotCache, Shape, Spot};
+pub use hot_cache::{Hint, HotCache, Spot};
+pub use shape::{NoCache, Shape};
 pub use visitor::{Counts, Visitor};

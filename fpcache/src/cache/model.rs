@@ -6,7 +6,7 @@ use loom::sync::Arc;
 use loom::thread;
 
 use super::bucket::{Deltas, Fd, Packing};
-use super::hot_cache::replace;
+use super::hot_cache::{Seen, replace};
 use super::{Hint, HotCache, Policy, Shape, Spot, Variant, Visitor};
 
 const WINDOW: Window = Window { first: 100, last: 164 };
@@ -17,8 +17,8 @@ fn spot(key: u64) -> Spot {
 
 /// One bucket.
 fn cache(variant: Variant, policy: Policy) -> Arc<HotCache> {
-    let shape = Shape { variant, policy, epsilon: 32, segments: 0 };
-    let smallest = (0..4096).find_map(|bytes| HotCache::new(bytes, &shape));
+    let shape = Shape { variant, policy, epsilon: 32, segments: 0, keys: 1 };
+    let smallest = (0..4096).find_map(|bytes| HotCache::new(bytes, &shape).ok());
     Arc::new(smallest.expect("a bucket fits"))
 }
 
@@ -81,9 +81,9 @@ fn what_replaced_a_forgotten_entry_stays() {
             let packing = Fd(Deltas::new(32));
             let mark = packing.mark(&spot(2), 102).expect("inside the window");
             let bucket = others.only_bucket();
-            replace(packing, bucket, &mut bucket.words(), wrong, mark)
+            replace(packing, bucket, &mut bucket.words(), Seen::by(wrong, &spot(1)), mark)
         });
-        cache.forget(wrong, &mut Visitor::default());
+        cache.forget(&spot(1), wrong, &mut Visitor::default());
         let replaced = other.join().expect("no panic");
         assert_eq!(slot(&cache, 1), None);
         assert_eq!(slot(&cache, 2), replaced.then_some(102));
@@ -101,7 +101,7 @@ fn changes_to_two_entries_of_one_word_are_both_kept() {
         let (first, second) = (hint(&cache, 1), hint(&cache, 2));
         let others = cache.clone();
         let other = thread::spawn(move || others.confirm(&spot(1), first, &mut Visitor::default()));
-        cache.forget(second, &mut Visitor::default());
+        cache.forget(&spot(2), second, &mut Visitor::default());
         other.join().expect("no panic");
         assert_eq!(bucket.words()[0], Fd::at_level(low, 15));
     });
@@ -117,7 +117,7 @@ fn a_hit_never_brings_a_forgotten_entry_back() {
             let learned = hint(&cache, 1);
             let others = cache.clone();
             let other = thread::spawn(move || others.confirm(&spot(1), learned, &mut Visitor::default()));
-            cache.forget(learned, &mut Visitor::default());
+            cache.forget(&spot(1), learned, &mut Visitor::default());
             other.join().expect("no panic");
             assert_eq!((slot(&cache, 1), cache.entries()), (None, 0));
         });
@@ -137,7 +137,7 @@ fn mixed_keys_and_marks_stay_inside_the_window_and_can_be_forgotten() {
             for key in [1, 2] {
                 if let Some(hint) = cache.probe(&spot(key)) {
                     assert!([101, 102].contains(&hint.slot));
-                    cache.forget(hint, &mut Visitor::default());
+                    cache.forget(&spot(key), hint, &mut Visitor::default());
                 }
                 assert_eq!(slot(&cache, key), None);
             }

@@ -11,7 +11,7 @@ const VECTOR_WORDS: usize = 8;
 pub struct SlotStride {
     slot_words: usize,
     /// For each vector until the pattern repeats: which of its words are slots' first, and which their second.
-    masks: Vec<(u8, u8)>,
+    masks: Box<[(u8, u8)]>,
 }
 
 impl SlotStride {
@@ -24,6 +24,11 @@ impl SlotStride {
         };
         let masks = (0..slot_words).map(|vector| (mask(vector, 0), mask(vector, 1))).collect();
         Self { slot_words, masks }
+    }
+
+    /// Bytes allocated: two per word of a slot.
+    pub fn heap_bytes(&self) -> usize {
+        size_of_val(&*self.masks)
     }
 
     /// The masks of the vectors from the first on, for ever.

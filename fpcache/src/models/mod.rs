@@ -53,6 +53,14 @@ impl<K: KeySpace> Models<K> {
         }
     }
 
+    /// The bytes they never exceed, whatever is fetched.
+    pub(crate) fn most_bytes(&self) -> usize {
+        match self {
+            Self::Resident(_) => self.size_in_bytes(),
+            Self::Paged(models) => models.most_bytes(),
+        }
+    }
+
     /// Bytes that a resident directory of so many segments does not exceed: a few per cent above what it takes, which is
     /// known only when it is there.
     pub(crate) fn resident_bytes_at_most(segments: u64) -> u64 {

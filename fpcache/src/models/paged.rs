@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::root::Root;
-use super::shard::{Plan, Shard};
+use super::shard::{Shard, Split};
 use super::{Models, Page};
 use crate::key_space::KeySpace;
 use crate::layout::{Corrupt, TableRecord};
@@ -28,8 +28,8 @@ impl<K: KeySpace> PagedModels<K> {
         let pages = root.pages();
         let average = record.segments.div_ceil(pages.max(1) as u64);
         let rest = bytes.saturating_sub(Self::top_bytes(pages));
-        let plan = Plan::new::<K>(rest, pages, usize::try_from(average).unwrap_or(usize::MAX));
-        Self { root, shards: (0..plan.shards).map(|_| Shard::new(plan)).collect() }
+        let split = Split::new::<K>(rest, pages, usize::try_from(average).unwrap_or(usize::MAX));
+        Self { root, shards: (0..split.shards).map(|_| Shard::new(split)).collect() }
     }
 
     /// Number of the page for `key`, whether kept or not. A binary search among the pages.
@@ -82,7 +82,15 @@ impl<K: KeySpace> PagedModels<K> {
     /// Bytes of everything: top level, containers with their room for entries, locks, and the pages that are kept with
     /// their reference counts. Without the allocator's own. At no moment more than the models were given.
     pub fn size_in_bytes(&self) -> usize {
-        let shards: usize = self.shards.iter().map(Shard::size_in_bytes).sum();
+        self.size_with(self.shards.iter().map(Shard::size_in_bytes).sum())
+    }
+
+    /// The bytes they never exceed, whatever is fetched: no more than they were given.
+    pub(crate) fn most_bytes(&self) -> usize {
+        self.size_with(self.shards.iter().map(Shard::most_bytes).sum())
+    }
+
+    fn size_with(&self, shards: usize) -> usize {
         size_of::<Models<K>>() + self.root.size_in_bytes() + shards
     }
 

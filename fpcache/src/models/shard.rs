@@ -35,14 +35,14 @@ const MAX_SHARDS: usize = 16;
 
 /// How many shards, and how large each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Plan {
+pub(super) struct Split {
     /// A power of two.
     pub(super) shards: usize,
     room: usize,
     most: usize,
 }
 
-impl Plan {
+impl Split {
     /// Shards that take no more than `bytes`, for a directory of `pages` pages with `segments` segments each on average.
     /// Room for at least one full page if there are [`Shard::LEAST_BYTES`], else for none.
     pub(super) fn new<K: KeySpace>(bytes: usize, pages: usize, segments: usize) -> Self {
@@ -71,11 +71,11 @@ impl<K: KeySpace> Shard<K> {
         NODE_BYTES + Page::<K>::shared_bytes(segments)
     }
 
-    pub(super) fn new(plan: Plan) -> Self {
+    pub(super) fn new(split: Split) -> Self {
         // The table would double once the gaps that removed entries leave fill it, unless it has room for twice as many.
-        let capacity = NonZeroUsize::new(2 * plan.most).unwrap_or(NonZeroUsize::MIN);
+        let capacity = NonZeroUsize::new(2 * split.most).unwrap_or(NonZeroUsize::MIN);
         let pages = LruCache::with_hasher(capacity, BuildHasherDefault::default());
-        Self { kept: Mutex::new(Kept { pages, bytes: 0 }), room: plan.room, most: plan.most }
+        Self { kept: Mutex::new(Kept { pages, bytes: 0 }), room: split.room, most: split.most }
     }
 
     /// The page, which becomes the most recently used.
@@ -106,7 +106,16 @@ impl<K: KeySpace> Shard<K> {
 
     /// Bytes of the shard with its table and everything that is kept.
     pub(super) fn size_in_bytes(&self) -> usize {
-        Self::FIXED_BYTES + table_bytes(2 * self.most) + self.lock().bytes
+        self.size_with(self.lock().bytes)
+    }
+
+    /// The bytes it never exceeds.
+    pub(super) fn most_bytes(&self) -> usize {
+        self.size_with(self.room)
+    }
+
+    fn size_with(&self, kept: usize) -> usize {
+        Self::FIXED_BYTES + table_bytes(2 * self.most) + kept
     }
 
     /// Pages kept.
@@ -167,16 +176,16 @@ mod tests {
     type Shards = Shard<U64Keys>;
 
     #[test]
-    fn every_plan_stays_within_its_bytes_and_has_room_for_a_full_page() {
+    fn every_split_stays_within_its_bytes_and_has_room_for_a_full_page() {
         for pages in [1, 2, 3, 17, 1000, 1 << 20] {
             for segments in [0, 1, 2, 50, 102, 1000] {
                 let mut bytes = Shards::LEAST_BYTES;
                 while bytes < 1 << 26 {
-                    let plan = Plan::new::<U64Keys>(bytes, pages, segments);
-                    let fixed = Shards::FIXED_BYTES + table_bytes(2 * plan.most);
-                    assert!(plan.shards * (fixed + plan.room) <= bytes, "{plan:?} of {bytes} bytes");
-                    assert!(plan.room >= Shards::entry_bytes(DESCRIPTORS_PER_PAGE), "{plan:?} of {bytes}");
-                    assert!(plan.shards.is_power_of_two() && plan.most >= 1, "{plan:?}");
+                    let split = Split::new::<U64Keys>(bytes, pages, segments);
+                    let fixed = Shards::FIXED_BYTES + table_bytes(2 * split.most);
+                    assert!(split.shards * (fixed + split.room) <= bytes, "{split:?} of {bytes} bytes");
+                    assert!(split.room >= Shards::entry_bytes(DESCRIPTORS_PER_PAGE), "{split:?} of {bytes}");
+                    assert!(split.shards.is_power_of_two() && split.most >= 1, "{split:?}");
                     bytes = bytes * 21 / 20 + 1;
                 }
             }
@@ -185,10 +194,10 @@ mod tests {
 
     #[test]
     fn shards_come_with_the_bytes() {
-        let shards = |bytes| Plan::new::<U64Keys>(bytes, 1 << 20, 102).shards;
+        let shards = |bytes| Split::new::<U64Keys>(bytes, 1 << 20, 102).shards;
         assert_eq!([Shards::LEAST_BYTES, 64 << 10, 256 << 10, 1 << 20].map(shards), [1, 1, 4, 16]);
-        assert_eq!(Plan::new::<U64Keys>(1 << 20, 3, 102).shards, 4, "no more than pages");
-        let none = Plan::new::<U64Keys>(0, 5, 102);
+        assert_eq!(Split::new::<U64Keys>(1 << 20, 3, 102).shards, 4, "no more than pages");
+        let none = Split::new::<U64Keys>(0, 5, 102);
         assert_eq!((none.shards, none.room), (1, 0));
     }
 }

@@ -198,8 +198,8 @@ impl<K: KeySpace> Round<'_, K> {
             }
             Check::Unsettled => self.fall_back(index),
             Check::Other | Check::Nothing => {
-                if let Some((cache, _)) = cache {
-                    cache.forget(hint, self.visitor);
+                if let Some((cache, spot)) = cache {
+                    cache.forget(&spot, hint, self.visitor);
                 }
                 self.outcomes[index].cost.conflicts += 1;
                 let plan = self.table.planner().after_conflict(self.rule, target.window.len());

@@ -148,7 +148,7 @@ impl<K: KeySpace, E: Endpoint> Read<'_, K, E> {
             }
             Check::Unsettled => Tried::Unsettled,
             Check::Other | Check::Nothing => {
-                cache.forget(hint, visitor);
+                cache.forget(spot, hint, visitor);
                 self.outcome.cost.conflicts += 1;
                 Tried::Conflict
             }

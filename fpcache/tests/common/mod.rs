@@ -31,9 +31,15 @@ pub struct Region {
 
 impl Region {
     pub fn new(counts: &[usize]) -> Self {
+        Self::with_values(counts, 8)
+    }
+
+    /// One for values of so many bytes.
+    pub fn with_values(counts: &[usize], value_bytes: u32) -> Self {
         const PAGES: u64 = 8192;
         let bytes = PAGES as usize + counts.len() * (PAGE_BYTES + 16) + PAGE_BYTES;
-        let bytes = bytes.next_multiple_of(PAGE_BYTES);
+        // Room for the one segment that all of them are.
+        let bytes = (bytes + 20 * (value_bytes as usize + 64)).next_multiple_of(PAGE_BYTES);
         let memory = Arc::new(SharedMemory::anonymous(bytes).expect("memory"));
         let segment = |i: u64| Descriptor {
             lo: first_key(i),
@@ -53,7 +59,7 @@ impl Region {
         let at = PAGES + (counts.len() * PAGE_BYTES) as u64;
         memory.write_bytes(at, &root_bytes).expect("inside");
         let record = TableRecord {
-            parameters: TableParameters::default(),
+            parameters: TableParameters { value_bytes, ..TableParameters::default() },
             keys: next,
             segments: next,
             root: at,

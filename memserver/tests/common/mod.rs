@@ -200,7 +200,7 @@ impl Reader {
         cache: Option<CacheConfig>,
     ) -> Self {
         let options = TableOptions { cache, ..TableOptions::plan(PlanChoice::Fixed(way.plan)) };
-        let table = Table::over(snapshot, &options);
+        let table = Table::over(snapshot, &options).expect("a budget that is enough");
         let mut lookup = LookupScratch::new(Matcher::detect());
         if let Some(cache) = table.cache() {
             lookup = lookup.with_visitor(cache.visitor(1));

@@ -1,0 +1,78 @@
+//! How large a hot cache is, and why there may be none.
+
+use std::collections::TryReserveError;
+
+use bytesize::ByteSize;
+
+use super::bucket::{D, F, Fd, Full, Packing};
+use super::heat::SegmentHeat;
+use super::{Policy, Variant};
+
+/// Counters of segment heat take at most one byte in so many.
+const HEAT_SHARE: usize = 64;
+/// Entries for each key of the table beyond which room would stay empty. Twice as many, because keys do not spread
+/// evenly over buckets.
+const ENTRIES_PER_KEY: u64 = 2;
+
+/// What a hot cache is made for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Shape {
+    /// What an entry holds.
+    pub variant: Variant,
+    /// What decides which entries stay.
+    pub policy: Policy,
+    /// Largest distance between a key's slot and its prediction, in slots; above 4096, farther ones are not cached.
+    pub epsilon: u32,
+    /// Segments of the table: as many counters [`Policy::Heat`] keeps, if a 64th of the bytes has room for them.
+    pub segments: u64,
+    /// Keys of the table: there is room for about twice as many entries, and no more, whatever the bytes.
+    pub keys: u64,
+}
+
+impl Shape {
+    /// Counters of segment heat in a cache of so many bytes.
+    pub(super) fn counters(&self, bytes: usize) -> usize {
+        match self.policy {
+            // No segment is without a key.
+            Policy::Heat => {
+                let segments = usize::try_from(self.segments.min(self.keys)).unwrap_or(usize::MAX);
+                segments.min(bytes / HEAT_SHARE / SegmentHeat::size(1))
+            }
+            Policy::Frequency | Policy::Lru => 0,
+        }
+    }
+
+    /// Buckets that the table's keys can fill, at least one.
+    pub(super) fn buckets(&self) -> usize {
+        let entries = match self.variant {
+            Variant::Fd => Fd::ENTRIES,
+            Variant::F => F::ENTRIES,
+            Variant::D => D::ENTRIES,
+            Variant::Full => Full::ENTRIES,
+        };
+        let buckets = self.keys.saturating_mul(ENTRIES_PER_KEY).div_ceil(entries as u64).max(1);
+        usize::try_from(buckets).unwrap_or(usize::MAX)
+    }
+}
+
+/// Why there is no hot cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NoCache {
+    /// Not one bucket fits.
+    #[error("{0} bytes have no room for a hot cache: allow some more, or do without")]
+    TooSmall(usize),
+    /// This process cannot have so much memory.
+    #[error(
+        "a hot cache of {} cannot be had: this process gets no such amount of memory; lower the cache budget",
+        ByteSize(*.0).display().iec()
+    )]
+    Memory(u64),
+}
+
+/// As many values, where there is memory for exactly those.
+pub(super) fn collected<T>(count: usize, value: impl FnMut() -> T) -> Result<Box<[T]>, TryReserveError> {
+    let mut all = Vec::new();
+    all.try_reserve_exact(count)?;
+    all.resize_with(count, value);
+    Ok(all.into_boxed_slice())
+}

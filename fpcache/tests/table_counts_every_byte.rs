@@ -1,0 +1,103 @@
+//! What a table says it uses of its budget is what it allocates, and never more.
+//!
+//! One test, alone in its process: the counts are those of the whole process.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod common;
+
+use std::alloc::System;
+
+use common::Region;
+use fpcache::cache::{CacheConfig, Policy, Variant};
+use fpcache::key_space::U64Keys;
+use fpcache::layout::PAGE_BYTES;
+use fpcache::read::PlanChoice;
+use fpcache::snapshot::{OpenError, Snapshot};
+use fpcache::table::{Table, TableOptions};
+use stats_alloc::{INSTRUMENTED_SYSTEM, StatsAlloc};
+
+#[global_allocator]
+static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
+
+/// Bytes allocated and not freed.
+fn live() -> i64 {
+    let stats = ALLOCATOR.stats();
+    stats.bytes_allocated as i64 - stats.bytes_deallocated as i64
+}
+
+fn options(config: CacheConfig) -> TableOptions {
+    TableOptions { cache: Some(config), ..TableOptions::plan(PlanChoice::Auto) }
+}
+
+/// Compares what the table says with the bytes live since there were `before`, and the value itself.
+fn assert_counted(table: &Table<U64Keys>, before: i64) {
+    let taken = (live() - before) as u64 + size_of::<Table<U64Keys>>() as u64;
+    let stats = table.cache_stats().unwrap();
+    // The hash table's control bytes come in smaller groups on other processors.
+    let spare = if cfg!(all(target_arch = "x86_64", target_feature = "sse2")) { 0 } else { 16 * 8 };
+    assert!(taken <= stats.used && stats.used <= taken + spare, "{taken} bytes taken: {stats:?}");
+    assert!(stats.used <= stats.budget, "{stats:?}");
+    assert!(stats.model_bytes + stats.hot_bytes <= stats.used, "{stats:?}");
+    assert_eq!(stats.model_bytes, table.snapshot().model_bytes() as u64);
+    // Whatever the table's record says of its keys.
+    let room = table.snapshot().superblock().region_bytes / table.snapshot().geometry().slot_bytes as u64;
+    assert!(stats.capacity < 2 * room + 16, "{stats:?}");
+}
+
+#[test]
+fn every_byte_is_in_the_budget_long_slots_and_pages_fetched_late_included() {
+    let pages = [102; 100];
+    let long = |counts| Region::with_values(counts, 65_000);
+    for region in [Region::new(&pages), long(&pages), long(&[3])] {
+        let mut endpoint = region.endpoint();
+        let refused = Table::<U64Keys>::open(&mut endpoint, &options(CacheConfig::of(1))).unwrap_err();
+        let OpenError::Budget { budget: 1, least } = refused else { panic!("{refused}") };
+        let too_small = CacheConfig::of(least - 1);
+        assert!(matches!(
+            Table::<U64Keys>::open(&mut endpoint, &options(too_small)),
+            Err(OpenError::Budget { .. })
+        ));
+        for budget in [least, least + 1, least + 9_000, 100_000, 700_000, u64::MAX] {
+            for (variant, policy) in Variant::ALL.iter().zip(Policy::ALL.iter().cycle()) {
+                let config = CacheConfig { variant: *variant, policy: *policy, ..CacheConfig::of(budget) };
+                let before = live();
+                let table = Table::<U64Keys>::open(&mut endpoint, &options(config)).unwrap();
+                assert_counted(&table, before);
+                if let Some(models) = table.snapshot().models().paged() {
+                    let mut bytes = [0; PAGE_BYTES];
+                    for page in 0..models.pages() {
+                        region.page(page, &mut bytes);
+                        models.keep(page, &bytes).unwrap();
+                        assert_counted(&table, before);
+                    }
+                }
+            }
+        }
+        models_fetched_elsewhere(&region, least);
+    }
+}
+
+/// Models that were fetched without regard to the budget leave the hot cache what remains, or are refused.
+fn models_fetched_elsewhere(region: &Region, least: u64) {
+    let mut endpoint = region.endpoint();
+    for bytes in [u64::MAX, least + 20_000] {
+        for budget in (0..1_000_000).step_by(19_999).chain([u64::MAX]) {
+            let before = live();
+            let snapshot = Snapshot::<U64Keys>::open_within(&mut endpoint, bytes).unwrap();
+            match Table::over(snapshot, &options(CacheConfig::of(budget))) {
+                Ok(table) => {
+                    if let Some(models) = table.snapshot().models().paged() {
+                        let mut page = [0; PAGE_BYTES];
+                        for number in 0..models.pages() {
+                            region.page(number, &mut page);
+                            models.keep(number, &page).unwrap();
+                        }
+                    }
+                    assert_counted(&table, before);
+                }
+                Err(OpenError::Budget { budget: given, least }) => assert!(given == budget && least > budget),
+                Err(error) => panic!("{error}"),
+            }
+        }
+    }
+}
