@@ -13,7 +13,8 @@
 //! 3. the throughput passes: `hit_rate` is of these alone; a warm-up before each, with the last lookups of the part before,
 //!    brings the processor's caches back, and its hits do not count,
 //! 4. the bytes, entries and room that are reported are taken here,
-//! 5. latency, and the timeline.
+//! 5. latency;
+//! 6. the timeline, which begins with an empty hot cache, so that popular keys that move are as new to it as they would be.
 //!
 //! With `--cold` every pass begins with an empty hot cache: it is cleared before the one verified pass, and before each
 //! throughput, latency and timeline pass, none of which is warmed up. Models stay.
@@ -104,7 +105,8 @@ impl<'a> Passes<'a> {
             let last = self.pass(2 + self.rounds);
             let latency = bar.during("measuring latency", 1, || system.latency(&last))?;
             let timeline = self.timeline.map(|every| {
-                let workload = Workload { stretch: Some(every), ..self.pass(0) };
+                let cold = system.facts().cache.is_some();
+                let workload = Workload { stretch: Some(every), cold, ..self.pass(0) };
                 bar.during("measuring the timeline", 1, || system.timeline(&workload))
             });
             let timeline = timeline.transpose().context("measuring the timeline")?;
