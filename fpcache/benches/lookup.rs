@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
-use fpcache::cache::{CacheConfig, Spot};
+use fpcache::cache::CacheConfig;
 use fpcache::fingerprint::FingerprintWidth;
 use fpcache::key_space::{KeySpace, U64Keys};
 use fpcache::layout::{
@@ -18,7 +18,7 @@ use fpcache::layout::{
     SegmentAddress, SlotWord, Superblock, TableParameters, TableRecord, encode_root,
 };
 use fpcache::matching::Matcher;
-use fpcache::read::{Lookup, LookupScratch, Outcome, Plan, PlanChoice, drive, look_up};
+use fpcache::read::{Lookup, LookupScratch, Outcome, Plan, PlanChoice, drive, look_up, spot_of};
 use fpcache::table::{Table, TableOptions};
 use fpcache_fabric::local::{Hub, LocalOptions};
 use fpcache_fabric::{Connection, Endpoint, MappedEndpoint, REGION, RemoteAddr, SharedMemory};
@@ -184,19 +184,9 @@ impl Bench {
     /// Where the hot cache says that `key`'s record lies.
     fn cached(&mut self, table: &Table<U64Keys>, key: u64) -> RemoteAddr {
         let (snapshot, cache) = (table.snapshot(), table.cache().expect("a hot cache"));
-        let segment = snapshot.models().resident().and_then(|models| models.find(&key)).expect("a segment");
-        let (model, geometry) = (segment.model(), snapshot.geometry());
-        let predicted = model.predict(key);
-        let spot = Spot {
-            hash: U64Keys::hash(&key),
-            key,
-            predicted,
-            window: model.window_around(predicted),
-            slots: segment.address().offset() + geometry.slots_offset(model.cap) as u64,
-            slot_bytes: geometry.slot_bytes as u32,
-        };
+        let spot = spot_of(snapshot, key).expect("all models are here");
         let slot = cache.probe(&spot).expect("there is room for every key").slot;
-        RemoteAddr { area: REGION, offset: spot.slots + u64::from(slot) * geometry.slot_bytes as u64 }
+        RemoteAddr { area: REGION, offset: spot.slots + u64::from(slot) * u64::from(spot.slot_bytes) }
     }
 
     /// The value of `key`.

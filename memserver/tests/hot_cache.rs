@@ -10,9 +10,8 @@ use std::time::{Duration, Instant};
 use common::{Fixture, Reader, TWO_STAGE, WAYS, Way, scattered};
 use fpcache::cache::{CacheConfig, OnConflict, Policy, Spot, Variant};
 use fpcache::fingerprint::FingerprintWidth;
-use fpcache::key_space::{KeySpace, U64Keys};
 use fpcache::layout::TableParameters;
-use fpcache::read::{Plan, ReadError};
+use fpcache::read::{Plan, ReadError, spot_of};
 use proptest::prelude::*;
 
 const KEYS: u64 = 600;
@@ -39,20 +38,9 @@ fn all_configs() -> impl Iterator<Item = (Way, CacheConfig)> {
     })
 }
 
-/// What the hot cache knows `key` by, and the slots its window has.
-fn spot(f: &Fixture, reader: &Reader, key: u64) -> Spot {
-    let snapshot = reader.table.snapshot();
-    let segment = snapshot.models().resident().unwrap().locate(&key).unwrap().entry;
-    let (model, geometry) = (segment.model(), f.geometry());
-    let predicted = model.predict(key);
-    Spot {
-        hash: U64Keys::hash(&key),
-        key,
-        predicted,
-        window: model.window_around(predicted),
-        slots: segment.address().offset() + geometry.slots_offset(model.cap) as u64,
-        slot_bytes: geometry.slot_bytes as u32,
-    }
+/// What the hot cache knows `key` by.
+fn spot(reader: &Reader, key: u64) -> Spot {
+    spot_of(reader.table.snapshot(), key).expect("all models are here")
 }
 
 fn check(f: &Fixture, reader: &mut Reader, key: u64) -> Result<(), TestCaseError> {
@@ -94,7 +82,7 @@ proptest! {
             let mut visitor = reader.hot().visitor(7);
             let (mut conflicts, mut learned) = (0, 0);
             for (key, right) in questions.iter().copied() {
-                let spot = spot(&f, &reader, key);
+                let spot = spot(&reader, key);
                 let wrong = spot.window.first + (spot.predicted + shift - spot.window.first) % spot.window.len();
                 if right == Some(wrong) {
                     continue;
@@ -152,7 +140,7 @@ fn absent_keys_are_never_answered_from_the_cache_alone() {
 
 /// A key, and another key's slot in its window.
 fn mistaken(f: &Fixture, reader: &Reader) -> (u64, Spot, u32) {
-    let of = |key: u64| (key, spot(f, reader, key), f.place_of(key));
+    let of = |key: u64| (key, spot(reader, key), f.place_of(key));
     let all: Vec<_> = f.keys.iter().map(|key| of(*key)).collect();
     all.windows(2)
         .find_map(|pair| {

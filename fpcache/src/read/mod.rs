@@ -22,6 +22,7 @@ pub use planner::{FabricCosts, Planner, Rule};
 pub use scan::{Scan, ScanScratch};
 pub use scratch::LookupScratch;
 pub use single::look_up;
+pub use target::spot_of;
 
 use crate::layout::Corrupt;
 

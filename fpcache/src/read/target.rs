@@ -95,3 +95,9 @@ impl<K: KeySpace> Target<K> {
         })
     }
 }
+
+/// What the hot cache knows `key` by. `None` where the page of the directory for it is not here, and for keys longer than
+/// a word.
+pub fn spot_of<K: KeySpace>(snapshot: &Snapshot<K>, key: K::Key) -> Option<Spot> {
+    Target::of(snapshot, key)?.spot(snapshot.geometry())
+}
