@@ -6,10 +6,12 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use fpcache_index::Window;
 
-use super::bucket::{BUCKET_BYTES, Bucket, D, Deltas, F, Fd, Full, Packing, WORDS};
+use super::bucket::{BUCKET_BYTES, Bucket, WORDS};
 use super::heat::SegmentHeat;
+use super::packing::Packing;
 use super::policy::{admits, after_hit, first_level, lowers};
 use super::shape::{NoCache, Shape, collected};
+use super::variants::{D, Deltas, F, Fd, Full};
 use super::visitor::{Counts, Seats, Visitor};
 use super::{Policy, Variant};
 

@@ -26,9 +26,11 @@ mod heat;
 mod hot_cache;
 #[cfg(all(test, loom))]
 mod model;
+mod packing;
 mod policy;
 mod shape;
 mod sync;
+mod variants;
 mod visitor;
 
 pub use config::{

@@ -5,8 +5,9 @@ use fpcache_index::Window;
 use loom::sync::Arc;
 use loom::thread;
 
-use super::bucket::{Deltas, Fd, Packing};
 use super::hot_cache::{Seen, replace};
+use super::packing::Packing;
+use super::variants::{Deltas, Fd};
 use super::{Hint, HotCache, Policy, Shape, Spot, Variant, Visitor};
 
 const WINDOW: Window = Window { first: 100, last: 164 };

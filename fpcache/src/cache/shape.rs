@@ -4,8 +4,9 @@ use std::collections::TryReserveError;
 
 use bytesize::ByteSize;
 
-use super::bucket::{D, F, Fd, Full, Packing};
 use super::heat::SegmentHeat;
+use super::packing::Packing;
+use super::variants::{D, F, Fd, Full};
 use super::{Policy, Variant};
 
 /// Counters of segment heat take at most one byte in so many.

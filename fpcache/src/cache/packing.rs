@@ -1,0 +1,110 @@
+//! What the words of a bucket mean: entries and their marks, whatever the variant.
+
+use super::bucket::WORDS;
+use super::hot_cache::Spot;
+
+/// Where in a bucket entries lie and what their bits mean: one type per variant. Every function is total: words may
+/// hold anything.
+pub(super) trait Packing: Copy {
+    /// Entries of a bucket.
+    const ENTRIES: usize;
+    /// Bits of a mark.
+    const BITS: u32;
+
+    /// The word that holds the mark of entry `entry`.
+    fn word(entry: usize) -> usize;
+
+    /// How far up in its word that mark begins.
+    fn shift(entry: usize) -> u32;
+
+    /// The word that holds the key of entry `entry`, if entries hold keys.
+    fn key_word(entry: usize) -> Option<usize>;
+
+    /// The bits of a mark that tell whether it is the key's, or with [`wanted`](Self::wanted) out of account, whether
+    /// it is live: not all of them are zero.
+    fn mask(&self) -> u64;
+
+    /// What those bits are for this key.
+    fn wanted(&self, spot: &Spot) -> u64;
+
+    /// The mark of a key in `slot`, level 0; `None` where the packing cannot express it.
+    fn mark(&self, spot: &Spot, slot: u32) -> Option<u64>;
+
+    /// The slot a mark names for this key; `None` outside the key's window.
+    fn slot(&self, spot: &Spot, mark: u64) -> Option<u32>;
+
+    /// The mark of entry `entry`.
+    #[inline]
+    fn get(words: &[u64; WORDS], entry: usize) -> u64 {
+        words[Self::word(entry)] >> Self::shift(entry) & Self::field()
+    }
+
+    /// The word with another mark in place of entry `entry`'s.
+    #[inline]
+    fn put(word: u64, entry: usize, mark: u64) -> u64 {
+        word & !(Self::field() << Self::shift(entry)) | mark << Self::shift(entry)
+    }
+
+    /// All bits of a mark.
+    #[inline]
+    fn field() -> u64 {
+        u64::MAX >> (64 - Self::BITS)
+    }
+
+    /// The level of a mark.
+    #[inline]
+    fn level(mark: u64) -> u32 {
+        (mark >> (Self::BITS - 4)) as u32
+    }
+
+    /// A mark without its level.
+    #[inline]
+    fn bare(mark: u64) -> u64 {
+        mark & Self::field() >> 4
+    }
+
+    /// A mark at another level.
+    #[inline]
+    fn at_level(mark: u64, level: u32) -> u64 {
+        Self::bare(mark) | u64::from(level) << (Self::BITS - 4)
+    }
+
+    /// The entries that may be this key's, as bits.
+    #[inline]
+    fn matches(&self, words: &[u64; WORDS], spot: &Spot) -> u32 {
+        let (mask, wanted) = (self.mask(), self.wanted(spot));
+        let mut found = 0;
+        // No branch on the words: which entry is the key's cannot be foretold.
+        for entry in 0..Self::ENTRIES {
+            let same_key = Self::key_word(entry).is_none_or(|word| words[word] == spot.key);
+            found |= u32::from(Self::get(words, entry) & mask == wanted && same_key) << entry;
+        }
+        found
+    }
+
+    /// The first entry that may be this key's and names a slot of its window: entry, mark and slot.
+    #[inline]
+    fn find(&self, words: &[u64; WORDS], spot: &Spot) -> Option<(usize, u64, u32)> {
+        let mut found = self.matches(words, spot);
+        while found != 0 {
+            let entry = found.trailing_zeros() as usize;
+            let mark = Self::get(words, entry);
+            if let Some(slot) = self.slot(spot, mark) {
+                return Some((entry, mark, slot));
+            }
+            found &= found - 1;
+        }
+        None
+    }
+
+    /// The word `word` of a bucket with every level lowered by one, 0 staying 0.
+    #[inline]
+    fn lowered(words: &[u64; WORDS], word: usize) -> u64 {
+        let mut lowered = words[word];
+        for entry in (0..Self::ENTRIES).filter(|entry| Self::word(*entry) == word) {
+            let level_above_0 = Self::level(Self::get(words, entry)) > 0;
+            lowered -= u64::from(level_above_0) << (Self::BITS - 4) << Self::shift(entry);
+        }
+        lowered
+    }
+}
