@@ -228,7 +228,8 @@ impl<K: KeySpace> Round<'_, K> {
     fn take_fingerprints(&mut self, index: usize, landing: Landing) -> Result<(), ReadError> {
         let (target, geometry) = (&self.targets[index], self.table.snapshot().geometry());
         let words = self.landed.batch.bytes(landing);
-        match match_fingerprints(words, target, geometry, self.matcher, self.slots)? {
+        let hash = K::hash(&target.key);
+        match match_fingerprints(words, hash, target.window, geometry, self.matcher, self.slots)? {
             Candidates::None => return Ok(()),
             Candidates::TooMany => {
                 self.fall_back(index);

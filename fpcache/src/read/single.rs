@@ -35,8 +35,12 @@ pub fn look_up<K: KeySpace, E: Endpoint, R>(
     };
     let (rule, slots) = (table.planner().single(), target.window.len());
     let LookupScratch { single, visitor, .. } = scratch;
-    let mut read = Read { endpoint, snapshot, target, outcome: Outcome::begun(Plan::Cached) };
-    let hot = table.cache().filter(|_| rule.asks(slots)).zip(target.spot(snapshot.geometry()));
+    let hot = match table.cache() {
+        Some(cache) if rule.asks(slots) => target.spot(snapshot.geometry()).map(|spot| (cache, spot)),
+        _ => None,
+    };
+    let hash = hot.as_ref().map(|(_, spot)| spot.hash);
+    let mut read = Read { endpoint, snapshot, target, hash, outcome: Outcome::begun(Plan::Cached) };
     let found = match hot {
         None => read.by(rule.choose(slots), single)?,
         Some((cache, spot)) => match read.cached(cache, &spot, single, visitor)? {
@@ -122,6 +126,8 @@ struct Read<'a, K: KeySpace, E: Endpoint> {
     endpoint: &'a mut E,
     snapshot: &'a Snapshot<K>,
     target: Target<K>,
+    /// The key's hash, if it was needed already.
+    hash: Option<u64>,
     outcome: Outcome,
 }
 
@@ -230,7 +236,9 @@ impl<K: KeySpace, E: Endpoint> Read<'_, K, E> {
     fn match_fingerprints<'s>(&mut self, single: &'s mut SingleScratch) -> Result<Found<'s>, ReadError> {
         let SingleScratch { matcher, words, slots, .. } = &mut *single;
         let (geometry, fingerprints) = (self.snapshot.geometry(), words.window.as_bytes());
-        let index = match match_fingerprints(fingerprints, &self.target, geometry, matcher, slots)? {
+        let hash = self.hash.unwrap_or_else(|| K::hash(&self.target.key));
+        let window = self.target.window;
+        let index = match match_fingerprints(fingerprints, hash, window, geometry, matcher, slots)? {
             Candidates::None => return Ok(Found::Absent),
             Candidates::One(index) => index,
             Candidates::Several => return self.several_candidates(single),

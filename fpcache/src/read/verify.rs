@@ -1,5 +1,6 @@
 //! Deciding what bytes that were read say: a slot, the slots of a window, the fingerprints of a window.
 
+use fpcache_index::Window;
 use zerocopy::IntoBytes;
 
 use super::ReadError;
@@ -156,28 +157,29 @@ pub(super) enum Candidates {
     TooMany,
 }
 
-/// Matches a window's fingerprints, which lie in the whole words that were read of them.
+/// Matches a window's fingerprints, which lie in the whole words that were read of them, with a key's hash.
 #[inline(always)]
-pub(super) fn match_fingerprints<K: KeySpace>(
+pub(super) fn match_fingerprints(
     words: &[u8],
-    target: &Target<K>,
+    hash: u64,
+    window: Window,
     geometry: &SegmentGeometry,
     matcher: &Matcher,
     slots: &mut Vec<u32>,
 ) -> Result<Candidates, ReadError> {
-    let span = geometry.fingerprint_span(target.window);
+    let span = geometry.fingerprint_span(window);
     let fingerprints = &words[span.skip..][..span.used];
-    let fingerprint = geometry.width.of_hash(K::hash(&target.key));
+    let fingerprint = geometry.width.of_hash(hash);
     let hits = matcher.hits(geometry.width, fingerprints, fingerprint);
     if hits.frozen {
         return Err(ReadError::Stale);
     }
-    let first = target.window.first;
+    let first = window.first;
     match hits.count {
         0 => Ok(Candidates::None),
         1 => Ok(Candidates::One(first + hits.first)),
         // Past half of the window.
-        count if count as usize * 2 > target.window.len() as usize => Ok(Candidates::TooMany),
+        count if count as usize * 2 > window.len() as usize => Ok(Candidates::TooMany),
         _ => {
             slots.clear();
             matcher.find(geometry.width, fingerprints, fingerprint, first, slots);
