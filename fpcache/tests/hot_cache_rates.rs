@@ -325,6 +325,8 @@ fn rates_of_20_million_keys() {
         for (rates, column) in rates.iter().zip(COLUMNS) {
             println!("  {column:10} {}", rates.iter().map(|r| format!("{r:5.1}")).collect::<String>());
         }
+        let [_, true_lru, heat, frequency, _] = last(&rates);
+        assert!(heat > true_lru - 1.0 && frequency > true_lru - 1.0, "{load:?}, {room} entries");
     }
 }
 
@@ -361,11 +363,15 @@ fn rates_of_block_traces() {
                     *hits += u64::from(subject.access(key));
                 }
             }
+            let rates = hits.map(|hits| hits as f64 * 100.0 / trace.len() as f64);
             print!("  {room:8} entries");
-            for (hits, column) in hits.into_iter().zip(COLUMNS) {
-                print!("  {column} {:.1}", hits as f64 * 100.0 / trace.len() as f64);
+            for (rate, column) in rates.into_iter().zip(COLUMNS) {
+                print!("  {column} {rate:.1}");
             }
             println!();
+            let [_, true_lru, heat, frequency, _] = rates;
+            // Phases that come and go favour a memory as short as LRU's.
+            assert!(heat > true_lru - 6.0 && frequency > true_lru - 6.0, "{file}, {room} entries");
         }
     }
 }

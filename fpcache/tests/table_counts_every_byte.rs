@@ -3,10 +3,11 @@
 //! One test, alone in its process: the counts are those of the whole process.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+#[path = "common/allocations.rs"]
+mod allocations;
 mod common;
 
-use std::alloc::System;
-
+use allocations::{SPARE, live};
 use common::Region;
 use fpcache::cache::{CacheConfig, Policy, Variant};
 use fpcache::key_space::U64Keys;
@@ -14,28 +15,17 @@ use fpcache::layout::PAGE_BYTES;
 use fpcache::read::PlanChoice;
 use fpcache::snapshot::{OpenError, Snapshot};
 use fpcache::table::{Table, TableOptions};
-use stats_alloc::{INSTRUMENTED_SYSTEM, StatsAlloc};
-
-#[global_allocator]
-static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
-
-/// Bytes allocated and not freed.
-fn live() -> i64 {
-    let stats = ALLOCATOR.stats();
-    stats.bytes_allocated as i64 - stats.bytes_deallocated as i64
-}
 
 fn options(config: CacheConfig) -> TableOptions {
     TableOptions { cache: Some(config), ..TableOptions::plan(PlanChoice::Auto) }
 }
 
 /// Compares what the table says with the bytes live since there were `before`, and the value itself.
-fn assert_counted(table: &Table<U64Keys>, before: i64) {
-    let taken = (live() - before) as u64 + size_of::<Table<U64Keys>>() as u64;
+fn assert_counted(table: &Table<U64Keys>, before: usize) {
+    let taken = live() - before + size_of::<Table<U64Keys>>();
     let stats = table.cache_stats().unwrap();
-    // The hash table's control bytes come in smaller groups on other processors.
-    let spare = if cfg!(all(target_arch = "x86_64", target_feature = "sse2")) { 0 } else { 16 * 8 };
-    assert!(taken <= stats.used && stats.used <= taken + spare, "{taken} bytes taken: {stats:?}");
+    let used = stats.used as usize;
+    assert!(taken <= used && used <= taken + SPARE, "{taken} bytes taken: {stats:?}");
     assert!(stats.used <= stats.budget, "{stats:?}");
     assert!(stats.model_bytes + stats.hot_bytes <= stats.used, "{stats:?}");
     assert_eq!(stats.model_bytes, table.snapshot().model_bytes() as u64);
