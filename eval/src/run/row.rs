@@ -101,7 +101,7 @@ pub struct Row {
     pub on_conflict: Option<String>,
     /// Whether every pass began with an empty hot cache.
     pub cold: Option<bool>,
-    /// Bytes of models and directory in this process.
+    /// Bytes of models and directory in this process; with a budget below their size, of the pages kept after the passes.
     pub model_bytes: Option<u64>,
     /// Bytes at the memory node per key.
     pub memory_node_bytes_per_key: Option<f64>,
@@ -220,7 +220,7 @@ impl Row {
             variant: config.map(|c| c.variant.name().to_owned()),
             on_conflict: config.map(|c| c.on_conflict.name().to_owned()),
             cold: config.map(|_| workload.cold),
-            model_bytes: facts.model_bytes,
+            model_bytes: cache.map(|c| c.model_bytes).or(facts.model_bytes),
             memory_node_bytes_per_key: facts.memory_node_bytes.map(per_key),
             process_bytes_per_key: per_key(cache.map_or(facts.process_bytes, |c| c.used)),
             segments: facts.segments,
