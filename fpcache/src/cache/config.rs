@@ -150,7 +150,7 @@ pub struct CacheStats {
     pub entries: u64,
     /// Lookups answered with one READ of the slot an entry named.
     pub hits: u64,
-    /// Lookups of present keys that no entry answered.
+    /// Lookups of present keys that no entry answered, though the hot cache was asked.
     pub misses: u64,
     /// Entries that led to another key's slot.
     pub conflicts: u64,
