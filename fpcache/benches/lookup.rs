@@ -62,6 +62,7 @@ impl Builder {
             epsilon: parameters.epsilon,
             fill: parameters.fill,
             max_slots: parameters.max_slots,
+            ..SegmentOptions::default()
         };
         let mut segmenter = Segmenter::new(options).expect("options in range");
         let mut pieces: Vec<Piece> =
@@ -117,7 +118,7 @@ impl Builder {
         let descriptors = std::mem::take(&mut self.descriptors);
         let pages = descriptors.chunks(DESCRIPTORS_PER_PAGE);
         let root: Vec<RootEntry> = pages
-            .map(|page| RootEntry { lo: page[0].lo, page: self.append(&DirectoryPage::encode(page)) })
+            .map(|page| RootEntry { lo: page[0].lo, page: self.append(&DirectoryPage::encode(page, 0)) })
             .collect();
         let bytes = encode_root(&root);
         let offset = self.append(&bytes);
@@ -130,10 +131,19 @@ impl Builder {
             root_checksum: xxh3_64(&bytes),
             used: self.used,
             at_home: self.at_home,
+            checkpoint: 0,
+            log: 0,
+            log_records: 0,
         };
         let region_bytes = self.region.len() as u64;
-        let superblock =
-            Superblock { incarnation: 1, region_bytes, sequence: 2, reuse_sequence: 0, table: Some(record) };
+        let superblock = Superblock {
+            incarnation: 1,
+            region_bytes,
+            sequence: 2,
+            reuse_sequence: 0,
+            log_head: 0,
+            table: Some(record),
+        };
         self.region.write_bytes(0, &superblock.encode::<U64Keys>()).expect("room for the superblock");
     }
 }

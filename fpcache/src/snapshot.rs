@@ -3,7 +3,7 @@
 use bytesize::ByteSize;
 use fpcache_fabric::{Batch, Endpoint, FabricError, REGION, RemoteAddr};
 use fpcache_index::Directory;
-use xxhash_rust::xxh3::xxh3_64;
+use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use crate::cache::NoCache;
 use crate::key_space::KeySpace;
@@ -199,7 +199,7 @@ fn read_root<K: KeySpace, E: Endpoint>(
     let landing = batch.read(RemoteAddr { area: REGION, offset: record.root }, bytes);
     endpoint.run(batch)?;
     let root = batch.bytes(landing);
-    if xxh3_64(root) != record.root_checksum {
+    if xxh3_64_with_seed(root, record.checkpoint) != record.root_checksum {
         return Err(Corrupt::new("directory root", record.root, "its checksum does not match").into());
     }
     Ok(Root::new(record, &decode_root(root), region_bytes)?)

@@ -2,14 +2,14 @@
 //!
 //! ```text
 //! root:        one entry per page, in key order:   0 first lo u64 · 8 page offset u64
-//! page:  4096  0 magic u32 · 4 count u32 · 8 checksum u64 (of count descriptors) · 16 descriptors
+//! page:  4096  0 magic u32 · 4 count u32 · 8 checksum u64 (of count descriptors, seeded with the checkpoint) · 16 descriptors
 //! descriptor:  0 lo u64 · 8 origin u64 · 16 line u64 · 24 address u64 · 32 generation u32 · 36 cap u16 · 38 epsilon u16
 //! ```
 //!
 //! The descriptor's `line` is the eight-byte form of [`fpcache_index::Line`].
 
 use fpcache_index::{Line, SegmentModel};
-use xxhash_rust::xxh3::xxh3_64;
+use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use super::{Corrupt, SegmentAddress, put, u16_at, u32_at, u64_at};
 
@@ -39,7 +39,8 @@ pub struct Descriptor {
 }
 
 impl Descriptor {
-    fn encode(&self, b: &mut [u8]) {
+    /// Writes the descriptor's bytes into `b`, which has [`DESCRIPTOR_BYTES`].
+    pub(super) fn encode(&self, b: &mut [u8]) {
         put(b, 0, self.lo.to_le_bytes());
         put(b, 8, self.model.origin.to_le_bytes());
         put(b, 16, self.model.line.to_bits().to_le_bytes());
@@ -49,7 +50,7 @@ impl Descriptor {
         put(b, 38, self.model.epsilon.to_le_bytes());
     }
 
-    fn decode(b: &[u8]) -> Self {
+    pub(super) fn decode(b: &[u8]) -> Self {
         Self {
             lo: u64_at(b, 0),
             model: SegmentModel {
@@ -69,11 +70,12 @@ impl Descriptor {
 pub struct DirectoryPage;
 
 impl DirectoryPage {
-    /// The bytes of a page of `descriptors`, of which there are at most [`DESCRIPTORS_PER_PAGE`].
+    /// The bytes of a page of `descriptors`, of which there are at most [`DESCRIPTORS_PER_PAGE`], in the directory of this
+    /// checkpoint.
     ///
     /// # Panics
     /// If there are more.
-    pub fn encode(descriptors: &[Descriptor]) -> [u8; PAGE_BYTES] {
+    pub fn encode(descriptors: &[Descriptor], checkpoint: u64) -> [u8; PAGE_BYTES] {
         assert!(descriptors.len() <= DESCRIPTORS_PER_PAGE, "a page holds {DESCRIPTORS_PER_PAGE} descriptors");
         let mut page = [0; PAGE_BYTES];
         for (bytes, d) in page[PAGE_HEADER_BYTES..].chunks_exact_mut(DESCRIPTOR_BYTES).zip(descriptors) {
@@ -81,13 +83,20 @@ impl DirectoryPage {
         }
         put(&mut page, 0, PAGE_MAGIC.to_le_bytes());
         put(&mut page, 4, (descriptors.len() as u32).to_le_bytes());
-        let checksum = xxh3_64(&page[PAGE_HEADER_BYTES..][..descriptors.len() * DESCRIPTOR_BYTES]);
+        let used = &page[PAGE_HEADER_BYTES..][..descriptors.len() * DESCRIPTOR_BYTES];
+        let checksum = xxh3_64_with_seed(used, checkpoint);
         put(&mut page, 8, checksum.to_le_bytes());
         page
     }
 
-    /// Appends the descriptors of the page found at `offset` of the region to `out`.
-    pub fn decode(page: &[u8], offset: u64, out: &mut Vec<Descriptor>) -> Result<(), Corrupt> {
+    /// Appends the descriptors of the page found at `offset` of the region to `out`. A page of another checkpoint's
+    /// directory does not match its checksum.
+    pub fn decode(
+        page: &[u8],
+        offset: u64,
+        checkpoint: u64,
+        out: &mut Vec<Descriptor>,
+    ) -> Result<(), Corrupt> {
         let damaged = |why: &str| Corrupt::new("directory page", offset, why);
         if page.len() != PAGE_BYTES || u32_at(page, 0) != PAGE_MAGIC {
             return Err(damaged("it does not begin as a page does"));
@@ -96,7 +105,7 @@ impl DirectoryPage {
         let used = page
             .get(PAGE_HEADER_BYTES..PAGE_HEADER_BYTES + count.min(PAGE_BYTES) * DESCRIPTOR_BYTES)
             .ok_or_else(|| damaged("it counts more descriptors than it has room for"))?;
-        if xxh3_64(used) != u64_at(page, 8) {
+        if xxh3_64_with_seed(used, checkpoint) != u64_at(page, 8) {
             return Err(damaged("its checksum does not match"));
         }
         out.extend(used.chunks_exact(DESCRIPTOR_BYTES).map(Descriptor::decode));
@@ -147,25 +156,26 @@ mod tests {
         for count in [0, 1, DESCRIPTORS_PER_PAGE] {
             let all: Vec<_> = (0..count as u64).map(descriptor).collect();
             let mut back = Vec::new();
-            DirectoryPage::decode(&DirectoryPage::encode(&all), 0, &mut back).expect("own page");
+            DirectoryPage::decode(&DirectoryPage::encode(&all, 5), 0, 5, &mut back).expect("own page");
             assert_eq!(back, all);
         }
     }
 
     #[test]
     fn damaged_pages_are_refused_without_panic() {
-        let page = DirectoryPage::encode(&[descriptor(1), descriptor(2)]);
+        let page = DirectoryPage::encode(&[descriptor(1), descriptor(2)], 0);
         for at in [0, 4, 7, 8, 16, 95] {
             let mut bad = page;
             bad[at] ^= 0x80;
-            assert!(DirectoryPage::decode(&bad, 0, &mut Vec::new()).is_err(), "byte {at}");
+            assert!(DirectoryPage::decode(&bad, 0, 0, &mut Vec::new()).is_err(), "byte {at}");
         }
-        assert!(DirectoryPage::decode(&page[..100], 0, &mut Vec::new()).is_err());
+        assert!(DirectoryPage::decode(&page[..100], 0, 0, &mut Vec::new()).is_err());
+        assert!(DirectoryPage::decode(&page, 0, 1, &mut Vec::new()).is_err(), "another checkpoint");
     }
 
     #[test]
     fn a_descriptor_is_forty_bytes_in_the_drawn_order() {
-        let page = DirectoryPage::encode(&[descriptor(3)]);
+        let page = DirectoryPage::encode(&[descriptor(3)], 0);
         assert_eq!(&page[..8], b"FPdp\x01\0\0\0");
         let b = &page[16..56];
         assert_eq!(u64_at(b, 0), 3000);

@@ -12,6 +12,7 @@
 //! arrangement; readers refuse any other.
 
 mod address;
+mod change;
 mod directory;
 mod segment;
 mod slot;
@@ -19,17 +20,21 @@ mod superblock;
 mod table;
 
 pub use address::SegmentAddress;
+pub use change::{CHANGE_RECORD_BYTES, ChangeRecord};
 pub use directory::{
     DESCRIPTOR_BYTES, DESCRIPTORS_PER_PAGE, Descriptor, DirectoryPage, PAGE_BYTES, ROOT_ENTRY_BYTES,
     RootEntry, decode_root, encode_root,
 };
 pub use segment::{FingerprintSpan, SEGMENT_HEADER_BYTES, SegmentGeometry, SegmentHeader};
-pub use slot::{SLOT_WORD_BYTES, SlotState, SlotWord, checksum, slot_bytes};
-pub use superblock::{INCARNATION_OFFSET, SEQUENCE_OFFSET, SUPERBLOCK_BYTES, Superblock, SuperblockError};
+pub use slot::{RecordToken, SLOT_WORD_BYTES, SlotState, SlotWord, checksum, slot_bytes};
+pub use superblock::{
+    INCARNATION_OFFSET, LOG_HEAD_OFFSET, REUSE_OFFSET, SEQUENCE_OFFSET, SUPERBLOCK_BYTES, Superblock,
+    SuperblockError,
+};
 pub use table::{ParameterError, TABLE_RECORD_BYTES, TableParameters, TableRecord};
 
 /// Version of the region's layout and of what its fields mean. Any change of either raises it.
-pub const LAYOUT_VERSION: u32 = 2;
+pub const LAYOUT_VERSION: u32 = 3;
 
 /// Region bytes that do not decode: they were overwritten, torn, or written by something else.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -104,6 +104,38 @@ impl SlotWord {
     }
 }
 
+/// Identifies what a record held when it was read, for compare-and-set.
+///
+/// The record's version and the low half of XXH3-64 of its key and value, seeded with the version. Unlike the slot's word
+/// it stays the same when the record's segment is rebuilt; and where versions have wrapped around, two records of one key
+/// share it only if they hold the same.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct RecordToken(u64);
+
+impl RecordToken {
+    /// The token of a record: its version, and its slot encoding of key and value, without padding.
+    #[inline]
+    pub fn of(version: u32, key_and_value: &[u8]) -> Self {
+        let content = xxh3_64_with_seed(key_and_value, u64::from(version)) as u32;
+        Self(u64::from(version) | u64::from(content) << 32)
+    }
+
+    /// From the encoded form.
+    pub const fn from_bits(bits: u64) -> Self {
+        Self(bits)
+    }
+
+    /// The encoded form.
+    pub const fn to_bits(self) -> u64 {
+        self.0
+    }
+
+    /// The record's version.
+    pub const fn version(self) -> u32 {
+        self.0 as u32
+    }
+}
+
 /// Checksum of a slot's body.
 #[inline]
 pub fn checksum(generation: u32, version: u32, body: &[u8]) -> u32 {

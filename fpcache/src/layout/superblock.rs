@@ -3,12 +3,13 @@
 //! ```text
 //!   0 magic "FPCACHE\0" · 8 layout version u32 · 12 superblock bytes u32 · 16 incarnation u64 · 24 region bytes u64
 //!  32 sequence u64 (odd while the record changes) · 40 reuse sequence u64 · 48 tables u32 · 52–63 zero
-//!  64 table record, 128 bytes · 192–4079 zero · 4080 checksum u64 of bytes 0–31 and 48–4079 · 4088 zero
+//!  64 table record, 128 bytes · 192–4079 zero · 4080 checksum u64 of bytes 0–31 and 48–4079 · 4088 log head u64
 //! ```
 //!
 //! The memory node makes the sequence odd, rewrites the record and the checksum, and makes it even again; a reader
 //! takes a copy only if the sequence was even and the checksum agrees, and else reads again. The reuse sequence is
-//! stored before memory is given a new use; it stands outside the checksum because it changes on its own.
+//! stored before memory is given a new use, the log head behind the records of every change; both stand outside the checksum
+//! because they change on their own, and on cache lines apart, because all readers look at the one and few at the other.
 
 use xxhash_rust::xxh3::Xxh3Default;
 
@@ -21,6 +22,11 @@ pub const SUPERBLOCK_BYTES: usize = 4096;
 pub const INCARNATION_OFFSET: u64 = 16;
 /// Offset of the sequence.
 pub const SEQUENCE_OFFSET: u64 = 32;
+/// Offset of the reuse sequence: memory of segments that were replaced by records of the change log below it may hold
+/// something else by now.
+pub const REUSE_OFFSET: u64 = 40;
+/// Offset of the log head: how many records the change log has ever had.
+pub const LOG_HEAD_OFFSET: u64 = 4088;
 
 const MAGIC: [u8; 8] = *b"FPCACHE\0";
 const TABLE_OFFSET: usize = 64;
@@ -37,6 +43,8 @@ pub struct Superblock {
     pub sequence: u64,
     /// Grows before memory is given a new use.
     pub reuse_sequence: u64,
+    /// Records the change log has ever had.
+    pub log_head: u64,
     /// The table, once one was loaded.
     pub table: Option<TableRecord>,
 }
@@ -82,6 +90,7 @@ impl Superblock {
         }
         let checksum = checksum(&b);
         put(&mut b, CHECKSUM_OFFSET, checksum.to_le_bytes());
+        put(&mut b, LOG_HEAD_OFFSET as usize, self.log_head.to_le_bytes());
         b
     }
 
@@ -110,7 +119,8 @@ impl Superblock {
             incarnation: u64_at(b, 16),
             region_bytes: u64_at(b, 24),
             sequence,
-            reuse_sequence: u64_at(b, 40),
+            reuse_sequence: u64_at(b, REUSE_OFFSET as usize),
+            log_head: u64_at(b, LOG_HEAD_OFFSET as usize),
             table,
         })
     }
@@ -139,12 +149,16 @@ mod tests {
             root_checksum: 2,
             used: 16384,
             at_home: 1,
+            checkpoint: 3,
+            log: 4096,
+            log_records: 64,
         };
         Superblock {
             incarnation: 9,
             region_bytes: 1 << 20,
             sequence: 4,
             reuse_sequence: 3,
+            log_head: 9,
             table: Some(table),
         }
     }
@@ -181,9 +195,10 @@ mod tests {
     }
 
     #[test]
-    fn reuse_sequence_changes_without_a_new_checksum() {
+    fn reuse_sequence_and_log_head_change_without_a_new_checksum() {
         let mut b = superblock().encode::<U64Keys>();
-        b[40] = 200;
-        assert_eq!(Superblock::decode::<U64Keys>(&b).map(|s| s.reuse_sequence), Ok(200));
+        (b[40], b[4088]) = (200, 100);
+        let s = Superblock::decode::<U64Keys>(&b).map(|s| (s.reuse_sequence, s.log_head));
+        assert_eq!(s, Ok((200, 100)));
     }
 }

@@ -4,7 +4,8 @@
 //!   0 key space u32 · 4 fingerprint bits u32 · 8 key bytes u32 · 12 value bytes u32 · 16 slot bytes u32
 //!  20 epsilon u32 · 24 fill, in millionths u32 · 28 max slots u32 · 32 keys u64 · 40 segments u64
 //!  48 directory root offset u64 · 56 directory pages u64 · 64 checksum of the root u64 · 72 end of used bytes u64
-//!  80 records in the slot their prediction names u64 · 88–127 zero
+//!  80 records in the slot their prediction names u64 · 88 checkpoint u64 · 96 change log offset u64
+//! 104 records of the change log u64 · 112–127 zero
 //! ```
 
 use super::{Corrupt, SEGMENT_HEADER_BYTES, SegmentGeometry, put, slot_bytes, u32_at, u64_at};
@@ -139,12 +140,18 @@ pub struct TableRecord {
     pub root: u64,
     /// Pages of the directory, which is the root's number of entries.
     pub pages: u64,
-    /// XXH3-64 of the root's bytes.
+    /// XXH3-64 of the root's bytes, seeded with the checkpoint.
     pub root_checksum: u64,
     /// End of the region's used bytes.
     pub used: u64,
     /// Records that lay in the slot their prediction names when their segments were built.
     pub at_home: u64,
+    /// How many records of the change log the directory, and the counts above, contain.
+    pub checkpoint: u64,
+    /// Offset of the change log.
+    pub log: u64,
+    /// Records the change log has room for: a power of two.
+    pub log_records: u64,
 }
 
 impl TableRecord {
@@ -152,8 +159,18 @@ impl TableRecord {
     pub fn encode<K: KeySpace>(&self) -> [u8; TABLE_RECORD_BYTES] {
         let mut b = [0; TABLE_RECORD_BYTES];
         self.parameters.encode::<K>(&mut b);
-        let words =
-            [self.keys, self.segments, self.root, self.pages, self.root_checksum, self.used, self.at_home];
+        let words = [
+            self.keys,
+            self.segments,
+            self.root,
+            self.pages,
+            self.root_checksum,
+            self.used,
+            self.at_home,
+            self.checkpoint,
+            self.log,
+            self.log_records,
+        ];
         for (i, word) in words.into_iter().enumerate() {
             put(&mut b, TableParameters::ENCODED_BYTES + 8 * i, word.to_le_bytes());
         }
@@ -174,6 +191,9 @@ impl TableRecord {
             root_checksum: word(4),
             used: word(5),
             at_home: word(6),
+            checkpoint: word(7),
+            log: word(8),
+            log_records: word(9),
         })
     }
 }
@@ -194,6 +214,9 @@ mod tests {
             root_checksum: 77,
             used: 12288,
             at_home: 5,
+            checkpoint: 6,
+            log: 4096,
+            log_records: 64,
         };
         let bytes = record.encode::<U64Keys>();
         assert_eq!(TableRecord::decode::<U64Keys>(&bytes, 64), Ok(record));

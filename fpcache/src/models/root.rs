@@ -15,6 +15,8 @@ pub(crate) struct Root<K: KeySpace> {
     offsets: Box<[u64]>,
     geometry: SegmentGeometry,
     region_bytes: u64,
+    /// Of the directory; pages of another one are refused.
+    checkpoint: u64,
 }
 
 impl<K: KeySpace> Root<K> {
@@ -48,7 +50,8 @@ impl<K: KeySpace> Root<K> {
             return Err(damaged("its pages are out of order".into()));
         }
         let offsets = entries.iter().map(|e| e.page).collect();
-        Ok(Self { firsts, offsets, geometry: record.parameters.geometry::<K>(), region_bytes })
+        let geometry = record.parameters.geometry::<K>();
+        Ok(Self { firsts, offsets, geometry, region_bytes, checkpoint: record.checkpoint })
     }
 
     pub(crate) fn pages(&self) -> usize {
@@ -86,7 +89,7 @@ impl<K: KeySpace> Root<K> {
         let offset = self.address(page);
         let damaged = |why: String| Corrupt::new("directory page", offset, why);
         out.clear();
-        DirectoryPage::decode(bytes, offset, out)?;
+        DirectoryPage::decode(bytes, offset, self.checkpoint, out)?;
         let begins = out.first().map(|d| K::from_coordinate(d.lo));
         if begins.is_none() || begins != self.firsts.get(page as usize).copied() {
             return Err(damaged("it does not begin at the key that the directory's root gives it".into()));
@@ -144,6 +147,9 @@ mod tests {
             root_checksum: 0,
             used: REGION_BYTES,
             at_home: 0,
+            checkpoint: 0,
+            log: 0,
+            log_records: 64,
         };
         let entries = [RootEntry { lo: 10, page: 8192 }, RootEntry { lo: 50, page: 16384 }];
         Root::new(&record, &entries, REGION_BYTES).expect("in order")
@@ -154,7 +160,7 @@ mod tests {
         let (root, mut out) = (root(), Vec::new());
         for (page, keys) in [(0, &[10, 11, 49][..]), (0, &[10]), (1, &[50, u64::MAX])] {
             let all: Vec<_> = keys.iter().map(|lo| descriptor(*lo)).collect();
-            root.decode(page, &DirectoryPage::encode(&all), &mut out).expect("in order");
+            root.decode(page, &DirectoryPage::encode(&all, 0), &mut out).expect("in order");
             assert_eq!(out, all);
         }
     }
@@ -175,7 +181,8 @@ mod tests {
         ];
         for (page, keys) in keys {
             let all: Vec<_> = keys.iter().map(|lo| descriptor(*lo)).collect();
-            let error = root.decode(page, &DirectoryPage::encode(&all), &mut out).expect_err("out of place");
+            let error =
+                root.decode(page, &DirectoryPage::encode(&all, 0), &mut out).expect_err("out of place");
             assert_eq!(error.offset, root.address(page), "{keys:?}: {error}");
         }
     }
@@ -186,7 +193,7 @@ mod tests {
         let bytes = root.geometry.segment_bytes(16) as u64;
         let at = |offset| Descriptor { address: SegmentAddress::from_bits(offset), ..good };
         let empty = Descriptor { model: SegmentModel { cap: 0, ..good.model }, ..good };
-        let decode = |d| root.decode(0, &DirectoryPage::encode(&[d]), &mut Vec::new());
+        let decode = |d| root.decode(0, &DirectoryPage::encode(&[d], 0), &mut Vec::new());
         assert_eq!(decode(at(REGION_BYTES - bytes)), Ok(()));
         for bad in [at(REGION_BYTES - bytes + 8), at(8196), at(SegmentAddress::MAX_OFFSET & !7), empty] {
             assert!(decode(bad).is_err_and(|e| e.offset == 8192), "{bad:?}");

@@ -51,7 +51,7 @@ impl Region {
         for (i, count) in counts.iter().enumerate() {
             let page = PAGES + (i * PAGE_BYTES) as u64;
             let descriptors: Vec<_> = (next..next + *count as u64).map(segment).collect();
-            memory.write_bytes(page, &DirectoryPage::encode(&descriptors)).expect("inside");
+            memory.write_bytes(page, &DirectoryPage::encode(&descriptors, 0)).expect("inside");
             root.push(RootEntry { lo: first_key(next), page });
             next += *count as u64;
         }
@@ -67,12 +67,16 @@ impl Region {
             root_checksum: xxh3_64(&root_bytes),
             used: bytes as u64,
             at_home: 0,
+            checkpoint: 0,
+            log: 0,
+            log_records: 0,
         };
         let superblock = Superblock {
             incarnation: 1,
             region_bytes: bytes as u64,
             sequence: 2,
             reuse_sequence: 0,
+            log_head: 0,
             table: Some(record),
         };
         memory.write_bytes(0, &superblock.encode::<U64Keys>()).expect("inside");

@@ -9,15 +9,23 @@
 //! load chunk   0 index of its first record u64 · 8 count u32 · 12 zero u32 · 16 count keys · count values   reply empty
 //! load commit  body empty                                        reply: 0 keys u64 · 8 segments u64
 //! load abort   body empty                                        reply empty
+//! write        see [`WriteBatch`]                                reply: see [`WriteReply`]
+//! get          0 count u32 · 4 zero u32 · 8 count keys           reply, per key: 0 status u8 (0 found, 2 absent) · 1–7 zero · 8 token u64 · value
 //! ```
 //!
-//! Lookups are not among them: those are one-sided.
+//! Lookups are one-sided; `get` is their last resort where a compute node's directory is out of date again and again.
+
+mod stats;
+mod write;
+
+pub use stats::NodeStats;
+pub use write::{MAX_OPERATIONS, Write, WriteBatch, WriteKind, WriteOperation, WriteReply, WriteStatus};
 
 use crate::key_space::KeySpace;
 use crate::layout::TableParameters;
 
 /// Version of the messages; a memory node refuses any other.
-pub const PROTOCOL_VERSION: u16 = 1;
+pub const PROTOCOL_VERSION: u16 = 2;
 
 const HEADER_BYTES: usize = 8;
 const CHUNK_HEADER_BYTES: usize = 16;
@@ -40,6 +48,10 @@ pub enum Request<'a> {
     LoadCommit,
     /// Gives up loading; nothing of it remains.
     LoadAbort,
+    /// Changes records.
+    Write(Write<'a>),
+    /// Looks keys up: their encodings, one after another.
+    Get(&'a [u8]),
 }
 
 /// Records of a load: keys and values in two arrays.
@@ -83,13 +95,29 @@ pub enum ErrorCode {
     Busy,
     /// The other side is of another version.
     Version,
+    /// A repeated request whose first outcome the memory node no longer knows.
+    Forgotten,
+    /// The memory node holds no table.
+    NoTable,
+    /// What was asked cannot be made durable.
+    NotDurable,
     /// The memory node failed inside.
     Internal,
 }
 
 impl ErrorCode {
-    const ALL: [Self; 7] =
-        [Self::Invalid, Self::BadData, Self::Full, Self::NotEmpty, Self::Busy, Self::Version, Self::Internal];
+    const ALL: [Self; 10] = [
+        Self::Invalid,
+        Self::BadData,
+        Self::Full,
+        Self::NotEmpty,
+        Self::Busy,
+        Self::Version,
+        Self::Internal,
+        Self::Forgotten,
+        Self::NoTable,
+        Self::NotDurable,
+    ];
 
     fn to_status(self) -> u16 {
         1 + Self::ALL.iter().position(|c| *c == self).unwrap_or(0) as u16
@@ -118,57 +146,6 @@ impl Refusal {
     }
 }
 
-/// Counters of a memory node.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct NodeStats {
-    /// Differs between any two starts of the node.
-    pub incarnation: u64,
-    /// Bytes of the region.
-    pub region_bytes: u64,
-    /// Bytes of it in use.
-    pub used_bytes: u64,
-    /// Live records.
-    pub keys: u64,
-    /// Segments.
-    pub segments: u64,
-    /// Connected clients.
-    pub clients: u64,
-    /// Requests handled since the start.
-    pub requests: u64,
-    /// Milliseconds since the start.
-    pub uptime_ms: u64,
-}
-
-impl NodeStats {
-    const WORDS: usize = 8;
-
-    /// The counters' bytes.
-    pub fn encode(&self, out: &mut Vec<u8>) {
-        let words = [
-            self.incarnation,
-            self.region_bytes,
-            self.used_bytes,
-            self.keys,
-            self.segments,
-            self.clients,
-            self.requests,
-            self.uptime_ms,
-        ];
-        out.extend(words.into_iter().flat_map(u64::to_le_bytes));
-    }
-
-    /// Reads what [`encode`](Self::encode) wrote.
-    pub fn decode(body: &[u8]) -> Result<Self, MessageError> {
-        let (words, _) = body.as_chunks::<8>();
-        let words: Vec<u64> = words.iter().map(|w| u64::from_le_bytes(*w)).collect();
-        let [incarnation, region_bytes, used_bytes, keys, segments, clients, requests, uptime_ms] = words
-            .get(..Self::WORDS)
-            .and_then(|w| w.try_into().ok())
-            .ok_or_else(|| malformed("stats are short"))?;
-        Ok(Self { incarnation, region_bytes, used_bytes, keys, segments, clients, requests, uptime_ms })
-    }
-}
-
 fn malformed(why: impl Into<String>) -> MessageError {
     MessageError::Malformed(why.into())
 }
@@ -179,6 +156,8 @@ impl<'a> Request<'a> {
     const LOAD_CHUNK: u16 = 3;
     const LOAD_COMMIT: u16 = 4;
     const LOAD_ABORT: u16 = 5;
+    const WRITE: u16 = 6;
+    const GET: u16 = 7;
 
     /// Writes the request into `out`, replacing what it held.
     pub fn encode<K: KeySpace>(&self, out: &mut Vec<u8>) {
@@ -188,6 +167,8 @@ impl<'a> Request<'a> {
             Self::LoadChunk(_) => Self::LOAD_CHUNK,
             Self::LoadCommit => Self::LOAD_COMMIT,
             Self::LoadAbort => Self::LOAD_ABORT,
+            Self::Write(_) => Self::WRITE,
+            Self::Get(_) => Self::GET,
         };
         out.clear();
         out.extend(operation.to_le_bytes());
@@ -208,6 +189,12 @@ impl<'a> Request<'a> {
                 out.extend_from_slice(chunk.keys);
                 out.extend_from_slice(chunk.values);
             }
+            Self::Write(write) => write.encode(out),
+            Self::Get(keys) => {
+                out.extend(((keys.len() / K::KEY_BYTES) as u32).to_le_bytes());
+                out.extend([0; 4]);
+                out.extend_from_slice(keys);
+            }
             Self::Stats | Self::LoadCommit | Self::LoadAbort => {}
         }
     }
@@ -226,6 +213,8 @@ impl<'a> Request<'a> {
             Self::LOAD_CHUNK => Self::decode_chunk::<K>(body),
             Self::LOAD_COMMIT => Ok(Self::LoadCommit),
             Self::LOAD_ABORT => Ok(Self::LoadAbort),
+            Self::WRITE => Write::decode(body).map(Self::Write),
+            Self::GET => Self::decode_get::<K>(body),
             other => Err(malformed(format!("operation {other} is unknown"))),
         }
     }
@@ -247,6 +236,13 @@ impl<'a> Request<'a> {
             .split_at_checked(count.saturating_mul(K::KEY_BYTES))
             .ok_or_else(|| malformed("the chunk counts more keys than it holds"))?;
         Ok(Self::LoadChunk(Chunk { first: u64::from_le_bytes(first), keys, values }))
+    }
+
+    fn decode_get<K: KeySpace>(body: &'a [u8]) -> Result<Self, MessageError> {
+        let (count, keys) = body.split_first_chunk::<8>().ok_or_else(|| malformed("no key count"))?;
+        let count = u64::from_le_bytes(*count) as u32 as usize;
+        let keys = keys.get(..count.saturating_mul(K::KEY_BYTES));
+        keys.map(Self::Get).ok_or_else(|| malformed("the request counts more keys than it holds"))
     }
 
     /// Records of this shape that fit a request of `max_request` bytes.
@@ -296,6 +292,7 @@ mod tests {
         round_trip(&Request::LoadChunk(Chunk { first: 3, keys: &[1; 16], values: &[2; 24] }));
         round_trip(&Request::LoadCommit);
         round_trip(&Request::LoadAbort);
+        round_trip(&Request::Get(&[7; 24]));
     }
 
     #[test]
@@ -328,9 +325,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn hostile_requests_decode_or_fail_but_never_panic(mut bytes in prop::collection::vec(any::<u8>(), 0..200), op in 0u8..8) {
+        fn hostile_requests_decode_or_fail_but_never_panic(mut bytes in prop::collection::vec(any::<u8>(), 0..200), op in 0u8..10) {
             if bytes.len() >= 4 {
-                bytes[..4].copy_from_slice(&[op, 0, 1, 0]);
+                bytes[..4].copy_from_slice(&[op, 0, PROTOCOL_VERSION as u8, 0]);
             }
             if let Ok(Request::LoadChunk(chunk)) = Request::decode::<U64Keys>(&bytes) {
                 prop_assert!(chunk.keys.len() % 8 == 0);

@@ -1,0 +1,334 @@
+//! Requests that change records.
+//!
+//! ```text
+//! 0 client u64 · 8 request u64 · 16 flags u32 (bit 0: sent before) · 20 operations u32 · 24 bytes of a value u32 · 28 zero u32 · 32 operations
+//!
+//! operation  0 kind u8 (1 insert, 2 put, 3 update, 4 delete, 5 compare-and-set) · 1 zero u8 · 2 slot hint u16 (0xffff: none) · 4 zero u32
+//!            8 key · then for compare-and-set the expected token u64 · then for all but delete the value
+//! reply, per operation: 0 status u8 · 1–7 zero · 8 token of the record now u64 (0 if there is none)
+//! ```
+
+use super::{MessageError, Request, malformed};
+use crate::key_space::KeySpace;
+use crate::layout::RecordToken;
+
+/// Most operations of one request.
+pub const MAX_OPERATIONS: usize = 1024;
+
+const HEADER_BYTES: usize = 32;
+const OPERATION_BYTES: usize = 8;
+const NO_HINT: u16 = u16::MAX;
+
+/// What an operation does with a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum WriteKind {
+    /// Makes a record; fails if there is one.
+    Insert,
+    /// Makes a record or replaces its value.
+    Put,
+    /// Replaces a record's value; fails if there is none.
+    Update,
+    /// Removes a record; fails if there is none.
+    Delete,
+    /// Replaces a record's value if it is still what the token says.
+    CompareAndSet,
+}
+
+impl WriteKind {
+    const ALL: [Self; 5] = [Self::Insert, Self::Put, Self::Update, Self::Delete, Self::CompareAndSet];
+
+    /// The kind's name, as reports spell it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Insert => "insert",
+            Self::Put => "put",
+            Self::Update => "update",
+            Self::Delete => "delete",
+            Self::CompareAndSet => "compare-and-set",
+        }
+    }
+
+    fn to_code(self) -> u8 {
+        1 + Self::ALL.iter().position(|kind| *kind == self).unwrap_or(0) as u8
+    }
+
+    fn from_code(code: u8) -> Option<Self> {
+        Self::ALL.get(usize::from(code.wrapping_sub(1))).copied()
+    }
+}
+
+/// One change of one record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WriteOperation<'a, Key> {
+    /// What to do.
+    pub kind: WriteKind,
+    /// The record's key.
+    pub key: Key,
+    /// The slot where the client believes the record to lie.
+    pub hint: Option<u16>,
+    /// For compare-and-set: what the record must hold.
+    pub expected: RecordToken,
+    /// The value; empty for delete.
+    pub value: &'a [u8],
+}
+
+/// A request that changes records, as it came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Write<'a> {
+    /// Who asks: a number no other client has, the same over all of its connections.
+    pub client: u64,
+    /// Counts the client's requests, from 1.
+    pub request: u64,
+    /// Whether the client has sent this request before and does not know its outcome.
+    pub sent_before: bool,
+    /// Operations.
+    pub count: u32,
+    /// Bytes of every value.
+    pub value_bytes: u32,
+    operations: &'a [u8],
+}
+
+impl<'a> Write<'a> {
+    pub(super) fn encode(&self, out: &mut Vec<u8>) {
+        out.extend(self.client.to_le_bytes());
+        out.extend(self.request.to_le_bytes());
+        out.extend(u32::from(self.sent_before).to_le_bytes());
+        out.extend(self.count.to_le_bytes());
+        out.extend(self.value_bytes.to_le_bytes());
+        out.extend([0; 4]);
+        out.extend_from_slice(self.operations);
+    }
+
+    pub(super) fn decode(body: &'a [u8]) -> Result<Self, MessageError> {
+        let (header, operations) =
+            body.split_first_chunk::<HEADER_BYTES>().ok_or_else(|| malformed("no header of a write"))?;
+        let [client, request, flags_and_count, value_bytes] = *header.as_chunks::<8>().0 else {
+            return Err(malformed("no header of a write"));
+        };
+        let flags_and_count = u64::from_le_bytes(flags_and_count);
+        let count = (flags_and_count >> 32) as u32;
+        if count as usize > MAX_OPERATIONS {
+            return Err(malformed(format!("{count} operations in a request, at most {MAX_OPERATIONS}")));
+        }
+        Ok(Self {
+            client: u64::from_le_bytes(client),
+            request: u64::from_le_bytes(request),
+            sent_before: flags_and_count & 1 == 1,
+            count,
+            value_bytes: u64::from_le_bytes(value_bytes) as u32,
+            operations,
+        })
+    }
+
+    /// The operations, in order. An item that does not decode is the last one.
+    pub fn operations<K: KeySpace>(
+        &self,
+    ) -> impl Iterator<Item = Result<WriteOperation<'a, K::Key>, MessageError>> + use<'a, K> {
+        let (mut rest, value_bytes, mut left) = (self.operations, self.value_bytes as usize, self.count);
+        std::iter::from_fn(move || {
+            left = left.checked_sub(1)?;
+            match split_operation::<K>(rest, value_bytes) {
+                Some((operation, behind)) => {
+                    rest = behind;
+                    Some(Ok(operation))
+                }
+                None => {
+                    left = 0;
+                    Some(Err(malformed("an operation is cut short or of an unknown kind")))
+                }
+            }
+        })
+    }
+}
+
+fn split_operation<K: KeySpace>(
+    bytes: &[u8],
+    value_bytes: usize,
+) -> Option<(WriteOperation<'_, K::Key>, &[u8])> {
+    let (head, rest) = bytes.split_first_chunk::<OPERATION_BYTES>()?;
+    let kind = WriteKind::from_code(head[0])?;
+    let hint = u16::from_le_bytes([head[2], head[3]]);
+    let (key, mut rest) = rest.split_at_checked(K::KEY_BYTES)?;
+    let mut expected = RecordToken::default();
+    if kind == WriteKind::CompareAndSet {
+        let (token, behind) = rest.split_first_chunk()?;
+        expected = RecordToken::from_bits(u64::from_le_bytes(*token));
+        rest = behind;
+    }
+    let (value, rest) = rest.split_at_checked(if kind == WriteKind::Delete { 0 } else { value_bytes })?;
+    let hint = (hint != NO_HINT).then_some(hint);
+    Some((WriteOperation { kind, key: K::decode(key)?, hint, expected, value }, rest))
+}
+
+/// A request that changes records, being put together.
+#[derive(Clone, Debug)]
+pub struct WriteBatch {
+    value_bytes: u32,
+    count: u32,
+    operations: Vec<u8>,
+}
+
+impl WriteBatch {
+    /// A batch without operations, for a table with values of this size.
+    pub fn new(value_bytes: u32) -> Self {
+        Self { value_bytes, count: 0, operations: Vec::new() }
+    }
+
+    /// Empties the batch.
+    pub fn clear(&mut self) {
+        self.count = 0;
+        self.operations.clear();
+    }
+
+    /// Operations so far.
+    pub fn len(&self) -> usize {
+        self.count as usize
+    }
+
+    /// Whether there is no operation.
+    pub fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    /// Adds an operation, whose value has the table's size.
+    pub fn push<K: KeySpace>(&mut self, operation: &WriteOperation<'_, K::Key>) {
+        let mut head = [0; OPERATION_BYTES];
+        head[0] = operation.kind.to_code();
+        head[2..4].copy_from_slice(&operation.hint.unwrap_or(NO_HINT).to_le_bytes());
+        self.operations.extend(head);
+        let at = self.operations.len();
+        self.operations.resize(at + K::KEY_BYTES, 0);
+        K::encode(&operation.key, &mut self.operations[at..]);
+        if operation.kind == WriteKind::CompareAndSet {
+            self.operations.extend(operation.expected.to_bits().to_le_bytes());
+        }
+        if operation.kind != WriteKind::Delete {
+            self.operations.extend_from_slice(operation.value);
+        }
+        self.count += 1;
+    }
+
+    /// Whether another operation fits a request of `max_request` bytes.
+    pub fn has_room<K: KeySpace>(&self, max_request: usize) -> bool {
+        let operation = OPERATION_BYTES + K::KEY_BYTES + 8 + self.value_bytes as usize;
+        self.len() < MAX_OPERATIONS
+            && super::HEADER_BYTES + HEADER_BYTES + self.operations.len() + operation <= max_request
+    }
+
+    /// The request.
+    pub fn request(&self, client: u64, request: u64, sent_before: bool) -> Request<'_> {
+        let Self { value_bytes, count, ref operations } = *self;
+        Request::Write(Write { client, request, sent_before, count, value_bytes, operations })
+    }
+}
+
+/// How an operation ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum WriteStatus {
+    /// Done.
+    Done,
+    /// Not done: there is a record already.
+    Exists,
+    /// Not done: there is no record.
+    Absent,
+    /// Not done: the record does not hold what was expected.
+    Differs,
+    /// Not done: the region has no room for the record.
+    NoRoom,
+    /// Not done: it could not be written to the log.
+    NotDurable,
+}
+
+impl WriteStatus {
+    const ALL: [Self; 6] =
+        [Self::Done, Self::Exists, Self::Absent, Self::Differs, Self::NoRoom, Self::NotDurable];
+}
+
+/// What the memory node says about one operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WriteReply {
+    /// How it ended.
+    pub status: WriteStatus,
+    /// What the record holds now; `None` if there is none.
+    pub token: Option<RecordToken>,
+}
+
+impl WriteReply {
+    /// Bytes of the encoded form.
+    pub const BYTES: usize = 16;
+
+    /// The reply's bytes.
+    pub fn encode(&self) -> [u8; Self::BYTES] {
+        let mut b = [0; Self::BYTES];
+        b[0] = WriteStatus::ALL.iter().position(|s| *s == self.status).unwrap_or(0) as u8;
+        b[8..].copy_from_slice(&self.token.map_or(0, RecordToken::to_bits).to_le_bytes());
+        b
+    }
+
+    /// Reads a reply; `None` if it is cut short or its status unknown.
+    pub fn decode(bytes: &[u8]) -> Option<Self> {
+        let [head, token] = *bytes.first_chunk::<{ Self::BYTES }>()?.as_chunks::<8>().0 else { return None };
+        let token = u64::from_le_bytes(token);
+        Some(Self {
+            status: *WriteStatus::ALL.get(usize::from(head[0]))?,
+            token: (token != 0).then_some(RecordToken::from_bits(token)),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::key_space::U64Keys;
+    use proptest::prelude::*;
+
+    #[test]
+    fn every_status_and_token_comes_back() {
+        for status in WriteStatus::ALL {
+            for token in [None, Some(RecordToken::of(7, b"key and value"))] {
+                let reply = WriteReply { status, token };
+                assert_eq!(WriteReply::decode(&reply.encode()), Some(reply));
+            }
+        }
+        assert_eq!(WriteReply::decode(&[6; 16]), None);
+        assert_eq!(WriteReply::decode(&[0; 15]), None);
+    }
+
+    fn operation() -> impl Strategy<Value = (WriteKind, u64, Option<u16>, u64, [u8; 8])> {
+        (
+            prop::sample::select(&WriteKind::ALL[..]),
+            any::<u64>(),
+            prop::option::of(0u16..1000),
+            any::<u64>(),
+            any::<[u8; 8]>(),
+        )
+    }
+
+    proptest! {
+        #[test]
+        fn batches_round_trip(drawn in prop::collection::vec(operation(), 0..20), client: u64, request: u64, again: bool) {
+            let mut batch = WriteBatch::new(8);
+            let operations: Vec<_> = drawn.iter().map(|(kind, key, hint, token, value)| WriteOperation {
+                kind: *kind,
+                key: *key,
+                hint: *hint,
+                expected: RecordToken::from_bits(if *kind == WriteKind::CompareAndSet { *token } else { 0 }),
+                value: if *kind == WriteKind::Delete { &[] } else { &value[..] },
+            }).collect();
+            operations.iter().for_each(|o| batch.push::<U64Keys>(o));
+            let mut bytes = Vec::new();
+            batch.request(client, request, again).encode::<U64Keys>(&mut bytes);
+            let Ok(Request::Write(write)) = Request::decode::<U64Keys>(&bytes) else { panic!("own request") };
+            prop_assert_eq!((write.client, write.request, write.sent_before), (client, request, again));
+            let back: Result<Vec<_>, _> = write.operations::<U64Keys>().collect();
+            prop_assert_eq!(back, Ok(operations));
+        }
+
+        #[test]
+        fn hostile_writes_end_in_an_error_and_never_panic(bytes in prop::collection::vec(0u8..8, 0..200)) {
+            if let Ok(write) = Write::decode(&bytes) {
+                prop_assert!(write.operations::<U64Keys>().count() <= write.count as usize);
+            }
+        }
+    }
+}
