@@ -1,21 +1,24 @@
-//! What verbs cost over mapped memory: READs in cache, batches of READs that miss the cache, and requests.
+//! What verbs cost over mapped memory: READs in cache, batches of READs that miss the cache, requests, and stores of the
+//! memory node.
 #![allow(clippy::unwrap_used, reason = "a benchmark that cannot be set up has nothing to measure")]
 
 use std::hint::black_box;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use criterion::{Criterion, criterion_group, criterion_main};
-use fpcache_fabric::local::{Hub, LocalOptions};
+use fpcache_fabric::local::{Hub, LocalConnection, LocalOptions};
 use fpcache_fabric::{
-    Batch, ClientId, Connection, Deadline, Endpoint, HugePages, RemoteAddr, Service, SharedMemory,
+    Batch, ClientId, Connection, Deadline, Endpoint, Handled, HugePages, NodeMemory, RemoteAddr, Service,
+    SharedMemory,
 };
 
 struct Echo;
 
 impl Service for Echo {
-    fn handle(&mut self, _: ClientId, request: &[u8], reply: &mut Vec<u8>) {
+    fn handle(&mut self, _: ClientId, request: &[u8], reply: &mut Vec<u8>) -> Handled {
         reply.extend_from_slice(request);
+        Handled::Now
     }
 }
 
@@ -104,10 +107,65 @@ fn out_of_cache(c: &mut Criterion) {
     }
 }
 
+/// Round trips of single calls, which a mean hides: under foreign load the few slow ones make it.
+fn percentiles(name: &str, connection: &LocalConnection, calls: usize) {
+    let (request, mut reply) = ([7; 64], Vec::new());
+    let mut times: Vec<_> = (0..calls)
+        .map(|_| {
+            let started = Instant::now();
+            connection.call(&request, &mut reply, Deadline::NONE).unwrap();
+            started.elapsed()
+        })
+        .collect();
+    times.sort_unstable();
+    let at = |share: f64| times[(times.len() as f64 * share) as usize];
+    println!("{name}: p1 {:?}, p10 {:?}, p50 {:?}, p99 {:?}", at(0.01), at(0.1), at(0.5), at(0.99));
+}
+
+/// Both sides on one processor, as on a busy machine.
+fn requests_on_one_processor(_: &mut Criterion) {
+    let before = rustix::thread::sched_getaffinity(None).unwrap();
+    let mut one = rustix::thread::CpuSet::new();
+    one.set((0..rustix::thread::CpuSet::MAX_CPU).find(|&cpu| before.is_set(cpu)).unwrap());
+    rustix::thread::sched_setaffinity(None, &one).unwrap();
+    let hub = hub(1 << 16, HugePages::No);
+    // The serving thread inherits the one processor.
+    let _serving = hub.spawn(Echo).unwrap();
+    for _ in 0..3 {
+        percentiles("echo_64 on one processor", &hub.connect().unwrap(), 10_000);
+    }
+    rustix::thread::sched_setaffinity(None, &before).unwrap();
+}
+
+/// A fingerprint stored by compare-and-swap, and by the only writer's load and store.
+fn fingerprints(c: &mut Criterion) {
+    let memory = SharedMemory::anonymous(1 << 16).unwrap();
+    let mut group = c.benchmark_group("store");
+    let mut offset = 0;
+    for (name, merges) in [("write_bytes_2", false), ("merge_bytes_2", true)] {
+        group.bench_function(name, |b| {
+            b.iter(|| {
+                offset = (offset + 2) % (1 << 12);
+                let bytes = black_box([1, 2]);
+                if merges {
+                    memory.merge_bytes(offset, &bytes)
+                } else {
+                    NodeMemory::write_bytes(&memory, offset, &bytes)
+                }
+                .unwrap();
+            });
+        });
+    }
+    group.finish();
+}
+
 fn requests(c: &mut Criterion) {
     let hub = hub(1 << 16, HugePages::No);
     let _serving = hub.spawn(Echo).unwrap();
     let connection = hub.connect().unwrap();
+    for _ in 0..3 {
+        percentiles("echo_64", &connection, 100_000);
+    }
     let mut reply = Vec::new();
     let mut group = c.benchmark_group("call");
     for len in [64, 64 << 10] {
@@ -122,6 +180,6 @@ fn requests(c: &mut Criterion) {
 criterion_group! {
     name = benches;
     config = Criterion::default().measurement_time(Duration::from_secs(2)).warm_up_time(Duration::from_millis(500));
-    targets = in_cache, out_of_cache, requests
+    targets = in_cache, out_of_cache, fingerprints, requests, requests_on_one_processor
 }
 criterion_main!(benches);

@@ -12,20 +12,24 @@
     reason = "a failed check is a panic, as in any test"
 )]
 
+mod later;
 mod requests;
+mod service;
 mod verbs;
 
 use std::time::Duration;
 
+pub use later::{a_waker_wakes_the_memory_node, replies_may_come_later, work_goes_on_between_requests};
 pub use requests::{calls_carry_every_size, calls_from_many_threads_keep_apart, deadlines_and_late_replies};
+pub use service::TestService;
 pub use verbs::{
     atomics_agree_under_contention, bad_requests_are_refused, batches_of_every_shape,
-    changes_take_posting_order, landings_stay_put, many_in_flight, reads_and_writes_move_bytes,
-    the_meter_counts, waiting_for_a_change, words_are_read_as_by_a_batch,
+    changes_take_posting_order, landings_stay_put, loads_behind_follow_reads, many_in_flight,
+    reads_and_writes_move_bytes, the_meter_counts, waiting_for_a_change, words_are_read_as_by_a_batch,
 };
 
 use crate::clock::Deadline;
-use crate::connection::{ClientId, Connection, Service};
+use crate::connection::Connection;
 use crate::error::{ErrorKind, FabricError};
 use crate::memory::SharedMemory;
 use crate::verbs::{AreaId, Batch, REGION, RemoteAddr};
@@ -53,42 +57,6 @@ pub trait Fixture: Sized {
     fn stop_memory_node(&mut self);
 }
 
-/// The service that fixtures serve. The first byte of a request says what to do.
-#[derive(Debug, Default)]
-pub struct TestService {
-    handled: u64,
-}
-
-impl TestService {
-    /// Reply with the rest of the request.
-    pub const ECHO: u8 = 0;
-    /// Sleep as many milliseconds as the second byte says, then echo.
-    pub const SLEEP: u8 = 1;
-    /// Reply with as many bytes as the 8-byte little-endian number that follows says, byte i being i mod 251.
-    pub const PRODUCE: u8 = 2;
-    /// Reply with the number of requests handled before, 8 bytes.
-    pub const COUNT: u8 = 3;
-}
-
-impl Service for TestService {
-    fn handle(&mut self, _client: ClientId, request: &[u8], reply: &mut Vec<u8>) {
-        match request {
-            [Self::SLEEP, milliseconds, ..] => {
-                std::thread::sleep(Duration::from_millis(u64::from(*milliseconds)));
-                reply.extend_from_slice(&request[1..]);
-            }
-            [Self::PRODUCE, rest @ ..] => {
-                let len = <[u8; 8]>::try_from(rest).map_or(0, u64::from_le_bytes);
-                reply.extend((0..len).map(|i| (i % 251) as u8));
-            }
-            [Self::COUNT, ..] => reply.extend_from_slice(&self.handled.to_le_bytes()),
-            [] => {}
-            [_, rest @ ..] => reply.extend_from_slice(rest),
-        }
-        self.handled += 1;
-    }
-}
-
 /// Runs the whole suite, each part on a fresh memory node.
 pub fn run_all<F: Fixture>()
 where
@@ -101,12 +69,16 @@ where
     bad_requests_are_refused(&F::start());
     atomics_agree_under_contention(&F::start());
     many_in_flight(&F::start());
+    loads_behind_follow_reads(&F::start());
     landings_stay_put(&F::start());
     waiting_for_a_change(&F::start());
     the_meter_counts(&F::start());
     calls_carry_every_size(&F::start());
     calls_from_many_threads_keep_apart(&F::start());
     deadlines_and_late_replies(&F::start());
+    replies_may_come_later(&F::start());
+    a_waker_wakes_the_memory_node(&F::start());
+    work_goes_on_between_requests(&F::start());
     the_end_of_the_memory_node_is_noticed(F::start());
 }
 

@@ -4,6 +4,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
+use std::time::Instant;
 
 use crate::clock::Deadline;
 use crate::endpoint::Endpoint;
@@ -55,10 +56,84 @@ pub trait Connection: Send + Sync {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct ClientId(pub u64);
 
+/// Whether a request was answered at once.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Handled {
+    /// The reply is there.
+    Now,
+    /// The reply comes with [`Service::next_reply`]; until then the client sends nothing more.
+    Later,
+}
+
+/// What a memory node has to do between requests.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Work {
+    /// Nothing until a request comes or its [`Waker`] is used.
+    Nothing,
+    /// More, as soon as there is time.
+    More,
+    /// Nothing before this instant.
+    At(Instant),
+}
+
+/// Wakes a serving loop that sleeps, from any thread: [`Service::work`] is called soon after.
+#[derive(Clone, Debug)]
+pub struct Waker {
+    event: Arc<OwnedFd>,
+}
+
+impl Waker {
+    /// A waker that nobody listens to yet.
+    ///
+    /// # Errors
+    /// If the process has no descriptor left.
+    pub fn new() -> Result<Self, FabricError> {
+        use rustix::event::{EventfdFlags, eventfd};
+        let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
+            .map_err(FabricError::io("creating an event descriptor"))?;
+        Ok(Self { event: Arc::new(event) })
+    }
+
+    /// Wakes the loop.
+    pub fn wake(&self) {
+        // A full counter is readable, which is all that matters.
+        let _ = rustix::io::write(&*self.event, &1u64.to_le_bytes());
+    }
+
+    /// Takes back what woke the loop.
+    pub(crate) fn drain(&self) {
+        let _ = rustix::io::read(&*self.event, &mut [0u8; 8]);
+    }
+}
+
+impl AsFd for Waker {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.event.as_fd()
+    }
+}
+
 /// What a memory node does for its clients. Called by one thread, one request at a time.
 pub trait Service: Send {
     /// Answers a request; `reply` comes empty. The request's bytes arrived whole, but may be anything.
-    fn handle(&mut self, client: ClientId, request: &[u8], reply: &mut Vec<u8>);
+    fn handle(&mut self, client: ClientId, request: &[u8], reply: &mut Vec<u8>) -> Handled;
+
+    /// A reply to a request that was to be answered later: writes it into `reply`, which comes empty. Asked after every
+    /// round of requests and of work until there is none.
+    fn next_reply(&mut self, reply: &mut Vec<u8>) -> Option<ClientId> {
+        let _ = reply;
+        None
+    }
+
+    /// Does a little of what can be done between requests: called after every round of requests and whenever the loop has
+    /// nothing else to do. A call should take well under a millisecond, because clients wait for it.
+    fn work(&mut self) -> Work {
+        Work::Nothing
+    }
+
+    /// What wakes the loop besides clients. Asked once, when serving begins.
+    fn waker(&self) -> Option<Waker> {
+        None
+    }
 
     /// A client has connected.
     fn connected(&mut self, client: ClientId) {

@@ -14,6 +14,7 @@
 //! | [`ring`] | the bytes of the request ring |
 //! | [`local`], [`shm`] | the backends: in this process, and across processes on one machine |
 //! | [`meter`] | round trips, requests and bytes |
+//! | `sim` (feature) | a world of simulated nodes, deterministic from one seed, with faults |
 //! | `conformance` (feature) | the suite every backend passes |
 //!
 //! The crate knows nothing of keys. It runs on Linux, on little-endian 64-bit machines.
@@ -53,17 +54,22 @@ mod mapped;
 #[allow(unsafe_code)]
 pub mod memory;
 pub mod meter;
+mod node_memory;
 pub mod ring;
 mod rpc;
 mod server;
 pub mod shm;
+#[cfg(feature = "sim")]
+pub mod sim;
+mod spin;
 pub mod verbs;
 
 pub use clock::{Clock, Deadline, SystemClock};
-pub use connection::{ClientId, Connection, Service, Serving, StopHandle};
+pub use connection::{ClientId, Connection, Handled, Service, Serving, StopHandle, Waker, Work};
 pub use endpoint::{AreaInfo, Completion, Endpoint, Rejected, Ticket, WordRead};
 pub use error::{ErrorKind, FabricError};
 pub use mapped::{MappedConnection, MappedEndpoint};
 pub use memory::{Access, AccessError, HugePages, MemoryError, OutOfBounds, Pages, SharedMemory};
 pub use meter::{Meter, MeterSnapshot};
+pub use node_memory::NodeMemory;
 pub use verbs::{AreaId, Batch, Landing, REGION, RINGS, RemoteAddr, Request};

@@ -6,4 +6,4 @@ mod endpoint;
 pub use connection::MappedConnection;
 pub(crate) use connection::Parts;
 pub use endpoint::MappedEndpoint;
-pub(crate) use endpoint::{Anchor, Area, Link};
+pub(crate) use endpoint::{Anchor, Area, Link, SPIN};

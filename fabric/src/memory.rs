@@ -15,6 +15,7 @@
 //! vector move, so it acts as the relaxed word loads it stands for.
 
 mod copy;
+mod file;
 mod kinds;
 
 use std::fmt;
@@ -41,6 +42,8 @@ pub struct SharedMemory {
     mapped: usize,
     access: Access,
     pages: Pages,
+    /// The named file it lies in, if it was made from one: to sync it.
+    file: Option<OwnedFd>,
 }
 
 // SAFETY: the mapping belongs to this value alone until drop, is not tied to a thread, and is only accessed through
@@ -81,7 +84,7 @@ impl SharedMemory {
             let reserved = MapFlags::PRIVATE | MapFlags::HUGETLB | MapFlags::HUGE_2MB;
             match map_anonymous(mapped, reserved) {
                 Ok(base) => {
-                    return Ok(Self { base, len, mapped, access: Access::ReadWrite, pages: Pages::Huge });
+                    return Ok(Self::mapping(base, len, mapped, Access::ReadWrite, Pages::Huge));
                 }
                 Err(errno) if huge == HugePages::Required => return Err(no_huge_pages(len, errno)),
                 Err(_) => {}
@@ -89,7 +92,7 @@ impl SharedMemory {
         }
         let mapped = round_up(len, rustix::param::page_size())?;
         let base = map_anonymous(mapped, flags).map_err(os("mapping", len))?;
-        let mut memory = Self { base, len, mapped, access: Access::ReadWrite, pages: Pages::Ordinary };
+        let mut memory = Self::mapping(base, len, mapped, Access::ReadWrite, Pages::Ordinary);
         if huge == HugePages::IfAvailable {
             memory.advise_huge();
         }
@@ -170,7 +173,11 @@ impl SharedMemory {
                 .map_err(os("mapping a memory file", len))?;
         let base = NonNull::new(base.cast()).ok_or(Errno::NOMEM).map_err(os("mapping a memory file", len))?;
         let pages = if is_huge { Pages::Huge } else { Pages::Ordinary };
-        Ok(Self { base, len, mapped, access, pages })
+        Ok(Self::mapping(base, len, mapped, access, pages))
+    }
+
+    fn mapping(base: NonNull<u8>, len: usize, mapped: usize, access: Access, pages: Pages) -> Self {
+        Self { base, len, mapped, access, pages, file: None }
     }
 
     /// Length in bytes.
@@ -446,7 +453,8 @@ pub(crate) fn reopen_read_only(fd: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
     let path = format!("/proc/self/fd/{}", fd.as_raw_fd());
     let flags = rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::CLOEXEC;
     let read_only = rustix::fs::open(path, flags, Mode::empty())?;
-    // Only for files without a name: a data file's permissions are its operator's.
+    // Only for files without a name: a data file's permissions are its operator's, and its next memory node must be able to
+    // open it for writing.
     if rustix::fs::fcntl_get_seals(fd).is_ok_and(|seals| seals.contains(SealFlags::SHRINK)) {
         rustix::fs::fchmod(fd, Mode::RUSR)?;
     }

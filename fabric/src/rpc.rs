@@ -7,15 +7,17 @@ use crate::bell::{Bell, Woken};
 use crate::clock::{Clock, Deadline};
 use crate::endpoint::Endpoint;
 use crate::error::FabricError;
-use crate::mapped::Link;
+use crate::mapped::{self, Link};
 use crate::ring::{
     BODIES, CLIENT_SLEEPS, DAMAGED, REPLY_CHECKSUM, REPLY_TAG, REPLY_TOO_LONG, REQUEST_CHECKSUM, REQUEST_TAG,
     RingLayout, SERVED, SERVER_SLEEPS, at, checksum, len_of, sequence_of, tag,
 };
+use crate::spin::Spin;
 use crate::verbs::Batch;
 
-/// How long a caller spins for its reply before it sleeps: a quick service answers within.
-const SPIN: Duration = Duration::from_micros(30);
+/// How long a caller spins for its reply before it sleeps, while that pays off: a quick service answers within. No longer than
+/// `wait_changed` spins, whose naps take several times what they are asked for.
+const SPIN: Duration = mapped::SPIN;
 
 /// Sends requests through one ring, one at a time.
 #[derive(Debug)]
@@ -28,6 +30,7 @@ pub(crate) struct Caller<E> {
     batch: Batch,
     sequence: u32,
     seen: u64,
+    spin: Spin,
 }
 
 impl<E: Endpoint> Caller<E> {
@@ -38,7 +41,8 @@ impl<E: Endpoint> Caller<E> {
         layout: RingLayout,
         clock: Arc<dyn Clock>,
     ) -> Self {
-        Self { endpoint, bell, link, layout, clock, batch: Batch::new(), sequence: 0, seen: 0 }
+        let (batch, spin) = (Batch::new(), Spin::new(SPIN));
+        Self { endpoint, bell, link, layout, clock, batch, sequence: 0, seen: 0, spin }
     }
 
     pub(crate) fn call(
@@ -67,10 +71,9 @@ impl<E: Endpoint> Caller<E> {
         self.batch.write(at(REQUEST_CHECKSUM), &checksum(tag, request).to_le_bytes());
         self.batch.write(at(REQUEST_TAG), &tag.to_le_bytes());
         self.endpoint.run(&mut self.batch)?;
-        self.batch.clear();
-        let sleeps = self.batch.read(at(SERVER_SLEEPS), 8);
-        self.endpoint.run(&mut self.batch)?;
-        if self.batch.u64(sleeps) != 0 {
+        let mut sleeps = [0];
+        self.endpoint.read_words(at(SERVER_SLEEPS), &mut sleeps)?;
+        if sleeps != [0] {
             self.bell.ring();
         }
         Ok(())
@@ -78,12 +81,13 @@ impl<E: Endpoint> Caller<E> {
 
     /// Spins for the reply's tag, then sleeps for it.
     fn await_reply(&mut self, deadline: Deadline) -> Result<u64, FabricError> {
-        let spin = Deadline::after_on(&*self.clock, SPIN).earlier(deadline);
+        let spin = Deadline::after_on(&*self.clock, self.spin.budget()).earlier(deadline);
         loop {
             match self.endpoint.wait_changed(at(REPLY_TAG), self.seen, spin) {
                 Ok(tag) => {
                     self.seen = tag;
                     if sequence_of(tag) == self.sequence {
+                        self.spin.paid_off();
                         return Ok(tag);
                     }
                 }
@@ -91,6 +95,7 @@ impl<E: Endpoint> Caller<E> {
                 Err(error) => return Err(error),
             }
         }
+        self.spin.was_in_vain();
         self.set_sleeping(1)?;
         let outcome = self.sleep_for_reply(deadline);
         // Also after an error: a word left at 1 would cost the memory node a system call per reply.

@@ -1,4 +1,7 @@
 //! The memory node's side: one thread that serves all rings, spinning after work and sleeping when idle.
+//!
+//! A round is a *sweep* over the rings, one request of each at most, then one [`Service::work`], then the replies that have
+//! become ready. Requests and work therefore wait for each other at most one round, however much there is of either.
 
 use std::os::fd::AsFd;
 use std::sync::atomic::{Ordering, fence};
@@ -8,15 +11,16 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 
 use crate::bell::{Bell, HUNG_UP, timespec};
-use crate::connection::{ClientId, Service, StopHandle};
+use crate::connection::{ClientId, Handled, Service, StopHandle, Waker, Work};
 use crate::error::FabricError;
 use crate::memory::{AccessError, SharedMemory};
 use crate::ring::{
     BODIES, CLIENT_SLEEPS, DAMAGED, REPLY_CHECKSUM, REPLY_STATUS, REPLY_TAG, REPLY_TOO_LONG,
     REQUEST_CHECKSUM, REQUEST_TAG, RingLayout, SERVED, SERVER_SLEEPS, checksum, len_of, sequence_of, tag,
 };
+use crate::spin::Spin;
 
-/// How long the loop spins after the last request before it sleeps.
+/// How long the loop spins after the last request or reply before it sleeps, while that pays off.
 const SPIN: Duration = Duration::from_micros(50);
 /// How often sockets are looked at while rings keep the loop busy.
 const ATTEND: Duration = Duration::from_millis(1);
@@ -30,8 +34,11 @@ pub(crate) struct Session {
     ring: SharedMemory,
     layout: RingLayout,
     bell: Bell,
-    /// The last request tag that was answered.
-    answered: u64,
+    /// The last request tag that was taken out of the ring.
+    taken: u64,
+    /// Its sequence, while the service owes the reply. The ring's next request, if the client has given up on this one,
+    /// waits until then: a reply names only its client, so there can be one at a time.
+    owed: Option<u32>,
 }
 
 /// Where new clients come from.
@@ -44,11 +51,11 @@ pub(crate) trait Acceptor {
     fn advance(&mut self, open: usize, rejected: &mut dyn FnMut(&FabricError)) -> Vec<Session>;
 }
 
-/// What a look at a ring found.
+/// What a look at the rings, or at the service's replies, found.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Found {
     Nothing,
-    Request,
+    Something,
 }
 
 #[derive(Default)]
@@ -59,16 +66,16 @@ struct Buffers {
 
 impl Session {
     pub(crate) fn new(id: ClientId, ring: SharedMemory, layout: RingLayout, bell: Bell) -> Self {
-        Self { id, ring, layout, bell, answered: 0 }
+        Self { id, ring, layout, bell, taken: 0, owed: None }
     }
 
     /// Serves the ring's request, if there is a new one: the quantum of a ring is one request per sweep.
     fn serve<S: Service>(&mut self, service: &mut S, buffers: &mut Buffers) -> Result<Found, AccessError> {
         let asked = self.ring.load_acquire(REQUEST_TAG)?;
-        if asked == self.answered {
+        if asked == self.taken || self.owed.is_some() {
             return Ok(Found::Nothing);
         }
-        self.answered = asked;
+        self.taken = asked;
         let Buffers { request, reply } = buffers;
         reply.clear();
         let mut status = DAMAGED;
@@ -78,13 +85,25 @@ impl Session {
             self.ring.read_bytes(BODIES, request)?;
             if self.ring.load_relaxed(REQUEST_CHECKSUM)? == checksum(asked, request) {
                 status = SERVED;
-                service.handle(self.id, request, reply);
+                if service.handle(self.id, request, reply) == Handled::Later {
+                    self.owed = Some(sequence_of(asked));
+                }
             }
         }
-        self.answer(sequence_of(asked), status, reply)?;
+        if self.owed.is_none() {
+            self.answer(sequence_of(asked), status, reply)?;
+        }
         request.shrink_to(KEEP_BUFFER);
         reply.shrink_to(KEEP_BUFFER);
-        Ok(Found::Request)
+        Ok(Found::Something)
+    }
+
+    /// Sends the reply that is owed; one that is not is dropped.
+    fn settle(&mut self, reply: &[u8]) -> Result<(), AccessError> {
+        match self.owed.take() {
+            Some(sequence) => self.answer(sequence, SERVED, reply),
+            None => Ok(()),
+        }
     }
 
     fn answer(&self, sequence: u32, mut status: u64, mut reply: &[u8]) -> Result<(), AccessError> {
@@ -106,7 +125,7 @@ impl Session {
     }
 
     fn has_request(&self) -> bool {
-        self.ring.load_acquire(REQUEST_TAG).is_ok_and(|asked| asked != self.answered)
+        self.owed.is_none() && self.ring.load_acquire(REQUEST_TAG).is_ok_and(|asked| asked != self.taken)
     }
 
     fn set_sleeping(&self, value: u64) {
@@ -118,6 +137,9 @@ impl Session {
 /// All clients of a memory node, being served.
 struct Sessions<'s, S: Service> {
     service: &'s mut S,
+    /// What wakes the loop besides clients.
+    waker: Option<Waker>,
+    /// In the order of their ids, so that a reply finds its client.
     open: Vec<Session>,
 }
 
@@ -128,8 +150,8 @@ impl<S: Service> Sessions<'_, S> {
         while index < self.open.len() {
             match self.open[index].serve(self.service, buffers) {
                 Ok(Found::Nothing) => index += 1,
-                Ok(Found::Request) => {
-                    found = Found::Request;
+                Ok(Found::Something) => {
+                    found = Found::Something;
                     index += 1;
                 }
                 // The ring is not what was set up; its client cannot be served.
@@ -139,8 +161,26 @@ impl<S: Service> Sessions<'_, S> {
         found
     }
 
+    /// Sends the replies that have become ready.
+    fn deliver(&mut self, buffers: &mut Buffers) -> Found {
+        let mut found = Found::Nothing;
+        loop {
+            buffers.reply.clear();
+            let Some(client) = self.service.next_reply(&mut buffers.reply) else { break };
+            found = Found::Something;
+            // A client that has gone is not among them.
+            if let Ok(index) = self.open.binary_search_by_key(&client, |session| session.id)
+                && self.open[index].settle(&buffers.reply).is_err()
+            {
+                self.close(index);
+            }
+        }
+        buffers.reply.shrink_to(KEEP_BUFFER);
+        found
+    }
+
     fn close(&mut self, index: usize) {
-        let session = self.open.swap_remove(index);
+        let session = self.open.remove(index);
         session.bell.hang_up();
         self.service.disconnected(session.id);
     }
@@ -155,15 +195,22 @@ impl<S: Service> Sessions<'_, S> {
         let mut fds = Vec::with_capacity(self.open.len() + 4);
         let interest = PollFlags::IN | PollFlags::RDHUP;
         fds.extend(self.open.iter().map(|session| PollFd::from_borrowed_fd(session.bell.as_fd(), interest)));
+        let first_other = fds.len();
         fds.push(PollFd::new(stop, PollFlags::IN));
+        fds.extend(self.waker.as_ref().map(|waker| PollFd::new(waker, PollFlags::IN)));
         acceptor.watch(&mut fds);
         match poll(&mut fds, timeout.map(timespec).as_ref()) {
             Ok(_) | Err(Errno::INTR) => {}
             Err(errno) => return Err(FabricError::io("waiting for clients")(errno)),
         }
-        let states: Vec<PollFlags> = fds[..self.open.len()].iter().map(PollFd::revents).collect();
+        let states: Vec<PollFlags> = fds[..first_other].iter().map(PollFd::revents).collect();
+        // Behind the stop handle. Drained before the service is asked what it has, so that no use of it is missed.
+        let woken = self.waker.is_some() && fds[first_other + 1].revents().contains(PollFlags::IN);
         drop(fds);
-        // Backwards, because closing moves the last session into the gap.
+        if let Some(waker) = self.waker.as_ref().filter(|_| woken) {
+            waker.drain();
+        }
+        // Backwards, because closing moves the sessions behind.
         for (index, state) in states.into_iter().enumerate().rev() {
             if state.intersects(HUNG_UP) {
                 self.close(index);
@@ -173,20 +220,26 @@ impl<S: Service> Sessions<'_, S> {
         }
         for session in acceptor.advance(self.open.len(), &mut |error| self.service.rejected(error)) {
             self.service.connected(session.id);
-            self.open.push(session);
+            let place = self.open.partition_point(|other| other.id < session.id);
+            self.open.insert(place, session);
         }
         Ok(())
     }
 
-    /// Sleeps until something happens.
-    fn sleep<A: Acceptor>(&mut self, acceptor: &mut A, stop: &StopHandle) -> Result<(), FabricError> {
+    /// Sleeps until something happens, or until the service has work.
+    fn sleep<A: Acceptor>(
+        &mut self,
+        acceptor: &mut A,
+        stop: &StopHandle,
+        work_at: Option<Instant>,
+    ) -> Result<(), FabricError> {
         for session in &self.open {
             session.set_sleeping(1);
         }
         // A client stores its tag before it looks at our word; we stored the word before we look at the tags.
         fence(Ordering::SeqCst);
         let awake = stop.is_stopped() || self.open.iter().any(Session::has_request);
-        let timeout = match acceptor.next_deadline() {
+        let timeout = match acceptor.next_deadline().into_iter().chain(work_at).min() {
             _ if awake => Some(Duration::ZERO),
             Some(at) => Some(at.saturating_duration_since(Instant::now())),
             None => None,
@@ -202,7 +255,7 @@ impl<S: Service> Sessions<'_, S> {
 impl<S: Service> Drop for Sessions<'_, S> {
     fn drop(&mut self) {
         while !self.open.is_empty() {
-            let session = self.open.swap_remove(self.open.len() - 1);
+            let session = self.open.remove(self.open.len() - 1);
             session.bell.hang_up();
             // After a panic of the service it is not called again.
             if !std::thread::panicking() {
@@ -212,7 +265,8 @@ impl<S: Service> Drop for Sessions<'_, S> {
     }
 }
 
-/// Serves until stopped. The thread spins up to 50 µs after a request and sleeps in poll(2) otherwise.
+/// Serves until stopped. The thread spins up to 50 µs after a request or a reply, if that has paid off lately, does not sleep
+/// while the service has work, and sleeps in poll(2) otherwise.
 ///
 /// # Errors
 /// If the operating system cannot wait for descriptors.
@@ -221,21 +275,38 @@ pub(crate) fn serve<S: Service, A: Acceptor>(
     service: &mut S,
     stop: &StopHandle,
 ) -> Result<(), FabricError> {
-    let mut sessions = Sessions { service, open: Vec::new() };
+    let waker = service.waker();
+    let mut sessions = Sessions { service, waker, open: Vec::new() };
     let mut buffers = Buffers::default();
-    let mut last_work = Instant::now();
-    let mut last_attended = last_work;
+    let mut last_found = Instant::now();
+    let mut last_attended = last_found;
+    let mut spin = Spin::new(SPIN);
+    // Whether something was found since the last sleep, so that the loop is spinning for more.
+    let mut is_spinning = false;
     while !stop.is_stopped() {
-        let found = sessions.sweep(&mut buffers);
+        let swept = sessions.sweep(&mut buffers);
+        let work = sessions.service.work();
+        let delivered = sessions.deliver(&mut buffers);
         let now = Instant::now();
-        if found == Found::Request {
-            last_work = now;
-        } else if now.duration_since(last_work) >= SPIN {
-            sessions.sleep(acceptor, stop)?;
-            last_attended = Instant::now();
-            continue;
-        } else {
-            std::hint::spin_loop();
+        let idle = now.saturating_duration_since(last_found) >= spin.budget();
+        match work {
+            _ if swept == Found::Something || delivered == Found::Something => {
+                if is_spinning {
+                    spin.paid_off();
+                }
+                (is_spinning, last_found) = (true, now);
+            }
+            Work::More => {}
+            Work::Nothing | Work::At(_) if !idle => std::hint::spin_loop(),
+            Work::Nothing | Work::At(_) => {
+                if std::mem::take(&mut is_spinning) {
+                    spin.was_in_vain();
+                }
+                let work_at = if let Work::At(at) = work { Some(at) } else { None };
+                sessions.sleep(acceptor, stop, work_at)?;
+                last_attended = Instant::now();
+                continue;
+            }
         }
         if now.duration_since(last_attended) >= ATTEND {
             sessions.attend(acceptor, stop, Some(Duration::ZERO))?;

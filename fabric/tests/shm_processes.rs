@@ -14,8 +14,8 @@ use fpcache_fabric::shm::{
     ConnectOptions, ListenError, ListenOptions, Listener, PROTOCOL_VERSION, ShmAddress, connect,
 };
 use fpcache_fabric::{
-    Batch, ClientId, Connection, Deadline, Endpoint, ErrorKind, FabricError, HugePages, RINGS, RemoteAddr,
-    Service, Serving, SharedMemory, StopHandle,
+    Batch, ClientId, Connection, Deadline, Endpoint, ErrorKind, FabricError, Handled, HugePages, RINGS,
+    RemoteAddr, Service, Serving, SharedMemory, StopHandle,
 };
 
 /// Which part a re-executed test binary plays, and at which socket.
@@ -50,9 +50,9 @@ struct Observed {
 }
 
 impl Service for Observed {
-    fn handle(&mut self, client: ClientId, request: &[u8], reply: &mut Vec<u8>) {
+    fn handle(&mut self, client: ClientId, request: &[u8], reply: &mut Vec<u8>) -> Handled {
         self.events.send(Event::Handling(client)).unwrap();
-        self.inner.handle(client, request, reply);
+        self.inner.handle(client, request, reply)
     }
 
     fn connected(&mut self, client: ClientId) {
@@ -343,9 +343,10 @@ struct Clocked {
 }
 
 impl Service for Clocked {
-    fn handle(&mut self, _: ClientId, _: &[u8], _: &mut Vec<u8>) {
+    fn handle(&mut self, _: ClientId, _: &[u8], _: &mut Vec<u8>) -> Handled {
         let now = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
         self.used.lock().unwrap().push(Duration::new(now.tv_sec as u64, now.tv_nsec as u32));
+        Handled::Now
     }
 }
 

@@ -336,6 +336,69 @@ pub fn many_in_flight<F: Fixture>(fixture: &F) {
     // Dropping the endpoint with batches in flight is allowed.
 }
 
+/// What is loaded behind a READ is at least as new as what the READ brought, however it was read; it costs no round trip.
+pub fn loads_behind_follow_reads<F: Fixture>(fixture: &F) {
+    const ROUNDS: u64 = 20_000;
+    let (behind, data) = (RemoteAddr::region(0), RemoteAddr::region(4096));
+    let (mut one, mut other) = ([0u64; 1], [0u64; 8]);
+    std::thread::scope(|scope| {
+        let region = fixture.region();
+        scope.spawn(move || {
+            for round in 1..=ROUNDS {
+                // As memory is reused: the word first, then a fence, then what lies there.
+                region.store_relaxed(0, round).unwrap();
+                std::sync::atomic::fence(std::sync::atomic::Ordering::Release);
+                region.store_relaxed(4096, round).unwrap();
+            }
+        });
+        let mut endpoint = fixture.connection().endpoint();
+        let mut batch = Batch::new();
+        let (mut seen, mut way) = (0, 0);
+        while seen < ROUNDS {
+            let read = match way % 4 {
+                0 => {
+                    batch.clear();
+                    let landing = batch.read(data, 8);
+                    endpoint.run(&mut batch).unwrap();
+                    batch.u64(landing)
+                }
+                1 => {
+                    endpoint.read_words(data, &mut one).unwrap();
+                    one[0]
+                }
+                2 => {
+                    let beside = RemoteAddr::region(8192);
+                    let reads =
+                        [WordRead { from: data, out: &mut one }, WordRead { from: beside, out: &mut other }];
+                    endpoint.read_all_words(reads).unwrap();
+                    one[0]
+                }
+                _ => {
+                    let mut posted = Batch::new();
+                    let landing = posted.read(data, 8);
+                    endpoint.post(posted).unwrap();
+                    let completion = std::iter::repeat_with(|| endpoint.poll()).flatten().next().unwrap();
+                    completion.result.unwrap();
+                    completion.batch.u64(landing)
+                }
+            };
+            let round_trips = endpoint.meter().snapshot().round_trips;
+            let loaded = endpoint.load_behind(behind).unwrap();
+            assert!(loaded >= read, "{loaded} behind a READ of {read}, way {}", way % 4);
+            assert!(read >= seen, "{read} was read after {seen}");
+            assert_eq!(endpoint.meter().snapshot().round_trips, round_trips, "a round trip");
+            (seen, way) = (read, way + 1);
+        }
+    });
+
+    let mut endpoint = fixture.connection().endpoint();
+    let mut refused = |at| endpoint.load_behind(at).unwrap_err();
+    assert!(matches!(refused(RemoteAddr::region(4)), FabricError::Misaligned { .. }));
+    let beyond = RemoteAddr::region(fixture.region().len() as u64);
+    assert!(matches!(refused(beyond), FabricError::OutOfBounds { .. }));
+    assert!(matches!(refused(RemoteAddr { area: AreaId(999), offset: 0 }), FabricError::NoSuchArea { .. }));
+}
+
 /// What landed stays as it is until the batch is cleared, whatever the region does, and buffers are reused.
 pub fn landings_stay_put<F: Fixture>(fixture: &F) {
     let mut endpoint = fixture.connection().endpoint();

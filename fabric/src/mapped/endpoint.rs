@@ -19,7 +19,7 @@ const READS_AHEAD: usize = 32;
 /// Of one READ at most this much is prefetched; behind that the processor's own prefetcher has caught on.
 const PREFETCH_PER_READ: usize = 1024;
 /// How long `wait_changed` spins before it naps.
-const SPIN: Duration = Duration::from_micros(20);
+pub(crate) const SPIN: Duration = Duration::from_micros(20);
 /// The longest nap: how late `wait_changed` may be when nothing happened for long.
 const LONGEST_NAP: Duration = Duration::from_millis(1);
 
@@ -211,6 +211,13 @@ impl Endpoint for MappedEndpoint {
         fence(Ordering::Acquire);
         self.meter.record(&Tally { reads: N as u32, bytes_from, ..Tally::default() });
         Ok(())
+    }
+
+    #[inline]
+    fn load_behind(&mut self, at: RemoteAddr) -> Result<u64, FabricError> {
+        // Every READ before ended in an acquire fence; this load stands behind it.
+        fence(Ordering::Acquire);
+        self.look(at)
     }
 
     fn post(&mut self, mut batch: Batch) -> Result<Ticket, Rejected> {

@@ -93,6 +93,60 @@ pub enum MemoryError {
         /// The operating system's reason.
         source: io::Error,
     },
+    /// A region file that was to be created exists.
+    #[error("{path} exists already; open it, or remove it if what it holds is not needed any more")]
+    FileExists {
+        /// The file.
+        path: String,
+    },
+    /// Another process writes the file.
+    #[error(
+        "{path} is in use by {}; stop that memory node, or give this one a file of its own",
+        holder.map_or_else(|| "another process".to_owned(), |holder| format!("process {holder}"))
+    )]
+    FileInUse {
+        /// The file.
+        path: String,
+        /// The other's process id, if the kernel tells.
+        holder: Option<u32>,
+    },
+    /// The file system has no room for the file.
+    #[error("no room for {len} bytes at {path} ({source}); free some, or ask for a smaller region")]
+    NoSpace {
+        /// The file.
+        path: String,
+        /// Bytes asked for.
+        len: usize,
+        /// The operating system's reason.
+        source: io::Error,
+    },
+    /// Huge pages were required of a file system that has none.
+    #[error(
+        "{path} does not lie on a hugetlbfs; mount one and choose a path there, \
+         or ask for huge pages only if available"
+    )]
+    NotHugeFileSystem {
+        /// The file.
+        path: String,
+    },
+    /// The file cannot be one that holds memory.
+    #[error("{path} {what}; remove it, or name another file")]
+    NotMemory {
+        /// The file.
+        path: String,
+        /// What is wrong with it.
+        what: &'static str,
+    },
+    /// The operating system refused something about a file.
+    #[error("{doing} {path} failed: {source}; {}", super::file::FileRemedy(source))]
+    File {
+        /// What was being done.
+        doing: &'static str,
+        /// The file.
+        path: String,
+        /// The operating system's reason.
+        source: io::Error,
+    },
     /// The operating system refused.
     #[error(
         "{doing} of {len} bytes failed: {source}; check free memory and the limits of this user or container"

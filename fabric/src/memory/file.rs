@@ -1,0 +1,231 @@
+//! Memory in a file with a name, which outlives the process that writes it.
+
+use std::fmt;
+use std::os::fd::OwnedFd;
+use std::path::Path;
+
+use rustix::fs::{FallocateFlags, FileType, FlockOperation, Mode, OFlags, Stat};
+use rustix::io::{Errno, retry_on_intr};
+
+use super::{Access, HUGE_PAGE, HUGETLBFS_MAGIC, HugePages, MemoryError, SharedMemory, round_up};
+
+impl SharedMemory {
+    /// Zeroed memory in a new file at `path`, of mode 0600, and the file's descriptor.
+    ///
+    /// The length is rounded up to whole pages of the file system, and [`len`](Self::len) is the rounded one. The file
+    /// system is asked to set all of it aside now, because a disk that fills up later would kill whoever stores (SIGBUS);
+    /// where it cannot do that, the file is sparse. What is stored is in the file at once as far as other processes and a
+    /// successor of this one are concerned, in program order; on the medium it is after [`sync`](Self::sync).
+    ///
+    /// The file is locked (flock(2), exclusive) until the memory, the descriptor and all duplicates are gone, so that it
+    /// has one memory node at a time. Huge pages come with the file system: reserved ones from a hugetlbfs, merged ones from
+    /// a tmpfs if the kernel's settings allow.
+    ///
+    /// # Errors
+    /// [`FileExists`](MemoryError::FileExists), [`NoSpace`](MemoryError::NoSpace),
+    /// [`NoHugePages`](MemoryError::NoHugePages) and [`NotHugeFileSystem`](MemoryError::NotHugeFileSystem),
+    /// [`BadLength`](MemoryError::BadLength), or what the operating system says; the file is removed again.
+    pub fn create_file(
+        path: impl AsRef<Path>,
+        len: usize,
+        huge: HugePages,
+    ) -> Result<(Self, OwnedFd), MemoryError> {
+        let path = path.as_ref();
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+        let fd =
+            retry_on_intr(|| rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR)).map_err(|errno| {
+                match errno {
+                    Errno::EXIST => MemoryError::FileExists { path: text(path) },
+                    errno => file(path, "creating")(errno),
+                }
+            })?;
+        let outcome = Self::fill_new_file(path, fd, len, huge);
+        if outcome.is_err() {
+            // Made by this call, and of no use to anybody.
+            let _ = rustix::fs::unlink(path);
+        }
+        outcome
+    }
+
+    fn fill_new_file(
+        path: &Path,
+        fd: OwnedFd,
+        len: usize,
+        huge: HugePages,
+    ) -> Result<(Self, OwnedFd), MemoryError> {
+        lock(path, &fd)?;
+        let file_system = rustix::fs::fstatfs(&fd).map_err(file(path, "examining"))?;
+        let is_huge = file_system.f_type as i64 == HUGETLBFS_MAGIC;
+        if huge == HugePages::Required && !is_huge {
+            return Err(MemoryError::NotHugeFileSystem { path: text(path) });
+        }
+        let page = if is_huge { file_system.f_bsize as usize } else { rustix::param::page_size() };
+        let len = round_up(len, page)?;
+        let refused = |errno: Errno| match errno {
+            Errno::NOSPC | Errno::NOMEM if is_huge => {
+                MemoryError::NoHugePages { len, pages: len.div_ceil(HUGE_PAGE), source: errno.into() }
+            }
+            Errno::NOSPC | Errno::DQUOT | Errno::FBIG => {
+                MemoryError::NoSpace { path: text(path), len, source: errno.into() }
+            }
+            errno => file(path, "setting space aside in")(errno),
+        };
+        match retry_on_intr(|| rustix::fs::fallocate(&fd, FallocateFlags::empty(), 0, len as u64)) {
+            Ok(()) => {}
+            // The file system cannot set space aside.
+            Err(Errno::OPNOTSUPP | Errno::NOSYS) => {
+                retry_on_intr(|| rustix::fs::ftruncate(&fd, len as u64)).map_err(refused)?;
+            }
+            Err(errno) => return Err(refused(errno)),
+        }
+        let mut memory = Self::map_file(path, &fd, len, Access::ReadWrite)?;
+        if huge == HugePages::IfAvailable {
+            memory.advise_huge();
+        }
+        Ok((memory, fd))
+    }
+
+    /// Maps all of the file at `path`, and returns its descriptor too. For writing, the file is locked as by
+    /// [`create_file`](Self::create_file); for reading it is not, and may be written meanwhile.
+    ///
+    /// The file must not shrink while it is mapped: touching bytes past its end raises SIGBUS.
+    ///
+    /// # Errors
+    /// [`FileInUse`](MemoryError::FileInUse) with the process that has it, [`NotMemory`](MemoryError::NotMemory) if it is
+    /// empty or no plain file, or what the operating system says.
+    pub fn open_file(path: impl AsRef<Path>, access: Access) -> Result<(Self, OwnedFd), MemoryError> {
+        let path = path.as_ref();
+        let rights = match access {
+            Access::ReadOnly => OFlags::RDONLY,
+            Access::ReadWrite => OFlags::RDWR,
+        };
+        // Opening a pipe that somebody has put there must not wait for its other end.
+        let flags = rights | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
+        let fd =
+            retry_on_intr(|| rustix::fs::open(path, flags, Mode::empty())).map_err(file(path, "opening"))?;
+        let stat = rustix::fs::fstat(&fd).map_err(file(path, "examining"))?;
+        if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
+            return Err(MemoryError::NotMemory { path: text(path), what: "is not a plain file" });
+        }
+        if access == Access::ReadWrite {
+            lock(path, &fd)?;
+        }
+        // Behind the lock: whoever is just creating the file sizes it under its own.
+        let stat = rustix::fs::fstat(&fd).map_err(file(path, "examining"))?;
+        if stat.st_size <= 0 {
+            let what = "is empty: whoever created it was interrupted";
+            return Err(MemoryError::NotMemory { path: text(path), what });
+        }
+        let len = usize::try_from(stat.st_size).unwrap_or(usize::MAX);
+        let memory = Self::map_file(path, &fd, len, access)?;
+        Ok((memory, fd))
+    }
+
+    fn map_file(path: &Path, fd: &OwnedFd, len: usize, access: Access) -> Result<Self, MemoryError> {
+        let mut memory = Self::map(fd, len, access)?;
+        memory.file = Some(
+            rustix::io::fcntl_dupfd_cloexec(fd, 3).map_err(file(path, "duplicating the descriptor of"))?,
+        );
+        Ok(memory)
+    }
+
+    /// Waits until everything stored so far is on the medium of the file. Memory without a named file, and files on tmpfs or
+    /// hugetlbfs, have no medium: nothing happens. Costs a write of everything changed since the last time.
+    ///
+    /// # Errors
+    /// What the operating system says; what is on the medium is then unknown.
+    pub fn sync(&self) -> Result<(), MemoryError> {
+        // Pages dirtied through a shared mapping are the file's dirty pages: no msync(2) is needed.
+        match self.file.as_ref().map(|file| retry_on_intr(|| rustix::fs::fdatasync(file))) {
+            // hugetlbfs does not know the call.
+            None | Some(Ok(()) | Err(Errno::INVAL)) => Ok(()),
+            Some(Err(errno)) => Err(super::os("syncing a memory file", self.len)(errno)),
+        }
+    }
+}
+
+/// Locks a file for its one writer.
+fn lock(path: &Path, fd: &OwnedFd) -> Result<(), MemoryError> {
+    match retry_on_intr(|| rustix::fs::flock(fd, FlockOperation::NonBlockingLockExclusive)) {
+        Ok(()) => Ok(()),
+        Err(Errno::WOULDBLOCK) => {
+            let holder = rustix::fs::fstat(fd).ok().and_then(|stat| holder(&stat));
+            Err(MemoryError::FileInUse { path: text(path), holder })
+        }
+        Err(errno) => Err(file(path, "locking")(errno)),
+    }
+}
+
+/// The process that has locked a file, if the kernel's list of locks names it: file systems that number files otherwise
+/// there, and other containers' processes, stay unknown.
+fn holder(stat: &Stat) -> Option<u32> {
+    holder_in(&std::fs::read_to_string("/proc/locks").ok()?, &device_and_inode(stat))
+}
+
+/// A file as the list of locks writes it.
+fn device_and_inode(stat: &Stat) -> String {
+    let (major, minor) = (rustix::fs::major(stat.st_dev), rustix::fs::minor(stat.st_dev));
+    format!("{major:02x}:{minor:02x}:{}", stat.st_ino)
+}
+
+/// Lines read `1: FLOCK  ADVISORY  WRITE 4711 fd:01:1234 0 EOF`.
+fn holder_in(locks: &str, which: &str) -> Option<u32> {
+    locks.lines().find_map(|line| {
+        let mut fields = line.split_ascii_whitespace().skip(1);
+        // Whoever waits for a lock has an arrow here.
+        let is_held = fields.next()? == "FLOCK";
+        let holder: u32 = fields.nth(2)?.parse().ok()?;
+        (is_held && holder > 0 && fields.next()? == which).then_some(holder)
+    })
+}
+
+fn text(path: &Path) -> String {
+    path.display().to_string()
+}
+
+fn file(path: &Path, doing: &'static str) -> impl Fn(Errno) -> MemoryError {
+    move |errno| MemoryError::File { doing, path: text(path), source: errno.into() }
+}
+
+/// What helps against an error of a file.
+pub(super) struct FileRemedy<'e>(pub(super) &'e std::io::Error);
+
+impl fmt::Display for FileRemedy<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match Errno::from_io_error(self.0) {
+            Some(Errno::ACCESS | Errno::PERM) => {
+                "give this user the right to read and write it and its directory, or run as its owner"
+            }
+            Some(Errno::NOENT | Errno::NOTDIR) => "create it, its directory included, or correct the path",
+            Some(Errno::ROFS) => "choose a directory on a file system that is mounted for writing",
+            Some(Errno::LOOP) => "the path names a symbolic link: name the file itself",
+            Some(Errno::MFILE | Errno::NFILE) => "raise the limit of open files (ulimit -n)",
+            _ => "check the file system it lies on",
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_holder_is_found_in_the_kernels_list() {
+        let locks = "1: POSIX  ADVISORY  WRITE 11 fd:01:77 0 EOF\n\
+                     2: FLOCK  ADVISORY  WRITE 12 fd:01:78 0 EOF\n\
+                     2: -> FLOCK  ADVISORY  WRITE 14 fd:01:77 0 EOF\n\
+                     3: FLOCK  ADVISORY  WRITE 13 fd:01:77 0 EOF\n\
+                     4: FLOCK  ADVISORY  WRITE 0 fd:01:79 0 EOF\n\
+                     rubbish\n5: FLOCK\n";
+        let of = |which| holder_in(locks, which);
+        assert_eq!(of("fd:01:78"), Some(12));
+        assert_eq!(of("fd:01:77"), Some(13), "neither a range's lock nor a waiter");
+        assert_eq!(of("fd:01:79"), None, "a process of another container");
+        assert_eq!(of("fd:01:80"), None);
+    }
+
+    #[test]
+    fn errors_stay_small() {
+        assert!(size_of::<MemoryError>() <= 56, "{}", size_of::<MemoryError>());
+    }
+}

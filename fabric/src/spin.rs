@@ -1,0 +1,67 @@
+//! How long to spin before sleeping.
+
+use std::time::Duration;
+
+/// What is spun while spinning does not pay off: a little more than a round trip between two processors.
+const BRIEF: Duration = Duration::from_micros(2);
+/// How many long spins in a row must have been in vain before they are given up.
+const PATIENCE: u32 = 8;
+/// Every so many waits a long spin is tried again.
+const PROBE: u32 = 32;
+
+/// Decides between spinning long and briefly by whether it has paid off lately.
+///
+/// Where both sides have a processor of their own, whoever spins gets the other's answer within a microsecond. Where they
+/// share one, or the answer takes long anyway, a spin only keeps the other from running; it is then given up until a
+/// probe shows that things have changed. See Karlin, Li, Manasse and Owicki, "Empirical Studies of Competitive Spinning for
+/// a Shared-Memory Multiprocessor" (SOSP 1991), section 3.
+#[derive(Debug)]
+pub(crate) struct Spin {
+    longest: Duration,
+    /// Waits in a row that ended in sleep.
+    in_vain: u32,
+}
+
+impl Spin {
+    pub(crate) const fn new(longest: Duration) -> Self {
+        Self { longest, in_vain: 0 }
+    }
+
+    /// How long to spin this time.
+    #[inline]
+    pub(crate) fn budget(&self) -> Duration {
+        if self.in_vain < PATIENCE || self.in_vain.is_multiple_of(PROBE) { self.longest } else { BRIEF }
+    }
+
+    /// What was waited for came while spinning.
+    #[inline]
+    pub(crate) fn paid_off(&mut self) {
+        self.in_vain = 0;
+    }
+
+    /// It did not.
+    pub(crate) fn was_in_vain(&mut self) {
+        self.in_vain = self.in_vain.wrapping_add(1);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_spins_are_given_up_when_in_vain_and_tried_again() {
+        let long = Duration::from_micros(50);
+        let mut spin = Spin::new(long);
+        let mut budgets = Vec::new();
+        for _ in 0..PROBE + 2 {
+            budgets.push(spin.budget());
+            spin.was_in_vain();
+        }
+        assert!(budgets[..PATIENCE as usize].iter().all(|&budget| budget == long));
+        assert!(budgets[PATIENCE as usize..PROBE as usize].iter().all(|&budget| budget == BRIEF));
+        assert_eq!(budgets[PROBE as usize..], [long, BRIEF]);
+        spin.paid_off();
+        assert_eq!(spin.budget(), long);
+    }
+}
