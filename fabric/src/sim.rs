@@ -1,0 +1,77 @@
+//! A simulated fabric: memory nodes and clients in one process, under a virtual clock, deterministic from one seed.
+//!
+//! The code under test is the real one: a [`Service`](crate::Service) that stores through
+//! [`NodeMemory`](crate::NodeMemory), and clients over [`Connection`](crate::Connection) and
+//! [`Endpoint`](crate::Endpoint). What is simulated is what lies between: when stores become visible, when a READ fetches
+//! which of its bytes, how messages travel, who dies.
+//!
+//! | What | How |
+//! |---|---|
+//! | stores | queued in program order, made visible one by one or a few at a time; relaxed ones out of order |
+//! | READs | cut at 64-byte lines, the pieces of a batch fetched at up to six instants in any order |
+//! | batches | in order within an endpoint, each taking its own time between endpoints |
+//! | replies | behind all stores before them |
+//! | requests | lost, late, twice; the connection may break under them |
+//! | deaths | of a compute node at any fabric call; of a memory node at any store, with a next life over what survived |
+//! | time | moves from event to event; nothing waits in real time |
+//!
+//! ```
+//! use std::time::Duration;
+//! use fpcache_fabric::sim::{MemoryOptions, NodeOptions, NodeStart, SimOptions, World};
+//! use fpcache_fabric::{ClientId, Connection, Endpoint, Handled, NodeMemory, RemoteAddr, Service};
+//!
+//! /// Counts its requests in the first word.
+//! struct Counter(NodeStart);
+//!
+//! impl Service for Counter {
+//!     fn handle(&mut self, _: ClientId, _: &[u8], _: &mut Vec<u8>) -> Handled {
+//!         let region = &self.0.memories[0];
+//!         let count = region.load_relaxed(0).unwrap_or(0);
+//!         region.store_release(0, count + 1).ok();
+//!         Handled::Now
+//!     }
+//! }
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let mut world = World::new(SimOptions { seed: 7, ..SimOptions::default() });
+//! let node = world.add_node(NodeOptions::new(vec![MemoryOptions::region(4096)]), |start| Box::new(Counter(start)))?;
+//! world.spawn("client", move |process| {
+//!     let deadline = process.sim.clock().deadline(Duration::from_secs(1));
+//!     let connection = process.sim.connect(node, deadline).expect("it is up");
+//!     connection.call(b"count", &mut Vec::new(), deadline).expect("it answers");
+//!     let mut word = [0];
+//!     connection.endpoint().read_words(RemoteAddr::region(0), &mut word).expect("it is up");
+//!     assert_eq!(word, [1], "a reply comes behind the stores before it");
+//! });
+//! let report = world.run()?;
+//! assert!(report.elapsed < Duration::from_millis(1));
+//! # Ok(())
+//! # }
+//! ```
+
+mod baton;
+mod calls;
+mod clock;
+mod connection;
+mod endpoint;
+mod explore;
+mod flight;
+mod memory;
+mod node;
+mod options;
+mod random;
+mod report;
+mod state;
+mod trace;
+mod world;
+
+pub use clock::SimClock;
+pub use connection::SimConnection;
+pub use endpoint::SimEndpoint;
+pub use explore::{Explored, Found, SEEDS_VARIABLE, Verdict, explore, search};
+pub use memory::SimMemory;
+pub use node::{NodeDeath, NodeStart};
+pub use options::{Faults, MemoryOptions, NodeOptions, SimOptions, Tear};
+pub use random::Random;
+pub use report::{FailureKind, RunFailure, RunReport, SEED_VARIABLE};
+pub use world::{NodeId, Process, ProcessId, Sim, World};

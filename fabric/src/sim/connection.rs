@@ -1,0 +1,86 @@
+//! A connection to a simulated memory node.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use super::baton::Shared;
+use super::endpoint::SimEndpoint;
+use crate::clock::Deadline;
+use crate::connection::Connection;
+use crate::error::FabricError;
+use crate::meter::{Meter, MeterSnapshot};
+
+/// What a connection and its endpoints hold together: the memory node is told when the last of them has gone.
+pub(super) struct Anchor {
+    pub(super) shared: Arc<Shared>,
+    pub(super) connection: usize,
+}
+
+impl Drop for Anchor {
+    fn drop(&mut self) {
+        self.shared.lock().hang_up(self.connection);
+    }
+}
+
+/// A connection to one life of a simulated memory node. Closes when it and all its endpoints have been dropped.
+pub struct SimConnection {
+    anchor: Arc<Anchor>,
+    alive: Arc<AtomicBool>,
+    incarnation: u64,
+    max_request: usize,
+    max_reply: usize,
+    call_meter: Meter,
+}
+
+impl fmt::Debug for SimConnection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SimConnection").field("number", &self.anchor.connection).finish_non_exhaustive()
+    }
+}
+
+impl SimConnection {
+    pub(super) fn new(anchor: Anchor) -> Self {
+        let state = anchor.shared.lock();
+        let link = &state.links[anchor.connection];
+        let alive = Arc::clone(&link.alive);
+        let (incarnation, max_request, max_reply) = (link.life + 1, link.max_request, link.max_reply);
+        drop(state);
+        let (anchor, call_meter) = (Arc::new(anchor), Meter::new());
+        Self { anchor, alive, incarnation, max_request, max_reply, call_meter }
+    }
+}
+
+impl Connection for SimConnection {
+    type Endpoint = SimEndpoint;
+
+    fn endpoint(&self) -> SimEndpoint {
+        SimEndpoint::new(&self.anchor)
+    }
+
+    /// Costs on the meter what a request ring costs whose two sides spin. A request without a deadline is never lost.
+    fn call(&self, request: &[u8], reply: &mut Vec<u8>, deadline: Deadline) -> Result<(), FabricError> {
+        let Anchor { shared, connection } = &*self.anchor;
+        shared.call(*connection, request, reply, deadline, &self.call_meter)
+    }
+
+    fn max_request(&self) -> usize {
+        self.max_request
+    }
+
+    fn max_reply(&self) -> usize {
+        self.max_reply
+    }
+
+    fn is_alive(&self) -> bool {
+        self.alive.load(Ordering::Relaxed)
+    }
+
+    fn incarnation(&self) -> u64 {
+        self.incarnation
+    }
+
+    fn call_meter(&self) -> MeterSnapshot {
+        self.call_meter.snapshot()
+    }
+}

@@ -1,0 +1,336 @@
+//! Batches on their way: cut into pieces, fetched at several instants, in order of their endpoint.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use zerocopy::IntoBytes;
+
+use super::options::Tear;
+use super::state::{Event, Outcome, State, Waiter};
+use super::trace::{What, mix};
+use crate::endpoint::{Completion, Ticket};
+use crate::error::FabricError;
+use crate::memory::{Access, AccessError, SharedMemory};
+use crate::meter::Meter;
+use crate::verbs::{AreaId, Batch, MAX_BATCH_BYTES, MAX_REQUEST_BYTES, Posted, Verb};
+
+/// At how many instants the pieces of one batch are fetched at most.
+const MAX_INSTANTS: u64 = 6;
+
+/// A memory as one connection knows it: that of the life it was connected to.
+#[derive(Clone, Debug)]
+pub(super) struct SimArea {
+    pub(super) visible: Arc<SharedMemory>,
+    /// What the memory node's own loads see.
+    pub(super) private: Arc<SharedMemory>,
+    /// `None`: not registered.
+    pub(super) access: Option<Access>,
+}
+
+/// A part of a request that is executed at one instant.
+#[derive(Clone, Copy, Debug)]
+struct Piece {
+    instant: u64,
+    request: u32,
+    /// First byte and length, within the request.
+    start: u32,
+    len: u32,
+}
+
+/// A batch that was run or posted.
+#[derive(Debug)]
+struct Flight {
+    ticket: u64,
+    batch: Batch,
+    /// Who waits for it; `None`: it is polled.
+    waiter: Option<Waiter>,
+    /// By instant; those before `next` are done.
+    pieces: Vec<Piece>,
+    next: usize,
+    outcome: Result<(), FabricError>,
+}
+
+/// The scheduler's part of an endpoint.
+#[derive(Debug)]
+pub(super) struct QueuePair {
+    pub(super) connection: usize,
+    meter: Arc<Meter>,
+    /// In order; only the first is being executed.
+    flights: VecDeque<Flight>,
+    /// Posted batches that are done.
+    pub(super) done: VecDeque<Completion>,
+    /// The batch that was run and is done.
+    pub(super) ran: Option<(Batch, Result<(), FabricError>)>,
+    next_ticket: u64,
+}
+
+impl QueuePair {
+    pub(super) fn new(connection: usize, meter: Arc<Meter>) -> Self {
+        let (flights, done) = (VecDeque::new(), VecDeque::new());
+        Self { connection, meter, flights, done, ran: None, next_ticket: 0 }
+    }
+
+    pub(super) fn in_flight(&self) -> usize {
+        self.flights.len() + self.done.len()
+    }
+
+    pub(super) fn is_idle(&self) -> bool {
+        self.flights.is_empty()
+    }
+
+    pub(super) fn meter(&self) -> &Meter {
+        &self.meter
+    }
+}
+
+impl State {
+    /// Puts a batch in an endpoint's queue.
+    pub(super) fn submit(&mut self, endpoint: usize, batch: Batch, waiter: Option<Waiter>) -> u64 {
+        let pair = &mut self.pairs[endpoint];
+        let ticket = pair.next_ticket;
+        pair.next_ticket += 1;
+        let flight = Flight { ticket, batch, waiter, pieces: Vec::new(), next: 0, outcome: Ok(()) };
+        pair.flights.push_back(flight);
+        if pair.flights.len() == 1 {
+            self.take_off(endpoint);
+        }
+        ticket
+    }
+
+    /// Begins executing the first batch of a queue: cuts it up and draws when each piece is fetched.
+    fn take_off(&mut self, endpoint: usize) {
+        let departure = self.way() + self.now();
+        let link = &self.links[self.pairs[endpoint].connection];
+        let areas = Arc::clone(&link.areas);
+        let Some(flight) = self.pairs[endpoint].flights.front_mut() else { return };
+        let ticket = flight.ticket;
+        let bad = flight.batch.requests.iter().enumerate().find_map(|(i, r)| Some((i, refusal(&areas, r)?)));
+        let count = bad.as_ref().map_or(flight.batch.requests.len(), |(index, _)| *index);
+        flight.pieces.clear();
+        cut(&flight.batch.requests[..count], self.faults.tear, &mut flight.pieces);
+        if let Some((_, error)) = bad {
+            flight.outcome = Err(error);
+        }
+        if let Some(len) = flight.batch.oversize {
+            flight.outcome = Err(too_long(len));
+            flight.pieces.clear();
+        }
+        if self.faults.tear == Tear::Never || flight.pieces.len() < 2 {
+            flight.pieces.iter_mut().for_each(|piece| piece.instant = departure);
+        } else {
+            let mut instants = [departure; MAX_INSTANTS as usize];
+            let several = self.random.between(1, MAX_INSTANTS.min(flight.pieces.len() as u64));
+            for instant in &mut instants[1..several as usize] {
+                *instant += self.random.below(self.pace.spread);
+            }
+            let mut change_not_before = 0;
+            for piece in &mut flight.pieces {
+                piece.instant = instants[self.random.below(several) as usize];
+                if flight.batch.requests[piece.request as usize].verb != Verb::Read {
+                    // Changes take effect in posting order.
+                    change_not_before = change_not_before.max(piece.instant);
+                    piece.instant = change_not_before;
+                }
+            }
+            // Stable: changes of one instant stay in order.
+            flight.pieces.sort_by_key(|piece| piece.instant);
+        }
+        let first = flight.pieces.first().map_or(departure, |piece| piece.instant);
+        self.schedule_at(first, Event::Fetch { endpoint, ticket });
+    }
+
+    /// Executes the pieces of one instant.
+    pub(super) fn fetch(&mut self, endpoint: usize, ticket: u64) {
+        let areas = Arc::clone(&self.links[self.pairs[endpoint].connection].areas);
+        let pair = &mut self.pairs[endpoint];
+        let Some(flight) = pair.flights.front_mut().filter(|flight| flight.ticket == ticket) else { return };
+        let Flight { batch, pieces, next, .. } = flight;
+        let instant = pieces.get(*next).map_or(0, |piece| piece.instant);
+        let (mut seen, mut changed, first) = (0, false, *next);
+        while let Some(piece) = pieces.get(*next).filter(|piece| piece.instant == instant) {
+            let request = batch.requests[piece.request as usize];
+            let area = &areas[usize::from(request.area.0)];
+            if request.verb == Verb::Read {
+                seen = mix(seen, read(area, &request, piece, &mut batch.buffer));
+            } else {
+                change(area, &request, &mut batch.buffer);
+                changed = true;
+            }
+            *next += 1;
+        }
+        let executed = (*next - first) as u64;
+        let following = pieces.get(*next).map(|piece| piece.instant);
+        if following.is_none() && batch.oversize.is_none() {
+            pair.meter.record(&batch.tally);
+        }
+        self.trace.hash = mix(self.trace.hash, seen);
+        self.note(What::Fetched, endpoint, executed, ticket);
+        match following {
+            Some(at) => self.schedule_at(at, Event::Fetch { endpoint, ticket }),
+            None => {
+                let back = self.way();
+                self.schedule(back, Event::Land { endpoint, ticket });
+            }
+        }
+        if changed {
+            self.check_watches(self.links[self.pairs[endpoint].connection].node);
+        }
+    }
+
+    /// A batch's completion arrives.
+    pub(super) fn land(&mut self, endpoint: usize, ticket: u64) {
+        let pair = &mut self.pairs[endpoint];
+        if pair.flights.front().is_none_or(|flight| flight.ticket != ticket) {
+            return;
+        }
+        self.note(What::Landed, endpoint, ticket, 0);
+        self.complete(endpoint, None);
+        if !self.pairs[endpoint].flights.is_empty() {
+            self.take_off(endpoint);
+        }
+    }
+
+    /// Ends the first batch of a queue, with an error of its connection if there is one.
+    fn complete(&mut self, endpoint: usize, error: Option<FabricError>) {
+        let pair = &mut self.pairs[endpoint];
+        let Some(flight) = pair.flights.pop_front() else { return };
+        let result = error.map_or(flight.outcome, Err);
+        match flight.waiter {
+            None => {
+                let ticket = Ticket(flight.ticket);
+                pair.done.push_back(Completion { ticket, batch: flight.batch, result });
+            }
+            Some(waiter) => {
+                pair.ran = Some((flight.batch, result));
+                self.wake(waiter, Outcome::Done);
+            }
+        }
+    }
+
+    /// Fails all that is in flight on a connection that broke.
+    pub(super) fn fail_flights(&mut self, connection: usize) {
+        for endpoint in 0..self.pairs.len() {
+            while self.pairs[endpoint].connection == connection
+                && let Some(first) = self.pairs[endpoint].flights.front()
+            {
+                let ticket = first.ticket;
+                self.note(What::Failed, endpoint, ticket, 0);
+                self.complete(endpoint, Some(self.links[connection].disconnected()));
+            }
+        }
+    }
+
+    /// Has everybody who waits for a word of `node` look whether it changed.
+    pub(super) fn check_watches(&mut self, node: usize) {
+        for index in 0..self.watches.len() {
+            let watch = self.watches[index];
+            if watch.node == node {
+                let after = self.way();
+                self.schedule(after, Event::Look { waiter: watch.waiter, endpoint: watch.endpoint });
+            }
+        }
+        self.watches.retain(|watch| watch.node != node);
+    }
+}
+
+/// Why a request cannot be executed.
+pub(super) fn refusal(areas: &[SimArea], request: &Posted) -> Option<FabricError> {
+    let id = request.area;
+    let area = areas.get(usize::from(id.0));
+    let Some((area, access)) = area.and_then(|area| Some((area, area.access?))) else {
+        return Some(FabricError::NoSuchArea { area: id });
+    };
+    let is_atomic = matches!(request.verb, Verb::CompareSwap | Verb::FetchAdd);
+    let (len, area_len) = (u64::from(request.len), area.visible.len() as u64);
+    if request.verb != Verb::Read && access == Access::ReadOnly {
+        return Some(FabricError::AccessDenied { area: id });
+    }
+    if is_atomic && !request.offset.is_multiple_of(8) {
+        return Some(FabricError::Misaligned { area: id, offset: request.offset });
+    }
+    if request.offset > area_len || len > area_len - request.offset {
+        return Some(FabricError::OutOfBounds { area: id, offset: request.offset, len, area_len });
+    }
+    None
+}
+
+fn too_long(len: u64) -> FabricError {
+    let max = if len > MAX_BATCH_BYTES { MAX_BATCH_BYTES } else { MAX_REQUEST_BYTES as u64 };
+    FabricError::TooLong { len, max }
+}
+
+/// What a memory says to an access, as an error of the fabric.
+pub(super) fn fault(area: AreaId, error: AccessError) -> FabricError {
+    match error {
+        AccessError::OutOfBounds(at) => {
+            FabricError::OutOfBounds { area, offset: at.offset, len: at.len, area_len: at.memory_len }
+        }
+        AccessError::Misaligned { offset } => FabricError::Misaligned { area, offset },
+        AccessError::ReadOnly => FabricError::AccessDenied { area },
+    }
+}
+
+/// Cuts READs at the lines or words of their area; changes stay whole.
+fn cut(requests: &[Posted], tear: Tear, pieces: &mut Vec<Piece>) {
+    let line = match tear {
+        Tear::Never => u64::MAX,
+        Tear::Lines => 64,
+        Tear::Words => 8,
+    };
+    for (request, posted) in (0u32..).zip(requests) {
+        if posted.verb != Verb::Read {
+            pieces.push(Piece { instant: 0, request, start: 0, len: posted.len });
+            continue;
+        }
+        let mut start = 0;
+        while start < posted.len {
+            let to_next_line = line - (posted.offset + u64::from(start)) % line;
+            // What is cut off is no longer than what is left, which fits 32 bits.
+            let len = u64::from(posted.len - start).min(to_next_line) as u32;
+            pieces.push(Piece { instant: 0, request, start, len });
+            start += len;
+        }
+    }
+}
+
+/// Copies a piece, and returns a number that depends on what was copied.
+fn read(area: &SimArea, request: &Posted, piece: &Piece, buffer: &mut [u64]) -> u64 {
+    let first = request.word as usize * 8 + piece.start as usize;
+    let landing = &mut buffer.as_mut_bytes()[first..first + piece.len as usize];
+    // In bounds: the request was checked when its batch took off.
+    let _ = area.visible.read_bytes(request.offset + u64::from(piece.start), landing);
+    landing.chunks(8).fold(0, |hash, chunk| {
+        let mut word = [0; 8];
+        word[..chunk.len()].copy_from_slice(chunk);
+        mix(hash, u64::from_le_bytes(word))
+    })
+}
+
+/// Executes a WRITE or an atomic, which the memory node sees at once.
+fn change(area: &SimArea, request: &Posted, buffer: &mut [u64]) {
+    let (word, offset) = (request.word as usize, request.offset);
+    let len = request.len as usize;
+    // None of these fails: the request was checked when its batch took off.
+    match request.verb {
+        Verb::Read => {}
+        Verb::Write => {
+            let bytes = &buffer[word..word + len.div_ceil(8)].as_bytes()[..len];
+            let _ = area.visible.write_bytes(offset, bytes);
+            let _ = area.private.write_bytes(offset, bytes);
+        }
+        Verb::CompareSwap => {
+            if let Ok(old) = area.visible.compare_exchange(offset, buffer[word + 1], buffer[word + 2]) {
+                if old == buffer[word + 1] {
+                    let _ = area.private.store_relaxed(offset, buffer[word + 2]);
+                }
+                buffer[word] = old;
+            }
+        }
+        Verb::FetchAdd => {
+            if let Ok(old) = area.visible.fetch_add(offset, buffer[word + 1]) {
+                let _ = area.private.store_relaxed(offset, old.wrapping_add(buffer[word + 1]));
+                buffer[word] = old;
+            }
+        }
+    }
+}

@@ -1,0 +1,441 @@
+//! A memory node: its loop, its stores on their way to be seen, its death and its next life.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
+
+use super::baton::Shared;
+use super::clock::SimClock;
+use super::flight::SimArea;
+use super::memory::{Applied, Entry, Reply, SimMemory, Stores, lock};
+use super::options::NodeOptions;
+use super::state::{Event, State, Stop, nanos};
+use super::trace::{What, mix};
+use crate::connection::{ClientId, Handled, Service, Work};
+use crate::memory::{MemoryError, SharedMemory};
+
+/// How far a memory node's stores may lie behind when it goes on all the same.
+const RUN_AHEAD: usize = 256;
+
+/// What a life of a memory node begins with.
+#[derive(Debug)]
+pub struct NodeStart {
+    /// Its memories, in the order of [`NodeOptions::memories`], holding what survived.
+    pub memories: Vec<Arc<SimMemory>>,
+    /// Which life it is, from 1: its incarnation.
+    pub life: u64,
+    /// The world's clock.
+    pub clock: SimClock,
+}
+
+/// The death of a memory node, for what it had outside simulated memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NodeDeath {
+    /// Which life ended.
+    pub life: u64,
+    /// Stores that became visible, over all lives.
+    pub stores: u64,
+}
+
+/// Makes the service of each life.
+pub(super) type Start = Box<dyn FnMut(NodeStart) -> Box<dyn Service> + Send>;
+/// Is told of each death, after the service was dropped.
+pub(super) type OnDeath = Box<dyn FnMut(NodeDeath) + Send>;
+
+/// What waits for the memory node's loop.
+#[derive(Debug)]
+pub(super) enum Item {
+    Connect(usize),
+    Request { connection: usize, call: u64, bytes: Arc<[u8]> },
+    Disconnect(usize),
+}
+
+pub(super) struct Node {
+    pub(super) name: Arc<str>,
+    pub(super) options: NodeOptions,
+    pub(super) stores: Arc<Mutex<Stores>>,
+    pub(super) inbox: VecDeque<Item>,
+    pub(super) areas: Arc<[SimArea]>,
+    pub(super) start: Option<Start>,
+    pub(super) on_death: Option<OnDeath>,
+    /// Dies when so many stores have become visible, over all lives.
+    pub(super) dies_at: Option<u64>,
+    pub(super) shared: Option<std::sync::Weak<Shared>>,
+    service: Option<Box<dyn Service>>,
+    draining: bool,
+    turning: bool,
+    /// The loop waits for the stores to be visible.
+    held_up: bool,
+    /// `work` must be called before the loop may rest.
+    work_due: bool,
+}
+
+impl fmt::Debug for Node {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Node").field("name", &self.name).field("up", &self.service.is_some()).finish()
+    }
+}
+
+impl Node {
+    pub(super) fn new(options: NodeOptions, start: Start) -> Result<Self, MemoryError> {
+        let visible: Result<Vec<_>, _> = options.memories.iter().map(|m| blank(m.bytes)).collect();
+        Ok(Self {
+            name: options.name.as_str().into(),
+            options,
+            stores: Arc::new(Mutex::new(Stores::new(visible?))),
+            inbox: VecDeque::new(),
+            areas: [].into(),
+            start: Some(start),
+            on_death: None,
+            dies_at: None,
+            shared: None,
+            service: None,
+            draining: false,
+            turning: false,
+            held_up: false,
+            work_due: false,
+        })
+    }
+
+    pub(super) fn is_up(&self) -> bool {
+        self.service.is_some()
+    }
+
+    /// Whether everything it was asked is done and everything it stored can be seen.
+    pub(super) fn is_settled(&self) -> bool {
+        self.is_up() && self.inbox.is_empty() && lock(&self.stores).is_empty() && !self.work_due
+    }
+
+    pub(super) fn life(&self) -> u64 {
+        lock(&self.stores).life
+    }
+}
+
+/// Zeroed memory of whole words.
+fn blank(bytes: usize) -> Result<Arc<SharedMemory>, MemoryError> {
+    SharedMemory::anonymous(bytes.saturating_add(7) / 8 * 8).map(Arc::new)
+}
+
+/// Runs code of a memory node; its panic becomes a message.
+fn guarded<R>(state: &State, code: impl FnOnce() -> R) -> Result<R, String> {
+    let in_service = &state.time.in_service;
+    in_service.store(true, Ordering::Relaxed);
+    let outcome = catch_unwind(AssertUnwindSafe(code));
+    in_service.store(false, Ordering::Relaxed);
+    outcome.map_err(|payload| super::world::message(&*payload))
+}
+
+impl State {
+    /// Begins a life of a memory node.
+    pub(super) fn start_node(&mut self, node: usize) {
+        match self.try_start(node) {
+            Ok(()) => {}
+            Err(message) => self.stop = Some(Stop::NodePanicked(node, message)),
+        }
+    }
+
+    fn try_start(&mut self, index: usize) -> Result<(), String> {
+        let node = &mut self.nodes[index];
+        if node.is_up() {
+            return Ok(());
+        }
+        let count = node.options.memories.len();
+        let memories: Result<Vec<_>, _> = (0..count)
+            // `add_node` takes no more than 256.
+            .map(|memory| SimMemory::inherit(&node.stores, memory as u8).map(Arc::new))
+            .collect();
+        let memories = memories.map_err(|error| error.to_string())?;
+        {
+            let stores = lock(&node.stores);
+            let areas = node.options.memories.iter().zip(&memories).zip(&stores.visible);
+            node.areas = areas
+                .map(|((options, memory), visible)| SimArea {
+                    visible: Arc::clone(visible),
+                    private: Arc::clone(memory.private()),
+                    access: options.offered,
+                })
+                .collect();
+        }
+        let life = node.life();
+        let shared = node.shared.as_ref().and_then(std::sync::Weak::upgrade).ok_or("the world has ended")?;
+        let start = NodeStart { memories, life: life + 1, clock: SimClock { shared } };
+        let mut make = node.start.take().ok_or("its start is under way already")?;
+        let service = guarded(self, || make(start));
+        let node = &mut self.nodes[index];
+        node.start = Some(make);
+        node.service = Some(service?);
+        (node.draining, node.turning, node.held_up, node.work_due) = (false, false, false, true);
+        self.note(What::Started, index, life + 1, 0);
+        self.begin_draining(index);
+        self.poke(index);
+        Ok(())
+    }
+
+    /// Has the memory node's loop come round soon.
+    pub(super) fn poke(&mut self, index: usize) {
+        let node = &mut self.nodes[index];
+        if node.is_up() && !node.turning {
+            node.turning = true;
+            let life = node.life();
+            let after = self.random.between(50, 400);
+            self.schedule(after, Event::Turn { node: index, life });
+        }
+    }
+
+    /// One step of the memory node's loop: a request, or work and the replies that came of it.
+    pub(super) fn turn(&mut self, index: usize, life: u64) {
+        let node = &mut self.nodes[index];
+        let queued = lock(&node.stores).len();
+        if node.life() != life || !node.is_up() {
+            return;
+        }
+        node.turning = false;
+        let run_ahead = self.faults.run_ahead && queued < RUN_AHEAD && self.random.below(4) == 0;
+        // Who is let in must see a memory node that is ready: that is a system call, behind which all stores are visible.
+        let connects = matches!(node.inbox.front(), Some(Item::Connect(_)));
+        if queued > 0 && (connects || !run_ahead) {
+            node.held_up = true;
+            return;
+        }
+        if self.random.happens(self.faults.crash_node) {
+            self.kill_node(index);
+            return;
+        }
+        let asked = !node.inbox.is_empty();
+        let outcome = if asked && !(node.work_due && self.random.below(2) == 0) {
+            self.take_item(index)
+        } else {
+            self.do_work(index)
+        };
+        if let Err(message) = outcome {
+            self.stop = Some(Stop::NodePanicked(index, message));
+            return;
+        }
+        self.begin_draining(index);
+        let node = &self.nodes[index];
+        if !node.inbox.is_empty() || node.work_due {
+            self.poke(index);
+        }
+    }
+
+    fn take_item(&mut self, index: usize) -> Result<(), String> {
+        let node = &mut self.nodes[index];
+        let (Some(item), Some(mut service)) = (node.inbox.pop_front(), node.service.take()) else {
+            return Ok(());
+        };
+        node.work_due = true;
+        let outcome = match item {
+            Item::Connect(connection) => {
+                let client = self.links[connection].client;
+                let after = self.way();
+                self.schedule(after, Event::Opened { connection });
+                guarded(self, || service.connected(client))
+            }
+            Item::Disconnect(connection) => {
+                let client = self.links[connection].client;
+                self.note(What::Closed, connection, index as u64, 0);
+                guarded(self, || service.disconnected(client))
+            }
+            Item::Request { connection, call, bytes } if self.links[connection].in_hand.is_some() => {
+                self.links[connection].held.push_back((call, bytes));
+                Ok(())
+            }
+            Item::Request { connection, call, bytes } => {
+                self.handle(index, &mut *service, connection, call, &bytes)
+            }
+        };
+        self.nodes[index].service = Some(service);
+        outcome
+    }
+
+    fn handle(
+        &mut self,
+        index: usize,
+        service: &mut dyn Service,
+        connection: usize,
+        call: u64,
+        bytes: &[u8],
+    ) -> Result<(), String> {
+        let client = self.links[connection].client;
+        let mut reply = Vec::new();
+        let handled = guarded(self, || service.handle(client, bytes, &mut reply))?;
+        self.note(What::Handled, index, connection as u64, call);
+        match handled {
+            Handled::Now => self.queue_reply(index, connection, call, reply),
+            Handled::Later => self.links[connection].in_hand = Some(call),
+        }
+        Ok(())
+    }
+
+    fn do_work(&mut self, index: usize) -> Result<(), String> {
+        let node = &mut self.nodes[index];
+        let Some(mut service) = node.service.take() else { return Ok(()) };
+        let outcome = self.do_work_of(index, &mut *service);
+        self.nodes[index].service = Some(service);
+        outcome
+    }
+
+    fn do_work_of(&mut self, index: usize, service: &mut dyn Service) -> Result<(), String> {
+        let work = guarded(self, || service.work())?;
+        self.nodes[index].work_due = work == Work::More;
+        if let Work::At(instant) = work {
+            let (at, life) = (self.time.nanos(instant), self.nodes[index].life());
+            self.schedule_at(at, Event::Work { node: index, life });
+        }
+        let queued = lock(&self.nodes[index].stores).len() as u64;
+        self.note(What::Worked, index, queued, 0);
+        loop {
+            let mut reply = Vec::new();
+            let Some(client) = guarded(self, || service.next_reply(&mut reply))? else { return Ok(()) };
+            self.late_reply(index, client, reply);
+        }
+    }
+
+    /// A reply to a request that was to be answered later.
+    fn late_reply(&mut self, index: usize, client: ClientId, reply: Vec<u8>) {
+        // A client that has gone, or has asked nothing, gets no reply.
+        let Some(connection) = self.links.iter().position(|link| link.client == client) else { return };
+        let Some(call) = self.links[connection].in_hand.take() else { return };
+        self.queue_reply(index, connection, call, reply);
+        if let Some((call, bytes)) = self.links[connection].held.pop_front() {
+            self.nodes[index].inbox.push_back(Item::Request { connection, call, bytes });
+        }
+    }
+
+    fn queue_reply(&mut self, index: usize, connection: usize, call: u64, bytes: Vec<u8>) {
+        lock(&self.nodes[index].stores).push(Entry::Reply(Reply { connection, call, bytes }));
+    }
+
+    pub(super) fn work_is_due(&mut self, index: usize, life: u64) {
+        if self.nodes[index].life() == life {
+            self.nodes[index].work_due = true;
+            self.poke(index);
+        }
+    }
+
+    fn begin_draining(&mut self, index: usize) {
+        let node = &mut self.nodes[index];
+        let stores = lock(&node.stores);
+        let is_needed = !stores.is_empty() || stores.flushed;
+        drop(stores);
+        if is_needed && !node.draining {
+            node.draining = true;
+            let life = node.life();
+            let after = self.random.between(1, self.pace.gap);
+            self.schedule(after, Event::Drain { node: index, life });
+        }
+    }
+
+    /// Makes a few stores visible, up to and not beyond a point of the protocol.
+    pub(super) fn drain(&mut self, index: usize, life: u64) {
+        if self.nodes[index].life() != life {
+            return;
+        }
+        let stores = Arc::clone(&self.nodes[index].stores);
+        let mut held = lock(&stores);
+        // A long queue is bulk, of which few states in between are worth an event each.
+        let most = self.pace.burst.max(held.len() as u64 / 32);
+        let mut left = self.random.between(1, most);
+        let before = held.applied;
+        let dies_at = self.nodes[index].dies_at.filter(|&at| at >= before);
+        let mut at_point = false;
+        while left > 0 && dies_at != Some(held.applied) {
+            left -= 1;
+            let reorder = self.faults.reorder_stores.then_some(&mut self.random);
+            match held.apply_one(reorder) {
+                None => break,
+                Some(Applied::Store) => at_point = false,
+                Some(Applied::Point) => {
+                    at_point = true;
+                    if self.random.below(2) == 0 {
+                        break;
+                    }
+                }
+            }
+        }
+        held.flushed = false;
+        let (applied, hash) = (held.applied - before, held.hash);
+        let replies = std::mem::take(&mut held.replies);
+        let (queued, dies) = (held.len(), dies_at == Some(held.applied));
+        drop(held);
+        self.trace.hash = mix(self.trace.hash, hash);
+        self.note(What::Visible, index, applied, queued as u64);
+        self.check_watches(index);
+        for reply in replies {
+            self.send_reply(reply);
+        }
+        if dies || self.random.happens(self.faults.crash_node) {
+            self.kill_node(index);
+            return;
+        }
+        if queued > 0 {
+            // Now and then the processor is taken away just behind a point of the protocol.
+            let stall = at_point && self.random.below(8) == 0;
+            let gap = if stall { 20_000 } else { self.pace.gap };
+            let after = self.random.between(1, gap);
+            self.schedule(after, Event::Drain { node: index, life });
+            return;
+        }
+        let node = &mut self.nodes[index];
+        node.draining = false;
+        if std::mem::take(&mut node.held_up) {
+            self.poke(index);
+        }
+    }
+
+    /// The memory node dies where it is.
+    pub(super) fn kill_node(&mut self, index: usize) {
+        let node = &mut self.nodes[index];
+        let Some(service) = node.service.take() else { return };
+        let life = node.life();
+        let exact = node.dies_at.take().is_some();
+        let mut stores = lock(&node.stores);
+        let further =
+            if exact || self.random.below(2) == 0 { 0 } else { self.random.below(stores.len() as u64 + 1) };
+        stores.die(further);
+        let death = NodeDeath { life: life + 1, stores: stores.applied };
+        for (options, visible) in node.options.memories.iter().zip(&mut stores.visible) {
+            // Those still connected keep the old memory. If there is no new one the next life's start will say so.
+            if !options.survives
+                && let Ok(new) = blank(options.bytes)
+            {
+                *visible = new;
+            }
+        }
+        drop(stores);
+        node.inbox.clear();
+        self.deaths += 1;
+        self.note(What::Died, index, death.stores, life);
+        let mut on_death = self.nodes[index].on_death.take();
+        let outcome = guarded(self, || {
+            drop(service);
+            if let Some(on_death) = &mut on_death {
+                on_death(death);
+            }
+        });
+        self.nodes[index].on_death = on_death;
+        if let Err(message) = outcome {
+            self.stop = Some(Stop::NodePanicked(index, message));
+            return;
+        }
+        if self.faults.linger {
+            let after = self.random.below(30_000);
+            self.schedule(after, Event::Notice { node: index, life });
+        } else {
+            self.notice(index, life);
+        }
+        let down = self.random.below(nanos(self.nodes[index].options.down_time).saturating_add(1));
+        self.schedule(down, Event::Restart { node: index });
+    }
+
+    /// Those connected to a life of a memory node that is over notice it.
+    pub(super) fn notice(&mut self, node: usize, life: u64) {
+        for connection in 0..self.links.len() {
+            if (self.links[connection].node, self.links[connection].life) == (node, life) {
+                self.cut(connection);
+            }
+        }
+    }
+}
