@@ -63,6 +63,25 @@ pub(crate) fn assign_slots(predictions: &[u16], model: &SegmentModel) -> Option<
     slots.iter().all(|slot| *slot != NONE).then_some(slots)
 }
 
+/// Turns ascending predictions into distinct ascending slots within their windows, spread as evenly as the windows
+/// allow: each key as near as may be to where it would lie if all gaps between keys were equal.
+///
+/// Windows over crowded predictions keep free slots for later keys, which homes would leave elsewhere. `None` if there
+/// is no placement. Linear in keys.
+pub(crate) fn spread_slots(predictions: &[u16], model: &SegmentModel) -> Option<Vec<u16>> {
+    let mut slots = latest_slots(predictions, model)?;
+    let (keys, cap) = (slots.len() as u64, u64::from(model.cap));
+    let mut next = 0;
+    for ((rank, slot), &prediction) in (0..).zip(&mut slots).zip(predictions) {
+        // Half a gap before the first key and behind the last. Below `cap`.
+        let even = ((2 * rank + 1) * cap / (2 * keys)) as u16;
+        // The earliest slot is none after the latest one: the key before took one before its own latest.
+        *slot = even.max(prediction.saturating_sub(model.epsilon)).max(next).min(*slot);
+        next = *slot + 1;
+    }
+    Some(slots)
+}
+
 /// Keys past their homes, earliest deadline first.
 #[derive(Default)]
 struct Queue {
@@ -114,6 +133,7 @@ fn latest_slots(predictions: &[u16], model: &SegmentModel) -> Option<Vec<u16>> {
 mod tests {
     use super::*;
     use crate::Line;
+    use proptest::prelude::*;
 
     fn assign(predictions: &[u16], cap: u16, epsilon: u16) -> Option<Vec<u16>> {
         assign_slots(predictions, &SegmentModel { origin: 0, line: Line::from_bits(0), cap, epsilon })
@@ -140,5 +160,61 @@ mod tests {
     fn without_freedom_every_key_is_where_it_must_be() {
         assert_eq!(assign(&[0, 1, 2], 3, 0), Some(vec![0, 1, 2]));
         assert_eq!(assign(&[0, 0, 0], 3, 2), Some(vec![0, 1, 2]));
+    }
+
+    /// Whether each key can have a slot of its window: augmenting paths (Kuhn, Naval Research Logistics Quarterly 2,
+    /// 1955), which know nothing of order.
+    fn has_matching(predictions: &[u16], model: &SegmentModel) -> bool {
+        fn augment(
+            key: usize,
+            windows: &[crate::Window],
+            owner: &mut [Option<usize>],
+            seen: &mut [bool],
+        ) -> bool {
+            (windows[key].first..=windows[key].last).any(|slot| {
+                let slot = slot as usize;
+                !std::mem::replace(&mut seen[slot], true)
+                    && owner[slot].is_none_or(|other| augment(other, windows, owner, seen))
+                    && owner[slot].replace(key) != Some(key)
+            })
+        }
+        let windows: Vec<_> = predictions.iter().map(|p| model.window_around(u32::from(*p))).collect();
+        let mut owner = vec![None; usize::from(model.cap)];
+        (0..windows.len())
+            .all(|key| augment(key, &windows, &mut owner, &mut vec![false; usize::from(model.cap)]))
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(4_000))]
+
+        #[test]
+        fn a_placement_is_found_whenever_one_exists(
+            cap in 1u16..14, epsilon in 0u16..6, picks in prop::collection::vec(any::<u16>(), 0..14),
+        ) {
+            let mut predictions: Vec<u16> = picks.iter().map(|pick| pick % cap).collect();
+            predictions.sort_unstable();
+            let model = SegmentModel { origin: 0, line: Line::from_bits(0), cap, epsilon };
+            let exists = has_matching(&predictions, &model);
+            for assigned in [assign_slots(&predictions, &model), spread_slots(&predictions, &model)] {
+                prop_assert_eq!(assigned.is_some(), exists, "{:?}", predictions);
+                let Some(slots) = assigned else { continue };
+                let mut taken = vec![false; usize::from(cap)];
+                for (slot, prediction) in slots.iter().zip(&predictions) {
+                    prop_assert!(model.window_around(u32::from(*prediction)).contains(u32::from(*slot)));
+                    prop_assert!(!std::mem::replace(&mut taken[usize::from(*slot)], true));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn spread_keys_leave_even_gaps() {
+        let spread = |predictions: &[u16], cap, epsilon| {
+            spread_slots(predictions, &SegmentModel { origin: 0, line: Line::from_bits(0), cap, epsilon })
+        };
+        assert_eq!(spread(&[0, 0, 0, 0], 8, 8), Some(vec![1, 3, 5, 7]));
+        assert_eq!(spread(&[0, 0, 0, 0], 8, 4), Some(vec![1, 2, 3, 4]), "no farther than the windows");
+        assert_eq!(spread(&[7, 7, 7], 9, 3), Some(vec![4, 5, 7]));
+        assert_eq!(spread(&[4, 4, 4], 9, 0), None);
     }
 }

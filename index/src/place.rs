@@ -32,7 +32,7 @@
 //! Only the slope is taken from the fit, half-way between its extremes. The intercept is chosen by replaying the keys, so
 //! that 2 and 3 are met with equal room; that a right one exists is what the argument above says.
 
-use crate::assign::assign_slots;
+use crate::assign::{assign_slots, spread_slots};
 use crate::line::Line;
 use crate::plr::Slope;
 use crate::segmenter::Segmenter;
@@ -41,7 +41,8 @@ use crate::{Piece, SegmentModel, SegmentOptions};
 /// A segment ready to be built: its model and a slot for each of its keys.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PlacedSegment {
-    /// The model; `model.epsilon` is the true error: the smallest with which its line has a placement.
+    /// The model; `model.epsilon` is the true error, the smallest with which its line has a placement, or
+    /// [`SegmentOptions::least_epsilon`] where that is more.
     pub model: SegmentModel,
     /// Number of keys, from where the segment before ended.
     pub keys: usize,
@@ -53,7 +54,7 @@ impl Piece {
     /// Places the piece's keys `xs` into slots: a model, and a slot for each key.
     ///
     /// A segment of `n` keys has `ceil(n / fill)` slots. Its ε is the true one, the least half-width of windows for which
-    /// the line has a placement, never above the option's. As many keys as the windows allow get the very slot their
+    /// the line has a placement, never above the option's and never below the option's least. As many keys as the windows allow get the very slot their
     /// prediction names, others one near it; see `assign`.
     ///
     /// Nearly always one segment. Where the quantised line leaves no placement the keys are halved and fitted again, and
@@ -111,7 +112,10 @@ fn place_segment(slopes: (Slope, Slope), xs: &[u64], options: &SegmentOptions) -
     if u32::from(model.epsilon) > epsilon {
         return None;
     }
-    let slots = assign_slots(&predictions, &model)?;
+    // No wider than the option's ε, which fits.
+    model.epsilon = model.epsilon.max(options.least_epsilon.min(epsilon) as u16);
+    let assign = if options.spread { spread_slots } else { assign_slots };
+    let slots = assign(&predictions, &model)?;
     Some(PlacedSegment { model, keys: xs.len(), slots })
 }
 

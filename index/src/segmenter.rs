@@ -8,16 +8,22 @@ use thiserror::Error;
 pub struct SegmentOptions {
     /// Largest distance of a key's slot from its prediction, in slots; at most 65,535. A window has 2ε + 1 slots.
     pub epsilon: u32,
+    /// Least ε that is stored with a segment, where [`Self::epsilon`] is not below it: the keys' true ε leaves windows
+    /// only as wide as the keys at hand need, and later keys find them full.
+    pub least_epsilon: u32,
     /// Share of a new segment's slots that hold keys, above 0 and at most 1; the rest is free for inserts.
     pub fill: f64,
     /// Most slots a segment may have.
     pub max_slots: u16,
+    /// Spread keys evenly over the slots, as far as their windows allow, instead of putting as many as possible into
+    /// the slots their predictions name.
+    pub spread: bool,
 }
 
 impl Default for SegmentOptions {
-    /// ε 32, fill 0.85, at most 4,096 slots.
+    /// ε 32, stored no wider than the keys need, fill 0.85, at most 4,096 slots.
     fn default() -> Self {
-        Self { epsilon: 32, fill: 0.85, max_slots: 4096 }
+        Self { epsilon: 32, least_epsilon: 0, fill: 0.85, max_slots: 4096, spread: false }
     }
 }
 

@@ -66,7 +66,7 @@ fn adversarial_keys() {
 fn the_longest_piece_of_many_keys() {
     for (name, keys) in common::adversarial() {
         for epsilon in [1, 16, 64] {
-            let options = SegmentOptions { epsilon, fill: 1.0, max_slots: 300 };
+            let options = SegmentOptions { epsilon, fill: 1.0, max_slots: 300, ..SegmentOptions::default() };
             let mut first = 0;
             for keys_of_piece in pieces(&keys, options) {
                 let end = first + keys_of_piece;
@@ -131,7 +131,8 @@ fn keys_that_do_not_ascend_are_refused_and_named() {
 fn options_out_of_range_are_refused() {
     let valid = SegmentOptions::default();
     assert_eq!(valid.validate(), Ok(()));
-    let widest = SegmentOptions { epsilon: 65_535, fill: 1.0, max_slots: u16::MAX };
+    let widest =
+        SegmentOptions { epsilon: 65_535, fill: 1.0, max_slots: u16::MAX, ..SegmentOptions::default() };
     assert_eq!(widest.validate(), Ok(()));
     for options in [
         SegmentOptions { epsilon: 65_536, ..valid },
@@ -168,7 +169,7 @@ proptest! {
 
     #[test]
     fn as_few_as_brute_force_under_a_cap(keys in gaps(), epsilon in 0u32..12, max_slots in 1u16..20) {
-        let options = SegmentOptions { epsilon, fill: 1.0, max_slots };
+        let options = SegmentOptions { epsilon, fill: 1.0, max_slots, ..SegmentOptions::default() };
         prop_assert_eq!(pieces(&keys, options).len() as u64, brute_force(&keys, epsilon, usize::from(max_slots)));
     }
 }

@@ -60,7 +60,11 @@ fn every_key_lies_in_its_window() {
     for (name, keys) in common::adversarial() {
         for fill in [0.5, 0.7, 0.85, 0.999, 1.0] {
             for epsilon in [0, 1, 2, 7, 32, 64, 300] {
-                check_all(name, &keys, &SegmentOptions { epsilon, fill, max_slots: 4096 });
+                check_all(
+                    name,
+                    &keys,
+                    &SegmentOptions { epsilon, fill, max_slots: 4096, ..SegmentOptions::default() },
+                );
             }
         }
     }
@@ -72,7 +76,7 @@ fn unusual_options() {
         for (epsilon, fill, max_slots) in
             [(65_535, 1.0, 65_535), (32, 0.01, 65_535), (3, 1.0, 1), (16, 0.3, 4), (1_000, 0.6, 65_535)]
         {
-            check_all(name, &keys, &SegmentOptions { epsilon, fill, max_slots });
+            check_all(name, &keys, &SegmentOptions { epsilon, fill, max_slots, ..SegmentOptions::default() });
         }
     }
 }
@@ -82,7 +86,7 @@ fn sequential_keys_need_no_search() {
     for stride in [1, 2, 7, 1_000, 1 << 50] {
         let keys: Vec<u64> = (0..10_000).map(|i| i * stride).collect();
         for fill in [0.5, 0.85, 1.0] {
-            let options = SegmentOptions { epsilon: 64, fill, max_slots: 4096 };
+            let options = SegmentOptions { epsilon: 64, fill, max_slots: 4096, ..SegmentOptions::default() };
             for segment in check_all("sequential", &keys, &options) {
                 assert_eq!(segment.model.epsilon, 0, "stride {stride} fill {fill}");
             }
@@ -96,7 +100,7 @@ fn segments_are_as_long_as_in_ranks_at_every_fill() {
     for epsilon in [8, 64] {
         let least = count_segments(keys.iter().copied(), epsilon).expect("ascending");
         for fill in [0.5, 0.85, 1.0] {
-            let options = SegmentOptions { epsilon, fill, max_slots: u16::MAX };
+            let options = SegmentOptions { epsilon, fill, max_slots: u16::MAX, ..SegmentOptions::default() };
             assert_eq!(check_all("fb-like", &keys, &options).len() as u64, least);
         }
     }
@@ -105,7 +109,7 @@ fn segments_are_as_long_as_in_ranks_at_every_fill() {
 #[test]
 fn keys_sit_near_their_predictions_where_slots_are_free() {
     let keys = common::fb_like(13, 5);
-    let options = SegmentOptions { epsilon: 64, fill: 0.7, max_slots: 4096 };
+    let options = SegmentOptions { epsilon: 64, fill: 0.7, max_slots: 4096, ..SegmentOptions::default() };
     let (mut chosen, mut leftmost, mut first) = (0, 0, 0);
     for segment in check_all("fb-like", &keys, &options) {
         let mut next = 0;
@@ -123,7 +127,7 @@ fn keys_sit_near_their_predictions_where_slots_are_free() {
 
 #[test]
 fn keys_that_are_not_the_pieces_still_get_valid_segments() {
-    let options = SegmentOptions { epsilon: 4, fill: 0.8, max_slots: 100 };
+    let options = SegmentOptions { epsilon: 4, fill: 0.8, max_slots: 100, ..SegmentOptions::default() };
     let mut segmenter = Segmenter::new(options).expect("valid options");
     for key in 0..50 {
         assert_eq!(segmenter.push(key), Ok(None));
@@ -142,7 +146,8 @@ fn keys_that_are_not_the_pieces_still_get_valid_segments() {
         let placed = piece.place(&keys, &options);
         assert_eq!(placed.iter().map(|segment| segment.keys).sum::<usize>(), 5);
     }
-    let invalid = SegmentOptions { epsilon: u32::MAX, fill: f64::NAN, max_slots: 0 };
+    let invalid =
+        SegmentOptions { epsilon: u32::MAX, fill: f64::NAN, max_slots: 0, ..SegmentOptions::default() };
     let placed = piece.place(&[1, 2, 3], &invalid);
     assert_eq!(placed.iter().map(|segment| segment.keys).sum::<usize>(), 3);
 }
@@ -163,7 +168,7 @@ proptest! {
     fn any_keys_any_options(
         keys in keys(), epsilon in 0u32..301, fill in 0.5f64..=1.0, max_slots in 2u16..600,
     ) {
-        check_all("random", &keys, &SegmentOptions { epsilon, fill, max_slots });
+        check_all("random", &keys, &SegmentOptions { epsilon, fill, max_slots, ..SegmentOptions::default() });
     }
 
     #[test]
@@ -218,5 +223,33 @@ fn many_keys_are_in_or_beside_their_predicted_slot() {
             home > least_home && near > least_near,
             "{name}: {home:.3} at home, {near:.3} at most one off"
         );
+    }
+}
+
+#[test]
+fn a_least_epsilon_widens_windows_up_to_the_options_own() {
+    for (_, keys) in common::adversarial() {
+        let narrow = SegmentOptions::default();
+        let wide = SegmentOptions { least_epsilon: 20, ..narrow };
+        let (pieces, segments) = (place(&keys, &narrow).1, place(&keys, &wide).1);
+        assert_eq!(pieces.len(), segments.len());
+        for (true_one, widened) in pieces.iter().zip(&segments) {
+            assert_eq!(widened.model.epsilon, true_one.model.epsilon.max(20));
+        }
+        let least = SegmentOptions { epsilon: 8, least_epsilon: 20, ..narrow };
+        assert!(place(&keys, &least).1.iter().all(|segment| segment.model.epsilon == 8));
+    }
+}
+
+#[test]
+fn spread_keys_lie_in_their_windows_in_order() {
+    for (name, keys) in common::adversarial() {
+        let mut first = 0;
+        let options = SegmentOptions { spread: true, ..SegmentOptions::default() };
+        for segment in check_all(name, &keys, &options) {
+            assert!(segment.slots.is_sorted(), "{name}");
+            first += segment.keys;
+        }
+        assert_eq!(first, keys.len());
     }
 }
