@@ -1,0 +1,85 @@
+//! Which free slot of its window an inserted key takes, and when a window is so full that its segment is rebuilt.
+
+use fpcache_index::Window;
+
+/// A window with at most one free slot in so many is [crowded](is_crowded).
+const CROWDED: usize = 60;
+/// The predicted slot is taken while more than one slot in so many of the window is free.
+const ROOMY: usize = 8;
+
+/// The slot that a key with this window and prediction takes, of the window's `free` slots in ascending order; `None`
+/// if there is none. Reads as many numbers as its binary search needs.
+///
+/// While the window is roomy the predicted slot, if it is free: a reader that tries that one first finds the key at
+/// once. Else the middle one of the free slots on that side of the prediction which has more of them: far enough from
+/// the crowd about the prediction to leave it room, and not at the window's end, where it would take the room of keys
+/// that cannot reach farther.
+///
+/// Slots copied by rebuilds per key, and share of keys put into the predicted slot, while a store of 100,000 keys doubles
+/// (`tests/growth_copies.rs` with ε 32):
+///
+/// | rule | uniform | fb |
+/// |---|---|---|
+/// | this one | 4.46, 19 % | 4.47, 14 % |
+/// | always the larger side's middle | 4.33, 0 % | 4.48, 0 % |
+/// | the free slot with the most free ones within 16 | 4.45, 7 % | 4.53, 5 % |
+/// | the middle one of all free slots | 4.65, 10 % | 4.57, 5 % |
+/// | the larger side's nearest | 4.92, 17 % | 4.67, 10 % |
+/// | the nearest | 5.27, 22 % | 4.77, 13 % |
+pub fn choose_slot(free: &[u32], predicted: u32, window: Window) -> Option<u32> {
+    // Free slots before the prediction.
+    let before = free.partition_point(|slot| *slot < predicted);
+    let roomy = free.len() * ROOMY > window.len() as usize;
+    if roomy && free.get(before) == Some(&predicted) {
+        return Some(predicted);
+    }
+    let behind = free.len() - before;
+    let middle = if behind >= before { before + behind / 2 } else { before / 2 };
+    free.get(middle).copied()
+}
+
+/// Whether a window with `free` free slots left is time for a rebuild in the background, before a writer has to wait
+/// for one: none is free, or one of a window of 60 slots or more.
+///
+/// Earlier is dearer: with two free slots of 65 a store that doubles copies 0.2 to 0.4 slots more per key. At this
+/// bound, and with rebuilds that begin 16 writes later, four rebuilds of five begin before a writer needs them.
+pub fn is_crowded(free: usize, window: Window) -> bool {
+    free.saturating_mul(CROWDED) <= window.len() as usize
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const WINDOW: Window = Window { first: 10, last: 74 };
+
+    #[test]
+    fn a_roomy_window_gives_the_predicted_slot() {
+        let free: Vec<u32> = (10..=74).step_by(4).collect();
+        assert_eq!(choose_slot(&free, 42, WINDOW), Some(42));
+        assert_eq!(choose_slot(&free, 10, WINDOW), Some(10));
+        assert_eq!(choose_slot(&free, 74, WINDOW), Some(74));
+    }
+
+    #[test]
+    fn a_taken_prediction_gives_way_to_the_side_with_more_room() {
+        assert_eq!(choose_slot(&[12, 50, 60, 70], 42, WINDOW), Some(60));
+        assert_eq!(choose_slot(&[12, 20, 30, 70], 42, WINDOW), Some(20));
+        assert_eq!(choose_slot(&[42, 60, 70], 42, WINDOW), Some(60), "three of 65 are not roomy");
+    }
+
+    #[test]
+    fn the_choice_is_always_a_free_slot() {
+        assert_eq!(choose_slot(&[], 42, WINDOW), None);
+        for slot in 10..=74 {
+            assert_eq!(choose_slot(&[slot], 42, WINDOW), Some(slot));
+        }
+    }
+
+    #[test]
+    fn windows_are_crowded_when_next_to_nothing_is_free() {
+        assert!(is_crowded(0, WINDOW) && is_crowded(1, WINDOW) && !is_crowded(2, WINDOW));
+        let short = Window { first: 0, last: 15 };
+        assert!(is_crowded(0, short) && !is_crowded(1, short));
+    }
+}

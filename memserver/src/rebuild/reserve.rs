@@ -1,0 +1,157 @@
+//! Dividing records at the head of a run, and the reserve of slots ahead of it.
+//!
+//! The reserve is planned as if the keys to come were there already: *marks* stand for them when pieces are cut and
+//! slots given, and are dropped then. So the line reaches to the reserve and every slot of it lies in the windows of the
+//! keys it is meant for. A run that meets no other keys is marked on at its pace. One that passes through older keys
+//! is marked with as many keys between those ahead as it left between those behind.
+
+use std::ops::Range;
+
+use super::plan::{Gathered, Limits, Room, RunOptions, SMALL};
+use super::runs::Run;
+
+/// Records that become segments of their own.
+#[derive(Debug)]
+pub(super) struct Part {
+    /// The records.
+    pub keys: Range<usize>,
+    /// Last coordinate of their range.
+    pub hi: u64,
+    /// How full and long their segments may be.
+    pub room: Room,
+    /// Marks of the keys to come, none of them a record's.
+    pub reserve: Vec<u64>,
+}
+
+/// Least marks ahead of a run.
+const LEAST_RESERVE: usize = 16;
+
+/// Divides the records at a run: in the direction of the run the old ones, those it left behind, its head with those
+/// within the reserve, and those beyond. Parts of few records go with the head.
+pub(super) fn divide(gathered: &Gathered<'_>, run: &Run, limits: &Limits, options: &RunOptions) -> Vec<Part> {
+    let (xs, ascends) = (gathered.xs, run.ascends());
+    let settled = limits.whole(limits.settled_fill);
+    let mut old = if ascends { run.first } else { xs.len() - 1 - run.first };
+    let mut behind = run.first.abs_diff(run.last);
+    let mut head = 1;
+    if behind < SMALL {
+        head += behind;
+        behind = 0;
+        if old < SMALL {
+            head += old;
+            old = 0;
+        }
+    } else if old < SMALL {
+        behind += old;
+        old = 0;
+    }
+    let ahead = xs.len() - old - behind - head;
+    let room = settled.max_keys().saturating_sub(head);
+    let (reserve, within) = Ahead::of(gathered, run).reserve(run, room, options);
+    let (head, beyond) =
+        if ahead - within < SMALL { (head + ahead, 0) } else { (head + within, ahead - within) };
+
+    let in_the_way = limits.of_keys(options.keys_ahead, limits.settled_fill);
+    let mut lengths = [(old, settled), (behind, settled), (head, settled), (beyond, in_the_way)];
+    if !ascends {
+        lengths.reverse();
+    }
+    let head_at = if ascends { 2 } else { 1 };
+    let mut parts = Vec::with_capacity(lengths.len());
+    let mut reserve = Some(reserve);
+    let mut end = 0;
+    for (at, (length, room)) in lengths.into_iter().enumerate().filter(|(_, (length, _))| *length > 0) {
+        let keys = end..end + length;
+        end = keys.end;
+        let hi = match xs.get(end) {
+            // Keys between two parts belong to the one that the run comes from.
+            Some(next) if ascends => next - 1,
+            Some(_) => xs[end - 1],
+            None => gathered.hi,
+        };
+        let reserve = if at == head_at { reserve.take() } else { None };
+        parts.push(Part { keys, hi, room, reserve: reserve.unwrap_or_default() });
+    }
+    parts
+}
+
+/// What lies ahead of a run, as distances from its youngest key, so that both directions are one.
+struct Ahead<'a> {
+    head: u64,
+    ascends: bool,
+    /// Records ahead, in ascending order.
+    xs: &'a [u64],
+    /// Greatest distance inside the range.
+    end: u64,
+}
+
+impl<'a> Ahead<'a> {
+    fn of(gathered: &Gathered<'a>, run: &Run) -> Self {
+        let (head, ascends) = (gathered.xs[run.last], run.ascends());
+        let (before, behind) = (&gathered.xs[..run.last], &gathered.xs[run.last + 1..]);
+        if ascends {
+            Self { head, ascends, xs: behind, end: gathered.hi.saturating_sub(head) }
+        } else {
+            Self { head, ascends, xs: before, end: head.saturating_sub(gathered.lo) }
+        }
+    }
+
+    /// Distance of the `n`-th record.
+    fn record(&self, n: usize) -> Option<u64> {
+        let x = if self.ascends { self.xs.get(n) } else { self.xs.iter().nth_back(n) };
+        x.map(|x| x.abs_diff(self.head))
+    }
+
+    fn coordinate(&self, distance: u64) -> u64 {
+        if self.ascends { self.head + distance } else { self.head - distance }
+    }
+
+    /// The marks of a reserve, and how many records lie among them; together at most `room`.
+    fn reserve(&self, run: &Run, room: usize, options: &RunOptions) -> (Vec<u64>, usize) {
+        // At least a fifth of what lies along the run is not its own.
+        if run.others() * 4 >= run.keys {
+            let most = run.keys.saturating_mul(options.growth_among_keys).max(LEAST_RESERVE);
+            self.marks_among_records(run, room, most)
+        } else {
+            let most = run.keys.saturating_mul(options.growth).max(LEAST_RESERVE);
+            self.marks_at_its_pace(run, room, most)
+        }
+    }
+
+    fn marks_at_its_pace(&self, run: &Run, room: usize, most: usize) -> (Vec<u64>, usize) {
+        let (mut marks, mut records) = (Vec::new(), 0);
+        for n in 1.. {
+            let at = run.ahead(n).filter(|at| *at <= self.end);
+            let Some(at) = at.filter(|_| marks.len() < most && marks.len() + records < room) else { break };
+            let mut taken = false;
+            while let Some(record) = self.record(records).filter(|record| *record <= at) {
+                taken |= record == at;
+                records += 1;
+            }
+            if !taken {
+                marks.push(self.coordinate(at));
+            }
+        }
+        (marks, records)
+    }
+
+    fn marks_among_records(&self, run: &Run, room: usize, most: usize) -> (Vec<u64>, usize) {
+        let (mut marks, mut records, mut at) = (Vec::new(), 0, 0);
+        let mut owed = 0;
+        while let Some(record) = self.record(records)
+            && marks.len() < most
+            && marks.len() + records < room
+        {
+            owed += run.keys;
+            let gap = record - at;
+            // Steps of at least one, so that all marks are distinct and none is a record.
+            let here = ((owed / run.others().max(1)).min(most - marks.len()) as u64).min(gap - 1);
+            owed %= run.others().max(1);
+            let step = |i: u64| (u128::from(gap) * u128::from(i) / u128::from(here + 1)) as u64;
+            marks.extend((1..=here).map(|i| self.coordinate(at + step(i))));
+            records += 1;
+            at = record;
+        }
+        (marks, records)
+    }
+}
