@@ -1,0 +1,398 @@
+//! From the staging ring to the log's files.
+
+use std::ops::RangeInclusive;
+use std::sync::Arc;
+use std::time::Instant;
+
+use fpcache_fabric::{AccessError, NodeMemory};
+
+use super::Lsn;
+use super::disk::{Disk, DiskError, DiskErrorKind};
+use super::frame::{self, FILE_HEADER_BYTES, FRAME_HEADER_BYTES, FileHeader, encode_mark};
+use super::log::{LogFiles, RecoveryError, log_name};
+use super::policy::SyncPolicy;
+use super::ring::{Ring, Word};
+use super::signals::Signals;
+use super::staging::{Staging, StagingError};
+
+/// Bytes copied to a file at once; no frame is longer.
+const CHUNK_BYTES: usize = 1 << 20;
+
+/// How the log is written.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct LogOptions {
+    /// When it is synced.
+    pub sync: SyncPolicy,
+    /// The length in bytes from which on a file is followed by a new one. Files are up to 1 MiB longer.
+    pub file_bytes: u64,
+}
+
+impl Default for LogOptions {
+    /// Synced every 10 ms, in files of 64 MiB.
+    fn default() -> Self {
+        Self { sync: SyncPolicy::default(), file_bytes: 64 << 20 }
+    }
+}
+
+/// Why the log is not written.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum LogError {
+    /// Bytes could not be written; the disk may be full.
+    #[error("{source}; the log's records from LSN {from} on wait in memory until a retry succeeds")]
+    Write {
+        /// The first record that is not durable.
+        from: Lsn,
+        /// What failed.
+        source: DiskError,
+    },
+    /// Bytes may have been lost on their way to the disk.
+    #[error(
+        "{source}; the log's records from LSN {from} on may not be durable, a retry writes them to a new file"
+    )]
+    Sync {
+        /// The first record that may not be durable.
+        from: Lsn,
+        /// What failed.
+        source: DiskError,
+    },
+    /// The staging ring's bytes are not those of a log. Retrying does not help.
+    #[error(transparent)]
+    Staging(#[from] StagingError),
+}
+
+impl From<AccessError> for LogError {
+    fn from(error: AccessError) -> Self {
+        Self::Staging(error.into())
+    }
+}
+
+/// Why a log cannot be gone on with.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum OpenError {
+    /// The files are damaged, or cannot be read.
+    #[error(transparent)]
+    Recovery(#[from] RecoveryError),
+    /// The ring and the files are not of one log.
+    #[error(
+        "the staging ring goes on behind LSN {ring}, but the log's files hold LSN {first} to {last}; they are not of one \
+         store, or files are missing: restore them, or move the notes' file away to recover from snapshot and log alone"
+    )]
+    Apart {
+        /// The LSN up to which the ring relies on the files.
+        ring: Lsn,
+        /// First LSN of the files.
+        first: Lsn,
+        /// Last LSN of the files.
+        last: Lsn,
+    },
+    /// The first file could not be begun.
+    #[error(transparent)]
+    Log(#[from] LogError),
+}
+
+/// How far the log is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Progress {
+    /// LSN of the last record in files.
+    pub drained: Lsn,
+    /// LSN of the last record that a machine crash does not take.
+    pub synced: Lsn,
+    /// When the next sync is due; `None` if all is synced, or nothing will be for the policy's sake.
+    pub due: Option<Instant>,
+}
+
+/// Writes what is staged to files, and syncs them.
+///
+/// Stepped by hand, or by a [`DrainThread`](super::DrainThread). It is the only one that writes the log's files.
+pub struct Drain<M, D> {
+    pub(super) ring: Ring<M>,
+    pub(super) signals: Arc<Signals>,
+    disk: D,
+    options: LogOptions,
+    file: String,
+    file_bytes: u64,
+    /// Bytes ever written to files, and the LSN of the last record among them.
+    pub(super) drained: u64,
+    drained_lsn: Lsn,
+    synced_lsn: Lsn,
+    /// Bytes ever given back to the writer, and the LSN of the last record among them: where a retry begins.
+    freed: u64,
+    freed_lsn: Lsn,
+    unsynced_since: Option<Instant>,
+    /// A mark goes before the next record: something was synced since the last.
+    mark_due: bool,
+    failure: Option<LogError>,
+    buffer: Vec<u8>,
+}
+
+impl<M: NodeMemory, D: Disk> Drain<M, D> {
+    /// Goes on with the log on `disk` where `staging` says: in a new file, with all records that the ring still holds.
+    /// So whatever a process that has ended left behind them in files, written twice, half or not at all, is replaced.
+    ///
+    /// # Errors
+    /// If the files do not reach the ring, are another log's, are damaged before it, or the new file cannot be made.
+    pub fn open(staging: &Staging<M>, mut disk: D, options: LogOptions) -> Result<Self, OpenError> {
+        let (ring, signals) = staging.shared();
+        let chunk_bytes = CHUNK_BYTES.min(usize::try_from(ring.capacity).unwrap_or(CHUNK_BYTES));
+        let word = |word| ring.load(word).map_err(LogError::from);
+        let (freed, freed_lsn) = (word(Word::Freed)?, word(Word::FreedLsn)?);
+        let (_, report) = LogFiles::open_below(&mut disk, Some(ring.lineage), Some(freed_lsn + 1))?;
+        let begins = report.files.last().map_or(0, |file| file.first);
+        if !report.files.is_empty() && (report.last < freed_lsn || begins > freed_lsn + 1) {
+            return Err(OpenError::Apart { ring: freed_lsn, first: report.first, last: report.last });
+        }
+        let mut drain = Self {
+            ring,
+            signals,
+            disk,
+            options,
+            file: String::new(),
+            file_bytes: 0,
+            drained: freed,
+            drained_lsn: freed_lsn,
+            // Opening the files has synced them.
+            synced_lsn: freed_lsn,
+            freed,
+            freed_lsn,
+            unsynced_since: None,
+            mark_due: false,
+            failure: None,
+            buffer: vec![0; FRAME_HEADER_BYTES + chunk_bytes],
+        };
+        drain.begin_file(freed_lsn + 1)?;
+        drain.ring.store(Word::SyncedLsn, freed_lsn).map_err(LogError::from)?;
+        drain.publish_drained().map_err(LogError::from)?;
+        Ok(drain)
+    }
+
+    /// Copies what was staged before the call to files, and syncs them if that is due at `now`, wanted, or the ring is
+    /// half full of unsynced records.
+    ///
+    /// # Errors
+    /// If the disk refuses; every later step gives the same error until [`retry`](Self::retry) succeeds. The ring keeps
+    /// what is not synced, the writer goes on staging until it is full.
+    pub fn step(&mut self, now: Instant) -> Result<Progress, LogError> {
+        if let Some(failure) = &self.failure {
+            return Err(failure.clone());
+        }
+        self.try_step(now, false).map_err(|e| self.fail(e))
+    }
+
+    /// A [`step`](Self::step) that syncs whatever the policy says: the last one of a process that ends well.
+    ///
+    /// # Errors
+    /// As of `step`.
+    pub fn finish(&mut self, now: Instant) -> Result<Progress, LogError> {
+        if let Some(failure) = &self.failure {
+            return Err(failure.clone());
+        }
+        self.try_step(now, true).map_err(|e| self.fail(e))
+    }
+
+    /// After an error: begins a new file and has the next step write all records to it that the ring holds.
+    ///
+    /// Returns the records that may be lost nonetheless: with [`SyncPolicy::Never`] the ring has given back what was
+    /// written, and a failed sync lost it. Until a snapshot covers them, a machine crash may end in a gap.
+    ///
+    /// # Errors
+    /// If the disk still refuses, or the ring is damaged.
+    pub fn retry(&mut self) -> Result<Option<RangeInclusive<Lsn>>, LogError> {
+        let lost = match &self.failure {
+            None => return Ok(None),
+            Some(failure @ LogError::Staging(_)) => return Err(failure.clone()),
+            Some(LogError::Sync { .. }) if self.synced_lsn < self.freed_lsn => {
+                Some(self.synced_lsn + 1..=self.freed_lsn)
+            }
+            Some(_) => None,
+        };
+        if lost.is_none() && self.synced_lsn < self.freed_lsn {
+            self.sync_given_back().map_err(|e| self.fail(e))?;
+        }
+        self.begin_file(self.freed_lsn + 1).map_err(|e| {
+            // That bytes may be lost stays true when beginning the file is what fails now.
+            let keeps = lost.is_some();
+            if keeps { self.failure.clone().unwrap_or(e) } else { self.fail(e) }
+        })?;
+        self.drained = self.freed;
+        self.drained_lsn = self.freed_lsn;
+        self.unsynced_since = None;
+        self.publish_drained()?;
+        self.failure = None;
+        self.signals.set_failure(None);
+        Ok(lost)
+    }
+
+    /// How far the log is, and when the next sync is due.
+    #[must_use]
+    pub fn progress(&self) -> Progress {
+        let due = match self.options.sync {
+            SyncPolicy::Always => self.unsynced_since,
+            SyncPolicy::Interval(interval) => {
+                self.unsynced_since.and_then(|since| since.checked_add(interval))
+            }
+            SyncPolicy::Never => None,
+        };
+        Progress { drained: self.drained_lsn, synced: self.synced_lsn, due }
+    }
+
+    /// Why it fails, until a retry succeeds.
+    #[must_use]
+    pub fn failure(&self) -> Option<&LogError> {
+        self.failure.as_ref()
+    }
+
+    /// Whether more is staged than is written.
+    pub(super) fn has_staged(&self) -> bool {
+        self.ring.load(Word::Tail).is_ok_and(|tail| tail != self.drained)
+    }
+
+    /// Whether a sync is wanted, or the ring half full.
+    pub(super) fn is_urgent(&self) -> bool {
+        let held = self.ring.load(Word::Tail).map_or(0, |tail| tail.saturating_sub(self.freed));
+        self.signals.wanted() > self.synced_lsn && self.has_unsynced() || held > self.ring.capacity / 2
+    }
+
+    fn has_unsynced(&self) -> bool {
+        self.has_staged() || self.drained_lsn > self.synced_lsn
+    }
+
+    fn fail(&mut self, error: LogError) -> LogError {
+        self.failure = Some(error.clone());
+        self.signals.set_failure(Some(error.clone()));
+        error
+    }
+
+    fn try_step(&mut self, now: Instant, must_sync: bool) -> Result<Progress, LogError> {
+        let tail = self.ring.load(Word::Tail)?;
+        while self.drained < tail {
+            if self.file_bytes >= self.options.file_bytes {
+                self.roll()?;
+            }
+            self.copy_chunk(tail)?;
+            self.unsynced_since.get_or_insert(now);
+        }
+        let is_due = self.progress().due.is_some_and(|due| due <= now);
+        let is_wanted = self.signals.wanted() > self.synced_lsn;
+        let holds_much = self.drained - self.freed > self.ring.capacity / 2;
+        if self.drained_lsn > self.synced_lsn && (must_sync || is_due || is_wanted || holds_much) {
+            self.sync()?;
+        }
+        Ok(self.progress())
+    }
+
+    /// Copies as many whole records as one write takes, up to `tail`.
+    fn copy_chunk(&mut self, tail: u64) -> Result<(), LogError> {
+        let room = self.buffer.len() - FRAME_HEADER_BYTES;
+        let len = (tail - self.drained).min(room as u64) as usize;
+        let staged = &mut self.buffer[FRAME_HEADER_BYTES..][..len];
+        self.ring.read(self.drained, staged)?;
+        let (bytes, last) = whole_frames(staged, self.drained_lsn)?;
+        let mut start = FRAME_HEADER_BYTES;
+        if self.mark_due {
+            start = 0;
+            self.buffer[..FRAME_HEADER_BYTES]
+                .copy_from_slice(&encode_mark(self.ring.lineage, self.synced_lsn));
+        }
+        let written = &self.buffer[start..FRAME_HEADER_BYTES + bytes];
+        self.disk
+            .append(&self.file, written)
+            .map_err(|source| LogError::Write { from: self.synced_lsn + 1, source })?;
+        self.mark_due = false;
+        self.file_bytes += written.len() as u64;
+        self.drained += bytes as u64;
+        self.drained_lsn = last;
+        self.publish_drained()?;
+        if self.options.sync == SyncPolicy::Never {
+            self.free()?;
+        }
+        Ok(())
+    }
+
+    fn publish_drained(&self) -> Result<(), AccessError> {
+        self.ring.store(Word::DrainedLsn, self.drained_lsn)?;
+        self.ring.store(Word::Drained, self.drained)
+    }
+
+    /// Gives what is drained back to the writer. The LSN goes first: a process that ends between the two stores leaves
+    /// records in the ring that tell their LSN themselves.
+    fn free(&mut self) -> Result<(), AccessError> {
+        self.freed = self.drained;
+        self.freed_lsn = self.drained_lsn;
+        self.ring.store(Word::FreedLsn, self.freed_lsn)?;
+        self.ring.store(Word::Freed, self.freed)
+    }
+
+    fn sync(&mut self) -> Result<(), LogError> {
+        self.disk.sync(&self.file).map_err(|source| LogError::Sync { from: self.synced_lsn + 1, source })?;
+        self.synced_lsn = self.drained_lsn;
+        self.ring.store(Word::SyncedLsn, self.synced_lsn)?;
+        self.free()?;
+        self.unsynced_since = None;
+        self.mark_due = true;
+        Ok(())
+    }
+
+    /// Syncs what was written and given back to the writer without a sync. The next file must not reach the disk before.
+    fn sync_given_back(&mut self) -> Result<(), LogError> {
+        self.disk.sync(&self.file).map_err(|source| LogError::Sync { from: self.synced_lsn + 1, source })?;
+        self.synced_lsn = self.freed_lsn;
+        Ok(self.ring.store(Word::SyncedLsn, self.synced_lsn)?)
+    }
+
+    /// Begins the next file. The one before is synced first, also with `SyncPolicy::Never`: else a machine crash could
+    /// keep the later file and not the earlier, which would be a hole.
+    fn roll(&mut self) -> Result<(), LogError> {
+        self.sync()?;
+        self.begin_file(self.drained_lsn + 1)
+    }
+
+    /// Makes the file whose first record is `first`, durably, in place of one that a failure or the end of a process
+    /// left: none of its records was given back by the ring.
+    fn begin_file(&mut self, first: Lsn) -> Result<(), LogError> {
+        let name = log_name(first);
+        let header = FileHeader { lineage: self.ring.lineage, first }.encode();
+        let old = std::mem::take(&mut self.file);
+        self.disk.close(&old);
+        let disk = &mut self.disk;
+        let mut make = || -> Result<(), DiskError> {
+            match disk.remove(&name) {
+                Err(e) if e.kind != DiskErrorKind::NotFound => return Err(e),
+                _ => {}
+            }
+            disk.create(&name)?;
+            disk.append(&name, &header)?;
+            disk.sync(&name)?;
+            disk.sync_dir()
+        };
+        make().map_err(|source| LogError::Write { from: self.synced_lsn + 1, source })?;
+        self.file = name;
+        self.file_bytes = FILE_HEADER_BYTES as u64;
+        self.mark_due = false;
+        Ok(())
+    }
+}
+
+/// How many bytes of `staged` are whole frames, and the LSN of the last, if they go on behind `before`. The records'
+/// checksums are not looked at: they are checked when the ring is opened and when the log is read.
+fn whole_frames(staged: &[u8], before: Lsn) -> Result<(usize, Lsn), StagingError> {
+    let mut done = 0;
+    let mut last = before;
+    while staged.len() - done >= FRAME_HEADER_BYTES {
+        let (bytes, lsn) = frame::claimed(&staged[done..])
+            .map_err(|fault| StagingError::Damaged { lsn: last, why: fault.text() })?;
+        if lsn != last + 1 {
+            return Err(StagingError::Damaged { lsn: last, why: "a record is out of order" });
+        }
+        if bytes > staged.len() - done {
+            break;
+        }
+        done += bytes;
+        last = lsn;
+    }
+    if done == 0 {
+        return Err(StagingError::Damaged { lsn: before, why: "a record is not whole" });
+    }
+    Ok((done, last))
+}

@@ -1,0 +1,383 @@
+//! Reading the log's files back.
+
+use super::cursor::Cursor;
+use super::damage::{Behind, behind};
+use super::disk::{Disk, DiskError};
+use super::frame::{FILE_HEADER_BYTES, FileHeader};
+use super::{Lsn, MAX_LSN};
+
+/// A log that cannot be relied on.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RecoveryError {
+    /// A file could not be read, cut or synced.
+    #[error(transparent)]
+    Disk(#[from] DiskError),
+    /// A file is not what was written.
+    #[error(
+        "log file {file} is damaged at offset {offset}, where record {lsn} should be: {why}; restore it from a copy, or \
+         move it and the log files behind it away to start from the snapshot and the files before alone (writes from \
+         LSN {lsn} on are lost then)"
+    )]
+    Damaged {
+        /// The file's name.
+        file: String,
+        /// Offset of the first bad byte's record.
+        offset: u64,
+        /// The record that should be there.
+        lsn: Lsn,
+        /// What is wrong.
+        why: String,
+    },
+    /// A file's header is not what was written.
+    #[error(
+        "log file {file} cannot be used: {why}; restore it from a copy, or move it and the log files behind it away to \
+         start from the snapshot and the files before alone (writes from LSN {lsn} on are lost then)"
+    )]
+    BadFile {
+        /// The file's name.
+        file: String,
+        /// The first record by the file's name.
+        lsn: Lsn,
+        /// What is wrong.
+        why: String,
+    },
+    /// Files are missing between two.
+    #[error(
+        "the log's records {from} to {to} are missing before file {file}; restore the missing file, or move {file} and \
+         the log files behind it away to start from the snapshot and the files before alone (writes from LSN {from} on \
+         are lost then)"
+    )]
+    Gap {
+        /// First missing record.
+        from: Lsn,
+        /// Last missing record.
+        to: Lsn,
+        /// The file behind the gap.
+        file: String,
+    },
+    /// The files do not hold the record to begin with.
+    #[error(
+        "record {wanted} of the log is needed, but its files hold {first} to {last}; restore the missing log files, or \
+         the snapshot that belongs to these"
+    )]
+    OutOfReach {
+        /// The record asked for.
+        wanted: Lsn,
+        /// First record of the files.
+        first: Lsn,
+        /// Last record of the files.
+        last: Lsn,
+    },
+    /// The file belongs to another store.
+    #[error(
+        "log file {file} belongs to the store of lineage {found:016x}, not {expected:016x}; move it to where it belongs"
+    )]
+    Lineage {
+        /// The file's name.
+        file: String,
+        /// The lineage it names.
+        found: u64,
+        /// The lineage of the store.
+        expected: u64,
+    },
+}
+
+/// One file of the log.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct LogFile {
+    /// Its name.
+    pub name: String,
+    /// Its first record's LSN.
+    pub first: Lsn,
+    /// Its length in bytes.
+    pub bytes: u64,
+}
+
+/// A tail that was cut off.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Truncated {
+    /// The file's name.
+    pub file: String,
+    /// Where it ends now, in bytes.
+    pub offset: u64,
+    /// Bytes cut off.
+    pub bytes: u64,
+    /// What was found there.
+    pub why: String,
+}
+
+/// What opening a log found.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Report {
+    /// The store's random number; `None` if there are no files.
+    pub lineage: Option<u64>,
+    /// The files in order of LSN.
+    pub files: Vec<LogFile>,
+    /// The first record's LSN; 0 if there are no files.
+    pub first: Lsn,
+    /// The last record's LSN; one less than `first` if there are files and no records.
+    pub last: Lsn,
+    /// What was cut off the last file.
+    pub truncated: Option<Truncated>,
+    /// Files without records that a crash left half made, and that were removed.
+    pub removed: Vec<String>,
+}
+
+/// The name of the file whose first record is `first`.
+pub(super) fn log_name(first: Lsn) -> String {
+    format!("log-{first:016x}.fpl")
+}
+
+/// The first LSN in a name of the form `<before><16 hexadecimal digits><behind>`.
+pub(super) fn lsn_in_name(name: &str, before: &str, behind: &str) -> Option<Lsn> {
+    let digits = name.strip_prefix(before)?.strip_suffix(behind)?;
+    let is_ours = digits.len() == 16 && digits.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
+    if is_ours { Lsn::from_str_radix(digits, 16).ok() } else { None }
+}
+
+/// The log's files in order, by their names alone.
+pub(super) fn list_logs(disk: &impl Disk) -> Result<Vec<(Lsn, String)>, DiskError> {
+    let mut found = Vec::new();
+    for name in disk.list()? {
+        if let Some(first) = lsn_in_name(&name, "log-", ".fpl") {
+            found.push((first, name));
+        }
+    }
+    found.sort();
+    Ok(found)
+}
+
+pub(super) struct LogFiles;
+
+impl LogFiles {
+    /// Opens the log, relying on nothing from record `below` on: whoever calls has those and begins a new file with
+    /// them. Without `below` the last file is read to its end, and its torn tail cut off.
+    pub(super) fn open_below<D: Disk>(
+        disk: &mut D,
+        lineage: Option<u64>,
+        below: Option<Lsn>,
+    ) -> Result<(LogReader, Report), RecoveryError> {
+        let mut report = Report { lineage, ..Report::default() };
+        let names = list_logs(disk)?;
+        for (index, (first, name)) in names.iter().enumerate() {
+            let bytes = disk.len(name)?;
+            let is_last = index + 1 == names.len();
+            if is_last && bytes <= FILE_HEADER_BYTES as u64 && read_header(disk, name)?.is_err() {
+                // Records are written behind a synced header only: this file never had any.
+                disk.remove(name)?;
+                report.removed.push(name.clone());
+                continue;
+            }
+            check_header(disk, name, *first, &mut report.lineage)?;
+            report.files.push(LogFile { name: name.clone(), first: *first, bytes });
+        }
+        if let (Some(first), Some(last)) = (report.files.first(), report.files.last()) {
+            report.first = first.first;
+            let last = last.clone();
+            scan_last(disk, &last, below, &mut report)?;
+            // What a process that has ended wrote may not be on the disk yet, and the next file relies on it.
+            disk.sync(&last.name)?;
+            disk.close(&last.name);
+        }
+        disk.sync_dir()?;
+        let reader = LogReader {
+            lineage: report.lineage.unwrap_or(0),
+            files: report.files.clone(),
+            last: report.last,
+        };
+        Ok((reader, report))
+    }
+}
+
+fn read_header(disk: &impl Disk, name: &str) -> Result<Result<FileHeader, String>, DiskError> {
+    let mut bytes = [0; FILE_HEADER_BYTES];
+    let read = disk.read(name, 0, &mut bytes)?;
+    Ok(if read < bytes.len() {
+        Err("it is shorter than its header".into())
+    } else {
+        FileHeader::decode(&bytes)
+    })
+}
+
+fn check_header(
+    disk: &impl Disk,
+    name: &str,
+    first: Lsn,
+    lineage: &mut Option<u64>,
+) -> Result<(), RecoveryError> {
+    let bad = |why| RecoveryError::BadFile { file: name.to_owned(), lsn: first, why };
+    let header = read_header(disk, name)?.map_err(bad)?;
+    let expected = *lineage.get_or_insert(header.lineage);
+    if header.lineage != expected {
+        return Err(RecoveryError::Lineage { file: name.to_owned(), found: header.lineage, expected });
+    }
+    if header.first != first || !(1..=MAX_LSN).contains(&first) {
+        return Err(bad(format!(
+            "its header says that it begins with record {}, its name {first}",
+            header.first
+        )));
+    }
+    Ok(())
+}
+
+/// Reads the last file through, as far as `below`, and sets the report's last record.
+fn scan_last<D: Disk>(
+    disk: &mut D,
+    file: &LogFile,
+    below: Option<Lsn>,
+    report: &mut Report,
+) -> Result<(), RecoveryError> {
+    let lineage = report.lineage.unwrap_or(0);
+    let mut cursor = Cursor::new(file);
+    let mut expected = file.first;
+    let fault = loop {
+        report.last = expected - 1;
+        if below == Some(expected) {
+            return Ok(());
+        }
+        match cursor.next(disk, lineage, expected)? {
+            Ok(Some(_)) => expected += 1,
+            Ok(None) => return Ok(()),
+            Err(why) => break why,
+        }
+    };
+    let damaged = |why| cursor.damaged(expected, why);
+    if below.is_some() {
+        return Err(damaged(fault));
+    }
+    let mut rest =
+        vec![0; usize::try_from(cursor.left()).map_err(|_| damaged("the file is too long".into()))?];
+    let read = disk.read(&file.name, cursor.offset, &mut rest)?;
+    rest.truncate(read);
+    let why = match behind(&rest, cursor.offset, expected, lineage) {
+        Behind::Nothing => fault,
+        Behind::Unwritten => {
+            format!("{fault}; sectors of it and of others were not written when the machine stopped")
+        }
+        Behind::Record { offset, lsn } => {
+            return Err(damaged(format!(
+                "{fault}, but record {lsn} behind it, at offset {offset}, is valid"
+            )));
+        }
+        Behind::Mark { offset, lsn } => {
+            let synced =
+                format!("{fault}, but all up to record {lsn} were on the disk by a mark at offset {offset}");
+            return Err(damaged(synced));
+        }
+    };
+    disk.truncate(&file.name, cursor.offset)?;
+    let cut = Truncated { file: file.name.clone(), offset: cursor.offset, bytes: cursor.left(), why };
+    if let Some(last) = report.files.last_mut() {
+        last.bytes = cut.offset;
+    }
+    report.truncated = Some(cut);
+    Ok(())
+}
+
+/// The log's files, opened for recovery.
+#[derive(Clone, Debug)]
+pub struct LogReader {
+    lineage: u64,
+    files: Vec<LogFile>,
+    last: Lsn,
+}
+
+impl LogReader {
+    /// Examines the log on `disk`: the headers of all files, and the records of the last, whose torn tail is cut off.
+    /// The other files are read, and checked, by [`records`](Self::records). Costs about a read of the last file.
+    ///
+    /// The tail is torn if nothing valid lies behind it, or if sectors in it were never written and no mark says that
+    /// they had been on the disk. Anything else is damage.
+    ///
+    /// # Errors
+    /// If the files are not one log of this `lineage` (`None`: of any), or the last is damaged before its tail.
+    pub fn open<D: Disk>(disk: &mut D, lineage: Option<u64>) -> Result<(Self, Report), RecoveryError> {
+        LogFiles::open_below(disk, lineage, None)
+    }
+
+    /// The records from LSN `from` on. There are none if there are no files at all, or if `from` is the next.
+    ///
+    /// # Errors
+    /// If the files begin behind `from`, or end before it.
+    pub fn records<'a, D: Disk>(
+        &'a self,
+        disk: &'a D,
+        from: Lsn,
+    ) -> Result<LogRecords<'a, D>, RecoveryError> {
+        let first = self.files.first().map_or(from, |file| file.first);
+        if !self.files.is_empty() && (from < first || from > self.last + 1) {
+            return Err(RecoveryError::OutOfReach { wanted: from, first, last: self.last });
+        }
+        let index = self.files.partition_point(|file| file.first <= from).saturating_sub(1);
+        let cursor = self.files.get(index).map(Cursor::new);
+        let expected = self.files.get(index).map_or(from, |file| file.first);
+        Ok(LogRecords { reader: self, disk, index, cursor, expected, from })
+    }
+}
+
+/// Records of the log's files, in order.
+pub struct LogRecords<'a, D> {
+    reader: &'a LogReader,
+    disk: &'a D,
+    index: usize,
+    cursor: Option<Cursor>,
+    expected: Lsn,
+    from: Lsn,
+}
+
+impl<D: Disk> LogRecords<'_, D> {
+    /// The next record: its LSN and payload. Costs a checksum, and every mebibyte a read.
+    ///
+    /// # Errors
+    /// If a file cannot be read, is damaged, or one is missing.
+    pub fn next_record(&mut self) -> Result<Option<(Lsn, &[u8])>, RecoveryError> {
+        let len = loop {
+            let Some(cursor) = &mut self.cursor else { return Ok(None) };
+            let next_file = self.reader.files.get(self.index + 1);
+            // What lies behind the next file's first record was replaced by it.
+            let limit = next_file.map_or(self.reader.last + 1, |file| file.first);
+            if self.expected >= limit {
+                self.cursor = next_file.map(Cursor::new);
+                self.index += 1;
+                continue;
+            }
+            let lsn = self.expected;
+            match cursor.next(self.disk, self.reader.lineage, lsn)? {
+                Ok(Some(len)) => {
+                    self.expected += 1;
+                    if lsn >= self.from {
+                        break len;
+                    }
+                }
+                Ok(None) => {
+                    let file = next_file.map_or(String::new(), |file| file.name.clone());
+                    return Err(RecoveryError::Gap { from: lsn, to: limit - 1, file });
+                }
+                Err(why) => return Err(cursor.damaged(lsn, why)),
+            }
+        };
+        let payload = self.cursor.as_ref().map_or(&[][..], |cursor| cursor.payload(len));
+        Ok(Some((self.expected - 1, payload)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_read_as_they_are_written() {
+        assert_eq!(log_name(0x1f), "log-000000000000001f.fpl");
+        let lsn = |name| lsn_in_name(name, "log-", ".fpl");
+        assert_eq!(lsn("log-000000000000001f.fpl"), Some(0x1f));
+        for name in [
+            "log-1f.fpl",
+            "log-000000000000001F.fpl",
+            "log-+00000000000001f.fpl",
+            "log-000000000000001f.fpl~",
+        ] {
+            assert_eq!(lsn(name), None, "{name}");
+        }
+    }
+}

@@ -1,0 +1,321 @@
+//! A folder of files in memory that forgets, tears and fails as disks do, from a seed.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::disk::{Disk, DiskError};
+
+const SECTOR: usize = 512;
+
+/// Files in memory, for tests and simulations.
+///
+/// Handles are cloned freely and see the same files. A [`crash`](Self::crash) or [`restart`](Self::restart) ends all of
+/// them, as it ends the process that holds them, and gives a new one.
+#[derive(Clone, Debug)]
+pub struct MemoryDisk {
+    shared: Arc<Mutex<State>>,
+    life: u64,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    life: u64,
+    random: u64,
+    next_inode: u64,
+    inodes: BTreeMap<u64, Inode>,
+    /// Names as the running system sees them, and as a crash would leave them at worst.
+    names: BTreeMap<String, u64>,
+    stable_names: BTreeMap<String, u64>,
+    unsynced_names: Vec<NameChange>,
+    room: Option<u64>,
+    failing_syncs: u32,
+    failing_appends: u32,
+    syncs: u64,
+}
+
+#[derive(Debug, Default)]
+struct Inode {
+    /// What a reader sees.
+    data: Vec<u8>,
+    /// What the medium holds.
+    stable: Vec<u8>,
+    /// `data` and `stable` agree below this.
+    clean: usize,
+}
+
+#[derive(Debug)]
+enum NameChange {
+    Create(String, u64),
+    Remove(String),
+    Rename(String, String),
+}
+
+impl NameChange {
+    fn apply(&self, names: &mut BTreeMap<String, u64>) {
+        match self {
+            Self::Create(name, inode) => {
+                names.insert(name.clone(), *inode);
+            }
+            Self::Remove(name) => {
+                names.remove(name);
+            }
+            Self::Rename(from, to) => {
+                if let Some(inode) = names.remove(from) {
+                    names.insert(to.clone(), inode);
+                }
+            }
+        }
+    }
+}
+
+impl State {
+    /// SplitMix64 (Steele, Lea and Flood, "Fast splittable pseudorandom number generators", OOPSLA 2014, figure 14).
+    fn random(&mut self) -> u64 {
+        self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let z = (self.random ^ self.random >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ z >> 31
+    }
+
+    /// A number from 0 to `most`.
+    fn up_to(&mut self, most: usize) -> usize {
+        (self.random() % (most as u64 + 1)) as usize
+    }
+
+    fn inode(&mut self, doing: &'static str, name: &str) -> Result<&mut Inode, DiskError> {
+        let inode = self.names.get(name).and_then(|id| self.inodes.get_mut(id));
+        inode.ok_or_else(|| DiskError::new(doing, name, io::ErrorKind::NotFound.into()))
+    }
+
+    fn change_names(&mut self, change: NameChange) {
+        change.apply(&mut self.names);
+        self.unsynced_names.push(change);
+    }
+
+    /// What a machine crash leaves of a file: its synced bytes, and of the others a beginning, whose last sector may be
+    /// garbled and some of whose sectors may never have been written.
+    fn crashed(&mut self, inode: Inode) -> Inode {
+        let Inode { data, stable, clean } = inode;
+        if data.len() == clean && stable.len() > clean && self.up_to(1) == 0 {
+            // A cut that did not get to the medium.
+            return Inode { data: stable.clone(), clean: stable.len(), stable };
+        }
+        let end = clean + self.up_to(data.len() - clean);
+        let mut left = stable;
+        left.truncate(clean);
+        left.extend_from_slice(&data[clean..end]);
+        if end > clean {
+            if self.up_to(1) == 0 {
+                let last_sector = ((end - 1) / SECTOR * SECTOR).max(clean);
+                let from = last_sector + self.up_to(end - 1 - last_sector);
+                for byte in &mut left[from..end] {
+                    *byte = self.random() as u8;
+                }
+            }
+            if self.up_to(2) == 0 {
+                for sector in clean / SECTOR..=(end - 1) / SECTOR {
+                    if self.up_to(3) == 0 {
+                        let from = (sector * SECTOR).max(clean);
+                        left[from..((sector + 1) * SECTOR).min(end)].fill(0);
+                    }
+                }
+            }
+        }
+        Inode { clean: left.len(), stable: left.clone(), data: left }
+    }
+}
+
+impl MemoryDisk {
+    /// An empty folder; `seed` decides what crashes leave.
+    #[must_use]
+    pub fn new(seed: u64) -> Self {
+        let state = State { random: seed, ..State::default() };
+        Self { shared: Arc::new(Mutex::new(state)), life: 0 }
+    }
+
+    /// Ends every handle as a machine crash does: synced bytes and names stay, of the others what the seed decides.
+    #[must_use]
+    pub fn crash(&self) -> Self {
+        let mut state = self.state();
+        let kept = state.unsynced_names.len();
+        let kept = state.up_to(kept);
+        let changes = std::mem::take(&mut state.unsynced_names);
+        let mut names = std::mem::take(&mut state.stable_names);
+        for change in &changes[..kept] {
+            change.apply(&mut names);
+        }
+        let mut inodes = std::mem::take(&mut state.inodes);
+        for id in names.values() {
+            if let Some(inode) = inodes.remove(id) {
+                let left = state.crashed(inode);
+                state.inodes.insert(*id, left);
+            }
+        }
+        state.stable_names = names.clone();
+        state.names = names;
+        drop(state);
+        self.restart()
+    }
+
+    /// Ends every handle as the end of a process does: what was written stays, synced or not.
+    #[must_use]
+    pub fn restart(&self) -> Self {
+        let mut state = self.state();
+        state.life += 1;
+        Self { shared: Arc::clone(&self.shared), life: state.life }
+    }
+
+    /// Lets `bytes` more be appended; then the disk is full. `u64::MAX` makes room again.
+    pub fn fill_up_after(&self, bytes: u64) {
+        self.state().room = Some(bytes).filter(|bytes| *bytes != u64::MAX);
+    }
+
+    /// Lets the next `count` syncs fail, of files or of the folder. What a failed sync of a file was to write is lost
+    /// for the medium, and later syncs do not know of it.
+    pub fn fail_syncs(&self, count: u32) {
+        self.state().failing_syncs = count;
+    }
+
+    /// Lets the next `count` appends fail, half done.
+    pub fn fail_appends(&self, count: u32) {
+        self.state().failing_appends = count;
+    }
+
+    /// Syncs of files that succeeded.
+    #[must_use]
+    pub fn syncs(&self) -> u64 {
+        self.state().syncs
+    }
+
+    /// Changes one byte of a file where it lies, as a failing medium does.
+    ///
+    /// # Errors
+    /// If there is no such file or it is shorter.
+    pub fn flip(&self, name: &str, offset: usize, mask: u8) -> Result<(), DiskError> {
+        let mut state = self.state();
+        let inode = state.inode("flipping a byte of", name)?;
+        for bytes in [&mut inode.data, &mut inode.stable] {
+            let error = || DiskError::new("flipping a byte of", name, io::ErrorKind::UnexpectedEof.into());
+            *bytes.get_mut(offset).ok_or_else(error)? ^= mask;
+        }
+        Ok(())
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        // A test that panicked has failed already; what it left is still files.
+        self.shared.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn alive(&self, doing: &'static str, name: &str) -> Result<MutexGuard<'_, State>, DiskError> {
+        let state = self.state();
+        if state.life == self.life {
+            return Ok(state);
+        }
+        Err(DiskError::new(doing, name, io::Error::other("the process of this handle has ended")))
+    }
+}
+
+impl Disk for MemoryDisk {
+    fn list(&self) -> Result<Vec<String>, DiskError> {
+        Ok(self.alive("listing", "the folder")?.names.keys().cloned().collect())
+    }
+
+    fn len(&self, name: &str) -> Result<u64, DiskError> {
+        Ok(self.alive("examining", name)?.inode("examining", name)?.data.len() as u64)
+    }
+
+    fn read(&self, name: &str, offset: u64, out: &mut [u8]) -> Result<usize, DiskError> {
+        let mut state = self.alive("reading", name)?;
+        let data = &state.inode("reading", name)?.data;
+        let start = usize::try_from(offset).unwrap_or(usize::MAX).min(data.len());
+        let len = out.len().min(data.len() - start);
+        out[..len].copy_from_slice(&data[start..start + len]);
+        Ok(len)
+    }
+
+    fn create(&mut self, name: &str) -> Result<(), DiskError> {
+        let mut state = self.alive("creating", name)?;
+        if state.names.contains_key(name) {
+            return Err(DiskError::new("creating", name, io::ErrorKind::AlreadyExists.into()));
+        }
+        let id = state.next_inode;
+        state.next_inode += 1;
+        state.inodes.insert(id, Inode::default());
+        state.change_names(NameChange::Create(name.to_owned(), id));
+        Ok(())
+    }
+
+    fn append(&mut self, name: &str, bytes: &[u8]) -> Result<(), DiskError> {
+        let doing = "appending to";
+        let mut state = self.alive(doing, name)?;
+        let room = state.room.map_or(usize::MAX, |room| usize::try_from(room).unwrap_or(usize::MAX));
+        let fails = state.failing_appends > 0;
+        let written = if fails { bytes.len() / 2 } else { bytes.len() }.min(room);
+        state.inode(doing, name)?.data.extend_from_slice(&bytes[..written]);
+        if let Some(room) = &mut state.room {
+            *room -= written as u64;
+        }
+        if fails {
+            state.failing_appends -= 1;
+            return Err(DiskError::new(doing, name, io::Error::other("injected failure")));
+        }
+        if written < bytes.len() {
+            return Err(DiskError::new(doing, name, io::ErrorKind::StorageFull.into()));
+        }
+        Ok(())
+    }
+
+    fn sync(&mut self, name: &str) -> Result<(), DiskError> {
+        let mut state = self.alive("syncing", name)?;
+        let fails = state.failing_syncs > 0;
+        let inode = state.inode("syncing", name)?;
+        inode.stable.truncate(inode.clean);
+        if fails {
+            inode.stable.resize(inode.data.len(), 0);
+        } else {
+            inode.stable.extend_from_slice(&inode.data[inode.clean..]);
+        }
+        inode.clean = inode.data.len();
+        if fails {
+            state.failing_syncs -= 1;
+            // What a crash finds is the medium's, although a reader still sees what was written.
+            return Err(DiskError::new("syncing", name, io::Error::other("injected failure")));
+        }
+        state.syncs += 1;
+        Ok(())
+    }
+
+    fn sync_dir(&mut self) -> Result<(), DiskError> {
+        let mut state = self.alive("syncing", "the folder")?;
+        if state.failing_syncs > 0 {
+            state.failing_syncs -= 1;
+            return Err(DiskError::new("syncing", "the folder", io::Error::other("injected failure")));
+        }
+        state.unsynced_names.clear();
+        state.stable_names = state.names.clone();
+        Ok(())
+    }
+
+    fn remove(&mut self, name: &str) -> Result<(), DiskError> {
+        let mut state = self.alive("removing", name)?;
+        state.inode("removing", name)?;
+        state.change_names(NameChange::Remove(name.to_owned()));
+        Ok(())
+    }
+
+    fn rename(&mut self, from: &str, to: &str) -> Result<(), DiskError> {
+        let mut state = self.alive("renaming", from)?;
+        state.inode("renaming", from)?;
+        state.change_names(NameChange::Rename(from.to_owned(), to.to_owned()));
+        Ok(())
+    }
+
+    fn truncate(&mut self, name: &str, len: u64) -> Result<(), DiskError> {
+        let mut state = self.alive("cutting", name)?;
+        let inode = state.inode("cutting", name)?;
+        inode.data.truncate(usize::try_from(len).unwrap_or(usize::MAX));
+        inode.clean = inode.clean.min(inode.data.len());
+        Ok(())
+    }
+}
