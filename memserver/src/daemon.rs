@@ -1,6 +1,8 @@
 //! A memory node as a process of its own, over shared memory.
 
 use std::fmt;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
@@ -8,12 +10,17 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 use bytesize::ByteSize;
 use fpcache::key_space::U64Keys;
 use fpcache_fabric::shm::{ListenError, ListenOptions, Listener, ShmAddress};
-use fpcache_fabric::{AccessError, FabricError, HugePages, MemoryError, Pages, SharedMemory, StopHandle};
+use fpcache_fabric::{
+    Access, AccessError, FabricError, HugePages, MemoryError, Pages, SharedMemory, StopHandle, Waker,
+};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use crate::capacity::default_capacity;
+use crate::durability::{DiskError, FileDisk, SyncPolicy};
 use crate::node::MemoryNode;
+use crate::recovery::{RecoverError, Recovery};
+use crate::store::{self, Background, Beginning, Folders, Memories};
 
 /// How a memory node runs.
 #[derive(Clone, Debug)]
@@ -28,6 +35,17 @@ pub struct DaemonConfig {
     pub allowed_users: Vec<u32>,
     /// End when the process that started this one does; precisely, when the thread that did so ends.
     pub exit_with_parent: bool,
+    /// Where the data lie that are to outlive the process; `None`: nowhere.
+    pub durable: Option<DurableConfig>,
+}
+
+/// How data outlive a memory node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DurableConfig {
+    /// Where its files lie.
+    pub folders: Folders,
+    /// When writes reach the disk.
+    pub sync: SyncPolicy,
 }
 
 impl DaemonConfig {
@@ -39,6 +57,7 @@ impl DaemonConfig {
             huge_pages: HugePages::No,
             allowed_users: Vec::new(),
             exit_with_parent: false,
+            durable: None,
         }
     }
 }
@@ -61,6 +80,17 @@ pub enum DaemonError {
     /// The region cannot be written.
     #[error("the region cannot be written: {0}")]
     Access(#[from] AccessError),
+    /// Its data cannot be gone on with.
+    #[error("the store in {folder} cannot be gone on with: {source}", folder = .folder.display())]
+    Recover {
+        /// Where it lies.
+        folder: PathBuf,
+        /// Why not.
+        source: Box<RecoverError>,
+    },
+    /// The disk refuses.
+    #[error(transparent)]
+    Disk(#[from] DiskError),
     /// Serving failed.
     #[error(transparent)]
     Fabric(#[from] FabricError),
@@ -80,6 +110,7 @@ pub struct Daemon {
     node: MemoryNode<U64Keys>,
     listener: Listener,
     stop: StopHandle,
+    recovery: Option<Recovery>,
 }
 
 impl Daemon {
@@ -93,19 +124,18 @@ impl Daemon {
                 source: e.into(),
             })?;
         }
-        let len = usize::try_from(config.capacity).unwrap_or(usize::MAX);
-        let region = SharedMemory::create_memfd("fpcache-region", len, config.huge_pages);
-        let (region, fd) =
-            region.map_err(|source| DaemonError::Region { capacity: config.capacity, source })?;
-        let region = Arc::new(region);
         let incarnation = new_incarnation();
-        let node = MemoryNode::new(Arc::clone(&region), incarnation, 0, Instant::now())?;
+        let Begun { node, fd, recovery } = match &config.durable {
+            None => Begun::in_memory(config, incarnation)?,
+            Some(durable) => Begun::durable(config, durable, incarnation)?,
+        };
+        let region = Arc::clone(node.region());
         let allowed_users = config.allowed_users.clone();
         let options = ListenOptions { allowed_users, incarnation, ..Default::default() };
         let listener = Listener::bind(&config.listen, region, fd, options)?;
         let stop = StopHandle::new()?;
         stop_at_signals(stop.clone())?;
-        Ok(Self { node, listener, stop })
+        Ok(Self { node, listener, stop, recovery })
     }
 
     /// The memory node, to load data into before it serves.
@@ -126,6 +156,7 @@ impl Daemon {
             capacity: stats.region_bytes,
             keys: stats.keys,
             pages: self.node.region().pages(),
+            recovery: self.recovery.clone(),
         }
     }
 }
@@ -137,6 +168,7 @@ pub struct Greeting {
     capacity: u64,
     keys: u64,
     pages: Pages,
+    recovery: Option<Recovery>,
 }
 
 impl fmt::Display for Greeting {
@@ -150,6 +182,9 @@ impl fmt::Display for Greeting {
         writeln!(f, "  address    {}", self.address)?;
         writeln!(f, "  transport  shared memory of this machine, {pages}")?;
         writeln!(f, "  capacity   {}", ByteSize(self.capacity).display().iec())?;
+        if let Some(recovery) = &self.recovery {
+            writeln!(f, "  found      {recovery}")?;
+        }
         if self.keys > 0 {
             writeln!(f, "  holds      {} keys", self.keys)?;
             write!(f, "  next       fpcache-cli --url {} scan 0 --limit 5", self.address)
@@ -157,6 +192,108 @@ impl fmt::Display for Greeting {
             write!(f, "  next       fpcache-cli --url {} load ipv4", self.address)
         }
     }
+}
+
+/// A memory node that does not listen yet, and its region's descriptor.
+struct Begun {
+    node: MemoryNode<U64Keys>,
+    fd: OwnedFd,
+    recovery: Option<Recovery>,
+}
+
+impl Begun {
+    /// With a region that ends with the process.
+    fn in_memory(config: &DaemonConfig, incarnation: u64) -> Result<Self, DaemonError> {
+        let len = usize::try_from(config.capacity).unwrap_or(usize::MAX);
+        let region = SharedMemory::create_memfd("fpcache-region", len, config.huge_pages);
+        let (region, fd) =
+            region.map_err(|source| DaemonError::Region { capacity: config.capacity, source })?;
+        let node = MemoryNode::new(Arc::new(region), incarnation, 0, Instant::now())?;
+        Ok(Self { node, fd, recovery: None })
+    }
+
+    /// With what is in its folders: the memory of the process before if that can be gone on with, else what the disk has.
+    fn durable(
+        config: &DaemonConfig,
+        durable: &DurableConfig,
+        incarnation: u64,
+    ) -> Result<Self, DaemonError> {
+        let DurableConfig { folders, sync } = durable;
+        for folder in [&folders.data, &folders.region] {
+            let made = std::fs::create_dir_all(folder);
+            made.map_err(|source| DaemonError::System { doing: "making the folder for data", source })?;
+        }
+        let disk = FileDisk::open(folders.disk_folder())?;
+        let beginning = Beginning {
+            sync: *sync,
+            ring_bytes: store::RING_BYTES,
+            boot: store::boot_id(),
+            incarnation,
+            lineage: new_incarnation() | 1,
+            node: 0,
+            now: Instant::now(),
+        };
+        let background = Background::Threads(Waker::new()?);
+        let failed = |source: RecoverError| DaemonError::Recover {
+            folder: folders.data.clone(),
+            source: Box::new(source),
+        };
+        let why = match open_memories(folders)? {
+            None => None,
+            Some((memories, fd)) => match store::can_resume(&memories, &beginning) {
+                Ok(()) => {
+                    let begun = store::resume(memories, disk, &beginning, background);
+                    let (node, recovery) = begun.map_err(failed)?;
+                    return Ok(Self { node, fd, recovery: Some(recovery) });
+                }
+                Err(why) => Some(why),
+            },
+        };
+        let (memories, fd) = create_memories(config, folders)?;
+        let begun = store::restore(memories, disk, &beginning, background, why);
+        let (node, recovery) = begun.map_err(failed)?;
+        Ok(Self { node, fd, recovery: Some(recovery) })
+    }
+}
+
+/// Region and notes of the process before; `None` if either is not there.
+fn open_memories(folders: &Folders) -> Result<Option<(Memories<SharedMemory>, OwnedFd)>, DaemonError> {
+    let (region, notes) = (folders.region_file(), folders.notes_file());
+    if !region.exists() || !notes.exists() {
+        return Ok(None);
+    }
+    let open = |path: &Path| {
+        let opened = SharedMemory::open_file(path, Access::ReadWrite);
+        opened.map_err(|source| DaemonError::Region { capacity: 0, source })
+    };
+    // The notes' lock says that no other memory node has this store; they stay open as long as they are mapped.
+    let (notes, _) = open(&notes)?;
+    let (region, fd) = open(&region)?;
+    Ok(Some((Memories { region: Arc::new(region), notes: Arc::new(notes) }, fd)))
+}
+
+/// New files for region and notes. Readers of the old region, if there are any, keep it.
+fn create_memories(
+    config: &DaemonConfig,
+    folders: &Folders,
+) -> Result<(Memories<SharedMemory>, OwnedFd), DaemonError> {
+    let create = |path: PathBuf, bytes: u64, huge_pages| {
+        match std::fs::remove_file(&path) {
+            Err(source) if source.kind() != std::io::ErrorKind::NotFound => {
+                return Err(DaemonError::System {
+                    doing: "removing the memory of the process before",
+                    source,
+                });
+            }
+            _ => {}
+        }
+        let len = usize::try_from(bytes).unwrap_or(usize::MAX);
+        let created = SharedMemory::create_file(path, len, huge_pages);
+        created.map_err(|source| DaemonError::Region { capacity: bytes, source })
+    };
+    let (notes, _) = create(folders.notes_file(), store::notes_bytes(store::RING_BYTES), HugePages::No)?;
+    let (region, fd) = create(folders.region_file(), config.capacity, config.huge_pages)?;
+    Ok((Memories { region: Arc::new(region), notes: Arc::new(notes) }, fd))
 }
 
 /// A number that differs from that of any earlier memory node here: the time to the nanosecond, and who asks.

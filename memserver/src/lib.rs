@@ -14,10 +14,28 @@
 
 mod allocator;
 pub mod capacity;
+mod clients;
+mod counters;
 pub mod daemon;
+pub mod durability;
+mod front;
+mod image;
+mod journal;
 pub mod loader;
 pub mod node;
+mod notes;
+mod pending;
+pub mod rebuild;
+mod recovery;
+mod snapshotting;
+mod space;
+pub mod store;
+mod table;
+mod writes;
 
-pub use daemon::{Daemon, DaemonConfig, DaemonError};
+pub use daemon::{Daemon, DaemonConfig, DaemonError, DurableConfig};
 pub use loader::LoadError;
 pub use node::MemoryNode;
+pub use recovery::{Origin, RecoverError, Recovery};
+pub use table::TableError;
+pub use table::audit::Audit;

@@ -4,19 +4,22 @@
 //! slots, and the segment is written to the region in one piece. Nothing is visible to readers until the table's
 //! record is published, so a load that fails leaves no trace.
 
-use fpcache::fingerprint::FingerprintWidth;
 use fpcache::key_space::KeySpace;
 use fpcache::layout::{
-    Corrupt, DESCRIPTORS_PER_PAGE, Descriptor, DirectoryPage, PAGE_BYTES, ParameterError, RootEntry,
-    SEGMENT_HEADER_BYTES, SegmentAddress, SegmentGeometry, SegmentHeader, SlotWord, TableParameters,
-    TableRecord, encode_root,
+    CHANGE_RECORD_BYTES, Corrupt, DESCRIPTORS_PER_PAGE, Descriptor, DirectoryPage, PAGE_BYTES,
+    ParameterError, RootEntry, SegmentAddress, SegmentGeometry, SegmentHeader, TableParameters, TableRecord,
+    encode_root,
 };
 use fpcache::message::{ErrorCode, Refusal};
-use fpcache_fabric::{AccessError, SharedMemory};
-use fpcache_index::{NotAscending, OptionsError, Piece, PlacedSegment, SegmentOptions, Segmenter};
+use fpcache_fabric::{AccessError, NodeMemory};
+use fpcache_index::{
+    Line, NotAscending, OptionsError, Piece, PlacedSegment, SegmentModel, SegmentOptions, Segmenter,
+};
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::allocator::{Allocator, Exhausted};
+use crate::image::SegmentImage;
+use crate::space::Extent;
 
 /// Why a load ended without a table.
 #[derive(Debug, thiserror::Error)]
@@ -50,9 +53,6 @@ pub enum LoadError {
         /// Index of the chunk's first record.
         got: u64,
     },
-    /// No record came.
-    #[error("the data set holds no keys: nothing was loaded")]
-    NoKeys,
     /// The region is too small.
     #[error(
         "the region of {capacity} does not hold these records{after}: about {needed} are needed; start the memory \
@@ -92,7 +92,7 @@ impl LoadError {
     pub fn refusal(&self) -> Refusal {
         let code = match self {
             Self::Parameter(_) | Self::Options(_) => ErrorCode::Invalid,
-            Self::Order(_) | Self::ValueSize { .. } | Self::Gap { .. } | Self::NoKeys => ErrorCode::BadData,
+            Self::Order(_) | Self::ValueSize { .. } | Self::Gap { .. } => ErrorCode::BadData,
             Self::Full { .. } => ErrorCode::Full,
             Self::Region(_) | Self::Corrupt(_) => ErrorCode::Internal,
         };
@@ -111,16 +111,17 @@ pub struct Loader<K: KeySpace> {
     capacity: u64,
     expected_keys: u64,
     keys: u64,
-    /// Keys of the open segment, their coordinates and their values.
+    /// Keys of the open segment, their coordinates, values and versions.
     open: Vec<K::Key>,
     coordinates: Vec<u64>,
     values: Vec<u8>,
+    versions: Vec<u32>,
     descriptors: Vec<Descriptor>,
     node: u16,
     next_generation: u32,
     /// Records in the slot their prediction names.
     at_home: u64,
-    image: Vec<u8>,
+    image: SegmentImage,
 }
 
 impl<K: KeySpace> Loader<K> {
@@ -139,6 +140,7 @@ impl<K: KeySpace> Loader<K> {
             epsilon: parameters.epsilon,
             fill: parameters.fill,
             max_slots: parameters.max_slots,
+            ..SegmentOptions::default()
         };
         // Even with the longest segments there are, this much is needed.
         let least = parameters.estimated_bytes::<K>(expected_keys, f64::from(parameters.max_slots));
@@ -158,18 +160,19 @@ impl<K: KeySpace> Loader<K> {
             open: Vec::new(),
             coordinates: Vec::new(),
             values: Vec::new(),
+            versions: Vec::new(),
             descriptors: Vec::new(),
             node,
             next_generation,
             at_home: 0,
-            image: Vec::new(),
+            image: SegmentImage::new(parameters.geometry::<K>()),
         })
     }
 
     /// Adds records: encoded keys and values in two arrays.
     pub fn push_chunk(
         &mut self,
-        region: &SharedMemory,
+        region: &impl NodeMemory,
         first: u64,
         keys: &[u8],
         values: &[u8],
@@ -182,13 +185,19 @@ impl<K: KeySpace> Loader<K> {
             return Err(LoadError::ValueSize { first, got: values.len(), keys: count, expected: count * v });
         }
         for (i, key) in keys.chunks_exact(K::KEY_BYTES).filter_map(K::decode).enumerate() {
-            self.push(region, key, &values[i * v..(i + 1) * v])?;
+            self.push(region, key, &values[i * v..(i + 1) * v], FIRST_VERSION)?;
         }
         Ok(())
     }
 
     /// Adds one record; `value` has the table's value size.
-    pub fn push(&mut self, region: &SharedMemory, key: K::Key, value: &[u8]) -> Result<(), LoadError> {
+    pub fn push(
+        &mut self,
+        region: &impl NodeMemory,
+        key: K::Key,
+        value: &[u8],
+        version: u32,
+    ) -> Result<(), LoadError> {
         let x = K::coordinate(&key);
         if let Some(piece) = self.segmenter.push(x)? {
             self.close(region, &piece, x - 1)?;
@@ -196,12 +205,13 @@ impl<K: KeySpace> Loader<K> {
         self.open.push(key);
         self.coordinates.push(x);
         self.values.extend_from_slice(value);
+        self.versions.push(version);
         self.keys += 1;
         Ok(())
     }
 
     /// Places and writes the records of a closed piece, whose range ends at `hi`.
-    fn close(&mut self, region: &SharedMemory, piece: &Piece, hi: u64) -> Result<(), LoadError> {
+    fn close(&mut self, region: &impl NodeMemory, piece: &Piece, hi: u64) -> Result<(), LoadError> {
         let placed = piece.place(&self.coordinates, &self.options);
         let mut first = 0;
         for segment in &placed {
@@ -213,44 +223,49 @@ impl<K: KeySpace> Loader<K> {
         self.open.clear();
         self.coordinates.clear();
         self.values.clear();
+        self.versions.clear();
         Ok(())
     }
 
     fn write_segment(
         &mut self,
-        region: &SharedMemory,
+        region: &impl NodeMemory,
         placed: &PlacedSegment,
         first: usize,
         hi: u64,
     ) -> Result<(), LoadError> {
         let model = placed.model;
-        let lo = self.coordinates[first];
+        // The first segment owns every key below its own, too.
+        let lo = if self.descriptors.is_empty() { 0 } else { self.coordinates[first] };
         let generation = self.next_generation;
         let bytes = self.geometry.segment_bytes(model.cap);
         let offset = self.allocator.allocate(bytes).map_err(|Exhausted| self.full())?;
         let address = SegmentAddress::new(self.node, offset).ok_or_else(|| self.full())?;
 
-        self.image.clear();
-        self.image.resize(bytes, 0);
         let live = placed.keys as u32;
         let header = SegmentHeader { generation, cap: model.cap, epsilon: model.epsilon, lo, hi, live };
-        self.image[..SEGMENT_HEADER_BYTES].copy_from_slice(&header.encode());
-        let slots_offset = self.geometry.slots_offset(model.cap);
-        let (head, slots) = self.image.split_at_mut(slots_offset);
-        let fingerprints = &mut head[SEGMENT_HEADER_BYTES..];
-        let (width, slot_bytes) = (self.geometry.width, self.geometry.slot_bytes);
+        self.image.begin(&header);
         let v = self.parameters.value_bytes as usize;
         for (i, slot) in (first..).zip(&placed.slots) {
             self.at_home += u64::from(model.predict(self.coordinates[i]) == u32::from(*slot));
-            let (key, slot) = (&self.open[i], usize::from(*slot));
-            width.put(fingerprints, slot, width.of_hash(K::hash(key)));
-            let bytes = &mut slots[slot * slot_bytes..][..slot_bytes];
-            write_slot::<K>(bytes, generation, key, &self.values[i * v..][..v]);
+            let (key, value) = (&self.open[i], &self.values[i * v..][..v]);
+            self.image.put(*slot, K::hash(key), self.versions[i], |body| {
+                K::encode(key, &mut body[..K::KEY_BYTES]);
+                body[K::KEY_BYTES..][..v].copy_from_slice(value);
+            });
         }
-        region.write_bytes(offset, &self.image)?;
+        region.write_bytes(offset, self.image.bytes())?;
         self.descriptors.push(Descriptor { lo, model, address, generation });
         self.next_generation = self.next_generation.wrapping_add(1);
         Ok(())
+    }
+
+    /// Writes the one segment of a table without records: every key is absent in it.
+    fn write_empty_segment(&mut self, region: &impl NodeMemory) -> Result<(), LoadError> {
+        const SLOTS: u16 = 16;
+        let model = SegmentModel { origin: 0, line: Line::from_bits(0), cap: SLOTS, epsilon: SLOTS };
+        let placed = PlacedSegment { model, keys: 0, slots: Vec::new() };
+        self.write_segment(region, &placed, 0, u64::MAX)
     }
 
     /// The error for a region without room, with an estimate from what was written so far: its segments, and the
@@ -271,23 +286,28 @@ impl<K: KeySpace> Loader<K> {
 
     /// Ends the load: writes the last segments and the directory, and returns the record to publish, the allocator
     /// behind it, and the next unused generation.
-    pub(crate) fn finish(mut self, region: &SharedMemory) -> Result<Finished, LoadError> {
+    pub(crate) fn finish(mut self, region: &impl NodeMemory) -> Result<Finished, LoadError> {
         if let Some(piece) = self.segmenter.finish() {
             self.close(region, &piece, u64::MAX)?;
         }
-        if self.keys == 0 {
-            return Err(LoadError::NoKeys);
+        if self.descriptors.is_empty() {
+            self.write_empty_segment(region)?;
         }
         let pages: Vec<_> = self.descriptors.chunks(DESCRIPTORS_PER_PAGE).collect();
-        let mut root = Vec::with_capacity(pages.len());
+        let (mut root, mut published) = (Vec::with_capacity(pages.len()), Vec::new());
         for page in &pages {
             let offset = self.allocator.allocate(PAGE_BYTES).map_err(|Exhausted| self.full())?;
-            region.write_bytes(offset, &DirectoryPage::encode(page))?;
+            published.push(Extent::new(offset, PAGE_BYTES as u64));
+            region.write_bytes(offset, &DirectoryPage::encode(page, 0))?;
             root.push(RootEntry { lo: page.first().map_or(0, |d| d.lo), page: offset });
         }
         let bytes = encode_root(&root);
         let offset = self.allocator.allocate(bytes.len()).map_err(|Exhausted| self.full())?;
         region.write_bytes(offset, &bytes)?;
+        published.push(Extent::new(offset, bytes.len() as u64));
+        let log_records = log_records(self.capacity);
+        let log_bytes = log_records as usize * CHANGE_RECORD_BYTES;
+        let log = self.allocator.allocate(log_bytes).map_err(|Exhausted| self.full())?;
         let record = TableRecord {
             parameters: self.parameters,
             keys: self.keys,
@@ -297,8 +317,17 @@ impl<K: KeySpace> Loader<K> {
             root_checksum: xxh3_64(&bytes),
             used: self.allocator.used(),
             at_home: self.at_home,
+            checkpoint: 0,
+            log,
+            log_records,
         };
-        Ok(Finished { record, allocator: self.allocator, next_generation: self.next_generation })
+        Ok(Finished {
+            record,
+            descriptors: self.descriptors,
+            published,
+            used: self.allocator.used(),
+            next_generation: self.next_generation,
+        })
     }
 
     /// Records so far.
@@ -307,22 +336,30 @@ impl<K: KeySpace> Loader<K> {
     }
 }
 
+/// Records of the change log in a region of `capacity` bytes: up to a sixty-fourth of it, at most 4 MiB.
+const fn log_records(capacity: u64) -> u64 {
+    let most = capacity / 64 / CHANGE_RECORD_BYTES as u64;
+    let records = if most > 1 << 16 {
+        1 << 16
+    } else if most < 16 {
+        16
+    } else {
+        most
+    };
+    1 << records.ilog2()
+}
+
+/// The version of loaded records.
+pub(crate) const FIRST_VERSION: u32 = 1;
+
 /// What a finished load leaves behind.
 #[derive(Debug)]
 pub(crate) struct Finished {
     pub(crate) record: TableRecord,
-    pub(crate) allocator: Allocator,
+    pub(crate) descriptors: Vec<Descriptor>,
+    /// Where the directory lies.
+    pub(crate) published: Vec<Extent>,
+    /// End of the bytes in use.
+    pub(crate) used: u64,
     pub(crate) next_generation: u32,
 }
-
-/// Writes a live record of version 1 into a zeroed slot.
-fn write_slot<K: KeySpace>(slot: &mut [u8], generation: u32, key: &K::Key, value: &[u8]) {
-    const FIRST_VERSION: u32 = 1;
-    let (word, body) = slot.split_at_mut(fpcache::layout::SLOT_WORD_BYTES);
-    K::encode(key, &mut body[..K::KEY_BYTES]);
-    body[K::KEY_BYTES..][..value.len()].copy_from_slice(value);
-    word.copy_from_slice(&SlotWord::live(generation, FIRST_VERSION, body).to_bits().to_le_bytes());
-}
-
-// The free fingerprint is zero, which is what a fresh image holds.
-const _: () = assert!(FingerprintWidth::EMPTY == 0);

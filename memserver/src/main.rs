@@ -9,7 +9,9 @@ use fpcache::layout::TableParameters;
 use fpcache_datasets::{Duplicates, OpenOptions, Spec, write_value};
 use fpcache_fabric::HugePages;
 use fpcache_fabric::shm::ShmAddress;
-use fpcache_memserver::{Daemon, DaemonConfig, capacity};
+use fpcache_memserver::durability::SyncPolicy;
+use fpcache_memserver::store::Folders;
+use fpcache_memserver::{Daemon, DaemonConfig, DurableConfig, capacity};
 
 /// A memory node of FPCache: holds a data set in shared memory and lets clients look keys up in it without taking part.
 #[derive(Debug, Parser)]
@@ -18,6 +20,7 @@ use fpcache_memserver::{Daemon, DaemonConfig, capacity};
     after_help = "Examples:\n  \
         fpcache-memserver                               a quarter of the memory, at shm://fpcache\n  \
         fpcache-memserver --capacity 4GiB --load fb:16M\n  \
+        fpcache-memserver --data-dir /var/lib/fpcache --fsync always\n  \
         fpcache-memserver --listen shm://second --allow-user 1001\n\n\
         Ends cleanly on SIGTERM and Ctrl-C; a second one ends it at once, also in the midst of a load."
 )]
@@ -62,9 +65,22 @@ struct Arguments {
     #[arg(long, value_name = "POLICY", requires = "load")]
     duplicates: Option<Duplicates>,
 
-    /// The folder with published files
+    /// The folder with published data sets, for --load
     #[arg(long, value_name = "FOLDER", env = "FPCACHE_DATA")]
+    datasets_dir: Option<PathBuf>,
+
+    /// Keep the data in this folder: they outlive the process, and a crash of the machine as --fsync says
+    #[arg(long, value_name = "FOLDER", env = "FPCACHE_STORE")]
     data_dir: Option<PathBuf>,
+
+    /// With --data-dir: the folder for the region, on tmpfs or hugetlbfs if the disk is slow or small [default: the same]
+    #[arg(long, value_name = "FOLDER", requires = "data_dir")]
+    region_dir: Option<PathBuf>,
+
+    /// With --data-dir: when writes reach the disk: always (before they are acknowledged), an interval such as 10ms, or never
+    /// (when the operating system likes)
+    #[arg(long, value_name = "WHEN", default_value = "10ms", requires = "data_dir")]
+    fsync: SyncPolicy,
 
     /// End when the process that started this one does
     #[arg(long)]
@@ -92,10 +108,17 @@ fn main() -> anyhow::Result<()> {
         },
         allowed_users: arguments.allowed_users.clone(),
         exit_with_parent: arguments.exit_with_parent,
+        durable: arguments.data_dir.clone().map(|data| DurableConfig {
+            folders: Folders { region: arguments.region_dir.clone().unwrap_or_else(|| data.clone()), data },
+            sync: arguments.fsync,
+        }),
         ..DaemonConfig::at(arguments.listen.clone())
     };
     let mut daemon = Daemon::start(&config)?;
-    if let Some(spec) = &arguments.load {
+    if let Some(spec) = &arguments.load
+        // A store that was found is gone on with.
+        && daemon.node().stats().keys == 0
+    {
         load(&mut daemon, spec, &arguments).with_context(|| format!("loading {spec}"))?;
     }
     println!("{}", daemon.greeting());
@@ -113,7 +136,7 @@ fn load(daemon: &mut Daemon, spec: &Spec, arguments: &Arguments) -> anyhow::Resu
     parameters.validate()?;
     let dataset = spec.open(&OpenOptions {
         duplicates: arguments.duplicates,
-        data_dir: arguments.data_dir.clone(),
+        data_dir: arguments.datasets_dir.clone(),
         ..Default::default()
     })?;
     dataset.notes().iter().for_each(|note| eprintln!("note: {note}"));

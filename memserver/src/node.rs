@@ -1,64 +1,111 @@
 //! The memory node: its region, its table, the requests it answers.
 
 use std::sync::Arc;
-use std::sync::atomic::{Ordering, fence};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use fpcache::key_space::KeySpace;
-use fpcache::layout::{SEQUENCE_OFFSET, SUPERBLOCK_BYTES, Superblock, TableParameters, TableRecord};
+use fpcache::layout::{SUPERBLOCK_BYTES, TableParameters, TableRecord};
 use fpcache::message::{ErrorCode, MessageError, NodeStats, Refusal, Request, encode_reply};
-use fpcache_fabric::{AccessError, ClientId, Service, SharedMemory};
+use fpcache::models::Segment;
+use fpcache_fabric::{AccessError, ClientId, Handled, NodeMemory, Service, SharedMemory, Waker, Work};
+use fpcache_index::Directory;
 
 use crate::allocator::Allocator;
-use crate::loader::{LoadError, Loader};
+use crate::clients::Clients;
+use crate::front::Front;
+use crate::journal::Journal;
+use crate::loader::{FIRST_VERSION, Finished, LoadError, Loader};
+use crate::pending::Pending;
+use crate::snapshotting::{Snapshotting, Step};
+use crate::space::{Extent, Space};
+use crate::table::audit::Audit;
+use crate::table::write::next_version;
+use crate::table::{Parts, Table, TableError};
 
 /// A memory node over one region, which nobody else writes.
 #[derive(Debug)]
-pub struct MemoryNode<K: KeySpace> {
-    region: Arc<SharedMemory>,
-    node: u16,
-    superblock: Superblock,
-    allocator: Allocator,
-    next_generation: u32,
+pub struct MemoryNode<K: KeySpace, M = SharedMemory> {
+    pub(crate) front: Front<K, M>,
+    pub(crate) node: u16,
+    pub(crate) table: Option<Table<K>>,
+    pub(crate) writers: Clients,
+    pub(crate) journal: Option<Journal<M>>,
+    pub(crate) pending: Pending<K::Key>,
+    pub(crate) snapshotting: Option<Snapshotting<K::Key>>,
     loading: Option<(ClientId, Loader<K>)>,
     clients: u64,
     requests: u64,
     started: Instant,
+    /// What else wakes the serving loop.
+    pub(crate) waker: Option<Waker>,
+    /// The body of the reply in hand.
+    body: Vec<u8>,
 }
+
+/// How long to wait for a disk that has not got so far.
+const PAUSE: Duration = Duration::from_millis(1);
+
+/// The generation of a region's first segment.
+const FIRST_GENERATION: u32 = 1;
 
 /// The client a load from this process counts as.
 const SELF: ClientId = ClientId(u64::MAX);
 
-impl<K: KeySpace> MemoryNode<K> {
+impl<K: KeySpace, M: NodeMemory> MemoryNode<K, M> {
     /// A memory node with an empty region. `incarnation` must differ from that of any earlier memory node its clients
     /// may have known; `node` is its number in segments' addresses.
-    pub fn new(
-        region: Arc<SharedMemory>,
-        incarnation: u64,
-        node: u16,
-        now: Instant,
-    ) -> Result<Self, AccessError> {
-        let region_bytes = region.len() as u64;
-        let superblock =
-            Superblock { incarnation, region_bytes, sequence: 0, reuse_sequence: 0, table: None };
-        let node = Self {
-            allocator: Allocator::new(SUPERBLOCK_BYTES as u64, region_bytes),
-            region,
+    pub fn new(region: Arc<M>, incarnation: u64, node: u16, now: Instant) -> Result<Self, AccessError> {
+        Ok(Self {
+            front: Front::create(region, incarnation)?,
             node,
-            superblock,
-            next_generation: 1,
+            table: None,
+            writers: Clients::default(),
+            journal: None,
+            pending: Pending::default(),
+            snapshotting: None,
             loading: None,
             clients: 0,
             requests: 0,
             started: now,
-        };
-        node.region.write_bytes(0, &node.superblock.encode::<K>())?;
-        Ok(node)
+            waker: None,
+            body: Vec::new(),
+        })
+    }
+
+    /// A memory node over memory that was taken up.
+    pub(crate) fn over(
+        front: Front<K, M>,
+        node: u16,
+        table: Option<Table<K>>,
+        writers: Clients,
+        journal: Journal<M>,
+        now: Instant,
+    ) -> Self {
+        Self {
+            front,
+            node,
+            table,
+            writers,
+            journal: Some(journal),
+            pending: Pending::default(),
+            snapshotting: None,
+            loading: None,
+            clients: 0,
+            requests: 0,
+            started: now,
+            waker: None,
+            body: Vec::new(),
+        }
+    }
+
+    /// The version of the next write.
+    pub(crate) fn next_version(&self) -> u32 {
+        self.table.as_ref().map_or(FIRST_VERSION, Table::next_version)
     }
 
     /// The region.
-    pub fn region(&self) -> &Arc<SharedMemory> {
-        &self.region
+    pub fn region(&self) -> &Arc<M> {
+        &self.front.region
     }
 
     /// Loads records from this process: `keys` in ascending order, and `value(i, out)` to fill in the value of the
@@ -83,29 +130,58 @@ impl<K: KeySpace> MemoryNode<K> {
         mut value: impl FnMut(usize, &mut [u8]),
         value_bytes: usize,
     ) -> Result<TableRecord, Refusal> {
-        let region = Arc::clone(&self.region);
+        let region = Arc::clone(&self.front.region);
         let loader = self.loader(SELF)?;
         let mut bytes = vec![0; value_bytes];
         for (i, key) in keys.enumerate() {
             value(i, &mut bytes);
-            loader.push(&region, key, &bytes).map_err(|e| e.refusal())?;
+            loader.push(&*region, key, &bytes, FIRST_VERSION).map_err(|e| e.refusal())?;
         }
         self.commit(SELF)
     }
 
     /// Counters for `stats`.
     pub fn stats(&self) -> NodeStats {
-        let table = self.superblock.table;
-        NodeStats {
-            incarnation: self.superblock.incarnation,
-            region_bytes: self.superblock.region_bytes,
-            used_bytes: self.allocator.used(),
-            keys: table.map_or(0, |t| t.keys),
-            segments: table.map_or(0, |t| t.segments),
+        let superblock = self.front.superblock();
+        let mut stats = NodeStats {
+            incarnation: superblock.incarnation,
+            region_bytes: superblock.region_bytes,
+            used_bytes: SUPERBLOCK_BYTES as u64,
             clients: self.clients,
             requests: self.requests,
             uptime_ms: self.started.elapsed().as_millis() as u64,
+            log_head: superblock.log_head,
+            ..NodeStats::default()
+        };
+        if let Some(journal) = &self.journal {
+            stats.logged = journal.last();
+            stats.synced = journal.synced();
         }
+        if let Some(table) = &self.table {
+            let (counters, space) = (&table.counters, table.space());
+            stats.used_bytes = superblock.region_bytes - space.free_bytes();
+            stats.quarantined_bytes = space.quarantined_bytes();
+            stats.keys = table.keys();
+            stats.segments = table.segments();
+            stats.writes = counters.writes;
+            stats.inserts = counters.inserts;
+            stats.rebuilds = counters.rebuilds;
+            stats.window_full_waits = counters.window_full_waits;
+            stats.copies = counters.copies;
+            stats.rebuild_ns = counters.rebuild_ns;
+            stats.rebuild_ns_max = counters.rebuild_ns_max;
+            stats.rebuild_ns_p99 = counters.rebuild_ns_p99();
+            stats.checkpoint = table.record().checkpoint;
+        }
+        stats
+    }
+
+    /// Checks every byte of the table for what must hold; `None` without a table.
+    ///
+    /// # Errors
+    /// The first thing that is wrong.
+    pub fn audit(&self) -> Result<Option<Audit>, TableError> {
+        self.table.as_ref().map(|table| table.audit(&self.front)).transpose()
     }
 
     fn begin(
@@ -114,11 +190,11 @@ impl<K: KeySpace> MemoryNode<K> {
         parameters: TableParameters,
         expected_keys: u64,
     ) -> Result<(), Refusal> {
-        if let Some(table) = &self.superblock.table {
+        if let Some(table) = &self.table {
             let why = format!(
-                "this memory node already holds {} keys: restart it to load another data set, or start a second one \
-                 under another name",
-                table.keys
+                "this memory node already holds {} keys: restart it to load another data set, start a second one \
+                 under another name, or insert the records",
+                table.keys()
             );
             return Err(Refusal::new(ErrorCode::NotEmpty, why));
         }
@@ -127,13 +203,21 @@ impl<K: KeySpace> MemoryNode<K> {
                 "another load into this memory node is in progress: wait until it is finished or given up";
             return Err(Refusal::new(ErrorCode::Busy, why));
         }
-        let capacity = self.superblock.region_bytes;
         // The bytes of a load that never committed were never visible: they are simply used again.
-        let loader =
-            Loader::new(parameters, expected_keys, self.allocator, capacity, self.node, self.next_generation)
-                .map_err(|e| e.refusal())?;
+        let loader = self.loader_for(parameters, expected_keys).map_err(|e| e.refusal())?;
         self.loading = Some((client, loader));
         Ok(())
+    }
+
+    /// A load into the empty region.
+    pub(crate) fn loader_for(
+        &self,
+        parameters: TableParameters,
+        expected_keys: u64,
+    ) -> Result<Loader<K>, LoadError> {
+        let capacity = self.front.superblock().region_bytes;
+        let allocator = Allocator::new(SUPERBLOCK_BYTES as u64, capacity);
+        Loader::new(parameters, expected_keys, allocator, capacity, self.node, FIRST_GENERATION)
     }
 
     fn loader(&mut self, client: ClientId) -> Result<&mut Loader<K>, Refusal> {
@@ -152,39 +236,69 @@ impl<K: KeySpace> MemoryNode<K> {
         let Some((_, loader)) = self.loading.take() else {
             return Err(Refusal::new(ErrorCode::Internal, "the load vanished"));
         };
-        let finished = loader.finish(&self.region).map_err(|e| e.refusal())?;
-        self.allocator = finished.allocator;
-        self.next_generation = finished.next_generation;
-        self.publish(finished.record).map_err(|e| LoadError::from(e).refusal())?;
-        Ok(finished.record)
+        let record = self.take_load(loader).map_err(|e| e.refusal())?;
+        if self.journal.is_some() {
+            self.make_durable()?;
+        }
+        Ok(record)
     }
 
-    /// Makes a table visible: odd sequence, record, even sequence.
-    fn publish(&mut self, record: TableRecord) -> Result<(), AccessError> {
-        let before = self.superblock.sequence;
-        self.superblock.table = Some(record);
-        self.superblock.sequence = before + 1;
-        self.region.store_release(SEQUENCE_OFFSET, before + 1)?;
-        fence(Ordering::Release);
-        self.region.write_bytes(0, &self.superblock.encode::<K>())?;
-        self.superblock.sequence = before + 2;
-        self.region.store_release(SEQUENCE_OFFSET, before + 2)
+    /// Ends a load: its table is visible from here on.
+    pub(crate) fn take_load(&mut self, loader: Loader<K>) -> Result<TableRecord, LoadError> {
+        let finished = loader.finish(&*self.front.region)?;
+        let record = finished.record;
+        self.front.publish(record)?;
+        self.table = Some(self.take_over(finished));
+        if let (Some(journal), Some(table)) = (&self.journal, &self.table) {
+            journal.notes.set_applied(journal.last(), table.next_version())?;
+        }
+        Ok(record)
     }
 
-    fn answer(&mut self, client: ClientId, request: &[u8]) -> Result<Vec<u8>, Refusal> {
+    /// Brings a table that was just loaded to the disk.
+    fn make_durable(&mut self) -> Result<(), Refusal> {
+        let failed =
+            |why: String| Refusal::new(ErrorCode::NotDurable, format!("the records are loaded, but {why}"));
+        match self.snapshot_now() {
+            Ok(None | Some(Ok(_))) => Ok(()),
+            Ok(Some(Err(error))) => Err(failed(error.to_string())),
+            Err(error) => Err(failed(error.to_string())),
+        }
+    }
+
+    /// The table that a load has written.
+    fn take_over(&self, finished: Finished) -> Table<K> {
+        let Finished { record, descriptors, published, used, next_generation } = finished;
+        let entries = descriptors.iter().map(|d| (K::from_coordinate(d.lo), Segment::from(d))).collect();
+        // A load's keys ascend, and so do the first keys of its segments.
+        let directory = Directory::from_sorted(entries).expect("segments in key order");
+        let free =
+            Extent { offset: used, len: (self.front.superblock().region_bytes & !7).saturating_sub(used) };
+        let parts = Parts {
+            record,
+            directory,
+            space: Space::new([free]),
+            published,
+            next_generation,
+            next_version: next_version(FIRST_VERSION),
+            keys: record.keys,
+        };
+        Table::new(self.node, parts)
+    }
+
+    fn answer(&mut self, client: ClientId, request: &[u8], body: &mut Vec<u8>) -> Result<Handled, Refusal> {
         let request = Request::decode::<K>(request).map_err(|e| match e {
             MessageError::Version(_) => Refusal::new(ErrorCode::Version, e.to_string()),
             MessageError::Malformed(_) => Refusal::new(ErrorCode::Invalid, e.to_string()),
         })?;
-        let mut body = Vec::new();
         match request {
-            Request::Stats => self.stats().encode(&mut body),
+            Request::Stats => self.stats().encode(body),
             Request::LoadBegin { parameters, expected_keys } => {
                 self.begin(client, parameters, expected_keys)?;
             }
             Request::LoadChunk(chunk) => {
-                let region = Arc::clone(&self.region);
-                let pushed = self.loader(client)?.push_chunk(&region, chunk.first, chunk.keys, chunk.values);
+                let region = Arc::clone(&self.front.region);
+                let pushed = self.loader(client)?.push_chunk(&*region, chunk.first, chunk.keys, chunk.values);
                 if let Err(error) = pushed {
                     self.loading = None;
                     return Err(error.refusal());
@@ -196,8 +310,32 @@ impl<K: KeySpace> MemoryNode<K> {
                 body.extend(record.segments.to_le_bytes());
             }
             Request::LoadAbort => self.abort(client),
+            Request::Write(write) => return self.write(client, &write, body),
+            Request::Get(keys) => self.get(keys, body)?,
         }
-        Ok(body)
+        Ok(Handled::Now)
+    }
+
+    pub(crate) fn no_table() -> Refusal {
+        let why = "the memory node holds no table yet: load a data set or create an empty one first, for example \
+                   `fpcache-cli load ipv4` or `fpcache-cli create`";
+        Refusal::new(ErrorCode::NoTable, why)
+    }
+
+    /// Looks keys up on behalf of a client that cannot.
+    fn get(&mut self, keys: &[u8], body: &mut Vec<u8>) -> Result<(), Refusal> {
+        const FOUND: u8 = 0;
+        const ABSENT: u8 = 2;
+        let Self { front, table: Some(table), .. } = self else { return Err(Self::no_table()) };
+        let mut value = vec![0; table.value_bytes() as usize];
+        for key in keys.chunks_exact(K::KEY_BYTES).filter_map(K::decode) {
+            value.fill(0);
+            let token = table.get(front, &key, &mut value).map_err(internal)?;
+            body.extend([if token.is_some() { FOUND } else { ABSENT }, 0, 0, 0, 0, 0, 0, 0]);
+            body.extend(token.map_or(0, |token| token.to_bits()).to_le_bytes());
+            body.extend_from_slice(&value);
+        }
+        Ok(())
     }
 
     /// Gives up `client`'s load, if it has one.
@@ -206,11 +344,62 @@ impl<K: KeySpace> MemoryNode<K> {
     }
 }
 
-impl<K: KeySpace> Service for MemoryNode<K> {
-    fn handle(&mut self, client: ClientId, request: &[u8], reply: &mut Vec<u8>) {
+/// The refusal for a region that cannot be accessed: a bug.
+pub(crate) fn internal(error: AccessError) -> Refusal {
+    Refusal::new(ErrorCode::Internal, format!("the region could not be accessed: {error}"))
+}
+
+impl<K: KeySpace, M: NodeMemory> Service for MemoryNode<K, M> {
+    fn handle(&mut self, client: ClientId, request: &[u8], reply: &mut Vec<u8>) -> Handled {
         self.requests += 1;
-        let result = self.answer(client, request);
-        encode_reply(result.as_deref(), reply);
+        let mut body = std::mem::take(&mut self.body);
+        body.clear();
+        let handled = match self.answer(client, request, &mut body) {
+            Ok(Handled::Later) => Handled::Later,
+            Ok(Handled::Now) => {
+                encode_reply(Ok(&body), reply);
+                Handled::Now
+            }
+            Err(refusal) => {
+                encode_reply(Err(&refusal), reply);
+                Handled::Now
+            }
+        };
+        self.body = body;
+        handled
+    }
+
+    fn next_reply(&mut self, reply: &mut Vec<u8>) -> Option<ClientId> {
+        self.next_written(reply)
+    }
+
+    fn work(&mut self) -> Work {
+        let due = self.journal.as_mut().and_then(|journal| journal.work(Instant::now()));
+        // What fails here fails again when somebody needs it, who is told then.
+        let _ = self.publish_synced();
+        if let Some((last, journal)) = self.pending.last().zip(self.journal.as_mut()) {
+            journal.want_synced(last);
+        }
+        let Self { front, table: Some(table), pending, .. } = self else { return Work::Nothing };
+        if let Ok(true) = table.work(front, pending.is_empty()) {
+            return Work::More;
+        }
+        if self.wants_snapshot() {
+            self.begin_snapshot();
+        }
+        match self.step_snapshot() {
+            Ok(Step::More) => Work::More,
+            Ok(Step::Waits) => Work::At(Instant::now() + PAUSE),
+            Ok(Step::Ended(Err(error))) => {
+                eprintln!("fpcache-memserver: no snapshot was written: {error}");
+                Work::Nothing
+            }
+            _ => due.map_or(Work::Nothing, Work::At),
+        }
+    }
+
+    fn waker(&self) -> Option<Waker> {
+        self.waker.clone()
     }
 
     fn connected(&mut self, _: ClientId) {

@@ -1,6 +1,8 @@
 //! What the tests share: a loaded region that can be damaged, and lookups over it.
 #![allow(dead_code, reason = "each test uses its share")]
 
+pub mod requests;
+
 use std::sync::Arc;
 use std::time::Instant;
 

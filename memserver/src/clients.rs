@@ -1,0 +1,170 @@
+//! The last request of each client and what became of it, so that one that is sent again is not done again.
+
+use std::collections::HashMap;
+
+use fpcache::message::WriteReply;
+
+/// Clients that are remembered; of more, the ones silent longest are forgotten.
+pub(crate) const MOST_CLIENTS: usize = 1024;
+
+/// A client's request in hand.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Writer {
+    pub(crate) client: u64,
+    pub(crate) request: u64,
+    /// The client's place among those remembered.
+    pub(crate) place: usize,
+}
+
+/// The last request of one client.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct LastRequest {
+    request: u64,
+    /// Replies to the operations that were done.
+    replies: Vec<WriteReply>,
+    place: usize,
+    /// When it was made, counted in requests of all clients.
+    heard: u64,
+}
+
+/// What is known of clients.
+#[derive(Debug, Default)]
+pub(crate) struct Clients {
+    last: HashMap<u64, LastRequest>,
+    requests: u64,
+}
+
+/// What a request is, given what is known of its client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Known {
+    /// New.
+    New,
+    /// Begun before: so many operations are done.
+    Repeated(Writer, usize),
+    /// Older than the last one: its client has given it up.
+    Outdated,
+    /// Perhaps done before: its client is not remembered.
+    Forgotten,
+}
+
+impl Clients {
+    /// What a request is.
+    pub(crate) fn look_up(&self, client: u64, request: u64, sent_before: bool) -> Known {
+        match self.last.get(&client) {
+            Some(last) if last.request == request => {
+                Known::Repeated(Writer { client, request, place: last.place }, last.replies.len())
+            }
+            Some(last) if last.request > request => Known::Outdated,
+            None if sent_before => Known::Forgotten,
+            _ => Known::New,
+        }
+    }
+
+    /// Begins a client's next request.
+    pub(crate) fn begin(&mut self, client: u64, request: u64) -> Writer {
+        self.requests += 1;
+        let heard = self.requests;
+        let place = match self.last.get_mut(&client) {
+            Some(last) => {
+                last.request = request;
+                last.replies.clear();
+                last.heard = heard;
+                last.place
+            }
+            None => {
+                let place = if self.last.len() < MOST_CLIENTS { self.last.len() } else { self.forget_one() };
+                self.last.insert(client, LastRequest { request, replies: Vec::new(), place, heard });
+                place
+            }
+        };
+        Writer { client, request, place }
+    }
+
+    /// Forgets the client silent longest and returns its place.
+    fn forget_one(&mut self) -> usize {
+        let silent = self.last.iter().min_by_key(|(_, last)| last.heard).map(|(client, _)| *client);
+        silent.and_then(|client| self.last.remove(&client)).map_or(0, |last| last.place)
+    }
+
+    /// Takes up what was noted of the client at the next place, if of any.
+    pub(crate) fn restore(&mut self, place: usize, noted: Option<(u64, u64, Vec<WriteReply>)>) {
+        // A place without a client is kept by a number that no client has.
+        let vacant = (u64::MAX - place as u64, 0, Vec::new());
+        let (client, request, replies) = noted.unwrap_or(vacant);
+        self.last.insert(client, LastRequest { request, replies, place, heard: 0 });
+    }
+
+    /// The request of the client at a place.
+    pub(crate) fn at_place(&self, place: usize) -> Option<Writer> {
+        let (client, last) = self.last.iter().find(|(_, last)| last.place == place)?;
+        Some(Writer { client: *client, request: last.request, place })
+    }
+
+    /// Keeps the reply to an operation of a client's request; those before it are done.
+    pub(crate) fn done(&mut self, writer: &Writer, operation: usize, reply: WriteReply) {
+        if let Some(last) = self.last.get_mut(&writer.client)
+            && last.request == writer.request
+            && operation <= last.replies.len()
+        {
+            last.replies.truncate(operation);
+            last.replies.push(reply);
+        }
+    }
+
+    /// The replies to a client's last request.
+    pub(crate) fn replies(&self, client: u64) -> &[WriteReply] {
+        self.last.get(&client).map_or(&[], |last| &last.replies)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use fpcache::message::WriteStatus;
+
+    const DONE: WriteReply = WriteReply { status: WriteStatus::Done, token: None };
+
+    #[test]
+    fn a_request_is_new_repeated_outdated_or_forgotten() {
+        let mut clients = Clients::default();
+        assert_eq!(clients.look_up(7, 1, false), Known::New);
+        assert_eq!(clients.look_up(7, 1, true), Known::Forgotten);
+        let writer = clients.begin(7, 2);
+        clients.done(&writer, 0, DONE);
+        assert_eq!(clients.look_up(7, 2, true), Known::Repeated(writer, 1));
+        assert_eq!(clients.replies(7), [DONE]);
+        assert_eq!(clients.look_up(7, 1, true), Known::Outdated);
+        assert_eq!(
+            clients.look_up(7, 3, true),
+            Known::New,
+            "its predecessor is known, so this one never came"
+        );
+    }
+
+    #[test]
+    fn the_client_silent_longest_is_forgotten_and_its_place_taken() {
+        let mut clients = Clients::default();
+        for client in 0..MOST_CLIENTS as u64 {
+            assert_eq!(clients.begin(client, 1).place, client as usize);
+        }
+        clients.begin(0, 2);
+        assert_eq!(clients.begin(5000, 1).place, 1);
+        assert_eq!(clients.look_up(1, 1, true), Known::Forgotten);
+        assert_eq!(
+            clients.look_up(0, 2, true),
+            Known::Repeated(Writer { client: 0, request: 2, place: 0 }, 0)
+        );
+    }
+
+    #[test]
+    fn what_was_noted_is_known_again() {
+        let mut clients = Clients::default();
+        clients.restore(0, None);
+        clients.restore(1, Some((9, 4, vec![DONE])));
+        assert_eq!(
+            clients.look_up(9, 4, true),
+            Known::Repeated(Writer { client: 9, request: 4, place: 1 }, 1)
+        );
+        assert_eq!(clients.begin(10, 1).place, 2, "places of nobody are taken last");
+    }
+}

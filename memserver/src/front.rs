@@ -1,0 +1,107 @@
+//! The superblock of the region, as the memory node changes it.
+
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+use fpcache::key_space::KeySpace;
+use fpcache::layout::{LOG_HEAD_OFFSET, REUSE_OFFSET, SEQUENCE_OFFSET, Superblock, TableRecord};
+use fpcache_fabric::{AccessError, NodeMemory};
+
+use crate::notes::{Notes, Replaced};
+
+/// The superblock, and the copy of it that readers see.
+#[derive(Debug)]
+pub(crate) struct Front<K, M> {
+    pub(crate) region: Arc<M>,
+    /// Where to note what a process that ends must leave behind.
+    pub(crate) notes: Option<Notes<M>>,
+    superblock: Superblock,
+    keys: PhantomData<K>,
+}
+
+impl<K: KeySpace, M: NodeMemory> Front<K, M> {
+    /// Writes the superblock of a region that holds nothing yet.
+    pub(crate) fn create(region: Arc<M>, incarnation: u64) -> Result<Self, AccessError> {
+        let superblock = Superblock {
+            incarnation,
+            region_bytes: region.len(),
+            sequence: 0,
+            reuse_sequence: 0,
+            log_head: 0,
+            table: None,
+        };
+        let front = Self { region, notes: None, superblock, keys: PhantomData };
+        front.region.write_bytes(0, &front.superblock.encode::<K>())?;
+        Ok(front)
+    }
+
+    /// Goes on with the superblock that was found in a region.
+    pub(crate) fn resume(region: Arc<M>, notes: Notes<M>, superblock: Superblock) -> Self {
+        Self { region, notes: Some(notes), superblock, keys: PhantomData }
+    }
+
+    pub(crate) fn superblock(&self) -> &Superblock {
+        &self.superblock
+    }
+
+    /// Makes a table's record visible: odd sequence, record, even sequence.
+    pub(crate) fn publish(&mut self, record: TableRecord) -> Result<(), AccessError> {
+        if let Some(notes) = &self.notes {
+            notes.set_record::<K>(&record)?;
+        }
+        self.superblock.table = Some(record);
+        self.rewrite()
+    }
+
+    /// Begins another life of the memory node.
+    pub(crate) fn renew(&mut self, incarnation: u64) -> Result<(), AccessError> {
+        self.superblock.incarnation = incarnation;
+        // A writer that died in the midst of a change left an odd sequence.
+        self.superblock.sequence = self.superblock.sequence.next_multiple_of(2);
+        self.rewrite()
+    }
+
+    fn rewrite(&mut self) -> Result<(), AccessError> {
+        let odd = self.superblock.sequence + 1;
+        self.superblock.sequence = odd;
+        self.region.store_release(SEQUENCE_OFFSET, odd)?;
+        self.region.release();
+        self.region.write_bytes(0, &self.superblock.encode::<K>())?;
+        self.superblock.sequence = odd + 1;
+        self.region.store_release(SEQUENCE_OFFSET, odd + 1)
+    }
+
+    /// Notes which segments are about to be replaced by the change behind which the log head is `head`.
+    pub(crate) fn begin_change(
+        &self,
+        head: u64,
+        old: impl Iterator<Item = Replaced>,
+    ) -> Result<(), AccessError> {
+        match &self.notes {
+            Some(notes) => notes.begin_change(head, &old.collect::<Vec<_>>()),
+            None => Ok(()),
+        }
+    }
+
+    /// The segments that were to be replaced are frozen.
+    pub(crate) fn end_change(&self) -> Result<(), AccessError> {
+        self.notes.as_ref().map_or(Ok(()), Notes::end_change)
+    }
+
+    /// Commits the records of the change log below `head`.
+    pub(crate) fn set_log_head(&mut self, head: u64) -> Result<(), AccessError> {
+        self.superblock.log_head = head;
+        self.region.store_release(LOG_HEAD_OFFSET, head)
+    }
+
+    /// Tells readers with directories older than `tag` that memory they know of gets another use. Whoever sees anything
+    /// stored after sees this.
+    pub(crate) fn set_reuse(&mut self, tag: u64) -> Result<(), AccessError> {
+        if tag > self.superblock.reuse_sequence {
+            self.superblock.reuse_sequence = tag;
+            self.region.store_relaxed(REUSE_OFFSET, tag)?;
+        }
+        self.region.release();
+        Ok(())
+    }
+}

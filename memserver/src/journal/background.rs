@@ -1,0 +1,212 @@
+//! Who brings the log and snapshots to the disk: threads of their own, or, in a simulated world, the memory node's own
+//! thread step by step.
+
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, TrySendError, channel, sync_channel};
+use std::thread;
+use std::time::Instant;
+
+use fpcache_fabric::{NodeMemory, SystemClock, Waker};
+
+use crate::durability::{
+    Disk, Drain, DrainThread, LogError, LogEvent, Lsn, SnapshotError, SnapshotInfo, SnapshotWriter, prune,
+};
+
+/// Brings the log to the disk.
+pub(crate) trait Draining: Send {
+    /// Gets on, if that is this thread's business; says when to call again.
+    fn step(&mut self, now: Instant) -> Result<Option<Instant>, LogError>;
+}
+
+/// On the memory node's own thread.
+pub(crate) struct InlineDrain<M, D>(pub(crate) Drain<M, D>);
+
+impl<M: NodeMemory, D: Disk> Draining for InlineDrain<M, D> {
+    fn step(&mut self, now: Instant) -> Result<Option<Instant>, LogError> {
+        if self.0.failure().is_some() {
+            self.0.retry()?;
+        }
+        Ok(self.0.step(now)?.due)
+    }
+}
+
+/// On a thread of its own.
+pub(crate) struct ThreadDrain<M: NodeMemory, D: Disk + 'static> {
+    _thread: DrainThread<M, D>,
+}
+
+impl<M: NodeMemory, D: Disk + 'static> ThreadDrain<M, D> {
+    /// Starts the thread, which wakes the memory node's loop when entries have reached the disk.
+    pub(crate) fn spawn(drain: Drain<M, D>, waker: Waker) -> std::io::Result<Self> {
+        let tell = move |event: LogEvent| match event {
+            LogEvent::Synced(_) => waker.wake(),
+            LogEvent::Failed(error) => eprintln!("fpcache-memserver: {error}"),
+            LogEvent::Recovered(_) => eprintln!("fpcache-memserver: the log is written again"),
+        };
+        Ok(Self { _thread: DrainThread::spawn(drain, Arc::new(SystemClock), tell)? })
+    }
+}
+
+impl<M: NodeMemory, D: Disk + 'static> Draining for ThreadDrain<M, D> {
+    fn step(&mut self, _: Instant) -> Result<Option<Instant>, LogError> {
+        Ok(None)
+    }
+}
+
+/// What a snapshot begins with.
+#[derive(Clone, Debug)]
+pub(crate) struct SnapshotStart {
+    pub(crate) lineage: u64,
+    pub(crate) header: Vec<u8>,
+    /// The first entry of the log that may be missing in the snapshot.
+    pub(crate) first: Lsn,
+    /// Bytes of a record.
+    pub(crate) record_bytes: usize,
+}
+
+/// Writes snapshots. One at a time.
+pub(crate) trait Snapshots: Send {
+    fn begin(&mut self, start: SnapshotStart);
+    /// Adds records, one after another in `records`; gives them back if the disk has not yet got so far.
+    fn push(&mut self, records: Vec<u8>) -> Option<Vec<u8>>;
+    /// Ends the snapshot; `last` is the last entry of the log that may be contained in it.
+    fn finish(&mut self, last: Lsn);
+    /// How the snapshot ended, once.
+    fn outcome(&mut self) -> Option<Result<SnapshotInfo, SnapshotError>>;
+}
+
+/// Snapshots kept beside the newest.
+const SNAPSHOTS_KEPT: usize = 2;
+
+/// A snapshot on its way to the disk.
+struct Writing<D: Disk> {
+    writer: Result<SnapshotWriter<D>, SnapshotError>,
+    record_bytes: usize,
+}
+
+impl<D: Disk + Clone> Writing<D> {
+    fn begin(disk: D, start: &SnapshotStart) -> Self {
+        let writer = SnapshotWriter::begin(disk, start.lineage, &start.header, start.first);
+        Self { writer, record_bytes: start.record_bytes }
+    }
+
+    fn push(&mut self, records: &[u8]) {
+        let Ok(writer) = &mut self.writer else { return };
+        let pushed = records.chunks_exact(self.record_bytes).try_for_each(|record| writer.push(record));
+        if let Err(error) = pushed {
+            self.writer = Err(error);
+        }
+    }
+
+    fn finish(self, disk: &mut D, last: Lsn) -> Result<SnapshotInfo, SnapshotError> {
+        let info = self.writer?.finish(last)?;
+        prune(disk, SNAPSHOTS_KEPT)?;
+        Ok(info)
+    }
+}
+
+/// On the memory node's own thread.
+pub(crate) struct InlineSnapshots<D: Disk> {
+    disk: D,
+    writing: Option<Writing<D>>,
+    outcome: Option<Result<SnapshotInfo, SnapshotError>>,
+}
+
+impl<D: Disk> InlineSnapshots<D> {
+    pub(crate) fn new(disk: D) -> Self {
+        Self { disk, writing: None, outcome: None }
+    }
+}
+
+impl<D: Disk + Clone> Snapshots for InlineSnapshots<D> {
+    fn begin(&mut self, start: SnapshotStart) {
+        self.writing = Some(Writing::begin(self.disk.clone(), &start));
+    }
+
+    fn push(&mut self, records: Vec<u8>) -> Option<Vec<u8>> {
+        if let Some(writing) = &mut self.writing {
+            writing.push(&records);
+        }
+        None
+    }
+
+    fn finish(&mut self, last: Lsn) {
+        if let Some(writing) = self.writing.take() {
+            self.outcome = Some(writing.finish(&mut self.disk, last));
+        }
+    }
+
+    fn outcome(&mut self) -> Option<Result<SnapshotInfo, SnapshotError>> {
+        self.outcome.take()
+    }
+}
+
+enum Message {
+    Begin(SnapshotStart),
+    Records(Vec<u8>),
+    Finish(Lsn),
+}
+
+/// On a thread of its own.
+pub(crate) struct ThreadSnapshots {
+    send: SyncSender<Message>,
+    outcomes: Receiver<Result<SnapshotInfo, SnapshotError>>,
+}
+
+impl ThreadSnapshots {
+    /// Starts the thread, which wakes the memory node's loop when a snapshot has ended.
+    pub(crate) fn spawn<D: Disk + Clone + 'static>(mut disk: D, waker: Waker) -> std::io::Result<Self> {
+        /// Messages on their way: a few mebibytes of records.
+        const AHEAD: usize = 8;
+        let (send, messages) = sync_channel(AHEAD);
+        let (tell, outcomes) = channel();
+        let run = move || {
+            let mut writing: Option<Writing<D>> = None;
+            // Ends when the memory node does; a snapshot that is not finished by then is removed.
+            for message in messages {
+                match message {
+                    Message::Begin(start) => writing = Some(Writing::begin(disk.clone(), &start)),
+                    Message::Records(records) => {
+                        if let Some(writing) = &mut writing {
+                            writing.push(&records);
+                        }
+                    }
+                    Message::Finish(last) => {
+                        let Some(writing) = writing.take() else { continue };
+                        if tell.send(writing.finish(&mut disk, last)).is_err() {
+                            return;
+                        }
+                        waker.wake();
+                    }
+                }
+            }
+        };
+        thread::Builder::new().name("fpcache-snapshot".into()).spawn(run)?;
+        Ok(Self { send, outcomes })
+    }
+}
+
+impl Snapshots for ThreadSnapshots {
+    fn begin(&mut self, start: SnapshotStart) {
+        // The thread ends only with this sender, or by a panic, which shows as no outcome.
+        let _ = self.send.send(Message::Begin(start));
+    }
+
+    fn push(&mut self, records: Vec<u8>) -> Option<Vec<u8>> {
+        match self.send.try_send(Message::Records(records)) {
+            Err(TrySendError::Full(Message::Records(records))) => Some(records),
+            _ => None,
+        }
+    }
+
+    fn finish(&mut self, last: Lsn) {
+        let _ = self.send.send(Message::Finish(last));
+    }
+
+    fn outcome(&mut self) -> Option<Result<SnapshotInfo, SnapshotError>> {
+        match self.outcomes.try_recv() {
+            Ok(outcome) => Some(outcome),
+            Err(TryRecvError::Empty | TryRecvError::Disconnected) => None,
+        }
+    }
+}

@@ -1,0 +1,303 @@
+//! What a memory node must know after its process has ended and its region has not: the *notes*, a second piece of memory
+//! that survives like the region and that no client sees.
+//!
+//! ```text
+//! 0     magic "FPNOTES\0" · 8 layout version u32 · 12 zero · 16 boot id, 16 bytes · 32 lineage u64 · 40 incarnation u64
+//!       48 incarnation before u64 · 56 checksum u64 (of the 40 bytes before it without the magic: XXH3-64 of bytes 8–55)
+//! 64    applied LSN u64 · 72 next version u64
+//! 128   change in flight: 0 log head behind it u64 (0: none) · 8 segments u64 · 16 per segment: offset u64, generation << 32 | cap
+//! 256   table record to be published, 128 bytes · 384 its XXH3-64
+//! 4096  the log's staging ring
+//! 4096 + ring   per client: 0 client u64 (0: none) · 8 request << 16 | operations done u64 · 16 a reply of 16 bytes per operation
+//! ```
+//!
+//! Everything is stored in an order in which a process may end between any two stores: each part says which.
+
+use std::sync::Arc;
+
+use fpcache::key_space::KeySpace;
+use fpcache::layout::{LAYOUT_VERSION, TABLE_RECORD_BYTES, TableRecord};
+use fpcache::message::{MAX_OPERATIONS, WriteReply};
+use fpcache_fabric::{AccessError, NodeMemory};
+use xxhash_rust::xxh3::xxh3_64;
+
+use crate::clients::MOST_CLIENTS;
+
+const MAGIC: u64 = u64::from_le_bytes(*b"FPNOTES\0");
+const IDENTITY_BYTES: usize = 64;
+const APPLIED: u64 = 64;
+const NEXT_VERSION: u64 = 72;
+const CHANGE: u64 = 128;
+/// Segments that one change replaces.
+const MOST_REPLACED: usize = 6;
+const RECORD: u64 = 256;
+const RECORD_CHECKSUM: u64 = RECORD + TABLE_RECORD_BYTES as u64;
+const RING: u64 = 4096;
+const CLIENT_BYTES: u64 = 16 + (MAX_OPERATIONS * WriteReply::BYTES) as u64;
+
+/// Whose notes these are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Identity {
+    /// Which start of the machine they were written in; memory that is no file does not survive another.
+    pub(crate) boot: [u8; 16],
+    /// Of the region, the notes, the log and the snapshots that belong together.
+    pub(crate) lineage: u64,
+    /// Of the memory node, and of the one before it: its region may have either while the node begins.
+    pub(crate) incarnation: u64,
+    pub(crate) before: u64,
+}
+
+/// A segment that is being replaced.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Replaced {
+    pub(crate) offset: u64,
+    pub(crate) generation: u32,
+    pub(crate) cap: u16,
+}
+
+/// The notes.
+#[derive(Debug)]
+pub(crate) struct Notes<M> {
+    memory: Arc<M>,
+    ring_bytes: u64,
+}
+
+impl<M> Clone for Notes<M> {
+    fn clone(&self) -> Self {
+        Self { memory: Arc::clone(&self.memory), ring_bytes: self.ring_bytes }
+    }
+}
+
+/// Bytes of notes with a ring of so many.
+pub const fn notes_bytes(ring_bytes: u64) -> u64 {
+    RING + ring_bytes + MOST_CLIENTS as u64 * CLIENT_BYTES
+}
+
+impl<M: NodeMemory> Notes<M> {
+    pub(crate) fn over(memory: Arc<M>, ring_bytes: u64) -> Self {
+        Self { memory, ring_bytes }
+    }
+
+    pub(crate) fn memory(&self) -> &Arc<M> {
+        &self.memory
+    }
+
+    /// Where the ring lies.
+    pub(crate) fn ring(&self) -> (u64, u64) {
+        (RING, self.ring_bytes)
+    }
+
+    /// Makes the notes of a memory node that begins. They count from here on: the magic is stored last.
+    pub(crate) fn begin(&self, identity: &Identity) -> Result<(), AccessError> {
+        let mut b = [0; IDENTITY_BYTES];
+        b[..8].copy_from_slice(&MAGIC.to_le_bytes());
+        b[8..12].copy_from_slice(&LAYOUT_VERSION.to_le_bytes());
+        b[16..32].copy_from_slice(&identity.boot);
+        b[32..40].copy_from_slice(&identity.lineage.to_le_bytes());
+        b[40..48].copy_from_slice(&identity.incarnation.to_le_bytes());
+        b[48..56].copy_from_slice(&identity.before.to_le_bytes());
+        let checksum = xxh3_64(&b[8..56]);
+        b[56..].copy_from_slice(&checksum.to_le_bytes());
+        self.memory.store_release(0, 0)?;
+        self.memory.release();
+        self.memory.write_bytes(8, &b[8..])?;
+        self.memory.release();
+        self.memory.store_release(0, MAGIC)
+    }
+
+    /// Whose notes these are; `None` if they are nobody's.
+    pub(crate) fn identity(&self) -> Result<Option<Identity>, AccessError> {
+        let mut b = [0; IDENTITY_BYTES];
+        self.memory.read_bytes(0, &mut b)?;
+        let word = |at: usize| b[at..].first_chunk().map_or(0, |w| u64::from_le_bytes(*w));
+        let version = word(8) as u32;
+        if word(0) != MAGIC || version != LAYOUT_VERSION || word(56) != xxh3_64(&b[8..56]) {
+            return Ok(None);
+        }
+        let boot = b[16..].first_chunk().copied().unwrap_or_default();
+        Ok(Some(Identity { boot, lineage: word(32), incarnation: word(40), before: word(48) }))
+    }
+
+    /// Everything up to this LSN is in the region; the version of the next write.
+    #[inline]
+    pub(crate) fn set_applied(&self, lsn: u64, next_version: u32) -> Result<(), AccessError> {
+        self.memory.release();
+        self.memory.store_relaxed(NEXT_VERSION, u64::from(next_version))?;
+        self.memory.store_release(APPLIED, lsn)
+    }
+
+    pub(crate) fn applied(&self) -> Result<(u64, u32), AccessError> {
+        Ok((self.memory.load_acquire(APPLIED)?, self.memory.load_relaxed(NEXT_VERSION)? as u32))
+    }
+
+    /// Notes which segments are about to be replaced by the change behind which the log head is `head`.
+    pub(crate) fn begin_change(&self, head: u64, old: &[Replaced]) -> Result<(), AccessError> {
+        debug_assert!(old.len() <= MOST_REPLACED, "a change replaces a segment and its neighbours");
+        self.memory.store_release(CHANGE, 0)?;
+        self.memory.release();
+        self.memory.store_relaxed(CHANGE + 8, old.len() as u64)?;
+        for (at, replaced) in (CHANGE + 16..).step_by(16).zip(old) {
+            self.memory.store_relaxed(at, replaced.offset)?;
+            let rest = u64::from(replaced.generation) << 32 | u64::from(replaced.cap);
+            self.memory.store_relaxed(at + 8, rest)?;
+        }
+        self.memory.release();
+        self.memory.store_release(CHANGE, head)
+    }
+
+    /// The old segments are frozen.
+    pub(crate) fn end_change(&self) -> Result<(), AccessError> {
+        self.memory.release();
+        self.memory.store_release(CHANGE, 0)
+    }
+
+    /// The change that was in flight: the log head behind it, and what it replaces.
+    pub(crate) fn change(&self) -> Result<Option<(u64, Vec<Replaced>)>, AccessError> {
+        let head = self.memory.load_acquire(CHANGE)?;
+        let count = self.memory.load_relaxed(CHANGE + 8)? as usize;
+        if head == 0 || count > MOST_REPLACED {
+            return Ok(None);
+        }
+        let mut old = Vec::with_capacity(count);
+        for at in (CHANGE + 16..).step_by(16).take(count) {
+            let rest = self.memory.load_relaxed(at + 8)?;
+            let (generation, cap) = ((rest >> 32) as u32, rest as u16);
+            old.push(Replaced { offset: self.memory.load_relaxed(at)?, generation, cap });
+        }
+        Ok(Some((head, old)))
+    }
+
+    /// Notes the record that is about to be published, for a process that ends in the midst of that.
+    pub(crate) fn set_record<K: KeySpace>(&self, record: &TableRecord) -> Result<(), AccessError> {
+        let bytes = record.encode::<K>();
+        self.memory.store_release(RECORD_CHECKSUM, 0)?;
+        self.memory.release();
+        self.memory.write_bytes(RECORD, &bytes)?;
+        self.memory.release();
+        self.memory.store_release(RECORD_CHECKSUM, xxh3_64(&bytes))
+    }
+
+    pub(crate) fn record<K: KeySpace>(&self) -> Result<Option<TableRecord>, AccessError> {
+        let mut bytes = [0; TABLE_RECORD_BYTES];
+        self.memory.read_bytes(RECORD, &mut bytes)?;
+        let whole = self.memory.load_acquire(RECORD_CHECKSUM)? == xxh3_64(&bytes);
+        Ok(if whole { TableRecord::decode::<K>(&bytes, RECORD).ok() } else { None })
+    }
+
+    const fn client(&self, index: usize) -> u64 {
+        RING + self.ring_bytes + index as u64 * CLIENT_BYTES
+    }
+
+    /// Gives a place to a client that begins its first request here, or begins the next request of the client that has it.
+    pub(crate) fn begin_request(&self, index: usize, client: u64, request: u64) -> Result<(), AccessError> {
+        let at = self.client(index);
+        if self.memory.load_relaxed(at)? != client {
+            // Nobody's, until it is this client's whole.
+            self.memory.store_release(at, 0)?;
+            self.memory.release();
+            self.memory.store_relaxed(at + 8, request << 16)?;
+            return self.memory.store_release(at, client);
+        }
+        self.memory.store_release(at + 8, request << 16)
+    }
+
+    /// Keeps the reply to an operation of a client's request; those before it are done.
+    #[inline]
+    pub(crate) fn set_reply(
+        &self,
+        index: usize,
+        request: u64,
+        operation: usize,
+        reply: &WriteReply,
+    ) -> Result<(), AccessError> {
+        let at = self.client(index);
+        self.memory.write_bytes(at + 16 + (operation * WriteReply::BYTES) as u64, &reply.encode())?;
+        self.memory.store_release(at + 8, request << 16 | (operation as u64 + 1))
+    }
+
+    /// Whether no client ever had a place; then none had those behind it.
+    pub(crate) fn is_unused(&self, index: usize) -> Result<bool, AccessError> {
+        let at = self.client(index);
+        Ok(self.memory.load_acquire(at)? == 0 && self.memory.load_acquire(at + 8)? == 0)
+    }
+
+    /// What is noted of the client at a place: client, request, replies.
+    pub(crate) fn request_of(
+        &self,
+        index: usize,
+    ) -> Result<Option<(u64, u64, Vec<WriteReply>)>, AccessError> {
+        let at = self.client(index);
+        let (client, word) = (self.memory.load_acquire(at)?, self.memory.load_acquire(at + 8)?);
+        let (request, done) = (word >> 16, (word & 0xffff) as usize);
+        if client == 0 || done > MAX_OPERATIONS {
+            return Ok(None);
+        }
+        let mut bytes = vec![0; done * WriteReply::BYTES];
+        self.memory.read_bytes(at + 16, &mut bytes)?;
+        let replies = bytes.chunks_exact(WriteReply::BYTES).map(WriteReply::decode).collect();
+        let replies: Option<Vec<_>> = replies;
+        Ok(replies.map(|replies| (client, request, replies)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use fpcache::key_space::U64Keys;
+    use fpcache::layout::{RecordToken, TableParameters};
+    use fpcache::message::WriteStatus;
+    use fpcache_fabric::SharedMemory;
+
+    fn notes() -> Notes<SharedMemory> {
+        Notes::over(Arc::new(SharedMemory::anonymous(notes_bytes(4096) as usize).expect("memory")), 4096)
+    }
+
+    #[test]
+    fn what_is_noted_comes_back() {
+        let notes = notes();
+        assert_eq!(notes.identity(), Ok(None));
+        let identity = Identity { boot: [7; 16], lineage: 1, incarnation: 3, before: 2 };
+        notes.begin(&identity).expect("inside");
+        assert_eq!(notes.identity(), Ok(Some(identity)));
+        notes.set_applied(9, 4).expect("inside");
+        assert_eq!(notes.applied(), Ok((9, 4)));
+        assert_eq!(notes.change(), Ok(None));
+        let old = vec![Replaced { offset: 4096, generation: 3, cap: 65 }; 3];
+        notes.begin_change(12, &old).expect("inside");
+        assert_eq!(notes.change(), Ok(Some((12, old))));
+        notes.end_change().expect("inside");
+        assert_eq!(notes.change(), Ok(None));
+        assert_eq!(notes.record::<U64Keys>(), Ok(None));
+        let record = TableRecord {
+            parameters: TableParameters::default(),
+            keys: 1,
+            segments: 2,
+            root: 3,
+            pages: 4,
+            root_checksum: 5,
+            used: 6,
+            at_home: 7,
+            checkpoint: 8,
+            log: 9,
+            log_records: 16,
+        };
+        notes.set_record::<U64Keys>(&record).expect("inside");
+        assert_eq!(notes.record::<U64Keys>(), Ok(Some(record)));
+    }
+
+    #[test]
+    fn a_client_is_known_with_the_replies_that_were_kept() {
+        let (notes, last) = (notes(), MOST_CLIENTS - 1);
+        assert_eq!(notes.request_of(last), Ok(None));
+        notes.begin_request(last, 77, 5).expect("inside");
+        let reply = WriteReply { status: WriteStatus::Done, token: Some(RecordToken::of(1, b"x")) };
+        for operation in 0..MAX_OPERATIONS {
+            notes.set_reply(last, 5, operation, &reply).expect("inside");
+        }
+        assert_eq!(notes.request_of(last), Ok(Some((77, 5, vec![reply; MAX_OPERATIONS]))));
+        notes.begin_request(last, 77, 6).expect("inside");
+        assert_eq!(notes.request_of(last), Ok(Some((77, 6, vec![]))));
+        notes.begin_request(last, 78, 1).expect("inside");
+        assert_eq!(notes.request_of(last), Ok(Some((78, 1, vec![]))));
+    }
+}

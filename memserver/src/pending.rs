@@ -1,0 +1,134 @@
+//! Operations that wait for the disk before anybody sees them (`--fsync always`), and the requests that wait for them.
+//!
+//! Entries are published in the order in which they were decided. What comes to the same keys meanwhile waits for them;
+//! everything else joins: however many requests arrive while the disk syncs, one sync serves them all.
+
+use std::collections::{HashSet, VecDeque};
+use std::hash::Hash;
+
+use fpcache::message::WriteReply;
+use fpcache_fabric::ClientId;
+
+use crate::clients::Writer;
+use crate::durability::Lsn;
+use crate::table::write::Effect;
+
+/// What becomes of an operation.
+#[derive(Debug)]
+pub(crate) enum Outcome<Key> {
+    /// Nothing changes; but the reply comes after those to the operations before.
+    Reply(WriteReply),
+    /// A slot changes once the entry is on the disk.
+    Effect { lsn: Lsn, effect: Effect<Key>, value: Vec<u8> },
+}
+
+/// One operation that waits.
+#[derive(Debug)]
+pub(crate) struct Entry<Key> {
+    pub(crate) writer: Writer,
+    pub(crate) operation: usize,
+    pub(crate) outcome: Outcome<Key>,
+}
+
+/// A request that waits for its operations.
+#[derive(Clone, Copy, Debug)]
+struct Waiting {
+    client: ClientId,
+    writer: Writer,
+    /// How many entries must have been published since the beginning.
+    entries: u64,
+}
+
+/// What waits for the disk.
+#[derive(Debug)]
+pub(crate) struct Pending<Key> {
+    entries: VecDeque<Entry<Key>>,
+    keys: HashSet<Key>,
+    requests: VecDeque<Waiting>,
+    /// Entries ever added, and ever published.
+    added: u64,
+    published: u64,
+}
+
+impl<Key> Default for Pending<Key> {
+    fn default() -> Self {
+        let (entries, keys, requests) = (VecDeque::new(), HashSet::new(), VecDeque::new());
+        Self { entries, keys, requests, added: 0, published: 0 }
+    }
+}
+
+impl<Key: Copy + Eq + Hash> Pending<Key> {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// Whether a change of this key waits.
+    pub(crate) fn concerns(&self, key: &Key) -> bool {
+        !self.keys.is_empty() && self.keys.contains(key)
+    }
+
+    pub(crate) fn add(&mut self, entry: Entry<Key>) {
+        if let Outcome::Effect { effect, .. } = &entry.outcome {
+            self.keys.insert(effect.key);
+        }
+        self.added += 1;
+        self.entries.push_back(entry);
+    }
+
+    /// The first entry of the log that is waited for.
+    pub(crate) fn first(&self) -> Option<Lsn> {
+        self.entries.iter().find_map(|entry| match entry.outcome {
+            Outcome::Effect { lsn, .. } => Some(lsn),
+            Outcome::Reply(_) => None,
+        })
+    }
+
+    /// The last entry of the log that is waited for.
+    pub(crate) fn last(&self) -> Option<Lsn> {
+        self.entries.iter().rev().find_map(|entry| match entry.outcome {
+            Outcome::Effect { lsn, .. } => Some(lsn),
+            Outcome::Reply(_) => None,
+        })
+    }
+
+    /// The next entry to publish, if the log is on the disk so far.
+    pub(crate) fn next(&mut self, synced: Lsn) -> Option<Entry<Key>> {
+        let ready = |entry: &mut Entry<Key>| match entry.outcome {
+            Outcome::Effect { lsn, .. } => lsn <= synced,
+            Outcome::Reply(_) => true,
+        };
+        let entry = self.entries.pop_front_if(ready)?;
+        if let Outcome::Effect { effect, .. } = &entry.outcome {
+            self.keys.remove(&effect.key);
+        }
+        self.published += 1;
+        Some(entry)
+    }
+
+    /// Whether operations of the request in hand wait, which are those that were added last.
+    pub(crate) fn holds_up(&self, writer: &Writer) -> bool {
+        self.entries.back().is_some_and(|entry| entry.writer == *writer)
+    }
+
+    /// Whether operations of this client wait.
+    pub(crate) fn has_request_of(&self, writer: u64) -> bool {
+        self.requests.iter().any(|waiting| waiting.writer.client == writer)
+            || self.entries.iter().any(|entry| entry.writer.client == writer)
+    }
+
+    /// A client waits for the reply to its request, whose operations were added last.
+    pub(crate) fn wait(&mut self, client: ClientId, writer: Writer) {
+        self.requests.push_back(Waiting { client, writer, entries: self.added });
+    }
+
+    /// The next request that waits, whose operations go on waiting.
+    pub(crate) fn give_up_next(&mut self) -> Option<ClientId> {
+        self.requests.pop_front().map(|waiting| waiting.client)
+    }
+
+    /// The next request all of whose operations are done.
+    pub(crate) fn next_answered(&mut self) -> Option<(ClientId, Writer)> {
+        let waiting = self.requests.pop_front_if(|waiting| waiting.entries <= self.published)?;
+        Some((waiting.client, waiting.writer))
+    }
+}

@@ -1,0 +1,282 @@
+//! Going on with the memory of a process that has ended, at whatever instant.
+
+use std::sync::Arc;
+
+use fpcache::key_space::KeySpace;
+use fpcache::layout::{
+    CHANGE_RECORD_BYTES, ChangeRecord, Corrupt, Descriptor, DirectoryPage, LOG_HEAD_OFFSET, PAGE_BYTES,
+    REUSE_OFFSET, ROOT_ENTRY_BYTES, SEQUENCE_OFFSET, SUPERBLOCK_BYTES, SegmentGeometry, SlotState, SlotWord,
+    Superblock, TableRecord, decode_root,
+};
+use fpcache::models::Segment;
+use fpcache_fabric::NodeMemory;
+use fpcache_index::Directory;
+use xxhash_rust::xxh3::xxh3_64_with_seed;
+
+use super::RecoverError;
+use crate::clients::{Clients, MOST_CLIENTS};
+use crate::durability::{Disk, LogReader, Lsn, Staging};
+use crate::front::Front;
+use crate::journal::entry::Entry;
+use crate::notes::{Identity, Notes, Replaced};
+use crate::space::{Extent, Space};
+use crate::table::{Parts, Table};
+
+/// What was found in memory.
+#[derive(Debug)]
+pub(crate) struct Found<K: KeySpace, M> {
+    pub(crate) front: Front<K, M>,
+    pub(crate) table: Option<Table<K>>,
+    pub(crate) writers: Clients,
+    pub(crate) redone: u64,
+    pub(crate) finished_change: bool,
+    /// Everything up to this entry is in the region.
+    pub(crate) applied: Lsn,
+}
+
+/// Whose memory it is, if it can be gone on with in this start of the machine; else why not.
+pub(crate) fn examine<M: NodeMemory>(
+    region: &M,
+    notes: &Notes<M>,
+    boot: [u8; 16],
+) -> Result<Identity, String> {
+    let identity = notes.identity().map_err(|e| e.to_string())?;
+    let identity = identity.ok_or("its notes were never finished")?;
+    if identity.boot != boot {
+        return Err("the machine has been started anew since".into());
+    }
+    let mut incarnation = [0; 8];
+    region.read_bytes(fpcache::layout::INCARNATION_OFFSET, &mut incarnation).map_err(|e| e.to_string())?;
+    let incarnation = u64::from_le_bytes(incarnation);
+    if ![identity.incarnation, identity.before].contains(&incarnation) {
+        return Err("region and notes do not belong together".into());
+    }
+    Ok(identity)
+}
+
+/// Takes the memory up: `incarnation` is the new memory node's.
+pub(crate) fn take_up<K: KeySpace, M: NodeMemory, D: Disk>(
+    region: Arc<M>,
+    notes: Notes<M>,
+    identity: &Identity,
+    incarnation: u64,
+    node: u16,
+    staging: &Staging<M>,
+    disk: &mut D,
+) -> Result<Found<K, M>, RecoverError> {
+    let superblock = superblock::<K, M>(&*region, &notes)?;
+    notes.begin(&Identity { incarnation, before: superblock.incarnation, ..*identity })?;
+    let (applied, next_version) = notes.applied()?;
+    let mut front = Front::resume(Arc::clone(&region), notes.clone(), superblock);
+    front.renew(incarnation)?;
+    let mut writers = Clients::default();
+    for place in 0..MOST_CLIENTS {
+        match notes.request_of(place)? {
+            None if notes.is_unused(place)? => break,
+            noted => writers.restore(place, noted),
+        }
+    }
+    let mut found = Found { front, table: None, writers, redone: 0, finished_change: false, applied };
+    let Some(record) = superblock.table else { return Ok(found) };
+
+    found.finished_change = finish_change::<K, M>(&found.front, &record)?;
+    let mut table = table(&found.front, node, record, next_version)?;
+    found.redo(&mut table, staging, disk)?;
+    table.recount(&found.front)?;
+    // No reader may believe any memory it knew of: what is free here may have been in quarantine.
+    let head = found.front.superblock().log_head;
+    found.front.set_reuse(head)?;
+    table.finish_checkpoint(&mut found.front)?;
+    found.table = Some(table);
+    Ok(found)
+}
+
+/// The superblock. Where the process ended while it was being rewritten, with the record that it was to have.
+fn superblock<K: KeySpace, M: NodeMemory>(region: &M, notes: &Notes<M>) -> Result<Superblock, RecoverError> {
+    let mut bytes = [0; SUPERBLOCK_BYTES];
+    region.read_bytes(0, &mut bytes)?;
+    match Superblock::decode::<K>(&bytes) {
+        Ok(superblock) => Ok(superblock),
+        Err(fpcache::layout::SuperblockError::Changing) => Ok(Superblock {
+            incarnation: u64::from_le_bytes(bytes[16..].first_chunk().copied().unwrap_or_default()),
+            region_bytes: region.len(),
+            sequence: region.load_acquire(SEQUENCE_OFFSET)?,
+            reuse_sequence: region.load_acquire(REUSE_OFFSET)?,
+            log_head: region.load_acquire(LOG_HEAD_OFFSET)?,
+            table: notes.record::<K>()?,
+        }),
+        Err(other) => Err(Corrupt::new("superblock", 0, other.to_string()).into()),
+    }
+}
+
+/// Freezes what a committed change replaced; `true` if there was one.
+fn finish_change<K: KeySpace, M: NodeMemory>(
+    front: &Front<K, M>,
+    record: &TableRecord,
+) -> Result<bool, RecoverError> {
+    let Some(notes) = &front.notes else { return Ok(false) };
+    let Some((head, old)) = notes.change()? else { return Ok(false) };
+    let committed = front.superblock().log_head >= head;
+    if committed {
+        let geometry = record.parameters.geometry::<K>();
+        old.iter().try_for_each(|replaced| freeze(&*front.region, &geometry, *replaced))?;
+        front.region.release();
+    }
+    front.end_change()?;
+    Ok(committed)
+}
+
+fn freeze<M: NodeMemory>(region: &M, geometry: &SegmentGeometry, old: Replaced) -> Result<(), RecoverError> {
+    let Replaced { offset, cap, .. } = old;
+    let start = offset + fpcache::layout::SEGMENT_HEADER_BYTES as u64;
+    let first = offset + geometry.slots_offset(cap) as u64;
+    region.fill_words(start, ((first - start) / 8) as usize, u64::MAX)?;
+    let frozen = SlotWord::new(SlotState::Frozen, 0, 0).to_bits();
+    for slot in 0..u64::from(cap) {
+        region.store_relaxed(first + slot * geometry.slot_bytes as u64, frozen)?;
+    }
+    Ok(())
+}
+
+/// The table whose directory is that of the checkpoint with all changes since.
+fn table<K: KeySpace, M: NodeMemory>(
+    front: &Front<K, M>,
+    node: u16,
+    record: TableRecord,
+    next_version: u32,
+) -> Result<Table<K>, RecoverError> {
+    let region = &*front.region;
+    let mut root = vec![0; record.pages as usize * ROOT_ENTRY_BYTES];
+    region.read_bytes(record.root, &mut root)?;
+    if xxh3_64_with_seed(&root, record.checkpoint) != record.root_checksum {
+        return Err(Corrupt::new("directory root", record.root, "its checksum does not match").into());
+    }
+    let mut published = vec![Extent::new(record.root, root.len() as u64)];
+    let mut descriptors = Vec::new();
+    let mut page = vec![0; PAGE_BYTES];
+    for entry in decode_root(&root) {
+        region.read_bytes(entry.page, &mut page)?;
+        DirectoryPage::decode(&page, entry.page, record.checkpoint, &mut descriptors)?;
+        published.push(Extent::new(entry.page, PAGE_BYTES as u64));
+    }
+    let pair = |d: &Descriptor| (K::from_coordinate(d.lo), Segment::from(d));
+    let damaged = |why: String| Corrupt::new("directory", record.root, why);
+    let mut directory =
+        Directory::from_sorted(descriptors.iter().map(pair).collect()).map_err(|e| damaged(e.to_string()))?;
+    replay_changes::<K, M>(region, &record, front.superblock().log_head, &mut directory)?;
+
+    let geometry = record.parameters.geometry::<K>();
+    let log = Extent::new(record.log, record.log_records * CHANGE_RECORD_BYTES as u64);
+    let mut used: Vec<Extent> = published.iter().copied().chain([log]).collect();
+    let mut generation = 0;
+    for (_, segment) in &directory {
+        generation = generation.max(segment.generation());
+        let bytes = geometry.segment_bytes(segment.model().cap) as u64;
+        used.push(Extent::new(segment.address().offset(), bytes));
+    }
+    let space = Space::around(SUPERBLOCK_BYTES as u64, region.len(), used);
+    let next_generation = generation.wrapping_add(1);
+    let parts = Parts {
+        record,
+        directory,
+        space,
+        published,
+        next_generation,
+        next_version: next_version.max(2),
+        keys: 0,
+    };
+    Ok(Table::new(node, parts))
+}
+
+/// Applies the records of the change log from the checkpoint to the head.
+fn replay_changes<K: KeySpace, M: NodeMemory>(
+    region: &M,
+    record: &TableRecord,
+    head: u64,
+    directory: &mut Directory<K::Key, Segment>,
+) -> Result<(), RecoverError> {
+    let damaged = |sequence: u64, why: &str| {
+        let at = ChangeRecord::offset(record.log, record.log_records.max(1), sequence);
+        Corrupt::new("change log", at, format!("record {sequence}: {why}"))
+    };
+    let mut parts: Vec<ChangeRecord> = Vec::new();
+    for sequence in record.checkpoint..head {
+        let mut bytes = [0; CHANGE_RECORD_BYTES];
+        region
+            .read_bytes(ChangeRecord::offset(record.log, record.log_records.max(1), sequence), &mut bytes)?;
+        let change =
+            ChangeRecord::decode(&bytes, sequence).ok_or_else(|| damaged(sequence, "it does not decode"))?;
+        if usize::from(change.part) != parts.len() {
+            return Err(damaged(sequence, "it is out of order").into());
+        }
+        let last = change.part + 1 == change.parts;
+        parts.push(change);
+        if last {
+            let with: Vec<_> = parts
+                .iter()
+                .map(|part| (K::from_coordinate(part.descriptor.lo), Segment::from(&part.descriptor)))
+                .collect();
+            let behind = change.hi.checked_add(1).map(K::from_coordinate);
+            let replaced = directory.replace(&with[0].0, behind.as_ref(), &with);
+            replaced.map_err(|e| damaged(sequence, &e.to_string()))?;
+            parts.clear();
+        }
+    }
+    Ok(())
+}
+
+impl<K: KeySpace, M: NodeMemory> Found<K, M> {
+    /// Does what was written down and not done.
+    fn redo<D: Disk>(
+        &mut self,
+        table: &mut Table<K>,
+        staging: &Staging<M>,
+        disk: &mut D,
+    ) -> Result<(), RecoverError> {
+        let from = self.applied + 1;
+        if staging.last_lsn() < from {
+            return Ok(());
+        }
+        if let Ok(mut records) = staging.records(from) {
+            while let Some((lsn, payload)) = records.next_record()? {
+                self.redo_one(table, lsn, payload)?;
+            }
+            return Ok(());
+        }
+        // The ring has given some of them back: they are in the log's files.
+        let (reader, _) = LogReader::open(disk, Some(staging.lineage()))?;
+        let mut records = reader.records(&*disk, from)?;
+        let mut last = self.applied;
+        while let Some((lsn, payload)) = records.next_record()? {
+            self.redo_one(table, lsn, payload)?;
+            last = lsn;
+        }
+        let mut rest = staging.records(last + 1)?;
+        while let Some((lsn, payload)) = rest.next_record()? {
+            self.redo_one(table, lsn, payload)?;
+        }
+        Ok(())
+    }
+
+    fn redo_one(&mut self, table: &mut Table<K>, lsn: Lsn, payload: &[u8]) -> Result<(), RecoverError> {
+        let entry = Entry::decode::<K>(payload, table.value_bytes() as usize)
+            .ok_or_else(|| RecoverError::Undecodable { what: format!("entry {lsn} of the log") })?;
+        let at = (entry.segment, entry.generation, entry.slot);
+        let done = table.redo(&self.front, entry.kind, at, entry.key, entry.version, entry.value)?;
+        let reply = done.ok_or(RecoverError::Misfit { lsn })?;
+        if let Some(place) = entry.place
+            && let Some(writer) = self.writers.at_place(usize::from(place))
+        {
+            self.writers.done(&writer, usize::from(entry.operation), reply);
+            if let Some(notes) = &self.front.notes {
+                notes.set_reply(writer.place, writer.request, usize::from(entry.operation), &reply)?;
+            }
+        }
+        if let Some(notes) = &self.front.notes {
+            notes.set_applied(lsn, table.next_version())?;
+        }
+        self.applied = lsn;
+        self.redone += 1;
+        Ok(())
+    }
+}

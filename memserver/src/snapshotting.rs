@@ -1,0 +1,111 @@
+//! Snapshots of the table, written while it changes.
+//!
+//! A snapshot is taken segment by segment, between requests; what changes meanwhile may or may not be in it. The log
+//! from the entry at which it began makes up for that: entries are effects, and applying one that is contained already
+//! changes nothing.
+
+use fpcache::key_space::KeySpace;
+use fpcache::layout::TableParameters;
+use fpcache_fabric::NodeMemory;
+
+use crate::durability::{SnapshotError, SnapshotInfo};
+use crate::journal::background::SnapshotStart;
+use crate::node::MemoryNode;
+use crate::table::TableError;
+
+/// A snapshot under way.
+#[derive(Debug)]
+pub(crate) struct Snapshotting<Key> {
+    /// First key of the segment that comes next; `None` behind the last.
+    next: Option<Key>,
+    /// Records on their way to the disk.
+    records: Vec<u8>,
+    is_finished: bool,
+}
+
+/// Records handed on at once, in bytes.
+const BLOCK_BYTES: usize = 256 << 10;
+
+/// What a step of a snapshot came to.
+#[derive(Clone, Debug)]
+pub(crate) enum Step {
+    /// There is more to do at once.
+    More,
+    /// The disk has not yet got so far.
+    Waits,
+    /// Nothing to do.
+    Idle,
+    /// It has ended.
+    Ended(Result<SnapshotInfo, SnapshotError>),
+}
+
+impl<K: KeySpace, M: NodeMemory> MemoryNode<K, M> {
+    /// Begins a snapshot, unless one is under way or there is no log to complete it.
+    pub(crate) fn begin_snapshot(&mut self) {
+        let (Some(journal), Some(table)) = (&mut self.journal, &self.table) else { return };
+        if self.snapshotting.is_some() {
+            return;
+        }
+        let mut header = vec![0; TableParameters::ENCODED_BYTES];
+        table.record().parameters.encode::<K>(&mut header);
+        // What waits for the disk is not in the table yet.
+        let first = self.pending.first().unwrap_or(journal.last() + 1);
+        let (lineage, record_bytes) = (journal.lineage(), table.record_bytes());
+        journal.snapshots.begin(SnapshotStart { lineage, header, first, record_bytes });
+        journal.since_snapshot = 0;
+        let next = Some(K::LOWEST);
+        self.snapshotting = Some(Snapshotting { next, records: Vec::new(), is_finished: false });
+    }
+
+    /// Takes some more of the snapshot under way.
+    pub(crate) fn step_snapshot(&mut self) -> Result<Step, TableError> {
+        let Self { front, table: Some(table), journal: Some(journal), snapshotting, .. } = self else {
+            return Ok(Step::Idle);
+        };
+        let Some(taking) = snapshotting else { return Ok(Step::Idle) };
+        if taking.is_finished {
+            let Some(outcome) = journal.snapshots.outcome() else { return Ok(Step::Waits) };
+            *snapshotting = None;
+            return Ok(Step::Ended(outcome));
+        }
+        if let Some(from) = taking.next.filter(|_| taking.records.len() < BLOCK_BYTES) {
+            taking.next = table.records_from(front, &from, &mut taking.records)?;
+            return Ok(Step::More);
+        }
+        if !taking.records.is_empty() {
+            let records = std::mem::take(&mut taking.records);
+            if let Some(back) = journal.snapshots.push(records) {
+                taking.records = back;
+                return Ok(Step::Waits);
+            }
+            return Ok(Step::More);
+        }
+        journal.snapshots.finish(journal.last());
+        journal.want_synced(journal.last());
+        taking.is_finished = true;
+        Ok(Step::More)
+    }
+
+    /// Takes a whole snapshot while nothing else goes on. Without a log there is nothing to do.
+    pub(crate) fn snapshot_now(&mut self) -> Result<Option<Result<SnapshotInfo, SnapshotError>>, TableError> {
+        loop {
+            // One that began earlier is finished first: it lacks nothing that the log has not.
+            self.begin_snapshot();
+            match self.step_snapshot()? {
+                Step::More => {}
+                Step::Waits => std::thread::yield_now(),
+                Step::Idle => return Ok(None),
+                Step::Ended(outcome) => return Ok(Some(outcome)),
+            }
+        }
+    }
+
+    /// Whether the log has become so long that another snapshot is worth its writing.
+    pub(crate) fn wants_snapshot(&self) -> bool {
+        /// Log entries for which no snapshot is written, in bytes.
+        const LEAST: u64 = 64 << 20;
+        let (Some(table), Some(journal)) = (&self.table, &self.journal) else { return false };
+        let whole = table.keys() * table.record_bytes() as u64;
+        self.snapshotting.is_none() && journal.since_snapshot > LEAST.max(whole)
+    }
+}

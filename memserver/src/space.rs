@@ -1,0 +1,196 @@
+//! Room in a region: free extents, and extents that readers may still look at.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+/// A piece of the region.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Extent {
+    pub(crate) offset: u64,
+    pub(crate) len: u64,
+}
+
+impl Extent {
+    /// `len` bytes at `offset`, up to a multiple of eight.
+    pub(crate) fn new(offset: u64, len: u64) -> Self {
+        Self { offset, len: len.next_multiple_of(8) }
+    }
+
+    fn end(self) -> u64 {
+        self.offset + self.len
+    }
+}
+
+/// The extents of a region that hold nothing: the smallest that fits is handed out, neighbours are joined. Extents that
+/// were given back wait in *quarantine* until no reader can take their bytes for what they held. O(log n).
+#[derive(Debug, Default)]
+pub(crate) struct Space {
+    by_offset: BTreeMap<u64, u64>,
+    by_len: BTreeSet<(u64, u64)>,
+    free: u64,
+    /// By the log head that a reader's directory must have reached for them not to matter to it.
+    quarantine: BTreeMap<u64, Vec<Extent>>,
+    quarantined: u64,
+}
+
+impl Space {
+    /// A region whose only free bytes are these.
+    pub(crate) fn new(free: impl IntoIterator<Item = Extent>) -> Self {
+        let mut space = Self::default();
+        free.into_iter().for_each(|extent| space.put(extent));
+        space
+    }
+
+    /// A region whose bytes from `start` to `end` are free but for `used`.
+    pub(crate) fn around(start: u64, end: u64, mut used: Vec<Extent>) -> Self {
+        used.sort_unstable();
+        let (mut space, mut from) = (Self::default(), start);
+        for extent in used {
+            if extent.offset > from {
+                space.put(Extent { offset: from, len: extent.offset - from });
+            }
+            from = from.max(extent.end());
+        }
+        let end = end & !7;
+        if end > from {
+            space.put(Extent { offset: from, len: end - from });
+        }
+        space
+    }
+
+    /// The smallest free extent that has `len` bytes, cut to that; `None` if there is none.
+    pub(crate) fn take(&mut self, len: u64) -> Option<Extent> {
+        let len = len.max(1).checked_next_multiple_of(8)?;
+        let &(found, offset) = self.by_len.range((len, 0)..).next()?;
+        self.by_len.remove(&(found, offset));
+        self.by_offset.remove(&offset);
+        self.free -= found;
+        if found > len {
+            self.put(Extent { offset: offset + len, len: found - len });
+        }
+        Some(Extent { offset, len })
+    }
+
+    /// Gives bytes back that no reader has ever known of.
+    pub(crate) fn put(&mut self, mut extent: Extent) {
+        if extent.len == 0 {
+            return;
+        }
+        self.free += extent.len;
+        if let Some((&before, &len)) = self.by_offset.range(..extent.offset).next_back()
+            && before + len == extent.offset
+        {
+            self.by_offset.remove(&before);
+            self.by_len.remove(&(len, before));
+            extent = Extent { offset: before, len: len + extent.len };
+        }
+        if let Some(len) = self.by_offset.remove(&extent.end()) {
+            self.by_len.remove(&(len, extent.end()));
+            extent.len += len;
+        }
+        self.by_offset.insert(extent.offset, extent.len);
+        self.by_len.insert((extent.len, extent.offset));
+    }
+
+    /// Gives bytes back that readers may look at whose directories are older than the log head `tag`.
+    pub(crate) fn retire(&mut self, tag: u64, extent: Extent) {
+        self.quarantined += extent.len;
+        self.quarantine.entry(tag).or_default().push(extent);
+    }
+
+    /// The greatest tag up to `limit` among what waits; `None` if nothing so old does.
+    pub(crate) fn newest_tag(&self, limit: u64) -> Option<u64> {
+        self.quarantine.range(..=limit).next_back().map(|(tag, _)| *tag)
+    }
+
+    /// Frees what was retired with tags up to `limit`. Readers must have been told before.
+    pub(crate) fn release(&mut self, limit: u64) {
+        while let Some(oldest) = self.quarantine.first_entry().filter(|oldest| *oldest.key() <= limit) {
+            for extent in oldest.remove() {
+                self.quarantined -= extent.len;
+                self.put(extent);
+            }
+        }
+    }
+
+    /// Bytes that are free.
+    pub(crate) fn free_bytes(&self) -> u64 {
+        self.free
+    }
+
+    /// Bytes in quarantine.
+    pub(crate) fn quarantined_bytes(&self) -> u64 {
+        self.quarantined
+    }
+
+    /// End of the last byte in use.
+    pub(crate) fn used_end(&self, end: u64) -> u64 {
+        let end = end & !7;
+        match self.by_offset.last_key_value() {
+            Some((offset, len)) if offset + len == end => *offset,
+            _ => end,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn the_smallest_extent_that_fits_is_taken_and_neighbours_join() {
+        let mut space = Space::new([Extent::new(0, 64), Extent::new(128, 32)]);
+        assert_eq!(space.take(30), Some(Extent { offset: 128, len: 32 }));
+        let piece = space.take(1).expect("room");
+        assert_eq!(piece, Extent { offset: 0, len: 8 });
+        assert_eq!(space.take(64), None);
+        space.put(piece);
+        assert_eq!(space.take(64), Some(Extent { offset: 0, len: 64 }));
+        assert_eq!(space.take(u64::MAX), None);
+    }
+
+    #[test]
+    fn quarantined_bytes_come_back_in_the_order_of_their_tags() {
+        let mut space = Space::default();
+        space.retire(3, Extent::new(0, 8));
+        space.retire(5, Extent::new(8, 8));
+        assert_eq!((space.newest_tag(2), space.newest_tag(4), space.newest_tag(9)), (None, Some(3), Some(5)));
+        space.release(4);
+        assert_eq!((space.free_bytes(), space.quarantined_bytes()), (8, 8));
+        assert_eq!(space.take(16), None);
+        space.release(5);
+        assert_eq!(space.take(16), Some(Extent { offset: 0, len: 16 }));
+    }
+
+    #[test]
+    fn what_is_not_used_is_free() {
+        let mut space = Space::around(100 * 8, 200 * 8, vec![Extent::new(150 * 8, 80), Extent::new(800, 8)]);
+        assert_eq!(space.free_bytes(), 100 * 8 - 88);
+        assert_eq!(space.used_end(1600), 1280);
+        assert_eq!(space.take(49 * 8).map(|e| e.offset), Some(808));
+    }
+
+    proptest! {
+        #[test]
+        fn extents_never_overlap_and_all_bytes_come_back(
+            steps in prop::collection::vec((any::<bool>(), 1u64..200, any::<prop::sample::Index>()), 1..200),
+        ) {
+            let mut space = Space::new([Extent::new(4096, 8000)]);
+            let mut held: Vec<Extent> = Vec::new();
+            for (take, len, which) in steps {
+                if take || held.is_empty() {
+                    if let Some(extent) = space.take(len) {
+                        prop_assert!(extent.offset >= 4096 && extent.end() <= 12096 && extent.len >= len);
+                        prop_assert!(held.iter().all(|h| h.end() <= extent.offset || extent.end() <= h.offset));
+                        held.push(extent);
+                    }
+                } else {
+                    space.put(held.swap_remove(which.index(held.len())));
+                }
+                prop_assert_eq!(space.free_bytes() + held.iter().map(|h| h.len).sum::<u64>(), 8000);
+            }
+            held.drain(..).for_each(|extent| space.put(extent));
+            prop_assert_eq!(space.take(8000), Some(Extent { offset: 4096, len: 8000 }));
+        }
+    }
+}

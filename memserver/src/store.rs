@@ -1,0 +1,204 @@
+//! A memory node whose data outlive it: where its files lie, and how it begins.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Instant;
+
+use fpcache::key_space::KeySpace;
+use fpcache_fabric::{NodeMemory, Waker};
+
+use crate::durability::{Disk, Drain, LogOptions, Staging, SyncPolicy};
+use crate::journal::Journal;
+use crate::journal::background::{
+    Draining, InlineDrain, InlineSnapshots, Snapshots, ThreadDrain, ThreadSnapshots,
+};
+use crate::node::MemoryNode;
+use crate::notes::{Identity, Notes};
+use crate::recovery::{Origin, RecoverError, Recovery, cold, warm};
+
+pub use crate::notes::notes_bytes;
+
+/// Bytes of the log's staging ring.
+pub const RING_BYTES: u64 = 16 << 20;
+
+/// How a memory node begins whose data outlive it.
+#[derive(Clone, Copy, Debug)]
+pub struct Beginning {
+    /// When effects reach the disk.
+    pub sync: SyncPolicy,
+    /// Bytes of the staging ring in the notes.
+    pub ring_bytes: u64,
+    /// Names this start of the machine: memory that is no file does not survive another.
+    pub boot: [u8; 16],
+    /// Differs from that of any earlier memory node its clients may have known.
+    pub incarnation: u64,
+    /// A random number, should the store be a new one.
+    pub lineage: u64,
+    /// The memory node's number in segments' addresses.
+    pub node: u16,
+    /// Now.
+    pub now: Instant,
+}
+
+/// Who brings log and snapshots to the disk.
+#[derive(Debug)]
+pub enum Background {
+    /// The memory node's own thread, step by step: for simulated worlds.
+    Inline,
+    /// Threads, which wake the memory node's loop.
+    Threads(Waker),
+}
+
+impl Background {
+    fn waker(&self) -> Option<Waker> {
+        match self {
+            Self::Inline => None,
+            Self::Threads(waker) => Some(waker.clone()),
+        }
+    }
+}
+
+/// Memory of a memory node: its region, and its notes, which no client sees.
+#[derive(Debug)]
+pub struct Memories<M> {
+    /// The region.
+    pub region: Arc<M>,
+    /// [`notes_bytes`] of memory.
+    pub notes: Arc<M>,
+}
+
+/// Whether the memory of a process that has ended can be gone on with: if not, why, in words.
+///
+/// # Errors
+/// The reason.
+pub fn can_resume<M: NodeMemory>(memories: &Memories<M>, beginning: &Beginning) -> Result<(), String> {
+    let notes = Notes::over(Arc::clone(&memories.notes), beginning.ring_bytes);
+    warm::examine(&*memories.region, &notes, beginning.boot).map(|_| ())
+}
+
+/// Goes on with the memory of a process that has ended, of which [`can_resume`] holds.
+///
+/// # Errors
+/// What in it contradicts itself.
+pub fn resume<K: KeySpace, M: NodeMemory, D: Disk + Clone + 'static>(
+    memories: Memories<M>,
+    mut disk: D,
+    beginning: &Beginning,
+    background: Background,
+) -> Result<(MemoryNode<K, M>, Recovery), RecoverError> {
+    let began = Instant::now();
+    let Memories { region, notes } = memories;
+    let notes = Notes::over(notes, beginning.ring_bytes);
+    let identity = notes.identity()?.ok_or(RecoverError::Misfit { lsn: 0 })?;
+    let (ring, ring_bytes) = notes.ring();
+    let staging = Staging::open(Arc::clone(notes.memory()), ring, ring_bytes)?;
+    let (incarnation, node) = (beginning.incarnation, beginning.node);
+    let found = warm::take_up::<K, M, D>(region, notes, &identity, incarnation, node, &staging, &mut disk)?;
+    let origin = Origin::Memory { redone: found.redone, finished_change: found.finished_change };
+    let Some(notes) = found.front.notes.clone() else { return Err(RecoverError::Misfit { lsn: 0 }) };
+    let waker = background.waker();
+    let has_snapshot =
+        disk.list()?.iter().any(|name| name.starts_with("snapshot-") && name.ends_with(".fps"));
+    let journal = journal(notes, staging, disk, beginning.sync, background)?;
+    let mut node = MemoryNode::over(found.front, node, found.table, found.writers, journal, beginning.now);
+    node.waker = waker;
+    if !has_snapshot {
+        // The process ended before the table that it had loaded was on the disk.
+        node.begin_snapshot();
+    }
+    let recovery = Recovery { origin, keys: node.stats().keys, took: began.elapsed() };
+    Ok((node, recovery))
+}
+
+/// Begins with empty memory: with what the disk holds, or with nothing.
+///
+/// # Errors
+/// What on the disk is not whole.
+pub fn restore<K: KeySpace, M: NodeMemory, D: Disk + Clone + 'static>(
+    memories: Memories<M>,
+    mut disk: D,
+    beginning: &Beginning,
+    background: Background,
+    why: Option<String>,
+) -> Result<(MemoryNode<K, M>, Recovery), RecoverError> {
+    let began = Instant::now();
+    let Memories { region, notes } = memories;
+    let notes = Notes::over(notes, beginning.ring_bytes);
+    let mut node = MemoryNode::new(region, beginning.incarnation, beginning.node, beginning.now)?;
+    let mut from = cold::fill(&mut node, &mut disk)?;
+    if let Origin::Disk { why: reason, .. } = &mut from.origin {
+        *reason = why;
+    }
+    let lineage = from.lineage.unwrap_or(beginning.lineage);
+    let (ring, ring_bytes) = notes.ring();
+    let staging = Staging::create(Arc::clone(notes.memory()), ring, ring_bytes, lineage, from.last)?;
+    notes.set_applied(from.last, node.next_version())?;
+    if let Some(record) = node.front.superblock().table {
+        notes.set_record::<K>(&record)?;
+    }
+    let (boot, incarnation) = (beginning.boot, beginning.incarnation);
+    notes.begin(&Identity { boot, lineage, incarnation, before: incarnation })?;
+    node.front.notes = Some(notes.clone());
+    node.waker = background.waker();
+    node.journal = Some(journal(notes, staging, disk, beginning.sync, background)?);
+    if let (Origin::Disk { replayed, .. }, Some(journal), Some(table)) =
+        (&from.origin, &mut node.journal, &node.table)
+    {
+        journal.since_snapshot = replayed * table.record_bytes() as u64;
+    }
+    let recovery = Recovery { origin: from.origin, keys: node.stats().keys, took: began.elapsed() };
+    Ok((node, recovery))
+}
+
+fn journal<M: NodeMemory, D: Disk + Clone + 'static>(
+    notes: Notes<M>,
+    staging: Staging<M>,
+    disk: D,
+    sync: SyncPolicy,
+    background: Background,
+) -> Result<Journal<M>, RecoverError> {
+    let drain = Drain::open(&staging, disk.clone(), LogOptions { sync, ..LogOptions::default() })?;
+    let (draining, snapshots): (Box<dyn Draining>, Box<dyn Snapshots>) = match background {
+        Background::Inline => (Box::new(InlineDrain(drain)), Box::new(InlineSnapshots::new(disk))),
+        Background::Threads(waker) => (
+            Box::new(ThreadDrain::spawn(drain, waker.clone()).map_err(RecoverError::Thread)?),
+            Box::new(ThreadSnapshots::spawn(disk, waker).map_err(RecoverError::Thread)?),
+        ),
+    };
+    Ok(Journal::new(notes, staging, sync, draining, snapshots))
+}
+
+/// Which start of the machine this is, as the kernel names it; zeros where it does not.
+pub fn boot_id() -> [u8; 16] {
+    let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    let digits: Vec<u8> = text.bytes().filter_map(|b| char::from(b).to_digit(16)).map(|d| d as u8).collect();
+    let mut id = [0; 16];
+    id.iter_mut().zip(digits.as_chunks::<2>().0).for_each(|(byte, [high, low])| *byte = high << 4 | low);
+    id
+}
+
+/// Where a memory node's files lie.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Folders {
+    /// Log, snapshots and notes.
+    pub data: PathBuf,
+    /// The region, which may be larger than the disk: a folder on tmpfs or hugetlbfs will do.
+    pub region: PathBuf,
+}
+
+impl Folders {
+    /// The region's file.
+    pub fn region_file(&self) -> PathBuf {
+        self.region.join("region.fpr")
+    }
+
+    /// The notes' file.
+    pub fn notes_file(&self) -> PathBuf {
+        self.data.join("notes.fpn")
+    }
+
+    /// Log and snapshots.
+    pub fn disk_folder(&self) -> &Path {
+        &self.data
+    }
+}

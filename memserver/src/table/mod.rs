@@ -1,0 +1,196 @@
+//! A table as the memory node has it: where every record lies, and how records change.
+//!
+//! | module | holds |
+//! |---|---|
+//! | [`slots`] | one segment's slots: the stores by which a record begins, changes and ends |
+//! | [`write`] | one operation: what it comes to, and doing that |
+//! | [`change`] | segments replaced by segments: gathering, planning, committing, freezing |
+//! | [`audit`] | looking at every byte for what must hold |
+//! | [`records`] | records in key order for snapshots, and put back by key |
+//! | [`checkpoint`] | the directory in the region, written in steps while changes go on |
+
+pub(crate) mod audit;
+pub(crate) mod change;
+pub(crate) mod checkpoint;
+pub(crate) mod records;
+pub(crate) mod slots;
+pub(crate) mod write;
+
+use fpcache::key_space::KeySpace;
+use fpcache::layout::{Corrupt, SegmentGeometry, TableParameters, TableRecord};
+use fpcache::matching::Matcher;
+use fpcache::models::Segment;
+use fpcache_fabric::{AccessError, NodeMemory};
+use fpcache_index::Directory;
+
+use crate::counters::Counters;
+use crate::front::Front;
+use crate::image::SegmentImage;
+use crate::rebuild::plan::RebuildOptions;
+use crate::space::{Extent, Space};
+use change::Gathering;
+use checkpoint::Checkpoint;
+
+/// Why a table could not be changed.
+#[derive(Debug, thiserror::Error)]
+pub enum TableError {
+    /// The region is full.
+    #[error(
+        "the region of {} has no room for more records: delete some, or restart the memory node with a larger \
+         --capacity",
+        bytesize::ByteSize(*.capacity).display().iec()
+    )]
+    NoRoom {
+        /// Bytes of the region.
+        capacity: u64,
+    },
+    /// The region could not be written: a bug.
+    #[error("writing the region failed: {0}")]
+    Region(#[from] AccessError),
+    /// The region's own bytes contradict themselves.
+    #[error(transparent)]
+    Corrupt(#[from] Corrupt),
+}
+
+/// A table, its directory whole and current.
+#[derive(Debug)]
+pub(crate) struct Table<K: KeySpace> {
+    node: u16,
+    /// As published with the newest checkpoint.
+    record: TableRecord,
+    geometry: SegmentGeometry,
+    matcher: Matcher,
+    directory: Directory<K::Key, Segment>,
+    space: Space,
+    /// Memory of the directory that is published.
+    published: Vec<Extent>,
+    checkpoint: Option<Checkpoint<K>>,
+    /// First keys of segments that inserts will soon have filled up.
+    crowded: Vec<K::Key>,
+    next_generation: u32,
+    next_version: u32,
+    keys: u64,
+    /// Records in the slot their prediction names.
+    at_home: u64,
+    rebuild: RebuildOptions,
+    pub(crate) counters: Counters,
+    image: SegmentImage,
+    gathering: Gathering,
+    scratch: Scratch,
+}
+
+/// Buffers of one operation.
+#[derive(Debug, Default)]
+struct Scratch {
+    fingerprints: Vec<u8>,
+    slots: Vec<u32>,
+    body: Vec<u8>,
+}
+
+/// What a table is made from, by a load or a recovery.
+#[derive(Debug)]
+pub(crate) struct Parts<K: KeySpace> {
+    pub(crate) record: TableRecord,
+    pub(crate) directory: Directory<K::Key, Segment>,
+    pub(crate) space: Space,
+    pub(crate) published: Vec<Extent>,
+    pub(crate) next_generation: u32,
+    pub(crate) next_version: u32,
+    pub(crate) keys: u64,
+}
+
+/// How a table's segments are rebuilt.
+fn rebuild_options(parameters: &TableParameters, geometry: &SegmentGeometry) -> RebuildOptions {
+    let standard = RebuildOptions::default();
+    RebuildOptions {
+        epsilon: parameters.epsilon,
+        fill: standard.fill.min(parameters.fill),
+        settled_fill: parameters.fill,
+        max_slots: parameters.max_slots,
+        slot_bytes: geometry.slot_bytes + geometry.width.bytes(),
+        ..standard
+    }
+}
+
+impl<K: KeySpace> Table<K> {
+    pub(crate) fn new(node: u16, parts: Parts<K>) -> Self {
+        let Parts { record, directory, space, published, next_generation, next_version, keys } = parts;
+        let geometry = record.parameters.geometry::<K>();
+        Self {
+            node,
+            geometry,
+            matcher: Matcher::detect(),
+            directory,
+            space,
+            published,
+            checkpoint: None,
+            crowded: Vec::new(),
+            next_generation,
+            next_version,
+            keys,
+            at_home: record.at_home,
+            rebuild: rebuild_options(&record.parameters, &geometry),
+            counters: Counters::default(),
+            image: SegmentImage::new(geometry),
+            gathering: Gathering::default(),
+            scratch: Scratch::default(),
+            record,
+        }
+    }
+
+    /// Counts the records anew.
+    pub(crate) fn recount<M: NodeMemory>(&mut self, front: &Front<K, M>) -> Result<(), TableError> {
+        let mut keys = 0;
+        for (_, segment) in &self.directory {
+            keys += self.count(front, segment)?;
+        }
+        self.keys = keys;
+        Ok(())
+    }
+
+    /// Live records.
+    pub(crate) fn keys(&self) -> u64 {
+        self.keys
+    }
+
+    /// Segments.
+    pub(crate) fn segments(&self) -> u64 {
+        self.directory.len() as u64
+    }
+
+    pub(crate) fn record(&self) -> &TableRecord {
+        &self.record
+    }
+
+    pub(crate) fn space(&self) -> &Space {
+        &self.space
+    }
+
+    /// The version of the next write.
+    pub(crate) fn next_version(&self) -> u32 {
+        self.next_version
+    }
+
+    pub(crate) fn value_bytes(&self) -> u32 {
+        self.record.parameters.value_bytes
+    }
+
+    /// Does a little of what can be done between operations; `true` if there is more. No segment is replaced while slots
+    /// of it are spoken for: `may_replace`.
+    pub(crate) fn work<M: NodeMemory>(
+        &mut self,
+        front: &mut Front<K, M>,
+        may_replace: bool,
+    ) -> Result<bool, TableError> {
+        if may_replace && let Some(lo) = self.crowded.pop() {
+            self.relieve(front, &lo)?;
+            return Ok(true);
+        }
+        if self.wants_checkpoint(front) {
+            self.step_checkpoint(front)?;
+            return Ok(true);
+        }
+        self.reclaim_early(front)?;
+        Ok(false)
+    }
+}

@@ -1,0 +1,167 @@
+//! The slots of one segment, as the memory node that owns them reads and changes them.
+//!
+//! The order of the stores is the protocol: *slot live with k ⇒ its fingerprint is that of k*, for every reader at every
+//! instant, and the slot's word is the only point at which a record begins or ceases to be there.
+
+use fpcache::fingerprint::FingerprintWidth;
+use fpcache::key_space::KeySpace;
+use fpcache::layout::{SEGMENT_HEADER_BYTES, SLOT_WORD_BYTES, SegmentGeometry, SlotState, SlotWord};
+use fpcache::models::Segment;
+use fpcache_fabric::{AccessError, NodeMemory};
+use fpcache_index::Window;
+
+/// One segment of the memory node's own region.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Slots<'r, M> {
+    region: &'r M,
+    geometry: SegmentGeometry,
+    /// Offset of the segment.
+    at: u64,
+    /// Offset of the first slot.
+    first: u64,
+    cap: u16,
+    generation: u32,
+}
+
+impl<'r, M: NodeMemory> Slots<'r, M> {
+    #[inline]
+    pub(crate) fn of(region: &'r M, geometry: SegmentGeometry, segment: &Segment) -> Self {
+        let (at, cap) = (segment.address().offset(), segment.model().cap);
+        let first = at + geometry.slots_offset(cap) as u64;
+        Self { region, geometry, at, first, cap, generation: segment.generation() }
+    }
+
+    /// Bytes of the segment.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.geometry.segment_bytes(self.cap) as u64
+    }
+
+    #[inline]
+    fn slot(&self, slot: u32) -> u64 {
+        self.first + u64::from(slot) * self.geometry.slot_bytes as u64
+    }
+
+    #[inline]
+    fn fingerprint(&self, slot: u32) -> u64 {
+        self.at + SEGMENT_HEADER_BYTES as u64 + u64::from(slot) * self.geometry.width.bytes() as u64
+    }
+
+    /// A slot's word.
+    #[inline]
+    pub(crate) fn word(&self, slot: u32) -> Result<SlotWord, AccessError> {
+        self.region.load_relaxed(self.slot(slot)).map(SlotWord::from_bits)
+    }
+
+    /// Copies a slot's body: key, value and padding.
+    #[inline]
+    pub(crate) fn read_body(&self, slot: u32, body: &mut [u8]) -> Result<(), AccessError> {
+        self.region.read_bytes(self.slot(slot) + SLOT_WORD_BYTES as u64, body)
+    }
+
+    /// Whether a slot holds a live record of `key`.
+    #[inline]
+    pub(crate) fn holds<K: KeySpace>(&self, slot: u32, key: &K::Key) -> Result<bool, AccessError> {
+        if self.word(slot)?.state() != SlotState::Live {
+            return Ok(false);
+        }
+        if let Some(word) = K::word(key) {
+            return Ok(self.region.load_relaxed(self.slot(slot) + SLOT_WORD_BYTES as u64)? == word);
+        }
+        let mut bytes = vec![0; K::KEY_BYTES];
+        self.read_body(slot, &mut bytes)?;
+        Ok(K::decode(&bytes).as_ref() == Some(key))
+    }
+
+    /// Copies the fingerprints of a window into `out`, which is emptied before.
+    #[inline]
+    pub(crate) fn read_fingerprints(&self, window: Window, out: &mut Vec<u8>) -> Result<(), AccessError> {
+        out.clear();
+        out.resize(window.len() as usize * self.geometry.width.bytes(), 0);
+        self.region.read_bytes(self.fingerprint(window.first), out)
+    }
+
+    /// Copies all slots into `out`, which is emptied before.
+    pub(crate) fn read_all(&self, out: &mut Vec<u8>) -> Result<(), AccessError> {
+        out.clear();
+        out.resize(usize::from(self.cap) * self.geometry.slot_bytes, 0);
+        self.region.read_bytes(self.first, out)
+    }
+
+    /// Hints that a slot is needed soon, and the fingerprints of a window.
+    #[inline]
+    pub(crate) fn prefetch(&self, slot: Option<u32>, window: Window) {
+        if let Some(slot) = slot {
+            self.region.prefetch(self.slot(slot), self.geometry.slot_bytes);
+        } else {
+            let bytes = window.len() as usize * self.geometry.width.bytes();
+            self.region.prefetch(self.fingerprint(window.first), bytes);
+        }
+    }
+
+    #[inline]
+    fn set_word(&self, slot: u32, word: SlotWord) -> Result<(), AccessError> {
+        self.region.store_relaxed(self.slot(slot), word.to_bits())
+    }
+
+    #[inline]
+    fn set_body(&self, slot: u32, body: &[u8]) -> Result<(), AccessError> {
+        self.region.write_bytes(self.slot(slot) + SLOT_WORD_BYTES as u64, body)
+    }
+
+    #[inline]
+    fn set_fingerprint(&self, slot: u32, fingerprint: u64) -> Result<(), AccessError> {
+        let bytes = fingerprint.to_le_bytes();
+        self.region.write_bytes(self.fingerprint(slot), &bytes[..self.geometry.width.bytes()])
+    }
+
+    /// Makes a slot busy: its record, if it has one, cannot be judged until a word is published.
+    #[inline]
+    pub(crate) fn reserve(&self, slot: u32, version: u32) -> Result<(), AccessError> {
+        self.set_word(slot, SlotWord::new(SlotState::Busy, version, 0))?;
+        self.region.release();
+        Ok(())
+    }
+
+    /// Puts a record into a slot that has none: busy word, fingerprint, body, live word.
+    #[inline]
+    pub(crate) fn insert(&self, slot: u32, hash: u64, version: u32, body: &[u8]) -> Result<(), AccessError> {
+        self.reserve(slot, version)?;
+        self.set_fingerprint(slot, self.geometry.width.of_hash(hash))?;
+        self.publish(slot, version, body)
+    }
+
+    /// Replaces a record by another of the same key: busy word, body, live word.
+    #[inline]
+    pub(crate) fn update(&self, slot: u32, version: u32, body: &[u8]) -> Result<(), AccessError> {
+        self.reserve(slot, version)?;
+        self.publish(slot, version, body)
+    }
+
+    /// Body, then live word.
+    #[inline]
+    fn publish(&self, slot: u32, version: u32, body: &[u8]) -> Result<(), AccessError> {
+        self.set_body(slot, body)?;
+        self.region.release();
+        self.set_word(slot, SlotWord::live(self.generation, version, body))
+    }
+
+    /// Removes a record: free word, then empty fingerprint.
+    #[inline]
+    pub(crate) fn remove(&self, slot: u32, version: u32) -> Result<(), AccessError> {
+        self.set_word(slot, SlotWord::new(SlotState::Free, version, 0))?;
+        self.region.release();
+        self.set_fingerprint(slot, FingerprintWidth::EMPTY)
+    }
+
+    /// Marks every slot and every fingerprint as replaced.
+    pub(crate) fn freeze(&self) -> Result<(), AccessError> {
+        let frozen = SlotWord::new(SlotState::Frozen, 0, 0);
+        let bytes = self.first - self.at - SEGMENT_HEADER_BYTES as u64;
+        // All ones is the frozen fingerprint of every width.
+        self.region.fill_words(self.at + SEGMENT_HEADER_BYTES as u64, bytes as usize / 8, u64::MAX)?;
+        (0..u32::from(self.cap)).try_for_each(|slot| self.set_word(slot, frozen))
+    }
+}
+
+const _: () =
+    assert!(FingerprintWidth::Bits8.frozen() == 0xff && FingerprintWidth::Bits64.frozen() == u64::MAX);

@@ -1,0 +1,306 @@
+//! One operation: what it comes to, and doing that.
+
+use fpcache::fingerprint::FingerprintWidth;
+use fpcache::key_space::KeySpace;
+use fpcache::layout::{RecordToken, SLOT_WORD_BYTES, SlotState, SlotWord};
+use fpcache::message::{WriteKind, WriteOperation, WriteReply, WriteStatus};
+use fpcache::models::Segment;
+use fpcache_fabric::{AccessError, NodeMemory};
+use fpcache_index::Window;
+
+use super::slots::Slots;
+use super::{Table, TableError};
+use crate::front::Front;
+use crate::rebuild::choose::{choose_slot, is_crowded};
+
+/// What an operation does to a slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum EffectKind {
+    /// Puts a record into a free slot.
+    Insert,
+    /// Replaces the record by another of the same key.
+    Update,
+    /// Removes the record.
+    Remove,
+}
+
+/// A change of one slot that is decided and not yet done.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Effect<Key> {
+    pub(crate) kind: EffectKind,
+    pub(crate) segment: Segment,
+    pub(crate) slot: u32,
+    pub(crate) key: Key,
+    pub(crate) hash: u64,
+    pub(crate) version: u32,
+}
+
+/// What an operation comes to.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Decision<Key> {
+    /// Nothing changes.
+    Reply(WriteReply),
+    /// A slot changes.
+    Change(Effect<Key>),
+    /// The key's window is full: its segment must be replaced first.
+    Full,
+}
+
+/// The only place where a key can be.
+#[derive(Clone, Copy)]
+struct Place {
+    segment: Segment,
+    predicted: u32,
+    window: Window,
+}
+
+impl<K: KeySpace> Table<K> {
+    fn place(&self, key: &K::Key) -> Option<Place> {
+        let segment = *self.directory.find(key)?;
+        let model = segment.model();
+        let predicted = model.predict(K::coordinate(key));
+        Some(Place { segment, predicted, window: model.window_around(predicted) })
+    }
+
+    /// Hints to the processor what an operation will need.
+    pub(crate) fn prefetch<M: NodeMemory>(&self, front: &Front<K, M>, key: &K::Key, hint: Option<u16>) {
+        if let Some(place) = self.place(key) {
+            let slots = Slots::of(&*front.region, self.geometry, &place.segment);
+            slots.prefetch(hint.map(u32::from).filter(|slot| place.window.contains(*slot)), place.window);
+        }
+    }
+
+    /// What an operation comes to now. Nothing has changed after.
+    pub(crate) fn decide<M: NodeMemory>(
+        &mut self,
+        front: &Front<K, M>,
+        operation: &WriteOperation<'_, K::Key>,
+    ) -> Result<Decision<K::Key>, AccessError> {
+        let WriteOperation { kind, key, hint, expected, .. } = *operation;
+        // A directory is never empty.
+        let Some(place) = self.place(&key) else { return Ok(Decision::Full) };
+        let slots = Slots::of(&*front.region, self.geometry, &place.segment);
+        let hash = K::hash(&key);
+        let found = self.find(&slots, &place, &key, hash, hint)?;
+        let (segment, version) = (place.segment, self.next_version);
+        let change = |kind, slot| Decision::Change(Effect { kind, segment, slot, key, hash, version });
+        let Some(slot) = found else {
+            return Ok(match kind {
+                WriteKind::Insert | WriteKind::Put => match self.free_slot(&slots, &place)? {
+                    Some(slot) => change(EffectKind::Insert, slot),
+                    None => Decision::Full,
+                },
+                WriteKind::Update | WriteKind::Delete | WriteKind::CompareAndSet => {
+                    Decision::Reply(WriteReply { status: WriteStatus::Absent, token: None })
+                }
+            });
+        };
+        Ok(match kind {
+            WriteKind::Put | WriteKind::Update => change(EffectKind::Update, slot),
+            WriteKind::Delete => change(EffectKind::Remove, slot),
+            WriteKind::Insert => {
+                let token = Some(self.token(&slots, slot)?);
+                Decision::Reply(WriteReply { status: WriteStatus::Exists, token })
+            }
+            WriteKind::CompareAndSet => match self.token(&slots, slot)? {
+                token if token == expected => change(EffectKind::Update, slot),
+                token => Decision::Reply(WriteReply { status: WriteStatus::Differs, token: Some(token) }),
+            },
+        })
+    }
+
+    /// The slot that holds `key`: the one the client named, or one whose fingerprint matches.
+    #[inline]
+    fn find<M: NodeMemory>(
+        &mut self,
+        slots: &Slots<'_, M>,
+        place: &Place,
+        key: &K::Key,
+        hash: u64,
+        hint: Option<u16>,
+    ) -> Result<Option<u32>, AccessError> {
+        if let Some(slot) = hint.map(u32::from).filter(|slot| place.window.contains(*slot))
+            && slots.holds::<K>(slot, key)?
+        {
+            return Ok(Some(slot));
+        }
+        let (width, scratch) = (self.geometry.width, &mut self.scratch);
+        slots.read_fingerprints(place.window, &mut scratch.fingerprints)?;
+        scratch.slots.clear();
+        let wanted = width.of_hash(hash);
+        self.matcher.find(width, &scratch.fingerprints, wanted, place.window.first, &mut scratch.slots);
+        for slot in &scratch.slots {
+            if slots.holds::<K>(*slot, key)? {
+                return Ok(Some(*slot));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The slot for a new record among those of the window whose fingerprints were read last; `None` if it is full.
+    fn free_slot<M: NodeMemory>(
+        &mut self,
+        slots: &Slots<'_, M>,
+        place: &Place,
+    ) -> Result<Option<u32>, AccessError> {
+        let (width, scratch) = (self.geometry.width, &mut self.scratch);
+        scratch.slots.clear();
+        let empty = FingerprintWidth::EMPTY;
+        self.matcher.find(width, &scratch.fingerprints, empty, place.window.first, &mut scratch.slots);
+        loop {
+            let chosen = choose_slot(&scratch.slots, place.predicted, place.window);
+            match chosen {
+                // One that a record which waits for the disk is to have shows no fingerprint yet.
+                Some(slot) if slots.word(slot)?.state() != SlotState::Free => {
+                    scratch.slots.retain(|other| *other != slot);
+                }
+                chosen => return Ok(chosen),
+            }
+        }
+    }
+
+    /// The token of the record in a live slot.
+    fn token<M: NodeMemory>(&mut self, slots: &Slots<'_, M>, slot: u32) -> Result<RecordToken, AccessError> {
+        let version = slots.word(slot)?.version();
+        let body = &mut self.scratch.body;
+        body.resize(K::KEY_BYTES + self.record.parameters.value_bytes as usize, 0);
+        slots.read_body(slot, body)?;
+        Ok(RecordToken::of(version, body))
+    }
+
+    /// Accepts what was decided: the next decision has another version.
+    pub(crate) fn accept(&mut self, effect: &Effect<K::Key>) {
+        self.next_version = next_version(effect.version);
+        if effect.kind == EffectKind::Insert {
+            self.note_crowding(effect);
+        }
+    }
+
+    /// Keeps the slot of a record to come free of others.
+    pub(crate) fn reserve<M: NodeMemory>(
+        &self,
+        front: &Front<K, M>,
+        effect: &Effect<K::Key>,
+    ) -> Result<(), AccessError> {
+        if effect.kind == EffectKind::Insert {
+            Slots::of(&*front.region, self.geometry, &effect.segment).reserve(effect.slot, effect.version)?;
+        }
+        Ok(())
+    }
+
+    /// Whether the segment an effect was decided for is still its key's.
+    pub(crate) fn still_owns(&self, effect: &Effect<K::Key>) -> bool {
+        self.directory.find(&effect.key) == Some(&effect.segment)
+    }
+
+    /// Does what was decided and accepted, and says so. The segment must be the one it was decided for. Doing it again
+    /// changes nothing.
+    pub(crate) fn perform<M: NodeMemory>(
+        &mut self,
+        front: &Front<K, M>,
+        effect: &Effect<K::Key>,
+        value: &[u8],
+    ) -> Result<WriteReply, AccessError> {
+        let slots = Slots::of(&*front.region, self.geometry, &effect.segment);
+        let predicted = effect.segment.model().predict(K::coordinate(&effect.key));
+        let home = u64::from(effect.slot == predicted);
+        self.counters.writes += 1;
+        let token = match effect.kind {
+            EffectKind::Remove => {
+                slots.remove(effect.slot, effect.version)?;
+                self.keys -= 1;
+                self.at_home = self.at_home.saturating_sub(home);
+                None
+            }
+            EffectKind::Insert | EffectKind::Update => {
+                let key_and_value = self.fill_body(&effect.key, value);
+                let body = &self.scratch.body;
+                let token = RecordToken::of(effect.version, &body[..key_and_value]);
+                if effect.kind == EffectKind::Update {
+                    slots.update(effect.slot, effect.version, body)?;
+                } else {
+                    slots.insert(effect.slot, effect.hash, effect.version, body)?;
+                    self.keys += 1;
+                    self.at_home += home;
+                    self.counters.inserts += 1;
+                }
+                Some(token)
+            }
+        };
+        Ok(WriteReply { status: WriteStatus::Done, token })
+    }
+
+    /// Writes key, value and padding into the scratch body; returns the bytes of the first two.
+    fn fill_body(&mut self, key: &K::Key, value: &[u8]) -> usize {
+        let body = &mut self.scratch.body;
+        body.clear();
+        body.resize(self.geometry.slot_bytes - SLOT_WORD_BYTES, 0);
+        K::encode(key, &mut body[..K::KEY_BYTES]);
+        body[K::KEY_BYTES..][..value.len()].copy_from_slice(value);
+        K::KEY_BYTES + value.len()
+    }
+
+    /// Remembers a segment whose window an insert has nearly filled: it is replaced before somebody has to wait for that.
+    fn note_crowding(&mut self, effect: &Effect<K::Key>) {
+        // `free_slot` left the window's free slots, one of which the insert took.
+        let free = self.scratch.slots.len().saturating_sub(1);
+        let window = effect.segment.model().window(K::coordinate(&effect.key));
+        if is_crowded(free, window) && self.crowded.len() < MAX_CROWDED {
+            self.crowded.push(effect.key);
+        }
+    }
+
+    /// Reads a record the way a writer sees it: for clients that cannot read it one-sided.
+    pub(crate) fn get<M: NodeMemory>(
+        &mut self,
+        front: &Front<K, M>,
+        key: &K::Key,
+        value: &mut [u8],
+    ) -> Result<Option<RecordToken>, AccessError> {
+        let Some(place) = self.place(key) else { return Ok(None) };
+        let slots = Slots::of(&*front.region, self.geometry, &place.segment);
+        let Some(slot) = self.find(&slots, &place, key, K::hash(key), None)? else { return Ok(None) };
+        let token = self.token(&slots, slot)?;
+        value.copy_from_slice(&self.scratch.body[K::KEY_BYTES..]);
+        Ok(Some(token))
+    }
+
+    /// Replaces the segment of `key` whose window is full.
+    pub(crate) fn make_room<M: NodeMemory>(
+        &mut self,
+        front: &mut Front<K, M>,
+        key: &K::Key,
+    ) -> Result<(), TableError> {
+        self.counters.window_full_waits += 1;
+        self.replace_segment(front, key, Some(key))
+    }
+
+    /// Replaces a segment that was crowded when its key was noted, if it still is.
+    pub(crate) fn relieve<M: NodeMemory>(
+        &mut self,
+        front: &mut Front<K, M>,
+        key: &K::Key,
+    ) -> Result<(), TableError> {
+        let Some(place) = self.place(key) else { return Ok(()) };
+        let slots = Slots::of(&*front.region, self.geometry, &place.segment);
+        slots.read_fingerprints(place.window, &mut self.scratch.fingerprints)?;
+        self.free_slot(&slots, &place)?;
+        if !is_crowded(self.scratch.slots.len(), place.window) {
+            return Ok(());
+        }
+        match self.replace_segment(front, key, None) {
+            // Whoever needs the room will be told.
+            Err(TableError::NoRoom { .. }) => Ok(()),
+            other => other,
+        }
+    }
+}
+
+/// Crowded segments that are remembered; those beyond are replaced when they are full.
+const MAX_CROWDED: usize = 1024;
+
+/// The version after `version`.
+pub(crate) fn next_version(version: u32) -> u32 {
+    // Loaded records have version 1; 0 would make a token of zeros possible.
+    ((version + 1) % SlotWord::VERSIONS).max(1)
+}

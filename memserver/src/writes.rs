@@ -1,0 +1,288 @@
+//! Requests that change records, from their arrival to the reply.
+//!
+//! Each operation is *decided*, *written down* if there is a log, and *done*. With `--fsync always` the last waits for the
+//! disk, and so does the reply.
+
+use fpcache::key_space::KeySpace;
+use fpcache::message::{ErrorCode, Refusal, Write, WriteOperation, WriteReply, WriteStatus, encode_reply};
+use fpcache_fabric::{ClientId, Handled, NodeMemory};
+
+use crate::clients::{Known, Writer};
+use crate::durability::Lsn;
+use crate::journal::entry::Entry as LogEntry;
+use crate::node::{MemoryNode, internal};
+use crate::pending::{Entry, Outcome};
+use crate::table::TableError;
+use crate::table::write::{Decision, Effect};
+
+impl<K: KeySpace, M: NodeMemory> MemoryNode<K, M> {
+    /// Applies a batch of operations, each by itself, in order; what was applied when it came before is not applied again.
+    pub(crate) fn write(
+        &mut self,
+        client: ClientId,
+        write: &Write<'_>,
+        body: &mut Vec<u8>,
+    ) -> Result<Handled, Refusal> {
+        let Some(table) = &self.table else { return Err(Self::no_table()) };
+        let expected = table.value_bytes();
+        if write.value_bytes != expected {
+            let got = write.value_bytes;
+            let why = format!(
+                "values of {got} bytes, but the table's values have {expected}: all must have that size"
+            );
+            return Err(Refusal::new(ErrorCode::BadData, why));
+        }
+        let operations: Result<Vec<_>, _> = write.operations::<K>().collect();
+        let operations = operations.map_err(|e| Refusal::new(ErrorCode::Invalid, e.to_string()))?;
+        let (writer, done) = self.recognise(write)?;
+        self.apply_all(&writer, done, &operations)?;
+        if self.pending.holds_up(&writer) {
+            self.pending.wait(client, writer);
+            return Ok(Handled::Later);
+        }
+        self.writers.replies(writer.client).iter().for_each(|reply| body.extend(reply.encode()));
+        Ok(Handled::Now)
+    }
+
+    /// Whose request it is, and how many of its operations are done.
+    fn recognise(&mut self, write: &Write<'_>) -> Result<(Writer, usize), Refusal> {
+        if self.pending.has_request_of(write.client) {
+            // It came over another connection, while the first one's reply waits for the disk.
+            self.publish_all().map_err(|status| status.refusal())?;
+        }
+        match self.writers.look_up(write.client, write.request, write.sent_before) {
+            Known::New => {
+                let writer = self.writers.begin(write.client, write.request);
+                if let Some(journal) = &self.journal {
+                    let noted = journal.notes.begin_request(writer.place, writer.client, writer.request);
+                    noted.map_err(internal)?;
+                }
+                Ok((writer, 0))
+            }
+            Known::Repeated(writer, done) => Ok((writer, done)),
+            Known::Outdated => {
+                let why = "this request is older than the last one of its client, which has given it up";
+                Err(Refusal::new(ErrorCode::Invalid, why))
+            }
+            Known::Forgotten => {
+                let why = "this request was sent before, and the memory node does not remember whether it was executed: \
+                           read the records to find out";
+                Err(Refusal::new(ErrorCode::Forgotten, why))
+            }
+        }
+    }
+
+    fn apply_all(
+        &mut self,
+        writer: &Writer,
+        done: usize,
+        operations: &[WriteOperation<'_, K::Key>],
+    ) -> Result<(), Refusal> {
+        /// Operations that are prefetched ahead of the one in hand.
+        const AHEAD: usize = 8;
+        for (i, operation) in operations.iter().enumerate().skip(done) {
+            if let (Some(ahead), Some(table)) = (operations.get(i + AHEAD), &self.table) {
+                table.prefetch(&self.front, &ahead.key, ahead.hint);
+            }
+            self.apply(writer, i, operation)?;
+        }
+        Ok(())
+    }
+
+    /// Applies one operation, or has it wait for the disk.
+    fn apply(
+        &mut self,
+        writer: &Writer,
+        operation: usize,
+        wanted: &WriteOperation<'_, K::Key>,
+    ) -> Result<(), Refusal> {
+        if self.pending.concerns(&wanted.key)
+            && let Err(unable) = self.publish_all()
+        {
+            return self.reply(writer, operation, unable.reply()?);
+        }
+        loop {
+            let Self { front, table: Some(table), .. } = self else { return Err(Self::no_table()) };
+            match table.decide(front, wanted).map_err(internal)? {
+                Decision::Reply(reply) => return self.reply(writer, operation, reply),
+                Decision::Change(effect) => return self.change(writer, operation, &effect, wanted.value),
+                Decision::Full => {
+                    if let Err(unable) = self.make_room(&wanted.key) {
+                        return self.reply(writer, operation, unable.reply()?);
+                    }
+                }
+            }
+        }
+    }
+
+    fn make_room(&mut self, key: &K::Key) -> Result<(), Unable> {
+        // No record may move that waits for the disk.
+        self.publish_all()?;
+        let Self { front, table: Some(table), .. } = self else { return Ok(()) };
+        table.make_room(front, key).map_err(|error| match error {
+            TableError::NoRoom { .. } => Unable::NoRoom,
+            other => Unable::Broken(other.to_string()),
+        })
+    }
+
+    /// Writes a decided effect down and does it, or has it wait for the disk.
+    fn change(
+        &mut self,
+        writer: &Writer,
+        operation: usize,
+        effect: &Effect<K::Key>,
+        value: &[u8],
+    ) -> Result<(), Refusal> {
+        let (lsn, waits) = match self.write_down(writer, operation, effect, value) {
+            Ok(written) => written,
+            Err(unable) => return self.reply(writer, operation, unable.reply()?),
+        };
+        let Self { front, table: Some(table), .. } = self else { return Err(Self::no_table()) };
+        table.accept(effect);
+        if waits {
+            table.reserve(front, effect).map_err(internal)?;
+            let outcome = Outcome::Effect { lsn, effect: *effect, value: value.to_vec() };
+            self.pending.add(Entry { writer: *writer, operation, outcome });
+            return Ok(());
+        }
+        self.perform(writer, operation, lsn, effect, value)
+    }
+
+    /// Writes an effect down, if there is a log: its number, and whether the effect must wait for the disk.
+    fn write_down(
+        &mut self,
+        writer: &Writer,
+        operation: usize,
+        effect: &Effect<K::Key>,
+        value: &[u8],
+    ) -> Result<(Lsn, bool), Unable> {
+        let Some(journal) = &mut self.journal else { return Ok((0, false)) };
+        let entry = LogEntry {
+            kind: effect.kind,
+            // Below a segment's cap.
+            slot: effect.slot as u16,
+            generation: effect.segment.generation(),
+            segment: effect.segment.address().offset(),
+            version: effect.version,
+            // Below the limits of a request and of clients.
+            operation: operation as u16,
+            place: Some(writer.place as u16),
+            key: effect.key,
+            value: if effect.kind == crate::table::write::EffectKind::Remove { &[] } else { value },
+        };
+        match journal.append::<K>(&entry) {
+            Ok(lsn) => Ok((lsn, journal.syncs_first())),
+            Err(_) => Err(Unable::NotDurable),
+        }
+    }
+
+    fn perform(
+        &mut self,
+        writer: &Writer,
+        operation: usize,
+        lsn: Lsn,
+        effect: &Effect<K::Key>,
+        value: &[u8],
+    ) -> Result<(), Refusal> {
+        let Self { front, table: Some(table), .. } = self else { return Err(Self::no_table()) };
+        let reply = table.perform(front, effect, value).map_err(internal)?;
+        let next_version = table.next_version();
+        self.keep_reply(writer, operation, reply)?;
+        match &self.journal {
+            Some(journal) => journal.notes.set_applied(lsn, next_version).map_err(internal),
+            None => Ok(()),
+        }
+    }
+
+    /// Replies to an operation that changes nothing, after those before it.
+    fn reply(&mut self, writer: &Writer, operation: usize, reply: WriteReply) -> Result<(), Refusal> {
+        if !self.pending.holds_up(writer) {
+            return self.keep_reply(writer, operation, reply);
+        }
+        self.pending.add(Entry { writer: *writer, operation, outcome: Outcome::Reply(reply) });
+        Ok(())
+    }
+
+    fn keep_reply(&mut self, writer: &Writer, operation: usize, reply: WriteReply) -> Result<(), Refusal> {
+        self.writers.done(writer, operation, reply);
+        if let Some(journal) = &self.journal {
+            journal.notes.set_reply(writer.place, writer.request, operation, &reply).map_err(internal)?;
+        }
+        Ok(())
+    }
+
+    /// Publishes what has reached the disk.
+    pub(crate) fn publish_synced(&mut self) -> Result<(), Refusal> {
+        let synced = self.journal.as_ref().map_or(0, |journal| journal.synced());
+        while let Some(Entry { writer, operation, outcome }) = self.pending.next(synced) {
+            match outcome {
+                Outcome::Reply(reply) => self.keep_reply(&writer, operation, reply)?,
+                Outcome::Effect { lsn, effect, value } => {
+                    debug_assert!(
+                        self.table.as_ref().is_some_and(|table| table.still_owns(&effect)),
+                        "no segment is replaced while slots of it are spoken for"
+                    );
+                    self.perform(&writer, operation, lsn, &effect, &value)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits for the disk, and publishes everything that waits for it.
+    pub(crate) fn publish_all(&mut self) -> Result<(), Unable> {
+        if let (Some(last), Some(journal)) = (self.pending.last(), &mut self.journal) {
+            journal.wait_synced(last).map_err(|_| Unable::NotDurable)?;
+        }
+        self.publish_synced().map_err(|refusal| Unable::Broken(refusal.message))
+    }
+
+    /// The reply to a request whose operations have waited for the disk.
+    pub(crate) fn next_written(&mut self, reply: &mut Vec<u8>) -> Option<ClientId> {
+        let Some((client, writer)) = self.pending.next_answered() else { return self.next_failed(reply) };
+        let replies = self.writers.replies(writer.client);
+        let body: Vec<u8> = replies.iter().flat_map(WriteReply::encode).collect();
+        encode_reply(Ok(&body), reply);
+        Some(client)
+    }
+
+    /// While the log cannot be written nobody waits for it: what was written down may be done later.
+    fn next_failed(&mut self, reply: &mut Vec<u8>) -> Option<ClientId> {
+        let failure = self.journal.as_ref()?.failure()?;
+        let client = self.pending.give_up_next()?;
+        let why = format!("the log cannot be written, the outcome is open until it can: {failure}");
+        encode_reply(Err(&Refusal::new(ErrorCode::NotDurable, why)), reply);
+        Some(client)
+    }
+}
+
+/// Why an operation is not done.
+#[derive(Debug)]
+pub(crate) enum Unable {
+    NoRoom,
+    NotDurable,
+    /// The region contradicts itself.
+    Broken(String),
+}
+
+impl Unable {
+    fn reply(self) -> Result<WriteReply, Refusal> {
+        let status = match self {
+            Self::NoRoom => WriteStatus::NoRoom,
+            Self::NotDurable => WriteStatus::NotDurable,
+            Self::Broken(_) => return Err(self.refusal()),
+        };
+        Ok(WriteReply { status, token: None })
+    }
+
+    fn refusal(self) -> Refusal {
+        match self {
+            Self::NoRoom => Refusal::new(ErrorCode::Full, "the region has no room"),
+            Self::NotDurable => Refusal::new(
+                ErrorCode::NotDurable,
+                "the log cannot be written: see the memory node's messages",
+            ),
+            Self::Broken(why) => Refusal::new(ErrorCode::Internal, why),
+        }
+    }
+}
