@@ -53,6 +53,11 @@ impl<'a> Absent<'a> {
         }
     }
 
+    /// Draws only between the first key and the last one, where neighbours leave room; `None` where none do.
+    pub(super) fn draw_between(&self, random: &mut Random) -> Option<u64> {
+        self.gaps.then(|| self.between(random))
+    }
+
     /// Between two neighbours, each pair with room equally likely (nearly: see [`TRIES`]).
     fn between(&self, random: &mut Random) -> u64 {
         let pairs = self.keys.len() - 1;

@@ -1,11 +1,16 @@
-//! Request streams, made before the clock starts: which keys are looked up, and what each lookup must find.
+//! Request streams, made before the clock starts: which keys are looked up, and what each lookup must find; and streams of
+//! [operations](Operations) that also change records.
 
 mod absent;
 mod distribution;
+mod growth;
 mod hot;
+mod mix;
+mod operations;
 mod permutation;
 mod popular;
 mod sosd;
+mod workload;
 mod ycsb;
 mod zipf;
 
@@ -15,6 +20,10 @@ use absent::Absent;
 use popular::Popular;
 
 pub use distribution::{Distribution, ParseDistributionError};
+pub use growth::{Growth, InsertOrder, ParseInsertOrderError};
+pub use mix::{Mix, OperationKind, ParseMixError};
+pub use operations::{Operation, Operations, Play};
+pub use workload::{ParseWorkloadError, Workload};
 
 /// What to generate.
 #[derive(Clone, Copy, Debug)]
