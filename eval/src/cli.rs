@@ -7,8 +7,11 @@ use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 use fpcache_datasets::count;
 use fpcache_fabric::shm::ShmAddress;
 
+use crate::growth::options::{self as growth_options, GrowthArgs};
 use crate::run::options::{self, RunArgs};
+use crate::scale::{self, ScaleArgs};
 use crate::sweep::options::{self as sweep_options, SweepArgs};
+use crate::ycsb::options::{self as ycsb_options, YcsbArgs};
 
 /// FPCache measured: keys in a memory node, looked up through models and fingerprints.
 ///
@@ -30,10 +33,10 @@ impl Cli {
     pub fn of(words: impl IntoIterator<Item = impl Into<OsString> + Clone>) -> Result<Self, clap::Error> {
         let matches = Self::command().try_get_matches_from(words)?;
         let mut cli = Self::from_arg_matches(&matches)?;
-        if let (Some(Command::Sweep(arguments)), Some((_, matches))) =
-            (&mut cli.command, matches.subcommand())
-        {
-            arguments.note_given(matches);
+        match (&mut cli.command, matches.subcommand()) {
+            (Some(Command::Sweep(arguments)), Some((_, matches))) => arguments.note_given(matches),
+            (Some(Command::Ycsb(arguments)), Some((_, matches))) => arguments.note_given(matches),
+            _ => {}
         }
         Ok(cli)
     }
@@ -45,6 +48,9 @@ const EXAMPLES: &str = "Examples:
   fpcache-eval run --dataset ipv4
   fpcache-eval run --dataset fb:16M --system fpcache,hashmap --batch 32 --dist zipf:0.99 --json -
   fpcache-eval run --dataset fb:16M --system fpcache --dist zipf:0.99 --cache 8MiB
+  fpcache-eval ycsb --workload B,C --dataset fb:16M --threads 2
+  fpcache-eval growth --dataset fb:16M --order random,append
+  fpcache-eval scale --dataset uniform --keys 1M,4M,16M
   fpcache-eval sweep --over cache --values 4MiB,8MiB,16MiB --dataset fb:16M --dist zipf:0.99 --variants fd,full";
 
 /// The commands.
@@ -62,6 +68,42 @@ pub enum Command {
     /// Run an experiment at several values of one setting: table, CSV, JSON and a plot.
     #[command(after_help = sweep_options::EXAMPLES, mut_arg("systems", |arg| arg.default_value("fpcache")))]
     Sweep(Box<SweepArgs>),
+    /// Run workloads that read and change records: YCSB's and others.
+    #[command(
+        after_help = ycsb_options::EXAMPLES,
+        mut_arg("dataset", |arg| arg.visible_alias("data")),
+        mut_arg("lookups", |arg| arg.long("ops").help("Operations of every pass, all threads together")),
+        mut_arg("batch", |arg| arg.long("group").help("Operations per call: reads by a multi_get, changes together")),
+        mut_arg("distribution", |arg| arg.help("Distribution of the operations over the keys [default: the workload's]")
+            .hide_default_value(true)),
+        mut_arg("rounds", |arg| arg.help("Throughput passes per workload, which take turns; the median counts")),
+        mut_arg("systems", |arg| arg.default_value("fpcache").hide(true)),
+        mut_arg("negative", |arg| arg.hide(true)),
+        mut_arg("shift_every", |arg| arg.hide(true)),
+        mut_arg("timeline", |arg| arg.hide(true)),
+        mut_arg("cold", |arg| arg.hide(true)),
+    )]
+    Ycsb(Box<YcsbArgs>),
+    /// Insert as many keys as were loaded, or more, and see what that does to the store.
+    #[command(
+        after_help = growth_options::EXAMPLES,
+        mut_arg("dataset", |arg| arg.visible_alias("data")),
+        mut_arg("systems", |arg| arg.default_value("fpcache").hide(true)),
+        mut_arg("negative", |arg| arg.hide(true)),
+        mut_arg("shift_every", |arg| arg.hide(true)),
+        mut_arg("timeline", |arg| arg.hide(true)),
+        mut_arg("cold", |arg| arg.hide(true)),
+        mut_arg("url", |arg| arg.hide(true)),
+    )]
+    Growth(Box<GrowthArgs>),
+    /// Measure lookups over the number of keys, beside the memory's own latency.
+    #[command(
+        after_help = scale::EXAMPLES,
+        mut_arg("dataset", |arg| arg.visible_alias("data")),
+        mut_arg("systems", |arg| arg.default_value("fpcache")),
+        mut_arg("url", |arg| arg.hide(true)),
+    )]
+    Scale(Box<ScaleArgs>),
     /// The memory node that the other commands start.
     #[command(hide = true)]
     MemoryNode(MemoryNodeArgs),

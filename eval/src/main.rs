@@ -9,6 +9,9 @@
 //! | [`cli`] | the command line |
 //! | [`quickstart`] | the tour |
 //! | [`run`] | one experiment: its options, its passes, its report |
+//! | [`ycsb`] | workloads that also change records |
+//! | [`growth`] | a store that grows by inserts, beside one loaded with the same keys |
+//! | [`scale`] | lookups over the number of keys, beside the memory's own latency |
 //! | [`sweep`] | an experiment along one setting: points, results that survive an interrupt, the plot |
 //! | [`systems`] | what is measured, behind one trait |
 //! | [`node`] | a memory node as a second process of this program |
@@ -17,13 +20,16 @@
 #![forbid(unsafe_code)]
 
 mod cli;
+mod growth;
 mod machine;
 mod node;
 mod progress;
 mod quickstart;
 mod run;
+mod scale;
 mod sweep;
 mod systems;
+mod ycsb;
 
 use std::alloc::System;
 use std::process::ExitCode;
@@ -46,6 +52,9 @@ fn main() -> ExitCode {
         match Cli::of(std::env::args_os()).unwrap_or_else(|error| error.exit()).command.unwrap_or_default() {
             Command::Quickstart(arguments) => quickstart::quickstart(&arguments),
             Command::Run(arguments) => run::run(&arguments),
+            Command::Ycsb(arguments) => ycsb::ycsb(&arguments),
+            Command::Growth(arguments) => growth::growth(&arguments),
+            Command::Scale(arguments) => scale::scale(&arguments),
             Command::Sweep(arguments) => sweep::sweep(&arguments),
             Command::MemoryNode(arguments) => node::serve(&arguments).map(|()| Verdict::AllRight),
         };

@@ -59,19 +59,27 @@ impl Host {
         !matches!(self.place, Place::Local(_))
     }
 
-    /// A client with these settings, of a memory node that holds the data set; the first one loads it.
+    /// A client with these settings, whatever the memory node holds.
     ///
     /// # Errors
-    /// If the memory node is gone, cannot hold the data, or holds others; if the budget is too small.
-    pub fn open(&mut self, dataset: &Dataset, config: ClientConfig, bar: &Bar) -> anyhow::Result<FpCache> {
-        let client = match &self.place {
+    /// If the memory node is gone.
+    pub fn connect(&self, config: ClientConfig) -> anyhow::Result<Client> {
+        Ok(match &self.place {
             Place::Node(node) => Client::connect_with(node.url(), config)?,
             Place::Url(url) => Client::connect_with(url, config)?,
             Place::Local(capacity) => {
                 let capacity = usize::try_from(*capacity).unwrap_or(usize::MAX);
                 Client::embedded_with(capacity, config)?
             }
-        };
+        })
+    }
+
+    /// A client with these settings, of a memory node that holds the data set; the first one loads it.
+    ///
+    /// # Errors
+    /// If the memory node is gone, cannot hold the data, or holds others; if the budget is too small.
+    pub fn open(&mut self, dataset: &Dataset, config: ClientConfig, bar: &Bar) -> anyhow::Result<FpCache> {
+        let client = self.connect(config)?;
         match &self.place {
             Place::Url(url) => holds_as_many(&client, url, dataset)?,
             Place::Node(_) if self.load.is_some() => {}

@@ -172,7 +172,8 @@ impl<S: System> Measurable for S {
     }
 }
 
-fn new_histogram() -> anyhow::Result<Histogram<u64>> {
+/// A histogram of nanoseconds.
+pub fn new_histogram() -> anyhow::Result<Histogram<u64>> {
     Ok(Histogram::new_with_bounds(1, MAX_LATENCY_NS, 3)?)
 }
 

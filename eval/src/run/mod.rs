@@ -7,14 +7,12 @@ pub mod options;
 pub mod passes;
 pub mod report;
 pub mod row;
-mod threads;
+pub mod threads;
 pub mod timeline;
 pub mod verify;
 
 use std::collections::BTreeMap;
-use std::path::Path;
 
-use anyhow::Context;
 use fpcache_datasets::requests::{Requests, generate_for};
 use fpcache_datasets::{Dataset, count};
 use hashbrown::HashMap;
@@ -27,17 +25,12 @@ use crate::systems::maps::{CityHash, Index, Inline, Map, Shape, SideBySide};
 use host::Host;
 use measure::Measurable;
 use options::RunArgs;
-use report::say;
 use row::Row;
 
 /// Runs an experiment and reports it.
 pub fn run(arguments: &RunArgs) -> anyhow::Result<Verdict> {
     arguments.validate()?;
-    if let Some(path) = arguments.json.as_deref().filter(|path| *path != Path::new("-")) {
-        // Found out now rather than after minutes of work; what is there stays until the figures replace it.
-        let open = std::fs::OpenOptions::new().append(true).create(true).open(path);
-        open.with_context(|| format!("--json {}: the file cannot be written", path.display()))?;
-    }
+    report::check_json(arguments.json.as_deref())?;
     let bar = Bar::default();
     let calibration = bar.during("measuring this machine", 1, || calibrate(arguments.calibration_buffer));
     let dataset = arguments.dataset.open(&arguments.open_options(&bar))?;
@@ -56,19 +49,7 @@ pub fn run(arguments: &RunArgs) -> anyhow::Result<Verdict> {
 }
 
 fn report(arguments: &RunArgs, rows: &[Row]) -> anyhow::Result<Verdict> {
-    let table = report::table(rows);
-    match arguments.json.as_deref() {
-        Some(path) if path == Path::new("-") => {
-            eprintln!("{table}");
-            report::write_json(rows, path)?;
-        }
-        Some(path) => {
-            say(&table)?;
-            report::write_json(rows, path)?;
-            eprintln!("figures written to {}", path.display());
-        }
-        None => say(&table)?,
-    }
+    report::deliver(&report::table(rows), rows, arguments.json.as_deref())?;
     Ok(Verdict::of(rows.iter().map(|row| row.mismatches).sum()))
 }
 
@@ -78,7 +59,10 @@ pub fn announce(notes: &[String]) {
 }
 
 /// Makes the systems one after another, then runs all passes.
-fn measure(
+///
+/// # Errors
+/// If a system cannot be had, or fails.
+pub fn measure(
     arguments: &RunArgs,
     dataset: &Dataset,
     mut host: Option<&mut Host>,

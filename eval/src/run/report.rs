@@ -7,6 +7,7 @@ use std::path::Path;
 use anyhow::Context;
 use comfy_table::{CellAlignment, Table, presets};
 use fpcache_datasets::count::{human, human_bytes};
+use serde::Serialize;
 
 use crate::run::row::Row;
 use crate::run::timeline::{Shift, TimelinePoint, median};
@@ -21,7 +22,7 @@ fn unless_closed(result: io::Result<()>) -> io::Result<()> {
 }
 
 /// Writes the rows as one JSON array to a file, or to standard output for `-`.
-pub fn write_json(rows: &[Row], path: &Path) -> anyhow::Result<()> {
+pub fn write_json<T: Serialize>(rows: &[T], path: &Path) -> anyhow::Result<()> {
     let mut json = serde_json::to_vec_pretty(rows)?;
     json.push(b'\n');
     if path == Path::new("-") {
@@ -29,6 +30,34 @@ pub fn write_json(rows: &[Row], path: &Path) -> anyhow::Result<()> {
             .context("writing the figures to standard output");
     }
     fs::write(path, &json).with_context(|| format!("writing the figures to {}", path.display()))
+}
+
+/// Finds out now, rather than after minutes of work, whether the figures can be written; what is there stays until they
+/// replace it.
+pub fn check_json(path: Option<&Path>) -> anyhow::Result<()> {
+    if let Some(path) = path.filter(|path| *path != Path::new("-")) {
+        let open = fs::OpenOptions::new().append(true).create(true).open(path);
+        open.with_context(|| format!("--json {}: the file cannot be written", path.display()))?;
+    }
+    Ok(())
+}
+
+/// Hands figures over: the table to people, the rows to programs. With rows on standard output the table goes to
+/// standard error.
+pub fn deliver<T: Serialize>(table: &str, rows: &[T], json: Option<&Path>) -> anyhow::Result<()> {
+    match json {
+        Some(path) if path == Path::new("-") => {
+            eprintln!("{table}");
+            write_json(rows, path)
+        }
+        Some(path) => {
+            say(table)?;
+            write_json(rows, path)?;
+            eprintln!("figures written to {}", path.display());
+            Ok(())
+        }
+        None => say(table),
+    }
 }
 
 /// The rows as a table, under a title that says what was measured on what.
@@ -202,7 +231,12 @@ pub fn none() -> String {
 
 /// How many times as long.
 pub fn ratio(ns: f64, reference: f64) -> String {
-    format!("{:.2}×", ns / reference)
+    ratio_of(ns / reference)
+}
+
+/// A ratio.
+pub fn ratio_of(ratio: f64) -> String {
+    format!("{ratio:.2}×")
 }
 
 /// Bytes per key.
@@ -242,7 +276,7 @@ mod tests {
 
     #[test]
     fn a_file_that_cannot_be_written_is_named() {
-        let error = write_json(&[], Path::new("/no/such/folder/x.json")).unwrap_err();
+        let error = write_json::<Row>(&[], Path::new("/no/such/folder/x.json")).unwrap_err();
         assert!(format!("{error:#}").contains("/no/such/folder/x.json"));
     }
 }

@@ -10,7 +10,8 @@ use crate::systems::{Reader, System};
 
 /// Lookups a thread does before each timed pass: they bring models and upper levels into the caches again, which
 /// another system has used since.
-pub(super) const WARM_UP: usize = 100_000;
+pub const WARM_UP: usize = 100_000;
+
 /// What threads found.
 pub(super) struct Threads<T> {
     /// Hits of the hot cache when the threads began, if there is one.

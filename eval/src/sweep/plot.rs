@@ -1,4 +1,4 @@
-//! The plot of a sweep: throughput over the swept setting, and the hit rate below it where there is a hot cache. One line
+//! Plots of lines. The plot of a sweep: throughput over the swept setting, and the hit rate below it where there is a hot cache. One line
 //! per system, plan, variant and policy; thin bars reach from the slowest pass to the fastest.
 
 use anyhow::anyhow;
@@ -52,6 +52,12 @@ struct Series {
 }
 
 impl Series {
+    /// A line without points, told apart from the others.
+    fn next(others: &[Self], label: String) -> Self {
+        let colour = COLOURS[others.len() % COLOURS.len()];
+        Self { label, colour, is_hollow: others.len() >= COLOURS.len(), points: Vec::new() }
+    }
+
     fn mark<'a>(&self, area: &Area<'a>, at: (i32, i32)) -> Drawn<'a> {
         let inside = if self.is_hollow { WHITE } else { self.colour };
         area.draw(&Circle::new(at, 4, inside.filled()))?;
@@ -59,12 +65,19 @@ impl Series {
     }
 }
 
-struct Figures {
-    x: f64,
-    rate: f64,
-    slowest: f64,
-    fastest: f64,
-    hit_rate: Option<f64>,
+/// A point of a line.
+#[derive(Clone, Copy, Debug)]
+pub struct Figures {
+    /// Where it lies along the x axis.
+    pub x: f64,
+    /// How high it lies.
+    pub rate: f64,
+    /// The lower end of its bar.
+    pub slowest: f64,
+    /// The upper end.
+    pub fastest: f64,
+    /// Its height in the lower panel, if there is one.
+    pub hit_rate: Option<f64>,
 }
 
 /// Draws a sweep's rows, which are in ascending order of the swept value.
@@ -79,31 +92,62 @@ pub fn draw(rows: &[Row]) -> anyhow::Result<String> {
     let has_hits = rows.iter().any(|row| row.hit_rate.is_some());
     let hits_height = if has_hits { HITS_HEIGHT + BELOW } else { 0 };
     let height = TOP + THROUGHPUT_HEIGHT + BELOW + hits_height;
+    let x_axis = || x_axis(&series, over.is_logarithmic(), |value| over.show(value));
+    document(height, |area| {
+        titles(area, &of_sweep(first, over))?;
+        legend(area, &series)?;
+        let throughput = Panel::new(TOP, THROUGHPUT_HEIGHT, x_axis(), rate_axis(&series));
+        throughput.draw(area, over.axis(), "lookups per second")?;
+        for line in &series {
+            throughput.line(area, line, |figures| Some((figures.rate, figures.slowest, figures.fastest)))?;
+        }
+        if has_hits {
+            let top = TOP + THROUGHPUT_HEIGHT + BELOW;
+            let hits = Panel::new(top, HITS_HEIGHT, x_axis(), share_axis());
+            hits.draw(area, over.axis(), "hit rate")?;
+            for line in &series {
+                hits.line(area, line, |figures| figures.hit_rate.map(|rate| (rate, rate, rate)))?;
+            }
+        }
+        Ok(())
+    })
+}
+
+/// Draws lines in one panel under titles; `show` is a value of the x axis, whose steps are factors, for people. The axes
+/// have names.
+///
+/// # Errors
+/// If the drawing library fails.
+pub fn lines(
+    headings: &[String; 4],
+    lines: Vec<(String, Vec<Figures>)>,
+    names: (&str, &str),
+    show: impl Fn(f64) -> String,
+) -> anyhow::Result<String> {
+    let mut series = Vec::with_capacity(lines.len());
+    for (label, points) in lines {
+        series.push(Series { points, ..Series::next(&series, label) });
+    }
+    document(TOP + THROUGHPUT_HEIGHT + BELOW, |area| {
+        titles(area, headings)?;
+        legend(area, &series)?;
+        let panel = Panel::new(TOP, THROUGHPUT_HEIGHT, x_axis(&series, true, &show), rate_axis(&series));
+        panel.draw(area, names.0, names.1)?;
+        for line in &series {
+            panel.line(area, line, |figures| Some((figures.rate, figures.slowest, figures.fastest)))?;
+        }
+        Ok(())
+    })
+}
+
+/// A document of this height with our mark.
+fn document(height: i32, draw: impl for<'a> Fn(&Area<'a>) -> Drawn<'a>) -> anyhow::Result<String> {
     let mut text = String::new();
     {
         let size = (WIDTH as u32, height as u32);
         let area = SVGBackend::with_string(&mut text, size).into_drawing_area();
-        let draw = || -> Result<(), DrawingAreaErrorKind<_>> {
-            area.fill(&WHITE)?;
-            titles(&area, first, over)?;
-            legend(&area, &series)?;
-            let throughput = Panel::new(TOP, THROUGHPUT_HEIGHT, x_axis(&series, over), rate_axis(&series));
-            throughput.draw(&area, over.axis(), "lookups per second")?;
-            for line in &series {
-                throughput
-                    .line(&area, line, |figures| Some((figures.rate, figures.slowest, figures.fastest)))?;
-            }
-            if has_hits {
-                let top = TOP + THROUGHPUT_HEIGHT + BELOW;
-                let hits = Panel::new(top, HITS_HEIGHT, x_axis(&series, over), share_axis());
-                hits.draw(&area, over.axis(), "hit rate")?;
-                for line in &series {
-                    hits.line(&area, line, |figures| figures.hit_rate.map(|rate| (rate, rate, rate)))?;
-                }
-            }
-            area.present()
-        };
-        draw().map_err(|error| anyhow!("drawing the plot: {error}"))?;
+        let drawn = area.fill(&WHITE).and_then(|()| draw(&area)).and_then(|()| area.present());
+        drawn.map_err(|error| anyhow!("drawing the plot: {error}"))?;
     }
     // Behind the tag of the document itself.
     let after_tag = text.find("<svg").and_then(|tag| Some(tag + text[tag..].find('>')? + 1));
@@ -120,9 +164,7 @@ fn series(rows: &[Row]) -> Vec<Series> {
     for row in rows {
         let label = label(row, rows);
         let at = series.iter().position(|line| line.label == label).unwrap_or_else(|| {
-            let colour = COLOURS[series.len() % COLOURS.len()];
-            let is_hollow = series.len() >= COLOURS.len();
-            series.push(Series { label, colour, is_hollow, points: Vec::new() });
+            series.push(Series::next(&series, label));
             series.len() - 1
         });
         series[at].points.push(Figures {
@@ -146,13 +188,17 @@ fn style(size: i32, colour: RGBColor, h: HPos, v: VPos) -> TextStyle<'static> {
 type Drawn<'a> = Result<(), DrawingAreaErrorKind<<SVGBackend<'a> as DrawingBackend>::ErrorType>>;
 
 /// What was measured, on what data, with which settings, where and by which release.
-fn titles<'a>(area: &Area<'a>, row: &Row, over: Over) -> Drawn<'a> {
+fn titles<'a>(area: &Area<'a>, [title, asked, settings, place]: &[String; 4]) -> Drawn<'a> {
     let left = |size, colour| style(size, colour, HPos::Left, VPos::Top);
+    area.draw_text(title, &left(21, INK), (24, 16))?;
+    area.draw_text(asked, &left(14, INK), (24, 46))?;
+    area.draw_text(settings, &left(13, FAINT), (24, 66))?;
+    area.draw_text(place, &left(13, FAINT), (24, 84))
+}
+
+fn of_sweep(row: &Row, over: Over) -> [String; 4] {
     let title = format!("{} ({}): lookups over {}", row.dataset, row.dataset_source, over.name());
-    area.draw_text(&title, &left(21, INK), (24, 16))?;
-    area.draw_text(&asked(row, over), &left(14, INK), (24, 46))?;
-    area.draw_text(&settings(row, over), &left(13, FAINT), (24, 66))?;
-    area.draw_text(&place(row), &left(13, FAINT), (24, 84))
+    [title, asked(row, over), settings(row, over), place(row)]
 }
 
 /// What was looked up, with a letter for the setting that is swept.
@@ -196,7 +242,8 @@ fn settings(row: &Row, over: Over) -> String {
     parts.join(", ")
 }
 
-fn place(row: &Row) -> String {
+/// The machine and the release.
+pub fn place(row: &Row) -> String {
     let machine = &row.machine;
     let mut parts = Vec::new();
     parts.extend(machine.cpu.clone());
@@ -237,12 +284,12 @@ impl Axis {
 }
 
 /// Ticks at the swept values.
-fn x_axis(series: &[Series], over: Over) -> Axis {
+fn x_axis(series: &[Series], by_factors: bool, show: impl Fn(f64) -> String) -> Axis {
     let mut values: Vec<f64> = series.iter().flat_map(|line| line.points.iter().map(|f| f.x)).collect();
     values.sort_by(f64::total_cmp);
     values.dedup();
     let (low, high) = (values.first().copied().unwrap_or(1.0), values.last().copied().unwrap_or(1.0));
-    let is_logarithmic = over.is_logarithmic() && low > 0.0;
+    let is_logarithmic = by_factors && low > 0.0;
     let (low, high) = match is_logarithmic {
         true => {
             let margin = (high / low).powf(0.04).max(1.06);
@@ -253,7 +300,7 @@ fn x_axis(series: &[Series], over: Over) -> Axis {
             (low - margin, high + margin)
         }
     };
-    let ticks = values.into_iter().map(|value| (value, over.show(value))).collect();
+    let ticks = values.into_iter().map(|value| (value, show(value))).collect();
     Axis { low, high, is_logarithmic, ticks }
 }
 
@@ -400,7 +447,8 @@ mod tests {
     fn values_lie_in_order_along_either_kind_of_axis() {
         for over in [Over::Cache, Over::Theta] {
             for count in [1, 5] {
-                let axis = x_axis(&line(&vec![1.0; count]), over);
+                let show = |value| over.show(value);
+                let axis = x_axis(&line(&vec![1.0; count]), over.is_logarithmic(), show);
                 let shares: Vec<f64> = axis.ticks.iter().map(|(value, _)| axis.share(*value)).collect();
                 assert!(shares.is_sorted() && shares[0] > 0.0 && shares[count - 1] < 1.0, "{shares:?}");
             }

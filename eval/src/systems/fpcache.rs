@@ -29,13 +29,27 @@ pub fn load(
     parameters: TableParameters,
     bar: &Bar,
 ) -> anyhow::Result<Duration> {
+    let value = |i: usize, out: &mut [u8]| write_value(dataset.value(i), out);
+    load_keys(client, dataset.keys(), value, parameters, bar)
+        .with_context(|| format!("loading {} into the memory node {}", dataset.name(), client.name()))
+}
+
+/// Loads ascending keys into the client's memory node, `write` filling in the value of the key at an index, and says
+/// how long that took.
+pub fn load_keys(
+    client: &Client,
+    keys: &[u64],
+    write: impl Fn(usize, &mut [u8]),
+    parameters: TableParameters,
+    bar: &Bar,
+) -> anyhow::Result<Duration> {
     let client = client.with_deadline(LOAD_DEADLINE);
     let start = Instant::now();
-    bar.during("loading the memory node", dataset.len() as u64, || -> anyhow::Result<()> {
+    bar.during("loading the memory node", keys.len() as u64, || -> anyhow::Result<()> {
         let mut value = vec![0; parameters.value_bytes as usize];
-        let mut load = client.load(parameters, dataset.len() as u64)?;
-        for (i, &key) in dataset.keys().iter().enumerate() {
-            write_value(dataset.value(i), &mut value);
+        let mut load = client.load(parameters, keys.len() as u64)?;
+        for (i, &key) in keys.iter().enumerate() {
+            write(i, &mut value);
             load.push(key, &value)?;
             if i % STEP == 0 {
                 bar.advance(i as u64);
@@ -43,8 +57,7 @@ pub fn load(
         }
         load.finish()?;
         Ok(())
-    })
-    .with_context(|| format!("loading {} into the memory node {}", dataset.name(), client.name()))?;
+    })?;
     Ok(start.elapsed())
 }
 

@@ -1,0 +1,183 @@
+//! What growing does to a store: how fast it takes inserts, what they cost it, and how fast lookups are afterwards beside a
+//! store that was loaded with the same keys at once.
+
+pub mod direct;
+pub mod options;
+pub mod row;
+
+use anyhow::ensure;
+use fpcache::message::NodeStats;
+use fpcache_datasets::Dataset;
+use fpcache_datasets::count::human;
+use fpcache_datasets::requests::{Growth, InsertOrder, Mix, OperationKind, Workload};
+
+use crate::Verdict;
+use crate::machine::{Calibration, calibrate};
+use crate::progress::Bar;
+use crate::run::announce;
+use crate::run::host::Host;
+use crate::run::options::RunArgs;
+use crate::run::report::{check_json, deliver};
+use crate::run::timeline::median;
+use crate::ycsb::bench::{Bench, with_room};
+use crate::ycsb::node_counts::{NodeCounts, Reading};
+use crate::ycsb::pass::{Course, Done, End, Timing};
+use options::GrowthArgs;
+use row::GrowthRow;
+
+/// Runs the growths and reports them.
+///
+/// # Errors
+/// If the options make no sense, or a memory node fails.
+pub fn growth(arguments: &GrowthArgs) -> anyhow::Result<Verdict> {
+    arguments.validate()?;
+    let json = arguments.run.json.as_deref();
+    check_json(json)?;
+    let bar = Bar::default();
+    let calibration = bar.during("measuring this machine", 1, || calibrate(arguments.run.calibration_buffer));
+    let dataset = arguments.run.dataset.open(&arguments.run.open_options(&bar))?;
+    announce(dataset.notes());
+    if arguments.direct {
+        let mut rows = Vec::with_capacity(arguments.orders.len());
+        for &order in &arguments.orders {
+            let growth = split(arguments, &dataset, order)?;
+            rows.push(direct::measure(arguments, &dataset, order, &growth, calibration, &bar)?);
+        }
+        deliver(&direct::table(&rows), &rows, json)?;
+        return Ok(Verdict::AllRight);
+    }
+    let mut rows = Vec::with_capacity(arguments.orders.len());
+    for (at, &order) in arguments.orders.iter().enumerate() {
+        eprintln!("order {} of {}: {order}", at + 1, arguments.orders.len());
+        rows.push(grow(arguments, &dataset, order, 2 * at as u32, calibration, &bar)?);
+    }
+    deliver(&row::table(&rows), &rows, json)?;
+    Ok(Verdict::of(rows.iter().map(|row| row.mismatches).sum()))
+}
+
+fn split(arguments: &GrowthArgs, dataset: &Dataset, order: InsertOrder) -> anyhow::Result<Growth> {
+    let inserts = arguments.inserts(dataset.len(), order);
+    let growth = Growth::split(dataset.keys(), inserts, order, arguments.run.seed);
+    ensure!(
+        !growth.inserts.is_empty(),
+        "{order}: there is no key to insert into {} keys: use more keys or another order",
+        growth.loaded.len()
+    );
+    Ok(growth)
+}
+
+/// What one growth was found to do.
+#[derive(Clone, Debug)]
+pub struct Measured {
+    /// Lookups before the inserts.
+    pub before: Vec<Done>,
+    /// The inserts.
+    pub inserts: Done,
+    /// What the memory node did meanwhile.
+    pub counts: NodeCounts,
+    /// Lookups afterwards, which took turns with those in the fresh store.
+    pub after: Vec<Done>,
+    /// Lookups in a store that was loaded with all keys.
+    pub fresh: Vec<Done>,
+    /// The memory node's counters before, after, and those of the fresh one.
+    pub nodes: [NodeStats; 3],
+    /// Seconds that loading the fresh store took.
+    pub fresh_load_s: f64,
+    /// Records that were wrong in the end.
+    pub final_mismatches: u64,
+}
+
+fn grow(
+    arguments: &GrowthArgs,
+    dataset: &Dataset,
+    order: InsertOrder,
+    ordinal: u32,
+    calibration: Calibration,
+    bar: &Bar,
+) -> anyhow::Result<GrowthRow> {
+    let growth = split(arguments, dataset, order)?;
+    let all = Growth { loaded: all_keys(&growth), inserts: Vec::new() };
+    let run = with_room(&arguments.run, all.loaded.len() as u64);
+    let mut grown = Host::start(&run, dataset, ordinal)?;
+    let found = half(arguments, &growth, &grown, bar);
+    let (mut bench, before, inserts, counts, nodes) = found.map_err(|error| grown.explain(error))?;
+    let mut fresh = Host::start(&run, dataset, ordinal + 1)?;
+    let compared = beside_fresh(&run, &all, &mut bench, &fresh, bar);
+    let (after, of_fresh, fresh_node, fresh_load_s) =
+        compared.map_err(|error| fresh.explain(grown.explain(error)))?;
+    let final_mismatches = bench.verify(&growth.loaded, bar).map_err(|error| grown.explain(error))?.wrong;
+    let nodes = [nodes[0], nodes[1], fresh_node];
+    let measured =
+        Measured { before, inserts, counts, after, fresh: of_fresh, nodes, fresh_load_s, final_mismatches };
+    Ok(GrowthRow::new(arguments, dataset, order, &measured, calibration))
+}
+
+fn all_keys(growth: &Growth) -> Vec<u64> {
+    let mut keys = [&growth.loaded[..], &growth.inserts[..]].concat();
+    keys.sort_unstable();
+    keys
+}
+
+fn course<'a>(run: &RunArgs, loaded: &'a [u64], group: u32, operations: u64) -> Course<'a> {
+    Course {
+        loaded,
+        value_bytes: run.value_bytes as usize,
+        group: group as usize,
+        end: End::Operations(operations),
+        drawn: operations,
+        seed: run.seed,
+    }
+}
+
+fn lookups(run: &RunArgs) -> Workload {
+    Workload { distribution: run.distribution, ..Workload::custom(Mix::new(&[(OperationKind::Read, 1.0)])) }
+}
+
+type Half = (Bench, Vec<Done>, Done, NodeCounts, [NodeStats; 2]);
+
+/// Loads the first keys, measures lookups and inserts the others.
+fn half(arguments: &GrowthArgs, growth: &Growth, host: &Host, bar: &Bar) -> anyhow::Result<Half> {
+    let run = &arguments.run;
+    let mut bench = Bench::load(host, run, growth, bar)?;
+    let reads = course(run, &growth.loaded, run.batch, run.lookups);
+    let mut before = Vec::new();
+    for _ in 0..run.rounds {
+        before.push(bench.pass(&lookups(run), &reads, Timing::Whole)?.0);
+    }
+    let first = Reading::of(&bench.client)?.node;
+    let workload = Workload::custom(Mix::new(&[(OperationKind::Insert, 1.0)]));
+    let count = growth.inserts.len() as u64;
+    let inserts = course(run, &growth.loaded, arguments.insert_batch, count);
+    let phase = format!("inserting {} keys", human(count));
+    let (done, counts) = bar.during(&phase, 1, || bench.pass(&workload, &inserts, Timing::Each))?;
+    let second = Reading::of(&bench.client)?.node;
+    Ok((bench, before, done, counts, [first, second]))
+}
+
+/// Lookups in the grown store and in a fresh one, in turns; the fresh one's counters and seconds of loading.
+fn beside_fresh(
+    run: &RunArgs,
+    all: &Growth,
+    grown: &mut Bench,
+    host: &Host,
+    bar: &Bar,
+) -> anyhow::Result<(Vec<Done>, Vec<Done>, NodeStats, f64)> {
+    let mut fresh = Bench::load(host, run, all, bar)?;
+    let reads = course(run, &all.loaded, run.batch, run.lookups);
+    let (mut after, mut of_fresh) = (Vec::new(), Vec::new());
+    for round in 0..run.rounds {
+        // Each round begins with the other one.
+        for turn in 0..2 {
+            let (bench, found) =
+                if (round + turn) % 2 == 0 { (&mut *grown, &mut after) } else { (&mut fresh, &mut of_fresh) };
+            found.push(bench.pass(&lookups(run), &reads, Timing::Whole)?.0);
+        }
+    }
+    let node = Reading::of(&fresh.client)?.node;
+    Ok((after, of_fresh, node, fresh.load_time().as_secs_f64()))
+}
+
+/// The median throughput of passes.
+pub fn middle(passes: &[Done]) -> f64 {
+    median(passes.iter().map(|pass| pass.ops_per_s)).unwrap_or_default()
+}

@@ -1,0 +1,210 @@
+//! One growth's figures.
+
+use fpcache_datasets::Dataset;
+use fpcache_datasets::count::human;
+use fpcache_datasets::requests::{InsertOrder, OperationKind};
+use serde::Serialize;
+
+use super::options::GrowthArgs;
+use super::{Measured, middle};
+use crate::machine::{COMMIT, Calibration, Machine};
+use crate::run::report::{bytes_per_key, duration, new_table, none, rate, ratio_of};
+use crate::run::timeline::median;
+use crate::ycsb::node_counts::milliseconds;
+use crate::ycsb::row::Latency;
+
+/// One growth's figures. What does not apply is null.
+#[derive(Clone, Debug, Serialize)]
+pub struct GrowthRow {
+    /// The data set as asked for.
+    pub dataset: String,
+    /// published, stand-in, shipped, file or generated.
+    pub dataset_source: String,
+    /// The order of the inserts.
+    pub order: &'static str,
+    /// Keys loaded.
+    pub loaded: u64,
+    /// Keys inserted.
+    pub inserted: u64,
+    /// Inserts per call.
+    pub insert_batch: u32,
+    /// Threads.
+    pub threads: u32,
+    /// Bytes of a value.
+    pub value_bytes: u32,
+    /// Distribution of the lookups.
+    pub dist: String,
+    /// Lookups of every pass.
+    pub lookups: u64,
+    /// Keys per lookup call.
+    pub batch: u32,
+    /// Share of slots that hold a record after a load.
+    pub fill: f64,
+    /// Half-width of windows, in slots.
+    pub epsilon: u32,
+    /// Inserts per second, all threads together.
+    pub inserts_per_s: f64,
+    /// Latencies of an insert call.
+    pub insert_latency: Option<Latency>,
+    /// Records copied by rebuilds per record inserted.
+    pub copies_per_insert: Option<f64>,
+    /// Segments replaced by segments.
+    pub rebuilds: u64,
+    /// Milliseconds of the longest rebuild.
+    pub rebuild_ms_max: f64,
+    /// Milliseconds that 99 of 100 rebuilds did not exceed.
+    pub rebuild_ms_p99: f64,
+    /// Inserts that waited for a rebuild because their window was full.
+    pub window_full_waits: u64,
+    /// Lookups per second before the inserts: the median pass.
+    pub lookups_per_s_before: f64,
+    /// Lookups per second after the inserts.
+    pub lookups_per_s_after: f64,
+    /// Lookups per second in a store that was loaded with all keys.
+    pub lookups_per_s_fresh: f64,
+    /// Lookups per second after the inserts over those of the fresh store: the median of the rounds.
+    pub after_to_fresh: Option<f64>,
+    /// Bytes at the memory node per key before the inserts.
+    pub bytes_per_key_before: f64,
+    /// Bytes at the memory node per key after the inserts, those that wait to be used again included.
+    pub bytes_per_key_after: f64,
+    /// Bytes at the memory node per key in the fresh store.
+    pub bytes_per_key_fresh: f64,
+    /// Keys per segment before the inserts.
+    pub keys_per_segment_before: f64,
+    /// Keys per segment after the inserts.
+    pub keys_per_segment_after: f64,
+    /// Keys per segment in the fresh store.
+    pub keys_per_segment_fresh: f64,
+    /// Seconds that loading all keys took.
+    pub fresh_load_s: f64,
+    /// Wrong answers, and records that were wrong in the end.
+    pub mismatches: u64,
+    /// Seed of data, inserts and lookups.
+    pub seed: u64,
+    /// The machine.
+    pub machine: Machine,
+    /// Its memory during the run.
+    pub calibration: Calibration,
+    /// The commit this program was built from.
+    pub commit: Option<&'static str>,
+    /// The version of this program.
+    pub version: &'static str,
+}
+
+impl GrowthRow {
+    /// Puts together what was found.
+    pub fn new(
+        arguments: &GrowthArgs,
+        dataset: &Dataset,
+        order: InsertOrder,
+        measured: &Measured,
+        calibration: Calibration,
+    ) -> Self {
+        let run = &arguments.run;
+        let Measured { before, inserts, counts, after, fresh, nodes, .. } = measured;
+        let [node, grown, loaded] = nodes;
+        let per_key = |bytes: u64, keys: u64| bytes as f64 / keys.max(1) as f64;
+        let passes = before.iter().chain([inserts]).chain(after).chain(fresh);
+        let rounds = after.iter().zip(fresh);
+        Self {
+            dataset: dataset.name().to_owned(),
+            dataset_source: dataset.source().to_owned(),
+            order: order.name(),
+            loaded: node.keys,
+            inserted: inserts.operations,
+            insert_batch: arguments.insert_batch,
+            threads: run.threads,
+            value_bytes: run.value_bytes,
+            dist: run.distribution.to_string(),
+            lookups: run.lookups,
+            batch: run.batch,
+            fill: run.fill,
+            epsilon: run.epsilon,
+            inserts_per_s: inserts.ops_per_s,
+            insert_latency: inserts.latencies.get(OperationKind::Insert.index()).map(Latency::of),
+            copies_per_insert: counts.copies_per_insert(),
+            rebuilds: counts.rebuilds,
+            rebuild_ms_max: milliseconds(grown.rebuild_ns_max),
+            rebuild_ms_p99: milliseconds(grown.rebuild_ns_p99),
+            window_full_waits: counts.window_full_waits,
+            lookups_per_s_before: middle(before),
+            lookups_per_s_after: middle(after),
+            lookups_per_s_fresh: middle(fresh),
+            after_to_fresh: median(rounds.map(|(after, fresh)| after.ops_per_s / fresh.ops_per_s)),
+            bytes_per_key_before: per_key(node.used_bytes, node.keys),
+            bytes_per_key_after: per_key(grown.used_bytes, grown.keys),
+            bytes_per_key_fresh: per_key(loaded.used_bytes, loaded.keys),
+            keys_per_segment_before: per_key(node.keys, node.segments),
+            keys_per_segment_after: per_key(grown.keys, grown.segments),
+            keys_per_segment_fresh: per_key(loaded.keys, loaded.segments),
+            fresh_load_s: measured.fresh_load_s,
+            mismatches: measured.final_mismatches + passes.map(|pass| pass.checks.wrong).sum::<u64>(),
+            seed: run.seed,
+            machine: Machine::detect(),
+            calibration,
+            commit: COMMIT,
+            version: env!("CARGO_PKG_VERSION"),
+        }
+    }
+}
+
+/// The rows as a table, under a title that says what was measured on what.
+pub fn table(rows: &[GrowthRow]) -> String {
+    let Some(first) = rows.first() else { return String::new() };
+    let mut table = new_table(&[
+        "order",
+        "loaded",
+        "inserted",
+        "inserts/s",
+        "call p99",
+        "copies/insert",
+        "rebuilds",
+        "p99",
+        "longest",
+        "waits",
+        "lookups/s before",
+        "after",
+        "fresh",
+        "after : fresh",
+        "bytes before",
+        "after",
+        "fresh",
+    ]);
+    for row in rows {
+        table.add_row([
+            row.order.to_owned(),
+            human(row.loaded),
+            human(row.inserted),
+            rate(row.inserts_per_s),
+            row.insert_latency.map_or_else(none, |latency| duration(latency.p99_ns)),
+            row.copies_per_insert.map_or_else(none, |copies| format!("{copies:.2}")),
+            human(row.rebuilds),
+            format!("{:.2} ms", row.rebuild_ms_p99),
+            format!("{:.2} ms", row.rebuild_ms_max),
+            human(row.window_full_waits),
+            rate(row.lookups_per_s_before),
+            rate(row.lookups_per_s_after),
+            rate(row.lookups_per_s_fresh),
+            row.after_to_fresh.map_or_else(none, ratio_of),
+            bytes_per_key(row.bytes_per_key_before),
+            bytes_per_key(row.bytes_per_key_after),
+            bytes_per_key(row.bytes_per_key_fresh),
+        ]);
+    }
+    let wrong: u64 = rows.iter().map(|row| row.mismatches).sum();
+    let verdict = match wrong {
+        0 => "every answer was right, and every record holds what was written".to_owned(),
+        wrong => format!("{wrong} answers were WRONG"),
+    };
+    format!(
+        "{} ({}), {}-byte values; inserts in calls of {}, lookups {}, {} {}\n{table}\n{verdict}",
+        first.dataset,
+        first.dataset_source,
+        first.value_bytes,
+        first.insert_batch,
+        first.dist,
+        first.threads,
+        if first.threads == 1 { "thread" } else { "threads" },
+    )
+}

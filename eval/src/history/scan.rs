@@ -1,0 +1,88 @@
+//! What a scan says about each key.
+
+use std::fmt;
+use std::ops::RangeInclusive;
+
+/// What is wrong with a scan by itself, whatever else happened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ScanFault {
+    /// A key stands behind a greater one.
+    OutOfOrder {
+        /// The greater key, which came first.
+        before: u64,
+        /// The key behind it.
+        key: u64,
+    },
+    /// A key was returned twice in a row.
+    Twice {
+        /// The key.
+        key: u64,
+    },
+    /// A key lies below the range that was asked for.
+    Outside {
+        /// The key.
+        key: u64,
+    },
+    /// More records than asked for.
+    TooMany {
+        /// Records returned.
+        count: usize,
+    },
+}
+
+impl fmt::Display for ScanFault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::OutOfOrder { before, key } => {
+                write!(f, "keys are out of order: {key} came after {before}")
+            }
+            Self::Twice { key } => write!(f, "key {key} was returned twice"),
+            Self::Outside { key } => write!(f, "key {key} lies below the range"),
+            Self::TooMany { count } => write!(f, "{count} records are more than were asked for"),
+        }
+    }
+}
+
+/// What is wrong with the keys of a scan from `start`, if anything: one pass over them.
+pub(super) fn fault(start: u64, limit: u32, records: &[(u64, u64)]) -> Option<ScanFault> {
+    if records.len() > limit as usize {
+        return Some(ScanFault::TooMany { count: records.len() });
+    }
+    if let Some(&(key, _)) = records.iter().find(|(key, _)| *key < start) {
+        return Some(ScanFault::Outside { key });
+    }
+    let pair = records.windows(2).find(|pair| pair[0].0 >= pair[1].0)?;
+    let (before, key) = (pair[0].0, pair[1].0);
+    Some(if before == key { ScanFault::Twice { key } } else { ScanFault::OutOfOrder { before, key } })
+}
+
+/// The keys a scan speaks about: up to the last one it returned, or to the end if it returned fewer than it might have.
+pub(super) fn covered(start: u64, limit: u32, records: &[(u64, u64)]) -> Option<RangeInclusive<u64>> {
+    if records.len() < limit as usize {
+        return Some(start..=u64::MAX);
+    }
+    records.last().map(|(last, _)| start..=*last)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn faults_are_found() {
+        assert_eq!(fault(5, 3, &[(5, 0), (6, 0), (9, 0)]), None);
+        assert_eq!(fault(5, 3, &[]), None);
+        assert_eq!(fault(5, 2, &[(5, 0), (6, 0), (9, 0)]), Some(ScanFault::TooMany { count: 3 }));
+        assert_eq!(fault(5, 3, &[(4, 0), (6, 0)]), Some(ScanFault::Outside { key: 4 }));
+        assert_eq!(fault(5, 3, &[(6, 0), (6, 1)]), Some(ScanFault::Twice { key: 6 }));
+        assert_eq!(fault(5, 3, &[(9, 0), (6, 0)]), Some(ScanFault::OutOfOrder { before: 9, key: 6 }));
+    }
+
+    #[test]
+    fn a_full_scan_says_nothing_about_keys_behind_its_last() {
+        assert_eq!(covered(5, 2, &[(6, 0), (9, 0)]), Some(5..=9));
+        assert_eq!(covered(5, 3, &[(6, 0), (9, 0)]), Some(5..=u64::MAX));
+        assert_eq!(covered(5, 1, &[]), Some(5..=u64::MAX));
+        assert_eq!(covered(5, 0, &[]), None);
+    }
+}

@@ -1,0 +1,68 @@
+//! What a stress run calls: a client, or whatever else keeps records.
+
+use fpcache_client::Plan;
+
+use super::operation::Outcome;
+
+/// What a call came back with, and the plan that gave the answer, where known.
+pub type Answer<T> = Result<(T, Option<Plan>), Failure>;
+
+/// A call without an answer.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Failure {
+    /// A write may have taken effect, or may still do so.
+    #[error("the outcome is unknown: {0}")]
+    Unknown(String),
+    /// Nothing happened.
+    #[error("refused: {0}")]
+    Refused(String),
+}
+
+impl Failure {
+    /// How a history calls it.
+    pub const fn outcome(&self) -> Outcome {
+        match self {
+            Self::Unknown(_) => Outcome::Unknown,
+            Self::Refused(_) => Outcome::Refused,
+        }
+    }
+}
+
+/// A process's handle on the records. Values are numbers; how they become bytes is the implementation's business, and a
+/// value whose bytes contradict each other must come back as a number that nobody wrote.
+pub trait Store: Send {
+    /// Names the write that made a record.
+    type Token: Copy + Send;
+
+    /// The value of a key.
+    fn get(&mut self, key: u64) -> Answer<Option<u64>>;
+
+    /// The values of several keys, in their order, together.
+    fn multi_get(&mut self, keys: &[u64]) -> Answer<Vec<Option<u64>>>;
+
+    /// The value of a key and the token of its record.
+    fn get_versioned(&mut self, key: u64) -> Answer<Option<(u64, Self::Token)>>;
+
+    /// Up to `limit` records from `start` on.
+    fn scan(&mut self, start: u64, limit: u32) -> Answer<Vec<(u64, u64)>>;
+
+    /// Makes a record; `false` if there is one.
+    fn insert(&mut self, key: u64, value: u64) -> Answer<bool>;
+
+    /// Makes a record or replaces its value.
+    fn put(&mut self, key: u64, value: u64) -> Answer<()>;
+
+    /// Replaces a record's value; `false` if there is no record.
+    fn update(&mut self, key: u64, value: u64) -> Answer<bool>;
+
+    /// Removes a record; `false` if there is none.
+    fn delete(&mut self, key: u64) -> Answer<bool>;
+
+    /// Replaces a record's value if it is still the one with this token: done, absent or differs.
+    fn compare_and_set(&mut self, key: u64, token: Self::Token, value: u64) -> Answer<Outcome>;
+
+    /// Segments rebuilt so far, where known.
+    fn rebuilds(&mut self) -> Option<u64> {
+        None
+    }
+}

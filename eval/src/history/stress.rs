@@ -1,0 +1,444 @@
+//! Many processes at once on few keys, with the history of every batch checked.
+
+use std::collections::{BTreeMap, HashMap};
+use std::thread;
+
+use rand::Rng;
+use rand::distr::weighted::WeightedIndex;
+use rand::prelude::Distribution;
+
+use super::History;
+use super::checker::{MalformedHistory, Undecided, check};
+use super::operation::{Call, Operation, Outcome};
+use super::recorder::Recorder;
+use super::report::Violation;
+use super::store::{Answer, Failure, Store};
+
+/// What a stress run does.
+#[derive(Clone, Debug, PartialEq)]
+pub struct StressOptions {
+    /// The keys that are written and read, at least one. Few make for collisions.
+    pub keys: Vec<u64>,
+    /// Batches; each is checked before the next one begins.
+    pub batches: usize,
+    /// Calls of each process per batch; a group of keys or a scan is one.
+    pub calls: usize,
+    /// How often which call comes.
+    pub mix: Mix,
+    /// The most records a scan asks for.
+    pub scan_limit: u32,
+    /// The most keys of a group.
+    pub group: usize,
+    /// Attempts to read a key between two batches before the run gives up.
+    pub attempts: usize,
+}
+
+/// Weights of calls. In every other batch inserts and deletes change places, so that segments fill, get rebuilt, empty
+/// and get merged.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Mix {
+    /// Single keys.
+    pub get: f64,
+    /// Groups of keys.
+    pub multi_get: f64,
+    /// Single keys with tokens, which compare-and-sets use later.
+    pub get_versioned: f64,
+    /// Scans.
+    pub scan: f64,
+    /// Inserts.
+    pub insert: f64,
+    /// Puts.
+    pub put: f64,
+    /// Updates.
+    pub update: f64,
+    /// Deletes.
+    pub delete: f64,
+    /// Compare-and-sets with the token last seen, which may be old.
+    pub compare_and_set: f64,
+}
+
+impl Default for Mix {
+    fn default() -> Self {
+        Self {
+            get: 30.0,
+            multi_get: 3.0,
+            get_versioned: 8.0,
+            scan: 4.0,
+            insert: 20.0,
+            put: 8.0,
+            update: 8.0,
+            delete: 8.0,
+            compare_and_set: 8.0,
+        }
+    }
+}
+
+impl Default for StressOptions {
+    fn default() -> Self {
+        Self {
+            keys: (0..2_000).map(|key| key * 64).collect(),
+            batches: 4,
+            calls: 20_000,
+            mix: Mix::default(),
+            scan_limit: 32,
+            group: 8,
+            attempts: 100,
+        }
+    }
+}
+
+/// What a stress run found.
+#[derive(Clone, Debug, Default)]
+pub struct StressReport {
+    /// Batches that were checked.
+    pub batches: usize,
+    /// Operations in their histories: each key of a group is one.
+    pub operations: u64,
+    /// Steps on single keys that were ordered; see [`Checked::steps`](super::Checked::steps).
+    pub steps: u64,
+    /// Instants that the batches took: nanoseconds with [`nanoseconds_since`](super::nanoseconds_since).
+    pub elapsed: u64,
+    /// Rebuilds that the store counted meanwhile, where it counts.
+    pub rebuilds: Option<u64>,
+    /// Calls whose outcome is unknown.
+    pub unknown: u64,
+    /// Calls that were refused.
+    pub refused: u64,
+    /// The first failure of a call.
+    pub first_failure: Option<String>,
+    /// The most explanations that were possible side by side on one key.
+    pub widest: usize,
+    /// Scans that are wrong by themselves, and keys whose operations have no order; the run ends with the batch that
+    /// has some.
+    pub violated: usize,
+    /// The first of them.
+    pub violations: Vec<Violation>,
+    /// Keys of batches that were not decided.
+    pub undecided: Vec<Undecided>,
+}
+
+impl StressReport {
+    /// Whether every history was linearizable beyond doubt.
+    pub fn is_linearizable(&self) -> bool {
+        self.violated == 0 && self.undecided.is_empty()
+    }
+
+    /// Operations per second, if instants were nanoseconds.
+    pub fn ops_per_s(&self) -> f64 {
+        self.operations as f64 * 1e9 / self.elapsed.max(1) as f64
+    }
+}
+
+/// Why a stress run could not go on.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum StressError {
+    /// No process, no key, or weights that are no weights.
+    #[error("{0}: give at least one process, one key and one call a positive weight")]
+    Options(String),
+    /// The state between two batches could not be read.
+    #[error(
+        "key {key} could not be read between two batches in {attempts} attempts: {last}; see that the store is up, or allow more attempts"
+    )]
+    Unreadable {
+        /// The key.
+        key: u64,
+        /// How often it was tried.
+        attempts: usize,
+        /// The last failure.
+        last: Failure,
+    },
+    /// A history that cannot be.
+    #[error(transparent)]
+    Malformed(#[from] MalformedHistory),
+}
+
+/// A process of a stress run.
+#[derive(Debug)]
+pub struct StressProcess<S, R> {
+    /// What reports call it: its plan and cache, for example.
+    pub name: String,
+    /// Its handle.
+    pub store: S,
+    /// Its source of random numbers.
+    pub random: R,
+}
+
+/// Runs batches of random calls by all processes at once, a thread each, and checks the history of each batch. Between
+/// batches one process reads all keys, which ends one history and begins the next one; writes without an answer go on into
+/// it. Values the store begins with must be distinct for each key and below 2^40: greater ones are written here.
+///
+/// `instants` count up and are the same for all threads.
+///
+/// # Errors
+/// Bad options, or a store that can no longer be read.
+pub fn stress<S, R, C>(
+    options: &StressOptions,
+    processes: Vec<StressProcess<S, R>>,
+    instants: C,
+) -> Result<StressReport, StressError>
+where
+    S: Store,
+    R: Rng + Send,
+    C: Fn() -> u64 + Clone + Send + Sync,
+{
+    let weights = [false, true].map(|emptying| options.mix.weights(emptying));
+    let [filling, emptying] = weights;
+    let (filling, emptying) = (filling?, emptying?);
+    let mut workers: Vec<Worker<S, R>> = processes.into_iter().zip(0..).map(Worker::new).collect();
+    if options.keys.is_empty() || workers.is_empty() {
+        return Err(StressError::Options("a process or a key is missing".to_owned()));
+    }
+    let mut report = StressReport::default();
+    let rebuilds_before = workers.first_mut().and_then(|worker| worker.process.store.rebuilds());
+    let mut begun = Recorder::new(READER, "reader between batches", instants.clone());
+    let mut initial = workers[0].read_all(options, &mut begun)?;
+    let mut open: Vec<Operation> = Vec::new();
+    for batch in 0..options.batches {
+        let calls = if batch % 2 == 0 { &filling } else { &emptying };
+        let from = instants();
+        let mut logs: Vec<Recorder<C>> = thread::scope(|scope| {
+            let running: Vec<_> = workers
+                .iter_mut()
+                .map(|worker| {
+                    let log = Recorder::new(worker.number, worker.process.name.clone(), instants.clone());
+                    scope.spawn(|| worker.run(options, calls, log))
+                })
+                .collect();
+            // A process that panicked has no log: its panic goes on here.
+            let join = |thread: thread::ScopedJoinHandle<'_, Recorder<C>>| match thread.join() {
+                Ok(log) => log,
+                Err(panic) => std::panic::resume_unwind(panic),
+            };
+            running.into_iter().map(join).collect()
+        });
+        report.elapsed += instants().saturating_sub(from);
+        let mut reader = Recorder::new(READER, "reader between batches", instants.clone());
+        let after = workers[0].read_all(options, &mut reader)?;
+        logs.push(reader);
+        let history = History::merge(std::mem::replace(&mut initial, after), logs).carry(open);
+        report.add(&history)?;
+        open = history.undecided_writes();
+        if report.violated > 0 {
+            break;
+        }
+    }
+    report.rebuilds = rebuilds_before
+        .zip(workers[0].process.store.rebuilds())
+        .map(|(before, after)| after.saturating_sub(before));
+    report.first_failure = workers.into_iter().find_map(|worker| worker.first_failure);
+    Ok(report)
+}
+
+/// The process that reads between batches.
+const READER: u32 = u32::MAX;
+
+impl StressReport {
+    fn add(&mut self, history: &History) -> Result<(), StressError> {
+        let checked = check(history)?;
+        let count = |outcome| history.operations().iter().filter(|o| o.outcome == outcome).count() as u64;
+        self.unknown += count(Outcome::Unknown);
+        self.refused += count(Outcome::Refused);
+        self.batches += 1;
+        self.operations += checked.operations as u64;
+        self.steps += checked.steps as u64;
+        self.widest = self.widest.max(checked.widest);
+        self.violated += checked.violated;
+        self.violations.extend(checked.violations);
+        self.undecided.extend(checked.undecided);
+        Ok(())
+    }
+}
+
+/// Kinds of calls, in the order of [`Mix::weights`].
+#[derive(Clone, Copy)]
+enum Kind {
+    Get,
+    MultiGet,
+    GetVersioned,
+    Scan,
+    Insert,
+    Put,
+    Update,
+    Delete,
+    CompareAndSet,
+}
+
+const KINDS: [Kind; 9] = [
+    Kind::Get,
+    Kind::MultiGet,
+    Kind::GetVersioned,
+    Kind::Scan,
+    Kind::Insert,
+    Kind::Put,
+    Kind::Update,
+    Kind::Delete,
+    Kind::CompareAndSet,
+];
+
+impl Mix {
+    fn weights(&self, emptying: bool) -> Result<WeightedIndex<f64>, StressError> {
+        let (insert, delete) = if emptying { (self.delete, self.insert) } else { (self.insert, self.delete) };
+        let Self { get, multi_get, get_versioned, scan, put, update, compare_and_set, .. } = *self;
+        WeightedIndex::new([
+            get,
+            multi_get,
+            get_versioned,
+            scan,
+            insert,
+            put,
+            update,
+            delete,
+            compare_and_set,
+        ])
+        .map_err(|error| StressError::Options(error.to_string()))
+    }
+}
+
+struct Worker<S: Store, R> {
+    process: StressProcess<S, R>,
+    number: u32,
+    /// Values written so far.
+    written: u64,
+    /// Values with their tokens, as last seen.
+    tokens: HashMap<u64, (u64, S::Token)>,
+    first_failure: Option<String>,
+}
+
+impl<S: Store, R: Rng> Worker<S, R> {
+    fn new((process, number): (StressProcess<S, R>, u32)) -> Self {
+        Self { process, number, written: 0, tokens: HashMap::new(), first_failure: None }
+    }
+
+    fn run<C: Fn() -> u64>(
+        &mut self,
+        options: &StressOptions,
+        calls: &WeightedIndex<f64>,
+        mut log: Recorder<C>,
+    ) -> Recorder<C> {
+        for _ in 0..options.calls {
+            let kind = KINDS[calls.sample(&mut self.process.random)];
+            match kind {
+                Kind::MultiGet => self.multi_get(options, &mut log),
+                Kind::Scan => self.scan(options, &mut log),
+                _ => self.one(kind, options, &mut log),
+            }
+        }
+        log
+    }
+
+    fn key(&mut self, options: &StressOptions) -> u64 {
+        // There is one at least.
+        options.keys[self.process.random.random_range(0..options.keys.len())]
+    }
+
+    /// A value that nobody has written.
+    fn value(&mut self) -> u64 {
+        self.written += 1;
+        (u64::from(self.number) + 1) << 40 | self.written
+    }
+
+    fn one<C: Fn() -> u64>(&mut self, kind: Kind, options: &StressOptions, log: &mut Recorder<C>) {
+        let key = self.key(options);
+        let token = self.tokens.get(&key).copied();
+        let call = match kind {
+            Kind::Insert => Call::Insert(self.value()),
+            Kind::Put => Call::Put(self.value()),
+            Kind::Update => Call::Update(self.value()),
+            Kind::Delete => Call::Delete,
+            Kind::CompareAndSet => match token {
+                Some((expected, _)) => Call::CompareAndSet { expected, value: self.value() },
+                None => Call::Get,
+            },
+            _ => Call::Get,
+        };
+        let store = &mut self.process.store;
+        let done_or = |answer: Answer<bool>, otherwise| {
+            answer.map(|(done, plan)| (if done { Outcome::Done } else { otherwise }, plan))
+        };
+        let found = |value: Option<u64>| value.map_or(Outcome::Absent, Outcome::Found);
+        let mut seen = None;
+        let open = log.invoke(key, call);
+        let answer = match (call, token) {
+            (Call::Insert(value), _) => done_or(store.insert(key, value), Outcome::Exists),
+            (Call::Put(value), _) => store.put(key, value).map(|((), plan)| (Outcome::Done, plan)),
+            (Call::Update(value), _) => done_or(store.update(key, value), Outcome::Absent),
+            (Call::Delete, _) => done_or(store.delete(key), Outcome::Absent),
+            (Call::CompareAndSet { value, .. }, Some((_, token))) => store.compare_and_set(key, token, value),
+            _ if matches!(kind, Kind::Get) => store.get(key).map(|(value, plan)| (found(value), plan)),
+            _ => store.get_versioned(key).map(|(record, plan)| {
+                seen = record;
+                (found(record.map(|(value, _)| value)), plan)
+            }),
+        };
+        let (outcome, plan) = answer.unwrap_or_else(|failure| (self.failed(&failure), None));
+        log.returned(open, outcome, plan);
+        if let Some(seen) = seen {
+            self.tokens.insert(key, seen);
+        }
+    }
+
+    fn multi_get<C: Fn() -> u64>(&mut self, options: &StressOptions, log: &mut Recorder<C>) {
+        let count = self.process.random.random_range(1..=options.group.max(1));
+        let keys: Vec<u64> = (0..count).map(|_| self.key(options)).collect();
+        let open: Vec<_> = keys.iter().map(|key| log.invoke(*key, Call::Get)).collect();
+        match self.process.store.multi_get(&keys) {
+            Ok((values, plan)) => {
+                for (open, value) in open.into_iter().zip(values) {
+                    log.returned(open, value.map_or(Outcome::Absent, Outcome::Found), plan);
+                }
+            }
+            Err(failure) => {
+                // A read without an answer says nothing: it stays open.
+                self.failed(&failure);
+            }
+        }
+    }
+
+    fn scan<C: Fn() -> u64>(&mut self, options: &StressOptions, log: &mut Recorder<C>) {
+        let key = self.key(options);
+        let limit = self.process.random.random_range(1..=options.scan_limit.max(1));
+        let open = log.invoke(key, Call::Scan { limit });
+        match self.process.store.scan(key, limit) {
+            Ok((records, plan)) => log.scanned(open, records, plan),
+            Err(failure) => {
+                let outcome = self.failed(&failure);
+                log.returned(open, outcome, None);
+            }
+        }
+    }
+
+    fn failed(&mut self, failure: &Failure) -> Outcome {
+        if self.first_failure.is_none() {
+            self.first_failure = Some(failure.to_string());
+        }
+        failure.outcome()
+    }
+
+    /// Reads every key, and records that.
+    fn read_all<C: Fn() -> u64>(
+        &mut self,
+        options: &StressOptions,
+        log: &mut Recorder<C>,
+    ) -> Result<BTreeMap<u64, u64>, StressError> {
+        let mut all = BTreeMap::new();
+        for &key in &options.keys {
+            let mut attempt = 1;
+            let value = loop {
+                let open = log.invoke(key, Call::Get);
+                match self.process.store.get(key) {
+                    Ok((value, plan)) => {
+                        log.returned(open, value.map_or(Outcome::Absent, Outcome::Found), plan);
+                        break value;
+                    }
+                    Err(last) if attempt >= options.attempts => {
+                        return Err(StressError::Unreadable { key, attempts: attempt, last });
+                    }
+                    Err(_) => attempt += 1,
+                }
+            };
+            all.extend(value.map(|value| (key, value)));
+        }
+        Ok(all)
+    }
+}

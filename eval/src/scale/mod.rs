@@ -1,0 +1,253 @@
+//! Lookups over the number of keys. A table that no longer fits the processor's caches makes every lookup wait for memory,
+//! and larger ones for page tables too: so each point is held against a chain of reads over a buffer as large as the table.
+
+use std::path::PathBuf;
+
+use anyhow::{Context, ensure};
+use clap::Args;
+use fpcache_datasets::count::{human, human_bytes};
+use fpcache_datasets::{Spec, count};
+
+use crate::Verdict;
+use crate::cli::positive_count;
+use crate::machine::{Calibration, calibrate};
+use crate::progress::Bar;
+use crate::run::host::Host;
+use crate::run::options::RunArgs;
+use crate::run::report::{check_json, deliver, new_table, ratio_of};
+use crate::run::row::Row;
+use crate::run::{announce, measure};
+use crate::sweep::plot::{Figures, lines, place};
+use crate::systems::SystemName;
+
+/// Ends the help of `scale`.
+pub const EXAMPLES: &str = "Examples:
+  fpcache-eval scale --dataset uniform --keys 1M,4M,16M,64M
+  fpcache-eval scale --dataset fb --keys 1M,4M,16M --system fpcache,hashmap --plot fb.svg --json fb.json
+
+Each number of keys has a memory node of its own. Its lookups are held against reads at random places, each depending on
+the one before, of a buffer as large as the table in the memory node.
+
+Exit code: 0 if every answer was right, 1 if one was wrong, 2 if the experiment failed.";
+
+/// The options of `scale`.
+#[derive(Args, Clone, Debug)]
+pub struct ScaleArgs {
+    /// Numbers of keys, separated by commas
+    #[arg(long, value_delimiter = ',', default_value = "1M,4M,16M", value_parser = positive_count, help_heading = "Scale")]
+    pub keys: Vec<u64>,
+
+    /// File for the plot [default: scale-DATASET.svg]
+    #[arg(long, value_name = "FILE", help_heading = "Scale")]
+    pub plot: Option<PathBuf>,
+
+    /// All other settings.
+    #[command(flatten)]
+    pub run: RunArgs,
+}
+
+impl ScaleArgs {
+    /// The options of each point, in ascending order of keys.
+    ///
+    /// # Errors
+    /// If the options make no sense.
+    fn points(&self) -> anyhow::Result<Vec<RunArgs>> {
+        self.run.validate()?;
+        ensure!(self.run.url.is_none(), "--url: scale starts memory nodes of its own, leave it away");
+        ensure!(
+            self.run.dataset.count().is_none(),
+            "--dataset {}: --keys says how many keys there are, write the data set's name alone",
+            self.run.dataset
+        );
+        let mut keys = self.keys.clone();
+        keys.sort_unstable();
+        keys.dedup();
+        let point = |keys| RunArgs {
+            dataset: Spec::new(self.run.dataset.kind().clone(), Some(keys)),
+            ..self.run.clone()
+        };
+        Ok(keys.into_iter().map(point).collect())
+    }
+
+    fn plot(&self) -> PathBuf {
+        let name = self.run.dataset.to_string().replace(['/', ':'], "-");
+        self.plot.clone().unwrap_or_else(|| format!("scale-{name}.svg").into())
+    }
+}
+
+/// Measures every point and reports them.
+///
+/// # Errors
+/// If the options make no sense, or a point fails.
+pub fn scale(arguments: &ScaleArgs) -> anyhow::Result<Verdict> {
+    let points = arguments.points()?;
+    check_json(arguments.run.json.as_deref())?;
+    let bar = Bar::default();
+    let mut rows = Vec::new();
+    for (at, run) in points.iter().enumerate() {
+        eprintln!("point {} of {}: {}", at + 1, points.len(), run.dataset);
+        rows.extend(point(run, at as u32, &bar)?);
+    }
+    deliver(&table(&rows), &rows, arguments.run.json.as_deref())?;
+    let path = arguments.plot();
+    let wrote = std::fs::write(&path, plot(&rows)?);
+    wrote.with_context(|| format!("writing the plot to {}", path.display()))?;
+    eprintln!("plot: {}", path.display());
+    Ok(Verdict::of(rows.iter().map(|row| row.mismatches).sum()))
+}
+
+/// One number of keys: lookups, and then, when the memory is free again, the reads they are held against.
+fn point(run: &RunArgs, ordinal: u32, bar: &Bar) -> anyhow::Result<Vec<Row>> {
+    let mut rows = {
+        let dataset = run.dataset.open(&run.open_options(bar))?;
+        announce(dataset.notes());
+        let mut host = match run.systems.contains(&SystemName::Fpcache) {
+            true => Some(Host::start(run, &dataset, ordinal)?),
+            false => None,
+        };
+        // The buffer's size is known once the table is there.
+        measure(run, &dataset, host.as_mut(), bar, UNKNOWN).map_err(|error| match &mut host {
+            Some(host) => host.explain(error),
+            None => error,
+        })?
+    };
+    let bytes = rows.iter().map(footprint).max().unwrap_or(0);
+    let phase = format!("reading {} at random", human_bytes(bytes));
+    let calibration = bar.during(&phase, 1, || calibrate(bytes));
+    rows.iter_mut().for_each(|row| row.calibration = calibration);
+    Ok(rows)
+}
+
+/// Stands for what is measured later.
+const UNKNOWN: Calibration =
+    Calibration { buffer_bytes: 0, random_read_ns: 0.0, copy_gb_s: 0.0, clock_read_ns: 0.0 };
+
+/// Bytes that the system's lookups read from: the memory node's, or those of a map.
+fn footprint(row: &Row) -> u64 {
+    let per_key = row.memory_node_bytes_per_key.unwrap_or(row.process_bytes_per_key);
+    (per_key * row.keys as f64) as u64
+}
+
+/// Nanoseconds of a lookup in the fastest pass: what disturbs a pass says nothing about the size.
+fn fastest(row: &Row) -> f64 {
+    row.threads as f64 * 1e9 / row.ops_per_s_max
+}
+
+/// Of each row: how much its lookups, and the machine's reads, grew since the first row of the system.
+fn growths(rows: &[Row]) -> Vec<(f64, f64)> {
+    let growth = |row: &Row| {
+        let first = rows.iter().find(|other| other.system == row.system).unwrap_or(row);
+        let reads = row.calibration.random_read_ns / first.calibration.random_read_ns;
+        (fastest(row) / fastest(first), reads)
+    };
+    rows.iter().map(growth).collect()
+}
+
+fn table(rows: &[Row]) -> String {
+    let Some(first) = rows.first() else { return String::new() };
+    let mut table = new_table(&[
+        "keys",
+        "system",
+        "size",
+        "ns/lookup",
+        "random read",
+        "lookup : read",
+        "lookup : first",
+        "read : first",
+    ]);
+    for (row, (lookups, reads)) in rows.iter().zip(growths(rows)) {
+        let read = row.calibration.random_read_ns;
+        table.add_row([
+            human(row.keys),
+            row.system.clone(),
+            human_bytes(footprint(row)),
+            format!("{:.1}", fastest(row)),
+            format!("{read:.1} ns"),
+            ratio_of(fastest(row) / read),
+            ratio_of(lookups),
+            ratio_of(reads),
+        ]);
+    }
+    format!(
+        "{} ({}): {}, fastest of {} passes\n{table}",
+        first.dataset,
+        first.dataset_source,
+        first.what_was_asked(first.value_bytes, &first.dist, first.threads),
+        first.rounds
+    )
+}
+
+/// A line per system, and the machine's own below.
+fn plot(rows: &[Row]) -> anyhow::Result<String> {
+    let point = |row: &Row, ns: f64, slowest: f64| Figures {
+        x: row.keys as f64,
+        rate: ns,
+        slowest: ns,
+        fastest: slowest,
+        hit_rate: None,
+    };
+    let mut drawn: Vec<(String, Vec<Figures>)> = Vec::new();
+    for row in rows {
+        let slowest = row.threads as f64 * 1e9 / row.ops_per_s_min;
+        let lookup = (format!("{} lookup", row.system), point(row, fastest(row), slowest));
+        let read = row.calibration.random_read_ns;
+        let label = "random read of as much".to_owned();
+        for (label, figures) in [lookup, (label, point(row, read, read))] {
+            match drawn.iter_mut().find(|(other, _)| *other == label) {
+                Some((_, points)) => points.push(figures),
+                None => drawn.push((label, vec![figures])),
+            }
+        }
+    }
+    let headings = match rows.first() {
+        None => Default::default(),
+        Some(row) => [
+            format!("{}: a lookup over the number of keys", row.dataset),
+            format!("{}-byte values; lookups {}, {} at once", row.value_bytes, row.dist, row.threads),
+            format!("fastest of {} passes; bars reach to the slowest", row.rounds),
+            place(row),
+        ],
+    };
+    lines(&headings, drawn, ("keys", "nanoseconds"), |keys| count::format(keys as u64))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::{Cli, Command};
+
+    fn parse(options: &str) -> Result<Vec<RunArgs>, String> {
+        let words = ["fpcache-eval", "scale"].into_iter().chain(options.split_whitespace());
+        match Cli::of(words).map_err(|e| e.to_string())?.command {
+            Some(Command::Scale(arguments)) => arguments.points().map_err(|e| e.to_string()),
+            other => Err(format!("{other:?}")),
+        }
+    }
+
+    #[test]
+    fn points_ascend_and_each_comes_once() {
+        let points = parse("--dataset uniform --keys 4M,1M,4M").unwrap();
+        let specs: Vec<String> = points.iter().map(|run| run.dataset.to_string()).collect();
+        assert_eq!(specs, ["uniform:1M", "uniform:4M"]);
+        assert_eq!(points[0].systems, [SystemName::Fpcache]);
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_refused_with_what_does() {
+        for (options, remedy) in [
+            ("--keys 1M", "--dataset"),
+            ("--dataset uniform:1M --keys 1M", "name alone"),
+            ("--dataset uniform --keys 0", "above 0"),
+            ("--dataset uniform --url shm://fpcache", "leave it away"),
+        ] {
+            let error = parse(options).unwrap_err();
+            assert!(error.contains(remedy), "{options}: {error}");
+        }
+    }
+
+    #[test]
+    fn nothing_is_drawn_without_rows() {
+        assert!(plot(&[]).unwrap().contains("</svg>"));
+        assert_eq!(table(&[]), "");
+    }
+}

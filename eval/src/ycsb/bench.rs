@@ -1,0 +1,119 @@
+//! A loaded memory node, and what the passes over it have done so far.
+
+use std::time::Duration;
+
+use anyhow::Context;
+use fpcache_client::Client;
+use fpcache_datasets::requests::{Growth, Workload};
+
+use super::check::{Checks, everything};
+use super::ledger::Ledger;
+use super::node_counts::{NodeCounts, Reading};
+use super::pass::{self, Course, Done, Hand, Progressing, Timing};
+use super::value;
+use crate::node::capacity_for;
+use crate::progress::Bar;
+use crate::run::host::Host;
+use crate::run::measure::Measurable;
+use crate::run::options::RunArgs;
+use crate::systems::fpcache::{self, FpCache};
+use crate::systems::{Facts, SystemName};
+
+/// Regions are this many times as large as the data take when loaded: rebuilt segments are less full, and old ones wait
+/// before their memory is used again. Pages that are never written take no memory.
+const ROOM: u64 = 3;
+
+/// The options with a region large enough for `keys` records that come one by one.
+pub fn with_room(run: &RunArgs, keys: u64) -> RunArgs {
+    let capacity = run.capacity.unwrap_or_else(|| ROOM * capacity_for(&run.table(), keys));
+    RunArgs { capacity: run.url.is_none().then_some(capacity), ..run.clone() }
+}
+
+/// A memory node that holds a table of ours.
+#[derive(Debug)]
+pub struct Bench {
+    /// A client of it.
+    pub client: Client,
+    /// The same, as `run` sees it.
+    pub system: FpCache,
+    value_bytes: usize,
+    state: Progressing,
+    ledger: Ledger,
+}
+
+impl Bench {
+    /// Loads the keys into a memory node that holds nothing. The inserts are for the passes.
+    ///
+    /// # Errors
+    /// If the memory node is gone, holds a table already, or cannot hold the keys.
+    pub fn load(host: &Host, run: &RunArgs, growth: &Growth, bar: &Bar) -> anyhow::Result<Self> {
+        let (config, parameters) = (run.client_config(), run.table());
+        let client = host.connect(config)?;
+        let keys = &growth.loaded;
+        let write = |i: usize, out: &mut [u8]| value::write(keys[i], 0, out);
+        let load = fpcache::load_keys(&client, keys, write, parameters, bar)
+            .with_context(|| format!("loading {} keys into the memory node {}", keys.len(), client.name()))?;
+        let system = FpCache::open(client.clone(), SystemName::Fpcache.as_str(), &config, Some(load))?;
+        let threads = run.threads as usize;
+        let hand = |thread| Hand { inserts: growth.share(thread, threads), inserted: 0 };
+        let state = Progressing { hands: (0..threads).map(hand).collect(), base: 0, passes: 0 };
+        let value_bytes = parameters.value_bytes as usize;
+        Ok(Self { client, system, value_bytes, state, ledger: Ledger::default() })
+    }
+
+    /// What it is made of.
+    pub fn facts(&self) -> Facts {
+        Measurable::facts(&self.system)
+    }
+
+    /// How long loading took.
+    pub fn load_time(&self) -> Duration {
+        self.facts().load.unwrap_or_default()
+    }
+
+    /// Runs a pass, and says what the memory node did in its time.
+    ///
+    /// # Errors
+    /// If the memory node fails.
+    pub fn pass(
+        &mut self,
+        workload: &Workload,
+        course: &Course<'_>,
+        timing: Timing,
+    ) -> anyhow::Result<(Done, NodeCounts)> {
+        let before = Reading::of(&self.client)?;
+        let mut done = pass::run(&self.client, workload, course, timing, &mut self.state)?;
+        let counts = Reading::of(&self.client)?.since(&before);
+        self.ledger.add(std::mem::take(&mut done.writes));
+        report("during the passes", &done.checks);
+        Ok((done, counts))
+    }
+
+    /// Keys inserted so far.
+    pub fn inserted(&self) -> u64 {
+        self.state.hands.iter().map(|hand| hand.inserted as u64).sum()
+    }
+
+    /// Looks at every record that must be there.
+    ///
+    /// # Errors
+    /// If the memory node fails.
+    pub fn verify(&self, loaded: &[u64], bar: &Bar) -> anyhow::Result<Checks> {
+        let mut inserted: Vec<u64> =
+            self.state.hands.iter().flat_map(|hand| &hand.inserts[..hand.inserted]).copied().collect();
+        inserted.sort_unstable();
+        let total = (loaded.len() + inserted.len()) as u64;
+        let mut checks = bar.during("looking at every record", total, || {
+            everything(&self.client, loaded, &self.ledger, self.value_bytes)
+        })?;
+        checks.add(everything(&self.client, &inserted, &self.ledger, self.value_bytes)?);
+        report("in the end", &checks);
+        Ok(checks)
+    }
+}
+
+fn report(when: &str, checks: &Checks) {
+    if let Some(first) = &checks.first {
+        eprintln!("WRONG {when}: {} answers; the first: {first}", checks.wrong);
+    }
+}

@@ -1,0 +1,136 @@
+//! Workloads that read and change records.
+
+pub mod bench;
+pub mod check;
+pub mod ledger;
+pub mod node_counts;
+pub mod options;
+pub mod pass;
+pub mod report;
+pub mod row;
+pub mod schedule;
+pub mod store;
+#[cfg(test)]
+mod tests;
+pub mod value;
+
+use fpcache_datasets::Dataset;
+use fpcache_datasets::requests::{Growth, Workload};
+
+use crate::Verdict;
+use crate::machine::{Machine, calibrate};
+use crate::progress::Bar;
+use crate::run::announce;
+use crate::run::host::Host;
+use crate::run::report::{check_json, deliver};
+use bench::{Bench, with_room};
+use node_counts::{NodeCounts, Reading};
+use options::YcsbArgs;
+use pass::{Course, Done, Timing};
+use row::{Around, YcsbRow};
+
+/// Runs the workloads and reports them.
+///
+/// # Errors
+/// If the options make no sense, or the memory node fails.
+pub fn ycsb(arguments: &YcsbArgs) -> anyhow::Result<Verdict> {
+    arguments.validate()?;
+    check_json(arguments.run.json.as_deref())?;
+    let bar = Bar::default();
+    let calibration = bar.during("measuring this machine", 1, || calibrate(arguments.run.calibration_buffer));
+    let dataset = arguments.run.dataset.open(&arguments.run.open_options(&bar))?;
+    announce(dataset.notes());
+    let workloads = arguments.workloads();
+    let growth = held_back(arguments, &workloads, &dataset);
+    let run = with_room(&arguments.run, (growth.loaded.len() + growth.inserts.len()) as u64);
+    let mut host = Host::start(&run, &dataset, 0)?;
+    let setting = run.setting(&Machine::detect(), calibration);
+    let around = Around { arguments, dataset: &dataset, setting: &setting, loaded: growth.loaded.len() };
+    let rows = measure(&around, &workloads, &growth, &host, &bar).map_err(|error| host.explain(error))?;
+    deliver(&report::table(&rows), &rows, arguments.run.json.as_deref())?;
+    let in_the_end = rows.first().map_or(0, |row| row.final_mismatches);
+    Ok(Verdict::of(in_the_end + rows.iter().map(|row| row.run.mismatches).sum::<u64>()))
+}
+
+/// Keys to load and keys to insert.
+fn held_back(arguments: &YcsbArgs, workloads: &[Workload], dataset: &Dataset) -> Growth {
+    let wanted = arguments.inserts(workloads, dataset.len() as u64);
+    let inserts = usize::try_from(wanted).unwrap_or(usize::MAX).min(dataset.len() / 2);
+    if (inserts as u64) < wanted {
+        eprintln!(
+            "note: of {wanted} keys to insert half of the data set's, {inserts}, are there: passes may end early"
+        );
+    }
+    Growth::split(dataset.keys(), inserts, arguments.insert_order, arguments.run.seed)
+}
+
+/// What the passes of one workload found.
+#[derive(Clone, Debug, Default)]
+pub struct Measured {
+    /// Passes that count for throughput.
+    pub passes: Vec<Done>,
+    /// The pass whose latencies count; the last of those that count for throughput if these have instants.
+    pub latency: Done,
+    /// What the memory node did in all of them.
+    pub counts: NodeCounts,
+    /// Operations of all of them.
+    pub operations: u64,
+}
+
+impl Measured {
+    fn add(&mut self, done: &Done, counts: NodeCounts) {
+        self.counts += counts;
+        self.operations += done.operations;
+    }
+}
+
+fn measure(
+    around: &Around<'_>,
+    workloads: &[Workload],
+    growth: &Growth,
+    host: &Host,
+    bar: &Bar,
+) -> anyhow::Result<Vec<YcsbRow>> {
+    let arguments = around.arguments;
+    let mut bench = Bench::load(host, &arguments.run, growth, bar)?;
+    let course = Course {
+        loaded: &growth.loaded,
+        value_bytes: arguments.run.value_bytes as usize,
+        group: arguments.run.batch as usize,
+        end: arguments.end(),
+        drawn: arguments.run.lookups,
+        seed: arguments.run.seed,
+    };
+    let mut measured = vec![Measured::default(); workloads.len()];
+    let rounds = arguments.run.rounds as usize;
+    bar.during("measuring throughput", 1, || -> anyhow::Result<()> {
+        for round in 0..rounds {
+            for turn in 0..workloads.len() {
+                // Each round begins with another workload: none always follows the same one.
+                let which = (round + turn) % workloads.len();
+                let (done, counts) = bench.pass(&workloads[which], &course, arguments.timing())?;
+                measured[which].add(&done, counts);
+                measured[which].passes.push(done);
+            }
+        }
+        Ok(())
+    })?;
+    for (workload, measured) in workloads.iter().zip(&mut measured) {
+        if arguments.rate.is_some() {
+            measured.latency = measured.passes.last().cloned().unwrap_or_default();
+            continue;
+        }
+        let pass = bar.during("measuring latency", 1, || bench.pass(workload, &course, Timing::Each));
+        let (done, counts) = pass?;
+        measured.add(&done, counts);
+        measured.latency = done;
+    }
+    let node = Reading::of(&bench.client)?.node;
+    let checks = bench.verify(&growth.loaded, bar)?;
+    let mut rows = Vec::with_capacity(workloads.len());
+    for (workload, measured) in workloads.iter().zip(&measured) {
+        rows.push(YcsbRow::new(around, workload, &bench, measured, &node, checks.wrong)?);
+    }
+    row::compare(&mut rows, workloads, &measured);
+    Ok(rows)
+}

@@ -1,0 +1,255 @@
+//! What `ycsb` takes.
+
+use std::time::Duration;
+
+use anyhow::ensure;
+use clap::{ArgMatches, Args, parser::ValueSource};
+use fpcache_datasets::count;
+use fpcache_datasets::requests::{InsertOrder, Mix, OperationKind, Workload};
+
+use super::pass::{End, Timing};
+use super::schedule::Arrivals;
+use crate::cli::positive_count;
+use crate::run::options::RunArgs;
+
+/// Ends the help of `ycsb`.
+pub const EXAMPLES: &str = "Examples:
+  fpcache-eval ycsb --workload B,C --dataset fb:20M --threads 2
+  fpcache-eval ycsb --workload A,B,C,D,E,F --dataset wiki:4M --json ycsb.json
+  fpcache-eval ycsb --workload D --dataset fb:4M --insert-order append --duration 30s
+  fpcache-eval ycsb --workload B --dataset fb:4M --rate 100k --arrivals poisson
+  fpcache-eval ycsb --mix read=0.9,update=0.1 --dataset ipv4 --dist hotspot:0.01:0.9 --group 32
+
+Workloads: YCSB's A to F; paper-d and paper-e as FPCache's paper has them (E with updates); xstore-b, xstore-d,
+xstore-prod1 and xstore-prod2. Each has its own distribution unless --dist is given. Several workloads take turns on the
+same table, so that their ratios are of one run.
+
+With --rate operations have instants at which they are due, and latencies count from those: what waits behind a slow
+operation shows in the percentiles.
+
+Values tell whose they are: every answer is looked at, and in the end every record, which must hold a last write of it.
+
+Exit code: 0 if every answer was right, 1 if one was wrong, 2 if the experiment failed.";
+
+/// The options of `ycsb`.
+#[derive(Args, Clone, Debug)]
+pub struct YcsbArgs {
+    /// Workloads, separated by commas, which take turns
+    #[arg(
+        long = "workload",
+        value_delimiter = ',',
+        required_unless_present = "mix",
+        help_heading = "Workload"
+    )]
+    pub workloads: Vec<Workload>,
+
+    /// A workload of your own, such as read=0.9,update=0.1
+    #[arg(long, help_heading = "Workload")]
+    pub mix: Option<Mix>,
+
+    /// End every pass after this time, such as 30s, instead of after its operations
+    #[arg(long, value_name = "TIME", value_parser = duration, help_heading = "Workload")]
+    pub duration: Option<Duration>,
+
+    /// Operations per second of all threads, such as 100k, at instants of their own [default: one after the other]
+    #[arg(long, value_name = "OPERATIONS", value_parser = positive_count, help_heading = "Workload")]
+    pub rate: Option<u64>,
+
+    /// With --rate: how the instants are spread [default: poisson]
+    #[arg(long, value_enum, requires = "rate", help_heading = "Workload")]
+    pub arrivals: Option<Arrivals>,
+
+    /// Keys to insert: random, append, descending, middle or hotspot-moves are held back of the data set, fresh are new
+    #[arg(long, default_value = "random", value_name = "ORDER", help_heading = "Workload")]
+    pub insert_order: InsertOrder,
+
+    /// How many keys there are to insert [default: as many as the operations take; with --duration a tenth of the keys]
+    #[arg(long, value_name = "KEYS", value_parser = positive_count, help_heading = "Workload")]
+    pub inserts: Option<u64>,
+
+    /// Whether a distribution was written out.
+    #[arg(skip)]
+    pub has_distribution: bool,
+
+    /// All other settings.
+    #[command(flatten)]
+    pub run: RunArgs,
+}
+
+impl YcsbArgs {
+    /// Notes what the parsed values alone do not tell: whether a distribution was asked for.
+    pub fn note_given(&mut self, matches: &ArgMatches) {
+        self.has_distribution = matches.value_source("distribution") == Some(ValueSource::CommandLine);
+    }
+
+    /// Checks what a single option cannot know, before any work is done.
+    pub fn validate(&self) -> anyhow::Result<()> {
+        self.run.validate()?;
+        refuse_lookups_only(&self.run)?;
+        ensure!(
+            self.run.batch <= 1024,
+            "--group {}: the memory node takes at most 1,024 changes at once",
+            self.run.batch
+        );
+        Ok(())
+    }
+
+    /// The workloads, each with its distribution.
+    pub fn workloads(&self) -> Vec<Workload> {
+        let mut workloads = self.workloads.clone();
+        workloads.extend(self.mix.map(Workload::custom));
+        if self.has_distribution {
+            workloads.iter_mut().for_each(|workload| workload.distribution = self.run.distribution);
+        }
+        workloads
+    }
+
+    /// When a pass ends.
+    pub fn end(&self) -> End {
+        self.duration.map_or(End::Operations(self.run.lookups), End::After)
+    }
+
+    /// How the passes that count are timed.
+    pub fn timing(&self) -> Timing {
+        match self.rate {
+            Some(rate) => Timing::Scheduled(rate as f64, self.arrivals.unwrap_or_default()),
+            None => Timing::Whole,
+        }
+    }
+
+    /// Passes of each workload: those of throughput, and unless these have instants one for the latencies.
+    pub fn passes(&self) -> u64 {
+        u64::from(self.run.rounds) + u64::from(self.rate.is_none())
+    }
+
+    /// How many keys there must be to insert for workloads over so many keys.
+    pub fn inserts(&self, workloads: &[Workload], keys: u64) -> u64 {
+        let share: f64 = workloads.iter().map(|workload| workload.mix.share(OperationKind::Insert)).sum();
+        if share == 0.0 {
+            return 0;
+        }
+        if let Some(inserts) = self.inserts {
+            return inserts;
+        }
+        match self.end() {
+            End::After(_) => keys / 10,
+            End::Operations(operations) => {
+                // Threads draw by themselves: each may have some more than its share.
+                let threads = f64::from(self.run.threads);
+                let of_thread = share * operations as f64 * self.passes() as f64 / threads;
+                (threads * (of_thread + 6.0 * of_thread.sqrt() + 8.0)) as u64
+            }
+        }
+    }
+}
+
+/// Refuses options of `run` that mean nothing here.
+pub fn refuse_lookups_only(run: &RunArgs) -> anyhow::Result<()> {
+    let given = [
+        ("--negative", run.negative > 0.0),
+        ("--shift-every", run.shift_every.is_some()),
+        ("--timeline", run.timeline.is_some()),
+        ("--cold", run.cache.cold),
+    ];
+    for (option, is_given) in given {
+        ensure!(!is_given, "{option} is an option of `run`, which looks up alone: leave it away");
+    }
+    Ok(())
+}
+
+/// Reads a time such as 30s, 500ms or 2m.
+pub fn duration(text: &str) -> Result<Duration, String> {
+    let split = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    let (number, unit) = text.split_at(split);
+    let seconds = match unit {
+        "ms" => Some(1e-3),
+        "s" => Some(1.0),
+        "m" => Some(60.0),
+        "h" => Some(3600.0),
+        _ => None,
+    };
+    let time = number.parse::<f64>().ok().zip(seconds).map(|(number, unit)| number * unit);
+    time.filter(|seconds| *seconds > 0.0 && *seconds < 1e7)
+        .map(Duration::from_secs_f64)
+        .ok_or_else(|| "write a time above 0 with its unit, such as 30s, 500ms or 2m".to_owned())
+}
+
+/// In words, such as `2 M operations` or `30 s`.
+pub fn end_in_words(end: End) -> String {
+    match end {
+        End::Operations(operations) => format!("{} operations", count::human(operations)),
+        End::After(time) => format!("{} s", time.as_secs_f64()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::{Cli, Command};
+
+    fn parse(options: &str) -> Result<YcsbArgs, String> {
+        let words = ["fpcache-eval", "ycsb"].into_iter().chain(options.split_whitespace());
+        match Cli::of(words).map_err(|e| e.to_string())?.command {
+            Some(Command::Ycsb(arguments)) => {
+                arguments.validate().map_err(|e| e.to_string())?;
+                Ok(*arguments)
+            }
+            other => Err(format!("{other:?}")),
+        }
+    }
+
+    #[test]
+    fn workloads_keep_their_distributions_unless_one_is_given() {
+        let shown = |options| {
+            let workloads = parse(options).unwrap().workloads();
+            workloads.iter().map(|w| format!("{w} {}", w.distribution)).collect::<Vec<_>>()
+        };
+        assert_eq!(shown("--dataset ipv4 --workload b,D"), ["B zipf:0.99", "D latest:0.99"]);
+        assert_eq!(shown("--data ipv4 --workload D --dist uniform"), ["D uniform"]);
+        assert_eq!(shown("--data ipv4 --mix read=0.9,update=0.1"), ["custom zipf:0.99"]);
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_refused_with_what_does() {
+        for (options, remedy) in [
+            ("--dataset ipv4", "--workload"),
+            ("--workload A", "--dataset"),
+            ("--dataset ipv4 --workload G", "paper-e"),
+            ("--dataset ipv4 --mix read=2", "from 0 to 1"),
+            ("--dataset ipv4 --workload A --duration 30", "30s"),
+            ("--dataset ipv4 --workload A --duration 0s", "30s"),
+            ("--dataset ipv4 --workload A --rate 0", "above 0"),
+            ("--dataset ipv4 --workload A --arrivals fixed", "--rate"),
+            ("--dataset ipv4 --workload A --insert-order sorted", "hotspot-moves"),
+            ("--dataset ipv4 --workload A --negative 0.5", "leave it away"),
+            ("--dataset ipv4 --workload A --timeline 10K", "leave it away"),
+            ("--dataset ipv4 --workload A --group 1025", "1,024"),
+            ("--dataset ipv4 --workload A --ops 10 --group 32", "smaller batch"),
+        ] {
+            let error = parse(options).unwrap_err();
+            assert!(error.contains(remedy), "{options}: {error}");
+        }
+    }
+
+    #[test]
+    fn times_have_units() {
+        assert_eq!(duration("30s"), Ok(Duration::from_secs(30)));
+        assert_eq!(duration("1.5m"), Ok(Duration::from_secs(90)));
+        assert_eq!(duration("500ms"), Ok(Duration::from_millis(500)));
+        for bad in ["", "s", "30", "-1s", "1d", "1e9s", "nans"] {
+            assert!(duration(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn there_are_keys_for_all_inserts_and_none_without() {
+        let arguments = parse("--dataset ipv4 --workload D,B --ops 10K --rounds 3 --threads 2").unwrap();
+        let inserts = arguments.inserts(&arguments.workloads(), 1_000_000);
+        // 5 % of four passes are 2,000.
+        assert!((2_000..2_500).contains(&inserts), "{inserts}");
+        let reads = parse("--dataset ipv4 --workload B").unwrap();
+        assert_eq!(reads.inserts(&reads.workloads(), 1_000), 0);
+        let timed = parse("--dataset ipv4 --workload E --duration 1s").unwrap();
+        assert_eq!(timed.inserts(&timed.workloads(), 1_000), 100);
+    }
+}

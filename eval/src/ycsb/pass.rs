@@ -1,0 +1,387 @@
+//! One pass of a workload over a store, in several threads.
+//!
+//! Operations go one by one or in groups. A group's inserts and updates go together first, then its reads and the reads of
+//! its read-modify-writes, then the changes of these, then its scans: what a thread asks for of its own inserts is there.
+
+use std::sync::Barrier;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use fpcache_datasets::requests::{Operation, OperationKind, Operations, Play, Workload};
+use hdrhistogram::Histogram;
+use stats_alloc::INSTRUMENTED_SYSTEM;
+
+use super::check::Checks;
+use super::ledger::{Written, last_writes, sequence};
+use super::schedule::{Arrivals, Schedule, wait_until};
+use super::store::{Change, Session, Store};
+use super::value;
+use crate::run::measure::new_histogram;
+use crate::run::threads::WARM_UP;
+
+/// When a pass ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// After so many operations, all threads together.
+    Operations(u64),
+    /// After this time.
+    After(Duration),
+}
+
+/// How operations are timed.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Timing {
+    /// Not at all: the pass is timed as a whole.
+    Whole,
+    /// Each one, from its start.
+    Each,
+    /// Each one from the instant it was due, so many per second of all threads.
+    Scheduled(f64, Arrivals),
+}
+
+/// What all passes of an experiment share.
+#[derive(Clone, Copy, Debug)]
+pub struct Course<'a> {
+    /// The loaded keys, ascending.
+    pub loaded: &'a [u64],
+    /// Bytes of a value.
+    pub value_bytes: usize,
+    /// Operations per call.
+    pub group: usize,
+    /// When a pass ends.
+    pub end: End,
+    /// Operations drawn for a pass that ends by time; it begins with them again.
+    pub drawn: u64,
+    /// Seeds the operations.
+    pub seed: u64,
+}
+
+/// What a thread keeps from pass to pass.
+#[derive(Clone, Debug)]
+pub struct Hand {
+    /// The keys it inserts, in this order.
+    pub inserts: Vec<u64>,
+    /// How many of them it has inserted.
+    pub inserted: usize,
+}
+
+/// What passes change.
+#[derive(Clone, Debug)]
+pub struct Progressing {
+    /// Each thread's part.
+    pub hands: Vec<Hand>,
+    /// Operations of each thread so far, at most.
+    pub base: u64,
+    /// Passes so far.
+    pub passes: u32,
+}
+
+/// What a pass found.
+#[derive(Clone, Debug, Default)]
+pub struct Done {
+    /// Operations.
+    pub operations: u64,
+    /// Operations of each kind.
+    pub counts: [u64; OperationKind::ALL.len()],
+    /// From the first thread's start to the last one's end.
+    pub elapsed: Duration,
+    /// Operations per second: the sum of the threads' own rates, since one may have ended early.
+    pub ops_per_s: f64,
+    /// Allocations in that time, in the whole process.
+    pub allocations: u64,
+    /// What was wrong.
+    pub checks: Checks,
+    /// Whether a thread ended early for want of keys to insert.
+    pub ran_out: bool,
+    /// Nanoseconds of each kind's operations, if they were timed.
+    pub latencies: Vec<Histogram<u64>>,
+    /// The threads' last writes, for the ledger.
+    pub writes: Vec<Vec<Written>>,
+}
+
+/// Runs a pass. The threads start together, each after some lookups that bring its models into the caches again.
+///
+/// # Errors
+/// If the store fails in a thread.
+pub fn run<S: Store>(
+    store: &S,
+    workload: &Workload,
+    course: &Course<'_>,
+    timing: Timing,
+    state: &mut Progressing,
+) -> anyhow::Result<Done> {
+    let threads = state.hands.len().max(1);
+    let barrier = Barrier::new(state.hands.len());
+    let (base, passes) = (state.base, state.passes);
+    let runners = state.hands.iter().enumerate().map(|(thread, hand)| Runner {
+        course,
+        workload,
+        timing,
+        thread,
+        threads,
+        base,
+        stream: passes * threads as u32 + thread as u32,
+        hand,
+    });
+    let results: Vec<anyhow::Result<Part>> = thread::scope(|scope| {
+        let spawned: Vec<_> = runners
+            .map(|runner| {
+                let barrier = &barrier;
+                scope.spawn(move || runner.run(store, barrier))
+            })
+            .collect();
+        let panicked = || anyhow::anyhow!("a measuring thread panicked: please report it");
+        spawned.into_iter().map(|thread| thread.join().unwrap_or_else(|_| Err(panicked()))).collect()
+    });
+    let parts: Vec<Part> = results
+        .into_iter()
+        .collect::<anyhow::Result<_>>()
+        .with_context(|| format!("running workload {}", workload.name))?;
+    state.passes += 1;
+    state.base += parts.iter().map(|part| part.operations).max().unwrap_or(0);
+    for (hand, part) in state.hands.iter_mut().zip(&parts) {
+        hand.inserted = part.inserted;
+    }
+    together(parts)
+}
+
+fn together(parts: Vec<Part>) -> anyhow::Result<Done> {
+    let mut done = Done::default();
+    let start = parts.iter().map(|part| part.start).min();
+    let end = parts.iter().map(|part| part.end).max();
+    done.elapsed = start.zip(end).map_or(Duration::ZERO, |(start, end)| end - start);
+    for part in parts {
+        let seconds = (part.end - part.start).as_secs_f64().max(f64::MIN_POSITIVE);
+        done.operations += part.operations;
+        done.ops_per_s += part.operations as f64 / seconds;
+        // The counter is one for all threads, so the largest count covers the others.
+        done.allocations = done.allocations.max(part.allocations);
+        done.counts.iter_mut().zip(part.counts).for_each(|(sum, count)| *sum += count);
+        done.ran_out |= part.ran_out;
+        done.checks.add(part.checks);
+        done.writes.push(part.writes);
+        if done.latencies.is_empty() {
+            done.latencies = part.latencies;
+        } else {
+            for (all, own) in done.latencies.iter_mut().zip(&part.latencies) {
+                all.add(own)?;
+            }
+        }
+    }
+    Ok(done)
+}
+
+/// One thread's pass.
+struct Runner<'a> {
+    course: &'a Course<'a>,
+    workload: &'a Workload,
+    timing: Timing,
+    thread: usize,
+    threads: usize,
+    base: u64,
+    /// Tells its operations from those of other threads and passes.
+    stream: u32,
+    hand: &'a Hand,
+}
+
+/// What one thread did.
+struct Part {
+    start: Instant,
+    end: Instant,
+    operations: u64,
+    counts: [u64; OperationKind::ALL.len()],
+    allocations: u64,
+    inserted: usize,
+    ran_out: bool,
+    checks: Checks,
+    latencies: Vec<Histogram<u64>>,
+    writes: Vec<Written>,
+}
+
+impl Runner<'_> {
+    fn run<S: Store>(&self, store: &S, barrier: &Barrier) -> anyhow::Result<Part> {
+        let limit = match self.course.end {
+            End::Operations(all) => self.share_of(all),
+            End::After(_) => u64::MAX,
+        };
+        let drawn = limit.min(self.share_of(self.course.drawn).max(1));
+        let Course { loaded, seed, .. } = *self.course;
+        let operations = Operations::generate(loaded, self.workload, drawn as usize, seed, self.stream);
+        let play = || operations.play(loaded, &self.hand.inserts, self.hand.inserted);
+        let mut thread = Thread {
+            session: store.session(),
+            checks: Checks::new(self.course.value_bytes),
+            loaded,
+            sequence: 0,
+            keys: Vec::new(),
+            changes: Vec::new(),
+            values: Vec::new(),
+        };
+        let warmed = thread.warm_up(play(), WARM_UP.min(operations.len()));
+        let latencies = match self.timing {
+            Timing::Whole => Ok(Vec::new()),
+            _ => OperationKind::ALL.iter().map(|_| new_histogram()).collect(),
+        };
+        // A thread that failed meets the others all the same: they would wait for it for ever.
+        barrier.wait();
+        warmed?;
+        let mut part = self.timed(&mut thread, play(), limit, latencies?)?;
+        part.checks = thread.checks;
+        let number = |at| sequence(self.base, at, self.thread, self.threads);
+        part.writes = last_writes(play(), part.operations, self.course.group, number);
+        Ok(part)
+    }
+
+    fn share_of(&self, all: u64) -> u64 {
+        let (thread, threads) = (self.thread as u64, self.threads as u64);
+        all / threads + u64::from(thread < all % threads)
+    }
+
+    fn timed<S: Session>(
+        &self,
+        thread: &mut Thread<'_, S>,
+        mut play: Play<'_>,
+        limit: u64,
+        mut latencies: Vec<Histogram<u64>>,
+    ) -> anyhow::Result<Part> {
+        let Course { group, end, seed, .. } = *self.course;
+        let mut schedule = match self.timing {
+            Timing::Scheduled(rate, arrivals) => {
+                Some(Schedule::new(arrivals, rate, self.thread, self.threads, seed))
+            }
+            _ => None,
+        };
+        let mut counts = [0; OperationKind::ALL.len()];
+        let mut operations: Vec<Operation> = Vec::with_capacity(group);
+        let mut starts: Vec<Instant> = Vec::with_capacity(group);
+        let (mut done, mut ran_out) = (0, false);
+        let allocations = INSTRUMENTED_SYSTEM.stats().allocations;
+        let start = Instant::now();
+        let is_over = |done: u64| match end {
+            End::Operations(_) => done >= limit,
+            // The clock is looked at now and then: a reading costs as much as a part of a lookup.
+            End::After(time) => done.is_multiple_of(64) && start.elapsed() >= time,
+        };
+        while !ran_out && !is_over(done) {
+            operations.clear();
+            let room = (limit - done).min(group as u64) as usize;
+            operations.extend(play.by_ref().take(room));
+            ran_out = operations.len() < room;
+            starts.clear();
+            match &mut schedule {
+                Some(schedule) => {
+                    starts.extend(operations.iter().map(|_| start + Duration::from_nanos(schedule.next())));
+                    starts.last().copied().into_iter().for_each(wait_until);
+                }
+                None if !latencies.is_empty() => starts.resize(operations.len(), Instant::now()),
+                None => {}
+            }
+            thread.sequence = sequence(self.base, done, self.thread, self.threads);
+            thread.execute(&operations, self.threads as u64)?;
+            done += operations.len() as u64;
+            operations.iter().for_each(|operation| counts[operation.kind().index()] += 1);
+            if !starts.is_empty() {
+                let now = Instant::now();
+                for (operation, &start) in operations.iter().zip(&starts) {
+                    let ns = now.saturating_duration_since(start).as_nanos() as u64;
+                    latencies[operation.kind().index()].saturating_record(ns.max(1));
+                }
+            }
+        }
+        Ok(Part {
+            start,
+            end: Instant::now(),
+            operations: done,
+            counts,
+            allocations: (INSTRUMENTED_SYSTEM.stats().allocations - allocations) as u64,
+            inserted: play.inserted(),
+            ran_out,
+            checks: Checks::default(),
+            latencies,
+            writes: Vec::new(),
+        })
+    }
+}
+
+/// A session and the buffers of its calls.
+struct Thread<'a, S> {
+    session: S,
+    checks: Checks,
+    loaded: &'a [u64],
+    /// The sequence number of the group's first operation; those behind follow in steps of the number of threads.
+    sequence: u64,
+    keys: Vec<u64>,
+    changes: Vec<(Change, u64)>,
+    values: Vec<u8>,
+}
+
+impl<S: Session> Thread<'_, S> {
+    fn warm_up(&mut self, play: Play<'_>, most: usize) -> anyhow::Result<()> {
+        for operation in play.take(most).filter(|operation| operation.kind() == OperationKind::Read) {
+            self.session.read(&[operation.key()], |_, _| ())?;
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn execute(&mut self, operations: &[Operation], step: u64) -> anyhow::Result<()> {
+        self.change(operations, step, |operation| match operation {
+            Operation::Insert(_) => Some(Change::Insert),
+            Operation::Update(_) => Some(Change::Update),
+            _ => None,
+        })?;
+        self.read(operations)?;
+        self.change(operations, step, |operation| {
+            matches!(operation, Operation::ReadModifyWrite(_)).then_some(Change::Update)
+        })?;
+        for operation in operations {
+            if let Operation::Scan(from, length) = *operation {
+                let (session, checks) = (&mut self.session, &mut self.checks);
+                let mut scan = checks.scan(from, usize::from(length), self.loaded);
+                session.scan(from, usize::from(length), |key, value| scan.record(key, value))?;
+                scan.end();
+            }
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn read(&mut self, operations: &[Operation]) -> anyhow::Result<()> {
+        self.keys.clear();
+        for operation in operations {
+            if let Operation::Read(key) | Operation::ReadModifyWrite(key) = *operation {
+                self.keys.push(key);
+            }
+        }
+        if self.keys.is_empty() {
+            return Ok(());
+        }
+        let (keys, checks) = (&self.keys, &mut self.checks);
+        self.session.read(keys, |i, value| checks.read(keys[i], value))
+    }
+
+    #[inline]
+    fn change(
+        &mut self,
+        operations: &[Operation],
+        step: u64,
+        change: impl Fn(&Operation) -> Option<Change>,
+    ) -> anyhow::Result<()> {
+        self.changes.clear();
+        self.values.clear();
+        for (at, operation) in (0u64..).zip(operations) {
+            let Some(change) = change(operation) else { continue };
+            self.changes.push((change, operation.key()));
+            let from = self.values.len();
+            self.values.resize(from + self.checks.value_bytes(), 0);
+            value::write(operation.key(), self.sequence + at * step, &mut self.values[from..]);
+        }
+        if self.changes.is_empty() {
+            return Ok(());
+        }
+        let refused = self.session.change(&self.changes, &self.values)?;
+        self.checks.refused(refused, &self.changes);
+        Ok(())
+    }
+}

@@ -1,0 +1,118 @@
+//! Workloads' figures as a table.
+
+use fpcache_datasets::count::human;
+
+use super::options::end_in_words;
+use super::pass::End;
+use super::row::YcsbRow;
+use crate::run::report::{bytes_per_key, duration, new_table, none, rate, ratio_of};
+
+/// The rows as tables, under a title that says what was measured on what.
+pub fn table(rows: &[YcsbRow]) -> String {
+    let Some(first) = rows.first() else { return String::new() };
+    let mut text = format!("{}\n{}\n{}\n", title(first), throughput(rows), latencies(rows));
+    if rows.iter().any(|row| row.ran_out_of_inserts) {
+        text.push_str(
+            "passes ended early for want of keys to insert: give more with --inserts, or a larger data set\n",
+        );
+    }
+    let c = &first.run.calibration;
+    text.push_str(&format!(
+        "latencies are of an {}, {}; this machine during the run: {:.0} ns per random read\n",
+        first.run.latency_of,
+        if first.rate.is_some() { "from the instant it was due" } else { "from its start" },
+        c.random_read_ns,
+    ));
+    text.push_str(&match first.final_mismatches + rows.iter().map(|row| row.run.mismatches).sum::<u64>() {
+        0 => "every answer was right, and every record holds a last write of it".to_owned(),
+        wrong => format!("{wrong} answers were WRONG"),
+    });
+    text
+}
+
+fn title(row: &YcsbRow) -> String {
+    let run = &row.run;
+    let end = match row.duration_s {
+        Some(seconds) => format!("{seconds} s"),
+        None => end_in_words(End::Operations(run.lookups)),
+    };
+    let pace = match (row.rate, row.arrivals) {
+        (Some(rate), Some(arrivals)) => format!(", {} per second due ({arrivals})", human(rate)),
+        _ => String::new(),
+    };
+    format!(
+        "{} ({}): {} keys loaded, {} inserted ({}), {}-byte values; passes of {end}{pace}, {} {}",
+        run.dataset,
+        run.dataset_source,
+        human(run.keys),
+        human(row.inserted),
+        row.insert_order,
+        run.value_bytes,
+        run.threads,
+        if run.threads == 1 { "thread" } else { "threads" },
+    )
+}
+
+fn throughput(rows: &[YcsbRow]) -> String {
+    let to = rows.iter().find_map(|row| row.ratio_to.as_deref()).unwrap_or("first");
+    let (all, reads) = (format!(": {to}"), format!("reads : {to}"));
+    let mut table = new_table(&[
+        "workload",
+        "dist",
+        "operations/s",
+        &all,
+        &reads,
+        "p50",
+        "p99",
+        "p99.99",
+        "rebuilds",
+        "longest",
+        "p99",
+        "waits",
+        "copies/insert",
+        "refreshes/op",
+        "at memory node",
+    ]);
+    for row in rows {
+        let run = &row.run;
+        table.add_row([
+            row.workload.clone(),
+            run.dist.clone(),
+            rate(run.ops_per_s),
+            row.ops_ratio.map_or_else(none, ratio_of),
+            row.reads_ratio.map_or_else(none, ratio_of),
+            duration(run.p50_ns),
+            duration(run.p99_ns),
+            duration(run.p9999_ns),
+            human(row.rebuilds),
+            format!("{:.2} ms", row.rebuild_ms_max),
+            format!("{:.2} ms", row.rebuild_ms_p99),
+            human(row.window_full_waits),
+            row.copies_per_insert.map_or_else(none, |copies| format!("{copies:.2}")),
+            row.refreshes_per_op.map_or_else(none, |refreshes| format!("{refreshes:.5}")),
+            run.memory_node_bytes_per_key.map_or_else(none, bytes_per_key),
+        ]);
+    }
+    table.to_string()
+}
+
+fn latencies(rows: &[YcsbRow]) -> String {
+    let mut table =
+        new_table(&["workload", "operation", "operations", "p50", "p95", "p99", "p99.9", "p99.99", "max"]);
+    for row in rows {
+        for (kind, latency) in &row.latencies {
+            table.add_row([
+                row.workload.clone(),
+                (*kind).to_owned(),
+                human(latency.operations),
+                duration(latency.p50_ns),
+                duration(latency.p95_ns),
+                duration(latency.p99_ns),
+                duration(latency.p999_ns),
+                duration(latency.p9999_ns),
+                duration(latency.max_ns),
+            ]);
+        }
+    }
+    table.to_string()
+}

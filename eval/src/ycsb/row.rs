@@ -1,0 +1,254 @@
+//! One workload's figures: those of `run`, and what only writes have.
+
+use std::collections::BTreeMap;
+
+use anyhow::Context;
+use fpcache::message::NodeStats;
+use fpcache_datasets::Dataset;
+use fpcache_datasets::requests::{OperationKind, Workload};
+use hdrhistogram::Histogram;
+use serde::Serialize;
+
+use super::Measured;
+use super::bench::Bench;
+use super::node_counts::milliseconds;
+use super::options::YcsbArgs;
+use super::pass::{Done, End};
+use crate::run::measure::{Lookups, Pass, Workload as RunWorkload, new_histogram};
+use crate::run::passes::Measured as RunMeasured;
+use crate::run::row::{Row, Setting};
+use crate::run::timeline::median;
+use crate::run::verify::Verified;
+use crate::systems::System;
+
+/// Latencies of one kind of operation, in nanoseconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Latency {
+    /// How many were timed.
+    pub operations: u64,
+    /// Median.
+    pub p50_ns: u64,
+    /// 95th percentile.
+    pub p95_ns: u64,
+    /// 99th percentile.
+    pub p99_ns: u64,
+    /// 99.9th percentile.
+    pub p999_ns: u64,
+    /// 99.99th percentile.
+    pub p9999_ns: u64,
+    /// Longest.
+    pub max_ns: u64,
+}
+
+impl Latency {
+    /// Of a histogram of nanoseconds.
+    pub fn of(histogram: &Histogram<u64>) -> Self {
+        Self {
+            operations: histogram.len(),
+            p50_ns: histogram.value_at_quantile(0.5),
+            p95_ns: histogram.value_at_quantile(0.95),
+            p99_ns: histogram.value_at_quantile(0.99),
+            p999_ns: histogram.value_at_quantile(0.999),
+            p9999_ns: histogram.value_at_quantile(0.9999),
+            max_ns: histogram.max(),
+        }
+    }
+}
+
+/// One workload's figures. What does not apply is null.
+#[derive(Clone, Debug, Serialize)]
+pub struct YcsbRow {
+    /// The workload.
+    pub workload: String,
+    /// Shares of its operations.
+    pub mix: String,
+    /// Operations of the median pass.
+    pub operations: u64,
+    /// Operations of it by kind.
+    pub operations_by_kind: BTreeMap<&'static str, u64>,
+    /// Seconds after which a pass ended; null where it ended after its operations.
+    pub duration_s: Option<f64>,
+    /// Operations per second that were due; null where one followed the other.
+    pub rate: Option<u64>,
+    /// How the instants were spread.
+    pub arrivals: Option<&'static str>,
+    /// Which keys were inserted.
+    pub insert_order: &'static str,
+    /// Keys inserted by all workloads of the run.
+    pub inserted: u64,
+    /// Whether a pass ended early because there were no more keys to insert.
+    pub ran_out_of_inserts: bool,
+    /// Latencies by kind of operation, from its start, or from the instant it was due. Those of a group are the group's.
+    pub latencies: BTreeMap<&'static str, Latency>,
+    /// Operations per second over those of the reference: workload C if it is there, else the first; the median of the
+    /// rounds.
+    pub ops_ratio: Option<f64>,
+    /// The same of reads per second alone.
+    pub reads_ratio: Option<f64>,
+    /// The reference's name.
+    pub ratio_to: Option<String>,
+    /// Segments replaced by segments during this workload's passes.
+    pub rebuilds: u64,
+    /// Milliseconds of the longest rebuild since the memory node's start.
+    pub rebuild_ms_max: f64,
+    /// Milliseconds that 99 of 100 rebuilds since the memory node's start did not exceed.
+    pub rebuild_ms_p99: f64,
+    /// Times per operation that the client brought its models up to date; null where it does not count them.
+    pub refreshes_per_op: Option<f64>,
+    /// Inserts that waited for a rebuild because their window was full.
+    pub window_full_waits: u64,
+    /// Records copied by rebuilds per record inserted; null without inserts.
+    pub copies_per_insert: Option<f64>,
+    /// Records that in the end did not hold a last write of theirs; of all workloads of the run.
+    pub final_mismatches: u64,
+    /// The figures that `run` has as well.
+    #[serde(flatten)]
+    pub run: Row,
+}
+
+/// What is the same for all workloads of a run.
+#[derive(Clone, Copy, Debug)]
+pub struct Around<'a> {
+    /// The options.
+    pub arguments: &'a YcsbArgs,
+    /// The data set.
+    pub dataset: &'a Dataset,
+    /// Machine and settings, as `run` has them.
+    pub setting: &'a Setting,
+    /// Keys loaded.
+    pub loaded: usize,
+}
+
+impl YcsbRow {
+    /// Puts together what the passes found.
+    pub fn new(
+        around: &Around<'_>,
+        workload: &Workload,
+        bench: &Bench,
+        measured: &Measured,
+        node: &NodeStats,
+        final_mismatches: u64,
+    ) -> anyhow::Result<Self> {
+        let arguments = around.arguments;
+        let middle = middle(&measured.passes).context("no pass was run")?;
+        let counts = measured.counts;
+        let by_kind = |kind: OperationKind| (kind.name(), middle.counts[kind.index()]);
+        let mut run = run_row(around, workload, bench, measured, middle)?;
+        run.memory_node_bytes_per_key = Some(node.used_bytes as f64 / node.keys.max(1) as f64);
+        run.segments = Some(node.segments);
+        let latencies = &measured.latency.latencies;
+        Ok(Self {
+            workload: workload.name.clone(),
+            mix: workload.mix.to_string(),
+            operations: middle.operations,
+            operations_by_kind: kinds(workload).map(by_kind).collect(),
+            duration_s: match arguments.end() {
+                End::After(time) => Some(time.as_secs_f64()),
+                End::Operations(_) => None,
+            },
+            rate: arguments.rate,
+            arrivals: arguments.rate.map(|_| arguments.arrivals.unwrap_or_default().name()),
+            insert_order: arguments.insert_order.name(),
+            inserted: bench.inserted(),
+            ran_out_of_inserts: measured.passes.iter().chain([&measured.latency]).any(|done| done.ran_out),
+            latencies: kinds(workload)
+                .filter_map(|kind| Some((kind.name(), Latency::of(latencies.get(kind.index())?))))
+                .collect(),
+            ops_ratio: None,
+            reads_ratio: None,
+            ratio_to: None,
+            rebuilds: counts.rebuilds,
+            rebuild_ms_max: milliseconds(node.rebuild_ns_max),
+            rebuild_ms_p99: milliseconds(node.rebuild_ns_p99),
+            refreshes_per_op: counts
+                .refreshes
+                .map(|refreshes| refreshes as f64 / measured.operations.max(1) as f64),
+            window_full_waits: counts.window_full_waits,
+            copies_per_insert: counts.copies_per_insert(),
+            final_mismatches,
+            run,
+        })
+    }
+}
+
+/// The kinds that a workload has.
+fn kinds(workload: &Workload) -> impl Iterator<Item = OperationKind> {
+    OperationKind::ALL.into_iter().filter(|kind| workload.mix.share(*kind) > 0.0)
+}
+
+/// The median pass by throughput, the lower one of two.
+fn middle(passes: &[Done]) -> Option<&Done> {
+    let rate = median(passes.iter().map(|pass| pass.ops_per_s))?;
+    passes.iter().find(|pass| pass.ops_per_s.total_cmp(&rate).is_eq())
+}
+
+/// The figures of `run`, of operations instead of lookups.
+fn run_row(
+    around: &Around<'_>,
+    workload: &Workload,
+    bench: &Bench,
+    measured: &Measured,
+    middle: &Done,
+) -> anyhow::Result<Row> {
+    let arguments = &around.arguments.run;
+    let mut latency = new_histogram()?;
+    for histogram in &measured.latency.latencies {
+        latency.add(histogram)?;
+    }
+    let mismatches =
+        measured.passes.iter().chain(around.arguments.rate.is_none().then_some(&measured.latency));
+    let verified =
+        Verified { mismatches: mismatches.map(|done| done.checks.wrong).sum(), ..Verified::default() };
+    let pass = |done: &Done| Pass { elapsed: done.elapsed, allocations: done.allocations, hits: None };
+    let as_run = RunMeasured {
+        verified,
+        passes: measured.passes.iter().map(pass).collect(),
+        cache: System::cache_stats(&bench.system)?,
+        latency,
+        timeline: None,
+    };
+    let of_run = RunWorkload {
+        dataset: around.dataset,
+        lookups: Lookups { keys: &[], expected: &[] },
+        value_bytes: arguments.value_bytes as usize,
+        batch: arguments.batch as usize,
+        threads: arguments.threads as usize,
+        stretch: None,
+        warm_up: None,
+        cold: false,
+    };
+    let mut row = Row::new(around.setting, &of_run, System::name(&bench.system), &bench.facts(), &as_run);
+    let rates = || measured.passes.iter().map(|pass| pass.ops_per_s);
+    row.dist = workload.distribution.to_string();
+    row.keys = around.loaded as u64;
+    row.lookups = middle.operations;
+    row.hit_rate = None;
+    row.ops_per_s = middle.ops_per_s;
+    row.ops_per_s_min = rates().reduce(f64::min).unwrap_or_default();
+    row.ops_per_s_max = rates().reduce(f64::max).unwrap_or_default();
+    row.allocations_per_op = middle.allocations as f64 / middle.operations.max(1) as f64;
+    row.process_bytes_per_key *= around.dataset.len() as f64 / around.loaded.max(1) as f64;
+    row.latency_of = match arguments.batch {
+        1 => "operation".to_owned(),
+        group => format!("group of {group}"),
+    };
+    Ok(row)
+}
+
+/// Fills in the ratios to the reference, round by round, which ran side by side.
+pub fn compare(rows: &mut [YcsbRow], workloads: &[Workload], measured: &[Measured]) {
+    if rows.len() < 2 {
+        return;
+    }
+    let at = workloads.iter().position(|workload| workload.name == "C").unwrap_or(0);
+    let reads = |done: &Done| {
+        let share = done.counts[OperationKind::Read.index()] as f64 / done.operations.max(1) as f64;
+        Some(share * done.ops_per_s).filter(|rate| *rate > 0.0)
+    };
+    for (row, own) in rows.iter_mut().zip(measured) {
+        let rounds = || own.passes.iter().zip(&measured[at].passes);
+        row.ops_ratio = median(rounds().map(|(own, other)| own.ops_per_s / other.ops_per_s));
+        row.reads_ratio = median(rounds().filter_map(|(own, other)| Some(reads(own)? / reads(other)?)));
+        row.ratio_to = Some(workloads[at].name.clone());
+    }
+}

@@ -1,0 +1,247 @@
+//! Passes over a map, which is a store without faults unless told to have one.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use fpcache_datasets::requests::{Growth, InsertOrder, OperationKind, Workload};
+
+use super::check::everything;
+use super::ledger::Ledger;
+use super::pass::{self, Course, Done, End, Hand, Progressing, Timing};
+use super::schedule::Arrivals;
+use super::store::{Change, Session, Store};
+use super::value;
+
+/// What the map does wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fault {
+    None,
+    /// One update in a hundred is acknowledged and not made.
+    LosesUpdates,
+    /// An update puts only the first half of its value.
+    TearsUpdates,
+    /// Inserted records are not found.
+    LosesInserts,
+    /// Scans leave out their second record.
+    SkipsInScans,
+    /// Fails after so many changes.
+    FailsAfter(u64),
+}
+
+struct Map {
+    records: Mutex<(BTreeMap<u64, Vec<u8>>, u64)>,
+    fault: Fault,
+}
+
+impl Map {
+    fn with<R>(&self, act: impl FnOnce(&mut BTreeMap<u64, Vec<u8>>, &mut u64) -> R) -> R {
+        let mut records = self.records.lock().unwrap_or_else(PoisonError::into_inner);
+        let (map, count) = &mut *records;
+        act(map, count)
+    }
+}
+
+impl Store for Map {
+    type Session<'a> = &'a Map;
+    fn session(&self) -> &Map {
+        self
+    }
+}
+
+impl Session for &Map {
+    fn read(&mut self, keys: &[u64], mut take: impl FnMut(usize, Option<&[u8]>)) -> anyhow::Result<()> {
+        for (i, key) in keys.iter().enumerate() {
+            let value = self.with(|map, _| map.get(key).cloned());
+            take(i, value.as_deref());
+        }
+        Ok(())
+    }
+
+    fn scan(&mut self, start: u64, limit: usize, mut take: impl FnMut(u64, &[u8])) -> anyhow::Result<()> {
+        let is_skipped = |i: usize| self.fault == Fault::SkipsInScans && i == 1;
+        self.with(|map, _| {
+            let records = map.range(start..).enumerate().filter(|(i, _)| !is_skipped(*i));
+            records.take(limit).for_each(|(_, (key, value))| take(*key, value));
+        });
+        Ok(())
+    }
+
+    fn change(&mut self, changes: &[(Change, u64)], values: &[u8]) -> anyhow::Result<u64> {
+        let mut refused = 0;
+        for (&(change, key), value) in changes.iter().zip(values.chunks(values.len() / changes.len())) {
+            let count = self.with(|_, count| {
+                *count += 1;
+                *count
+            });
+            if let Fault::FailsAfter(most) = self.fault {
+                anyhow::ensure!(count <= most, "the disk is full");
+            }
+            let is_there = self.with(|map, _| map.contains_key(&key));
+            if is_there != (change == Change::Update) {
+                refused += 1;
+                continue;
+            }
+            match (self.fault, change) {
+                (Fault::LosesUpdates, Change::Update) if count.is_multiple_of(100) => {}
+                (Fault::LosesInserts, Change::Insert) => {}
+                (Fault::TearsUpdates, Change::Update) => {
+                    let half = value.len() / 2;
+                    self.with(|map, _| {
+                        if let Some(record) = map.get_mut(&key) {
+                            record[..half].copy_from_slice(&value[..half]);
+                        }
+                    });
+                }
+                _ => {
+                    self.with(|map, _| map.insert(key, value.to_vec()));
+                }
+            }
+        }
+        Ok(refused)
+    }
+}
+
+struct Setup {
+    group: usize,
+    threads: usize,
+    value_bytes: usize,
+    end: End,
+    timing: Timing,
+}
+
+const SETUP: Setup =
+    Setup { group: 1, threads: 2, value_bytes: 16, end: End::Operations(4_001), timing: Timing::Whole };
+
+/// Runs two passes of each workload, and returns what they found, what was wrong in the end, and the map.
+fn run(setup: &Setup, workloads: &[&str], fault: Fault) -> anyhow::Result<(Vec<Done>, u64, Map)> {
+    let keys: Vec<u64> = (1..=5_000).map(|i| i * 3).collect();
+    let growth = Growth::split(&keys, 2_000, InsertOrder::Random, 3);
+    let value = |key| {
+        let mut value = vec![0; setup.value_bytes];
+        value::write(key, 0, &mut value);
+        value
+    };
+    let records = growth.loaded.iter().map(|&key| (key, value(key))).collect();
+    let map = Map { records: Mutex::new((records, 0)), fault };
+    let hand = |thread| Hand { inserts: growth.share(thread, setup.threads), inserted: 0 };
+    let mut state = Progressing { hands: (0..setup.threads).map(hand).collect(), base: 0, passes: 0 };
+    let course = Course {
+        loaded: &growth.loaded,
+        value_bytes: setup.value_bytes,
+        group: setup.group,
+        end: setup.end,
+        drawn: 1_000,
+        seed: 5,
+    };
+    let mut ledger = Ledger::default();
+    let mut all = Vec::new();
+    for _ in 0..2 {
+        for name in workloads {
+            let workload =
+                name.parse::<Workload>().unwrap_or_else(|_| Workload::custom(name.parse().unwrap()));
+            let mut done = pass::run(&map, &workload, &course, setup.timing, &mut state)?;
+            ledger.add(std::mem::take(&mut done.writes));
+            all.push(done);
+        }
+    }
+    let mut wrong = everything(&map, &growth.loaded, &ledger, setup.value_bytes)?.wrong;
+    for hand in &state.hands {
+        let mut inserted = hand.inserts[..hand.inserted].to_vec();
+        inserted.sort_unstable();
+        wrong += everything(&map, &inserted, &ledger, setup.value_bytes)?.wrong;
+    }
+    let inserted: usize = state.hands.iter().map(|hand| hand.inserted).sum();
+    if fault == Fault::None {
+        assert_eq!(map.with(|map, _| map.len()), growth.loaded.len() + inserted);
+    }
+    Ok((all, wrong, map))
+}
+
+#[test]
+fn every_workload_runs_without_a_wrong_answer_in_any_grouping() {
+    for (group, threads, value_bytes) in [(1, 1, 8), (2, 3, 16), (32, 2, 100)] {
+        let setup = Setup { group, threads, value_bytes, ..SETUP };
+        let (all, wrong, _) = run(&setup, &Workload::NAMES, Fault::None).unwrap();
+        assert_eq!(wrong, 0, "{group} {threads} {value_bytes}");
+        for done in &all {
+            assert_eq!((done.checks.wrong, done.checks.first.as_deref()), (0, None));
+            assert_eq!((done.operations, done.ran_out), (4_001, false));
+            assert_eq!(done.counts.iter().sum::<u64>(), 4_001);
+            assert!(done.ops_per_s > 0.0 && done.latencies.is_empty());
+        }
+    }
+}
+
+#[test]
+fn mixtures_of_everything_end_right() {
+    let setup = Setup { group: 16, threads: 3, ..SETUP };
+    let mix = "read=0.2,update=0.3,insert=0.05,scan=0.05,rmw=0.4";
+    let (all, wrong, _) = run(&setup, &[mix, "F", mix], Fault::None).unwrap();
+    assert_eq!((wrong, all.iter().map(|done| done.checks.wrong).sum::<u64>()), (0, 0));
+}
+
+#[test]
+fn every_fault_is_noticed() {
+    let wrong = |workload, fault| {
+        let (all, in_the_end, _) = run(&Setup { threads: 1, ..SETUP }, &[workload], fault).unwrap();
+        (all.iter().map(|done| done.checks.wrong).sum::<u64>(), in_the_end)
+    };
+    // A lost update leaves an older value, which is right in itself: only the end shows it.
+    let (during, in_the_end) = wrong("A", Fault::LosesUpdates);
+    assert!(during == 0 && in_the_end > 0, "{during} {in_the_end}");
+    assert!(wrong("A", Fault::TearsUpdates).0 > 0);
+    assert!(wrong("F", Fault::TearsUpdates).0 > 0);
+    let (during, in_the_end) = wrong("D", Fault::LosesInserts);
+    assert!(during > 0 && in_the_end > 0, "{during} {in_the_end}");
+    assert!(wrong("E", Fault::SkipsInScans).0 > 0);
+}
+
+#[test]
+fn a_failing_store_ends_all_threads_with_its_error() {
+    let error = run(&SETUP, &["A"], Fault::FailsAfter(10)).err().map(|error| format!("{error:#}"));
+    assert_eq!(error.as_deref(), Some("running workload A: the disk is full"));
+}
+
+#[test]
+fn latencies_are_of_each_kind_and_count_every_operation() {
+    for (group, timing) in [
+        (1, Timing::Each),
+        (8, Timing::Each),
+        (1, Timing::Scheduled(1e6, Arrivals::Poisson)),
+        (8, Timing::Scheduled(1e6, Arrivals::Fixed)),
+    ] {
+        let (all, wrong, _) = run(&Setup { group, timing, ..SETUP }, &["B"], Fault::None).unwrap();
+        assert_eq!(wrong, 0);
+        for done in all {
+            let timed: Vec<u64> = done.latencies.iter().map(|histogram| histogram.len()).collect();
+            assert_eq!(timed, done.counts);
+            assert!(done.latencies[OperationKind::Read.index()].min() > 0);
+        }
+    }
+}
+
+#[test]
+fn an_open_loop_keeps_its_rate_and_shows_what_waits() {
+    // 500 operations at 5,000 per second take a tenth of a second, whatever the store could do.
+    let setup = Setup { end: End::Operations(500), timing: Timing::Scheduled(5e3, Arrivals::Fixed), ..SETUP };
+    let (all, ..) = run(&setup, &["C"], Fault::None).unwrap();
+    assert!(all[0].elapsed >= Duration::from_millis(95), "{:?}", all[0].elapsed);
+    // Far too fast: the last operations wait for nearly the whole pass.
+    let setup = Setup { threads: 1, timing: Timing::Scheduled(1e9, Arrivals::Fixed), ..SETUP };
+    let (all, ..) = run(&setup, &["C"], Fault::None).unwrap();
+    let reads = &all[0].latencies[OperationKind::Read.index()];
+    let pass = all[0].elapsed.as_nanos() as u64;
+    assert!(reads.max() > pass / 2 && reads.value_at_quantile(0.5) > pass / 8, "{} of {pass}", reads.max());
+}
+
+#[test]
+fn passes_end_after_their_time_and_without_keys_to_insert() {
+    let setup = Setup { end: End::After(Duration::from_millis(30)), ..SETUP };
+    let (all, wrong, _) = run(&setup, &["A"], Fault::None).unwrap();
+    assert_eq!(wrong, 0);
+    assert!(all.iter().all(|done| done.elapsed >= Duration::from_millis(30) && done.operations > 0));
+    let (all, wrong, _) = run(&SETUP, &["insert=1"], Fault::None).unwrap();
+    assert_eq!((wrong, all[0].operations, all[0].ran_out), (0, 2_000, true));
+    assert_eq!((all[1].operations, all[1].ran_out), (0, true));
+}

@@ -1,0 +1,64 @@
+//! The checker calls right histories right and wrong ones wrong, and its reports show why.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod brute;
+mod by_hand;
+mod properties;
+
+use std::cell::Cell;
+
+use fpcache_eval::history::{Call, Checked, History, Outcome, Recorder, check};
+
+/// Calls with the instants before and after them, each by a process of its own.
+#[derive(Debug, Default)]
+pub struct Script {
+    initial: Vec<(u64, u64)>,
+    calls: Vec<(u64, Call, Answer, u64, u64)>,
+}
+
+#[derive(Clone, Debug)]
+enum Answer {
+    One(Outcome),
+    Records(Vec<(u64, u64)>),
+}
+
+impl Script {
+    /// No calls yet, on a store that holds these records.
+    pub fn from(initial: &[(u64, u64)]) -> Self {
+        Self { initial: initial.to_vec(), calls: Vec::new() }
+    }
+
+    /// Adds a call.
+    pub fn call(mut self, key: u64, call: Call, outcome: Outcome, from: u64, to: u64) -> Self {
+        self.calls.push((key, call, Answer::One(outcome), from, to));
+        self
+    }
+
+    /// Adds a scan.
+    pub fn scan(mut self, start: u64, limit: u32, records: &[(u64, u64)], from: u64, to: u64) -> Self {
+        self.calls.push((start, Call::Scan { limit }, Answer::Records(records.to_vec()), from, to));
+        self
+    }
+
+    /// What the callers saw.
+    pub fn history(&self) -> History {
+        let instant = Cell::new(0);
+        let log = |(process, (key, call, answer, from, to)): (usize, &(u64, Call, Answer, u64, u64))| {
+            let mut log = Recorder::new(process as u32, "by hand", || instant.get());
+            instant.set(*from);
+            let open = log.invoke(*key, *call);
+            instant.set(*to);
+            match answer {
+                Answer::One(outcome) => log.returned(open, *outcome, None),
+                Answer::Records(records) => log.scanned(open, records.iter().copied(), None),
+            }
+            log
+        };
+        History::merge(self.initial.iter().copied(), self.calls.iter().enumerate().map(log))
+    }
+
+    /// What the checker says.
+    pub fn check(&self) -> Checked {
+        check(&self.history()).unwrap()
+    }
+}
