@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use fpcache::cache::{CacheConfig, CacheStats};
 use fpcache::key_space::U64Keys;
-use fpcache::layout::TableParameters;
-use fpcache::message::{NodeStats, Request};
+use fpcache::layout::{RecordToken, TableParameters};
+use fpcache::message::{NodeStats, Request, WriteOperation, WriteReply};
 use fpcache::read::{Cost, FabricCosts, LookupScratch, Outcome, Plan, PlanChoice};
 use fpcache::table::TableOptions;
 use fpcache_fabric::shm::{ConnectOptions, ShmAddress, ShmConnection, connect};
@@ -15,6 +15,7 @@ use fpcache_fabric::{Deadline, FabricError};
 
 use crate::answers::Answers;
 use crate::core::{Connector, Core};
+use crate::counters::Counters;
 use crate::error::ClientError;
 use crate::load::Load;
 use crate::session::TableStats;
@@ -29,18 +30,33 @@ pub struct ClientConfig {
     pub deadline: Duration,
     /// What this compute node may keep; `None`: all models, and no hot cache.
     pub cache: Option<CacheConfig>,
+    /// What about reading is broken on purpose.
+    #[cfg(feature = "sabotage")]
+    pub sabotage: Option<fpcache::sabotage::Sabotage>,
 }
 
 impl Default for ClientConfig {
     fn default() -> Self {
-        Self { plan: PlanChoice::Auto, deadline: Duration::from_secs(5), cache: None }
+        Self {
+            plan: PlanChoice::Auto,
+            deadline: Duration::from_secs(5),
+            cache: None,
+            #[cfg(feature = "sabotage")]
+            sabotage: None,
+        }
     }
 }
 
 impl ClientConfig {
     /// How tables are read, over memory that is mapped into this process.
     fn table_options(&self) -> TableOptions {
-        TableOptions { plan: self.plan, costs: FabricCosts::MAPPED_MEMORY, cache: self.cache }
+        TableOptions {
+            costs: FabricCosts::MAPPED_MEMORY,
+            cache: self.cache,
+            #[cfg(feature = "sabotage")]
+            sabotage: self.sabotage,
+            ..TableOptions::plan(self.plan)
+        }
     }
 }
 
@@ -76,6 +92,8 @@ enum Transport {
     Shm(Arc<Core<U64Keys, ShmConnector>>),
     #[cfg(feature = "embedded")]
     Embedded(Arc<Core<U64Keys, crate::embedded::EmbeddedNode>>),
+    #[cfg(feature = "sim")]
+    Simulated(Arc<Core<U64Keys, crate::simulated::SimulatedNode>>),
 }
 
 /// Runs an expression with the core in use.
@@ -85,11 +103,14 @@ macro_rules! with_core {
             Transport::Shm($core) => $body,
             #[cfg(feature = "embedded")]
             Transport::Embedded($core) => $body,
+            #[cfg(feature = "sim")]
+            Transport::Simulated($core) => $body,
         }
     };
 }
 
 /// Connects over shared memory.
+#[derive(Clone)]
 pub(crate) struct ShmConnector(ShmAddress);
 
 impl Connector for ShmConnector {
@@ -142,6 +163,45 @@ impl Client {
         let node = crate::embedded::EmbeddedNode::start(capacity)?;
         let core = Core::connect(node, config.table_options(), config.deadline)?;
         Ok(Self { transport: Transport::Embedded(core), name: "embedded".into(), deadline: config.deadline })
+    }
+
+    /// Another client of the same memory node, with settings and connections of its own.
+    ///
+    /// # Errors
+    /// As for [`connect`](Self::connect).
+    pub fn beside(&self, config: ClientConfig) -> Result<Self, ClientError> {
+        let (options, within) = (config.table_options(), config.deadline);
+        let transport = match &self.transport {
+            Transport::Shm(core) => Transport::Shm(Core::connect(core.connector().clone(), options, within)?),
+            #[cfg(feature = "embedded")]
+            Transport::Embedded(core) => {
+                Transport::Embedded(Core::connect(core.connector().clone(), options, within)?)
+            }
+            #[cfg(feature = "sim")]
+            Transport::Simulated(core) => {
+                Transport::Simulated(Core::connect(core.connector().clone(), options, within)?)
+            }
+        };
+        Ok(Self { transport, name: Arc::clone(&self.name), deadline: config.deadline })
+    }
+
+    /// A client of a memory node in a simulated world, for one process of that world: every process makes its own.
+    ///
+    /// # Errors
+    /// As for [`connect`](Self::connect).
+    #[cfg(feature = "sim")]
+    pub fn simulated(
+        sim: &fpcache_fabric::sim::Sim,
+        node: fpcache_fabric::sim::NodeId,
+        config: ClientConfig,
+    ) -> Result<Self, ClientError> {
+        let connector = crate::simulated::SimulatedNode::new(sim, node);
+        let core = Core::connect(connector, config.table_options(), config.deadline)?;
+        Ok(Self {
+            transport: Transport::Simulated(core),
+            name: "simulated".into(),
+            deadline: config.deadline,
+        })
     }
 
     /// The same client with another deadline: `client.with_deadline(limit).get(key)`.
@@ -253,6 +313,11 @@ impl Client {
         with_core!(self, core => core.cache_stats(self.deadline))
     }
 
+    /// What this client, all of its handles together, did to keep up with the memory node.
+    pub fn counters(&self) -> Counters {
+        with_core!(self, core => core.counters())
+    }
+
     /// Empties the hot cache; models stay.
     pub fn clear_cache(&self) {
         with_core!(self, core => core.clear_cache());
@@ -278,6 +343,25 @@ impl Client {
         take: impl FnOnce(&[u8]) -> Result<R, ClientError>,
     ) -> Result<R, ClientError> {
         with_core!(self, core => core.call(request, self.deadline, take))
+    }
+
+    /// Makes changes and appends how each ended.
+    pub(crate) fn write<'v>(
+        &self,
+        operations: impl Iterator<Item = WriteOperation<'v, u64>> + Clone,
+        replies: &mut Vec<WriteReply>,
+    ) -> Result<(), ClientError> {
+        with_core!(self, core => core.write(operations, self.deadline, replies))
+    }
+
+    /// A record's value and token.
+    pub(crate) fn read_versioned(&self, key: u64) -> Result<Option<(Vec<u8>, RecordToken)>, ClientError> {
+        let take = |outcome: &Outcome, value: Option<&[u8]>| {
+            let (version, value) = outcome.version.zip(value)?;
+            let record: Vec<u8> = key.to_le_bytes().into_iter().chain(value.iter().copied()).collect();
+            Some((value.to_vec(), RecordToken::of(version, &record)))
+        };
+        with_core!(self, core => core.look_up(key, self.deadline, take))
     }
 
     pub(crate) fn max_request(&self) -> usize {

@@ -1,45 +1,69 @@
 //! A client over one kind of connection: sessions, threads, retries.
 
+mod offloaded;
+mod recover;
+mod write;
+
 use std::cell::RefCell;
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use crossbeam::utils::Backoff;
 use fpcache::cache::CacheStats;
 use fpcache::key_space::KeySpace;
 use fpcache::matching::Matcher;
 use fpcache::message::{Request, decode_reply};
 use fpcache::read::{Cost, Lookup, LookupScratch, Outcome, ReadError, Scan, drive, look_up};
-use fpcache::snapshot::OpenError;
 use fpcache::table::{Table, TableOptions};
-use fpcache_fabric::{Connection, Deadline, ErrorKind as FabricErrorKind, FabricError};
+use fpcache_fabric::{Clock, Connection, Deadline, FabricError, SystemClock};
 use thread_local::ThreadLocal;
 
+use crate::counters::{Counters, Tally};
 use crate::error::ClientError;
 use crate::leave::{Leave, when_thread_ends};
 use crate::session::{Buffers, Session, TableStats, ThreadContext};
 use crate::turn::Turn;
+use recover::{Attempt, Failure, Next, Retry};
+use write::Writer;
 
 /// Makes connections of one kind.
 pub(crate) trait Connector: Send + Sync + 'static {
     type Connection: Connection;
+
     fn connect(&self, deadline: Deadline) -> Result<Self::Connection, FabricError>;
+
+    /// The clock of deadlines and pauses.
+    fn clock(&self) -> Arc<dyn Clock> {
+        Arc::new(SystemClock)
+    }
+
+    /// A number that no other client of the memory node has, under which changes are sent: 64 bits that the standard
+    /// library's hash maps draw from the operating system's random numbers.
+    fn identity(&self) -> u64 {
+        RandomState::new().build_hasher().finish()
+    }
 }
 
 /// What all handles of a client share.
 pub(crate) struct Core<K: KeySpace, T: Connector> {
     connector: T,
+    clock: Arc<dyn Clock>,
     options: TableOptions,
     matcher: Matcher,
-    /// The session in use, and its number; threads notice a new one by the number alone.
+    /// The session in use.
     session: Mutex<Arc<Session<K, T::Connection>>>,
+    /// The number of its table: threads notice a new session or a newer table by the number alone. Changes only under the
+    /// session's lock.
     number: AtomicU64,
     /// Contexts made so far.
     contexts: AtomicU64,
     threads: ThreadLocal<RefCell<Option<ContextOf<K, T>>>>,
+    /// Who each thread is to the memory node when it changes records. A thread that ends leaves this to the next one.
+    writers: ThreadLocal<RefCell<Writer>>,
     /// Of threads that have lost the memory node one connects at a time.
     connecting: Turn,
+    tally: Tally,
     /// For threads to leave when they end.
     me: Weak<Self>,
 }
@@ -50,19 +74,28 @@ impl<K: KeySpace + 'static, T: Connector> Core<K, T> {
         options: TableOptions,
         within: Duration,
     ) -> Result<Arc<Self>, ClientError> {
-        let connection = connector.connect(Deadline::after(within))?;
-        let session = Arc::new(Session::new(Arc::new(connection), options));
+        let clock = connector.clock();
+        let connection = connector.connect(Deadline::after_on(&*clock, within))?;
+        let session = Arc::new(Session::new(Arc::new(connection), 0, options));
         Ok(Arc::new_cyclic(|me| Self {
             connector,
+            clock,
             options,
             matcher: Matcher::detect(),
             session: Mutex::new(session),
             number: AtomicU64::new(0),
             contexts: AtomicU64::new(0),
             threads: ThreadLocal::new(),
+            writers: ThreadLocal::new(),
             connecting: Turn::default(),
+            tally: Tally::default(),
             me: Weak::clone(me),
         }))
+    }
+
+    /// What makes this client's connections.
+    pub(crate) fn connector(&self) -> &T {
+        &self.connector
     }
 
     /// Looks up one key and hands the answer to `take`.
@@ -73,10 +106,15 @@ impl<K: KeySpace + 'static, T: Connector> Core<K, T> {
         within: Duration,
         mut take: impl FnMut(&Outcome, Option<&[u8]>) -> R,
     ) -> Result<R, ClientError> {
-        self.with_table(within, |buffers, table| {
+        let mut retry = Retry::new(within);
+        let read = |buffers: &mut Buffers<K, EndpointOf<T>>, table: &Table<K>| {
             let Buffers { endpoint, lookup, .. } = buffers;
             look_up(endpoint, table, lookup, key, &mut take)
-        })
+        };
+        match self.try_table(&mut retry, read)? {
+            Some(answer) => Ok(answer),
+            None => self.look_up_offloaded(key, &mut retry, take),
+        }
     }
 
     /// Looks up a group of keys and hands the buffers with the answers to `take`.
@@ -87,14 +125,20 @@ impl<K: KeySpace + 'static, T: Connector> Core<K, T> {
         within: Duration,
         mut take: impl FnMut(&mut LookupScratch<K>) -> R,
     ) -> Result<R, ClientError> {
-        self.with_table(within, |buffers, table| {
+        let mut retry = Retry::new(within);
+        let read = |buffers: &mut Buffers<K, EndpointOf<T>>, table: &Table<K>| {
             let mut lookup = Lookup::new(table, &mut buffers.lookup, keys.clone());
             drive(&mut buffers.endpoint, &mut lookup)?;
             Ok(take(&mut buffers.lookup))
-        })
+        };
+        match self.try_table(&mut retry, read)? {
+            Some(answer) => Ok(answer),
+            None => self.lookup_offloaded(keys, &mut retry, take),
+        }
     }
 
-    /// Scans, and hands each record to `take` in key order.
+    /// Scans, and hands each record to `take` in key order. What was found before the directory turned out to be out of date,
+    /// or the memory node to be gone, is handed over all the same; the scan goes on behind it.
     pub(crate) fn scan(
         &self,
         start: K::Key,
@@ -102,11 +146,15 @@ impl<K: KeySpace + 'static, T: Connector> Core<K, T> {
         within: Duration,
         mut take: impl FnMut(K::Key, &[u8]),
     ) -> Result<Cost, ClientError> {
+        let (mut from, mut left, mut cost) = (Some(start), limit, Cost::default());
         self.with_table(within, |buffers, table| {
-            let mut scan = Scan::new(table.snapshot(), &mut buffers.scan, start, limit);
-            drive(&mut buffers.endpoint, &mut scan)?;
+            let Some(next) = from else { return Ok(cost) };
+            let mut scan = Scan::new(table.snapshot(), &mut buffers.scan, next, left);
+            let ended = drive(&mut buffers.endpoint, &mut scan);
             scan.records().for_each(|(key, value)| take(key, value));
-            Ok(scan.cost())
+            (from, left) = (scan.uncovered(), left - scan.records().len());
+            cost += scan.cost();
+            ended.map(|()| cost)
         })
     }
 
@@ -129,8 +177,8 @@ impl<K: KeySpace + 'static, T: Connector> Core<K, T> {
         }
     }
 
-    /// Runs `read` with this thread's buffers and the table until it gives an answer: a stale directory is fetched
-    /// anew, a lost memory node connected to again, a record that is being written read again, all within the
+    /// Runs `read` with this thread's buffers and the table until it gives an answer: a directory that is out of date is
+    /// renewed, a lost memory node connected to again, a record that is being written read again, all within the
     /// deadline. The clock is first looked at when something went wrong.
     #[inline]
     fn with_table<R>(
@@ -138,44 +186,33 @@ impl<K: KeySpace + 'static, T: Connector> Core<K, T> {
         within: Duration,
         mut read: impl FnMut(&mut Buffers<K, EndpointOf<T>>, &Table<K>) -> Result<R, ReadError>,
     ) -> Result<R, ClientError> {
-        let mut retry = Retry { within, started: None, backoff: Backoff::new() };
+        let mut retry = Retry::new(within);
         loop {
             match self.with_context(|ThreadContext { table, buffers, .. }| read(buffers, table)) {
                 Ok(answer) => return Ok(answer),
-                Err(failure) => self.recover(*failure, &mut retry)?,
+                Err(failure) => _ = self.recover(*failure, &mut retry)?,
             }
         }
     }
 
-    /// Does what makes another attempt worth while, or gives the error that ends the call.
-    #[cold]
-    fn recover(&self, failure: Failure, retry: &mut Retry) -> Result<(), ClientError> {
-        let error = match failure.error {
-            Attempt::Read(error) => error,
-            Attempt::Open(OpenError::Fabric(error)) => ReadError::Fabric(error),
-            Attempt::Open(error) => return Err(error.into()),
-        };
-        let started = *retry.started.get_or_insert_with(Instant::now);
-        if started.elapsed() >= retry.within {
-            return Err(ClientError::Deadline { deadline: retry.within, last: error });
-        }
-        let deadline = started.checked_add(retry.within).map_or(Deadline::NONE, Deadline::at);
-        match error {
-            ReadError::Contended { .. } => retry.backoff.snooze(),
-            ReadError::Stale => {
-                // The old table is of no use any more: whoever fetches the new one may need its room.
-                self.leave();
-                retry.backoff.snooze();
-                self.renew(failure.number, deadline)?;
+    /// As [`with_table`](Self::with_table), but `None` once the directory has been out of date too often.
+    #[inline]
+    fn try_table<R>(
+        &self,
+        retry: &mut Retry,
+        mut read: impl FnMut(&mut Buffers<K, EndpointOf<T>>, &Table<K>) -> Result<R, ReadError>,
+    ) -> Result<Option<R>, ClientError> {
+        loop {
+            match self.with_context(|ThreadContext { table, buffers, .. }| read(buffers, table)) {
+                Ok(answer) => return Ok(Some(answer)),
+                Err(failure) => {
+                    let next: Next = self.recover(*failure, retry)?;
+                    if retry.has_had_enough(next) {
+                        return Ok(None);
+                    }
+                }
             }
-            ReadError::Fabric(e) if e.kind() == FabricErrorKind::Reconnect => {
-                self.leave();
-                self.reconnect(failure.number, deadline)?;
-            }
-            ReadError::Fabric(e) => return Err(e.into()),
-            ReadError::Corrupt(e) => return Err(OpenError::Corrupt(e).into()),
         }
-        Ok(())
     }
 
     /// Runs `f` with this thread's context for the session in use.
@@ -193,16 +230,25 @@ impl<K: KeySpace + 'static, T: Connector> Core<K, T> {
         f(context).map_err(|error| Failure::boxed(Attempt::Read(error), context.number))
     }
 
-    /// Gives this thread a context for the session in use.
+    /// Gives this thread a context for the session in use, or the one it has the newer table.
     #[cold]
     fn enter<'k>(
         &self,
         kept: &'k mut Option<ContextOf<K, T>>,
     ) -> Result<&'k mut ContextOf<K, T>, Box<Failure>> {
+        let (session, number) = self.current();
+        if let Some(context) = kept
+            && context.session == session.id
+        {
+            let newer = session.table(&mut context.buffers.endpoint);
+            context.table = newer.map_err(|error| Failure::boxed(Attempt::Open(error), number))?;
+            context.number = number;
+            // Just found to be there.
+            return kept.as_mut().ok_or_else(|| Failure::boxed(Attempt::Read(ReadError::Stale), number));
+        }
         // Before the new table is fetched: a thread never holds two.
         *kept = None;
         when_thread_ends(Weak::<Self>::clone(&self.me));
-        let (session, number) = self.current();
         // Any numbers that differ between threads will do.
         let seed = self.contexts.fetch_add(1, Ordering::Relaxed);
         let context = session.context(number, self.matcher, seed);
@@ -226,25 +272,35 @@ impl<K: KeySpace + 'static, T: Connector> Core<K, T> {
         (Arc::clone(&session), self.number())
     }
 
-    /// Puts a new session in the place of the one with the number `seen`, unless another thread has done so: what that
-    /// one fetched meanwhile stays.
+    /// Puts a new session in the place of the one whose table has the number `seen`, unless another thread has changed
+    /// anything: what that one fetched meanwhile stays.
     fn replace(&self, seen: u64, connection: Arc<T::Connection>) {
-        let new = Arc::new(Session::new(connection, self.options));
         let _old = {
             let mut session = self.session();
             if self.number() != seen {
                 return;
             }
             self.number.fetch_add(1, Ordering::AcqRel);
+            let new = Arc::new(Session::new(connection, session.id + 1, self.options));
             // Dropped behind the lock: unmapping a table takes its time.
             std::mem::replace(&mut *session, new)
         };
     }
 
+    /// Puts a newer version in the place of the table with the number `seen`, which is that session's.
+    fn publish(&self, seen: u64, of: &Arc<Session<K, T::Connection>>, table: Arc<Table<K>>) {
+        let session = self.session();
+        if self.number() == seen && Arc::ptr_eq(&session, of) {
+            session.put(table);
+            self.number.fetch_add(1, Ordering::AcqRel);
+        }
+    }
+
     /// Forgets the table of the session with the number `seen`, so that the next lookup fetches it anew.
-    fn renew(&self, seen: u64, deadline: Deadline) -> Result<(), ClientError> {
+    fn renew(&self, seen: u64, deadline: Deadline) -> Result<(), FabricError> {
         let connection = Arc::clone(&self.session().connection);
         if connection.is_alive() {
+            self.tally.reopens.add(1);
             self.replace(seen, connection);
             return Ok(());
         }
@@ -253,7 +309,7 @@ impl<K: KeySpace + 'static, T: Connector> Core<K, T> {
 
     /// Connects anew if the session with the number `seen` is still in use and has lost its memory node. One thread
     /// connects while the others wait, each until its own deadline, and while calls that need no connection go on.
-    fn reconnect(&self, seen: u64, deadline: Deadline) -> Result<(), ClientError> {
+    fn reconnect(&self, seen: u64, deadline: Deadline) -> Result<(), FabricError> {
         let is_lost = || {
             let (session, number) = self.current();
             number == seen && !session.connection.is_alive()
@@ -261,9 +317,10 @@ impl<K: KeySpace + 'static, T: Connector> Core<K, T> {
         if !is_lost() {
             return Ok(());
         }
-        let turn = self.connecting.take(deadline);
+        let turn = self.connecting.take(deadline, &*self.clock);
         let _turn = turn.ok_or(FabricError::DeadlinePassed { waiting_for: "another thread connects" })?;
         if is_lost() {
+            self.tally.reconnects.add(1);
             self.replace(seen, Arc::new(self.connector.connect(deadline)?));
         }
         Ok(())
@@ -276,13 +333,18 @@ impl<K: KeySpace + 'static, T: Connector> Core<K, T> {
         within: Duration,
         take: impl FnOnce(&[u8]) -> Result<R, ClientError>,
     ) -> Result<R, ClientError> {
-        let deadline = Deadline::after(within);
+        let deadline = Deadline::after_on(&*self.clock, within);
         self.reconnect(self.number(), deadline)?;
         let connection = Arc::clone(&self.session().connection);
         let (mut bytes, mut reply) = (Vec::new(), Vec::new());
         request.encode::<K>(&mut bytes);
         connection.call(&bytes, &mut reply, deadline)?;
         take(decode_reply(&reply)?)
+    }
+
+    /// What was done besides plain lookups and requests.
+    pub(crate) fn counters(&self) -> Counters {
+        self.tally.counters()
     }
 
     /// Longest request the memory node takes.
@@ -304,33 +366,6 @@ pub(crate) type EndpointOf<T> = <<T as Connector>::Connection as Connection>::En
 
 /// The contexts of a connector's connections.
 type ContextOf<K, T> = ThreadContext<K, <T as Connector>::Connection>;
-
-/// How one attempt failed, and the number of the session it was made with. Boxed: it must not burden the answers.
-struct Failure {
-    error: Attempt,
-    number: u64,
-}
-
-impl Failure {
-    #[cold]
-    fn boxed(error: Attempt, number: u64) -> Box<Self> {
-        Box::new(Self { error, number })
-    }
-}
-
-/// What an attempt failed in.
-enum Attempt {
-    Open(OpenError),
-    Read(ReadError),
-}
-
-/// A call's patience.
-struct Retry {
-    within: Duration,
-    /// When the first attempt failed.
-    started: Option<Instant>,
-    backoff: Backoff,
-}
 
 #[cfg(all(test, feature = "embedded"))]
 mod tests;

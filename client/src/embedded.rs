@@ -12,9 +12,10 @@ use crate::core::Connector;
 use crate::error::ClientError;
 
 /// A memory node and the thread that answers its requests; both end when it is dropped.
+#[derive(Clone)]
 pub(crate) struct EmbeddedNode {
     hub: Hub,
-    _serving: Serving,
+    _serving: Arc<Serving>,
 }
 
 impl EmbeddedNode {
@@ -29,7 +30,7 @@ impl EmbeddedNode {
         let options = LocalOptions { incarnation: INCARNATION, ..Default::default() };
         let hub = Hub::new(region, options)?;
         let serving = hub.spawn(node)?;
-        Ok(Self { hub, _serving: serving })
+        Ok(Self { hub, _serving: Arc::new(serving) })
     }
 }
 

@@ -48,6 +48,30 @@ pub enum ClientError {
         /// Bytes of the table's values.
         expected: usize,
     },
+    /// No reply to a change came in time, or none that tells its outcome: it may have been made, may not, or may yet be until
+    /// the same thread makes its next change.
+    #[error("it is not known whether the change was made: {why}; read the record before making it again")]
+    OutcomeUnknown {
+        /// What kept the outcome from being known.
+        why: String,
+    },
+    /// The region has no room for the record; nothing was changed.
+    #[error(
+        "the memory node has no room for key {key}: start it with a larger --capacity, or remove records"
+    )]
+    NoRoom {
+        /// The record's key.
+        key: u64,
+    },
+    /// The change could not be written to the memory node's log; nothing was changed.
+    #[error(
+        "the memory node could not write the change of key {key} to its log: make room on the disk of its --data-dir, \
+         then try again"
+    )]
+    NotDurable {
+        /// The record's key.
+        key: u64,
+    },
     /// The embedded memory node could not be set up.
     #[error("the memory node in this process could not start: {0}")]
     Embedded(String),
@@ -58,6 +82,8 @@ pub enum ClientError {
 pub enum ErrorKind {
     /// Call again, perhaps after a pause: the memory node is gone, busy, empty, or the time was short.
     Retry,
+    /// Look before calling again: whether the change was made is not known.
+    Unknown,
     /// Change the call: its arguments or data are wrong.
     Invalid,
     /// Change the setup: more memory, another release, other rights.
@@ -77,6 +103,8 @@ impl ClientError {
             Self::Message(_) => ErrorKind::Internal,
             Self::Fabric(error) => of_fabric(error),
             Self::Deadline { .. } => ErrorKind::Retry,
+            Self::OutcomeUnknown { .. } => ErrorKind::Unknown,
+            Self::NoRoom { .. } | Self::NotDurable { .. } => ErrorKind::Setup,
         }
     }
 
@@ -89,7 +117,9 @@ impl ClientError {
 fn of_open(error: &OpenError) -> ErrorKind {
     use fpcache::layout::SuperblockError;
     match error {
-        OpenError::Empty | OpenError::Superblock(SuperblockError::Changing) => ErrorKind::Retry,
+        OpenError::Empty | OpenError::Moving { .. } | OpenError::Superblock(SuperblockError::Changing) => {
+            ErrorKind::Retry
+        }
         OpenError::Superblock(SuperblockError::Corrupt(_)) | OpenError::Corrupt(_) => ErrorKind::Internal,
         OpenError::Superblock(_) | OpenError::Memory(_) => ErrorKind::Setup,
         OpenError::Budget { .. } => ErrorKind::Invalid,
@@ -99,9 +129,10 @@ fn of_open(error: &OpenError) -> ErrorKind {
 
 fn of_code(code: ErrorCode) -> ErrorKind {
     match code {
-        ErrorCode::Busy => ErrorKind::Retry,
+        ErrorCode::Busy | ErrorCode::NoTable => ErrorKind::Retry,
         ErrorCode::Invalid | ErrorCode::BadData | ErrorCode::NotEmpty => ErrorKind::Invalid,
-        ErrorCode::Full | ErrorCode::Version => ErrorKind::Setup,
+        ErrorCode::Full | ErrorCode::Version | ErrorCode::NotDurable => ErrorKind::Setup,
+        ErrorCode::Forgotten => ErrorKind::Unknown,
         _ => ErrorKind::Internal,
     }
 }

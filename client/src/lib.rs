@@ -51,23 +51,29 @@
 mod answers;
 mod client;
 mod core;
+mod counters;
 #[cfg(feature = "embedded")]
 mod embedded;
 mod error;
 mod leave;
 mod load;
 mod session;
+#[cfg(feature = "sim")]
+mod simulated;
 mod turn;
 mod url;
+mod write;
 
 pub use answers::Answers;
 pub use client::{Client, ClientConfig, Found};
+pub use counters::Counters;
 pub use error::{ClientError, ErrorKind};
 pub use fpcache::cache::{CacheConfig, CacheStats, OnConflict, Policy, Variant};
 pub use fpcache::fingerprint::FingerprintWidth;
-pub use fpcache::layout::TableParameters;
-pub use fpcache::message::NodeStats;
+pub use fpcache::layout::{RecordToken, TableParameters};
+pub use fpcache::message::{NodeStats, WriteKind, WriteReply, WriteStatus};
 pub use fpcache::read::{Cost, Plan, PlanChoice};
 pub use load::{Load, Loaded};
 pub use session::TableStats;
 pub use url::{Url, UrlError};
+pub use write::{Changes, CompareAndSet};

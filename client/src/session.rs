@@ -1,6 +1,6 @@
 //! One life of a memory node as a client knows it: connection, table, and each thread's own buffers.
 
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use fpcache::key_space::KeySpace;
 use fpcache::layout::TableRecord;
@@ -13,12 +13,16 @@ use fpcache_fabric::{Connection, Endpoint, REGION};
 /// A connection and what was fetched through it.
 ///
 /// A session that was replaced is dropped at once: threads keep its table, not the session, and each lets go of it with
-/// its next call or its end.
+/// its next call or its end. So do they with a table that was brought up to date, whose newer version shares the hot cache
+/// and most of the models.
 #[derive(Debug)]
 pub(crate) struct Session<K: KeySpace, C> {
     pub(crate) connection: Arc<C>,
-    table: OnceLock<Arc<Table<K>>>,
-    /// Held while the table is fetched: each table takes the whole budget, so that there must never be two.
+    /// Tells the client's sessions apart.
+    pub(crate) id: u64,
+    table: Mutex<Option<Arc<Table<K>>>>,
+    /// Held while the table is fetched or brought up to date: each table takes the whole budget, so that there must never
+    /// be two.
     opening: Mutex<()>,
     options: TableOptions,
 }
@@ -33,31 +37,47 @@ pub struct TableStats {
 }
 
 impl<K: KeySpace, C: Connection> Session<K, C> {
-    pub(crate) fn new(connection: Arc<C>, options: TableOptions) -> Self {
-        Self { connection, table: OnceLock::new(), opening: Mutex::new(()), options }
+    pub(crate) fn new(connection: Arc<C>, id: u64, options: TableOptions) -> Self {
+        Self { connection, id, table: Mutex::new(None), opening: Mutex::new(()), options }
     }
 
     /// The table, if it has been fetched.
     pub(crate) fn fetched(&self) -> Option<Arc<Table<K>>> {
-        self.table.get().cloned()
+        self.kept().clone()
+    }
+
+    /// Puts a newer version in the table's place.
+    pub(crate) fn put(&self, table: Arc<Table<K>>) {
+        let _old = self.kept().replace(table);
+    }
+
+    /// The turn to fetch the table or to bring it up to date.
+    pub(crate) fn opening(&self) -> MutexGuard<'_, ()> {
+        // It guards no data: a thread that panicked has left nothing half done.
+        self.opening.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn kept(&self) -> MutexGuard<'_, Option<Arc<Table<K>>>> {
+        // Replaced in one assignment.
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The table, fetched by the first thread that needs it while the others wait for it.
-    fn table<E: Endpoint>(&self, endpoint: &mut E) -> Result<Arc<Table<K>>, OpenError> {
+    pub(crate) fn table<E: Endpoint>(&self, endpoint: &mut E) -> Result<Arc<Table<K>>, OpenError> {
         if let Some(table) = self.fetched() {
             return Ok(table);
         }
-        // It guards no data: a thread that panicked has left nothing half done.
-        let _opening = self.opening.lock().unwrap_or_else(PoisonError::into_inner);
+        let _opening = self.opening();
         if let Some(table) = self.fetched() {
             return Ok(table);
         }
         let table = Arc::new(Table::open(endpoint, &self.options)?);
         self.connection.will_read(REGION, 0, table.snapshot().record().used);
-        Ok(Arc::clone(self.table.get_or_init(|| table)))
+        self.put(Arc::clone(&table));
+        Ok(table)
     }
 
-    /// A thread's context for this session, which has this `number`. Fetches the table if no thread has done so. `seed`
+    /// A thread's context for this session, whose table has this `number`. Fetches the table if no thread has done so. `seed`
     /// is for the random choices of the thread.
     pub(crate) fn context(
         &self,
@@ -73,6 +93,7 @@ impl<K: KeySpace, C: Connection> Session<K, C> {
         }
         Ok(ThreadContext {
             table,
+            session: self.id,
             number,
             buffers: Buffers { endpoint, lookup, scan: ScanScratch::default() },
         })
@@ -90,7 +111,9 @@ impl<K: KeySpace> From<&Table<K>> for TableStats {
 #[derive(Debug)]
 pub(crate) struct ThreadContext<K: KeySpace, C: Connection> {
     pub(crate) table: Arc<Table<K>>,
-    /// The number of the session among the client's.
+    /// The session's id.
+    pub(crate) session: u64,
+    /// The number of the table among the client's.
     pub(crate) number: u64,
     pub(crate) buffers: Buffers<K, C::Endpoint>,
 }

@@ -1,9 +1,9 @@
 //! One thread at a time, and nobody waits past his deadline.
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use fpcache_fabric::Deadline;
+use fpcache_fabric::{Clock, Deadline};
 
 /// A lock that is waited for no longer than a deadline.
 #[derive(Debug, Default)]
@@ -19,10 +19,10 @@ pub(crate) struct Taken<'t>(&'t Turn);
 
 impl Turn {
     /// Waits for the turn; `None` once the deadline has passed.
-    pub(crate) fn take(&self, deadline: Deadline) -> Option<Taken<'_>> {
+    pub(crate) fn take(&self, deadline: Deadline, clock: &dyn Clock) -> Option<Taken<'_>> {
         let mut taken = self.taken();
         while *taken {
-            taken = match deadline.remaining(Instant::now()) {
+            taken = match deadline.remaining(clock.now()) {
                 None => self.free.wait(taken).unwrap_or_else(PoisonError::into_inner),
                 Some(Duration::ZERO) => return None,
                 Some(left) => self.free.wait_timeout(taken, left).unwrap_or_else(PoisonError::into_inner).0,
@@ -48,21 +48,24 @@ impl Drop for Taken<'_> {
 #[cfg(test)]
 mod tests {
     use std::thread;
+    use std::time::Instant;
+
+    use fpcache_fabric::SystemClock;
 
     use super::*;
 
     #[test]
     fn a_turn_is_one_threads_and_the_next_waits_no_longer_than_its_deadline() {
         let turn = Turn::default();
-        let first = turn.take(Deadline::NONE).expect("nobody has it");
+        let first = turn.take(Deadline::NONE, &SystemClock).expect("nobody has it");
         let begun = Instant::now();
-        assert!(turn.take(Deadline::after(Duration::from_millis(20))).is_none());
+        assert!(turn.take(Deadline::after(Duration::from_millis(20)), &SystemClock).is_none());
         assert!(begun.elapsed() >= Duration::from_millis(20));
         thread::scope(|scope| {
-            let next = scope.spawn(|| turn.take(Deadline::NONE).is_some());
+            let next = scope.spawn(|| turn.take(Deadline::NONE, &SystemClock).is_some());
             drop(first);
             assert!(next.join().expect("no panic"));
         });
-        assert!(turn.take(Deadline::after(Duration::ZERO)).is_some(), "free again");
+        assert!(turn.take(Deadline::after(Duration::ZERO), &SystemClock).is_some(), "free again");
     }
 }

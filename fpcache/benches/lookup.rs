@@ -243,6 +243,13 @@ fn lookups(c: &mut Criterion) {
                 let mut keys = questions.iter().cycle();
                 b.iter(|| keys.next().map(|key| bench.get(&table, *key)));
             });
+            group.bench_function(
+                BenchmarkId::new(format!("{} get of an absent key", plan.name()), width),
+                |b| {
+                    let mut keys = questions.iter().cycle();
+                    b.iter(|| keys.next().map(|key| bench.get(&table, *key ^ 1)));
+                },
+            );
             group.throughput(Throughput::Elements(GROUP as u64));
             group.bench_function(BenchmarkId::new(format!("{} by {GROUP}", plan.name()), width), |b| {
                 let mut groups = questions.chunks(GROUP).cycle();

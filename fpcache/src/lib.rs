@@ -24,6 +24,7 @@
 #![deny(unsafe_code)]
 
 pub mod cache;
+mod changes;
 pub mod fingerprint;
 pub mod key_space;
 pub mod layout;
@@ -31,5 +32,9 @@ pub mod matching;
 pub mod message;
 pub mod models;
 pub mod read;
+#[cfg(feature = "sabotage")]
+pub mod sabotage;
 pub mod snapshot;
 pub mod table;
+
+pub use changes::Refresh;

@@ -6,10 +6,11 @@ use fpcache_index::Directory;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use crate::cache::NoCache;
+use crate::changes::{ChangeLog, Failed, Refresh};
 use crate::key_space::KeySpace;
 use crate::layout::{
-    Corrupt, PAGE_BYTES, ROOT_ENTRY_BYTES, SUPERBLOCK_BYTES, SegmentGeometry, Superblock, SuperblockError,
-    TableRecord, decode_root,
+    Corrupt, PAGE_BYTES, REUSE_OFFSET, ROOT_ENTRY_BYTES, SEQUENCE_OFFSET, SUPERBLOCK_BYTES, SegmentGeometry,
+    Superblock, SuperblockError, TableRecord, decode_root,
 };
 use crate::matching::SlotStride;
 pub use crate::models::Segment;
@@ -39,6 +40,14 @@ pub enum OpenError {
         /// The fewest that would do.
         least: u64,
     },
+    /// The directory was replaced each time before it was fetched.
+    #[error(
+        "the table's directory changed faster than it could be fetched, {attempts} times in a row: try again"
+    )]
+    Moving {
+        /// How often it was tried.
+        attempts: u32,
+    },
     /// The hot cache's memory cannot be had.
     #[error(transparent)]
     Memory(NoCache),
@@ -56,10 +65,15 @@ fn rounded_up(bytes: u64) -> ByteSize {
 
 /// How often a superblock that is being changed is read again before giving up.
 const SUPERBLOCK_ATTEMPTS: usize = 10_000;
+/// How often a directory that is replaced while it is fetched is fetched again before giving up.
+const OPEN_ATTEMPTS: u32 = 16;
 /// Directory pages fetched with one doorbell.
 const PAGES_PER_BATCH: usize = 64;
 
 /// Everything a compute node needs to look keys of one table up: parameters and models, as of one sequence.
+///
+/// The sequence is a number of records of the change log: the models contain all below it and none from it on. Answers
+/// that rest on a key's absence hold as long as the region's reuse sequence does not exceed it.
 #[derive(Debug)]
 pub struct Snapshot<K: KeySpace> {
     superblock: Superblock,
@@ -67,11 +81,40 @@ pub struct Snapshot<K: KeySpace> {
     geometry: SegmentGeometry,
     stride: SlotStride,
     models: Models<K>,
+    sequence: u64,
+    #[cfg(feature = "sabotage")]
+    sabotage: Option<crate::sabotage::Sabotage>,
+}
+
+/// Why a directory that was being fetched is fetched again, and what to say if it was the last time.
+enum Again {
+    /// It was replaced meanwhile.
+    Moved,
+    /// What the change log says does not fit it, perhaps because it was being overwritten.
+    Unusable(Corrupt),
+    /// It will not get better.
+    Failed(OpenError),
+}
+
+impl<T: Into<OpenError>> From<T> for Again {
+    fn from(error: T) -> Self {
+        Self::Failed(error.into())
+    }
+}
+
+impl From<Failed> for Again {
+    fn from(failed: Failed) -> Self {
+        match failed {
+            Failed::Unusable(corrupt) => Self::Unusable(corrupt),
+            Failed::Fabric(error) => Self::Failed(error.into()),
+        }
+    }
 }
 
 impl<K: KeySpace> Snapshot<K> {
-    /// Fetches a table with all its models: one round trip for the superblock, one for the directory's root, and one per
-    /// 64 directory pages. 40 bytes cross the fabric per segment.
+    /// Fetches a table with all its models: one round trip for the superblock, one for the directory's root, one per 64
+    /// directory pages, one for the log's head and one per 256 changes since the directory was written. 40 bytes cross the
+    /// fabric per segment.
     ///
     /// # Errors
     /// [`OpenError`], but not for want of bytes.
@@ -83,6 +126,8 @@ impl<K: KeySpace> Snapshot<K> {
     /// top level, in two round trips, and pages when they are needed. Which of them is decided before pages are fetched,
     /// from the number of segments; while the whole directory is being built it takes twice its size.
     ///
+    /// A directory that is read in pages is that of the memory node's last checkpoint, and has its sequence.
+    ///
     /// # Errors
     /// [`OpenError`]; [`OpenError::Budget`] if `bytes` are too few for the top level and a page.
     pub fn open_within<E: Endpoint>(endpoint: &mut E, bytes: u64) -> Result<Self, OpenError> {
@@ -93,12 +138,26 @@ impl<K: KeySpace> Snapshot<K> {
     /// allocates beside them.
     pub(crate) fn open_beside<E: Endpoint>(
         endpoint: &mut E,
-        bytes: impl FnOnce(usize) -> u64,
+        mut bytes: impl FnMut(usize) -> u64,
     ) -> Result<Self, OpenError> {
+        let mut last = OpenError::Moving { attempts: OPEN_ATTEMPTS };
+        for _ in 0..OPEN_ATTEMPTS {
+            match Self::open_once(endpoint, &mut bytes) {
+                Ok(snapshot) => return Ok(snapshot),
+                Err(Again::Failed(error)) => return Err(error),
+                Err(Again::Moved) => last = OpenError::Moving { attempts: OPEN_ATTEMPTS },
+                Err(Again::Unusable(corrupt)) => last = corrupt.into(),
+            }
+        }
+        Err(last)
+    }
+
+    fn open_once<E: Endpoint>(endpoint: &mut E, bytes: &mut impl FnMut(usize) -> u64) -> Result<Self, Again> {
         let mut batch = Batch::new();
         let superblock = read_superblock::<K, E>(endpoint, &mut batch)?;
         let record = superblock.table.ok_or(OpenError::Empty)?;
         let root_bytes = check_root_lies_inside(&record, superblock.region_bytes)?;
+        let log = ChangeLog::of::<K>(&record, superblock.region_bytes)?;
         let geometry = record.parameters.geometry::<K>();
         let stride = SlotStride::new(geometry.slot_bytes / 8);
         let bytes = bytes(stride.heap_bytes());
@@ -107,18 +166,112 @@ impl<K: KeySpace> Snapshot<K> {
             PagedModels::<K>::least_bytes(record.pages) as u64,
         );
         if bytes < all.min(paged) {
-            return Err(OpenError::Budget { budget: bytes, least: all.min(paged) });
+            return Err(OpenError::Budget { budget: bytes, least: all.min(paged) }.into());
         }
-        let root = read_root(endpoint, &mut batch, &record, root_bytes, superblock.region_bytes)?;
-        let models = if all <= bytes {
-            Models::Resident(read_pages(endpoint, &mut batch, &record, &root)?)
-        } else {
+        let fetched = fetch_directory(endpoint, &mut batch, &superblock, &record, root_bytes, all <= bytes);
+        let (root, directory) = match fetched {
+            Err(OpenError::Corrupt(_)) if has_moved(endpoint, &superblock, &record)? => {
+                return Err(Again::Moved);
+            }
+            other => other?,
+        };
+        if reuse_behind(endpoint)? > record.checkpoint {
+            return Err(Again::Moved);
+        }
+        let (mut resident, mut sequence) = (None, record.checkpoint);
+        if let Some(mut directory) = directory {
+            let head = ChangeLog::head(endpoint)?;
+            log.apply::<K, E>(endpoint, sequence, head, &mut directory)?;
+            let models = Models::Resident(directory);
+            // The changes may have been many.
+            if models.most_bytes() as u64 <= bytes {
+                (resident, sequence) = (Some(models), head);
+            } else if bytes < paged {
+                return Err(OpenError::Budget { budget: bytes, least: paged }.into());
+            }
+        }
+        let models = resident.unwrap_or_else(|| {
             // Fits: the directory that does not is larger.
             let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
             Models::Paged(PagedModels::new(root, &record, bytes))
-        };
+        });
         debug_assert!(models.most_bytes() as u64 <= bytes, "both kinds were foretold to fit");
-        Ok(Self { superblock, record, geometry, stride, models })
+        Ok(Self {
+            superblock,
+            record,
+            geometry,
+            stride,
+            models,
+            sequence,
+            #[cfg(feature = "sabotage")]
+            sabotage: None,
+        })
+    }
+
+    /// The table as it is now, if this is not it: one round trip for the log's head, and one per 256 changes. The models of
+    /// both share what has not changed: beside the old ones, the new ones take about a KiB per change.
+    ///
+    /// Models that are fetched in pages know nothing of single changes: they are [`Refresh::Lost`] once the memory node has
+    /// written a newer directory, and [`Refresh::Current`] before.
+    ///
+    /// # Errors
+    /// If the fabric fails, or for pages, if the superblock cannot be taken.
+    pub fn refresh<E: Endpoint>(&self, endpoint: &mut E) -> Result<Refresh<Self>, OpenError> {
+        let Models::Resident(directory) = &self.models else {
+            let superblock = read_superblock::<K, E>(endpoint, &mut Batch::new())?;
+            let same = superblock.table.is_some_and(|table| table.checkpoint == self.record.checkpoint);
+            return Ok(if same { Refresh::Current } else { Refresh::Lost });
+        };
+        let head = ChangeLog::head(endpoint)?;
+        if head == self.sequence {
+            return Ok(Refresh::Current);
+        }
+        let mut directory = directory.clone();
+        let log = ChangeLog::of::<K>(&self.record, self.superblock.region_bytes)?;
+        match log.apply::<K, E>(endpoint, self.sequence, head, &mut directory) {
+            Ok(()) => {}
+            Err(Failed::Unusable(_)) => return Ok(Refresh::Lost),
+            Err(Failed::Fabric(error)) => return Err(error.into()),
+        }
+        Ok(Refresh::Newer(Self {
+            superblock: Superblock { log_head: head, ..self.superblock },
+            record: self.record,
+            geometry: self.geometry,
+            stride: self.stride.clone(),
+            models: Models::Resident(directory),
+            sequence: head,
+            #[cfg(feature = "sabotage")]
+            sabotage: self.sabotage,
+        }))
+    }
+
+    /// How many records of the change log the models contain.
+    #[inline]
+    pub fn sequence(&self) -> u64 {
+        self.sequence
+    }
+
+    /// The greatest reuse sequence with which absence may still be concluded from these models.
+    #[inline]
+    pub(crate) fn holds_until(&self) -> u64 {
+        #[cfg(feature = "sabotage")]
+        if self.sabotage == Some(crate::sabotage::Sabotage::NoReuseCheck) {
+            return u64::MAX;
+        }
+        self.sequence
+    }
+
+    /// Whether live slots are taken unseen.
+    #[cfg(feature = "sabotage")]
+    #[inline]
+    pub(crate) fn skips_checksums(&self) -> bool {
+        self.sabotage == Some(crate::sabotage::Sabotage::NoChecksum)
+    }
+
+    /// Reads in a way that is broken on purpose.
+    #[cfg(feature = "sabotage")]
+    pub(crate) fn sabotage(&mut self, sabotage: Option<crate::sabotage::Sabotage>) {
+        self.sabotage = sabotage;
     }
 
     /// The superblock this snapshot was taken from.
@@ -149,9 +302,18 @@ impl<K: KeySpace> Snapshot<K> {
         &self.models
     }
 
-    /// Keys of the table, as far as they can be believed: no more than the region has room for.
+    /// Segments of the table, as of this snapshot.
+    pub(crate) fn segments(&self) -> u64 {
+        self.models.resident().map_or(self.record.segments, |directory| directory.len() as u64)
+    }
+
+    /// About how many keys the table has: what it had when its directory was written, grown as its segments have, and no more
+    /// than the region has room for.
     pub(crate) fn keys(&self) -> u64 {
-        self.record.keys.min(self.superblock.region_bytes / (self.geometry.slot_bytes as u64).max(1))
+        let (keys, before) = (u128::from(self.record.keys), u128::from(self.record.segments.max(1)));
+        let grown = keys * u128::from(self.segments()).max(before) / before;
+        let room = self.superblock.region_bytes / (self.geometry.slot_bytes as u64).max(1);
+        u64::try_from(grown).unwrap_or(u64::MAX).min(room)
     }
 
     /// Bytes this compute node spends on models: what it keeps of the directory, with everything around it.
@@ -176,6 +338,38 @@ fn read_superblock<K: KeySpace, E: Endpoint>(
     // No change takes so long.
     let why = format!("its checksum did not match in {SUPERBLOCK_ATTEMPTS} reads");
     Err(Corrupt::new("superblock", 0, why).into())
+}
+
+/// The reuse sequence behind everything that was read so far.
+#[inline(always)]
+pub(crate) fn reuse_behind<E: Endpoint>(endpoint: &mut E) -> Result<u64, FabricError> {
+    endpoint.load_behind(RemoteAddr::region(REUSE_OFFSET))
+}
+
+/// Whether the directory of this superblock was replaced since, so that its memory may hold something else.
+fn has_moved<E: Endpoint>(
+    endpoint: &mut E,
+    superblock: &Superblock,
+    record: &TableRecord,
+) -> Result<bool, FabricError> {
+    let mut sequence = [0];
+    endpoint.read_words(RemoteAddr::region(SEQUENCE_OFFSET), &mut sequence)?;
+    Ok(sequence[0] != superblock.sequence || reuse_behind(endpoint)? > record.checkpoint)
+}
+
+/// The directory's top level, and all the rest of it if that is wanted.
+#[allow(clippy::type_complexity, reason = "two things, one of them optional")]
+fn fetch_directory<K: KeySpace, E: Endpoint>(
+    endpoint: &mut E,
+    batch: &mut Batch,
+    superblock: &Superblock,
+    record: &TableRecord,
+    root_bytes: usize,
+    whole: bool,
+) -> Result<(Root<K>, Option<Directory<K::Key, Segment>>), OpenError> {
+    let root = read_root(endpoint, batch, record, root_bytes, superblock.region_bytes)?;
+    let directory = if whole { Some(read_pages(endpoint, batch, record, &root)?) } else { None };
+    Ok((root, directory))
 }
 
 /// The root's length in bytes.

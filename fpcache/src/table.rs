@@ -1,8 +1,11 @@
 //! A table as a compute node reads it: models, plans and hot cache within one budget.
 
+use std::sync::Arc;
+
 use fpcache_fabric::Endpoint;
 
 use crate::cache::{CacheConfig, CacheStats, HotCache, NoCache, Shape};
+use crate::changes::Refresh;
 use crate::key_space::KeySpace;
 use crate::models::Models;
 use crate::read::{FabricCosts, PlanChoice, Planner};
@@ -17,23 +20,50 @@ pub struct TableOptions {
     pub costs: FabricCosts,
     /// What may be kept here; `None`: all models, and no hot cache.
     pub cache: Option<CacheConfig>,
+    /// What about reading is broken on purpose.
+    #[cfg(feature = "sabotage")]
+    pub sabotage: Option<crate::sabotage::Sabotage>,
 }
 
 impl TableOptions {
     /// One way to read, over mapped memory, without a hot cache.
     pub fn plan(plan: PlanChoice) -> Self {
-        Self { plan, costs: FabricCosts::MAPPED_MEMORY, cache: None }
+        Self {
+            plan,
+            costs: FabricCosts::MAPPED_MEMORY,
+            cache: None,
+            #[cfg(feature = "sabotage")]
+            sabotage: None,
+        }
     }
 }
 
-/// A table as a compute node reads it.
+/// A table as a compute node reads it, as of one sequence of the memory node's changes.
+///
+/// A newer version, from [`refreshed`](Self::refreshed), shares the hot cache and all of the directory that has not changed.
+/// While threads hold the older one it takes, beside the newer one, its own copies of the directory's pages on the paths
+/// to what was replaced, about a KiB per change, and for models in pages up to their share of the budget once more. The
+/// budget counts one version: what a thread holds longer is gone with its next call.
 #[derive(Debug)]
 pub struct Table<K: KeySpace> {
     snapshot: Snapshot<K>,
     planner: Planner,
-    cache: Option<HotCache>,
-    config: Option<CacheConfig>,
+    cache: Option<Arc<HotCache>>,
+    options: TableOptions,
+    measured: Measured,
+    /// Segments from which on a larger hot cache would be of use.
+    outgrown_at: u64,
 }
+
+/// Bytes of a table's models when they were last counted, which takes a look at every page, and the sequence then.
+#[derive(Clone, Copy, Debug)]
+struct Measured {
+    bytes: u64,
+    sequence: u64,
+}
+
+/// A change adds no more to the models, pages that are split for it included.
+const BYTES_PER_CHANGE: u64 = 64;
 
 impl<K: KeySpace> Table<K> {
     /// Fetches a table, and of its models what the budget has room for; see [`Snapshot::open_within`] for the cost.
@@ -75,27 +105,105 @@ impl<K: KeySpace> Table<K> {
             .with_on_conflict(on_conflict);
         let cache = match &options.cache {
             None => None,
-            Some(config) => Self::hot_cache(&snapshot, config)?,
+            Some(config) => Self::hot_cache(&snapshot, config)?.map(Arc::new),
         };
-        Ok(Self { snapshot, planner, cache, config: options.cache })
+        let measured = Measured { bytes: snapshot.model_bytes() as u64, sequence: snapshot.sequence() };
+        #[cfg(feature = "sabotage")]
+        let snapshot = sabotaged(snapshot, options);
+        let mut table = Self { snapshot, planner, cache, options: *options, measured, outgrown_at: u64::MAX };
+        let room = table.options.cache.map_or(0, |config| config.budget);
+        let used = table.measured.bytes / 8 + table.measured.bytes + table.hot_bytes();
+        // More than half of the budget is left only where there are too few keys to fill it.
+        if used < room / 2 {
+            table.outgrown_at = table.snapshot.segments().saturating_mul(2);
+        }
+        Ok(table)
     }
 
-    /// A hot cache in what the budget leaves, if that is enough for one.
+    /// The table as it is now, if this is not it: with the hot cache of this one, whose entries are checked whenever they are
+    /// used and so stay right, and with models brought up to date by [`Snapshot::refresh`], or opened anew in the bytes
+    /// that the hot cache leaves them.
+    ///
+    /// [`Refresh::Lost`] if the models have outgrown what the budget has for them, if the table has twice as many segments as
+    /// the hot cache was made for while most of the budget is free, or if this is not the same table any more: it must be
+    /// opened from nothing.
+    ///
+    /// # Errors
+    /// As for [`open`](Self::open).
+    pub fn refreshed<E: Endpoint>(&self, endpoint: &mut E) -> Result<Refresh<Self>, OpenError> {
+        Ok(match self.snapshot.refresh(endpoint)? {
+            Refresh::Current => Refresh::Current,
+            Refresh::Newer(snapshot) => match self.grown(&snapshot) {
+                Some(measured) => Refresh::Newer(self.with(snapshot, measured)),
+                None => Refresh::Lost,
+            },
+            Refresh::Lost => self.reopened(endpoint)?,
+        })
+    }
+
+    /// The same table over newer models.
+    fn with(&self, snapshot: Snapshot<K>, measured: Measured) -> Self {
+        #[cfg(feature = "sabotage")]
+        let snapshot = sabotaged(snapshot, &self.options);
+        let (planner, cache, options) = (self.planner, self.cache.clone(), self.options);
+        Self { snapshot, planner, cache, options, measured, outgrown_at: self.outgrown_at }
+    }
+
+    /// Bytes of the snapshot's models, counted or estimated; `None` if the budget has no room for them.
+    fn grown(&self, snapshot: &Snapshot<K>) -> Option<Measured> {
+        if snapshot.segments() >= self.outgrown_at {
+            return None;
+        }
+        let room = self.room_for_models(snapshot.stride().heap_bytes());
+        let changes = snapshot.sequence().saturating_sub(self.measured.sequence);
+        if self.measured.bytes.saturating_add(changes.saturating_mul(BYTES_PER_CHANGE)) <= room {
+            return Some(self.measured);
+        }
+        let bytes = snapshot.model_bytes() as u64;
+        (bytes <= room).then_some(Measured { bytes, sequence: snapshot.sequence() })
+    }
+
+    /// Bytes the models may take beside everything else of this table.
+    fn room_for_models(&self, stride: usize) -> u64 {
+        let budget = self.options.cache.map_or(u64::MAX, |config| config.budget);
+        budget.saturating_sub(Self::beside_models(stride) + self.hot_bytes())
+    }
+
+    /// Opens the models anew, with what the hot cache leaves them.
+    fn reopened<E: Endpoint>(&self, endpoint: &mut E) -> Result<Refresh<Self>, OpenError> {
+        let snapshot = match Snapshot::open_beside(endpoint, |stride| self.room_for_models(stride)) {
+            Ok(snapshot) => snapshot,
+            Err(OpenError::Budget { .. }) => return Ok(Refresh::Lost),
+            Err(error) => return Err(error),
+        };
+        let (old, new) = (&self.snapshot, &snapshot);
+        let is_same = new.superblock().incarnation == old.superblock().incarnation
+            && new.record().parameters == old.record().parameters;
+        // Without the hot cache all of the models may fit: what was whole stays whole.
+        if !is_same || (old.models().resident().is_some() && new.models().paged().is_some()) {
+            return Ok(Refresh::Lost);
+        }
+        let measured = Measured { bytes: snapshot.model_bytes() as u64, sequence: snapshot.sequence() };
+        Ok(Refresh::Newer(self.with(snapshot, measured)))
+    }
+
+    /// A hot cache in what the budget leaves, if that is enough for one. Models that change grow: those that are all here
+    /// get an eighth on top of what they take now, so that it is long before they must be opened anew.
     fn hot_cache(snapshot: &Snapshot<K>, config: &CacheConfig) -> Result<Option<HotCache>, OpenError> {
-        let others =
-            Self::beside_models(snapshot.stride().heap_bytes()) + snapshot.models().most_bytes() as u64;
+        let models = snapshot.models().most_bytes() as u64;
+        let others = Self::beside_models(snapshot.stride().heap_bytes()) + models;
         let Some(left) = config.budget.checked_sub(others) else {
             return Err(OpenError::Budget { budget: config.budget, least: others });
         };
+        let headroom = if snapshot.models().resident().is_some() { models / 8 } else { 0 };
         let shape = Shape {
             variant: config.variant,
             policy: config.policy,
             epsilon: snapshot.record().parameters.epsilon,
-            segments: snapshot.record().segments,
+            segments: snapshot.segments(),
             keys: snapshot.keys(),
         };
-        // It counts itself, though this structure has room for it already.
-        let bytes = left.saturating_add(size_of::<HotCache>() as u64);
+        let bytes = left.saturating_sub(headroom).saturating_sub(COUNTS_BYTES);
         match HotCache::new(usize::try_from(bytes).unwrap_or(usize::MAX), &shape) {
             Ok(cache) => Ok(Some(cache)),
             Err(NoCache::TooSmall(_)) => Ok(None),
@@ -103,7 +211,12 @@ impl<K: KeySpace> Table<K> {
         }
     }
 
-    /// Bytes of everything but the models and what the hot cache allocates. Models count themselves.
+    /// Bytes of the hot cache and of the counts of those who share it.
+    fn hot_bytes(&self) -> u64 {
+        self.cache.as_ref().map_or(0, |hot| hot.size_in_bytes() as u64 + COUNTS_BYTES)
+    }
+
+    /// Bytes of everything but the models and the hot cache, which count themselves.
     const fn beside_models(stride: usize) -> u64 {
         (size_of::<Self>() - size_of::<Models<K>>() + stride) as u64
     }
@@ -123,19 +236,18 @@ impl<K: KeySpace> Table<K> {
     /// The hot cache, if there is a budget and it has room for one.
     #[inline]
     pub fn cache(&self) -> Option<&HotCache> {
-        self.cache.as_ref()
+        self.cache.as_deref()
     }
 
     /// What is kept within the budget; `None` without one. Counts the entries: tens of microseconds per MiB.
     pub fn cache_stats(&self) -> Option<CacheStats> {
-        let config = self.config?;
+        let config = self.options.cache?;
         let model_bytes = self.snapshot.model_bytes() as u64;
-        let hot = self.cache.as_ref();
-        let hot_heap_bytes = hot.map_or(0, |hot| hot.heap_bytes() as u64);
+        let hot = self.cache();
         let counts = hot.map(HotCache::counts).unwrap_or_default();
         Some(CacheStats {
             budget: config.budget,
-            used: Self::beside_models(self.snapshot.stride().heap_bytes()) + model_bytes + hot_heap_bytes,
+            used: Self::beside_models(self.snapshot.stride().heap_bytes()) + model_bytes + self.hot_bytes(),
             model_bytes,
             hot_bytes: hot.map_or(0, |hot| hot.size_in_bytes() as u64),
             paged: self.snapshot.models().paged().is_some(),
@@ -146,6 +258,18 @@ impl<K: KeySpace> Table<K> {
             conflicts: counts.conflicts,
         })
     }
+}
+
+/// Bytes before a hot cache that is shared: the two counts of those who share it, and what aligns it behind them.
+const COUNTS_BYTES: u64 = {
+    let (counts, align) = (2 * size_of::<usize>(), align_of::<HotCache>());
+    (if counts > align { counts } else { align }) as u64
+};
+
+#[cfg(feature = "sabotage")]
+fn sabotaged<K: KeySpace>(mut snapshot: Snapshot<K>, options: &TableOptions) -> Snapshot<K> {
+    snapshot.sabotage(options.sabotage);
+    snapshot
 }
 
 /// The models' share of a budget: seven eighths of what is left `beside` them.

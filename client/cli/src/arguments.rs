@@ -4,12 +4,14 @@ use std::time::Duration;
 
 use clap::{Parser, Subcommand};
 
+use crate::change::{Delete, Record, Update};
+use crate::create::Create;
 use crate::get::Get;
 use crate::load::Load;
 use crate::scan::Scan;
 use crate::verify::Verify;
 
-/// Loads, reads and checks a memory node of FPCache.
+/// Loads, reads, changes and checks a memory node of FPCache.
 #[derive(Debug, Parser)]
 #[command(name = "fpcache-cli", version, after_help = EXAMPLES)]
 pub(crate) struct Arguments {
@@ -32,15 +34,41 @@ pub(crate) struct Arguments {
 const EXAMPLES: &str = "Examples:
   fpcache-cli load ipv4
   fpcache-cli get 16777216
+  fpcache-cli put 16777216 42
   fpcache-cli scan 0x08000000 --limit 5
   fpcache-cli --url shm://second --json stats
   fpcache-cli verify ipv4
 
-Exit codes: 0 done, 1 a key is absent or an answer wrong, 2 wrong usage or a failure.";
+Exit codes: 0 done, 1 a key is absent, there already or changed, or an answer wrong, 2 wrong usage or a failure.";
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Load a data set into an empty memory node
+    /// Make an empty table
+    #[command(after_help = "Examples:
+  fpcache-cli create
+  fpcache-cli create --value-bytes 100 --epsilon 16")]
+    Create(Create),
+    /// Set a key's value, whether it is there or not
+    #[command(after_help = "Examples:
+  fpcache-cli put 16777216 42
+  fpcache-cli put 0x1000000 hello123 --format text")]
+    Put(Record),
+    /// Add a key that is not there
+    #[command(after_help = "Examples:
+  fpcache-cli insert 7 42
+  fpcache-cli insert 7 2a00000000000000 --format hex")]
+    Insert(Record),
+    /// Replace the value of a key that is there
+    #[command(after_help = "Examples:
+  fpcache-cli update 7 43
+  fpcache-cli update 7 44 --if-token 0x1c0ffee00000001")]
+    Update(Update),
+    /// Remove keys
+    #[command(after_help = "Examples:
+  fpcache-cli del 7
+  fpcache-cli del 7 8 0x2a --json")]
+    Del(Delete),
+    /// Load a data set: into an empty memory node at once, into a table that is there key by key
     #[command(after_help = "Examples:
   fpcache-cli load ipv4
   fpcache-cli load fb:16M --epsilon 64 --fingerprint-bits 8

@@ -1,7 +1,7 @@
 //! `get`
 
 use clap::Args;
-use fpcache_client::{Answers, Client};
+use fpcache_client::{Answers, Client, RecordToken};
 use serde_json::{Value, json};
 
 use crate::Outcome;
@@ -49,10 +49,16 @@ impl Get {
     fn element(&self, key: u64, i: usize, answers: &Answers) -> anyhow::Result<Value> {
         let value = answers.value(i).map(|value| self.format.json(value)).transpose()?;
         let found = answers.found(i);
+        let token = found.and_then(|f| f.version).zip(answers.value(i)).map(|(version, value)| {
+            let record: Vec<u8> = key.to_le_bytes().iter().chain(value).copied().collect();
+            // Digits, because JSON's numbers do not hold 64 bits everywhere.
+            format!("{:#x}", RecordToken::of(version, &record).to_bits())
+        });
         Ok(json!({
             "key": key,
             "value": value,
             "version": found.and_then(|f| f.version),
+            "token": token,
             "plan": found.map(|f| f.plan.name()),
             "round_trips": found.map(|f| f.cost.round_trips),
             "reads": found.map(|f| f.cost.reads),

@@ -2,9 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use anyhow::anyhow;
+use anyhow::{anyhow, bail};
 use clap::Args;
-use fpcache_client::{Client, FingerprintWidth, Loaded, TableParameters};
+use fpcache_client::{Changes, Client, ClientError, Loaded, TableParameters, WriteReply, WriteStatus};
 use fpcache_datasets::count::human_bytes;
 use fpcache_datasets::{Dataset, write_value};
 use serde_json::json;
@@ -12,43 +12,30 @@ use serde_json::json;
 use crate::Outcome;
 use crate::data::Data;
 use crate::output::Output;
+use crate::parameters::Parameters;
 use crate::progress::Bar;
 
 /// Records between two reports of progress.
 const STEP: usize = 1 << 16;
+/// Records sent together to a table that is there.
+const BATCH: usize = 1024;
 
 #[derive(Debug, Args)]
 pub(crate) struct Load {
     #[command(flatten)]
     data: Data,
 
-    /// Greatest half-width of the models' windows, in slots
-    #[arg(long, value_name = "SLOTS", default_value_t = TableParameters::default().epsilon)]
-    epsilon: u32,
-
-    /// Bits of a fingerprint: 8, 16, 32 or 64
-    #[arg(long, value_name = "BITS", default_value = "64", value_parser = width)]
-    fingerprint_bits: FingerprintWidth,
-
-    /// Share of slots that hold a record, above 0 and at most 1
-    #[arg(long, value_name = "SHARE", default_value_t = TableParameters::default().fill)]
-    fill: f64,
-
-    /// Bytes of a value: the key's position in the data set, repeated
-    #[arg(long, value_name = "BYTES", default_value_t = TableParameters::default().value_bytes)]
-    value_bytes: u32,
-}
-
-fn width(text: &str) -> Result<FingerprintWidth, String> {
-    let unknown = || format!("`{text}` is none of 8, 16, 32 and 64");
-    let bits = text.parse().map_err(|_| unknown())?;
-    FingerprintWidth::from_bits(bits).map_err(|_| unknown())
+    #[command(flatten)]
+    parameters: Parameters,
 }
 
 impl Load {
     pub(crate) fn run(&self, client: &Client, output: &mut Output) -> anyhow::Result<Outcome> {
-        let parameters = self.parameters()?;
+        let parameters = self.parameters.checked()?;
         let bar = Bar::default();
+        if client.stats()?.segments > 0 {
+            return self.add(client, output, &bar);
+        }
         // Begun and dropped: what the memory node refuses in any case it refuses before the data set is read.
         drop(client.load(parameters, 0)?);
         let started = Instant::now();
@@ -57,59 +44,83 @@ impl Load {
         let loaded = send(client, parameters, &dataset, &bar)
             .map_err(|e| anyhow!("loading {} into {}: {e}", dataset.name(), client.name()))?;
         let time = Times { dataset: opened, load: started.elapsed() - opened };
-        self.report(client, output, &dataset, &loaded, &time)?;
+        report(client, output, &parameters, &dataset, &loaded, &time)?;
         Ok(Outcome::Done)
     }
 
-    fn parameters(&self) -> anyhow::Result<TableParameters> {
-        let parameters = TableParameters {
-            width: self.fingerprint_bits,
-            value_bytes: self.value_bytes,
-            epsilon: self.epsilon,
-            fill: self.fill,
-            ..TableParameters::default()
-        };
-        parameters.validate()?;
-        Ok(parameters)
-    }
-
-    fn report(
-        &self,
-        client: &Client,
-        output: &mut Output,
-        dataset: &Dataset,
-        loaded: &Loaded,
-        time: &Times,
-    ) -> anyhow::Result<()> {
-        let used = client.stats()?.used_bytes;
-        let Loaded { keys, segments } = *loaded;
-        let (per_segment, per_key) = (keys as f64 / segments as f64, used as f64 / keys as f64);
-        let (dataset_s, load_s) = (time.dataset.as_secs_f64(), time.load.as_secs_f64());
+    /// Puts the data set into a table that is there.
+    fn add(&self, client: &Client, output: &mut Output, bar: &Bar) -> anyhow::Result<Outcome> {
+        if self.parameters.any_given() {
+            bail!(
+                "{} already holds a table, whose parameters stay: leave --epsilon, --fingerprint-bits, --fill and \
+                 --value-bytes away to add to it, or restart the memory node",
+                client.name()
+            );
+        }
+        let value_bytes = client.table()?.record.parameters.value_bytes as usize;
+        let started = Instant::now();
+        let dataset = self.data.open(bar)?;
+        let opened = started.elapsed();
+        let new = add_all(client, value_bytes, &dataset, bar)
+            .map_err(|e| anyhow!("adding {} to {}: {e}", dataset.name(), client.name()))?;
+        let (dataset_s, load_s) = (opened.as_secs_f64(), (started.elapsed() - opened).as_secs_f64());
+        let keys = dataset.len() as u64;
         if output.is_json() {
             output.document(&json!({
                 "dataset": dataset.name(),
                 "dataset_source": dataset.source(),
                 "keys": keys,
-                "segments": segments,
-                "keys_per_segment": per_segment,
-                "used_bytes": used,
-                "bytes_per_key": per_key,
-                "epsilon": self.epsilon,
-                "fingerprint_bits": self.fingerprint_bits.bits(),
-                "fill": self.fill,
-                "value_bytes": self.value_bytes,
+                "new": new,
+                "replaced": keys - new,
+                "value_bytes": value_bytes,
                 "dataset_s": dataset_s,
                 "load_s": load_s,
             }))?;
-            return Ok(());
+        } else {
+            output.row("added", format_args!("{} ({})", dataset.name(), dataset.source()))?;
+            output.row("keys", format_args!("{keys}: {new} new, {} got another value", keys - new))?;
+            output.row("time", format_args!("{load_s:.2} s, and {dataset_s:.2} s for the data set"))?;
         }
-        output.row("loaded", format_args!("{} ({})", dataset.name(), dataset.source()))?;
-        output.row("keys", keys)?;
-        output.row("segments", format_args!("{segments} ({per_segment:.1} keys each)"))?;
-        output.row("memory", format_args!("{} ({per_key:.1} bytes per key)", human_bytes(used)))?;
-        output.row("time", format_args!("{load_s:.2} s, and {dataset_s:.2} s for the data set"))?;
-        Ok(())
+        Ok(Outcome::Done)
     }
+}
+
+fn report(
+    client: &Client,
+    output: &mut Output,
+    parameters: &TableParameters,
+    dataset: &Dataset,
+    loaded: &Loaded,
+    time: &Times,
+) -> anyhow::Result<()> {
+    let used = client.stats()?.used_bytes;
+    let Loaded { keys, segments } = *loaded;
+    let (per_segment, per_key) = (keys as f64 / segments as f64, used as f64 / keys as f64);
+    let (dataset_s, load_s) = (time.dataset.as_secs_f64(), time.load.as_secs_f64());
+    if output.is_json() {
+        output.document(&json!({
+            "dataset": dataset.name(),
+            "dataset_source": dataset.source(),
+            "keys": keys,
+            "segments": segments,
+            "keys_per_segment": per_segment,
+            "used_bytes": used,
+            "bytes_per_key": per_key,
+            "epsilon": parameters.epsilon,
+            "fingerprint_bits": parameters.width.bits(),
+            "fill": parameters.fill,
+            "value_bytes": parameters.value_bytes,
+            "dataset_s": dataset_s,
+            "load_s": load_s,
+        }))?;
+        return Ok(());
+    }
+    output.row("loaded", format_args!("{} ({})", dataset.name(), dataset.source()))?;
+    output.row("keys", keys)?;
+    output.row("segments", format_args!("{segments} ({per_segment:.1} keys each)"))?;
+    output.row("memory", format_args!("{} ({per_key:.1} bytes per key)", human_bytes(used)))?;
+    output.row("time", format_args!("{load_s:.2} s, and {dataset_s:.2} s for the data set"))?;
+    Ok(())
 }
 
 struct Times {
@@ -122,7 +133,7 @@ fn send(
     parameters: TableParameters,
     dataset: &Dataset,
     bar: &Bar,
-) -> Result<Loaded, fpcache_client::ClientError> {
+) -> Result<Loaded, ClientError> {
     let mut load = client.load(parameters, dataset.len() as u64)?;
     let mut value = vec![0; parameters.value_bytes as usize];
     let phase = bar.phase("loading", dataset.len() as u64);
@@ -134,4 +145,47 @@ fn send(
         }
     }
     load.finish()
+}
+
+/// Puts every record, a batch at a time, and says how many keys were not there before.
+fn add_all(client: &Client, value_bytes: usize, dataset: &Dataset, bar: &Bar) -> anyhow::Result<u64> {
+    let mut value = vec![0; value_bytes];
+    let (mut inserts, mut puts, mut replies, mut new) = (Changes::new(), Changes::new(), Vec::new(), 0);
+    let phase = bar.phase("adding", dataset.len() as u64);
+    for (batch, keys) in dataset.keys().chunks(BATCH).enumerate() {
+        inserts.clear();
+        puts.clear();
+        for (i, key) in keys.iter().enumerate() {
+            write_value(dataset.value(batch * BATCH + i), &mut value);
+            inserts.insert(*key, &value);
+        }
+        apply(client, &inserts, keys, &mut replies)?;
+        for (i, (key, reply)) in keys.iter().zip(&replies).enumerate() {
+            if reply.status == WriteStatus::Done {
+                new += 1;
+            } else {
+                write_value(dataset.value(batch * BATCH + i), &mut value);
+                puts.put(*key, &value);
+            }
+        }
+        apply(client, &puts, keys, &mut replies)?;
+        phase.advance((batch * BATCH) as u64);
+    }
+    Ok(new)
+}
+
+/// Applies changes of these keys, none of which may fail for want of room.
+fn apply(
+    client: &Client,
+    changes: &Changes,
+    keys: &[u64],
+    replies: &mut Vec<WriteReply>,
+) -> Result<(), ClientError> {
+    client.apply(changes, replies)?;
+    let key = keys.first().copied().unwrap_or_default();
+    match replies.iter().find(|r| matches!(r.status, WriteStatus::NoRoom | WriteStatus::NotDurable)) {
+        Some(WriteReply { status: WriteStatus::NoRoom, .. }) => Err(ClientError::NoRoom { key }),
+        Some(_) => Err(ClientError::NotDurable { key }),
+        None => Ok(()),
+    }
 }

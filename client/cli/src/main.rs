@@ -1,13 +1,16 @@
 //! `fpcache-cli`: loads, reads and checks a memory node from the command line.
 //!
-//! Exit codes: 0 done, 1 a key is absent or an answer wrong, 2 wrong usage or a failure.
+//! Exit codes: 0 done, 1 a key is absent, there already or changed, or an answer wrong, 2 wrong usage or a failure.
 #![forbid(unsafe_code)]
 
 mod arguments;
+mod change;
+mod create;
 mod data;
 mod get;
 mod load;
 mod output;
+mod parameters;
 mod progress;
 mod scan;
 mod stats;
@@ -28,7 +31,7 @@ use output::Output;
 enum Outcome {
     /// All was well.
     Done,
-    /// A key is absent, or an answer is not what it should be.
+    /// A key is absent, there already or changed, or an answer is not what it should be.
     Wrong,
 }
 
@@ -52,6 +55,11 @@ fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
     let outcome = match &arguments.command {
         Command::Get(get) => get.run(&client, &mut output),
         Command::Scan(scan) => scan.run(&client, &mut output),
+        Command::Put(record) => record.put(&client, &mut output),
+        Command::Insert(record) => record.insert(&client, &mut output),
+        Command::Update(update) => update.run(&client, &mut output),
+        Command::Del(delete) => delete.run(&client, &mut output),
+        Command::Create(create) => create.run(&client, &mut output),
         Command::Load(load) => load.run(&client, &mut output),
         Command::Stats => stats::run(&client, &mut output),
         Command::Verify(verify) => verify.run(&client, &mut output),

@@ -11,7 +11,7 @@ use crate::output::Output;
 
 pub(crate) fn run(client: &Client, output: &mut Output) -> anyhow::Result<Outcome> {
     let node = client.stats()?;
-    let table = if node.keys > 0 { Some(client.table()?) } else { None };
+    let table = if node.segments > 0 { Some(client.table()?) } else { None };
     if output.is_json() {
         output.document(&document(client.name(), &node, table.as_ref()))?;
     } else {
@@ -31,6 +31,18 @@ fn document(url: &str, node: &NodeStats, table: Option<&TableStats>) -> Value {
         "clients": node.clients,
         "requests": node.requests,
         "uptime_ms": node.uptime_ms,
+        "writes": node.writes,
+        "inserts": node.inserts,
+        "rebuilds": node.rebuilds,
+        "rebuild_ms_p99": milliseconds(node.rebuild_ns_p99),
+        "rebuild_ms_max": milliseconds(node.rebuild_ns_max),
+        "window_full_waits": node.window_full_waits,
+        "copies": node.copies,
+        "quarantined_bytes": node.quarantined_bytes,
+        "log_head": node.log_head,
+        "checkpoint": node.checkpoint,
+        "logged": node.logged,
+        "synced": node.synced,
         "table": table.map(|table| {
             let parameters = table.record.parameters;
             json!({
@@ -43,6 +55,10 @@ fn document(url: &str, node: &NodeStats, table: Option<&TableStats>) -> Value {
             })
         }),
     })
+}
+
+fn milliseconds(ns: u64) -> f64 {
+    ns as f64 / 1e6
 }
 
 fn print(output: &mut Output, url: &str, node: &NodeStats, table: Option<&TableStats>) -> anyhow::Result<()> {
@@ -58,13 +74,28 @@ fn print(output: &mut Output, url: &str, node: &NodeStats, table: Option<&TableS
         return Ok(());
     };
     let parameters = table.record.parameters;
-    let per_key = node.used_bytes as f64 / node.keys as f64;
-    let per_segment = node.keys as f64 / node.segments as f64;
+    let per_key = node.used_bytes as f64 / node.keys.max(1) as f64;
+    let per_segment = node.keys as f64 / node.segments.max(1) as f64;
     output.row("keys", format_args!("{} ({}), {per_key:.1} bytes each", node.keys, human(node.keys)))?;
     output.row("segments", format_args!("{} ({per_segment:.1} keys each)", node.segments))?;
     output.row("values", format_args!("{} bytes", parameters.value_bytes))?;
     let (width, epsilon, fill) = (parameters.width, parameters.epsilon, parameters.fill);
     output.row("table", format_args!("fingerprints of {width}, epsilon {epsilon}, fill {fill}"))?;
     output.row("models", format_args!("{} on this compute node", human_bytes(table.model_bytes)))?;
+    output.row("writes", format_args!("{}, of them {} new records", node.writes, node.inserts))?;
+    if node.rebuilds > 0 {
+        let (p99, longest) = (milliseconds(node.rebuild_ns_p99), milliseconds(node.rebuild_ns_max));
+        let waits = node.window_full_waits;
+        output.row(
+            "rebuilds",
+            format_args!(
+                "{}, 99 % within {p99:.2} ms, at most {longest:.2} ms; {waits} while a writer waited",
+                node.rebuilds
+            ),
+        )?;
+    }
+    if node.logged > 0 {
+        output.row("log", format_args!("{} changes written, {} of them safe", node.logged, node.synced))?;
+    }
     Ok(())
 }

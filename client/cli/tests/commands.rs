@@ -195,8 +195,8 @@ fn failures_end_with_two_and_name_cause_and_remedy() {
         assert!(parts.iter().all(|part| err.contains(part)), "{line}: {err}");
     }
     node.ends_with(0, "load sequential:50 --value-bytes 20");
-    let (_, err) = node.ends_with(2, "load sequential:50");
-    assert!(err.contains("already holds 50 keys") && err.contains("restart"), "{err}");
+    let (_, err) = node.ends_with(2, "load sequential:50 --fill 0.5");
+    assert!(err.contains("already holds a table") && err.contains("restart"), "{err}");
     let (_, err) = node.ends_with(2, "get 5 --format int");
     assert!(err.contains("20 bytes") && err.contains("--format hex"), "{err}");
     drop(node.serving.take());
@@ -205,8 +205,76 @@ fn failures_end_with_two_and_name_cause_and_remedy() {
 }
 
 #[test]
+fn records_are_made_changed_and_removed() {
+    let node = Node::start(8 << 20);
+    node.ends_with(0, "create");
+    assert!(node.ends_with(0, "stats").0.contains("0 keys each"));
+    assert_eq!(node.ends_with(1, "get 7").1, "key 7 is absent\n");
+    assert_eq!(node.ends_with(0, "insert 7 70"), (String::new(), String::new()));
+    assert_eq!(node.ends_with(1, "insert 7 71").1, "key 7 is there already\n");
+    assert_eq!(node.ends_with(1, "update 8 80").1, "key 8 is absent\n");
+    node.ends_with(0, "put 8 80");
+    node.ends_with(0, "put 8 0x51");
+    node.ends_with(0, "update 7 c800000000000000 --format hex");
+    assert_eq!(node.ends_with(0, "scan 0").0, "7 200\n8 81\n");
+
+    let token = |key| node.json(0, &format!("get {key} --json"))[0]["token"].as_str().unwrap().to_owned();
+    let seen = token(7);
+    node.ends_with(0, &format!("update 7 201 --if-token {seen}"));
+    let (_, err) = node.ends_with(1, &format!("update 7 202 --if-token {seen}"));
+    assert_eq!(err, format!("key 7 has changed: its token is {} now\n", token(7)));
+    assert_eq!(node.ends_with(1, &format!("update 9 1 --if-token {seen}")).1, "key 9 is absent\n");
+    assert_eq!(node.ends_with(0, "get 7").0, "201\n");
+
+    let deleted = node.json(1, "del 7 9 8 --json");
+    let done: Vec<bool> = deleted.as_array().unwrap().iter().map(|d| d["done"].as_bool().unwrap()).collect();
+    assert_eq!(done, [true, false, true]);
+    assert_eq!(node.ends_with(1, "del 7").1, "key 7 is absent\n");
+    assert_eq!(node.json(0, "insert 7 7 --json")["done"], true);
+    assert_eq!(node.json(1, "insert 7 7 --json")["done"], false);
+}
+
+#[test]
+fn a_data_set_is_added_to_a_table_that_is_there() {
+    let node = Node::start(16 << 20);
+    node.ends_with(0, "load sequential:3000 --value-bytes 12");
+    let (out, _) = node.ends_with(0, "load sequential:5K");
+    assert!(out.contains("5000: 2000 new, 3000 got another value"), "{out}");
+    node.ends_with(0, "verify sequential:5K");
+    let added = node.json(0, "load uniform:1000 --seed 3 --json");
+    assert_eq!(
+        (&added["new"], &added["replaced"], &added["value_bytes"]),
+        (&1000.into(), &0.into(), &12.into())
+    );
+    let stats = node.json(0, "stats --json");
+    assert_eq!((&stats["keys"], &stats["inserts"]), (&6000.into(), &3000.into()));
+}
+
+#[test]
+fn values_that_do_not_fit_the_table_are_refused() {
+    let node = Node::start(1 << 20);
+    let (_, err) = node.ends_with(2, "put 1 1");
+    assert!(err.contains("no data") || err.contains("create"), "{err}");
+    node.ends_with(0, "create --value-bytes 4");
+    for (line, part) in [
+        ("put 1 4294967296", "does not fit"),
+        ("insert 1 abc --format text", "3 bytes"),
+        ("update 1 0102 --format hex", "2 bytes"),
+        ("put 1 one", "one"),
+        ("create", "already holds"),
+    ] {
+        let (_, err) = node.ends_with(2, line);
+        assert!(err.contains(part), "{line}: {err}");
+    }
+}
+
+#[test]
 fn help_shows_examples() {
-    for line in ["--help", "load --help", "get --help", "scan --help", "stats --help", "verify --help"] {
+    for command_line in
+        ["", "create", "load", "get", "put", "insert", "update", "del", "scan", "stats", "verify"]
+    {
+        let line = format!("{command_line} --help");
+        let line = line.trim();
         let output = command().args(line.split(' ')).output().unwrap();
         assert!(output.status.success());
         let out = text(&output.stdout);

@@ -3,12 +3,13 @@
 use std::sync::Barrier;
 use std::sync::atomic::AtomicBool;
 use std::thread;
+use std::time::Instant;
 
 use fpcache::cache::CacheConfig;
 use fpcache::key_space::U64Keys;
 use fpcache::layout::TableParameters;
 use fpcache::message::Chunk;
-use fpcache::read::{FabricCosts, PlanChoice};
+use fpcache::read::PlanChoice;
 use fpcache_fabric::AreaId;
 use fpcache_fabric::local::LocalConnection;
 
@@ -125,11 +126,8 @@ impl Setup {
     fn new() -> Self {
         let (life, watch) = (Arc::new(Mutex::new(loaded_node())), Arc::new(Watch::default()));
         let connector = Node { life: Arc::clone(&life), watch: Arc::clone(&watch) };
-        let options = TableOptions {
-            plan: PlanChoice::Auto,
-            costs: FabricCosts::MAPPED_MEMORY,
-            cache: Some(CacheConfig::of(1 << 20)),
-        };
+        let options =
+            TableOptions { cache: Some(CacheConfig::of(1 << 20)), ..TableOptions::plan(PlanChoice::Auto) };
         let core = Core::connect(connector, options, PATIENCE).expect("it serves");
         Self { core, life, watch }
     }

@@ -34,6 +34,8 @@ pub struct Costs {
     pub range: u64,
     /// Lookups by the speculative plan.
     pub speculative: u64,
+    /// Lookups by the memory node's processor.
+    pub offloaded: u64,
     /// Dependent round trips each lookup waited for; keys of one group wait for the same ones, each counts them.
     pub round_trips: u64,
     /// READ requests.
@@ -53,6 +55,7 @@ impl AddAssign<Found> for Costs {
             Plan::TwoStage => &mut self.two_stage,
             Plan::Range => &mut self.range,
             Plan::Speculative => &mut self.speculative,
+            Plan::Offloaded => &mut self.offloaded,
         };
         *of_plan += 1;
         self.round_trips += u64::from(found.cost.round_trips);

@@ -112,9 +112,8 @@ impl Session for ClientSession<'_> {
     }
 }
 
-/// Times that clients had to bring their models up to date since they were made. `None` where the client does not count
-/// them.
+/// Times that a client had to bring its models up to date since it was made.
 pub fn refreshes(client: &Client) -> Option<u64> {
-    let _ = client;
-    None
+    let counters = client.counters();
+    Some(counters.refreshes + counters.reopens)
 }

@@ -162,6 +162,12 @@ impl HotCache {
     /// has taken its place meanwhile. `spot` is the one that was asked about.
     pub fn forget(&self, spot: &Spot, hint: Hint, visitor: &mut Visitor) {
         visitor.count_conflict();
+        self.remove(spot, hint);
+    }
+
+    /// The key's record is no longer where the hint says. Drops the entry as [`forget`](Self::forget) does, but counts nothing:
+    /// the one who asks has removed the record himself.
+    pub fn remove(&self, spot: &Spot, hint: Hint) {
         if let Some(bucket) = self.bucket_of(spot) {
             let seen = Seen::by(hint, spot);
             with_packing!(self, packing => replace(packing, bucket, &mut bucket.words(), seen, 0));
@@ -201,12 +207,7 @@ impl HotCache {
     /// Bytes this takes: exactly what was allocated, and the value itself. At most what [`new`](Self::new) was given,
     /// and less than one bucket short of it unless the table has too few keys.
     pub fn size_in_bytes(&self) -> usize {
-        size_of::<Self>() + self.heap_bytes()
-    }
-
-    /// Bytes that were allocated.
-    pub(crate) fn heap_bytes(&self) -> usize {
-        self.seat_bytes + self.heat.bytes() + size_of_val(&*self.buckets)
+        size_of::<Self>() + self.seat_bytes + self.heat.bytes() + size_of_val(&*self.buckets)
     }
 
     /// Counters and random bits for one thread. Allocates nothing; threads beyond the 63rd share counters, and with fewer

@@ -2,6 +2,7 @@
 
 use std::mem::size_of_val;
 
+use super::Segment;
 use crate::key_space::KeySpace;
 use crate::layout::{
     Corrupt, DESCRIPTORS_PER_PAGE, Descriptor, DirectoryPage, PAGE_BYTES, RootEntry, SegmentGeometry,
@@ -100,16 +101,10 @@ impl<K: KeySpace> Root<K> {
         if !ascending || reaches_over {
             return Err(damaged("its segments are out of order".into()));
         }
-        match out.iter().find(|d| !self.can_lie(d)) {
+        match out.iter().find(|d| !Segment::can_lie(d, &self.geometry, self.region_bytes)) {
             Some(d) => Err(damaged(format!("the segment at {} cannot lie there", d.address))),
             None => Ok(()),
         }
-    }
-
-    fn can_lie(&self, d: &Descriptor) -> bool {
-        let (start, cap) = (d.address.offset(), d.model.cap);
-        let end = start.saturating_add(self.geometry.segment_bytes(cap) as u64);
-        cap > 0 && start.is_multiple_of(8) && end <= self.region_bytes
     }
 
     /// Heap bytes.

@@ -2,7 +2,7 @@
 
 use fpcache_index::{Line, SegmentModel};
 
-use crate::layout::{Descriptor, SegmentAddress};
+use crate::layout::{Descriptor, SegmentAddress, SegmentGeometry};
 
 /// One segment as a compute node holds it: 32 bytes, beside its first key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,6 +32,13 @@ impl Segment {
     #[inline]
     pub fn generation(&self) -> u32 {
         self.generation
+    }
+
+    /// Whether a segment can be what a descriptor says: with slots, whole, inside the region.
+    pub(crate) fn can_lie(d: &Descriptor, geometry: &SegmentGeometry, region_bytes: u64) -> bool {
+        let (start, cap) = (d.address.offset(), d.model.cap);
+        let end = start.saturating_add(geometry.segment_bytes(cap) as u64);
+        cap > 0 && start.is_multiple_of(8) && end <= region_bytes
     }
 }
 

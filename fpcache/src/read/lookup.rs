@@ -4,11 +4,12 @@ use fpcache_fabric::Batch;
 
 use super::outcome::Outcome;
 use super::planner::Rule;
-use super::round::{Round, Trip};
+use super::round::{Doubt, Round, Trip};
 use super::scratch::LookupScratch;
 use super::target::Target;
 use super::{MAX_ATTEMPTS, Operation, Plan, ReadError, Step};
 use crate::key_space::KeySpace;
+use crate::layout::Corrupt;
 use crate::table::Table;
 
 /// Looks up a group of keys together.
@@ -21,6 +22,17 @@ pub struct Lookup<'a, K: KeySpace> {
     rule: Rule,
     scratch: &'a mut LookupScratch<K>,
     rounds: u32,
+    doubt: Doubt,
+    /// What comes after a check of the reuse sequence.
+    behind_check: Option<Then>,
+}
+
+/// What an operation does once it knows that what it read may be believed.
+#[derive(Debug)]
+enum Then {
+    Post,
+    End,
+    Fail(Corrupt),
 }
 
 impl<'a, K: KeySpace> Lookup<'a, K> {
@@ -47,7 +59,7 @@ impl<'a, K: KeySpace> Lookup<'a, K> {
         group.waiting.sort_unstable();
         group.answers.outcomes.resize(group.targets.len(), Outcome::begun(Plan::TwoStage));
         let rule = table.planner().group(group.targets.len());
-        Self { table, rule, scratch, rounds: 0 }
+        Self { table, rule, scratch, rounds: 0, doubt: Doubt::default(), behind_check: None }
     }
 
     /// The same lookup for keys that the hot cache was asked for before, by one plan.
@@ -56,16 +68,44 @@ impl<'a, K: KeySpace> Lookup<'a, K> {
     }
 }
 
+impl<K: KeySpace> Lookup<'_, K> {
+    /// Has the reuse sequence looked at before going on.
+    #[inline]
+    fn check_first(&mut self, then: Then) -> Step {
+        self.doubt = Doubt::default();
+        self.behind_check = Some(then);
+        Step::Check(self.table.snapshot().holds_until())
+    }
+
+    fn post(&mut self) -> Result<Step, ReadError> {
+        if self.rounds >= MAX_ATTEMPTS {
+            return Err(ReadError::Contended { attempts: self.rounds });
+        }
+        self.rounds += 1;
+        Ok(Step::Post)
+    }
+}
+
 impl<K: KeySpace> Operation for Lookup<'_, K> {
     #[inline]
     fn step(&mut self) -> Result<Step, ReadError> {
+        match self.behind_check.take() {
+            None => {}
+            Some(Then::Post) => return self.post(),
+            Some(Then::End) => return Ok(Step::Done),
+            Some(Then::Fail(corrupt)) => return Err(corrupt.into()),
+        }
         let LookupScratch { single, group, visitor } = &mut *self.scratch;
         let [even, odd] = &mut group.trips;
         let (landed, next) = if self.rounds.is_multiple_of(2) { (&*odd, even) } else { (&*even, odd) };
         next.clear();
         let arrived = match landed.pages.is_empty() || self.rounds == 0 {
             true => &[][..],
-            false => take_pages(self.table, landed, &group.waiting, &mut group.targets)?,
+            false => match take_pages(self.table, landed, &group.waiting, &mut group.targets) {
+                Ok(arrived) => arrived,
+                // Damaged, or no page of this directory any more.
+                Err(corrupt) => return Ok(self.check_first(Then::Fail(corrupt))),
+            },
         };
         let mut round = Round {
             table: self.table,
@@ -78,6 +118,7 @@ impl<K: KeySpace> Operation for Lookup<'_, K> {
             slots: &mut group.slots,
             landed,
             next,
+            doubt: &mut self.doubt,
         };
         if self.rounds == 0 {
             match group.waiting.is_empty() {
@@ -88,14 +129,12 @@ impl<K: KeySpace> Operation for Lookup<'_, K> {
             round.take()?;
             arrived.iter().for_each(|(_, index)| round.begin(*index));
         }
-        if round.next.batch.is_empty() {
-            return Ok(Step::Done);
+        match round.next.batch.is_empty() {
+            true if self.doubt.absent => Ok(self.check_first(Then::End)),
+            true => Ok(Step::Done),
+            false if self.doubt.unsettled => Ok(self.check_first(Then::Post)),
+            false => self.post(),
         }
-        if self.rounds >= MAX_ATTEMPTS {
-            return Err(ReadError::Contended { attempts: self.rounds });
-        }
-        self.rounds += 1;
-        Ok(Step::Post)
     }
 
     #[inline]
@@ -112,7 +151,7 @@ fn take_pages<'w, K: KeySpace>(
     landed: &Trip,
     waiting: &'w [(u32, usize)],
     targets: &mut [Target<K>],
-) -> Result<&'w [(u32, usize)], ReadError> {
+) -> Result<&'w [(u32, usize)], Corrupt> {
     let Some(models) = table.snapshot().models().paged() else { return Ok(&[]) };
     for (number, landing) in &landed.pages {
         let page = models.keep(*number, landed.batch.bytes(*landing))?;

@@ -25,6 +25,7 @@ pub use single::look_up;
 pub use target::spot_of;
 
 use crate::layout::Corrupt;
+use crate::snapshot::reuse_behind;
 
 /// How a key is read from a memory node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -38,6 +39,9 @@ pub enum Plan {
     Cached,
     /// READ the predicted slot in the same doorbell as the window's fingerprints: one round trip if the key is there.
     Speculative,
+    /// Have the memory node's processor look it up: one request. Never chosen; the last resort of a compute node whose
+    /// directory is out of date again and again.
+    Offloaded,
 }
 
 impl Plan {
@@ -48,6 +52,7 @@ impl Plan {
             Self::Range => "range",
             Self::Cached => "cached",
             Self::Speculative => "speculative",
+            Self::Offloaded => "offloaded",
         }
     }
 }
@@ -141,6 +146,10 @@ pub enum ReadError {
 pub enum Step {
     /// Run the batch, then step again.
     Post,
+    /// Load the reuse sequence behind the last READ, and step again unless it exceeds this: then what was read may be what
+    /// other segments hold by now, and the operation is [`ReadError::Stale`]. No round trip; see
+    /// [`Endpoint::load_behind`].
+    Check(u64),
     /// Nothing: the result is there.
     Done,
 }
@@ -157,11 +166,25 @@ pub trait Operation {
 /// Runs an operation to its end over one endpoint.
 #[inline]
 pub fn drive<E: Endpoint, O: Operation>(endpoint: &mut E, operation: &mut O) -> Result<(), ReadError> {
-    while operation.step()? == Step::Post {
-        endpoint.run(operation.batch())?;
+    loop {
+        match operation.step()? {
+            Step::Post => endpoint.run(operation.batch())?,
+            Step::Check(until) => check_reuse(endpoint, until)?,
+            Step::Done => return Ok(()),
+        }
+    }
+}
+
+/// Whether everything read so far is of segments whose memory had no other use yet, as far as a directory knows that is
+/// valid up to this reuse sequence.
+#[inline(always)]
+fn check_reuse<E: Endpoint>(endpoint: &mut E, until: u64) -> Result<(), ReadError> {
+    if reuse_behind(endpoint)? > until {
+        return Err(ReadError::Stale);
     }
     Ok(())
 }
 
-/// Reads of one record that may fail because it is being written before the operation gives up.
-const MAX_ATTEMPTS: u32 = 1000;
+/// Rounds of reads of one record that is being written before the operation gives up: some microseconds, after which it is
+/// for the caller to wait.
+const MAX_ATTEMPTS: u32 = 100;

@@ -25,6 +25,18 @@ impl Outcome {
     }
 }
 
+impl Outcome {
+    /// The answer of the memory node's processor, which took a reply of so many bytes.
+    pub fn offloaded(version: Option<u32>, bytes: u64) -> Self {
+        Self {
+            version,
+            plan: Plan::Offloaded,
+            cost: Cost { round_trips: 1, bytes, ..Cost::default() },
+            value: 0..0,
+        }
+    }
+}
+
 /// The answers of a group of keys, in their order, in buffers that are kept.
 #[derive(Clone, Debug, Default)]
 pub struct Outcomes {
@@ -56,6 +68,14 @@ impl Outcomes {
     pub fn iter(&self) -> impl ExactSizeIterator<Item = (&Outcome, Option<&[u8]>)> {
         let value = |o: &Outcome| o.version.map(|_| &self.values[o.value.clone()]);
         self.outcomes.iter().map(move |o| (o, value(o)))
+    }
+
+    /// Adds the answer of the memory node's processor for the next key.
+    pub fn push_offloaded(&mut self, version: Option<u32>, value: &[u8]) {
+        let start = self.values.len();
+        self.values.extend_from_slice(value);
+        let outcome = Outcome::offloaded(version, value.len() as u64);
+        self.outcomes.push(Outcome { value: start..self.values.len(), ..outcome });
     }
 
     pub(super) fn clear(&mut self) {

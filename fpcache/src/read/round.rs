@@ -5,7 +5,7 @@ use fpcache_fabric::{Batch, Landing, REGION, RemoteAddr};
 use super::outcome::Outcome;
 use super::planner::Rule;
 use super::target::Target;
-use super::verify::{Candidates, Check, InWindow, check, look_through, match_fingerprints, value_bytes};
+use super::verify::{Candidates, Check, InWindow, Rules, check, look_through, match_fingerprints};
 use super::{Plan, ReadError};
 use crate::cache::{Hint, Visitor};
 use crate::key_space::KeySpace;
@@ -55,6 +55,16 @@ pub(super) struct Round<'a, K: KeySpace> {
     pub(super) slots: &'a mut Vec<u32>,
     pub(super) landed: &'a Trip,
     pub(super) next: &'a mut Trip,
+    pub(super) doubt: &'a mut Doubt,
+}
+
+/// What a lookup took from bytes that prove nothing by themselves, since the reuse sequence was last looked at.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Doubt {
+    /// That a key is not where it could have been.
+    pub(super) absent: bool,
+    /// That a record is being written, so that it is worth while to read it again.
+    pub(super) unsettled: bool,
 }
 
 /// Asking.
@@ -105,7 +115,7 @@ impl<K: KeySpace> Round<'_, K> {
         self.outcomes[index].plan = plan;
         match plan {
             Plan::Range => self.ask_range(index),
-            Plan::TwoStage | Plan::Cached => {
+            Plan::TwoStage | Plan::Cached | Plan::Offloaded => {
                 let landing = self.ask_fingerprints(index);
                 self.next.fingerprints.push((index, landing));
             }
@@ -157,6 +167,7 @@ impl<K: KeySpace> Round<'_, K> {
     /// Goes on with a range read of the window.
     #[cold]
     fn fall_back(&mut self, index: usize) {
+        self.doubt.unsettled = true;
         self.outcomes[index].cost.fallbacks += 1;
         self.go_on(index, Plan::Range);
     }
@@ -230,7 +241,10 @@ impl<K: KeySpace> Round<'_, K> {
         let words = self.landed.batch.bytes(landing);
         let hash = K::hash(&target.key);
         match match_fingerprints(words, hash, target.window, geometry, self.matcher, self.slots)? {
-            Candidates::None => return Ok(()),
+            Candidates::None => {
+                self.doubt.absent = true;
+                return Ok(());
+            }
             Candidates::TooMany => {
                 self.fall_back(index);
                 return Ok(());
@@ -261,9 +275,12 @@ impl<K: KeySpace> Round<'_, K> {
                     self.found(*index, version, value);
                     self.learn(*index, *slot);
                 }
-                Check::Other => self.outcomes[*index].cost.false_candidates += 1,
+                Check::Other => {
+                    self.doubt.absent = true;
+                    self.outcomes[*index].cost.false_candidates += 1;
+                }
                 Check::Unsettled => unsettled = unsettled.or(Some(row)),
-                Check::Nothing => {}
+                Check::Nothing => self.doubt.absent = true,
             }
         }
         match unsettled {
@@ -291,7 +308,7 @@ impl<K: KeySpace> Round<'_, K> {
     fn take_range(&mut self, index: usize, landing: Landing) -> Result<(), ReadError> {
         let slots = self.landed.batch.words(landing);
         match look_through(slots, &self.targets[index], self.table.snapshot(), self.matcher)? {
-            InWindow::Absent => {}
+            InWindow::Absent => self.doubt.absent = true,
             InWindow::Found { slot, version, value } => {
                 self.found(index, version, value);
                 self.learn(index, slot);
@@ -303,7 +320,7 @@ impl<K: KeySpace> Round<'_, K> {
 
     #[inline]
     fn check<'s>(&self, index: usize, slot: &'s [u8]) -> Result<Check<'s>, ReadError> {
-        check(slot, &self.targets[index], value_bytes(self.table.snapshot()))
+        check(slot, &self.targets[index], Rules::of(self.table.snapshot()))
     }
 
     /// Keeps an answer.

@@ -6,15 +6,21 @@
 //!
 //! Where the directory is not whole on the compute node, a page of it that is needed next is asked for in the same
 //! doorbell as the stretches before it. A scan holds the page it is in, so that it gets on however few are kept.
+//!
+//! While records change, a key that is there throughout is found exactly once, in order: its record does not move while its
+//! segment lives, a stretch whose segment was replaced is [`ReadError::Stale`], and so is one behind which the reuse
+//! sequence says that its memory may have been used again. A scan that ends so has kept what it found before, and says
+//! where to go on with a newer directory. A key that is removed and made again during a READ may show in two slots; it is
+//! listed once.
 
 use std::sync::Arc;
 
 use fpcache_fabric::{Batch, Landing, REGION, RemoteAddr};
 
-use super::verify::{Verdict, judge};
+use super::verify::{Rules, Verdict, judge};
 use super::{Cost, MAX_ATTEMPTS, Operation, ReadError, Step};
 use crate::key_space::KeySpace;
-use crate::layout::PAGE_BYTES;
+use crate::layout::{Corrupt, PAGE_BYTES};
 use crate::models::{Models, Page, PagedModels, Segment};
 use crate::snapshot::Snapshot;
 
@@ -77,6 +83,8 @@ pub struct Scan<'a, K: KeySpace> {
     extra: u32,
     attempts: u32,
     cost: Cost,
+    /// Whether the batch has come and the reuse sequence behind it is being looked at.
+    is_checked: bool,
 }
 
 impl<'a, K: KeySpace> Scan<'a, K> {
@@ -90,6 +98,7 @@ impl<'a, K: KeySpace> Scan<'a, K> {
         scratch.records.clear();
         scratch.values.clear();
         scratch.stretches.clear();
+        scratch.batch.clear();
         let from = (limit > 0).then_some(start);
         Self {
             snapshot,
@@ -102,7 +111,14 @@ impl<'a, K: KeySpace> Scan<'a, K> {
             extra: 0,
             attempts: 0,
             cost: Cost::default(),
+            is_checked: false,
         }
+    }
+
+    /// The least key the scan has not covered: where another one goes on if this one ended with an error. `None` if the
+    /// records that were wanted, or all there are, have been found.
+    pub fn uncovered(&self) -> Option<K::Key> {
+        self.from
     }
 
     /// What the scan has cost so far.
@@ -198,7 +214,7 @@ impl<'a, K: KeySpace> Scan<'a, K> {
     }
 
     /// Takes the directory page that arrived, if the scan goes on.
-    fn take_page(&mut self) -> Result<(), ReadError> {
+    fn take_page(&mut self) -> Result<(), Corrupt> {
         if let (Some((number, landing)), Models::Paged(models)) = (self.coming.take(), self.snapshot.models())
             && self.from.is_some()
         {
@@ -211,7 +227,7 @@ impl<'a, K: KeySpace> Scan<'a, K> {
     /// Takes the stretches that arrived: appends the covered records in order. `false` if a slot was being written.
     fn take(&mut self, from: K::Key) -> Result<bool, ReadError> {
         let slot_bytes = self.snapshot.geometry().slot_bytes;
-        let value_bytes = self.snapshot.record().parameters.value_bytes as usize;
+        let rules = Rules::of(self.snapshot);
         let ScanScratch { batch, stretches, found, records, values } = &mut *self.scratch;
         let values_before = values.len();
         let mut complete = true;
@@ -221,7 +237,7 @@ impl<'a, K: KeySpace> Scan<'a, K> {
             let whole = s.end == u32::from(model.cap);
             complete = whole;
             for slot in batch.bytes(s.landing).chunks_exact(slot_bytes) {
-                match judge::<K>(slot, s.segment.generation(), value_bytes) {
+                match judge::<K>(slot, s.segment.generation(), rules) {
                     Verdict::Record { key, value, .. } => {
                         let covered = whole || model.window(K::coordinate(&key)).last < s.end;
                         if key >= from && covered {
@@ -239,6 +255,7 @@ impl<'a, K: KeySpace> Scan<'a, K> {
             }
         }
         found.sort_unstable_by_key(|f| f.key);
+        found.dedup_by_key(|f| f.key);
         let progress = found.last().map(|f| f.key);
         let room = self.limit - records.len();
         records.extend(found.iter().take(room).map(|f| (f.key, f.value)));
@@ -260,11 +277,16 @@ impl<'a, K: KeySpace> Scan<'a, K> {
 
 impl<K: KeySpace> Operation for Scan<'_, K> {
     fn step(&mut self) -> Result<Step, ReadError> {
+        // Nothing is taken of a batch before it is known that it may be believed.
+        if !self.is_checked && !self.scratch.batch.is_empty() {
+            self.is_checked = true;
+            return Ok(Step::Check(self.snapshot.holds_until()));
+        }
+        self.is_checked = false;
         if let Some(from) = self.from
             && !self.scratch.stretches.is_empty()
-            && !self.take(from)?
         {
-            self.attempts += 1;
+            self.attempts = if self.take(from)? { 0 } else { self.attempts + 1 };
             if self.attempts >= MAX_ATTEMPTS {
                 return Err(ReadError::Contended { attempts: self.attempts });
             }

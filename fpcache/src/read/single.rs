@@ -12,8 +12,8 @@ use super::lookup::Lookup;
 use super::outcome::Outcome;
 use super::scratch::{LookupScratch, SLOT_WORDS, SingleScratch, Words};
 use super::target::Target;
-use super::verify::{Candidates, Check, InWindow, check, look_through, match_fingerprints, value_bytes};
-use super::{Cost, Plan, ReadError, drive};
+use super::verify::{Candidates, Check, InWindow, Rules, check, look_through, match_fingerprints};
+use super::{Cost, Plan, ReadError, check_reuse, drive};
 use crate::cache::{HotCache, Spot, Visitor};
 use crate::key_space::KeySpace;
 use crate::layout::SLOT_WORD_BYTES;
@@ -57,9 +57,14 @@ pub fn look_up<K: KeySpace, E: Endpoint, R>(
     };
     let Read { endpoint, mut outcome, .. } = read;
     match found {
-        Found::Absent => Ok(take(&outcome, None)),
+        Found::Absent => {
+            check_reuse(endpoint, snapshot.holds_until())?;
+            Ok(take(&outcome, None))
+        }
         Found::Record { value, .. } => Ok(take(&outcome, Some(value))),
         Found::Unsettled => {
+            // What never settles may be no slot of this segment any more.
+            check_reuse(endpoint, snapshot.holds_until())?;
             outcome.cost.fallbacks += 1;
             general(endpoint, table, scratch, key, Some((Plan::Range, outcome.cost)), take)
         }
@@ -185,7 +190,7 @@ impl<K: KeySpace, E: Endpoint> Read<'_, K, E> {
         self.outcome.plan = plan;
         match plan {
             Plan::Range => self.range(single),
-            Plan::TwoStage | Plan::Cached => self.two_stage(single),
+            Plan::TwoStage | Plan::Cached | Plan::Offloaded => self.two_stage(single),
             Plan::Speculative => self.speculative(single),
         }
     }
@@ -227,7 +232,7 @@ impl<K: KeySpace, E: Endpoint> Read<'_, K, E> {
         };
         self.outcome.version = Some(version);
         let slot = single.words.slot[..geometry.slot_bytes / 8].as_bytes();
-        let value = &slot[SLOT_WORD_BYTES + K::KEY_BYTES..][..value_bytes(self.snapshot)];
+        let value = &slot[SLOT_WORD_BYTES + K::KEY_BYTES..][..Rules::of(self.snapshot).value_bytes];
         Ok(Found::Record { value, slot: self.target.predicted })
     }
 
@@ -322,6 +327,6 @@ impl<K: KeySpace, E: Endpoint> Read<'_, K, E> {
 
     #[inline(always)]
     fn check<'s>(&self, slot: &'s [u8]) -> Result<Check<'s>, ReadError> {
-        check(slot, &self.target, value_bytes(self.snapshot))
+        check(slot, &self.target, Rules::of(self.snapshot))
     }
 }

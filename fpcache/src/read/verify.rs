@@ -23,9 +23,37 @@ pub(super) enum Verdict<'a, Key> {
     Frozen,
 }
 
+/// What slots of a table are judged by.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Rules {
+    pub(super) value_bytes: usize,
+    #[cfg(feature = "sabotage")]
+    skips_checksums: bool,
+}
+
+impl Rules {
+    #[inline(always)]
+    pub(super) fn of<K: KeySpace>(snapshot: &Snapshot<K>) -> Self {
+        Self {
+            value_bytes: snapshot.record().parameters.value_bytes as usize,
+            #[cfg(feature = "sabotage")]
+            skips_checksums: snapshot.skips_checksums(),
+        }
+    }
+
+    #[inline(always)]
+    fn vouched(self, word: SlotWord, generation: u32, body: &[u8]) -> bool {
+        #[cfg(feature = "sabotage")]
+        if self.skips_checksums {
+            return true;
+        }
+        word.vouches_for(generation, body)
+    }
+}
+
 /// Judges `slot`, which lies in a segment of this generation. A record is accepted only if state and checksum agree.
 #[inline(always)]
-pub(super) fn judge<K: KeySpace>(slot: &[u8], generation: u32, value_bytes: usize) -> Verdict<'_, K::Key> {
+pub(super) fn judge<K: KeySpace>(slot: &[u8], generation: u32, rules: Rules) -> Verdict<'_, K::Key> {
     let Some((word, body)) = slot.split_first_chunk::<SLOT_WORD_BYTES>() else { return Verdict::Unsettled };
     let word = SlotWord::from_bits(u64::from_le_bytes(*word));
     match word.state() {
@@ -33,9 +61,9 @@ pub(super) fn judge<K: KeySpace>(slot: &[u8], generation: u32, value_bytes: usiz
         SlotState::Busy => Verdict::Unsettled,
         SlotState::Frozen => Verdict::Frozen,
         SlotState::Live => {
-            let value = body.get(K::KEY_BYTES..K::KEY_BYTES + value_bytes);
+            let value = body.get(K::KEY_BYTES..K::KEY_BYTES + rules.value_bytes);
             match (K::decode(body), value) {
-                (Some(key), Some(value)) if word.vouches_for(generation, body) => {
+                (Some(key), Some(value)) if rules.vouched(word, generation, body) => {
                     Verdict::Record { key, version: word.version(), value }
                 }
                 _ => Verdict::Unsettled,
@@ -62,20 +90,15 @@ pub(super) enum Check<'s> {
 pub(super) fn check<'s, K: KeySpace>(
     slot: &'s [u8],
     target: &Target<K>,
-    value_bytes: usize,
+    rules: Rules,
 ) -> Result<Check<'s>, ReadError> {
-    match judge::<K>(slot, target.generation, value_bytes) {
+    match judge::<K>(slot, target.generation, rules) {
         Verdict::Record { key, version, value } if key == target.key => Ok(Check::Found { version, value }),
         Verdict::Record { .. } => Ok(Check::Other),
         Verdict::Free => Ok(Check::Nothing),
         Verdict::Unsettled => Ok(Check::Unsettled),
         Verdict::Frozen => Err(ReadError::Stale),
     }
-}
-
-#[inline(always)]
-pub(super) fn value_bytes<K: KeySpace>(snapshot: &Snapshot<K>) -> usize {
-    snapshot.record().parameters.value_bytes as usize
 }
 
 /// What the slots of a window say about a key.
@@ -109,15 +132,16 @@ pub(super) fn look_through<'s, K: KeySpace>(
     let at = match hits.count {
         0 => return Ok(InWindow::Absent),
         1 => hits.word as usize * 8,
-        // The remains of deleted records beside a live one.
+        // The remains of deleted records, perhaps beside a live one.
         _ => return look_at_each(slots, target, snapshot),
     };
     let slot = &slots.as_bytes()[at..][..slot_bytes];
-    Ok(match check(slot, target, value_bytes(snapshot))? {
+    Ok(match check(slot, target, Rules::of(snapshot))? {
         Check::Found { version, value } => {
             InWindow::Found { slot: target.window.first + (at / slot_bytes) as u32, version, value }
         }
-        Check::Other | Check::Nothing => InWindow::Absent,
+        // The remains of a deleted record, which were the only ones to be looked at: other slots may be frozen.
+        Check::Other | Check::Nothing => return look_at_each(slots, target, snapshot),
         Check::Unsettled => InWindow::Unsettled,
     })
 }
@@ -135,7 +159,7 @@ fn look_at_each<'s, K: KeySpace>(
         if !shows::<K>(bytes, target.key) {
             continue;
         }
-        match check(bytes, target, value_bytes(snapshot))? {
+        match check(bytes, target, Rules::of(snapshot))? {
             Check::Found { version, value } => return Ok(InWindow::Found { slot, version, value }),
             Check::Unsettled => result = InWindow::Unsettled,
             Check::Other | Check::Nothing => {}
@@ -203,6 +227,12 @@ mod tests {
     use super::*;
     use crate::key_space::U64Keys;
 
+    const RULES: Rules = Rules {
+        value_bytes: 8,
+        #[cfg(feature = "sabotage")]
+        skips_checksums: false,
+    };
+
     fn slot(state: SlotState) -> [u8; 24] {
         let mut s = [0; 24];
         s[8..16].copy_from_slice(&42u64.to_le_bytes());
@@ -217,13 +247,13 @@ mod tests {
     fn only_a_live_slot_with_its_checksum_is_a_record() {
         let live = slot(SlotState::Live);
         let value = &7u64.to_le_bytes()[..];
-        assert_eq!(judge::<U64Keys>(&live, 5, 8), Verdict::Record { key: 42, version: 1, value });
-        assert_eq!(judge::<U64Keys>(&live, 6, 8), Verdict::Unsettled, "another generation");
-        assert_eq!(judge::<U64Keys>(&slot(SlotState::Free), 5, 8), Verdict::Free);
-        assert_eq!(judge::<U64Keys>(&slot(SlotState::Busy), 5, 8), Verdict::Unsettled);
-        assert_eq!(judge::<U64Keys>(&slot(SlotState::Frozen), 5, 8), Verdict::Frozen);
-        assert_eq!(judge::<U64Keys>(&live[..20], 5, 8), Verdict::Unsettled, "cut short");
-        assert_eq!(judge::<U64Keys>(&live[..3], 5, 8), Verdict::Unsettled, "no word");
+        assert_eq!(judge::<U64Keys>(&live, 5, RULES), Verdict::Record { key: 42, version: 1, value });
+        assert_eq!(judge::<U64Keys>(&live, 6, RULES), Verdict::Unsettled, "another generation");
+        assert_eq!(judge::<U64Keys>(&slot(SlotState::Free), 5, RULES), Verdict::Free);
+        assert_eq!(judge::<U64Keys>(&slot(SlotState::Busy), 5, RULES), Verdict::Unsettled);
+        assert_eq!(judge::<U64Keys>(&slot(SlotState::Frozen), 5, RULES), Verdict::Frozen);
+        assert_eq!(judge::<U64Keys>(&live[..20], 5, RULES), Verdict::Unsettled, "cut short");
+        assert_eq!(judge::<U64Keys>(&live[..3], 5, RULES), Verdict::Unsettled, "no word");
     }
 
     #[test]
@@ -236,7 +266,7 @@ mod tests {
             let mut torn = a;
             torn[cut..].copy_from_slice(&b[cut..]);
             if torn != a && torn != b {
-                assert_eq!(judge::<U64Keys>(&torn, 5, 8), Verdict::Unsettled, "cut at {cut}");
+                assert_eq!(judge::<U64Keys>(&torn, 5, RULES), Verdict::Unsettled, "cut at {cut}");
             }
         }
     }

@@ -1,0 +1,172 @@
+//! What makes another attempt worth while: a newer directory, a new connection, a pause.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crossbeam::utils::Backoff;
+use fpcache::Refresh;
+use fpcache::key_space::KeySpace;
+use fpcache::read::ReadError;
+use fpcache::snapshot::OpenError;
+use fpcache_fabric::{Clock, Connection, Deadline, ErrorKind as FabricErrorKind};
+
+use super::{Connector, Core};
+use crate::error::ClientError;
+use crate::leave::Leave;
+
+/// How often a call brings the directory up to date before it asks the memory node's processor.
+const REFRESHES: u32 = 8;
+/// The first pause that is slept through, and the longest.
+const NAPS: (Duration, Duration) = (Duration::from_micros(50), Duration::from_millis(1));
+
+/// How one attempt failed, and the number of the table it was made with. Boxed: it must not burden the answers.
+pub(super) struct Failure {
+    pub(super) error: Attempt,
+    pub(super) number: u64,
+}
+
+impl Failure {
+    #[cold]
+    pub(super) fn boxed(error: Attempt, number: u64) -> Box<Self> {
+        Box::new(Self { error, number })
+    }
+}
+
+/// What an attempt failed in.
+pub(super) enum Attempt {
+    Open(OpenError),
+    Read(ReadError),
+}
+
+/// What can be done after an attempt that failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Next {
+    /// Another attempt.
+    Again,
+    /// Another attempt, but the directory is as new as it gets, and still out of date.
+    NoNewer,
+}
+
+/// A call's patience.
+pub(super) struct Retry {
+    pub(super) within: Duration,
+    /// When the first attempt failed.
+    started: Option<Instant>,
+    backoff: Backoff,
+    nap: Duration,
+    /// Attempts that found the directory out of date.
+    stale: u32,
+}
+
+impl Retry {
+    pub(super) fn new(within: Duration) -> Self {
+        Self { within, started: None, backoff: Backoff::new(), nap: NAPS.0, stale: 0 }
+    }
+
+    /// Whether it is time to have the memory node's processor look the keys up.
+    pub(super) fn has_had_enough(&self, next: Next) -> bool {
+        next == Next::NoNewer || self.stale > REFRESHES
+    }
+
+    /// When the call must end; the first failure starts the clock.
+    pub(super) fn deadline(&mut self, clock: &dyn Clock) -> Deadline {
+        let started = *self.started.get_or_insert_with(|| clock.now());
+        started.checked_add(self.within).map_or(Deadline::NONE, Deadline::at)
+    }
+
+    /// Lets somebody else get on, the longer the more often.
+    pub(super) fn pause(&mut self, clock: &dyn Clock) {
+        if self.backoff.is_completed() {
+            clock.sleep(self.nap);
+            self.nap = (2 * self.nap).min(NAPS.1);
+        } else {
+            self.backoff.snooze();
+        }
+    }
+}
+
+impl<K: KeySpace + 'static, T: Connector> Core<K, T> {
+    /// Does what makes another attempt worth while, or gives the error that ends the call.
+    #[cold]
+    pub(super) fn recover(&self, failure: Failure, retry: &mut Retry) -> Result<Next, ClientError> {
+        let error = match failure.error {
+            Attempt::Read(error) => error,
+            Attempt::Open(OpenError::Fabric(error)) => ReadError::Fabric(error),
+            // The next attempt opens it.
+            Attempt::Open(OpenError::Moving { attempts }) => ReadError::Contended { attempts },
+            Attempt::Open(error) => return Err(error.into()),
+        };
+        self.tally.retries.add(1);
+        let deadline = retry.deadline(&*self.clock);
+        if deadline.has_passed(self.clock.now()) {
+            return Err(ClientError::Deadline { deadline: retry.within, last: error });
+        }
+        match error {
+            ReadError::Contended { .. } => retry.pause(&*self.clock),
+            ReadError::Stale => return self.catch_up(failure.number, deadline, retry),
+            ReadError::Fabric(e) if e.kind() == FabricErrorKind::Reconnect => {
+                self.leave();
+                self.reconnect(failure.number, deadline)?;
+            }
+            ReadError::Fabric(e) => return Err(e.into()),
+            ReadError::Corrupt(e) => return Err(OpenError::Corrupt(e).into()),
+        }
+        Ok(Next::Again)
+    }
+
+    /// Gets a newer table than the one with the number `seen`, or waits a little where there is none.
+    fn catch_up(&self, seen: u64, deadline: Deadline, retry: &mut Retry) -> Result<Next, ClientError> {
+        retry.stale += 1;
+        if retry.stale > 1 {
+            retry.pause(&*self.clock);
+        }
+        match self.refresh(seen) {
+            Ok(Some(next)) => Ok(next),
+            Ok(None) => {
+                // The old table is of no use any more: whoever fetches the new one may need its room.
+                self.leave();
+                self.renew(seen, deadline)?;
+                Ok(Next::Again)
+            }
+            Err(OpenError::Fabric(e)) if e.kind() == FabricErrorKind::Reconnect => {
+                self.leave();
+                self.reconnect(seen, deadline)?;
+                Ok(Next::Again)
+            }
+            Err(OpenError::Moving { .. }) => Ok(Next::Again),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Brings the table with the number `seen` up to date, unless another thread has done so; `None` if it must be fetched
+    /// anew.
+    fn refresh(&self, seen: u64) -> Result<Option<Next>, OpenError> {
+        let session = Arc::clone(&*self.session());
+        // One thread at a time: the others find a newer table when they come in.
+        let _opening = session.opening();
+        if self.number() != seen {
+            return Ok(Some(Next::Again));
+        }
+        let Some(table) = session.fetched() else { return Ok(Some(Next::Again)) };
+        let context = self.threads.get().and_then(|kept| kept.try_borrow_mut().ok());
+        let refreshed = match context {
+            Some(mut kept) if kept.is_some() => {
+                // Checked just now.
+                let Some(context) = &mut *kept else { return Ok(Some(Next::Again)) };
+                table.refreshed(&mut context.buffers.endpoint)
+            }
+            _ => table.refreshed(&mut session.connection.endpoint()),
+        };
+        match refreshed? {
+            // Whoever sees a segment replaced finds its change in the log, but pages know only the last checkpoint.
+            Refresh::Current if table.snapshot().models().paged().is_some() => Ok(Some(Next::NoNewer)),
+            Refresh::Current => Ok(Some(Next::Again)),
+            Refresh::Lost => Ok(None),
+            Refresh::Newer(table) => {
+                self.tally.refreshes.add(1);
+                self.publish(seen, &session, Arc::new(table));
+                Ok(Some(Next::Again))
+            }
+        }
+    }
+}

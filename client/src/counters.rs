@@ -1,0 +1,58 @@
+//! What a client did besides plain lookups and requests.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// What a client did to keep up with the memory node, since it was made. All handles of a client share the counts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Times the directory was brought up to date from the change log.
+    pub refreshes: u64,
+    /// Times the table was fetched anew because the change log did not lead on.
+    pub reopens: u64,
+    /// Keys that the memory node's processor looked up, because the directory was out of date again and again.
+    pub offloaded: u64,
+    /// Lookups and scans that were tried again, for whatever reason.
+    pub retries: u64,
+    /// Connections made after the first.
+    pub reconnects: u64,
+    /// Write requests that were sent again because no reply came.
+    pub resent: u64,
+}
+
+/// The counts as they are counted, off the path of answers that come at once.
+#[derive(Debug, Default)]
+pub(crate) struct Tally {
+    pub(crate) refreshes: Count,
+    pub(crate) reopens: Count,
+    pub(crate) offloaded: Count,
+    pub(crate) retries: Count,
+    pub(crate) reconnects: Count,
+    pub(crate) resent: Count,
+}
+
+/// A number that only grows.
+#[derive(Debug, Default)]
+pub(crate) struct Count(AtomicU64);
+
+impl Count {
+    pub(crate) fn add(&self, more: u64) {
+        self.0.fetch_add(more, Ordering::Relaxed);
+    }
+
+    fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+impl Tally {
+    pub(crate) fn counters(&self) -> Counters {
+        Counters {
+            refreshes: self.refreshes.get(),
+            reopens: self.reopens.get(),
+            offloaded: self.offloaded.get(),
+            retries: self.retries.get(),
+            reconnects: self.reconnects.get(),
+            resent: self.resent.get(),
+        }
+    }
+}

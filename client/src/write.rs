@@ -1,0 +1,209 @@
+//! Changing records.
+
+use fpcache::layout::{RecordToken, TableParameters};
+use fpcache::message::{MessageError, WriteKind, WriteOperation, WriteReply, WriteStatus};
+
+use crate::client::Client;
+use crate::error::ClientError;
+
+/// Changes of records, to be sent together: applied in order, each by itself.
+#[derive(Clone, Debug, Default)]
+pub struct Changes {
+    operations: Vec<Change>,
+    values: Vec<u8>,
+}
+
+/// A change, and where its value ends among all values.
+#[derive(Clone, Copy, Debug)]
+struct Change {
+    kind: WriteKind,
+    key: u64,
+    expected: RecordToken,
+    end: usize,
+}
+
+impl Changes {
+    /// No changes.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds the making of a record, which fails if there is one.
+    pub fn insert(&mut self, key: u64, value: &[u8]) -> &mut Self {
+        self.push(WriteKind::Insert, key, value)
+    }
+
+    /// Adds the making of a record or the replacing of its value.
+    pub fn put(&mut self, key: u64, value: &[u8]) -> &mut Self {
+        self.push(WriteKind::Put, key, value)
+    }
+
+    /// Adds the replacing of a record's value, which fails if there is none.
+    pub fn update(&mut self, key: u64, value: &[u8]) -> &mut Self {
+        self.push(WriteKind::Update, key, value)
+    }
+
+    /// Adds the removal of a record, which fails if there is none.
+    pub fn delete(&mut self, key: u64) -> &mut Self {
+        self.push(WriteKind::Delete, key, &[])
+    }
+
+    /// Adds the replacing of a record's value if it is still what it was when it had this token.
+    pub fn compare_and_set(&mut self, key: u64, expected: RecordToken, value: &[u8]) -> &mut Self {
+        self.push(WriteKind::CompareAndSet, key, value);
+        if let Some(change) = self.operations.last_mut() {
+            change.expected = expected;
+        }
+        self
+    }
+
+    fn push(&mut self, kind: WriteKind, key: u64, value: &[u8]) -> &mut Self {
+        self.values.extend_from_slice(value);
+        self.operations.push(Change { kind, key, expected: RecordToken::default(), end: self.values.len() });
+        self
+    }
+
+    /// How many changes there are.
+    pub fn len(&self) -> usize {
+        self.operations.len()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.operations.is_empty()
+    }
+
+    fn operations(&self) -> impl Iterator<Item = WriteOperation<'_, u64>> + Clone {
+        let starts = std::iter::once(0).chain(self.operations.iter().map(|change| change.end));
+        self.operations.iter().zip(starts).map(|(change, start)| WriteOperation {
+            kind: change.kind,
+            key: change.key,
+            hint: None,
+            expected: change.expected,
+            value: &self.values[start..change.end],
+        })
+    }
+
+    /// Empties the list.
+    pub fn clear(&mut self) {
+        self.operations.clear();
+        self.values.clear();
+    }
+}
+
+/// How a compare-and-set ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CompareAndSet {
+    /// The value was replaced; the record's token now.
+    Done(RecordToken),
+    /// The record holds something else; its token now.
+    Differs(RecordToken),
+    /// There is no record.
+    Absent,
+}
+
+impl Client {
+    /// Makes a record; `false` if there is one already. One request to the memory node's processor, as for every change.
+    ///
+    /// A request to which no reply comes is sent again, over a new connection if need be, and takes effect once however
+    /// often it was sent.
+    ///
+    /// # Errors
+    /// [`ClientError::ValueSize`] if the value has not the table's size, [`ClientError::NoRoom`] if the region is full,
+    /// [`ClientError::NotDurable`] if the memory node's log cannot be written: then nothing was changed.
+    /// [`ClientError::OutcomeUnknown`] if the deadline has passed and the change may have been made or not, or may be made
+    /// later, but not after this thread's next change.
+    pub fn insert(&self, key: u64, value: &[u8]) -> Result<bool, ClientError> {
+        Ok(self.change(WriteKind::Insert, key, value)?.status == WriteStatus::Done)
+    }
+
+    /// Makes a record or replaces its value.
+    ///
+    /// # Errors
+    /// As for [`insert`](Self::insert).
+    pub fn put(&self, key: u64, value: &[u8]) -> Result<(), ClientError> {
+        self.change(WriteKind::Put, key, value).map(drop)
+    }
+
+    /// Replaces a record's value; `false` if there is no record.
+    ///
+    /// # Errors
+    /// As for [`insert`](Self::insert).
+    pub fn update(&self, key: u64, value: &[u8]) -> Result<bool, ClientError> {
+        Ok(self.change(WriteKind::Update, key, value)?.status == WriteStatus::Done)
+    }
+
+    /// Removes a record; `false` if there is none.
+    ///
+    /// # Errors
+    /// As for [`insert`](Self::insert).
+    pub fn delete(&self, key: u64) -> Result<bool, ClientError> {
+        Ok(self.change(WriteKind::Delete, key, &[])?.status == WriteStatus::Done)
+    }
+
+    /// A record's value with the token that [`compare_and_set`](Self::compare_and_set) takes. Costs what a
+    /// [`get`](Self::get) does.
+    ///
+    /// # Errors
+    /// As for [`get`](Self::get).
+    pub fn get_versioned(&self, key: u64) -> Result<Option<(Vec<u8>, RecordToken)>, ClientError> {
+        self.read_versioned(key)
+    }
+
+    /// Replaces a record's value if it is still what it was when it had this token.
+    ///
+    /// # Errors
+    /// As for [`insert`](Self::insert).
+    pub fn compare_and_set(
+        &self,
+        key: u64,
+        expected: RecordToken,
+        value: &[u8],
+    ) -> Result<CompareAndSet, ClientError> {
+        let kind = WriteKind::CompareAndSet;
+        let reply = self.single(WriteOperation { kind, key, hint: None, expected, value })?;
+        let nonsense = || MessageError::Malformed("a reply to compare-and-set without a token".into()).into();
+        match (reply.status, reply.token) {
+            (WriteStatus::Absent, _) => Ok(CompareAndSet::Absent),
+            (WriteStatus::Done, Some(token)) => Ok(CompareAndSet::Done(token)),
+            (_, Some(token)) => Ok(CompareAndSet::Differs(token)),
+            (_, None) => Err(nonsense()),
+        }
+    }
+
+    /// Sends changes together, in as few requests as they fit, and says how each ended, into a list that is emptied before.
+    /// They are made in order, each by itself; the deadline is each request's.
+    ///
+    /// # Errors
+    /// As for [`insert`](Self::insert), but a change for which there is no room, or that could not be logged, says so in its
+    /// reply and does not keep the others. After any other error the list holds the replies to the requests before, whose
+    /// changes have been made.
+    pub fn apply(&self, changes: &Changes, replies: &mut Vec<WriteReply>) -> Result<(), ClientError> {
+        replies.clear();
+        self.write(changes.operations(), replies)
+    }
+
+    /// Makes an empty table. As a load without records.
+    ///
+    /// # Errors
+    /// The memory node holds a table already, or the parameters are out of range.
+    pub fn create(&self, parameters: TableParameters) -> Result<(), ClientError> {
+        self.load(parameters, 0)?.finish().map(drop)
+    }
+
+    fn change(&self, kind: WriteKind, key: u64, value: &[u8]) -> Result<WriteReply, ClientError> {
+        self.single(WriteOperation { kind, key, hint: None, expected: RecordToken::default(), value })
+    }
+
+    fn single(&self, operation: WriteOperation<'_, u64>) -> Result<WriteReply, ClientError> {
+        let mut replies = Vec::with_capacity(1);
+        self.write(std::iter::once(operation), &mut replies)?;
+        let key = operation.key;
+        match replies.pop() {
+            Some(WriteReply { status: WriteStatus::NoRoom, .. }) => Err(ClientError::NoRoom { key }),
+            Some(WriteReply { status: WriteStatus::NotDurable, .. }) => Err(ClientError::NotDurable { key }),
+            Some(reply) => Ok(reply),
+            None => Err(MessageError::Malformed("no reply to a change".into()).into()),
+        }
+    }
+}

@@ -1,0 +1,84 @@
+//! Whatever clients read and write at once, by whatever plans and with segments replaced all the time, some order of the
+//! operations explains what every one of them was told.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::time::{Duration, Instant};
+
+use fpcache_client::{Client, ClientConfig, TableParameters};
+use fpcache_eval::history::client::{ClientStore, every_way};
+use fpcache_eval::history::nanoseconds_since;
+use fpcache_eval::history::stress::{Mix, StressOptions, StressProcess, StressReport, stress};
+use rand_xoshiro::Xoshiro256PlusPlus;
+use rand_xoshiro::rand_core::SeedableRng;
+
+const VALUE_BYTES: usize = 24;
+
+/// Segments so small that inserts replace them all the time.
+fn small_segments() -> TableParameters {
+    TableParameters {
+        value_bytes: VALUE_BYTES as u32,
+        epsilon: 2,
+        max_slots: 16,
+        ..TableParameters::default()
+    }
+}
+
+/// Threads that read in different ways, over one memory node in this process.
+fn run(ways: &[usize], options: &StressOptions, seed: u64) -> StressReport {
+    let config = ClientConfig { deadline: Duration::from_secs(20), ..ClientConfig::default() };
+    let first = Client::embedded_with(8 << 20, config).unwrap();
+    first.create(small_segments()).unwrap();
+    let all = every_way(config, 64 << 10);
+    let processes = ways.iter().enumerate().map(|(i, way)| {
+        let (name, config) = &all[way % all.len()];
+        let client = first.beside(*config).unwrap();
+        let random = Xoshiro256PlusPlus::seed_from_u64(seed ^ (i as u64) << 32);
+        StressProcess { name: name.clone(), store: ClientStore::new(client, VALUE_BYTES), random }
+    });
+    let report = stress(options, processes.collect(), nanoseconds_since(Instant::now())).unwrap();
+    assert!(report.is_linearizable(), "seed {seed}: {report:#?}");
+    assert_eq!(report.unknown, 0, "{report:#?}");
+    report
+}
+
+fn options(keys: Vec<u64>, batches: usize, calls: usize) -> StressOptions {
+    StressOptions { keys, batches, calls, ..StressOptions::default() }
+}
+
+#[test]
+fn readers_by_every_plan_and_writers_agree_on_an_order() {
+    let keys: Vec<u64> = (0..300).map(|i| i * 7).collect();
+    let mut operations = 0;
+    for (round, ways) in [[0, 1, 2, 3], [4, 5, 6, 7], [1, 2, 5, 6], [3, 7, 0, 4]].iter().enumerate() {
+        let report = run(ways, &options(keys.clone(), 6, 4_000), round as u64);
+        assert!(
+            report.rebuilds.is_some_and(|rebuilds| rebuilds > 200),
+            "segments were replaced: {report:#?}"
+        );
+        operations += report.operations;
+    }
+    assert!(operations > 300_000, "{operations} operations");
+}
+
+#[test]
+fn few_keys_that_everybody_wants_are_in_order_too() {
+    let keys: Vec<u64> = (0..12).map(|i| i * 1_000).collect();
+    let mix = Mix { compare_and_set: 3.0, ..Mix::default() };
+    for ways in [[1, 2, 4], [0, 3, 6]] {
+        run(&ways, &StressOptions { mix, ..options(keys.clone(), 6, 4_000) }, 9);
+    }
+}
+
+/// A few million operations; minutes in debug.
+#[test]
+#[ignore = "minutes"]
+fn a_few_million_operations_have_an_order() {
+    let mut operations = 0;
+    let mut seed = 100;
+    while operations < 3_000_000 {
+        let keys: Vec<u64> = (0..200 + seed % 7 * 100).map(|i| i * (1 + seed % 3 * 1_000_003)).collect();
+        let ways = [0, 1, 2, 3].map(|way| (way + seed as usize) % 8);
+        operations += run(&ways, &options(keys, 10, 20_000), seed).operations;
+        seed += 1;
+    }
+}

@@ -1,0 +1,37 @@
+//! Breaking the protocol on purpose, so that tests can show that they would notice. Not for use.
+
+/// One step of the protocol to leave out or to swap with another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Sabotage {
+    /// Readers take live slots without comparing the checksum.
+    NoChecksum,
+    /// Readers conclude absence without looking at the reuse sequence behind their last READ.
+    NoReuseCheck,
+    /// The memory node publishes an insert's word before its fingerprint.
+    WordBeforeFingerprint,
+    /// The memory node clears a deleted record's fingerprint before it frees its word.
+    FingerprintBeforeWord,
+    /// The memory node gives the memory of a replaced segment a new use at once.
+    ReuseAtOnce,
+    /// The memory node freezes segments before the change that replaces them is in the change log.
+    FreezeBeforeLog,
+    /// The memory node moves a live key inside its segment.
+    MoveLiveKey,
+    /// The memory node answers a write before its effect is in the write-ahead log.
+    AckBeforeLog,
+}
+
+impl Sabotage {
+    /// All of them.
+    pub const ALL: [Self; 8] = [
+        Self::NoChecksum,
+        Self::NoReuseCheck,
+        Self::WordBeforeFingerprint,
+        Self::FingerprintBeforeWord,
+        Self::ReuseAtOnce,
+        Self::FreezeBeforeLog,
+        Self::MoveLiveKey,
+        Self::AckBeforeLog,
+    ];
+}
