@@ -93,11 +93,11 @@ impl<Key: Copy + Eq + Hash> Pending<Key> {
 
     /// The next entry to publish, if the log is on the disk so far.
     pub(crate) fn next(&mut self, synced: Lsn) -> Option<Entry<Key>> {
-        let ready = |entry: &mut Entry<Key>| match entry.outcome {
+        let is_ready = match self.entries.front()?.outcome {
             Outcome::Effect { lsn, .. } => lsn <= synced,
             Outcome::Reply(_) => true,
         };
-        let entry = self.entries.pop_front_if(ready)?;
+        let entry = if is_ready { self.entries.pop_front()? } else { return None };
         if let Outcome::Effect { effect, .. } = &entry.outcome {
             self.keys.remove(&effect.key);
         }
@@ -128,7 +128,8 @@ impl<Key: Copy + Eq + Hash> Pending<Key> {
 
     /// The next request all of whose operations are done.
     pub(crate) fn next_answered(&mut self) -> Option<(ClientId, Writer)> {
-        let waiting = self.requests.pop_front_if(|waiting| waiting.entries <= self.published)?;
+        let is_answered = self.requests.front()?.entries <= self.published;
+        let waiting = if is_answered { self.requests.pop_front()? } else { return None };
         Some((waiting.client, waiting.writer))
     }
 }

@@ -158,7 +158,7 @@ fn draw(n: u64) -> (WriteKind, u64, Vec<u8>) {
     let mixed = n.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 20;
     let kind = [WriteKind::Put, WriteKind::Insert, WriteKind::Put, WriteKind::Delete][mixed as usize % 4];
     // Most in one narrow range, which fills up.
-    let key = if mixed % 5 == 0 { mixed % 5000 } else { 700 + mixed % 90 };
+    let key = if mixed.is_multiple_of(5) { mixed % 5000 } else { 700 + mixed % 90 };
     (kind, key, value(key, n, 8))
 }
 

@@ -117,9 +117,12 @@ proptest! {
     }
 }
 
+/// From a number to the key that is inserted then.
+type Order = fn(u64) -> u64;
+
 #[test]
 fn a_store_grows_from_nothing_in_every_order_and_shrinks_to_nothing() {
-    let orders: [(&str, fn(u64) -> u64); 4] = [
+    let orders: [(&str, Order); 4] = [
         ("ascending", |i| i * 10),
         ("descending", |i| u64::MAX - i * 10),
         ("scattered", |i| i.wrapping_mul(0x9e37_79b9_7f4a_7c15)),

@@ -2,7 +2,7 @@
 //! thread step by step.
 
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, TrySendError, channel, sync_channel};
+use std::sync::mpsc::{Receiver, SyncSender, TrySendError, channel, sync_channel};
 use std::thread;
 use std::time::Instant;
 
@@ -204,9 +204,6 @@ impl Snapshots for ThreadSnapshots {
     }
 
     fn outcome(&mut self) -> Option<Result<SnapshotInfo, SnapshotError>> {
-        match self.outcomes.try_recv() {
-            Ok(outcome) => Some(outcome),
-            Err(TryRecvError::Empty | TryRecvError::Disconnected) => None,
-        }
+        self.outcomes.try_recv().ok()
     }
 }

@@ -1,9 +1,10 @@
 //! Segments replaced by segments.
 //!
-//! 1. The new segments are written, whole, into free memory. 2. Their records are appended to the change log, and the log
-//! head is stored: that commits the change. 3. The old segments are frozen. 4. Only then are writes accepted to the range:
-//! until then old and new hold the same, so that a reader of either is right. 5. The old memory waits until no reader can
-//! take what it holds for what it held.
+//! 1. The new segments are written, whole, into free memory.
+//! 2. Their records are appended to the change log, and the log head is stored: that commits the change.
+//! 3. The old segments are frozen.
+//! 4. Only then are writes accepted to the range: until then old and new hold the same, so that a reader of either is right.
+//! 5. The old memory waits until no reader can take what it holds for what it held.
 
 use std::time::Instant;
 
