@@ -190,7 +190,11 @@ impl<K: KeySpace + 'static, T: Connector> Core<K, T> {
         loop {
             match self.with_context(|ThreadContext { table, buffers, .. }| read(buffers, table)) {
                 Ok(answer) => return Ok(answer),
-                Err(failure) => _ = self.recover(*failure, &mut retry)?,
+                Err(failure) => {
+                    if self.recover(*failure, &mut retry)? == Next::NoNewer {
+                        self.ask_for_directory(&mut retry);
+                    }
+                }
             }
         }
     }

@@ -91,6 +91,11 @@ pub enum FabricError {
         /// What was waited for.
         waiting_for: &'static str,
     },
+    /// The deadline passed while other calls of the same connection were being served. Nothing was sent.
+    #[error(
+        "deadline passed while other calls of this connection were served; raise the deadline or use more connections"
+    )]
+    Crowded,
     /// A request does not fit the request buffer.
     #[error(
         "request of {len} bytes exceeds the ring's {max}; split it, or enlarge the ring at the memory node"
@@ -201,7 +206,7 @@ impl FabricError {
             | Self::ReplyTooLong { .. }
             | Self::Protocol { .. }
             | Self::Address(_) => ErrorKind::Invalid,
-            Self::DeadlinePassed { .. } => ErrorKind::Deadline,
+            Self::DeadlinePassed { .. } | Self::Crowded => ErrorKind::Deadline,
             Self::VersionMismatch { .. } => ErrorKind::Version,
             Self::Memory(_) | Self::Io { .. } => ErrorKind::Resources,
         }

@@ -185,7 +185,7 @@ impl<E: Endpoint> SharedCaller<E> {
         match &mut turn.caller {
             Some(caller) => caller.call(request, reply, deadline),
             // `take` returns only with a caller.
-            None => Err(FabricError::DeadlinePassed { waiting_for: "other calls of this connection" }),
+            None => Err(FabricError::Crowded),
         }
     }
 
@@ -197,7 +197,7 @@ impl<E: Endpoint> SharedCaller<E> {
             }
             let left = deadline.remaining(Instant::now());
             if left == Some(Duration::ZERO) {
-                return Err(FabricError::DeadlinePassed { waiting_for: "other calls of this connection" });
+                return Err(FabricError::Crowded);
             }
             // An hour is as good as for ever: the loop looks again.
             let left = left.unwrap_or(Duration::from_secs(3600));

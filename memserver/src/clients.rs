@@ -32,6 +32,8 @@ struct LastRequest {
 pub(crate) struct Clients {
     last: HashMap<u64, LastRequest>,
     requests: u64,
+    /// Whether there may be requests that were executed and are not remembered.
+    has_forgotten: bool,
 }
 
 /// What a request is, given what is known of its client.
@@ -48,6 +50,11 @@ pub(crate) enum Known {
 }
 
 impl Clients {
+    /// Clients of a store that went on where another memory node ended.
+    pub(crate) fn inherited() -> Self {
+        Self { has_forgotten: true, ..Self::default() }
+    }
+
     /// What a request is.
     pub(crate) fn look_up(&self, client: u64, request: u64, sent_before: bool) -> Known {
         match self.last.get(&client) {
@@ -55,7 +62,7 @@ impl Clients {
                 Known::Repeated(Writer { client, request, place: last.place }, last.replies.len())
             }
             Some(last) if last.request > request => Known::Outdated,
-            None if sent_before => Known::Forgotten,
+            None if sent_before && self.has_forgotten => Known::Forgotten,
             _ => Known::New,
         }
     }
@@ -82,7 +89,10 @@ impl Clients {
 
     /// Forgets the client silent longest and returns its place.
     fn forget_one(&mut self) -> usize {
-        let silent = self.last.iter().min_by_key(|(_, last)| last.heard).map(|(client, _)| *client);
+        // First places that are kept for nobody, which have no request.
+        let silent = self.last.iter().min_by_key(|(_, last)| (last.request != 0, last.heard, last.place));
+        let silent = silent.map(|(client, _)| *client);
+        self.has_forgotten = true;
         silent.and_then(|client| self.last.remove(&client)).map_or(0, |last| last.place)
     }
 
@@ -94,10 +104,15 @@ impl Clients {
         self.last.insert(client, LastRequest { request, replies, place, heard: 0 });
     }
 
-    /// The request of the client at a place.
-    pub(crate) fn at_place(&self, place: usize) -> Option<Writer> {
-        let (client, last) = self.last.iter().find(|(_, last)| last.place == place)?;
-        Some(Writer { client: *client, request: last.request, place })
+    /// A client's request, if it is its last.
+    pub(crate) fn with_request(&self, client: u64, request: u64) -> Option<Writer> {
+        let last = self.last.get(&client).filter(|last| last.request == request)?;
+        Some(Writer { client, request, place: last.place })
+    }
+
+    /// Whether another client would be forgotten for this one.
+    pub(crate) fn would_forget(&self, client: u64) -> bool {
+        self.last.len() >= MOST_CLIENTS && !self.last.contains_key(&client)
     }
 
     /// Keeps the reply to an operation of a client's request; those before it are done.
@@ -126,7 +141,8 @@ mod tests {
 
     #[test]
     fn a_request_is_new_repeated_outdated_or_forgotten() {
-        let mut clients = Clients::default();
+        assert_eq!(Clients::default().look_up(7, 1, true), Known::New, "nobody was ever forgotten");
+        let mut clients = Clients::inherited();
         assert_eq!(clients.look_up(7, 1, false), Known::New);
         assert_eq!(clients.look_up(7, 1, true), Known::Forgotten);
         let writer = clients.begin(7, 2);

@@ -32,6 +32,10 @@ pub struct MemoryNode<K: KeySpace, M = SharedMemory> {
     pub(crate) journal: Option<Journal<M>>,
     pub(crate) pending: Pending<K::Key>,
     pub(crate) snapshotting: Option<Snapshotting<K::Key>>,
+    /// Whether the disk has a snapshot that the log follows. Without one nothing that is written is durable.
+    pub(crate) has_snapshot: bool,
+    /// When to try again to write a snapshot that failed.
+    retry_at: Option<Instant>,
     loading: Option<(ClientId, Loader<K>)>,
     clients: u64,
     requests: u64,
@@ -41,6 +45,9 @@ pub struct MemoryNode<K: KeySpace, M = SharedMemory> {
     /// The body of the reply in hand.
     body: Vec<u8>,
 }
+
+/// How long to wait after a snapshot that failed.
+const RETRY_AFTER: Duration = Duration::from_secs(1);
 
 /// How long to wait for a disk that has not got so far.
 const PAUSE: Duration = Duration::from_millis(1);
@@ -63,6 +70,8 @@ impl<K: KeySpace, M: NodeMemory> MemoryNode<K, M> {
             journal: None,
             pending: Pending::default(),
             snapshotting: None,
+            has_snapshot: false,
+            retry_at: None,
             loading: None,
             clients: 0,
             requests: 0,
@@ -89,6 +98,8 @@ impl<K: KeySpace, M: NodeMemory> MemoryNode<K, M> {
             journal: Some(journal),
             pending: Pending::default(),
             snapshotting: None,
+            has_snapshot: false,
+            retry_at: None,
             loading: None,
             clients: 0,
             requests: 0,
@@ -257,13 +268,11 @@ impl<K: KeySpace, M: NodeMemory> MemoryNode<K, M> {
 
     /// Brings a table that was just loaded to the disk.
     fn make_durable(&mut self) -> Result<(), Refusal> {
-        let failed =
-            |why: String| Refusal::new(ErrorCode::NotDurable, format!("the records are loaded, but {why}"));
-        match self.snapshot_now() {
-            Ok(None | Some(Ok(_))) => Ok(()),
-            Ok(Some(Err(error))) => Err(failed(error.to_string())),
-            Err(error) => Err(failed(error.to_string())),
-        }
+        self.snapshot_now().map_err(|why| {
+            let why =
+                format!("the records are loaded, but not on the disk; writes wait until they are: {why}");
+            Refusal::new(ErrorCode::NotDurable, why)
+        })
     }
 
     /// The table that a load has written.
@@ -327,6 +336,8 @@ impl<K: KeySpace, M: NodeMemory> MemoryNode<K, M> {
         const FOUND: u8 = 0;
         const ABSENT: u8 = 2;
         let Self { front, table: Some(table), .. } = self else { return Err(Self::no_table()) };
+        // Whoever asks here has a directory that its changes do not reach.
+        table.directory_wanted = true;
         let mut value = vec![0; table.value_bytes() as usize];
         for key in keys.chunks_exact(K::KEY_BYTES).filter_map(K::decode) {
             value.fill(0);
@@ -384,15 +395,20 @@ impl<K: KeySpace, M: NodeMemory> Service for MemoryNode<K, M> {
         if let Ok(true) = table.work(front, pending.is_empty()) {
             return Work::More;
         }
-        if self.wants_snapshot() {
+        let now = Instant::now();
+        if self.journal.as_mut().is_some_and(Journal::has_lost) {
+            self.has_snapshot = false;
+        }
+        if self.wants_snapshot() && self.retry_at.is_none_or(|at| at <= now) {
             self.begin_snapshot();
         }
         match self.step_snapshot() {
             Ok(Step::More) => Work::More,
-            Ok(Step::Waits) => Work::At(Instant::now() + PAUSE),
+            Ok(Step::Waits) => Work::At(now + PAUSE),
             Ok(Step::Ended(Err(error))) => {
                 eprintln!("fpcache-memserver: no snapshot was written: {error}");
-                Work::Nothing
+                self.retry_at = Some(now + RETRY_AFTER);
+                Work::At(now + RETRY_AFTER)
             }
             _ => due.map_or(Work::Nothing, Work::At),
         }

@@ -2,8 +2,9 @@
 //! that survives like the region and that no client sees.
 //!
 //! ```text
-//! 0     magic "FPNOTES\0" · 8 layout version u32 · 12 zero · 16 boot id, 16 bytes · 32 lineage u64 · 40 incarnation u64
-//!       48 incarnation before u64 · 56 checksum u64 (of the 40 bytes before it without the magic: XXH3-64 of bytes 8–55)
+//! 0     magic "FPNOTES\0" · 8 layout version u32 · 12 life u32 · 16 boot id, 16 bytes · 32 lineage u64 · 40 incarnation u64
+//!       48 incarnation before u64 · 56 XXH3-64 of the 56 bytes before it
+//! 512   the same again: the two are written in turn, the greater life counts
 //! 64    applied LSN u64 · 72 next version u64
 //! 128   change in flight: 0 log head behind it u64 (0: none) · 8 segments u64 · 16 per segment: offset u64, generation << 32 | cap
 //! 256   table record to be published, 128 bytes · 384 its XXH3-64
@@ -25,6 +26,7 @@ use crate::clients::MOST_CLIENTS;
 
 const MAGIC: u64 = u64::from_le_bytes(*b"FPNOTES\0");
 const IDENTITY_BYTES: usize = 64;
+const IDENTITIES: [u64; 2] = [0, 512];
 const APPLIED: u64 = 64;
 const NEXT_VERSION: u64 = 72;
 const CHANGE: u64 = 128;
@@ -87,35 +89,49 @@ impl<M: NodeMemory> Notes<M> {
         (RING, self.ring_bytes)
     }
 
-    /// Makes the notes of a memory node that begins. They count from here on: the magic is stored last.
+    /// Makes the notes those of a memory node that begins. There are two places for that, written in turn, so that a process
+    /// that ends meanwhile leaves the one before.
     pub(crate) fn begin(&self, identity: &Identity) -> Result<(), AccessError> {
+        let lives = IDENTITIES.map(|at| self.identity_at(at).map(|found| found.map_or(0, |(life, _)| life)));
+        let [first, second] = lives;
+        let (first, second) = (first?, second?);
+        let (at, life) =
+            if first <= second { (IDENTITIES[0], second + 1) } else { (IDENTITIES[1], first + 1) };
         let mut b = [0; IDENTITY_BYTES];
         b[..8].copy_from_slice(&MAGIC.to_le_bytes());
         b[8..12].copy_from_slice(&LAYOUT_VERSION.to_le_bytes());
+        b[12..16].copy_from_slice(&life.to_le_bytes());
         b[16..32].copy_from_slice(&identity.boot);
         b[32..40].copy_from_slice(&identity.lineage.to_le_bytes());
         b[40..48].copy_from_slice(&identity.incarnation.to_le_bytes());
         b[48..56].copy_from_slice(&identity.before.to_le_bytes());
-        let checksum = xxh3_64(&b[8..56]);
+        let checksum = xxh3_64(&b[..56]);
         b[56..].copy_from_slice(&checksum.to_le_bytes());
-        self.memory.store_release(0, 0)?;
+        // Torn, it does not count: the checksum tells.
         self.memory.release();
-        self.memory.write_bytes(8, &b[8..])?;
+        self.memory.write_bytes(at, &b)?;
         self.memory.release();
-        self.memory.store_release(0, MAGIC)
+        Ok(())
     }
 
     /// Whose notes these are; `None` if they are nobody's.
     pub(crate) fn identity(&self) -> Result<Option<Identity>, AccessError> {
+        let [first, second] = IDENTITIES.map(|at| self.identity_at(at));
+        let newest = first?.into_iter().chain(second?).max_by_key(|(life, _)| *life);
+        Ok(newest.map(|(_, identity)| identity))
+    }
+
+    fn identity_at(&self, at: u64) -> Result<Option<(u32, Identity)>, AccessError> {
         let mut b = [0; IDENTITY_BYTES];
-        self.memory.read_bytes(0, &mut b)?;
+        self.memory.read_bytes(at, &mut b)?;
         let word = |at: usize| b[at..].first_chunk().map_or(0, |w| u64::from_le_bytes(*w));
-        let version = word(8) as u32;
-        if word(0) != MAGIC || version != LAYOUT_VERSION || word(56) != xxh3_64(&b[8..56]) {
+        let (version, life) = (word(8) as u32, (word(8) >> 32) as u32);
+        if word(0) != MAGIC || version != LAYOUT_VERSION || word(56) != xxh3_64(&b[..56]) {
             return Ok(None);
         }
         let boot = b[16..].first_chunk().copied().unwrap_or_default();
-        Ok(Some(Identity { boot, lineage: word(32), incarnation: word(40), before: word(48) }))
+        let identity = Identity { boot, lineage: word(32), incarnation: word(40), before: word(48) };
+        Ok(Some((life, identity)))
     }
 
     /// Everything up to this LSN is in the region; the version of the next write.
@@ -177,6 +193,17 @@ impl<M: NodeMemory> Notes<M> {
         self.memory.store_release(RECORD_CHECKSUM, xxh3_64(&bytes))
     }
 
+    /// As [`set_record`](Self::set_record); without a record, forgets the one there is.
+    pub(crate) fn set_or_clear_record<K: KeySpace>(
+        &self,
+        record: Option<&TableRecord>,
+    ) -> Result<(), AccessError> {
+        match record {
+            Some(record) => self.set_record::<K>(record),
+            None => self.memory.store_release(RECORD_CHECKSUM, 0),
+        }
+    }
+
     pub(crate) fn record<K: KeySpace>(&self) -> Result<Option<TableRecord>, AccessError> {
         let mut bytes = [0; TABLE_RECORD_BYTES];
         self.memory.read_bytes(RECORD, &mut bytes)?;
@@ -210,9 +237,28 @@ impl<M: NodeMemory> Notes<M> {
         operation: usize,
         reply: &WriteReply,
     ) -> Result<(), AccessError> {
-        let at = self.client(index);
-        self.memory.write_bytes(at + 16 + (operation * WriteReply::BYTES) as u64, &reply.encode())?;
-        self.memory.store_release(at + 8, request << 16 | (operation as u64 + 1))
+        self.put_reply(index, operation, reply)?;
+        self.memory.store_release(self.client(index) + 8, request << 16 | (operation as u64 + 1))
+    }
+
+    /// Keeps the reply to an operation some of whose predecessors are not done yet.
+    #[inline]
+    pub(crate) fn put_reply(
+        &self,
+        index: usize,
+        operation: usize,
+        reply: &WriteReply,
+    ) -> Result<(), AccessError> {
+        let at = self.client(index) + 16 + (operation * WriteReply::BYTES) as u64;
+        self.memory.write_bytes(at, &reply.encode())
+    }
+
+    /// The reply that was kept for an operation; only to be looked at if one was.
+    pub(crate) fn reply(&self, index: usize, operation: usize) -> Result<Option<WriteReply>, AccessError> {
+        let mut bytes = [0; WriteReply::BYTES];
+        let at = self.client(index) + 16 + (operation * WriteReply::BYTES) as u64;
+        self.memory.read_bytes(at, &mut bytes)?;
+        Ok(WriteReply::decode(&bytes))
     }
 
     /// Whether no client ever had a place; then none had those behind it.

@@ -8,7 +8,7 @@ use fpcache::key_space::KeySpace;
 use fpcache::layout::TableParameters;
 use fpcache_fabric::NodeMemory;
 
-use crate::durability::{SnapshotError, SnapshotInfo};
+use crate::durability::{Lsn, SnapshotError, SnapshotInfo};
 use crate::journal::background::SnapshotStart;
 use crate::node::MemoryNode;
 use crate::table::TableError;
@@ -20,6 +20,8 @@ pub(crate) struct Snapshotting<Key> {
     next: Option<Key>,
     /// Records on their way to the disk.
     records: Vec<u8>,
+    /// The last entry of the log that may be contained, once all records are on their way.
+    last: Option<Lsn>,
     is_finished: bool,
 }
 
@@ -48,13 +50,14 @@ impl<K: KeySpace, M: NodeMemory> MemoryNode<K, M> {
         }
         let mut header = vec![0; TableParameters::ENCODED_BYTES];
         table.record().parameters.encode::<K>(&mut header);
+        header.extend(table.next_version().to_le_bytes());
         // What waits for the disk is not in the table yet.
         let first = self.pending.first().unwrap_or(journal.last() + 1);
         let (lineage, record_bytes) = (journal.lineage(), table.record_bytes());
         journal.snapshots.begin(SnapshotStart { lineage, header, first, record_bytes });
         journal.since_snapshot = 0;
         let next = Some(K::LOWEST);
-        self.snapshotting = Some(Snapshotting { next, records: Vec::new(), is_finished: false });
+        self.snapshotting = Some(Snapshotting { next, records: Vec::new(), last: None, is_finished: false });
     }
 
     /// Takes some more of the snapshot under way.
@@ -66,6 +69,7 @@ impl<K: KeySpace, M: NodeMemory> MemoryNode<K, M> {
         if taking.is_finished {
             let Some(outcome) = journal.snapshots.outcome() else { return Ok(Step::Waits) };
             *snapshotting = None;
+            self.has_snapshot |= outcome.is_ok();
             return Ok(Step::Ended(outcome));
         }
         if let Some(from) = taking.next.filter(|_| taking.records.len() < BLOCK_BYTES) {
@@ -80,22 +84,33 @@ impl<K: KeySpace, M: NodeMemory> MemoryNode<K, M> {
             }
             return Ok(Step::More);
         }
-        journal.snapshots.finish(journal.last());
-        journal.want_synced(journal.last());
-        taking.is_finished = true;
-        Ok(Step::More)
+        // It counts only with the log up to there: that must be on the disk first.
+        let last = *taking.last.get_or_insert(journal.last());
+        if journal.synced() < last {
+            journal.want_synced(last);
+            return Ok(Step::Waits);
+        }
+        taking.is_finished = journal.snapshots.finish(last);
+        Ok(if taking.is_finished { Step::More } else { Step::Waits })
     }
 
     /// Takes a whole snapshot while nothing else goes on. Without a log there is nothing to do.
-    pub(crate) fn snapshot_now(&mut self) -> Result<Option<Result<SnapshotInfo, SnapshotError>>, TableError> {
+    pub(crate) fn snapshot_now(&mut self) -> Result<(), String> {
         loop {
             // One that began earlier is finished first: it lacks nothing that the log has not.
             self.begin_snapshot();
-            match self.step_snapshot()? {
+            match self.step_snapshot().map_err(|error| error.to_string())? {
                 Step::More => {}
-                Step::Waits => std::thread::yield_now(),
-                Step::Idle => return Ok(None),
-                Step::Ended(outcome) => return Ok(Some(outcome)),
+                Step::Waits => {
+                    if let Some(journal) = &mut self.journal
+                        && let Some(failure) = journal.wait_a_little()
+                    {
+                        self.snapshotting = None;
+                        return Err(failure);
+                    }
+                }
+                Step::Idle => return Ok(()),
+                Step::Ended(outcome) => return outcome.map(|_| ()).map_err(|error| error.to_string()),
             }
         }
     }
@@ -106,6 +121,6 @@ impl<K: KeySpace, M: NodeMemory> MemoryNode<K, M> {
         const LEAST: u64 = 64 << 20;
         let (Some(table), Some(journal)) = (&self.table, &self.journal) else { return false };
         let whole = table.keys() * table.record_bytes() as u64;
-        self.snapshotting.is_none() && journal.since_snapshot > LEAST.max(whole)
+        self.snapshotting.is_none() && (!self.has_snapshot || journal.since_snapshot > LEAST.max(whole))
     }
 }

@@ -7,7 +7,8 @@ use std::time::Instant;
 use fpcache::key_space::KeySpace;
 use fpcache_fabric::{NodeMemory, Waker};
 
-use crate::durability::{Disk, Drain, LogOptions, Staging, SyncPolicy};
+use crate::clients::Clients;
+use crate::durability::{self, Disk, Drain, LogOptions, Staging, SyncPolicy};
 use crate::journal::Journal;
 use crate::journal::background::{
     Draining, InlineDrain, InlineSnapshots, Snapshots, ThreadDrain, ThreadSnapshots,
@@ -99,13 +100,10 @@ pub fn resume<K: KeySpace, M: NodeMemory, D: Disk + Clone + 'static>(
     let waker = background.waker();
     let has_snapshot =
         disk.list()?.iter().any(|name| name.starts_with("snapshot-") && name.ends_with(".fps"));
-    let journal = journal(notes, staging, disk, beginning.sync, background)?;
+    let journal = journal(notes, staging, disk, beginning, background)?;
     let mut node = MemoryNode::over(found.front, node, found.table, found.writers, journal, beginning.now);
     node.waker = waker;
-    if !has_snapshot {
-        // The process ended before the table that it had loaded was on the disk.
-        node.begin_snapshot();
-    }
+    node.has_snapshot = has_snapshot;
     let recovery = Recovery { origin, keys: node.stats().keys, took: began.elapsed() };
     Ok((node, recovery))
 }
@@ -140,7 +138,11 @@ pub fn restore<K: KeySpace, M: NodeMemory, D: Disk + Clone + 'static>(
     notes.begin(&Identity { boot, lineage, incarnation, before: incarnation })?;
     node.front.notes = Some(notes.clone());
     node.waker = background.waker();
-    node.journal = Some(journal(notes, staging, disk, beginning.sync, background)?);
+    node.journal = Some(journal(notes, staging, disk, beginning, background)?);
+    if matches!(from.origin, Origin::Disk { .. }) {
+        node.has_snapshot = true;
+        node.writers = Clients::inherited();
+    }
     if let (Origin::Disk { replayed, .. }, Some(journal), Some(table)) =
         (&from.origin, &mut node.journal, &node.table)
     {
@@ -154,12 +156,15 @@ fn journal<M: NodeMemory, D: Disk + Clone + 'static>(
     notes: Notes<M>,
     staging: Staging<M>,
     disk: D,
-    sync: SyncPolicy,
+    beginning: &Beginning,
     background: Background,
 ) -> Result<Journal<M>, RecoverError> {
-    let drain = Drain::open(&staging, disk.clone(), LogOptions { sync, ..LogOptions::default() })?;
+    let Beginning { sync, now, .. } = *beginning;
+    let mut drain = Drain::open(&staging, disk.clone(), LogOptions { sync, ..LogOptions::default() })?;
+    // What the process before had brought to the disk is there again before anybody is served.
+    drain.finish(now).map_err(durability::OpenError::from)?;
     let (draining, snapshots): (Box<dyn Draining>, Box<dyn Snapshots>) = match background {
-        Background::Inline => (Box::new(InlineDrain(drain)), Box::new(InlineSnapshots::new(disk))),
+        Background::Inline => (Box::new(InlineDrain::new(drain)), Box::new(InlineSnapshots::new(disk))),
         Background::Threads(waker) => (
             Box::new(ThreadDrain::spawn(drain, waker.clone()).map_err(RecoverError::Thread)?),
             Box::new(ThreadSnapshots::spawn(disk, waker).map_err(RecoverError::Thread)?),

@@ -52,6 +52,10 @@ impl<K: KeySpace, M: NodeMemory> MemoryNode<K, M> {
         }
         match self.writers.look_up(write.client, write.request, write.sent_before) {
             Known::New => {
+                if self.writers.would_forget(write.client) {
+                    // Not one whose operations wait for the disk.
+                    self.publish_all().map_err(|status| status.refusal())?;
+                }
                 let writer = self.writers.begin(write.client, write.request);
                 if let Some(journal) = &self.journal {
                     let noted = journal.notes.begin_request(writer.place, writer.client, writer.request);
@@ -137,10 +141,10 @@ impl<K: KeySpace, M: NodeMemory> MemoryNode<K, M> {
             Ok(written) => written,
             Err(unable) => return self.reply(writer, operation, unable.reply()?),
         };
-        let Self { front, table: Some(table), .. } = self else { return Err(Self::no_table()) };
+        let Some(table) = &mut self.table else { return Err(Self::no_table()) };
         table.accept(effect);
         if waits {
-            table.reserve(front, effect).map_err(internal)?;
+            table.reserve(effect);
             let outcome = Outcome::Effect { lsn, effect: *effect, value: value.to_vec() };
             self.pending.add(Entry { writer: *writer, operation, outcome });
             return Ok(());
@@ -157,6 +161,9 @@ impl<K: KeySpace, M: NodeMemory> MemoryNode<K, M> {
         value: &[u8],
     ) -> Result<(Lsn, bool), Unable> {
         let Some(journal) = &mut self.journal else { return Ok((0, false)) };
+        if !self.has_snapshot {
+            return Err(Unable::NotDurable);
+        }
         let entry = LogEntry {
             kind: effect.kind,
             // Below a segment's cap.
@@ -164,9 +171,10 @@ impl<K: KeySpace, M: NodeMemory> MemoryNode<K, M> {
             generation: effect.segment.generation(),
             segment: effect.segment.address().offset(),
             version: effect.version,
-            // Below the limits of a request and of clients.
+            // Below the limit of a request.
             operation: operation as u16,
-            place: Some(writer.place as u16),
+            client: writer.client,
+            request: writer.request,
             key: effect.key,
             value: if effect.kind == crate::table::write::EffectKind::Remove { &[] } else { value },
         };
@@ -198,6 +206,10 @@ impl<K: KeySpace, M: NodeMemory> MemoryNode<K, M> {
     fn reply(&mut self, writer: &Writer, operation: usize, reply: WriteReply) -> Result<(), Refusal> {
         if !self.pending.holds_up(writer) {
             return self.keep_reply(writer, operation, reply);
+        }
+        if let Some(journal) = &self.journal {
+            // Should the process end now, the effect before it is done again, and this is not decided anew.
+            journal.notes.put_reply(writer.place, operation, &reply).map_err(internal)?;
         }
         self.pending.add(Entry { writer: *writer, operation, outcome: Outcome::Reply(reply) });
         Ok(())

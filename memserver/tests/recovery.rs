@@ -3,155 +3,17 @@
 mod common;
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use common::requests::{Writer, value};
-use fpcache::key_space::U64Keys;
-use fpcache::layout::{RecordToken, TableParameters};
+use common::world::{Mortal, REGION, RING, World, beginning, contents, load, loaded};
+use fpcache::layout::RecordToken;
 use fpcache::message::{ErrorCode, WriteKind, WriteStatus};
-use fpcache_fabric::{AccessError, NodeMemory, Service, SharedMemory, Work};
-use fpcache_memserver::durability::{MemoryDisk, SyncPolicy};
-use fpcache_memserver::store::{Background, Beginning, Memories, can_resume, notes_bytes, restore, resume};
-use fpcache_memserver::{MemoryNode, Origin, Recovery};
-
-const RING: u64 = 64 << 10;
-const REGION: usize = 512 << 10;
-
-/// Memory whose owner ends after a number of stores: it goes on without noticing, but what it stores then has never been.
-#[derive(Clone, Debug)]
-struct Mortal {
-    /// As the owner sees it.
-    own: Arc<SharedMemory>,
-    /// As it is left behind.
-    left_behind: Arc<SharedMemory>,
-    left: Arc<AtomicU64>,
-}
-
-impl Mortal {
-    fn new(len: usize, left: &Arc<AtomicU64>) -> Arc<Self> {
-        let memory = || Arc::new(SharedMemory::anonymous(len).expect("memory"));
-        Arc::new(Self { own: memory(), left_behind: memory(), left: Arc::clone(left) })
-    }
-
-    /// The memory that the owner left behind.
-    fn heir(&self) -> Arc<Self> {
-        let mut bytes = vec![0; SharedMemory::len(&self.own)];
-        self.left_behind.read_bytes(0, &mut bytes).expect("inside");
-        let heir = Self::new(bytes.len(), &self.left);
-        heir.own.write_bytes(0, &bytes).expect("inside");
-        heir.left_behind.write_bytes(0, &bytes).expect("inside");
-        heir
-    }
-
-    fn lives(&self) -> bool {
-        self.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)).is_ok()
-    }
-}
-
-impl NodeMemory for Mortal {
-    fn len(&self) -> u64 {
-        NodeMemory::len(&*self.own)
-    }
-
-    fn read_bytes(&self, offset: u64, out: &mut [u8]) -> Result<(), AccessError> {
-        NodeMemory::read_bytes(&*self.own, offset, out)
-    }
-
-    fn write_bytes(&self, offset: u64, bytes: &[u8]) -> Result<(), AccessError> {
-        self.own.write_bytes(offset, bytes)?;
-        // Word by word, each of which may be the last.
-        let mut at = 0;
-        while at < bytes.len() {
-            let end = ((offset as usize + at) / 8 * 8 + 8 - offset as usize).min(bytes.len());
-            if self.lives() {
-                self.left_behind.write_bytes(offset + at as u64, &bytes[at..end])?;
-            }
-            at = end;
-        }
-        Ok(())
-    }
-
-    fn fill_words(&self, offset: u64, count: usize, value: u64) -> Result<(), AccessError> {
-        (0..count as u64).try_for_each(|i| self.store_relaxed(offset + 8 * i, value))
-    }
-
-    fn load_relaxed(&self, offset: u64) -> Result<u64, AccessError> {
-        self.own.load_relaxed(offset)
-    }
-
-    fn load_acquire(&self, offset: u64) -> Result<u64, AccessError> {
-        self.own.load_acquire(offset)
-    }
-
-    fn store_relaxed(&self, offset: u64, value: u64) -> Result<(), AccessError> {
-        self.own.store_relaxed(offset, value)?;
-        if self.lives() { self.left_behind.store_relaxed(offset, value) } else { Ok(()) }
-    }
-
-    fn store_release(&self, offset: u64, value: u64) -> Result<(), AccessError> {
-        self.store_relaxed(offset, value)
-    }
-
-    fn release(&self) {}
-}
-
-type Node = MemoryNode<U64Keys, Mortal>;
-
-fn beginning(sync: SyncPolicy, incarnation: u64) -> Beginning {
-    let (boot, node, now) = ([3; 16], 0, Instant::now());
-    Beginning { sync, ring_bytes: RING, boot, incarnation, lineage: 77, node, now }
-}
-
-struct World {
-    left: Arc<AtomicU64>,
-    region: Arc<Mortal>,
-    notes: Arc<Mortal>,
-    disk: MemoryDisk,
-    sync: SyncPolicy,
-    lives: u64,
-}
-
-impl World {
-    fn new(sync: SyncPolicy, seed: u64) -> Self {
-        let left = Arc::new(AtomicU64::new(u64::MAX));
-        let region = Mortal::new(REGION, &left);
-        let notes = Mortal::new(notes_bytes(RING) as usize, &left);
-        Self { left, region, notes, disk: MemoryDisk::new(seed), sync, lives: 0 }
-    }
-
-    fn memories(&self) -> Memories<Mortal> {
-        Memories { region: Arc::clone(&self.region), notes: Arc::clone(&self.notes) }
-    }
-
-    /// A memory node that goes on in whatever way it can.
-    fn begin(&mut self) -> (Node, Recovery) {
-        self.left.store(u64::MAX, Ordering::Relaxed);
-        self.lives += 1;
-        (self.region, self.notes) = (self.region.heir(), self.notes.heir());
-        self.disk = self.disk.restart();
-        let beginning = beginning(self.sync, self.lives);
-        match can_resume(&self.memories(), &beginning) {
-            Ok(()) => resume(self.memories(), self.disk.clone(), &beginning, Background::Inline),
-            Err(why) => {
-                self.region = Mortal::new(REGION, &self.left);
-                self.notes = Mortal::new(notes_bytes(RING) as usize, &self.left);
-                restore(self.memories(), self.disk.clone(), &beginning, Background::Inline, Some(why))
-            }
-        }
-        .unwrap_or_else(|error| panic!("nothing is damaged: {error}"))
-    }
-}
-
-fn parameters() -> TableParameters {
-    TableParameters { epsilon: 4, max_slots: 64, ..TableParameters::default() }
-}
-
-fn load(node: &mut Node, keys: u64) {
-    let fill = |i: usize, out: &mut [u8]| out.copy_from_slice(&value(i as u64 * 50, 0, out.len()));
-    node.load(parameters(), (0..keys).map(|i| i * 50).collect::<Vec<_>>().into_iter(), fill).expect("room");
-}
+use fpcache_fabric::{Service, Work};
+use fpcache_memserver::Origin;
+use fpcache_memserver::durability::SyncPolicy;
+use fpcache_memserver::store::{Beginning, can_resume, notes_bytes};
 
 /// A write and how it is to end, drawn from a number.
 fn draw(n: u64) -> (WriteKind, u64, Vec<u8>) {
@@ -171,14 +33,6 @@ fn apply(model: &mut BTreeMap<u64, Vec<u8>>, kind: WriteKind, key: u64, value: V
             WriteStatus::Done
         }
     }
-}
-
-fn contents(node: &mut Node, writer: &Writer) -> BTreeMap<u64, Vec<u8>> {
-    (0..5000).filter_map(|key| writer.get(node, key).map(|(value, _)| (key, value))).collect()
-}
-
-fn loaded(keys: u64) -> BTreeMap<u64, Vec<u8>> {
-    (0..keys).map(|i| (i * 50, value(i * 50, 0, 8))).collect()
 }
 
 #[test]

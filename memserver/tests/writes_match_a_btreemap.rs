@@ -184,6 +184,12 @@ fn a_repeated_request_is_answered_and_not_applied_again() {
     let again = writer.again(&mut node, WriteKind::Insert, 5, RecordToken::default(), &[1; 8]);
     assert_eq!(again, Ok(first), "the first outcome, though the record is gone");
     assert_eq!(writer.get(&mut node, 5), None);
-    let refusal = Writer::new(11, 8).again(&mut node, WriteKind::Insert, 5, RecordToken::default(), &[1; 8]);
+    // Nobody was ever forgotten: a request that is not known has never been executed.
+    let reply = Writer::new(11, 8).again(&mut node, WriteKind::Insert, 5, RecordToken::default(), &[1; 8]);
+    assert_eq!(reply.map(|reply| reply.status), Ok(WriteStatus::Done));
+    for client in 100..1200 {
+        Writer::new(client, 8).one(&mut node, WriteKind::Update, 6, RecordToken::default(), &[1; 8]);
+    }
+    let refusal = Writer::new(12, 8).again(&mut node, WriteKind::Insert, 7, RecordToken::default(), &[1; 8]);
     assert!(refusal.is_err_and(|e| e.message.contains("sent before")));
 }

@@ -34,6 +34,17 @@ impl<K: KeySpace + 'static, T: Connector> Core<K, T> {
         taken.ok_or_else(|| cut_short().into())
     }
 
+    /// Tells the memory node that its newest directory is out of date here, by asking it for no key at all: it writes
+    /// another one soon.
+    #[cold]
+    pub(super) fn ask_for_directory(&self, retry: &mut Retry) {
+        let (mut request, mut reply) = (Vec::new(), Vec::new());
+        Request::Get(&[]).encode::<K>(&mut request);
+        let connection = Arc::clone(&self.session().connection);
+        // Whether it heard is seen by what the next attempt finds.
+        let _ = connection.call(&request, &mut reply, retry.deadline(&*self.clock));
+    }
+
     /// Looks a group of keys up.
     #[cold]
     pub(super) fn lookup_offloaded<R>(

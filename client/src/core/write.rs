@@ -150,7 +150,9 @@ impl<K: KeySpace + 'static, T: Connector> Core<K, T> {
         let request = writer.batch.request(writer.identity, writer.requests, sent_before);
         request.encode::<K>(&mut writer.request);
         connection.call(&writer.request, &mut writer.reply, part).map_err(|error| match error {
-            FabricError::RequestTooLong { .. } | FabricError::DamagedRequest => Sending::Never(error),
+            FabricError::RequestTooLong { .. } | FabricError::DamagedRequest | FabricError::Crowded => {
+                Sending::Never(error)
+            }
             other => Sending::Perhaps(other),
         })
     }
@@ -191,6 +193,10 @@ fn hint<K: KeySpace>(table: &Table<K>, key: K::Key) -> Option<u16> {
 fn take_replies(writer: &Writer, sent: bool, replies: &mut Vec<WriteReply>) -> Result<(), ClientError> {
     let body = decode_reply(&writer.reply).map_err(|refusal| match refusal.code {
         ErrorCode::Forgotten if sent => ClientError::OutcomeUnknown { why: refusal.to_string() },
+        // What was written down may be done later.
+        ErrorCode::NotDurable | ErrorCode::Internal => {
+            ClientError::OutcomeUnknown { why: refusal.to_string() }
+        }
         _ => refusal.into(),
     })?;
     let before = replies.len();

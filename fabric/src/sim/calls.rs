@@ -309,7 +309,7 @@ impl Shared {
                 return Err(link.disconnected());
             }
             if until.is_some_and(|at| at <= state.now()) {
-                return Err(FabricError::DeadlinePassed { waiting_for: "other calls of this connection" });
+                return Err(FabricError::Crowded);
             }
             if !link.taken {
                 state.links[connection].taken = true;

@@ -2,54 +2,86 @@
 //! thread step by step.
 
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, SyncSender, TrySendError, channel, sync_channel};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, TrySendError, channel, sync_channel};
 use std::thread;
 use std::time::Instant;
 
 use fpcache_fabric::{NodeMemory, SystemClock, Waker};
 
 use crate::durability::{
-    Disk, Drain, DrainThread, LogError, LogEvent, Lsn, SnapshotError, SnapshotInfo, SnapshotWriter, prune,
+    Disk, DiskError, Drain, DrainThread, LogError, LogEvent, Lsn, SnapshotError, SnapshotInfo,
+    SnapshotWriter, prune,
 };
 
 /// Brings the log to the disk.
 pub(crate) trait Draining: Send {
     /// Gets on, if that is this thread's business; says when to call again.
     fn step(&mut self, now: Instant) -> Result<Option<Instant>, LogError>;
+
+    /// Whether entries were lost from the log since this was asked last: then only a new snapshot makes it whole.
+    fn has_lost(&mut self) -> bool;
 }
 
 /// On the memory node's own thread.
-pub(crate) struct InlineDrain<M, D>(pub(crate) Drain<M, D>);
+pub(crate) struct InlineDrain<M, D> {
+    drain: Drain<M, D>,
+    has_lost: bool,
+}
+
+impl<M, D> InlineDrain<M, D> {
+    pub(crate) fn new(drain: Drain<M, D>) -> Self {
+        Self { drain, has_lost: false }
+    }
+}
 
 impl<M: NodeMemory, D: Disk> Draining for InlineDrain<M, D> {
     fn step(&mut self, now: Instant) -> Result<Option<Instant>, LogError> {
-        if self.0.failure().is_some() {
-            self.0.retry()?;
+        if self.drain.failure().is_some() {
+            self.has_lost |= self.drain.retry()?.is_some();
         }
-        Ok(self.0.step(now)?.due)
+        Ok(self.drain.step(now)?.due)
+    }
+
+    fn has_lost(&mut self) -> bool {
+        std::mem::take(&mut self.has_lost)
     }
 }
 
 /// On a thread of its own.
 pub(crate) struct ThreadDrain<M: NodeMemory, D: Disk + 'static> {
     _thread: DrainThread<M, D>,
+    has_lost: Arc<AtomicBool>,
 }
 
 impl<M: NodeMemory, D: Disk + 'static> ThreadDrain<M, D> {
     /// Starts the thread, which wakes the memory node's loop when entries have reached the disk.
     pub(crate) fn spawn(drain: Drain<M, D>, waker: Waker) -> std::io::Result<Self> {
-        let tell = move |event: LogEvent| match event {
-            LogEvent::Synced(_) => waker.wake(),
-            LogEvent::Failed(error) => eprintln!("fpcache-memserver: {error}"),
-            LogEvent::Recovered(_) => eprintln!("fpcache-memserver: the log is written again"),
+        let has_lost = Arc::new(AtomicBool::new(false));
+        let lost = Arc::clone(&has_lost);
+        let tell = move |event: LogEvent| {
+            match event {
+                LogEvent::Synced(_) => {}
+                LogEvent::Failed(error) => eprintln!("fpcache-memserver: {error}"),
+                LogEvent::Recovered(entries) => {
+                    lost.fetch_or(entries.is_some(), Ordering::Relaxed);
+                    eprintln!("fpcache-memserver: the log is written again");
+                }
+            }
+            // Whoever waits for the disk is answered, one way or the other.
+            waker.wake();
         };
-        Ok(Self { _thread: DrainThread::spawn(drain, Arc::new(SystemClock), tell)? })
+        Ok(Self { _thread: DrainThread::spawn(drain, Arc::new(SystemClock), tell)?, has_lost })
     }
 }
 
 impl<M: NodeMemory, D: Disk + 'static> Draining for ThreadDrain<M, D> {
     fn step(&mut self, _: Instant) -> Result<Option<Instant>, LogError> {
         Ok(None)
+    }
+
+    fn has_lost(&mut self) -> bool {
+        self.has_lost.swap(false, Ordering::Relaxed)
     }
 }
 
@@ -69,8 +101,9 @@ pub(crate) trait Snapshots: Send {
     fn begin(&mut self, start: SnapshotStart);
     /// Adds records, one after another in `records`; gives them back if the disk has not yet got so far.
     fn push(&mut self, records: Vec<u8>) -> Option<Vec<u8>>;
-    /// Ends the snapshot; `last` is the last entry of the log that may be contained in it.
-    fn finish(&mut self, last: Lsn);
+    /// Ends the snapshot; `last` is the last entry of the log that may be contained in it, and is on the disk. `false` if
+    /// the disk has not yet got so far.
+    fn finish(&mut self, last: Lsn) -> bool;
     /// How the snapshot ended, once.
     fn outcome(&mut self) -> Option<Result<SnapshotInfo, SnapshotError>>;
 }
@@ -100,7 +133,10 @@ impl<D: Disk + Clone> Writing<D> {
 
     fn finish(self, disk: &mut D, last: Lsn) -> Result<SnapshotInfo, SnapshotError> {
         let info = self.writer?.finish(last)?;
-        prune(disk, SNAPSHOTS_KEPT)?;
+        if let Err(error) = prune(disk, SNAPSHOTS_KEPT) {
+            // The snapshot is good all the same, and the next one prunes again.
+            eprintln!("fpcache-memserver: older snapshots and log files stay: {error}");
+        }
         Ok(info)
     }
 }
@@ -130,10 +166,11 @@ impl<D: Disk + Clone> Snapshots for InlineSnapshots<D> {
         None
     }
 
-    fn finish(&mut self, last: Lsn) {
+    fn finish(&mut self, last: Lsn) -> bool {
         if let Some(writing) = self.writing.take() {
             self.outcome = Some(writing.finish(&mut self.disk, last));
         }
+        true
     }
 
     fn outcome(&mut self) -> Option<Result<SnapshotInfo, SnapshotError>> {
@@ -188,8 +225,8 @@ impl ThreadSnapshots {
 
 impl Snapshots for ThreadSnapshots {
     fn begin(&mut self, start: SnapshotStart) {
-        // The thread ends only with this sender, or by a panic, which shows as no outcome.
-        let _ = self.send.send(Message::Begin(start));
+        // Nothing of an earlier one is on its way; and the thread's end shows as the outcome.
+        let _ = self.send.try_send(Message::Begin(start));
     }
 
     fn push(&mut self, records: Vec<u8>) -> Option<Vec<u8>> {
@@ -199,11 +236,18 @@ impl Snapshots for ThreadSnapshots {
         }
     }
 
-    fn finish(&mut self, last: Lsn) {
-        let _ = self.send.send(Message::Finish(last));
+    fn finish(&mut self, last: Lsn) -> bool {
+        !matches!(self.send.try_send(Message::Finish(last)), Err(TrySendError::Full(_)))
     }
 
     fn outcome(&mut self) -> Option<Result<SnapshotInfo, SnapshotError>> {
-        self.outcomes.try_recv().ok()
+        match self.outcomes.try_recv() {
+            Ok(outcome) => Some(outcome),
+            Err(TryRecvError::Empty) => None,
+            Err(TryRecvError::Disconnected) => {
+                let gone = std::io::Error::other("the thread that writes it has ended");
+                Some(Err(DiskError::new("writing", "a snapshot", gone).into()))
+            }
+        }
     }
 }

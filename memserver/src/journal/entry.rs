@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! 0 kind u8 (1 insert, 2 update, 3 remove) · 1 zero u8 · 2 slot u16 · 4 generation u32 · 8 offset of the segment u64
-//! 16 version u32 · 20 operation of its request u16 · 22 place of its client in the notes u16 (0xffff: none) · 24 key · value
+//! 16 version u32 · 20 operation of its request u16 · 22 zero u16 · 24 client u64 · 32 request u64 · 40 key · value
 //! ```
 //!
 //! An entry is an effect, not a request: it can be applied again to the slot it names, or, to another table of the same
@@ -12,8 +12,7 @@ use fpcache::key_space::KeySpace;
 
 use crate::table::write::EffectKind;
 
-const HEADER_BYTES: usize = 24;
-const NO_PLACE: u16 = u16::MAX;
+const HEADER_BYTES: usize = 40;
 
 /// One entry of the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,8 +25,9 @@ pub(crate) struct Entry<'a, Key> {
     pub(crate) version: u32,
     /// Which operation of its request it is.
     pub(crate) operation: u16,
-    /// Where the notes keep the reply.
-    pub(crate) place: Option<u16>,
+    /// Whose request.
+    pub(crate) client: u64,
+    pub(crate) request: u64,
     pub(crate) key: Key,
     pub(crate) value: &'a [u8],
 }
@@ -46,7 +46,9 @@ impl<'a, Key> Entry<'a, Key> {
         out.extend(self.segment.to_le_bytes());
         out.extend(self.version.to_le_bytes());
         out.extend(self.operation.to_le_bytes());
-        out.extend(self.place.unwrap_or(NO_PLACE).to_le_bytes());
+        out.extend([0; 2]);
+        out.extend(self.client.to_le_bytes());
+        out.extend(self.request.to_le_bytes());
         out.resize(HEADER_BYTES + K::KEY_BYTES, 0);
         K::encode(&self.key, &mut out[HEADER_BYTES..]);
         out.extend_from_slice(self.value);
@@ -57,6 +59,7 @@ impl<'a, Key> Entry<'a, Key> {
         let (head, rest) = bytes.split_first_chunk::<HEADER_BYTES>()?;
         let u16_at = |at: usize| u16::from_le_bytes([head[at], head[at + 1]]);
         let u32_at = |at: usize| u32::from(u16_at(at)) | u32::from(u16_at(at + 2)) << 16;
+        let u64_at = |at: usize| u64::from(u32_at(at)) | u64::from(u32_at(at + 4)) << 32;
         let kind = match head[0] {
             1 => EffectKind::Insert,
             2 => EffectKind::Update,
@@ -70,10 +73,11 @@ impl<'a, Key> Entry<'a, Key> {
             kind,
             slot: u16_at(2),
             generation: u32_at(4),
-            segment: u64::from(u32_at(8)) | u64::from(u32_at(12)) << 32,
+            segment: u64_at(8),
             version: u32_at(16),
             operation: u16_at(20),
-            place: Some(u16_at(22)).filter(|place| *place != NO_PLACE),
+            client: u64_at(24),
+            request: u64_at(32),
             key: K::decode(key)?,
             value,
         })
@@ -94,19 +98,21 @@ mod tests {
             segment: 0x0708_090a_0b0c_0d0e,
             version: 0x1112_1314,
             operation: 0x1516,
-            place: Some(0x1718),
+            client: 0x1718_191a_1b1c_1d1e,
+            request: 0x2122_2324_2526_2728,
             key: 5u64,
             value: &[9; 3],
         };
         let mut bytes = Vec::new();
         entry.encode::<U64Keys>(&mut bytes);
         assert_eq!(bytes[..8], [1, 0, 2, 1, 6, 5, 4, 3]);
-        assert_eq!(bytes[8..24], [14, 13, 12, 11, 10, 9, 8, 7, 20, 19, 18, 17, 22, 21, 24, 23]);
+        assert_eq!(bytes[8..24], [14, 13, 12, 11, 10, 9, 8, 7, 20, 19, 18, 17, 22, 21, 0, 0]);
+        assert_eq!((bytes[24], bytes[31], bytes[32], bytes[39]), (0x1e, 0x17, 0x28, 0x21));
         assert_eq!(Entry::decode::<U64Keys>(&bytes, 3), Some(entry));
         for len in 0..bytes.len() {
             assert_eq!(Entry::decode::<U64Keys>(&bytes[..len], 3), None, "{len} bytes");
         }
-        let removal = Entry { kind: EffectKind::Remove, place: None, value: &[], ..entry };
+        let removal = Entry { kind: EffectKind::Remove, value: &[], ..entry };
         removal.encode::<U64Keys>(&mut bytes);
         assert_eq!(Entry::decode::<U64Keys>(&bytes, 3), Some(removal));
     }

@@ -96,6 +96,11 @@ impl<M: NodeMemory> Journal<M> {
         }
     }
 
+    /// Lets the disk get on; says why it does not, if it does not.
+    pub(crate) fn wait_a_little(&mut self) -> Option<String> {
+        self.wait_for_disk().err().map(|error| error.to_string())
+    }
+
     /// Waits until an entry is on the disk.
     pub(crate) fn wait_synced(&mut self, lsn: Lsn) -> Result<(), JournalError> {
         while self.synced() < lsn {
@@ -107,6 +112,11 @@ impl<M: NodeMemory> Journal<M> {
     /// Asks for an entry to be brought to the disk soon.
     pub(crate) fn want_synced(&mut self, lsn: Lsn) {
         self.staging.want_sync(lsn);
+    }
+
+    /// Whether entries were lost from the log since this was asked last.
+    pub(crate) fn has_lost(&mut self) -> bool {
+        self.draining.has_lost()
     }
 
     /// Why the log cannot be written, while it cannot.

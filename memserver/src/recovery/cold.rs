@@ -8,6 +8,7 @@ use super::{Origin, RecoverError};
 use crate::durability::{Disk, LogReader, Lsn, SnapshotReader};
 use crate::journal::entry::Entry;
 use crate::node::MemoryNode;
+use crate::table::TableError;
 use crate::table::records::VERSION_BYTES;
 use crate::table::write::EffectKind;
 
@@ -75,6 +76,11 @@ fn load<K: KeySpace, M: NodeMemory, D: Disk>(
         loader.push(&*region, key, value, version)?;
     }
     node.take_load(loader)?;
+    let header = snapshot.table_header();
+    let version = header.get(TableParameters::ENCODED_BYTES..).and_then(|rest| rest.first_chunk());
+    if let (Some(version), Some(table)) = (version, &mut node.table) {
+        table.go_on_from(u32::from_le_bytes(*version));
+    }
     Ok(())
 }
 
@@ -90,7 +96,14 @@ fn replay<K: KeySpace, M: NodeMemory>(
     table.put_back(front, entry.key, entry.version, value)?;
     // What waits for a checkpoint must not outgrow the region while nobody serves.
     if lsn.is_multiple_of(256) {
-        while table.work(front, true)? {}
+        loop {
+            match table.work(front, true) {
+                Ok(true) => {}
+                // Whoever needs the room will be told.
+                Ok(false) | Err(TableError::NoRoom { .. }) => break,
+                Err(error) => return Err(error.into()),
+            }
+        }
     }
     Ok(())
 }

@@ -8,19 +8,20 @@ use fpcache::layout::{
     REUSE_OFFSET, ROOT_ENTRY_BYTES, SEQUENCE_OFFSET, SUPERBLOCK_BYTES, SegmentGeometry, SlotState, SlotWord,
     Superblock, TableRecord, decode_root,
 };
+use fpcache::message::WriteReply;
 use fpcache::models::Segment;
 use fpcache_fabric::NodeMemory;
 use fpcache_index::Directory;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use super::RecoverError;
-use crate::clients::{Clients, MOST_CLIENTS};
+use crate::clients::{Clients, MOST_CLIENTS, Writer};
 use crate::durability::{Disk, LogReader, Lsn, Staging};
 use crate::front::Front;
 use crate::journal::entry::Entry;
 use crate::notes::{Identity, Notes, Replaced};
 use crate::space::{Extent, Space};
-use crate::table::{Parts, Table};
+use crate::table::{Parts, Table, TableError};
 
 /// What was found in memory.
 #[derive(Debug)]
@@ -66,10 +67,12 @@ pub(crate) fn take_up<K: KeySpace, M: NodeMemory, D: Disk>(
 ) -> Result<Found<K, M>, RecoverError> {
     let superblock = superblock::<K, M>(&*region, &notes)?;
     notes.begin(&Identity { incarnation, before: superblock.incarnation, ..*identity })?;
+    // For an end in the midst of what follows.
+    notes.set_or_clear_record::<K>(superblock.table.as_ref())?;
     let (applied, next_version) = notes.applied()?;
     let mut front = Front::resume(Arc::clone(&region), notes.clone(), superblock);
     front.renew(incarnation)?;
-    let mut writers = Clients::default();
+    let mut writers = Clients::inherited();
     for place in 0..MOST_CLIENTS {
         match notes.request_of(place)? {
             None if notes.is_unused(place)? => break,
@@ -86,7 +89,11 @@ pub(crate) fn take_up<K: KeySpace, M: NodeMemory, D: Disk>(
     // No reader may believe any memory it knew of: what is free here may have been in quarantine.
     let head = found.front.superblock().log_head;
     found.front.set_reuse(head)?;
-    table.finish_checkpoint(&mut found.front)?;
+    match table.finish_checkpoint(&mut found.front) {
+        // Readers that begin wait until there is room for a directory.
+        Ok(()) | Err(TableError::NoRoom { .. }) => {}
+        Err(error) => return Err(error.into()),
+    }
     found.table = Some(table);
     Ok(found)
 }
@@ -264,13 +271,8 @@ impl<K: KeySpace, M: NodeMemory> Found<K, M> {
         let at = (entry.segment, entry.generation, entry.slot);
         let done = table.redo(&self.front, entry.kind, at, entry.key, entry.version, entry.value)?;
         let reply = done.ok_or(RecoverError::Misfit { lsn })?;
-        if let Some(place) = entry.place
-            && let Some(writer) = self.writers.at_place(usize::from(place))
-        {
-            self.writers.done(&writer, usize::from(entry.operation), reply);
-            if let Some(notes) = &self.front.notes {
-                notes.set_reply(writer.place, writer.request, usize::from(entry.operation), &reply)?;
-            }
+        if let Some(writer) = self.writers.with_request(entry.client, entry.request) {
+            self.keep_reply(&writer, usize::from(entry.operation), reply)?;
         }
         if let Some(notes) = &self.front.notes {
             notes.set_applied(lsn, table.next_version())?;
@@ -278,5 +280,23 @@ impl<K: KeySpace, M: NodeMemory> Found<K, M> {
         self.applied = lsn;
         self.redone += 1;
         Ok(())
+    }
+
+    /// Keeps the reply to an operation that was done again. Those before it which changed nothing were noted when they were
+    /// decided.
+    fn keep_reply(
+        &mut self,
+        writer: &Writer,
+        operation: usize,
+        reply: WriteReply,
+    ) -> Result<(), RecoverError> {
+        let Some(notes) = &self.front.notes else { return Ok(()) };
+        for before in self.writers.replies(writer.client).len()..operation {
+            if let Some(noted) = notes.reply(writer.place, before)? {
+                self.writers.done(writer, before, noted);
+            }
+        }
+        self.writers.done(writer, operation, reply);
+        Ok(notes.set_reply(writer.place, writer.request, operation, &reply)?)
     }
 }

@@ -11,8 +11,7 @@ use std::time::Instant;
 use fpcache::fingerprint::FingerprintWidth;
 use fpcache::key_space::KeySpace;
 use fpcache::layout::{
-    ChangeRecord, DESCRIPTORS_PER_PAGE, Descriptor, PAGE_BYTES, SLOT_WORD_BYTES, SegmentAddress,
-    SegmentHeader, SlotState, SlotWord,
+    ChangeRecord, Descriptor, SLOT_WORD_BYTES, SegmentAddress, SegmentHeader, SlotState, SlotWord,
 };
 use fpcache::models::Segment;
 use fpcache_fabric::NodeMemory;
@@ -35,6 +34,8 @@ pub(crate) struct Gathering {
     slots: Vec<u8>,
     xs: Vec<u64>,
     ages: Vec<u32>,
+    /// Records in the slot their prediction names.
+    at_home: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -58,6 +59,8 @@ struct Old<K: KeySpace> {
 struct Written {
     descriptor: Descriptor,
     extent: Extent,
+    /// Records in the slot their prediction names.
+    at_home: u64,
 }
 
 impl<K: KeySpace> Table<K> {
@@ -75,6 +78,8 @@ impl<K: KeySpace> Table<K> {
         let copies = self.gathering.records.len() as u64;
         let written = self.write_all(front, &planned, incoming)?;
         self.commit(front, &old, &written)?;
+        let at_home: u64 = written.iter().map(|segment| segment.at_home).sum();
+        self.at_home = (self.at_home + at_home).saturating_sub(self.gathering.at_home);
         self.counters.rebuilt(copies, began.elapsed());
         Ok(())
     }
@@ -151,7 +156,7 @@ impl<K: KeySpace> Table<K> {
         segment: &Segment,
     ) -> Result<(), TableError> {
         let slots = Slots::of(&*front.region, self.geometry, segment);
-        let Gathering { records, bodies, slots: bytes, .. } = &mut self.gathering;
+        let Gathering { records, bodies, slots: bytes, at_home, .. } = &mut self.gathering;
         slots.read_all(bytes)?;
         let (model, first) = (segment.model(), records.len());
         for (slot, bytes) in (0..).zip(bytes.chunks_exact(self.geometry.slot_bytes)) {
@@ -159,7 +164,7 @@ impl<K: KeySpace> Table<K> {
             let word = SlotWord::from_bits(u64::from_le_bytes(*word));
             let (SlotState::Live, Some(key)) = (word.state(), K::decode(body)) else { continue };
             let x = K::coordinate(&key);
-            self.at_home = self.at_home.saturating_sub(u64::from(model.predict(x) == slot));
+            *at_home += u64::from(model.predict(x) == slot);
             records.push(GatheredRecord { x, version: word.version(), body: bodies.len() as u32 });
             bodies.extend_from_slice(body);
         }
@@ -233,6 +238,7 @@ impl<K: KeySpace> Table<K> {
         };
         self.image.begin(&header);
         let body_bytes = self.geometry.slot_bytes - SLOT_WORD_BYTES;
+        let mut at_home = 0;
         for (at, slot) in planned.keys.clone().zip(&planned.slots) {
             // The key to come has a place among the planned ones and none among the gathered.
             let at = match incoming {
@@ -243,11 +249,11 @@ impl<K: KeySpace> Table<K> {
             let record = self.gathering.records[at];
             let body = &self.gathering.bodies[record.body as usize..][..body_bytes];
             let hash = K::decode(body).map_or(0, |key| K::hash(&key));
-            self.at_home += u64::from(model.predict(record.x) == u32::from(*slot));
+            at_home += u64::from(model.predict(record.x) == u32::from(*slot));
             self.image.put(*slot, hash, record.version, |out| out.copy_from_slice(body));
         }
         front.region.write_bytes(extent.offset, self.image.bytes())?;
-        Ok(Written { descriptor: Descriptor { lo: planned.lo, model, address, generation }, extent })
+        Ok(Written { descriptor: Descriptor { lo: planned.lo, model, address, generation }, extent, at_home })
     }
 
     /// Makes a change: from here on the new segments are the ones that count.
@@ -318,32 +324,24 @@ impl<K: KeySpace> Table<K> {
         Ok(())
     }
 
-    /// Free memory for a segment. Never the last of it: a directory must still find room, without which no memory could be
-    /// used again.
+    /// Free memory for a segment. Never what the next directory needs.
     fn allocate_segment<M: NodeMemory>(
         &mut self,
         front: &mut Front<K, M>,
         len: u64,
     ) -> Result<Extent, TableError> {
-        if self.leaves_room_for_a_directory(len) {
-            match self.allocate(front, len) {
-                Err(TableError::NoRoom { .. }) => {}
-                other => return other,
-            }
+        let take = |table: &mut Self| table.set_aside().then(|| table.space.take(len)).flatten();
+        if let Some(extent) = take(self) {
+            return Ok(extent);
         }
+        self.reclaim(front)?;
+        if let Some(extent) = take(self) {
+            return Ok(extent);
+        }
+        // What was replaced since the last directory can be used again once there is a new one.
         self.finish_checkpoint(front)?;
         self.reclaim(front)?;
-        if self.leaves_room_for_a_directory(len) {
-            self.allocate(front, len)
-        } else {
-            Err(self.no_room(front))
-        }
-    }
-
-    fn leaves_room_for_a_directory(&self, len: u64) -> bool {
-        const DIRECTORY_BYTES: u64 = (PAGE_BYTES / DESCRIPTORS_PER_PAGE + 1) as u64;
-        let directory = self.segments() * DIRECTORY_BYTES * 5 / 4 + 4 * PAGE_BYTES as u64;
-        self.space.free_bytes() >= len + directory
+        take(self).ok_or_else(|| self.no_room(front))
     }
 
     /// Free memory; what waits for readers is freed if there is none else.
@@ -390,5 +388,6 @@ impl Gathering {
     fn clear(&mut self) {
         self.records.clear();
         self.bodies.clear();
+        self.at_home = 0;
     }
 }

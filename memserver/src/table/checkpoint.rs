@@ -3,7 +3,8 @@
 
 use fpcache::key_space::KeySpace;
 use fpcache::layout::{
-    DESCRIPTORS_PER_PAGE, Descriptor, DirectoryPage, PAGE_BYTES, RootEntry, TableRecord, encode_root,
+    DESCRIPTORS_PER_PAGE, Descriptor, DirectoryPage, PAGE_BYTES, ROOT_ENTRY_BYTES, RootEntry, TableRecord,
+    encode_root,
 };
 use fpcache::models::Segment;
 use fpcache_fabric::NodeMemory;
@@ -12,7 +13,7 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use super::{Table, TableError};
 use crate::front::Front;
-use crate::space::Extent;
+use crate::space::{Extent, Space};
 
 /// Pages written in one step: a few tens of microseconds.
 const PAGES_PER_STEP: usize = 32;
@@ -31,7 +32,42 @@ pub(super) struct Checkpoint<K: KeySpace> {
     extents: Vec<Extent>,
 }
 
+/// Memory for the next directory, kept from segments: without a directory that lacks it, no memory could be used again.
+#[derive(Debug, Default)]
+pub(super) struct Aside {
+    pages: Vec<Extent>,
+    root: Option<Extent>,
+}
+
+impl Aside {
+    /// Makes up what is missing for a directory of so many segments, from the free memory; `false` if that has not enough.
+    fn fill(&mut self, segments: u64, space: &mut Space) -> bool {
+        // Room for a quarter more segments by the time it is written.
+        let pages = (segments + segments / 4) / DESCRIPTORS_PER_PAGE as u64 + 2;
+        let root_bytes = pages * ROOT_ENTRY_BYTES as u64;
+        while (self.pages.len() as u64) < pages {
+            match space.take(PAGE_BYTES as u64) {
+                Some(page) => self.pages.push(page),
+                None => return false,
+            }
+        }
+        if self.root.is_none_or(|root| root.len < root_bytes) {
+            // Some more, so that it does not move with every page.
+            let Some(root) = space.take(root_bytes + root_bytes / 4) else { return false };
+            if let Some(old) = self.root.replace(root) {
+                space.put(old);
+            }
+        }
+        true
+    }
+}
+
 impl<K: KeySpace> Table<K> {
+    /// Whether the memory that the next directory needs is there.
+    pub(super) fn set_aside(&mut self) -> bool {
+        self.aside.fill(self.directory.len() as u64, &mut self.space)
+    }
+
     /// Whether a new directory is due: one is begun, half of the log was used since the last, or memory waits for one.
     pub(super) fn wants_checkpoint<M>(&self, front: &Front<K, M>) -> bool
     where
@@ -42,7 +78,10 @@ impl<K: KeySpace> Table<K> {
         let pressed = self.space.quarantined_bytes() > self.space.free_bytes() / 2
             && self.space.newest_tag(self.record.checkpoint).is_none()
             && since > 0;
-        self.checkpoint.is_some() || since > self.record.log_records / 2 || pressed
+        self.checkpoint.is_some()
+            || self.directory_wanted && since > 0
+            || since > self.record.log_records / 2
+            || pressed
     }
 
     /// Writes some more of a new directory; the last step publishes it.
@@ -104,8 +143,10 @@ impl<K: KeySpace> Table<K> {
         let descriptors: Vec<_> = entries.by_ref().take(wanted).map(descriptor::<K>).collect();
         let next = entries.peek().map(|(lo, _)| **lo);
         for page in descriptors.chunks(DESCRIPTORS_PER_PAGE) {
-            // Never what is free only because of the directory that is being written.
-            let extent = self.allocate(front, PAGE_BYTES as u64)?;
+            let extent = match self.aside.pages.pop() {
+                Some(extent) => extent,
+                None => self.allocate(front, PAGE_BYTES as u64)?,
+            };
             checkpoint.extents.push(extent);
             front.region.write_bytes(extent.offset, &DirectoryPage::encode(page, checkpoint.sequence))?;
             checkpoint.root.push(RootEntry { lo: page[0].lo, page: extent.offset });
@@ -120,7 +161,8 @@ impl<K: KeySpace> Table<K> {
         mut checkpoint: Checkpoint<K>,
     ) -> Result<(), TableError> {
         let bytes = encode_root(&checkpoint.root);
-        let root = match self.allocate(front, bytes.len() as u64) {
+        let aside = self.aside.root.take_if(|root| root.len >= bytes.len() as u64);
+        let root = match aside.map_or_else(|| self.allocate(front, bytes.len() as u64), Ok) {
             Ok(extent) => extent,
             Err(error) => {
                 checkpoint.extents.iter().for_each(|extent| self.space.put(*extent));
@@ -142,6 +184,7 @@ impl<K: KeySpace> Table<K> {
         };
         front.publish(record)?;
         self.record = record;
+        self.directory_wanted = false;
         self.counters.checkpoints += 1;
         // A reader that begins with the old one is told by the reuse sequence, which exceeds the old one's then.
         for extent in std::mem::replace(&mut self.published, checkpoint.extents) {

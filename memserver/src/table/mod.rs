@@ -16,6 +16,8 @@ pub(crate) mod records;
 pub(crate) mod slots;
 pub(crate) mod write;
 
+use std::collections::HashSet;
+
 use fpcache::key_space::KeySpace;
 use fpcache::layout::{Corrupt, SegmentGeometry, TableParameters, TableRecord};
 use fpcache::matching::Matcher;
@@ -29,7 +31,7 @@ use crate::image::SegmentImage;
 use crate::rebuild::plan::RebuildOptions;
 use crate::space::{Extent, Space};
 use change::Gathering;
-use checkpoint::Checkpoint;
+use checkpoint::{Aside, Checkpoint};
 
 /// Why a table could not be changed.
 #[derive(Debug, thiserror::Error)]
@@ -65,6 +67,12 @@ pub(crate) struct Table<K: KeySpace> {
     /// Memory of the directory that is published.
     published: Vec<Extent>,
     checkpoint: Option<Checkpoint<K>>,
+    /// Slots of records that wait for the disk: the segment's offset, and the slot.
+    reserved: HashSet<(u64, u32)>,
+    /// Memory for the next directory.
+    aside: Aside,
+    /// Whether a reader asked for a new directory.
+    pub(crate) directory_wanted: bool,
     /// First keys of segments that inserts will soon have filled up.
     crowded: Vec<K::Key>,
     next_generation: u32,
@@ -124,6 +132,9 @@ impl<K: KeySpace> Table<K> {
             space,
             published,
             checkpoint: None,
+            reserved: HashSet::new(),
+            aside: Aside::default(),
+            directory_wanted: false,
             crowded: Vec::new(),
             next_generation,
             next_version,
@@ -164,6 +175,11 @@ impl<K: KeySpace> Table<K> {
 
     pub(crate) fn space(&self) -> &Space {
         &self.space
+    }
+
+    /// Goes on with the versions that another memory node gave out up to this one.
+    pub(crate) fn go_on_from(&mut self, next_version: u32) {
+        self.next_version = next_version.max(self.next_version);
     }
 
     /// The version of the next write.

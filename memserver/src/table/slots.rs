@@ -31,6 +31,12 @@ impl<'r, M: NodeMemory> Slots<'r, M> {
         Self { region, geometry, at, first, cap, generation: segment.generation() }
     }
 
+    /// Offset of the segment.
+    #[inline]
+    pub(crate) fn offset(&self) -> u64 {
+        self.at
+    }
+
     /// Bytes of the segment.
     pub(crate) fn bytes(&self) -> u64 {
         self.geometry.segment_bytes(self.cap) as u64
@@ -116,7 +122,7 @@ impl<'r, M: NodeMemory> Slots<'r, M> {
 
     /// Makes a slot busy: its record, if it has one, cannot be judged until a word is published.
     #[inline]
-    pub(crate) fn reserve(&self, slot: u32, version: u32) -> Result<(), AccessError> {
+    fn make_busy(&self, slot: u32, version: u32) -> Result<(), AccessError> {
         self.set_word(slot, SlotWord::new(SlotState::Busy, version, 0))?;
         self.region.release();
         Ok(())
@@ -125,7 +131,7 @@ impl<'r, M: NodeMemory> Slots<'r, M> {
     /// Puts a record into a slot that has none: busy word, fingerprint, body, live word.
     #[inline]
     pub(crate) fn insert(&self, slot: u32, hash: u64, version: u32, body: &[u8]) -> Result<(), AccessError> {
-        self.reserve(slot, version)?;
+        self.make_busy(slot, version)?;
         self.set_fingerprint(slot, self.geometry.width.of_hash(hash))?;
         self.publish(slot, version, body)
     }
@@ -133,7 +139,7 @@ impl<'r, M: NodeMemory> Slots<'r, M> {
     /// Replaces a record by another of the same key: busy word, body, live word.
     #[inline]
     pub(crate) fn update(&self, slot: u32, version: u32, body: &[u8]) -> Result<(), AccessError> {
-        self.reserve(slot, version)?;
+        self.make_busy(slot, version)?;
         self.publish(slot, version, body)
     }
 

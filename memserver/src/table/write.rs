@@ -2,7 +2,7 @@
 
 use fpcache::fingerprint::FingerprintWidth;
 use fpcache::key_space::KeySpace;
-use fpcache::layout::{RecordToken, SLOT_WORD_BYTES, SlotState, SlotWord};
+use fpcache::layout::{RecordToken, SLOT_WORD_BYTES, SlotWord};
 use fpcache::message::{WriteKind, WriteOperation, WriteReply, WriteStatus};
 use fpcache::models::Segment;
 use fpcache_fabric::{AccessError, NodeMemory};
@@ -150,8 +150,8 @@ impl<K: KeySpace> Table<K> {
         loop {
             let chosen = choose_slot(&scratch.slots, place.predicted, place.window);
             match chosen {
-                // One that a record which waits for the disk is to have shows no fingerprint yet.
-                Some(slot) if slots.word(slot)?.state() != SlotState::Free => {
+                // One that a record which waits for the disk is to have.
+                Some(slot) if self.reserved.contains(&(slots.offset(), slot)) => {
                     scratch.slots.retain(|other| *other != slot);
                 }
                 chosen => return Ok(chosen),
@@ -176,16 +176,11 @@ impl<K: KeySpace> Table<K> {
         }
     }
 
-    /// Keeps the slot of a record to come free of others.
-    pub(crate) fn reserve<M: NodeMemory>(
-        &self,
-        front: &Front<K, M>,
-        effect: &Effect<K::Key>,
-    ) -> Result<(), AccessError> {
+    /// Keeps the slot of a record to come free of others, until it is there. Readers see nothing of it.
+    pub(crate) fn reserve(&mut self, effect: &Effect<K::Key>) {
         if effect.kind == EffectKind::Insert {
-            Slots::of(&*front.region, self.geometry, &effect.segment).reserve(effect.slot, effect.version)?;
+            self.reserved.insert((effect.segment.address().offset(), effect.slot));
         }
-        Ok(())
     }
 
     /// Whether the segment an effect was decided for is still its key's.
@@ -220,6 +215,9 @@ impl<K: KeySpace> Table<K> {
                     slots.update(effect.slot, effect.version, body)?;
                 } else {
                     slots.insert(effect.slot, effect.hash, effect.version, body)?;
+                    if !self.reserved.is_empty() {
+                        self.reserved.remove(&(slots.offset(), effect.slot));
+                    }
                     self.keys += 1;
                     self.at_home += home;
                     self.counters.inserts += 1;

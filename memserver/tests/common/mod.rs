@@ -2,6 +2,7 @@
 #![allow(dead_code, reason = "each test uses its share")]
 
 pub mod requests;
+pub mod world;
 
 use std::sync::Arc;
 use std::time::Instant;

@@ -3,8 +3,8 @@
 use fpcache::key_space::U64Keys;
 use fpcache::layout::RecordToken;
 use fpcache::message::{
-    ErrorCode, Refusal, Request, WriteBatch, WriteKind, WriteOperation, WriteReply, decode_reply,
-    encode_reply,
+    ErrorCode, Refusal, Request, WriteBatch, WriteKind, WriteOperation, WriteReply, WriteStatus,
+    decode_reply, encode_reply,
 };
 use fpcache_fabric::{ClientId, Handled, Service};
 
@@ -88,6 +88,31 @@ impl Writer {
         let token = u64::from_le_bytes(head[8..].try_into().expect("eight bytes"));
         (head[0] == 0).then(|| (value.to_vec(), RecordToken::from_bits(token)))
     }
+}
+
+/// A batch of writes, whose values have eight bytes.
+pub fn batch(writes: &[(WriteKind, u64, [u8; 8])]) -> WriteBatch {
+    let mut batch = WriteBatch::new(8);
+    for (kind, key, value) in writes {
+        let value: &[u8] = if *kind == WriteKind::Delete { &[] } else { value };
+        let expected = RecordToken::default();
+        batch.push::<U64Keys>(&WriteOperation { kind: *kind, key: *key, hint: None, expected, value });
+    }
+    batch
+}
+
+/// Sends a request and does not wait for what comes later.
+pub fn post(node: &mut impl Service, client: ClientId, request: &Request<'_>) -> (Handled, Vec<u8>) {
+    let (mut bytes, mut reply) = (Vec::new(), Vec::new());
+    request.encode::<U64Keys>(&mut bytes);
+    let handled = node.handle(client, &bytes, &mut reply);
+    (handled, reply)
+}
+
+/// How the operations of a reply ended.
+pub fn statuses(reply: &[u8]) -> Result<Vec<WriteStatus>, Refusal> {
+    let replies = decode_reply(reply)?.chunks_exact(WriteReply::BYTES);
+    Ok(replies.map(|reply| WriteReply::decode(reply).expect("a whole reply").status).collect())
 }
 
 /// Rounds of work after which a memory node is taken not to reply any more.
