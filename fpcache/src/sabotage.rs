@@ -18,13 +18,17 @@ pub enum Sabotage {
     FreezeBeforeLog,
     /// The memory node moves a live key inside its segment.
     MoveLiveKey,
-    /// The memory node answers a write before its effect is in the write-ahead log.
+    /// The memory node answers a write before its effect is on the disk, although it is told to wait for that.
     AckBeforeLog,
+    /// The memory node changes a slot before it writes that down.
+    ApplyBeforeStaging,
+    /// The memory node accepts writes to new segments without a release behind the freezing of the old ones.
+    NoFenceAfterFreeze,
 }
 
 impl Sabotage {
     /// All of them.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 10] = [
         Self::NoChecksum,
         Self::NoReuseCheck,
         Self::WordBeforeFingerprint,
@@ -33,5 +37,7 @@ impl Sabotage {
         Self::FreezeBeforeLog,
         Self::MoveLiveKey,
         Self::AckBeforeLog,
+        Self::ApplyBeforeStaging,
+        Self::NoFenceAfterFreeze,
     ];
 }

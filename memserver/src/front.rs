@@ -17,6 +17,9 @@ pub(crate) struct Front<K, M> {
     pub(crate) notes: Option<Notes<M>>,
     superblock: Superblock,
     keys: PhantomData<K>,
+    /// What is broken on purpose.
+    #[cfg(feature = "sabotage")]
+    pub(crate) sabotage: Option<fpcache::sabotage::Sabotage>,
 }
 
 impl<K: KeySpace, M: NodeMemory> Front<K, M> {
@@ -30,14 +33,28 @@ impl<K: KeySpace, M: NodeMemory> Front<K, M> {
             log_head: 0,
             table: None,
         };
-        let front = Self { region, notes: None, superblock, keys: PhantomData };
+        let front = Self {
+            region,
+            notes: None,
+            superblock,
+            keys: PhantomData,
+            #[cfg(feature = "sabotage")]
+            sabotage: None,
+        };
         front.region.write_bytes(0, &front.superblock.encode::<K>())?;
         Ok(front)
     }
 
     /// Goes on with the superblock that was found in a region.
     pub(crate) fn resume(region: Arc<M>, notes: Notes<M>, superblock: Superblock) -> Self {
-        Self { region, notes: Some(notes), superblock, keys: PhantomData }
+        Self {
+            region,
+            notes: Some(notes),
+            superblock,
+            keys: PhantomData,
+            #[cfg(feature = "sabotage")]
+            sabotage: None,
+        }
     }
 
     pub(crate) fn superblock(&self) -> &Superblock {
@@ -103,5 +120,12 @@ impl<K: KeySpace, M: NodeMemory> Front<K, M> {
         }
         self.region.release();
         Ok(())
+    }
+
+    /// Whether this is what is broken on purpose.
+    #[cfg(feature = "sabotage")]
+    #[inline]
+    pub(crate) fn breaks(&self, sabotage: fpcache::sabotage::Sabotage) -> bool {
+        self.sabotage == Some(sabotage)
     }
 }

@@ -7,7 +7,9 @@ use fpcache::key_space::KeySpace;
 use fpcache::layout::{SUPERBLOCK_BYTES, TableParameters, TableRecord};
 use fpcache::message::{ErrorCode, MessageError, NodeStats, Refusal, Request, encode_reply};
 use fpcache::models::Segment;
-use fpcache_fabric::{AccessError, ClientId, Handled, NodeMemory, Service, SharedMemory, Waker, Work};
+use fpcache_fabric::{
+    AccessError, ClientId, Clock, Handled, NodeMemory, Service, SharedMemory, SystemClock, Waker, Work,
+};
 use fpcache_index::Directory;
 
 use crate::allocator::Allocator;
@@ -40,6 +42,7 @@ pub struct MemoryNode<K: KeySpace, M = SharedMemory> {
     clients: u64,
     requests: u64,
     started: Instant,
+    clock: Arc<dyn Clock>,
     /// What else wakes the serving loop.
     pub(crate) waker: Option<Waker>,
     /// The body of the reply in hand.
@@ -76,6 +79,7 @@ impl<K: KeySpace, M: NodeMemory> MemoryNode<K, M> {
             clients: 0,
             requests: 0,
             started: now,
+            clock: Arc::new(SystemClock),
             waker: None,
             body: Vec::new(),
         })
@@ -104,9 +108,26 @@ impl<K: KeySpace, M: NodeMemory> MemoryNode<K, M> {
             clients: 0,
             requests: 0,
             started: now,
+            clock: Arc::new(SystemClock),
             waker: None,
             body: Vec::new(),
         }
+    }
+
+    /// The same with another clock than the machine's: the one its loop goes by.
+    #[must_use]
+    pub fn with_clock(mut self, clock: Arc<dyn Clock>) -> Self {
+        if let Some(journal) = &mut self.journal {
+            journal.clock = Arc::clone(&clock);
+        }
+        self.clock = clock;
+        self
+    }
+
+    /// Breaks the protocol on purpose from here on.
+    #[cfg(feature = "sabotage")]
+    pub fn sabotage(&mut self, sabotage: Option<fpcache::sabotage::Sabotage>) {
+        self.front.sabotage = sabotage;
     }
 
     /// The version of the next write.
@@ -160,7 +181,7 @@ impl<K: KeySpace, M: NodeMemory> MemoryNode<K, M> {
             used_bytes: SUPERBLOCK_BYTES as u64,
             clients: self.clients,
             requests: self.requests,
-            uptime_ms: self.started.elapsed().as_millis() as u64,
+            uptime_ms: self.clock.now().saturating_duration_since(self.started).as_millis() as u64,
             log_head: superblock.log_head,
             ..NodeStats::default()
         };
@@ -385,7 +406,7 @@ impl<K: KeySpace, M: NodeMemory> Service for MemoryNode<K, M> {
     }
 
     fn work(&mut self) -> Work {
-        let due = self.journal.as_mut().and_then(|journal| journal.work(Instant::now()));
+        let due = self.journal.as_mut().and_then(Journal::work);
         // What fails here fails again when somebody needs it, who is told then.
         let _ = self.publish_synced();
         if let Some((last, journal)) = self.pending.last().zip(self.journal.as_mut()) {
@@ -395,7 +416,7 @@ impl<K: KeySpace, M: NodeMemory> Service for MemoryNode<K, M> {
         if let Ok(true) = table.work(front, pending.is_empty()) {
             return Work::More;
         }
-        let now = Instant::now();
+        let now = self.clock.now();
         if self.journal.as_mut().is_some_and(Journal::has_lost) {
             self.has_snapshot = false;
         }
@@ -404,7 +425,7 @@ impl<K: KeySpace, M: NodeMemory> Service for MemoryNode<K, M> {
         }
         match self.step_snapshot() {
             Ok(Step::More) => Work::More,
-            Ok(Step::Waits) => Work::At(now + PAUSE),
+            Ok(Step::Waits) => Work::At(due.map_or(now + PAUSE, |due| due.min(now + PAUSE))),
             Ok(Step::Ended(Err(error))) => {
                 eprintln!("fpcache-memserver: no snapshot was written: {error}");
                 self.retry_at = Some(now + RETRY_AFTER);

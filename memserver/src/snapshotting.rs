@@ -43,7 +43,7 @@ pub(crate) enum Step {
 
 impl<K: KeySpace, M: NodeMemory> MemoryNode<K, M> {
     /// Begins a snapshot, unless one is under way or there is no log to complete it.
-    pub(crate) fn begin_snapshot(&mut self) {
+    pub fn begin_snapshot(&mut self) {
         let (Some(journal), Some(table)) = (&mut self.journal, &self.table) else { return };
         if self.snapshotting.is_some() {
             return;

@@ -5,6 +5,8 @@
 
 use fpcache::key_space::KeySpace;
 use fpcache::message::{ErrorCode, Refusal, Write, WriteOperation, WriteReply, WriteStatus, encode_reply};
+#[cfg(feature = "sabotage")]
+use fpcache::sabotage::Sabotage;
 use fpcache_fabric::{ClientId, Handled, NodeMemory};
 
 use crate::clients::{Known, Writer};
@@ -137,6 +139,10 @@ impl<K: KeySpace, M: NodeMemory> MemoryNode<K, M> {
         effect: &Effect<K::Key>,
         value: &[u8],
     ) -> Result<(), Refusal> {
+        #[cfg(feature = "sabotage")]
+        if self.front.breaks(Sabotage::ApplyBeforeStaging) {
+            return self.change_unwritten(writer, operation, effect, value);
+        }
         let (lsn, waits) = match self.write_down(writer, operation, effect, value) {
             Ok(written) => written,
             Err(unable) => return self.reply(writer, operation, unable.reply()?),
@@ -150,6 +156,31 @@ impl<K: KeySpace, M: NodeMemory> MemoryNode<K, M> {
             return Ok(());
         }
         self.perform(writer, operation, lsn, effect, value)
+    }
+
+    /// [`change`](Self::change) in the wrong order: does a decided effect and then writes it down.
+    #[cfg(feature = "sabotage")]
+    fn change_unwritten(
+        &mut self,
+        writer: &Writer,
+        operation: usize,
+        effect: &Effect<K::Key>,
+        value: &[u8],
+    ) -> Result<(), Refusal> {
+        let Self { front, table: Some(table), .. } = self else { return Err(Self::no_table()) };
+        table.accept(effect);
+        let reply = table.perform(front, effect, value).map_err(internal)?;
+        let next_version = table.next_version();
+        front.region.release();
+        let (lsn, _) = match self.write_down(writer, operation, effect, value) {
+            Ok(written) => written,
+            Err(unable) => return self.reply(writer, operation, unable.reply()?),
+        };
+        self.keep_reply(writer, operation, reply)?;
+        match &self.journal {
+            Some(journal) => journal.notes.set_applied(lsn, next_version).map_err(internal),
+            None => Ok(()),
+        }
     }
 
     /// Writes an effect down, if there is a log: its number, and whether the effect must wait for the disk.
@@ -179,6 +210,8 @@ impl<K: KeySpace, M: NodeMemory> MemoryNode<K, M> {
             value: if effect.kind == crate::table::write::EffectKind::Remove { &[] } else { value },
         };
         match journal.append::<K>(&entry) {
+            #[cfg(feature = "sabotage")]
+            Ok(lsn) if self.front.breaks(Sabotage::AckBeforeLog) => Ok((lsn, false)),
             Ok(lsn) => Ok((lsn, journal.syncs_first())),
             Err(_) => Err(Unable::NotDurable),
         }

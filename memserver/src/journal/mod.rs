@@ -5,10 +5,11 @@ pub(crate) mod background;
 pub(crate) mod entry;
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::Instant;
 
 use fpcache::key_space::KeySpace;
-use fpcache_fabric::NodeMemory;
+use fpcache_fabric::{Clock, NodeMemory, SystemClock};
 
 use crate::durability::{AppendError, LogError, Lsn, Staging, SyncPolicy};
 use crate::notes::Notes;
@@ -31,6 +32,7 @@ pub(crate) struct Journal<M> {
     pub(crate) notes: Notes<M>,
     staging: Staging<M>,
     policy: SyncPolicy,
+    pub(crate) clock: Arc<dyn Clock>,
     draining: Box<dyn Draining>,
     pub(crate) snapshots: Box<dyn Snapshots>,
     bytes: Vec<u8>,
@@ -52,7 +54,8 @@ impl<M: NodeMemory> Journal<M> {
         draining: Box<dyn Draining>,
         snapshots: Box<dyn Snapshots>,
     ) -> Self {
-        Self { notes, staging, policy, draining, snapshots, bytes: Vec::new(), since_snapshot: 0 }
+        let clock = Arc::new(SystemClock);
+        Self { notes, staging, policy, clock, draining, snapshots, bytes: Vec::new(), since_snapshot: 0 }
     }
 
     /// Whether effects wait for the disk before anybody sees them.
@@ -86,7 +89,7 @@ impl<M: NodeMemory> Journal<M> {
     /// Lets the disk get on.
     fn wait_for_disk(&mut self) -> Result<(), JournalError> {
         self.staging.want_sync(self.staging.last_lsn());
-        self.draining.step(Instant::now())?;
+        self.draining.step(self.clock.now())?;
         match self.staging.failure() {
             Some(failure) => Err(failure.into()),
             None => {
@@ -135,8 +138,8 @@ impl<M: NodeMemory> Journal<M> {
     }
 
     /// Does what nobody else does in the background; says when there is more to do.
-    pub(crate) fn work(&mut self, now: Instant) -> Option<Instant> {
+    pub(crate) fn work(&mut self) -> Option<Instant> {
         // An error stays with the ring until it is overcome, and writers are told.
-        self.draining.step(now).unwrap_or(None)
+        self.draining.step(self.clock.now()).unwrap_or(None)
     }
 }

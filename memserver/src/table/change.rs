@@ -14,6 +14,8 @@ use fpcache::layout::{
     ChangeRecord, Descriptor, SLOT_WORD_BYTES, SegmentAddress, SegmentHeader, SlotState, SlotWord,
 };
 use fpcache::models::Segment;
+#[cfg(feature = "sabotage")]
+use fpcache::sabotage::Sabotage;
 use fpcache_fabric::NodeMemory;
 use fpcache_index::Window;
 
@@ -269,13 +271,31 @@ impl<K: KeySpace> Table<K> {
             cap: segment.model().cap,
         });
         front.begin_change(front.superblock().log_head + new.len() as u64, replaced)?;
+        #[cfg(feature = "sabotage")]
+        if front.breaks(Sabotage::FreezeBeforeLog) {
+            for segment in &old.segments {
+                Slots::of(&*front.region, self.geometry, segment).freeze()?;
+            }
+            front.region.release();
+        }
         let head = self.append_to_log(front, old, new)?;
         for segment in &old.segments {
             let slots = Slots::of(&*front.region, self.geometry, segment);
+            let extent = Extent::new(segment.address().offset(), slots.bytes());
             slots.freeze()?;
-            self.space.retire(head, Extent::new(segment.address().offset(), slots.bytes()));
+            #[cfg(feature = "sabotage")]
+            if front.breaks(Sabotage::ReuseAtOnce) {
+                self.space.put(extent);
+                continue;
+            }
+            self.space.retire(head, extent);
         }
         // Whoever sees a write to the new segments sees the old ones frozen.
+        #[cfg(feature = "sabotage")]
+        if !front.breaks(Sabotage::NoFenceAfterFreeze) {
+            front.region.release();
+        }
+        #[cfg(not(feature = "sabotage"))]
         front.region.release();
         front.end_change()?;
         let with: Vec<_> = new

@@ -159,6 +159,46 @@ impl<'r, M: NodeMemory> Slots<'r, M> {
         self.set_fingerprint(slot, FingerprintWidth::EMPTY)
     }
 
+    /// [`insert`](Self::insert) in the wrong order: busy word, body, live word, fingerprint.
+    #[cfg(feature = "sabotage")]
+    pub(crate) fn insert_word_first(
+        &self,
+        slot: u32,
+        hash: u64,
+        version: u32,
+        body: &[u8],
+    ) -> Result<(), AccessError> {
+        self.make_busy(slot, version)?;
+        self.publish(slot, version, body)?;
+        self.region.release();
+        self.set_fingerprint(slot, self.geometry.width.of_hash(hash))
+    }
+
+    /// [`remove`](Self::remove) in the wrong order: empty fingerprint, free word.
+    #[cfg(feature = "sabotage")]
+    pub(crate) fn remove_fingerprint_first(&self, slot: u32, version: u32) -> Result<(), AccessError> {
+        self.set_fingerprint(slot, FingerprintWidth::EMPTY)?;
+        self.region.release();
+        self.set_word(slot, SlotWord::new(SlotState::Free, version, 0))
+    }
+
+    /// Copies a live record to a free slot, and removes it from its own.
+    #[cfg(feature = "sabotage")]
+    pub(crate) fn relocate(
+        &self,
+        from: u32,
+        to: u32,
+        hash: u64,
+        body: &mut Vec<u8>,
+    ) -> Result<(), AccessError> {
+        let version = self.word(from)?.version();
+        body.resize(self.geometry.slot_bytes - SLOT_WORD_BYTES, 0);
+        self.read_body(from, body)?;
+        self.insert(to, hash, version, body)?;
+        self.region.release();
+        self.remove(from, version)
+    }
+
     /// Marks every slot and every fingerprint as replaced.
     pub(crate) fn freeze(&self) -> Result<(), AccessError> {
         let frozen = SlotWord::new(SlotState::Frozen, 0, 0);

@@ -5,6 +5,8 @@ use fpcache::key_space::KeySpace;
 use fpcache::layout::{RecordToken, SLOT_WORD_BYTES, SlotWord};
 use fpcache::message::{WriteKind, WriteOperation, WriteReply, WriteStatus};
 use fpcache::models::Segment;
+#[cfg(feature = "sabotage")]
+use fpcache::sabotage::Sabotage;
 use fpcache_fabric::{AccessError, NodeMemory};
 use fpcache_index::Window;
 
@@ -196,12 +198,18 @@ impl<K: KeySpace> Table<K> {
         effect: &Effect<K::Key>,
         value: &[u8],
     ) -> Result<WriteReply, AccessError> {
+        #[cfg(feature = "sabotage")]
+        let effect = &self.moved(front, effect)?;
         let slots = Slots::of(&*front.region, self.geometry, &effect.segment);
         let predicted = effect.segment.model().predict(K::coordinate(&effect.key));
         let home = u64::from(effect.slot == predicted);
         self.counters.writes += 1;
         let token = match effect.kind {
             EffectKind::Remove => {
+                #[cfg(feature = "sabotage")]
+                if front.breaks(Sabotage::FingerprintBeforeWord) {
+                    slots.remove_fingerprint_first(effect.slot, effect.version)?;
+                }
                 slots.remove(effect.slot, effect.version)?;
                 self.keys -= 1;
                 self.at_home = self.at_home.saturating_sub(home);
@@ -214,6 +222,13 @@ impl<K: KeySpace> Table<K> {
                 if effect.kind == EffectKind::Update {
                     slots.update(effect.slot, effect.version, body)?;
                 } else {
+                    #[cfg(feature = "sabotage")]
+                    if front.breaks(Sabotage::WordBeforeFingerprint) {
+                        slots.insert_word_first(effect.slot, effect.hash, effect.version, body)?;
+                    } else {
+                        slots.insert(effect.slot, effect.hash, effect.version, body)?;
+                    }
+                    #[cfg(not(feature = "sabotage"))]
                     slots.insert(effect.slot, effect.hash, effect.version, body)?;
                     if !self.reserved.is_empty() {
                         self.reserved.remove(&(slots.offset(), effect.slot));
@@ -226,6 +241,27 @@ impl<K: KeySpace> Table<K> {
             }
         };
         Ok(WriteReply { status: WriteStatus::Done, token })
+    }
+
+    /// The effect, after moving the record it replaces inside its window if that is what is broken on purpose.
+    #[cfg(feature = "sabotage")]
+    fn moved<M: NodeMemory>(
+        &mut self,
+        front: &Front<K, M>,
+        effect: &Effect<K::Key>,
+    ) -> Result<Effect<K::Key>, AccessError> {
+        if !front.breaks(Sabotage::MoveLiveKey) || effect.kind != EffectKind::Update {
+            return Ok(*effect);
+        }
+        let slots = Slots::of(&*front.region, self.geometry, &effect.segment);
+        let window = effect.segment.model().window(K::coordinate(&effect.key));
+        for slot in window.first..=window.last {
+            if slots.word(slot)?.state() == fpcache::layout::SlotState::Free {
+                slots.relocate(effect.slot, slot, effect.hash, &mut self.scratch.body)?;
+                return Ok(Effect { slot, ..*effect });
+            }
+        }
+        Ok(*effect)
     }
 
     /// Writes key, value and padding into the scratch body; returns the bytes of the first two.

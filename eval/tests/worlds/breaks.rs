@@ -1,0 +1,177 @@
+//! The protocol broken in one place at a time: each break is found within a bounded number of worlds, by the history, by
+//! the audit, or because a reader is left without an answer.
+
+use std::cell::RefCell;
+use std::time::Duration;
+
+use fpcache::sabotage::Sabotage;
+use fpcache_client::{CacheConfig, ClientConfig, Plan, PlanChoice};
+use fpcache_fabric::sim::{Faults, Found, Random, SimOptions, World, search};
+use fpcache_memserver::durability::SyncPolicy;
+
+use crate::caller::{Mix, Part};
+use crate::node::{Durability, Ending};
+use crate::play::{DEADLINE, Play, Tally, any_way, play};
+use crate::{STORM_OVER_MACHINES, any_sync, draw};
+
+/// Worlds that a break is looked for in.
+const SEEDS: std::ops::Range<u64> = 9_000_000..9_002_000;
+/// Worlds of the same kind that must be right without the break.
+const SOUND: u64 = 20;
+
+/// Looks for a break in worlds of one kind, which must be right without it.
+fn is_found(sabotage: Sabotage, faults: Faults, make: fn(u64) -> Play) {
+    is_found_in(sabotage, &SimOptions { faults, ..SimOptions::default() }, make);
+}
+
+fn is_found_in(sabotage: Sabotage, options: &SimOptions, make: fn(u64) -> Play) {
+    let options = SimOptions { trace: 40, ..options.clone() };
+    let tally = RefCell::new(Tally::default());
+    let sound = search(SEEDS.start..SEEDS.start + SOUND, &options, |world: &mut World| {
+        play(world, &make(world.seed()), &tally)
+    });
+    if let Err(Found { seed, why, .. }) = sound {
+        panic!("seed {seed} fails without {sabotage:?}: {why}");
+    }
+    let broken = search(SEEDS, &options, |world: &mut World| {
+        let mut drawn = make(world.seed());
+        drawn.node.sabotage = Some(sabotage);
+        drawn.parts.iter_mut().for_each(|part| part.config.sabotage = Some(sabotage));
+        play(world, &drawn, &tally)
+    });
+    let Err(Found { seed, why, .. }) = broken else {
+        panic!("{sabotage:?} was not found in {} worlds", SEEDS.end - SEEDS.start);
+    };
+    let why = why.lines().next().unwrap_or_default().to_owned();
+    println!("{sabotage:?}: found in world {}: {why}", seed - SEEDS.start + 1);
+}
+
+fn weather(seed: u64) -> Play {
+    draw(seed, None)
+}
+
+/// Clients that do nothing but these calls, beside some that only read and rest now and then, all on the same keys.
+fn crowd(seed: u64, writers: Mix, rest: Duration, often: u64) -> Play {
+    let mut drawn = draw(seed, None);
+    let mut random = Random::new(seed ^ 0xc40d);
+    let few = [drawn.keys.len(), 12, 6][random.below(3) as usize].min(drawn.keys.len());
+    drawn.keys.truncate(few);
+    drawn.node.loaded.retain(|key| drawn.keys.contains(key));
+    drawn.node.region_bytes = 32 << 10;
+    drawn.parts.clear();
+    for number in 0..4 {
+        let (name, config) = any_way(&mut random);
+        let (mix, rest) = if number < 2 { (writers, (rest, 0)) } else { (Mix::READS, (rest, often)) };
+        drawn.parts.push(Part { name, config, mix, calls: 100, keys: drawn.keys.clone(), rest });
+    }
+    drawn
+}
+
+/// One segment that is full again and again while keys are deleted from it; readers that learn of its replacement from its
+/// fingerprints, and readers whose hot caches lead them to one slot of it. None ever rests.
+fn deletions_behind_rebuilds(seed: u64) -> Play {
+    let mut drawn = draw(seed, None);
+    let mut random = Random::new(seed ^ 0xfe9ce);
+    // More keys than the segment has slots for, half of which are there at any time.
+    drawn.keys = (0..random.between(16, 32)).map(|i| 100 + i).collect();
+    drawn.node.loaded = drawn.keys.iter().copied().step_by(4).collect();
+    drawn.parts.clear();
+    let change = Mix { insert: 1, delete: 1, ..Mix::NOTHING };
+    let look = Mix { get: 1, ..Mix::NOTHING };
+    let plan = PlanChoice::Fixed(Plan::TwoStage);
+    let without = ClientConfig { plan, deadline: DEADLINE, ..ClientConfig::default() };
+    let with = ClientConfig { cache: Some(CacheConfig::of(64 << 10)), ..without };
+    for number in 0..9 {
+        let (name, mix, config) = match number {
+            0..4 => ("writer", change, without),
+            4..6 => ("two-stage", look, without),
+            _ => ("two-stage, hot cache", look, with),
+        };
+        let (name, keys) = (name.to_owned(), drawn.keys.clone());
+        drawn.parts.push(Part { name, config, mix, calls: 150, keys, rest: (Duration::ZERO, 0) });
+    }
+    drawn
+}
+
+fn durable(seed: u64, ending: Ending, sync: Option<SyncPolicy>) -> Play {
+    let mut random = Random::new(seed ^ 0xd15c);
+    let sync = sync.unwrap_or_else(|| any_sync(&mut random));
+    let mut drawn = draw(seed, Some(Durability { sync, ending }));
+    for part in &mut drawn.parts {
+        part.mix = Mix { get: 5, ..Mix::CHURN };
+    }
+    drawn
+}
+
+const CHURN: Mix = Mix { update: 2, ..Mix::CHURN };
+
+#[test]
+fn readers_that_skip_the_checksum_are_found() {
+    is_found(Sabotage::NoChecksum, Faults::WEATHER, weather);
+}
+
+#[test]
+fn readers_that_skip_the_check_after_their_last_read_are_found() {
+    is_found(Sabotage::NoReuseCheck, Faults::WEATHER, |seed| {
+        crowd(seed, CHURN, Duration::from_micros(400), 3)
+    });
+}
+
+#[test]
+fn a_word_before_its_fingerprint_is_found() {
+    is_found(Sabotage::WordBeforeFingerprint, Faults::WEATHER, |seed| {
+        crowd(seed, CHURN, Duration::from_micros(10), 10)
+    });
+}
+
+#[test]
+fn a_fingerprint_cleared_before_its_word_is_found() {
+    is_found(Sabotage::FingerprintBeforeWord, Faults::WEATHER, |seed| {
+        crowd(seed, CHURN, Duration::from_micros(10), 10)
+    });
+}
+
+#[test]
+fn memory_reused_at_once_is_found() {
+    is_found(Sabotage::ReuseAtOnce, Faults::WEATHER, |seed| {
+        crowd(seed, CHURN, Duration::from_micros(400), 3)
+    });
+}
+
+#[test]
+fn a_live_key_that_moves_is_found() {
+    is_found(Sabotage::MoveLiveKey, Faults::WEATHER, |seed| {
+        crowd(seed, Mix { update: 10, put: 5, delete: 2, ..Mix::NOTHING }, Duration::from_micros(10), 10)
+    });
+}
+
+/// Not found so far: see the comment.
+#[test]
+#[ignore = "not found in thousands of worlds"]
+fn no_fence_between_freezing_and_the_next_write_is_found() {
+    // It takes a deletion that comes right behind a rebuild in the background, while the freezing is on its way to be seen,
+    // a reader that knows the new segment, and after it one that does not: every store must be able to be late.
+    let options = SimOptions { swarm: false, ..SimOptions::default() };
+    is_found_in(Sabotage::NoFenceAfterFreeze, &options, deletions_behind_rebuilds);
+}
+
+#[test]
+fn segments_frozen_before_the_change_is_logged_are_found() {
+    is_found(Sabotage::FreezeBeforeLog, Faults { crash_node: 5_000, ..Faults::STORM }, |seed| {
+        durable(seed, Ending::Process, None)
+    });
+}
+
+#[test]
+fn slots_changed_before_that_is_written_down_are_found() {
+    is_found(Sabotage::ApplyBeforeStaging, Faults { crash_node: 5_000, ..Faults::STORM }, |seed| {
+        durable(seed, Ending::Process, None)
+    });
+}
+
+#[test]
+fn writes_acknowledged_before_they_are_on_the_disk_are_found() {
+    is_found(Sabotage::AckBeforeLog, Faults { crash_node: 5_000, ..STORM_OVER_MACHINES }, |seed| {
+        durable(seed, Ending::Machine, Some(SyncPolicy::Always))
+    });
+}

@@ -1,0 +1,342 @@
+//! A client process: random calls, each recorded.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use fpcache::message::{ErrorCode, WriteStatus};
+use fpcache_client::{
+    Changes, Client, ClientConfig, ClientError, CompareAndSet, ErrorKind, Plan, RecordToken,
+};
+use fpcache_eval::history::client::ClientStore;
+use fpcache_eval::history::{Call, Outcome, Recorder};
+use fpcache_fabric::sim::{NodeId, Process};
+
+use crate::node::VALUE_BYTES;
+
+/// How often which call comes, out of their sum.
+#[derive(Clone, Copy, Debug)]
+pub struct Mix {
+    pub get: u64,
+    pub multi_get: u64,
+    pub get_versioned: u64,
+    pub scan: u64,
+    pub insert: u64,
+    pub put: u64,
+    pub update: u64,
+    pub delete: u64,
+    pub compare_and_set: u64,
+    /// Several changes in one request.
+    pub batch: u64,
+}
+
+impl Mix {
+    /// A little of everything.
+    pub const ALL: Self = Self {
+        get: 24,
+        multi_get: 4,
+        get_versioned: 8,
+        scan: 5,
+        insert: 16,
+        put: 8,
+        update: 8,
+        delete: 12,
+        compare_and_set: 8,
+        batch: 4,
+    };
+    /// Reads alone.
+    pub const READS: Self = Self {
+        get: 10,
+        multi_get: 1,
+        get_versioned: 0,
+        scan: 2,
+        insert: 0,
+        put: 0,
+        update: 0,
+        delete: 0,
+        compare_and_set: 0,
+        batch: 0,
+    };
+    /// Inserts and deletes, so that segments fill and are rebuilt.
+    pub const CHURN: Self = Self { insert: 12, delete: 10, put: 2, batch: 2, ..Self::NOTHING };
+    /// Nothing.
+    pub const NOTHING: Self = Self { get: 0, multi_get: 0, scan: 0, ..Self::READS };
+
+    const fn weights(self) -> [u64; 10] {
+        let Self { get, multi_get, get_versioned, scan, insert, put, update, delete, compare_and_set, batch } =
+            self;
+        [get, multi_get, get_versioned, scan, insert, put, update, delete, compare_and_set, batch]
+    }
+}
+
+/// What one client process does.
+#[derive(Clone, Debug)]
+pub struct Part {
+    pub name: String,
+    pub config: ClientConfig,
+    pub mix: Mix,
+    pub calls: usize,
+    /// The keys it uses.
+    pub keys: Vec<u64>,
+    /// The longest it rests before a call, and how often: one call in so many.
+    pub rest: (Duration, u64),
+}
+
+/// The log of one process, which outlives it.
+pub type Log<C> = Arc<Mutex<Recorder<C>>>;
+
+fn lock<C>(log: &Log<C>) -> MutexGuard<'_, Recorder<C>> {
+    // Nothing that may end a process runs while it is held.
+    log.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A client process at work.
+pub struct Caller<C> {
+    process: Process,
+    client: Client,
+    log: Log<C>,
+    part: Part,
+    written: u64,
+    number: u64,
+    tokens: HashMap<u64, (u64, RecordToken)>,
+}
+
+/// Connects, however often the memory node dies meanwhile.
+pub fn connect(process: &Process, node: NodeId, config: ClientConfig) -> Client {
+    for _ in 0..100 {
+        match Client::simulated(&process.sim, node, config) {
+            Ok(client) => return client,
+            Err(error) => tolerate(&error),
+        }
+        process.sleep(Duration::from_micros(20));
+    }
+    panic!("the memory node lets nobody in");
+}
+
+/// An error that the faults of a world explain; any other ends the world.
+fn tolerate(error: &ClientError) {
+    let kind = error.kind();
+    // A request that came again over another connection may be refused as older than the last one.
+    let refused = matches!(error, ClientError::Refused(refusal) if refusal.code == ErrorCode::Internal);
+    assert!(!refused && kind != ErrorKind::Internal && kind != ErrorKind::Invalid, "{error}");
+    assert!(!matches!(error, ClientError::Deadline { .. }), "a reader gets no answer: {error}");
+}
+
+fn found(value: Option<u64>) -> Outcome {
+    value.map_or(Outcome::Absent, Outcome::Found)
+}
+
+impl<C: Fn() -> u64> Caller<C> {
+    pub fn new(process: Process, node: NodeId, log: Log<C>, number: u64, part: Part) -> Self {
+        let client = connect(&process, node, part.config);
+        Self { process, client, log, part, written: 0, number, tokens: HashMap::new() }
+    }
+
+    /// Makes all its calls.
+    pub fn run(&mut self) {
+        let weights = self.part.mix.weights();
+        let sum = weights.iter().sum();
+        for _ in 0..self.part.calls {
+            let (rest, often) = self.part.rest;
+            if often > 0 && self.process.random.below(often) == 0 {
+                let nanos = self.process.random.below(rest.as_nanos() as u64);
+                self.process.sleep(Duration::from_nanos(nanos));
+            }
+            let mut drawn = self.process.random.below(sum);
+            let kind = weights.iter().position(|weight| {
+                let here = drawn < *weight;
+                drawn = drawn.saturating_sub(*weight);
+                here
+            });
+            match kind {
+                Some(0) => self.get(),
+                Some(1) => self.multi_get(),
+                Some(2) => self.get_versioned(),
+                Some(3) => self.scan(),
+                Some(8) => self.compare_and_set(),
+                Some(9) => self.batch(),
+                Some(kind) => self.change(kind),
+                None => {}
+            }
+        }
+    }
+
+    /// Reads every key in two ways.
+    pub fn read_all(&mut self) {
+        for key in self.part.keys.clone() {
+            self.get_key(key);
+        }
+        self.scan_from(0, u32::MAX);
+    }
+
+    fn key(&mut self) -> u64 {
+        let at = self.process.random.below(self.part.keys.len() as u64);
+        self.part.keys[at as usize]
+    }
+
+    fn value(&mut self) -> u64 {
+        self.written += 1;
+        (self.number + 1) << 40 | self.written
+    }
+
+    fn bytes(value: u64) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        ClientStore::encode(value, VALUE_BYTES, &mut bytes);
+        bytes
+    }
+
+    /// Makes a call and records it.
+    fn call(
+        &self,
+        key: u64,
+        call: Call,
+        make: impl FnOnce(&Client) -> Result<(Outcome, Option<Plan>), ClientError>,
+    ) {
+        let open = lock(&self.log).invoke(key, call);
+        let (outcome, plan) = make(&self.client).unwrap_or_else(|error| (failed(&error), None));
+        lock(&self.log).returned(open, outcome, plan);
+    }
+
+    fn get(&mut self) {
+        let key = self.key();
+        self.get_key(key);
+    }
+
+    fn get_key(&self, key: u64) {
+        self.call(key, Call::Get, |client| {
+            let mut bytes = Vec::new();
+            let answer = client.get_into(key, &mut bytes)?;
+            Ok((found(answer.version.map(|_| ClientStore::decode(&bytes))), Some(answer.plan)))
+        });
+    }
+
+    fn multi_get(&mut self) {
+        let keys: Vec<u64> = (0..self.process.random.between(2, 5)).map(|_| self.key()).collect();
+        let open: Vec<_> = keys.iter().map(|key| lock(&self.log).invoke(*key, Call::Get)).collect();
+        match self.client.multi_get(&keys) {
+            Ok(values) => {
+                for (open, value) in open.into_iter().zip(values) {
+                    let outcome = found(value.as_deref().map(ClientStore::decode));
+                    lock(&self.log).returned(open, outcome, None);
+                }
+            }
+            Err(error) => drop(failed(&error)),
+        }
+    }
+
+    fn get_versioned(&mut self) {
+        let key = self.key();
+        let mut seen = None;
+        self.call(key, Call::Get, |client| {
+            seen = client.get_versioned(key)?.map(|(value, token)| (ClientStore::decode(&value), token));
+            Ok((found(seen.map(|(value, _)| value)), None))
+        });
+        self.tokens.extend(seen.map(|seen| (key, seen)));
+    }
+
+    fn scan(&mut self) {
+        let key = self.key();
+        let limit = self.process.random.between(1, 40) as u32;
+        self.scan_from(key, limit);
+    }
+
+    fn scan_from(&self, key: u64, limit: u32) {
+        let open = lock(&self.log).invoke(key, Call::Scan { limit });
+        match self.client.scan(key, limit as usize) {
+            Ok(records) => {
+                let records = records.iter().map(|(key, value)| (*key, ClientStore::decode(value)));
+                lock(&self.log).scanned(open, records, None);
+            }
+            Err(error) => drop(failed(&error)),
+        }
+    }
+
+    fn change(&mut self, kind: usize) {
+        let (key, value) = (self.key(), self.value());
+        let bytes = Self::bytes(value);
+        let outcome = |done, otherwise| if done { Outcome::Done } else { otherwise };
+        match kind {
+            4 => self.call(key, Call::Insert(value), |client| {
+                Ok((outcome(client.insert(key, &bytes)?, Outcome::Exists), None))
+            }),
+            5 => self.call(key, Call::Put(value), |client| {
+                client.put(key, &bytes)?;
+                Ok((Outcome::Done, None))
+            }),
+            6 => self.call(key, Call::Update(value), |client| {
+                Ok((outcome(client.update(key, &bytes)?, Outcome::Absent), None))
+            }),
+            _ => self
+                .call(key, Call::Delete, |client| Ok((outcome(client.delete(key)?, Outcome::Absent), None))),
+        }
+    }
+
+    fn compare_and_set(&mut self) {
+        let (key, value) = (self.key(), self.value());
+        let Some((expected, token)) = self.tokens.get(&key).copied() else { return self.get_versioned() };
+        let bytes = Self::bytes(value);
+        self.call(key, Call::CompareAndSet { expected, value }, |client| {
+            let outcome = match client.compare_and_set(key, token, &bytes)? {
+                CompareAndSet::Done(_) => Outcome::Done,
+                CompareAndSet::Differs(_) => Outcome::Differs,
+                CompareAndSet::Absent => Outcome::Absent,
+            };
+            Ok((outcome, None))
+        });
+    }
+
+    fn batch(&mut self) {
+        let mut changes = Changes::new();
+        let mut open = Vec::new();
+        for _ in 0..self.process.random.between(2, 6) {
+            let (key, value) = (self.key(), self.value());
+            let bytes = Self::bytes(value);
+            let call = match self.process.random.below(4) {
+                0 => {
+                    changes.insert(key, &bytes);
+                    Call::Insert(value)
+                }
+                1 => {
+                    changes.put(key, &bytes);
+                    Call::Put(value)
+                }
+                2 => {
+                    changes.update(key, &bytes);
+                    Call::Update(value)
+                }
+                _ => {
+                    changes.delete(key);
+                    Call::Delete
+                }
+            };
+            open.push(lock(&self.log).invoke(key, call));
+        }
+        let mut replies = Vec::new();
+        match self.client.apply(&changes, &mut replies) {
+            Ok(()) => {
+                for (open, reply) in open.into_iter().zip(replies) {
+                    let outcome = match reply.status {
+                        WriteStatus::Done => Outcome::Done,
+                        WriteStatus::Exists => Outcome::Exists,
+                        WriteStatus::Absent => Outcome::Absent,
+                        WriteStatus::Differs => Outcome::Differs,
+                        WriteStatus::NoRoom | WriteStatus::NotDurable => Outcome::Refused,
+                    };
+                    lock(&self.log).returned(open, outcome, None);
+                }
+            }
+            Err(error) => drop(failed(&error)),
+        }
+    }
+}
+
+/// What a call without an answer is in a history.
+fn failed(error: &ClientError) -> Outcome {
+    match error {
+        ClientError::NoRoom { .. } | ClientError::NotDurable { .. } => Outcome::Refused,
+        other => {
+            tolerate(other);
+            Outcome::Unknown
+        }
+    }
+}

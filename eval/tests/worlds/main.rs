@@ -1,0 +1,124 @@
+//! The whole store in simulated worlds: real memory nodes and real clients, with whatever memory, network, processes and
+//! machines may do to them, from one seed each.
+//!
+//! `FPCACHE_SIM_SEEDS=N` runs N worlds of each kind instead of a few hundred, `FPCACHE_SIM_SEED=n` one alone. With the
+//! feature `sabotage` the protocol is broken in one place at a time, and each break must be found.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
+
+#[cfg(feature = "sabotage")]
+mod breaks;
+mod caller;
+mod disk;
+mod node;
+mod play;
+mod prefix;
+
+use std::cell::RefCell;
+use std::ops::Range;
+use std::time::{Duration, Instant};
+
+use fpcache_fabric::sim::{Faults, Random, SimOptions, World, explore};
+use fpcache_memserver::durability::SyncPolicy;
+
+use caller::{Mix, Part};
+use node::{Durability, Ending, NodeShape};
+use play::{Play, Tally, any_way, play};
+
+/// Distinct keys in ascending order: close together, far apart, or in groups.
+fn keys(random: &mut Random) -> Vec<u64> {
+    let count = random.between(12, 48);
+    let (stride, jump) = [(1, 0), (7, 0), (1_000_003, 0), (1, 5_000)][random.below(4) as usize];
+    (0..count).map(|i| 10 + i * stride + i / 8 * jump).collect()
+}
+
+/// What any world's memory node and clients are drawn from.
+fn draw(seed: u64, durability: Option<Durability>) -> Play {
+    let mut random = Random::new(seed ^ 0x0f9c_ac4e);
+    let keys = keys(&mut random);
+    let share = random.between(0, 3);
+    let loaded = keys.iter().copied().filter(|_| random.below(4) < share).collect();
+    let node = NodeShape {
+        region_bytes: [32 << 10, 40 << 10, 64 << 10][random.below(3) as usize],
+        loaded,
+        durability,
+        snapshots: 64,
+        #[cfg(feature = "sabotage")]
+        sabotage: None,
+    };
+    let clients = random.between(2, 4);
+    let parts = (0..clients).map(|_| {
+        let (name, config) = any_way(&mut random);
+        let mix = [Mix::ALL, Mix::ALL, Mix::CHURN, Mix::READS][random.below(4) as usize];
+        let calls = random.between(30, 120) as usize;
+        let rest = (Duration::from_micros(random.between(1, 300)), random.between(1, 20));
+        // Now and then all want the same few keys.
+        let few = if random.below(3) == 0 { keys.len().min(4) } else { keys.len() };
+        let keys = keys[..few].to_vec();
+        Part { name, config, mix, calls, keys, rest }
+    });
+    let parts = parts.collect();
+    Play { node, keys, parts }
+}
+
+fn run(kind: &str, seeds: Range<u64>, faults: Faults, durability: fn(&mut Random) -> Option<Durability>) {
+    let tally = RefCell::new(Tally::default());
+    let begun = Instant::now();
+    let options = SimOptions { faults, ..SimOptions::default() };
+    let explored = explore(seeds, &options, |world: &mut World| {
+        let durability = durability(&mut Random::new(world.seed() ^ 0xd15c));
+        let drawn = draw(world.seed(), durability);
+        play(world, &drawn, &tally)
+    });
+    let tally = tally.into_inner();
+    let per_second = explored.seeds as f64 / begun.elapsed().as_secs_f64();
+    println!("{kind}: {explored:?}, {tally:?}, {per_second:.0} worlds/s");
+    if explored.seeds >= 50 {
+        assert!(tally.lives.rebuilds > explored.seeds, "segments are replaced: {tally:?}");
+        assert!(tally.refused * 4 < tally.operations, "most calls find room: {tally:?}");
+    }
+}
+
+/// Everything but deaths of memory nodes, for those whose data end with them.
+const STORM_OVER_CLIENTS: Faults = Faults { crash_node: 0, ..Faults::STORM };
+/// Nobody reads the memory of a machine that is off.
+const STORM_OVER_MACHINES: Faults = Faults { linger: false, ..Faults::STORM };
+
+#[test]
+fn whatever_memory_and_network_do_all_answers_have_an_order() {
+    run("weather", 0..150, Faults::WEATHER, |_| None);
+    run("storm over clients", 1_000_000..1_000_150, STORM_OVER_CLIENTS, |_| None);
+}
+
+fn any_sync(random: &mut Random) -> SyncPolicy {
+    let interval = SyncPolicy::Interval(Duration::from_micros(100));
+    [SyncPolicy::Always, interval, SyncPolicy::Never][random.below(3) as usize]
+}
+
+#[test]
+fn the_end_of_the_process_undoes_nothing() {
+    run("processes end", 2_000_000..2_000_150, Faults::STORM, |random| {
+        Some(Durability { sync: any_sync(random), ending: Ending::Process })
+    });
+}
+
+/// Operations that change nothing, behind some of their request that wait for the disk, are not done once more when the
+/// process has ended: they would see what came behind them, an insert for example its own record.
+#[test]
+fn requests_of_several_operations_are_done_once_across_lives() {
+    let tally = RefCell::new(Tally::default());
+    let faults = Faults { crash_node: 5_000, ..Faults::STORM };
+    explore(5_000_000..5_000_060, &SimOptions { faults, ..SimOptions::default() }, |world: &mut World| {
+        let durability = Durability { sync: SyncPolicy::Always, ending: Ending::Process };
+        let mut drawn = draw(world.seed(), Some(durability));
+        drawn.parts.iter_mut().for_each(|part| part.mix = Mix { batch: 10, get: 2, ..Mix::NOTHING });
+        play(world, &drawn, &tally)
+    });
+}
+
+#[test]
+fn the_end_of_the_machine_undoes_nothing_that_was_synced_before_it_was_acknowledged() {
+    run("machines end", 3_000_000..3_000_150, STORM_OVER_MACHINES, |random| {
+        let ending = [Ending::Machine, Ending::Either][random.below(2) as usize];
+        Some(Durability { sync: SyncPolicy::Always, ending })
+    });
+}

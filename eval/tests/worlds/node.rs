@@ -1,0 +1,279 @@
+//! The real memory node in a simulated world, over all its lives.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use fpcache::key_space::U64Keys;
+use fpcache_client::TableParameters;
+use fpcache_eval::history::client::ClientStore;
+use fpcache_fabric::sim::{MemoryOptions, NodeId, NodeOptions, NodeStart, Random, SimMemory, World};
+use fpcache_fabric::{ClientId, Clock, Handled, NodeMemory, Service, Work};
+use fpcache_memserver::durability::{MemoryDisk, SyncPolicy};
+use fpcache_memserver::store::{Background, Beginning, Memories, can_resume, restore, resume};
+use fpcache_memserver::{MemoryNode, Origin};
+
+use crate::disk::SimDisk;
+
+/// Bytes of every value: slots of 40 bytes, most of which lie on two lines.
+pub const VALUE_BYTES: usize = 24;
+
+/// Bytes of the log's staging ring: so few that it goes round.
+const RING_BYTES: u64 = 8 << 10;
+/// Clients that the notes have room for. A place takes 16 KiB, and every life copies them.
+const CLIENTS: usize = 12;
+const CLIENT_BYTES: usize = 16 + 1024 * 16;
+const NOTES_BYTES: usize = 4096 + RING_BYTES as usize + CLIENTS * CLIENT_BYTES;
+
+/// What ends when a memory node dies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ending {
+    /// Its process: memory and files stay.
+    Process,
+    /// The machine: memory is gone, of files stays what was synced.
+    Machine,
+    /// Now the one, now the other.
+    Either,
+}
+
+/// How a memory node keeps what it acknowledges.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Durability {
+    pub sync: SyncPolicy,
+    pub ending: Ending,
+}
+
+/// What a memory node is made of.
+#[derive(Clone, Debug)]
+pub struct NodeShape {
+    pub region_bytes: usize,
+    /// The keys it is loaded with; a key's value is [`first_value`].
+    pub loaded: Vec<u64>,
+    pub durability: Option<Durability>,
+    /// A snapshot begins with one turn of its loop in so many, if there is a disk.
+    pub snapshots: u64,
+    /// What is broken on purpose.
+    #[cfg(feature = "sabotage")]
+    pub sabotage: Option<fpcache::sabotage::Sabotage>,
+}
+
+/// The value a key is loaded with.
+pub fn first_value(key: u64) -> u64 {
+    key + 1
+}
+
+type Node = MemoryNode<U64Keys, SimMemory>;
+
+/// What outlives a memory node's lives.
+#[derive(Debug)]
+struct Kept {
+    disk: MemoryDisk,
+    /// Starts of the machine, and the one that the memory is of.
+    boots: u64,
+    memory_of: u64,
+    random: Random,
+    node: Option<Arc<Mutex<Node>>>,
+    /// Lives that began with the memory of the one before, and with what the disk held.
+    resumed: u64,
+    restored: u64,
+    finished_changes: u64,
+    redone: u64,
+}
+
+/// A memory node of a simulated world.
+#[derive(Clone, Debug)]
+pub struct Stage {
+    shape: Arc<NodeShape>,
+    kept: Arc<Mutex<Kept>>,
+}
+
+/// What happened to a memory node.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Lives {
+    pub resumed: u64,
+    pub restored: u64,
+    pub finished_changes: u64,
+    pub redone: u64,
+    /// Of its last life.
+    pub rebuilds: u64,
+    pub checkpoint: u64,
+}
+
+impl Stage {
+    /// Adds a memory node to a world.
+    pub fn add(world: &mut World, shape: NodeShape) -> (Self, NodeId) {
+        let mut random = Random::new(world.seed() ^ 0x5eed_0fd1);
+        let survives = shape.durability.is_some();
+        let memory = |options: MemoryOptions| if survives { options.surviving() } else { options };
+        let memories = vec![
+            memory(MemoryOptions::region(shape.region_bytes)),
+            memory(MemoryOptions::private(NOTES_BYTES)),
+        ];
+        let kept = Kept {
+            disk: MemoryDisk::new(random.bits()),
+            boots: 1,
+            memory_of: 1,
+            random,
+            node: None,
+            resumed: 0,
+            restored: 0,
+            finished_changes: 0,
+            redone: 0,
+        };
+        let stage = Self { shape: Arc::new(shape), kept: Arc::new(Mutex::new(kept)) };
+        let (serving, dying) = (stage.clone(), stage.clone());
+        let id = world.add_node(NodeOptions::new(memories), move |start| serving.serve(&start)).unwrap();
+        world.on_death(id, move |_| dying.die());
+        (stage, id)
+    }
+
+    fn kept(&self) -> MutexGuard<'_, Kept> {
+        // A memory node that panicked has failed the test already.
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn die(&self) {
+        let mut kept = self.kept();
+        kept.node = None;
+        let machine = match self.shape.durability.map(|durability| durability.ending) {
+            None | Some(Ending::Process) => false,
+            Some(Ending::Machine) => true,
+            Some(Ending::Either) => kept.random.below(2) == 0,
+        };
+        kept.disk = if machine { kept.disk.crash() } else { kept.disk.restart() };
+        kept.boots += u64::from(machine);
+    }
+
+    fn serve(&self, start: &NodeStart) -> Box<dyn Service> {
+        #[allow(unused_mut, reason = "only a broken one is changed")]
+        let mut node = match self.shape.durability {
+            None => self.begin(start),
+            Some(durability) => self.go_on(start, durability),
+        };
+        #[cfg(feature = "sabotage")]
+        node.sabotage(self.shape.sabotage);
+        let mut kept = self.kept();
+        let node = Arc::new(Mutex::new(node));
+        kept.node = Some(Arc::clone(&node));
+        let snapshots = self.shape.durability.map_or(0, |_| self.shape.snapshots);
+        Box::new(Served { node, random: kept.random.split(), snapshots })
+    }
+
+    fn begin(&self, start: &NodeStart) -> Node {
+        assert_eq!(start.life, 1, "without durability nothing is left to go on with");
+        let now = start.clock.now();
+        let node = MemoryNode::new(Arc::clone(&start.memories[0]), start.life, 0, now).unwrap();
+        self.load(node.with_clock(Arc::new(start.clock.clone())))
+    }
+
+    fn load(&self, mut node: Node) -> Node {
+        let parameters = TableParameters {
+            value_bytes: VALUE_BYTES as u32,
+            epsilon: 2,
+            max_slots: 16,
+            ..TableParameters::default()
+        };
+        let keys = &self.shape.loaded;
+        let mut bytes = Vec::new();
+        node.load(parameters, keys.iter().copied(), |i, out| {
+            ClientStore::encode(first_value(keys[i]), VALUE_BYTES, &mut bytes);
+            out.copy_from_slice(&bytes);
+        })
+        .unwrap();
+        node
+    }
+
+    fn go_on(&self, start: &NodeStart, durability: Durability) -> Node {
+        let mut kept = self.kept();
+        let [region, notes] = &start.memories[..] else { panic!("a region and notes") };
+        if kept.memory_of != kept.boots {
+            kept.memory_of = kept.boots;
+            for memory in [region, notes] {
+                memory.fill_words(0, memory.len() as usize / 8, 0).unwrap();
+            }
+        }
+        let mut boot = [0; 16];
+        boot[..8].copy_from_slice(&kept.boots.to_le_bytes());
+        let beginning = Beginning {
+            sync: durability.sync,
+            ring_bytes: RING_BYTES,
+            boot,
+            incarnation: start.life,
+            lineage: kept.random.bits(),
+            node: 0,
+            now: start.clock.now(),
+        };
+        let memories = Memories { region: Arc::clone(region), notes: Arc::clone(notes) };
+        let disk = SimDisk::new(kept.disk.clone(), region);
+        let (node, recovery) = match can_resume(&memories, &beginning) {
+            Ok(()) => resume(memories, disk, &beginning, Background::Inline),
+            Err(why) => restore(memories, disk, &beginning, Background::Inline, Some(why)),
+        }
+        .unwrap_or_else(|error| panic!("life {} does not begin: {error}", start.life));
+        let node = node.with_clock(Arc::new(start.clock.clone()));
+        match recovery.origin {
+            Origin::Nothing => {
+                assert_eq!(start.life, 1, "the loaded table is gone");
+                drop(kept);
+                return self.load(node);
+            }
+            Origin::Memory { redone, finished_change } => {
+                kept.resumed += 1;
+                kept.redone += redone;
+                kept.finished_changes += u64::from(finished_change);
+            }
+            _ => kept.restored += 1,
+        }
+        node
+    }
+
+    /// Checks every byte of the table, and says what happened to the memory node.
+    pub fn audit(&self) -> Result<Lives, String> {
+        let kept = self.kept();
+        let node = kept.node.as_ref().ok_or("it is not up")?;
+        let node = node.lock().unwrap_or_else(PoisonError::into_inner);
+        node.audit().map_err(|error| error.to_string())?.ok_or("it has no table")?;
+        let stats = node.stats();
+        let Kept { resumed, restored, finished_changes, redone, .. } = *kept;
+        let (rebuilds, checkpoint) = (stats.rebuilds, stats.checkpoint);
+        Ok(Lives { resumed, restored, finished_changes, redone, rebuilds, checkpoint })
+    }
+}
+
+/// A memory node as the world's service, whose owner may look at it when the world rests.
+struct Served {
+    node: Arc<Mutex<Node>>,
+    random: Random,
+    snapshots: u64,
+}
+
+impl Served {
+    fn node(&self) -> MutexGuard<'_, Node> {
+        self.node.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Service for Served {
+    fn handle(&mut self, client: ClientId, request: &[u8], reply: &mut Vec<u8>) -> Handled {
+        self.node().handle(client, request, reply)
+    }
+
+    fn next_reply(&mut self, reply: &mut Vec<u8>) -> Option<ClientId> {
+        self.node().next_reply(reply)
+    }
+
+    fn work(&mut self) -> Work {
+        let begins = self.snapshots > 0 && self.random.below(self.snapshots) == 0;
+        let mut node = self.node();
+        if begins {
+            node.begin_snapshot();
+        }
+        node.work()
+    }
+
+    fn connected(&mut self, client: ClientId) {
+        self.node().connected(client);
+    }
+
+    fn disconnected(&mut self, client: ClientId) {
+        self.node().disconnected(client);
+    }
+}

@@ -1,0 +1,113 @@
+//! A world from its beginning to its checks.
+
+use std::cell::RefCell;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use fpcache_client::{CacheConfig, ClientConfig};
+use fpcache_eval::history::client::every_way;
+use fpcache_eval::history::{History, Outcome, Recorder, check};
+use fpcache_fabric::Clock;
+use fpcache_fabric::sim::{Random, SimClock, Verdict, World};
+
+use crate::caller::{Caller, Log, Mix, Part};
+use crate::node::{Lives, NodeShape, Stage, first_value};
+
+/// A world: its memory node, its client processes, and the keys they meet at.
+#[derive(Clone, Debug)]
+pub struct Play {
+    pub node: NodeShape,
+    pub keys: Vec<u64>,
+    pub parts: Vec<Part>,
+}
+
+/// What many worlds came to.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Tally {
+    pub worlds: u64,
+    pub operations: u64,
+    pub unknown: u64,
+    pub refused: u64,
+    pub lives: Lives,
+}
+
+/// The time a call has: far more than anything takes, so that one without an answer is a finding.
+pub const DEADLINE: Duration = Duration::from_millis(200);
+
+/// Instants of a world as histories have them: never the same twice.
+fn instants(clock: SimClock) -> impl Fn() -> u64 + Clone + Send + 'static {
+    let begun = clock.now();
+    move || u64::try_from(clock.now().saturating_duration_since(begun).as_nanos()).unwrap_or(u64::MAX - 1)
+}
+
+/// A configuration of a client: by any plan, with or without a hot cache.
+pub fn any_way(random: &mut Random) -> (String, ClientConfig) {
+    let base = ClientConfig { deadline: DEADLINE, ..ClientConfig::default() };
+    let mut ways = every_way(base, 64 << 10);
+    // Models in pages: the least budget that a small table can do with.
+    let paged = CacheConfig::of(12 << 10);
+    ways.push(("paged".to_owned(), ClientConfig { cache: Some(paged), ..base }));
+    let at = random.below(ways.len() as u64) as usize;
+    ways.swap_remove(at)
+}
+
+/// Runs a world and checks its history and its memory node.
+pub fn play(world: &mut World, play: &Play, tally: &RefCell<Tally>) -> Verdict {
+    let (stage, node) = Stage::add(world, play.node.clone());
+    let instants = instants(world.sim().clock());
+    let mut logs: Vec<Log<_>> = Vec::new();
+    for (number, part) in (0..).zip(&play.parts) {
+        let log = Arc::new(Mutex::new(Recorder::new(number, part.name.clone(), instants.clone())));
+        logs.push(Arc::clone(&log));
+        let part = part.clone();
+        world.spawn(&part.name.clone(), move |process| {
+            Caller::new(process, node, log, u64::from(number), part).run();
+        });
+    }
+    world.run()?;
+    let number = play.parts.len() as u32;
+    let last = Arc::new(Mutex::new(Recorder::new(number, "last reader", instants)));
+    logs.push(Arc::clone(&last));
+    let part = Part {
+        name: "last reader".to_owned(),
+        config: ClientConfig { deadline: DEADLINE, ..ClientConfig::default() },
+        mix: Mix::READS,
+        calls: 0,
+        keys: play.keys.clone(),
+        rest: (Duration::ZERO, 0),
+    };
+    world.spawn("last reader", move |process| {
+        Caller::new(process, node, last, u64::from(number), part).read_all();
+    });
+    world.run()?;
+    if !world.settle(1_000_000) {
+        return Err("the memory node does not come to rest".into());
+    }
+    let lives = stage.audit().map_err(|error| format!("the audit finds: {error}"))?;
+    let initial = play.node.loaded.iter().map(|key| (*key, first_value(*key)));
+    let logs = logs.iter().map(|log| log.lock().unwrap_or_else(PoisonError::into_inner).clone());
+    let history = History::merge(initial, logs);
+    let checked = check(&history)?;
+    if let Some(violation) = checked.violations.first() {
+        return Err(format!("the history has no order: {violation}").into());
+    }
+    assert!(checked.is_linearizable(), "a history of a few hundred operations is decided");
+    tally.borrow_mut().add(&history, lives);
+    Ok(())
+}
+
+impl Tally {
+    fn add(&mut self, history: &History, lives: Lives) {
+        let count = |outcome| history.operations().iter().filter(|o| o.outcome == outcome).count() as u64;
+        self.worlds += 1;
+        self.operations += history.operations().len() as u64;
+        self.unknown += count(Outcome::Unknown);
+        self.refused += count(Outcome::Refused);
+        self.lives.resumed += lives.resumed;
+        self.lives.restored += lives.restored;
+        self.lives.finished_changes += lives.finished_changes;
+        self.lives.redone += lives.redone;
+        self.lives.rebuilds += lives.rebuilds;
+        self.lives.checkpoint += lives.checkpoint;
+    }
+}
