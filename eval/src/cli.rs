@@ -9,6 +9,7 @@ use fpcache_fabric::shm::ShmAddress;
 
 use crate::growth::options::{self as growth_options, GrowthArgs};
 use crate::run::options::{self, RunArgs};
+use crate::run::store::StoreArgs;
 use crate::scale::{self, ScaleArgs};
 use crate::sweep::options::{self as sweep_options, SweepArgs};
 use crate::ycsb::options::{self as ycsb_options, YcsbArgs};
@@ -154,6 +155,12 @@ pub struct MemoryNodeArgs {
     /// End when the process of this id, which must be the one that started this one, ends
     #[arg(long, value_name = "PID")]
     pub exit_with_parent: u32,
+    /// Where it keeps its data, if it does.
+    #[command(flatten)]
+    pub store: StoreArgs,
+    /// With --store-dir: the folder for the region [default: the same]
+    #[arg(long, value_name = "FOLDER", requires = "store_dir")]
+    pub region_dir: Option<PathBuf>,
 }
 
 /// A whole number above 0, with decimal K, M and G.

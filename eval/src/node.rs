@@ -14,6 +14,7 @@ use fpcache_memserver::{Daemon, DaemonConfig};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::cli::MemoryNodeArgs;
+use crate::run::store::{StoreArgs, TemporaryFolder};
 
 const READY: &str = "ready";
 
@@ -22,25 +23,33 @@ const READY: &str = "ready";
 pub struct Node {
     child: Child,
     url: String,
+    /// Where its data lie, if it keeps them: removed after its end.
+    _folder: Option<TemporaryFolder>,
 }
 
 impl Node {
     /// Starts a memory node with a region of `capacity` bytes and waits until it listens. `ordinal` tells the memory
-    /// nodes of this process apart.
+    /// nodes of this process apart. With a store it keeps its data in a new folder within, which goes with this handle.
     ///
     /// To be called by the main thread: the operating system ends the memory node with the thread that started it.
-    pub fn start(capacity: u64, ordinal: u32) -> anyhow::Result<Self> {
+    pub fn start(capacity: u64, ordinal: u32, store: &StoreArgs) -> anyhow::Result<Self> {
         let (program, pid) =
             (std::env::current_exe().context("finding this program's own file")?, std::process::id());
         let url = format!("shm://fpcache-eval-{pid}-{ordinal}");
-        let child = Command::new(program)
-            .args(["memory-node", "--listen", &url, "--capacity", &capacity.to_string()])
+        let store = store.of_node(ordinal);
+        let folder = store.store_dir.clone().map(TemporaryFolder::new);
+        let mut command = Command::new(program);
+        command.args(["memory-node", "--listen", &url, "--capacity", &capacity.to_string()]);
+        if let Some(folder) = &store.store_dir {
+            command.arg("--store-dir").arg(folder).args(["--fsync", &store.fsync.to_string()]);
+        }
+        let child = command
             .args(["--exit-with-parent", &pid.to_string()])
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .spawn()
             .context("starting the memory node as a second process")?;
-        let mut node = Self { child, url };
+        let mut node = Self { child, url, _folder: folder };
         let mut line = String::new();
         if let Some(output) = node.child.stdout.take() {
             BufReader::new(output).read_line(&mut line).context("waiting for the memory node")?;
@@ -106,6 +115,7 @@ pub fn serve(arguments: &MemoryNodeArgs) -> anyhow::Result<()> {
     let config = DaemonConfig {
         capacity: arguments.capacity,
         exit_with_parent: true,
+        durable: arguments.store.durable(arguments.region_dir.clone()),
         ..DaemonConfig::at(arguments.listen.clone())
     };
     let daemon = Daemon::start(&config)?;

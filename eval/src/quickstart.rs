@@ -15,6 +15,7 @@ use crate::progress::Bar;
 use crate::run::host::Host;
 use crate::run::measure::{Lookups, Measurable, Workload, median, rounds};
 use crate::run::report::{bytes_per_key, new_table, none, ratio, say};
+use crate::run::store::StoreArgs;
 use crate::run::verify::Verified;
 use crate::run::{BTREEMAP, HASHMAP, announce, build_map};
 use crate::sweep::options::SweepArgs;
@@ -130,7 +131,8 @@ impl Tour<'_> {
         let dataset = spec.open(&options)?;
         announce(dataset.notes());
         let parameters = TableParameters::default();
-        let mut node = Node::start(capacity_for(&parameters, dataset.len() as u64), ordinal)?;
+        let mut node =
+            Node::start(capacity_for(&parameters, dataset.len() as u64), ordinal, &StoreArgs::default())?;
         let table = self.measure(&dataset, node.url(), parameters).map_err(|error| node.explain(error))?;
         say(&table)?;
         if *spec.kind() == SpecKind::Fb {

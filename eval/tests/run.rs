@@ -22,6 +22,7 @@ const FIELDS: &[&str] = &[
     "threads",
     "rounds",
     "transport",
+    "fsync",
     "seed",
     "epsilon",
     "fingerprint_bits",
@@ -71,9 +72,10 @@ const FIELDS: &[&str] = &[
     "calibration",
     "sweep",
 ];
-/// Fields without a value unless a budget, a moving hotspot, a timeline or a sweep is asked for.
+/// Fields without a value unless a folder for data, a budget, a moving hotspot, a timeline or a sweep is asked for.
 const FIELDS_ON_DEMAND: &[&str] = &[
     "shift_every",
+    "fsync",
     "cache_bytes_budget",
     "cache_bytes_used",
     "cache_bytes_per_entry",

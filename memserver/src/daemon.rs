@@ -1,6 +1,7 @@
 //! A memory node as a process of its own, over shared memory.
 
 use std::fmt;
+use std::fs::{File, TryLockError};
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -19,7 +20,7 @@ use signal_hook::iterator::Signals;
 use crate::capacity::default_capacity;
 use crate::durability::{DiskError, FileDisk, SyncPolicy};
 use crate::node::MemoryNode;
-use crate::recovery::{RecoverError, Recovery};
+use crate::recovery::{Origin, RecoverError, Recovery};
 use crate::store::{self, Background, Beginning, Folders, Memories};
 
 /// How a memory node runs.
@@ -27,7 +28,7 @@ use crate::store::{self, Background, Beginning, Folders, Memories};
 pub struct DaemonConfig {
     /// Where it listens.
     pub listen: ShmAddress,
-    /// Bytes of its region.
+    /// Bytes of its region. A region that is there already keeps its size.
     pub capacity: u64,
     /// Whether the region lies in huge pages.
     pub huge_pages: HugePages,
@@ -77,6 +78,33 @@ pub enum DaemonError {
         /// Why not.
         source: MemoryError,
     },
+    /// The region or the notes of the process before cannot be used.
+    #[error("the memory of the process before cannot be used: {0}")]
+    Memory(MemoryError),
+    /// Another memory node has the folder.
+    #[error(
+        "another memory node keeps its data in {folder}: stop that one, or give this one a folder of its own with \
+         --data-dir",
+        folder = .folder.display()
+    )]
+    FolderInUse {
+        /// The folder.
+        folder: PathBuf,
+    },
+    /// A folder cannot be used.
+    #[error(
+        "the folder {folder} cannot be used: {doing} failed ({source}); name one that this user may write, on a disk that \
+         is mounted for writing",
+        folder = .folder.display()
+    )]
+    Folder {
+        /// The folder.
+        folder: PathBuf,
+        /// What was being done.
+        doing: &'static str,
+        /// Why it failed.
+        source: std::io::Error,
+    },
     /// The region cannot be written.
     #[error("the region cannot be written: {0}")]
     Access(#[from] AccessError),
@@ -111,6 +139,10 @@ pub struct Daemon {
     listener: Listener,
     stop: StopHandle,
     recovery: Option<Recovery>,
+    /// Bytes that were asked for, if the region has others.
+    refused_capacity: Option<u64>,
+    /// The folder with the data. The last field: given up when the log is closed.
+    _folder: Option<File>,
 }
 
 impl Daemon {
@@ -125,7 +157,7 @@ impl Daemon {
             })?;
         }
         let incarnation = new_incarnation();
-        let Begun { node, fd, recovery } = match &config.durable {
+        let Begun { node, fd, recovery, folder } = match &config.durable {
             None => Begun::in_memory(config, incarnation)?,
             Some(durable) => Begun::durable(config, durable, incarnation)?,
         };
@@ -135,7 +167,10 @@ impl Daemon {
         let listener = Listener::bind(&config.listen, region, fd, options)?;
         let stop = StopHandle::new()?;
         stop_at_signals(stop.clone())?;
-        Ok(Self { node, listener, stop, recovery })
+        let kept = matches!(recovery.as_ref().map(|found| &found.origin), Some(Origin::Memory { .. }));
+        let is_other = node.stats().region_bytes.abs_diff(config.capacity) >= LARGEST_PAGE;
+        let refused_capacity = (kept && is_other).then_some(config.capacity);
+        Ok(Self { node, listener, stop, recovery, refused_capacity, _folder: folder })
     }
 
     /// The memory node, to load data into before it serves.
@@ -143,7 +178,7 @@ impl Daemon {
         &mut self.node
     }
 
-    /// Serves until a signal ends it; then removes its address.
+    /// Serves until a signal ends it; then removes its address, and brings the log to the disk.
     pub fn serve(mut self) -> Result<(), DaemonError> {
         Ok(self.listener.serve(&mut self.node, &self.stop)?)
     }
@@ -154,6 +189,7 @@ impl Daemon {
         Greeting {
             address: self.listener.address().clone(),
             capacity: stats.region_bytes,
+            refused_capacity: self.refused_capacity,
             keys: stats.keys,
             pages: self.node.region().pages(),
             recovery: self.recovery.clone(),
@@ -166,6 +202,7 @@ impl Daemon {
 pub struct Greeting {
     address: ShmAddress,
     capacity: u64,
+    refused_capacity: Option<u64>,
     keys: u64,
     pages: Pages,
     recovery: Option<Recovery>,
@@ -181,7 +218,16 @@ impl fmt::Display for Greeting {
         writeln!(f, "FPCache memory node {}", env!("CARGO_PKG_VERSION"))?;
         writeln!(f, "  address    {}", self.address)?;
         writeln!(f, "  transport  shared memory of this machine, {pages}")?;
-        writeln!(f, "  capacity   {}", ByteSize(self.capacity).display().iec())?;
+        let iec = |bytes| ByteSize(bytes).display().iec();
+        write!(f, "  capacity   {}", iec(self.capacity))?;
+        match self.refused_capacity {
+            Some(asked) => writeln!(
+                f,
+                ", not {}: a region keeps its size; for another one stop this memory node, move region.fpr away and start",
+                iec(asked)
+            )?,
+            None => writeln!(f)?,
+        }
         if let Some(recovery) = &self.recovery {
             writeln!(f, "  found      {recovery}")?;
         }
@@ -199,6 +245,7 @@ struct Begun {
     node: MemoryNode<U64Keys>,
     fd: OwnedFd,
     recovery: Option<Recovery>,
+    folder: Option<File>,
 }
 
 impl Begun {
@@ -209,7 +256,7 @@ impl Begun {
         let (region, fd) =
             region.map_err(|source| DaemonError::Region { capacity: config.capacity, source })?;
         let node = MemoryNode::new(Arc::new(region), incarnation, 0, Instant::now())?;
-        Ok(Self { node, fd, recovery: None })
+        Ok(Self { node, fd, recovery: None, folder: None })
     }
 
     /// With what is in its folders: the memory of the process before if that can be gone on with, else what the disk has.
@@ -220,9 +267,13 @@ impl Begun {
     ) -> Result<Self, DaemonError> {
         let DurableConfig { folders, sync } = durable;
         for folder in [&folders.data, &folders.region] {
-            let made = std::fs::create_dir_all(folder);
-            made.map_err(|source| DaemonError::System { doing: "making the folder for data", source })?;
+            std::fs::create_dir_all(folder).map_err(|source| DaemonError::Folder {
+                folder: folder.clone(),
+                doing: "making it",
+                source,
+            })?;
         }
+        let folder = lock_folder(&folders.data)?;
         let disk = FileDisk::open(folders.disk_folder())?;
         let beginning = Beginning {
             sync: *sync,
@@ -239,12 +290,13 @@ impl Begun {
             source: Box::new(source),
         };
         let why = match open_memories(folders)? {
-            None => None,
-            Some((memories, fd)) => match store::can_resume(&memories, &beginning) {
+            Before::Nothing => None,
+            Before::Unusable(why) => Some(why),
+            Before::Memories(memories, fd) => match store::can_resume(&memories, &beginning) {
                 Ok(()) => {
                     let begun = store::resume(memories, disk, &beginning, background);
                     let (node, recovery) = begun.map_err(failed)?;
-                    return Ok(Self { node, fd, recovery: Some(recovery) });
+                    return Ok(Self { node, fd, recovery: Some(recovery), folder: Some(folder) });
                 }
                 Err(why) => Some(why),
             },
@@ -252,24 +304,52 @@ impl Begun {
         let (memories, fd) = create_memories(config, folders)?;
         let begun = store::restore(memories, disk, &beginning, background, why);
         let (node, recovery) = begun.map_err(failed)?;
-        Ok(Self { node, fd, recovery: Some(recovery) })
+        Ok(Self { node, fd, recovery: Some(recovery), folder: Some(folder) })
     }
 }
 
-/// Region and notes of the process before; `None` if either is not there.
-fn open_memories(folders: &Folders) -> Result<Option<(Memories<SharedMemory>, OwnedFd)>, DaemonError> {
-    let (region, notes) = (folders.region_file(), folders.notes_file());
-    if !region.exists() || !notes.exists() {
-        return Ok(None);
+/// What the process before has left in memory.
+enum Before {
+    Nothing,
+    Unusable(String),
+    Memories(Memories<SharedMemory>, OwnedFd),
+}
+
+/// Pages are no larger: a region may exceed what was asked for by less.
+const LARGEST_PAGE: u64 = 2 << 20;
+
+/// Takes the folder with the data: until it is dropped, or the process ends, no other memory node gets it. The lock of the
+/// files in memory would not do, for they may lie elsewhere, or have been removed.
+fn lock_folder(path: &Path) -> Result<File, DaemonError> {
+    let failed = |doing, source| DaemonError::Folder { folder: path.to_owned(), doing, source };
+    let folder = File::open(path).map_err(|e| failed("opening it", e))?;
+    match folder.try_lock() {
+        Ok(()) => Ok(folder),
+        Err(TryLockError::WouldBlock) => Err(DaemonError::FolderInUse { folder: path.to_owned() }),
+        Err(TryLockError::Error(source)) => Err(failed("locking it", source)),
     }
-    let open = |path: &Path| {
-        let opened = SharedMemory::open_file(path, Access::ReadWrite);
-        opened.map_err(|source| DaemonError::Region { capacity: 0, source })
+}
+
+/// Region and notes of the process before.
+fn open_memories(folders: &Folders) -> Result<Before, DaemonError> {
+    let (region, notes) = (folders.region_file(), folders.notes_file());
+    match (region.exists(), notes.exists()) {
+        (true, true) => {}
+        (false, false) => return Ok(Before::Nothing),
+        (false, true) => return Ok(Before::Unusable(format!("{} is gone", region.display()))),
+        (true, false) => return Ok(Before::Unusable(format!("{} is gone", notes.display()))),
+    }
+    let open = |path: &Path| match SharedMemory::open_file(path, Access::ReadWrite) {
+        Ok(opened) => Ok(Ok(opened)),
+        // That process ended before the file had its size.
+        Err(error @ MemoryError::NotMemory { .. }) => Ok(Err(error.to_string())),
+        Err(error) => Err(DaemonError::Memory(error)),
     };
-    // The notes' lock says that no other memory node has this store; they stay open as long as they are mapped.
-    let (notes, _) = open(&notes)?;
-    let (region, fd) = open(&region)?;
-    Ok(Some((Memories { region: Arc::new(region), notes: Arc::new(notes) }, fd)))
+    let (notes, (region, fd)) = match (open(&notes)?, open(&region)?) {
+        (Ok((notes, _)), Ok(region)) => (notes, region),
+        (Err(why), _) | (_, Err(why)) => return Ok(Before::Unusable(why)),
+    };
+    Ok(Before::Memories(Memories { region: Arc::new(region), notes: Arc::new(notes) }, fd))
 }
 
 /// New files for region and notes. Readers of the old region, if there are any, keep it.
@@ -278,15 +358,7 @@ fn create_memories(
     folders: &Folders,
 ) -> Result<(Memories<SharedMemory>, OwnedFd), DaemonError> {
     let create = |path: PathBuf, bytes: u64, huge_pages| {
-        match std::fs::remove_file(&path) {
-            Err(source) if source.kind() != std::io::ErrorKind::NotFound => {
-                return Err(DaemonError::System {
-                    doing: "removing the memory of the process before",
-                    source,
-                });
-            }
-            _ => {}
-        }
+        remove_memory(&path)?;
         let len = usize::try_from(bytes).unwrap_or(usize::MAX);
         let created = SharedMemory::create_file(path, len, huge_pages);
         created.map_err(|source| DaemonError::Region { capacity: bytes, source })
@@ -294,6 +366,24 @@ fn create_memories(
     let (notes, _) = create(folders.notes_file(), store::notes_bytes(store::RING_BYTES), HugePages::No)?;
     let (region, fd) = create(folders.region_file(), config.capacity, config.huge_pages)?;
     Ok((Memories { region: Arc::new(region), notes: Arc::new(notes) }, fd))
+}
+
+/// Removes a file of the process before, unless that is another memory node's which runs: folders for regions may be shared
+/// by mistake.
+fn remove_memory(path: &Path) -> Result<(), DaemonError> {
+    let locked = match SharedMemory::open_file(path, Access::ReadWrite) {
+        Err(error @ MemoryError::FileInUse { .. }) => return Err(DaemonError::Memory(error)),
+        // What is no memory is in nobody's use; a file that is not there need not be removed.
+        opened => opened.ok(),
+    };
+    let removed = std::fs::remove_file(path);
+    drop(locked);
+    match removed {
+        Err(source) if source.kind() != std::io::ErrorKind::NotFound => {
+            Err(DaemonError::System { doing: "removing the memory of the process before", source })
+        }
+        _ => Ok(()),
+    }
 }
 
 /// A number that differs from that of any earlier memory node here: the time to the nanosecond, and who asks.
@@ -313,7 +403,7 @@ fn stop_at_signals(stop: StopHandle) -> Result<(), DaemonError> {
     let watch = move || {
         for signal in signals.forever() {
             if stop.is_stopped() {
-                // Nothing on disk to lose: the second signal wins over whatever still holds the first one up.
+                // Nothing acknowledged is lost by that: the second signal wins over whatever still holds the first one up.
                 let _ = signal_hook::low_level::emulate_default_handler(signal);
             }
             stop.stop();

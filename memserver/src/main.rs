@@ -22,14 +22,18 @@ use fpcache_memserver::{Daemon, DaemonConfig, DurableConfig, capacity};
         fpcache-memserver --capacity 4GiB --load fb:16M\n  \
         fpcache-memserver --data-dir /var/lib/fpcache --fsync always\n  \
         fpcache-memserver --listen shm://second --allow-user 1001\n\n\
-        Ends cleanly on SIGTERM and Ctrl-C; a second one ends it at once, also in the midst of a load."
+        Without --data-dir the data end with the process. With it, a memory node that was killed and is started again with\n\
+        the same folder has all that it had acknowledged: it goes on with the region it left in memory, and after a restart\n\
+        of the machine, or without the region's file, with the newest snapshot and the log. A region keeps its size.\n\n\
+        Ends cleanly on SIGTERM and Ctrl-C, its log on the disk; a second one ends it at once, also in the midst of a load."
 )]
 struct Arguments {
     /// Address to listen at
     #[arg(long, value_name = "URL", default_value = "shm://fpcache", env = "FPCACHE_LISTEN")]
     listen: ShmAddress,
 
-    /// Size of the region, such as 4GiB [default: a quarter of the memory this process may use]
+    /// Size of the region, such as 4GiB; one that --data-dir finds keeps its size [default: a quarter of the memory this
+    /// process may use]
     #[arg(long, value_name = "SIZE", value_parser = capacity::parse, env = "FPCACHE_CAPACITY")]
     capacity: Option<u64>,
 
@@ -69,11 +73,13 @@ struct Arguments {
     #[arg(long, value_name = "FOLDER", env = "FPCACHE_DATA")]
     datasets_dir: Option<PathBuf>,
 
-    /// Keep the data in this folder: they outlive the process, and a crash of the machine as --fsync says
+    /// Keep the data in this folder: they outlive the process, and a crash of the machine as --fsync says. One memory node
+    /// at a time
     #[arg(long, value_name = "FOLDER", env = "FPCACHE_STORE")]
     data_dir: Option<PathBuf>,
 
-    /// With --data-dir: the folder for the region, on tmpfs or hugetlbfs if the disk is slow or small [default: the same]
+    /// With --data-dir: the folder for the region, of this memory node alone, on tmpfs or hugetlbfs if the disk is slow or
+    /// small [default: the same]
     #[arg(long, value_name = "FOLDER", requires = "data_dir")]
     region_dir: Option<PathBuf>,
 
@@ -115,11 +121,16 @@ fn main() -> anyhow::Result<()> {
         ..DaemonConfig::at(arguments.listen.clone())
     };
     let mut daemon = Daemon::start(&config)?;
-    if let Some(spec) = &arguments.load
-        // A store that was found is gone on with.
-        && daemon.node().stats().keys == 0
-    {
-        load(&mut daemon, spec, &arguments).with_context(|| format!("loading {spec}"))?;
+    if let Some(spec) = &arguments.load {
+        let found = daemon.node().stats();
+        if found.segments == 0 {
+            load(&mut daemon, spec, &arguments).with_context(|| format!("loading {spec}"))?;
+        } else {
+            eprintln!(
+                "note: --load {spec} is left out: the store is there already, with {} keys",
+                found.keys
+            );
+        }
     }
     println!("{}", daemon.greeting());
     Ok(daemon.serve()?)

@@ -2,14 +2,16 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::ffi::OsStr;
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use fpcache::key_space::U64Keys;
 use fpcache_fabric::shm::{ListenOptions, Listener, ShmAddress};
 use fpcache_fabric::{HugePages, Serving, SharedMemory};
-use fpcache_memserver::MemoryNode;
+use fpcache_memserver::durability::SyncPolicy;
+use fpcache_memserver::store::Folders;
+use fpcache_memserver::{Daemon, DaemonConfig, DurableConfig, MemoryNode};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -86,6 +88,69 @@ fn a_data_set_is_loaded_read_and_verified() {
     }
     let (out, _) = node.ends_with(0, "verify sequential:20K");
     assert!(out.contains("20000 keys of sequential:20K (generated)") && out.contains("every value is right"));
+}
+
+const DATA: &str = "FPCACHE_CLI_TEST_DATA";
+
+/// Not a test of its own: the memory node that the next test starts and kills.
+#[test]
+fn played_by_another_process() {
+    let (Ok(folder), Ok(url)) = (std::env::var(DATA), std::env::var("FPCACHE_URL")) else { return };
+    let folders = Folders { data: folder.clone().into(), region: folder.into() };
+    let config = DaemonConfig {
+        capacity: 8 << 20,
+        exit_with_parent: true,
+        durable: Some(DurableConfig { folders, sync: SyncPolicy::Always }),
+        ..DaemonConfig::at(url.parse().unwrap())
+    };
+    Daemon::start(&config).unwrap().serve().unwrap();
+}
+
+#[test]
+fn what_was_put_into_a_durable_memory_node_outlives_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = folder.path().join("data");
+    let url = ShmAddress::at_path(folder.path().join("node.sock")).unwrap().to_string();
+    let start = || {
+        let node = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "played_by_another_process"])
+            .env(DATA, &data)
+            .env("FPCACHE_URL", &url)
+            .stdout(Stdio::null())
+            .spawn();
+        let is_there = || command().env("FPCACHE_URL", &url).arg("stats").output().unwrap().status.success();
+        let begun = Instant::now();
+        while !is_there() {
+            assert!(begun.elapsed() < Duration::from_secs(20), "it does not listen");
+        }
+        node.unwrap()
+    };
+    let run = |code, line: &str| {
+        let output = command().env("FPCACHE_URL", &url).args(line.split_whitespace()).output().unwrap();
+        assert_eq!(output.status.code(), Some(code), "{line}: {output:?}");
+        text(&output.stdout)
+    };
+    let kill = |mut node: std::process::Child| {
+        node.kill().unwrap();
+        node.wait().unwrap();
+    };
+    let node = start();
+    for (code, line) in
+        [(0, "create"), (0, "put 7 41"), (0, "put 7 42"), (0, "insert 8 43"), (1, "insert 8 45")]
+    {
+        run(code, line);
+    }
+    run(0, "insert 9 44");
+    run(0, "del 9");
+    kill(node);
+    // With the memory that it left, and without.
+    for file in [None, Some("region.fpr"), Some("notes.fpn")] {
+        file.into_iter().for_each(|file| std::fs::remove_file(data.join(file)).unwrap());
+        let node = start();
+        assert_eq!(run(0, "scan 0"), "7 42\n8 43\n");
+        run(1, "get 9");
+        kill(node);
+    }
 }
 
 #[test]
@@ -284,7 +349,6 @@ fn help_shows_examples() {
 
 #[test]
 fn a_reader_that_has_seen_enough_is_no_failure() {
-    use std::process::Stdio;
     let node = Node::start(8 << 20);
     node.ends_with(0, "load sequential:50K");
     let mut child = command()

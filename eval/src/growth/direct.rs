@@ -2,6 +2,7 @@
 //! in one thread.
 
 use std::sync::Arc;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow, ensure};
@@ -14,14 +15,17 @@ use fpcache_datasets::Dataset;
 use fpcache_datasets::count::human;
 use fpcache_datasets::requests::{Growth, InsertOrder, Mix, OperationKind, Operations, Workload};
 use fpcache_fabric::local::{Hub, LocalOptions};
-use fpcache_fabric::{ClientId, Connection, HugePages, Service, SharedMemory};
-use fpcache_memserver::MemoryNode;
+use fpcache_fabric::{ClientId, Connection, Handled, HugePages, Service, SharedMemory, Waker, Work};
+use fpcache_memserver::durability::FileDisk;
+use fpcache_memserver::store::{self, Background, Beginning, Memories};
+use fpcache_memserver::{DurableConfig, MemoryNode};
 use serde::Serialize;
 
 use super::options::GrowthArgs;
 use crate::machine::{COMMIT, Calibration, Machine};
 use crate::progress::Bar;
 use crate::run::report::{bytes_per_key, new_table, none, rate};
+use crate::run::store::TemporaryFolder;
 use crate::ycsb::bench::with_room;
 use crate::ycsb::node_counts::milliseconds;
 use crate::ycsb::value;
@@ -37,6 +41,9 @@ pub struct DirectRow {
     pub loaded: u64,
     /// Changes per request.
     pub batch: u32,
+    /// When changes reached the disk; null if there was no log. Requests come one after the other: with `always` each waits for
+    /// a sync of its own.
+    pub fsync: Option<String>,
     /// Updates of a pass.
     pub updates: u64,
     /// Distribution of the updates.
@@ -84,6 +91,8 @@ struct Direct {
     requests: u64,
     /// Sequence number of the last value.
     sequence: u64,
+    /// Where its data lie, if it keeps them: removed after it.
+    _folder: Option<TemporaryFolder>,
 }
 
 /// Measures updates of random keys, with and without hints, and then the inserts.
@@ -129,6 +138,7 @@ pub fn measure(
         order: order.name(),
         loaded: growth.loaded.len() as u64,
         batch: arguments.insert_batch,
+        fsync: run.store.reported(),
         updates: keys.len() as u64,
         dist: run.distribution.to_string(),
         updates_per_s: keys.len() as f64 / hinted,
@@ -154,8 +164,16 @@ impl Direct {
         let run = with_room(&arguments.run, total);
         let capacity = run.capacity.and_then(|bytes| usize::try_from(bytes).ok());
         let capacity = capacity.context("--capacity exceeds this machine's memory")?;
-        let region = Arc::new(SharedMemory::anonymous_with(capacity, HugePages::IfAvailable)?);
-        let mut node = MemoryNode::new(Arc::clone(&region), 1, 0, Instant::now())?;
+        let store = run.store.of_node(0);
+        let folder = store.store_dir.clone().map(TemporaryFolder::new);
+        let mut node = match store.durable(None) {
+            None => {
+                let region = Arc::new(SharedMemory::anonymous_with(capacity, HugePages::IfAvailable)?);
+                MemoryNode::new(region, 1, 0, Instant::now())?
+            }
+            Some(durable) => with_log(&durable, capacity)?,
+        };
+        let region = Arc::clone(node.region());
         let keys = &growth.loaded;
         let write = |i: usize, out: &mut [u8]| value::write(keys[i], 0, out);
         let loaded =
@@ -163,7 +181,7 @@ impl Direct {
         loaded.map_err(|refusal| anyhow!(refusal.to_string()))?;
         node.connected(CLIENT);
         let (value_bytes, batch) = (run.value_bytes, arguments.insert_batch as usize);
-        Ok(Self { region, node, value_bytes, batch, requests: 0, sequence: 0 })
+        Ok(Self { region, node, value_bytes, batch, requests: 0, sequence: 0, _folder: folder })
     }
 
     /// The slot in which each key lies, as a client would know it.
@@ -221,9 +239,15 @@ impl Direct {
         let start = Instant::now();
         for request in requests {
             reply.clear();
-            let _ = self.node.handle(CLIENT, request, &mut reply);
+            let handled = self.node.handle(CLIENT, request, &mut reply);
             // As its serving loop does; the next call goes on with what is left.
-            let _ = self.node.work();
+            let mut work = self.node.work();
+            while handled == Handled::Later && self.node.next_reply(&mut reply).is_none() {
+                if work != Work::More {
+                    thread::yield_now();
+                }
+                work = self.node.work();
+            }
             let body = decode_reply(&reply).map_err(|refusal| anyhow!(refusal.to_string()))?;
             for reply in body.chunks(WriteReply::BYTES) {
                 let status = WriteReply::decode(reply).map(|reply| reply.status);
@@ -236,6 +260,28 @@ impl Direct {
         }
         Ok(start.elapsed())
     }
+}
+
+/// A memory node with region, notes and log in files, as the daemon has them.
+fn with_log(durable: &DurableConfig, capacity: usize) -> anyhow::Result<MemoryNode<U64Keys>> {
+    let folders = &durable.folders;
+    let disk = FileDisk::open(folders.disk_folder())?;
+    let notes = usize::try_from(store::notes_bytes(store::RING_BYTES))?;
+    let memories = Memories {
+        region: Arc::new(SharedMemory::create_file(folders.region_file(), capacity, HugePages::No)?.0),
+        notes: Arc::new(SharedMemory::create_file(folders.notes_file(), notes, HugePages::No)?.0),
+    };
+    let beginning = Beginning {
+        sync: durable.sync,
+        ring_bytes: store::RING_BYTES,
+        boot: store::boot_id(),
+        incarnation: 1,
+        lineage: 1,
+        node: 0,
+        now: Instant::now(),
+    };
+    let background = Background::Threads(Waker::new()?);
+    Ok(store::restore(memories, disk, &beginning, background, None)?.0)
 }
 
 /// The rows as a table, under a title that says what was measured on what.
@@ -270,10 +316,14 @@ pub fn table(rows: &[DirectRow]) -> String {
         ]);
     }
     format!(
-        "{}: a memory node with {} keys in this process, one thread, {} changes per request; {} updates {}, the fastest \
-         of the passes\n{table}",
+        "{}: a memory node with {} keys in this process, one thread, {}, {} changes per request; {} updates {}, the \
+         fastest of the passes\n{table}",
         first.dataset,
         human(first.loaded),
+        first
+            .fsync
+            .as_ref()
+            .map_or_else(|| "no log".to_owned(), |fsync| format!("a log with --fsync {fsync}")),
         first.batch,
         human(first.updates),
         first.dist,

@@ -54,13 +54,16 @@ impl ClientStore {
 /// The golden ratio's fraction in 64 bits: far from any small pattern.
 const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// A call with wrong arguments, or one for which there is no room, did nothing. Of all others that cannot be known: a
-/// refusal may be that of a repetition whose first attempt was carried out.
+/// A call with wrong arguments, or one for which there is no room, did nothing; nor did one that was never sent, which is what
+/// a change's error says that is not `OutcomeUnknown`. Of all others that cannot be known: a refusal may be that of a
+/// repetition whose first attempt was carried out.
 fn failure(error: &ClientError) -> Failure {
     use fpcache::message::ErrorCode;
     let full = matches!(error, ClientError::Refused(refusal) if refusal.code == ErrorCode::Full);
     let invalid = error.kind() == ErrorKind::Invalid && !matches!(error, ClientError::Refused(_));
-    match full || invalid {
+    let unsent =
+        matches!(error, ClientError::Fabric(_) | ClientError::Open(_) | ClientError::Deadline { .. });
+    match full || invalid || unsent {
         true => Failure::Refused(error.to_string()),
         false => Failure::Unknown(error.to_string()),
     }

@@ -43,7 +43,7 @@ impl Host {
             || arguments.capacity.unwrap_or_else(|| capacity_for(&parameters, dataset.len() as u64));
         let place = match (&arguments.url, arguments.transport) {
             (Some(url), _) => Place::Url(url.clone()),
-            (None, Transport::Shm) => Place::Node(Node::start(capacity(), ordinal)?),
+            (None, Transport::Shm) => Place::Node(Node::start(capacity(), ordinal, &arguments.store)?),
             (None, Transport::Local) => Place::Local(capacity()),
         };
         Ok(Self { place, parameters, load: None })

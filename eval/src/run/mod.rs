@@ -7,6 +7,7 @@ pub mod options;
 pub mod passes;
 pub mod report;
 pub mod row;
+pub mod store;
 pub mod threads;
 pub mod timeline;
 pub mod verify;

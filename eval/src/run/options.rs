@@ -16,6 +16,7 @@ use crate::run::cache::CacheArgs;
 use crate::run::measure::{Lookups, Workload};
 use crate::run::passes::{self, Passes};
 use crate::run::row::Setting;
+use crate::run::store::StoreArgs;
 use crate::systems::SystemName;
 
 /// Ends the help of `run`.
@@ -112,8 +113,12 @@ pub struct RunArgs {
     pub capacity: Option<u64>,
 
     /// A running memory node that holds the data set already: nothing is loaded
-    #[arg(long)]
+    #[arg(long, conflicts_with = "store_dir")]
     pub url: Option<String>,
+
+    /// Where the memory node keeps its data, if it does.
+    #[command(flatten)]
+    pub store: StoreArgs,
 
     /// What this compute node may keep.
     #[command(flatten)]
@@ -171,6 +176,10 @@ impl RunArgs {
                 "--url names a memory node, but fpcache is not among the systems: add it with --system"
             );
         }
+        ensure!(
+            self.store.store_dir.is_none() || self.transport == Transport::Shm,
+            "--store-dir: only a memory node in a second process keeps its data: leave --transport local away"
+        );
         ensure!(
             self.cache.budget.0.is_none() || self.systems.contains(&SystemName::Fpcache),
             "--cache is a budget of fpcache, which is not among the systems: add it with --system"
@@ -236,6 +245,7 @@ impl RunArgs {
             negative: self.negative,
             seed: self.seed,
             transport: self.transport.as_str(),
+            fsync: self.store.reported(),
             machine: machine.clone(),
             calibration,
             sweep: None,
@@ -386,6 +396,10 @@ mod tests {
             ("--dataset ipv4 --timeline 1", "between 200 lookups"),
             ("--dataset ipv4 --timeline 200 --batch 300", "smaller batch"),
             ("--dataset ipv4 --url shm://x --epsilon 8", "--url"),
+            ("--dataset ipv4 --url shm://x --store-dir x", "--store-dir"),
+            ("--dataset ipv4 --transport local --store-dir x", "--transport"),
+            ("--dataset ipv4 --fsync always", "--store-dir"),
+            ("--dataset ipv4 --store-dir x --fsync often", "10ms"),
             ("--dataset ipv4 --url x", "shm://"),
             ("--dataset ipv4 --url shm://x --system hashmap", "--system"),
         ] {

@@ -24,6 +24,8 @@ pub struct Setting {
     pub seed: u64,
     /// Where the memory node was.
     pub transport: &'static str,
+    /// When writes reached the memory node's disk; `None`: nothing was kept.
+    pub fsync: Option<String>,
     /// The machine.
     pub machine: Machine,
     /// Its memory during the run.
@@ -63,6 +65,9 @@ pub struct Row {
     pub rounds: u64,
     /// Where the memory node was.
     pub transport: Option<String>,
+    /// When writes reached the memory node's disk; null if it kept nothing.
+    #[serde(default)]
+    pub fsync: Option<String>,
     /// Seed of data and lookups.
     pub seed: u64,
     /// Half-width of windows, in slots.
@@ -199,6 +204,7 @@ impl Row {
             threads: workload.threads as u64,
             rounds: passes.len() as u64,
             transport: table.map(|_| setting.transport.to_owned()),
+            fsync: table.and_then(|_| setting.fsync.clone()),
             seed: setting.seed,
             epsilon: table.map(|t| t.epsilon),
             fingerprint_bits: table.map(|t| t.width.bits()),

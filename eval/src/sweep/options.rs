@@ -170,6 +170,7 @@ impl SweepArgs {
             ("value-bytes", run.value_bytes.to_string()),
             ("plan", plans),
             ("transport", run.transport.as_str().to_owned()),
+            ("fsync", optional(run.store.reported())),
             ("url", optional(run.url.as_ref())),
             ("threads", run.threads.to_string()),
             ("seed", run.seed.to_string()),

@@ -226,6 +226,9 @@ fn settings(row: &Row, over: Over) -> String {
     if let Some(transport) = &row.transport {
         parts.push(format!("transport {transport}"));
     }
+    if let Some(fsync) = &row.fsync {
+        parts.push(format!("fsync {fsync}"));
+    }
     if let Some(budget) = row.cache_bytes_budget.filter(|_| over != Over::Cache) {
         parts.push(format!("cache {}", human_bytes(budget)));
     }

@@ -1,0 +1,75 @@
+//! Where an experiment's memory nodes keep their data.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use fpcache_memserver::DurableConfig;
+use fpcache_memserver::durability::SyncPolicy;
+use fpcache_memserver::store::Folders;
+
+/// What keeps data. Not `--data-dir` as the memory node calls it: that one means data sets here.
+#[derive(Args, Clone, Debug, Default)]
+pub struct StoreArgs {
+    /// Have the memory node keep its data: in a new folder within this one, removed in the end
+    #[arg(long, value_name = "FOLDER")]
+    pub store_dir: Option<PathBuf>,
+
+    /// With --store-dir: when writes reach the disk: always (before they are acknowledged), an interval such as 10ms, or never
+    /// (when the operating system likes)
+    #[arg(long, value_name = "WHEN", default_value = "10ms", requires = "store_dir")]
+    pub fsync: SyncPolicy,
+}
+
+impl StoreArgs {
+    /// When writes reach the disk, as reports have it; `None` if nothing is kept.
+    pub fn reported(&self) -> Option<String> {
+        self.store_dir.as_ref().map(|_| self.fsync.to_string())
+    }
+
+    /// The same within a folder of a memory node's own. `ordinal` tells those of this process apart.
+    #[must_use]
+    pub fn of_node(&self, ordinal: u32) -> Self {
+        let name = format!("fpcache-eval-{}-{ordinal}", std::process::id());
+        Self { store_dir: self.store_dir.as_ref().map(|folder| folder.join(name)), fsync: self.fsync }
+    }
+
+    /// As a memory node takes it, its region in the same folder unless another one is given.
+    pub fn durable(&self, region: Option<PathBuf>) -> Option<DurableConfig> {
+        let data = self.store_dir.clone()?;
+        let region = region.unwrap_or_else(|| data.clone());
+        Some(DurableConfig { folders: Folders { region, data }, sync: self.fsync })
+    }
+}
+
+/// A folder that is removed with this handle.
+#[derive(Debug)]
+pub struct TemporaryFolder(PathBuf);
+
+impl TemporaryFolder {
+    /// The folder, which need not be there yet and is this process's own.
+    pub fn new(path: PathBuf) -> Self {
+        Self(path)
+    }
+}
+
+impl Drop for TemporaryFolder {
+    fn drop(&mut self) {
+        // What cannot be removed stays where the options said.
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_memory_node_has_a_folder_of_its_own_or_none() {
+        let some = StoreArgs { store_dir: Some("/a".into()), fsync: SyncPolicy::Always };
+        let (first, second) = (some.of_node(0).durable(None), some.of_node(1).durable(None));
+        assert!(first.is_some() && first != second);
+        assert_eq!(some.reported().as_deref(), Some("always"));
+        let none = StoreArgs::default();
+        assert_eq!((none.of_node(0).durable(None), none.reported()), (None, None));
+    }
+}

@@ -1,0 +1,518 @@
+//! Memory nodes that are killed at any instant and started again on the same folder, under clients that go on by
+//! themselves; and clients that are killed.
+//!
+//! Every round is a history, checked for linearizability with the kill in its middle: what was acknowledged is there, nothing
+//! is half there, nothing was done twice. `FPCACHE_KILLS` sets the rounds of each test; `FPCACHE_MEMSERVER` names the
+//! program of the memory node, `fpcache-memserver` for one, instead of this package's own.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+#[allow(dead_code)]
+mod support;
+
+use std::collections::{BTreeMap, HashMap};
+use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Barrier};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use fpcache::key_space::U64Keys;
+use fpcache_client::{Client, ClientConfig, RecordToken, TableParameters};
+use fpcache_eval::history::client::{ClientStore, every_way};
+use fpcache_eval::history::store::{Answer, Failure, Store};
+use fpcache_eval::history::{Call, History, Operation, Outcome, Recorder, check, nanoseconds_since};
+use fpcache_fabric::{Access, SharedMemory};
+use fpcache_memserver::durability::{FileDisk, SyncPolicy};
+use fpcache_memserver::store::{self, Background, Beginning, Folders, Memories};
+use rand::Rng;
+use rand_xoshiro::Xoshiro256PlusPlus;
+use rand_xoshiro::rand_core::SeedableRng;
+use rustix::process::{Pid, Signal, kill_process};
+
+const VALUE_BYTES: usize = 24;
+const CAPACITY: u64 = 16 << 20;
+const THREADS: u32 = 4;
+const KEYS: u64 = 400;
+/// Rounds of a test unless told otherwise.
+const KILLS: usize = 6;
+
+fn kills() -> usize {
+    std::env::var("FPCACHE_KILLS").map_or(KILLS, |text| text.parse().unwrap())
+}
+
+fn key(place: u64) -> u64 {
+    place * 1_000
+}
+
+/// Where a memory node listens and keeps its data.
+struct Place {
+    folder: tempfile::TempDir,
+    /// Where the region lies, if not there.
+    region: Option<tempfile::TempDir>,
+    sync: SyncPolicy,
+}
+
+impl Place {
+    fn new(sync: &str, region: Option<&str>) -> Self {
+        let region = region.map(|within| tempfile::tempdir_in(within).unwrap());
+        Self { folder: tempfile::tempdir().unwrap(), region, sync: sync.parse().unwrap() }
+    }
+
+    fn url(&self) -> String {
+        format!("shm://{}", self.folder.path().join("node.sock").display())
+    }
+
+    fn folders(&self) -> Folders {
+        let data = self.folder.path().join("data");
+        Folders { region: self.region.as_ref().map_or_else(|| data.clone(), |r| r.path().to_owned()), data }
+    }
+
+    fn command(&self) -> Command {
+        let other = std::env::var_os("FPCACHE_MEMSERVER");
+        let Folders { data, region } = self.folders();
+        let mut command = match &other {
+            Some(program) => Command::new(program),
+            None => support::program(),
+        };
+        match &other {
+            Some(_) => command.arg("--exit-with-parent").arg("--data-dir").arg(data),
+            None => command
+                .args(["memory-node", "--exit-with-parent", &std::process::id().to_string(), "--store-dir"])
+                .arg(data),
+        };
+        command.args(["--listen", &self.url(), "--capacity", &CAPACITY.to_string()]);
+        command.args(["--fsync", &self.sync.to_string()]).arg("--region-dir").arg(region);
+        command
+    }
+
+    /// Starts a memory node, which need not get far.
+    fn begin(&self) -> Node {
+        Node(self.command().stdout(Stdio::piped()).spawn().unwrap())
+    }
+
+    /// Starts a memory node and waits until it listens.
+    fn start(&self) -> Node {
+        let mut node = self.begin();
+        let output = node.0.stdout.take().unwrap();
+        let last = |line: &String| line == "ready" || line.starts_with("  next ");
+        let ready = BufReader::new(output).lines().map_while(Result::ok).any(|line| last(&line));
+        assert!(ready, "the memory node ended: {:?}", node.0.wait());
+        node
+    }
+
+    /// What a restart of the machine leaves, as far as a test can have it: the files of log and snapshots.
+    fn lose_memory(&self) {
+        fs::remove_file(self.folders().region_file()).unwrap();
+        fs::remove_file(self.folders().notes_file()).unwrap();
+    }
+
+    /// Goes on with what a killed memory node has left, in this process, and checks every byte of it.
+    fn audit(&self) {
+        let folders = self.folders();
+        let open = |path: PathBuf| Arc::new(SharedMemory::open_file(path, Access::ReadWrite).unwrap().0);
+        let memories = Memories { region: open(folders.region_file()), notes: open(folders.notes_file()) };
+        let beginning = Beginning {
+            sync: self.sync,
+            ring_bytes: store::RING_BYTES,
+            boot: store::boot_id(),
+            incarnation: 77,
+            lineage: 77,
+            node: 0,
+            now: Instant::now(),
+        };
+        store::can_resume(&memories, &beginning).unwrap();
+        let disk = FileDisk::open(folders.disk_folder()).unwrap();
+        let begun = store::resume::<U64Keys, _, _>(memories, disk, &beginning, Background::Inline);
+        let (node, recovery) = begun.unwrap();
+        let audit = node.audit().unwrap();
+        assert!(audit.is_some(), "a table is there: {recovery}");
+    }
+}
+
+/// A memory node's process; killed if the test fails.
+struct Node(Child);
+
+impl Node {
+    fn kill(mut self) {
+        self.0.kill().unwrap();
+        self.0.wait().unwrap();
+    }
+
+    fn end(mut self) {
+        kill_process(Pid::from_child(&self.0), Signal::TERM).unwrap();
+        assert!(self.0.wait().unwrap().success());
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn connect(url: &str, config: ClientConfig) -> Client {
+    Client::connect_with(url, config).unwrap()
+}
+
+fn patient() -> ClientConfig {
+    ClientConfig { deadline: Duration::from_secs(20), ..ClientConfig::default() }
+}
+
+/// Segments so small that inserts replace them all the time.
+fn small_segments() -> TableParameters {
+    let value_bytes = VALUE_BYTES as u32;
+    TableParameters { value_bytes, epsilon: 2, max_slots: 16, ..TableParameters::default() }
+}
+
+/// A thread that calls.
+struct Caller {
+    number: u32,
+    name: String,
+    store: ClientStore,
+    random: Xoshiro256PlusPlus,
+    written: u64,
+    tokens: HashMap<u64, (u64, RecordToken)>,
+    first_failure: Option<String>,
+}
+
+fn found(value: Option<u64>) -> Outcome {
+    value.map_or(Outcome::Absent, Outcome::Found)
+}
+
+impl Caller {
+    /// Random calls until the round is over. Once the threads have `met`, the memory node knows each of them, and so can say
+    /// of every request whether it was executed.
+    fn run<C: Fn() -> u64>(
+        &mut self,
+        met: &Barrier,
+        is_over: &AtomicBool,
+        mut log: Recorder<C>,
+    ) -> Recorder<C> {
+        self.written += 1;
+        let (key, value) = (key(u64::from(self.number)), self.value());
+        log.record(key, Call::Put(value), || match self.store.put(key, value) {
+            Ok(((), plan)) => (Outcome::Done, plan),
+            Err(failure) => panic!("{failure}"),
+        });
+        met.wait();
+        while !is_over.load(Ordering::Relaxed) {
+            self.call(&mut log);
+        }
+        log
+    }
+
+    /// Nobody else writes it.
+    fn value(&self) -> u64 {
+        (u64::from(self.number) + 1) << 40 | self.written
+    }
+
+    fn call<C: Fn() -> u64>(&mut self, log: &mut Recorder<C>) {
+        self.written += 1;
+        let value = self.value();
+        let key = key(self.random.random_range(0..KEYS));
+        let token = self.tokens.get(&key).copied();
+        let (call, kind) = match (self.random.random_range(0..100), token) {
+            (0..25, _) => (Call::Insert(value), 0),
+            (25..40, _) => (Call::Put(value), 1),
+            (40..50, _) => (Call::Update(value), 2),
+            (50..70, _) => (Call::Delete, 3),
+            (70..80, Some((expected, _))) => (Call::CompareAndSet { expected, value }, 4),
+            (80..85, _) => (Call::Scan { limit: 20 }, 5),
+            (85..92, _) => (Call::Get, 6),
+            _ => (Call::Get, 7),
+        };
+        let open = log.invoke(key, call);
+        let done_or = |answer: Answer<bool>, otherwise| {
+            answer.map(|(done, plan)| (if done { Outcome::Done } else { otherwise }, plan))
+        };
+        let store = &mut self.store;
+        let mut seen = None;
+        let answer = match kind {
+            0 => done_or(store.insert(key, value), Outcome::Exists),
+            1 => store.put(key, value).map(|((), plan)| (Outcome::Done, plan)),
+            2 => done_or(store.update(key, value), Outcome::Absent),
+            3 => done_or(store.delete(key), Outcome::Absent),
+            4 => store.compare_and_set(key, token.unwrap().1, value),
+            5 => match store.scan(key, 20) {
+                Ok((records, plan)) => return log.scanned(open, records, plan),
+                Err(failure) => Err(failure),
+            },
+            6 => store.get(key).map(|(value, plan)| (found(value), plan)),
+            _ => store.get_versioned(key).map(|(record, plan)| {
+                seen = record;
+                (found(record.map(|(value, _)| value)), plan)
+            }),
+        };
+        let (outcome, plan) = answer.unwrap_or_else(|failure| {
+            if call.writes() && matches!(failure, Failure::Unknown(_)) {
+                self.first_failure.get_or_insert_with(|| failure.to_string());
+            }
+            // Nobody listens: as a service would, not at once again.
+            thread::sleep(Duration::from_millis(2));
+            (failure.outcome(), None)
+        });
+        log.returned(open, outcome, plan);
+        self.tokens.extend(seen.map(|seen| (key, seen)));
+    }
+
+    fn read_all<C: Fn() -> u64>(&mut self, log: &mut Recorder<C>) -> BTreeMap<u64, u64> {
+        let mut all = BTreeMap::new();
+        for key in (0..KEYS).map(key) {
+            let open = log.invoke(key, Call::Get);
+            let (value, plan) = self.store.get(key).unwrap();
+            log.returned(open, found(value), plan);
+            all.extend(value.map(|value| (key, value)));
+        }
+        all
+    }
+}
+
+/// What a kill leaves behind.
+#[derive(Clone, Copy, PartialEq)]
+enum Loss {
+    /// The process is gone.
+    Process,
+    /// The machine was started anew.
+    Machine,
+}
+
+/// Clients' threads over a memory node that is killed once per round.
+struct Test {
+    place: Place,
+    node: Option<Node>,
+    callers: Vec<Caller>,
+    random: Xoshiro256PlusPlus,
+    operations: usize,
+    unknown: usize,
+}
+
+const READER: u32 = 1_000;
+
+impl Test {
+    fn new(place: Place, seed: u64) -> Self {
+        let node = place.start();
+        connect(&place.url(), patient()).create(small_segments()).unwrap();
+        let ways = every_way(patient(), 64 << 10);
+        let caller = |number: u32| {
+            let (name, config) = &ways[(number as usize * 3 + seed as usize) % ways.len()];
+            Caller {
+                number,
+                name: name.clone(),
+                store: ClientStore::new(connect(&place.url(), *config), VALUE_BYTES),
+                random: Xoshiro256PlusPlus::seed_from_u64(seed << 8 | u64::from(number)),
+                written: 0,
+                tokens: HashMap::new(),
+                first_failure: None,
+            }
+        };
+        let callers = (0..THREADS).map(caller).collect();
+        let random = Xoshiro256PlusPlus::seed_from_u64(!seed);
+        Self { place, node: Some(node), callers, random, operations: 0, unknown: 0 }
+    }
+
+    /// Some time, short ones as likely as long ones.
+    fn nap(&mut self, longest_us: u64) {
+        let most = self.random.random_range(1..=longest_us);
+        thread::sleep(Duration::from_micros(self.random.random_range(0..=most)));
+    }
+
+    /// Kills the memory node, perhaps also its successors before they have begun, and starts another.
+    fn kill(&mut self, loss: Loss) {
+        self.node.take().unwrap().kill();
+        if loss == Loss::Machine {
+            // Until everybody has noticed: nobody reads the memory of a machine that is off.
+            thread::sleep(Duration::from_millis(200));
+            self.place.lose_memory();
+        }
+        while self.random.random_bool(0.4) {
+            let node = self.place.begin();
+            self.nap(30_000);
+            node.kill();
+        }
+        self.node = Some(self.place.start());
+    }
+
+    fn run(&mut self, rounds: usize, loss: Loss) {
+        let instants = nanoseconds_since(Instant::now());
+        let mut initial = BTreeMap::new();
+        let mut open: Vec<Operation> = Vec::new();
+        for round in 0..rounds {
+            let (is_over, met) = (AtomicBool::new(false), Barrier::new(THREADS as usize + 1));
+            let mut callers = std::mem::take(&mut self.callers);
+            let mut logs: Vec<_> = thread::scope(|scope| {
+                let running: Vec<_> = callers
+                    .iter_mut()
+                    .map(|caller| {
+                        let log = Recorder::new(caller.number, caller.name.clone(), instants.clone());
+                        let (is_over, met) = (&is_over, &met);
+                        scope.spawn(move || caller.run(met, is_over, log))
+                    })
+                    .collect();
+                met.wait();
+                self.nap(400_000);
+                self.kill(loss);
+                self.nap(100_000);
+                is_over.store(true, Ordering::Relaxed);
+                running.into_iter().map(|thread| thread.join().unwrap()).collect()
+            });
+            self.callers = callers;
+            let mut reader = Recorder::new(READER, "reader between rounds", instants.clone());
+            let after = self.callers[round % THREADS as usize].read_all(&mut reader);
+            logs.push(reader);
+            let history = History::merge(std::mem::replace(&mut initial, after), logs).carry(open);
+            let checked = check(&history).unwrap();
+            assert!(checked.is_linearizable(), "round {round}: {checked:#?}");
+            self.operations += checked.operations;
+            let is_unknown = |operation: &&Operation| {
+                operation.outcome == Outcome::Unknown && operation.call.writes() && operation.invoked > 0
+            };
+            self.unknown += history.operations().iter().filter(is_unknown).count();
+            open = history.undecided_writes();
+        }
+    }
+
+    fn contents(&mut self) -> BTreeMap<u64, u64> {
+        self.callers[0].read_all(&mut Recorder::new(READER, "", || 0))
+    }
+}
+
+/// Kills over and over; then the last one's memory is looked through, and lost.
+fn survives_kills(sync: &str, region: Option<&str>, seed: u64) {
+    let mut test = Test::new(Place::new(sync, region), seed);
+    test.run(kills(), Loss::Process);
+    eprintln!("--fsync {sync}: {} operations, {} of them open", test.operations, test.unknown);
+    let failure = test.callers.iter().find_map(|caller| caller.first_failure.as_ref());
+    assert_eq!((test.unknown, failure), (0, None), "what was in flight is answered by the successor");
+    let before = test.contents();
+    assert!(before.len() > 20, "{} keys", before.len());
+
+    test.node.take().unwrap().kill();
+    test.place.audit();
+    test.node = Some(test.place.start());
+    assert_eq!(test.contents(), before);
+
+    match test.place.sync {
+        SyncPolicy::Always => test.node.take().unwrap().kill(),
+        // It brings its log to the disk.
+        _ => test.node.take().unwrap().end(),
+    }
+    test.place.lose_memory();
+    test.node = Some(test.place.start());
+    assert_eq!(test.contents(), before);
+}
+
+#[test]
+fn nothing_acknowledged_is_lost_with_fsync_always() {
+    survives_kills("always", None, 1);
+}
+
+#[test]
+fn nothing_acknowledged_is_lost_with_an_interval() {
+    survives_kills("10ms", None, 2);
+}
+
+#[test]
+fn nothing_acknowledged_is_lost_without_fsync_and_with_the_region_elsewhere() {
+    let region = std::path::Path::new("/dev/shm").is_dir().then_some("/dev/shm");
+    survives_kills("never", region, 3);
+}
+
+/// The page cache stays, so this shows that the log is complete, not that it is on the medium.
+#[test]
+fn with_fsync_always_the_disk_alone_has_all_that_anybody_saw() {
+    let mut test = Test::new(Place::new("always", None), 4);
+    test.run(kills().div_ceil(2), Loss::Machine);
+    eprintln!("losing memory: {} operations, {} of them open", test.operations, test.unknown);
+}
+
+const PART: &str = "FPCACHE_EVAL_TEST_PART";
+const URL: &str = "FPCACHE_EVAL_TEST_URL";
+
+/// Starts this test binary again to play one part of `played_by_another_process`.
+fn play(part: &str, url: &str) -> Node {
+    let child = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "played_by_another_process", "--nocapture"])
+        .env(PART, part)
+        .env(URL, url)
+        .stdout(Stdio::piped())
+        .spawn();
+    Node(child.unwrap())
+}
+
+/// Not a test of its own: what the second process does when another test has started it.
+#[test]
+fn played_by_another_process() {
+    let Ok(part) = std::env::var(PART) else { return };
+    let client = connect(&std::env::var(URL).unwrap(), patient());
+    if part == "loader" {
+        let mut load = client.load(small_segments(), 0).unwrap();
+        (0..100_000).for_each(|key| load.push(key, &[7; VALUE_BYTES]).unwrap());
+        println!("loading");
+        thread::sleep(Duration::from_secs(60));
+        return;
+    }
+    // A writer of one key, which the part names.
+    let place: u64 = part.parse().unwrap();
+    let mut bytes = Vec::new();
+    for number in 1.. {
+        ClientStore::encode(number, VALUE_BYTES, &mut bytes);
+        while client.put(key(place), &bytes).is_err() {
+            thread::sleep(Duration::from_millis(2));
+        }
+        writeln!(std::io::stdout(), "\nacknowledged {number}").unwrap();
+    }
+}
+
+#[test]
+fn clients_that_are_killed_leave_nothing_locked_and_nothing_torn() {
+    let place = Place::new("10ms", None);
+    let mut node = Some(place.start());
+    let mut loader = play("loader", &place.url());
+    let output = BufReader::new(loader.0.stdout.take().unwrap());
+    assert!(output.lines().map_while(Result::ok).any(|line| line.ends_with("loading")));
+    loader.kill();
+
+    let client = connect(&place.url(), patient());
+    let created = support::eventually(|| client.create(small_segments()).is_ok());
+    assert!(created, "the load of a client that was killed is given up");
+    let mut store = ClientStore::new(client, VALUE_BYTES);
+    let mut random = Xoshiro256PlusPlus::seed_from_u64(5);
+    for round in 0..kills() as u64 {
+        let places: Vec<u64> = (0..3).map(|i| round * 3 + i).collect();
+        let mut writers: Vec<Node> =
+            places.iter().map(|place_of| play(&place_of.to_string(), &place.url())).collect();
+        thread::sleep(Duration::from_millis(random.random_range(50..300)));
+        if round % 2 == 1 {
+            // The memory node first: the writers wait for its successor.
+            node.take().unwrap().kill();
+        }
+        for writer in &mut writers {
+            writer.0.kill().unwrap();
+        }
+        if node.is_none() {
+            node = Some(place.start());
+        }
+        for (place_of, mut writer) in places.into_iter().zip(writers) {
+            let output = BufReader::new(writer.0.stdout.take().unwrap());
+            let numbers = output.lines().map_while(Result::ok);
+            let numbers = numbers.filter_map(|line| line.strip_prefix("acknowledged ")?.parse::<u64>().ok());
+            let acknowledged = numbers.last().unwrap_or(0);
+            let key = key(place_of);
+            // The request in flight when it was killed, if there was one, was executed or was not; its number is the next.
+            let now = store.get(key).unwrap().0.unwrap_or(0);
+            assert!(
+                (acknowledged..=acknowledged + 1).contains(&now),
+                "{now} where {acknowledged} was acknowledged"
+            );
+            store.put(key, 1 << 50).unwrap();
+            assert_eq!(store.get(key).unwrap().0, Some(1 << 50));
+            assert!(store.delete(key).unwrap().0);
+        }
+    }
+    node.take().unwrap().kill();
+    place.audit();
+}
