@@ -50,7 +50,6 @@ fn bad_options_end_with_their_remedy() {
 }
 
 #[test]
-#[ignore = "the client does not write yet"]
 fn every_order_doubles_the_store_and_ends_right() {
     let rows = rows(
         "growth --dataset uniform:20K --order random,append,descending,middle,hotspot-moves,fresh --threads 2",
@@ -67,7 +66,6 @@ fn every_order_doubles_the_store_and_ends_right() {
 }
 
 #[test]
-#[ignore = "the memory node does not write yet"]
 fn a_memory_node_without_clients_takes_updates_and_inserts() {
     let rows = rows("growth --direct --dataset uniform:20K --order random,append");
     for row in &rows {

@@ -103,7 +103,6 @@ fn bad_options_end_with_their_remedy() {
 }
 
 #[test]
-#[ignore = "the client does not write yet"]
 fn every_workload_runs_and_ends_right() {
     let rows = rows(
         "--workload A,B,C,D,E,F,paper-d,paper-e,xstore-b,xstore-d,xstore-prod1,xstore-prod2 --threads 2",
@@ -123,7 +122,6 @@ fn every_workload_runs_and_ends_right() {
 }
 
 #[test]
-#[ignore = "the client does not write yet"]
 fn changes_go_in_groups_and_in_every_order() {
     for options in ["--group 32", "--group 7 --threads 3 --value-bytes 40", "--transport local --rate 200k"] {
         rows(&format!("--mix read=0.3,update=0.3,insert=0.2,scan=0.1,rmw=0.1 {options}"))

@@ -416,6 +416,9 @@ impl<K: KeySpace, M: NodeMemory> Service for MemoryNode<K, M> {
         if let Ok(true) = table.work(front, pending.is_empty()) {
             return Work::More;
         }
+        if self.journal.is_none() {
+            return Work::Nothing;
+        }
         let now = self.clock.now();
         if self.journal.as_mut().is_some_and(Journal::has_lost) {
             self.has_snapshot = false;

