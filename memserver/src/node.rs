@@ -65,33 +65,17 @@ impl<K: KeySpace, M: NodeMemory> MemoryNode<K, M> {
     /// A memory node with an empty region. `incarnation` must differ from that of any earlier memory node its clients
     /// may have known; `node` is its number in segments' addresses.
     pub fn new(region: Arc<M>, incarnation: u64, node: u16, now: Instant) -> Result<Self, AccessError> {
-        Ok(Self {
-            front: Front::create(region, incarnation)?,
-            node,
-            table: None,
-            writers: Clients::default(),
-            journal: None,
-            pending: Pending::default(),
-            snapshotting: None,
-            has_snapshot: false,
-            retry_at: None,
-            loading: None,
-            clients: 0,
-            requests: 0,
-            started: now,
-            clock: Arc::new(SystemClock),
-            waker: None,
-            body: Vec::new(),
-        })
+        let front = Front::create(region, incarnation)?;
+        Ok(Self::over(front, node, None, Clients::default(), None, now))
     }
 
-    /// A memory node over memory that was taken up.
+    /// A memory node over a region, whatever was found in it.
     pub(crate) fn over(
         front: Front<K, M>,
         node: u16,
         table: Option<Table<K>>,
         writers: Clients,
-        journal: Journal<M>,
+        journal: Option<Journal<M>>,
         now: Instant,
     ) -> Self {
         Self {
@@ -99,7 +83,7 @@ impl<K: KeySpace, M: NodeMemory> MemoryNode<K, M> {
             node,
             table,
             writers,
-            journal: Some(journal),
+            journal,
             pending: Pending::default(),
             snapshotting: None,
             has_snapshot: false,

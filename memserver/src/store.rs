@@ -101,7 +101,8 @@ pub fn resume<K: KeySpace, M: NodeMemory, D: Disk + Clone + 'static>(
     let has_snapshot =
         disk.list()?.iter().any(|name| name.starts_with("snapshot-") && name.ends_with(".fps"));
     let journal = journal(notes, staging, disk, beginning, background)?;
-    let mut node = MemoryNode::over(found.front, node, found.table, found.writers, journal, beginning.now);
+    let mut node =
+        MemoryNode::over(found.front, node, found.table, found.writers, Some(journal), beginning.now);
     node.waker = waker;
     node.has_snapshot = has_snapshot;
     let recovery = Recovery { origin, keys: node.stats().keys, took: began.elapsed() };
