@@ -117,7 +117,8 @@ impl<'r, M: NodeMemory> Slots<'r, M> {
     #[inline]
     fn set_fingerprint(&self, slot: u32, fingerprint: u64) -> Result<(), AccessError> {
         let bytes = fingerprint.to_le_bytes();
-        self.region.write_bytes(self.fingerprint(slot), &bytes[..self.geometry.width.bytes()])
+        // Nobody else stores here.
+        self.region.merge_bytes(self.fingerprint(slot), &bytes[..self.geometry.width.bytes()])
     }
 
     /// Makes a slot busy: its record, if it has one, cannot be judged until a word is published.
