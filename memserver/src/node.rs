@@ -409,6 +409,9 @@ impl<K: KeySpace, M: NodeMemory> Service for MemoryNode<K, M> {
         }
         if self.wants_snapshot() && self.retry_at.is_none_or(|at| at <= now) {
             self.begin_snapshot();
+            if self.snapshotting.is_none() {
+                return Work::At(now + PAUSE);
+            }
         }
         match self.step_snapshot() {
             Ok(Step::More) => Work::More,

@@ -42,7 +42,8 @@ pub(crate) enum Step {
 }
 
 impl<K: KeySpace, M: NodeMemory> MemoryNode<K, M> {
-    /// Begins a snapshot, unless one is under way or there is no log to complete it.
+    /// Begins a snapshot, unless one is under way, there is no log to complete it, or the disk is still busy with one that was
+    /// given up.
     pub fn begin_snapshot(&mut self) {
         let (Some(journal), Some(table)) = (&mut self.journal, &self.table) else { return };
         if self.snapshotting.is_some() {
@@ -54,7 +55,9 @@ impl<K: KeySpace, M: NodeMemory> MemoryNode<K, M> {
         // What waits for the disk is not in the table yet.
         let first = self.pending.first().unwrap_or(journal.last() + 1);
         let (lineage, record_bytes) = (journal.lineage(), table.record_bytes());
-        journal.snapshots.begin(SnapshotStart { lineage, header, first, record_bytes });
+        if !journal.snapshots.begin(SnapshotStart { lineage, header, first, record_bytes }) {
+            return;
+        }
         journal.since_snapshot = 0;
         let next = Some(K::LOWEST);
         self.snapshotting = Some(Snapshotting { next, records: Vec::new(), last: None, is_finished: false });
@@ -101,7 +104,8 @@ impl<K: KeySpace, M: NodeMemory> MemoryNode<K, M> {
             self.begin_snapshot();
             match self.step_snapshot().map_err(|error| error.to_string())? {
                 Step::More => {}
-                Step::Waits => {
+                Step::Idle if self.journal.is_none() || self.table.is_none() => return Ok(()),
+                Step::Idle | Step::Waits => {
                     if let Some(journal) = &mut self.journal
                         && let Some(failure) = journal.wait_a_little()
                     {
@@ -109,7 +113,6 @@ impl<K: KeySpace, M: NodeMemory> MemoryNode<K, M> {
                         return Err(failure);
                     }
                 }
-                Step::Idle => return Ok(()),
                 Step::Ended(outcome) => return outcome.map(|_| ()).map_err(|error| error.to_string()),
             }
         }

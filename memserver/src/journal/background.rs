@@ -98,7 +98,8 @@ pub(crate) struct SnapshotStart {
 
 /// Writes snapshots. One at a time.
 pub(crate) trait Snapshots: Send {
-    fn begin(&mut self, start: SnapshotStart);
+    /// Begins one, in the place of any that was given up. `false` if the disk has not yet got so far.
+    fn begin(&mut self, start: SnapshotStart) -> bool;
     /// Adds records, one after another in `records`; gives them back if the disk has not yet got so far.
     fn push(&mut self, records: Vec<u8>) -> Option<Vec<u8>>;
     /// Ends the snapshot; `last` is the last entry of the log that may be contained in it, and is on the disk. `false` if
@@ -155,8 +156,10 @@ impl<D: Disk> InlineSnapshots<D> {
 }
 
 impl<D: Disk + Clone> Snapshots for InlineSnapshots<D> {
-    fn begin(&mut self, start: SnapshotStart) {
+    fn begin(&mut self, start: SnapshotStart) -> bool {
+        self.outcome = None;
         self.writing = Some(Writing::begin(self.disk.clone(), &start));
+        true
     }
 
     fn push(&mut self, records: Vec<u8>) -> Option<Vec<u8>> {
@@ -179,15 +182,21 @@ impl<D: Disk + Clone> Snapshots for InlineSnapshots<D> {
 }
 
 enum Message {
-    Begin(SnapshotStart),
+    /// With the number that its outcome is told by.
+    Begin(u64, SnapshotStart),
     Records(Vec<u8>),
     Finish(Lsn),
 }
 
+/// The number of a snapshot, and how it ended.
+type Ended = (u64, Result<SnapshotInfo, SnapshotError>);
+
 /// On a thread of its own.
 pub(crate) struct ThreadSnapshots {
     send: SyncSender<Message>,
-    outcomes: Receiver<Result<SnapshotInfo, SnapshotError>>,
+    outcomes: Receiver<Ended>,
+    /// The number of the snapshot under way.
+    begun: u64,
 }
 
 impl ThreadSnapshots {
@@ -198,19 +207,21 @@ impl ThreadSnapshots {
         let (send, messages) = sync_channel(AHEAD);
         let (tell, outcomes) = channel();
         let run = move || {
-            let mut writing: Option<Writing<D>> = None;
+            let mut writing: Option<(u64, Writing<D>)> = None;
             // Ends when the memory node does; a snapshot that is not finished by then is removed.
             for message in messages {
                 match message {
-                    Message::Begin(start) => writing = Some(Writing::begin(disk.clone(), &start)),
+                    Message::Begin(number, start) => {
+                        writing = Some((number, Writing::begin(disk.clone(), &start)));
+                    }
                     Message::Records(records) => {
-                        if let Some(writing) = &mut writing {
+                        if let Some((_, writing)) = &mut writing {
                             writing.push(&records);
                         }
                     }
                     Message::Finish(last) => {
-                        let Some(writing) = writing.take() else { continue };
-                        if tell.send(writing.finish(&mut disk, last)).is_err() {
+                        let Some((number, writing)) = writing.take() else { continue };
+                        if tell.send((number, writing.finish(&mut disk, last))).is_err() {
                             return;
                         }
                         waker.wake();
@@ -219,14 +230,17 @@ impl ThreadSnapshots {
             }
         };
         thread::Builder::new().name("fpcache-snapshot".into()).spawn(run)?;
-        Ok(Self { send, outcomes })
+        Ok(Self { send, outcomes, begun: 0 })
     }
 }
 
 impl Snapshots for ThreadSnapshots {
-    fn begin(&mut self, start: SnapshotStart) {
-        // Nothing of an earlier one is on its way; and the thread's end shows as the outcome.
-        let _ = self.send.try_send(Message::Begin(start));
+    fn begin(&mut self, start: SnapshotStart) -> bool {
+        // Records of one that was given up may still be on their way. That the thread has ended shows as the outcome.
+        let begun = Message::Begin(self.begun + 1, start);
+        let is_begun = !matches!(self.send.try_send(begun), Err(TrySendError::Full(_)));
+        self.begun += u64::from(is_begun);
+        is_begun
     }
 
     fn push(&mut self, records: Vec<u8>) -> Option<Vec<u8>> {
@@ -241,13 +255,44 @@ impl Snapshots for ThreadSnapshots {
     }
 
     fn outcome(&mut self) -> Option<Result<SnapshotInfo, SnapshotError>> {
-        match self.outcomes.try_recv() {
-            Ok(outcome) => Some(outcome),
-            Err(TryRecvError::Empty) => None,
-            Err(TryRecvError::Disconnected) => {
-                let gone = std::io::Error::other("the thread that writes it has ended");
-                Some(Err(DiskError::new("writing", "a snapshot", gone).into()))
+        loop {
+            match self.outcomes.try_recv() {
+                Ok((number, outcome)) if number == self.begun => return Some(outcome),
+                // Of one that was given up.
+                Ok(_) => {}
+                Err(TryRecvError::Empty) => return None,
+                Err(TryRecvError::Disconnected) => {
+                    let gone = std::io::Error::other("the thread that writes it has ended");
+                    return Some(Err(DiskError::new("writing", "a snapshot", gone).into()));
+                }
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn failed() -> Result<SnapshotInfo, SnapshotError> {
+        Err(DiskError::new("writing", "a snapshot", std::io::Error::other("a test")).into())
+    }
+
+    #[test]
+    fn a_snapshot_begins_once_there_is_room_and_does_not_end_as_one_that_was_given_up() {
+        let (send, messages) = sync_channel(1);
+        let (tell, outcomes) = channel();
+        let mut snapshots = ThreadSnapshots { send, outcomes, begun: 0 };
+        let start = SnapshotStart { lineage: 1, header: Vec::new(), first: 1, record_bytes: 8 };
+        assert!(snapshots.begin(start.clone()));
+        assert!(!snapshots.begin(start.clone()), "the disk has not got so far");
+        assert!(matches!(messages.try_recv(), Ok(Message::Begin(1, _))));
+        assert!(snapshots.begin(start));
+        tell.send((1, failed())).expect("somebody listens");
+        assert!(snapshots.outcome().is_none(), "of the one that was given up");
+        tell.send((2, failed())).expect("somebody listens");
+        assert!(snapshots.outcome().is_some_and(|outcome| outcome.is_err()));
+        drop(tell);
+        assert!(snapshots.outcome().is_some_and(|outcome| outcome.is_err()), "the thread has ended");
     }
 }
