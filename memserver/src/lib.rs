@@ -1,12 +1,17 @@
 //! The memory node of FPCache.
 //!
-//! A memory node owns a region and is the only one that writes it. It loads tables and answers requests; lookups are
-//! one-sided and never reach it.
+//! A memory node owns a region and is the only one that writes it. It loads tables, changes records and replaces segments;
+//! lookups are one-sided and never reach it. What it acknowledged it keeps, as far as it was asked to.
 //!
 //! | module | holds |
 //! |---|---|
 //! | [`node`] | the memory node: its region, its table, the requests it answers |
 //! | [`loader`] | building a table's segments and directory from records in key order |
+//! | `writes`, `pending`, `clients` | requests that change records, each executed once |
+//! | `table` | every record's place: slots, changes of the directory, checkpoints |
+//! | [`rebuild`] | which segments take the place of which: planning without a region |
+//! | [`durability`], `journal`, `notes` | the log's files and snapshots; what is written down before a slot changes |
+//! | [`store`], `recovery` | how a memory node begins whose data outlive it |
 //! | [`daemon`] | a memory node as a process of its own, over shared memory |
 //! | [`capacity`] | how much memory a node takes when not told |
 
