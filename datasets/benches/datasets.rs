@@ -3,6 +3,7 @@
 use std::hint::black_box;
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
+use fpcache_datasets::bytes::LinesWriter;
 use fpcache_datasets::generate::{books::BookRanks, fb::FbIds, osm::OsmCells, synthetic, wiki::WikiTimes};
 use fpcache_datasets::requests::{Distribution, RequestOptions, generate};
 use fpcache_datasets::sosd::SosdWriter;
@@ -19,6 +20,32 @@ fn generators(c: &mut Criterion) {
     group.bench_function("books", |b| b.iter(|| BookRanks::new(KEYS, 42).fold(0, |sum, key| sum ^ key)));
     group.bench_function("uniform", |b| b.iter(|| synthetic::uniform(KEYS as usize, 42)));
     group.bench_function("lognormal", |b| b.iter(|| synthetic::lognormal(KEYS as usize, 42)));
+    group.finish();
+}
+
+fn byte_strings(c: &mut Criterion) {
+    let open = |spec: &Spec| spec.open_bytes(&OpenOptions::default()).expect("a good data set");
+    let mut group = c.benchmark_group("bytes");
+    group.sample_size(10).throughput(Throughput::Elements(KEYS));
+    for name in ["domains:1M", "paths:1M", "ycsb:1M", "binary:1M", "prefixes:1M"] {
+        let spec: Spec = name.parse().expect("a spec");
+        group.bench_function(name, |b| b.iter(|| open(&spec).len()));
+    }
+    // Lines in an order that has nothing to do with theirs: reading sorts them.
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let paths = open(&"paths:1M".parse().expect("a spec"));
+    for (name, step) in [("sorted", 1), ("shuffled", 382_819)] {
+        let path = folder.path().join(name);
+        let mut writer = LinesWriter::create(&path, false).expect("a new file");
+        let mut buffer = Vec::new();
+        for i in 0..paths.len() {
+            let key = paths.keys().get(i * step % paths.len(), &mut buffer);
+            writer.push(key).expect("text without newlines");
+        }
+        writer.finish().expect("space on the disk");
+        let spec = Spec::new(SpecKind::Lines(path), None);
+        group.bench_function(format!("lines {name}"), |b| b.iter(|| open(&spec).len()));
+    }
     group.finish();
 }
 
@@ -51,5 +78,5 @@ fn requests(c: &mut Criterion) {
     group.finish();
 }
 
-criterion_group!(benches, generators, reading, requests);
+criterion_group!(benches, generators, byte_strings, reading, requests);
 criterion_main!(benches);

@@ -4,11 +4,13 @@ use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 
+use crate::bytes::Unsorted;
 use crate::error::DatasetError;
 use crate::progress::Progress;
 use crate::sosd::HEADER_BYTES;
 use crate::spec::{Spec, SpecKind};
 use crate::stream::{KeyStream, Source};
+use crate::values::Values;
 
 /// What equal keys mean. A key's value is its position in the data set, counted with duplicates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -60,6 +62,12 @@ pub struct OpenOptions<'a> {
     pub seed: u64,
     /// What equal keys mean; `None` refuses them, except for `wiki`, where the first counts.
     pub duplicates: Option<Duplicates>,
+    /// What lines out of order mean, in `lines:PATH`.
+    pub unsorted: Unsorted,
+    /// The length of every key in bytes, for the generated sets that can have any: `ycsb`, whose numbers are padded by
+    /// zeros in front, as YCSB does it, and `binary`. `None` leaves keys as long as they come. For a set whose lengths are
+    /// given, only `None` or that length is right.
+    pub key_bytes: Option<usize>,
     /// Where published files may lie, plain or `.zst`: the folder that `$FPCACHE_DATA` names. The library does not
     /// read the environment.
     pub data_dir: Option<PathBuf>,
@@ -69,7 +77,14 @@ pub struct OpenOptions<'a> {
 
 impl Default for OpenOptions<'_> {
     fn default() -> Self {
-        Self { seed: 42, duplicates: None, data_dir: None, progress: None }
+        Self {
+            seed: 42,
+            duplicates: None,
+            unsorted: Unsorted::default(),
+            key_bytes: None,
+            data_dir: None,
+            progress: None,
+        }
     }
 }
 
@@ -78,6 +93,8 @@ impl fmt::Debug for OpenOptions<'_> {
         f.debug_struct("OpenOptions")
             .field("seed", &self.seed)
             .field("duplicates", &self.duplicates)
+            .field("unsorted", &self.unsorted)
+            .field("key_bytes", &self.key_bytes)
             .field("data_dir", &self.data_dir)
             .finish_non_exhaustive()
     }
@@ -101,15 +118,6 @@ pub struct Dataset {
     positions: u64,
 }
 
-/// Values by index.
-#[derive(Clone, Debug)]
-enum Values {
-    /// No duplicates: the value is the index.
-    Index,
-    Narrow(Vec<u32>),
-    Wide(Vec<u64>),
-}
-
 impl Spec {
     /// Reads or generates the data set.
     ///
@@ -117,7 +125,8 @@ impl Spec {
     /// than a file's gives a uniform sample without replacement, in order, in one pass over the file.
     ///
     /// # Errors
-    /// [`DatasetError`] of any kind.
+    /// [`DatasetError`] of any kind; [`DatasetError::WrongKind`] for byte strings, which [`open_bytes`](Self::open_bytes)
+    /// gives.
     pub fn open(&self, options: &OpenOptions<'_>) -> Result<Dataset, DatasetError> {
         let policy = match (options.duplicates, self.kind()) {
             (Some(policy), _) => policy,
@@ -201,50 +210,23 @@ fn settle_duplicates(keys: &mut Vec<u64>, policy: Duplicates, spec: &Spec) -> Re
         let offset = HEADER_BYTES + at as u64 * 8;
         return Err(DatasetError::Duplicates { name: spec.to_string(), key: keys[at], offset });
     }
-    let wide = policy == Duplicates::Sum || u32::try_from(keys.len()).is_err();
-    let (mut narrow_values, mut wide_values) = (Vec::new(), Vec::new());
-    let reserved = if wide {
-        wide_values.try_reserve_exact(distinct)
-    } else {
-        narrow_values.try_reserve_exact(distinct)
-    };
-    let (count, bytes) = (distinct as u64, distinct as u64 * 8);
-    reserved.map_err(|_| DatasetError::OutOfMemory { name: spec.to_string(), keys: count, bytes })?;
+    let mut values = Values::of_runs(policy, keys.len(), distinct).ok_or_else(|| {
+        let (keys, bytes) = (distinct as u64, distinct as u64 * 8);
+        DatasetError::OutOfMemory { name: spec.to_string(), keys, bytes }
+    })?;
     let (mut read, mut written) = (0, 0);
     while read < keys.len() {
-        let key = keys[read];
-        let first = read;
-        let mut sum = 0u64;
+        let (key, first) = (keys[read], read);
         while read < keys.len() && keys[read] == key {
-            sum = sum.wrapping_add(read as u64);
             read += 1;
         }
-        let value = match policy {
-            Duplicates::First | Duplicates::Refuse => first as u64,
-            Duplicates::Last => read as u64 - 1,
-            Duplicates::Sum => sum,
-        };
-        match wide {
-            true => wide_values.push(value),
-            // Positions fit: there are at most u32::MAX keys.
-            false => narrow_values.push(value as u32),
-        }
+        values.push_run(policy, first as u64, read as u64);
         keys[written] = key;
         written += 1;
     }
     keys.truncate(written);
     keys.shrink_to_fit();
-    Ok(if wide { Values::Wide(wide_values) } else { Values::Narrow(narrow_values) })
-}
-
-/// The position after the last of those from `first` on whose sum is `sum`.
-fn end_of_sum(first: u64, sum: u64) -> u64 {
-    let (mut end, mut left) = (first + 1, sum.wrapping_sub(first));
-    while left > 0 {
-        left = left.wrapping_sub(end);
-        end += 1;
-    }
-    end
+    Ok(values)
 }
 
 impl Dataset {
@@ -260,38 +242,15 @@ impl Dataset {
     /// If `i` is not below [`len`](Self::len), as indexing does.
     #[inline]
     pub fn value(&self, i: usize) -> u64 {
-        match &self.values {
-            Values::Index => {
-                assert!(i < self.keys.len(), "index {i} of {} keys", self.keys.len());
-                i as u64
-            }
-            Values::Narrow(values) => u64::from(values[i]),
-            Values::Wide(values) => values[i],
-        }
+        assert!(i < self.keys.len(), "index {i} of {} keys", self.keys.len());
+        self.values.get(i)
     }
 
     /// The indices, ascending, of the keys that occur more than `limit` times in the data set.
     ///
     /// Costs one pass over the values, nothing where there are no duplicates.
     pub fn crowded(&self, limit: u64) -> Vec<u64> {
-        if matches!(self.values, Values::Index) && limit > 0 {
-            return Vec::new();
-        }
-        let mut first = 0;
-        let mut crowded = Vec::new();
-        for i in 0..self.keys.len() {
-            let next = match self.policy {
-                Duplicates::Last => self.value(i) + 1,
-                Duplicates::Sum => end_of_sum(first, self.value(i)),
-                Duplicates::First | Duplicates::Refuse if i + 1 < self.keys.len() => self.value(i + 1),
-                Duplicates::First | Duplicates::Refuse => self.positions,
-            };
-            if next - first > limit {
-                crowded.push(i as u64);
-            }
-            first = next;
-        }
-        crowded
+        self.values.crowded(limit, self.policy, self.keys.len(), self.positions)
     }
 
     /// As it was asked for: `fb:16M`.

@@ -3,7 +3,9 @@
 use std::io;
 use std::path::PathBuf;
 
+use crate::bytes::MAX_KEY_BYTES;
 use crate::sosd::Width;
+use crate::spec::KeyKind;
 
 /// Coarse classes of [`DatasetError`], for callers that decide by kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,7 +47,7 @@ pub enum DatasetError {
     /// The file name says neither `_uint32` nor `_uint64`.
     #[error(
         "{}: cannot tell the key width; SOSD files are named by it, so rename the file to end in _uint32 or _uint64 \
-         (before .zst, if compressed)",
+         (before .zst, if compressed); a file with a byte string per line is written lines:PATH",
         path.display()
     )]
     UnknownWidth {
@@ -136,10 +138,12 @@ pub enum DatasetError {
         offset: u64,
     },
     /// The compressed content is damaged.
-    #[error("{}: bad zstd data before byte offset {offset} of the content: {cause}; fetch the file again", path.display())]
+    #[error("{}: bad {format} data before byte offset {offset} of the content: {cause}; fetch the file again", path.display())]
     Compression {
         /// The file.
         path: PathBuf,
+        /// `zstd` or `gzip`.
+        format: &'static str,
         /// How much was decompressed.
         offset: u64,
         /// The decoder's words.
@@ -175,10 +179,102 @@ pub enum DatasetError {
         path: PathBuf,
     },
     /// Compressed output was asked for.
-    #[error("{}: compressed files are read but not written; write without .zst, then run `zstd FILE`", path.display())]
+    #[error(
+        "{}: compressed files are read but not written; leave the suffix out, then run `{program} FILE`",
+        path.display()
+    )]
     CompressedOutput {
         /// The file.
         path: PathBuf,
+        /// What compresses files of this suffix.
+        program: &'static str,
+    },
+    /// Keys of the other kind than were asked for.
+    #[error("{name} has {is} keys, {asked} keys were asked for; {}", kind_remedy(*asked))]
+    WrongKind {
+        /// The data set.
+        name: String,
+        /// The kind of its keys.
+        is: KeyKind,
+        /// The kind asked for.
+        asked: KeyKind,
+    },
+    /// A key length that the data set cannot have.
+    #[error("{name}: no keys of {asked} bytes: {cause}")]
+    KeyBytes {
+        /// The data set.
+        name: String,
+        /// The length asked for.
+        asked: usize,
+        /// Why not, and what to ask for instead.
+        cause: String,
+    },
+    /// A line without a key.
+    #[error(
+        "{}: line {line} is empty, but a key has 1 to {MAX_KEY_BYTES} bytes; remove empty lines, for example with \
+         `grep -a .`",
+        path.display()
+    )]
+    EmptyLine {
+        /// The file.
+        path: PathBuf,
+        /// The line, from 1.
+        line: u64,
+    },
+    /// A line longer than a key may be.
+    #[error(
+        "{}: line {line} is longer than {MAX_KEY_BYTES} bytes, the most that a key may have; shorten or remove it, and \
+         make sure that the file has one key per line",
+        path.display()
+    )]
+    LongLine {
+        /// The file.
+        path: PathBuf,
+        /// The line, from 1.
+        line: u64,
+    },
+    /// A file without a line.
+    #[error("{}: empty: there is no line, thus nothing to look up; use a file with keys", path.display())]
+    NoLines {
+        /// The file.
+        path: PathBuf,
+    },
+    /// A line below the one before it, where this was to be refused.
+    #[error(
+        "{}: not sorted: line {line} is below the line before it; sort the file with `LC_ALL=C sort`, or let it be \
+         sorted while it is read: --unsorted sort",
+        path.display()
+    )]
+    UnsortedLines {
+        /// The file.
+        path: PathBuf,
+        /// The first such line, from 1.
+        line: u64,
+    },
+    /// Equal lines where no policy was given.
+    #[error(
+        "{}: duplicates: line {line} is the same as line {first}; remove one with `LC_ALL=C sort -u`, or say what a \
+         duplicate means with --duplicates first, last or sum",
+        path.display()
+    )]
+    DuplicateLines {
+        /// The file.
+        path: PathBuf,
+        /// The line, from 1.
+        line: u64,
+        /// The earlier line that it repeats.
+        first: u64,
+    },
+    /// A key that would be two lines.
+    #[error(
+        "{}: key {index} contains a newline, so that it cannot be written as a line; only data sets of text can",
+        path.display()
+    )]
+    NewlineInKey {
+        /// The file.
+        path: PathBuf,
+        /// The position of the key among those written, from 0.
+        index: u64,
     },
     /// The keys do not fit into memory.
     #[error("{name}: no memory for {keys} keys ({bytes} bytes); ask for fewer, as in {name}:1M")]
@@ -203,13 +299,29 @@ impl DatasetError {
             | Self::Miscounted { .. }
             | Self::Empty { .. }
             | Self::Unsorted { .. }
-            | Self::Compression { .. } => ErrorKind::BadFile,
-            Self::Duplicates { .. } => ErrorKind::Duplicates,
+            | Self::Compression { .. }
+            | Self::EmptyLine { .. }
+            | Self::LongLine { .. }
+            | Self::NoLines { .. }
+            | Self::UnsortedLines { .. } => ErrorKind::BadFile,
+            Self::Duplicates { .. } | Self::DuplicateLines { .. } => ErrorKind::Duplicates,
             Self::TooMany { .. }
             | Self::TooWide { .. }
             | Self::Exists { .. }
-            | Self::CompressedOutput { .. } => ErrorKind::BadRequest,
+            | Self::CompressedOutput { .. }
+            | Self::WrongKind { .. }
+            | Self::KeyBytes { .. }
+            | Self::NewlineInKey { .. } => ErrorKind::BadRequest,
             Self::OutOfMemory { .. } => ErrorKind::OutOfMemory,
+        }
+    }
+}
+
+fn kind_remedy(asked: KeyKind) -> &'static str {
+    match asked {
+        KeyKind::U64 => "take a data set of u64 keys, such as fb:16M, or use a table of byte strings",
+        KeyKind::Bytes => {
+            "take a data set of byte strings, such as words or lines:PATH, or use a table of u64 keys"
         }
     }
 }

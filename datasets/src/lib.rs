@@ -1,10 +1,13 @@
-//! Key sets for FPCache: SOSD files, calibrated stand-ins for the published ones, real IPv4 range starts shipped
-//! with the crate, synthetic distributions, and the request streams that are run against them.
+//! Key sets for FPCache: SOSD files, calibrated stand-ins for the published ones, real IPv4 range starts and English
+//! words shipped with the crate, synthetic distributions, byte strings of many shapes, files of lines, and the request
+//! streams that are run against them.
 //!
-//! One notation names them all ([`Spec`]): `fb:16M`, `wiki`, `osm`, `books`, `ipv4`, `uniform:1M`, `sosd:PATH`, with
-//! decimal K, M and G. [`Spec::open`] gives a [`Dataset`] in memory; [`Spec::stream`] gives the same keys in chunks, for
-//! work that must not hold 200 million of them. Everything generated is a function of the seed alone and the same on
-//! every platform: transcendental functions come from `libm`, random numbers from xoshiro256++.
+//! One notation names them all ([`Spec`]): `fb:16M`, `wiki`, `osm`, `books`, `ipv4`, `uniform:1M`, `sosd:PATH`, and of byte
+//! strings `words`, `domains:1M`, `paths:1M`, `ycsb:60M`, `binary:1M`, `prefixes:1M`, `lines:PATH`, with decimal K, M and G.
+//! [`Spec::open`] gives a [`Dataset`] of `u64` keys in memory; [`Spec::stream`] gives the same keys in chunks, for
+//! work that must not hold 200 million of them; [`Spec::open_bytes`] gives a [`ByteDataset`]. Everything generated is a
+//! function of the seed alone and the same on every platform: transcendental functions come from `libm`, random numbers
+//! from xoshiro256++.
 //!
 //! ```
 //! use fpcache_datasets::{OpenOptions, Spec};
@@ -14,10 +17,16 @@
 //! assert_eq!(keys.len(), 10_000);
 //! assert!(keys.keys().is_sorted());
 //! println!("{} ({}): first {}", keys.name(), keys.source(), keys.keys()[0]);
+//!
+//! let words = "words:10K".parse::<Spec>()?.open_bytes(&OpenOptions::default())?;
+//! let mut buffer = Vec::new();
+//! assert!(words.keys().get(0, &mut buffer) < words.keys().get(1, &mut Vec::new()));
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 #![forbid(unsafe_code)]
 
+pub mod bytes;
+mod content;
 pub mod count;
 mod dataset;
 mod error;
@@ -32,11 +41,13 @@ pub mod sosd;
 mod spec;
 mod stream;
 mod value;
+mod values;
 pub mod verify;
 
+pub use bytes::{ByteDataset, ByteKeys, KeyArena, MAX_KEY_BYTES, Unsorted};
 pub use dataset::{Dataset, Duplicates, OpenOptions, ParseDuplicatesError};
 pub use error::{DatasetError, ErrorKind};
 pub use progress::Progress;
-pub use spec::{KNOWN_NAMES, ParseSpecError, Spec, SpecKind};
+pub use spec::{KNOWN_NAMES, KeyKind, ParseSpecError, Spec, SpecKind};
 pub use stream::{KeyStream, Source};
-pub use value::write_value;
+pub use value::{key_number, write_value};

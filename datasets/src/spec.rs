@@ -7,8 +7,43 @@ use std::str::FromStr;
 use crate::count;
 
 /// The names [`Spec`] knows, in the order `list` shows them.
-pub const KNOWN_NAMES: [&str; 10] =
-    ["fb", "wiki", "osm", "books", "ipv4", "uniform", "normal", "lognormal", "sequential", "sosd:PATH"];
+pub const KNOWN_NAMES: [&str; 17] = [
+    "fb",
+    "wiki",
+    "osm",
+    "books",
+    "ipv4",
+    "uniform",
+    "normal",
+    "lognormal",
+    "sequential",
+    "sosd:PATH",
+    "words",
+    "domains",
+    "paths",
+    "ycsb",
+    "binary",
+    "prefixes",
+    "lines:PATH",
+];
+
+/// What the keys of a data set are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum KeyKind {
+    /// Numbers: [`Spec::open`] and [`Spec::stream`] give them.
+    U64,
+    /// Byte strings: [`Spec::open_bytes`] gives them.
+    Bytes,
+}
+
+impl fmt::Display for KeyKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::U64 => "u64",
+            Self::Bytes => "byte-string",
+        })
+    }
+}
 
 /// Which data set.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -35,13 +70,27 @@ pub enum SpecKind {
     Sequential,
     /// A SOSD file.
     Sosd(PathBuf),
+    /// English words, shipped.
+    Words,
+    /// Host names, made up to resemble the most visited ones.
+    Domains,
+    /// Deep file paths, made up.
+    Paths,
+    /// The record keys of YCSB: `user` and a hash in decimal.
+    Ycsb,
+    /// Random bytes, zeros among them.
+    Binary,
+    /// Keys that are prefixes of one another.
+    Prefixes,
+    /// A file with one byte string per line.
+    Lines(PathBuf),
 }
 
 /// A data set and how many of its keys.
 ///
-/// Reads and shows as `NAME`, `NAME:COUNT`, `sosd:PATH` or `sosd:PATH:COUNT`. In a `sosd:` spec, what follows the
-/// last colon is the count if it reads as one. Without a count: all of a file, 200 M keys for the stand-ins of `fb`,
-/// `wiki`, `osm` and `books`, 1 M for `uniform`, `normal`, `lognormal` and `sequential`.
+/// Reads and shows as `NAME`, `NAME:COUNT`, `sosd:PATH`, `sosd:PATH:COUNT`, `lines:PATH` or `lines:PATH:COUNT`. Behind a
+/// path, what follows the last colon is the count if it reads as one. Without a count: all of a file and of what is
+/// shipped, 200 M keys for the stand-ins of `fb`, `wiki`, `osm` and `books`, 1 M for all that is generated.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Spec {
     kind: SpecKind,
@@ -67,26 +116,57 @@ impl Spec {
         &self.kind
     }
 
+    /// What its keys are.
+    pub fn key_kind(&self) -> KeyKind {
+        match self.kind {
+            SpecKind::Fb
+            | SpecKind::Wiki
+            | SpecKind::Osm
+            | SpecKind::Books
+            | SpecKind::Ipv4
+            | SpecKind::Uniform
+            | SpecKind::Normal
+            | SpecKind::Lognormal
+            | SpecKind::Sequential
+            | SpecKind::Sosd(_) => KeyKind::U64,
+            SpecKind::Words
+            | SpecKind::Domains
+            | SpecKind::Paths
+            | SpecKind::Ycsb
+            | SpecKind::Binary
+            | SpecKind::Prefixes
+            | SpecKind::Lines(_) => KeyKind::Bytes,
+        }
+    }
+
     /// How many keys were asked for.
     pub fn count(&self) -> Option<u64> {
         self.count
     }
 }
 
+/// What names a file: the notation's beginning, what to say where the path is missing, and the kind.
+type PathScheme = (&'static str, &'static str, fn(PathBuf) -> SpecKind);
+const PATHS: [PathScheme; 2] = [
+    ("sosd:", "the path is missing after `sosd:`", SpecKind::Sosd),
+    ("lines:", "the path is missing after `lines:`", SpecKind::Lines),
+];
+
 impl FromStr for Spec {
     type Err = ParseSpecError;
 
     fn from_str(text: &str) -> Result<Self, ParseSpecError> {
         let fail = |cause| ParseSpecError { text: text.to_owned(), cause };
-        if let Some(rest) = text.strip_prefix("sosd:") {
+        for (scheme, missing, kind) in PATHS {
+            let Some(rest) = text.strip_prefix(scheme) else { continue };
             let (path, count) = match rest.rsplit_once(':') {
                 Some((path, suffix)) if count::parse(suffix).is_some() => (path, count::parse(suffix)),
                 _ => (rest, None),
             };
             return match (path, count) {
-                ("", _) => Err(fail("the path is missing after `sosd:`")),
+                ("", _) => Err(fail(missing)),
                 (_, Some(0)) => Err(fail("a count of zero leaves no keys")),
-                _ => Ok(Self { kind: SpecKind::Sosd(path.into()), count }),
+                _ => Ok(Self { kind: kind(path.into()), count }),
             };
         }
         let (name, suffix) = match text.split_once(':') {
@@ -103,8 +183,15 @@ impl FromStr for Spec {
             "normal" => SpecKind::Normal,
             "lognormal" => SpecKind::Lognormal,
             "sequential" => SpecKind::Sequential,
+            "words" => SpecKind::Words,
+            "domains" => SpecKind::Domains,
+            "paths" => SpecKind::Paths,
+            "ycsb" => SpecKind::Ycsb,
+            "binary" => SpecKind::Binary,
+            "prefixes" => SpecKind::Prefixes,
             "sosd" => return Err(fail("the path is missing after `sosd`")),
-            _ => return Err(fail("no data set of this name (a file is written sosd:PATH)")),
+            "lines" => return Err(fail("the path is missing after `lines`")),
+            _ => return Err(fail("no data set of this name (a file is written sosd:PATH or lines:PATH)")),
         };
         let count = match suffix {
             None => None,
@@ -135,6 +222,13 @@ impl fmt::Display for Spec {
             SpecKind::Lognormal => f.write_str("lognormal")?,
             SpecKind::Sequential => f.write_str("sequential")?,
             SpecKind::Sosd(path) => write!(f, "sosd:{}", path.display())?,
+            SpecKind::Words => f.write_str("words")?,
+            SpecKind::Domains => f.write_str("domains")?,
+            SpecKind::Paths => f.write_str("paths")?,
+            SpecKind::Ycsb => f.write_str("ycsb")?,
+            SpecKind::Binary => f.write_str("binary")?,
+            SpecKind::Prefixes => f.write_str("prefixes")?,
+            SpecKind::Lines(path) => write!(f, "lines:{}", path.display())?,
         }
         match self.count {
             Some(count) => write!(f, ":{}", count::format(count)),
@@ -162,6 +256,15 @@ mod tests {
             "sequential:7",
             "sosd:/a/b_uint32",
             "sosd:b_uint64:2K",
+            "words",
+            "words:100K",
+            "domains:1M",
+            "paths:1M",
+            "ycsb:60M",
+            "binary:1M",
+            "prefixes:1M",
+            "lines:/a/b.txt.gz",
+            "lines:b.zst:3K",
         ] {
             let spec: Spec = text.parse().unwrap();
             assert_eq!(spec.to_string(), text);
@@ -172,9 +275,24 @@ mod tests {
 
     #[test]
     fn errors_list_the_names_and_an_example() {
-        for text in
-            ["", "facebook", "fb:", "fb:x", "fb:0", "fb:16MB", "sosd:", "sosd", "sosd:x:0", "sosd::1M"]
-        {
+        for text in [
+            "",
+            "facebook",
+            "fb:",
+            "fb:x",
+            "fb:0",
+            "fb:16MB",
+            "sosd:",
+            "sosd",
+            "sosd:x:0",
+            "sosd::1M",
+            "lines",
+            "lines:",
+            "lines::1M",
+            "lines:x:0",
+            "words:0",
+            "ycsb:x",
+        ] {
             let error = text.parse::<Spec>().unwrap_err().to_string();
             assert!(error.contains("lognormal") && error.contains("fb:16M"), "{text}: {error}");
         }

@@ -14,12 +14,12 @@ use crate::published::{PUBLISHED, PublishedFile};
 use crate::random::Random;
 use crate::shipped;
 use crate::sosd::SosdReader;
-use crate::spec::{Spec, SpecKind};
+use crate::spec::{KeyKind, Spec, SpecKind};
 
 /// Keys of a stand-in without a count: those of the published file.
 const PUBLISHED_KEYS: u64 = 200_000_000;
 /// Keys of a synthetic distribution without a count.
-const SYNTHETIC_KEYS: u64 = 1_000_000;
+pub(crate) const SYNTHETIC_KEYS: u64 = 1_000_000;
 /// Keys read ahead of a sample.
 const SAMPLE_STEP: usize = 1 << 15;
 
@@ -69,6 +69,8 @@ pub struct KeyStream {
     notes: Vec<String>,
     keys: Keys,
     sample: Option<Sample>,
+    /// Keys that the sample is taken from next.
+    ahead: Vec<u64>,
 }
 
 enum Keys {
@@ -91,13 +93,18 @@ impl Spec {
     /// # Errors
     /// [`DatasetError`] of any kind; later ones come from [`KeyStream::fill`].
     pub fn stream(&self, options: &OpenOptions<'_>) -> Result<KeyStream, DatasetError> {
+        if let Some(asked) = options.key_bytes.filter(|&bytes| bytes != 8 && self.key_kind() == KeyKind::U64)
+        {
+            let cause = "its keys are u64, of 8 bytes; leave the length out".to_owned();
+            return Err(DatasetError::KeyBytes { name: self.to_string(), asked, cause });
+        }
         let Origin { source, key_bytes, available, keys, notes } = self.source(options)?;
         let total = self.count().unwrap_or(available);
         if total > available {
             return Err(DatasetError::TooMany { name: self.to_string(), available, asked: total });
         }
         let sample = (total < available).then(|| Sample::new(total, available, options.seed));
-        Ok(KeyStream { source, key_bytes, total, notes, keys, sample })
+        Ok(KeyStream { source, key_bytes, total, notes, keys, sample, ahead: Vec::new() })
     }
 
     fn source(&self, options: &OpenOptions<'_>) -> Result<Origin, DatasetError> {
@@ -138,6 +145,16 @@ impl Spec {
             SpecKind::Normal => ready(synthetic::normal(size, seed)),
             SpecKind::Lognormal => ready(synthetic::lognormal(size, seed)),
             SpecKind::Sequential => Ok(generated(Keys::Range(0..synthetic))),
+            SpecKind::Words
+            | SpecKind::Domains
+            | SpecKind::Paths
+            | SpecKind::Ycsb
+            | SpecKind::Binary
+            | SpecKind::Prefixes
+            | SpecKind::Lines(_) => {
+                let (name, is) = (self.to_string(), self.key_kind());
+                Err(DatasetError::WrongKind { name, is, asked: KeyKind::U64 })
+            }
         }
     }
 
@@ -236,11 +253,11 @@ impl KeyStream {
         let Some(sample) = &mut self.sample else { return self.keys.fill(out, limit) };
         let start = out.len();
         while out.len() == start {
-            sample.ahead.clear();
-            if self.keys.fill(&mut sample.ahead, limit.min(SAMPLE_STEP))? == 0 {
+            self.ahead.clear();
+            if self.keys.fill(&mut self.ahead, limit.min(SAMPLE_STEP))? == 0 {
                 break;
             }
-            sample.pick(out);
+            out.extend(self.ahead.iter().filter(|_| sample.takes_next()));
         }
         Ok(out.len() - start)
     }
@@ -264,26 +281,22 @@ impl Keys {
 
 /// A uniform sample without replacement in one pass, in order and of an exact size: selection sampling (Knuth, The Art
 /// of Computer Programming 2, 3.4.2, algorithm S).
-struct Sample {
+pub(crate) struct Sample {
     random: Random,
     wanted: u64,
     left: u64,
-    ahead: Vec<u64>,
 }
 
 impl Sample {
-    fn new(wanted: u64, available: u64, seed: u64) -> Self {
-        let random = Random::new(seed, PURPOSE_SAMPLE);
-        Self { random, wanted, left: available, ahead: Vec::with_capacity(SAMPLE_STEP) }
+    pub(crate) fn new(wanted: u64, available: u64, seed: u64) -> Self {
+        Self { random: Random::new(seed, PURPOSE_SAMPLE), wanted, left: available }
     }
 
-    fn pick(&mut self, out: &mut Vec<u64>) {
-        for &key in &self.ahead {
-            if self.random.below(self.left) < self.wanted {
-                out.push(key);
-                self.wanted -= 1;
-            }
-            self.left -= 1;
-        }
+    /// Whether the next key belongs to the sample.
+    pub(crate) fn takes_next(&mut self) -> bool {
+        let takes = self.random.below(self.left) < self.wanted;
+        self.wanted -= u64::from(takes);
+        self.left -= 1;
+        takes
     }
 }

@@ -43,6 +43,8 @@ fn list_names_everything_and_how_to_get_it() {
         "normal",
         "lognormal",
         "sosd:PATH",
+        "words",
+        "lines:PATH",
         "stand-in",
         "curl -fL",
         "md5sum -c",
@@ -50,7 +52,7 @@ fn list_names_everything_and_how_to_get_it() {
         assert!(text.contains(part), "{part}");
     }
     let json: Value = serde_json::from_str(&succeed(folder.path(), &["list", "--json"])).unwrap();
-    assert_eq!(json["datasets"].as_array().unwrap().len(), 10);
+    assert_eq!(json["datasets"].as_array().unwrap().len(), 17);
     assert_eq!(json["published"][0]["md5"], "3b0f820caa0d62150e87ce94ec989978");
 }
 
@@ -146,4 +148,35 @@ fn help_has_examples() {
     ] {
         assert!(succeed(folder.path(), command).contains("Examples:"), "{command:?}");
     }
+}
+
+#[test]
+fn byte_strings_are_written_as_lines_inspected_and_verified() {
+    let folder = TempDir::new().unwrap();
+    let path = folder.path();
+    let text = succeed(path, &["generate", "ycsb:2K", "--key-bytes", "30", "-o", "y.txt"]);
+    assert!(text.contains("2.00 K lines"), "{text}");
+    assert_eq!(fs::metadata(path.join("y.txt")).unwrap().len(), 31 * 2_000);
+    let json: Value =
+        serde_json::from_str(&succeed(path, &["inspect", "lines:y.txt", "--epsilon", "8", "--json"]))
+            .unwrap();
+    assert_eq!((&json["keys"], &json["shortest"], &json["longest"]), (&2_000.into(), &30.into(), &30.into()));
+    assert!(json["segments"]["8"].as_u64() > Some(1), "{json}");
+    let text = succeed(path, &["inspect", "ycsb:2K", "--key-bytes", "30"]);
+    assert!(text.contains("30 to 30 bytes") && text.contains("alphabet    14"), "{text}");
+    let text = succeed(path, &["verify", "lines:y.txt"]);
+    assert!(text.contains("2.00 K lines of 30 to 30 bytes, sorted, each once"), "{text}");
+    fs::write(path.join("bad"), "b\n\n").unwrap();
+    assert!(fail(path, &["verify", "lines:bad"]).contains("line 2 is empty"));
+    fs::write(path.join("unsorted"), "b\na\n").unwrap();
+    succeed(path, &["inspect", "lines:unsorted"]);
+    assert!(fail(path, &["inspect", "lines:unsorted", "--unsorted", "refuse"]).contains("line 2 is below"));
+}
+
+#[test]
+fn keys_that_are_no_text_leave_no_file() {
+    let folder = TempDir::new().unwrap();
+    let error = fail(folder.path(), &["generate", "binary:5K", "-o", "b.txt"]);
+    assert!(error.contains("contains a newline"), "{error}");
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
 }

@@ -3,10 +3,11 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use fpcache_datasets::bytes::LinesWriter;
 use fpcache_datasets::count::{human, human_bytes};
 use fpcache_datasets::published::by_name;
 use fpcache_datasets::sosd::{HEADER_BYTES, SosdWriter, Width, content_name};
-use fpcache_datasets::{DatasetError, KeyStream, Progress, Spec};
+use fpcache_datasets::{ByteKeys, DatasetError, Duplicates, KeyKind, KeyStream, OpenOptions, Progress, Spec};
 
 use super::progress::Bar;
 use super::{Failure, Outcome, SourceArgs, announce};
@@ -16,10 +17,10 @@ const STEP: usize = 1 << 18;
 
 #[derive(Args)]
 pub(super) struct Generate {
-    /// The data set, as in fb:16M. Duplicates are written as they come.
+    /// The data set, as in fb:16M. Duplicates are written as they come, equal lines once.
     #[arg(value_name = "DATASET")]
     spec: Spec,
-    /// The file to write; its name ends in _uint32 or _uint64, which sets the width.
+    /// The file to write; of numbers, its name ends in _uint32 or _uint64, which sets the width.
     #[arg(short, long, value_name = "FILE")]
     output: PathBuf,
     /// Replace the file if it exists; allow the name of a published file.
@@ -31,6 +32,28 @@ pub(super) struct Generate {
 
 impl Generate {
     pub(super) fn run(&self) -> Result<Outcome, Failure> {
+        match self.spec.key_kind() {
+            KeyKind::U64 => self.sosd(),
+            KeyKind::Bytes => self.lines(),
+        }
+    }
+
+    fn lines(&self) -> Result<Outcome, Failure> {
+        let bar = Bar::default();
+        // First the target: what cannot be written need not be generated.
+        let writer = LinesWriter::create(&self.output, self.force)?;
+        let duplicates = Some(Duplicates::First);
+        let dataset = self.spec.open_bytes(&OpenOptions { duplicates, ..self.source.options(&bar) })?;
+        announce(dataset.notes());
+        bar.begin("writing", dataset.len() as u64);
+        let written = write_lines(dataset.keys(), writer, &bar);
+        bar.end();
+        let (keys, bytes) = written?;
+        let (path, source) = (self.output.display(), dataset.source());
+        Ok(format!("{path}: {} lines, {} ({source})\n", human(keys), human_bytes(bytes)).into())
+    }
+
+    fn sosd(&self) -> Result<Outcome, Failure> {
         let bar = Bar::default();
         let name = content_name(&self.output);
         if by_name(&name).is_some() && !self.force {
@@ -64,6 +87,17 @@ fn copy(stream: &mut KeyStream, mut writer: SosdWriter, bar: &Bar) -> Result<u64
         done += chunk.len() as u64;
         bar.advance(done);
         chunk.clear();
+    }
+    writer.finish()
+}
+
+fn write_lines(keys: &ByteKeys, mut writer: LinesWriter, bar: &Bar) -> Result<(u64, u64), DatasetError> {
+    let mut cursor = keys.cursor();
+    while let Some(key) = cursor.next_key() {
+        writer.push(key)?;
+        if cursor.left().is_multiple_of(STEP) {
+            bar.advance((keys.len() - cursor.left()) as u64);
+        }
     }
     writer.finish()
 }

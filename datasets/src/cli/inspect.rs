@@ -1,12 +1,15 @@
 //! `inspect`
 
+mod bytes;
+
 use std::fmt::Write;
 use std::path::Path;
 
 use clap::Args;
+use fpcache_datasets::bytes::inspect::inspect_bytes;
 use fpcache_datasets::count::human;
 use fpcache_datasets::inspect::{Inspection, inspect};
-use fpcache_datasets::{ParseSpecError, Spec, SpecKind};
+use fpcache_datasets::{KeyKind, ParseSpecError, Spec, SpecKind};
 use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
 
@@ -15,7 +18,7 @@ use super::{Failure, Outcome, SourceArgs, announce};
 
 #[derive(Args)]
 pub(super) struct Inspect {
-    /// A data set, as in fb:16M, or the path of a SOSD file.
+    /// A data set, as in fb:16M or lines:PATH, or the path of a SOSD file.
     #[arg(value_name = "DATASET|PATH", value_parser = spec_or_path)]
     spec: Spec,
     /// Errors, in ranks, for which the least number of linear segments is counted.
@@ -54,7 +57,7 @@ struct Report<'a> {
     notes: &'a [String],
 }
 
-fn by_epsilon<S: Serializer>(segments: &&[(u32, u64)], serializer: S) -> Result<S::Ok, S::Error> {
+pub(super) fn by_epsilon<S: Serializer>(segments: &&[(u32, u64)], serializer: S) -> Result<S::Ok, S::Error> {
     let mut map = serializer.serialize_map(Some(segments.len()))?;
     for (epsilon, count) in *segments {
         map.serialize_entry(&epsilon.to_string(), count)?;
@@ -68,6 +71,14 @@ impl Inspect {
         let mut epsilons = self.epsilon.clone();
         epsilons.sort_unstable();
         epsilons.dedup();
+        if self.spec.key_kind() == KeyKind::Bytes {
+            let found = inspect_bytes(&self.spec, &epsilons, &self.source.options(&bar))?;
+            announce(&found.notes);
+            let spec = self.spec.to_string();
+            return Ok(
+                if self.json { bytes::json(&spec, &found)? } else { bytes::text(&spec, &found)? }.into()
+            );
+        }
         let found = inspect(&self.spec, &epsilons, &self.source.options(&bar))?;
         announce(&found.notes);
         let text = if self.json { self.json(&found)? } else { self.text(&found)? };

@@ -33,6 +33,8 @@ struct Known {
     name: &'static str,
     /// Keys without a count; none for a file.
     keys: Option<u64>,
+    /// `u64` or `bytes`.
+    key_kind: &'static str,
     what: &'static str,
     source: &'static str,
 }
@@ -58,7 +60,8 @@ impl List {
             let mut files = PUBLISHED.iter().zip(&published).filter(|(file, _)| file.spec == Some(spec));
             if files.any(|(_, row)| row.path.is_some()) { "published" } else { "stand-in" }
         };
-        let known = |name, keys, what, source| Known { name, keys, what, source };
+        let known = |name, keys, what, source| Known { name, keys, key_kind: "u64", what, source };
+        let bytes = |name, keys, what, source| Known { name, keys, key_kind: "bytes", what, source };
         let datasets = vec![
             known("fb", Some(200_000_000), "Facebook user ids", found("fb")),
             known(
@@ -75,6 +78,18 @@ impl List {
             known("lognormal", Some(1_000_000), "lognormal, mu 0, sigma 2", "generated"),
             known("sequential", Some(1_000_000), "0, 1, 2, …", "generated"),
             known("sosd:PATH", None, "a SOSD file, PATH ending in _uint32 or _uint64, plain or .zst", "file"),
+            bytes("words", Some(663_473), "English words", "shipped"),
+            bytes("domains", Some(1_000_000), "host names, made up", "generated"),
+            bytes(
+                "paths",
+                Some(1_000_000),
+                "deep file paths with a long shared prefix, made up",
+                "generated",
+            ),
+            bytes("ycsb", Some(1_000_000), "record keys of YCSB: user and a hash", "generated"),
+            bytes("binary", Some(1_000_000), "random bytes, zeros among them", "generated"),
+            bytes("prefixes", Some(1_000_000), "keys that are prefixes of one another", "generated"),
+            bytes("lines:PATH", None, "a file with one byte string per line, plain, .gz or .zst", "file"),
         ];
         let listing = Listing { datasets, published };
         let text = if self.json { serde_json::to_string_pretty(&listing)? + "\n" } else { listing.text()? };
@@ -102,10 +117,10 @@ impl List {
 impl Listing {
     fn text(&self) -> Result<String, Failure> {
         let mut table = Table::new();
-        table.load_preset(presets::NOTHING).set_header(["NAME", "KEYS", "WHAT", "SOURCE"]);
+        table.load_preset(presets::NOTHING).set_header(["NAME", "KEYS", "KIND", "WHAT", "SOURCE"]);
         for known in &self.datasets {
             let keys = known.keys.map_or_else(|| "all".to_owned(), human);
-            table.add_row([known.name, &keys, known.what, known.source]);
+            table.add_row([known.name, &keys, known.key_kind, known.what, known.source]);
         }
         let mut text = format!("{}\n\n", table.trim_fmt());
         text.push_str(

@@ -12,7 +12,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand};
-use fpcache_datasets::OpenOptions;
+use fpcache_datasets::{OpenOptions, Unsorted};
 
 use progress::Bar;
 
@@ -20,7 +20,8 @@ use progress::Bar;
 ///
 /// A data set is written NAME or NAME:COUNT, with decimal K, M and G: fb:16M, wiki, osm, books, ipv4, uniform:1M,
 /// normal:1M, lognormal:1M, sequential:1M, sosd:PATH. fb, wiki, osm and books are the published files where
-/// $FPCACHE_DATA holds them (plain or .zst), else calibrated stand-ins.
+/// $FPCACHE_DATA holds them (plain or .zst), else calibrated stand-ins. Their keys are numbers; byte strings are in words,
+/// domains:1M, paths:1M, ycsb:60M, binary:1M, prefixes:1M and lines:PATH, a file with one key per line, plain, .gz or .zst.
 #[derive(Parser)]
 #[command(name = "fpcache-datasets", version, after_help = EXAMPLES)]
 pub(crate) struct Cli {
@@ -33,6 +34,7 @@ const EXAMPLES: &str = "Examples:
   fpcache-datasets generate fb:16M -o fb_16M_uint64
   fpcache-datasets inspect wiki:10M --epsilon 8,64,256
   fpcache-datasets inspect books_200M_uint32.zst --json
+  fpcache-datasets inspect lines:urls.txt.gz
   fpcache-datasets verify $FPCACHE_DATA/*_uint64";
 
 #[derive(Subcommand)]
@@ -40,20 +42,25 @@ enum Command {
     /// Show the data sets, and a command to download and check each published file.
     #[command(after_help = "Examples:\n  fpcache-datasets list\n  fpcache-datasets list --json")]
     List(list::List),
-    /// Write a data set as a SOSD file.
+    /// Write a data set as a SOSD file, byte strings as a file of lines.
     #[command(after_help = "Examples:
   fpcache-datasets generate fb:16M -o fb_16M_uint64
   fpcache-datasets generate ipv4 -o ipv4_uint32
-  fpcache-datasets generate sosd:fb_200M_uint64.zst:1M --seed 7 -o fb_1M_uint64 --force")]
+  fpcache-datasets generate sosd:fb_200M_uint64.zst:1M --seed 7 -o fb_1M_uint64 --force
+  fpcache-datasets generate ycsb:1M --key-bytes 64 -o ycsb.txt")]
     Generate(generate::Generate),
-    /// Count keys, duplicates and segments.
+    /// Count keys, duplicates and segments; of byte strings also lengths and shared prefixes.
     #[command(after_help = "Examples:
   fpcache-datasets inspect ipv4
   fpcache-datasets inspect fb:16M --epsilon 8,64,256 --json
-  fpcache-datasets inspect path/to/books_200M_uint32.zst")]
+  fpcache-datasets inspect path/to/books_200M_uint32.zst
+  fpcache-datasets inspect paths:1M
+  fpcache-datasets inspect lines:urls.txt.gz --json")]
     Inspect(inspect::Inspect),
-    /// Check SOSD files: format, and for published names the checksum.
-    #[command(after_help = "Examples:\n  fpcache-datasets verify fb_200M_uint64 wiki_ts_200M_uint64.zst")]
+    /// Check files: the format of SOSD files, and for published names the checksum; whether lines can be keys.
+    #[command(after_help = "Examples:
+  fpcache-datasets verify fb_200M_uint64 wiki_ts_200M_uint64.zst
+  fpcache-datasets verify lines:urls.txt.gz")]
     Verify(verify::Verify),
 }
 
@@ -66,6 +73,12 @@ struct SourceArgs {
     /// The folder with published files.
     #[arg(long, env = "FPCACHE_DATA", value_name = "FOLDER")]
     data_dir: Option<PathBuf>,
+    /// The length of every key, for ycsb (at least 23) and binary.
+    #[arg(long, value_name = "BYTES")]
+    key_bytes: Option<usize>,
+    /// What to do with a file of lines that are not in order: sort or refuse.
+    #[arg(long, value_name = "POLICY", default_value_t)]
+    unsorted: Unsorted,
 }
 
 impl SourceArgs {
@@ -73,6 +86,8 @@ impl SourceArgs {
         OpenOptions {
             seed: self.seed,
             duplicates: None,
+            unsorted: self.unsorted,
+            key_bytes: self.key_bytes,
             data_dir: self.data_dir.clone(),
             progress: Some(bar),
         }

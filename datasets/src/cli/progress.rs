@@ -18,9 +18,13 @@ impl Bar {
 
 impl Progress for Bar {
     fn begin(&self, phase: &str, total: u64) {
-        // The template is checked by a test; without it the default style would do.
-        let style = ProgressStyle::with_template(TEMPLATE).unwrap_or_else(|_| ProgressStyle::default_bar());
-        let bar = ProgressBar::new(total).with_style(style).with_message(phase.to_owned());
+        let (bar, template) = match total {
+            0 => (ProgressBar::no_length(), TEMPLATE_WITHOUT_TOTAL),
+            total => (ProgressBar::new(total), TEMPLATE),
+        };
+        // The templates are checked by a test; without them the default style would do.
+        let style = ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
+        let bar = bar.with_style(style).with_message(phase.to_owned());
         self.with(|current| *current = Some(bar));
     }
 
@@ -42,11 +46,14 @@ impl Progress for Bar {
 }
 
 const TEMPLATE: &str = "{msg} {wide_bar} {human_pos}/{human_len} keys, {eta} left";
+const TEMPLATE_WITHOUT_TOTAL: &str = "{msg} {human_pos} keys";
 
 #[cfg(test)]
 mod tests {
     #[test]
-    fn the_template_is_valid() {
-        assert!(indicatif::ProgressStyle::with_template(super::TEMPLATE).is_ok());
+    fn the_templates_are_valid() {
+        for template in [super::TEMPLATE, super::TEMPLATE_WITHOUT_TOTAL] {
+            assert!(indicatif::ProgressStyle::with_template(template).is_ok());
+        }
     }
 }

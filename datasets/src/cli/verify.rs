@@ -1,9 +1,10 @@
 //! `verify`
 
 use std::fmt::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
+use fpcache_datasets::bytes;
 use fpcache_datasets::count::human;
 use fpcache_datasets::verify::verify;
 
@@ -12,8 +13,8 @@ use super::{Failure, Outcome};
 
 #[derive(Args)]
 pub(super) struct Verify {
-    /// SOSD files, plain or .zst.
-    #[arg(required = true, value_name = "PATH")]
+    /// SOSD files, plain or .zst, or lines:PATH, plain, .gz or .zst.
+    #[arg(required = true, value_name = "PATH|lines:PATH")]
     paths: Vec<PathBuf>,
 }
 
@@ -23,6 +24,10 @@ impl Verify {
         let bar = Bar::default();
         let mut outcome = Outcome::from(String::new());
         for path in &self.paths {
+            if let Some(path) = path.to_str().and_then(|path| path.strip_prefix("lines:")) {
+                verify_lines(path.as_ref(), &bar, &mut outcome)?;
+                continue;
+            }
             let shown = path.display();
             let verified = match verify(path, Some(&bar)) {
                 Ok(verified) => verified,
@@ -55,4 +60,27 @@ impl Verify {
         }
         Ok(outcome)
     }
+}
+
+fn verify_lines(path: &Path, bar: &Bar, outcome: &mut Outcome) -> Result<(), Failure> {
+    let found = match bytes::verify(path, Some(bar)) {
+        Ok(found) => found,
+        Err(error) => {
+            eprintln!("error: {error}");
+            outcome.success = false;
+            return Ok(());
+        }
+    };
+    let (shown, keys, md5) = (path.display(), human(found.keys), &found.md5);
+    let (shortest, longest) = found.lengths;
+    let order = match (found.unsorted, found.duplicates) {
+        (0, 0) => "sorted, each once".to_owned(),
+        (0, equal) => format!("sorted, {equal} like the line before them"),
+        (below, equal) => format!("{below} below the line before them, {equal} like it"),
+    };
+    writeln!(
+        outcome.text,
+        "{shown}: format OK, {keys} lines of {shortest} to {longest} bytes, {order}, md5 {md5}"
+    )?;
+    Ok(())
 }

@@ -2,6 +2,7 @@
 //! [operations](Operations) that also change records.
 
 mod absent;
+mod bytes;
 mod distribution;
 mod growth;
 mod hot;
@@ -18,7 +19,9 @@ use crate::dataset::Dataset;
 use crate::random::Random;
 use absent::Absent;
 use popular::Popular;
+pub(crate) use ycsb::fnv64;
 
+pub use bytes::{AbsentKeys, ByteRequests, generate_bytes};
 pub use distribution::{Distribution, ParseDistributionError};
 pub use growth::{Growth, InsertOrder, ParseInsertOrderError};
 pub use mix::{Mix, OperationKind, ParseMixError};
@@ -99,21 +102,47 @@ pub fn generate_for(dataset: &Dataset, options: &RequestOptions) -> Requests {
 }
 
 fn stream(keys: &[u64], crowded: Vec<u64>, options: &RequestOptions) -> Requests {
-    let mut random = Random::new(options.seed, PURPOSE_REQUESTS);
     let mut requests = Requests {
         keys: Vec::with_capacity(options.lookups),
         expected: Vec::with_capacity(options.lookups),
         notes: Vec::new(),
     };
-    let share = if keys.is_empty() { 1.0 } else { options.negative };
+    let share = negative_share(keys.len(), options);
     let absent = if share > 0.0 { Absent::new(keys, &mut requests.notes) } else { None };
     let share = if absent.is_some() { share } else { 0.0 };
-    let n = keys.len() as u64;
+    let Requests { keys: asked, expected, notes } = &mut requests;
+    draw_each(keys.len() as u64, share, crowded, options, notes, |index, random| {
+        match (index, &absent) {
+            (Some(index), _) => asked.push(keys[index as usize]),
+            (None, Some(absent)) => asked.push(absent.draw(random)),
+            // A share of zero draws no absent key.
+            (None, None) => return,
+        }
+        expected.push(index.unwrap_or(ABSENT));
+    });
+    requests
+}
+
+/// The share of requests for absent keys: all, where there is no other.
+fn negative_share(keys: usize, options: &RequestOptions) -> f64 {
+    if keys == 0 { 1.0 } else { options.negative }
+}
+
+/// Hands out the index of the key of each request, `None` for an absent key, and what further draws come from.
+fn draw_each(
+    n: u64,
+    share: f64,
+    crowded: Vec<u64>,
+    options: &RequestOptions,
+    notes: &mut Vec<String>,
+    mut visit: impl FnMut(Option<u64>, &mut Random),
+) {
+    let mut random = Random::new(options.seed, PURPOSE_REQUESTS);
     if !crowded.is_empty() {
-        requests.notes.push(crowded_note(crowded.len() as u64, n));
+        notes.push(crowded_note(crowded.len() as u64, n));
     }
     let mut popular = Popular::new(n, options.distribution, crowded, options.seed, &mut random);
-    let every = shifts(options, &popular, &mut requests.notes);
+    let every = shifts(options, &popular, notes);
     let mut until_shift = every;
     for _ in 0..options.lookups {
         if until_shift == 0 {
@@ -121,19 +150,10 @@ fn stream(keys: &[u64], crowded: Vec<u64>, options: &RequestOptions) -> Requests
             until_shift = every;
         }
         until_shift -= 1;
-        match &absent {
-            Some(absent) if random.open_fraction() < share => {
-                requests.keys.push(absent.draw(&mut random));
-                requests.expected.push(ABSENT);
-            }
-            _ => {
-                let index = popular.draw(&mut random);
-                requests.keys.push(keys[index as usize]);
-                requests.expected.push(index);
-            }
-        }
+        let is_absent = share > 0.0 && random.open_fraction() < share;
+        let index = (!is_absent).then(|| popular.draw(&mut random));
+        visit(index, &mut random);
     }
-    requests
 }
 
 fn crowded_note(crowded: u64, n: u64) -> String {

@@ -68,7 +68,7 @@ fn zeta(n: u64, theta: f64) -> f64 {
 
 /// The FNV-1a hash of a number's eight bytes, the lowest first, without its sign: YCSB computes in Java's `long`.
 #[inline]
-pub(super) fn fnv64(value: u64) -> u64 {
+pub(crate) fn fnv64(value: u64) -> u64 {
     let mut hash = 0xCBF2_9CE4_8422_2325u64;
     for byte in value.to_le_bytes() {
         hash = (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01B3);

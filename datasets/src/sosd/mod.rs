@@ -2,17 +2,14 @@
 //! name's suffix gives, `_uint32` or `_uint64`. Duplicates are allowed by the format. A further `.zst` means a
 //! zstd-compressed file, decompressed while reading.
 
-mod bytes;
 mod reader;
 mod writer;
-mod zst;
 
 use std::fmt;
 use std::path::Path;
 
 pub use reader::SosdReader;
 pub use writer::SosdWriter;
-pub(crate) use zst::ZstdReader;
 
 use crate::error::DatasetError;
 

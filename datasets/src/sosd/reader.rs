@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 
 use zerocopy::IntoBytes;
 
-use super::bytes::Bytes;
 use super::{HEADER_BYTES, Width};
+use crate::content::Content;
 use crate::error::DatasetError;
 
 /// Keys read per step: small enough to stay in cache between reading and checking.
@@ -17,7 +17,7 @@ const STEP: usize = 1 << 15;
 /// straight to where they stay; memory beyond that is one small buffer.
 pub struct SosdReader {
     path: PathBuf,
-    bytes: Bytes,
+    bytes: Content,
     width: Width,
     count: u64,
     next: u64,
@@ -45,7 +45,7 @@ impl SosdReader {
 
     fn new(path: &Path, hash: bool) -> Result<Self, DatasetError> {
         let width = Width::of_file(path)?;
-        let mut bytes = Bytes::open(path, hash)?;
+        let mut bytes = Content::open(path, hash)?;
         let mut header = [0; HEADER_BYTES as usize];
         if bytes.read_full(&mut header)? < header.len() {
             let expected = "the 8 bytes of a count".to_owned();

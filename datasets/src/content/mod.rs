@@ -1,0 +1,187 @@
+//! The bytes of a file, decompressed, counted, and hashed on request; and files that appear only when they are whole.
+
+mod output;
+mod zst;
+
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
+
+use flate2::bufread::MultiGzDecoder;
+use md5::{Digest, Md5};
+
+pub(crate) use output::Output;
+pub(crate) use zst::ZstdReader;
+
+use crate::error::DatasetError;
+use crate::sosd::is_compressed;
+
+/// Bytes of the file buffered ahead of the decoder.
+const FILE_BUFFER: usize = 1 << 17;
+
+/// How a file's content is stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Encoding {
+    Plain,
+    Gzip,
+    Zstd,
+}
+
+impl Encoding {
+    /// What the name's last suffix says.
+    pub(crate) fn of_name(path: &Path) -> Self {
+        match path.extension().and_then(|extension| extension.to_str()) {
+            Some("gz") => Self::Gzip,
+            Some("zst") => Self::Zstd,
+            _ => Self::Plain,
+        }
+    }
+
+    /// What the first bytes say: gzip with its only method (RFC 1952, §2.3), or a zstd frame, skippable or not
+    /// (RFC 8878, §3.1).
+    fn of_content(start: &[u8]) -> Self {
+        match start {
+            [0x1F, 0x8B, 0x08, ..] => Self::Gzip,
+            [0x28, 0xB5, 0x2F, 0xFD, ..] | [0x50..=0x5F, 0x2A, 0x4D, 0x18, ..] => Self::Zstd,
+            _ => Self::Plain,
+        }
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Plain => "plain",
+            Self::Gzip => "gzip",
+            Self::Zstd => "zstd",
+        }
+    }
+}
+
+/// A file's content, read once from its start.
+pub(crate) struct Content {
+    path: PathBuf,
+    content: Box<dyn Read + Send>,
+    encoding: Encoding,
+    /// The content's length, where the file system knows it.
+    length: Option<u64>,
+    offset: u64,
+    digest: Option<Md5>,
+}
+
+impl Content {
+    /// Opens a file whose name alone says whether it is compressed, by zstd.
+    pub(crate) fn open(path: &Path, hash: bool) -> Result<Self, DatasetError> {
+        let (file, length) = open(path)?;
+        if !is_compressed(path) {
+            // Read in large pieces: a buffer between would only be one more copy.
+            return Ok(Self::new(path, Box::new(file), Encoding::Plain, length, hash));
+        }
+        let content = Box::new(ZstdReader::new(BufReader::with_capacity(FILE_BUFFER, file)));
+        Ok(Self::new(path, content, Encoding::Zstd, None, hash))
+    }
+
+    /// Opens a file that is gzip or zstd where its name ends so, and else what its first bytes say.
+    pub(crate) fn open_any(path: &Path, hash: bool) -> Result<Self, DatasetError> {
+        let (file, length) = open(path)?;
+        let mut file = BufReader::with_capacity(FILE_BUFFER, file);
+        let encoding = match Encoding::of_name(path) {
+            Encoding::Plain => {
+                let start = file.fill_buf().map_err(failed(path, "reading"))?;
+                Encoding::of_content(start)
+            }
+            compressed => compressed,
+        };
+        let length = length.filter(|_| encoding == Encoding::Plain);
+        let content: Box<dyn Read + Send> = match encoding {
+            Encoding::Plain => Box::new(file),
+            Encoding::Gzip => Box::new(MultiGzDecoder::new(file)),
+            Encoding::Zstd => Box::new(ZstdReader::new(file)),
+        };
+        Ok(Self::new(path, content, encoding, length, hash))
+    }
+
+    fn new(
+        path: &Path,
+        content: Box<dyn Read + Send>,
+        encoding: Encoding,
+        length: Option<u64>,
+        hash: bool,
+    ) -> Self {
+        Self { path: path.to_owned(), content, encoding, length, offset: 0, digest: hash.then(Md5::new) }
+    }
+
+    pub(crate) fn length(&self) -> Option<u64> {
+        self.length
+    }
+
+    pub(crate) fn offset(&self) -> u64 {
+        self.offset
+    }
+
+    /// Fills `buffer` as far as the content goes; fewer bytes than asked for mean its end.
+    pub(crate) fn read_full(&mut self, buffer: &mut [u8]) -> Result<usize, DatasetError> {
+        let mut filled = 0;
+        while filled < buffer.len() {
+            match self.content.read(&mut buffer[filled..]) {
+                Ok(0) => break,
+                Ok(n) => filled += n,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(self.failed(error, filled)),
+            }
+        }
+        if let Some(digest) = &mut self.digest {
+            digest.update(&buffer[..filled]);
+        }
+        self.offset += filled as u64;
+        Ok(filled)
+    }
+
+    /// What is wrong with compressed content, found by reading it to its end; `None` if it is whole or not compressed.
+    pub(crate) fn damage(&mut self) -> Option<DatasetError> {
+        if self.encoding == Encoding::Plain {
+            return None;
+        }
+        let mut rest = vec![0; FILE_BUFFER];
+        loop {
+            match self.read_full(&mut rest) {
+                Ok(0) => return None,
+                Ok(_) => {}
+                Err(error) => return Some(error),
+            }
+        }
+    }
+
+    /// The MD5 of everything read so far, in hexadecimal; `None` if hashing was not asked for.
+    pub(crate) fn md5(self) -> Option<String> {
+        let digest = self.digest?.finalize();
+        Some(digest.iter().map(|byte| format!("{byte:02x}")).collect())
+    }
+
+    fn failed(&self, error: io::Error, filled: usize) -> DatasetError {
+        let path = self.path.clone();
+        if self.encoding != Encoding::Plain && error.raw_os_error().is_none() {
+            return DatasetError::Compression {
+                path,
+                format: self.encoding.name(),
+                offset: self.offset + filled as u64,
+                cause: error.to_string(),
+            };
+        }
+        DatasetError::Io { path, action: "reading", source: error }
+    }
+}
+
+/// The file, and its length where it has one.
+fn open(path: &Path) -> Result<(File, Option<u64>), DatasetError> {
+    let file = File::open(path).map_err(|source| match source.kind() {
+        io::ErrorKind::NotFound => DatasetError::Missing { path: path.to_owned() },
+        _ => failed(path, "open")(source),
+    })?;
+    let metadata = file.metadata().map_err(failed(path, "reading its size"))?;
+    let length = metadata.is_file().then_some(metadata.len());
+    Ok((file, length))
+}
+
+fn failed(path: &Path, action: &'static str) -> impl FnOnce(io::Error) -> DatasetError {
+    let path = path.to_owned();
+    move |source| DatasetError::Io { path, action, source }
+}
