@@ -6,6 +6,7 @@ use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use std::collections::BTreeMap;
 use std::hint::black_box;
+use std::time::Instant;
 
 /// A model, an address and a generation.
 type Entry = [u64; 4];
@@ -66,7 +67,7 @@ impl Flat {
 
 fn locate_tree(tree: &Directory<u64, Entry>, key: u64) -> u64 {
     let located = tree.locate(&key).expect("not empty");
-    located.lo ^ located.hi.map_or(0, |hi| *hi) ^ located.entry[0]
+    located.lo ^ located.hi.unwrap_or(0) ^ located.entry[0]
 }
 
 fn locate_map(map: &BTreeMap<u64, Entry>, key: u64) -> u64 {
@@ -127,7 +128,7 @@ fn locate(c: &mut Criterion) {
 /// Replaces the segment of `key` by two.
 fn split_one(tree: &mut Directory<u64, Entry>, key: u64) {
     let located = tree.locate(&key).expect("not empty");
-    let (lo, hi) = (*located.lo, located.hi.copied());
+    let (lo, hi) = (located.lo, located.hi);
     let middle = lo + (hi.unwrap_or(u64::MAX) - lo) / 2;
     let with = [(lo, [1; 4]), (middle, [2; 4])];
     let with = if middle > lo { &with[..] } else { &with[..1] };
@@ -136,7 +137,7 @@ fn split_one(tree: &mut Directory<u64, Entry>, key: u64) {
 
 fn replace_one(tree: &mut Directory<u64, Entry>, key: u64) {
     let located = tree.locate(&key).expect("not empty");
-    let (lo, hi) = (*located.lo, located.hi.copied());
+    let (lo, hi) = (located.lo, located.hi);
     tree.replace(&lo, hi.as_ref(), &[(lo, [key; 4])]).expect("a valid replacement");
 }
 
@@ -197,5 +198,163 @@ fn replace(c: &mut Criterion) {
     group.finish();
 }
 
-criterion_group!(benches, locate, replace);
+/// Byte strings beside numbers, `find` and `locate`. Ratios of one run are printed with the sizes, because figures of one
+/// group that were taken minutes apart tell little on a machine that others use.
+fn bytes(c: &mut Criterion) {
+    let mut rng = SmallRng::seed_from_u64(3);
+    for segments in [20_000, 200_000] {
+        let (entries, probes) = entries_and_probes(&mut rng, segments, false);
+        let numbers = Directory::<u64, Entry>::from_sorted(entries).expect("sorted");
+        for keys in [random_keys, ycsb_keys, word_keys, path_keys] {
+            let (kind, mut keys) = keys(&mut rng, 8 * segments);
+            keys.sort_unstable();
+            keys.dedup();
+            let separators = separators(&keys, keys.len() / segments);
+            let bytes: usize = separators.iter().map(Vec::len).sum();
+            let entries = separators.into_iter().zip(0..).map(|(separator, i)| (separator, [i; 4])).collect();
+            let tree = Directory::<[u8], Entry>::from_sorted(entries).expect("sorted");
+            let probe_keys = Probes::new(&mut rng, &keys);
+            drop(keys);
+            let find =
+                || (0..PROBES).fold(0, |sum, i| sum ^ tree.find(probe_keys.get(i)).map_or(0, |e| e[0]));
+            let find_number =
+                || probes.iter().fold(0, |sum, key| sum ^ numbers.find(key).map_or(0, |e| e[0]));
+            let one_by_one = || (0..PROBES).fold(0, |last, i| next(tree.find(probe_keys.get(i ^ last))));
+            let numbers_one_by_one = || (0..PROBES).fold(0, |last, i| next(numbers.find(&probes[i ^ last])));
+            println!(
+                "bytes/{kind}/{segments}: separators of {:.1} bytes, {:.1} bytes per segment beside the entry; \
+                 find {:.2} times as long as for numbers, {:.2} times one after the other",
+                bytes as f64 / tree.len() as f64,
+                tree.size_in_bytes() as f64 / tree.len() as f64 - size_of::<Entry>() as f64,
+                ratio(find, find_number),
+                ratio(one_by_one, numbers_one_by_one),
+            );
+            let mut group = c.benchmark_group("bytes");
+            let mut at = 0;
+            let mut key = || {
+                at = (at + 1) % PROBES;
+                probe_keys.get(at)
+            };
+            group.bench_function(format!("find/{kind}/{segments}"), |b| {
+                b.iter(|| tree.find(key()).map(|entry| entry[0]));
+            });
+            group.bench_function(format!("locate/{kind}/{segments}"), |b| {
+                b.iter(|| tree.locate(key()).map(|located| located.entry[0]));
+            });
+            let mut own = tree.clone();
+            group.bench_function(format!("replace one by one/{kind}/{segments}"), |b| {
+                b.iter(|| {
+                    let located = own.locate(key()).expect("not empty");
+                    let (lo, hi) = (located.lo, located.hi);
+                    let with = [(lo, [1; 4])];
+                    own.replace(&with[0].0, hi.as_deref(), &with).expect("a valid replacement");
+                });
+            });
+            group.finish();
+        }
+    }
+}
+
+/// Lets the next key depend on what was found, without changing much of where it lies.
+fn next(found: Option<&Entry>) -> usize {
+    found.map_or(0, |entry| (entry[0] & 1) as usize)
+}
+
+/// Keys one behind the other, so that reading them costs no cache misses.
+struct Probes {
+    bytes: Vec<u8>,
+    ends: Vec<usize>,
+}
+
+impl Probes {
+    fn new(rng: &mut SmallRng, keys: &[Vec<u8>]) -> Self {
+        let (mut bytes, mut ends) = (Vec::new(), vec![0]);
+        for _ in 0..PROBES {
+            bytes.extend_from_slice(&keys[rng.random_range(0..keys.len())]);
+            ends.push(bytes.len());
+        }
+        Self { bytes, ends }
+    }
+
+    fn get(&self, index: usize) -> &[u8] {
+        &self.bytes[self.ends[index]..self.ends[index + 1]]
+    }
+}
+
+/// How much longer the first takes than the second: least times of runs that take turns.
+fn ratio<A, B>(first: impl Fn() -> A, second: impl Fn() -> B) -> f64 {
+    let mut least = [f64::MAX; 2];
+    for _ in 0..10 {
+        let start = Instant::now();
+        black_box(first());
+        least[0] = least[0].min(start.elapsed().as_secs_f64());
+        let start = Instant::now();
+        black_box(second());
+        least[1] = least[1].min(start.elapsed().as_secs_f64());
+    }
+    least[0] / least[1]
+}
+
+/// As a table has them: a segment of so many keys begins with what its first key does not share with the key before it, or
+/// what all of its keys share, whichever is longer.
+fn separators(keys: &[Vec<u8>], keys_per_segment: usize) -> Vec<Vec<u8>> {
+    let shared = |a: &[u8], b: &[u8]| a.iter().zip(b).take_while(|(x, y)| x == y).count();
+    let mut separators = vec![Vec::new()];
+    let mut before = &keys[keys_per_segment - 1];
+    for segment in keys[keys_per_segment..].chunks(keys_per_segment) {
+        let last = &segment[segment.len() - 1];
+        let len = (shared(before, &segment[0]) + 1).max(shared(&segment[0], last));
+        separators.push(segment[0][..len].to_vec());
+        before = last;
+    }
+    separators
+}
+
+fn random_keys(rng: &mut SmallRng, count: usize) -> (&'static str, Vec<Vec<u8>>) {
+    ("random, 16 bytes", (0..count).map(|_| rng.random::<[u8; 16]>().to_vec()).collect())
+}
+
+fn ycsb_keys(rng: &mut SmallRng, count: usize) -> (&'static str, Vec<Vec<u8>>) {
+    ("user...", (0..count).map(|_| format!("user{}", rng.random::<u64>()).into_bytes()).collect())
+}
+
+fn word_keys(rng: &mut SmallRng, count: usize) -> (&'static str, Vec<Vec<u8>>) {
+    const SYLLABLES: [&str; 16] = [
+        "al", "ba", "con", "der", "est", "ing", "is", "lo", "ma", "ne", "o", "per", "ra", "sta", "tion", "un",
+    ];
+    let mut word = || {
+        let syllables = rng.random_range(2..6);
+        let word: String = (0..syllables).map(|_| SYLLABLES[rng.random_range(0..16)]).collect();
+        format!("{word}{}", char::from(rng.random_range(b'a'..=b'z'))).into_bytes()
+    };
+    ("words", (0..count).map(|_| word()).collect())
+}
+
+fn path_keys(rng: &mut SmallRng, count: usize) -> (&'static str, Vec<Vec<u8>>) {
+    const FOLDERS: [&str; 12] = [
+        "archive",
+        "backup",
+        "config",
+        "data",
+        "documents",
+        "images",
+        "include",
+        "lib",
+        "projects",
+        "resources",
+        "src",
+        "test",
+    ];
+    let mut path = || {
+        let mut path = "/srv/storage/home".to_owned();
+        for _ in 0..rng.random_range(3..9) {
+            let folder = FOLDERS[(rng.random::<f64>().powi(2) * 12.0) as usize];
+            path = format!("{path}/{folder}{}", rng.random_range(0..30));
+        }
+        format!("{path}/file{:05}.txt", rng.random_range(0..100_000)).into_bytes()
+    };
+    ("paths", (0..count).map(|_| path()).collect())
+}
+
+criterion_group!(benches, locate, replace, bytes);
 criterion_main!(benches);

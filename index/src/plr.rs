@@ -16,6 +16,9 @@
 //! Slopes may be negative on the way. That costs no piece its monotony: a line falls only where at most 2ε + 1 keys lie
 //! together, and these a flat line serves too.
 //!
+//! Keys may share a coordinate where the caller allows it. Of the floors at one distance only the highest counts, of the
+//! ceilings the lowest, which came first; and no line is drawn between two points at one distance.
+//!
 //! All arithmetic is exact. Distances have 64 bits and differences of ranks fewer than 63, so that products fit an
 //! `i128`; while a piece is narrow enough they fit an `i64`, which takes half the time.
 
@@ -135,6 +138,8 @@ pub(crate) struct Fitter {
     epsilon: i64,
     first: u64,
     keys: u64,
+    /// Keys at the first one's coordinate.
+    at_first: i64,
     floors: Hull,
     ceilings: Hull,
     steepest: Tangent,
@@ -148,6 +153,7 @@ impl Fitter {
             epsilon: i64::from(epsilon),
             first: 0,
             keys: 0,
+            at_first: 0,
             floors: Hull::default(),
             ceilings: Hull::default(),
             steepest: nowhere,
@@ -166,19 +172,25 @@ impl Fitter {
         self.first
     }
 
-    /// Slopes of the flattest and of the steepest line of the open piece; both 0 while a single key determines none.
+    /// Slopes of the flattest and of the steepest line of the open piece; both 0 while a single coordinate determines none.
     pub(crate) fn slopes(&self) -> (Slope, Slope) {
-        if self.keys < 2 { (Slope::FLAT, Slope::FLAT) } else { (self.flattest.slope, self.steepest.slope) }
+        if self.keys as i64 == self.at_first {
+            (Slope::FLAT, Slope::FLAT)
+        } else {
+            (self.flattest.slope, self.steepest.slope)
+        }
     }
 
     pub(crate) fn clear(&mut self) {
         self.keys = 0;
+        self.at_first = 0;
     }
 
     /// Opens a piece with key `x`.
     pub(crate) fn restart(&mut self, x: u64) {
         self.first = x;
         self.keys = 1;
+        self.at_first = 1;
         self.floors.restart(Point { x: 0, y: -self.epsilon });
         self.ceilings.restart(Point { x: 0, y: self.epsilon });
     }
@@ -196,11 +208,43 @@ impl Fitter {
         }
     }
 
+    /// Adds a key at the coordinate `x` of the last one, if a line still serves them all; says whether.
+    pub(crate) fn extend_equal(&mut self, x: u64) -> bool {
+        let distance = x.wrapping_sub(self.first);
+        let rank = self.keys as i64;
+        let floor = Point { x: distance, y: rank - self.epsilon };
+        if rank == self.at_first {
+            // The ceiling of the first key is the lowest here.
+            if floor.y > self.epsilon {
+                return false;
+            }
+            self.floors.restart(floor);
+            self.at_first += 1;
+        } else {
+            let floor_on_steepest = i128::of(floor.y - self.steepest.at.y, self.steepest.slope.run);
+            if floor_on_steepest > above::<i128>(self.steepest, distance) {
+                return false;
+            }
+            let floor_on_flattest = i128::of(floor.y - self.flattest.at.y, self.flattest.slope.run);
+            if floor_on_flattest > above::<i128>(self.flattest, distance) {
+                // Between the last ceiling and a floor at its own distance runs no line.
+                let last = self.ceilings.points.pop();
+                self.flattest = self.ceilings.touch::<i128, -1>(floor);
+                self.ceilings.points.extend(last);
+            }
+            // It hides the floor below it and whatever that one hid.
+            self.floors.points.pop();
+            self.floors.push::<i128, 1>(floor);
+        }
+        self.keys += 1;
+        true
+    }
+
     #[inline(always)]
     fn extend_by<P: Product>(&mut self, x: u64, rank: i64) -> bool {
         let floor = Point { x, y: rank - self.epsilon };
         let ceiling = Point { x, y: rank + self.epsilon };
-        if rank == 1 {
+        if rank == self.at_first {
             self.steepest = Tangent::through(self.floors.points[0], ceiling);
             self.flattest = Tangent::through(self.ceilings.points[0], floor);
         } else {

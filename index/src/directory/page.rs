@@ -1,9 +1,9 @@
 //! The inner pages of a directory.
 
-use super::leaf::Leaf;
+use super::key::{DirectoryKey, Kind};
+use super::leaf::{self, Leaf};
 use super::separators::{PAGE, Separators};
 use std::alloc::Layout;
-use std::borrow::Borrow;
 use std::mem;
 use std::sync::Arc;
 
@@ -11,26 +11,39 @@ use std::sync::Arc;
 ///
 /// The first change after a clone copies the page and counts a reference to every child. All leaves lie at one depth.
 #[repr(C, align(64))]
-#[derive(Clone, Debug)]
-pub(super) struct Page<S, T> {
-    separators: Separators<S>,
-    pub(super) children: Children<S, T>,
+pub(super) struct Page<K: Kind + ?Sized, T> {
+    pub(super) separators: Separators<K>,
+    pub(super) children: Children<K, T>,
+}
+
+impl<K: Kind + ?Sized, T> Clone for Page<K, T> {
+    fn clone(&self) -> Self {
+        Self { separators: self.separators.clone(), children: self.children.clone() }
+    }
 }
 
 /// What lies below a page: something, but for the only page of an empty directory. No child is empty.
-#[derive(Clone, Debug)]
-pub(super) enum Children<S, T> {
-    Pages(Box<[Arc<Page<S, T>>]>),
-    Leaves(Box<[Leaf<S, T>]>),
+pub(super) enum Children<K: Kind + ?Sized, T> {
+    Pages(Box<[Arc<Page<K, T>>]>),
+    Leaves(Box<[Leaf<K, T>]>),
+}
+
+impl<K: Kind + ?Sized, T> Clone for Children<K, T> {
+    fn clone(&self) -> Self {
+        match self {
+            Self::Pages(pages) => Self::Pages(pages.clone()),
+            Self::Leaves(leaves) => Self::Leaves(leaves.clone()),
+        }
+    }
 }
 
 /// A child of a page: a leaf, or a counted reference to a page.
-pub(super) trait Node<S, T>: Clone {
+pub(super) trait Node<K: DirectoryKey + ?Sized, T>: Clone {
     /// Most items of one node.
     const MOST: usize;
 
     /// First separator below.
-    fn first(&self) -> Option<&S>;
+    fn first(&self) -> Option<K::Owned>;
 
     /// Items of the node: children or entries.
     fn len(&self) -> usize;
@@ -40,7 +53,13 @@ pub(super) trait Node<S, T>: Clone {
 
     /// Replaces the entries in `[lo, hi)` below (`None`: no end) by `with` and adds their number to `removed`. The node may
     /// be left empty or small; nodes that no longer fit are returned, to stand right of it.
-    fn splice(&mut self, lo: Option<&S>, hi: Option<&S>, with: &[(S, T)], removed: &mut usize) -> Vec<Self>;
+    fn splice(
+        &mut self,
+        lo: Option<&K>,
+        hi: Option<&K>,
+        with: &[(K::Owned, T)],
+        removed: &mut usize,
+    ) -> Vec<Self>;
 
     /// Makes of two neighbours of one height one node, or two of equal size.
     fn join(self, right: Self) -> Vec<Self>;
@@ -75,7 +94,7 @@ fn at_or_last<I>(items: &[I], index: usize) -> Option<&I> {
     Some(&items[index.min(last)])
 }
 
-impl<S, T> Children<S, T> {
+impl<K: Kind + ?Sized, T> Children<K, T> {
     #[inline]
     pub(super) fn len(&self) -> usize {
         match self {
@@ -85,7 +104,7 @@ impl<S, T> Children<S, T> {
     }
 }
 
-impl<S, T> Page<S, T> {
+impl<K: DirectoryKey + ?Sized, T> Page<K, T> {
     /// Heap bytes of the page and those below it.
     pub(super) fn heap_bytes(&self) -> usize {
         let below: usize = match &self.children {
@@ -96,18 +115,99 @@ impl<S, T> Page<S, T> {
                 size_of_val(&**leaves) + leaves.iter().map(Leaf::heap_bytes).sum::<usize>()
             }
         };
-        counted_bytes(Layout::new::<Self>()) + self.separators.heap_bytes() + below
+        counted_bytes(Layout::new::<Self>()) + K::text_bytes(&self.separators.text) + below
+    }
+
+    /// Index of the child whose range holds `key`.
+    pub(super) fn position(&self, key: &K) -> usize {
+        self.separators.position(key).min(self.children.len().saturating_sub(1))
+    }
+
+    /// The leaf whose range holds `key`, and its entry there; `None` if there is no leaf. `trail` knows how the key compares
+    /// with the first separator, and then with the one found.
+    #[inline(always)]
+    pub(super) fn leaf(&self, key: &K, trail: &mut K::Trail) -> Option<(&Leaf<K, T>, usize)> {
+        let mut page = self;
+        loop {
+            let child = K::search_inner(&page.separators, key, trail);
+            match &page.children {
+                Children::Pages(pages) => page = at_or_last(pages, child)?,
+                Children::Leaves(leaves) => {
+                    let leaf = at_or_last(leaves, child)?;
+                    return Some((leaf, K::search_leaf(leaf, key, trail)));
+                }
+            }
+        }
+    }
+
+    /// The first leaf.
+    #[cold]
+    pub(super) fn first_leaf(&self) -> Option<&Leaf<K, T>> {
+        let mut page = self;
+        loop {
+            match &page.children {
+                Children::Pages(pages) => page = pages.first()?,
+                Children::Leaves(leaves) => return leaves.first(),
+            }
+        }
+    }
+
+    /// The leaf before the one whose range holds `key`, and its last entry.
+    #[cold]
+    pub(super) fn before_leaf(&self, key: &K) -> Option<(&Leaf<K, T>, usize)> {
+        let (mut page, mut before) = (self, None);
+        // Down to the leaf's parent, and then along the right edge of the last page passed by.
+        while let Children::Pages(pages) = &page.children {
+            let child = page.position(key);
+            before = child.checked_sub(1).and_then(|child| pages.get(child)).or(before);
+            page = pages.get(child)?;
+        }
+        let Children::Leaves(leaves) = &page.children else { return None };
+        let leaf = match page.position(key).checked_sub(1) {
+            Some(child) => leaves.get(child)?,
+            None => before?.last_leaf()?,
+        };
+        Some((leaf, leaf.entries.len().checked_sub(1)?))
+    }
+
+    fn last_leaf(&self) -> Option<&Leaf<K, T>> {
+        let mut page = self;
+        loop {
+            match &page.children {
+                Children::Pages(pages) => page = pages.last()?,
+                Children::Leaves(leaves) => return leaves.last(),
+            }
+        }
+    }
+
+    /// The first separator behind the leaf whose range holds `key`. Few searches need it, so that they do better to come
+    /// down again for it than to carry it along.
+    #[cold]
+    pub(super) fn behind_leaf(&self, key: &K) -> Option<K::Owned> {
+        let (mut page, mut behind) = (self, None);
+        loop {
+            let child = page.position(key);
+            if child + 1 < page.children.len() {
+                behind = Some((page, child + 1));
+            }
+            match &page.children {
+                Children::Pages(pages) => page = pages.get(child)?,
+                Children::Leaves(_) => {
+                    return behind.map(|(page, child)| K::separator(&page.separators, child));
+                }
+            }
+        }
     }
 }
 
-impl<S: Ord + Clone, T: Clone> Page<S, T> {
+impl<K: DirectoryKey + ?Sized, T: Clone> Page<K, T> {
     /// The page at the top of a tree of `entries`, which ascend.
-    pub(super) fn from_entries(entries: Vec<(S, T)>) -> Arc<Self> {
-        let pages = chunks(Leaf::cut_new(entries), PAGE);
+    pub(super) fn from_entries(entries: Vec<(K::Owned, T)>) -> Arc<Self> {
+        let pages = chunks(leaf::cut_new(entries), PAGE);
         Self::above(pages.map(|leaves| Arc::new(Self::of_leaves(leaves))).collect())
     }
 
-    fn of_leaves(leaves: Vec<Leaf<S, T>>) -> Self {
+    fn of_leaves(leaves: Vec<Leaf<K, T>>) -> Self {
         Self { separators: separators(&leaves), children: Children::Leaves(leaves.into()) }
     }
 
@@ -123,51 +223,8 @@ impl<S: Ord + Clone, T: Clone> Page<S, T> {
         pages.pop().unwrap_or_else(|| Arc::new(Self::of_leaves(Vec::new())))
     }
 
-    /// Index of the child whose range holds `key`.
-    #[inline]
-    pub(super) fn position<Q: Ord + ?Sized>(&self, key: &Q) -> usize
-    where
-        S: Borrow<Q>,
-    {
-        self.separators.position(key).min(self.children.len().saturating_sub(1))
-    }
-
-    /// The leaf whose range holds `key`; `None` if there is no leaf.
-    #[inline]
-    pub(super) fn leaf<Q: Ord + ?Sized>(&self, key: &Q) -> Option<&Leaf<S, T>>
-    where
-        S: Borrow<Q>,
-    {
-        let mut page = self;
-        loop {
-            let child = page.separators.position(key);
-            match &page.children {
-                Children::Pages(pages) => page = at_or_last(pages, child)?,
-                Children::Leaves(leaves) => return at_or_last(leaves, child),
-            }
-        }
-    }
-
-    /// The first separator behind the leaf whose range holds `key`. Few searches need it, so that they do better to come
-    /// down again for it than to carry it along.
-    #[cold]
-    pub(super) fn behind_leaf<Q: Ord + ?Sized>(&self, key: &Q) -> Option<&S>
-    where
-        S: Borrow<Q>,
-    {
-        let (mut page, mut behind) = (self, None);
-        loop {
-            let child = page.position(key);
-            behind = page.separators.rest(page.children.len()).get(child).or(behind);
-            match &page.children {
-                Children::Pages(pages) => page = pages.get(child)?,
-                Children::Leaves(_) => return behind,
-            }
-        }
-    }
-
     /// [`super::Directory::replace`] on the tree below; returns the number removed.
-    pub(super) fn replace(self: &mut Arc<Self>, lo: &S, hi: Option<&S>, with: &[(S, T)]) -> usize {
+    pub(super) fn replace(self: &mut Arc<Self>, lo: &K, hi: Option<&K>, with: &[(K::Owned, T)]) -> usize {
         if self.children.len() == 0 {
             *self = Self::from_entries(with.to_vec());
             return 0;
@@ -188,11 +245,11 @@ impl<S: Ord + Clone, T: Clone> Page<S, T> {
     }
 }
 
-impl<S: Ord + Clone, T: Clone> Node<S, T> for Arc<Page<S, T>> {
+impl<K: DirectoryKey + ?Sized, T: Clone> Node<K, T> for Arc<Page<K, T>> {
     const MOST: usize = PAGE;
 
-    fn first(&self) -> Option<&S> {
-        self.separators.first()
+    fn first(&self) -> Option<K::Owned> {
+        (self.children.len() > 0).then(|| K::separator(&self.separators, 0))
     }
 
     fn len(&self) -> usize {
@@ -206,7 +263,13 @@ impl<S: Ord + Clone, T: Clone> Node<S, T> for Arc<Page<S, T>> {
         }
     }
 
-    fn splice(&mut self, lo: Option<&S>, hi: Option<&S>, with: &[(S, T)], removed: &mut usize) -> Vec<Self> {
+    fn splice(
+        &mut self,
+        lo: Option<&K>,
+        hi: Option<&K>,
+        with: &[(K::Owned, T)],
+        removed: &mut usize,
+    ) -> Vec<Self> {
         let page = Self::make_mut(self);
         let separators = &mut page.separators;
         match &mut page.children {
@@ -239,22 +302,22 @@ impl<S: Ord + Clone, T: Clone> Node<S, T> for Arc<Page<S, T>> {
     }
 }
 
-fn separators<S: Ord + Clone, T: Clone, N: Node<S, T>>(children: &[N]) -> Separators<S> {
-    Separators::of(children.iter().filter_map(Node::first).cloned().collect())
+fn separators<K: DirectoryKey + ?Sized, T, N: Node<K, T>>(children: &[N]) -> Separators<K> {
+    let firsts: Vec<K::Owned> = children.iter().filter_map(Node::first).collect();
+    K::pack(&firsts)
 }
 
 /// [`Node::splice`] on the children of a page. Returns the children of pages to stand right of it.
-fn splice<S: Ord + Clone, T: Clone, N: Node<S, T>>(
-    keys: &mut Separators<S>,
+fn splice<K: DirectoryKey + ?Sized, T, N: Node<K, T>>(
+    keys: &mut Separators<K>,
     children: &mut Box<[N]>,
-    (lo, hi): (Option<&S>, Option<&S>),
-    with: &[(S, T)],
+    (lo, hi): (Option<&K>, Option<&K>),
+    with: &[(K::Owned, T)],
     removed: &mut usize,
-) -> impl Iterator<Item = Vec<N>> + use<S, T, N> {
+) -> impl Iterator<Item = Vec<N>> + use<K, T, N> {
     let end = children.len().saturating_sub(1);
     let first = lo.map_or(0, |lo| keys.position(lo)).min(end);
-    let below = |hi| keys.rest(children.len()).partition_point(|separator| separator < hi);
-    let last = hi.map_or(end, below).clamp(first, end);
+    let last = hi.map_or(end, |hi| keys.position_below(children.len(), hi)).clamp(first, end);
     let new = if first == last {
         children[first].splice(lo, hi, with, removed)
     } else {
@@ -265,9 +328,8 @@ fn splice<S: Ord + Clone, T: Clone, N: Node<S, T>>(
     };
 
     if first == last && new.is_empty() && !children[first].is_small() {
-        let old = first.checked_sub(1).map_or(keys.first(), |before| keys.rest(children.len()).get(before));
         if let Some(separator) = children[first].first()
-            && old != Some(separator)
+            && K::separator(keys, first) != separator
         {
             keys.set(children.len(), first, separator);
         }
@@ -285,10 +347,10 @@ fn splice<S: Ord + Clone, T: Clone, N: Node<S, T>>(
 }
 
 /// The children of two neighbours, for as few pages as hold them.
-fn join_lists<S: Ord + Clone, T: Clone, N: Node<S, T>>(
+fn join_lists<K: DirectoryKey + ?Sized, T, N: Node<K, T>>(
     left: Box<[N]>,
     right: Box<[N]>,
-) -> impl Iterator<Item = Vec<N>> + use<S, T, N> {
+) -> impl Iterator<Item = Vec<N>> + use<K, T, N> {
     let mut all = left.into_vec();
     all.extend(right);
     // An only child had no neighbour to be joined with.
@@ -297,7 +359,7 @@ fn join_lists<S: Ord + Clone, T: Clone, N: Node<S, T>>(
 }
 
 /// Joins every small node with a neighbour.
-fn join_small<S: Ord + Clone, T: Clone, N: Node<S, T>>(nodes: &mut Vec<N>) {
+fn join_small<K: DirectoryKey + ?Sized, T, N: Node<K, T>>(nodes: &mut Vec<N>) {
     let mut at = 0;
     while at < nodes.len() && nodes.len() > 1 {
         if nodes[at].is_small() {

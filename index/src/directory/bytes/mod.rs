@@ -1,0 +1,154 @@
+//! Pages of separators that are byte strings of any length.
+//!
+//! They cost their entry eight bytes as a number does, as long as they differ within seven bytes behind what their block of
+//! eight begins with, and what front coding leaves of their tails where they do not.
+
+mod head;
+mod search;
+mod text;
+
+use super::key::Kind;
+use super::leaf::{LEAF, Leaf};
+use super::page::counted_bytes;
+use super::separators::{PAGE, Separators};
+use search::{Search, Trail};
+use std::sync::Arc;
+use text::{Cursor, Packed, Text};
+
+impl Kind for [u8] {
+    type Text = Text;
+    type Trail = Trail;
+    type Cursor = Cursor;
+
+    fn text_bytes(text: &Text) -> usize {
+        counted_bytes(text.layout())
+    }
+
+    fn pack(all: &[Vec<u8>]) -> Separators<[u8]> {
+        let strings: Vec<&[u8]> = all.iter().map(Vec::as_slice).collect();
+        let Packed { heads, pivots, text } = Packed::new(&strings);
+        Separators { heads, pivots, text }
+    }
+
+    fn separator(separators: &Separators<[u8]>, index: usize) -> Vec<u8> {
+        let mut cursor = Cursor::default();
+        cursor.seek(&separators.heads, &separators.text, index);
+        cursor.string
+    }
+
+    #[inline(always)]
+    fn enter(separators: &Separators<[u8]>, key: &[u8]) -> Result<Trail, usize> {
+        Trail::new(key, separators.text.first())
+    }
+
+    #[inline(always)]
+    fn search_inner(separators: &Separators<[u8]>, key: &[u8], trail: &mut Trail) -> usize {
+        let Separators { pivots, heads, text } = separators;
+        Search { pivots, slots: heads, text, key }.run(trail)
+    }
+
+    #[inline(always)]
+    fn search_leaf<T>(leaf: &Leaf<[u8], T>, key: &[u8], trail: &mut Trail) -> usize {
+        let Leaf { pivots, entries, text } = leaf;
+        Search { pivots, slots: entries, text, key }.run(trail)
+    }
+
+    #[inline(always)]
+    fn shared(trail: Trail) -> usize {
+        trail.shared
+    }
+
+    fn leaves<T: Clone>(entries: Vec<(Vec<u8>, T)>, most: usize) -> Vec<Leaf<[u8], T>> {
+        let mut strings: Vec<&[u8]> = Vec::with_capacity(entries.len());
+        strings.extend(entries.iter().map(|(string, _)| string.as_slice()));
+        leaves(&strings, entries.iter().map(|(_, entry)| entry), most).collect()
+    }
+
+    fn splice<T: Clone>(
+        leaf: &mut Leaf<[u8], T>,
+        lo: Option<&[u8]>,
+        hi: Option<&[u8]>,
+        with: &[(Vec<u8>, T)],
+    ) -> (usize, Vec<Leaf<[u8], T>>) {
+        let old = Strings::of([&*leaf]);
+        let old_strings = old.slices();
+        let start = lo.map_or(0, |lo| old_strings.partition_point(|string| *string < lo));
+        let end = hi.map_or(old_strings.len(), |hi| old_strings.partition_point(|string| *string < hi));
+        let end = end.max(start);
+        let mut strings = old_strings[..start].to_vec();
+        strings.extend(with.iter().map(|(string, _)| string.as_slice()));
+        strings.extend_from_slice(&old_strings[end..]);
+        let entries = Arc::clone(&leaf.entries);
+        let kept = |range: std::ops::Range<usize>| entries[range].iter().map(|(_, entry)| entry);
+        let all = kept(0..start).chain(with.iter().map(|(_, entry)| entry)).chain(kept(end..entries.len()));
+        let mut new = leaves(&strings, all, LEAF);
+        *leaf = new.next().unwrap_or_else(|| self::leaf(&[], Arc::new([])));
+        let right = new.collect();
+        (end - start, right)
+    }
+
+    fn join<T: Clone>(left: &Leaf<[u8], T>, right: &Leaf<[u8], T>) -> Vec<Leaf<[u8], T>> {
+        let all = left.entries.iter().chain(&*right.entries).map(|(_, entry)| entry);
+        leaves(&Strings::of([left, right]).slices(), all, LEAF).collect()
+    }
+
+    fn seek<T>(leaf: &Leaf<[u8], T>, at: usize, cursor: &mut Cursor) {
+        cursor.seek(&leaf.entries, &leaf.text, at);
+    }
+
+    fn step<T>(leaf: &Leaf<[u8], T>, at: usize, cursor: &mut Cursor) {
+        cursor.step(&leaf.entries, &leaf.text, at);
+    }
+
+    fn current(cursor: &Cursor) -> &[u8] {
+        &cursor.string
+    }
+}
+
+/// The fewest leaves, of nearly equal size, of at most `most` entries each.
+fn leaves<'a, T: Clone + 'a>(
+    mut strings: &[&[u8]],
+    mut entries: impl Iterator<Item = &'a T>,
+    most: usize,
+) -> impl Iterator<Item = Leaf<[u8], T>> {
+    let mut left = strings.len().div_ceil(most);
+    std::iter::from_fn(move || {
+        let (first, rest) = strings.split_at(strings.len().div_ceil(left.max(1)));
+        (strings, left) = (rest, left.saturating_sub(1));
+        let packed = (!first.is_empty()).then(|| Packed::new(first))?;
+        let slots = packed.heads.iter().zip(entries.by_ref().take(first.len()));
+        let slots: Vec<(u64, T)> = slots.map(|(head, entry)| (*head, entry.clone())).collect();
+        Some(Leaf { pivots: packed.pivots, entries: slots.into(), text: packed.text })
+    })
+}
+
+fn leaf<T>(strings: &[&[u8]], entries: Arc<[(u64, T)]>) -> Leaf<[u8], T> {
+    let Packed { pivots, text, .. } = Packed::new(strings);
+    Leaf { pivots, entries, text }
+}
+
+/// Strings of leaves, one behind the other.
+struct Strings {
+    bytes: Vec<u8>,
+    ends: Vec<usize>,
+}
+
+impl Strings {
+    fn of<'a, T: 'a>(leaves: impl IntoIterator<Item = &'a Leaf<[u8], T>>) -> Self {
+        let (mut bytes, mut ends) = (Vec::with_capacity(PAGE * 16), Vec::with_capacity(PAGE));
+        let mut cursor = Cursor::default();
+        for leaf in leaves {
+            for at in 0..leaf.entries.len() {
+                cursor.step(&leaf.entries, &leaf.text, at);
+                bytes.extend_from_slice(&cursor.string);
+                ends.push(bytes.len());
+            }
+        }
+        Self { bytes, ends }
+    }
+
+    fn slices(&self) -> Vec<&[u8]> {
+        let starts = [0].into_iter().chain(self.ends.iter().copied());
+        starts.zip(&self.ends).map(|(start, end)| &self.bytes[start..*end]).collect()
+    }
+}

@@ -1,0 +1,79 @@
+//! What a directory asks of its separators.
+
+use super::leaf::Leaf;
+use super::separators::Separators;
+use std::fmt::Debug;
+
+/// A kind of key that a [`super::Directory`] can have: `u64`, or `[u8]` in lexicographic order.
+///
+/// Sealed: pages are laid out for these two. Keys are looked up as `&K`; separators go in and come out as `K::Owned`,
+/// which is `u64` or `Vec<u8>`.
+pub trait DirectoryKey:
+    Kind + Ord + Debug + Send + Sync + 'static + ToOwned<Owned: Ord + Clone + Debug + Send + Sync + 'static>
+{
+}
+
+impl DirectoryKey for u64 {}
+impl DirectoryKey for [u8] {}
+
+/// How the pages of a directory hold separators of one kind, and how they are searched.
+///
+/// Both kinds have a number beside every item, its *head*, and every eighth head apart from the others, so that pages of
+/// both are of one shape. What the heads do not say is in the page's text.
+pub trait Kind: ToOwned {
+    /// What a page holds of its separators beside the heads.
+    type Text: Clone + Debug + Send + Sync + 'static;
+
+    /// What a search knows of a key on its way down: how it compares with the separator found last.
+    type Trail: Copy;
+
+    /// Reads the separators of a leaf one after the other.
+    type Cursor: Clone + Debug + Default + Send + Sync + 'static;
+
+    /// Bytes of a text outside the page.
+    fn text_bytes(text: &Self::Text) -> usize;
+
+    /// Packs the separators of at most [`super::separators::PAGE`] children.
+    fn pack(all: &[Self::Owned]) -> Separators<Self>;
+
+    /// The separator of child `index`, of which there must be one.
+    fn separator(separators: &Separators<Self>, index: usize) -> Self::Owned;
+
+    /// Begins a search at an inner page. `Err` if the key lies below the first separator: with how many bytes the two
+    /// share.
+    fn enter(separators: &Separators<Self>, key: &Self) -> Result<Self::Trail, usize>;
+
+    /// Index of the greatest separator at or below `key`, which is not below the first. May lie behind the last child and
+    /// then means that one. `trail` knows how the key compares with the first separator, and then with the one found.
+    fn search_inner(separators: &Separators<Self>, key: &Self, trail: &mut Self::Trail) -> usize;
+
+    /// As [`Kind::search_inner`], in a leaf.
+    fn search_leaf<T>(leaf: &Leaf<Self, T>, key: &Self, trail: &mut Self::Trail) -> usize;
+
+    /// How many bytes the key shares with the separator found last.
+    fn shared(trail: Self::Trail) -> usize;
+
+    /// The fewest leaves, of nearly equal size, that hold `entries` with at most `most` each.
+    fn leaves<T: Clone>(entries: Vec<(Self::Owned, T)>, most: usize) -> Vec<Leaf<Self, T>>;
+
+    /// Replaces the entries in `[lo, hi)` by `with` and returns their number. The leaf may be left empty or small; leaves
+    /// for what no longer fits are returned, to stand right of it.
+    fn splice<T: Clone>(
+        leaf: &mut Leaf<Self, T>,
+        lo: Option<&Self>,
+        hi: Option<&Self>,
+        with: &[(Self::Owned, T)],
+    ) -> (usize, Vec<Leaf<Self, T>>);
+
+    /// The leaves that hold what two neighbours do.
+    fn join<T: Clone>(left: &Leaf<Self, T>, right: &Leaf<Self, T>) -> Vec<Leaf<Self, T>>;
+
+    /// Sets the cursor to the separator of entry `at`, wherever it was.
+    fn seek<T>(leaf: &Leaf<Self, T>, at: usize, cursor: &mut Self::Cursor);
+
+    /// Moves the cursor on to entry `at`, from the entry before it, or from anywhere if `at` is 0.
+    fn step<T>(leaf: &Leaf<Self, T>, at: usize, cursor: &mut Self::Cursor);
+
+    /// The separator at the cursor.
+    fn current(cursor: &Self::Cursor) -> &Self;
+}

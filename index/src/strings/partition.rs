@@ -1,0 +1,81 @@
+//! Dividing the keys of a rebuild where one skip does not tell them apart.
+
+use std::ops::Range;
+
+use super::longest::{Accept, Finder, Keys};
+use super::{Coder, common_prefix, separator};
+
+/// Keys of a rebuild that segments with one skip serve.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Part {
+    /// The keys, by their place among all.
+    pub keys: Range<usize>,
+    /// First string of the part's range, which ends where the next part's begins.
+    pub lo: Box<[u8]>,
+    /// Bytes of `lo` that all its keys share and its segments skip.
+    pub skip: u16,
+}
+
+/// Divides the ascending `keys` of a range that begins with `lo` into few parts, in each of which no more than ε keys have
+/// the same coordinate (one if ε is 0): of the 2ε + 1 that a window holds, lines then have room for other differences.
+///
+/// Parts are consecutive and hold all keys; there is at least one, and the first one's range begins with `lo`. It is an
+/// empty one if the keys share more bytes than `lo` has, and either many more or without them too few would be told apart.
+/// Segments made of a part have its skip, coordinates `coder.code(key, skip)`, and, from the second on,
+/// `separator(previous, first, skip)` as the beginning of their ranges.
+///
+/// Every key is coded once where one part does, and about twice more where not (`benches/strings.rs`).
+pub fn partition(keys: &[&[u8]], lo: &[u8], coder: &Coder, epsilon: u32) -> Vec<Part> {
+    let Some(first) = keys.first() else {
+        return vec![Part { keys: 0..0, lo: lo.into(), skip: 0 }];
+    };
+    // Fewer bytes than are shared do no harm.
+    let brief = |len: usize| len.min(usize::from(u16::MAX)) as u16;
+    let common = common_prefix(lo, first);
+    let shared: Vec<u16> = std::iter::once(brief(common))
+        .chain(keys.windows(2).map(|pair| brief(common_prefix(pair[0], pair[1]))))
+        .collect();
+    let keys = Keys { keys, shared: &shared };
+    let mut ties = Ties { most: epsilon.max(1), equal: 0 };
+    let mut finder = Finder::new(keys.keys.len(), epsilon);
+    let (mut parts, mut end) = (Vec::with_capacity(1), 0);
+    while end < keys.keys.len() {
+        let start = end;
+        let (part_lo, run) = if start == 0 {
+            let (run, front) = finder.first(keys, usize::from(brief(common)), coder, &mut ties);
+            if front {
+                parts.push(Part { keys: 0..0, lo: lo.into(), skip: 0 });
+                (separator(lo, first, run.skip), run)
+            } else {
+                (lo, run)
+            }
+        } else {
+            let run = finder.longest(keys.from(start), usize::MAX, coder, &mut ties);
+            (separator(keys.keys[start - 1], keys.keys[start], run.skip), run)
+        };
+        end += run.xs.len();
+        parts.push(Part { keys: start..end, lo: part_lo.into(), skip: brief(run.skip) });
+    }
+    parts
+}
+
+/// Takes coordinates as long as few of them are equal.
+struct Ties {
+    most: u32,
+    equal: u32,
+}
+
+impl Accept for Ties {
+    type Found = ();
+
+    fn restart(&mut self) {
+        self.equal = 0;
+    }
+
+    fn accept(&mut self, _: u64, equals: bool) -> bool {
+        self.equal = if equals { self.equal + 1 } else { 1 };
+        self.equal <= self.most
+    }
+
+    fn found(&mut self) {}
+}
