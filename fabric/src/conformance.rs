@@ -13,6 +13,7 @@
 )]
 
 mod later;
+mod posted;
 mod requests;
 mod service;
 mod verbs;
@@ -20,6 +21,10 @@ mod verbs;
 use std::time::Duration;
 
 pub use later::{a_waker_wakes_the_memory_node, replies_may_come_later, work_goes_on_between_requests};
+pub use posted::{
+    posted_requests_leave_time_for_reads, requests_that_are_too_long_are_not_posted,
+    the_turn_of_a_posted_request_ends_with_its_reply,
+};
 pub use requests::{calls_carry_every_size, calls_from_many_threads_keep_apart, deadlines_and_late_replies};
 pub use service::TestService;
 pub use verbs::{
@@ -76,6 +81,9 @@ where
     calls_carry_every_size(&F::start());
     calls_from_many_threads_keep_apart(&F::start());
     deadlines_and_late_replies(&F::start());
+    posted_requests_leave_time_for_reads(&F::start());
+    the_turn_of_a_posted_request_ends_with_its_reply(&F::start());
+    requests_that_are_too_long_are_not_posted(&F::start());
     replies_may_come_later(&F::start());
     a_waker_wakes_the_memory_node(&F::start());
     work_goes_on_between_requests(&F::start());

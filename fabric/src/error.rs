@@ -96,6 +96,11 @@ pub enum FabricError {
         "deadline passed while other calls of this connection were served; raise the deadline or use more connections"
     )]
     Crowded,
+    /// A reply was asked for over another connection than the request was posted to, or once more.
+    #[error(
+        "no such request is under way on this connection: ask the connection that it was posted to, once"
+    )]
+    NotPosted,
     /// A request does not fit the request buffer.
     #[error(
         "request of {len} bytes exceeds the ring's {max}; split it, or enlarge the ring at the memory node"
@@ -202,6 +207,7 @@ impl FabricError {
             | Self::NoSuchArea { .. }
             | Self::Misaligned { .. }
             | Self::TooLong { .. }
+            | Self::NotPosted
             | Self::RequestTooLong { .. }
             | Self::ReplyTooLong { .. }
             | Self::Protocol { .. }

@@ -65,7 +65,7 @@ mod spin;
 pub mod verbs;
 
 pub use clock::{Clock, Deadline, SystemClock};
-pub use connection::{ClientId, Connection, Handled, Service, Serving, StopHandle, Waker, Work};
+pub use connection::{ClientId, Connection, Handled, Posted, Service, Serving, StopHandle, Waker, Work};
 pub use endpoint::{AreaInfo, Completion, Endpoint, Rejected, Ticket, WordRead};
 pub use error::{ErrorKind, FabricError};
 pub use mapped::{MappedConnection, MappedEndpoint};

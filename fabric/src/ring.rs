@@ -1,7 +1,8 @@
 //! The request ring: the bytes a client and a memory node exchange requests and replies through.
 //!
 //! Each client has one, in its area [`RINGS`]. The client fills the request half with WRITEs and fetches
-//! the reply half with READs; the memory node works on the same bytes locally. One request is in flight at a time.
+//! the reply half with READs; the memory node works on the same bytes locally. One request is in flight at a time: who wants
+//! several under way has several connections.
 //! All words are little-endian.
 //!
 //! ```text

@@ -3,9 +3,12 @@
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use zerocopy::IntoBytes;
+
 use crate::bell::{Bell, Woken};
 use crate::clock::{Clock, Deadline};
-use crate::endpoint::Endpoint;
+use crate::connection::Posted;
+use crate::endpoint::{Endpoint, WordRead};
 use crate::error::FabricError;
 use crate::mapped::{self, Link};
 use crate::ring::{
@@ -18,6 +21,9 @@ use crate::verbs::Batch;
 /// How long a caller spins for its reply before it sleeps, while that pays off: a quick service answers within. No longer than
 /// `wait_changed` spins, whose naps take several times what they are asked for.
 const SPIN: Duration = mapped::SPIN;
+
+/// Replies up to this many bytes are fetched with the look at their tag.
+const SHORT: usize = 64;
 
 /// Sends requests through one ring, one at a time.
 #[derive(Debug)]
@@ -45,20 +51,47 @@ impl<E: Endpoint> Caller<E> {
         Self { endpoint, bell, link, layout, clock, batch, sequence: 0, seen: 0, spin }
     }
 
-    pub(crate) fn call(
-        &mut self,
-        request: &[u8],
-        reply: &mut Vec<u8>,
-        deadline: Deadline,
-    ) -> Result<(), FabricError> {
-        reply.clear();
+    /// Sends a request and says by which number its reply is asked for. One that was sent before is given up.
+    pub(crate) fn post(&mut self, request: &[u8]) -> Result<u32, FabricError> {
         if request.len() > self.layout.request_capacity() {
             let (len, max) = (request.len() as u64, self.layout.request_capacity() as u64);
             return Err(FabricError::RequestTooLong { len, max });
         }
         self.send(request)?;
+        Ok(self.sequence)
+    }
+
+    /// Waits for the reply to the last request and takes it.
+    pub(crate) fn wait(&mut self, reply: &mut Vec<u8>, deadline: Deadline) -> Result<(), FabricError> {
+        if self.poll(reply)? {
+            return Ok(());
+        }
         let answered = self.await_reply(deadline)?;
         self.fetch(answered, reply)
+    }
+
+    /// Takes the reply to the last request if it is there. A short one comes with the look that finds it, as in RFP (Su et
+    /// al., "RFP: When RPC is Faster than Server-Bypass with RDMA", EuroSys 2017, section 3.2), and no clock is looked at.
+    pub(crate) fn poll(&mut self, reply: &mut Vec<u8>) -> Result<bool, FabricError> {
+        reply.clear();
+        let (mut head, mut body) = ([0; 3], [0; SHORT / 8]);
+        let reads = [
+            WordRead { from: at(REPLY_TAG), out: &mut head },
+            WordRead { from: at(self.layout.reply_body()), out: &mut body },
+        ];
+        self.endpoint.read_all_words(reads)?;
+        let [tag, sum, status] = head;
+        self.seen = tag;
+        if sequence_of(tag) != self.sequence {
+            return Ok(false);
+        }
+        let bytes = body.as_bytes().get(..len_of(tag)).filter(|_| status == SERVED);
+        match bytes.filter(|bytes| checksum(tag, bytes) == sum) {
+            Some(bytes) => reply.extend_from_slice(bytes),
+            // The READs have no order: what came with the tag may be older than it.
+            None => self.fetch(tag, reply)?,
+        }
+        Ok(true)
     }
 
     fn send(&mut self, request: &[u8]) -> Result<(), FabricError> {
@@ -162,65 +195,136 @@ impl<E: Endpoint> Caller<E> {
     }
 }
 
-/// A [`Caller`] that the threads of a connection take turns with. Waiting for one's turn ends with the deadline, which
-/// a plain mutex could not do.
+/// A [`Caller`] that the threads of a connection take turns with: a turn lasts from a request to its reply. Waiting for one's
+/// turn ends with the deadline, which a plain mutex could not do.
 #[derive(Debug)]
 pub(crate) struct SharedCaller<E> {
-    free: Mutex<Option<Caller<E>>>,
+    state: Mutex<Shared<E>>,
     freed: Condvar,
+}
+
+#[derive(Debug)]
+struct Shared<E> {
+    /// `None` while a thread waits for its reply.
+    caller: Option<Box<Caller<E>>>,
+    /// The request whose reply is owed to whoever posted it.
+    posted: Option<u32>,
+    /// Threads that wait for their turn: nobody else has to be woken, which is a system call.
+    waiting: usize,
 }
 
 impl<E: Endpoint> SharedCaller<E> {
     pub(crate) fn new(caller: Caller<E>) -> Self {
-        Self { free: Mutex::new(Some(caller)), freed: Condvar::new() }
+        let shared = Shared { caller: Some(Box::new(caller)), posted: None, waiting: 0 };
+        Self { state: Mutex::new(shared), freed: Condvar::new() }
     }
 
-    pub(crate) fn call(
+    /// Sends a request, whose turn goes on until [`wait`](Self::wait) or [`give_up`](Self::give_up).
+    pub(crate) fn post(&self, request: &[u8], deadline: Deadline) -> Result<Posted, FabricError> {
+        let mut state = self.lock();
+        loop {
+            if let Shared { caller: Some(caller), posted: posted @ None, .. } = &mut *state {
+                // Sending waits for nobody, so the lock may be held.
+                let number = caller.post(request)?;
+                *posted = Some(number);
+                return Ok(Posted::new(u64::from(number)));
+            }
+            state = self.sleep(state, deadline)?;
+        }
+    }
+
+    /// Takes the reply to a request that was posted, which ends its turn, or gives the request back.
+    pub(crate) fn poll(&self, posted: Posted, reply: &mut Vec<u8>) -> Result<Option<Posted>, FabricError> {
+        let mut state = self.lock();
+        let Shared { caller: Some(caller), posted: Some(number), .. } = &mut *state else {
+            return Err(FabricError::NotPosted);
+        };
+        if !posted.is(*number) {
+            return Err(FabricError::NotPosted);
+        }
+        let polled = caller.poll(reply);
+        if matches!(polled, Ok(false)) {
+            return Ok(Some(posted));
+        }
+        self.end(state);
+        polled.map(|_| None)
+    }
+
+    /// Waits for the reply to a request that was posted; its turn ends, however that goes.
+    pub(crate) fn wait(
         &self,
-        request: &[u8],
+        posted: Posted,
         reply: &mut Vec<u8>,
         deadline: Deadline,
     ) -> Result<(), FabricError> {
-        let mut turn = self.take(deadline)?;
+        let mut turn = self.resume(&posted)?;
         match &mut turn.caller {
-            Some(caller) => caller.call(request, reply, deadline),
-            // `take` returns only with a caller.
+            Some(caller) => caller.wait(reply, deadline),
+            // `resume` returns only with a caller.
             None => Err(FabricError::Crowded),
         }
     }
 
-    fn take(&self, deadline: Deadline) -> Result<Turn<'_, E>, FabricError> {
-        let mut free = self.lock();
-        loop {
-            if let Some(caller) = free.take() {
-                return Ok(Turn { shared: self, caller: Some(caller) });
-            }
-            let left = deadline.remaining(Instant::now());
-            if left == Some(Duration::ZERO) {
-                return Err(FabricError::Crowded);
-            }
-            // An hour is as good as for ever: the loop looks again.
-            let left = left.unwrap_or(Duration::from_secs(3600));
-            free = self.freed.wait_timeout(free, left).unwrap_or_else(PoisonError::into_inner).0;
+    /// Ends the turn of a request that was posted.
+    pub(crate) fn give_up(&self, posted: &Posted) {
+        drop(self.resume(posted));
+    }
+
+    /// Takes the caller out for whoever posted the request.
+    fn resume(&self, posted: &Posted) -> Result<Turn<'_, E>, FabricError> {
+        let mut state = self.lock();
+        if !state.posted.is_some_and(|number| posted.is(number)) {
+            return Err(FabricError::NotPosted);
+        }
+        // Put back by the turn's end, also after a panic.
+        Ok(Turn { shared: self, caller: state.caller.take() })
+    }
+
+    /// Waits until a turn ends.
+    fn sleep<'s>(
+        &self,
+        mut state: MutexGuard<'s, Shared<E>>,
+        deadline: Deadline,
+    ) -> Result<MutexGuard<'s, Shared<E>>, FabricError> {
+        let left = deadline.remaining(Instant::now());
+        if left == Some(Duration::ZERO) {
+            return Err(FabricError::Crowded);
+        }
+        // An hour is as good as for ever: the caller looks again.
+        let left = left.unwrap_or(Duration::from_secs(3600));
+        state.waiting += 1;
+        state = self.freed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
+        state.waiting -= 1;
+        Ok(state)
+    }
+
+    /// Ends the turn of what was posted.
+    fn end(&self, mut state: MutexGuard<'_, Shared<E>>) {
+        state.posted = None;
+        let is_awaited = state.waiting > 0;
+        drop(state);
+        if is_awaited {
+            self.freed.notify_one();
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Option<Caller<E>>> {
-        // The lock is only held to take the caller out or put it back.
-        self.free.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Shared<E>> {
+        // A request that was half sent by a thread that panicked is one that was given up.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// One thread's turn; gives the caller back when dropped, also by a panic: a call that was cut short left at worst an
-/// unanswered sequence behind, which the next call ignores.
+/// The end of one thread's turn; gives the caller back when dropped, also by a panic: a call that was cut short left at worst
+/// an unanswered sequence behind, which the next call ignores.
 struct Turn<'s, E: Endpoint> {
     shared: &'s SharedCaller<E>,
-    caller: Option<Caller<E>>,
+    caller: Option<Box<Caller<E>>>,
 }
 
 impl<E: Endpoint> Drop for Turn<'_, E> {
     fn drop(&mut self) {
-        *self.shared.lock() = self.caller.take();
-        self.shared.freed.notify_one();
+        let mut state = self.shared.lock();
+        state.caller = self.caller.take();
+        self.shared.end(state);
     }
 }

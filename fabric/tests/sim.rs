@@ -605,3 +605,44 @@ impl Service for Lines {
         Work::More
     }
 }
+
+/// What was posted goes on while its process does other things; its reply is its own, whatever happens to others.
+#[test]
+fn posted_requests_are_under_way_while_their_process_reads() {
+    let both_are_under_way = |world: &mut World| -> Verdict {
+        let node = world.add_node(region(), |_| Box::new(Counter::default()))?;
+        world.spawn("client", move |process| {
+            let connect = || process.sim.connect(node, soon(&process));
+            let (Ok(first), Ok(second)) = (connect(), connect()) else { return };
+            let (mut reply, mut last) = (Vec::new(), None);
+            for round in 0..20 {
+                let posted = [&first, &second].map(|to| (to, to.post(&[], soon(&process))));
+                if first.endpoint().read_words(RemoteAddr::region(0), &mut [0]).is_err() {
+                    return;
+                }
+                for (to, posted) in posted {
+                    let Ok(mut posted) = posted else { return };
+                    if round % 2 == 0 {
+                        process.sleep(Duration::from_micros(100));
+                        posted = match to.poll(posted, &mut reply) {
+                            Ok(Some(posted)) => posted,
+                            Ok(None) => continue,
+                            Err(_) => return,
+                        };
+                    }
+                    if round % 5 == 0 {
+                        to.give_up(posted);
+                    } else if to.wait(posted, &mut reply, soon(&process)).is_ok() {
+                        let count = u64::from_le_bytes(reply[..].try_into().unwrap());
+                        assert_ne!(last.replace(count), Some(count), "two requests, one reply");
+                    }
+                }
+            }
+        });
+        world.run()?;
+        Ok(())
+    };
+    explore(0..100, &SimOptions::default(), both_are_under_way);
+    let faults = Faults { crash_node: 0, ..Faults::STORM };
+    explore(0..100, &SimOptions { faults, ..SimOptions::default() }, both_are_under_way);
+}

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::endpoint::{Anchor, Area, Link, MappedEndpoint, will_read};
 use crate::bell::Bell;
 use crate::clock::{Clock, Deadline};
-use crate::connection::Connection;
+use crate::connection::{Connection, Posted};
 use crate::error::FabricError;
 use crate::memory::SharedMemory;
 use crate::meter::{Meter, MeterSnapshot};
@@ -79,8 +79,20 @@ impl Connection for MappedConnection {
         )
     }
 
-    fn call(&self, request: &[u8], reply: &mut Vec<u8>, deadline: Deadline) -> Result<(), FabricError> {
-        self.caller.call(request, reply, deadline)
+    fn post(&self, request: &[u8], deadline: Deadline) -> Result<Posted, FabricError> {
+        self.caller.post(request, deadline)
+    }
+
+    fn poll(&self, posted: Posted, reply: &mut Vec<u8>) -> Result<Option<Posted>, FabricError> {
+        self.caller.poll(posted, reply)
+    }
+
+    fn wait(&self, posted: Posted, reply: &mut Vec<u8>, deadline: Deadline) -> Result<(), FabricError> {
+        self.caller.wait(posted, reply, deadline)
+    }
+
+    fn give_up(&self, posted: Posted) {
+        self.caller.give_up(&posted);
     }
 
     fn max_request(&self) -> usize {

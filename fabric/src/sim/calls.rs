@@ -12,7 +12,7 @@ use super::node::Item;
 use super::state::{Event, Outcome, State, Time, Wait, Waiter};
 use super::trace::What;
 use crate::clock::Deadline;
-use crate::connection::ClientId;
+use crate::connection::{ClientId, Posted};
 use crate::error::FabricError;
 use crate::meter::Meter;
 use crate::verbs::Tally;
@@ -41,14 +41,22 @@ pub(super) struct Link {
     /// Whether the memory node has been told of its end.
     closed: bool,
     calls: u64,
-    /// The call under way and who waits for its reply.
-    calling: Option<(u64, Waiter)>,
+    /// The call under way.
+    calling: Option<Calling>,
     /// Whether a thread has its turn, and who waits for theirs.
     taken: bool,
     turns: VecDeque<Waiter>,
-    reply: Vec<u8>,
     /// Whether the caller has a deadline: else a message must not be lost.
     may_lose: bool,
+}
+
+/// A request that was posted and whose reply was not taken yet.
+#[derive(Debug)]
+struct Calling {
+    call: u64,
+    /// Who waits for the reply, if anybody does yet.
+    waiter: Option<Waiter>,
+    reply: Option<Vec<u8>>,
 }
 
 impl Link {
@@ -83,7 +91,6 @@ impl State {
             calling: None,
             taken: false,
             turns: VecDeque::new(),
-            reply: Vec::new(),
             may_lose: false,
         });
         let after = self.way();
@@ -127,7 +134,7 @@ impl State {
             return;
         }
         let mut waiting: Vec<Waiter> = link.turns.drain(..).collect();
-        waiting.extend(link.calling.take().map(|(_, waiter)| waiter));
+        waiting.extend(link.calling.take().and_then(|calling| calling.waiter));
         waiting.extend(link.opener.take());
         let pairs = &self.pairs;
         self.watches.retain(|watch| {
@@ -210,9 +217,13 @@ impl State {
         self.note(What::Replied, connection, call, bytes.len() as u64);
         let link = &mut self.links[connection];
         // A late reply, or the second to a request that came twice, is nobody's.
-        if let Some((_, waiter)) = link.calling.take_if(|(awaited, _)| *awaited == call) {
-            link.reply = bytes;
-            self.wake(waiter, Outcome::Done);
+        if let Some(calling) = link.calling.as_mut().filter(|calling| calling.call == call)
+            && calling.reply.is_none()
+        {
+            calling.reply = Some(bytes);
+            if let Some(waiter) = calling.waiter.take() {
+                self.wake(waiter, Outcome::Done);
+            }
         }
     }
 }
@@ -222,10 +233,30 @@ pub(super) fn until(time: &Time, deadline: Deadline) -> Option<u64> {
     deadline.instant().map(|instant| time.nanos(instant))
 }
 
+/// How long a reply is waited for.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Patience {
+    /// It is there or not.
+    None,
+    /// Until then.
+    Until(Deadline),
+}
+
+/// A look at one word.
+const LOOK: Tally =
+    Tally { reads: 1, writes: 0, compare_swaps: 0, fetch_adds: 0, bytes_to: 0, bytes_from: 8 };
+
 /// A thread's turn to call; ends when dropped, also when its process dies.
 struct Turn<'s> {
     shared: &'s Shared,
     connection: usize,
+}
+
+impl Turn<'_> {
+    /// It ends with the reply to what was posted.
+    fn goes_on(self) {
+        std::mem::forget(self);
+    }
 }
 
 impl Drop for Turn<'_> {
@@ -272,16 +303,14 @@ impl Shared {
         }
     }
 
-    /// Sends a request and waits for the reply.
-    pub(super) fn call(
+    /// Sends a request; its turn goes on.
+    pub(super) fn post(
         &self,
         connection: usize,
         request: &[u8],
-        reply: &mut Vec<u8>,
         deadline: Deadline,
         meter: &Meter,
-    ) -> Result<(), FabricError> {
-        reply.clear();
+    ) -> Result<Posted, FabricError> {
         let until = until(&self.time, deadline);
         let Some(state) = self.begin() else { return Err(self.lock().links[connection].disconnected()) };
         let max = state.links[connection].max_request;
@@ -289,15 +318,67 @@ impl Shared {
             return Err(FabricError::RequestTooLong { len: request.len() as u64, max: max as u64 });
         }
         drop(state);
-        let _turn = self.take_turn(connection, until)?;
-        self.ask(connection, request, reply, until)?;
-        // What a ring costs whose both sides spin: the request in one doorbell, a look whether the memory node sleeps,
-        // the wait, the reply.
+        let turn = self.take_turn(connection, until)?;
+        let mut state = self.lock();
+        let link = &mut state.links[connection];
+        link.calls += 1;
+        let call = link.calls;
+        link.calling = Some(Calling { call, waiter: None, reply: None });
+        link.may_lose = until.is_some();
+        state.send(connection, call, request);
+        let cut = state.faults.cut;
+        if state.random.happens(cut) {
+            // Both sides live on, and whether the request arrives is open.
+            state.hang_up(connection);
+            let error = state.links[connection].disconnected();
+            drop(state);
+            return Err(error);
+        }
+        drop(state);
+        turn.goes_on();
+        // What a ring costs whose both sides spin: the request in one doorbell, and a look whether the memory node sleeps.
         let write = Tally { writes: 3, bytes_to: request.len() as u64 + 16, ..Tally::default() };
-        let look = Tally { reads: 1, bytes_from: 8, ..Tally::default() };
+        [write, LOOK].iter().for_each(|tally| meter.record(tally));
+        Ok(Posted::new(call))
+    }
+
+    /// Takes the reply to a request that was posted, which ends its turn; `false` if it is not there and nobody waits for it.
+    pub(super) fn wait_for_reply(
+        &self,
+        connection: usize,
+        posted: &Posted,
+        reply: &mut Vec<u8>,
+        patience: Patience,
+        meter: &Meter,
+    ) -> Result<bool, FabricError> {
+        reply.clear();
+        let turn = self.resume_turn(connection, posted)?;
+        let waits = match patience {
+            Patience::None => None,
+            Patience::Until(deadline) => Some(until(&self.time, deadline)),
+        };
+        meter.record(&LOOK);
+        if !self.take_reply(connection, reply, waits)? {
+            turn.goes_on();
+            return Ok(false);
+        }
         let fetch = Tally { reads: 2, bytes_from: 16 + reply.len() as u64, ..Tally::default() };
-        [write, look, look, fetch].iter().for_each(|tally| meter.record(tally));
-        Ok(())
+        meter.record(&fetch);
+        Ok(true)
+    }
+
+    /// Ends the turn of a request that was posted.
+    pub(super) fn give_up(&self, connection: usize, posted: &Posted) {
+        drop(self.resume_turn(connection, posted));
+    }
+
+    /// The turn of a request that was posted, to be ended.
+    fn resume_turn(&self, connection: usize, posted: &Posted) -> Result<Turn<'_>, FabricError> {
+        let state = self.lock();
+        let link = &state.links[connection];
+        // A connection that was cut has forgotten its call.
+        let is_its = link.taken && posted.is(link.calls);
+        if is_its { Ok(Turn { shared: self, connection }) } else { Err(FabricError::NotPosted) }
     }
 
     /// Waits for this thread's turn with a connection.
@@ -321,41 +402,48 @@ impl Shared {
         }
     }
 
-    fn ask(
+    /// Takes a reply. Without `waits` nobody waits for it; else until the time there, if there is one.
+    fn take_reply(
         &self,
         connection: usize,
-        request: &[u8],
         reply: &mut Vec<u8>,
-        until: Option<u64>,
-    ) -> Result<(), FabricError> {
+        waits: Option<Option<u64>>,
+    ) -> Result<bool, FabricError> {
+        // No fabric call of its own: the second part of the one that posted the request.
         let mut state = self.lock();
-        let waiter = state.waiter();
-        let link = &mut state.links[connection];
-        link.calls += 1;
-        let call = link.calls;
-        link.calling = Some((call, waiter));
-        link.may_lose = until.is_some();
-        state.send(connection, call, request);
-        let cut = state.faults.cut;
-        if state.random.happens(cut) {
-            // Both sides live on, and whether the request arrives is open.
-            state.hang_up(connection);
+        if state.is_dead() {
             return Err(state.links[connection].disconnected());
         }
-        let (mut state, outcome) = self.wait(state, Wait::Reply { connection, call }, until);
-        let link = &mut state.links[connection];
-        match outcome {
-            Outcome::Done => {
-                std::mem::swap(reply, &mut link.reply);
-                let (len, max) = (reply.len() as u64, link.max_reply as u64);
+        loop {
+            let link = &mut state.links[connection];
+            let Some(calling) = &mut link.calling else { return Err(link.disconnected()) };
+            if let Some(bytes) = calling.reply.take() {
+                let (len, max) = (bytes.len() as u64, link.max_reply as u64);
                 if len > max {
-                    reply.clear();
                     return Err(FabricError::ReplyTooLong { len, max });
                 }
-                Ok(())
+                *reply = bytes;
+                return Ok(true);
             }
-            Outcome::TimedOut => Err(FabricError::DeadlinePassed { waiting_for: "the memory node's reply" }),
-            Outcome::Cut | Outcome::Word(_) | Outcome::Killed => Err(link.disconnected()),
+            let Some(until) = waits else { return Ok(false) };
+            let call = calling.call;
+            let late = FabricError::DeadlinePassed { waiting_for: "the memory node's reply" };
+            if until.is_some_and(|at| at <= state.now()) {
+                return Err(late);
+            }
+            let waiter = state.waiter();
+            if let Some(calling) = &mut state.links[connection].calling {
+                calling.waiter = Some(waiter);
+            }
+            let outcome;
+            (state, outcome) = self.wait(state, Wait::Reply { connection, call }, until);
+            match outcome {
+                Outcome::Done => {}
+                Outcome::TimedOut => return Err(late),
+                Outcome::Cut | Outcome::Word(_) | Outcome::Killed => {
+                    return Err(state.links[connection].disconnected());
+                }
+            }
         }
     }
 }

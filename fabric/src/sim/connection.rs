@@ -5,9 +5,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::baton::Shared;
+use super::calls::Patience;
 use super::endpoint::SimEndpoint;
 use crate::clock::Deadline;
-use crate::connection::Connection;
+use crate::connection::{Connection, Posted};
 use crate::error::FabricError;
 use crate::meter::{Meter, MeterSnapshot};
 
@@ -59,9 +60,30 @@ impl Connection for SimConnection {
     }
 
     /// Costs on the meter what a request ring costs whose two sides spin. A request without a deadline is never lost.
-    fn call(&self, request: &[u8], reply: &mut Vec<u8>, deadline: Deadline) -> Result<(), FabricError> {
+    fn post(&self, request: &[u8], deadline: Deadline) -> Result<Posted, FabricError> {
         let Anchor { shared, connection } = &*self.anchor;
-        shared.call(*connection, request, reply, deadline, &self.call_meter)
+        shared.post(*connection, request, deadline, &self.call_meter)
+    }
+
+    /// No time passes: whoever looks again and again rests in between.
+    fn poll(&self, posted: Posted, reply: &mut Vec<u8>) -> Result<Option<Posted>, FabricError> {
+        let Anchor { shared, connection } = &*self.anchor;
+        match shared.wait_for_reply(*connection, &posted, reply, Patience::None, &self.call_meter) {
+            Ok(true) => Ok(None),
+            Ok(false) => Ok(Some(posted)),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn wait(&self, posted: Posted, reply: &mut Vec<u8>, deadline: Deadline) -> Result<(), FabricError> {
+        let Anchor { shared, connection } = &*self.anchor;
+        let patience = Patience::Until(deadline);
+        shared.wait_for_reply(*connection, &posted, reply, patience, &self.call_meter).map(drop)
+    }
+
+    fn give_up(&self, posted: Posted) {
+        let Anchor { shared, connection } = &*self.anchor;
+        shared.give_up(*connection, &posted);
     }
 
     fn max_request(&self) -> usize {

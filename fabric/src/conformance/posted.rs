@@ -1,0 +1,108 @@
+//! Requests whose replies are waited for later.
+
+use std::time::{Duration, Instant};
+
+use super::{Fixture, TestService};
+use crate::clock::Deadline;
+use crate::connection::{Connection, Posted};
+use crate::endpoint::Endpoint;
+use crate::error::{ErrorKind, FabricError};
+use crate::verbs::{Batch, RemoteAddr};
+
+fn limit() -> Deadline {
+    Deadline::after(Duration::from_secs(10))
+}
+
+/// Polls until the reply is there.
+fn polled<C: Connection>(connection: &C, mut posted: Posted, reply: &mut Vec<u8>) {
+    let patience = limit();
+    while let Some(not_yet) = connection.poll(posted, reply).unwrap() {
+        posted = not_yet;
+        assert!(!patience.has_passed(Instant::now()), "no reply comes");
+        std::thread::sleep(Duration::from_micros(50));
+    }
+}
+
+/// Between a request and its reply there is time for READs; the reply is the request's own, of any size, however it is
+/// taken.
+pub fn posted_requests_leave_time_for_reads<F: Fixture>(fixture: &F) {
+    let connection = fixture.connection();
+    let (mut endpoint, mut batch) = (connection.endpoint(), Batch::new());
+    let mut reply = vec![1, 2, 3];
+    for len in [0, 1, 63, 64, 65, 4096] {
+        let request: Vec<u8> =
+            std::iter::once(TestService::ECHO).chain((0..len).map(|i| (i % 251) as u8)).collect();
+        for way in 0..3 {
+            let posted = connection.post(&request, limit()).unwrap();
+            batch.clear();
+            batch.read(RemoteAddr::region(0), 8);
+            endpoint.run(&mut batch).unwrap();
+            match way {
+                0 => connection.wait(posted, &mut reply, limit()).unwrap(),
+                1 => polled(connection, posted, &mut reply),
+                _ => {
+                    // A reply that is there is taken though its time is over.
+                    std::thread::sleep(Duration::from_millis(5));
+                    connection.wait(posted, &mut reply, Deadline::after(Duration::ZERO)).unwrap();
+                }
+            }
+            assert_eq!(reply, request[1..], "{len} bytes");
+        }
+    }
+    let posted = connection.post(&[TestService::SLEEP, 30, 7], limit()).unwrap();
+    let posted = connection.poll(posted, &mut reply).unwrap().expect("not so soon");
+    assert!(reply.is_empty(), "no reply is no bytes");
+    connection.wait(posted, &mut reply, limit()).unwrap();
+    assert_eq!(reply, [30, 7]);
+}
+
+/// A request's turn lasts until its reply was taken, or until it was given up; others wait no longer than their deadline.
+pub fn the_turn_of_a_posted_request_ends_with_its_reply<F: Fixture>(fixture: &F) {
+    let connection = fixture.connection();
+    let mut reply = Vec::new();
+    let soon = || Deadline::after(Duration::from_millis(20));
+    let posted = connection.post(&[TestService::ECHO, 1], limit()).unwrap();
+    std::thread::scope(|scope| {
+        let refused =
+            scope.spawn(|| connection.call(&[TestService::ECHO, 2], &mut Vec::new(), soon()).unwrap_err());
+        let error = refused.join().unwrap();
+        assert!(matches!(error, FabricError::Crowded), "{error}");
+    });
+    connection.wait(posted, &mut reply, limit()).unwrap();
+    assert_eq!(reply, [1]);
+
+    let posted = connection.post(&[TestService::SLEEP, 20, 3], limit()).unwrap();
+    connection.give_up(posted);
+    connection.call(&[TestService::ECHO, 4], &mut reply, limit()).unwrap();
+    assert_eq!(reply, [4], "the reply to what was given up is nobody's");
+
+    let posted = connection.post(&[TestService::SLEEP, 100, 5], limit()).unwrap();
+    let error = connection.wait(posted, &mut reply, soon()).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Deadline, "{error}");
+    connection.call(&[TestService::ECHO, 6], &mut reply, limit()).unwrap();
+    assert_eq!(reply, [6]);
+
+    // A waiting thread has its turn as soon as the reply was polled.
+    let posted = connection.post(&[TestService::ECHO, 7], limit()).unwrap();
+    std::thread::scope(|scope| {
+        let next = scope.spawn(|| {
+            let mut reply = Vec::new();
+            connection.call(&[TestService::ECHO, 8], &mut reply, limit()).unwrap();
+            reply
+        });
+        std::thread::sleep(Duration::from_millis(10));
+        polled(connection, posted, &mut reply);
+        assert_eq!(reply, [7]);
+        assert_eq!(next.join().unwrap(), [8]);
+    });
+}
+
+/// A request that is too long is not sent, and takes no turn.
+pub fn requests_that_are_too_long_are_not_posted<F: Fixture>(fixture: &F) {
+    let connection = fixture.connection();
+    let error = connection.post(&vec![0; connection.max_request() + 1], limit()).unwrap_err();
+    assert!(matches!(error, FabricError::RequestTooLong { .. }), "{error}");
+    let mut reply = Vec::new();
+    connection.call(&[TestService::ECHO, 1], &mut reply, limit()).unwrap();
+    assert_eq!(reply, [1]);
+}
