@@ -1,11 +1,12 @@
 //! The handle a program holds.
 
+use std::borrow::Borrow;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use fpcache::cache::{CacheConfig, CacheStats};
-use fpcache::key_space::U64Keys;
+use fpcache::key_space::{BuildKeys, ByteKeys, KeySpace, U64Keys};
 use fpcache::layout::{RecordToken, TableParameters};
 use fpcache::message::{NodeStats, Request, WriteOperation, WriteReply};
 use fpcache::read::{Cost, FabricCosts, LookupScratch, Outcome, Plan, PlanChoice};
@@ -17,6 +18,9 @@ use crate::answers::Answers;
 use crate::core::{Connector, Core};
 use crate::counters::Counters;
 use crate::error::ClientError;
+use crate::key::AsKey;
+use crate::kind::KeyKind;
+use crate::lanes::{Lanes, OpenLanes};
 use crate::load::Load;
 use crate::session::TableStats;
 use crate::url::Url;
@@ -79,21 +83,38 @@ impl From<&Outcome> for Found {
 
 /// A handle on a memory node's table. Clones are cheap and share connection and models; any number of threads may use
 /// one handle at once.
-#[derive(Clone)]
-pub struct Client {
-    transport: Transport,
+pub struct Client<K: BuildKeys = U64Keys> {
+    transport: Transport<K>,
     name: Arc<str>,
     deadline: Duration,
 }
 
 /// One [`Core`] per kind of connection, so that lookups are compiled for each.
-#[derive(Clone)]
-enum Transport {
-    Shm(Arc<Core<U64Keys, ShmConnector>>),
+enum Transport<K: BuildKeys> {
+    Shm(Arc<Core<K, ShmConnector>>),
     #[cfg(feature = "embedded")]
-    Embedded(Arc<Core<U64Keys, crate::embedded::EmbeddedNode>>),
+    Embedded(Arc<Core<K, crate::embedded::EmbeddedNode>>),
     #[cfg(feature = "sim")]
-    Simulated(Arc<Core<U64Keys, crate::simulated::SimulatedNode>>),
+    Simulated(Arc<Core<K, crate::simulated::SimulatedNode>>),
+}
+
+/// A record as scans give it: its key and its value.
+pub type Record<K> = (<K as KeySpace>::Owned, Vec<u8>);
+
+/// A client of a table whose keys are byte strings.
+pub type ByteClient = Client<ByteKeys>;
+
+impl<K: BuildKeys> Clone for Client<K> {
+    fn clone(&self) -> Self {
+        let transport = match &self.transport {
+            Transport::Shm(core) => Transport::Shm(Arc::clone(core)),
+            #[cfg(feature = "embedded")]
+            Transport::Embedded(core) => Transport::Embedded(Arc::clone(core)),
+            #[cfg(feature = "sim")]
+            Transport::Simulated(core) => Transport::Simulated(Arc::clone(core)),
+        };
+        Self { transport, name: Arc::clone(&self.name), deadline: self.deadline }
+    }
 }
 
 /// Runs an expression with the core in use.
@@ -122,12 +143,12 @@ impl Connector for ShmConnector {
 }
 
 impl Client {
-    /// Connects to the memory node at `url`, for example `shm://fpcache`.
+    /// Connects to the memory node at `url`, for example `shm://fpcache`, whose table has integer keys.
     ///
     /// # Errors
     /// A bad URL, no memory node there, no right to it, or one of another release.
     pub fn connect(url: &str) -> Result<Self, ClientError> {
-        Self::connect_with(url, ClientConfig::default())
+        Self::open(url, ClientConfig::default())
     }
 
     /// Connects with settings.
@@ -135,6 +156,37 @@ impl Client {
     /// # Errors
     /// As for [`connect`](Self::connect).
     pub fn connect_with(url: &str, config: ClientConfig) -> Result<Self, ClientError> {
+        Self::open(url, config)
+    }
+
+    /// A memory node of `capacity` bytes inside this process, for a table with integer keys, and a client of it. It ends with
+    /// its last handle.
+    ///
+    /// # Errors
+    /// If the memory cannot be had.
+    #[cfg(feature = "embedded")]
+    pub fn embedded(capacity: usize) -> Result<Self, ClientError> {
+        Self::open_embedded(capacity, ClientConfig::default())
+    }
+
+    /// As [`embedded`](Self::embedded), with settings.
+    ///
+    /// # Errors
+    /// If the memory cannot be had.
+    #[cfg(feature = "embedded")]
+    pub fn embedded_with(capacity: usize, config: ClientConfig) -> Result<Self, ClientError> {
+        Self::open_embedded(capacity, config)
+    }
+}
+
+impl<K: BuildKeys> Client<K> {
+    /// Connects to the memory node at `url`, whose table has keys of the kind of this client:
+    /// [`ByteClient::open`](Client::open) for byte strings.
+    ///
+    /// # Errors
+    /// A bad URL, no memory node there, no right to it, or one of another release. That its table has other keys shows
+    /// when it is first used.
+    pub fn open(url: &str, config: ClientConfig) -> Result<Self, ClientError> {
         let url: Url = url.parse()?;
         let transport = match &url {
             Url::Shm(address) => {
@@ -145,22 +197,14 @@ impl Client {
         Ok(Self { transport, name: url.to_string().into(), deadline: config.deadline })
     }
 
-    /// A memory node of `capacity` bytes inside this process, and a client of it. It ends with its last handle.
+    /// A memory node of `capacity` bytes inside this process, for a table with keys of the kind of this client. It ends with
+    /// its last handle.
     ///
     /// # Errors
     /// If the memory cannot be had.
     #[cfg(feature = "embedded")]
-    pub fn embedded(capacity: usize) -> Result<Self, ClientError> {
-        Self::embedded_with(capacity, ClientConfig::default())
-    }
-
-    /// As [`embedded`](Self::embedded), with settings.
-    ///
-    /// # Errors
-    /// If the memory cannot be had.
-    #[cfg(feature = "embedded")]
-    pub fn embedded_with(capacity: usize, config: ClientConfig) -> Result<Self, ClientError> {
-        let node = crate::embedded::EmbeddedNode::start(capacity)?;
+    pub fn open_embedded(capacity: usize, config: ClientConfig) -> Result<Self, ClientError> {
+        let node = crate::embedded::EmbeddedNode::start::<K>(capacity)?;
         let core = Core::connect(node, config.table_options(), config.deadline)?;
         Ok(Self { transport: Transport::Embedded(core), name: "embedded".into(), deadline: config.deadline })
     }
@@ -216,7 +260,7 @@ impl Client {
     /// # Errors
     /// The memory node is gone and did not come back in time, holds no table, or the record was being written until
     /// the deadline.
-    pub fn get(&self, key: u64) -> Result<Option<Vec<u8>>, ClientError> {
+    pub fn get(&self, key: impl AsKey<K>) -> Result<Option<Vec<u8>>, ClientError> {
         let mut value = Vec::new();
         Ok(self.get_into(key, &mut value)?.version.map(|_| value))
     }
@@ -227,29 +271,29 @@ impl Client {
     /// # Errors
     /// As for [`get`](Self::get).
     #[inline]
-    pub fn get_into(&self, key: u64, value: &mut Vec<u8>) -> Result<Found, ClientError> {
+    pub fn get_into(&self, key: impl AsKey<K>, value: &mut Vec<u8>) -> Result<Found, ClientError> {
         let take = |outcome: &Outcome, found: Option<&[u8]>| {
             value.clear();
             value.extend_from_slice(found.unwrap_or_default());
             Found::from(outcome)
         };
-        with_core!(self, core => core.look_up(key, self.deadline, take))
+        with_core!(self, core => core.look_up(key.as_key(), self.deadline, take))
     }
 
     /// Whether `key` is there, without its value.
     ///
     /// # Errors
     /// As for [`get`](Self::get).
-    pub fn contains(&self, key: u64) -> Result<bool, ClientError> {
+    pub fn contains(&self, key: impl AsKey<K>) -> Result<bool, ClientError> {
         let take = |outcome: &Outcome, _: Option<&[u8]>| outcome.version.is_some();
-        with_core!(self, core => core.look_up(key, self.deadline, take))
+        with_core!(self, core => core.look_up(key.as_key(), self.deadline, take))
     }
 
     /// The values of `keys`, in their order. All keys share their round trips: as many as the slowest of them needs.
     ///
     /// # Errors
     /// As for [`get`](Self::get); the group fails as a whole.
-    pub fn multi_get(&self, keys: &[u64]) -> Result<Vec<Option<Vec<u8>>>, ClientError> {
+    pub fn multi_get(&self, keys: &[impl AsKey<K>]) -> Result<Vec<Option<Vec<u8>>>, ClientError> {
         let mut answers = Answers::new();
         self.multi_get_into(keys, &mut answers)?;
         Ok(answers.values().map(|value| value.map(<[u8]>::to_vec)).collect())
@@ -260,9 +304,9 @@ impl Client {
     /// # Errors
     /// As for [`get`](Self::get).
     #[inline]
-    pub fn multi_get_into(&self, keys: &[u64], answers: &mut Answers) -> Result<(), ClientError> {
-        let take = |scratch: &mut LookupScratch<U64Keys>| scratch.swap_outcomes(&mut answers.outcomes);
-        with_core!(self, core => core.lookup(keys.iter().copied(), self.deadline, take))
+    pub fn multi_get_into(&self, keys: &[impl AsKey<K>], answers: &mut Answers) -> Result<(), ClientError> {
+        let take = |scratch: &mut LookupScratch<K>| scratch.swap_outcomes(&mut answers.outcomes);
+        with_core!(self, core => core.lookup(keys.iter().map(AsKey::as_key), self.deadline, take))
     }
 
     /// Up to `limit` records in key order, from the least key not below `start`. One round trip for each 256 KiB of
@@ -270,9 +314,10 @@ impl Client {
     ///
     /// # Errors
     /// As for [`get`](Self::get).
-    pub fn scan(&self, start: u64, limit: usize) -> Result<Vec<(u64, Vec<u8>)>, ClientError> {
+    pub fn scan(&self, start: impl AsKey<K>, limit: usize) -> Result<Vec<Record<K>>, ClientError> {
         let mut records = Vec::new();
-        self.scan_with(start, limit, |key, value| records.push((key, value.to_vec())))?;
+        let take = |key: K::View<'_>, value: &[u8]| records.push((key.borrow().to_owned(), value.to_vec()));
+        self.scan_with(start, limit, take)?;
         Ok(records)
     }
 
@@ -282,11 +327,26 @@ impl Client {
     /// As for [`get`](Self::get).
     pub fn scan_with(
         &self,
-        start: u64,
+        start: impl AsKey<K>,
         limit: usize,
-        take: impl FnMut(u64, &[u8]),
+        take: impl FnMut(K::View<'_>, &[u8]),
     ) -> Result<Cost, ClientError> {
-        with_core!(self, core => core.scan(start, limit, self.deadline, take))
+        with_core!(self, core => core.scan((start.as_key(), None), limit, self.deadline, take))
+    }
+
+    /// Hands up to `limit` records with keys from `start` up to `end`, exclusive, to `take`, in key order.
+    ///
+    /// # Errors
+    /// As for [`scan`](Self::scan).
+    pub fn scan_range(
+        &self,
+        start: impl AsKey<K>,
+        end: impl AsKey<K>,
+        limit: usize,
+        take: impl FnMut(K::View<'_>, &[u8]),
+    ) -> Result<Cost, ClientError> {
+        let range = (start.as_key(), Some(end.as_key()));
+        with_core!(self, core => core.scan(range, limit, self.deadline, take))
     }
 
     /// The memory node's counters: one request to its processor.
@@ -323,13 +383,35 @@ impl Client {
         with_core!(self, core => core.clear_cache());
     }
 
+    /// What the keys of the memory node's table are, whatever this client's are; `None` without a table. One round trip.
+    ///
+    /// # Errors
+    /// The memory node is gone or of another release.
+    pub fn key_kind(&self) -> Result<Option<KeyKind>, ClientError> {
+        with_core!(self, core => core.key_kind(self.deadline))
+    }
+
     /// Begins loading a table into an empty memory node. `expected_keys` lets it refuse early what cannot fit; 0 if
     /// unknown.
     ///
     /// # Errors
     /// The memory node holds a table already, another client is loading, or the records cannot fit.
-    pub fn load(&self, parameters: TableParameters, expected_keys: u64) -> Result<Load<'_>, ClientError> {
-        Load::begin(self, parameters, expected_keys)
+    pub fn load(&self, parameters: TableParameters, expected_keys: u64) -> Result<Load<'_, K>, ClientError> {
+        Load::begin(self, parameters, expected_keys, &K::Coders::default())
+    }
+
+    /// As [`load`](Self::load), for a table whose models suit keys of which these are a sample, in order: some ten thousand from
+    /// all over the data do. Integer keys need none. Without it byte strings take more models.
+    ///
+    /// # Errors
+    /// As for [`load`](Self::load).
+    pub fn load_like<'k>(
+        &self,
+        parameters: TableParameters,
+        expected_keys: u64,
+        sample: impl IntoIterator<Item = &'k K::Key>,
+    ) -> Result<Load<'_, K>, ClientError> {
+        Load::begin(self, parameters, expected_keys, &K::train(sample, expected_keys))
     }
 
     /// The memory node's name: its URL, or `embedded`.
@@ -348,17 +430,36 @@ impl Client {
     /// Makes changes and appends how each ended.
     pub(crate) fn write<'v>(
         &self,
-        operations: impl Iterator<Item = WriteOperation<'v, u64>> + Clone,
+        operations: impl Iterator<Item = WriteOperation<'v, &'v K::Key>> + Clone,
         replies: &mut Vec<WriteReply>,
     ) -> Result<(), ClientError> {
         with_core!(self, core => core.write(operations, self.deadline, replies))
     }
 
+    /// Makes one change.
+    pub(crate) fn write_one(
+        &self,
+        operation: WriteOperation<'_, &K::Key>,
+    ) -> Result<WriteReply, ClientError> {
+        with_core!(self, core => core.write_one(operation, self.deadline))
+    }
+
+    /// Lanes for so many writes in flight.
+    pub(crate) fn lanes(&self, count: usize) -> Result<Box<dyn Lanes<K>>, ClientError> {
+        with_core!(self, core => Ok(Box::new(OpenLanes::open(core, count, self.deadline)?)))
+    }
+
+    pub(crate) fn deadline(&self) -> Duration {
+        self.deadline
+    }
+
     /// A record's value and token.
-    pub(crate) fn read_versioned(&self, key: u64) -> Result<Option<(Vec<u8>, RecordToken)>, ClientError> {
+    pub(crate) fn read_versioned(&self, key: &K::Key) -> Result<Option<(Vec<u8>, RecordToken)>, ClientError> {
+        let shape = with_core!(self, core => core.shape(self.deadline))?;
         let take = |outcome: &Outcome, value: Option<&[u8]>| {
             let (version, value) = outcome.version.zip(value)?;
-            let record: Vec<u8> = key.to_le_bytes().into_iter().chain(value.iter().copied()).collect();
+            let mut record = vec![0; shape.used(K::encoded_len(key), value.len())];
+            shape.fill::<K>(&mut record, key, value);
             Some((value.to_vec(), RecordToken::of(version, &record)))
         };
         with_core!(self, core => core.look_up(key, self.deadline, take))
@@ -369,7 +470,26 @@ impl Client {
     }
 }
 
-impl fmt::Debug for Client {
+impl ByteClient {
+    /// Hands up to `limit` records whose keys begin with `prefix` to `take`, in key order.
+    ///
+    /// # Errors
+    /// As for [`scan`](Client::scan).
+    pub fn scan_prefix(
+        &self,
+        prefix: impl AsRef<[u8]>,
+        limit: usize,
+        take: impl FnMut(&[u8], &[u8]),
+    ) -> Result<Cost, ClientError> {
+        let prefix = prefix.as_ref();
+        // The least string above all that begin so; there is none above those that begin with 0xff and nothing else.
+        let kept = prefix.iter().rposition(|byte| *byte != u8::MAX);
+        let end = kept.map(|at| [&prefix[..at], &[prefix[at] + 1]].concat());
+        with_core!(self, core => core.scan((prefix, end.as_deref()), limit, self.deadline, take))
+    }
+}
+
+impl<K: BuildKeys> fmt::Debug for Client<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Client").field("name", &self.name).field("deadline", &self.deadline).finish()
     }

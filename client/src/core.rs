@@ -1,9 +1,11 @@
 //! A client over one kind of connection: sessions, threads, retries.
 
+pub(crate) mod lane;
 mod offloaded;
 mod recover;
 mod write;
 
+use std::borrow::Borrow;
 use std::cell::RefCell;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,7 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use fpcache::cache::CacheStats;
-use fpcache::key_space::KeySpace;
+use fpcache::key_space::BuildKeys;
 use fpcache::matching::Matcher;
 use fpcache::message::{Request, decode_reply};
 use fpcache::read::{Cost, Lookup, LookupScratch, Outcome, ReadError, Scan, drive, look_up};
@@ -21,11 +23,14 @@ use thread_local::ThreadLocal;
 
 use crate::counters::{Counters, Tally};
 use crate::error::ClientError;
+use crate::kind::KeyKind;
 use crate::leave::{Leave, when_thread_ends};
 use crate::session::{Buffers, Session, TableStats, ThreadContext};
 use crate::turn::Turn;
+use lane::Lane;
 use recover::{Attempt, Failure, Next, Retry};
 use write::Writer;
+pub(crate) use write::check_record;
 
 /// Makes connections of one kind.
 pub(crate) trait Connector: Send + Sync + 'static {
@@ -46,7 +51,7 @@ pub(crate) trait Connector: Send + Sync + 'static {
 }
 
 /// What all handles of a client share.
-pub(crate) struct Core<K: KeySpace, T: Connector> {
+pub(crate) struct Core<K: BuildKeys, T: Connector> {
     connector: T,
     clock: Arc<dyn Clock>,
     options: TableOptions,
@@ -61,6 +66,8 @@ pub(crate) struct Core<K: KeySpace, T: Connector> {
     threads: ThreadLocal<RefCell<Option<ContextOf<K, T>>>>,
     /// Who each thread is to the memory node when it changes records. A thread that ends leaves this to the next one.
     writers: ThreadLocal<RefCell<Writer>>,
+    /// Lanes that nobody sends writes along at present.
+    lanes: Mutex<Vec<Lane<K, T>>>,
     /// Of threads that have lost the memory node one connects at a time.
     connecting: Turn,
     tally: Tally,
@@ -68,7 +75,7 @@ pub(crate) struct Core<K: KeySpace, T: Connector> {
     me: Weak<Self>,
 }
 
-impl<K: KeySpace + 'static, T: Connector> Core<K, T> {
+impl<K: BuildKeys, T: Connector> Core<K, T> {
     pub(crate) fn connect(
         connector: T,
         options: TableOptions,
@@ -87,6 +94,7 @@ impl<K: KeySpace + 'static, T: Connector> Core<K, T> {
             contexts: AtomicU64::new(0),
             threads: ThreadLocal::new(),
             writers: ThreadLocal::new(),
+            lanes: Mutex::default(),
             connecting: Turn::default(),
             tally: Tally::default(),
             me: Weak::clone(me),
@@ -102,7 +110,7 @@ impl<K: KeySpace + 'static, T: Connector> Core<K, T> {
     #[inline]
     pub(crate) fn look_up<R>(
         &self,
-        key: K::Key,
+        key: &K::Key,
         within: Duration,
         mut take: impl FnMut(&Outcome, Option<&[u8]>) -> R,
     ) -> Result<R, ClientError> {
@@ -119,9 +127,9 @@ impl<K: KeySpace + 'static, T: Connector> Core<K, T> {
 
     /// Looks up a group of keys and hands the buffers with the answers to `take`.
     #[inline]
-    pub(crate) fn lookup<R>(
+    pub(crate) fn lookup<'k, R>(
         &self,
-        keys: impl Iterator<Item = K::Key> + Clone,
+        keys: impl Iterator<Item = &'k K::Key> + Clone,
         within: Duration,
         mut take: impl FnMut(&mut LookupScratch<K>) -> R,
     ) -> Result<R, ClientError> {
@@ -141,18 +149,21 @@ impl<K: KeySpace + 'static, T: Connector> Core<K, T> {
     /// or the memory node to be gone, is handed over all the same; the scan goes on behind it.
     pub(crate) fn scan(
         &self,
-        start: K::Key,
+        (start, end): (&K::Key, Option<&K::Key>),
         limit: usize,
         within: Duration,
-        mut take: impl FnMut(K::Key, &[u8]),
+        mut take: impl FnMut(K::View<'_>, &[u8]),
     ) -> Result<Cost, ClientError> {
-        let (mut from, mut left, mut cost) = (Some(start), limit, Cost::default());
+        let (mut from, mut left, mut cost) = (Some(start.to_owned()), limit, Cost::default());
         self.with_table(within, |buffers, table| {
-            let Some(next) = from else { return Ok(cost) };
-            let mut scan = Scan::new(table.snapshot(), &mut buffers.scan, next, left);
+            let Some(next) = from.take() else { return Ok(cost) };
+            let mut scan = Scan::new(table.snapshot(), &mut buffers.scan, next.borrow(), left);
+            if let Some(end) = end {
+                scan = scan.until(end);
+            }
             let ended = drive(&mut buffers.endpoint, &mut scan);
-            scan.records().for_each(|(key, value)| take(key, value));
-            (from, left) = (scan.uncovered(), left - scan.records().len());
+            scan.records().for_each(|(key, value)| take(K::as_view(key), value));
+            (from, left) = (scan.uncovered().map(ToOwned::to_owned), left - scan.records().len());
             cost += scan.cost();
             ended.map(|()| cost)
         })
@@ -264,6 +275,11 @@ impl<K: KeySpace + 'static, T: Connector> Core<K, T> {
         self.session.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn lanes(&self) -> MutexGuard<'_, Vec<Lane<K, T>>> {
+        // Held for a push or a pop.
+        self.lanes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     #[inline]
     fn number(&self) -> u64 {
         self.number.load(Ordering::Acquire)
@@ -330,6 +346,13 @@ impl<K: KeySpace + 'static, T: Connector> Core<K, T> {
         Ok(())
     }
 
+    /// What the keys of the memory node's table are.
+    pub(crate) fn key_kind(&self, within: Duration) -> Result<Option<KeyKind>, ClientError> {
+        self.reconnect(self.number(), Deadline::after_on(&*self.clock, within))?;
+        let connection = Arc::clone(&self.session().connection);
+        Ok(KeyKind::read(&mut connection.endpoint())?)
+    }
+
     /// Sends a request to the memory node and hands the reply's body to `take`.
     pub(crate) fn call<R>(
         &self,
@@ -357,7 +380,7 @@ impl<K: KeySpace + 'static, T: Connector> Core<K, T> {
     }
 }
 
-impl<K: KeySpace, T: Connector> Leave for Core<K, T> {
+impl<K: BuildKeys, T: Connector> Leave for Core<K, T> {
     fn leave(&self) {
         if let Some(kept) = self.threads.get() {
             kept.take();

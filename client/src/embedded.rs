@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use fpcache::key_space::U64Keys;
+use fpcache::key_space::BuildKeys;
 use fpcache_fabric::local::{Hub, LocalConnection, LocalOptions};
 use fpcache_fabric::{Deadline, FabricError, HugePages, Serving, SharedMemory};
 use fpcache_memserver::MemoryNode;
@@ -19,13 +19,13 @@ pub(crate) struct EmbeddedNode {
 }
 
 impl EmbeddedNode {
-    pub(crate) fn start(capacity: usize) -> Result<Self, ClientError> {
+    pub(crate) fn start<K: BuildKeys>(capacity: usize) -> Result<Self, ClientError> {
         // Nobody outlives an embedded node, so any number serves as its incarnation.
         const INCARNATION: u64 = 1;
         let failed = |e: &dyn std::error::Error| ClientError::Embedded(e.to_string());
         let region =
             Arc::new(SharedMemory::anonymous_with(capacity, HugePages::IfAvailable).map_err(|e| failed(&e))?);
-        let node = MemoryNode::<U64Keys>::new(Arc::clone(&region), INCARNATION, 0, Instant::now())
+        let node = MemoryNode::<K>::new(Arc::clone(&region), INCARNATION, 0, Instant::now())
             .map_err(|e| failed(&e))?;
         let options = LocalOptions { incarnation: INCARNATION, ..Default::default() };
         let hub = Hub::new(region, options)?;

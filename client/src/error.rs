@@ -7,6 +7,7 @@ use fpcache::read::ReadError;
 use fpcache::snapshot::OpenError;
 use fpcache_fabric::FabricError;
 
+use crate::kind::KeyKind;
 use crate::url::UrlError;
 
 /// Why a call failed.
@@ -42,11 +43,32 @@ pub enum ClientError {
     )]
     ValueSize {
         /// The record's key.
-        key: u64,
+        key: String,
         /// Bytes of the value.
         got: usize,
         /// Bytes of the table's values.
         expected: usize,
+    },
+    /// There can be no such key in the table.
+    #[error("the key {key} cannot be the table's: {why}")]
+    KeySize {
+        /// The key.
+        key: String,
+        /// Why not.
+        why: String,
+    },
+    /// Key and value together do not fit a slot.
+    #[error(
+        "the record of key {key} has {got} bytes of key and value, the table's slots have room for {room}: create the \
+         table with more"
+    )]
+    RecordSize {
+        /// The record's key.
+        key: String,
+        /// Bytes of key and value.
+        got: usize,
+        /// Bytes there are for them.
+        room: usize,
     },
     /// No reply to a change came in time, or none that tells its outcome: it may have been made, may not, or may yet be until
     /// the same thread makes its next change.
@@ -61,7 +83,7 @@ pub enum ClientError {
     )]
     NoRoom {
         /// The record's key.
-        key: u64,
+        key: String,
     },
     /// The change could not be written to the memory node's log; nothing was changed.
     #[error(
@@ -70,7 +92,18 @@ pub enum ClientError {
     )]
     NotDurable {
         /// The record's key.
-        key: u64,
+        key: String,
+    },
+    /// The memory node's table has keys of another kind than this client.
+    #[error(
+        "the memory node's table has keys of the kind `{theirs}`, this client is for the kind `{own}`: open it with a client \
+         for its kind (`Client` for u64, `ByteClient` for bytes), or use a memory node that was started with --keys {own}"
+    )]
+    OtherKeys {
+        /// What the table's keys are.
+        theirs: KeyKind,
+        /// What this client's keys are.
+        own: &'static str,
     },
     /// The embedded memory node could not be set up.
     #[error("the memory node in this process could not start: {0}")]
@@ -96,10 +129,14 @@ impl ClientError {
     /// What can be done about it.
     pub fn kind(&self) -> ErrorKind {
         match self {
-            Self::Url(_) | Self::ValueSize { .. } => ErrorKind::Invalid,
+            Self::Url(_) | Self::ValueSize { .. } | Self::KeySize { .. } | Self::RecordSize { .. } => {
+                ErrorKind::Invalid
+            }
             Self::Open(error) => of_open(error),
             Self::Refused(refusal) => of_code(refusal.code),
-            Self::Message(MessageError::Version(_)) | Self::Embedded(_) => ErrorKind::Setup,
+            Self::Message(MessageError::Version(_)) | Self::Embedded(_) | Self::OtherKeys { .. } => {
+                ErrorKind::Setup
+            }
             Self::Message(_) => ErrorKind::Internal,
             Self::Fabric(error) => of_fabric(error),
             Self::Deadline { .. } => ErrorKind::Retry,

@@ -25,6 +25,13 @@
 //! # }
 //! ```
 //!
+//! # Keys
+//!
+//! A [`Client`] is for tables whose keys are `u64`s, a [`ByteClient`] for those whose keys are byte strings of 1 B to 4 KiB, in
+//! lexicographic order; all calls are the same. What the keys of a table are is set when its memory node starts;
+//! [`Client::key_kind`] tells. Keys of several parts are byte strings by [`encode`](mod@encode). A read of a key that no table
+//! can hold, an empty one or one that is too long, finds nothing; a write of one is an error.
+//!
 //! # Cost
 //!
 //! A `get` costs one or two dependent round trips, by the [`Plan`]; [`PlanChoice::Auto`] takes the cheapest for each key:
@@ -54,9 +61,14 @@ mod core;
 mod counters;
 #[cfg(feature = "embedded")]
 mod embedded;
+pub mod encode;
 mod error;
+mod key;
+mod kind;
+mod lanes;
 mod leave;
 mod load;
+mod pipeline;
 mod session;
 #[cfg(feature = "sim")]
 mod simulated;
@@ -65,15 +77,20 @@ mod url;
 mod write;
 
 pub use answers::Answers;
-pub use client::{Client, ClientConfig, Found};
+pub use client::{ByteClient, Client, ClientConfig, Found, Record};
 pub use counters::Counters;
+pub use encode::{DecodeKey, OrderedKey, decode, encode};
 pub use error::{ClientError, ErrorKind};
 pub use fpcache::cache::{CacheConfig, CacheStats, OnConflict, Policy, Variant};
 pub use fpcache::fingerprint::FingerprintWidth;
-pub use fpcache::layout::{RecordToken, TableParameters};
+pub use fpcache::key_space::{BuildKeys, ByteKeys, KeySpace, U64Keys};
+pub use fpcache::layout::{RecordShape, RecordToken, TableParameters};
 pub use fpcache::message::{NodeStats, WriteKind, WriteReply, WriteStatus};
 pub use fpcache::read::{Cost, Plan, PlanChoice};
+pub use key::{AsKey, KeyRef};
+pub use kind::KeyKind;
 pub use load::{Load, Loaded};
+pub use pipeline::{Completed, MAX_IN_FLIGHT, Pipeline, WriteTicket};
 pub use session::TableStats;
 pub use url::{Url, UrlError};
 pub use write::{Changes, CompareAndSet};

@@ -1,24 +1,28 @@
 //! Loading a table through the memory node's request ring.
 
-use fpcache::key_space::{KeySpace, U64Keys};
+use fpcache::key_space::{BuildKeys, U64Keys};
 use fpcache::layout::TableParameters;
-use fpcache::message::{Chunk, MessageError, Request};
+use fpcache::message::keys::{put_record, record_bytes};
+use fpcache::message::{Chunk, ErrorCode, MessageError, Refusal, Request};
 
 use crate::client::Client;
+use crate::core::check_record;
 use crate::error::ClientError;
+use crate::key::AsKey;
 
 /// A load in progress: records in ascending key order, sent in chunks that fill a request.
 ///
 /// The table becomes visible with [`finish`](Self::finish); dropping the load before that leaves no trace of it.
 #[derive(Debug)]
 #[must_use = "nothing is visible before `finish`"]
-pub struct Load<'c> {
-    client: &'c Client,
+pub struct Load<'c, K: BuildKeys = U64Keys> {
+    client: &'c Client<K>,
     parameters: TableParameters,
-    chunk_records: usize,
+    /// Bytes of records that a request has room for.
+    chunk_bytes: usize,
     sent: u64,
-    keys: Vec<u8>,
-    values: Vec<u8>,
+    count: u32,
+    records: Vec<u8>,
     finished: bool,
 }
 
@@ -31,29 +35,30 @@ pub struct Loaded {
     pub segments: u64,
 }
 
-impl<'c> Load<'c> {
+impl<'c, K: BuildKeys> Load<'c, K> {
     pub(crate) fn begin(
-        client: &'c Client,
+        client: &'c Client<K>,
         parameters: TableParameters,
         expected_keys: u64,
+        coders: &K::Coders,
     ) -> Result<Self, ClientError> {
-        let begun = client.request(&Request::LoadBegin { parameters, expected_keys }, |_| Ok(()));
+        let coders = K::encode_coders(coders);
+        let begin = Request::LoadBegin { parameters, expected_keys, coders: &coders };
+        let begun = client.request(&begin, |_| Ok(()));
         if let Err(error) = begun {
             if matches!(error, ClientError::Fabric(_)) {
                 // It may have been executed all the same; nothing is in the way of the next one then.
                 let _ = client.request(&Request::LoadAbort, |_| Ok(()));
             }
-            return Err(error);
+            return Err(explained(client, &parameters, error));
         }
-        let chunk_records =
-            Request::records_per_chunk::<U64Keys>(client.max_request(), parameters.value_bytes).max(1);
         Ok(Self {
             client,
             parameters,
-            chunk_records,
+            chunk_bytes: Request::chunk_bytes(client.max_request()),
             sent: 0,
-            keys: Vec::new(),
-            values: Vec::new(),
+            count: 0,
+            records: Vec::new(),
             finished: false,
         })
     }
@@ -61,16 +66,17 @@ impl<'c> Load<'c> {
     /// Adds a record. One request per full chunk, of which the memory node gives the size (1 MiB by default).
     ///
     /// # Errors
-    /// A value of the wrong size; and, for any record of the chunk before: keys out of order, or a full region. After
-    /// an error the load is over.
-    pub fn push(&mut self, key: u64, value: &[u8]) -> Result<(), ClientError> {
-        let expected = self.parameters.value_bytes as usize;
-        if value.len() != expected {
-            return Err(ClientError::ValueSize { key, got: value.len(), expected });
+    /// A key or value of a size the table cannot have; and, for any record of the chunk before: keys out of order, or a full
+    /// region. After an error the load is over.
+    pub fn push(&mut self, key: impl AsKey<K>, value: &[u8]) -> Result<(), ClientError> {
+        let (key, shape) = (key.as_key(), self.parameters.shape);
+        check_record::<K>(key, value, &shape)?;
+        if self.records.len() + record_bytes::<K>(&shape, key, value) > self.chunk_bytes {
+            self.flush()?;
         }
-        self.keys.extend(key.to_le_bytes());
-        self.values.extend_from_slice(value);
-        if self.keys.len() == self.chunk_records * U64Keys::KEY_BYTES { self.flush() } else { Ok(()) }
+        put_record::<K>(&shape, key, value, &mut self.records);
+        self.count += 1;
+        Ok(())
     }
 
     /// Ends the load and makes the table visible.
@@ -90,19 +96,42 @@ impl<'c> Load<'c> {
     }
 
     fn flush(&mut self) -> Result<(), ClientError> {
-        if self.keys.is_empty() {
+        if self.count == 0 {
             return Ok(());
         }
-        let chunk = Chunk { first: self.sent, keys: &self.keys, values: &self.values };
+        let chunk = Chunk { first: self.sent, count: self.count, records: &self.records };
         self.client.request(&Request::LoadChunk(chunk), |_| Ok(()))?;
-        self.sent += (self.keys.len() / U64Keys::KEY_BYTES) as u64;
-        self.keys.clear();
-        self.values.clear();
+        self.sent += u64::from(self.count);
+        self.count = 0;
+        self.records.clear();
         Ok(())
     }
 }
 
-impl Drop for Load<'_> {
+/// Says of a load that was refused that the memory node may be for keys of another kind.
+fn explained<K: BuildKeys>(
+    client: &Client<K>,
+    parameters: &TableParameters,
+    error: ClientError,
+) -> ClientError {
+    let ClientError::Refused(refusal) = error else { return error };
+    // Nothing else about a load of good parameters makes no sense to a memory node.
+    if refusal.code != ErrorCode::Invalid || parameters.validate::<K>().is_err() {
+        return refusal.into();
+    }
+    match client.key_kind() {
+        Ok(Some(theirs)) if !theirs.is::<K>() => ClientError::OtherKeys { theirs, own: K::NAME },
+        _ => {
+            let why = format!(
+                "{refusal}; if the memory node was started for other keys, use a client for these, or start one with --keys {}",
+                K::NAME
+            );
+            Refusal::new(refusal.code, why).into()
+        }
+    }
+}
+
+impl<K: BuildKeys> Drop for Load<'_, K> {
     fn drop(&mut self) {
         if !self.finished {
             // The memory node drops an unfinished load by itself when the connection ends.

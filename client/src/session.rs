@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use fpcache::key_space::KeySpace;
+use fpcache::key_space::BuildKeys;
 use fpcache::layout::TableRecord;
 use fpcache::matching::Matcher;
 use fpcache::read::{LookupScratch, ScanScratch};
@@ -16,7 +16,7 @@ use fpcache_fabric::{Connection, Endpoint, REGION};
 /// its next call or its end. So do they with a table that was brought up to date, whose newer version shares the hot cache
 /// and most of the models.
 #[derive(Debug)]
-pub(crate) struct Session<K: KeySpace, C> {
+pub(crate) struct Session<K: BuildKeys, C> {
     pub(crate) connection: Arc<C>,
     /// Tells the client's sessions apart.
     pub(crate) id: u64,
@@ -36,7 +36,7 @@ pub struct TableStats {
     pub model_bytes: u64,
 }
 
-impl<K: KeySpace, C: Connection> Session<K, C> {
+impl<K: BuildKeys, C: Connection> Session<K, C> {
     pub(crate) fn new(connection: Arc<C>, id: u64, options: TableOptions) -> Self {
         Self { connection, id, table: Mutex::new(None), opening: Mutex::new(()), options }
     }
@@ -100,7 +100,7 @@ impl<K: KeySpace, C: Connection> Session<K, C> {
     }
 }
 
-impl<K: KeySpace> From<&Table<K>> for TableStats {
+impl<K: BuildKeys> From<&Table<K>> for TableStats {
     fn from(table: &Table<K>) -> Self {
         let snapshot = table.snapshot();
         Self { record: *snapshot.record(), model_bytes: snapshot.model_bytes() as u64 }
@@ -109,7 +109,7 @@ impl<K: KeySpace> From<&Table<K>> for TableStats {
 
 /// One thread's share of a session: its own endpoint and buffers, and the table all threads share.
 #[derive(Debug)]
-pub(crate) struct ThreadContext<K: KeySpace, C: Connection> {
+pub(crate) struct ThreadContext<K: BuildKeys, C: Connection> {
     pub(crate) table: Arc<Table<K>>,
     /// The session's id.
     pub(crate) session: u64,
@@ -120,7 +120,7 @@ pub(crate) struct ThreadContext<K: KeySpace, C: Connection> {
 
 /// What an operation runs with.
 #[derive(Debug)]
-pub(crate) struct Buffers<K: KeySpace, E> {
+pub(crate) struct Buffers<K: BuildKeys, E> {
     pub(crate) endpoint: E,
     pub(crate) lookup: LookupScratch<K>,
     pub(crate) scan: ScanScratch<K>,

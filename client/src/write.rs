@@ -1,55 +1,67 @@
 //! Changing records.
 
+use fpcache::key_space::{BuildKeys, U64Keys};
 use fpcache::layout::{RecordToken, TableParameters};
 use fpcache::message::{MessageError, WriteKind, WriteOperation, WriteReply, WriteStatus};
 
 use crate::client::Client;
 use crate::error::ClientError;
+use crate::key::AsKey;
 
 /// Changes of records, to be sent together: applied in order, each by itself.
-#[derive(Clone, Debug, Default)]
-pub struct Changes {
-    operations: Vec<Change>,
+#[derive(Clone, Debug)]
+pub struct Changes<K: BuildKeys = U64Keys> {
+    operations: Vec<Change<K>>,
+    /// Bytes of keys that have any.
+    keys: Vec<u8>,
     values: Vec<u8>,
 }
 
 /// A change, and where its value ends among all values.
 #[derive(Clone, Copy, Debug)]
-struct Change {
+struct Change<K: BuildKeys> {
     kind: WriteKind,
-    key: u64,
+    key: K::Kept,
     expected: RecordToken,
     end: usize,
 }
 
+impl<K: BuildKeys> Default for Changes<K> {
+    fn default() -> Self {
+        Self { operations: Vec::new(), keys: Vec::new(), values: Vec::new() }
+    }
+}
+
 impl Changes {
-    /// No changes.
+    /// No changes of records with integer keys; [`Changes::default`] of those with any.
     pub fn new() -> Self {
         Self::default()
     }
+}
 
+impl<K: BuildKeys> Changes<K> {
     /// Adds the making of a record, which fails if there is one.
-    pub fn insert(&mut self, key: u64, value: &[u8]) -> &mut Self {
+    pub fn insert(&mut self, key: impl AsKey<K>, value: &[u8]) -> &mut Self {
         self.push(WriteKind::Insert, key, value)
     }
 
     /// Adds the making of a record or the replacing of its value.
-    pub fn put(&mut self, key: u64, value: &[u8]) -> &mut Self {
+    pub fn put(&mut self, key: impl AsKey<K>, value: &[u8]) -> &mut Self {
         self.push(WriteKind::Put, key, value)
     }
 
     /// Adds the replacing of a record's value, which fails if there is none.
-    pub fn update(&mut self, key: u64, value: &[u8]) -> &mut Self {
+    pub fn update(&mut self, key: impl AsKey<K>, value: &[u8]) -> &mut Self {
         self.push(WriteKind::Update, key, value)
     }
 
     /// Adds the removal of a record, which fails if there is none.
-    pub fn delete(&mut self, key: u64) -> &mut Self {
+    pub fn delete(&mut self, key: impl AsKey<K>) -> &mut Self {
         self.push(WriteKind::Delete, key, &[])
     }
 
     /// Adds the replacing of a record's value if it is still what it was when it had this token.
-    pub fn compare_and_set(&mut self, key: u64, expected: RecordToken, value: &[u8]) -> &mut Self {
+    pub fn compare_and_set(&mut self, key: impl AsKey<K>, expected: RecordToken, value: &[u8]) -> &mut Self {
         self.push(WriteKind::CompareAndSet, key, value);
         if let Some(change) = self.operations.last_mut() {
             change.expected = expected;
@@ -57,7 +69,8 @@ impl Changes {
         self
     }
 
-    fn push(&mut self, kind: WriteKind, key: u64, value: &[u8]) -> &mut Self {
+    fn push(&mut self, kind: WriteKind, key: impl AsKey<K>, value: &[u8]) -> &mut Self {
+        let key = K::keep(key.as_key(), &mut self.keys);
         self.values.extend_from_slice(value);
         self.operations.push(Change { kind, key, expected: RecordToken::default(), end: self.values.len() });
         self
@@ -73,11 +86,11 @@ impl Changes {
         self.operations.is_empty()
     }
 
-    fn operations(&self) -> impl Iterator<Item = WriteOperation<'_, u64>> + Clone {
+    fn operations(&self) -> impl Iterator<Item = WriteOperation<'_, &K::Key>> + Clone {
         let starts = std::iter::once(0).chain(self.operations.iter().map(|change| change.end));
         self.operations.iter().zip(starts).map(|(change, start)| WriteOperation {
             kind: change.kind,
-            key: change.key,
+            key: K::kept(&change.key, &self.keys),
             hint: None,
             expected: change.expected,
             value: &self.values[start..change.end],
@@ -87,6 +100,7 @@ impl Changes {
     /// Empties the list.
     pub fn clear(&mut self) {
         self.operations.clear();
+        self.keys.clear();
         self.values.clear();
     }
 }
@@ -102,43 +116,58 @@ pub enum CompareAndSet {
     Absent,
 }
 
-impl Client {
+impl CompareAndSet {
+    /// What a reply to a compare-and-set says, such as that of a [`Completed`](crate::Completed); `None` if it is no such
+    /// reply.
+    pub fn of(reply: &WriteReply) -> Option<Self> {
+        match (reply.status, reply.token) {
+            (WriteStatus::Absent, _) => Some(Self::Absent),
+            (WriteStatus::Done, Some(token)) => Some(Self::Done(token)),
+            (_, Some(token)) => Some(Self::Differs(token)),
+            (_, None) => None,
+        }
+    }
+}
+
+impl<K: BuildKeys> Client<K> {
     /// Makes a record; `false` if there is one already. One request to the memory node's processor, as for every change.
     ///
     /// A request to which no reply comes is sent again, over a new connection if need be, and takes effect once however
     /// often it was sent.
     ///
     /// # Errors
-    /// [`ClientError::ValueSize`] if the value has not the table's size, [`ClientError::NoRoom`] if the region is full,
+    /// [`ClientError::KeySize`] if there can be no such key, [`ClientError::ValueSize`] if the value has not the table's size,
+    /// [`ClientError::RecordSize`] if both together do not fit a slot: then nothing was sent. [`ClientError::NoRoom`] if the
+    /// region is full,
     /// [`ClientError::NotDurable`] if the memory node's log cannot be written: then nothing was changed.
     /// [`ClientError::OutcomeUnknown`] if the deadline has passed and the change may have been made or not, or may be made
     /// later, but not after this thread's next change.
-    pub fn insert(&self, key: u64, value: &[u8]) -> Result<bool, ClientError> {
-        Ok(self.change(WriteKind::Insert, key, value)?.status == WriteStatus::Done)
+    pub fn insert(&self, key: impl AsKey<K>, value: &[u8]) -> Result<bool, ClientError> {
+        Ok(self.change(WriteKind::Insert, key.as_key(), value)?.status == WriteStatus::Done)
     }
 
     /// Makes a record or replaces its value.
     ///
     /// # Errors
     /// As for [`insert`](Self::insert).
-    pub fn put(&self, key: u64, value: &[u8]) -> Result<(), ClientError> {
-        self.change(WriteKind::Put, key, value).map(drop)
+    pub fn put(&self, key: impl AsKey<K>, value: &[u8]) -> Result<(), ClientError> {
+        self.change(WriteKind::Put, key.as_key(), value).map(drop)
     }
 
     /// Replaces a record's value; `false` if there is no record.
     ///
     /// # Errors
     /// As for [`insert`](Self::insert).
-    pub fn update(&self, key: u64, value: &[u8]) -> Result<bool, ClientError> {
-        Ok(self.change(WriteKind::Update, key, value)?.status == WriteStatus::Done)
+    pub fn update(&self, key: impl AsKey<K>, value: &[u8]) -> Result<bool, ClientError> {
+        Ok(self.change(WriteKind::Update, key.as_key(), value)?.status == WriteStatus::Done)
     }
 
     /// Removes a record; `false` if there is none.
     ///
     /// # Errors
     /// As for [`insert`](Self::insert).
-    pub fn delete(&self, key: u64) -> Result<bool, ClientError> {
-        Ok(self.change(WriteKind::Delete, key, &[])?.status == WriteStatus::Done)
+    pub fn delete(&self, key: impl AsKey<K>) -> Result<bool, ClientError> {
+        Ok(self.change(WriteKind::Delete, key.as_key(), &[])?.status == WriteStatus::Done)
     }
 
     /// A record's value with the token that [`compare_and_set`](Self::compare_and_set) takes. Costs what a
@@ -146,8 +175,8 @@ impl Client {
     ///
     /// # Errors
     /// As for [`get`](Self::get).
-    pub fn get_versioned(&self, key: u64) -> Result<Option<(Vec<u8>, RecordToken)>, ClientError> {
-        self.read_versioned(key)
+    pub fn get_versioned(&self, key: impl AsKey<K>) -> Result<Option<(Vec<u8>, RecordToken)>, ClientError> {
+        self.read_versioned(key.as_key())
     }
 
     /// Replaces a record's value if it is still what it was when it had this token.
@@ -156,19 +185,14 @@ impl Client {
     /// As for [`insert`](Self::insert).
     pub fn compare_and_set(
         &self,
-        key: u64,
+        key: impl AsKey<K>,
         expected: RecordToken,
         value: &[u8],
     ) -> Result<CompareAndSet, ClientError> {
-        let kind = WriteKind::CompareAndSet;
+        let (kind, key) = (WriteKind::CompareAndSet, key.as_key());
         let reply = self.single(WriteOperation { kind, key, hint: None, expected, value })?;
         let nonsense = || MessageError::Malformed("a reply to compare-and-set without a token".into()).into();
-        match (reply.status, reply.token) {
-            (WriteStatus::Absent, _) => Ok(CompareAndSet::Absent),
-            (WriteStatus::Done, Some(token)) => Ok(CompareAndSet::Done(token)),
-            (_, Some(token)) => Ok(CompareAndSet::Differs(token)),
-            (_, None) => Err(nonsense()),
-        }
+        CompareAndSet::of(&reply).ok_or_else(nonsense)
     }
 
     /// Sends changes together, in as few requests as they fit, and says how each ended, into a list that is emptied before.
@@ -178,7 +202,7 @@ impl Client {
     /// As for [`insert`](Self::insert), but a change for which there is no room, or that could not be logged, says so in its
     /// reply and does not keep the others. After any other error the list holds the replies to the requests before, whose
     /// changes have been made.
-    pub fn apply(&self, changes: &Changes, replies: &mut Vec<WriteReply>) -> Result<(), ClientError> {
+    pub fn apply(&self, changes: &Changes<K>, replies: &mut Vec<WriteReply>) -> Result<(), ClientError> {
         replies.clear();
         self.write(changes.operations(), replies)
     }
@@ -191,19 +215,20 @@ impl Client {
         self.load(parameters, 0)?.finish().map(drop)
     }
 
-    fn change(&self, kind: WriteKind, key: u64, value: &[u8]) -> Result<WriteReply, ClientError> {
+    fn change(&self, kind: WriteKind, key: &K::Key, value: &[u8]) -> Result<WriteReply, ClientError> {
         self.single(WriteOperation { kind, key, hint: None, expected: RecordToken::default(), value })
     }
 
-    fn single(&self, operation: WriteOperation<'_, u64>) -> Result<WriteReply, ClientError> {
-        let mut replies = Vec::with_capacity(1);
-        self.write(std::iter::once(operation), &mut replies)?;
-        let key = operation.key;
-        match replies.pop() {
-            Some(WriteReply { status: WriteStatus::NoRoom, .. }) => Err(ClientError::NoRoom { key }),
-            Some(WriteReply { status: WriteStatus::NotDurable, .. }) => Err(ClientError::NotDurable { key }),
-            Some(reply) => Ok(reply),
-            None => Err(MessageError::Malformed("no reply to a change".into()).into()),
-        }
+    fn single(&self, operation: WriteOperation<'_, &K::Key>) -> Result<WriteReply, ClientError> {
+        outcome::<K>(operation.key, self.write_one(operation)?)
+    }
+}
+
+/// A reply that says that nothing was done, as an error.
+pub(crate) fn outcome<K: BuildKeys>(key: &K::Key, reply: WriteReply) -> Result<WriteReply, ClientError> {
+    match reply.status {
+        WriteStatus::NoRoom => Err(ClientError::NoRoom { key: K::show(key) }),
+        WriteStatus::NotDurable => Err(ClientError::NotDurable { key: K::show(key) }),
+        _ => Ok(reply),
     }
 }

@@ -5,10 +5,13 @@ mod common;
 
 use std::time::{Duration, Instant};
 
-use common::{Directory, PATIENCE, ThreadNode, scattered, value_of};
+use common::{Directory, PATIENCE, scattered, value_of};
 use fpcache_client::{
-    Client, ClientConfig, ClientError, ErrorKind, FingerprintWidth, Loaded, TableParameters,
+    Client, ClientConfig, ClientError, ErrorKind, FingerprintWidth, Loaded, RecordShape, TableParameters,
+    U64Keys,
 };
+
+type ThreadNode = common::ThreadNode<U64Keys>;
 
 /// Smallest region of these tests.
 const SMALL: usize = 64 << 10;
@@ -97,10 +100,10 @@ fn a_region_that_does_not_fit_names_the_capacity_that_does() {
     let defaults = TableParameters::default();
     for parameters in [
         defaults,
-        TableParameters { width: FingerprintWidth::Bits8, value_bytes: 0, ..defaults },
+        TableParameters { width: FingerprintWidth::Bits8, shape: RecordShape::fixed(8, 0), ..defaults },
         TableParameters { epsilon: 0, ..defaults },
         TableParameters { epsilon: 2, fill: 1.0, max_slots: 16, ..defaults },
-        TableParameters { value_bytes: 100, fill: 0.3, ..defaults },
+        TableParameters { shape: RecordShape::fixed(8, 100), fill: 0.3, ..defaults },
     ] {
         // Told beforehand how many keys come, and not.
         for expected in [keys.len() as u64, 0] {
@@ -139,7 +142,7 @@ fn try_load(
 ) -> Result<Loaded, ClientError> {
     let mut load = client.load(parameters, expected)?;
     for key in keys {
-        load.push(*key, &value_of(*key, 0, parameters.value_bytes as usize))?;
+        load.push(*key, &common::value_in(&parameters.shape, *key, 0))?;
     }
     load.finish()
 }
@@ -212,7 +215,7 @@ fn parameters_out_of_range() {
         (TableParameters { fill: 0.0, ..ok }, "fill 0"),
         (TableParameters { fill: f64::NAN, ..ok }, "fill"),
         (TableParameters { fill: 1.5, ..ok }, "fill 1.5"),
-        (TableParameters { value_bytes: 1 << 20, ..ok }, "1048576"),
+        (TableParameters { shape: RecordShape::fixed(8, 1 << 20), ..ok }, "1048576"),
         (TableParameters { max_slots: 3, ..ok }, "16 slots"),
         (TableParameters { max_slots: 16, fill: 0.02, ..ok }, "fill"),
     ] {

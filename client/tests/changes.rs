@@ -3,12 +3,18 @@
 
 mod common;
 
+use std::borrow::Borrow;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-use common::{ThreadNode, scattered};
-use fpcache_client::{CacheConfig, ClientConfig, CompareAndSet, Plan, PlanChoice, TableParameters};
+use common::{TestKeys, ThreadNode, scattered};
+use fpcache_client::{CacheConfig, ClientConfig, CompareAndSet, Plan, PlanChoice};
+
+for_both_kinds_of_keys!(
+    a_table_is_what_a_btreemap_is_after_the_same_changes,
+    readers_never_go_back_and_scans_list_what_is_there_throughout_once,
+);
 
 /// The value of a key in the round in which it was written.
 fn v(key: u64, round: u64) -> [u8; 8] {
@@ -27,55 +33,58 @@ fn configs() -> Vec<ClientConfig> {
     all.map(|(plan, cache)| ClientConfig { plan, cache, ..ClientConfig::default() }).collect()
 }
 
-#[test]
-fn a_table_is_what_a_btreemap_is_after_the_same_changes() {
-    let node = ThreadNode::start(16 << 20);
-    let clients: Vec<_> = configs().into_iter().map(|config| node.client_with(config)).collect();
-    clients[0].create(TableParameters::default()).unwrap();
-    let (keys, mut model) = (scattered(2000), BTreeMap::new());
-    for (i, key) in keys.iter().cycle().step_by(7).take(4000).enumerate() {
-        let client = &clients[i % clients.len()];
-        let value = v(*key, i as u64);
-        match i % 5 {
-            0 | 1 => {
-                client.put(*key, &value).unwrap();
-                model.insert(*key, value);
-            }
-            2 => {
-                let is_new = client.insert(*key, &value).unwrap();
-                assert_eq!(is_new, !model.contains_key(key));
-                model.entry(*key).or_insert(value);
-            }
-            3 => assert_eq!(client.delete(*key).unwrap(), model.remove(key).is_some()),
-            _ => match client.get_versioned(*key).unwrap() {
-                None => assert!(!model.contains_key(key)),
-                Some((read, token)) => {
-                    assert_eq!(read, model[key]);
-                    let done = client.compare_and_set(*key, token, &value).unwrap();
-                    assert!(matches!(done, CompareAndSet::Done(_)), "{done:?}");
-                    model.insert(*key, value);
+fn a_table_is_what_a_btreemap_is_after_the_same_changes<K: TestKeys>() {
+    // Values of eight bytes, and of any number.
+    for value_bytes in [Some(8), None] {
+        let node = ThreadNode::<K>::start(16 << 20);
+        let clients: Vec<_> = configs().into_iter().map(|config| node.client_with(config)).collect();
+        let parameters = K::parameters_of(value_bytes);
+        clients[0].create(parameters).unwrap();
+        let keys: Vec<K::Owned> = scattered(2000).into_iter().map(K::key).collect();
+        let mut model = BTreeMap::new();
+        for (i, key) in keys.iter().cycle().step_by(7).take(4000).enumerate() {
+            let client = &clients[i % clients.len()];
+            let value = common::value_in(&parameters.shape, i as u64, 0);
+            match i % 5 {
+                0 | 1 => {
+                    client.put(key.clone(), &value).unwrap();
+                    model.insert(key.clone(), value);
                 }
-            },
+                2 => {
+                    let is_new = client.insert(key.clone(), &value).unwrap();
+                    assert_eq!(is_new, !model.contains_key::<K::Owned>(key));
+                    model.entry(key.clone()).or_insert(value);
+                }
+                3 => assert_eq!(client.delete(key.clone()).unwrap(), model.remove::<K::Owned>(key).is_some()),
+                _ => match client.get_versioned(key.clone()).unwrap() {
+                    None => assert!(!model.contains_key::<K::Owned>(key)),
+                    Some((read, token)) => {
+                        assert_eq!(Some(&read), model.get::<K::Owned>(key));
+                        let done = client.compare_and_set(key.clone(), token, &value).unwrap();
+                        assert!(matches!(done, CompareAndSet::Done(_)), "{done:?}");
+                        model.insert(key.clone(), value);
+                    }
+                },
+            }
+            let asked = &keys[(i * 31) % keys.len()];
+            assert_eq!(client.get(asked.clone()).unwrap().as_ref(), model.get::<K::Owned>(asked), "{i}");
         }
-        let asked = keys[(i * 31) % keys.len()];
-        assert_eq!(client.get(asked).unwrap().as_deref(), model.get(&asked).map(|v| &v[..]), "{i}");
-    }
-    for client in &clients {
-        let all = client.scan(0, usize::MAX >> 1).unwrap();
-        assert!(all.iter().map(|(k, v)| (*k, &v[..])).eq(model.iter().map(|(k, v)| (*k, &v[..]))));
-        let group = client.multi_get(&keys).unwrap();
-        assert!(group.iter().zip(&keys).all(|(got, key)| got.as_deref() == model.get(key).map(|v| &v[..])));
+        for client in &clients {
+            let all = client.scan(K::lowest().to_owned(), usize::MAX >> 1).unwrap();
+            assert!(all.iter().map(|(k, v)| (k, v)).eq(&model));
+            let group = client.multi_get(&keys).unwrap();
+            assert!(group.iter().zip(&keys).all(|(got, key)| got.as_ref() == model.get::<K::Owned>(key)));
+        }
     }
 }
 
-#[test]
-fn readers_never_go_back_and_scans_list_what_is_there_throughout_once() {
-    let node = ThreadNode::start(32 << 20);
+fn readers_never_go_back_and_scans_list_what_is_there_throughout_once<K: TestKeys>() {
+    let node = ThreadNode::<K>::start(32 << 20);
     let keys = scattered(2000);
     let writer = node.client();
-    let mut load = writer.load(TableParameters::default(), 0).unwrap();
+    let mut load = writer.load(K::parameters(), 0).unwrap();
     // Every second key stays; the others come and go.
-    keys.iter().step_by(2).for_each(|key| load.push(*key, &v(*key, 0)).unwrap());
+    keys.iter().step_by(2).for_each(|key| load.push(K::key(*key), &v(*key, 0)).unwrap());
     load.finish().unwrap();
     let done = AtomicBool::new(false);
     thread::scope(|scope| {
@@ -88,7 +97,7 @@ fn readers_never_go_back_and_scans_list_what_is_there_throughout_once() {
                     while !done.load(Ordering::Relaxed) {
                         i += 1;
                         let at = (i * 769) % keys.len();
-                        match client.get(keys[at]).unwrap() {
+                        match client.get(K::key(keys[at])).unwrap() {
                             Some(value) => {
                                 let round = round_of(keys[at], &value);
                                 assert!(
@@ -101,14 +110,16 @@ fn readers_never_go_back_and_scans_list_what_is_there_throughout_once() {
                             None => assert!(at % 2 == 1, "{config:?}: key {at} stays"),
                         }
                         if i % 40 == 0 {
-                            let found = client.scan(keys[at], 300).unwrap();
+                            let found = client.scan(K::key(keys[at]), 300).unwrap();
                             assert!(found.is_sorted_by(|a, b| a.0 < b.0));
-                            let Some((end, _)) = found.last() else { continue };
-                            let stay = keys.iter().step_by(2).filter(|key| **key >= keys[at] && *key <= end);
-                            assert!(
-                                stay.into_iter().all(|key| found.binary_search_by_key(key, |f| f.0).is_ok()),
-                                "{config:?}"
-                            );
+                            let Some(end) = found.last().map(|(key, _)| K::number(key.borrow())) else {
+                                continue;
+                            };
+                            let found: Vec<u64> =
+                                found.iter().map(|(key, _)| K::number(key.borrow())).collect();
+                            let mut stay =
+                                keys.iter().step_by(2).filter(|key| **key >= keys[at] && **key <= end);
+                            assert!(stay.all(|key| found.binary_search(key).is_ok()), "{config:?}");
                         }
                     }
                     client.counters()
@@ -117,11 +128,13 @@ fn readers_never_go_back_and_scans_list_what_is_there_throughout_once() {
             .collect();
         for round in 1..3 {
             for key in keys.iter().skip(1).step_by(2) {
-                writer.put(*key, &v(*key, round)).unwrap();
+                writer.put(K::key(*key), &v(*key, round)).unwrap();
             }
-            keys.iter().step_by(10).for_each(|key| assert!(writer.update(*key, &v(*key, round)).unwrap()));
+            keys.iter()
+                .step_by(10)
+                .for_each(|key| assert!(writer.update(K::key(*key), &v(*key, round)).unwrap()));
             for key in keys.iter().skip(1).step_by(2) {
-                assert!(writer.delete(*key).unwrap());
+                assert!(writer.delete(K::key(*key)).unwrap());
             }
         }
         done.store(true, Ordering::Relaxed);

@@ -3,15 +3,22 @@
 
 mod common;
 
+use std::borrow::Borrow;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use common::{Directory, PATIENCE, ProcessNode, scattered, value_of};
-use fpcache_client::{Client, ClientError, ErrorKind, TableParameters};
+use common::{Directory, PATIENCE, ProcessNode, TestKeys, scattered, value_of};
+use fpcache_client::{Client, ClientConfig, ClientError, ErrorKind, U64Keys};
 use rustix::process::Signal;
 
 const CAPACITY: usize = 4 << 20;
+
+for_both_kinds_of_keys!(
+    a_memory_node_killed_in_the_midst_of_lookups,
+    the_next_call_after_a_restart_answers_from_the_new_node,
+    lookups_need_nothing_of_the_memory_nodes_processor,
+);
 
 /// Not a test of its own: what the second process does when another test has started it.
 #[test]
@@ -34,11 +41,11 @@ impl Editions {
         self.keys[100] + edition
     }
 
-    fn load(&self, client: &Client, edition: u64) {
+    fn load<K: TestKeys>(&self, client: &Client<K>, edition: u64) {
         let mut keys = self.keys.clone();
         keys.push(self.own_key(edition));
         keys.sort_unstable();
-        common::load(client, TableParameters::default(), keys, edition).unwrap();
+        common::load(client, K::parameters(), keys, edition).unwrap();
     }
 }
 
@@ -71,22 +78,26 @@ impl Watch {
         }
     }
 
-    fn look_up(&self, client: &Client, editions: &Editions, first: usize) {
+    fn look_up<K: TestKeys>(&self, client: &Client<K>, editions: &Editions, first: usize) {
         let keys = &editions.keys;
         let mut i = first;
         while !self.done.load(Ordering::Relaxed) {
             i = (i + 7) % (keys.len() - 20);
             let (key, group) = (keys[i], &keys[i..i + 20]);
-            self.check(|| client.get(key), |value, e| *value == Some(value_of(key, e, 8)));
-            self.check(|| client.contains(key), |found, _| *found);
-            self.check(|| client.contains(editions.own_key(1)), |found, e| *found == (e == 1));
+            let asked: Vec<K::Owned> = group.iter().copied().map(K::key).collect();
+            self.check(|| client.get(K::key(key)), |value, e| *value == Some(value_of(key, e, 8)));
+            self.check(|| client.contains(K::key(key)), |found, _| *found);
+            self.check(|| client.contains(K::key(editions.own_key(1))), |found, e| *found == (e == 1));
             let values = |e| group.iter().map(|k| Some(value_of(*k, e, 8))).collect::<Vec<_>>();
-            self.check(|| client.multi_get(group), |answers, e| *answers == values(e));
+            self.check(|| client.multi_get(&asked), |answers, e| *answers == values(e));
             self.check(
-                || client.scan(key, 5),
+                || client.scan(K::key(key), 5),
                 |records, e| {
-                    let held = |k: &u64| *k != editions.own_key(3 - e);
-                    records.len() == 5 && records.iter().all(|(k, v)| held(k) && *v == value_of(*k, e, 8))
+                    let is_right = |(k, v): &(K::Owned, Vec<u8>)| {
+                        let number = K::number(k.borrow());
+                        number != editions.own_key(3 - e) && *v == value_of(number, e, 8)
+                    };
+                    records.len() == 5 && records.iter().all(is_right)
                 },
             );
         }
@@ -101,12 +112,15 @@ impl Watch {
     }
 }
 
-#[test]
-fn a_memory_node_killed_in_the_midst_of_lookups() {
+fn client_of<K: TestKeys>(directory: &Directory) -> Client<K> {
+    Client::open(&directory.url(), ClientConfig::default()).unwrap()
+}
+
+fn a_memory_node_killed_in_the_midst_of_lookups<K: TestKeys>() {
     let directory = Directory::new();
     let editions = Editions::new();
-    let mut node = ProcessNode::start(&directory, CAPACITY);
-    let client = Client::connect(&directory.url()).unwrap();
+    let mut node = ProcessNode::start::<K>(&directory, CAPACITY);
+    let client = client_of::<K>(&directory);
     editions.load(&client, 1);
     let watch = Watch {
         loaded: AtomicU64::new(1),
@@ -127,7 +141,7 @@ fn a_memory_node_killed_in_the_midst_of_lookups() {
             assert!(directory.socket().exists(), "nobody was left to remove it");
             watch.wait_for(&watch.errors, 20);
             // Replaces the stale socket.
-            node = ProcessNode::start(&directory, CAPACITY);
+            node = ProcessNode::start::<K>(&directory, CAPACITY);
             watch.wait_for(&watch.errors, 20);
             editions.load(&client, 2);
             watch.loaded.store(2, Ordering::SeqCst);
@@ -139,16 +153,16 @@ fn a_memory_node_killed_in_the_midst_of_lookups() {
         guided.unwrap();
     });
     let (own, other) = (editions.own_key(2), editions.own_key(1));
-    assert_eq!(client.get(own).unwrap(), Some(value_of(own, 2, 8)));
-    assert_eq!(client.get(other).unwrap(), None);
+    assert_eq!(client.get(K::key(own)).unwrap(), Some(value_of(own, 2, 8)));
+    assert_eq!(client.get(K::key(other)).unwrap(), None);
 }
 
 /// Calls until the client has heard that its memory node is gone, and returns what it says then. The operating system
 /// tells it within moments; until then it reads what the memory node left behind.
-fn until_noticed(client: &Client, key: u64, edition: u64) -> ClientError {
+fn until_noticed<K: TestKeys>(client: &Client<K>, key: u64, edition: u64) -> ClientError {
     let begun = Instant::now();
     loop {
-        match client.get(key) {
+        match client.get(K::key(key)) {
             Ok(value) => assert_eq!(value, Some(value_of(key, edition, 8))),
             Err(error) => return error,
         }
@@ -156,31 +170,30 @@ fn until_noticed(client: &Client, key: u64, edition: u64) -> ClientError {
     }
 }
 
-#[test]
-fn the_next_call_after_a_restart_answers_from_the_new_node() {
+fn the_next_call_after_a_restart_answers_from_the_new_node<K: TestKeys>() {
     let directory = Directory::new();
     let editions = Editions::new();
-    let mut node = ProcessNode::start(&directory, CAPACITY);
-    let client = Client::connect(&directory.url()).unwrap();
+    let mut node = ProcessNode::start::<K>(&directory, CAPACITY);
+    let client = client_of::<K>(&directory);
     editions.load(&client, 1);
     let key = editions.keys[5];
-    assert_eq!(client.get(key).unwrap(), Some(value_of(key, 1, 8)));
+    assert_eq!(client.get(K::key(key)).unwrap(), Some(value_of(key, 1, 8)));
     let first_life = client.stats().unwrap().incarnation;
 
     node.kill();
     assert!(until_noticed(&client, key, 1).is_retryable());
-    node = ProcessNode::start(&directory, CAPACITY);
-    editions.load(&Client::connect(&directory.url()).unwrap(), 2);
-    assert_eq!(client.get(key).unwrap(), Some(value_of(key, 2, 8)));
-    assert_eq!(client.get(editions.own_key(1)).unwrap(), None);
+    node = ProcessNode::start::<K>(&directory, CAPACITY);
+    editions.load(&client_of::<K>(&directory), 2);
+    assert_eq!(client.get(K::key(key)).unwrap(), Some(value_of(key, 2, 8)));
+    assert_eq!(client.get(K::key(editions.own_key(1))).unwrap(), None);
     assert_ne!(client.stats().unwrap().incarnation, first_life);
 
     // A first call that is a request reconnects as well.
     node.kill();
     assert!(until_noticed(&client, key, 2).is_retryable());
-    node = ProcessNode::start(&directory, CAPACITY);
+    node = ProcessNode::start::<K>(&directory, CAPACITY);
     assert_eq!(client.stats().unwrap().keys, 0);
-    let error = client.get(key).unwrap_err();
+    let error = client.get(K::key(key)).unwrap_err();
     assert!(error.is_retryable() && error.to_string().contains("load"), "{error}");
     drop(node);
 }
@@ -189,7 +202,7 @@ fn the_next_call_after_a_restart_answers_from_the_new_node() {
 fn a_memory_node_told_to_end_ends_cleanly() {
     for signal in [Signal::TERM, Signal::INT] {
         let directory = Directory::new();
-        let mut node = ProcessNode::start(&directory, CAPACITY);
+        let mut node = ProcessNode::start::<U64Keys>(&directory, CAPACITY);
         let client = Client::connect(&directory.url()).unwrap();
         let editions = Editions::new();
         editions.load(&client, 1);
@@ -203,18 +216,17 @@ fn a_memory_node_told_to_end_ends_cleanly() {
     }
 }
 
-#[test]
-fn lookups_need_nothing_of_the_memory_nodes_processor() {
+fn lookups_need_nothing_of_the_memory_nodes_processor<K: TestKeys>() {
     let directory = Directory::new();
     let editions = Editions::new();
-    let node = ProcessNode::start(&directory, CAPACITY);
-    let client = Client::connect(&directory.url()).unwrap();
+    let node = ProcessNode::start::<K>(&directory, CAPACITY);
+    let client = client_of::<K>(&directory);
     editions.load(&client, 1);
     node.pause();
     for key in editions.keys.iter().step_by(10) {
-        assert_eq!(client.get(*key).unwrap(), Some(value_of(*key, 1, 8)));
+        assert_eq!(client.get(K::key(*key)).unwrap(), Some(value_of(*key, 1, 8)));
     }
-    assert_eq!(client.scan(0, 100).unwrap().len(), 100);
+    assert_eq!(client.scan(K::key(0), 100).unwrap().len(), 100);
     // Requests do, and give up in time.
     let begun = Instant::now();
     let error = client.with_deadline(Duration::from_millis(50)).stats().unwrap_err();
@@ -227,7 +239,7 @@ fn lookups_need_nothing_of_the_memory_nodes_processor() {
 fn an_address_in_use_is_refused_with_who_uses_it() {
     use fpcache_memserver::{Daemon, DaemonConfig};
     let directory = Directory::new();
-    let node = ProcessNode::start(&directory, CAPACITY);
+    let node = ProcessNode::start::<U64Keys>(&directory, CAPACITY);
     let config = DaemonConfig { capacity: 1 << 20, ..DaemonConfig::at(directory.address()) };
     let error = Daemon::start(&config).unwrap_err().to_string();
     assert!(error.contains(&node.child.id().to_string()) && error.contains("another address"), "{error}");

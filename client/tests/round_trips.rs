@@ -3,27 +3,40 @@
 
 mod common;
 
-use common::{ThreadNode, scattered, value_of};
-use fpcache::key_space::U64Keys;
+use std::borrow::Borrow;
+
+use common::{TestKeys, ThreadNode, scattered, value_of};
 use fpcache::matching::Matcher;
-use fpcache::read::{Lookup, LookupScratch, Outcome, drive, look_up};
+use fpcache::read::{Lookup, LookupScratch, Outcome, drive, look_up, spot_of};
 use fpcache::snapshot::Snapshot;
 use fpcache::table::{self, TableOptions};
 use fpcache_client::{
-    Answers, Client, ClientConfig, Cost, FingerprintWidth, Found, Plan, PlanChoice, TableParameters,
+    Answers, ByteKeys, Client, ClientConfig, Cost, FingerprintWidth, Found, Plan, PlanChoice, RecordShape,
+    TableParameters,
 };
 use fpcache_fabric::shm::{ConnectOptions, ShmConnection, connect};
 use fpcache_fabric::{Connection, Endpoint};
 
+for_both_kinds_of_keys!(
+    two_round_trips_for_a_key_and_one_for_an_absent_one,
+    narrow_fingerprints_cost_false_candidates_but_no_more_round_trips,
+    a_range_read_is_one_round_trip_of_the_windows_slots,
+    keys_of_a_group_share_their_round_trips,
+    what_a_lookup_tells_is_what_the_fabric_counted,
+    the_cost_of_a_group_is_told_key_by_key,
+    a_scan_of_a_few_records_is_one_round_trip,
+);
+
 /// A table, and a second view of it from which a window's place can be computed.
-struct Table {
-    node: ThreadNode,
+struct Table<K: TestKeys> {
+    node: ThreadNode<K>,
     connection: ShmConnection,
-    snapshot: Snapshot<U64Keys>,
+    snapshot: Snapshot<K>,
+    /// The numbers that its keys stand for.
     keys: Vec<u64>,
 }
 
-impl Table {
+impl<K: TestKeys> Table<K> {
     fn new(parameters: TableParameters) -> Self {
         let node = ThreadNode::start(4 << 20);
         let keys = scattered(5000);
@@ -34,19 +47,18 @@ impl Table {
     }
 
     /// The same table, read by one plan.
-    fn by(&self, plan: Plan) -> table::Table<U64Keys> {
+    fn by(&self, plan: Plan) -> table::Table<K> {
         let options = TableOptions::plan(PlanChoice::Fixed(plan));
         table::Table::open(&mut self.connection.endpoint(), &options).unwrap()
     }
 
-    fn client(&self, plan: Plan) -> Client {
+    fn client(&self, plan: Plan) -> Client<K> {
         self.node.client_with(ClientConfig { plan: PlanChoice::Fixed(plan), ..ClientConfig::default() })
     }
 
     /// Bytes of the window's fingerprints, and of its slots.
     fn window_bytes(&self, key: u64) -> (u64, u64) {
-        let window =
-            self.snapshot.models().resident().unwrap().locate(&key).unwrap().entry.model().window(key);
+        let window = spot_of(&self.snapshot, K::key(key).borrow()).unwrap().window;
         let geometry = self.snapshot.geometry();
         let slots = u64::from(window.len()) * self.slot_bytes();
         (geometry.fingerprint_span(window).len as u64, slots)
@@ -57,13 +69,12 @@ impl Table {
     }
 }
 
-fn get(client: &Client, key: u64) -> Found {
-    client.get_into(key, &mut Vec::new()).unwrap()
+fn get<K: TestKeys>(client: &Client<K>, key: u64) -> Found {
+    client.get_into(K::key(key), &mut Vec::new()).unwrap()
 }
 
-#[test]
-fn two_round_trips_for_a_key_and_one_for_an_absent_one() {
-    let table = Table::new(TableParameters::default());
+fn two_round_trips_for_a_key_and_one_for_an_absent_one<K: TestKeys>() {
+    let table = Table::<K>::new(K::parameters());
     let client = table.client(Plan::TwoStage);
     for key in &table.keys {
         let (fingerprints, _) = table.window_bytes(*key);
@@ -78,10 +89,9 @@ fn two_round_trips_for_a_key_and_one_for_an_absent_one() {
     }
 }
 
-#[test]
-fn narrow_fingerprints_cost_false_candidates_but_no_more_round_trips() {
+fn narrow_fingerprints_cost_false_candidates_but_no_more_round_trips<K: TestKeys>() {
     for width in [FingerprintWidth::Bits8, FingerprintWidth::Bits16, FingerprintWidth::Bits32] {
-        let table = Table::new(TableParameters { width, ..TableParameters::default() });
+        let table = Table::<K>::new(TableParameters { width, ..K::parameters() });
         let client = table.client(Plan::TwoStage);
         let mut candidates = 0;
         // In a window of a few slots two candidates are reason enough to read it all.
@@ -113,9 +123,8 @@ fn narrow_fingerprints_cost_false_candidates_but_no_more_round_trips() {
     }
 }
 
-#[test]
-fn a_range_read_is_one_round_trip_of_the_windows_slots() {
-    let table = Table::new(TableParameters { value_bytes: 20, ..TableParameters::default() });
+fn a_range_read_is_one_round_trip_of_the_windows_slots<K: TestKeys>() {
+    let table = Table::<K>::new(K::parameters_of(Some(20)));
     let client = table.client(Plan::Range);
     for key in &table.keys {
         for (key, version) in [(*key, Some(1)), (key ^ 1, None)] {
@@ -126,16 +135,16 @@ fn a_range_read_is_one_round_trip_of_the_windows_slots() {
     }
 }
 
-#[test]
-fn keys_of_a_group_share_their_round_trips() {
-    let table = Table::new(TableParameters::default());
+fn keys_of_a_group_share_their_round_trips<K: TestKeys>() {
+    let table = Table::<K>::new(K::parameters());
     for (plan, round_trips) in [(Plan::TwoStage, 2), (Plan::Range, 1)] {
         let by_plan = table.by(plan);
         let mut endpoint = table.connection.endpoint();
         let mut scratch = LookupScratch::new(Matcher::detect());
         for keys in table.keys.chunks(32) {
             let before = endpoint.meter().snapshot();
-            let asked = keys.iter().copied();
+            let asked: Vec<K::Owned> = keys.iter().copied().map(K::key).collect();
+            let asked = asked.iter().map(Borrow::borrow);
             drive(&mut endpoint, &mut Lookup::new(&by_plan, &mut scratch, asked)).unwrap();
             let spent = endpoint.meter().snapshot() - before;
             let mut told = Cost::default();
@@ -151,10 +160,9 @@ fn keys_of_a_group_share_their_round_trips() {
     }
 }
 
-#[test]
-fn what_a_lookup_tells_is_what_the_fabric_counted() {
+fn what_a_lookup_tells_is_what_the_fabric_counted<K: TestKeys>() {
     for width in [FingerprintWidth::Bits8, FingerprintWidth::Bits64] {
-        let table = Table::new(TableParameters { width, ..TableParameters::default() });
+        let table = Table::<K>::new(TableParameters { width, ..K::parameters() });
         for plan in [Plan::TwoStage, Plan::Range] {
             let by_plan = table.by(plan);
             let mut endpoint = table.connection.endpoint();
@@ -162,7 +170,8 @@ fn what_a_lookup_tells_is_what_the_fabric_counted() {
             for key in table.keys.iter().flat_map(|key| [*key, key ^ 1]) {
                 let before = endpoint.meter().snapshot();
                 let tell = |outcome: &Outcome, _: Option<&[u8]>| outcome.cost;
-                let told = look_up(&mut endpoint, &by_plan, &mut scratch, key, tell).unwrap();
+                let told =
+                    look_up(&mut endpoint, &by_plan, &mut scratch, K::key(key).borrow(), tell).unwrap();
                 let spent = endpoint.meter().snapshot() - before;
                 assert_eq!(u64::from(told.round_trips), spent.round_trips, "{plan:?}, {width}: {told:?}");
                 assert_eq!((u64::from(told.reads), told.bytes), (spent.reads, spent.bytes_from));
@@ -172,24 +181,77 @@ fn what_a_lookup_tells_is_what_the_fabric_counted() {
     }
 }
 
-#[test]
-fn the_cost_of_a_group_is_told_key_by_key() {
-    let table = Table::new(TableParameters::default());
+fn the_cost_of_a_group_is_told_key_by_key<K: TestKeys>() {
+    let table = Table::<K>::new(K::parameters());
     let client = table.client(Plan::TwoStage);
     let mut answers = Answers::new();
     let (present, absent) = (table.keys[7], table.keys[7] ^ 1);
-    client.multi_get_into(&[present, absent, present], &mut answers).unwrap();
+    client.multi_get_into(&[present, absent, present].map(K::key), &mut answers).unwrap();
     let trips: Vec<_> = (0..3).map(|i| answers.found(i).unwrap().cost.round_trips).collect();
     assert_eq!(trips, [2, 1, 2]);
     assert_eq!(answers.found(3), None);
 }
 
-#[test]
-fn a_scan_of_a_few_records_is_one_round_trip() {
-    let table = Table::new(TableParameters::default());
+fn a_scan_of_a_few_records_is_one_round_trip<K: TestKeys>() {
+    let table = Table::<K>::new(K::parameters());
     let client = table.node.client();
     for start in table.keys.iter().step_by(100) {
-        let cost = client.scan_with(*start, 10, |_, _| {}).unwrap();
+        let cost = client.scan_with(K::key(*start), 10, |_, _| {}).unwrap();
         assert_eq!(cost.round_trips, 1, "{cost:?}");
+    }
+}
+
+/// What lookups of these keys cost beside the record's slot, and a slot's bytes, in a table of this shape.
+fn beside_the_record(shape: RecordShape, keys: &[Vec<u8>]) -> (Vec<Cost>, u64) {
+    let node = ThreadNode::<ByteKeys>::start(64 << 20);
+    let plan = PlanChoice::Fixed(Plan::TwoStage);
+    let client = node.client_with(ClientConfig { plan, ..ClientConfig::default() });
+    let parameters = TableParameters { shape, ..TableParameters::default() };
+    let mut load = client.load_like(parameters, 0, keys.iter().map(Vec::as_slice)).unwrap();
+    let value = vec![7; shape.value_bytes.unwrap_or(8) as usize];
+    keys.iter().for_each(|key| load.push(key, &value).unwrap());
+    load.finish().unwrap();
+    let connection = connect(&node.directory.address(), ConnectOptions::default()).unwrap();
+    let snapshot = Snapshot::<ByteKeys>::open(&mut connection.endpoint()).unwrap();
+    let slot = snapshot.geometry().slot_bytes as u64;
+    let mut value = Vec::new();
+    let cost = |key: &Vec<u8>| {
+        let cost = client.get_into(key, &mut value).unwrap().cost;
+        assert_eq!((cost.round_trips, cost.reads), (2, 2));
+        Cost { bytes: cost.bytes - slot, ..cost }
+    };
+    (keys.iter().map(cost).collect(), slot)
+}
+
+#[test]
+fn bytes_per_lookup_grow_with_the_record_alone() {
+    // The same numbers, in keys that are short, long, and of any length; and values that are short, and long.
+    let numbers = scattered(2000);
+    let short = |n: &u64| n.to_be_bytes().to_vec();
+    let long = |n: &u64| [&[b'/'; 300][..], &n.to_be_bytes(), &[b'.'; 200]].concat();
+    let varying = |n: &u64| [&n.to_be_bytes()[..], &vec![b'.'; (n % 400) as usize]].concat();
+    let keys: Vec<Vec<u8>> = numbers.iter().map(short).collect();
+    let (expected, slot) = beside_the_record(RecordShape::fixed(8, 8), &keys);
+    assert_eq!(slot, 24);
+    let (costs, slot) = beside_the_record(RecordShape::fixed(8, 1000), &keys);
+    assert!(slot == 1016 && costs == expected, "the same models, the same windows");
+    let vary = RecordShape { key_bytes: None, value_bytes: None, room: 1500 };
+    let cases = [
+        (RecordShape::fixed(508, 8), numbers.iter().map(long).collect::<Vec<_>>()),
+        (vary, numbers.iter().map(varying).collect()),
+    ];
+    for (shape, keys) in cases {
+        // Coordinates of other keys are other numbers, and their models' windows may differ; but not by the keys' length.
+        let (costs, slot) = beside_the_record(shape, &keys);
+        let mean =
+            |costs: &[Cost]| costs.iter().map(|cost| cost.bytes).sum::<u64>() as f64 / costs.len() as f64;
+        let widest = 8 * (2 * u64::from(TableParameters::default().epsilon) + 1);
+        assert!(slot >= 524 && costs.iter().all(|cost| cost.bytes <= widest), "{shape:?}");
+        assert!(
+            mean(&costs) < 1.5 * mean(&expected),
+            "{shape:?}: {} and {} bytes",
+            mean(&costs),
+            mean(&expected)
+        );
     }
 }

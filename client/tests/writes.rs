@@ -4,23 +4,36 @@
 
 mod common;
 
+use std::borrow::Borrow;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use common::{Directory, PATIENCE, scattered, value_of};
-use fpcache::key_space::U64Keys;
+use common::{Directory, PATIENCE, TestKeys, scattered, value_of};
 use fpcache::layout::SEGMENT_HEADER_BYTES;
+use fpcache::message::keys::take_key;
 use fpcache::message::{ErrorCode, Refusal, Request, Write, encode_reply};
 use fpcache::snapshot::Snapshot;
 use fpcache_client::{
-    Changes, Client, ClientConfig, ClientError, CompareAndSet, ErrorKind, Plan, RecordToken, TableParameters,
+    ByteKeys, Changes, Client, ClientConfig, ClientError, CompareAndSet, ErrorKind, Plan, RecordToken,
     WriteKind, WriteReply, WriteStatus,
 };
 use fpcache_fabric::shm::{ConnectOptions, ListenOptions, Listener, connect};
 use fpcache_fabric::{ClientId, Connection, Handled, HugePages, Service, Serving, SharedMemory};
 use fpcache_memserver::MemoryNode;
+
+for_both_kinds_of_keys!(
+    every_kind_of_change_says_what_became_of_it,
+    changes_go_together_in_as_few_requests_as_they_fit,
+    a_request_without_a_reply_is_sent_again_and_takes_effect_once,
+    a_request_is_sent_again_over_a_new_connection,
+    an_outcome_that_nobody_tells_is_unknown,
+    what_was_never_sent_is_not_unknown,
+    refusals_are_typed_and_name_the_remedy,
+    threads_write_under_numbers_of_their_own,
+    a_segment_that_stays_frozen_is_read_by_the_memory_nodes_processor,
+);
 
 /// What the memory node does with a write.
 #[derive(Clone, Debug)]
@@ -45,19 +58,27 @@ struct Came {
 }
 
 /// What outlives a memory node's process.
-#[derive(Default)]
-struct State {
+struct State<K: TestKeys> {
     script: VecDeque<Act>,
     came: Vec<Came>,
-    records: BTreeMap<u64, (u32, Vec<u8>)>,
+    records: BTreeMap<K::Owned, (u32, Vec<u8>)>,
     version: u32,
     replies: HashMap<u64, (u64, Vec<u8>)>,
 }
 
-impl State {
-    fn token(&self, key: u64) -> Option<RecordToken> {
-        let (version, value) = self.records.get(&key)?;
-        let record: Vec<u8> = key.to_le_bytes().iter().chain(value).copied().collect();
+impl<K: TestKeys> Default for State<K> {
+    fn default() -> Self {
+        let (script, came, records) = (VecDeque::new(), Vec::new(), BTreeMap::new());
+        Self { script, came, records, version: 0, replies: HashMap::new() }
+    }
+}
+
+impl<K: TestKeys> State<K> {
+    fn token(&self, key: &K::Key) -> Option<RecordToken> {
+        let (version, value) = self.records.get(key)?;
+        let shape = K::shape(Some(8));
+        let mut record = vec![0; shape.used(K::encoded_len(key), value.len())];
+        shape.fill::<K>(&mut record, key, value);
         Some(RecordToken::of(*version, &record))
     }
 
@@ -72,9 +93,10 @@ impl State {
             _ => {}
         }
         let mut reply = Vec::new();
-        for operation in write.operations::<U64Keys>() {
+        for operation in write.operations::<K>() {
             let o = operation.unwrap();
-            let (there, differs) = (self.records.contains_key(&o.key), self.token(o.key) != Some(o.expected));
+            let key: &K::Key = o.key.borrow();
+            let (there, differs) = (self.records.contains_key(key), self.token(key) != Some(o.expected));
             let status = match o.kind {
                 WriteKind::Insert if there => WriteStatus::Exists,
                 WriteKind::Update | WriteKind::Delete | WriteKind::CompareAndSet if !there => {
@@ -86,11 +108,11 @@ impl State {
             if status == WriteStatus::Done {
                 self.version += 1;
                 match o.kind {
-                    WriteKind::Delete => _ = self.records.remove(&o.key),
-                    _ => _ = self.records.insert(o.key, (self.version, o.value.to_vec())),
+                    WriteKind::Delete => _ = self.records.remove(key),
+                    _ => _ = self.records.insert(key.to_owned(), (self.version, o.value.to_vec())),
                 }
             }
-            reply.extend(WriteReply { status, token: self.token(o.key) }.encode());
+            reply.extend(WriteReply { status, token: self.token(key) }.encode());
         }
         self.replies.insert(write.client, (write.request, reply.clone()));
         Ok(reply)
@@ -98,17 +120,17 @@ impl State {
 }
 
 /// Loads as the real one does; changes and lookups are the test's.
-struct Fake {
-    node: MemoryNode<U64Keys>,
-    state: Arc<Mutex<State>>,
+struct Fake<K: TestKeys> {
+    node: MemoryNode<K>,
+    state: Arc<Mutex<State<K>>>,
 }
 
-impl Service for Fake {
+impl<K: TestKeys> Service for Fake<K> {
     fn handle(&mut self, client: ClientId, request: &[u8], reply: &mut Vec<u8>) -> Handled {
-        match Request::decode::<U64Keys>(request) {
+        match Request::decode::<K>(request) {
             Ok(Request::Write(write)) => {
                 let mut state = self.state.lock().unwrap();
-                let kinds = write.operations::<U64Keys>().map(|o| o.unwrap().kind).collect();
+                let kinds = write.operations::<K>().map(|o| o.unwrap().kind).collect();
                 let Write { client, request, sent_before, count, .. } = write;
                 state.came.push(Came { client, request, sent_before, kinds });
                 let act = state.script.pop_front();
@@ -130,13 +152,16 @@ impl Service for Fake {
             }
             Ok(Request::Get(keys)) => {
                 let state = self.state.lock().unwrap();
-                let mut body = Vec::new();
-                for key in keys.as_chunks::<8>().0 {
-                    let key = u64::from_le_bytes(*key);
-                    let record = state.records.get(&key);
-                    body.extend(if record.is_some() { [0; 8] } else { [2, 0, 0, 0, 0, 0, 0, 0] });
-                    body.extend(state.token(key).map_or(0, RecordToken::to_bits).to_le_bytes());
-                    body.extend(record.map_or(&[0; 8][..], |(_, value)| value));
+                let (mut body, mut rest) = (Vec::new(), keys.bytes);
+                for _ in 0..keys.count {
+                    let (key, behind) = take_key::<K>(rest).unwrap();
+                    rest = behind;
+                    let record = state.records.get(key.borrow());
+                    let value = record.map_or(&[][..], |(_, value)| value);
+                    body.extend([if record.is_some() { 0 } else { 2 }, 0, 0, 0]);
+                    body.extend((value.len() as u32).to_le_bytes());
+                    body.extend(state.token(key.borrow()).map_or(0, RecordToken::to_bits).to_le_bytes());
+                    body.extend(value);
                 }
                 encode_reply(Ok(&body), reply);
                 Handled::Now
@@ -146,26 +171,26 @@ impl Service for Fake {
     }
 }
 
-struct Setup {
+struct Setup<K: TestKeys> {
     directory: Directory,
-    state: Arc<Mutex<State>>,
+    state: Arc<Mutex<State<K>>>,
     region: Arc<SharedMemory>,
     serving: Option<Serving>,
 }
 
-impl Setup {
+impl<K: TestKeys> Setup<K> {
     fn new() -> Self {
-        let (directory, state) = (Directory::new(), Arc::default());
+        let (directory, state) = (Directory::new(), Arc::<Mutex<State<K>>>::default());
         let (region, serving) = Self::serve(&directory, &state, 1);
         let setup = Self { directory, state, region, serving: Some(serving) };
-        common::load(&setup.client(), TableParameters::default(), scattered(500), 0).unwrap();
+        common::load(&setup.client(), K::parameters(), scattered(500), 0).unwrap();
         setup
     }
 
-    fn serve(directory: &Directory, state: &Arc<Mutex<State>>, life: u64) -> (Arc<SharedMemory>, Serving) {
+    fn serve(directory: &Directory, state: &Arc<Mutex<State<K>>>, life: u64) -> (Arc<SharedMemory>, Serving) {
         let (region, fd) = SharedMemory::create_memfd("test", 1 << 20, HugePages::No).unwrap();
         let region = Arc::new(region);
-        let node = MemoryNode::<U64Keys>::new(Arc::clone(&region), life, 0, Instant::now()).unwrap();
+        let node = MemoryNode::<K>::new(Arc::clone(&region), life, 0, Instant::now()).unwrap();
         let listener =
             Listener::bind(&directory.address(), Arc::clone(&region), fd, ListenOptions::default()).unwrap();
         (region, listener.spawn(Fake { node, state: Arc::clone(state) }).unwrap())
@@ -178,11 +203,11 @@ impl Setup {
         (self.region, self.serving) = (region, Some(serving));
     }
 
-    fn client(&self) -> Client {
-        Client::connect(&self.directory.url()).unwrap()
+    fn client(&self) -> Client<K> {
+        Client::open(&self.directory.url(), ClientConfig::default()).unwrap()
     }
 
-    fn hurried(&self) -> Client {
+    fn hurried(&self) -> Client<K> {
         self.client().with_deadline(Duration::from_millis(400))
     }
 
@@ -203,39 +228,39 @@ fn v(n: u64) -> [u8; 8] {
     n.to_le_bytes()
 }
 
-#[test]
-fn every_kind_of_change_says_what_became_of_it() {
-    let setup = Setup::new();
+fn every_kind_of_change_says_what_became_of_it<K: TestKeys>() {
+    let setup = Setup::<K>::new();
     let client = setup.client();
-    assert!(client.insert(1, &v(10)).unwrap() && !client.insert(1, &v(11)).unwrap());
-    assert!(client.update(1, &v(12)).unwrap() && !client.update(2, &v(20)).unwrap());
-    client.put(2, &v(21)).unwrap();
-    client.put(2, &v(22)).unwrap();
-    assert!(client.delete(1).unwrap() && !client.delete(1).unwrap());
-    let token = setup.state.lock().unwrap().token(2).unwrap();
-    let CompareAndSet::Done(next) = client.compare_and_set(2, token, &v(23)).unwrap() else {
+    let k = K::key;
+    assert!(client.insert(k(1), &v(10)).unwrap() && !client.insert(k(1), &v(11)).unwrap());
+    assert!(client.update(k(1), &v(12)).unwrap() && !client.update(k(2), &v(20)).unwrap());
+    client.put(k(2), &v(21)).unwrap();
+    client.put(k(2), &v(22)).unwrap();
+    assert!(client.delete(k(1)).unwrap() && !client.delete(k(1)).unwrap());
+    let token = setup.state.lock().unwrap().token(k(2).borrow()).unwrap();
+    let CompareAndSet::Done(next) = client.compare_and_set(k(2), token, &v(23)).unwrap() else {
         panic!("it was that")
     };
-    assert_eq!(client.compare_and_set(2, token, &v(24)).unwrap(), CompareAndSet::Differs(next));
-    assert_eq!(client.compare_and_set(9, token, &v(24)).unwrap(), CompareAndSet::Absent);
-    assert_eq!(setup.state.lock().unwrap().records[&2].1, v(23));
+    assert_eq!(client.compare_and_set(k(2), token, &v(24)).unwrap(), CompareAndSet::Differs(next));
+    assert_eq!(client.compare_and_set(k(9), token, &v(24)).unwrap(), CompareAndSet::Absent);
+    assert_eq!(setup.state.lock().unwrap().records[k(2).borrow()].1, v(23));
     let came = setup.came();
     assert_eq!(came.iter().map(|c| c.request).collect::<Vec<_>>(), (1..=11).collect::<Vec<_>>());
     assert!(came.iter().all(|c| c.client == came[0].client && !c.sent_before));
 }
 
-#[test]
-fn changes_go_together_in_as_few_requests_as_they_fit() {
-    let setup = Setup::new();
+fn changes_go_together_in_as_few_requests_as_they_fit<K: TestKeys>() {
+    let setup = Setup::<K>::new();
+    let k = K::key;
     let (mut changes, mut replies) =
-        (Changes::new(), vec![WriteReply { status: WriteStatus::NoRoom, token: None }]);
-    (0..2500).for_each(|key| _ = changes.insert(key, &v(key)));
+        (Changes::<K>::default(), vec![WriteReply { status: WriteStatus::NoRoom, token: None }]);
+    (0..2500).for_each(|key| _ = changes.insert(k(key), &v(key)));
     changes
-        .delete(7)
-        .delete(7)
-        .put(8, &v(80))
-        .compare_and_set(8, RecordToken::from_bits(5), &v(81))
-        .update(9, &v(90));
+        .delete(k(7))
+        .delete(k(7))
+        .put(k(8), &v(80))
+        .compare_and_set(k(8), RecordToken::from_bits(5), &v(81))
+        .update(k(9), &v(90));
     setup.client().apply(&changes, &mut replies).unwrap();
     let statuses: Vec<_> = replies[2500..].iter().map(|reply| reply.status).collect();
     use WriteStatus::{Absent, Differs, Done};
@@ -243,31 +268,29 @@ fn changes_go_together_in_as_few_requests_as_they_fit() {
     assert!(replies[..2500].iter().all(|r| r.status == Done) && changes.len() == 2505);
     assert_eq!(setup.came().iter().map(|c| c.kinds.len()).collect::<Vec<_>>(), [1024, 1024, 457]);
     let state = setup.state.lock().unwrap();
-    assert_eq!((state.records.len(), &state.records[&8].1[..]), (2499, &v(80)[..]));
+    assert_eq!((state.records.len(), &state.records[k(8).borrow()].1[..]), (2499, &v(80)[..]));
     drop(state);
-    setup.client().apply(&Changes::new(), &mut replies).unwrap();
+    setup.client().apply(&Changes::default(), &mut replies).unwrap();
     assert_eq!((replies.len(), setup.came().len()), (0, 3));
 }
 
-#[test]
-fn a_request_without_a_reply_is_sent_again_and_takes_effect_once() {
-    let setup = Setup::new();
+fn a_request_without_a_reply_is_sent_again_and_takes_effect_once<K: TestKeys>() {
+    let setup = Setup::<K>::new();
     let client = setup.hurried();
     setup.script([Act::Late(Duration::from_millis(150))]);
-    assert!(client.insert(1, &v(1)).unwrap(), "made once, and not there before");
+    assert!(client.insert(K::key(1), &v(1)).unwrap(), "made once, and not there before");
     assert_eq!(setup.flags(), [(1, false), (1, true)]);
     assert_eq!(client.counters().resent, 1);
-    assert!(!client.insert(1, &v(2)).unwrap());
+    assert!(!client.insert(K::key(1), &v(2)).unwrap());
     assert_eq!(setup.flags()[2..], [(2, false)]);
 }
 
-#[test]
-fn a_request_is_sent_again_over_a_new_connection() {
-    let mut setup = Setup::new();
+fn a_request_is_sent_again_over_a_new_connection<K: TestKeys>() {
+    let mut setup = Setup::<K>::new();
     let client = setup.client();
-    assert!(client.insert(5, &v(5)).unwrap());
+    assert!(client.insert(K::key(5), &v(5)).unwrap());
     setup.script([Act::Die]);
-    let waiting = thread::spawn(move || (client.insert(1, &v(1)), client.counters()));
+    let waiting = thread::spawn(move || (client.insert(K::key(1), &v(1)), client.counters()));
     let begun = Instant::now();
     while setup.came().len() < 2 {
         assert!(begun.elapsed() < PATIENCE);
@@ -280,43 +303,41 @@ fn a_request_is_sent_again_over_a_new_connection() {
     assert!(counters.reconnects >= 1 && counters.resent >= 1, "{counters:?}");
 }
 
-#[test]
-fn an_outcome_that_nobody_tells_is_unknown() {
-    let setup = Setup::new();
+fn an_outcome_that_nobody_tells_is_unknown<K: TestKeys>() {
+    let setup = Setup::<K>::new();
     let client = setup.hurried();
-    client.put(3, &v(3)).unwrap();
+    client.put(K::key(3), &v(3)).unwrap();
     setup.script([Act::Late(Duration::from_millis(600))]);
-    let error = client.put(1, &v(1)).unwrap_err();
+    let error = client.put(K::key(1), &v(1)).unwrap_err();
     assert!(
         matches!(error, ClientError::OutcomeUnknown { .. }) && error.kind() == ErrorKind::Unknown,
         "{error}"
     );
     // The memory node has forgotten who asks.
     let client = setup.hurried();
-    client.put(4, &v(4)).unwrap();
+    client.put(K::key(4), &v(4)).unwrap();
     setup.script([Act::Late(Duration::from_millis(150)), Act::Refuse(ErrorCode::Forgotten)]);
-    let error = client.put(1, &v(2)).unwrap_err();
+    let error = client.put(K::key(1), &v(2)).unwrap_err();
     assert!(matches!(error, ClientError::OutcomeUnknown { .. }) && !error.is_retryable(), "{error}");
     // Later requests have later numbers.
-    client.put(1, &v(3)).unwrap();
+    client.put(K::key(1), &v(3)).unwrap();
     assert_eq!(setup.flags().last(), Some(&(3, false)));
 }
 
-#[test]
-fn what_was_never_sent_is_not_unknown() {
-    let mut setup = Setup::new();
+fn what_was_never_sent_is_not_unknown<K: TestKeys>() {
+    let mut setup = Setup::<K>::new();
     let client = setup.hurried();
-    client.put(1, &v(1)).unwrap();
+    client.put(K::key(1), &v(1)).unwrap();
     drop(setup.serving.take());
     assert!(client.stats().is_err(), "now it knows");
-    let error = client.put(1, &v(2)).unwrap_err();
+    let error = client.put(K::key(1), &v(2)).unwrap_err();
     assert!(matches!(error, ClientError::Fabric(_)) && error.kind() == ErrorKind::Retry, "{error}");
 }
 
-#[test]
-fn refusals_are_typed_and_name_the_remedy() {
-    let setup = Setup::new();
+fn refusals_are_typed_and_name_the_remedy<K: TestKeys>() {
+    let setup = Setup::<K>::new();
     let client = setup.client();
+    let k = K::key;
     for (act, kind, part) in [
         (Act::Say(WriteStatus::NoRoom), ErrorKind::Setup, "--capacity"),
         (Act::Say(WriteStatus::NotDurable), ErrorKind::Setup, "--data-dir"),
@@ -327,31 +348,34 @@ fn refusals_are_typed_and_name_the_remedy() {
         (Act::Garble, ErrorKind::Internal, "reply"),
     ] {
         setup.script([act.clone()]);
-        let error = client.put(77, &v(1)).unwrap_err();
+        let error = client.put(k(77), &v(1)).unwrap_err();
         assert_eq!(error.kind(), kind, "{act:?}: {error}");
         assert!(error.to_string().contains(part), "{act:?}: {error}");
     }
     let sent = setup.came().len();
     for value in [&[][..], &[1; 7], &[1; 9]] {
-        let error = client.put(5, value).unwrap_err();
-        assert!(matches!(error, ClientError::ValueSize { key: 5, expected: 8, .. }), "{error}");
-        assert!(client.insert(5, value).is_err() && client.update(5, value).is_err());
-        let mut changes = Changes::new();
-        changes.put(4, &v(4)).put(5, value);
+        let error = client.put(k(5), value).unwrap_err();
+        let shown = K::show(k(5).borrow());
+        assert!(
+            matches!(&error, ClientError::ValueSize { key, expected: 8, .. } if *key == shown),
+            "{error}"
+        );
+        assert!(client.insert(k(5), value).is_err() && client.update(k(5), value).is_err());
+        let mut changes = Changes::<K>::default();
+        changes.put(k(4), &v(4)).put(k(5), value);
         assert!(client.apply(&changes, &mut Vec::new()).is_err());
     }
     assert_eq!(setup.came().len(), sent, "nothing of it was sent");
 }
 
-#[test]
-fn threads_write_under_numbers_of_their_own() {
-    let setup = Setup::new();
+fn threads_write_under_numbers_of_their_own<K: TestKeys>() {
+    let setup = Setup::<K>::new();
     let client = setup.client();
     thread::scope(|scope| {
         for thread in 0..4u64 {
             let client = &client;
             scope.spawn(move || {
-                (0..50).for_each(|i| assert!(client.insert(1000 * thread + i, &v(i)).unwrap()));
+                (0..50).for_each(|i| assert!(client.insert(K::key(1000 * thread + i), &v(i)).unwrap()));
             });
         }
     });
@@ -362,48 +386,66 @@ fn threads_write_under_numbers_of_their_own() {
     assert!(numbers.values().all(|requests| requests.iter().copied().eq(1..=requests.len() as u64)));
 }
 
-#[test]
-fn a_segment_that_stays_frozen_is_read_by_the_memory_nodes_processor() {
-    let setup = Setup::new();
-    let keys = scattered(500);
+fn a_segment_that_stays_frozen_is_read_by_the_memory_nodes_processor<K: TestKeys>() {
+    let setup = Setup::<K>::new();
+    let numbers = scattered(500);
+    let keys: Vec<K::Owned> = numbers.iter().copied().map(K::key).collect();
     let connection = connect(&setup.directory.address(), ConnectOptions::default()).unwrap();
-    let snapshot = Snapshot::<U64Keys>::open(&mut connection.endpoint()).unwrap();
-    let segment = snapshot.models().resident().unwrap().locate(&keys[250]).unwrap().entry;
+    let snapshot = Snapshot::<K>::open(&mut connection.endpoint()).unwrap();
+    let segment = snapshot.models().resident().unwrap().locate(keys[250].borrow()).unwrap().entry;
     let fingerprints = segment.address().offset() + SEGMENT_HEADER_BYTES as u64;
     setup.region.fill_words(fingerprints, segment.model().cap.into(), u64::MAX).unwrap();
     for plan in [
         fpcache_client::PlanChoice::Fixed(Plan::TwoStage),
         fpcache_client::PlanChoice::Fixed(Plan::Speculative),
     ] {
-        let client =
-            Client::connect_with(&setup.directory.url(), ClientConfig { plan, ..ClientConfig::default() })
-                .unwrap();
-        client.put(keys[250], &v(5)).unwrap();
-        let absent = keys[250] ^ 1;
+        let config = ClientConfig { plan, ..ClientConfig::default() };
+        let client = Client::<K>::open(&setup.directory.url(), config).unwrap();
+        client.put(keys[250].clone(), &v(5)).unwrap();
+        let absent = K::key(numbers[250] ^ 1);
         let mut value = Vec::new();
         if plan == fpcache_client::PlanChoice::Fixed(Plan::TwoStage) {
-            let found = client.get_into(keys[250], &mut value).unwrap();
+            let found = client.get_into(keys[250].clone(), &mut value).unwrap();
             assert_eq!((found.plan, &value[..], found.version.is_some()), (Plan::Offloaded, &v(5)[..], true));
-            assert_eq!(client.get(absent).unwrap(), None);
-            let (read, token) = client.get_versioned(keys[250]).unwrap().unwrap();
+            assert_eq!(client.get(absent.clone()).unwrap(), None);
+            let (read, token) = client.get_versioned(keys[250].clone()).unwrap().unwrap();
             assert_eq!(read, v(5));
             assert!(matches!(
-                client.compare_and_set(keys[250], token, &v(6)).unwrap(),
+                client.compare_and_set(keys[250].clone(), token, &v(6)).unwrap(),
                 CompareAndSet::Done(_)
             ));
         } else {
-            assert!(!client.contains(absent).unwrap());
+            assert!(!client.contains(absent.clone()).unwrap());
         }
-        let group = client.multi_get(&[absent, keys[250], absent]).unwrap();
+        let group = client.multi_get(&[absent.clone(), keys[250].clone(), absent]).unwrap();
         assert_eq!(group.iter().map(Option::is_some).collect::<Vec<_>>(), [false, true, false]);
         assert!(client.counters().offloaded >= 4, "{:?}", client.counters());
     }
     // Who has had no trouble has asked nobody.
     let other = setup.client();
+    let models = snapshot.models().resident().unwrap();
     let far =
-        keys.iter().find(|key| snapshot.models().resident().unwrap().locate(*key).unwrap().entry != segment);
+        numbers.iter().find(|number| models.locate(K::key(**number).borrow()).unwrap().entry != segment);
     if let Some(far) = far {
-        assert_eq!(other.get(*far).unwrap().unwrap(), value_of(*far, 0, 8));
+        assert_eq!(other.get(K::key(*far)).unwrap().unwrap(), value_of(*far, 0, 8));
         assert_eq!(other.counters(), Default::default());
     }
+}
+
+#[test]
+fn a_key_that_no_table_holds_is_absent_to_the_memory_nodes_processor_too() {
+    let setup = Setup::<ByteKeys>::new();
+    let key = ByteKeys::key(scattered(500)[250]);
+    let connection = connect(&setup.directory.address(), ConnectOptions::default()).unwrap();
+    let snapshot = Snapshot::<ByteKeys>::open(&mut connection.endpoint()).unwrap();
+    let segment = snapshot.models().resident().unwrap().locate(&key).unwrap().entry;
+    let fingerprints = segment.address().offset() + SEGMENT_HEADER_BYTES as u64;
+    setup.region.fill_words(fingerprints, segment.model().cap.into(), u64::MAX).unwrap();
+    let client = setup.client();
+    client.put(&key, &v(5)).unwrap();
+    // In the same segment, and longer than a request can say.
+    let long = [&key[..], &[0; 70_000]].concat();
+    assert_eq!(client.get(&long).unwrap(), None);
+    assert_eq!(client.multi_get(&[&long, &key, &long]).unwrap(), [None, Some(v(5).to_vec()), None]);
+    assert!(client.counters().offloaded >= 4, "{:?}", client.counters());
 }

@@ -49,6 +49,7 @@ const EXAMPLES: &str = "Examples:
   fpcache-eval run --dataset ipv4
   fpcache-eval run --dataset fb:16M --system fpcache,hashmap --batch 32 --dist zipf:0.99 --json -
   fpcache-eval run --dataset fb:16M --system fpcache --dist zipf:0.99 --cache 8MiB
+  fpcache-eval run --dataset words --value-bytes vary
   fpcache-eval ycsb --workload B,C --dataset fb:16M --threads 2
   fpcache-eval growth --dataset fb:16M --order random,append
   fpcache-eval scale --dataset uniform --keys 1M,4M,16M
@@ -72,7 +73,6 @@ pub enum Command {
     /// Run workloads that read and change records: YCSB's and others.
     #[command(
         after_help = ycsb_options::EXAMPLES,
-        mut_arg("dataset", |arg| arg.visible_alias("data")),
         mut_arg("lookups", |arg| arg.long("ops").help("Operations of every pass, all threads together")),
         mut_arg("batch", |arg| arg.long("group").help("Operations per call: reads by a multi_get, changes together")),
         mut_arg("distribution", |arg| arg.help("Distribution of the operations over the keys [default: the workload's]")
@@ -88,7 +88,6 @@ pub enum Command {
     /// Insert as many keys as were loaded, or more, and see what that does to the store.
     #[command(
         after_help = growth_options::EXAMPLES,
-        mut_arg("dataset", |arg| arg.visible_alias("data")),
         mut_arg("systems", |arg| arg.default_value("fpcache").hide(true)),
         mut_arg("negative", |arg| arg.hide(true)),
         mut_arg("shift_every", |arg| arg.hide(true)),
@@ -100,7 +99,6 @@ pub enum Command {
     /// Measure lookups over the number of keys, beside the memory's own latency.
     #[command(
         after_help = scale::EXAMPLES,
-        mut_arg("dataset", |arg| arg.visible_alias("data")),
         mut_arg("systems", |arg| arg.default_value("fpcache")),
         mut_arg("url", |arg| arg.hide(true)),
     )]
@@ -152,6 +150,9 @@ pub struct MemoryNodeArgs {
     /// Bytes of the region
     #[arg(long)]
     pub capacity: u64,
+    /// Kind of its keys
+    #[arg(long, value_enum, default_value = "u64")]
+    pub keys: KeysArg,
     /// End when the process of this id, which must be the one that started this one, ends
     #[arg(long, value_name = "PID")]
     pub exit_with_parent: u32,
@@ -161,6 +162,15 @@ pub struct MemoryNodeArgs {
     /// With --store-dir: the folder for the region [default: the same]
     #[arg(long, value_name = "FOLDER", requires = "store_dir")]
     pub region_dir: Option<PathBuf>,
+}
+
+/// A kind of keys.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum KeysArg {
+    /// Integers of 64 bits
+    U64,
+    /// Byte strings
+    Bytes,
 }
 
 /// A whole number above 0, with decimal K, M and G.

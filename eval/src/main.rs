@@ -13,6 +13,7 @@
 //! | [`growth`] | a store that grows by inserts, beside one loaded with the same keys |
 //! | [`scale`] | lookups over the number of keys, beside the memory's own latency |
 //! | [`sweep`] | an experiment along one setting: points, results that survive an interrupt, the plot |
+//! | [`data`] | data sets and lookups of keys of either kind |
 //! | [`systems`] | what is measured, behind one trait |
 //! | [`node`] | a memory node as a second process of this program |
 //! | [`machine`] | what it ran on, and how fast that was during the run |
@@ -20,6 +21,7 @@
 #![forbid(unsafe_code)]
 
 mod cli;
+mod data;
 mod growth;
 mod machine;
 mod node;

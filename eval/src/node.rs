@@ -7,13 +7,12 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
-use fpcache::key_space::U64Keys;
-use fpcache_client::TableParameters;
+use fpcache_client::{BuildKeys, ByteKeys, TableParameters, U64Keys};
 use fpcache_datasets::count::human_bytes;
 use fpcache_memserver::{Daemon, DaemonConfig};
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::cli::MemoryNodeArgs;
+use crate::cli::{KeysArg, MemoryNodeArgs};
 use crate::run::store::{StoreArgs, TemporaryFolder};
 
 const READY: &str = "ready";
@@ -28,11 +27,11 @@ pub struct Node {
 }
 
 impl Node {
-    /// Starts a memory node with a region of `capacity` bytes and waits until it listens. `ordinal` tells the memory
+    /// Starts a memory node for keys of this kind with a region of `capacity` bytes and waits until it listens. `ordinal` tells the memory
     /// nodes of this process apart. With a store it keeps its data in a new folder within, which goes with this handle.
     ///
     /// To be called by the main thread: the operating system ends the memory node with the thread that started it.
-    pub fn start(capacity: u64, ordinal: u32, store: &StoreArgs) -> anyhow::Result<Self> {
+    pub fn start<K: BuildKeys>(capacity: u64, ordinal: u32, store: &StoreArgs) -> anyhow::Result<Self> {
         let (program, pid) =
             (std::env::current_exe().context("finding this program's own file")?, std::process::id());
         let url = format!("shm://fpcache-eval-{pid}-{ordinal}");
@@ -40,6 +39,7 @@ impl Node {
         let folder = store.store_dir.clone().map(TemporaryFolder::new);
         let mut command = Command::new(program);
         command.args(["memory-node", "--listen", &url, "--capacity", &capacity.to_string()]);
+        command.args(["--keys", K::NAME]);
         if let Some(folder) = &store.store_dir {
             command.arg("--store-dir").arg(folder).args(["--fsync", &store.fsync.to_string()]);
         }
@@ -112,13 +112,20 @@ impl Drop for Node {
 
 /// The memory node's side: serves until it is told to end or its parent is gone.
 pub fn serve(arguments: &MemoryNodeArgs) -> anyhow::Result<()> {
+    match arguments.keys {
+        KeysArg::U64 => serve_keys::<U64Keys>(arguments),
+        KeysArg::Bytes => serve_keys::<ByteKeys>(arguments),
+    }
+}
+
+fn serve_keys<K: BuildKeys>(arguments: &MemoryNodeArgs) -> anyhow::Result<()> {
     let config = DaemonConfig {
         capacity: arguments.capacity,
         exit_with_parent: true,
         durable: arguments.store.durable(arguments.region_dir.clone()),
         ..DaemonConfig::at(arguments.listen.clone())
     };
-    let daemon = Daemon::start(&config)?;
+    let daemon = Daemon::<K>::open(&config)?;
     // A parent that ended before its end could be asked for gave no signal.
     if parent_id() != arguments.exit_with_parent {
         return Ok(());
@@ -129,26 +136,34 @@ pub fn serve(arguments: &MemoryNodeArgs) -> anyhow::Result<()> {
 }
 
 /// A region that holds `keys` records with room to spare: pages that are never written take no memory.
-pub fn capacity_for(parameters: &TableParameters, keys: u64) -> u64 {
+pub fn capacity_for<K: BuildKeys>(parameters: &TableParameters, keys: u64) -> u64 {
     const PAGE: u64 = 2 << 20;
     const BASE: u64 = 16 << 20;
     // Rough keys give segments little longer than half a window, and more of the region goes to their headers.
-    let keys_per_segment = f64::from(parameters.epsilon).max(1.0);
-    let bytes = parameters.estimated_bytes::<U64Keys>(keys, keys_per_segment);
+    let mut keys_per_segment = f64::from(parameters.epsilon).max(1.0);
+    if K::FIXED_BYTES.is_none() {
+        // Those of byte strings end where prefixes do, too.
+        keys_per_segment = (keys_per_segment / 4.0).max(1.0);
+    }
+    let bytes = parameters.estimated_bytes(keys, keys_per_segment);
     (BASE + bytes + bytes / 4).next_multiple_of(PAGE)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use fpcache_client::RecordShape;
 
     #[test]
     fn capacities_grow_with_keys_values_and_rough_models() {
         let base = TableParameters::default();
-        let small = capacity_for(&base, 1_000_000);
+        let small = capacity_for::<U64Keys>(&base, 1_000_000);
         assert!(small > 1_000_000 * 24 && small.is_multiple_of(2 << 20));
-        assert!(capacity_for(&base, 2_000_000) > small);
-        assert!(capacity_for(&TableParameters { value_bytes: 64, ..base }, 1_000_000) > small);
-        assert!(capacity_for(&TableParameters { epsilon: 1, ..base }, 1_000_000) > small);
+        assert!(capacity_for::<U64Keys>(&base, 2_000_000) > small);
+        assert!(
+            capacity_for::<U64Keys>(&TableParameters { shape: RecordShape::fixed(8, 64), ..base }, 1_000_000)
+                > small
+        );
+        assert!(capacity_for::<U64Keys>(&TableParameters { epsilon: 1, ..base }, 1_000_000) > small);
     }
 }

@@ -3,12 +3,13 @@
 use std::time::Instant;
 
 use anyhow::{Context, bail};
-use fpcache_client::{Client, ClientConfig, Plan, PlanChoice, TableParameters};
-use fpcache_datasets::requests::{Distribution, RequestOptions, Requests, generate};
+use fpcache_client::{Client, ClientConfig, Plan, PlanChoice, TableParameters, U64Keys};
+use fpcache_datasets::requests::{Distribution, RequestOptions};
 use fpcache_datasets::{Dataset, OpenOptions, Spec, SpecKind, count};
 
 use crate::Verdict;
 use crate::cli::{Cli, Command, QuickstartArgs, Size};
+use crate::data::{DataKeys, Stream};
 use crate::machine::calibrate;
 use crate::node::{Node, capacity_for};
 use crate::progress::Bar;
@@ -16,6 +17,7 @@ use crate::run::host::Host;
 use crate::run::measure::{Lookups, Measurable, Workload, median, rounds};
 use crate::run::report::{bytes_per_key, new_table, none, ratio, say};
 use crate::run::store::StoreArgs;
+use crate::run::values::ValueBytes;
 use crate::run::verify::Verified;
 use crate::run::{BTREEMAP, HASHMAP, announce, build_map};
 use crate::sweep::options::SweepArgs;
@@ -24,6 +26,8 @@ use crate::sweep::{Sweep, table as table_of_sweep};
 use crate::systems::fpcache::{self, FpCache};
 
 const SEED: u64 = 42;
+/// Values of the default table.
+const VALUES: ValueBytes = ValueBytes::Fixed(8);
 const ROUNDS: usize = 3;
 /// Least budget of the sweep's first point.
 const LEAST_BUDGET: u64 = 64 << 10;
@@ -131,8 +135,11 @@ impl Tour<'_> {
         let dataset = spec.open(&options)?;
         announce(dataset.notes());
         let parameters = TableParameters::default();
-        let mut node =
-            Node::start(capacity_for(&parameters, dataset.len() as u64), ordinal, &StoreArgs::default())?;
+        let mut node = Node::start::<U64Keys>(
+            capacity_for::<U64Keys>(&parameters, dataset.len() as u64),
+            ordinal,
+            &StoreArgs::default(),
+        )?;
         let table = self.measure(&dataset, node.url(), parameters).map_err(|error| node.explain(error))?;
         say(&table)?;
         if *spec.kind() == SpecKind::Fb {
@@ -152,8 +159,8 @@ impl Tour<'_> {
         };
         let arguments = self.sweep(dataset.name(), models)?;
         let calibration = calibrate(CALIBRATION_BUFFER);
-        let mut sweep = Sweep::new(&arguments, dataset, &self.bar, calibration);
-        let mut host = Host::at(url, arguments.run.table());
+        let mut sweep = Sweep::<U64Keys>::new(&arguments, dataset, &self.bar, calibration);
+        let mut host = Host::at(url, TableParameters::default(), VALUES);
         let mut points = arguments.points()?;
         points.retain(|point| match sweep.try_budget(&mut host, point) {
             Ok(()) => true,
@@ -204,13 +211,12 @@ impl Tour<'_> {
         let config = |plan| ClientConfig { plan: PlanChoice::Fixed(plan), ..ClientConfig::default() };
         let connect = |plan| Client::connect_with(url, config(plan));
         let (two_stage, range) = (connect(Plan::TwoStage)?, connect(Plan::Range)?);
-        let load = fpcache::load(&two_stage, dataset, parameters, &self.bar)?;
+        let load = fpcache::load(&two_stage, dataset, VALUES, parameters, &self.bar)?;
         let two_stage = FpCache::open(two_stage, "fpcache two-stage", &config(Plan::TwoStage), Some(load))?;
         let range = FpCache::open(range, "fpcache range", &config(Plan::Range), None)?;
-        let value_bytes = parameters.value_bytes as usize;
-        let hashmap = build_map(HASHMAP, dataset, value_bytes, &self.bar);
-        let btreemap = build_map(BTREEMAP, dataset, value_bytes, &self.bar);
-        let systems: [&dyn Measurable; 4] = [&two_stage, &range, &*hashmap, &*btreemap];
+        let hashmap = build_map::<U64Keys>(HASHMAP, dataset, VALUES, &self.bar);
+        let btreemap = build_map::<U64Keys>(BTREEMAP, dataset, VALUES, &self.bar);
+        let systems: [&dyn Measurable<U64Keys>; 4] = [&two_stage, &range, &*hashmap, &*btreemap];
 
         let mut figures = Vec::new();
         for distribution in [Distribution::Uniform, ZIPF] {
@@ -221,8 +227,8 @@ impl Tour<'_> {
                 seed: SEED,
                 shift_every: None,
             };
-            let requests = generate(dataset.keys(), &options);
-            figures.push(self.lines(&systems, dataset, &requests, value_bytes)?);
+            let drawn = U64Keys::draw(dataset, &options);
+            figures.push(self.lines(&systems, dataset, &U64Keys::stream(&drawn))?);
         }
         let facts = Measurable::facts(&two_stage);
         let segments = facts.segments.unwrap_or(1).max(1);
@@ -242,17 +248,16 @@ impl Tour<'_> {
     /// All lines under one distribution.
     fn lines(
         &mut self,
-        systems: &[&dyn Measurable],
+        systems: &[&dyn Measurable<U64Keys>],
         dataset: &Dataset,
-        requests: &Requests,
-        value_bytes: usize,
+        requests: &Stream<'_, U64Keys>,
     ) -> anyhow::Result<Vec<Figures>> {
         let mut figures: Vec<Option<Figures>> = LINES.iter().map(|_| None).collect();
         for batch in [1, GROUP] {
             let workload = Workload {
                 dataset,
                 lookups: Lookups::all(requests),
-                value_bytes,
+                values: VALUES,
                 batch,
                 threads: 1,
                 stretch: None,
@@ -261,14 +266,15 @@ impl Tour<'_> {
             };
             let lines: Vec<(usize, &Line)> =
                 LINES.iter().enumerate().filter(|(_, line)| line.batch == batch).collect();
-            let chosen: Vec<&dyn Measurable> = lines.iter().map(|(_, line)| systems[line.system]).collect();
+            let chosen: Vec<&dyn Measurable<U64Keys>> =
+                lines.iter().map(|(_, line)| systems[line.system]).collect();
             let mut verified = Vec::with_capacity(chosen.len());
             for system in &chosen {
                 verified.push(self.verify(*system, &workload)?);
             }
             let passes = rounds(&chosen, |_| workload, ROUNDS, &self.bar)?;
             for (((at, _), verified), passes) in lines.into_iter().zip(verified).zip(&passes) {
-                let ns = median(passes).map_or(f64::NAN, |pass| 1e9 / pass.ops_per_s(requests.len()));
+                let ns = median(passes).map_or(f64::NAN, |pass| 1e9 / pass.ops_per_s(requests.keys.len()));
                 figures[at] = Some(Figures { ns, verified });
             }
         }
@@ -276,7 +282,11 @@ impl Tour<'_> {
         Ok(figures.into_iter().flatten().collect())
     }
 
-    fn verify(&mut self, system: &dyn Measurable, workload: &Workload<'_>) -> anyhow::Result<Verified> {
+    fn verify(
+        &mut self,
+        system: &dyn Measurable<U64Keys>,
+        workload: &Workload<'_, '_, U64Keys>,
+    ) -> anyhow::Result<Verified> {
         let verified = system.verify(workload, &self.bar)?;
         self.answers += workload.lookups.len() as u64;
         self.mismatches += verified.mismatches;
@@ -287,7 +297,7 @@ impl Tour<'_> {
     }
 }
 
-fn table(systems: &[&dyn Measurable], keys: usize, figures: &[Vec<Figures>]) -> String {
+fn table(systems: &[&dyn Measurable<U64Keys>], keys: usize, figures: &[Vec<Figures>]) -> String {
     let mut table = new_table(&[
         "lookups by",
         "uniform ns/op",

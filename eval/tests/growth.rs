@@ -87,3 +87,14 @@ fn the_table_of_sizes_shows_both_growths() {
     assert!(output.status.success(), "{}", stderr(&output));
     assert!(stdout(&output).contains("read : first"), "{}", stdout(&output));
 }
+
+#[test]
+fn byte_strings_grow_a_store_too() {
+    for row in rows("growth --dataset words:10K --order random,append") {
+        assert_eq!((&row["mismatches"], &row["key_space"]), (&0.into(), &"bytes".into()), "{row}");
+        assert_eq!((&row["loaded"], &row["inserted"]), (&5_000.into(), &5_000.into()));
+    }
+    let output = run("growth --direct --dataset words:10K --calibration-buffer 1MiB");
+    assert_eq!(output.status.code(), Some(2));
+    assert!(stderr(&output).contains("leave it away"), "{}", stderr(&output));
+}

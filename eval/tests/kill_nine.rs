@@ -19,9 +19,9 @@ use std::sync::{Arc, Barrier};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use fpcache::key_space::U64Keys;
-use fpcache_client::{Client, ClientConfig, RecordToken, TableParameters};
+use fpcache_client::{ByteKeys, Client, ClientConfig, KeySpace, RecordToken, U64Keys};
 use fpcache_eval::history::client::{ClientStore, every_way};
+use fpcache_eval::history::keys::NumberedKeys;
 use fpcache_eval::history::store::{Answer, Failure, Store};
 use fpcache_eval::history::{Call, History, Operation, Outcome, Recorder, check, nanoseconds_since};
 use fpcache_fabric::{Access, SharedMemory};
@@ -32,7 +32,6 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::SeedableRng;
 use rustix::process::{Pid, Signal, kill_process};
 
-const VALUE_BYTES: usize = 24;
 const CAPACITY: u64 = 16 << 20;
 const THREADS: u32 = 4;
 const KEYS: u64 = 400;
@@ -53,12 +52,14 @@ struct Place {
     /// Where the region lies, if not there.
     region: Option<tempfile::TempDir>,
     sync: SyncPolicy,
+    /// Kind of the keys.
+    keys: &'static str,
 }
 
 impl Place {
-    fn new(sync: &str, region: Option<&str>) -> Self {
+    fn new<K: KeySpace>(sync: &str, region: Option<&str>) -> Self {
         let region = region.map(|within| tempfile::tempdir_in(within).unwrap());
-        Self { folder: tempfile::tempdir().unwrap(), region, sync: sync.parse().unwrap() }
+        Self { folder: tempfile::tempdir().unwrap(), region, sync: sync.parse().unwrap(), keys: K::NAME }
     }
 
     fn url(&self) -> String {
@@ -84,7 +85,10 @@ impl Place {
                 .arg(data),
         };
         command.args(["--listen", &self.url(), "--capacity", &CAPACITY.to_string()]);
-        command.args(["--fsync", &self.sync.to_string()]).arg("--region-dir").arg(region);
+        command
+            .args(["--fsync", &self.sync.to_string(), "--keys", self.keys])
+            .arg("--region-dir")
+            .arg(region);
         command
     }
 
@@ -110,7 +114,7 @@ impl Place {
     }
 
     /// Goes on with what a killed memory node has left, in this process, and checks every byte of it.
-    fn audit(&self) {
+    fn audit<K: NumberedKeys>(&self) {
         let folders = self.folders();
         let open = |path: PathBuf| Arc::new(SharedMemory::open_file(path, Access::ReadWrite).unwrap().0);
         let memories = Memories { region: open(folders.region_file()), notes: open(folders.notes_file()) };
@@ -125,7 +129,7 @@ impl Place {
         };
         store::can_resume(&memories, &beginning).unwrap();
         let disk = FileDisk::open(folders.disk_folder()).unwrap();
-        let begun = store::resume::<U64Keys, _, _>(memories, disk, &beginning, Background::Inline);
+        let begun = store::resume::<K, _, _>(memories, disk, &beginning, Background::Inline);
         let (node, recovery) = begun.unwrap();
         let audit = node.audit().unwrap();
         assert!(audit.is_some(), "a table is there: {recovery}");
@@ -154,25 +158,19 @@ impl Drop for Node {
     }
 }
 
-fn connect(url: &str, config: ClientConfig) -> Client {
-    Client::connect_with(url, config).unwrap()
+fn connect<K: NumberedKeys>(url: &str, config: ClientConfig) -> Client<K> {
+    Client::open(url, config).unwrap()
 }
 
 fn patient() -> ClientConfig {
     ClientConfig { deadline: Duration::from_secs(20), ..ClientConfig::default() }
 }
 
-/// Segments so small that inserts replace them all the time.
-fn small_segments() -> TableParameters {
-    let value_bytes = VALUE_BYTES as u32;
-    TableParameters { value_bytes, epsilon: 2, max_slots: 16, ..TableParameters::default() }
-}
-
 /// A thread that calls.
-struct Caller {
+struct Caller<K: NumberedKeys> {
     number: u32,
     name: String,
-    store: ClientStore,
+    store: ClientStore<K>,
     random: Xoshiro256PlusPlus,
     written: u64,
     tokens: HashMap<u64, (u64, RecordToken)>,
@@ -183,7 +181,7 @@ fn found(value: Option<u64>) -> Outcome {
     value.map_or(Outcome::Absent, Outcome::Found)
 }
 
-impl Caller {
+impl<K: NumberedKeys> Caller<K> {
     /// Random calls until the round is over. Once the threads have `met`, the memory node knows each of them, and so can say
     /// of every request whether it was executed.
     fn run<C: Fn() -> u64>(
@@ -281,10 +279,10 @@ enum Loss {
 }
 
 /// Clients' threads over a memory node that is killed once per round.
-struct Test {
+struct Test<K: NumberedKeys> {
     place: Place,
     node: Option<Node>,
-    callers: Vec<Caller>,
+    callers: Vec<Caller<K>>,
     random: Xoshiro256PlusPlus,
     operations: usize,
     unknown: usize,
@@ -292,17 +290,21 @@ struct Test {
 
 const READER: u32 = 1_000;
 
-impl Test {
+impl<K: NumberedKeys> Test<K> {
     fn new(place: Place, seed: u64) -> Self {
         let node = place.start();
-        connect(&place.url(), patient()).create(small_segments()).unwrap();
+        ClientStore::create_table(
+            &connect::<K>(&place.url(), patient()),
+            &(0..KEYS).map(key).collect::<Vec<_>>(),
+        )
+        .unwrap();
         let ways = every_way(patient(), 64 << 10);
         let caller = |number: u32| {
             let (name, config) = &ways[(number as usize * 3 + seed as usize) % ways.len()];
             Caller {
                 number,
                 name: name.clone(),
-                store: ClientStore::new(connect(&place.url(), *config), VALUE_BYTES),
+                store: ClientStore::new(connect(&place.url(), *config)),
                 random: Xoshiro256PlusPlus::seed_from_u64(seed << 8 | u64::from(number)),
                 written: 0,
                 tokens: HashMap::new(),
@@ -381,8 +383,8 @@ impl Test {
 }
 
 /// Kills over and over; then the last one's memory is looked through, and lost.
-fn survives_kills(sync: &str, region: Option<&str>, seed: u64) {
-    let mut test = Test::new(Place::new(sync, region), seed);
+fn survives_kills<K: NumberedKeys>(sync: &str, region: Option<&str>, seed: u64) {
+    let mut test = Test::<K>::new(Place::new::<K>(sync, region), seed);
     test.run(kills(), Loss::Process);
     eprintln!("--fsync {sync}: {} operations, {} of them open", test.operations, test.unknown);
     let failure = test.callers.iter().find_map(|caller| caller.first_failure.as_ref());
@@ -391,7 +393,7 @@ fn survives_kills(sync: &str, region: Option<&str>, seed: u64) {
     assert!(before.len() > 20, "{} keys", before.len());
 
     test.node.take().unwrap().kill();
-    test.place.audit();
+    test.place.audit::<K>();
     test.node = Some(test.place.start());
     assert_eq!(test.contents(), before);
 
@@ -407,24 +409,29 @@ fn survives_kills(sync: &str, region: Option<&str>, seed: u64) {
 
 #[test]
 fn nothing_acknowledged_is_lost_with_fsync_always() {
-    survives_kills("always", None, 1);
+    survives_kills::<U64Keys>("always", None, 1);
 }
 
 #[test]
 fn nothing_acknowledged_is_lost_with_an_interval() {
-    survives_kills("10ms", None, 2);
+    survives_kills::<U64Keys>("10ms", None, 2);
 }
 
 #[test]
 fn nothing_acknowledged_is_lost_without_fsync_and_with_the_region_elsewhere() {
     let region = std::path::Path::new("/dev/shm").is_dir().then_some("/dev/shm");
-    survives_kills("never", region, 3);
+    survives_kills::<U64Keys>("never", region, 3);
+}
+
+#[test]
+fn nothing_acknowledged_is_lost_where_keys_are_byte_strings() {
+    survives_kills::<ByteKeys>("10ms", None, 6);
 }
 
 /// The page cache stays, so this shows that the log is complete, not that it is on the medium.
 #[test]
 fn with_fsync_always_the_disk_alone_has_all_that_anybody_saw() {
-    let mut test = Test::new(Place::new("always", None), 4);
+    let mut test = Test::<U64Keys>::new(Place::new::<U64Keys>("always", None), 4);
     test.run(kills().div_ceil(2), Loss::Machine);
     eprintln!("losing memory: {} operations, {} of them open", test.operations, test.unknown);
 }
@@ -447,10 +454,11 @@ fn play(part: &str, url: &str) -> Node {
 #[test]
 fn played_by_another_process() {
     let Ok(part) = std::env::var(PART) else { return };
-    let client = connect(&std::env::var(URL).unwrap(), patient());
+    let client = connect::<U64Keys>(&std::env::var(URL).unwrap(), patient());
     if part == "loader" {
-        let mut load = client.load(small_segments(), 0).unwrap();
-        (0..100_000).for_each(|key| load.push(key, &[7; VALUE_BYTES]).unwrap());
+        let mut load = client.load(U64Keys::small_segments(), 0).unwrap();
+        let value = vec![7; U64Keys::value_bytes(0)];
+        (0..100_000u64).for_each(|key| load.push(key, &value).unwrap());
         println!("loading");
         thread::sleep(Duration::from_secs(60));
         return;
@@ -459,7 +467,7 @@ fn played_by_another_process() {
     let place: u64 = part.parse().unwrap();
     let mut bytes = Vec::new();
     for number in 1.. {
-        ClientStore::encode(number, VALUE_BYTES, &mut bytes);
+        ClientStore::<U64Keys>::encode(number, &mut bytes);
         while client.put(key(place), &bytes).is_err() {
             thread::sleep(Duration::from_millis(2));
         }
@@ -469,17 +477,17 @@ fn played_by_another_process() {
 
 #[test]
 fn clients_that_are_killed_leave_nothing_locked_and_nothing_torn() {
-    let place = Place::new("10ms", None);
+    let place = Place::new::<U64Keys>("10ms", None);
     let mut node = Some(place.start());
     let mut loader = play("loader", &place.url());
     let output = BufReader::new(loader.0.stdout.take().unwrap());
     assert!(output.lines().map_while(Result::ok).any(|line| line.ends_with("loading")));
     loader.kill();
 
-    let client = connect(&place.url(), patient());
-    let created = support::eventually(|| client.create(small_segments()).is_ok());
+    let client = connect::<U64Keys>(&place.url(), patient());
+    let created = support::eventually(|| client.create(U64Keys::small_segments()).is_ok());
     assert!(created, "the load of a client that was killed is given up");
-    let mut store = ClientStore::new(client, VALUE_BYTES);
+    let mut store = ClientStore::new(client);
     let mut random = Xoshiro256PlusPlus::seed_from_u64(5);
     for round in 0..kills() as u64 {
         let places: Vec<u64> = (0..3).map(|i| round * 3 + i).collect();
@@ -514,5 +522,5 @@ fn clients_that_are_killed_leave_nothing_locked_and_nothing_torn() {
         }
     }
     node.take().unwrap().kill();
-    place.audit();
+    place.audit::<U64Keys>();
 }

@@ -95,7 +95,8 @@ fn a_memory_node_that_runs_already_is_used_as_it_is() {
     let client = fpcache_client::Client::connect(&url).expect("it listens");
     let dataset = "uniform:5K".parse::<fpcache_datasets::Spec>().expect("a spec");
     let dataset = dataset.open(&Default::default()).expect("generated");
-    let parameters = fpcache_client::TableParameters { value_bytes: 24, epsilon: 12, ..Default::default() };
+    let shape = fpcache_client::RecordShape::fixed(8, 24);
+    let parameters = fpcache_client::TableParameters { shape, epsilon: 12, ..Default::default() };
     let mut load = client.load(parameters, 0).expect("empty");
     for (i, &key) in dataset.keys().iter().enumerate() {
         let mut value = [0; 24];

@@ -15,8 +15,14 @@ const FIELDS: &[&str] = &[
     "negative",
     "shift_every",
     "keys",
+    "key_space",
     "key_bytes",
+    "key_bytes_min",
+    "key_bytes_max",
+    "key_bytes_mean",
     "value_bytes",
+    "value_bytes_max",
+    "slot_bytes",
     "lookups",
     "batch",
     "threads",
@@ -43,6 +49,7 @@ const FIELDS: &[&str] = &[
     "on_conflict",
     "cold",
     "model_bytes",
+    "model_bytes_per_key",
     "memory_node_bytes_per_key",
     "process_bytes_per_key",
     "segments",
@@ -101,7 +108,9 @@ const MEMORY_NODE_FIELDS: &[&str] = &[
     "two_stage_share",
     "range_share",
     "speculative_share",
+    "slot_bytes",
     "model_bytes",
+    "model_bytes_per_key",
     "memory_node_bytes_per_key",
     "segments",
     "rtts_per_op",
@@ -114,9 +123,13 @@ const MEMORY_NODE_FIELDS: &[&str] = &[
 
 /// Runs an experiment on 20 K keys and gives its rows.
 fn rows(options: &str) -> Vec<Value> {
-    let output = run(&format!(
-        "run --dataset uniform:20K --lookups 5K --calibration-buffer 1MiB --rounds 2 --json - {options}"
-    ));
+    rows_of("uniform:20K", options)
+}
+
+fn rows_of(data: &str, options: &str) -> Vec<Value> {
+    let lookups = if options.contains("--lookups") { "" } else { "--lookups 5K" };
+    let output =
+        run(&format!("run --data {data} {lookups} --calibration-buffer 1MiB --rounds 2 --json - {options}"));
     assert!(output.status.success(), "{options}: {}", stderr(&output));
     serde_json::from_slice(&output.stdout).expect("standard output is JSON alone")
 }
@@ -230,6 +243,91 @@ fn a_timeline_has_all_its_points_and_tells_what_shifts_did() {
     }
 }
 
+/// What must hold of any run over byte strings.
+fn assert_right_over_bytes(data: &str, options: &str, rows: &[Value]) {
+    for row in rows {
+        assert_eq!((&row["mismatches"], &row["key_space"]), (&0.into(), &"bytes".into()), "{data} {options}");
+        // Without a warm-up buffers grow while it counts.
+        // The counter is one for the whole process; and without a warm-up buffers grow while it counts.
+        let is_exact = !options.contains("--threads") && !options.contains("--cold");
+        assert!(!is_exact || row["allocations_per_op"] == 0.0, "{row}");
+        let [least, mean, most] =
+            ["key_bytes_min", "key_bytes_mean", "key_bytes_max"].map(|field| number(row, field));
+        assert!(least >= 1.0 && least <= mean && mean <= most, "{row}");
+        assert_eq!(row["key_bytes"].as_f64(), (least == most).then_some(least), "{row}");
+    }
+    let per_key = number(&rows[0], "model_bytes") / number(&rows[0], "keys");
+    assert!((number(&rows[0], "model_bytes_per_key") - per_key).abs() < 1e-9);
+}
+
+#[test]
+fn byte_strings_of_every_kind_are_looked_up_like_integers() {
+    for (data, options) in [
+        ("words:5K", "--value-bytes vary --negative 0.3"),
+        ("domains:5K", "--dist zipf:0.99 --batch 32 --threads 2"),
+        ("paths:5K", "--value-bytes vary:300 --transport local --batch 7"),
+        ("ycsb:20K", "--key-bytes 24 --plan two-stage --negative 0.5"),
+        ("ycsb:5K", "--value-bytes 100 --fingerprint-bits 16"),
+        ("binary:5K", "--key-bytes 16 --plan range"),
+        ("binary:5K", "--epsilon 4 --fill 1"),
+        ("prefixes:5K", "--plan speculative --negative 0.2"),
+    ] {
+        assert_right_over_bytes(data, options, &rows_of(data, options));
+    }
+}
+
+#[test]
+fn a_budget_holds_for_byte_strings_too() {
+    for options in ["", "--cold --batch 8", "--variant full --policy lru --threads 2"] {
+        let options = format!("--cache 2MiB --dist zipf:0.99 --value-bytes vary {options}");
+        let rows = rows_of("words:20K", &options);
+        assert_right_over_bytes("words:20K", &options, &rows);
+        assert!(number(&rows[0], "cache_bytes_used") <= number(&rows[0], "cache_bytes_budget"));
+        assert!(number(&rows[0], "hit_rate") > 0.1 && number(&rows[0], "cached_share") > 0.1, "{}", rows[0]);
+    }
+}
+
+#[test]
+fn two_stages_read_the_record_alone_whatever_its_length() {
+    // Fingerprints of a window take at most 65 times 8 bytes; the slot has a word, the lengths, and room for key and value.
+    for (data, options, slot) in [
+        ("ycsb:20K", "--key-bytes 24 --value-bytes 8", 40),
+        ("ycsb:20K", "--key-bytes 24 --value-bytes 1000", 1032),
+        ("ycsb:20K", "--key-bytes 128 --value-bytes 8", 144),
+        ("ycsb:20K", "--key-bytes 128 --value-bytes vary:64", 208),
+    ] {
+        let row = &rows_of(data, &format!("--system fpcache --plan two-stage {options}"))[0];
+        assert_eq!((&row["slot_bytes"], number(row, "rtts_per_op")), (&slot.into(), 2.0), "{row}");
+        let fingerprints = number(row, "bytes_per_op") - f64::from(slot);
+        assert!((1.0..=66.0 * 8.0).contains(&fingerprints), "{row}");
+    }
+}
+
+#[test]
+fn files_of_lines_are_data_sets_and_bad_ones_are_explained() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let path = folder.path().join("lines.txt");
+    let data = format!("lines:{}", path.display());
+    std::fs::write(&path, b"pear\napple\n\xff\xfe\nfig").expect("writable");
+    let rows = rows_of(&data, "--lookups 100");
+    assert_right_over_bytes(&data, "", &rows);
+    assert_eq!((&rows[0]["keys"], &rows[0]["key_bytes_min"]), (&4.into(), &2.into()));
+    for (content, options, remedy) in [
+        (&b"pear\napple\n"[..], "--unsorted refuse", "--unsorted"),
+        (b"a\na\n", "", "--duplicates"),
+        (b"a\n\nb\n", "", "line 2"),
+        (b"a\nbb\n", "--key-bytes 1", "length"),
+    ] {
+        std::fs::write(&path, content).expect("writable");
+        let output = run(&format!("run --data {data} --lookups 100 --calibration-buffer 1MiB {options}"));
+        assert_eq!(output.status.code(), Some(2), "{options}");
+        assert!(stderr(&output).contains(remedy), "{options}: {}", stderr(&output));
+    }
+    let output = run("run --data ipv4 --key-bytes 24 --calibration-buffer 1MiB");
+    assert_eq!(output.status.code(), Some(2));
+    assert!(stderr(&output).contains("--key-bytes") && stderr(&output).contains("ycsb:1M"));
+}
+
 #[test]
 fn absent_keys_cost_one_round_trip_of_two() {
     for batch in [1, 32] {
@@ -250,6 +348,7 @@ fn values_of_any_size_and_several_threads_are_right() {
         "--value-bytes 1 --threads 3",
         "--value-bytes 64 --batch 7 --threads 2 --dist zipf:0.99",
         "--value-bytes 100 --fingerprint-bits 8 --epsilon 8 --fill 0.7",
+        "--value-bytes vary:100 --batch 16",
     ] {
         assert!(rows(options).iter().all(|row| row["mismatches"] == 0), "{options}");
     }

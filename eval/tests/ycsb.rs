@@ -36,8 +36,12 @@ const OF_RUN: &[&str] =
     &["system", "dataset", "dist", "keys", "ops_per_s", "p99_ns", "memory_node_bytes_per_key", "machine"];
 
 fn rows(options: &str) -> Vec<Value> {
+    rows_of("uniform:20K", options)
+}
+
+fn rows_of(data: &str, options: &str) -> Vec<Value> {
     let output = run(&format!(
-        "ycsb --dataset uniform:20K --ops 4K --rounds 2 --calibration-buffer 1MiB --json - {options}"
+        "ycsb --dataset {data} --ops 4K --rounds 2 --calibration-buffer 1MiB --json - {options}"
     ));
     assert!(output.status.success(), "{options}: {}", stderr(&output));
     serde_json::from_slice(&output.stdout).expect("standard output is JSON alone")
@@ -130,5 +134,20 @@ fn changes_go_in_groups_and_in_every_order() {
     }
     for order in ["random", "append", "descending", "middle", "hotspot-moves", "fresh"] {
         rows(&format!("--workload D --insert-order {order}")).iter().for_each(assert_right);
+    }
+}
+
+#[test]
+fn every_workload_runs_over_byte_strings_and_ends_right() {
+    for (data, options) in [
+        ("ycsb:10K --key-bytes 24", "--workload A,B,C,D,E,F --threads 2"),
+        ("words:10K", "--workload D,E --insert-order append --value-bytes 40"),
+        ("paths:5K", "--mix read=0.3,update=0.3,insert=0.2,scan=0.1,rmw=0.1 --group 7 --threads 2"),
+        ("prefixes:5K", "--workload A,E --transport local --rate 50k"),
+    ] {
+        for row in rows_of(data, options) {
+            assert_right(&row);
+            assert_eq!(row["key_space"], "bytes");
+        }
     }
 }

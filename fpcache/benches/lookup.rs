@@ -14,8 +14,8 @@ use fpcache::cache::CacheConfig;
 use fpcache::fingerprint::FingerprintWidth;
 use fpcache::key_space::{KeySpace, U64Keys};
 use fpcache::layout::{
-    DESCRIPTORS_PER_PAGE, Descriptor, DirectoryPage, RootEntry, SLOT_WORD_BYTES, SUPERBLOCK_BYTES,
-    SegmentAddress, SlotWord, Superblock, TableParameters, TableRecord, encode_root,
+    Descriptor, DirectoryPage, RootEntry, SLOT_WORD_BYTES, SUPERBLOCK_BYTES, SegmentAddress, SlotWord,
+    Superblock, TableParameters, TableRecord, encode_root,
 };
 use fpcache::matching::Matcher;
 use fpcache::read::{Lookup, LookupScratch, Outcome, Plan, PlanChoice, drive, look_up, spot_of};
@@ -49,12 +49,12 @@ struct Builder {
     used: u64,
     /// Records in the slot their prediction names.
     at_home: u64,
-    descriptors: Vec<Descriptor>,
+    descriptors: Vec<Descriptor<U64Keys>>,
 }
 
 impl Builder {
     fn build(keys: &[u64], parameters: TableParameters) -> SharedMemory {
-        let bytes = 2 * parameters.estimated_bytes::<U64Keys>(keys.len() as u64, 50.0) as usize;
+        let bytes = 2 * parameters.estimated_bytes(keys.len() as u64, 50.0) as usize;
         let region = SharedMemory::anonymous(bytes).expect("memory");
         let used = SUPERBLOCK_BYTES as u64;
         let mut builder = Self { region, parameters, used, at_home: 0, descriptors: Vec::new() };
@@ -88,7 +88,7 @@ impl Builder {
 
     /// Header and padding stay zero: lookups do not read them.
     fn write_segment(&mut self, keys: &[u64], first: u64, placed: &PlacedSegment) {
-        let (geometry, cap) = (self.parameters.geometry::<U64Keys>(), placed.model.cap);
+        let (geometry, cap) = (self.parameters.geometry(), placed.model.cap);
         let mut image = vec![0; geometry.segment_bytes(cap)];
         for ((key, value), slot) in keys.iter().zip(first..).zip(&placed.slots) {
             self.at_home += u64::from(placed.model.predict(*key) == u32::from(*slot));
@@ -108,6 +108,7 @@ impl Builder {
         let address = SegmentAddress::new(0, offset).expect("a small region");
         self.descriptors.push(Descriptor {
             lo: keys[0],
+            tail: (),
             model: placed.model,
             address,
             generation: GENERATION,
@@ -116,9 +117,9 @@ impl Builder {
 
     fn write_directory(&mut self, keys: u64) {
         let descriptors = std::mem::take(&mut self.descriptors);
-        let pages = descriptors.chunks(DESCRIPTORS_PER_PAGE);
-        let root: Vec<RootEntry> = pages
-            .map(|page| RootEntry { lo: page[0].lo, page: self.append(&DirectoryPage::encode(page, 0)) })
+        let pages = descriptors.chunks(DirectoryPage::most_descriptors::<U64Keys>());
+        let root: Vec<RootEntry<U64Keys>> = pages
+            .map(|page| RootEntry { lo: page[0].lo, page: self.append(&DirectoryPage::encode(page, 0).0) })
             .collect();
         let bytes = encode_root(&root);
         let offset = self.append(&bytes);
@@ -134,6 +135,10 @@ impl Builder {
             checkpoint: 0,
             log: 0,
             log_records: 0,
+            root_bytes: bytes.len() as u64,
+            coders: 0,
+            coders_bytes: 0,
+            coders_checksum: 0,
         };
         let region_bytes = self.region.len() as u64;
         let superblock = Superblock {
@@ -194,7 +199,7 @@ impl Bench {
     /// Where the hot cache says that `key`'s record lies.
     fn cached(&mut self, table: &Table<U64Keys>, key: u64) -> RemoteAddr {
         let (snapshot, cache) = (table.snapshot(), table.cache().expect("a hot cache"));
-        let spot = spot_of(snapshot, key).expect("all models are here");
+        let spot = spot_of(snapshot, &key).expect("all models are here");
         let slot = cache.probe(&spot).expect("there is room for every key").slot;
         RemoteAddr { area: REGION, offset: spot.slots + u64::from(slot) * u64::from(spot.slot_bytes) }
     }
@@ -203,14 +208,14 @@ impl Bench {
     #[inline]
     fn get(&mut self, table: &Table<U64Keys>, key: u64) -> u64 {
         let value = |_: &Outcome, value: Option<&[u8]>| value?.first_chunk().copied();
-        let found = look_up(&mut self.endpoint, table, &mut self.scratch, key, value);
+        let found = look_up(&mut self.endpoint, table, &mut self.scratch, &key, value);
         found.expect("nobody writes").map_or(0, u64::from_le_bytes)
     }
 
     /// The sum of the values of `keys`, looked up as a group.
     #[inline]
     fn group(&mut self, table: &Table<U64Keys>, keys: &[u64]) -> u64 {
-        let mut lookup = Lookup::new(table, &mut self.scratch, keys.iter().copied());
+        let mut lookup = Lookup::new(table, &mut self.scratch, keys.iter());
         drive(&mut self.endpoint, &mut lookup).expect("nobody writes");
         let values = self.scratch.outcomes().filter_map(|(_, value)| value?.first_chunk().copied());
         values.map(u64::from_le_bytes).fold(0, u64::wrapping_add)

@@ -3,12 +3,14 @@
 //! Nothing a region holds is trusted. A record that was overwritten, is damaged, or makes no sense where it stands ends the
 //! matter: whoever asked fetches the directory anew.
 
+use std::borrow::Borrow;
+
 use fpcache_fabric::{Batch, Endpoint, FabricError, REGION, RemoteAddr};
 use fpcache_index::Directory;
 
 use crate::key_space::KeySpace;
 use crate::layout::{
-    CHANGE_RECORD_BYTES, ChangeRecord, Corrupt, LOG_HEAD_OFFSET, SegmentGeometry, TableRecord,
+    CHANGE_RECORD_BYTES, Change, ChangeRecord, Corrupt, LOG_HEAD_OFFSET, SegmentGeometry, TableRecord,
 };
 use crate::models::Segment;
 
@@ -52,14 +54,14 @@ pub(crate) struct ChangeLog {
 
 impl ChangeLog {
     /// The log that a table's record names. A table without one never changes.
-    pub(crate) fn of<K: KeySpace>(record: &TableRecord, region_bytes: u64) -> Result<Self, Corrupt> {
+    pub(crate) fn of(record: &TableRecord, region_bytes: u64) -> Result<Self, Corrupt> {
         let TableRecord { log: offset, log_records: records, .. } = *record;
         let end = records.checked_mul(CHANGE_RECORD_BYTES as u64).and_then(|bytes| bytes.checked_add(offset));
         let inside = offset.is_multiple_of(8) && end.is_some_and(|end| end <= region_bytes);
         if records != 0 && !(records.is_power_of_two() && inside) {
             return Err(damaged(offset, format!("no log of {records} records can lie there")));
         }
-        Ok(Self { offset, records, geometry: record.parameters.geometry::<K>(), region_bytes })
+        Ok(Self { offset, records, geometry: record.parameters.geometry(), region_bytes })
     }
 
     /// How many records the log has ever had: one READ of a word.
@@ -76,7 +78,8 @@ impl ChangeLog {
         endpoint: &mut E,
         from: u64,
         head: u64,
-        directory: &mut Directory<K::Key, Segment>,
+        directory: &mut Directory<K::Key, Segment<K>>,
+        coders: &K::Coders,
     ) -> Result<(), Failed> {
         match head.checked_sub(from) {
             Some(news) if news <= self.records => {}
@@ -89,7 +92,7 @@ impl ChangeLog {
                 return Err(Failed::Unusable(damaged(self.offset, why)));
             }
         }
-        let (mut batch, mut change, mut next) = (Batch::new(), Change::<K>::default(), from);
+        let (mut batch, mut change, mut next) = (Batch::new(), Gathered::default(), from);
         while next < head {
             let count = (head - next).min(RECORDS_PER_BATCH);
             // A ring: what lies behind its end comes from its beginning.
@@ -102,78 +105,76 @@ impl ChangeLog {
                 });
             endpoint.run(&mut batch)?;
             for record in landings.iter().flat_map(|l| batch.bytes(*l).chunks_exact(CHANGE_RECORD_BYTES)) {
-                self.take(record, next, &mut change, directory).map_err(|why| {
+                self.take(record, next, &mut change, directory, coders).map_err(|why| {
                     let offset = ChangeRecord::offset(self.offset, self.records, next);
                     Failed::Unusable(damaged(offset, why))
                 })?;
                 next += 1;
             }
         }
-        match change.with.is_empty() {
+        match change.bytes.is_empty() {
             true => Ok(()),
             false => Err(Failed::Unusable(damaged(self.offset, "it ends within a change".into()))),
         }
     }
 
-    /// Takes the record with this number; the last one of a change is where it takes effect.
+    /// Takes a record. Behind the last one of a change, the directory is changed.
     fn take<K: KeySpace>(
         &self,
         record: &[u8],
         sequence: u64,
-        change: &mut Change<K>,
-        directory: &mut Directory<K::Key, Segment>,
+        gathered: &mut Gathered,
+        directory: &mut Directory<K::Key, Segment<K>>,
+        coders: &K::Coders,
     ) -> Result<(), String> {
         let record = ChangeRecord::decode(record, sequence)
             .ok_or_else(|| format!("record {sequence} was overwritten or is damaged"))?;
         let wrong = |why: &str| format!("record {sequence} makes no sense: {why}");
-        if usize::from(record.part) != change.with.len()
-            || (record.part > 0 && change.ends != (record.parts, record.hi))
-        {
+        if record.part != gathered.records || (record.part > 0 && gathered.parts != record.parts) {
             return Err(wrong("it belongs to another change than the one before it"));
         }
-        if !Segment::can_lie(&record.descriptor, &self.geometry, self.region_bytes) {
-            return Err(wrong("its segment cannot lie where it says"));
-        }
-        change.ends = (record.parts, record.hi);
-        change.with.push((K::from_coordinate(record.descriptor.lo), Segment::from(&record.descriptor)));
-        if record.part + 1 == record.parts {
-            change.put_into(directory).map_err(|why| wrong(&why))?;
+        gathered.bytes.extend(record.share);
+        (gathered.records, gathered.parts) = (record.part + 1, record.parts);
+        if gathered.records == gathered.parts {
+            let change = Change::<K>::decode(&gathered.bytes).ok_or_else(|| wrong("it cannot be read"))?;
+            let lies = |d| Segment::can_lie(d, &self.geometry, self.region_bytes, coders);
+            if !change.with.iter().all(lies) {
+                return Err(wrong("its segment cannot lie where it says"));
+            }
+            put_into(&change, directory).map_err(|why| wrong(&why))?;
+            *gathered = Gathered { bytes: std::mem::take(&mut gathered.bytes), ..Gathered::default() };
+            gathered.bytes.clear();
         }
         Ok(())
     }
 }
 
 /// A change whose records are being read.
-#[derive(Debug)]
-struct Change<K: KeySpace> {
-    with: Vec<(K::Key, Segment)>,
-    /// How many segments it has, and the last key of the range it replaces.
-    ends: (u16, u64),
+#[derive(Debug, Default)]
+struct Gathered {
+    bytes: Vec<u8>,
+    /// Records so far, and how many the change has.
+    records: u16,
+    parts: u16,
 }
 
-impl<K: KeySpace> Default for Change<K> {
-    fn default() -> Self {
-        Self { with: Vec::new(), ends: (0, 0) }
+/// Replaces a change's range by its segments. Both of its ends must be ends of segments.
+pub fn put_into<K: KeySpace>(
+    change: &Change<K>,
+    directory: &mut Directory<K::Key, Segment<K>>,
+) -> Result<(), String> {
+    let Some(first) = change.with.first() else { return Err("it has no segments".into()) };
+    let (lo, behind) = (first.lo.borrow(), change.behind.as_ref().map(Borrow::borrow));
+    let begins = |key: &K::Key| directory.locate(key).is_some_and(|found| found.lo.borrow() == key);
+    if !begins(lo) {
+        return Err("the range it replaces begins inside a segment".into());
     }
-}
-
-impl<K: KeySpace> Change<K> {
-    /// Replaces the range's segments by the new ones. Both of its ends must be ends of segments.
-    fn put_into(&mut self, directory: &mut Directory<K::Key, Segment>) -> Result<(), String> {
-        let (Some((lo, _)), last) = (self.with.first().copied(), K::from_coordinate(self.ends.1)) else {
-            return Ok(());
-        };
-        if directory.locate(&lo).is_none_or(|found| *found.lo != lo) {
-            return Err("the range it replaces begins inside a segment".into());
-        }
-        let end = directory.locate(&last).and_then(|found| found.hi.copied());
-        if end != K::successor(&last) {
-            return Err("the range it replaces ends inside a segment".into());
-        }
-        directory.replace(&lo, end.as_ref(), &self.with).map_err(|error| error.to_string())?;
-        self.with.clear();
-        Ok(())
+    if behind.is_some_and(|behind| !begins(behind)) {
+        return Err("the range it replaces ends inside a segment".into());
     }
+    let with: Vec<_> = change.with.iter().map(|d| (d.lo.clone(), Segment::from(d))).collect();
+    directory.replace(lo, behind, &with).map_err(|error| error.to_string())?;
+    Ok(())
 }
 
 fn damaged(offset: u64, why: String) -> Corrupt {

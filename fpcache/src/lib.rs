@@ -37,4 +37,4 @@ pub mod sabotage;
 pub mod snapshot;
 pub mod table;
 
-pub use changes::Refresh;
+pub use changes::{Refresh, put_into};

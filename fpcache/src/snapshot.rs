@@ -3,14 +3,14 @@
 use bytesize::ByteSize;
 use fpcache_fabric::{Batch, Endpoint, FabricError, REGION, RemoteAddr};
 use fpcache_index::Directory;
-use xxhash_rust::xxh3::xxh3_64_with_seed;
+use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
 use crate::cache::NoCache;
 use crate::changes::{ChangeLog, Failed, Refresh};
 use crate::key_space::KeySpace;
 use crate::layout::{
-    Corrupt, PAGE_BYTES, REUSE_OFFSET, ROOT_ENTRY_BYTES, SEQUENCE_OFFSET, SUPERBLOCK_BYTES, SegmentGeometry,
-    Superblock, SuperblockError, TableRecord, decode_root,
+    Corrupt, REUSE_OFFSET, SEQUENCE_OFFSET, SUPERBLOCK_BYTES, SegmentGeometry, Superblock, SuperblockError,
+    TableRecord, decode_root,
 };
 use crate::matching::SlotStride;
 pub use crate::models::Segment;
@@ -81,6 +81,7 @@ pub struct Snapshot<K: KeySpace> {
     geometry: SegmentGeometry,
     stride: SlotStride,
     models: Models<K>,
+    coders: K::Coders,
     sequence: u64,
     #[cfg(feature = "sabotage")]
     sabotage: Option<crate::sabotage::Sabotage>,
@@ -156,20 +157,22 @@ impl<K: KeySpace> Snapshot<K> {
         let mut batch = Batch::new();
         let superblock = read_superblock::<K, E>(endpoint, &mut batch)?;
         let record = superblock.table.ok_or(OpenError::Empty)?;
-        let root_bytes = check_root_lies_inside(&record, superblock.region_bytes)?;
-        let log = ChangeLog::of::<K>(&record, superblock.region_bytes)?;
-        let geometry = record.parameters.geometry::<K>();
+        check_lies_inside("directory root", record.root, record.root_bytes, superblock.region_bytes)?;
+        check_lies_inside("coders", record.coders, record.coders_bytes, superblock.region_bytes)?;
+        let log = ChangeLog::of(&record, superblock.region_bytes)?;
+        let geometry = record.parameters.geometry();
         let stride = SlotStride::new(geometry.slot_bytes / 8);
         let bytes = bytes(stride.heap_bytes());
-        let (all, paged) = (
-            Models::<K>::resident_bytes_at_most(record.segments),
-            PagedModels::<K>::least_bytes(record.pages) as u64,
-        );
-        if bytes < all.min(paged) {
-            return Err(OpenError::Budget { budget: bytes, least: all.min(paged) }.into());
+        // What byte strings take shows when their top level and their coders are here.
+        if K::FIXED_BYTES.is_some() {
+            let paged = PagedModels::<K>::least_bytes(record.pages) as u64;
+            let least = Models::<K>::resident_bytes_at_most(record.segments, record.pages).min(paged);
+            if bytes < least {
+                return Err(OpenError::Budget { budget: bytes, least }.into());
+            }
         }
-        let fetched = fetch_directory(endpoint, &mut batch, &superblock, &record, root_bytes, all <= bytes);
-        let (root, directory) = match fetched {
+        let fetched = fetch_directory(endpoint, &mut batch, &superblock, &record, bytes);
+        let Fetched { root, directory, coders } = match fetched {
             Err(OpenError::Corrupt(_)) if has_moved(endpoint, &superblock, &record)? => {
                 return Err(Again::Moved);
             }
@@ -178,17 +181,21 @@ impl<K: KeySpace> Snapshot<K> {
         if reuse_behind(endpoint)? > record.checkpoint {
             return Err(Again::Moved);
         }
+        let paged = PagedModels::least_bytes_with(&root) as u64;
+        let (given, shared) = (bytes, K::coders_bytes(&coders) as u64);
+        let bytes = given.saturating_sub(shared);
         let (mut resident, mut sequence) = (None, record.checkpoint);
         if let Some(mut directory) = directory {
             let head = ChangeLog::head(endpoint)?;
-            log.apply::<K, E>(endpoint, sequence, head, &mut directory)?;
+            log.apply::<K, E>(endpoint, sequence, head, &mut directory, &coders)?;
             let models = Models::Resident(directory);
             // The changes may have been many.
             if models.most_bytes() as u64 <= bytes {
                 (resident, sequence) = (Some(models), head);
-            } else if bytes < paged {
-                return Err(OpenError::Budget { budget: bytes, least: paged }.into());
             }
+        }
+        if resident.is_none() && bytes < paged {
+            return Err(OpenError::Budget { budget: given, least: paged.saturating_add(shared) }.into());
         }
         let models = resident.unwrap_or_else(|| {
             // Fits: the directory that does not is larger.
@@ -202,6 +209,7 @@ impl<K: KeySpace> Snapshot<K> {
             geometry,
             stride,
             models,
+            coders,
             sequence,
             #[cfg(feature = "sabotage")]
             sabotage: None,
@@ -227,8 +235,8 @@ impl<K: KeySpace> Snapshot<K> {
             return Ok(Refresh::Current);
         }
         let mut directory = directory.clone();
-        let log = ChangeLog::of::<K>(&self.record, self.superblock.region_bytes)?;
-        match log.apply::<K, E>(endpoint, self.sequence, head, &mut directory) {
+        let log = ChangeLog::of(&self.record, self.superblock.region_bytes)?;
+        match log.apply::<K, E>(endpoint, self.sequence, head, &mut directory, &self.coders) {
             Ok(()) => {}
             Err(Failed::Unusable(_)) => return Ok(Refresh::Lost),
             Err(Failed::Fabric(error)) => return Err(error.into()),
@@ -239,6 +247,7 @@ impl<K: KeySpace> Snapshot<K> {
             geometry: self.geometry,
             stride: self.stride.clone(),
             models: Models::Resident(directory),
+            coders: self.coders.clone(),
             sequence: head,
             #[cfg(feature = "sabotage")]
             sabotage: self.sabotage,
@@ -302,6 +311,12 @@ impl<K: KeySpace> Snapshot<K> {
         &self.models
     }
 
+    /// What the segments share to compute coordinates.
+    #[inline]
+    pub fn coders(&self) -> &K::Coders {
+        &self.coders
+    }
+
     /// Segments of the table, as of this snapshot.
     pub(crate) fn segments(&self) -> u64 {
         self.models.resident().map_or(self.record.segments, |directory| directory.len() as u64)
@@ -316,9 +331,15 @@ impl<K: KeySpace> Snapshot<K> {
         u64::try_from(grown).unwrap_or(u64::MAX).min(room)
     }
 
-    /// Bytes this compute node spends on models: what it keeps of the directory, with everything around it.
+    /// Bytes this compute node spends on models: what it keeps of the directory, with everything around it, and what the
+    /// segments share.
     pub fn model_bytes(&self) -> usize {
-        self.models.size_in_bytes()
+        self.models.size_in_bytes() + K::coders_bytes(&self.coders)
+    }
+
+    /// The bytes they never exceed, whatever is fetched.
+    pub(crate) fn most_model_bytes(&self) -> usize {
+        self.models.most_bytes() + K::coders_bytes(&self.coders)
     }
 }
 
@@ -357,46 +378,61 @@ fn has_moved<E: Endpoint>(
     Ok(sequence[0] != superblock.sequence || reuse_behind(endpoint)? > record.checkpoint)
 }
 
-/// The directory's top level, and all the rest of it if that is wanted.
-#[allow(clippy::type_complexity, reason = "two things, one of them optional")]
+/// What there is of a table beside its records.
+struct Fetched<K: KeySpace> {
+    root: Root<K>,
+    /// If there is room for it.
+    directory: Option<Directory<K::Key, Segment<K>>>,
+    coders: K::Coders,
+}
+
+/// The directory's top level, and all the rest of it if that fits so many bytes.
 fn fetch_directory<K: KeySpace, E: Endpoint>(
     endpoint: &mut E,
     batch: &mut Batch,
     superblock: &Superblock,
     record: &TableRecord,
-    root_bytes: usize,
-    whole: bool,
-) -> Result<(Root<K>, Option<Directory<K::Key, Segment>>), OpenError> {
-    let root = read_root(endpoint, batch, record, root_bytes, superblock.region_bytes)?;
-    let directory = if whole { Some(read_pages(endpoint, batch, record, &root)?) } else { None };
-    Ok((root, directory))
+    bytes: u64,
+) -> Result<Fetched<K>, OpenError> {
+    let (root, coders) = read_root(endpoint, batch, record, superblock.region_bytes)?;
+    let whole = Models::<K>::resident_bytes_at_most(record.segments, record.pages)
+        .saturating_add(K::coders_bytes(&coders) as u64);
+    let directory = if whole <= bytes { Some(read_pages(endpoint, batch, record, &root)?) } else { None };
+    Ok(Fetched { root, directory, coders })
 }
 
-/// The root's length in bytes.
-fn check_root_lies_inside(record: &TableRecord, region_bytes: u64) -> Result<usize, Corrupt> {
-    let bytes = record.pages.saturating_mul(ROOT_ENTRY_BYTES as u64);
-    match usize::try_from(bytes) {
-        Ok(bytes) if record.root.saturating_add(bytes as u64) <= region_bytes => Ok(bytes),
-        _ => Err(Corrupt::new("directory root", record.root, "it reaches past the region's end")),
+fn check_lies_inside(what: &'static str, offset: u64, bytes: u64, region_bytes: u64) -> Result<(), Corrupt> {
+    match offset.checked_add(bytes) {
+        Some(end) if end <= region_bytes && offset.is_multiple_of(8) => Ok(()),
+        _ => Err(Corrupt::new(what, offset, "it reaches past the region's end")),
     }
 }
 
-/// The directory's top level.
+/// The directory's top level, and what its segments share.
 fn read_root<K: KeySpace, E: Endpoint>(
     endpoint: &mut E,
     batch: &mut Batch,
     record: &TableRecord,
-    bytes: usize,
     region_bytes: u64,
-) -> Result<Root<K>, OpenError> {
+) -> Result<(Root<K>, K::Coders), OpenError> {
     batch.clear();
-    let landing = batch.read(RemoteAddr { area: REGION, offset: record.root }, bytes);
+    // Both fit, as they lie inside the region.
+    let root = batch.read(RemoteAddr::region(record.root), record.root_bytes as usize);
+    let coders = (record.coders_bytes > 0)
+        .then(|| batch.read(RemoteAddr::region(record.coders), record.coders_bytes as usize));
     endpoint.run(batch)?;
-    let root = batch.bytes(landing);
+    let root = batch.bytes(root);
+    let coders = coders.map_or(&[][..], |landing| batch.bytes(landing));
     if xxh3_64_with_seed(root, record.checkpoint) != record.root_checksum {
         return Err(Corrupt::new("directory root", record.root, "its checksum does not match").into());
     }
-    Ok(Root::new(record, &decode_root(root), region_bytes)?)
+    if !coders.is_empty() && xxh3_64(coders) != record.coders_checksum {
+        return Err(Corrupt::new("coders", record.coders, "their checksum does not match").into());
+    }
+    let coders = K::decode_coders(coders).map_err(|why| Corrupt::new("coders", record.coders, why))?;
+    let entries = decode_root(root)
+        .ok_or_else(|| Corrupt::new("directory root", record.root, "an entry is cut short"))?;
+    Ok((Root::new(record, entries, &coders, region_bytes)?, coders))
 }
 
 /// The whole directory.
@@ -405,7 +441,7 @@ fn read_pages<K: KeySpace, E: Endpoint>(
     batch: &mut Batch,
     record: &TableRecord,
     root: &Root<K>,
-) -> Result<Directory<K::Key, Segment>, OpenError> {
+) -> Result<Directory<K::Key, Segment<K>>, OpenError> {
     let (mut entries, mut descriptors) = (Vec::new(), Vec::new());
     let damaged = |why: String| Corrupt::new("directory", record.root, why);
     let mut pages = root.numbers();
@@ -415,7 +451,7 @@ fn read_pages<K: KeySpace, E: Endpoint>(
             .by_ref()
             .take(PAGES_PER_BATCH)
             .map(|page| {
-                (page, batch.read(RemoteAddr { area: REGION, offset: root.address(page) }, PAGE_BYTES))
+                (page, batch.read(RemoteAddr { area: REGION, offset: root.address(page) }, K::PAGE_BYTES))
             })
             .collect();
         if landings.is_empty() {
@@ -424,7 +460,7 @@ fn read_pages<K: KeySpace, E: Endpoint>(
         endpoint.run(batch)?;
         for (page, landing) in landings {
             root.decode(page, batch.bytes(landing), &mut descriptors)?;
-            entries.extend(descriptors.iter().map(|d| (K::from_coordinate(d.lo), Segment::from(d))));
+            entries.extend(descriptors.iter().map(|d| (d.lo.clone(), Segment::from(d))));
         }
         if entries.len() as u64 > record.segments {
             break;

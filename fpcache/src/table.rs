@@ -7,6 +7,7 @@ use fpcache_fabric::Endpoint;
 use crate::cache::{CacheConfig, CacheStats, HotCache, NoCache, Shape};
 use crate::changes::Refresh;
 use crate::key_space::KeySpace;
+use crate::layout::TableParameters;
 use crate::models::Models;
 use crate::read::{FabricCosts, PlanChoice, Planner};
 use crate::snapshot::{OpenError, Snapshot};
@@ -62,8 +63,14 @@ struct Measured {
     sequence: u64,
 }
 
-/// A change adds no more to the models, pages that are split for it included.
-const BYTES_PER_CHANGE: u64 = 64;
+/// A record of the change log adds no more to the models, pages that are split for it included. A page of byte strings
+/// holds the first of each eight separators nearly whole, and another one may be the first of each behind a change.
+const fn bytes_per_change<K: KeySpace>() -> u64 {
+    match K::FIXED_BYTES {
+        Some(_) => 64,
+        None => 64 + 4 * TableParameters::MAX_KEY_BYTES as u64,
+    }
+}
 
 impl<K: KeySpace> Table<K> {
     /// Fetches a table, and of its models what the budget has room for; see [`Snapshot::open_within`] for the cost.
@@ -156,7 +163,7 @@ impl<K: KeySpace> Table<K> {
         }
         let room = self.room_for_models(snapshot.stride().heap_bytes());
         let changes = snapshot.sequence().saturating_sub(self.measured.sequence);
-        if self.measured.bytes.saturating_add(changes.saturating_mul(BYTES_PER_CHANGE)) <= room {
+        if self.measured.bytes.saturating_add(changes.saturating_mul(bytes_per_change::<K>())) <= room {
             return Some(self.measured);
         }
         let bytes = snapshot.model_bytes() as u64;
@@ -190,7 +197,7 @@ impl<K: KeySpace> Table<K> {
     /// A hot cache in what the budget leaves, if that is enough for one. Models that change grow: those that are all here
     /// get an eighth on top of what they take now, so that it is long before they must be opened anew.
     fn hot_cache(snapshot: &Snapshot<K>, config: &CacheConfig) -> Result<Option<HotCache>, OpenError> {
-        let models = snapshot.models().most_bytes() as u64;
+        let models = snapshot.most_model_bytes() as u64;
         let others = Self::beside_models(snapshot.stride().heap_bytes()) + models;
         let Some(left) = config.budget.checked_sub(others) else {
             return Err(OpenError::Budget { budget: config.budget, least: others });

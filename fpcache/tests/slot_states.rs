@@ -2,18 +2,28 @@
 //! order in which the memory node stores; by every plan: which answers are allowed.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+#[macro_use]
+#[path = "common/keys.rs"]
+mod keys;
 #[path = "common/node.rs"]
 mod node;
 
+use std::borrow::Borrow;
+
 use fpcache::cache::CacheConfig;
-use fpcache::key_space::U64Keys;
 use fpcache::layout::{Descriptor, SlotState, SlotWord};
 use fpcache::matching::Matcher;
 use fpcache::read::{
     Lookup, LookupScratch, Outcome, Plan, PlanChoice, ReadError, Scan, ScanScratch, drive, look_up, spot_of,
 };
 use fpcache::table::{Table, TableOptions};
+use keys::Numbered;
 use node::Node;
+
+over_both_key_spaces! {
+    every_state_of_a_slot_allows_the_answers_the_table_gives
+    what_cannot_be_judged_is_stale_once_memory_was_used_again
+}
 
 /// The key that is asked for; its home, and where its record lies or comes to lie.
 const KEY: u64 = 4;
@@ -103,9 +113,9 @@ fn states() -> Vec<State> {
 }
 
 /// A segment without `KEY`, and a copy of `KEY`'s remains in another slot if those are wanted.
-fn node(remains: bool) -> (Node, Descriptor) {
+fn node<K: Numbered>(remains: bool) -> (Node<K>, Descriptor<K>) {
     let node = Node::new(&[0, 20], &[(2, 2), (6, 6), (25, 25)], 8, 8);
-    let segment = node.segments[&0];
+    let segment = node.segments[&0].clone();
     if remains {
         let mut slot = node.slot(&segment, 7, KEY, 77);
         slot[..8].copy_from_slice(&SlotWord::new(SlotState::Free, 7, 0).to_bits().to_le_bytes());
@@ -114,9 +124,21 @@ fn node(remains: bool) -> (Node, Descriptor) {
     (node, segment)
 }
 
-fn write(node: &Node, segment: &Descriptor, index: u32, state: &State) {
-    let (key, value) = state.body;
-    let mut slot = node.slot(segment, 1, key, value);
+/// The bytes of a slot that holds a key and a value. Key 0 stands for a key that is not there yet: its bytes are zero, and
+/// without a value the lengths are zero, too.
+fn body<K: Numbered>(node: &Node<K>, segment: &Descriptor<K>, (key, value): (u64, u64)) -> Vec<u8> {
+    let mut slot = node.slot(segment, 1, if key == 0 { KEY } else { key }, value);
+    let head = 8 + node.parameters.shape.head_bytes();
+    match (key, value) {
+        (0, 0) => slot[8..].fill(0),
+        (0, _) => slot[head..][..K::encoded_len(K::key(KEY).borrow())].fill(0),
+        _ => {}
+    }
+    slot
+}
+
+fn write<K: Numbered>(node: &Node<K>, segment: &Descriptor<K>, index: u32, state: &State) {
+    let mut slot = body(node, segment, state.body);
     let word = match state.word {
         Word::Free => SlotWord::new(SlotState::Free, 1, 0),
         Word::Busy => SlotWord::new(SlotState::Busy, 1, 0),
@@ -146,46 +168,48 @@ fn answer(result: Result<Option<u64>, ReadError>) -> Answer {
 }
 
 /// What a lookup by a plan says, on its own and in a group; with a hot cache that names the slot, if one is given.
-fn ask(node: &Node, plan: Plan, hot: Option<u32>) -> Answer {
+fn ask<K: Numbered>(node: &Node<K>, plan: Plan, hot: Option<u32>) -> Answer {
     let cache = hot.map(|_| CacheConfig::of(1 << 16));
     let options = TableOptions { cache, ..TableOptions::plan(PlanChoice::Fixed(plan)) };
     let mut endpoint = node.endpoint();
-    let table = Table::<U64Keys>::open(&mut endpoint, &options).unwrap();
+    let table = Table::<K>::open(&mut endpoint, &options).unwrap();
     let mut visitor = table.cache().map(|cache| cache.visitor(1)).unwrap_or_default();
+    let wanted = K::key(KEY);
     let mut name_it = || {
         if let (Some(cache), Some(slot)) = (table.cache(), hot) {
-            cache.learn(&spot_of(table.snapshot(), KEY).unwrap(), slot, 1000, &mut visitor);
+            cache.learn(&spot_of(table.snapshot(), wanted.borrow()).unwrap(), slot, 1000, &mut visitor);
         }
     };
-    let number = |value: Option<&[u8]>| value.map(|v| u64::from_le_bytes(*v.first_chunk().unwrap()));
+    let number = |value: Option<&[u8]>| value.map(Node::<K>::number);
     let mut scratch = LookupScratch::new(Matcher::detect());
     name_it();
-    let single = look_up(&mut endpoint, &table, &mut scratch, KEY, |_: &Outcome, value| number(value));
+    let single =
+        look_up(&mut endpoint, &table, &mut scratch, wanted.borrow(), |_: &Outcome, value| number(value));
     name_it();
-    let grouped = drive(&mut endpoint, &mut Lookup::new(&table, &mut scratch, [KEY]))
+    let grouped = drive(&mut endpoint, &mut Lookup::new(&table, &mut scratch, [wanted.borrow()]))
         .map(|()| number(scratch.outcomes().next().unwrap().1));
     let (single, grouped) = (answer(single), answer(grouped));
     assert_eq!(single, grouped, "one by one and in a group");
     single
 }
 
-fn scan(node: &Node) -> Answer {
+fn scan<K: Numbered>(node: &Node<K>) -> Answer {
     let mut endpoint = node.endpoint();
-    let table = Table::<U64Keys>::open(&mut endpoint, &TableOptions::plan(PlanChoice::Auto)).unwrap();
+    let table = Table::<K>::open(&mut endpoint, &TableOptions::plan(PlanChoice::Auto)).unwrap();
     let mut scratch = ScanScratch::default();
-    let mut scan = Scan::new(table.snapshot(), &mut scratch, KEY, 1);
+    let wanted = K::key(KEY);
+    let mut scan = Scan::new(table.snapshot(), &mut scratch, wanted.borrow(), 1);
     let ended = drive(&mut endpoint, &mut scan);
-    let found = scan.records().find(|(key, _)| *key == KEY);
-    answer(ended.map(|()| found.map(|(_, value)| u64::from_le_bytes(*value.first_chunk().unwrap()))))
+    let found = scan.records().find(|(key, _)| *key == wanted.borrow());
+    answer(ended.map(|()| found.map(|(_, value)| Node::<K>::number(value))))
 }
 
-#[test]
-fn every_state_of_a_slot_allows_the_answers_the_table_gives() {
+fn every_state_of_a_slot_allows_the_answers_the_table_gives<K: Numbered>() {
     for remains in [false, true] {
         // In the predicted slot, and in another one of the window.
         for index in [4, 5] {
             for state in states() {
-                let (node, segment) = node(remains);
+                let (node, segment) = node::<K>(remains);
                 write(&node, &segment, index, &state);
                 let by_fingerprint = match &state.by_fingerprint {
                     Contended => state.by_slots.clone(),
@@ -227,19 +251,15 @@ fn every_state_of_a_slot_allows_the_answers_the_table_gives() {
     }
 }
 
-#[test]
-fn what_cannot_be_judged_is_stale_once_memory_was_used_again() {
+fn what_cannot_be_judged_is_stale_once_memory_was_used_again<K: Numbered>() {
     for state in states() {
-        let (mut node, segment) = node(false);
+        let (mut node, segment) = node::<K>(false);
         write(&node, &segment, 4, &state);
-        let tables: Vec<(Table<U64Keys>, Plan)> = [Plan::TwoStage, Plan::Range, Plan::Speculative]
+        let tables: Vec<(Table<K>, Plan)> = [Plan::TwoStage, Plan::Range, Plan::Speculative]
             .map(|plan| {
                 (
-                    Table::<U64Keys>::open(
-                        &mut node.endpoint(),
-                        &TableOptions::plan(PlanChoice::Fixed(plan)),
-                    )
-                    .unwrap(),
+                    Table::<K>::open(&mut node.endpoint(), &TableOptions::plan(PlanChoice::Fixed(plan)))
+                        .unwrap(),
                     plan,
                 )
             })
@@ -250,9 +270,8 @@ fn what_cannot_be_judged_is_stale_once_memory_was_used_again() {
         for ((table, plan), before) in tables.iter().zip(before) {
             let mut scratch = LookupScratch::new(Matcher::detect());
             let mut endpoint = node.endpoint();
-            let take =
-                |_: &Outcome, v: Option<&[u8]>| v.map(|v| u64::from_le_bytes(*v.first_chunk().unwrap()));
-            let after = answer(look_up(&mut endpoint, table, &mut scratch, KEY, take));
+            let take = |_: &Outcome, v: Option<&[u8]>| v.map(Node::<K>::number);
+            let after = answer(look_up(&mut endpoint, table, &mut scratch, K::key(KEY).borrow(), take));
             let expected = if let Value(value) = before { Value(value) } else { Stale };
             assert_eq!(after, expected, "{}, {plan:?}", state.name);
         }
@@ -262,19 +281,25 @@ fn what_cannot_be_judged_is_stale_once_memory_was_used_again() {
 #[test]
 #[cfg(feature = "sabotage")]
 fn what_is_left_out_on_purpose_shows_in_the_answers() {
+    assert_shows::<fpcache::key_space::U64Keys>();
+    assert_shows::<fpcache::key_space::ByteKeys>();
+}
+
+#[cfg(feature = "sabotage")]
+fn assert_shows<K: Numbered>() {
     use fpcache::sabotage::Sabotage;
-    let (mut node, segment) = node(false);
+    let (mut node, segment) = node::<K>(false);
     // A live word over half of another record.
     let torn = states().into_iter().find(|state| state.name == "update: new value").unwrap();
     write(&node, &segment, 4, &State { word: Word::Live(KEY, 1), ..torn });
     let mut answers = |sabotage: Option<Sabotage>, key: u64| {
         let options = TableOptions { sabotage, ..TableOptions::plan(PlanChoice::Fixed(Plan::TwoStage)) };
         let (mut endpoint, mut scratch) = (node.endpoint(), LookupScratch::new(Matcher::detect()));
-        let table = Table::<U64Keys>::open(&mut endpoint, &options).unwrap();
+        let table = Table::<K>::open(&mut endpoint, &options).unwrap();
         node.set_head(node.head + 1);
         node.reuse(node.head);
-        let take = |_: &Outcome, v: Option<&[u8]>| v.map(|v| u64::from_le_bytes(*v.first_chunk().unwrap()));
-        let answer = answer(look_up(&mut endpoint, &table, &mut scratch, key, take));
+        let take = |_: &Outcome, v: Option<&[u8]>| v.map(Node::<K>::number);
+        let answer = answer(look_up(&mut endpoint, &table, &mut scratch, K::key(key).borrow(), take));
         node.checkpoint();
         answer
     };

@@ -19,10 +19,10 @@ pub(crate) struct Writer {
 /// The last request of one client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct LastRequest {
+    client: u64,
     request: u64,
     /// Replies to the operations that were done.
     replies: Vec<WriteReply>,
-    place: usize,
     /// When it was made, counted in requests of all clients.
     heard: u64,
 }
@@ -30,7 +30,9 @@ struct LastRequest {
 /// What is known of clients.
 #[derive(Debug, Default)]
 pub(crate) struct Clients {
-    last: HashMap<u64, LastRequest>,
+    /// Each client's place in `last`. Operations name the place: only requests are looked up here.
+    places: HashMap<u64, usize>,
+    last: Vec<LastRequest>,
     requests: u64,
     /// Whether there may be requests that were executed and are not remembered.
     has_forgotten: bool,
@@ -57,43 +59,56 @@ impl Clients {
 
     /// What a request is.
     pub(crate) fn look_up(&self, client: u64, request: u64, sent_before: bool) -> Known {
-        match self.last.get(&client) {
-            Some(last) if last.request == request => {
-                Known::Repeated(Writer { client, request, place: last.place }, last.replies.len())
+        match self.of(client) {
+            Some((place, last)) if last.request == request => {
+                Known::Repeated(Writer { client, request, place }, last.replies.len())
             }
-            Some(last) if last.request > request => Known::Outdated,
+            Some((_, last)) if last.request > request => Known::Outdated,
             None if sent_before && self.has_forgotten => Known::Forgotten,
             _ => Known::New,
         }
+    }
+
+    /// A client's place and last request.
+    fn of(&self, client: u64) -> Option<(usize, &LastRequest)> {
+        let place = *self.places.get(&client)?;
+        Some((place, self.last.get(place)?))
     }
 
     /// Begins a client's next request.
     pub(crate) fn begin(&mut self, client: u64, request: u64) -> Writer {
         self.requests += 1;
         let heard = self.requests;
-        let place = match self.last.get_mut(&client) {
-            Some(last) => {
-                last.request = request;
-                last.replies.clear();
-                last.heard = heard;
-                last.place
-            }
-            None => {
-                let place = if self.last.len() < MOST_CLIENTS { self.last.len() } else { self.forget_one() };
-                self.last.insert(client, LastRequest { request, replies: Vec::new(), place, heard });
-                place
-            }
+        let place = match self.places.get(&client) {
+            Some(place) => *place,
+            None if self.last.len() < MOST_CLIENTS => self.last.len(),
+            None => self.silent_longest(),
         };
+        match self.last.get_mut(place) {
+            Some(last) => {
+                if last.client != client {
+                    self.has_forgotten = true;
+                    self.places.remove(&last.client);
+                    self.places.insert(client, place);
+                }
+                (last.client, last.request, last.heard) = (client, request, heard);
+                last.replies.clear();
+            }
+            None => self.add(LastRequest { client, request, replies: Vec::new(), heard }),
+        }
         Writer { client, request, place }
     }
 
-    /// Forgets the client silent longest and returns its place.
-    fn forget_one(&mut self) -> usize {
-        // First places that are kept for nobody, which have no request.
-        let silent = self.last.iter().min_by_key(|(_, last)| (last.request != 0, last.heard, last.place));
-        let silent = silent.map(|(client, _)| *client);
-        self.has_forgotten = true;
-        silent.and_then(|client| self.last.remove(&client)).map_or(0, |last| last.place)
+    /// Gives a client the next place.
+    fn add(&mut self, last: LastRequest) {
+        self.places.insert(last.client, self.last.len());
+        self.last.push(last);
+    }
+
+    /// The place of the client silent longest: first places that are kept for nobody, which have no request.
+    fn silent_longest(&self) -> usize {
+        let silent = self.last.iter().enumerate().min_by_key(|(_, last)| (last.request != 0, last.heard));
+        silent.map_or(0, |(place, _)| place)
     }
 
     /// Takes up what was noted of the client at the next place, if of any.
@@ -101,24 +116,25 @@ impl Clients {
         // A place without a client is kept by a number that no client has.
         let vacant = (u64::MAX - place as u64, 0, Vec::new());
         let (client, request, replies) = noted.unwrap_or(vacant);
-        self.last.insert(client, LastRequest { request, replies, place, heard: 0 });
+        self.add(LastRequest { client, request, replies, heard: 0 });
     }
 
     /// A client's request, if it is its last.
     pub(crate) fn with_request(&self, client: u64, request: u64) -> Option<Writer> {
-        let last = self.last.get(&client).filter(|last| last.request == request)?;
-        Some(Writer { client, request, place: last.place })
+        let (place, _) = self.of(client).filter(|(_, last)| last.request == request)?;
+        Some(Writer { client, request, place })
     }
 
     /// Whether another client would be forgotten for this one.
     pub(crate) fn would_forget(&self, client: u64) -> bool {
-        self.last.len() >= MOST_CLIENTS && !self.last.contains_key(&client)
+        self.last.len() >= MOST_CLIENTS && !self.places.contains_key(&client)
     }
 
     /// Keeps the reply to an operation of a client's request; those before it are done.
+    #[inline(always)]
     pub(crate) fn done(&mut self, writer: &Writer, operation: usize, reply: WriteReply) {
-        if let Some(last) = self.last.get_mut(&writer.client)
-            && last.request == writer.request
+        if let Some(last) = self.last.get_mut(writer.place)
+            && (last.client, last.request) == (writer.client, writer.request)
             && operation <= last.replies.len()
         {
             last.replies.truncate(operation);
@@ -128,7 +144,7 @@ impl Clients {
 
     /// The replies to a client's last request.
     pub(crate) fn replies(&self, client: u64) -> &[WriteReply] {
-        self.last.get(&client).map_or(&[], |last| &last.replies)
+        self.of(client).map_or(&[], |(_, last)| &last.replies)
     }
 }
 

@@ -9,7 +9,7 @@ use std::thread;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use bytesize::ByteSize;
-use fpcache::key_space::U64Keys;
+use fpcache::key_space::{BuildKeys, KeySpace, U64Keys};
 use fpcache_fabric::shm::{ListenError, ListenOptions, Listener, ShmAddress};
 use fpcache_fabric::{
     Access, AccessError, FabricError, HugePages, MemoryError, Pages, SharedMemory, StopHandle, Waker,
@@ -19,6 +19,7 @@ use signal_hook::iterator::Signals;
 
 use crate::capacity::default_capacity;
 use crate::durability::{DiskError, FileDisk, SyncPolicy};
+use crate::kind::KeyKind;
 use crate::node::MemoryNode;
 use crate::recovery::{Origin, RecoverError, Recovery};
 use crate::store::{self, Background, Beginning, Folders, Memories};
@@ -108,6 +109,20 @@ pub enum DaemonError {
     /// The region cannot be written.
     #[error("the region cannot be written: {0}")]
     Access(#[from] AccessError),
+    /// The store there has other keys than this memory node.
+    #[error(
+        "the store in {folder} has keys of the kind {found}, not {asked}: leave --keys away to go on with it, or give this \
+         memory node a folder of its own with --data-dir",
+        folder = .folder.display()
+    )]
+    OtherKeys {
+        /// Where it lies.
+        folder: PathBuf,
+        /// What its keys are.
+        found: KeyKind,
+        /// What they should be.
+        asked: &'static str,
+    },
     /// Its data cannot be gone on with.
     #[error("the store in {folder} cannot be gone on with: {source}", folder = .folder.display())]
     Recover {
@@ -134,8 +149,8 @@ pub enum DaemonError {
 
 /// A memory node that listens but does not serve yet.
 #[derive(Debug)]
-pub struct Daemon {
-    node: MemoryNode<U64Keys>,
+pub struct Daemon<K: BuildKeys = U64Keys> {
+    node: MemoryNode<K>,
     listener: Listener,
     stop: StopHandle,
     recovery: Option<Recovery>,
@@ -146,9 +161,24 @@ pub struct Daemon {
 }
 
 impl Daemon {
-    /// Takes the region and the address. From here on `SIGTERM` and `SIGINT` end the daemon cleanly: at once while it
-    /// serves, after the load while it loads, and at once also then if they come twice.
+    /// As [`open`](Self::open), for integer keys.
+    ///
+    /// # Errors
+    /// As for [`open`](Self::open).
     pub fn start(config: &DaemonConfig) -> Result<Self, DaemonError> {
+        Self::open(config)
+    }
+}
+
+impl<K: BuildKeys> Daemon<K> {
+    /// Takes the region and the address, for a table whose keys are those of `K`: [`KeyKind::found_in`] says what those of a
+    /// store are that is there already. From here on `SIGTERM` and `SIGINT` end the daemon cleanly: at once while it
+    /// serves, after the load while it loads, and at once also then if they come twice.
+    ///
+    /// # Errors
+    /// [`DaemonError`]: the address or the folder is another's, the memory cannot be had, or what is there cannot be gone on
+    /// with.
+    pub fn open(config: &DaemonConfig) -> Result<Self, DaemonError> {
         if config.exit_with_parent {
             let death = Some(rustix::process::Signal::TERM);
             rustix::process::set_parent_process_death_signal(death).map_err(|e| DaemonError::System {
@@ -174,7 +204,7 @@ impl Daemon {
     }
 
     /// The memory node, to load data into before it serves.
-    pub fn node(&mut self) -> &mut MemoryNode<U64Keys> {
+    pub fn node(&mut self) -> &mut MemoryNode<K> {
         &mut self.node
     }
 
@@ -191,6 +221,7 @@ impl Daemon {
             capacity: stats.region_bytes,
             refused_capacity: self.refused_capacity,
             keys: stats.keys,
+            kind: K::NAME,
             pages: self.node.region().pages(),
             recovery: self.recovery.clone(),
         }
@@ -204,6 +235,7 @@ pub struct Greeting {
     capacity: u64,
     refused_capacity: Option<u64>,
     keys: u64,
+    kind: &'static str,
     pages: Pages,
     recovery: Option<Recovery>,
 }
@@ -232,23 +264,25 @@ impl fmt::Display for Greeting {
             writeln!(f, "  found      {recovery}")?;
         }
         if self.keys > 0 {
-            writeln!(f, "  holds      {} keys", self.keys)?;
-            write!(f, "  next       fpcache-cli --url {} scan 0 --limit 5", self.address)
+            writeln!(f, "  holds      {} keys, {}", self.keys, self.kind)?;
+            write!(f, "  next       fpcache-cli --url {} scan --limit 5", self.address)
         } else {
-            write!(f, "  next       fpcache-cli --url {} load ipv4", self.address)
+            let data_set = if self.kind == U64Keys::NAME { "ipv4" } else { "words" };
+            writeln!(f, "  keys       {}", self.kind)?;
+            write!(f, "  next       fpcache-cli --url {} load {data_set}", self.address)
         }
     }
 }
 
 /// A memory node that does not listen yet, and its region's descriptor.
-struct Begun {
-    node: MemoryNode<U64Keys>,
+struct Begun<K: BuildKeys> {
+    node: MemoryNode<K>,
     fd: OwnedFd,
     recovery: Option<Recovery>,
     folder: Option<File>,
 }
 
-impl Begun {
+impl<K: BuildKeys> Begun<K> {
     /// With a region that ends with the process.
     fn in_memory(config: &DaemonConfig, incarnation: u64) -> Result<Self, DaemonError> {
         let len = usize::try_from(config.capacity).unwrap_or(usize::MAX);
@@ -274,6 +308,9 @@ impl Begun {
             })?;
         }
         let folder = lock_folder(&folders.data)?;
+        if let Some(found) = KeyKind::found_in(folders).filter(|found| !found.is::<K>()) {
+            return Err(DaemonError::OtherKeys { folder: folders.data.clone(), found, asked: K::NAME });
+        }
         let disk = FileDisk::open(folders.disk_folder())?;
         let beginning = Beginning {
             sync: *sync,

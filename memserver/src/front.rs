@@ -3,7 +3,7 @@
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-use fpcache::key_space::KeySpace;
+use fpcache::key_space::BuildKeys;
 use fpcache::layout::{LOG_HEAD_OFFSET, REUSE_OFFSET, SEQUENCE_OFFSET, Superblock, TableRecord};
 use fpcache_fabric::{AccessError, NodeMemory};
 
@@ -22,7 +22,7 @@ pub(crate) struct Front<K, M> {
     pub(crate) sabotage: Option<fpcache::sabotage::Sabotage>,
 }
 
-impl<K: KeySpace, M: NodeMemory> Front<K, M> {
+impl<K: BuildKeys, M: NodeMemory> Front<K, M> {
     /// Writes the superblock of a region that holds nothing yet.
     pub(crate) fn create(region: Arc<M>, incarnation: u64) -> Result<Self, AccessError> {
         let superblock = Superblock {

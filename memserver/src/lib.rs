@@ -13,6 +13,7 @@
 //! | [`durability`], `journal`, `notes` | the log's files and snapshots; what is written down before a slot changes |
 //! | [`store`], `recovery` | how a memory node begins whose data outlive it |
 //! | [`daemon`] | a memory node as a process of its own, over shared memory |
+//! | `kind` | what the keys of a store are that is there already |
 //! | [`capacity`] | how much memory a node takes when not told |
 
 #![forbid(unsafe_code)]
@@ -26,6 +27,7 @@ pub mod durability;
 mod front;
 mod image;
 mod journal;
+mod kind;
 pub mod loader;
 pub mod node;
 mod notes;
@@ -39,6 +41,7 @@ mod table;
 mod writes;
 
 pub use daemon::{Daemon, DaemonConfig, DaemonError, DurableConfig};
+pub use kind::KeyKind;
 pub use loader::LoadError;
 pub use node::MemoryNode;
 pub use recovery::{Origin, RecoverError, Recovery};

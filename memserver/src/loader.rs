@@ -1,20 +1,20 @@
 //! Building a table from records in key order.
 //!
-//! Records arrive one by one. The segmenter says where one model's reach ends; the records up to there are placed into
-//! slots, and the segment is written to the region in one piece. Nothing is visible to readers until the table's
-//! record is published, so a load that fails leaves no trace.
+//! Records arrive one by one. A cutter says where one model's reach ends and which slots the records up to there have; the
+//! segment is written to the region in one piece. Nothing is visible to readers until the table's record is published,
+//! so a load that fails leaves no trace.
 
-use fpcache::key_space::KeySpace;
+use std::borrow::Borrow;
+
+use fpcache::key_space::{BuildKeys, ByteKeys, CutSegment, OrderError};
 use fpcache::layout::{
-    CHANGE_RECORD_BYTES, Corrupt, DESCRIPTORS_PER_PAGE, Descriptor, DirectoryPage, PAGE_BYTES,
-    ParameterError, RootEntry, SegmentAddress, SegmentGeometry, SegmentHeader, TableParameters, TableRecord,
-    encode_root,
+    CHANGE_RECORD_BYTES, Corrupt, Descriptor, DirectoryPage, ParameterError, RecordShape, RootEntry,
+    SegmentAddress, SegmentGeometry, SegmentHeader, TableParameters, TableRecord, encode_root,
 };
-use fpcache::message::{ErrorCode, Refusal};
+use fpcache::message::keys::take_record;
+use fpcache::message::{Chunk, ErrorCode, Refusal};
 use fpcache_fabric::{AccessError, NodeMemory};
-use fpcache_index::{
-    Line, NotAscending, OptionsError, Piece, PlacedSegment, SegmentModel, SegmentOptions, Segmenter,
-};
+use fpcache_index::{Line, OptionsError, PlacedSegment, SegmentModel, SegmentOptions};
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::allocator::{Allocator, Exhausted};
@@ -30,21 +30,30 @@ pub enum LoadError {
     /// A parameter is out of range for the models.
     #[error(transparent)]
     Options(#[from] OptionsError),
-    /// Keys out of order, or twice the same one.
+    /// Keys out of order, twice the same one, or of a length that no key has.
     #[error(transparent)]
-    Order(#[from] NotAscending),
-    /// The records do not have the size the table was begun with.
-    #[error("records {first} and following: {got} bytes of values for {keys} keys, {expected} expected")]
-    ValueSize {
-        /// Index of the first record of the chunk.
-        first: u64,
-        /// Bytes that came.
-        got: usize,
-        /// Keys that came.
-        keys: usize,
-        /// Bytes that should have come.
-        expected: usize,
+    Order(#[from] OrderError),
+    /// A record does not have the lengths the table was begun with.
+    #[error("record {number}, a key of {key} bytes and a value of {value}, does not fit the table: {fits}")]
+    Misfit {
+        /// Its number, from 0.
+        number: u64,
+        /// Bytes of its key.
+        key: usize,
+        /// Bytes of its value.
+        value: usize,
+        /// What does, in words.
+        fits: String,
     },
+    /// A chunk ends within a record.
+    #[error("the chunk from record {first} on holds fewer records than it counts")]
+    Short {
+        /// Index of the chunk's first record.
+        first: u64,
+    },
+    /// What the segments were to share cannot be read.
+    #[error("the coders of the load cannot be read: {0}")]
+    Coders(String),
     /// A chunk is missing or came twice.
     #[error("records from {got} on arrived where {expected} was next: start the load anew")]
     Gap {
@@ -91,8 +100,10 @@ impl LoadError {
     /// The refusal a client gets.
     pub fn refusal(&self) -> Refusal {
         let code = match self {
-            Self::Parameter(_) | Self::Options(_) => ErrorCode::Invalid,
-            Self::Order(_) | Self::ValueSize { .. } | Self::Gap { .. } => ErrorCode::BadData,
+            Self::Parameter(_) | Self::Options(_) | Self::Coders(_) => ErrorCode::Invalid,
+            Self::Order(_) | Self::Misfit { .. } | Self::Short { .. } | Self::Gap { .. } => {
+                ErrorCode::BadData
+            }
             Self::Full { .. } => ErrorCode::Full,
             Self::Region(_) | Self::Corrupt(_) => ErrorCode::Internal,
         };
@@ -100,23 +111,30 @@ impl LoadError {
     }
 }
 
+/// A record that is in no segment yet.
+#[derive(Clone, Copy, Debug)]
+struct OpenRecord {
+    hash: u64,
+    version: u32,
+}
+
 /// A load in progress.
 #[derive(Debug)]
-pub struct Loader<K: KeySpace> {
+pub struct Loader<K: BuildKeys> {
     parameters: TableParameters,
     geometry: SegmentGeometry,
-    options: SegmentOptions,
-    segmenter: Segmenter,
+    coders: K::Coders,
+    cutter: K::Cutter,
+    /// Segments that were cut: all but the last are complete, whose range ends where the next one's begins.
+    cut: Vec<CutSegment<K>>,
     allocator: Allocator,
     capacity: u64,
     expected_keys: u64,
     keys: u64,
-    /// Keys of the open segment, their coordinates, values and versions.
-    open: Vec<K::Key>,
-    coordinates: Vec<u64>,
-    values: Vec<u8>,
-    versions: Vec<u32>,
-    descriptors: Vec<Descriptor>,
+    /// Records that are in no segment yet, and their bodies.
+    open: Vec<OpenRecord>,
+    bodies: Vec<u8>,
+    descriptors: Vec<Descriptor<K>>,
     node: u16,
     next_generation: u32,
     /// Records in the slot their prediction names.
@@ -124,18 +142,27 @@ pub struct Loader<K: KeySpace> {
     image: SegmentImage,
 }
 
-impl<K: KeySpace> Loader<K> {
-    /// A load into the free bytes of a region. `expected_keys` is 0 if unknown; otherwise a load that cannot fit is
-    /// refused at once.
+/// What a load begins with.
+#[derive(Debug)]
+pub(crate) struct Begin<K: BuildKeys> {
+    pub(crate) parameters: TableParameters,
+    /// 0 if unknown; otherwise a load that cannot fit is refused at once.
+    pub(crate) expected_keys: u64,
+    /// What the segments are to share.
+    pub(crate) coders: K::Coders,
+}
+
+impl<K: BuildKeys> Loader<K> {
+    /// A load into the free bytes of a region.
     pub(crate) fn new(
-        parameters: TableParameters,
-        expected_keys: u64,
+        begin: Begin<K>,
         allocator: Allocator,
         capacity: u64,
         node: u16,
         next_generation: u32,
     ) -> Result<Self, LoadError> {
-        parameters.validate()?;
+        let Begin { parameters, expected_keys, coders } = begin;
+        parameters.validate::<K>()?;
         let options = SegmentOptions {
             epsilon: parameters.epsilon,
             fill: parameters.fill,
@@ -143,139 +170,143 @@ impl<K: KeySpace> Loader<K> {
             ..SegmentOptions::default()
         };
         // Even with the longest segments there are, this much is needed.
-        let least = parameters.estimated_bytes::<K>(expected_keys, f64::from(parameters.max_slots));
+        let least = parameters.estimated_bytes(expected_keys, f64::from(parameters.max_slots));
         if least > capacity.saturating_sub(allocator.used()) {
             let needed = allocator.used().saturating_add(least).saturating_add(least / 20);
             return Err(LoadError::Full { capacity, loaded: None, needed });
         }
+        let geometry = parameters.geometry();
         Ok(Self {
             parameters,
-            geometry: parameters.geometry::<K>(),
-            options,
-            segmenter: Segmenter::new(options)?,
+            geometry,
+            cutter: K::cutter(options, &coders)?,
+            coders,
+            cut: Vec::new(),
             allocator,
             capacity,
             expected_keys,
             keys: 0,
             open: Vec::new(),
-            coordinates: Vec::new(),
-            values: Vec::new(),
-            versions: Vec::new(),
+            bodies: Vec::new(),
             descriptors: Vec::new(),
             node,
             next_generation,
             at_home: 0,
-            image: SegmentImage::new(parameters.geometry::<K>()),
+            image: SegmentImage::new(geometry),
         })
     }
 
-    /// Adds records: encoded keys and values in two arrays.
-    pub fn push_chunk(
-        &mut self,
-        region: &impl NodeMemory,
-        first: u64,
-        keys: &[u8],
-        values: &[u8],
-    ) -> Result<(), LoadError> {
-        if first != self.keys {
-            return Err(LoadError::Gap { expected: self.keys, got: first });
+    /// Adds the records of a chunk.
+    pub fn push_chunk(&mut self, region: &impl NodeMemory, chunk: &Chunk<'_>) -> Result<(), LoadError> {
+        if chunk.first != self.keys {
+            return Err(LoadError::Gap { expected: self.keys, got: chunk.first });
         }
-        let (count, v) = (keys.len() / K::KEY_BYTES, self.parameters.value_bytes as usize);
-        if values.len() != count * v {
-            return Err(LoadError::ValueSize { first, got: values.len(), keys: count, expected: count * v });
+        let mut rest = chunk.records;
+        for _ in 0..chunk.count {
+            let ((key, value), behind) = take_record::<K>(&self.geometry.shape, rest)
+                .ok_or(LoadError::Short { first: chunk.first })?;
+            self.push(region, key.borrow(), value, FIRST_VERSION)?;
+            rest = behind;
         }
-        for (i, key) in keys.chunks_exact(K::KEY_BYTES).filter_map(K::decode).enumerate() {
-            self.push(region, key, &values[i * v..(i + 1) * v], FIRST_VERSION)?;
-        }
-        Ok(())
+        if rest.is_empty() { Ok(()) } else { Err(LoadError::Short { first: chunk.first }) }
     }
 
-    /// Adds one record; `value` has the table's value size.
+    /// Adds one record.
     pub fn push(
         &mut self,
         region: &impl NodeMemory,
-        key: K::Key,
+        key: &K::Key,
         value: &[u8],
         version: u32,
     ) -> Result<(), LoadError> {
-        let x = K::coordinate(&key);
-        if let Some(piece) = self.segmenter.push(x)? {
-            self.close(region, &piece, x - 1)?;
+        let (shape, key_bytes) = (self.geometry.shape, K::encoded_len(key));
+        if !shape.fits(key_bytes, value.len()) {
+            let fits = describe(&shape);
+            return Err(LoadError::Misfit { number: self.keys, key: key_bytes, value: value.len(), fits });
         }
-        self.open.push(key);
-        self.coordinates.push(x);
-        self.values.extend_from_slice(value);
-        self.versions.push(version);
+        K::push(&mut self.cutter, key, &mut self.cut)?;
+        if self.cut.len() > 1 {
+            self.write_cut(region, false)?;
+        }
+        self.open.push(OpenRecord { hash: K::hash(key), version });
+        let at = self.bodies.len();
+        self.bodies.resize(at + shape.body_bytes(), 0);
+        shape.fill::<K>(&mut self.bodies[at..], key, value);
         self.keys += 1;
         Ok(())
     }
 
-    /// Places and writes the records of a closed piece, whose range ends at `hi`.
-    fn close(&mut self, region: &impl NodeMemory, piece: &Piece, hi: u64) -> Result<(), LoadError> {
-        let placed = piece.place(&self.coordinates, &self.options);
+    /// Writes the segments that were cut: `all`, or all but the last, whose range ends where one begins that is still to come.
+    fn write_cut(&mut self, region: &impl NodeMemory, all: bool) -> Result<(), LoadError> {
         let mut first = 0;
-        for segment in &placed {
-            let end = first + segment.keys;
-            let hi = self.coordinates.get(end).map_or(hi, |next| next - 1);
-            self.write_segment(region, segment, first, hi)?;
-            first = end;
+        let mut cut = std::mem::take(&mut self.cut).into_iter().peekable();
+        while let Some(segment) = cut.next() {
+            let behind = cut.peek().map(|next| K::mark(next.lo.borrow()));
+            if behind.is_none() && !all {
+                self.cut.push(segment);
+                break;
+            }
+            let keys = segment.placed.keys;
+            self.write_segment(region, segment, first, behind.unwrap_or(u64::MAX))?;
+            first += keys;
         }
-        self.open.clear();
-        self.coordinates.clear();
-        self.values.clear();
-        self.versions.clear();
+        self.open.drain(..first);
+        self.bodies.drain(..first * self.geometry.shape.body_bytes());
         Ok(())
     }
 
+    /// Writes a segment of the open records from `first` on, whose range ends before the key with this mark.
     fn write_segment(
         &mut self,
         region: &impl NodeMemory,
-        placed: &PlacedSegment,
+        cut: CutSegment<K>,
         first: usize,
-        hi: u64,
+        behind: u64,
     ) -> Result<(), LoadError> {
+        let CutSegment { lo, tail, placed } = cut;
         let model = placed.model;
-        // The first segment owns every key below its own, too.
-        let lo = if self.descriptors.is_empty() { 0 } else { self.coordinates[first] };
         let generation = self.next_generation;
         let bytes = self.geometry.segment_bytes(model.cap);
         let offset = self.allocator.allocate(bytes).map_err(|Exhausted| self.full())?;
         let address = SegmentAddress::new(self.node, offset).ok_or_else(|| self.full())?;
 
-        let live = placed.keys as u32;
-        let header = SegmentHeader { generation, cap: model.cap, epsilon: model.epsilon, lo, hi, live };
+        let (live, epsilon) = (placed.keys as u32, model.epsilon);
+        let header =
+            SegmentHeader { generation, cap: model.cap, epsilon, lo: K::mark(lo.borrow()), behind, live };
         self.image.begin(&header);
-        let v = self.parameters.value_bytes as usize;
-        for (i, slot) in (first..).zip(&placed.slots) {
-            self.at_home += u64::from(model.predict(self.coordinates[i]) == u32::from(*slot));
-            let (key, value) = (&self.open[i], &self.values[i * v..][..v]);
-            self.image.put(*slot, K::hash(key), self.versions[i], |body| {
-                K::encode(key, &mut body[..K::KEY_BYTES]);
-                body[K::KEY_BYTES..][..v].copy_from_slice(value);
+        let body_bytes = self.geometry.shape.body_bytes();
+        for (at, slot) in (first..).zip(&placed.slots) {
+            let OpenRecord { hash, version } = self.open[at];
+            let body = &self.bodies[at * body_bytes..][..body_bytes];
+            let x = self.geometry.shape.parts::<K>(body).and_then(|parts| K::view(parts.key)).map(|key| {
+                // The keys a segment was built from share all that it skips.
+                K::coordinate(key.borrow(), usize::MAX, tail, &self.coders)
             });
+            self.at_home += u64::from(x.is_some_and(|x| model.predict(x) == u32::from(*slot)));
+            self.image.put(*slot, hash, version, |out| out.copy_from_slice(body));
         }
         region.write_bytes(offset, self.image.bytes())?;
-        self.descriptors.push(Descriptor { lo, model, address, generation });
+        self.descriptors.push(Descriptor { lo, tail, model, address, generation });
         self.next_generation = self.next_generation.wrapping_add(1);
         Ok(())
     }
 
-    /// Writes the one segment of a table without records: every key is absent in it.
-    fn write_empty_segment(&mut self, region: &impl NodeMemory) -> Result<(), LoadError> {
+    /// The one segment of a table without records: every key is absent in it.
+    fn empty_segment() -> CutSegment<K> {
         const SLOTS: u16 = 16;
         let model = SegmentModel { origin: 0, line: Line::from_bits(0), cap: SLOTS, epsilon: SLOTS };
         let placed = PlacedSegment { model, keys: 0, slots: Vec::new() };
-        self.write_segment(region, &placed, 0, u64::MAX)
+        CutSegment { lo: K::lowest().to_owned(), tail: K::Tail::default(), placed }
     }
 
     /// The error for a region without room, with an estimate from what was written so far: its segments, and the
     /// descriptors that are still to be written for them.
     fn full(&self) -> LoadError {
-        const DIRECTORY_BYTES: f64 = PAGE_BYTES as f64 / DESCRIPTORS_PER_PAGE as f64 + 1.0;
+        let directory_bytes = K::PAGE_BYTES as f64 / DirectoryPage::most_descriptors::<K>() as f64 + 1.0;
         let written = self.keys.saturating_sub(self.open.len() as u64);
-        let bytes = self.allocator.used() as f64 + self.descriptors.len() as f64 * DIRECTORY_BYTES;
+        let bytes = self.allocator.used() as f64 + self.descriptors.len() as f64 * directory_bytes;
         let keys = self.expected_keys.max(self.keys);
-        let needed = bytes / written.max(1) as f64 * keys as f64 * 1.05 + 4.0 * PAGE_BYTES as f64;
+        let needed = bytes / written.max(1) as f64 * keys as f64 * 1.05 + 4.0 * K::PAGE_BYTES as f64;
         LoadError::Full {
             capacity: self.capacity,
             loaded: Some(written),
@@ -286,26 +317,30 @@ impl<K: KeySpace> Loader<K> {
 
     /// Ends the load: writes the last segments and the directory, and returns the record to publish, the allocator
     /// behind it, and the next unused generation.
-    pub(crate) fn finish(mut self, region: &impl NodeMemory) -> Result<Finished, LoadError> {
-        if let Some(piece) = self.segmenter.finish() {
-            self.close(region, &piece, u64::MAX)?;
+    pub(crate) fn finish(mut self, region: &impl NodeMemory) -> Result<Finished<K>, LoadError> {
+        K::finish(&mut self.cutter, &mut self.cut);
+        if self.cut.is_empty() {
+            self.cut.push(Self::empty_segment());
         }
-        if self.descriptors.is_empty() {
-            self.write_empty_segment(region)?;
+        self.write_cut(region, true)?;
+        let (mut root, mut published) = (Vec::new(), Vec::new());
+        let mut next = 0;
+        while next < self.descriptors.len() {
+            let (page, count) = DirectoryPage::encode(&self.descriptors[next..], 0);
+            let offset = self.allocator.allocate(K::PAGE_BYTES).map_err(|Exhausted| self.full())?;
+            published.push(Extent::new(offset, K::PAGE_BYTES as u64));
+            region.write_bytes(offset, &page)?;
+            root.push(RootEntry { lo: self.descriptors[next].lo.clone(), page: offset });
+            next += count;
         }
-        let pages: Vec<_> = self.descriptors.chunks(DESCRIPTORS_PER_PAGE).collect();
-        let (mut root, mut published) = (Vec::with_capacity(pages.len()), Vec::new());
-        for page in &pages {
-            let offset = self.allocator.allocate(PAGE_BYTES).map_err(|Exhausted| self.full())?;
-            published.push(Extent::new(offset, PAGE_BYTES as u64));
-            region.write_bytes(offset, &DirectoryPage::encode(page, 0))?;
-            root.push(RootEntry { lo: page.first().map_or(0, |d| d.lo), page: offset });
-        }
-        let bytes = encode_root(&root);
+        let bytes = encode_root::<K>(&root);
         let offset = self.allocator.allocate(bytes.len()).map_err(|Exhausted| self.full())?;
         region.write_bytes(offset, &bytes)?;
         published.push(Extent::new(offset, bytes.len() as u64));
-        let log_records = log_records(self.capacity);
+        let coders = K::encode_coders(&self.coders);
+        let coders_at = self.allocator.allocate(coders.len()).map_err(|Exhausted| self.full())?;
+        region.write_bytes(coders_at, &coders)?;
+        let log_records = log_records::<K>(self.capacity, &self.geometry.shape);
         let log_bytes = log_records as usize * CHANGE_RECORD_BYTES;
         let log = self.allocator.allocate(log_bytes).map_err(|Exhausted| self.full())?;
         let record = TableRecord {
@@ -320,10 +355,15 @@ impl<K: KeySpace> Loader<K> {
             checkpoint: 0,
             log,
             log_records,
+            root_bytes: bytes.len() as u64,
+            coders: coders_at,
+            coders_bytes: coders.len() as u64,
+            coders_checksum: xxh3_64(&coders),
         };
         Ok(Finished {
             record,
             descriptors: self.descriptors,
+            coders: self.coders,
             published,
             used: self.allocator.used(),
             next_generation: self.next_generation,
@@ -336,17 +376,37 @@ impl<K: KeySpace> Loader<K> {
     }
 }
 
-/// Records of the change log in a region of `capacity` bytes: up to a sixty-fourth of it, at most 4 MiB.
-const fn log_records(capacity: u64) -> u64 {
-    let most = capacity / 64 / CHANGE_RECORD_BYTES as u64;
-    let records = if most > 1 << 16 {
-        1 << 16
-    } else if most < 16 {
-        16
-    } else {
-        most
+/// Records of the change log in a region of `capacity` bytes: up to a sixty-fourth of it, at most 4 MiB; and however small
+/// the region, as many as it takes to say that a few segments replace others whose separators are as long as keys can be.
+fn log_records<K: BuildKeys>(capacity: u64, shape: &RecordShape) -> u64 {
+    /// Segments of a change of a small table, its end included.
+    const SEGMENTS: usize = 8;
+    /// A record's share of a change, and what a descriptor has beside a separator that varies, at most.
+    const SHARE: usize = CHANGE_RECORD_BYTES - 16;
+    const DESCRIPTOR: usize = 48;
+    let least = match K::FIXED_BYTES {
+        Some(_) => 16,
+        None => (SEGMENTS * (DESCRIPTOR + longest_separator(shape))).div_ceil(SHARE) as u64,
     };
+    let most = capacity / 64 / CHANGE_RECORD_BYTES as u64;
+    let records = most.clamp(16, 1 << 16).max(least.next_power_of_two());
     1 << records.ilog2()
+}
+
+/// Bytes of the longest separator between keys of records like these: a key, and a byte that puts it right behind one.
+fn longest_separator(shape: &RecordShape) -> usize {
+    shape.key_bytes.map_or(shape.room as usize, usize::from).min(ByteKeys::MAX_KEY_BYTES) + 1
+}
+
+/// What fits a table, in words.
+pub(crate) fn describe(shape: &RecordShape) -> String {
+    let RecordShape { key_bytes, value_bytes, room } = *shape;
+    let keys = key_bytes.map_or("keys".into(), |bytes| format!("keys of {bytes} bytes"));
+    match value_bytes {
+        Some(bytes) if shape.is_fixed() => format!("{keys} and values of {bytes} bytes"),
+        Some(bytes) => format!("{keys} and values of {bytes} bytes, together at most {room}"),
+        None => format!("{keys} and values of at most {room} bytes together"),
+    }
 }
 
 /// The version of loaded records.
@@ -354,9 +414,10 @@ pub(crate) const FIRST_VERSION: u32 = 1;
 
 /// What a finished load leaves behind.
 #[derive(Debug)]
-pub(crate) struct Finished {
+pub(crate) struct Finished<K: BuildKeys> {
     pub(crate) record: TableRecord,
-    pub(crate) descriptors: Vec<Descriptor>,
+    pub(crate) descriptors: Vec<Descriptor<K>>,
+    pub(crate) coders: K::Coders,
     /// Where the directory lies.
     pub(crate) published: Vec<Extent>,
     /// End of the bytes in use.

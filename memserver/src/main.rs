@@ -2,16 +2,17 @@
 
 use std::path::PathBuf;
 
-use anyhow::Context;
+use anyhow::{Context, ensure};
 use clap::{Parser, ValueEnum};
 use fpcache::fingerprint::FingerprintWidth;
-use fpcache::layout::TableParameters;
+use fpcache::key_space::{BuildKeys, ByteKeys, U64Keys};
+use fpcache::layout::{RecordShape, TableParameters};
 use fpcache_datasets::{Duplicates, OpenOptions, Spec, write_value};
 use fpcache_fabric::HugePages;
 use fpcache_fabric::shm::ShmAddress;
 use fpcache_memserver::durability::SyncPolicy;
 use fpcache_memserver::store::Folders;
-use fpcache_memserver::{Daemon, DaemonConfig, DurableConfig, capacity};
+use fpcache_memserver::{Daemon, DaemonConfig, DurableConfig, KeyKind, capacity};
 
 /// A memory node of FPCache: holds a data set in shared memory and lets clients look keys up in it without taking part.
 #[derive(Debug, Parser)]
@@ -20,6 +21,8 @@ use fpcache_memserver::{Daemon, DaemonConfig, DurableConfig, capacity};
     after_help = "Examples:\n  \
         fpcache-memserver                               a quarter of the memory, at shm://fpcache\n  \
         fpcache-memserver --capacity 4GiB --load fb:16M\n  \
+        fpcache-memserver --keys bytes                  for a table whose keys are byte strings\n  \
+        fpcache-memserver --load ycsb:1M --key-bytes 128 --value-bytes 100\n  \
         fpcache-memserver --data-dir /var/lib/fpcache --fsync always\n  \
         fpcache-memserver --listen shm://second --allow-user 1001\n\n\
         Without --data-dir the data end with the process. With it, a memory node that was killed and is started again with\n\
@@ -45,7 +48,12 @@ struct Arguments {
     #[arg(long = "allow-user", value_name = "UID")]
     allowed_users: Vec<u32>,
 
-    /// Data set to load before serving, such as ipv4, fb:16M or sosd:PATH
+    /// What keys are: u64, or bytes for byte strings of 1 B to 4 KiB [default: those of the store that --data-dir finds or of
+    /// the data set to load, else u64]
+    #[arg(long, value_enum, value_name = "KIND")]
+    keys: Option<KeysArgument>,
+
+    /// Data set to load before serving, such as ipv4, fb:16M, sosd:PATH, words, ycsb:1M or lines:PATH
     #[arg(long, value_name = "DATASET")]
     load: Option<Spec>,
 
@@ -64,6 +72,15 @@ struct Arguments {
     /// With --load: bytes of a value
     #[arg(long, default_value_t = 8, requires = "load")]
     value_bytes: u32,
+
+    /// With --load of ycsb or binary: bytes of every key
+    #[arg(long, value_name = "BYTES", requires = "load")]
+    key_bytes: Option<usize>,
+
+    /// With --load of byte strings: bytes that a slot has for key and value together, for keys of any length [default: what
+    /// the longest record takes; keys that all have one length must go on to]
+    #[arg(long, value_name = "BYTES", requires = "load")]
+    slot_bytes: Option<u32>,
 
     /// With --load: what a key that occurs twice is worth: refuse, first, last or sum [default: refuse; first for wiki]
     #[arg(long, value_name = "POLICY", requires = "load")]
@@ -103,6 +120,23 @@ enum HugePagesArgument {
     Required,
 }
 
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum KeysArgument {
+    /// Integers
+    U64,
+    /// Byte strings
+    Bytes,
+}
+
+impl From<KeysArgument> for KeyKind {
+    fn from(keys: KeysArgument) -> Self {
+        match keys {
+            KeysArgument::U64 => Self::U64,
+            KeysArgument::Bytes => Self::Bytes,
+        }
+    }
+}
+
 fn main() -> anyhow::Result<()> {
     let arguments = Arguments::parse();
     let config = DaemonConfig {
@@ -120,11 +154,41 @@ fn main() -> anyhow::Result<()> {
         }),
         ..DaemonConfig::at(arguments.listen.clone())
     };
-    let mut daemon = Daemon::start(&config)?;
+    let found = config.durable.as_ref().and_then(|durable| KeyKind::found_in(&durable.folders));
+    match key_kind(&arguments, found)? {
+        KeyKind::U64 => run::<U64Keys>(&config, &arguments),
+        KeyKind::Bytes => run::<ByteKeys>(&config, &arguments),
+    }
+}
+
+/// What this memory node's keys are, where the store that is there has these.
+fn key_kind(arguments: &Arguments, found: Option<KeyKind>) -> anyhow::Result<KeyKind> {
+    let asked = arguments.keys.map(KeyKind::from);
+    let of_load = arguments.load.as_ref().map(|spec| match spec.key_kind() {
+        fpcache_datasets::KeyKind::U64 => KeyKind::U64,
+        fpcache_datasets::KeyKind::Bytes => KeyKind::Bytes,
+    });
+    if let (Some(asked), Some(of_load), Some(spec), None) = (asked, of_load, &arguments.load, found) {
+        ensure!(
+            asked == of_load,
+            "--load {spec} has keys of the kind {of_load}, not {asked}: leave --keys away"
+        );
+    }
+    Ok(asked.or(found).or(of_load).unwrap_or(KeyKind::U64))
+}
+
+fn run<K: LoadKeys>(config: &DaemonConfig, arguments: &Arguments) -> anyhow::Result<()> {
+    let mut daemon = Daemon::<K>::open(config)?;
     if let Some(spec) = &arguments.load {
         let found = daemon.node().stats();
         if found.segments == 0 {
-            load(&mut daemon, spec, &arguments).with_context(|| format!("loading {spec}"))?;
+            let options = OpenOptions {
+                duplicates: arguments.duplicates,
+                key_bytes: arguments.key_bytes,
+                data_dir: arguments.datasets_dir.clone(),
+                ..Default::default()
+            };
+            K::load(&mut daemon, spec, &options, arguments).with_context(|| format!("loading {spec}"))?;
         } else {
             eprintln!(
                 "note: --load {spec} is left out: the store is there already, with {} keys",
@@ -136,22 +200,88 @@ fn main() -> anyhow::Result<()> {
     Ok(daemon.serve()?)
 }
 
-fn load(daemon: &mut Daemon, spec: &Spec, arguments: &Arguments) -> anyhow::Result<()> {
+/// Keys of which there are data sets.
+trait LoadKeys: BuildKeys {
+    fn load(
+        daemon: &mut Daemon<Self>,
+        spec: &Spec,
+        options: &OpenOptions<'_>,
+        arguments: &Arguments,
+    ) -> anyhow::Result<()>;
+}
+
+impl LoadKeys for U64Keys {
+    fn load(
+        daemon: &mut Daemon,
+        spec: &Spec,
+        options: &OpenOptions<'_>,
+        arguments: &Arguments,
+    ) -> anyhow::Result<()> {
+        let unwanted = arguments.key_bytes.is_some() || arguments.slot_bytes.is_some();
+        ensure!(
+            !unwanted,
+            "its keys are u64s, whose records all have one length: leave --key-bytes and --slot-bytes away"
+        );
+        let parameters = parameters::<Self>(arguments, RecordShape::fixed(8, arguments.value_bytes))?;
+        let dataset = spec.open(options)?;
+        dataset.notes().iter().for_each(|note| eprintln!("note: {note}"));
+        let value = |i: usize, out: &mut [u8]| write_value(dataset.value(i), out);
+        daemon.node().load(parameters, dataset.keys().iter().copied(), value)?;
+        Ok(())
+    }
+}
+
+impl LoadKeys for ByteKeys {
+    fn load(
+        daemon: &mut Daemon<Self>,
+        spec: &Spec,
+        options: &OpenOptions<'_>,
+        arguments: &Arguments,
+    ) -> anyhow::Result<()> {
+        /// Keys that the coordinates are fitted to.
+        const SAMPLE: usize = 50_000;
+        // What cannot be need not be generated first.
+        parameters::<Self>(arguments, RecordShape::fixed(1, arguments.value_bytes))?;
+        let dataset = spec.open_bytes(options)?;
+        dataset.notes().iter().for_each(|note| eprintln!("note: {note}"));
+        let (keys, value_bytes) = (dataset.keys(), arguments.value_bytes);
+        // Keys have at most 4 KiB.
+        let longest = keys.longest() as u32;
+        let shape = match (keys.every_length(), arguments.slot_bytes) {
+            (Some(len), None) => RecordShape::fixed(len as u16, value_bytes),
+            (_, room) => {
+                let room = room.unwrap_or(longest + value_bytes);
+                ensure!(
+                    room >= longest + value_bytes,
+                    "keys of {longest} bytes and values of {value_bytes} do not fit --slot-bytes {room}: allow at least {}",
+                    longest + value_bytes
+                );
+                RecordShape { key_bytes: None, value_bytes: Some(value_bytes), room }
+            }
+        };
+        let parameters = parameters::<Self>(arguments, shape)?;
+        let key = |i: usize| keys.get(i, &mut Vec::new()).to_vec();
+        let sample: Vec<Vec<u8>> = (0..keys.len()).step_by((keys.len() / SAMPLE).max(1)).map(key).collect();
+        let coders = Self::train(sample.iter().map(Vec::as_slice), dataset.len() as u64);
+        let records = (0..keys.len()).map(|i| {
+            let mut value = vec![0; value_bytes as usize];
+            write_value(dataset.value(i), &mut value);
+            (key(i), value)
+        });
+        daemon.node().load_records(parameters, coders, records)?;
+        Ok(())
+    }
+}
+
+/// What the table is built with, whose records have this shape.
+fn parameters<K: BuildKeys>(arguments: &Arguments, shape: RecordShape) -> anyhow::Result<TableParameters> {
     let parameters = TableParameters {
         width: FingerprintWidth::from_bits(arguments.fingerprint_bits)?,
-        value_bytes: arguments.value_bytes,
+        shape,
         epsilon: arguments.epsilon,
         fill: arguments.fill,
         ..TableParameters::default()
     };
-    parameters.validate()?;
-    let dataset = spec.open(&OpenOptions {
-        duplicates: arguments.duplicates,
-        data_dir: arguments.datasets_dir.clone(),
-        ..Default::default()
-    })?;
-    dataset.notes().iter().for_each(|note| eprintln!("note: {note}"));
-    let value = |i: usize, out: &mut [u8]| write_value(dataset.value(i), out);
-    daemon.node().load(parameters, dataset.keys().iter().copied(), value)?;
-    Ok(())
+    parameters.validate::<K>()?;
+    Ok(parameters)
 }

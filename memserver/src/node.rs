@@ -1,11 +1,13 @@
 //! The memory node: its region, its table, the requests it answers.
 
+use std::borrow::Borrow;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use fpcache::key_space::KeySpace;
+use fpcache::key_space::BuildKeys;
 use fpcache::layout::{SUPERBLOCK_BYTES, TableParameters, TableRecord};
-use fpcache::message::{ErrorCode, MessageError, NodeStats, Refusal, Request, encode_reply};
+use fpcache::message::keys::take_key;
+use fpcache::message::{ErrorCode, Keys, MessageError, NodeStats, Refusal, Request, encode_reply};
 use fpcache::models::Segment;
 use fpcache_fabric::{
     AccessError, ClientId, Clock, Handled, NodeMemory, Service, SharedMemory, SystemClock, Waker, Work,
@@ -16,7 +18,7 @@ use crate::allocator::Allocator;
 use crate::clients::Clients;
 use crate::front::Front;
 use crate::journal::Journal;
-use crate::loader::{FIRST_VERSION, Finished, LoadError, Loader};
+use crate::loader::{Begin, FIRST_VERSION, Finished, LoadError, Loader};
 use crate::pending::Pending;
 use crate::snapshotting::{Snapshotting, Step};
 use crate::space::{Extent, Space};
@@ -26,14 +28,14 @@ use crate::table::{Parts, Table, TableError};
 
 /// A memory node over one region, which nobody else writes.
 #[derive(Debug)]
-pub struct MemoryNode<K: KeySpace, M = SharedMemory> {
+pub struct MemoryNode<K: BuildKeys, M = SharedMemory> {
     pub(crate) front: Front<K, M>,
     pub(crate) node: u16,
     pub(crate) table: Option<Table<K>>,
     pub(crate) writers: Clients,
     pub(crate) journal: Option<Journal<M>>,
-    pub(crate) pending: Pending<K::Key>,
-    pub(crate) snapshotting: Option<Snapshotting<K::Key>>,
+    pub(crate) pending: Pending<K>,
+    pub(crate) snapshotting: Option<Snapshotting<K>>,
     /// Whether the disk has a snapshot that the log follows. Without one nothing that is written is durable.
     pub(crate) has_snapshot: bool,
     /// When to try again to write a snapshot that failed.
@@ -61,7 +63,7 @@ const FIRST_GENERATION: u32 = 1;
 /// The client a load from this process counts as.
 const SELF: ClientId = ClientId(u64::MAX);
 
-impl<K: KeySpace, M: NodeMemory> MemoryNode<K, M> {
+impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
     /// A memory node with an empty region. `incarnation` must differ from that of any earlier memory node its clients
     /// may have known; `node` is its number in segments' addresses.
     pub fn new(region: Arc<M>, incarnation: u64, node: u16, now: Instant) -> Result<Self, AccessError> {
@@ -125,35 +127,48 @@ impl<K: KeySpace, M: NodeMemory> MemoryNode<K, M> {
     }
 
     /// Loads records from this process: `keys` in ascending order, and `value(i, out)` to fill in the value of the
-    /// `i`-th one, which has the size in `parameters`.
-    pub fn load(
+    /// `i`-th one, which has the size in `parameters`, or none if that varies.
+    pub fn load<Q: Borrow<K::Key>>(
         &mut self,
         parameters: TableParameters,
-        keys: impl ExactSizeIterator<Item = K::Key>,
-        value: impl FnMut(usize, &mut [u8]),
+        keys: impl ExactSizeIterator<Item = Q>,
+        mut value: impl FnMut(usize, &mut [u8]),
     ) -> Result<TableRecord, Refusal> {
-        self.begin(SELF, parameters, keys.len() as u64)?;
-        let loaded = self.load_all(keys, value, parameters.value_bytes as usize);
+        let mut bytes = vec![0; parameters.shape.value_bytes.unwrap_or(0) as usize];
+        let records = keys.enumerate();
+        self.load_with(parameters, K::Coders::default(), records, |(i, key), push| {
+            value(i, &mut bytes);
+            push(key.borrow(), &bytes)
+        })
+    }
+
+    /// Loads records from this process, in ascending order of their keys, whose segments share `coders`.
+    pub fn load_records<Q: Borrow<K::Key>, V: AsRef<[u8]>>(
+        &mut self,
+        parameters: TableParameters,
+        coders: K::Coders,
+        records: impl ExactSizeIterator<Item = (Q, V)>,
+    ) -> Result<TableRecord, Refusal> {
+        self.load_with(parameters, coders, records, |(key, value), push| push(key.borrow(), value.as_ref()))
+    }
+
+    fn load_with<R>(
+        &mut self,
+        parameters: TableParameters,
+        coders: K::Coders,
+        records: impl ExactSizeIterator<Item = R>,
+        mut each: impl FnMut(R, &mut dyn FnMut(&K::Key, &[u8]) -> Result<(), LoadError>) -> Result<(), LoadError>,
+    ) -> Result<TableRecord, Refusal> {
+        self.begin(SELF, Begin { parameters, expected_keys: records.len() as u64, coders })?;
+        let region = Arc::clone(&self.front.region);
+        let loader = self.loader(SELF)?;
+        let mut push = |key: &K::Key, value: &[u8]| loader.push(&*region, key, value, FIRST_VERSION);
+        let pushed = records.into_iter().try_for_each(|record| each(record, &mut push));
+        let loaded = pushed.map_err(|e| e.refusal()).and_then(|()| self.commit(SELF));
         if loaded.is_err() {
             self.abort(SELF);
         }
         loaded
-    }
-
-    fn load_all(
-        &mut self,
-        keys: impl Iterator<Item = K::Key>,
-        mut value: impl FnMut(usize, &mut [u8]),
-        value_bytes: usize,
-    ) -> Result<TableRecord, Refusal> {
-        let region = Arc::clone(&self.front.region);
-        let loader = self.loader(SELF)?;
-        let mut bytes = vec![0; value_bytes];
-        for (i, key) in keys.enumerate() {
-            value(i, &mut bytes);
-            loader.push(&*region, key, &bytes, FIRST_VERSION).map_err(|e| e.refusal())?;
-        }
-        self.commit(SELF)
     }
 
     /// Counters for `stats`.
@@ -200,12 +215,7 @@ impl<K: KeySpace, M: NodeMemory> MemoryNode<K, M> {
         self.table.as_ref().map(|table| table.audit(&self.front)).transpose()
     }
 
-    fn begin(
-        &mut self,
-        client: ClientId,
-        parameters: TableParameters,
-        expected_keys: u64,
-    ) -> Result<(), Refusal> {
+    fn begin(&mut self, client: ClientId, begin: Begin<K>) -> Result<(), Refusal> {
         if let Some(table) = &self.table {
             let why = format!(
                 "this memory node already holds {} keys: restart it to load another data set, start a second one \
@@ -220,20 +230,16 @@ impl<K: KeySpace, M: NodeMemory> MemoryNode<K, M> {
             return Err(Refusal::new(ErrorCode::Busy, why));
         }
         // The bytes of a load that never committed were never visible: they are simply used again.
-        let loader = self.loader_for(parameters, expected_keys).map_err(|e| e.refusal())?;
+        let loader = self.loader_for(begin).map_err(|e| e.refusal())?;
         self.loading = Some((client, loader));
         Ok(())
     }
 
     /// A load into the empty region.
-    pub(crate) fn loader_for(
-        &self,
-        parameters: TableParameters,
-        expected_keys: u64,
-    ) -> Result<Loader<K>, LoadError> {
+    pub(crate) fn loader_for(&self, begin: Begin<K>) -> Result<Loader<K>, LoadError> {
         let capacity = self.front.superblock().region_bytes;
         let allocator = Allocator::new(SUPERBLOCK_BYTES as u64, capacity);
-        Loader::new(parameters, expected_keys, allocator, capacity, self.node, FIRST_GENERATION)
+        Loader::new(begin, allocator, capacity, self.node, FIRST_GENERATION)
     }
 
     fn loader(&mut self, client: ClientId) -> Result<&mut Loader<K>, Refusal> {
@@ -281,15 +287,16 @@ impl<K: KeySpace, M: NodeMemory> MemoryNode<K, M> {
     }
 
     /// The table that a load has written.
-    fn take_over(&self, finished: Finished) -> Table<K> {
-        let Finished { record, descriptors, published, used, next_generation } = finished;
-        let entries = descriptors.iter().map(|d| (K::from_coordinate(d.lo), Segment::from(d))).collect();
+    fn take_over(&self, finished: Finished<K>) -> Table<K> {
+        let Finished { record, descriptors, coders, published, used, next_generation } = finished;
+        let entries = descriptors.iter().map(|d| (d.lo.clone(), Segment::from(d))).collect();
         // A load's keys ascend, and so do the first keys of its segments.
         let directory = Directory::from_sorted(entries).expect("segments in key order");
         let free =
             Extent { offset: used, len: (self.front.superblock().region_bytes & !7).saturating_sub(used) };
         let parts = Parts {
             record,
+            coders,
             directory,
             space: Space::new([free]),
             published,
@@ -307,12 +314,16 @@ impl<K: KeySpace, M: NodeMemory> MemoryNode<K, M> {
         })?;
         match request {
             Request::Stats => self.stats().encode(body),
-            Request::LoadBegin { parameters, expected_keys } => {
-                self.begin(client, parameters, expected_keys)?;
+            Request::LoadBegin { parameters, expected_keys, coders } => {
+                let coders = match coders {
+                    [] => K::Coders::default(),
+                    bytes => K::decode_coders(bytes).map_err(|why| LoadError::Coders(why).refusal())?,
+                };
+                self.begin(client, Begin { parameters, expected_keys, coders })?;
             }
             Request::LoadChunk(chunk) => {
                 let region = Arc::clone(&self.front.region);
-                let pushed = self.loader(client)?.push_chunk(&*region, chunk.first, chunk.keys, chunk.values);
+                let pushed = self.loader(client)?.push_chunk(&*region, &chunk);
                 if let Err(error) = pushed {
                     self.loading = None;
                     return Err(error.refusal());
@@ -325,7 +336,7 @@ impl<K: KeySpace, M: NodeMemory> MemoryNode<K, M> {
             }
             Request::LoadAbort => self.abort(client),
             Request::Write(write) => return self.write(client, &write, body),
-            Request::Get(keys) => self.get(keys, body)?,
+            Request::Get(keys) => self.get(&keys, body)?,
         }
         Ok(Handled::Now)
     }
@@ -337,19 +348,26 @@ impl<K: KeySpace, M: NodeMemory> MemoryNode<K, M> {
     }
 
     /// Looks keys up on behalf of a client that cannot.
-    fn get(&mut self, keys: &[u8], body: &mut Vec<u8>) -> Result<(), Refusal> {
+    fn get(&mut self, keys: &Keys<'_>, body: &mut Vec<u8>) -> Result<(), Refusal> {
         const FOUND: u8 = 0;
         const ABSENT: u8 = 2;
         let Self { front, table: Some(table), .. } = self else { return Err(Self::no_table()) };
         // Whoever asks here has a directory that its changes do not reach.
         table.directory_wanted = true;
-        let mut value = vec![0; table.value_bytes() as usize];
-        for key in keys.chunks_exact(K::KEY_BYTES).filter_map(K::decode) {
-            value.fill(0);
-            let token = table.get(front, &key, &mut value).map_err(internal)?;
-            body.extend([if token.is_some() { FOUND } else { ABSENT }, 0, 0, 0, 0, 0, 0, 0]);
-            body.extend(token.map_or(0, |token| token.to_bits()).to_le_bytes());
-            body.extend_from_slice(&value);
+        let mut rest = keys.bytes;
+        for _ in 0..keys.count {
+            let Some((key, behind)) = take_key::<K>(rest) else {
+                return Err(Refusal::new(ErrorCode::Invalid, "the request counts more keys than it holds"));
+            };
+            rest = behind;
+            let head = body.len();
+            body.extend([0; 16]);
+            let token = table.get(front, key.borrow(), body).map_err(internal)?;
+            let value_bytes = (body.len() - head - 16) as u32;
+            body[head] = if token.is_some() { FOUND } else { ABSENT };
+            body[head + 4..head + 8].copy_from_slice(&value_bytes.to_le_bytes());
+            let token = token.map_or(0, |token| token.to_bits());
+            body[head + 8..head + 16].copy_from_slice(&token.to_le_bytes());
         }
         Ok(())
     }
@@ -365,7 +383,7 @@ pub(crate) fn internal(error: AccessError) -> Refusal {
     Refusal::new(ErrorCode::Internal, format!("the region could not be accessed: {error}"))
 }
 
-impl<K: KeySpace, M: NodeMemory> Service for MemoryNode<K, M> {
+impl<K: BuildKeys, M: NodeMemory> Service for MemoryNode<K, M> {
     fn handle(&mut self, client: ClientId, request: &[u8], reply: &mut Vec<u8>) -> Handled {
         self.requests += 1;
         let mut body = std::mem::take(&mut self.body);

@@ -7,7 +7,7 @@
 //! 512   the same again: the two are written in turn, the greater life counts
 //! 64    applied LSN u64 · 72 next version u64
 //! 128   change in flight: 0 log head behind it u64 (0: none) · 8 segments u64 · 16 per segment: offset u64, generation << 32 | cap
-//! 256   table record to be published, 128 bytes · 384 its XXH3-64
+//! 256   table record to be published, 192 bytes · 448 its XXH3-64
 //! 4096  the log's staging ring
 //! 4096 + ring   per client: 0 client u64 (0: none) · 8 request << 16 | operations done u64 · 16 a reply of 16 bytes per operation
 //! ```
@@ -16,7 +16,7 @@
 
 use std::sync::Arc;
 
-use fpcache::key_space::KeySpace;
+use fpcache::key_space::BuildKeys;
 use fpcache::layout::{LAYOUT_VERSION, TABLE_RECORD_BYTES, TableRecord};
 use fpcache::message::{MAX_OPERATIONS, WriteReply};
 use fpcache_fabric::{AccessError, NodeMemory};
@@ -184,7 +184,7 @@ impl<M: NodeMemory> Notes<M> {
     }
 
     /// Notes the record that is about to be published, for a process that ends in the midst of that.
-    pub(crate) fn set_record<K: KeySpace>(&self, record: &TableRecord) -> Result<(), AccessError> {
+    pub(crate) fn set_record<K: BuildKeys>(&self, record: &TableRecord) -> Result<(), AccessError> {
         let bytes = record.encode::<K>();
         self.memory.store_release(RECORD_CHECKSUM, 0)?;
         self.memory.release();
@@ -194,7 +194,7 @@ impl<M: NodeMemory> Notes<M> {
     }
 
     /// As [`set_record`](Self::set_record); without a record, forgets the one there is.
-    pub(crate) fn set_or_clear_record<K: KeySpace>(
+    pub(crate) fn set_or_clear_record<K: BuildKeys>(
         &self,
         record: Option<&TableRecord>,
     ) -> Result<(), AccessError> {
@@ -204,7 +204,7 @@ impl<M: NodeMemory> Notes<M> {
         }
     }
 
-    pub(crate) fn record<K: KeySpace>(&self) -> Result<Option<TableRecord>, AccessError> {
+    pub(crate) fn record<K: BuildKeys>(&self) -> Result<Option<TableRecord>, AccessError> {
         let mut bytes = [0; TABLE_RECORD_BYTES];
         self.memory.read_bytes(RECORD, &mut bytes)?;
         let whole = self.memory.load_acquire(RECORD_CHECKSUM)? == xxh3_64(&bytes);
@@ -326,6 +326,10 @@ mod tests {
             checkpoint: 8,
             log: 9,
             log_records: 16,
+            root_bytes: 17,
+            coders: 18,
+            coders_bytes: 19,
+            coders_checksum: 20,
         };
         notes.set_record::<U64Keys>(&record).expect("inside");
         assert_eq!(notes.record::<U64Keys>(), Ok(Some(record)));

@@ -3,9 +3,10 @@
 //! Entries are published in the order in which they were decided. What comes to the same keys meanwhile waits for them;
 //! everything else joins: however many requests arrive while the disk syncs, one sync serves them all.
 
+use std::borrow::Borrow;
 use std::collections::{HashSet, VecDeque};
-use std::hash::Hash;
 
+use fpcache::key_space::BuildKeys;
 use fpcache::message::WriteReply;
 use fpcache_fabric::ClientId;
 
@@ -15,19 +16,19 @@ use crate::table::write::Effect;
 
 /// What becomes of an operation.
 #[derive(Debug)]
-pub(crate) enum Outcome<Key> {
+pub(crate) enum Outcome<K: BuildKeys> {
     /// Nothing changes; but the reply comes after those to the operations before.
     Reply(WriteReply),
     /// A slot changes once the entry is on the disk.
-    Effect { lsn: Lsn, effect: Effect<Key>, value: Vec<u8> },
+    Effect { lsn: Lsn, effect: Effect<K, K::Owned>, value: Vec<u8> },
 }
 
 /// One operation that waits.
 #[derive(Debug)]
-pub(crate) struct Entry<Key> {
+pub(crate) struct Entry<K: BuildKeys> {
     pub(crate) writer: Writer,
     pub(crate) operation: usize,
-    pub(crate) outcome: Outcome<Key>,
+    pub(crate) outcome: Outcome<K>,
 }
 
 /// A request that waits for its operations.
@@ -41,35 +42,35 @@ struct Waiting {
 
 /// What waits for the disk.
 #[derive(Debug)]
-pub(crate) struct Pending<Key> {
-    entries: VecDeque<Entry<Key>>,
-    keys: HashSet<Key>,
+pub(crate) struct Pending<K: BuildKeys> {
+    entries: VecDeque<Entry<K>>,
+    keys: HashSet<K::Owned>,
     requests: VecDeque<Waiting>,
     /// Entries ever added, and ever published.
     added: u64,
     published: u64,
 }
 
-impl<Key> Default for Pending<Key> {
+impl<K: BuildKeys> Default for Pending<K> {
     fn default() -> Self {
         let (entries, keys, requests) = (VecDeque::new(), HashSet::new(), VecDeque::new());
         Self { entries, keys, requests, added: 0, published: 0 }
     }
 }
 
-impl<Key: Copy + Eq + Hash> Pending<Key> {
+impl<K: BuildKeys> Pending<K> {
     pub(crate) fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
 
     /// Whether a change of this key waits.
-    pub(crate) fn concerns(&self, key: &Key) -> bool {
+    pub(crate) fn concerns(&self, key: &K::Key) -> bool {
         !self.keys.is_empty() && self.keys.contains(key)
     }
 
-    pub(crate) fn add(&mut self, entry: Entry<Key>) {
+    pub(crate) fn add(&mut self, entry: Entry<K>) {
         if let Outcome::Effect { effect, .. } = &entry.outcome {
-            self.keys.insert(effect.key);
+            self.keys.insert(effect.key.clone());
         }
         self.added += 1;
         self.entries.push_back(entry);
@@ -92,14 +93,14 @@ impl<Key: Copy + Eq + Hash> Pending<Key> {
     }
 
     /// The next entry to publish, if the log is on the disk so far.
-    pub(crate) fn next(&mut self, synced: Lsn) -> Option<Entry<Key>> {
+    pub(crate) fn next(&mut self, synced: Lsn) -> Option<Entry<K>> {
         let is_ready = match self.entries.front()?.outcome {
             Outcome::Effect { lsn, .. } => lsn <= synced,
             Outcome::Reply(_) => true,
         };
         let entry = if is_ready { self.entries.pop_front()? } else { return None };
         if let Outcome::Effect { effect, .. } = &entry.outcome {
-            self.keys.remove(&effect.key);
+            self.keys.remove(effect.key.borrow());
         }
         self.published += 1;
         Some(entry)

@@ -4,7 +4,9 @@
 //! from the entry at which it began makes up for that: entries are effects, and applying one that is contained already
 //! changes nothing.
 
-use fpcache::key_space::KeySpace;
+use std::borrow::Borrow;
+
+use fpcache::key_space::BuildKeys;
 use fpcache::layout::TableParameters;
 use fpcache_fabric::NodeMemory;
 
@@ -15,9 +17,9 @@ use crate::table::TableError;
 
 /// A snapshot under way.
 #[derive(Debug)]
-pub(crate) struct Snapshotting<Key> {
+pub(crate) struct Snapshotting<K: BuildKeys> {
     /// First key of the segment that comes next; `None` behind the last.
-    next: Option<Key>,
+    next: Option<K::Owned>,
     /// Records on their way to the disk.
     records: Vec<u8>,
     /// The last entry of the log that may be contained, once all records are on their way.
@@ -41,7 +43,7 @@ pub(crate) enum Step {
     Ended(Result<SnapshotInfo, SnapshotError>),
 }
 
-impl<K: KeySpace, M: NodeMemory> MemoryNode<K, M> {
+impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
     /// Begins a snapshot, unless one is under way, there is no log to complete it, or the disk is still busy with one that was
     /// given up.
     pub fn begin_snapshot(&mut self) {
@@ -52,6 +54,7 @@ impl<K: KeySpace, M: NodeMemory> MemoryNode<K, M> {
         let mut header = vec![0; TableParameters::ENCODED_BYTES];
         table.record().parameters.encode::<K>(&mut header);
         header.extend(table.next_version().to_le_bytes());
+        header.extend(K::encode_coders(table.coders()));
         // What waits for the disk is not in the table yet.
         let first = self.pending.first().unwrap_or(journal.last() + 1);
         let (lineage, record_bytes) = (journal.lineage(), table.record_bytes());
@@ -59,7 +62,7 @@ impl<K: KeySpace, M: NodeMemory> MemoryNode<K, M> {
             return;
         }
         journal.since_snapshot = 0;
-        let next = Some(K::LOWEST);
+        let next = Some(K::lowest().to_owned());
         self.snapshotting = Some(Snapshotting { next, records: Vec::new(), last: None, is_finished: false });
     }
 
@@ -75,8 +78,10 @@ impl<K: KeySpace, M: NodeMemory> MemoryNode<K, M> {
             self.has_snapshot |= outcome.is_ok();
             return Ok(Step::Ended(outcome));
         }
-        if let Some(from) = taking.next.filter(|_| taking.records.len() < BLOCK_BYTES) {
-            taking.next = table.records_from(front, &from, &mut taking.records)?;
+        if taking.records.len() < BLOCK_BYTES
+            && let Some(from) = taking.next.take()
+        {
+            taking.next = table.records_from(front, from.borrow(), &mut taking.records)?;
             return Ok(Step::More);
         }
         if !taking.records.is_empty() {

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
-use fpcache::key_space::KeySpace;
+use fpcache::key_space::BuildKeys;
 use fpcache_fabric::{NodeMemory, Waker};
 
 use crate::clients::Clients;
@@ -81,7 +81,7 @@ pub fn can_resume<M: NodeMemory>(memories: &Memories<M>, beginning: &Beginning) 
 ///
 /// # Errors
 /// What in it contradicts itself.
-pub fn resume<K: KeySpace, M: NodeMemory, D: Disk + Clone + 'static>(
+pub fn resume<K: BuildKeys, M: NodeMemory, D: Disk + Clone + 'static>(
     memories: Memories<M>,
     mut disk: D,
     beginning: &Beginning,
@@ -113,7 +113,7 @@ pub fn resume<K: KeySpace, M: NodeMemory, D: Disk + Clone + 'static>(
 ///
 /// # Errors
 /// What on the disk is not whole.
-pub fn restore<K: KeySpace, M: NodeMemory, D: Disk + Clone + 'static>(
+pub fn restore<K: BuildKeys, M: NodeMemory, D: Disk + Clone + 'static>(
     memories: Memories<M>,
     mut disk: D,
     beginning: &Beginning,

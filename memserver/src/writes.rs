@@ -3,8 +3,13 @@
 //! Each operation is *decided*, *written down* if there is a log, and *done*. With `--fsync always` the last waits for the
 //! disk, and so does the reply.
 
-use fpcache::key_space::KeySpace;
-use fpcache::message::{ErrorCode, Refusal, Write, WriteOperation, WriteReply, WriteStatus, encode_reply};
+use std::borrow::Borrow;
+
+use fpcache::key_space::BuildKeys;
+use fpcache::layout::RecordShape;
+use fpcache::message::{
+    ErrorCode, Refusal, Write, WriteKind, WriteOperation, WriteReply, WriteStatus, encode_reply,
+};
 #[cfg(feature = "sabotage")]
 use fpcache::sabotage::Sabotage;
 use fpcache_fabric::{ClientId, Handled, NodeMemory};
@@ -12,12 +17,13 @@ use fpcache_fabric::{ClientId, Handled, NodeMemory};
 use crate::clients::{Known, Writer};
 use crate::durability::Lsn;
 use crate::journal::entry::Entry as LogEntry;
+use crate::loader::describe;
 use crate::node::{MemoryNode, internal};
 use crate::pending::{Entry, Outcome};
 use crate::table::TableError;
 use crate::table::write::{Decision, Effect};
 
-impl<K: KeySpace, M: NodeMemory> MemoryNode<K, M> {
+impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
     /// Applies a batch of operations, each by itself, in order; what was applied when it came before is not applied again.
     pub(crate) fn write(
         &mut self,
@@ -26,16 +32,9 @@ impl<K: KeySpace, M: NodeMemory> MemoryNode<K, M> {
         body: &mut Vec<u8>,
     ) -> Result<Handled, Refusal> {
         let Some(table) = &self.table else { return Err(Self::no_table()) };
-        let expected = table.value_bytes();
-        if write.value_bytes != expected {
-            let got = write.value_bytes;
-            let why = format!(
-                "values of {got} bytes, but the table's values have {expected}: all must have that size"
-            );
-            return Err(Refusal::new(ErrorCode::BadData, why));
-        }
         let operations: Result<Vec<_>, _> = write.operations::<K>().collect();
         let operations = operations.map_err(|e| Refusal::new(ErrorCode::Invalid, e.to_string()))?;
+        operations.iter().try_for_each(|operation| check_fits::<K>(&table.shape(), operation))?;
         let (writer, done) = self.recognise(write)?;
         self.apply_all(&writer, done, &operations)?;
         if self.pending.holds_up(&writer) {
@@ -82,13 +81,13 @@ impl<K: KeySpace, M: NodeMemory> MemoryNode<K, M> {
         &mut self,
         writer: &Writer,
         done: usize,
-        operations: &[WriteOperation<'_, K::Key>],
+        operations: &[WriteOperation<'_, K::View<'_>>],
     ) -> Result<(), Refusal> {
         /// Operations that are prefetched ahead of the one in hand.
         const AHEAD: usize = 8;
         for (i, operation) in operations.iter().enumerate().skip(done) {
             if let (Some(ahead), Some(table)) = (operations.get(i + AHEAD), &self.table) {
-                table.prefetch(&self.front, &ahead.key, ahead.hint);
+                table.prefetch(&self.front, ahead.key.borrow(), ahead.hint);
             }
             self.apply(writer, i, operation)?;
         }
@@ -100,9 +99,9 @@ impl<K: KeySpace, M: NodeMemory> MemoryNode<K, M> {
         &mut self,
         writer: &Writer,
         operation: usize,
-        wanted: &WriteOperation<'_, K::Key>,
+        wanted: &WriteOperation<'_, K::View<'_>>,
     ) -> Result<(), Refusal> {
-        if self.pending.concerns(&wanted.key)
+        if self.pending.concerns(wanted.key.borrow())
             && let Err(unable) = self.publish_all()
         {
             return self.reply(writer, operation, unable.reply()?);
@@ -113,7 +112,7 @@ impl<K: KeySpace, M: NodeMemory> MemoryNode<K, M> {
                 Decision::Reply(reply) => return self.reply(writer, operation, reply),
                 Decision::Change(effect) => return self.change(writer, operation, &effect, wanted.value),
                 Decision::Full => {
-                    if let Err(unable) = self.make_room(&wanted.key) {
+                    if let Err(unable) = self.make_room(wanted.key.borrow()) {
                         return self.reply(writer, operation, unable.reply()?);
                     }
                 }
@@ -136,7 +135,7 @@ impl<K: KeySpace, M: NodeMemory> MemoryNode<K, M> {
         &mut self,
         writer: &Writer,
         operation: usize,
-        effect: &Effect<K::Key>,
+        effect: &Effect<K, K::View<'_>>,
         value: &[u8],
     ) -> Result<(), Refusal> {
         #[cfg(feature = "sabotage")]
@@ -151,7 +150,7 @@ impl<K: KeySpace, M: NodeMemory> MemoryNode<K, M> {
         table.accept(effect);
         if waits {
             table.reserve(effect);
-            let outcome = Outcome::Effect { lsn, effect: *effect, value: value.to_vec() };
+            let outcome = Outcome::Effect { lsn, effect: effect.to_owned(), value: value.to_vec() };
             self.pending.add(Entry { writer: *writer, operation, outcome });
             return Ok(());
         }
@@ -164,7 +163,7 @@ impl<K: KeySpace, M: NodeMemory> MemoryNode<K, M> {
         &mut self,
         writer: &Writer,
         operation: usize,
-        effect: &Effect<K::Key>,
+        effect: &Effect<K, K::View<'_>>,
         value: &[u8],
     ) -> Result<(), Refusal> {
         let Self { front, table: Some(table), .. } = self else { return Err(Self::no_table()) };
@@ -188,7 +187,7 @@ impl<K: KeySpace, M: NodeMemory> MemoryNode<K, M> {
         &mut self,
         writer: &Writer,
         operation: usize,
-        effect: &Effect<K::Key>,
+        effect: &Effect<K, K::View<'_>>,
         value: &[u8],
     ) -> Result<(Lsn, bool), Unable> {
         let Some(journal) = &mut self.journal else { return Ok((0, false)) };
@@ -217,12 +216,12 @@ impl<K: KeySpace, M: NodeMemory> MemoryNode<K, M> {
         }
     }
 
-    fn perform(
+    fn perform<Q: Borrow<K::Key> + Clone>(
         &mut self,
         writer: &Writer,
         operation: usize,
         lsn: Lsn,
-        effect: &Effect<K::Key>,
+        effect: &Effect<K, Q>,
         value: &[u8],
     ) -> Result<(), Refusal> {
         let Self { front, table: Some(table), .. } = self else { return Err(Self::no_table()) };
@@ -248,6 +247,8 @@ impl<K: KeySpace, M: NodeMemory> MemoryNode<K, M> {
         Ok(())
     }
 
+    // Inlined for the reason that `Table::perform` is.
+    #[inline(always)]
     fn keep_reply(&mut self, writer: &Writer, operation: usize, reply: WriteReply) -> Result<(), Refusal> {
         self.writers.done(writer, operation, reply);
         if let Some(journal) = &self.journal {
@@ -302,6 +303,24 @@ impl<K: KeySpace, M: NodeMemory> MemoryNode<K, M> {
 }
 
 /// Why an operation is not done.
+/// Whether key and value of an operation can be the table's.
+fn check_fits<K: BuildKeys>(
+    shape: &RecordShape,
+    operation: &WriteOperation<'_, K::View<'_>>,
+) -> Result<(), Refusal> {
+    let bad = |why: String| Refusal::new(ErrorCode::BadData, why);
+    let key = operation.key.borrow();
+    K::check(key).map_err(&bad)?;
+    let (key_bytes, value_bytes) = (K::encoded_len(key), operation.value.len());
+    if operation.kind == WriteKind::Delete || shape.fits(key_bytes, value_bytes) {
+        return Ok(());
+    }
+    Err(bad(format!(
+        "a key of {key_bytes} bytes with a value of {value_bytes} bytes, but the table has {}",
+        describe(shape)
+    )))
+}
+
 #[derive(Debug)]
 pub(crate) enum Unable {
     NoRoom,

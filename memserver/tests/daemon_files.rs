@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use fpcache::key_space::U64Keys;
 use fpcache::layout::RecordToken;
 use fpcache::message::{
-    Request, WriteBatch, WriteKind, WriteOperation, WriteReply, WriteStatus, decode_reply,
+    Keys, Request, WriteBatch, WriteKind, WriteOperation, WriteReply, WriteStatus, decode_reply,
 };
 use fpcache_fabric::shm::{ConnectOptions, ShmAddress, ShmConnection, connect};
 use fpcache_fabric::{Connection, Deadline};
@@ -152,7 +152,7 @@ impl Client {
     /// Sets a key's value; `None` if the memory node is gone.
     fn put(&mut self, key: u64, value: u64) -> Option<()> {
         self.requests += 1;
-        let mut batch = WriteBatch::new(8);
+        let mut batch = WriteBatch::default();
         let (expected, value) = (RecordToken::default(), value.to_le_bytes());
         batch.push::<U64Keys>(&WriteOperation {
             kind: WriteKind::Put,
@@ -167,7 +167,7 @@ impl Client {
     }
 
     fn get(&self, key: u64) -> Option<u64> {
-        let body = self.call(&Request::Get(&key.to_le_bytes())).unwrap();
+        let body = self.call(&Request::Get(Keys { count: 1, bytes: &key.to_le_bytes() })).unwrap();
         (body[0] == 0).then(|| u64::from_le_bytes(body[16..24].try_into().unwrap()))
     }
 }

@@ -85,16 +85,17 @@ fn requests_that_make_no_sense_change_nothing() {
     let mut reply = Vec::new();
     let mut begin = Vec::new();
     let parameters = TableParameters::default();
-    Request::LoadBegin { parameters, expected_keys: 0 }.encode::<U64Keys>(&mut begin);
-    let chunk_without_a_load = [3, 0, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+    Request::LoadBegin { parameters, expected_keys: 0, coders: &[] }.encode::<U64Keys>(&mut begin);
+    let version = PROTOCOL_VERSION as u8;
+    let chunk_without_a_load = [3, 0, version, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
     let requests: [&[u8]; 7] = [
         &[],
         &[1],
-        &[99, 0, 2, 0, 0, 0, 0, 0],
+        &[99, 0, version, 0, 0, 0, 0, 0],
         &begin[..begin.len() - 1],
         &chunk_without_a_load,
         &chunk_without_a_load[..20],
-        &[4, 0, 2, 0, 0, 0, 0, 0],
+        &[4, 0, version, 0, 0, 0, 0, 0],
     ];
     for request in requests {
         node.handle(ClientId(1), request, &mut reply);

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use clap::{Parser, Subcommand};
+use fpcache_client::KeyKind;
 
 use crate::change::{Delete, Record, Update};
 use crate::create::Create;
@@ -36,8 +37,14 @@ const EXAMPLES: &str = "Examples:
   fpcache-cli get 16777216
   fpcache-cli put 16777216 42
   fpcache-cli scan 0x08000000 --limit 5
+  fpcache-cli load words
+  fpcache-cli get zebra
+  fpcache-cli scan --prefix zeb
   fpcache-cli --url shm://second --json stats
   fpcache-cli verify ipv4
+
+Keys are those of the table: u64s in decimal or as in 0x2a, or byte strings, written as text with \\xNN for any byte, \\n, \\t,
+\\r, \\0 and \\\\; --hex takes and shows digits instead. A memory node is started for one of them: fpcache-memserver --keys bytes.
 
 Exit codes: 0 done, 1 a key is absent, there already or changed, or an answer wrong, 2 wrong usage or a failure.";
 
@@ -46,17 +53,22 @@ pub(crate) enum Command {
     /// Make an empty table
     #[command(after_help = "Examples:
   fpcache-cli create
-  fpcache-cli create --value-bytes 100 --epsilon 16")]
+  fpcache-cli create --value-bytes 100 --epsilon 16
+  fpcache-cli create --keys bytes --value-bytes vary --slot-bytes 200
+  fpcache-cli create --key-bytes 16")]
     Create(Create),
     /// Set a key's value, whether it is there or not
     #[command(after_help = "Examples:
   fpcache-cli put 16777216 42
-  fpcache-cli put 0x1000000 hello123 --format text")]
+  fpcache-cli put 0x1000000 hello123 --format text
+  fpcache-cli put user42 7
+  fpcache-cli put 00ff10 7 --hex")]
     Put(Record),
     /// Add a key that is not there
     #[command(after_help = "Examples:
   fpcache-cli insert 7 42
-  fpcache-cli insert 7 2a00000000000000 --format hex")]
+  fpcache-cli insert 7 2a00000000000000 --format hex
+  fpcache-cli insert 'two\\x20words\\n' 42")]
     Insert(Record),
     /// Replace the value of a key that is there
     #[command(after_help = "Examples:
@@ -72,18 +84,23 @@ pub(crate) enum Command {
     #[command(after_help = "Examples:
   fpcache-cli load ipv4
   fpcache-cli load fb:16M --epsilon 64 --fingerprint-bits 8
-  fpcache-cli load sosd:books_200M_uint32.zst:1M --duplicates first --value-bytes 100")]
+  fpcache-cli load sosd:books_200M_uint32.zst:1M --duplicates first --value-bytes 100
+  fpcache-cli load ycsb:1M --key-bytes 128 --value-bytes 100
+  fpcache-cli load lines:urls.txt.gz --duplicates first --slot-bytes 300")]
     Load(Load),
     /// Look keys up
     #[command(after_help = "Examples:
   fpcache-cli get 16777216
   fpcache-cli get 0x1000000 135630592 --format hex
+  fpcache-cli get zebra zoo
   fpcache-cli --json get 16777216 1")]
     Get(Get),
     /// List keys and values in key order
     #[command(after_help = "Examples:
   fpcache-cli scan 0 --limit 5
-  fpcache-cli scan 0x08000000 --limit 1000 --json")]
+  fpcache-cli scan 0x08000000 --limit 1000 --json
+  fpcache-cli scan --from ape --to bee
+  fpcache-cli scan --prefix /usr/share/ --limit 100")]
     Scan(Scan),
     /// Show the memory node's counters and its table
     #[command(after_help = "Examples:\n  fpcache-cli stats\n  fpcache-cli stats --json")]
@@ -91,18 +108,31 @@ pub(crate) enum Command {
     /// Look up every key of a data set and count what is wrong
     #[command(after_help = "Examples:
   fpcache-cli verify ipv4
-  fpcache-cli verify fb:16M --seed 7 --json")]
+  fpcache-cli verify fb:16M --seed 7 --json
+  fpcache-cli verify ycsb:1M --key-bytes 128")]
     Verify(Verify),
 }
 
-/// Reads a key: decimal, or hexadecimal behind `0x`.
-pub(crate) fn key(text: &str) -> Result<u64, String> {
+impl Command {
+    /// What keys the command is about, where it says so itself; else it is about those of the table.
+    pub(crate) fn key_kind(&self) -> Option<KeyKind> {
+        match self {
+            Self::Create(create) => Some(create.key_kind()),
+            Self::Load(load) => Some(load.key_kind()),
+            Self::Verify(verify) => Some(verify.key_kind()),
+            _ => None,
+        }
+    }
+}
+
+/// Reads a number, such as a `u64` key: decimal, or hexadecimal behind `0x`.
+pub(crate) fn number(text: &str) -> Result<u64, String> {
     let parsed = match text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")) {
         // The standard parser would take a second sign.
         Some(digits) if !digits.starts_with('+') => u64::from_str_radix(digits, 16),
         _ => text.parse(),
     };
-    parsed.map_err(|e| format!("{e}; keys run from 0 to {}, in decimal or as in 0x2a", u64::MAX))
+    parsed.map_err(|e| format!("{e}; numbers run from 0 to {}, in decimal or as in 0x2a", u64::MAX))
 }
 
 /// Reads a time such as `5s`, `1.5s` or `100ms`.
@@ -131,13 +161,13 @@ mod tests {
     }
 
     #[test]
-    fn keys_are_decimal_or_hexadecimal() {
-        assert_eq!(key("0"), Ok(0));
-        assert_eq!(key("18446744073709551615"), Ok(u64::MAX));
-        assert_eq!(key("0xffffffffffffffff"), Ok(u64::MAX));
-        assert_eq!(key("0X2a"), Ok(42));
+    fn numbers_are_decimal_or_hexadecimal() {
+        assert_eq!(number("0"), Ok(0));
+        assert_eq!(number("18446744073709551615"), Ok(u64::MAX));
+        assert_eq!(number("0xffffffffffffffff"), Ok(u64::MAX));
+        assert_eq!(number("0X2a"), Ok(42));
         for bad in ["", "0x", "-1", "0x+1", "1.5", "2a", "18446744073709551616", "1K"] {
-            assert!(key(bad).is_err_and(|e| e.contains("0x2a")), "{bad}");
+            assert!(number(bad).is_err_and(|e| e.contains("0x2a")), "{bad}");
         }
     }
 

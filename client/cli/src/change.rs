@@ -1,20 +1,23 @@
 //! `put`, `insert`, `update` and `del`
 
+use std::borrow::Borrow;
+
 use clap::Args;
-use fpcache_client::{Changes, Client, CompareAndSet, RecordToken, WriteStatus};
-use serde_json::{Value, json};
+use fpcache_client::{Changes, Client, CompareAndSet, KeyRef, RecordToken, WriteStatus};
+use serde_json::json;
 
 use crate::Outcome;
-use crate::arguments::key;
+use crate::arguments::number;
+use crate::keys::{KeyFormat, Keys};
 use crate::output::Output;
 use crate::value::Format;
 
 /// A key and the value it gets.
 #[derive(Debug, Args)]
 pub(crate) struct Record {
-    /// Key, in decimal or as in 0x2a
-    #[arg(value_name = "KEY", value_parser = key)]
-    key: u64,
+    /// Key: of u64 keys in decimal or as in 0x2a; of byte strings a text, with \xNN for any byte
+    #[arg(value_name = "KEY")]
+    key: String,
 
     /// Value, of the table's size
     #[arg(value_name = "VALUE")]
@@ -22,6 +25,9 @@ pub(crate) struct Record {
 
     #[command(flatten)]
     format: Format,
+
+    #[command(flatten)]
+    key_format: KeyFormat,
 }
 
 /// A record whose value is replaced.
@@ -31,83 +37,100 @@ pub(crate) struct Update {
     record: Record,
 
     /// Only if the record still has this token, as `get --json` shows it
-    #[arg(long, value_name = "TOKEN", value_parser = key)]
+    #[arg(long, value_name = "TOKEN", value_parser = number)]
     if_token: Option<u64>,
 }
 
 /// Records to remove.
 #[derive(Debug, Args)]
 pub(crate) struct Delete {
-    /// Key, in decimal or as in 0x2a
-    #[arg(required = true, value_name = "KEY", value_parser = key)]
-    keys: Vec<u64>,
+    /// Key: of u64 keys in decimal or as in 0x2a; of byte strings a text, with \xNN for any byte
+    #[arg(required = true, value_name = "KEY")]
+    keys: Vec<String>,
+
+    #[command(flatten)]
+    key_format: KeyFormat,
 }
 
 impl Record {
-    fn bytes(&self, client: &Client) -> anyhow::Result<Vec<u8>> {
-        self.format.parse(&self.value, client.table()?.record.parameters.value_bytes as usize)
+    /// Key and value as the table has them.
+    fn parse<K: Keys>(&self, client: &Client<K>) -> anyhow::Result<(K::Owned, Vec<u8>)> {
+        let key = K::parse(&self.key, self.key_format)?;
+        Ok((key, self.format.in_table(client)?.parse(&self.value)?))
     }
 
-    pub(crate) fn put(&self, client: &Client, output: &mut Output) -> anyhow::Result<Outcome> {
-        client.put(self.key, &self.bytes(client)?)?;
-        self.said(output, true, "")
+    pub(crate) fn put<K: Keys>(&self, client: &Client<K>, output: &mut Output) -> anyhow::Result<Outcome> {
+        let (key, value) = self.parse(client)?;
+        client.put(KeyRef::<K>(key.borrow()), &value)?;
+        self.said::<K>(key.borrow(), output, true, "")
     }
 
-    pub(crate) fn insert(&self, client: &Client, output: &mut Output) -> anyhow::Result<Outcome> {
-        let is_new = client.insert(self.key, &self.bytes(client)?)?;
-        self.said(output, is_new, "is there already")
+    pub(crate) fn insert<K: Keys>(&self, client: &Client<K>, output: &mut Output) -> anyhow::Result<Outcome> {
+        let (key, value) = self.parse(client)?;
+        let is_new = client.insert(KeyRef::<K>(key.borrow()), &value)?;
+        self.said::<K>(key.borrow(), output, is_new, "is there already")
     }
 
     /// Says what became of it.
-    fn said(&self, output: &mut Output, is_done: bool, otherwise: &str) -> anyhow::Result<Outcome> {
+    fn said<K: Keys>(
+        &self,
+        key: &K::Key,
+        output: &mut Output,
+        is_done: bool,
+        otherwise: &str,
+    ) -> anyhow::Result<Outcome> {
         if output.is_json() {
-            output.document(&json!({ "key": self.key, "done": is_done }))?;
+            output.document(&json!({ "key": K::json(key, self.key_format), "done": is_done }))?;
         }
         if is_done {
             return Ok(Outcome::Done);
         }
-        eprintln!("key {} {otherwise}", self.key);
+        eprintln!("key {} {otherwise}", K::text(key, self.key_format));
         Ok(Outcome::Wrong)
     }
 }
 
 impl Update {
-    pub(crate) fn run(&self, client: &Client, output: &mut Output) -> anyhow::Result<Outcome> {
-        let (record, value) = (&self.record, self.record.bytes(client)?);
+    pub(crate) fn run<K: Keys>(&self, client: &Client<K>, output: &mut Output) -> anyhow::Result<Outcome> {
+        let (key, value) = self.record.parse(client)?;
+        let key: &K::Key = key.borrow();
         let Some(token) = self.if_token else {
-            let is_there = client.update(record.key, &value)?;
-            return record.said(output, is_there, "is absent");
+            let is_there = client.update(KeyRef::<K>(key), &value)?;
+            return self.record.said::<K>(key, output, is_there, "is absent");
         };
-        match client.compare_and_set(record.key, RecordToken::from_bits(token), &value)? {
-            CompareAndSet::Done(_) => record.said(output, true, ""),
-            CompareAndSet::Absent => record.said(output, false, "is absent"),
+        match client.compare_and_set(KeyRef::<K>(key), RecordToken::from_bits(token), &value)? {
+            CompareAndSet::Done(_) => self.record.said::<K>(key, output, true, ""),
+            CompareAndSet::Absent => self.record.said::<K>(key, output, false, "is absent"),
             CompareAndSet::Differs(now) => {
-                record.said(output, false, &format!("has changed: its token is {:#x} now", now.to_bits()))
+                let otherwise = format!("has changed: its token is {:#x} now", now.to_bits());
+                self.record.said::<K>(key, output, false, &otherwise)
             }
         }
     }
 }
 
 impl Delete {
-    pub(crate) fn run(&self, client: &Client, output: &mut Output) -> anyhow::Result<Outcome> {
-        let (mut changes, mut replies) = (Changes::new(), Vec::new());
-        self.keys.iter().for_each(|key| _ = changes.delete(*key));
+    pub(crate) fn run<K: Keys>(&self, client: &Client<K>, output: &mut Output) -> anyhow::Result<Outcome> {
+        let (mut changes, mut replies) = (Changes::<K>::default(), Vec::new());
+        let keys = self.keys.iter().map(|key| K::parse(key, self.key_format));
+        let keys = keys.collect::<anyhow::Result<Vec<_>>>()?;
+        keys.iter().for_each(|key| _ = changes.delete(KeyRef::<K>(key.borrow())));
         client.apply(&changes, &mut replies)?;
         let mut outcome = Outcome::Done;
-        for (key, reply) in self.keys.iter().zip(&replies) {
-            let is_done = reply.status == WriteStatus::Done;
+        for (key, reply) in keys.iter().zip(&replies) {
+            let shown = K::text(key.borrow(), self.key_format);
             if output.is_json() {
-                let element: Value = json!({ "key": key, "done": is_done });
-                output.element(&element)?;
+                let is_done = reply.status == WriteStatus::Done;
+                output.element(&json!({ "key": K::json(key.borrow(), self.key_format), "done": is_done }))?;
             }
             match reply.status {
                 WriteStatus::Done => {}
                 WriteStatus::NotDurable => anyhow::bail!(
-                    "the memory node could not write the removal of key {key} to its log: make room on its disk"
+                    "the memory node could not write the removal of key {shown} to its log: make room on its disk"
                 ),
                 _ => {
                     outcome = Outcome::Wrong;
-                    eprintln!("key {key} is absent");
+                    eprintln!("key {shown} is absent");
                 }
             }
         }

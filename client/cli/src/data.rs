@@ -3,19 +3,32 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use fpcache_datasets::{Dataset, DatasetError, Duplicates, OpenOptions, Spec};
+use fpcache_client::KeyKind;
+use fpcache_datasets::{Duplicates, OpenOptions, Spec, Unsorted};
 
+use crate::keys::{KeySet, Keys};
+use crate::parameters::Length;
 use crate::progress::Bar;
 
 #[derive(Debug, Args)]
 pub(crate) struct Data {
-    /// Data set: fb:16M, wiki, ipv4, uniform:1M, lognormal:1M, sequential:1M or sosd:PATH
+    /// Data set: of u64 keys fb:16M, wiki, osm, books, ipv4, uniform:1M, normal:1M, lognormal:1M, sequential:1M or sosd:PATH;
+    /// of byte strings words, domains:1M, paths:1M, ycsb:1M, binary:1M, prefixes:1M or lines:PATH
     #[arg(value_name = "DATASET")]
     spec: Spec,
+
+    /// Bytes of every key, which ycsb (at least 23) and binary are generated with; or vary, for a table that is to take keys
+    /// of any length [default: what the data set's keys have, vary if they differ]
+    #[arg(long, value_name = "BYTES")]
+    key_bytes: Option<Length>,
 
     /// What a key that occurs twice is worth: refuse, first, last or sum [default: refuse; first for wiki]
     #[arg(long, value_name = "POLICY")]
     duplicates: Option<Duplicates>,
+
+    /// What to do with a file of lines that are not in order: sort or refuse
+    #[arg(long, value_name = "POLICY", default_value_t)]
+    unsorted: Unsorted,
 
     /// Seeds generators and samples
     #[arg(long, default_value_t = 42)]
@@ -27,14 +40,36 @@ pub(crate) struct Data {
 }
 
 impl Data {
+    /// What the data set's keys are.
+    pub(crate) fn key_kind(&self) -> KeyKind {
+        match self.spec.key_kind() {
+            fpcache_datasets::KeyKind::U64 => KeyKind::U64,
+            fpcache_datasets::KeyKind::Bytes => KeyKind::Bytes,
+        }
+    }
+
+    /// Whether a table with this data set is to take keys of any length, whatever these are.
+    pub(crate) fn wants_any_length(&self) -> bool {
+        self.key_bytes == Some(Length::Vary)
+    }
+
     /// Reads or generates the data set, and announces what is to be known about it.
-    pub(crate) fn open(&self, bar: &Bar) -> Result<Dataset, DatasetError> {
-        let dataset = self.spec.open(&OpenOptions {
-            seed: self.seed,
-            duplicates: self.duplicates,
-            data_dir: self.data_dir.clone(),
-            progress: Some(bar),
-        })?;
+    pub(crate) fn open<K: Keys>(&self, bar: &Bar) -> anyhow::Result<K::Set> {
+        let key_bytes = match self.key_bytes {
+            Some(Length::Bytes(bytes)) => Some(usize::try_from(bytes).unwrap_or(usize::MAX)),
+            Some(Length::Vary) | None => None,
+        };
+        let dataset = K::open(
+            &self.spec,
+            &OpenOptions {
+                seed: self.seed,
+                duplicates: self.duplicates,
+                unsorted: self.unsorted,
+                key_bytes,
+                data_dir: self.data_dir.clone(),
+                progress: Some(bar),
+            },
+        )?;
         dataset.notes().iter().for_each(|note| eprintln!("note: {note}"));
         Ok(dataset)
     }

@@ -1,43 +1,51 @@
 //! `get`
 
+use std::borrow::Borrow;
+
 use clap::Args;
-use fpcache_client::{Answers, Client, RecordToken};
+use fpcache_client::{Answers, Client, RecordShape, RecordToken};
 use serde_json::{Value, json};
 
 use crate::Outcome;
-use crate::arguments::key;
+use crate::keys::{KeyFormat, Keys};
 use crate::output::Output;
-use crate::value::Format;
+use crate::value::{Format, TableFormat};
 
 #[derive(Debug, Args)]
 pub(crate) struct Get {
-    /// Key, in decimal or as in 0x2a
-    #[arg(required = true, value_name = "KEY", value_parser = key)]
-    keys: Vec<u64>,
+    /// Key: of u64 keys in decimal or as in 0x2a; of byte strings a text, with \xNN for any byte
+    #[arg(required = true, value_name = "KEY")]
+    keys: Vec<String>,
 
     #[command(flatten)]
     format: Format,
+
+    #[command(flatten)]
+    key_format: KeyFormat,
 }
 
 impl Get {
     /// One key gives its value alone; several give a line each, the key first.
-    pub(crate) fn run(&self, client: &Client, output: &mut Output) -> anyhow::Result<Outcome> {
+    pub(crate) fn run<K: Keys>(&self, client: &Client<K>, output: &mut Output) -> anyhow::Result<Outcome> {
+        let keys = self.keys.iter().map(|key| K::parse(key, self.key_format));
+        let keys = keys.collect::<anyhow::Result<Vec<_>>>()?;
         let mut answers = Answers::new();
-        client.multi_get_into(&self.keys, &mut answers)?;
+        client.multi_get_into(&keys, &mut answers)?;
+        let (shape, format) = (client.table()?.record.parameters.shape, self.format.in_table(client)?);
         let mut outcome = Outcome::Done;
-        for (i, key) in self.keys.iter().enumerate() {
-            let value = answers.value(i);
+        for (i, key) in keys.iter().enumerate() {
+            let (value, shown) = (answers.value(i), K::text(key.borrow(), self.key_format));
             if output.is_json() {
-                output.element(&self.element(*key, i, &answers)?)?;
+                output.element(&self.element::<K>(key.borrow(), (i, &answers), &shape, format)?)?;
             }
             match value {
                 None => {
                     outcome = Outcome::Wrong;
-                    eprintln!("key {key} is absent");
+                    eprintln!("key {shown} is absent");
                 }
                 Some(_) if output.is_json() => {}
-                Some(value) if self.keys.len() == 1 => output.line(self.format.text(value)?)?,
-                Some(value) => output.line(format_args!("{key} {}", self.format.text(value)?))?,
+                Some(value) if keys.len() == 1 => output.line(format.text(value)?)?,
+                Some(value) => output.line(format_args!("{shown} {}", format.text(value)?))?,
             }
         }
         if output.is_json() {
@@ -46,16 +54,23 @@ impl Get {
         Ok(outcome)
     }
 
-    fn element(&self, key: u64, i: usize, answers: &Answers) -> anyhow::Result<Value> {
-        let value = answers.value(i).map(|value| self.format.json(value)).transpose()?;
+    fn element<K: Keys>(
+        &self,
+        key: &K::Key,
+        (i, answers): (usize, &Answers),
+        shape: &RecordShape,
+        format: TableFormat,
+    ) -> anyhow::Result<Value> {
+        let value = answers.value(i).map(|value| format.json(value)).transpose()?;
         let found = answers.found(i);
         let token = found.and_then(|f| f.version).zip(answers.value(i)).map(|(version, value)| {
-            let record: Vec<u8> = key.to_le_bytes().iter().chain(value).copied().collect();
+            let mut record = vec![0; shape.used(K::encoded_len(key), value.len())];
+            shape.fill::<K>(&mut record, key, value);
             // Digits, because JSON's numbers do not hold 64 bits everywhere.
             format!("{:#x}", RecordToken::of(version, &record).to_bits())
         });
         Ok(json!({
-            "key": key,
+            "key": K::json(key, self.key_format),
             "value": value,
             "version": found.and_then(|f| f.version),
             "token": token,

@@ -1,16 +1,20 @@
 //! `load`
 
+use std::borrow::Borrow;
 use std::time::{Duration, Instant};
 
 use anyhow::{anyhow, bail};
 use clap::Args;
-use fpcache_client::{Changes, Client, ClientError, Loaded, TableParameters, WriteReply, WriteStatus};
+use fpcache_client::{
+    Changes, Client, ClientError, KeyKind, KeyRef, Loaded, TableParameters, WriteReply, WriteStatus,
+};
 use fpcache_datasets::count::human_bytes;
-use fpcache_datasets::{Dataset, write_value};
+use fpcache_datasets::write_value;
 use serde_json::json;
 
 use crate::Outcome;
 use crate::data::Data;
+use crate::keys::{KeyFormat, KeyLengths, KeySet, Keys};
 use crate::output::Output;
 use crate::parameters::Parameters;
 use crate::progress::Bar;
@@ -19,6 +23,8 @@ use crate::progress::Bar;
 const STEP: usize = 1 << 16;
 /// Records sent together to a table that is there.
 const BATCH: usize = 1024;
+/// Bytes of values that may have any number.
+pub(crate) const VALUE_BYTES: u32 = 8;
 
 #[derive(Debug, Args)]
 pub(crate) struct Load {
@@ -30,8 +36,12 @@ pub(crate) struct Load {
 }
 
 impl Load {
-    pub(crate) fn run(&self, client: &Client, output: &mut Output) -> anyhow::Result<Outcome> {
-        let parameters = self.parameters.checked()?;
+    pub(crate) fn key_kind(&self) -> KeyKind {
+        self.data.key_kind()
+    }
+
+    pub(crate) fn run<K: Keys>(&self, client: &Client<K>, output: &mut Output) -> anyhow::Result<Outcome> {
+        let parameters = self.parameters.checked::<K>(K::LENGTHS)?;
         let bar = Bar::default();
         if client.stats()?.segments > 0 {
             return self.add(client, output, &bar);
@@ -39,27 +49,30 @@ impl Load {
         // Begun and dropped: what the memory node refuses in any case it refuses before the data set is read.
         drop(client.load(parameters, 0)?);
         let started = Instant::now();
-        let dataset = self.data.open(&bar)?;
+        let dataset = self.data.open::<K>(&bar)?;
         let opened = started.elapsed();
+        let lengths = K::lengths(&dataset);
+        let every = lengths.every.filter(|_| !self.data.wants_any_length());
+        let parameters = self.parameters.checked::<K>(KeyLengths { every, ..lengths })?;
         let loaded = send(client, parameters, &dataset, &bar)
             .map_err(|e| anyhow!("loading {} into {}: {e}", dataset.name(), client.name()))?;
         let time = Times { dataset: opened, load: started.elapsed() - opened };
-        report(client, output, &parameters, &dataset, &loaded, &time)?;
+        report::<K>(client, output, &parameters, &dataset, &loaded, &time)?;
         Ok(Outcome::Done)
     }
 
     /// Puts the data set into a table that is there.
-    fn add(&self, client: &Client, output: &mut Output, bar: &Bar) -> anyhow::Result<Outcome> {
+    fn add<K: Keys>(&self, client: &Client<K>, output: &mut Output, bar: &Bar) -> anyhow::Result<Outcome> {
         if self.parameters.any_given() {
             bail!(
-                "{} already holds a table, whose parameters stay: leave --epsilon, --fingerprint-bits, --fill and \
-                 --value-bytes away to add to it, or restart the memory node",
+                "{} already holds a table, whose parameters stay: leave --epsilon, --fingerprint-bits, --fill, \
+                 --value-bytes and --slot-bytes away to add to it, or restart the memory node",
                 client.name()
             );
         }
-        let value_bytes = client.table()?.record.parameters.value_bytes as usize;
+        let value_bytes = client.table()?.record.parameters.shape.value_bytes.unwrap_or(VALUE_BYTES) as usize;
         let started = Instant::now();
-        let dataset = self.data.open(bar)?;
+        let dataset = self.data.open::<K>(bar)?;
         let opened = started.elapsed();
         let new = add_all(client, value_bytes, &dataset, bar)
             .map_err(|e| anyhow!("adding {} to {}: {e}", dataset.name(), client.name()))?;
@@ -85,11 +98,11 @@ impl Load {
     }
 }
 
-fn report(
-    client: &Client,
+fn report<K: Keys>(
+    client: &Client<K>,
     output: &mut Output,
     parameters: &TableParameters,
-    dataset: &Dataset,
+    dataset: &K::Set,
     loaded: &Loaded,
     time: &Times,
 ) -> anyhow::Result<()> {
@@ -109,7 +122,10 @@ fn report(
             "epsilon": parameters.epsilon,
             "fingerprint_bits": parameters.width.bits(),
             "fill": parameters.fill,
-            "value_bytes": parameters.value_bytes,
+            "key_kind": K::NAME,
+            "key_bytes": parameters.shape.key_bytes,
+            "value_bytes": parameters.shape.value_bytes,
+            "slot_bytes": parameters.shape.room,
             "dataset_s": dataset_s,
             "load_s": load_s,
         }))?;
@@ -128,18 +144,20 @@ struct Times {
     load: Duration,
 }
 
-fn send(
-    client: &Client,
+fn send<K: Keys>(
+    client: &Client<K>,
     parameters: TableParameters,
-    dataset: &Dataset,
+    dataset: &K::Set,
     bar: &Bar,
 ) -> Result<Loaded, ClientError> {
-    let mut load = client.load(parameters, dataset.len() as u64)?;
-    let mut value = vec![0; parameters.value_bytes as usize];
+    let sample = K::sample(dataset);
+    let mut load = client.load_like(parameters, dataset.len() as u64, sample.iter().map(Borrow::borrow))?;
+    let mut value = vec![0; parameters.shape.value_bytes.unwrap_or(VALUE_BYTES) as usize];
+    let mut buffer = Vec::new();
     let phase = bar.phase("loading", dataset.len() as u64);
-    for (i, key) in dataset.keys().iter().enumerate() {
+    for i in 0..dataset.len() {
         write_value(dataset.value(i), &mut value);
-        load.push(*key, &value)?;
+        load.push(KeyRef::<K>(K::at(dataset, i, &mut buffer)), &value)?;
         if i.is_multiple_of(STEP) {
             phase.advance(i as u64);
         }
@@ -148,41 +166,49 @@ fn send(
 }
 
 /// Puts every record, a batch at a time, and says how many keys were not there before.
-fn add_all(client: &Client, value_bytes: usize, dataset: &Dataset, bar: &Bar) -> anyhow::Result<u64> {
-    let mut value = vec![0; value_bytes];
-    let (mut inserts, mut puts, mut replies, mut new) = (Changes::new(), Changes::new(), Vec::new(), 0);
+fn add_all<K: Keys>(
+    client: &Client<K>,
+    value_bytes: usize,
+    dataset: &K::Set,
+    bar: &Bar,
+) -> anyhow::Result<u64> {
+    let (mut value, mut buffer) = (vec![0; value_bytes], Vec::new());
+    let (mut inserts, mut puts) = (Changes::<K>::default(), Changes::<K>::default());
+    let (mut replies, mut new) = (Vec::new(), 0);
     let phase = bar.phase("adding", dataset.len() as u64);
-    for (batch, keys) in dataset.keys().chunks(BATCH).enumerate() {
+    for first in (0..dataset.len()).step_by(BATCH) {
+        let batch = first..dataset.len().min(first + BATCH);
         inserts.clear();
         puts.clear();
-        for (i, key) in keys.iter().enumerate() {
-            write_value(dataset.value(batch * BATCH + i), &mut value);
-            inserts.insert(*key, &value);
+        for i in batch.clone() {
+            write_value(dataset.value(i), &mut value);
+            inserts.insert(KeyRef::<K>(K::at(dataset, i, &mut buffer)), &value);
         }
-        apply(client, &inserts, keys, &mut replies)?;
-        for (i, (key, reply)) in keys.iter().zip(&replies).enumerate() {
+        let key = K::at(dataset, first, &mut buffer).to_owned();
+        apply(client, &inserts, &key, &mut replies)?;
+        for (i, reply) in batch.zip(&replies) {
             if reply.status == WriteStatus::Done {
                 new += 1;
             } else {
-                write_value(dataset.value(batch * BATCH + i), &mut value);
-                puts.put(*key, &value);
+                write_value(dataset.value(i), &mut value);
+                puts.put(KeyRef::<K>(K::at(dataset, i, &mut buffer)), &value);
             }
         }
-        apply(client, &puts, keys, &mut replies)?;
-        phase.advance((batch * BATCH) as u64);
+        apply(client, &puts, &key, &mut replies)?;
+        phase.advance(first as u64);
     }
     Ok(new)
 }
 
-/// Applies changes of these keys, none of which may fail for want of room.
-fn apply(
-    client: &Client,
-    changes: &Changes,
-    keys: &[u64],
+/// Applies changes, the first of which is of this key; none may fail for want of room.
+fn apply<K: Keys>(
+    client: &Client<K>,
+    changes: &Changes<K>,
+    first: &K::Owned,
     replies: &mut Vec<WriteReply>,
 ) -> Result<(), ClientError> {
     client.apply(changes, replies)?;
-    let key = keys.first().copied().unwrap_or_default();
+    let key = K::text(first.borrow(), KeyFormat { is_hex: false });
     match replies.iter().find(|r| matches!(r.status, WriteStatus::NoRoom | WriteStatus::NotDurable)) {
         Some(WriteReply { status: WriteStatus::NoRoom, .. }) => Err(ClientError::NoRoom { key }),
         Some(_) => Err(ClientError::NotDurable { key }),

@@ -8,6 +8,8 @@ mod change;
 mod create;
 mod data;
 mod get;
+mod hex;
+mod keys;
 mod load;
 mod output;
 mod parameters;
@@ -21,9 +23,10 @@ use std::io;
 use std::process::ExitCode;
 
 use clap::Parser;
-use fpcache_client::{Client, ClientConfig};
+use fpcache_client::{ByteClient, Client, ClientConfig, KeyKind};
 
 use arguments::{Arguments, Command};
+use keys::Keys;
 use output::Output;
 
 /// How a command that did not fail ended.
@@ -52,20 +55,36 @@ fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
     let config = ClientConfig { deadline: arguments.deadline, ..ClientConfig::default() };
     let client = Client::connect_with(&arguments.url, config)?;
     let mut output = Output::new(arguments.json);
-    let outcome = match &arguments.command {
-        Command::Get(get) => get.run(&client, &mut output),
-        Command::Scan(scan) => scan.run(&client, &mut output),
-        Command::Put(record) => record.put(&client, &mut output),
-        Command::Insert(record) => record.insert(&client, &mut output),
-        Command::Update(update) => update.run(&client, &mut output),
-        Command::Del(delete) => delete.run(&client, &mut output),
-        Command::Create(create) => create.run(&client, &mut output),
-        Command::Load(load) => load.run(&client, &mut output),
-        Command::Stats => stats::run(&client, &mut output),
-        Command::Verify(verify) => verify.run(&client, &mut output),
-    }?;
+    let command = &arguments.command;
+    let kind = match command.key_kind() {
+        None => client.key_kind()?,
+        told => told,
+    };
+    let outcome = match kind {
+        Some(KeyKind::Bytes) => {
+            drop(client);
+            carry_out(command, &ByteClient::open(&arguments.url, config)?, &mut output)?
+        }
+        // Without a table any client says so.
+        Some(KeyKind::U64) | None => carry_out(command, &client, &mut output)?,
+    };
     output.finish()?;
     Ok(outcome)
+}
+
+fn carry_out<K: Keys>(command: &Command, client: &Client<K>, output: &mut Output) -> anyhow::Result<Outcome> {
+    match command {
+        Command::Get(get) => get.run(client, output),
+        Command::Scan(scan) => scan.run(client, output),
+        Command::Put(record) => record.put(client, output),
+        Command::Insert(record) => record.insert(client, output),
+        Command::Update(update) => update.run(client, output),
+        Command::Del(delete) => delete.run(client, output),
+        Command::Create(create) => create.run(client, output),
+        Command::Load(load) => load.run(client, output),
+        Command::Stats => stats::run(client, output),
+        Command::Verify(verify) => verify.run(client, output),
+    }
 }
 
 fn is_closed_pipe(error: &anyhow::Error) -> bool {

@@ -1,7 +1,37 @@
 //! What a table is made of: what `create` and `load` share.
 
+use std::str::FromStr;
+
+use anyhow::ensure;
 use clap::Args;
-use fpcache_client::{FingerprintWidth, TableParameters};
+use fpcache_client::{FingerprintWidth, RecordShape, TableParameters};
+
+use crate::keys::{KeyLengths, Keys};
+
+/// Bytes that slots have for values that vary, unless told.
+const USUAL_VALUE_BYTES: u32 = 64;
+/// Bytes of a value unless told.
+const VALUE_BYTES: u32 = 8;
+
+/// The length of all keys, or of all values.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Length {
+    /// All have this.
+    Bytes(u32),
+    /// Each has its own.
+    Vary,
+}
+
+impl FromStr for Length {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "vary" => Ok(Self::Vary),
+            _ => text.parse().map(Self::Bytes).map_err(|e| format!("{e}; write a number of bytes, or vary")),
+        }
+    }
+}
 
 #[derive(Debug, Args)]
 pub(crate) struct Parameters {
@@ -17,9 +47,14 @@ pub(crate) struct Parameters {
     #[arg(long, value_name = "SHARE")]
     fill: Option<f64>,
 
-    /// Bytes of a value [default: 8]
+    /// Bytes of every value, or vary [default: 8, which is also what `load` gives values that vary]
     #[arg(long, value_name = "BYTES")]
-    value_bytes: Option<u32>,
+    value_bytes: Option<Length>,
+
+    /// Bytes that a slot has for key and value together, where the length of either varies [default: what the longest record
+    /// takes, as far as that is known; 64 for keys, and 64 for values, that vary]
+    #[arg(long, value_name = "BYTES")]
+    slot_bytes: Option<u32>,
 }
 
 fn width(text: &str) -> Result<FingerprintWidth, String> {
@@ -35,30 +70,97 @@ impl Parameters {
             || self.fingerprint_bits.is_some()
             || self.fill.is_some()
             || self.value_bytes.is_some()
+            || self.slot_bytes.is_some()
     }
 
-    /// Those that were given, and the defaults of the others.
-    pub(crate) fn checked(&self) -> anyhow::Result<TableParameters> {
+    /// Those that were given, and the defaults of the others, for keys of these lengths.
+    pub(crate) fn checked<K: Keys>(&self, keys: KeyLengths) -> anyhow::Result<TableParameters> {
         let default = TableParameters::default();
         let parameters = TableParameters {
             width: self.fingerprint_bits.unwrap_or(default.width),
-            value_bytes: self.value_bytes.unwrap_or(default.value_bytes),
+            shape: self.shape(keys)?,
             epsilon: self.epsilon.unwrap_or(default.epsilon),
             fill: self.fill.unwrap_or(default.fill),
             ..default
         };
-        parameters.validate()?;
+        parameters.validate::<K>()?;
         Ok(parameters)
+    }
+
+    fn shape(&self, keys: KeyLengths) -> anyhow::Result<RecordShape> {
+        let value_bytes = match self.value_bytes {
+            None => Some(VALUE_BYTES),
+            Some(Length::Bytes(bytes)) => Some(bytes),
+            Some(Length::Vary) => None,
+        };
+        let usual = keys.usual.saturating_add(value_bytes.unwrap_or(USUAL_VALUE_BYTES));
+        let least = keys.longest.saturating_add(value_bytes.unwrap_or(0));
+        let room = self.slot_bytes.unwrap_or(usual);
+        if keys.every.is_some() && value_bytes.is_some() {
+            ensure!(
+                room == usual,
+                "keys and values whose lengths are the same for all take {usual} bytes of a slot: leave --slot-bytes away, or \
+                 let one of them vary"
+            );
+        }
+        ensure!(
+            room >= least,
+            "--slot-bytes {room} is too little for keys of {} bytes and their values: use {least} or more",
+            keys.longest
+        );
+        Ok(RecordShape { key_bytes: keys.every, value_bytes, room })
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use fpcache_client::{ByteKeys, U64Keys};
+
     use super::*;
 
     #[test]
     fn the_help_names_the_defaults_there_are() {
-        let TableParameters { width, value_bytes, epsilon, fill, .. } = TableParameters::default();
-        assert_eq!((width.bits(), value_bytes, epsilon, fill), (64, 8, 32, 0.85));
+        let TableParameters { width, shape, epsilon, fill, .. } = TableParameters::default();
+        assert_eq!((width.bits(), shape, epsilon, fill), (64, RecordShape::fixed(8, VALUE_BYTES), 32, 0.85));
+    }
+
+    fn shape(
+        value_bytes: Option<Length>,
+        slot_bytes: Option<u32>,
+        keys: KeyLengths,
+    ) -> Result<RecordShape, String> {
+        let none = Parameters {
+            epsilon: None,
+            fingerprint_bits: None,
+            fill: None,
+            value_bytes: None,
+            slot_bytes: None,
+        };
+        Parameters { value_bytes, slot_bytes, ..none }.shape(keys).map_err(|e| e.to_string())
+    }
+
+    #[test]
+    fn slots_have_room_for_what_is_known_and_something_for_what_is_not() {
+        let vary = Some(Length::Vary);
+        let of = |key_bytes, value_bytes, room| Ok(RecordShape { key_bytes, value_bytes, room });
+        assert_eq!(shape(None, None, U64Keys::LENGTHS), of(Some(8), Some(8), 16));
+        assert_eq!(shape(vary, None, U64Keys::LENGTHS), of(Some(8), None, 72));
+        assert_eq!(shape(None, None, ByteKeys::LENGTHS), of(None, Some(8), 72));
+        assert_eq!(shape(vary, None, ByteKeys::LENGTHS), of(None, None, 128));
+        assert_eq!(shape(vary, Some(20), ByteKeys::LENGTHS), of(None, None, 20));
+        assert_eq!(shape(Some(Length::Bytes(0)), None, KeyLengths::fixed(23)), of(Some(23), Some(0), 23));
+        let words = KeyLengths { every: None, longest: 30, usual: 30 };
+        assert_eq!(shape(None, None, words), of(None, Some(8), 38));
+        assert_eq!(shape(None, Some(100), words), of(None, Some(8), 100));
+    }
+
+    #[test]
+    fn slots_that_contradict_the_records_are_refused_with_what_would_do() {
+        let words = KeyLengths { every: None, longest: 30, usual: 30 };
+        let error = shape(None, Some(37), words).expect_err("too small");
+        assert!(error.contains("30 bytes") && error.contains("38 or more"), "{error}");
+        let error = shape(None, Some(100), U64Keys::LENGTHS).expect_err("nothing varies");
+        assert!(error.contains("16 bytes") && error.contains("--slot-bytes"), "{error}");
+        assert!("eight".parse::<Length>().is_err_and(|e| e.contains("vary")));
     }
 }

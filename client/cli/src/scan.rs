@@ -1,11 +1,13 @@
 //! `scan`
 
+use std::borrow::Borrow;
+
 use clap::Args;
-use fpcache_client::Client;
+use fpcache_client::{Client, KeyRef};
 use serde_json::json;
 
 use crate::Outcome;
-use crate::arguments::key;
+use crate::keys::{KeyFormat, Keys};
 use crate::output::Output;
 use crate::value::Format;
 
@@ -14,9 +16,21 @@ const PAGE: usize = 10_000;
 
 #[derive(Debug, Args)]
 pub(crate) struct Scan {
-    /// Where to start: the least key not below this, in decimal or as in 0x2a
-    #[arg(value_name = "START", value_parser = key)]
-    start: u64,
+    /// Where to start: the least key not below this [default: the least of all]
+    #[arg(value_name = "START")]
+    start: Option<String>,
+
+    /// The same, as an option
+    #[arg(long, value_name = "KEY", conflicts_with = "start")]
+    from: Option<String>,
+
+    /// Where to end: below this key
+    #[arg(long, value_name = "KEY")]
+    to: Option<String>,
+
+    /// List the keys that begin so, of byte strings
+    #[arg(long, value_name = "TEXT", conflicts_with_all = ["start", "from", "to"])]
+    prefix: Option<String>,
 
     /// Most records to list
     #[arg(long, value_name = "N", default_value_t = 10)]
@@ -24,28 +38,54 @@ pub(crate) struct Scan {
 
     #[command(flatten)]
     format: Format,
+
+    #[command(flatten)]
+    key_format: KeyFormat,
 }
 
 impl Scan {
-    pub(crate) fn run(&self, client: &Client, output: &mut Output) -> anyhow::Result<Outcome> {
-        let (mut from, mut left) = (Some(self.start), self.limit);
-        while let Some(start) = from.filter(|_| left > 0) {
+    pub(crate) fn run<K: Keys>(&self, client: &Client<K>, output: &mut Output) -> anyhow::Result<Outcome> {
+        let (start, end) = self.range::<K>()?;
+        let format = self.format.in_table(client)?;
+        let (mut from, mut left) = (Some(start), self.limit);
+        while let Some(start) = from.take().filter(|_| left > 0) {
             let wanted = left.min(PAGE);
-            let records = client.scan(start, wanted)?;
+            let mut records: Vec<(K::Owned, Vec<u8>)> = Vec::new();
+            let take =
+                |key: K::View<'_>, value: &[u8]| records.push((key.borrow().to_owned(), value.to_vec()));
+            let start = KeyRef::<K>(start.borrow());
+            match &end {
+                Some(end) => client.scan_range(start, KeyRef::<K>(end.borrow()), wanted, take)?,
+                None => client.scan_with(start, wanted, take)?,
+            };
             for (key, value) in &records {
+                let key: &K::Key = key.borrow();
                 if output.is_json() {
-                    output.element(&json!({ "key": key, "value": self.format.json(value)? }))?;
+                    let key = K::json(key, self.key_format);
+                    output.element(&json!({ "key": key, "value": format.json(value)? }))?;
                 } else {
-                    output.line(format_args!("{key} {}", self.format.text(value)?))?;
+                    output.line(format_args!("{} {}", K::text(key, self.key_format), format.text(value)?))?;
                 }
             }
             left -= records.len().min(left);
             let last = records.last().filter(|_| records.len() == wanted);
-            from = last.and_then(|(key, _)| key.checked_add(1));
+            from = last.and_then(|(key, _)| K::successor(key.borrow()));
         }
         if output.is_json() {
             output.end_array()?;
         }
         Ok(Outcome::Done)
+    }
+
+    /// Where the scan begins, and where it ends if it does.
+    fn range<K: Keys>(&self) -> anyhow::Result<(K::Owned, Option<K::Owned>)> {
+        if let Some(prefix) = &self.prefix {
+            let prefix = K::parse(prefix, self.key_format)?;
+            let end = K::behind(prefix.borrow())?;
+            return Ok((prefix, end));
+        }
+        let parse = |key: &String| K::parse(key, self.key_format);
+        let start = self.start.as_ref().or(self.from.as_ref()).map(parse).transpose()?;
+        Ok((start.unwrap_or_else(|| K::lowest().to_owned()), self.to.as_ref().map(parse).transpose()?))
     }
 }

@@ -2,25 +2,26 @@
 
 use std::time::Duration;
 
-use fpcache_client::{Client, NodeStats, TableStats};
+use fpcache_client::{Client, NodeStats, RecordShape, TableStats};
 use fpcache_datasets::count::{human, human_bytes};
 use serde_json::{Value, json};
 
 use crate::Outcome;
+use crate::keys::Keys;
 use crate::output::Output;
 
-pub(crate) fn run(client: &Client, output: &mut Output) -> anyhow::Result<Outcome> {
+pub(crate) fn run<K: Keys>(client: &Client<K>, output: &mut Output) -> anyhow::Result<Outcome> {
     let node = client.stats()?;
     let table = if node.segments > 0 { Some(client.table()?) } else { None };
     if output.is_json() {
-        output.document(&document(client.name(), &node, table.as_ref()))?;
+        output.document(&document::<K>(client.name(), &node, table.as_ref()))?;
     } else {
-        print(output, client.name(), &node, table.as_ref())?;
+        print::<K>(output, client.name(), &node, table.as_ref())?;
     }
     Ok(Outcome::Done)
 }
 
-fn document(url: &str, node: &NodeStats, table: Option<&TableStats>) -> Value {
+fn document<K: Keys>(url: &str, node: &NodeStats, table: Option<&TableStats>) -> Value {
     json!({
         "url": url,
         "incarnation": format!("{:016x}", node.incarnation),
@@ -46,8 +47,11 @@ fn document(url: &str, node: &NodeStats, table: Option<&TableStats>) -> Value {
         "table": table.map(|table| {
             let parameters = table.record.parameters;
             json!({
+                "key_kind": K::NAME,
+                "key_bytes": parameters.shape.key_bytes,
+                "value_bytes": parameters.shape.value_bytes,
+                "slot_bytes": parameters.shape.room,
                 "fingerprint_bits": parameters.width.bits(),
-                "value_bytes": parameters.value_bytes,
                 "epsilon": parameters.epsilon,
                 "fill": parameters.fill,
                 "max_slots": parameters.max_slots,
@@ -61,7 +65,22 @@ fn milliseconds(ns: u64) -> f64 {
     ns as f64 / 1e6
 }
 
-fn print(output: &mut Output, url: &str, node: &NodeStats, table: Option<&TableStats>) -> anyhow::Result<()> {
+/// Keys and values of a table, in words.
+fn records<K: Keys>(shape: &RecordShape) -> String {
+    let bytes =
+        |bytes: Option<u32>| bytes.map_or("of any length".to_owned(), |bytes| format!("of {bytes} bytes"));
+    let (keys, values) = (bytes(shape.key_bytes.map(u32::from)), bytes(shape.value_bytes));
+    let together =
+        if shape.is_fixed() { String::new() } else { format!(", together at most {}", shape.room) };
+    format!("{} keys {keys}, values {values}{together}", K::NAME)
+}
+
+fn print<K: Keys>(
+    output: &mut Output,
+    url: &str,
+    node: &NodeStats,
+    table: Option<&TableStats>,
+) -> anyhow::Result<()> {
     output.row("address", url)?;
     output.row("up for", format_args!("{:.1?}", Duration::from_millis(node.uptime_ms)))?;
     output.row("clients", node.clients)?;
@@ -78,7 +97,7 @@ fn print(output: &mut Output, url: &str, node: &NodeStats, table: Option<&TableS
     let per_segment = node.keys as f64 / node.segments.max(1) as f64;
     output.row("keys", format_args!("{} ({}), {per_key:.1} bytes each", node.keys, human(node.keys)))?;
     output.row("segments", format_args!("{} ({per_segment:.1} keys each)", node.segments))?;
-    output.row("values", format_args!("{} bytes", parameters.value_bytes))?;
+    output.row("records", records::<K>(&parameters.shape))?;
     let (width, epsilon, fill) = (parameters.width, parameters.epsilon, parameters.fill);
     output.row("table", format_args!("fingerprints of {width}, epsilon {epsilon}, fill {fill}"))?;
     output.row("models", format_args!("{} on this compute node", human_bytes(table.model_bytes)))?;

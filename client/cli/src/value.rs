@@ -1,15 +1,17 @@
 //! Showing and reading values: as integer, text or hexadecimal digits.
 
-use std::fmt::Write;
-
 use anyhow::{Context, bail, ensure};
 use clap::{Args, ValueEnum};
+use fpcache_client::Client;
 use serde_json::Value;
+
+use crate::hex;
+use crate::keys::Keys;
 
 /// How values are written.
 #[derive(Clone, Copy, Debug, Args)]
 pub(crate) struct Format {
-    /// How values are written [default: int up to 8 bytes, else hex]
+    /// How values are written [default: int up to 8 bytes, hex beyond, text where their length varies]
     #[arg(long, value_enum, value_name = "FORMAT")]
     format: Option<Kind>,
 }
@@ -24,50 +26,74 @@ enum Kind {
     Hex,
 }
 
+/// How the values of one table are written.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct TableFormat {
+    kind: Kind,
+    /// Bytes of every value; `None` if they vary.
+    len: Option<usize>,
+}
+
 impl Format {
-    fn of(self, len: usize) -> Kind {
-        let default = if (1..=8).contains(&len) { Kind::Int } else { Kind::Hex };
-        self.format.unwrap_or(default)
+    /// How the values of a client's table are written.
+    pub(crate) fn in_table<K: Keys>(self, client: &Client<K>) -> anyhow::Result<TableFormat> {
+        let len = client.table()?.record.parameters.shape.value_bytes;
+        Ok(self.of(len.map(|len| len as usize)))
     }
 
-    /// The value that a text stands for, in a table whose values have this length.
-    pub(crate) fn parse(self, text: &str, len: usize) -> anyhow::Result<Vec<u8>> {
-        let value = match self.of(len) {
+    fn of(self, len: Option<usize>) -> TableFormat {
+        let default = match len {
+            None => Kind::Text,
+            Some(1..=8) => Kind::Int,
+            Some(_) => Kind::Hex,
+        };
+        TableFormat { kind: self.format.unwrap_or(default), len }
+    }
+}
+
+impl TableFormat {
+    /// The value that a text stands for. An integer takes eight bytes where lengths vary.
+    pub(crate) fn parse(self, text: &str) -> anyhow::Result<Vec<u8>> {
+        let value = match self.kind {
             Kind::Int => {
-                let number = crate::arguments::key(text).map_err(|why| anyhow::anyhow!("value `{text}`: {why}"))?;
+                let number =
+                    crate::arguments::number(text).map_err(|why| anyhow::anyhow!("value `{text}`: {why}"))?;
                 let bytes = number.to_le_bytes();
+                let len = self.len.unwrap_or(8);
                 let (low, high) = bytes.split_at(len.min(8));
                 ensure!(high.iter().all(|b| *b == 0), "value {text} does not fit the table's {len} bytes");
                 low.to_vec()
             }
             Kind::Text => text.as_bytes().to_vec(),
-            Kind::Hex => digits(text).with_context(|| {
+            Kind::Hex => hex::bytes(text).with_context(|| {
                 format!("`{text}` is no value in hexadecimal digits: write two per byte, or use --format int or text")
             })?,
         };
-        let got = value.len();
-        ensure!(
-            got == len,
-            "the value has {got} bytes, the table's values have {len}: all must have that size"
-        );
+        if let Some(len) = self.len {
+            let got = value.len();
+            ensure!(
+                got == len,
+                "the value has {got} bytes, the table's values have {len}: all must have that size"
+            );
+        }
         Ok(value)
     }
 
     /// The value for people and scripts: one line.
     pub(crate) fn text(self, value: &[u8]) -> anyhow::Result<String> {
-        Ok(match self.of(value.len()) {
+        Ok(match self.kind {
             Kind::Int => integer(value)?.to_string(),
             Kind::Text => String::from_utf8_lossy(value).chars().fold(String::new(), push_visible),
-            Kind::Hex => hex(value),
+            Kind::Hex => hex::digits(value),
         })
     }
 
     /// The value in JSON: a number, or a string.
     pub(crate) fn json(self, value: &[u8]) -> anyhow::Result<Value> {
-        Ok(match self.of(value.len()) {
+        Ok(match self.kind {
             Kind::Int => integer(value)?.into(),
             Kind::Text => String::from_utf8_lossy(value).into(),
-            Kind::Hex => hex(value).into(),
+            Kind::Hex => hex::digits(value).into(),
         })
     }
 }
@@ -79,21 +105,6 @@ fn integer(value: &[u8]) -> anyhow::Result<u64> {
         None => bail!("a value of {} bytes is no integer of 8: use --format hex or text", value.len()),
     }
     Ok(u64::from_le_bytes(bytes))
-}
-
-/// The bytes of hexadecimal digits, two each.
-fn digits(text: &str) -> Option<Vec<u8>> {
-    let (pairs, []) = text.as_bytes().as_chunks::<2>() else { return None };
-    let digit = |d: u8| char::from(d).to_digit(16);
-    pairs.iter().map(|[high, low]| Some((digit(*high)? * 16 + digit(*low)?) as u8)).collect()
-}
-
-fn hex(value: &[u8]) -> String {
-    value.iter().fold(String::with_capacity(2 * value.len()), |mut text, byte| {
-        // Writing to a string cannot fail.
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
 }
 
 /// Control characters would break the line, or the terminal.
@@ -110,29 +121,44 @@ fn push_visible(mut text: String, c: char) -> String {
 mod tests {
     use super::*;
 
-    fn format(kind: impl Into<Option<Kind>>) -> Format {
-        Format { format: kind.into() }
+    /// The format of a table whose values have the length of this one.
+    fn format(kind: impl Into<Option<Kind>>, value: &[u8]) -> TableFormat {
+        Format { format: kind.into() }.of(Some(value.len()))
+    }
+
+    fn text(kind: impl Into<Option<Kind>>, value: &[u8]) -> String {
+        format(kind, value).text(value).expect("it has such a text")
     }
 
     #[test]
     fn short_values_are_integers_and_long_ones_digits_unless_asked_otherwise() {
-        assert_eq!(format(None).text(&300u64.to_le_bytes()).expect("8 bytes"), "300");
-        assert_eq!(format(None).text(&[1, 1]).expect("2 bytes"), "257");
-        assert_eq!(format(None).text(&[0xab; 9]).expect("hex"), "ababababababababab");
-        assert_eq!(format(None).text(&[]).expect("empty"), "");
-        assert_eq!(format(Kind::Hex).text(&[1, 0xff]).expect("hex"), "01ff");
-        assert_eq!(format(Kind::Text).text("grün\n".as_bytes()).expect("text"), "grün\\n");
-        assert_eq!(format(Kind::Text).text(&[0xff, b'a']).expect("text"), "\u{fffd}a");
+        assert_eq!(text(None, &300u64.to_le_bytes()), "300");
+        assert_eq!(text(None, &[1, 1]), "257");
+        assert_eq!(text(None, &[0xab; 9]), "ababababababababab");
+        assert_eq!(text(None, &[]), "");
+        assert_eq!(text(Kind::Hex, &[1, 0xff]), "01ff");
+        assert_eq!(text(Kind::Text, "grün\n".as_bytes()), "grün\\n");
+        assert_eq!(text(Kind::Text, &[0xff, b'a']), "\u{fffd}a");
     }
 
     #[test]
     fn what_is_shown_is_read_again() {
         for value in [vec![7, 1], vec![1; 8], vec![0xab; 9], Vec::new()] {
-            let text = format(None).text(&value).expect("shown");
-            assert_eq!(format(None).parse(&text, value.len()).expect("read"), value);
+            let text = text(None, &value);
+            assert_eq!(format(None, &value).parse(&text).expect("read"), value);
         }
-        assert_eq!(format(Kind::Text).parse("grün", 5).expect("text"), "grün".as_bytes());
-        assert_eq!(format(None).parse("0xff", 1).expect("hexadecimal number"), [255]);
+        assert_eq!(format(Kind::Text, &[0; 5]).parse("grün").expect("text"), "grün".as_bytes());
+        assert_eq!(format(None, &[0]).parse("0xff").expect("hexadecimal number"), [255]);
+    }
+
+    #[test]
+    fn values_whose_length_varies_are_texts_unless_asked_otherwise() {
+        let vary = |kind: Option<Kind>| Format { format: kind }.of(None);
+        assert_eq!(vary(None).parse("any text").expect("text"), b"any text");
+        assert_eq!(vary(None).parse("").expect("empty"), b"");
+        assert_eq!(vary(None).text(b"7").expect("text"), "7");
+        assert_eq!(vary(Some(Kind::Int)).parse("7").expect("integer"), 7u64.to_le_bytes());
+        assert_eq!(vary(Some(Kind::Hex)).parse("00ff01").expect("digits"), [0, 255, 1]);
     }
 
     #[test]
@@ -146,20 +172,22 @@ mod tests {
             (Some(Kind::Int), "1", 9, "8 bytes"),
             (None, "one", 8, "one"),
         ] {
-            let error = format(kind).parse(text, len).expect_err(text).to_string();
+            let error = format(kind, &vec![0; len]).parse(text).expect_err(text).to_string();
             assert!(error.contains(part), "{text}: {error}");
         }
     }
 
     #[test]
     fn json_has_numbers_and_strings() {
-        assert_eq!(format(None).json(&u64::MAX.to_le_bytes()).expect("int"), Value::from(u64::MAX));
-        assert_eq!(format(Kind::Text).json(b"a\n").expect("text"), Value::from("a\n"));
+        let json =
+            |kind: Option<Kind>, value: &[u8]| format(kind, value).json(value).expect("it has such a text");
+        assert_eq!(json(None, &u64::MAX.to_le_bytes()), Value::from(u64::MAX));
+        assert_eq!(json(Some(Kind::Text), b"a\n"), Value::from("a\n"));
     }
 
     #[test]
     fn a_long_value_as_integer_is_refused_with_what_to_use() {
-        let error = format(Kind::Int).text(&[0; 9]).expect_err("9 bytes").to_string();
+        let error = format(Kind::Int, &[0; 9]).text(&[0; 9]).expect_err("9 bytes").to_string();
         assert!(error.contains("9 bytes") && error.contains("--format hex"), "{error}");
     }
 }

@@ -1,14 +1,17 @@
 //! `verify`
 
+use std::borrow::Borrow;
 use std::time::Instant;
 
 use clap::Args;
-use fpcache_client::{Answers, Client};
-use fpcache_datasets::{Dataset, write_value};
+use fpcache_client::{Answers, Client, KeyKind};
+use fpcache_datasets::write_value;
 use serde_json::json;
 
 use crate::Outcome;
 use crate::data::Data;
+use crate::keys::{KeyFormat, KeySet, Keys};
+use crate::load::VALUE_BYTES;
 use crate::output::Output;
 use crate::progress::Bar;
 
@@ -34,7 +37,7 @@ struct Tally {
 
 impl Tally {
     /// Counts a key that is missing, or has a wrong value, and shows it if it is among the first.
-    fn count(&mut self, key: u64, is_missing: bool) {
+    fn count(&mut self, key: &str, is_missing: bool) {
         *(if is_missing { &mut self.missing } else { &mut self.wrong }) += 1;
         let so_far = self.missing + self.wrong;
         if so_far <= SHOWN {
@@ -46,16 +49,20 @@ impl Tally {
 }
 
 impl Verify {
-    pub(crate) fn run(&self, client: &Client, output: &mut Output) -> anyhow::Result<Outcome> {
+    pub(crate) fn key_kind(&self) -> KeyKind {
+        self.data.key_kind()
+    }
+
+    pub(crate) fn run<K: Keys>(&self, client: &Client<K>, output: &mut Output) -> anyhow::Result<Outcome> {
         let record = client.table()?.record;
         let bar = Bar::default();
-        let dataset = self.data.open(&bar)?;
+        let dataset = self.data.open::<K>(&bar)?;
         if dataset.len() as u64 != record.keys {
             let (held, asked) = (record.keys, dataset.len());
             eprintln!("note: {} holds {held} keys, {} has {asked}", client.name(), dataset.name());
         }
         let started = Instant::now();
-        let tally = check(client, &dataset, record.parameters.value_bytes as usize, &bar)?;
+        let tally = check(client, &dataset, record.parameters.shape.value_bytes, &bar)?;
         let seconds = started.elapsed().as_secs_f64();
         let Tally { missing, wrong } = tally;
         let (name, source, keys) = (dataset.name(), dataset.source(), dataset.len());
@@ -80,27 +87,30 @@ impl Verify {
     }
 }
 
-fn check(
-    client: &Client,
-    dataset: &Dataset,
-    value_bytes: usize,
+fn check<K: Keys>(
+    client: &Client<K>,
+    dataset: &K::Set,
+    value_bytes: Option<u32>,
     bar: &Bar,
 ) -> Result<Tally, fpcache_client::ClientError> {
     let mut tally = Tally::default();
-    let mut answers = Answers::new();
-    let mut expected = vec![0; value_bytes];
+    let (mut answers, mut expected) = (Answers::new(), vec![0; value_bytes.unwrap_or(VALUE_BYTES) as usize]);
+    let (mut keys, mut buffer): (Vec<K::Owned>, _) = (Vec::with_capacity(GROUP), Vec::new());
     let phase = bar.phase("verifying", dataset.len() as u64);
-    for (group, keys) in dataset.keys().chunks(GROUP).enumerate() {
-        client.multi_get_into(keys, &mut answers)?;
-        for (i, key) in keys.iter().enumerate() {
-            write_value(dataset.value(group * GROUP + i), &mut expected);
-            let value = answers.value(i);
+    for (group, first) in (0..dataset.len()).step_by(GROUP).enumerate() {
+        let indices = first..dataset.len().min(first + GROUP);
+        keys.clear();
+        keys.extend(indices.clone().map(|i| K::at(dataset, i, &mut buffer).to_owned()));
+        client.multi_get_into(&keys, &mut answers)?;
+        for (at, i) in indices.enumerate() {
+            let value = answers.value(at);
+            write_value(dataset.value(i), &mut expected);
             if value != Some(&expected) {
-                tally.count(*key, value.is_none());
+                tally.count(&K::text(keys[at].borrow(), KeyFormat { is_hex: false }), value.is_none());
             }
         }
         if group.is_multiple_of(STEP) {
-            phase.advance((group * GROUP) as u64);
+            phase.advance(first as u64);
         }
     }
     Ok(tally)

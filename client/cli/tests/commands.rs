@@ -6,7 +6,7 @@ use std::process::{Command, Output, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use fpcache::key_space::U64Keys;
+use fpcache::key_space::{BuildKeys, ByteKeys, U64Keys};
 use fpcache_fabric::shm::{ListenOptions, Listener, ShmAddress};
 use fpcache_fabric::{HugePages, Serving, SharedMemory};
 use fpcache_memserver::durability::SyncPolicy;
@@ -22,12 +22,17 @@ struct Node {
 }
 
 impl Node {
+    /// For u64 keys.
     fn start(capacity: usize) -> Self {
+        Self::start_for::<U64Keys>(capacity)
+    }
+
+    fn start_for<K: BuildKeys>(capacity: usize) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let address = ShmAddress::at_path(directory.path().join("node.sock")).unwrap();
         let (region, fd) = SharedMemory::create_memfd("test", capacity, HugePages::No).unwrap();
         let region = Arc::new(region);
-        let node = MemoryNode::<U64Keys>::new(Arc::clone(&region), 1, 0, Instant::now()).unwrap();
+        let node = MemoryNode::<K>::new(Arc::clone(&region), 1, 0, Instant::now()).unwrap();
         let listener = Listener::bind(&address, region, fd, ListenOptions::default()).unwrap();
         Self { directory, url: address.to_string(), serving: Some(listener.spawn(node).unwrap()) }
     }
@@ -360,4 +365,166 @@ fn a_reader_that_has_seen_enough_is_no_failure() {
     drop(child.stdout.take());
     let output = child.wait_with_output().unwrap();
     assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
+}
+
+#[test]
+fn byte_strings_are_written_and_shown_as_text_with_escapes() {
+    let node = Node::start_for::<ByteKeys>(8 << 20);
+    let (_, err) = node.ends_with(2, "create");
+    assert!(err.contains("--keys u64"), "{err}");
+    node.ends_with(0, "create --keys bytes");
+    let records =
+        [("user1", 1), ("user2", 2), (r"a\x20b", 3), (r"a\n", 4), ("grün", 5), (r"\xff\0", 6), ("a", 7)];
+    for (key, value) in records {
+        node.ends_with(0, &format!("insert {key} {value}"));
+    }
+    let all = "a 7\na\\n 4\na\\x20b 3\ngr\\xc3\\xbcn 5\nuser1 1\nuser2 2\n\\xff\\x00 6\n";
+    assert_eq!(node.ends_with(0, "scan").0, all);
+    assert_eq!(node.ends_with(0, "scan b --limit 2").0, "gr\\xc3\\xbcn 5\nuser1 1\n");
+    assert_eq!(node.ends_with(0, r"scan --from a\x01 --to user2").0.lines().count(), 4);
+    assert_eq!(node.ends_with(0, "scan --prefix user").0, "user1 1\nuser2 2\n");
+    assert_eq!(node.ends_with(0, "scan --prefix 757365 --hex --limit 1").0, "7573657231 1\n");
+    assert_eq!(node.ends_with(0, "get user2").0, "2\n");
+    assert_eq!(node.ends_with(0, r"get user2 a\x20b").0, "user2 2\na\\x20b 3\n");
+    assert_eq!(node.ends_with(0, "get ff00 --hex").0, "6\n");
+    assert_eq!(node.ends_with(1, "get user3").1, "key user3 is absent\n");
+    assert_eq!(node.ends_with(1, "insert user1 9").1, "key user1 is there already\n");
+    assert_eq!(node.ends_with(1, "update nobody 9").1, "key nobody is absent\n");
+    let token = node.json(0, "get user1 --json")[0]["token"].as_str().unwrap().to_owned();
+    node.ends_with(0, &format!("update user1 11 --if-token {token}"));
+    node.ends_with(1, &format!("update user1 12 --if-token {token}"));
+    let deleted = node.json(1, r"del a a\n a --json");
+    assert_eq!(deleted[1]["key"], r"a\n");
+    assert_eq!((&deleted[0]["done"], &deleted[2]["done"]), (&true.into(), &false.into()));
+    let scan = node.json(0, "scan --prefix user --json");
+    assert_eq!((&scan[0]["key"], &scan[0]["value"]), (&"user1".into(), &11.into()));
+}
+
+#[test]
+fn what_is_no_key_of_a_table_of_byte_strings_is_refused_or_absent() {
+    let node = Node::start_for::<ByteKeys>(8 << 20);
+    node.ends_with(0, "create --keys bytes");
+    for (line, parts) in [
+        (r"get a\q", &[r"a\q", r"\xNN"][..]),
+        ("get xyz --hex", &["xyz", "two per byte"]),
+        ("put key x --format text", &["1 bytes", "8"]),
+        ("scan a --prefix b", &["--prefix"]),
+        ("create --keys bytes", &["already holds"]),
+        ("create", &["`bytes`", "`u64`"]),
+        ("load ipv4", &["`bytes`", "`u64`"]),
+        ("verify ipv4", &["`bytes`", "`u64`"]),
+    ] {
+        let (_, err) = node.ends_with(2, line);
+        assert!(parts.iter().all(|part| err.contains(part)), "{line}: {err}");
+    }
+    let output = node.run(["put", "", "1"]);
+    assert!(output.status.code() == Some(2) && text(&output.stderr).contains("1 to 4096"), "{output:?}");
+    assert_eq!(node.run(["get", ""]).status.code(), Some(1), "no table holds it");
+}
+
+#[test]
+fn values_of_any_length_are_texts() {
+    let node = Node::start_for::<ByteKeys>(4 << 20);
+    node.ends_with(0, "create --keys bytes --value-bytes vary --slot-bytes 24");
+    for (key, value) in [("short", ""), ("k", "a value of 20 bytes."), ("number", "42")] {
+        assert!(node.run(["put", key, value]).status.success());
+    }
+    assert_eq!(node.ends_with(0, "scan").0, "k a value of 20 bytes.\nnumber 42\nshort \n");
+    let output = node.run(["put", "long", "more than 24 bytes with the key"]);
+    assert!(text(&output.stderr).contains("room for 24"), "{output:?}");
+    let table = &node.json(0, "stats --json")["table"];
+    assert_eq!((&table["key_kind"], &table["slot_bytes"]), (&"bytes".into(), &24.into()));
+    assert_eq!((&table["key_bytes"], &table["value_bytes"]), (&Value::Null, &Value::Null));
+    let (out, _) = node.ends_with(0, "stats");
+    assert!(out.contains("bytes keys of any length, values of any length, together at most 24"), "{out}");
+}
+
+#[test]
+fn data_sets_of_byte_strings_are_loaded_scanned_and_verified() {
+    let node = Node::start_for::<ByteKeys>(32 << 20);
+    let load = node.json(0, "load words:20K --json");
+    assert_eq!((&load["keys"], &load["key_kind"]), (&20_000.into(), &"bytes".into()));
+    assert_eq!(load["key_bytes"], Value::Null);
+    let (out, _) = node.ends_with(0, "verify words:20K");
+    assert!(out.contains("20000 keys of words:20K") && out.contains("every value is right"), "{out}");
+    assert_eq!(node.ends_with(0, "scan --limit 15000").0.lines().count(), 15_000, "more than a page");
+    let first = node.ends_with(0, "scan --limit 1").0;
+    let (key, value) = first.split_once(' ').unwrap();
+    assert_eq!(node.ends_with(0, &format!("get {key}")).0, value);
+    // Added to a table that is there; and what its slots have no room for is refused.
+    let (out, _) = node.ends_with(0, "load binary:500 --key-bytes 9");
+    assert!(out.contains("500 new"), "{out}");
+    node.ends_with(0, "verify binary:500 --key-bytes 9");
+    let (_, err) = node.ends_with(2, "load ycsb:10 --key-bytes 128");
+    assert!(err.contains("room for") && err.contains("user"), "{err}");
+    let (out, _) = node.ends_with(1, "verify domains:100");
+    assert!(out.contains("100 missing"), "{out}");
+}
+
+#[test]
+fn keys_of_one_length_take_no_field_for_it_unless_others_are_to_come() {
+    for (line, key_bytes, slot_bytes) in [
+        ("load ycsb:5K --key-bytes 40 --value-bytes 100", Value::from(40), 140),
+        ("load binary:5K --key-bytes 9", 9.into(), 17),
+        ("load words:5K --key-bytes vary --slot-bytes 500", Value::Null, 500),
+        ("load paths:2K --slot-bytes 5000", Value::Null, 5000),
+    ] {
+        let node = Node::start_for::<ByteKeys>(64 << 20);
+        let load = node.json(0, &format!("{line} --json"));
+        assert_eq!((&load["key_bytes"], &load["slot_bytes"]), (&key_bytes, &slot_bytes.into()), "{line}");
+        let verify = line.replace("load", "verify").replace(" --value-bytes 100", "");
+        node.ends_with(0, verify.split(" --slot").next().unwrap());
+    }
+    let node = Node::start_for::<ByteKeys>(8 << 20);
+    for (line, part) in [
+        ("load ycsb:100 --key-bytes 12", "23"),
+        ("load paths:100 --slot-bytes 20", "or more"),
+        ("load words:100 --key-bytes 5", "5"),
+        ("load words:100 --value-bytes some", "vary"),
+        ("load ipv4 --slot-bytes 5", "leave --slot-bytes away"),
+        ("load ipv4", "--keys u64"),
+    ] {
+        let (_, err) = node.ends_with(2, line);
+        assert!(err.contains(part), "{line}: {err}");
+    }
+    assert_eq!(node.json(0, "stats --json")["keys"], 0, "nothing half made");
+    let (_, err) = Node::start(8 << 20).ends_with(2, "load ipv4 --key-bytes 5");
+    assert!(err.contains("leave --key-bytes away"), "{err}");
+}
+
+#[test]
+fn a_file_of_lines_is_a_data_set_whatever_its_bytes() {
+    let node = Node::start_for::<ByteKeys>(8 << 20);
+    let file = node.directory.path().join("lines.txt");
+    // Out of order, no UTF-8, no newline at the end.
+    std::fs::write(&file, b"zebra\napple pie\n\xff\xfe\nant").unwrap();
+    let spec = format!("lines:{}", file.display());
+    let (_, err) = node.ends_with(2, &format!("load {spec} --unsorted refuse"));
+    assert!(err.contains("lines.txt"), "{err}");
+    node.ends_with(0, &format!("load {spec}"));
+    assert_eq!(node.ends_with(0, "scan").0, "ant 0\napple\\x20pie 1\nzebra 2\n\\xff\\xfe 3\n");
+    node.ends_with(0, &format!("verify {spec}"));
+    std::fs::write(&file, b"a\n\nb\n").unwrap();
+    let (_, err) = node.ends_with(2, &format!("verify {spec}"));
+    assert!(err.contains("lines.txt") && err.contains('2'), "an empty line has no key: {err}");
+}
+
+#[test]
+fn u64_tables_take_ranges_and_values_of_any_length_too() {
+    let node = Node::start(8 << 20);
+    node.ends_with(0, "create --value-bytes vary --slot-bytes 20");
+    node.ends_with(0, "put 7 seven");
+    node.ends_with(0, "put 0x10 sixteen");
+    assert_eq!(node.ends_with(0, "scan --from 1 --to 16").0, "7 seven\n");
+    assert_eq!(node.ends_with(0, "scan --hex").0, "0x7 seven\n0x10 sixteen\n");
+    assert_eq!(node.ends_with(0, "get 10 --hex").0, "sixteen\n");
+    for (line, parts) in [
+        ("scan --prefix 1", &["prefixes", "--from"][..]),
+        ("get seven", &["seven", "0x2a"]),
+        ("load words", &["`u64`", "`bytes`"]),
+        ("put 1 thirteen_bytes", &["room for 20"]),
+    ] {
+        let (_, err) = node.ends_with(2, line);
+        assert!(parts.iter().all(|part| err.contains(part)), "{line}: {err}");
+    }
 }

@@ -2,13 +2,15 @@
 
 use std::sync::Arc;
 
-use fpcache::key_space::KeySpace;
+use fpcache::key_space::BuildKeys;
 use fpcache::layout::RecordToken;
-use fpcache::message::{MessageError, Request, decode_reply};
+use fpcache::message::keys::{key_bytes, put_key};
+use fpcache::message::{Keys, MessageError, Request, decode_reply};
 use fpcache::read::{LookupScratch, Outcome, Outcomes};
 use fpcache_fabric::{Connection, Deadline};
 
 use super::recover::Retry;
+use super::write::check_key;
 use super::{Connector, Core};
 use crate::error::ClientError;
 
@@ -17,12 +19,12 @@ const REPLY_HEADS: (usize, usize) = (16, 8);
 /// Bytes of a request beside the keys.
 const REQUEST_HEAD: usize = 16;
 
-impl<K: KeySpace + 'static, T: Connector> Core<K, T> {
+impl<K: BuildKeys, T: Connector> Core<K, T> {
     /// Looks one key up.
     #[cold]
     pub(super) fn look_up_offloaded<R>(
         &self,
-        key: K::Key,
+        key: &K::Key,
         retry: &mut Retry,
         mut take: impl FnMut(&Outcome, Option<&[u8]>) -> R,
     ) -> Result<R, ClientError> {
@@ -39,7 +41,7 @@ impl<K: KeySpace + 'static, T: Connector> Core<K, T> {
     #[cold]
     pub(super) fn ask_for_directory(&self, retry: &mut Retry) {
         let (mut request, mut reply) = (Vec::new(), Vec::new());
-        Request::Get(&[]).encode::<K>(&mut request);
+        Request::Get(Keys { count: 0, bytes: &[] }).encode::<K>(&mut request);
         let connection = Arc::clone(&self.session().connection);
         // Whether it heard is seen by what the next attempt finds.
         let _ = connection.call(&request, &mut reply, retry.deadline(&*self.clock));
@@ -47,9 +49,9 @@ impl<K: KeySpace + 'static, T: Connector> Core<K, T> {
 
     /// Looks a group of keys up.
     #[cold]
-    pub(super) fn lookup_offloaded<R>(
+    pub(super) fn lookup_offloaded<'k, R>(
         &self,
-        keys: impl Iterator<Item = K::Key>,
+        keys: impl Iterator<Item = &'k K::Key>,
         retry: &mut Retry,
         mut take: impl FnMut(&mut LookupScratch<K>) -> R,
     ) -> Result<R, ClientError> {
@@ -63,50 +65,53 @@ impl<K: KeySpace + 'static, T: Connector> Core<K, T> {
     }
 
     /// Asks for keys, as many at once as request and reply have room for, and hands over version and value of each.
-    fn offload(
+    fn offload<'k>(
         &self,
-        keys: impl Iterator<Item = K::Key>,
+        keys: impl Iterator<Item = &'k K::Key>,
         deadline: Deadline,
         mut take: impl FnMut(Option<u32>, &[u8]),
     ) -> Result<(), ClientError> {
         let left = deadline.remaining(self.clock.now()).unwrap_or_default();
-        let value_bytes = self.value_bytes(left)? as usize;
+        let shape = self.shape(left)?;
+        let value_bytes = shape.value_bytes.unwrap_or(shape.room) as usize;
         let connection = Arc::clone(&self.session().connection);
-        let fits_request = connection.max_request().saturating_sub(REQUEST_HEAD) / K::KEY_BYTES;
+        let room = connection.max_request().saturating_sub(REQUEST_HEAD);
         let fits_reply = connection.max_reply().saturating_sub(REPLY_HEADS.1) / (REPLY_HEADS.0 + value_bytes);
-        let most = fits_request.min(fits_reply).max(1);
+        // A key that no table can hold has no place in a request either; the empty string is absent as it is.
+        let keys = keys.map(|key| if check_key::<K>(key).is_ok() { key } else { K::lowest() });
         let (mut keys, mut encoded, mut request, mut reply) =
             (keys.peekable(), Vec::new(), Vec::new(), Vec::new());
         while keys.peek().is_some() {
             encoded.clear();
-            for key in keys.by_ref().take(most) {
-                let at = encoded.len();
-                encoded.resize(at + K::KEY_BYTES, 0);
-                K::encode(&key, &mut encoded[at..]);
+            let mut count = 0;
+            while let Some(key) = keys.next_if(|key| {
+                count == 0 || (encoded.len() + key_bytes::<K>(key) <= room && count < fits_reply)
+            }) {
+                put_key::<K>(key, &mut encoded);
+                count += 1;
             }
-            let count = encoded.len() / K::KEY_BYTES;
-            Request::Get(&encoded).encode::<K>(&mut request);
+            // A request has far fewer keys than a u32 counts.
+            let asked = Keys { count: count as u32, bytes: &encoded };
+            Request::Get(asked).encode::<K>(&mut request);
             connection.call(&request, &mut reply, deadline)?;
-            let answers = decode_reply(&reply)?.chunks_exact(REPLY_HEADS.0 + value_bytes);
-            if answers.len() < count {
-                return Err(cut_short().into());
-            }
+            let mut answers = decode_reply(&reply)?;
             self.tally.offloaded.add(count as u64);
-            answers.take(count).for_each(|answer| answer_of(answer, &mut take));
+            for _ in 0..count {
+                answers = take_answer(answers, &mut take).ok_or_else(cut_short)?;
+            }
         }
         Ok(())
     }
 }
 
-/// Takes the answer for one key: status, token, value.
-fn answer_of(answer: &[u8], take: &mut impl FnMut(Option<u32>, &[u8])) {
-    let (head, value) = answer.split_at(REPLY_HEADS.0.min(answer.len()));
-    match (head.first(), head.last_chunk::<8>()) {
-        (Some(0), Some(token)) => {
-            take(Some(RecordToken::from_bits(u64::from_le_bytes(*token)).version()), value);
-        }
-        _ => take(None, &[]),
-    }
+/// Takes the answer for one key: status, length, token, value; returns what lies behind.
+fn take_answer<'a>(bytes: &'a [u8], take: &mut impl FnMut(Option<u32>, &[u8])) -> Option<&'a [u8]> {
+    let (head, rest) = bytes.split_first_chunk::<{ REPLY_HEADS.0 }>()?;
+    let len = u32::from_le_bytes(*head[4..].first_chunk()?);
+    let token = RecordToken::from_bits(u64::from_le_bytes(*head.last_chunk()?));
+    let (value, behind) = rest.split_at_checked(len as usize)?;
+    take((head[0] == 0).then_some(token.version()), value);
+    Some(behind)
 }
 
 fn cut_short() -> MessageError {

@@ -5,13 +5,15 @@ use std::time::{Duration, Instant};
 
 use crossbeam::utils::Backoff;
 use fpcache::Refresh;
-use fpcache::key_space::KeySpace;
+use fpcache::key_space::BuildKeys;
+use fpcache::layout::SuperblockError;
 use fpcache::read::ReadError;
 use fpcache::snapshot::OpenError;
 use fpcache_fabric::{Clock, Connection, Deadline, ErrorKind as FabricErrorKind};
 
 use super::{Connector, Core};
 use crate::error::ClientError;
+use crate::kind::KeyKind;
 use crate::leave::Leave;
 
 /// How often a call brings the directory up to date before it asks the memory node's processor.
@@ -85,7 +87,7 @@ impl Retry {
     }
 }
 
-impl<K: KeySpace + 'static, T: Connector> Core<K, T> {
+impl<K: BuildKeys, T: Connector> Core<K, T> {
     /// Does what makes another attempt worth while, or gives the error that ends the call.
     #[cold]
     pub(super) fn recover(&self, failure: Failure, retry: &mut Retry) -> Result<Next, ClientError> {
@@ -94,7 +96,7 @@ impl<K: KeySpace + 'static, T: Connector> Core<K, T> {
             Attempt::Open(OpenError::Fabric(error)) => ReadError::Fabric(error),
             // The next attempt opens it.
             Attempt::Open(OpenError::Moving { attempts }) => ReadError::Contended { attempts },
-            Attempt::Open(error) => return Err(error.into()),
+            Attempt::Open(error) => return Err(self.explained(error)),
         };
         self.tally.retries.add(1);
         let deadline = retry.deadline(&*self.clock);
@@ -112,6 +114,16 @@ impl<K: KeySpace + 'static, T: Connector> Core<K, T> {
             ReadError::Corrupt(e) => return Err(OpenError::Corrupt(e).into()),
         }
         Ok(Next::Again)
+    }
+
+    /// What a table that could not be opened is an error of: its keys may be of another kind than this client's.
+    fn explained(&self, error: OpenError) -> ClientError {
+        let OpenError::Superblock(SuperblockError::Corrupt(_)) = &error else { return error.into() };
+        let connection = Arc::clone(&self.session().connection);
+        match KeyKind::read(&mut connection.endpoint()) {
+            Ok(Some(theirs)) if !theirs.is::<K>() => ClientError::OtherKeys { theirs, own: K::NAME },
+            _ => error.into(),
+        }
     }
 
     /// Gets a newer table than the one with the number `seen`, or waits a little where there is none.

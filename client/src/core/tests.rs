@@ -10,8 +10,8 @@ use fpcache::key_space::U64Keys;
 use fpcache::layout::TableParameters;
 use fpcache::message::Chunk;
 use fpcache::read::PlanChoice;
-use fpcache_fabric::AreaId;
 use fpcache_fabric::local::LocalConnection;
+use fpcache_fabric::{AreaId, Posted};
 
 use super::*;
 use crate::embedded::EmbeddedNode;
@@ -71,8 +71,20 @@ impl Connection for Watched {
         thread::sleep(Duration::from_millis(5));
     }
 
-    fn call(&self, request: &[u8], reply: &mut Vec<u8>, deadline: Deadline) -> Result<(), FabricError> {
-        self.connection.call(request, reply, deadline)
+    fn post(&self, request: &[u8], deadline: Deadline) -> Result<Posted, FabricError> {
+        self.connection.post(request, deadline)
+    }
+
+    fn poll(&self, posted: Posted, reply: &mut Vec<u8>) -> Result<Option<Posted>, FabricError> {
+        self.connection.poll(posted, reply)
+    }
+
+    fn wait(&self, posted: Posted, reply: &mut Vec<u8>, deadline: Deadline) -> Result<(), FabricError> {
+        self.connection.wait(posted, reply, deadline)
+    }
+
+    fn give_up(&self, posted: Posted) {
+        self.connection.give_up(posted);
     }
 
     fn max_request(&self) -> usize {
@@ -98,12 +110,13 @@ impl Connection for Watched {
 
 /// A memory node whose keys are the odd numbers below `2 * KEYS`, each its own value.
 fn loaded_node() -> EmbeddedNode {
-    let node = EmbeddedNode::start(4 << 20).expect("memory");
+    let node = EmbeddedNode::start::<U64Keys>(4 << 20).expect("memory");
     let connection = node.connect(Deadline::NONE).expect("it serves");
-    let bytes: Vec<u8> = (0..KEYS).flat_map(|i| (2 * i + 1).to_le_bytes()).collect();
+    let record = |i: u64| [(2 * i + 1).to_le_bytes(); 2].concat();
+    let records: Vec<u8> = (0..KEYS).flat_map(record).collect();
     let requests = [
-        Request::LoadBegin { parameters: TableParameters::default(), expected_keys: KEYS },
-        Request::LoadChunk(Chunk { first: 0, keys: &bytes, values: &bytes }),
+        Request::LoadBegin { parameters: TableParameters::default(), expected_keys: KEYS, coders: &[] },
+        Request::LoadChunk(Chunk { first: 0, count: KEYS as u32, records: &records }),
         Request::LoadCommit,
     ];
     for request in requests {
@@ -144,7 +157,7 @@ impl Setup {
 }
 
 fn look_up_within(core: &Core<U64Keys, Node>, within: Duration) -> Result<(), ClientError> {
-    let value = core.look_up(7, within, |_, value| value.map(<[u8]>::to_vec))?;
+    let value = core.look_up(&7, within, |_, value| value.map(<[u8]>::to_vec))?;
     assert_eq!(value, Some(7u64.to_le_bytes().to_vec()));
     Ok(())
 }

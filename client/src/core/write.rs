@@ -4,13 +4,14 @@ use std::cell::{RefCell, RefMut};
 use std::sync::Arc;
 use std::time::Duration;
 
-use fpcache::key_space::KeySpace;
+use fpcache::key_space::BuildKeys;
+use fpcache::layout::RecordShape;
 use fpcache::message::{
     ErrorCode, MessageError, WriteBatch, WriteKind, WriteOperation, WriteReply, decode_reply,
 };
 use fpcache::read::spot_of;
 use fpcache::table::Table;
-use fpcache_fabric::{Connection, Deadline, ErrorKind as FabricErrorKind, FabricError};
+use fpcache_fabric::{Clock, Connection, Deadline, ErrorKind as FabricErrorKind, FabricError};
 
 use super::recover::Retry;
 use super::{Connector, Core};
@@ -19,8 +20,8 @@ use crate::error::ClientError;
 /// How much of a call's time one sending of a request waits for its reply, and at least how long.
 const PART: (u32, Duration) = (4, Duration::from_millis(1));
 
-/// Who a thread is to the memory node when it changes records. One thread has one request in flight, so that a request
-/// with a higher number says that the ones before are no longer waited for.
+/// Who sends changes, as the memory node knows it: a thread, or a lane of writes in flight. It has one request in flight, so
+/// that a request with a higher number says that the ones before are no longer waited for.
 #[derive(Debug)]
 pub(super) struct Writer {
     identity: u64,
@@ -28,47 +29,88 @@ pub(super) struct Writer {
     requests: u64,
     batch: WriteBatch,
     request: Vec<u8>,
-    reply: Vec<u8>,
+    pub(super) reply: Vec<u8>,
+    /// Of changes that are made one by one.
+    replies: Vec<WriteReply>,
 }
 
 impl Writer {
-    fn new(identity: u64) -> Self {
-        Self { identity, requests: 0, batch: WriteBatch::new(0), request: Vec::new(), reply: Vec::new() }
+    pub(super) fn new(identity: u64) -> Self {
+        let (request, reply, replies) = (Vec::new(), Vec::new(), Vec::new());
+        Self { identity, requests: 0, batch: WriteBatch::default(), request, reply, replies }
+    }
+
+    /// The bytes of the batch as a request that perhaps was sent before.
+    pub(super) fn encode<K: BuildKeys>(&mut self, sent_before: bool) -> &[u8] {
+        self.batch.request(self.identity, self.requests, sent_before).encode::<K>(&mut self.request);
+        &self.request
+    }
+
+    /// The batch is a request of its own from here on.
+    pub(super) fn next_request(&mut self) {
+        self.requests += 1;
     }
 }
 
-impl<K: KeySpace + 'static, T: Connector> Core<K, T> {
+/// Until when a request may be sent again, and how long each sending of it may wait.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Limits {
+    within: Duration,
+    pub(super) deadline: Deadline,
+}
+
+impl Limits {
+    pub(super) fn new(within: Duration, clock: &dyn Clock) -> Self {
+        Self { within, deadline: Deadline::after_on(clock, within) }
+    }
+
+    /// By when a sending that begins now must be answered.
+    pub(super) fn part(&self, clock: &dyn Clock) -> Deadline {
+        Deadline::after_on(clock, (self.within / PART.0).max(PART.1)).earlier(self.deadline)
+    }
+}
+
+impl<K: BuildKeys, T: Connector> Core<K, T> {
     /// Makes changes, in as few requests as they fit, each of which may take `within`, and appends how each ended.
     pub(crate) fn write<'v>(
         &self,
-        operations: impl Iterator<Item = WriteOperation<'v, K::Key>> + Clone,
+        operations: impl Iterator<Item = WriteOperation<'v, &'v K::Key>> + Clone,
         within: Duration,
         replies: &mut Vec<WriteReply>,
     ) -> Result<(), ClientError> {
-        let value_bytes = self.value_bytes(within)?;
-        for WriteOperation { kind, key, value, .. } in operations.clone() {
-            if kind != WriteKind::Delete && value.len() != value_bytes as usize {
-                let (got, expected) = (value.len(), value_bytes as usize);
-                return Err(ClientError::ValueSize { key: K::coordinate(&key), got, expected });
-            }
-        }
         let mut writer = self.writer();
-        writer.batch = WriteBatch::new(value_bytes);
         let mut rest = operations;
+        let mut is_first = true;
         // Not after the last request: the table may be gone by then, but its changes were made.
         while rest.clone().next().is_some() {
-            let count = self.fill(&mut writer.batch, rest.clone(), within)?;
+            let count = self.fill(&mut writer, rest.clone(), is_first, within)?;
             self.send(&mut writer, within, replies)?;
             let done = rest.clone().take(count);
-            done.filter(|o| o.kind == WriteKind::Delete).for_each(|o| self.forget(&o.key));
+            done.filter(|o| o.kind == WriteKind::Delete).for_each(|o| self.forget(o.key));
             rest.by_ref().take(count).for_each(drop);
+            is_first = false;
         }
         Ok(())
     }
 
-    /// Bytes of the table's values.
-    pub(super) fn value_bytes(&self, within: Duration) -> Result<u32, ClientError> {
-        self.with_table(within, |_, table| Ok(table.snapshot().record().parameters.value_bytes))
+    /// Makes one change.
+    pub(crate) fn write_one(
+        &self,
+        operation: WriteOperation<'_, &K::Key>,
+        within: Duration,
+    ) -> Result<WriteReply, ClientError> {
+        let mut replies = std::mem::take(&mut self.writer().replies);
+        replies.clear();
+        let written = self.write(std::iter::once(operation), within, &mut replies);
+        let reply = replies.pop();
+        self.writer().replies = replies;
+        written?;
+        reply.ok_or_else(no_reply)
+    }
+
+    /// How the table's records lie in slots.
+    pub(crate) fn shape(&self, within: Duration) -> Result<RecordShape, ClientError> {
+        self.with_table(within, |_, table| Ok(table.snapshot().geometry().shape))
     }
 
     fn writer(&self) -> RefMut<'_, Writer> {
@@ -76,28 +118,37 @@ impl<K: KeySpace + 'static, T: Connector> Core<K, T> {
         self.writers.get_or(|| RefCell::new(Writer::new(self.connector.identity()))).borrow_mut()
     }
 
-    /// Fills a request with the first operations, and says with how many.
-    fn fill<'v>(
+    /// Fills a request with the first operations, and says with how many. All values are looked at before the first one.
+    pub(super) fn fill<'v>(
         &self,
-        batch: &mut WriteBatch,
-        operations: impl Iterator<Item = WriteOperation<'v, K::Key>> + Clone,
+        writer: &mut Writer,
+        operations: impl Iterator<Item = WriteOperation<'v, &'v K::Key>> + Clone,
+        is_first: bool,
         within: Duration,
     ) -> Result<usize, ClientError> {
-        let connection = Arc::clone(&self.session().connection);
-        let most = connection.max_reply().saturating_sub(8) / WriteReply::BYTES;
-        let max_request = connection.max_request();
+        let (most, max_request) = {
+            let session = self.session();
+            let most = session.connection.max_reply().saturating_sub(8) / WriteReply::BYTES;
+            (most, session.connection.max_request())
+        };
         self.with_table(within, |_, table| {
+            let shape = table.snapshot().geometry().shape;
+            if is_first && let Some(error) = misfit::<K>(operations.clone(), &shape) {
+                return Ok(Err(error));
+            }
+            let batch = &mut writer.batch;
             batch.clear();
             for operation in operations.clone() {
                 // A request that is too long for one operation is the fabric's to refuse.
-                if !batch.is_empty() && (batch.len() >= most || !batch.has_room::<K>(max_request)) {
+                let has_room = batch.has_room::<K>(operation.key, operation.value, max_request);
+                if !batch.is_empty() && (batch.len() >= most || !has_room) {
                     break;
                 }
                 let hint = hint(table, operation.key);
                 batch.push::<K>(&WriteOperation { hint, ..operation });
             }
-            Ok(batch.len())
-        })
+            Ok(Ok(batch.len()))
+        })?
     }
 
     /// Sends a request until it is answered.
@@ -107,12 +158,28 @@ impl<K: KeySpace + 'static, T: Connector> Core<K, T> {
         within: Duration,
         replies: &mut Vec<WriteReply>,
     ) -> Result<(), ClientError> {
-        writer.requests += 1;
-        let deadline = Deadline::after_on(&*self.clock, within);
-        let (mut retry, mut sent) = (Retry::new(within), false);
+        writer.next_request();
+        let limits = Limits::new(within, &*self.clock);
+        self.see_through(writer, limits, replies, |writer, sent_before| {
+            let connection = self.living_connection(limits.deadline).map_err(Sending::Never)?;
+            writer.encode::<K>(sent_before);
+            let part = limits.part(&*self.clock);
+            connection.call(&writer.request, &mut writer.reply, part).map_err(Sending::of)
+        })
+    }
+
+    /// Has a request sent until it is answered or its time is over, and takes the replies.
+    pub(super) fn see_through(
+        &self,
+        writer: &mut Writer,
+        limits: Limits,
+        replies: &mut Vec<WriteReply>,
+        mut attempt: impl FnMut(&mut Writer, bool) -> Result<(), Sending>,
+    ) -> Result<(), ClientError> {
+        let (mut retry, mut sent) = (Retry::new(limits.within), false);
         let unknown = |last: FabricError| ClientError::OutcomeUnknown { why: last.to_string() };
         loop {
-            let error = match self.send_once(writer, within, deadline, sent) {
+            let error = match attempt(writer, sent) {
                 Ok(()) => return take_replies(writer, sent, replies),
                 Err(Sending::Never(error)) if !sent && !matches!(error, FabricError::DamagedRequest) => {
                     return Err(error.into());
@@ -123,7 +190,7 @@ impl<K: KeySpace + 'static, T: Connector> Core<K, T> {
                     error
                 }
             };
-            if deadline.has_passed(self.clock.now()) {
+            if limits.deadline.has_passed(self.clock.now()) {
                 return Err(if sent { unknown(error) } else { error.into() });
             }
             if !is_passing(&error) {
@@ -136,33 +203,25 @@ impl<K: KeySpace + 'static, T: Connector> Core<K, T> {
         }
     }
 
-    /// Sends a request once, over a connection that is alive, and waits part of the time for its reply.
-    fn send_once(
-        &self,
-        writer: &mut Writer,
-        within: Duration,
-        deadline: Deadline,
-        sent_before: bool,
-    ) -> Result<(), Sending> {
-        self.reconnect(self.number(), deadline).map_err(Sending::Never)?;
-        let connection = Arc::clone(&self.session().connection);
-        let part = Deadline::after_on(&*self.clock, (within / PART.0).max(PART.1)).earlier(deadline);
-        let request = writer.batch.request(writer.identity, writer.requests, sent_before);
-        request.encode::<K>(&mut writer.request);
-        connection.call(&writer.request, &mut writer.reply, part).map_err(|error| match error {
-            FabricError::RequestTooLong { .. } | FabricError::DamagedRequest | FabricError::Crowded => {
-                Sending::Never(error)
-            }
-            other => Sending::Perhaps(other),
-        })
+    /// The session's connection, made anew if it has lost its memory node.
+    fn living_connection(&self, deadline: Deadline) -> Result<Arc<T::Connection>, FabricError> {
+        let (connection, number) = {
+            let session = self.session();
+            (Arc::clone(&session.connection), self.number())
+        };
+        if connection.is_alive() {
+            return Ok(connection);
+        }
+        self.reconnect(number, deadline)?;
+        Ok(Arc::clone(&self.session().connection))
     }
 
     /// Has the hot cache forget where a key was that is gone.
-    fn forget(&self, key: &K::Key) {
+    pub(super) fn forget(&self, key: &K::Key) {
         // Without a context there is nothing to forget; and a stale entry does no harm.
         if let Some(table) = self.session().fetched()
             && let Some(cache) = table.cache()
-            && let Some(spot) = spot_of(table.snapshot(), *key)
+            && let Some(spot) = spot_of(table.snapshot(), key)
             && let Some(hint) = cache.probe(&spot)
         {
             cache.remove(&spot, hint);
@@ -171,11 +230,72 @@ impl<K: KeySpace + 'static, T: Connector> Core<K, T> {
 }
 
 /// Whether a request whose sending failed has arrived.
-enum Sending {
+#[derive(Debug)]
+pub(super) enum Sending {
     /// It has not.
     Never(FabricError),
     /// Perhaps, or it yet may.
     Perhaps(FabricError),
+}
+
+impl Sending {
+    /// What the failure of a sending says.
+    pub(super) fn of(error: FabricError) -> Self {
+        match error {
+            FabricError::RequestTooLong { .. } | FabricError::DamagedRequest | FabricError::Crowded => {
+                Self::Never(error)
+            }
+            other => Self::Perhaps(other),
+        }
+    }
+}
+
+/// The error of the first record that cannot be the table's.
+fn misfit<'v, K: BuildKeys>(
+    mut operations: impl Iterator<Item = WriteOperation<'v, &'v K::Key>>,
+    shape: &RecordShape,
+) -> Option<ClientError> {
+    let check = |o: WriteOperation<'_, &K::Key>| match o.kind {
+        WriteKind::Delete => check_key::<K>(o.key),
+        _ => check_record::<K>(o.key, o.value, shape),
+    };
+    operations.find_map(|operation| check(operation).err())
+}
+
+/// Whether a record can be the table's.
+pub(crate) fn check_record<K: BuildKeys>(
+    key: &K::Key,
+    value: &[u8],
+    shape: &RecordShape,
+) -> Result<(), ClientError> {
+    check_key::<K>(key)?;
+    let (got, key_bytes) = (value.len(), K::encoded_len(key));
+    if shape.fits(key_bytes, got) {
+        return Ok(());
+    }
+    let key = K::show(key);
+    Err(match shape.value_bytes {
+        Some(expected) if expected as usize != got => {
+            ClientError::ValueSize { key, got, expected: expected as usize }
+        }
+        _ => match shape.key_bytes {
+            Some(expected) if usize::from(expected) != key_bytes => ClientError::KeySize {
+                key,
+                why: format!("it has {key_bytes} bytes, the table's keys have {expected}"),
+            },
+            _ => ClientError::RecordSize { key, got: key_bytes + got, room: shape.room as usize },
+        },
+    })
+}
+
+/// Whether there can be a table with this key.
+pub(crate) fn check_key<K: BuildKeys>(key: &K::Key) -> Result<(), ClientError> {
+    K::check(key).map_err(|why| ClientError::KeySize { key: K::show(key), why })
+}
+
+/// A reply that does not say how its one change ended.
+pub(super) fn no_reply() -> ClientError {
+    MessageError::Malformed("no reply to a change".into()).into()
 }
 
 /// Whether it may go better the next time.
@@ -184,7 +304,7 @@ fn is_passing(error: &FabricError) -> bool {
 }
 
 /// Where the hot cache believes the record to lie.
-fn hint<K: KeySpace>(table: &Table<K>, key: K::Key) -> Option<u16> {
+fn hint<K: BuildKeys>(table: &Table<K>, key: &K::Key) -> Option<u16> {
     let hint = table.cache()?.probe(&spot_of(table.snapshot(), key)?)?;
     u16::try_from(hint.slot).ok()
 }

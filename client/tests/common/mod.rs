@@ -1,15 +1,19 @@
-//! What the tests share: tables whose answers can be checked, and memory nodes in other threads and processes.
+//! What the tests share: keys of both kinds, tables whose answers can be checked, and memory nodes in other threads and
+//! processes.
 #![allow(dead_code, reason = "each test uses its share")]
 
 use std::fs;
+use std::marker::PhantomData;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use fpcache::key_space::U64Keys;
-use fpcache_client::{Client, ClientConfig, ClientError, Loaded, TableParameters};
+use fpcache_client::{
+    AsKey, BuildKeys, ByteKeys, Client, ClientConfig, ClientError, KeySpace, Loaded, RecordShape,
+    TableParameters, U64Keys,
+};
 use fpcache_fabric::shm::{ListenOptions, Listener, ShmAddress};
 use fpcache_fabric::{HugePages, Serving, SharedMemory};
 use fpcache_memserver::{Daemon, DaemonConfig, MemoryNode};
@@ -29,16 +33,100 @@ pub fn value_of(key: u64, edition: u64, len: usize) -> Vec<u8> {
     value
 }
 
-/// Loads `keys` with the values of `edition`.
-pub fn load(
-    client: &Client,
+/// Keys of one kind that stand for numbers, so that one test does for every kind.
+pub trait TestKeys: BuildKeys<Owned: AsKey<Self>> {
+    /// The key of a number: greater numbers have greater keys.
+    fn key(number: u64) -> Self::Owned;
+
+    /// The number of a key.
+    fn number(key: &Self::Key) -> u64;
+
+    /// The shape of records with these keys and values of so many bytes; `None` where they vary from 0 to 100.
+    fn shape(value_bytes: Option<u32>) -> RecordShape;
+
+    /// The parameters of a table with such keys and values of eight bytes.
+    fn parameters() -> TableParameters {
+        Self::parameters_of(Some(8))
+    }
+
+    /// As [`parameters`](Self::parameters), with values of so many bytes.
+    fn parameters_of(value_bytes: Option<u32>) -> TableParameters {
+        TableParameters { shape: Self::shape(value_bytes), ..TableParameters::default() }
+    }
+}
+
+/// Where values vary, they have no more bytes.
+const MOST_VALUE_BYTES: u32 = 100;
+
+impl TestKeys for U64Keys {
+    fn key(number: u64) -> u64 {
+        number
+    }
+
+    fn number(key: &u64) -> u64 {
+        *key
+    }
+
+    fn shape(value_bytes: Option<u32>) -> RecordShape {
+        let room = 8 + value_bytes.unwrap_or(MOST_VALUE_BYTES);
+        RecordShape { key_bytes: Some(8), value_bytes, room }
+    }
+}
+
+impl TestKeys for ByteKeys {
+    /// Keys of 2 to 57 bytes: behind a first byte of its own, each 256th of the numbers has up to 48 bytes that say nothing;
+    /// then the rest of the number without the zeros at its end. So there are long prefixes that keys share, keys that are
+    /// prefixes of others, and zero bytes.
+    fn key(number: u64) -> Vec<u8> {
+        let [first, rest @ ..] = number.to_be_bytes();
+        let filler = "/".repeat(usize::from(first % 4) * 16);
+        let end = rest.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
+        [b"k", &[first][..], filler.as_bytes(), &rest[..end]].concat()
+    }
+
+    fn number(key: &[u8]) -> u64 {
+        let first = key[1];
+        let rest = &key[2 + usize::from(first % 4) * 16..];
+        let mut bytes = [0; 8];
+        bytes[0] = first;
+        bytes[1..][..rest.len()].copy_from_slice(rest);
+        u64::from_be_bytes(bytes)
+    }
+
+    fn shape(value_bytes: Option<u32>) -> RecordShape {
+        RecordShape { key_bytes: None, value_bytes, room: 57 + value_bytes.unwrap_or(MOST_VALUE_BYTES) }
+    }
+}
+
+/// Makes tests of functions that have the kind of keys as their parameter, for both kinds.
+#[macro_export]
+macro_rules! for_both_kinds_of_keys {
+    ($($test:ident),+ $(,)?) => {
+        mod integer_keys {
+            $(#[test] fn $test() { super::$test::<fpcache_client::U64Keys>(); })+
+        }
+        mod byte_keys {
+            $(#[test] fn $test() { super::$test::<fpcache_client::ByteKeys>(); })+
+        }
+    };
+}
+
+/// The value of the key of `number` in a table of this shape, in the data set `edition`.
+pub fn value_in(shape: &RecordShape, number: u64, edition: u64) -> Vec<u8> {
+    let vary = (number ^ edition) % u64::from(MOST_VALUE_BYTES + 1);
+    value_of(number, edition, shape.value_bytes.map_or(vary as usize, |bytes| bytes as usize))
+}
+
+/// Loads the keys of `numbers` with the values of `edition`.
+pub fn load<K: TestKeys>(
+    client: &Client<K>,
     parameters: TableParameters,
-    keys: impl IntoIterator<Item = u64>,
+    numbers: impl IntoIterator<Item = u64>,
     edition: u64,
 ) -> Result<Loaded, ClientError> {
     let mut load = client.load(parameters, 0)?;
-    for key in keys {
-        load.push(key, &value_of(key, edition, parameters.value_bytes as usize))?;
+    for number in numbers {
+        load.push(K::key(number), &value_in(&parameters.shape, number, edition))?;
     }
     load.finish()
 }
@@ -89,30 +177,31 @@ impl Drop for Directory {
 }
 
 /// A memory node on a thread of this process, reached over shared memory as one in another process would be.
-pub struct ThreadNode {
+pub struct ThreadNode<K: TestKeys = U64Keys> {
     pub directory: Directory,
     pub region: Arc<SharedMemory>,
     serving: Option<Serving>,
+    keys: PhantomData<K>,
 }
 
-impl ThreadNode {
+impl<K: TestKeys> ThreadNode<K> {
     pub fn start(capacity: usize) -> Self {
         let directory = Directory::new();
         let (region, fd) = SharedMemory::create_memfd("test", capacity, HugePages::No).expect("memory");
         let region = Arc::new(region);
-        let node = MemoryNode::<U64Keys>::new(Arc::clone(&region), 1, 0, Instant::now()).expect("a region");
+        let node = MemoryNode::<K>::new(Arc::clone(&region), 1, 0, Instant::now()).expect("a region");
         let listener =
             Listener::bind(&directory.address(), Arc::clone(&region), fd, ListenOptions::default());
         let serving = listener.expect("a free address").spawn(node).expect("a thread");
-        Self { directory, region, serving: Some(serving) }
+        Self { directory, region, serving: Some(serving), keys: PhantomData }
     }
 
-    pub fn client(&self) -> Client {
-        Client::connect(&self.directory.url()).expect("the memory node listens")
+    pub fn client(&self) -> Client<K> {
+        self.client_with(ClientConfig::default())
     }
 
-    pub fn client_with(&self, config: ClientConfig) -> Client {
-        Client::connect_with(&self.directory.url(), config).expect("the memory node listens")
+    pub fn client_with(&self, config: ClientConfig) -> Client<K> {
+        Client::open(&self.directory.url(), config).expect("the memory node listens")
     }
 
     /// Ends the memory node; its directory stays.
@@ -123,6 +212,7 @@ impl ThreadNode {
 
 const ADDRESS: &str = "FPCACHE_CLIENT_TEST_ADDRESS";
 const CAPACITY: &str = "FPCACHE_CLIENT_TEST_CAPACITY";
+const KEYS: &str = "FPCACHE_CLIENT_TEST_KEYS";
 
 /// The test that [`ProcessNode`] starts in a second process. Each test file that uses it has one of this name, which
 /// calls [`be_a_memory_node`].
@@ -137,7 +227,10 @@ pub fn be_a_memory_node() {
         exit_with_parent: true,
         ..DaemonConfig::at(address.parse().expect("an address"))
     };
-    Daemon::start(&config).expect("starts").serve().expect("serves");
+    match std::env::var(KEYS).expect("is set with the address").as_str() {
+        U64Keys::NAME => Daemon::<U64Keys>::open(&config).expect("starts").serve().expect("serves"),
+        _ => Daemon::<ByteKeys>::open(&config).expect("starts").serve().expect("serves"),
+    }
 }
 
 /// A memory node in a process of its own, killed when dropped.
@@ -147,17 +240,18 @@ pub struct ProcessNode {
 }
 
 impl ProcessNode {
-    /// Starts one and waits until it lets clients in.
-    pub fn start(directory: &Directory, capacity: usize) -> Self {
+    /// Starts one for keys of this kind and waits until it lets clients in.
+    pub fn start<K: TestKeys>(directory: &Directory, capacity: usize) -> Self {
         let mut child = Command::new(std::env::current_exe().expect("this test"))
             .args(["--exact", PART, "--nocapture"])
             .env(ADDRESS, directory.url())
             .env(CAPACITY, capacity.to_string())
+            .env(KEYS, K::NAME)
             .stdout(Stdio::null())
             .spawn()
             .expect("a process");
         let begun = Instant::now();
-        while let Err(error) = Client::connect(&directory.url()) {
+        while let Err(error) = Client::<K>::open(&directory.url(), ClientConfig::default()) {
             assert!(error.is_retryable(), "{error}");
             assert!(begun.elapsed() < PATIENCE, "{error}");
             assert!(child.try_wait().expect("a child").is_none(), "the memory node ended at once");

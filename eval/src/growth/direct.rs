@@ -22,6 +22,7 @@ use fpcache_memserver::{DurableConfig, MemoryNode};
 use serde::Serialize;
 
 use super::options::GrowthArgs;
+use crate::data::KeyLengths;
 use crate::machine::{COMMIT, Calibration, Machine};
 use crate::progress::Bar;
 use crate::run::report::{bytes_per_key, new_table, none, rate};
@@ -108,7 +109,7 @@ pub fn measure(
     bar: &Bar,
 ) -> anyhow::Result<DirectRow> {
     let run = &arguments.run;
-    let mut direct = Direct::load(arguments, growth, bar)?;
+    let mut direct = Direct::load(arguments, dataset, growth, bar)?;
     let updates = Workload {
         distribution: run.distribution,
         ..Workload::custom(Mix::new(&[(OperationKind::Update, 1.0)]))
@@ -159,9 +160,9 @@ pub fn measure(
 }
 
 impl Direct {
-    fn load(arguments: &GrowthArgs, growth: &Growth, bar: &Bar) -> anyhow::Result<Self> {
+    fn load(arguments: &GrowthArgs, dataset: &Dataset, growth: &Growth, bar: &Bar) -> anyhow::Result<Self> {
         let total = (growth.loaded.len() + growth.inserts.len()) as u64;
-        let run = with_room(&arguments.run, total);
+        let run = with_room::<U64Keys>(&arguments.run, dataset, total);
         let capacity = run.capacity.and_then(|bytes| usize::try_from(bytes).ok());
         let capacity = capacity.context("--capacity exceeds this machine's memory")?;
         let store = run.store.of_node(0);
@@ -178,11 +179,12 @@ impl Direct {
         let region = Arc::clone(node.region());
         let keys = &growth.loaded;
         let write = |i: usize, out: &mut [u8]| value::write(keys[i], 0, out);
-        let loaded =
-            bar.during("loading the memory node", 1, || node.load(run.table(), keys.iter().copied(), write));
+        let loaded = bar.during("loading the memory node", 1, || {
+            node.load(run.table(&KeyLengths::every(size_of::<u64>())), keys.iter().copied(), write)
+        });
         loaded.map_err(|refusal| anyhow!(refusal.to_string()))?;
         node.connected(CLIENT);
-        let (value_bytes, batch) = (run.value_bytes, arguments.insert_batch as usize);
+        let (value_bytes, batch) = (run.value_bytes.most(), arguments.insert_batch as usize);
         Ok(Self { region, node, value_bytes, batch, requests: 0, sequence: 0, _folder: folder })
     }
 
@@ -194,11 +196,11 @@ impl Direct {
         let hub = Hub::new(Arc::clone(&self.region), LocalOptions::default())?;
         let connection = hub.connect()?;
         let snapshot = Snapshot::<U64Keys>::open(&mut connection.endpoint())?;
-        let mut encoded = [0; U64Keys::KEY_BYTES];
-        let mut found = [0; U64Keys::KEY_BYTES];
+        let mut encoded = [0; size_of::<u64>()];
+        let mut found = encoded;
         let mut hints = Vec::with_capacity(keys.len());
         for key in keys {
-            let spot = spot_of(&snapshot, *key).context("the models of a key are not here")?;
+            let spot = spot_of(&snapshot, key).context("the models of a key are not here")?;
             U64Keys::encode(key, &mut encoded);
             let mut hint = None;
             for slot in spot.window.first..=spot.window.last {
@@ -216,7 +218,7 @@ impl Direct {
 
     /// Requests that change these keys, encoded.
     fn requests(&mut self, kind: WriteKind, keys: &[u64], hints: &[Option<u16>]) -> Vec<Vec<u8>> {
-        let mut batch = WriteBatch::new(self.value_bytes);
+        let mut batch = WriteBatch::default();
         let mut value = vec![0; self.value_bytes as usize];
         let mut requests = Vec::with_capacity(keys.len().div_ceil(self.batch));
         for (keys, hints) in keys.chunks(self.batch).zip(hints.chunks(self.batch)) {

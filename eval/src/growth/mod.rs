@@ -7,11 +7,13 @@ pub mod row;
 
 use anyhow::ensure;
 use fpcache::message::NodeStats;
-use fpcache_datasets::Dataset;
+use fpcache_client::{ByteKeys, U64Keys};
+use fpcache_datasets::KeyKind;
 use fpcache_datasets::count::human;
 use fpcache_datasets::requests::{Growth, InsertOrder, Mix, OperationKind, Workload};
 
 use crate::Verdict;
+use crate::data::{DataKeys, DataSet};
 use crate::machine::{Calibration, calibrate};
 use crate::progress::Bar;
 use crate::run::announce;
@@ -35,29 +37,52 @@ pub fn growth(arguments: &GrowthArgs) -> anyhow::Result<Verdict> {
     check_json(json)?;
     let bar = Bar::default();
     let calibration = bar.during("measuring this machine", 1, || calibrate(arguments.run.calibration_buffer));
-    let dataset = arguments.run.dataset.open(&arguments.run.open_options(&bar))?;
-    announce(dataset.notes());
+    match arguments.run.dataset.key_kind() {
+        KeyKind::U64 => {}
+        KeyKind::Bytes if arguments.direct => {
+            anyhow::bail!(
+                "--direct makes requests of integer keys: leave it away, or take a data set such as fb:1M"
+            )
+        }
+        KeyKind::Bytes => return grow_all::<ByteKeys>(arguments, calibration, &bar),
+    }
     if arguments.direct {
+        let dataset = U64Keys::open(&arguments.run.dataset, &arguments.run.open_options(&bar))?;
+        announce(dataset.notes());
         let mut rows = Vec::with_capacity(arguments.orders.len());
         for &order in &arguments.orders {
-            let growth = split(arguments, &dataset, order)?;
+            let growth = split::<U64Keys>(arguments, &dataset, order)?;
             rows.push(direct::measure(arguments, &dataset, order, &growth, calibration, &bar)?);
         }
         deliver(&direct::table(&rows), &rows, json)?;
         return Ok(Verdict::AllRight);
     }
+    grow_all::<U64Keys>(arguments, calibration, &bar)
+}
+
+fn grow_all<K: DataKeys>(
+    arguments: &GrowthArgs,
+    calibration: Calibration,
+    bar: &Bar,
+) -> anyhow::Result<Verdict> {
+    let dataset = K::open(&arguments.run.dataset, &arguments.run.open_options(bar))?;
+    announce(dataset.notes());
     let mut rows = Vec::with_capacity(arguments.orders.len());
     for (at, &order) in arguments.orders.iter().enumerate() {
         eprintln!("order {} of {}: {order}", at + 1, arguments.orders.len());
-        rows.push(grow(arguments, &dataset, order, 2 * at as u32, calibration, &bar)?);
+        rows.push(grow::<K>(arguments, &dataset, order, 2 * at as u32, calibration, bar)?);
     }
-    deliver(&row::table(&rows), &rows, json)?;
+    deliver(&row::table(&rows), &rows, arguments.run.json.as_deref())?;
     Ok(Verdict::of(rows.iter().map(|row| row.mismatches).sum()))
 }
 
-fn split(arguments: &GrowthArgs, dataset: &Dataset, order: InsertOrder) -> anyhow::Result<Growth> {
+fn split<K: DataKeys>(
+    arguments: &GrowthArgs,
+    dataset: &K::Set,
+    order: InsertOrder,
+) -> anyhow::Result<Growth> {
     let inserts = arguments.inserts(dataset.len(), order);
-    let growth = Growth::split(dataset.keys(), inserts, order, arguments.run.seed);
+    let growth = Growth::split(&dataset.numbers(), inserts, order, arguments.run.seed);
     ensure!(
         !growth.inserts.is_empty(),
         "{order}: there is no key to insert into {} keys: use more keys or another order",
@@ -87,29 +112,29 @@ pub struct Measured {
     pub final_mismatches: u64,
 }
 
-fn grow(
+fn grow<K: DataKeys>(
     arguments: &GrowthArgs,
-    dataset: &Dataset,
+    dataset: &K::Set,
     order: InsertOrder,
     ordinal: u32,
     calibration: Calibration,
     bar: &Bar,
 ) -> anyhow::Result<GrowthRow> {
-    let growth = split(arguments, dataset, order)?;
+    let growth = split::<K>(arguments, dataset, order)?;
     let all = Growth { loaded: all_keys(&growth), inserts: Vec::new() };
-    let run = with_room(&arguments.run, all.loaded.len() as u64);
-    let mut grown = Host::start(&run, dataset, ordinal)?;
-    let found = half(arguments, &growth, &grown, bar);
+    let run = with_room::<K>(&arguments.run, dataset, all.loaded.len() as u64);
+    let mut grown = Host::<K>::start(&run, dataset, ordinal)?;
+    let found = half(arguments, dataset, &growth, &grown, bar);
     let (mut bench, before, inserts, counts, nodes) = found.map_err(|error| grown.explain(error))?;
-    let mut fresh = Host::start(&run, dataset, ordinal + 1)?;
-    let compared = beside_fresh(&run, &all, &mut bench, &fresh, bar);
+    let mut fresh = Host::<K>::start(&run, dataset, ordinal + 1)?;
+    let compared = beside_fresh(&run, dataset, &all, &mut bench, &fresh, bar);
     let (after, of_fresh, fresh_node, fresh_load_s) =
         compared.map_err(|error| fresh.explain(grown.explain(error)))?;
     let final_mismatches = bench.verify(&growth.loaded, bar).map_err(|error| grown.explain(error))?.wrong;
     let nodes = [nodes[0], nodes[1], fresh_node];
     let measured =
         Measured { before, inserts, counts, after, fresh: of_fresh, nodes, fresh_load_s, final_mismatches };
-    Ok(GrowthRow::new(arguments, dataset, order, &measured, calibration))
+    Ok(GrowthRow::new::<K>(arguments, dataset, order, &measured, calibration))
 }
 
 fn all_keys(growth: &Growth) -> Vec<u64> {
@@ -121,8 +146,9 @@ fn all_keys(growth: &Growth) -> Vec<u64> {
 fn course<'a>(run: &RunArgs, loaded: &'a [u64], group: u32, operations: u64) -> Course<'a> {
     Course {
         loaded,
-        value_bytes: run.value_bytes as usize,
+        value_bytes: run.value_bytes.most() as usize,
         group: group as usize,
+        in_flight: 1,
         end: End::Operations(operations),
         drawn: operations,
         seed: run.seed,
@@ -133,36 +159,43 @@ fn lookups(run: &RunArgs) -> Workload {
     Workload { distribution: run.distribution, ..Workload::custom(Mix::new(&[(OperationKind::Read, 1.0)])) }
 }
 
-type Half = (Bench, Vec<Done>, Done, NodeCounts, [NodeStats; 2]);
+type Half<'s, K> = (Bench<'s, K>, Vec<Done>, Done, NodeCounts, [NodeStats; 2]);
 
 /// Loads the first keys, measures lookups and inserts the others.
-fn half(arguments: &GrowthArgs, growth: &Growth, host: &Host, bar: &Bar) -> anyhow::Result<Half> {
+fn half<'s, K: DataKeys>(
+    arguments: &GrowthArgs,
+    dataset: &'s K::Set,
+    growth: &Growth,
+    host: &Host<K>,
+    bar: &Bar,
+) -> anyhow::Result<Half<'s, K>> {
     let run = &arguments.run;
-    let mut bench = Bench::load(host, run, growth, bar)?;
+    let mut bench = Bench::load(host, dataset, run, growth, bar)?;
     let reads = course(run, &growth.loaded, run.batch, run.lookups);
     let mut before = Vec::new();
     for _ in 0..run.rounds {
         before.push(bench.pass(&lookups(run), &reads, Timing::Whole)?.0);
     }
-    let first = Reading::of(&bench.client)?.node;
+    let first = Reading::of(&bench.store.client)?.node;
     let workload = Workload::custom(Mix::new(&[(OperationKind::Insert, 1.0)]));
     let count = growth.inserts.len() as u64;
     let inserts = course(run, &growth.loaded, arguments.insert_batch, count);
     let phase = format!("inserting {} keys", human(count));
     let (done, counts) = bar.during(&phase, 1, || bench.pass(&workload, &inserts, Timing::Each))?;
-    let second = Reading::of(&bench.client)?.node;
+    let second = Reading::of(&bench.store.client)?.node;
     Ok((bench, before, done, counts, [first, second]))
 }
 
 /// Lookups in the grown store and in a fresh one, in turns; the fresh one's counters and seconds of loading.
-fn beside_fresh(
+fn beside_fresh<'s, K: DataKeys>(
     run: &RunArgs,
+    dataset: &'s K::Set,
     all: &Growth,
-    grown: &mut Bench,
-    host: &Host,
+    grown: &mut Bench<'s, K>,
+    host: &Host<K>,
     bar: &Bar,
 ) -> anyhow::Result<(Vec<Done>, Vec<Done>, NodeStats, f64)> {
-    let mut fresh = Bench::load(host, run, all, bar)?;
+    let mut fresh = Bench::load(host, dataset, run, all, bar)?;
     let reads = course(run, &all.loaded, run.batch, run.lookups);
     let (mut after, mut of_fresh) = (Vec::new(), Vec::new());
     for round in 0..run.rounds {
@@ -173,7 +206,7 @@ fn beside_fresh(
             found.push(bench.pass(&lookups(run), &reads, Timing::Whole)?.0);
         }
     }
-    let node = Reading::of(&fresh.client)?.node;
+    let node = Reading::of(&fresh.store.client)?.node;
     Ok((after, of_fresh, node, fresh.load_time().as_secs_f64()))
 }
 

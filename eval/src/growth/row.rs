@@ -1,12 +1,12 @@
 //! One growth's figures.
 
-use fpcache_datasets::Dataset;
 use fpcache_datasets::count::human;
 use fpcache_datasets::requests::{InsertOrder, OperationKind};
 use serde::Serialize;
 
 use super::options::GrowthArgs;
 use super::{Measured, middle};
+use crate::data::{DataKeys, DataSet};
 use crate::machine::{COMMIT, Calibration, Machine};
 use crate::run::report::{bytes_per_key, duration, new_table, none, rate, ratio_of};
 use crate::run::timeline::median;
@@ -30,6 +30,10 @@ pub struct GrowthRow {
     pub insert_batch: u32,
     /// Threads.
     pub threads: u32,
+    /// Kind of the keys: u64 or bytes.
+    pub key_space: &'static str,
+    /// Bytes of a key in the mean.
+    pub key_bytes_mean: f64,
     /// Bytes of a value.
     pub value_bytes: u32,
     /// Distribution of the lookups.
@@ -94,9 +98,9 @@ pub struct GrowthRow {
 
 impl GrowthRow {
     /// Puts together what was found.
-    pub fn new(
+    pub fn new<K: DataKeys>(
         arguments: &GrowthArgs,
-        dataset: &Dataset,
+        dataset: &K::Set,
         order: InsertOrder,
         measured: &Measured,
         calibration: Calibration,
@@ -115,7 +119,9 @@ impl GrowthRow {
             inserted: inserts.operations,
             insert_batch: arguments.insert_batch,
             threads: run.threads,
-            value_bytes: run.value_bytes,
+            key_space: K::NAME,
+            key_bytes_mean: dataset.lengths().mean,
+            value_bytes: run.value_bytes.most(),
             dist: run.distribution.to_string(),
             lookups: run.lookups,
             batch: run.batch,

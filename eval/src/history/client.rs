@@ -1,35 +1,49 @@
 //! Stress runs over FPCache's client.
 
+use std::borrow::Borrow;
+
 use fpcache_client::{
     CacheConfig, Client, ClientConfig, ClientError, CompareAndSet, ErrorKind, Plan, PlanChoice, RecordToken,
+    U64Keys,
 };
 
+use super::keys::NumberedKeys;
 use super::operation::Outcome;
 use super::store::{Answer, Failure, Store};
+use crate::KeyRef;
 
-/// A client as a store of numbers. A value's bytes are the number, repeated and changed with every repetition, so that
-/// a mixture of two values is seen.
+/// A client as a store of numbers. Keys are those of [`NumberedKeys`]. A value's bytes are the number, repeated and changed
+/// with every repetition, so that a mixture of two values is seen, and so is one of another's length.
 #[derive(Debug)]
-pub struct ClientStore {
-    client: Client,
-    value_bytes: usize,
+pub struct ClientStore<K: NumberedKeys = U64Keys> {
+    client: Client<K>,
     buffer: Vec<u8>,
 }
 
 /// What a value whose bytes contradict each other counts as: nobody writes it.
 pub const TORN: u64 = u64::MAX;
 
-impl ClientStore {
-    /// `value_bytes` is the size of the table's values, at least 8 for numbers to fit.
-    pub fn new(client: Client, value_bytes: usize) -> Self {
-        Self { client, value_bytes, buffer: Vec::new() }
+impl<K: NumberedKeys> ClientStore<K> {
+    /// Over a client of a table whose parameters are [`NumberedKeys::small_segments`], or have records of the same lengths.
+    pub fn new(client: Client<K>) -> Self {
+        Self { client, buffer: Vec::new() }
+    }
+
+    /// Makes an empty table there, whose models suit such keys.
+    ///
+    /// # Errors
+    /// The memory node holds a table already.
+    pub fn create_table(client: &Client<K>, keys: &[u64]) -> Result<(), ClientError> {
+        let sample: Vec<K::Owned> = keys.iter().map(|number| K::key(*number)).collect();
+        let load = client.load_like(K::small_segments(), 0, sample.iter().map(Borrow::borrow))?;
+        load.finish().map(drop)
     }
 
     /// The bytes of a value, for a table that is loaded before.
-    pub fn encode(value: u64, value_bytes: usize, out: &mut Vec<u8>) {
+    pub fn encode(value: u64, out: &mut Vec<u8>) {
         let words = (0u64..).map(|place| value.wrapping_add(place.wrapping_mul(GOLDEN)));
         out.clear();
-        out.extend(words.flat_map(u64::to_le_bytes).take(value_bytes));
+        out.extend(words.flat_map(u64::to_le_bytes).take(K::value_bytes(value)));
     }
 
     /// The number whose bytes these are, [`TORN`] if there is none.
@@ -37,17 +51,20 @@ impl ClientStore {
         let Some(first) = bytes.first_chunk() else { return TORN };
         let value = u64::from_le_bytes(*first);
         let mut whole = Vec::with_capacity(bytes.len());
-        Self::encode(value, bytes.len(), &mut whole);
+        Self::encode(value, &mut whole);
         if whole == bytes { value } else { TORN }
     }
 
     fn write<T>(
         &mut self,
+        key: u64,
         value: u64,
-        call: impl FnOnce(&Client, &[u8]) -> Result<T, ClientError>,
+        call: impl FnOnce(&Client<K>, KeyRef<'_, K>, &[u8]) -> Result<T, ClientError>,
     ) -> Answer<T> {
-        Self::encode(value, self.value_bytes, &mut self.buffer);
-        call(&self.client, &self.buffer).map(|done| (done, None)).map_err(|error| failure(&error))
+        Self::encode(value, &mut self.buffer);
+        let key = K::key(key);
+        let done = call(&self.client, KeyRef(key.borrow()), &self.buffer);
+        done.map(|done| (done, None)).map_err(|error| failure(&error))
     }
 }
 
@@ -69,49 +86,60 @@ fn failure(error: &ClientError) -> Failure {
     }
 }
 
-impl Store for ClientStore {
+impl<K: NumberedKeys> Store for ClientStore<K> {
     type Token = RecordToken;
 
     fn get(&mut self, key: u64) -> Answer<Option<u64>> {
-        let found = self.client.get_into(key, &mut self.buffer).map_err(|error| failure(&error))?;
+        let key = K::key(key);
+        let found = self.client.get_into(KeyRef::<K>(key.borrow()), &mut self.buffer);
+        let found = found.map_err(|error| failure(&error))?;
         Ok((found.version.map(|_| Self::decode(&self.buffer)), Some(found.plan)))
     }
 
     fn multi_get(&mut self, keys: &[u64]) -> Answer<Vec<Option<u64>>> {
-        let values = self.client.multi_get(keys).map_err(|error| failure(&error))?;
+        let keys: Vec<K::Owned> = keys.iter().map(|key| K::key(*key)).collect();
+        let keys: Vec<KeyRef<'_, K>> = keys.iter().map(|key| KeyRef(key.borrow())).collect();
+        let values = self.client.multi_get(&keys).map_err(|error| failure(&error))?;
         Ok((values.iter().map(|value| value.as_deref().map(Self::decode)).collect(), None))
     }
 
     fn get_versioned(&mut self, key: u64) -> Answer<Option<(u64, RecordToken)>> {
-        let record = self.client.get_versioned(key).map_err(|error| failure(&error))?;
+        let key = K::key(key);
+        let record = self.client.get_versioned(KeyRef::<K>(key.borrow())).map_err(|error| failure(&error))?;
         Ok((record.map(|(value, token)| (Self::decode(&value), token)), None))
     }
 
     fn scan(&mut self, start: u64, limit: u32) -> Answer<Vec<(u64, u64)>> {
+        let start = K::key(start);
         let mut records = Vec::with_capacity(limit as usize);
-        let take = |key, value: &[u8]| records.push((key, Self::decode(value)));
-        self.client.scan_with(start, limit as usize, take).map_err(|error| failure(&error))?;
+        let take =
+            |key: K::View<'_>, value: &[u8]| records.push((K::number(key.borrow()), Self::decode(value)));
+        let scanned = self.client.scan_with(KeyRef::<K>(start.borrow()), limit as usize, take);
+        scanned.map_err(|error| failure(&error))?;
         Ok((records, None))
     }
 
     fn insert(&mut self, key: u64, value: u64) -> Answer<bool> {
-        self.write(value, |client, bytes| client.insert(key, bytes))
+        self.write(key, value, |client, key, bytes| client.insert(key, bytes))
     }
 
     fn put(&mut self, key: u64, value: u64) -> Answer<()> {
-        self.write(value, |client, bytes| client.put(key, bytes))
+        self.write(key, value, |client, key, bytes| client.put(key, bytes))
     }
 
     fn update(&mut self, key: u64, value: u64) -> Answer<bool> {
-        self.write(value, |client, bytes| client.update(key, bytes))
+        self.write(key, value, |client, key, bytes| client.update(key, bytes))
     }
 
     fn delete(&mut self, key: u64) -> Answer<bool> {
-        self.client.delete(key).map(|done| (done, None)).map_err(|error| failure(&error))
+        let key = K::key(key);
+        let done = self.client.delete(KeyRef::<K>(key.borrow()));
+        done.map(|done| (done, None)).map_err(|error| failure(&error))
     }
 
     fn compare_and_set(&mut self, key: u64, token: RecordToken, value: u64) -> Answer<Outcome> {
-        let (ended, plan) = self.write(value, |client, bytes| client.compare_and_set(key, token, bytes))?;
+        let (ended, plan) =
+            self.write(key, value, |client, key, bytes| client.compare_and_set(key, token, bytes))?;
         let outcome = match ended {
             CompareAndSet::Done(_) => Outcome::Done,
             CompareAndSet::Differs(_) => Outcome::Differs,

@@ -19,6 +19,7 @@
 //! | [`stress`] | runs of many processes on few keys, checked batch by batch |
 //! | [`store`] | what such a run calls |
 //! | [`client`] | FPCache's client as such a store |
+//! | [`keys`] | keys and values for the numbers that histories speak of |
 //! | [`random`] | histories that are right by construction, to test checkers with |
 //!
 //! ```
@@ -39,6 +40,7 @@
 
 pub mod checker;
 pub mod client;
+pub mod keys;
 mod linearize;
 pub mod operation;
 pub mod random;

@@ -1,24 +1,28 @@
 //! Where an experiment's memory node is, and clients of it.
 
+use std::marker::PhantomData;
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
 use fpcache_client::{Client, ClientConfig, TableParameters};
-use fpcache_datasets::Dataset;
 
+use crate::data::{DataKeys, DataSet};
 use crate::node::{Node, capacity_for};
 use crate::progress::Bar;
 use crate::run::options::{RunArgs, Transport};
+use crate::run::values::ValueBytes;
 use crate::systems::SystemName;
 use crate::systems::fpcache::{self, FpCache};
 
 /// A memory node that holds a data set, or will with the first client.
 #[derive(Debug)]
-pub struct Host {
+pub struct Host<K> {
     place: Place,
     parameters: TableParameters,
+    values: ValueBytes,
     /// How long loading took, once it was done here.
     load: Option<Duration>,
+    _keys: PhantomData<K>,
 }
 
 #[derive(Debug)]
@@ -31,27 +35,27 @@ enum Place {
     Local(u64),
 }
 
-impl Host {
+impl<K: DataKeys> Host<K> {
     /// The memory node that the options ask for. `ordinal` tells those of this process apart. To be called by the main
     /// thread, as [`Node::start`].
     ///
     /// # Errors
     /// If the second process cannot be had.
-    pub fn start(arguments: &RunArgs, dataset: &Dataset, ordinal: u32) -> anyhow::Result<Self> {
-        let parameters = arguments.table();
+    pub fn start(arguments: &RunArgs, dataset: &K::Set, ordinal: u32) -> anyhow::Result<Self> {
+        let (parameters, values) = (arguments.table(&dataset.lengths()), arguments.value_bytes);
         let capacity =
-            || arguments.capacity.unwrap_or_else(|| capacity_for(&parameters, dataset.len() as u64));
+            || arguments.capacity.unwrap_or_else(|| capacity_for::<K>(&parameters, dataset.len() as u64));
         let place = match (&arguments.url, arguments.transport) {
             (Some(url), _) => Place::Url(url.clone()),
-            (None, Transport::Shm) => Place::Node(Node::start(capacity(), ordinal, &arguments.store)?),
+            (None, Transport::Shm) => Place::Node(Node::start::<K>(capacity(), ordinal, &arguments.store)?),
             (None, Transport::Local) => Place::Local(capacity()),
         };
-        Ok(Self { place, parameters, load: None })
+        Ok(Self { place, parameters, values, load: None, _keys: PhantomData })
     }
 
     /// Somebody else's memory node, which holds the data set already.
-    pub fn at(url: &str, parameters: TableParameters) -> Self {
-        Self { place: Place::Url(url.to_owned()), parameters, load: None }
+    pub fn at(url: &str, parameters: TableParameters, values: ValueBytes) -> Self {
+        Self { place: Place::Url(url.to_owned()), parameters, values, load: None, _keys: PhantomData }
     }
 
     /// Whether all clients use the same memory node, so that one costs nothing but its models.
@@ -63,13 +67,13 @@ impl Host {
     ///
     /// # Errors
     /// If the memory node is gone.
-    pub fn connect(&self, config: ClientConfig) -> anyhow::Result<Client> {
+    pub fn connect(&self, config: ClientConfig) -> anyhow::Result<Client<K>> {
         Ok(match &self.place {
-            Place::Node(node) => Client::connect_with(node.url(), config)?,
-            Place::Url(url) => Client::connect_with(url, config)?,
+            Place::Node(node) => Client::open(node.url(), config)?,
+            Place::Url(url) => Client::open(url, config)?,
             Place::Local(capacity) => {
                 let capacity = usize::try_from(*capacity).unwrap_or(usize::MAX);
-                Client::embedded_with(capacity, config)?
+                Client::open_embedded(capacity, config)?
             }
         })
     }
@@ -78,13 +82,13 @@ impl Host {
     ///
     /// # Errors
     /// If the memory node is gone, cannot hold the data, or holds others; if the budget is too small.
-    pub fn open(&mut self, dataset: &Dataset, config: ClientConfig, bar: &Bar) -> anyhow::Result<FpCache> {
+    pub fn open(&mut self, dataset: &K::Set, config: ClientConfig, bar: &Bar) -> anyhow::Result<FpCache<K>> {
         let client = self.connect(config)?;
         match &self.place {
-            Place::Url(url) => holds_as_many(&client, url, dataset)?,
+            Place::Url(url) => holds_as_many::<K>(&client, url, dataset)?,
             Place::Node(_) if self.load.is_some() => {}
             Place::Node(_) | Place::Local(_) => {
-                self.load = Some(fpcache::load(&client, dataset, self.parameters, bar)?);
+                self.load = Some(fpcache::load(&client, dataset, self.values, self.parameters, bar)?);
             }
         }
         FpCache::open(client, SystemName::Fpcache.as_str(), &config, self.load)
@@ -99,7 +103,7 @@ impl Host {
     }
 }
 
-fn holds_as_many(client: &Client, url: &str, dataset: &Dataset) -> anyhow::Result<()> {
+fn holds_as_many<K: DataKeys>(client: &Client<K>, url: &str, dataset: &K::Set) -> anyhow::Result<()> {
     let held = client.table().with_context(|| format!("opening the memory node {url}"))?.record.keys;
     ensure!(
         held == dataset.len() as u64,

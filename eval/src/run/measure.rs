@@ -10,14 +10,15 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use fpcache_client::CacheStats;
-use fpcache_datasets::requests::Requests;
-use fpcache_datasets::{Dataset, Progress};
+use fpcache_datasets::Progress;
 use hdrhistogram::Histogram;
 use stats_alloc::INSTRUMENTED_SYSTEM;
 
+use crate::data::{DataKeys, Stream};
 use crate::progress::Bar;
 use crate::run::threads::{Threads, in_threads};
 use crate::run::timeline::{Seen, TimelinePoint, together};
+use crate::run::values::ValueBytes;
 use crate::run::verify::{Verified, verify};
 use crate::systems::{Facts, Reader, System};
 
@@ -25,14 +26,14 @@ use crate::systems::{Facts, Reader, System};
 const MAX_LATENCY_NS: u64 = 60_000_000_000;
 
 /// What is looked up, and how.
-#[derive(Clone, Copy, Debug)]
-pub struct Workload<'a> {
+#[derive(Debug)]
+pub struct Workload<'a, 'k, K: DataKeys> {
     /// The data.
-    pub dataset: &'a Dataset,
+    pub dataset: &'a K::Set,
     /// The lookups and what each must find.
-    pub lookups: Lookups<'a>,
-    /// Bytes of a value.
-    pub value_bytes: usize,
+    pub lookups: Lookups<'a, 'k, K>,
+    /// Bytes of values.
+    pub values: ValueBytes,
     /// Keys per call.
     pub batch: usize,
     /// Threads that look up at once, each its own part of the lookups.
@@ -41,31 +42,40 @@ pub struct Workload<'a> {
     /// all at once. Popular keys that move along the stream then move for all threads at about the same time.
     pub stretch: Option<usize>,
     /// Keys to warm up with: `None` is each thread's own first ones. A hot cache must not meet keys of the pass early.
-    pub warm_up: Option<&'a [u64]>,
+    pub warm_up: Option<&'a [K::View<'k>]>,
     /// Whether every pass begins with an empty hot cache, and without a warm-up.
     pub cold: bool,
 }
 
+impl<K: DataKeys> Clone for Workload<'_, '_, K> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+// Whether or not the data set itself can be copied.
+impl<K: DataKeys> Copy for Workload<'_, '_, K> {}
+
 /// Lookups of one pass, and the index into the data set's keys that each must find.
 #[derive(Clone, Copy, Debug)]
-pub struct Lookups<'a> {
+pub struct Lookups<'a, 'k, K: DataKeys> {
     /// The keys.
-    pub keys: &'a [u64],
-    /// As [`Requests::expected`].
+    pub keys: &'a [K::View<'k>],
+    /// As [`Requests::expected`](fpcache_datasets::requests::Requests::expected).
     pub expected: &'a [u64],
 }
 
-impl<'a> Lookups<'a> {
+impl<'a, 'k, K: DataKeys> Lookups<'a, 'k, K> {
     /// The whole stream.
-    pub fn all(requests: &'a Requests) -> Self {
-        Self { keys: &requests.keys, expected: &requests.expected }
+    pub fn all(stream: &'a Stream<'k, K>) -> Self {
+        Self { keys: &stream.keys, expected: stream.expected }
     }
 
     /// The `index`-th of `parts` parts of equal length.
-    pub fn part(requests: &'a Requests, index: usize, parts: usize) -> Self {
-        let length = requests.len() / parts.max(1);
+    pub fn part(stream: &'a Stream<'k, K>, index: usize, parts: usize) -> Self {
+        let length = stream.keys.len() / parts.max(1);
         let range = index * length..(index + 1) * length;
-        Self { keys: &requests.keys[range.clone()], expected: &requests.expected[range] }
+        Self { keys: &stream.keys[range.clone()], expected: &stream.expected[range] }
     }
 
     /// How many.
@@ -75,7 +85,7 @@ impl<'a> Lookups<'a> {
 }
 
 /// A system on which the passes can be run, whatever its type.
-pub trait Measurable {
+pub trait Measurable<K: DataKeys> {
     /// As reports spell it.
     fn name(&self) -> &str;
 
@@ -86,19 +96,19 @@ pub trait Measurable {
     fn cache_stats(&self) -> anyhow::Result<Option<CacheStats>>;
 
     /// Looks everything up in one thread and compares every answer.
-    fn verify(&self, workload: &Workload<'_>, bar: &Bar) -> anyhow::Result<Verified>;
+    fn verify(&self, workload: &Workload<'_, '_, K>, bar: &Bar) -> anyhow::Result<Verified>;
 
     /// Looks everything up in all threads, timed as a whole.
-    fn throughput(&self, workload: &Workload<'_>) -> anyhow::Result<Pass>;
+    fn throughput(&self, workload: &Workload<'_, '_, K>) -> anyhow::Result<Pass>;
 
     /// Looks everything up in all threads, each call timed, in nanoseconds.
-    fn latency(&self, workload: &Workload<'_>) -> anyhow::Result<Histogram<u64>>;
+    fn latency(&self, workload: &Workload<'_, '_, K>) -> anyhow::Result<Histogram<u64>>;
 
     /// Looks everything up in all threads, timed point by point: a point is a stretch of the workload.
-    fn timeline(&self, workload: &Workload<'_>) -> anyhow::Result<Vec<TimelinePoint>>;
+    fn timeline(&self, workload: &Workload<'_, '_, K>) -> anyhow::Result<Vec<TimelinePoint>>;
 }
 
-impl<S: System> Measurable for S {
+impl<S: System> Measurable<S::Keys> for S {
     fn name(&self) -> &str {
         System::name(self)
     }
@@ -111,7 +121,7 @@ impl<S: System> Measurable for S {
         System::cache_stats(self)
     }
 
-    fn verify(&self, workload: &Workload<'_>, bar: &Bar) -> anyhow::Result<Verified> {
+    fn verify(&self, workload: &Workload<'_, '_, S::Keys>, bar: &Bar) -> anyhow::Result<Verified> {
         if workload.cold {
             self.clear_cache();
         }
@@ -120,7 +130,7 @@ impl<S: System> Measurable for S {
             .with_context(|| format!("looking up in {}", self.name()))
     }
 
-    fn throughput(&self, workload: &Workload<'_>) -> anyhow::Result<Pass> {
+    fn throughput(&self, workload: &Workload<'_, '_, S::Keys>) -> anyhow::Result<Pass> {
         let Threads { hits_before, parts } = in_threads(self, workload, |reader, stretches, _| {
             let allocations = INSTRUMENTED_SYSTEM.stats().allocations;
             let start = Instant::now();
@@ -141,7 +151,7 @@ impl<S: System> Measurable for S {
         Ok(Pass { elapsed, allocations, hits })
     }
 
-    fn latency(&self, workload: &Workload<'_>) -> anyhow::Result<Histogram<u64>> {
+    fn latency(&self, workload: &Workload<'_, '_, S::Keys>) -> anyhow::Result<Histogram<u64>> {
         let Threads { parts, .. } = in_threads(self, workload, |reader, stretches, _| {
             let mut histogram = new_histogram()?;
             for keys in stretches {
@@ -156,7 +166,7 @@ impl<S: System> Measurable for S {
         Ok(all)
     }
 
-    fn timeline(&self, workload: &Workload<'_>) -> anyhow::Result<Vec<TimelinePoint>> {
+    fn timeline(&self, workload: &Workload<'_, '_, S::Keys>) -> anyhow::Result<Vec<TimelinePoint>> {
         let Threads { hits_before, parts } = in_threads(self, workload, |reader, stretches, is_first| {
             let mut seen = Vec::with_capacity(stretches.len());
             for keys in stretches {
@@ -197,7 +207,11 @@ impl Pass {
 
 /// The measured loop: nothing but lookups.
 #[inline]
-pub(super) fn look_up<R: Reader>(reader: &mut R, keys: &[u64], batch: usize) -> anyhow::Result<()> {
+pub(super) fn look_up<K: DataKeys>(
+    reader: &mut impl Reader<K>,
+    keys: &[K::View<'_>],
+    batch: usize,
+) -> anyhow::Result<()> {
     if batch == 1 {
         for &key in keys {
             black_box(reader.get(key)?);
@@ -215,9 +229,9 @@ pub(super) fn look_up<R: Reader>(reader: &mut R, keys: &[u64], batch: usize) -> 
 
 /// The same with a clock reading on either side of each call.
 #[inline]
-fn record<R: Reader>(
-    reader: &mut R,
-    keys: &[u64],
+fn record<K: DataKeys>(
+    reader: &mut impl Reader<K>,
+    keys: &[K::View<'_>],
     batch: usize,
     histogram: &mut Histogram<u64>,
 ) -> anyhow::Result<()> {
@@ -231,12 +245,15 @@ fn record<R: Reader>(
 }
 
 /// Throughput passes of several systems, which take turns; the passes of each, in order. `workload` is that of a round.
-pub fn rounds<'a>(
-    systems: &[&dyn Measurable],
-    workload: impl Fn(usize) -> Workload<'a>,
+pub fn rounds<'a, 'k, K: DataKeys>(
+    systems: &[&dyn Measurable<K>],
+    workload: impl Fn(usize) -> Workload<'a, 'k, K>,
     rounds: usize,
     bar: &Bar,
-) -> anyhow::Result<Vec<Vec<Pass>>> {
+) -> anyhow::Result<Vec<Vec<Pass>>>
+where
+    K::View<'k>: 'a,
+{
     let mut passes = vec![Vec::with_capacity(rounds); systems.len()];
     bar.during("measuring throughput", (rounds * systems.len()) as u64, || {
         for round in 0..rounds {
@@ -264,9 +281,9 @@ mod tests {
     use super::*;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
-    use fpcache_client::Found;
-    use fpcache_datasets::requests::{Distribution, RequestOptions, generate};
-    use fpcache_datasets::{OpenOptions, Spec};
+    use fpcache_client::{Found, U64Keys};
+    use fpcache_datasets::OpenOptions;
+    use fpcache_datasets::requests::{Distribution, RequestOptions, Requests};
 
     /// Answers each key of `sequential` with itself, wrongly for multiples of `wrong`, failing at `fails`.
     struct Echo {
@@ -279,6 +296,7 @@ mod tests {
     struct EchoReader<'a>(&'a Echo, Vec<Option<[u8; 8]>>, [u8; 8]);
 
     impl System for Echo {
+        type Keys = U64Keys;
         type Reader<'a> = EchoReader<'a>;
         fn name(&self) -> &str {
             "echo"
@@ -307,7 +325,7 @@ mod tests {
         }
     }
 
-    impl Reader for EchoReader<'_> {
+    impl Reader<U64Keys> for EchoReader<'_> {
         fn get(&mut self, key: u64) -> anyhow::Result<Option<&[u8]>> {
             Ok(self.get_with_cost(key)?.0)
         }
@@ -332,8 +350,8 @@ mod tests {
         Echo { wrong, fails, asked: AtomicUsize::new(0), cleared: AtomicUsize::new(0) }
     }
 
-    fn with_workload(batch: usize, threads: usize, test: impl Fn(&Workload<'_>)) {
-        let dataset = "sequential:1K".parse::<Spec>().unwrap().open(&OpenOptions::default()).unwrap();
+    fn with_workload(batch: usize, threads: usize, test: impl Fn(&Workload<'_, '_, U64Keys>)) {
+        let dataset = U64Keys::open(&"sequential:1K".parse().unwrap(), &OpenOptions::default()).unwrap();
         let options = RequestOptions {
             lookups: 5_001,
             distribution: Distribution::Uniform,
@@ -341,11 +359,12 @@ mod tests {
             seed: 7,
             shift_every: None,
         };
-        let requests = generate(dataset.keys(), &options);
+        let drawn = U64Keys::draw(&dataset, &options);
+        let requests = U64Keys::stream(&drawn);
         test(&Workload {
             dataset: &dataset,
             lookups: Lookups::all(&requests),
-            value_bytes: 8,
+            values: ValueBytes::Fixed(8),
             batch,
             threads,
             stretch: None,
@@ -440,6 +459,7 @@ mod tests {
     #[test]
     fn parts_follow_each_other() {
         let requests = Requests { keys: (0..10).collect(), expected: (10..20).collect(), notes: Vec::new() };
+        let requests = U64Keys::stream(&requests);
         let part = Lookups::part(&requests, 2, 3);
         assert_eq!((part.keys, part.expected, part.len()), (&[6, 7, 8][..], &[16, 17, 18][..], 3));
         assert_eq!(Lookups::part(&requests, 0, 1).keys, Lookups::all(&requests).keys);
@@ -462,7 +482,7 @@ mod tests {
     #[test]
     fn systems_take_turns_and_the_median_pass_counts() {
         with_workload(1, 1, |workload| {
-            let systems: [&dyn Measurable; 2] = [&echo(2, None), &echo(3, None)];
+            let systems: [&dyn Measurable<U64Keys>; 2] = [&echo(2, None), &echo(3, None)];
             let passes = rounds(&systems, |_| *workload, 3, &Bar::default()).unwrap();
             assert_eq!(passes.iter().map(Vec::len).collect::<Vec<_>>(), [3, 3]);
         });

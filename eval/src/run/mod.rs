@@ -10,35 +10,46 @@ pub mod row;
 pub mod store;
 pub mod threads;
 pub mod timeline;
+pub mod values;
 pub mod verify;
 
 use std::collections::BTreeMap;
 
-use fpcache_datasets::requests::{Requests, generate_for};
-use fpcache_datasets::{Dataset, count};
+use anyhow::ensure;
+use fpcache_client::{ByteKeys, U64Keys};
+use fpcache_datasets::{KeyKind, count};
 use hashbrown::HashMap;
 
 use crate::Verdict;
+use crate::data::{DataKeys, DataSet};
 use crate::machine::{Calibration, Machine, calibrate};
 use crate::progress::Bar;
 use crate::systems::SystemName;
-use crate::systems::maps::{CityHash, Index, Inline, Map, Shape, SideBySide};
+use crate::systems::maps::{CityHash, Index, Inline, Map, Packed, Shape, SideBySide};
 use host::Host;
 use measure::Measurable;
 use options::RunArgs;
 use row::Row;
+use values::ValueBytes;
 
 /// Runs an experiment and reports it.
 pub fn run(arguments: &RunArgs) -> anyhow::Result<Verdict> {
+    match arguments.dataset.key_kind() {
+        KeyKind::U64 => run_over::<U64Keys>(arguments),
+        KeyKind::Bytes => run_over::<ByteKeys>(arguments),
+    }
+}
+
+fn run_over<K: DataKeys>(arguments: &RunArgs) -> anyhow::Result<Verdict> {
     arguments.validate()?;
     report::check_json(arguments.json.as_deref())?;
     let bar = Bar::default();
     let calibration = bar.during("measuring this machine", 1, || calibrate(arguments.calibration_buffer));
-    let dataset = arguments.dataset.open(&arguments.open_options(&bar))?;
+    let dataset = K::open(&arguments.dataset, &arguments.open_options(&bar))?;
     announce(dataset.notes());
 
     let mut host = match arguments.systems.contains(&SystemName::Fpcache) {
-        true => Some(Host::start(arguments, &dataset, 0)?),
+        true => Some(Host::<K>::start(arguments, &dataset, 0)?),
         false => None,
     };
     let measured = measure(arguments, &dataset, host.as_mut(), &bar, calibration);
@@ -63,44 +74,58 @@ pub fn announce(notes: &[String]) {
 ///
 /// # Errors
 /// If a system cannot be had, or fails.
-pub fn measure(
+pub fn measure<K: DataKeys>(
     arguments: &RunArgs,
-    dataset: &Dataset,
-    mut host: Option<&mut Host>,
+    dataset: &K::Set,
+    mut host: Option<&mut Host<K>>,
     bar: &Bar,
     calibration: Calibration,
 ) -> anyhow::Result<Vec<Row>> {
     // The memory node's table may have values of another size than the options say.
     let fpcache = host.as_mut().map(|host| host.open(dataset, arguments.client_config(), bar)).transpose()?;
-    let mut fpcache = fpcache.map(|system| Box::new(system) as Box<dyn Measurable>);
-    let value_bytes = value_bytes(fpcache.as_deref(), arguments);
-    let mut systems: Vec<Box<dyn Measurable>> = Vec::new();
+    let mut fpcache = fpcache.map(|system| Box::new(system) as Box<dyn Measurable<K>>);
+    let values = values(fpcache.as_deref(), arguments)?;
+    let mut systems: Vec<Box<dyn Measurable<K>>> = Vec::new();
     for name in arguments.distinct_systems() {
         match name {
             // There is one exactly if it is among the names, and each name comes once.
             SystemName::Fpcache => systems.extend(fpcache.take()),
-            SystemName::Hashmap => systems.push(build_map(HASHMAP, dataset, value_bytes, bar)),
-            SystemName::Btreemap => systems.push(build_map(BTREEMAP, dataset, value_bytes, bar)),
+            SystemName::Hashmap => systems.push(build_map::<K>(HASHMAP, dataset, values, bar)),
+            SystemName::Btreemap => systems.push(build_map::<K>(BTREEMAP, dataset, values, bar)),
         }
     }
-    let requests = draw(arguments, dataset, bar)?;
-    let systems: Vec<&dyn Measurable> = systems.iter().map(|system| &**system).collect();
+    let drawn = draw::<K>(arguments, dataset, bar)?;
+    let requests = K::stream(&drawn);
+    let systems: Vec<&dyn Measurable<K>> = systems.iter().map(|system| &**system).collect();
     let setting = arguments.setting(&Machine::detect(), calibration);
-    arguments.passes(dataset, &requests, value_bytes).measure(&systems, &setting, bar)
+    arguments.passes(dataset, &requests, values).measure(&systems, &setting, bar)
 }
 
 /// Bytes of the values in the memory node's table, or as asked for without one.
-pub fn value_bytes(fpcache: Option<&dyn Measurable>, arguments: &RunArgs) -> usize {
+///
+/// # Errors
+/// If they vary in a table of others: then nobody knows what they should be.
+pub fn values<K: DataKeys>(
+    fpcache: Option<&dyn Measurable<K>>,
+    arguments: &RunArgs,
+) -> anyhow::Result<ValueBytes> {
     let table = fpcache.and_then(|system| system.facts().table);
-    table.map_or(arguments.value_bytes, |table| table.value_bytes) as usize
+    let Some(table) = table else { return Ok(arguments.value_bytes) };
+    let fixed = table.shape.value_bytes.map(ValueBytes::Fixed);
+    ensure!(
+        fixed.is_some() || arguments.url.is_none(),
+        "--url: the lengths of that memory node's values vary, so that answers cannot be checked: leave it away and say \
+         --value-bytes vary, or load values of one size there"
+    );
+    Ok(fixed.unwrap_or(arguments.value_bytes))
 }
 
 /// Draws the lookups of all passes, and says what there is to say of them.
-pub fn draw(arguments: &RunArgs, dataset: &Dataset, bar: &Bar) -> anyhow::Result<Requests> {
+pub fn draw<K: DataKeys>(arguments: &RunArgs, dataset: &K::Set, bar: &Bar) -> anyhow::Result<K::Drawn> {
     let options = arguments.request_options(arguments.parts())?;
-    let requests = bar.during("drawing lookups", options.lookups as u64, || generate_for(dataset, &options));
-    announce(&requests.notes);
-    Ok(requests)
+    let drawn = bar.during("drawing lookups", options.lookups as u64, || K::draw(dataset, &options));
+    announce(K::notes(&drawn));
+    Ok(drawn)
 }
 
 /// The two kinds of map, for [`build_map`].
@@ -113,31 +138,38 @@ pub const HASHMAP: MapKind = MapKind(SystemName::Hashmap);
 pub const BTREEMAP: MapKind = MapKind(SystemName::Btreemap);
 
 /// The map of a data set in the best shape for its values.
-pub fn build_map(kind: MapKind, dataset: &Dataset, value_bytes: usize, bar: &Bar) -> Box<dyn Measurable> {
+pub fn build_map<K: DataKeys>(
+    kind: MapKind,
+    dataset: &K::Set,
+    values: ValueBytes,
+    bar: &Bar,
+) -> Box<dyn Measurable<K>> {
     let phase = format!("building the {} of {} keys", kind.0.as_str(), count::human(dataset.len() as u64));
-    bar.during(&phase, 1, || match value_bytes {
-        8 => of_shape::<Inline<8>>(kind, dataset, value_bytes),
-        16 => of_shape::<Inline<16>>(kind, dataset, value_bytes),
-        32 => of_shape::<Inline<32>>(kind, dataset, value_bytes),
-        64 => of_shape::<Inline<64>>(kind, dataset, value_bytes),
-        128 => of_shape::<Inline<128>>(kind, dataset, value_bytes),
-        256 => of_shape::<Inline<256>>(kind, dataset, value_bytes),
-        _ => of_shape::<SideBySide>(kind, dataset, value_bytes),
+    bar.during(&phase, 1, || match values {
+        ValueBytes::Fixed(8) => of_shape::<K, Inline<8>>(kind, dataset, values),
+        ValueBytes::Fixed(16) => of_shape::<K, Inline<16>>(kind, dataset, values),
+        ValueBytes::Fixed(32) => of_shape::<K, Inline<32>>(kind, dataset, values),
+        ValueBytes::Fixed(64) => of_shape::<K, Inline<64>>(kind, dataset, values),
+        ValueBytes::Fixed(128) => of_shape::<K, Inline<128>>(kind, dataset, values),
+        ValueBytes::Fixed(256) => of_shape::<K, Inline<256>>(kind, dataset, values),
+        ValueBytes::Fixed(_) => of_shape::<K, SideBySide>(kind, dataset, values),
+        ValueBytes::UpTo(_) => of_shape::<K, Packed>(kind, dataset, values),
     })
 }
 
-fn of_shape<S: Shape + 'static>(kind: MapKind, dataset: &Dataset, value_bytes: usize) -> Box<dyn Measurable>
-where
-    S::Stored: 'static,
-{
-    fn boxed<I: Index<S::Stored> + 'static, S: Shape + 'static>(
-        dataset: &Dataset,
-        value_bytes: usize,
-    ) -> Box<dyn Measurable> {
-        Box::new(Map::<I, S>::build(dataset, value_bytes))
+fn of_shape<K: DataKeys, S: Shape + 'static>(
+    kind: MapKind,
+    dataset: &K::Set,
+    values: ValueBytes,
+) -> Box<dyn Measurable<K>> {
+    fn boxed<K: DataKeys, I: Index<K, S::Stored> + 'static, S: Shape + 'static>(
+        dataset: &K::Set,
+        values: ValueBytes,
+    ) -> Box<dyn Measurable<K>> {
+        Box::new(Map::<K, I, S>::build(dataset, values))
     }
     match kind {
-        BTREEMAP => boxed::<BTreeMap<u64, S::Stored>, S>(dataset, value_bytes),
-        _ => boxed::<HashMap<u64, S::Stored, CityHash>, S>(dataset, value_bytes),
+        BTREEMAP => boxed::<K, BTreeMap<K::Owned, S::Stored>, S>(dataset, values),
+        _ => boxed::<K, HashMap<K::Owned, S::Stored, CityHash>, S>(dataset, values),
     }
 }

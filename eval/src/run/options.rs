@@ -4,12 +4,15 @@ use std::path::PathBuf;
 
 use anyhow::{Context, ensure};
 use clap::Args;
-use fpcache_client::{ClientConfig, FingerprintWidth, PlanChoice, TableParameters, Url};
-use fpcache_datasets::requests::{Distribution, RequestOptions, Requests};
-use fpcache_datasets::{Dataset, Duplicates, OpenOptions, Spec};
+use fpcache_client::{
+    ByteKeys, ClientConfig, FingerprintWidth, PlanChoice, RecordShape, TableParameters, Url,
+};
+use fpcache_datasets::requests::{Distribution, RequestOptions};
+use fpcache_datasets::{Duplicates, OpenOptions, Spec, Unsorted};
 use fpcache_memserver::capacity;
 
 use crate::cli::positive_count;
+use crate::data::{DataKeys, KeyLengths, Stream};
 use crate::machine::{Calibration, Machine};
 use crate::progress::Bar;
 use crate::run::cache::CacheArgs;
@@ -17,6 +20,7 @@ use crate::run::measure::{Lookups, Workload};
 use crate::run::passes::{self, Passes};
 use crate::run::row::Setting;
 use crate::run::store::StoreArgs;
+use crate::run::values::ValueBytes;
 use crate::systems::SystemName;
 
 /// Ends the help of `run`.
@@ -28,19 +32,26 @@ pub const EXAMPLES: &str = "Examples:
   fpcache-eval run --dataset fb:16M --system fpcache --dist zipf:0.99 --cache 8MiB
   fpcache-eval run --dataset fb:16M --system fpcache --dist zipf:0.99 --cache 8MiB --lookups 50M \\
       --shift-every 20M --timeline 500K
+  fpcache-eval run --dataset ycsb:10M --key-bytes 24 --value-bytes vary:1024
+  fpcache-eval run --dataset lines:/usr/share/dict/words --duplicates first
   fpcache-eval run --dataset ipv4 --system fpcache --url shm://fpcache
 
-Data sets: fb, wiki, osm, books, ipv4, uniform, normal, lognormal, sequential, sosd:PATH; with a count, as in fb:16M.
-fb, wiki, osm and books are the published files where $FPCACHE_DATA holds them, else calibrated stand-ins.
+Data sets of integers: fb, wiki, osm, books, ipv4, uniform, normal, lognormal, sequential, sosd:PATH; of byte strings:
+words, domains, paths, ycsb, binary, prefixes, lines:PATH; with a count, as in fb:16M. fb, wiki, osm and books are the
+published files where $FPCACHE_DATA holds them, else calibrated stand-ins.
 
 Exit code: 0 if every answer was right, 1 if one was wrong, 2 if the experiment failed.";
 
 /// The options of `run`.
 #[derive(Args, Clone, Debug)]
 pub struct RunArgs {
-    /// Data set, such as fb:16M, ipv4 or sosd:PATH
-    #[arg(long)]
+    /// Data set, such as fb:16M, ipv4, sosd:PATH, words, paths:1M or lines:PATH
+    #[arg(long, visible_alias = "data")]
     pub dataset: Spec,
+
+    /// Bytes of every key of ycsb and binary data sets [default: as they come]
+    #[arg(long, value_name = "BYTES", value_parser = key_bytes)]
+    pub key_bytes: Option<usize>,
 
     /// Systems to measure, separated by commas
     #[arg(long = "system", value_enum, value_delimiter = ',', default_value = "fpcache,hashmap,btreemap")]
@@ -99,14 +110,17 @@ pub struct RunArgs {
     #[arg(long, default_value_t = 42)]
     pub seed: u64,
 
-    /// Bytes of a value
-    #[arg(long, default_value = "8", conflicts_with = "url",
-          value_parser = clap::value_parser!(u32).range(1..=i64::from(TableParameters::MAX_VALUE_BYTES)))]
-    pub value_bytes: u32,
+    /// Bytes of a value: a number, or vary:64 for 1 to 64 bytes
+    #[arg(long, value_name = "BYTES", default_value = "8", conflicts_with = "url")]
+    pub value_bytes: ValueBytes,
 
     /// What equal keys of the data set mean: first, last or sum of their positions is the value
     #[arg(long)]
     pub duplicates: Option<Duplicates>,
+
+    /// What lines out of order mean, in lines:PATH: sort or refuse
+    #[arg(long, default_value_t = Unsorted::Sort)]
+    pub unsorted: Unsorted,
 
     /// Size of the memory node's region, such as 4GiB [default: estimated from the data]
     #[arg(long, value_name = "SIZE", value_parser = capacity::parse, conflicts_with = "url")]
@@ -166,7 +180,8 @@ impl Transport {
 impl RunArgs {
     /// Checks what a single option cannot know, before any work is done.
     pub fn validate(&self) -> anyhow::Result<()> {
-        self.table().validate()?;
+        // Lengths of keys are known with the data.
+        self.table(&KeyLengths::every(8)).validate::<ByteKeys>()?;
         self.cache.validate()?;
         self.validate_lookups()?;
         if let Some(url) = &self.url {
@@ -253,7 +268,12 @@ impl RunArgs {
     }
 
     /// The passes over a stream that was made by [`request_options`](Self::request_options) with as many parts.
-    pub fn passes<'a>(&self, dataset: &'a Dataset, requests: &'a Requests, value_bytes: usize) -> Passes<'a> {
+    pub fn passes<'a, 'k, K: DataKeys>(
+        &self,
+        dataset: &'a K::Set,
+        requests: &'a Stream<'k, K>,
+        values: ValueBytes,
+    ) -> Passes<'a, 'k, K> {
         /// Stretches per stay of the popular keys: threads are apart by less than that.
         const STRETCHES: usize = 16;
         let batch = self.batch as usize;
@@ -262,7 +282,7 @@ impl RunArgs {
             workload: Workload {
                 dataset,
                 lookups: Lookups::all(requests),
-                value_bytes,
+                values,
                 batch,
                 threads: self.threads as usize,
                 stretch,
@@ -282,11 +302,14 @@ impl RunArgs {
         passes::parts(self.cache.budget.0.is_some(), self.rounds as usize, lookups)
     }
 
-    /// The table's parameters, where it is loaded here.
-    pub fn table(&self) -> TableParameters {
+    /// The parameters of a table of keys of these lengths, where it is loaded here.
+    pub fn table(&self, keys: &KeyLengths) -> TableParameters {
+        // Keys have at most 4,096 bytes.
+        let key_bytes = keys.fixed().map(|bytes| bytes as u16);
+        let room = keys.most as u32 + self.value_bytes.most();
         TableParameters {
             width: self.fingerprint_bits,
-            value_bytes: self.value_bytes,
+            shape: RecordShape { key_bytes, value_bytes: self.value_bytes.fixed(), room },
             epsilon: self.epsilon,
             fill: self.fill,
             ..TableParameters::default()
@@ -309,10 +332,17 @@ impl RunArgs {
         OpenOptions {
             seed: self.seed,
             duplicates: self.duplicates,
+            unsorted: self.unsorted,
+            key_bytes: self.key_bytes,
             data_dir: self.data_dir.clone(),
             progress: Some(bar),
         }
     }
+}
+
+fn key_bytes(text: &str) -> Result<usize, String> {
+    let bytes = text.parse().ok().filter(|bytes| (1..=ByteKeys::MAX_KEY_BYTES).contains(bytes));
+    bytes.ok_or_else(|| format!("write a whole number in 1..={}", ByteKeys::MAX_KEY_BYTES))
 }
 
 fn share(text: &str) -> Result<f64, String> {
@@ -351,7 +381,7 @@ mod tests {
             [SystemName::Fpcache, SystemName::Hashmap, SystemName::Btreemap]
         );
         assert_eq!((arguments.lookups, arguments.batch, arguments.threads), (2_000_000, 1, 1));
-        assert_eq!(arguments.table(), TableParameters::default());
+        assert_eq!(arguments.table(&KeyLengths::every(8)), TableParameters::default());
     }
 
     #[test]
@@ -370,6 +400,10 @@ mod tests {
             ("--dataset ipv4 --threads 0", "1..=1024"),
             ("--dataset ipv4 --value-bytes 0", "1..=65536"),
             ("--dataset ipv4 --value-bytes 65537", "1..=65536"),
+            ("--dataset ipv4 --value-bytes vary:0", "vary:64"),
+            ("--dataset words --key-bytes 0", "1..=4096"),
+            ("--dataset words --key-bytes 5000", "1..=4096"),
+            ("--dataset words --unsorted any", "refuse"),
             ("--dataset ipv4 --fill 1.01", "0.85"),
             ("--dataset ipv4 --fill 0", "0.85"),
             ("--dataset ipv4 --epsilon 5000", "4096"),

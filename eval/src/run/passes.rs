@@ -21,9 +21,9 @@
 
 use anyhow::Context;
 use fpcache_client::CacheStats;
-use fpcache_datasets::requests::Requests;
 use hdrhistogram::Histogram;
 
+use crate::data::{DataKeys, Stream};
 use crate::progress::Bar;
 use crate::run::measure::{Lookups, Measurable, Pass, Workload, rounds};
 use crate::run::row::{Row, Setting};
@@ -49,11 +49,11 @@ pub fn parts(has_budget: bool, rounds: usize, lookups: usize) -> usize {
 
 /// The passes of one experiment.
 #[derive(Clone, Copy, Debug)]
-pub struct Passes<'a> {
+pub struct Passes<'a, 'k, K: DataKeys> {
     /// What all passes share; its lookups are replaced by those of the pass.
-    pub workload: Workload<'a>,
+    pub workload: Workload<'a, 'k, K>,
     /// The stream of all parts.
-    pub requests: &'a Requests,
+    pub requests: &'a Stream<'k, K>,
     /// Parts of the stream.
     pub parts: usize,
     /// Throughput passes.
@@ -77,9 +77,9 @@ pub struct Measured {
     pub timeline: Option<Vec<TimelinePoint>>,
 }
 
-impl<'a> Passes<'a> {
+impl<'a, 'k, K: DataKeys> Passes<'a, 'k, K> {
     /// The workload of the `index`-th pass.
-    fn pass(&self, index: usize) -> Workload<'a> {
+    fn pass(&self, index: usize) -> Workload<'a, 'k, K> {
         let parts = self.parts.max(1);
         let part = |index: usize| Lookups::part(self.requests, index % parts, parts);
         let before = part(index + parts - 1).keys;
@@ -90,7 +90,7 @@ impl<'a> Passes<'a> {
     /// Runs all of them over all systems.
     pub fn measure(
         &self,
-        systems: &[&dyn Measurable],
+        systems: &[&dyn Measurable<K>],
         setting: &Setting,
         bar: &Bar,
     ) -> anyhow::Result<Vec<Row>> {
@@ -116,7 +116,7 @@ impl<'a> Passes<'a> {
         Ok(rows)
     }
 
-    fn verify(&self, system: &dyn Measurable, bar: &Bar) -> anyhow::Result<Verified> {
+    fn verify(&self, system: &dyn Measurable<K>, bar: &Bar) -> anyhow::Result<Verified> {
         let mut verified = system.verify(&self.pass(0), bar)?;
         if system.facts().cache.is_some() && !self.workload.cold {
             verified = system.verify(&self.pass(1), bar)?.after(verified);
@@ -136,16 +136,21 @@ impl<'a> Passes<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use fpcache_datasets::{OpenOptions, Spec};
+    use std::borrow::Cow;
+
+    use crate::run::values::ValueBytes;
+    use fpcache_client::U64Keys;
+    use fpcache_datasets::OpenOptions;
 
     #[test]
     fn every_pass_has_its_part_and_warms_up_with_the_end_of_the_one_before() {
-        let dataset = "sequential:10".parse::<Spec>().unwrap().open(&OpenOptions::default()).unwrap();
-        let requests = Requests { keys: (0..9).collect(), expected: (0..9).collect(), notes: Vec::new() };
+        let dataset = U64Keys::open(&"sequential:10".parse().unwrap(), &OpenOptions::default()).unwrap();
+        let numbers: Vec<u64> = (0..9).collect();
+        let requests: Stream<'_, U64Keys> = Stream { keys: Cow::Borrowed(&numbers), expected: &numbers };
         let workload = Workload {
             dataset: &dataset,
             lookups: Lookups::all(&requests),
-            value_bytes: 8,
+            values: ValueBytes::Fixed(8),
             batch: 1,
             threads: 1,
             stretch: None,

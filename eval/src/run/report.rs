@@ -96,7 +96,7 @@ pub fn table(rows: &[Row]) -> String {
         "{} ({}): {}\n{table}\n",
         first.dataset,
         first.dataset_source,
-        first.what_was_asked(first.value_bytes, &first.dist, first.threads)
+        first.what_was_asked(first.value_bytes_in_words(), &first.dist, first.threads)
     );
     for row in rows {
         text.push_str(&explanation(row));
@@ -138,11 +138,12 @@ fn explanation(row: &Row) -> String {
         .map(|(name, share)| format!("{:.0} % {name}", 100.0 * share))
         .collect();
     format!(
-        "{system}: {} segments of {:.0} keys on average, models {}; epsilon {epsilon}, {bits}-bit fingerprints, fill \
+        "{system}: {} segments of {:.0} keys on average, models {} ({:.3} B/key); epsilon {epsilon}, {bits}-bit fingerprints, fill \
          {fill}{loaded}\n{system}: plan {plan} ({}), {:.4} false candidates per lookup\n{}",
         human(segments),
         row.keys as f64 / segments as f64,
         human_bytes(model_bytes),
+        row.model_bytes_per_key.unwrap_or_default(),
         shares.join(", "),
         row.false_candidates_per_op.unwrap_or_default(),
         cache_explanation(row).unwrap_or_default(),

@@ -5,6 +5,7 @@ use std::fmt;
 use fpcache_datasets::count::human;
 use serde::{Deserialize, Serialize};
 
+use crate::data::{DataKeys, DataSet};
 use crate::machine::{Calibration, Machine};
 use crate::run::measure::{Workload, median};
 use crate::run::passes::Measured;
@@ -51,10 +52,28 @@ pub struct Row {
     pub shift_every: Option<u64>,
     /// Keys loaded: the distinct ones.
     pub keys: u64,
-    /// Bytes of a key in the system; 8 also for data sets of 32-bit keys.
-    pub key_bytes: u64,
-    /// Bytes of a value.
-    pub value_bytes: u64,
+    /// Kind of the keys: u64 or bytes.
+    #[serde(default)]
+    pub key_space: String,
+    /// Bytes of every key in the system, 8 also for data sets of 32-bit keys; null where they vary.
+    pub key_bytes: Option<u64>,
+    /// Bytes of the shortest key.
+    #[serde(default)]
+    pub key_bytes_min: u64,
+    /// Bytes of the longest key.
+    #[serde(default)]
+    pub key_bytes_max: u64,
+    /// Bytes of a key in the mean.
+    #[serde(default)]
+    pub key_bytes_mean: f64,
+    /// Bytes of every value; null where they vary.
+    pub value_bytes: Option<u64>,
+    /// Bytes of the longest value there may be.
+    #[serde(default)]
+    pub value_bytes_max: u64,
+    /// Bytes a slot takes, its word and padding included.
+    #[serde(default)]
+    pub slot_bytes: Option<u64>,
     /// Lookups of every pass.
     pub lookups: u64,
     /// Keys per call.
@@ -108,6 +127,9 @@ pub struct Row {
     pub cold: Option<bool>,
     /// Bytes of models and directory in this process; with a budget below their size, of the pages kept after the passes.
     pub model_bytes: Option<u64>,
+    /// The same per key.
+    #[serde(default)]
+    pub model_bytes_per_key: Option<f64>,
     /// Bytes at the memory node per key.
     pub memory_node_bytes_per_key: Option<f64>,
     /// Bytes of the system in this process per key.
@@ -170,15 +192,16 @@ pub struct Row {
 
 impl Row {
     /// Puts together what the passes found. `measured.passes` must not be empty.
-    pub fn new(
+    pub fn new<K: DataKeys>(
         setting: &Setting,
-        workload: &Workload<'_>,
+        workload: &Workload<'_, '_, K>,
         name: &str,
         facts: &Facts,
         measured: &Measured,
     ) -> Self {
         let Measured { verified, passes, latency, timeline, .. } = measured;
         let dataset = workload.dataset;
+        let lengths = dataset.lengths();
         let (keys, lookups) = (dataset.len() as u64, workload.lookups.len());
         let per_key = |bytes: u64| bytes as f64 / keys as f64;
         let per_op = |count: u64| count as f64 / lookups as f64;
@@ -187,6 +210,7 @@ impl Row {
         let table = facts.table;
         let costs = verified.costs;
         let (config, cache) = (facts.cache, measured.cache);
+        let model_bytes = cache.map(|c| c.model_bytes).or(facts.model_bytes);
         let hits: Option<u64> = passes.iter().map(|pass| pass.hits).sum();
         let shifts = timeline.as_ref().zip(setting.shift_every).map(|(points, every)| shifts(points, every));
         Self {
@@ -197,8 +221,14 @@ impl Row {
             negative: setting.negative,
             shift_every: setting.shift_every,
             keys,
-            key_bytes: 8,
-            value_bytes: workload.value_bytes as u64,
+            key_space: K::NAME.to_owned(),
+            key_bytes: lengths.fixed().map(|bytes| bytes as u64),
+            key_bytes_min: lengths.least as u64,
+            key_bytes_max: lengths.most as u64,
+            key_bytes_mean: lengths.mean,
+            value_bytes: workload.values.fixed().map(u64::from),
+            value_bytes_max: workload.values.most().into(),
+            slot_bytes: table.map(|table| table.geometry().slot_bytes as u64),
             lookups: lookups as u64,
             batch: workload.batch as u64,
             threads: workload.threads as u64,
@@ -226,7 +256,8 @@ impl Row {
             variant: config.map(|c| c.variant.name().to_owned()),
             on_conflict: config.map(|c| c.on_conflict.name().to_owned()),
             cold: config.map(|_| workload.cold),
-            model_bytes: cache.map(|c| c.model_bytes).or(facts.model_bytes),
+            model_bytes,
+            model_bytes_per_key: model_bytes.map(per_key),
             memory_node_bytes_per_key: facts.memory_node_bytes.map(per_key),
             process_bytes_per_key: per_key(cache.map_or(facts.process_bytes, |c| c.used)),
             segments: facts.segments,
@@ -280,13 +311,29 @@ impl Row {
             batch => format!("in groups of {batch}"),
         };
         let threads = threads.to_string();
+        let lengths = match (&*self.key_space, self.key_bytes) {
+            ("bytes", Some(bytes)) => format!(" of {bytes} bytes"),
+            ("bytes", None) => format!(
+                " of {} to {} bytes, {:.1} in the mean",
+                self.key_bytes_min, self.key_bytes_max, self.key_bytes_mean
+            ),
+            _ => String::new(),
+        };
         format!(
-            "{} keys, {value_bytes}-byte values; {} lookups {dist}{absent}{}, {calls}, {threads} {}",
+            "{} keys{lengths}, {value_bytes}-byte values; {} lookups {dist}{absent}{}, {calls}, {threads} {}",
             human(self.keys),
             human(self.lookups),
             moving.unwrap_or_default(),
             if threads == "1" { "thread" } else { "threads" },
         )
+    }
+
+    /// Bytes of values in words, such as `8` or `1 to 64`.
+    pub fn value_bytes_in_words(&self) -> String {
+        match self.value_bytes {
+            Some(bytes) => bytes.to_string(),
+            None => format!("1 to {}", self.value_bytes_max),
+        }
     }
 
     /// Nanoseconds a thread spends on a lookup.

@@ -4,7 +4,9 @@ use std::sync::{Barrier, Mutex, PoisonError};
 use std::thread;
 
 use anyhow::Context;
+use fpcache_client::KeySpace;
 
+use crate::data::DataKeys;
 use crate::run::measure::{Workload, look_up};
 use crate::systems::{Reader, System};
 
@@ -21,7 +23,7 @@ pub(super) struct Threads<T> {
 }
 
 /// The stretches of each thread that has any.
-fn shared_out(keys: &[u64], threads: usize, stretch: Option<usize>) -> Vec<Vec<&[u64]>> {
+fn shared_out<V>(keys: &[V], threads: usize, stretch: Option<usize>) -> Vec<Vec<&[V]>> {
     let mut of_thread = vec![Vec::new(); threads.max(1)];
     for stretch in keys.chunks(stretch.unwrap_or(keys.len()).max(1)) {
         let mut parts = stretch.chunks(stretch.len().div_ceil(threads.max(1)).max(1));
@@ -32,12 +34,15 @@ fn shared_out(keys: &[u64], threads: usize, stretch: Option<usize>) -> Vec<Vec<&
     of_thread
 }
 
+/// Keys that a thread looks up one after the other.
+pub(super) type Share<'a, 'k, K> = &'a [<K as KeySpace>::View<'k>];
+
 /// Runs `work` in every thread on its stretches of the lookups, all starting together after a warm-up; `work` is told
 /// whether its thread is the first. With a cold workload the hot cache is emptied instead of the warm-up.
-pub(super) fn in_threads<S: System, T: Send>(
+pub(super) fn in_threads<'a, 'k, S: System, T: Send>(
     system: &S,
-    workload: &Workload<'_>,
-    work: impl Fn(&mut S::Reader<'_>, &[&[u64]], bool) -> anyhow::Result<T> + Sync,
+    workload: &Workload<'a, 'k, S::Keys>,
+    work: impl Fn(&mut S::Reader<'_>, &[Share<'a, 'k, S::Keys>], bool) -> anyhow::Result<T> + Sync,
 ) -> anyhow::Result<Threads<T>> {
     let shares = shared_out(workload.lookups.keys, workload.threads, workload.stretch);
     if workload.cold {
@@ -45,7 +50,7 @@ pub(super) fn in_threads<S: System, T: Send>(
     }
     let barrier = Barrier::new(shares.len());
     let hits_before: Mutex<anyhow::Result<Option<u64>>> = Mutex::new(Ok(None));
-    let run = |stretches: &[&[u64]], is_first: bool| {
+    let run = |stretches: &[Share<'a, 'k, S::Keys>], is_first: bool| {
         let mut reader = system.reader();
         // A thread that failed meets the others all the same: they would wait for it for ever.
         let warmed = match workload.warm_up {
@@ -78,7 +83,11 @@ pub(super) fn in_threads<S: System, T: Send>(
 }
 
 /// Looks up the first so many keys.
-fn warm_up<R: Reader>(reader: &mut R, stretches: &[&[u64]], batch: usize) -> anyhow::Result<()> {
+fn warm_up<K: DataKeys>(
+    reader: &mut impl Reader<K>,
+    stretches: &[Share<'_, '_, K>],
+    batch: usize,
+) -> anyhow::Result<()> {
     let mut left = WARM_UP;
     for keys in stretches {
         let now = keys.len().min(left);

@@ -1,13 +1,16 @@
 //! Comparing answers with what they must be, and adding up what they cost.
 
+use std::borrow::Borrow;
 use std::ops::AddAssign;
 
 use fpcache_client::{Found, Plan};
+use fpcache_datasets::Progress;
 use fpcache_datasets::requests::ABSENT;
-use fpcache_datasets::{Dataset, Progress, write_value};
 
+use crate::data::{DataKeys, DataSet};
 use crate::progress::Bar;
 use crate::run::measure::Workload;
+use crate::run::values::ValueBytes;
 use crate::systems::{Reader, System};
 
 /// What verification found.
@@ -67,22 +70,28 @@ impl AddAssign<Found> for Costs {
 }
 
 /// Looks everything up in one thread and compares every answer.
-pub(super) fn verify<S: System>(system: &S, workload: &Workload<'_>, bar: &Bar) -> anyhow::Result<Verified> {
+pub(super) fn verify<S: System>(
+    system: &S,
+    workload: &Workload<'_, '_, S::Keys>,
+    bar: &Bar,
+) -> anyhow::Result<Verified> {
     const STEP: u64 = 1 << 16;
-    let Workload { dataset, lookups, batch, .. } = *workload;
+    let Workload { dataset, lookups, batch, values, .. } = *workload;
     let mut reader = system.reader();
-    let mut value = vec![0; workload.value_bytes];
+    let mut value = Vec::new();
     let mut verified = Verified::default();
     let (mut done, mut reported) = (0, 0);
     for (keys, indices) in lookups.keys.chunks(batch).zip(lookups.expected.chunks(batch)) {
         if batch == 1 {
             let (answer, found) = reader.get_with_cost(keys[0])?;
-            verified.check(dataset, keys[0], indices[0], answer, &mut value);
+            let expected = expected::<S::Keys>(dataset, values, indices[0], &mut value);
+            verified.check::<S::Keys>(keys[0].borrow(), expected, answer);
             verified.add(found);
         } else {
             reader.get_many(keys)?;
             for (i, (&key, &index)) in keys.iter().zip(indices).enumerate() {
-                verified.check(dataset, key, index, reader.answer(i), &mut value);
+                let expected = expected::<S::Keys>(dataset, values, index, &mut value);
+                verified.check::<S::Keys>(key.borrow(), expected, reader.answer(i));
                 verified.add(reader.cost(i));
             }
         }
@@ -93,6 +102,21 @@ pub(super) fn verify<S: System>(system: &S, workload: &Workload<'_>, bar: &Bar) 
         }
     }
     Ok(verified)
+}
+
+/// What a lookup of the key at `index` of the data set must find, with `value` for its bytes.
+fn expected<'v, K: DataKeys>(
+    set: &K::Set,
+    values: ValueBytes,
+    index: u64,
+    value: &'v mut Vec<u8>,
+) -> Option<&'v [u8]> {
+    if index == ABSENT {
+        return None;
+    }
+    value.clear();
+    values.append(set.value(index as usize), value);
+    Some(value)
 }
 
 impl Verified {
@@ -112,19 +136,13 @@ impl Verified {
         }
     }
 
-    /// Compares an answer with the value at `index` of the data set; `value` is room for that.
-    fn check(&mut self, dataset: &Dataset, key: u64, index: u64, answer: Option<&[u8]>, value: &mut [u8]) {
+    /// Compares an answer with what was expected.
+    fn check<K: DataKeys>(&mut self, key: &K::Key, expected: Option<&[u8]>, answer: Option<&[u8]>) {
         self.lookups += 1;
-        let expected = if index == ABSENT {
-            None
-        } else {
-            write_value(dataset.value(index as usize), value);
-            Some(&*value)
-        };
         if answer != expected {
             self.mismatches += 1;
             self.first_mismatch.get_or_insert_with(|| {
-                format!("key {key}: expected {}, got {}", describe(expected), describe(answer))
+                format!("key {}: expected {}, got {}", K::show(key), describe(expected), describe(answer))
             });
         }
     }
@@ -145,20 +163,23 @@ fn describe(value: Option<&[u8]>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use fpcache_client::Cost;
-    use fpcache_datasets::{OpenOptions, Spec};
+    use fpcache_client::{Cost, U64Keys};
+    use fpcache_datasets::OpenOptions;
 
     #[test]
     fn a_value_where_none_belongs_and_none_where_one_belongs_are_wrong() {
-        let dataset = "sequential:1K".parse::<Spec>().unwrap().open(&OpenOptions::default()).unwrap();
+        let set = U64Keys::open(&"sequential:1K".parse().unwrap(), &OpenOptions::default()).unwrap();
         let mut verified = Verified::default();
-        let mut value = vec![0; 8];
-        verified.check(&dataset, 5_000, ABSENT, Some(&[0; 8]), &mut value);
-        verified.check(&dataset, 1, 1, None, &mut value);
-        verified.check(&dataset, 1, 1, Some(&[1, 0, 0, 0, 0, 0, 0]), &mut value);
-        assert_eq!(verified.mismatches, 3);
-        verified.check(&dataset, 5_000, ABSENT, None, &mut value);
-        assert_eq!(verified.mismatches, 3);
+        let mut value = Vec::new();
+        let mut check = |key: u64, index: u64, answer: Option<&[u8]>| {
+            let expected = expected::<U64Keys>(&set, ValueBytes::Fixed(8), index, &mut value);
+            verified.check::<U64Keys>(&key, expected, answer);
+            verified.mismatches
+        };
+        check(5_000, ABSENT, Some(&[0; 8]));
+        check(1, 1, None);
+        assert_eq!(check(1, 1, Some(&[1, 0, 0, 0, 0, 0, 0])), 3);
+        assert_eq!(check(5_000, ABSENT, None), 3);
     }
 
     #[test]

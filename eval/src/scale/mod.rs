@@ -5,11 +5,13 @@ use std::path::PathBuf;
 
 use anyhow::{Context, ensure};
 use clap::Args;
+use fpcache_client::{ByteKeys, U64Keys};
 use fpcache_datasets::count::{human, human_bytes};
-use fpcache_datasets::{Spec, count};
+use fpcache_datasets::{KeyKind, Spec, count};
 
 use crate::Verdict;
 use crate::cli::positive_count;
+use crate::data::{DataKeys, DataSet};
 use crate::machine::{Calibration, calibrate};
 use crate::progress::Bar;
 use crate::run::host::Host;
@@ -86,7 +88,10 @@ pub fn scale(arguments: &ScaleArgs) -> anyhow::Result<Verdict> {
     let mut rows = Vec::new();
     for (at, run) in points.iter().enumerate() {
         eprintln!("point {} of {}: {}", at + 1, points.len(), run.dataset);
-        rows.extend(point(run, at as u32, &bar)?);
+        rows.extend(match run.dataset.key_kind() {
+            KeyKind::U64 => point::<U64Keys>(run, at as u32, &bar)?,
+            KeyKind::Bytes => point::<ByteKeys>(run, at as u32, &bar)?,
+        });
     }
     deliver(&table(&rows), &rows, arguments.run.json.as_deref())?;
     let path = arguments.plot();
@@ -97,12 +102,12 @@ pub fn scale(arguments: &ScaleArgs) -> anyhow::Result<Verdict> {
 }
 
 /// One number of keys: lookups, and then, when the memory is free again, the reads they are held against.
-fn point(run: &RunArgs, ordinal: u32, bar: &Bar) -> anyhow::Result<Vec<Row>> {
+fn point<K: DataKeys>(run: &RunArgs, ordinal: u32, bar: &Bar) -> anyhow::Result<Vec<Row>> {
     let mut rows = {
-        let dataset = run.dataset.open(&run.open_options(bar))?;
+        let dataset = K::open(&run.dataset, &run.open_options(bar))?;
         announce(dataset.notes());
         let mut host = match run.systems.contains(&SystemName::Fpcache) {
-            true => Some(Host::start(run, &dataset, ordinal)?),
+            true => Some(Host::<K>::start(run, &dataset, ordinal)?),
             false => None,
         };
         // The buffer's size is known once the table is there.
@@ -172,7 +177,7 @@ fn table(rows: &[Row]) -> String {
         "{} ({}): {}, fastest of {} passes\n{table}",
         first.dataset,
         first.dataset_source,
-        first.what_was_asked(first.value_bytes, &first.dist, first.threads),
+        first.what_was_asked(first.value_bytes_in_words(), &first.dist, first.threads),
         first.rounds
     )
 }
@@ -203,7 +208,12 @@ fn plot(rows: &[Row]) -> anyhow::Result<String> {
         None => Default::default(),
         Some(row) => [
             format!("{}: a lookup over the number of keys", row.dataset),
-            format!("{}-byte values; lookups {}, {} at once", row.value_bytes, row.dist, row.threads),
+            format!(
+                "{}-byte values; lookups {}, {} at once",
+                row.value_bytes_in_words(),
+                row.dist,
+                row.threads
+            ),
             format!("fastest of {} passes; bars reach to the slowest", row.rounds),
             place(row),
         ],

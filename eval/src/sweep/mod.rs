@@ -7,18 +7,20 @@ pub mod store;
 
 use std::path::Path;
 
-use fpcache_datasets::Dataset;
+use fpcache_client::{ByteKeys, U64Keys};
+use fpcache_datasets::KeyKind;
 use fpcache_datasets::count::{human, human_bytes};
-use fpcache_datasets::requests::Requests;
 
 use crate::Verdict;
+use crate::data::{DataKeys, DataSet};
 use crate::machine::{Calibration, Machine, calibrate};
 use crate::progress::Bar;
 use crate::run::host::Host;
 use crate::run::measure::Measurable;
 use crate::run::report::{duration, new_table, none, percent, rate, say, write_json};
 use crate::run::row::Row;
-use crate::run::{BTREEMAP, HASHMAP, announce, build_map, draw, value_bytes};
+use crate::run::values::ValueBytes;
+use crate::run::{BTREEMAP, HASHMAP, announce, build_map, draw, values};
 use crate::systems::SystemName;
 use options::SweepArgs;
 use points::{Line, Over, Point};
@@ -26,6 +28,13 @@ use store::Store;
 
 /// Runs a sweep, or what is left of it, and reports it.
 pub fn sweep(arguments: &SweepArgs) -> anyhow::Result<Verdict> {
+    match arguments.run.dataset.key_kind() {
+        KeyKind::U64 => sweep_over::<U64Keys>(arguments),
+        KeyKind::Bytes => sweep_over::<ByteKeys>(arguments),
+    }
+}
+
+fn sweep_over<K: DataKeys>(arguments: &SweepArgs) -> anyhow::Result<Verdict> {
     let points = arguments.points()?;
     let to_stdout = arguments.run.json.as_deref() == Some(Path::new("-"));
     let json = arguments.run.json.as_deref().filter(|_| !to_stdout);
@@ -46,10 +55,10 @@ pub fn sweep(arguments: &SweepArgs) -> anyhow::Result<Verdict> {
         let bar = Bar::default();
         let calibration =
             bar.during("measuring this machine", 1, || calibrate(arguments.run.calibration_buffer));
-        let dataset = arguments.run.dataset.open(&arguments.run.open_options(&bar))?;
+        let dataset = K::open(&arguments.run.dataset, &arguments.run.open_options(&bar))?;
         announce(dataset.notes());
         store.refuse_other_source(dataset.source())?;
-        let mut sweep = Sweep::new(arguments, &dataset, &bar, calibration);
+        let mut sweep = Sweep::<K>::new(arguments, &dataset, &bar, calibration);
         sweep.run(&left, None, &mut store)?;
     }
     let text = format!(
@@ -69,24 +78,24 @@ pub fn sweep(arguments: &SweepArgs) -> anyhow::Result<Verdict> {
 }
 
 /// What is kept from point to point.
-pub struct Sweep<'a> {
+pub struct Sweep<'a, K: DataKeys> {
     arguments: &'a SweepArgs,
     lines: Vec<Line>,
-    dataset: &'a Dataset,
+    dataset: &'a K::Set,
     bar: &'a Bar,
     machine: Machine,
     calibration: Calibration,
     /// Lookups, and the distribution they were drawn from.
-    requests: Option<(String, Requests)>,
+    drawn: Option<(String, K::Drawn)>,
     /// Maps, each with the size of its values.
-    maps: Vec<(SystemName, usize, Box<dyn Measurable>)>,
+    maps: Vec<(SystemName, ValueBytes, Box<dyn Measurable<K>>)>,
 }
 
-impl<'a> Sweep<'a> {
+impl<'a, K: DataKeys> Sweep<'a, K> {
     /// A sweep over an open data set.
     pub fn new(
         arguments: &'a SweepArgs,
-        dataset: &'a Dataset,
+        dataset: &'a K::Set,
         bar: &'a Bar,
         calibration: Calibration,
     ) -> Self {
@@ -97,7 +106,7 @@ impl<'a> Sweep<'a> {
             bar,
             machine: Machine::detect(),
             calibration,
-            requests: None,
+            drawn: None,
             maps: Vec::new(),
         }
     }
@@ -110,7 +119,7 @@ impl<'a> Sweep<'a> {
     pub fn run(
         &mut self,
         points: &[&Point],
-        mut host: Option<Host>,
+        mut host: Option<Host<K>>,
         store: &mut Store,
     ) -> anyhow::Result<()> {
         for (at, point) in points.iter().enumerate() {
@@ -135,7 +144,7 @@ impl<'a> Sweep<'a> {
 
     /// A memory node for the `at`-th point and those that share its table; all their clients are tried, so that a budget
     /// too small for the data is refused before anything is measured.
-    fn new_host(&self, points: &[&Point], at: usize) -> anyhow::Result<Host> {
+    fn new_host(&self, points: &[&Point], at: usize) -> anyhow::Result<Host<K>> {
         let mut host = Host::start(&points[at].run, self.dataset, at as u32)?;
         if self.arguments.over == Over::Cache && host.is_shared() {
             for point in &points[at..] {
@@ -152,27 +161,33 @@ impl<'a> Sweep<'a> {
     ///
     /// # Errors
     /// If it cannot, or if the memory node is gone.
-    pub fn try_budget(&self, host: &mut Host, point: &Point) -> anyhow::Result<()> {
+    pub fn try_budget(&self, host: &mut Host<K>, point: &Point) -> anyhow::Result<()> {
         for line in &self.lines {
             host.open(self.dataset, line.client_config(&point.run), self.bar)?;
         }
         Ok(())
     }
 
-    fn measure(&mut self, point: &Point, host: Option<&mut Host>, store: &Store) -> anyhow::Result<Vec<Row>> {
+    fn measure(
+        &mut self,
+        point: &Point,
+        host: Option<&mut Host<K>>,
+        store: &Store,
+    ) -> anyhow::Result<Vec<Row>> {
         let run = &point.run;
-        let mut lines: Vec<Box<dyn Measurable>> = Vec::new();
+        let mut lines: Vec<Box<dyn Measurable<K>>> = Vec::new();
         if let Some(host) = host {
             for line in &self.lines {
                 lines.push(Box::new(host.open(self.dataset, line.client_config(run), self.bar)?));
             }
         }
-        let value_bytes = value_bytes(lines.first().map(|line| &**line), run);
-        self.prepare_maps(point, value_bytes);
+        let values = values(lines.first().map(|line| &**line), run)?;
+        self.prepare_maps(point, values);
         self.prepare_requests(point)?;
-        let Some((_, requests)) = &self.requests else { return Ok(Vec::new()) };
+        let Some((_, drawn)) = &self.drawn else { return Ok(Vec::new()) };
+        let requests = K::stream(drawn);
 
-        let mut systems: Vec<&dyn Measurable> = Vec::new();
+        let mut systems: Vec<&dyn Measurable<K>> = Vec::new();
         for name in run.distinct_systems() {
             let map = self.maps.iter().find(|(map, ..)| *map == name);
             match map {
@@ -182,11 +197,11 @@ impl<'a> Sweep<'a> {
         }
         let mut setting = run.setting(&self.machine, self.calibration);
         setting.sweep = Some(store.tag(point.value));
-        run.passes(self.dataset, requests, value_bytes).measure(&systems, &setting, self.bar)
+        run.passes(self.dataset, &requests, values).measure(&systems, &setting, self.bar)
     }
 
-    fn prepare_maps(&mut self, point: &Point, value_bytes: usize) {
-        self.maps.retain(|(_, bytes, _)| *bytes == value_bytes);
+    fn prepare_maps(&mut self, point: &Point, values: ValueBytes) {
+        self.maps.retain(|(_, of, _)| *of == values);
         for name in point.run.distinct_systems() {
             let kind = match name {
                 SystemName::Fpcache => continue,
@@ -194,7 +209,7 @@ impl<'a> Sweep<'a> {
                 SystemName::Btreemap => BTREEMAP,
             };
             if !self.maps.iter().any(|(map, ..)| *map == name) {
-                self.maps.push((name, value_bytes, build_map(kind, self.dataset, value_bytes, self.bar)));
+                self.maps.push((name, values, build_map(kind, self.dataset, values, self.bar)));
             }
         }
     }
@@ -202,10 +217,10 @@ impl<'a> Sweep<'a> {
     /// Only the distribution differs between points.
     fn prepare_requests(&mut self, point: &Point) -> anyhow::Result<()> {
         let distribution = point.run.distribution.to_string();
-        if self.requests.as_ref().is_none_or(|(of, _)| *of != distribution) {
+        if self.drawn.as_ref().is_none_or(|(of, _)| *of != distribution) {
             // The old ones go first: both may not fit.
-            self.requests = None;
-            self.requests = Some((distribution, draw(&point.run, self.dataset, self.bar)?));
+            self.drawn = None;
+            self.drawn = Some((distribution, draw::<K>(&point.run, self.dataset, self.bar)?));
         }
         Ok(())
     }

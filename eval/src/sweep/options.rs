@@ -156,6 +156,8 @@ impl SweepArgs {
         let policies = list(&self.policies, Policy::to_string, optional(run.cache.policy));
         let settings = [
             ("dataset", run.dataset.to_string()),
+            ("key-bytes", optional(run.key_bytes)),
+            ("unsorted", run.unsorted.to_string()),
             ("duplicates", optional(run.duplicates.map(|policy| format!("{policy:?}").to_lowercase()))),
             ("system", systems.join("+")),
             ("lookups", run.lookups.to_string()),

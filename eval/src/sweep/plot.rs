@@ -205,7 +205,7 @@ fn of_sweep(row: &Row, over: Over) -> [String; 4] {
 pub fn asked(row: &Row, over: Over) -> String {
     let named = |is_swept: bool, value: String, name: &str| if is_swept { name.to_owned() } else { value };
     row.what_was_asked(
-        named(over == Over::ValueBytes, row.value_bytes.to_string(), "N"),
+        named(over == Over::ValueBytes, row.value_bytes_in_words(), "N"),
         named(over == Over::Theta, row.dist.clone(), "zipf:θ"),
         named(over == Over::Threads, row.threads.to_string(), "N"),
     )

@@ -7,6 +7,7 @@ use fpcache_datasets::count::human_bytes;
 
 use crate::run::cache::parse_budget;
 use crate::run::options::{RunArgs, width};
+use crate::run::values::ValueBytes;
 use crate::sweep::options::SweepArgs;
 
 /// The settings that can be swept.
@@ -128,8 +129,9 @@ impl Over {
                 Ok(f64::from(run.fingerprint_bits.bits()))
             }
             Self::ValueBytes => {
-                run.value_bytes = within(text, TableParameters::MAX_VALUE_BYTES)?;
-                Ok(f64::from(run.value_bytes))
+                let bytes = within(text, TableParameters::MAX_VALUE_BYTES)?;
+                run.value_bytes = ValueBytes::Fixed(bytes);
+                Ok(f64::from(bytes))
             }
             Self::Fill => {
                 run.fill = text.parse().context("write a share of slots, such as 0.85")?;

@@ -1,56 +1,106 @@
 //! FPCache: keys in a memory node, over shared memory or inside this process.
 
+use std::borrow::Borrow;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use fpcache_client::{Answers, CacheStats, Client, ClientConfig, Found, TableParameters};
-use fpcache_datasets::{Dataset, Progress, write_value};
+use fpcache_datasets::Progress;
+use fpcache_eval::KeyRef;
 
 use super::{Facts, Reader, System};
+use crate::data::{DataKeys, DataSet};
 use crate::progress::Bar;
+use crate::run::values::ValueBytes;
 
 /// How long a single request of a load may take: others may want the memory node's core.
 const LOAD_DEADLINE: Duration = Duration::from_secs(60);
 /// Keys between two reports of progress.
 const STEP: usize = 1 << 17;
+/// Keys that a table's models are fitted to, from all over the data.
+const SAMPLE: usize = 50_000;
 
 /// A client of a memory node that holds the data set.
 #[derive(Debug)]
-pub struct FpCache {
-    client: Client,
+pub struct FpCache<K: DataKeys> {
+    client: Client<K>,
     name: &'static str,
     facts: Facts,
 }
 
+/// Records to load, in ascending order of their keys.
+pub trait Records<K: DataKeys> {
+    /// How many there are.
+    fn len(&self) -> usize;
+
+    /// The key of the `i`-th one, which is written into `buffer` if it does not lie in memory.
+    fn key<'a>(&'a self, i: usize, buffer: &'a mut Vec<u8>) -> K::View<'a>;
+
+    /// Puts its value into `value`, which is empty.
+    fn write(&self, i: usize, value: &mut Vec<u8>);
+}
+
+/// All keys of a data set.
+struct Whole<'a, K: DataKeys> {
+    set: &'a K::Set,
+    values: ValueBytes,
+}
+
+impl<K: DataKeys> Records<K> for Whole<'_, K> {
+    fn len(&self) -> usize {
+        self.set.len()
+    }
+
+    #[inline]
+    fn key<'a>(&'a self, i: usize, buffer: &'a mut Vec<u8>) -> K::View<'a> {
+        self.set.key(i, buffer)
+    }
+
+    #[inline]
+    fn write(&self, i: usize, value: &mut Vec<u8>) {
+        self.values.append(self.set.value(i), value);
+    }
+}
+
 /// Loads a data set into the client's memory node, and says how long that took.
-pub fn load(
-    client: &Client,
-    dataset: &Dataset,
+pub fn load<K: DataKeys>(
+    client: &Client<K>,
+    set: &K::Set,
+    values: ValueBytes,
     parameters: TableParameters,
     bar: &Bar,
 ) -> anyhow::Result<Duration> {
-    let value = |i: usize, out: &mut [u8]| write_value(dataset.value(i), out);
-    load_keys(client, dataset.keys(), value, parameters, bar)
-        .with_context(|| format!("loading {} into the memory node {}", dataset.name(), client.name()))
+    load_records(client, &Whole { set, values }, parameters, bar)
+        .with_context(|| format!("loading {} into the memory node {}", set.name(), client.name()))
 }
 
-/// Loads ascending keys into the client's memory node, `write` filling in the value of the key at an index, and says
-/// how long that took.
-pub fn load_keys(
-    client: &Client,
-    keys: &[u64],
-    write: impl Fn(usize, &mut [u8]),
+/// Loads records into the client's memory node, and says how long that took, with what fitting models to a sample of the
+/// keys takes.
+pub fn load_records<K: DataKeys>(
+    client: &Client<K>,
+    records: &impl Records<K>,
     parameters: TableParameters,
     bar: &Bar,
 ) -> anyhow::Result<Duration> {
     let client = client.with_deadline(LOAD_DEADLINE);
     let start = Instant::now();
-    bar.during("loading the memory node", keys.len() as u64, || -> anyhow::Result<()> {
-        let mut value = vec![0; parameters.value_bytes as usize];
-        let mut load = client.load(parameters, keys.len() as u64)?;
-        for (i, &key) in keys.iter().enumerate() {
-            write(i, &mut value);
-            load.push(key, &value)?;
+    let count = records.len();
+    bar.during("loading the memory node", count as u64, || -> anyhow::Result<()> {
+        let (mut key, mut value) = (Vec::new(), Vec::new());
+        let sample: Vec<K::Owned> = (0..count.min(SAMPLE))
+            .map(|i| {
+                records
+                    .key((i as u128 * count as u128 / count.min(SAMPLE) as u128) as usize, &mut key)
+                    .borrow()
+                    .to_owned()
+            })
+            .collect();
+        let mut load = client.load_like(parameters, count as u64, sample.iter().map(Borrow::borrow))?;
+        drop(sample);
+        for i in 0..count {
+            value.clear();
+            records.write(i, &mut value);
+            load.push(KeyRef::<K>(records.key(i, &mut key).borrow()), &value)?;
             if i % STEP == 0 {
                 bar.advance(i as u64);
             }
@@ -61,11 +111,11 @@ pub fn load_keys(
     Ok(start.elapsed())
 }
 
-impl FpCache {
+impl<K: DataKeys> FpCache<K> {
     /// Fetches the directory of a memory node that holds a table; `load` is how long loading took, if it was loaded
     /// here. `name` is what reports call it, `config` what the client was made with.
     pub fn open(
-        client: Client,
+        client: Client<K>,
         name: &'static str,
         config: &ClientConfig,
         load: Option<Duration>,
@@ -89,8 +139,9 @@ impl FpCache {
     }
 }
 
-impl System for FpCache {
-    type Reader<'a> = FpCacheReader<'a>;
+impl<K: DataKeys> System for FpCache<K> {
+    type Keys = K;
+    type Reader<'a> = FpCacheReader<'a, K>;
 
     fn name(&self) -> &str {
         self.name
@@ -100,7 +151,7 @@ impl System for FpCache {
         self.facts
     }
 
-    fn reader(&self) -> FpCacheReader<'_> {
+    fn reader(&self) -> FpCacheReader<'_, K> {
         FpCacheReader { client: &self.client, value: Vec::new(), answers: Answers::new() }
     }
 
@@ -115,27 +166,27 @@ impl System for FpCache {
 
 /// One thread's buffers.
 #[derive(Debug)]
-pub struct FpCacheReader<'a> {
-    client: &'a Client,
+pub struct FpCacheReader<'a, K: DataKeys> {
+    client: &'a Client<K>,
     value: Vec<u8>,
     answers: Answers,
 }
 
-impl Reader for FpCacheReader<'_> {
+impl<K: DataKeys> Reader<K> for FpCacheReader<'_, K> {
     #[inline]
-    fn get(&mut self, key: u64) -> anyhow::Result<Option<&[u8]>> {
-        let found = self.client.get_into(key, &mut self.value)?;
+    fn get(&mut self, key: K::View<'_>) -> anyhow::Result<Option<&[u8]>> {
+        let found = self.client.get_into(KeyRef::<K>(key.borrow()), &mut self.value)?;
         Ok(found.version.map(|_| &*self.value))
     }
 
-    fn get_with_cost(&mut self, key: u64) -> anyhow::Result<(Option<&[u8]>, Option<Found>)> {
-        let found = self.client.get_into(key, &mut self.value)?;
+    fn get_with_cost(&mut self, key: K::View<'_>) -> anyhow::Result<(Option<&[u8]>, Option<Found>)> {
+        let found = self.client.get_into(KeyRef::<K>(key.borrow()), &mut self.value)?;
         Ok((found.version.map(|_| &*self.value), Some(found)))
     }
 
     #[inline]
-    fn get_many(&mut self, keys: &[u64]) -> anyhow::Result<()> {
-        Ok(self.client.multi_get_into(keys, &mut self.answers)?)
+    fn get_many(&mut self, keys: &[K::View<'_>]) -> anyhow::Result<()> {
+        Ok(K::multi_get(self.client, keys, &mut self.answers)?)
     }
 
     #[inline]

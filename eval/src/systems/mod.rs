@@ -11,6 +11,8 @@ use std::time::Duration;
 use clap::ValueEnum;
 use fpcache_client::{CacheConfig, CacheStats, Found, PlanChoice, TableParameters};
 
+use crate::data::DataKeys;
+
 /// The systems there are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum SystemName {
@@ -35,8 +37,10 @@ impl SystemName {
 
 /// A loaded system that answers lookups.
 pub trait System: Sync {
+    /// Its keys.
+    type Keys: DataKeys;
     /// One thread's way to look things up.
-    type Reader<'a>: Reader
+    type Reader<'a>: Reader<Self::Keys>
     where
         Self: 'a;
 
@@ -60,15 +64,15 @@ pub trait System: Sync {
 
 /// Looks keys up and leaves the answers in buffers of its own, which it keeps: no call allocates once they have grown
 /// to the size of the answers.
-pub trait Reader {
+pub trait Reader<K: DataKeys> {
     /// The value of `key`, copied into this reader.
-    fn get(&mut self, key: u64) -> anyhow::Result<Option<&[u8]>>;
+    fn get(&mut self, key: K::View<'_>) -> anyhow::Result<Option<&[u8]>>;
 
     /// As [`get`](Self::get), and what it cost, for systems that read from a memory node.
-    fn get_with_cost(&mut self, key: u64) -> anyhow::Result<(Option<&[u8]>, Option<Found>)>;
+    fn get_with_cost(&mut self, key: K::View<'_>) -> anyhow::Result<(Option<&[u8]>, Option<Found>)>;
 
     /// Looks up a group of keys.
-    fn get_many(&mut self, keys: &[u64]) -> anyhow::Result<()>;
+    fn get_many(&mut self, keys: &[K::View<'_>]) -> anyhow::Result<()>;
 
     /// The value of the `index`-th key of the last group.
     fn answer(&self, index: usize) -> Option<&[u8]>;

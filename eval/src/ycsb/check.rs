@@ -57,13 +57,14 @@ impl Checks {
         }
     }
 
-    /// Changes of which so many were refused.
+    /// Changes of which so many were refused; none are given if it is not known which they were.
     #[inline]
     pub fn refused(&mut self, refused: u64, changes: &[(Change, u64)]) {
         if refused > 0 {
             self.wrong(refused, || match *changes {
                 [(Change::Insert, key)] => format!("insert of key {key}: refused, but no record was there"),
                 [(Change::Update, key)] => format!("update of key {key}: refused, but a record was there"),
+                [] => format!("{refused} changes were refused, but all could be made"),
                 _ => format!("{refused} of {} changes were refused, but all could be made", changes.len()),
             });
         }
@@ -144,7 +145,7 @@ pub fn everything<S: Store>(
     value_bytes: usize,
 ) -> anyhow::Result<Checks> {
     const GROUP: usize = 64;
-    let mut session = store.session();
+    let mut session = store.session(1)?;
     let mut checks = Checks::new(value_bytes);
     let mut along = ledger.along();
     for group in keys.chunks(GROUP) {

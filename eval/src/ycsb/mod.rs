@@ -14,10 +14,12 @@ pub mod store;
 mod tests;
 pub mod value;
 
-use fpcache_datasets::Dataset;
+use fpcache_client::{ByteKeys, U64Keys};
+use fpcache_datasets::KeyKind;
 use fpcache_datasets::requests::{Growth, Workload};
 
 use crate::Verdict;
+use crate::data::{DataKeys, DataSet};
 use crate::machine::{Machine, calibrate};
 use crate::progress::Bar;
 use crate::run::announce;
@@ -34,16 +36,23 @@ use row::{Around, YcsbRow};
 /// # Errors
 /// If the options make no sense, or the memory node fails.
 pub fn ycsb(arguments: &YcsbArgs) -> anyhow::Result<Verdict> {
+    match arguments.run.dataset.key_kind() {
+        KeyKind::U64 => ycsb_over::<U64Keys>(arguments),
+        KeyKind::Bytes => ycsb_over::<ByteKeys>(arguments),
+    }
+}
+
+fn ycsb_over<K: DataKeys>(arguments: &YcsbArgs) -> anyhow::Result<Verdict> {
     arguments.validate()?;
     check_json(arguments.run.json.as_deref())?;
     let bar = Bar::default();
     let calibration = bar.during("measuring this machine", 1, || calibrate(arguments.run.calibration_buffer));
-    let dataset = arguments.run.dataset.open(&arguments.run.open_options(&bar))?;
+    let dataset = K::open(&arguments.run.dataset, &arguments.run.open_options(&bar))?;
     announce(dataset.notes());
     let workloads = arguments.workloads();
-    let growth = held_back(arguments, &workloads, &dataset);
-    let run = with_room(&arguments.run, (growth.loaded.len() + growth.inserts.len()) as u64);
-    let mut host = Host::start(&run, &dataset, 0)?;
+    let growth = held_back::<K>(arguments, &workloads, &dataset);
+    let run = with_room::<K>(&arguments.run, &dataset, (growth.loaded.len() + growth.inserts.len()) as u64);
+    let mut host = Host::<K>::start(&run, &dataset, 0)?;
     let setting = run.setting(&Machine::detect(), calibration);
     let around = Around { arguments, dataset: &dataset, setting: &setting, loaded: growth.loaded.len() };
     let rows = measure(&around, &workloads, &growth, &host, &bar).map_err(|error| host.explain(error))?;
@@ -53,7 +62,7 @@ pub fn ycsb(arguments: &YcsbArgs) -> anyhow::Result<Verdict> {
 }
 
 /// Keys to load and keys to insert.
-fn held_back(arguments: &YcsbArgs, workloads: &[Workload], dataset: &Dataset) -> Growth {
+fn held_back<K: DataKeys>(arguments: &YcsbArgs, workloads: &[Workload], dataset: &K::Set) -> Growth {
     let wanted = arguments.inserts(workloads, dataset.len() as u64);
     let inserts = usize::try_from(wanted).unwrap_or(usize::MAX).min(dataset.len() / 2);
     if (inserts as u64) < wanted {
@@ -61,7 +70,7 @@ fn held_back(arguments: &YcsbArgs, workloads: &[Workload], dataset: &Dataset) ->
             "note: of {wanted} keys to insert half of the data set's, {inserts}, are there: passes may end early"
         );
     }
-    Growth::split(dataset.keys(), inserts, arguments.insert_order, arguments.run.seed)
+    Growth::split(&dataset.numbers(), inserts, arguments.insert_order, arguments.run.seed)
 }
 
 /// What the passes of one workload found.
@@ -84,19 +93,20 @@ impl Measured {
     }
 }
 
-fn measure(
-    around: &Around<'_>,
+fn measure<K: DataKeys>(
+    around: &Around<'_, K>,
     workloads: &[Workload],
     growth: &Growth,
-    host: &Host,
+    host: &Host<K>,
     bar: &Bar,
 ) -> anyhow::Result<Vec<YcsbRow>> {
     let arguments = around.arguments;
-    let mut bench = Bench::load(host, &arguments.run, growth, bar)?;
+    let mut bench = Bench::load(host, around.dataset, &arguments.run, growth, bar)?;
     let course = Course {
         loaded: &growth.loaded,
-        value_bytes: arguments.run.value_bytes as usize,
+        value_bytes: arguments.run.value_bytes.most() as usize,
         group: arguments.run.batch as usize,
+        in_flight: arguments.in_flight(),
         end: arguments.end(),
         drawn: arguments.run.lookups,
         seed: arguments.run.seed,
@@ -125,7 +135,7 @@ fn measure(
         measured.add(&done, counts);
         measured.latency = done;
     }
-    let node = Reading::of(&bench.client)?.node;
+    let node = Reading::of(&bench.store.client)?.node;
     let checks = bench.verify(&growth.loaded, bar)?;
     let mut rows = Vec::with_capacity(workloads.len());
     for (workload, measured) in workloads.iter().zip(&measured) {

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use anyhow::ensure;
 use clap::{ArgMatches, Args, parser::ValueSource};
+use fpcache_client::MAX_IN_FLIGHT;
 use fpcache_datasets::count;
 use fpcache_datasets::requests::{InsertOrder, Mix, OperationKind, Workload};
 
@@ -26,6 +27,9 @@ same table, so that their ratios are of one run.
 
 With --rate operations have instants at which they are due, and latencies count from those: what waits behind a slow
 operation shows in the percentiles.
+
+A thread goes on reading while some of its writes are under way, and waits for those of a key that it reads. Latencies are
+measured in a pass of their own, in which each write is waited for.
 
 Values tell whose they are: every answer is looked at, and in the end every record, which must hold a last write of it.
 
@@ -67,6 +71,10 @@ pub struct YcsbArgs {
     #[arg(long, value_name = "KEYS", value_parser = positive_count, help_heading = "Workload")]
     pub inserts: Option<u64>,
 
+    /// Writes a thread has under way while it goes on; 1: it waits for each [default: 4, and 1 with --group or --rate]
+    #[arg(long, value_name = "WRITES", value_parser = positive_count, help_heading = "Workload")]
+    pub writes_in_flight: Option<u64>,
+
     /// Whether a distribution was written out.
     #[arg(skip)]
     pub has_distribution: bool,
@@ -87,6 +95,15 @@ impl YcsbArgs {
         self.run.validate()?;
         refuse_lookups_only(&self.run)?;
         ensure!(
+            self.writes_in_flight.is_none_or(|writes| writes <= MAX_IN_FLIGHT as u64),
+            "--writes-in-flight: at most {MAX_IN_FLIGHT}"
+        );
+        ensure!(
+            self.writes_in_flight.is_none_or(|writes| writes == 1 || !self.waits_for_writes()),
+            "--writes-in-flight: not with --group, whose writes go together, nor with --rate, whose latencies are those of \
+             whole operations; leave one away"
+        );
+        ensure!(
             self.run.batch <= 1024,
             "--group {}: the memory node takes at most 1,024 changes at once",
             self.run.batch
@@ -102,6 +119,18 @@ impl YcsbArgs {
             workloads.iter_mut().for_each(|workload| workload.distribution = self.run.distribution);
         }
         workloads
+    }
+
+    /// Whether each operation must have ended before the next one begins.
+    fn waits_for_writes(&self) -> bool {
+        self.run.batch > 1 || self.rate.is_some()
+    }
+
+    /// Writes that a thread has under way in the passes that count for throughput.
+    pub fn in_flight(&self) -> usize {
+        const USUAL: u64 = 4;
+        let usual = if self.waits_for_writes() { 1 } else { USUAL };
+        self.writes_in_flight.unwrap_or(usual) as usize
     }
 
     /// When a pass ends.
@@ -150,6 +179,7 @@ pub fn refuse_lookups_only(run: &RunArgs) -> anyhow::Result<()> {
         ("--shift-every", run.shift_every.is_some()),
         ("--timeline", run.timeline.is_some()),
         ("--cold", run.cache.cold),
+        ("--value-bytes vary", run.value_bytes.fixed().is_none()),
     ];
     for (option, is_given) in given {
         ensure!(!is_given, "{option} is an option of `run`, which looks up alone: leave it away");
@@ -223,12 +253,28 @@ mod tests {
             ("--dataset ipv4 --workload A --insert-order sorted", "hotspot-moves"),
             ("--dataset ipv4 --workload A --negative 0.5", "leave it away"),
             ("--dataset ipv4 --workload A --timeline 10K", "leave it away"),
+            ("--dataset words --workload A --value-bytes vary", "leave it away"),
             ("--dataset ipv4 --workload A --group 1025", "1,024"),
+            ("--dataset ipv4 --workload A --writes-in-flight 65", "at most 64"),
+            ("--dataset ipv4 --workload A --writes-in-flight 2 --group 2", "leave one away"),
+            ("--dataset ipv4 --workload A --writes-in-flight 2 --rate 1000", "leave one away"),
             ("--dataset ipv4 --workload A --ops 10 --group 32", "smaller batch"),
         ] {
             let error = parse(options).unwrap_err();
             assert!(error.contains(remedy), "{options}: {error}");
         }
+    }
+
+    #[test]
+    fn writes_are_in_flight_unless_operations_must_end_one_by_one() {
+        let in_flight =
+            |options: &str| parse(&format!("--dataset ipv4 --workload B {options}")).unwrap().in_flight();
+        assert_eq!(
+            (in_flight(""), in_flight("--writes-in-flight 1"), in_flight("--writes-in-flight 9")),
+            (4, 1, 9)
+        );
+        assert_eq!((in_flight("--group 8"), in_flight("--rate 1K")), (1, 1));
+        assert_eq!(in_flight("--group 8 --writes-in-flight 1"), 1);
     }
 
     #[test]

@@ -2,6 +2,7 @@
 //!
 //! Operations go one by one or in groups. A group's inserts and updates go together first, then its reads and the reads of
 //! its read-modify-writes, then the changes of these, then its scans: what a thread asks for of its own inserts is there.
+//! Single changes may be under way while the thread goes on; a read of the same key waits for them.
 
 use std::sync::Barrier;
 use std::thread;
@@ -49,6 +50,8 @@ pub struct Course<'a> {
     pub value_bytes: usize,
     /// Operations per call.
     pub group: usize,
+    /// Writes that a thread may have under way in a pass that is timed as a whole; in others it waits for each.
+    pub in_flight: usize,
     /// When a pass ends.
     pub end: End,
     /// Operations drawn for a pass that ends by time; it begins with them again.
@@ -209,23 +212,28 @@ impl Runner<'_> {
         let Course { loaded, seed, .. } = *self.course;
         let operations = Operations::generate(loaded, self.workload, drawn as usize, seed, self.stream);
         let play = || operations.play(loaded, &self.hand.inserts, self.hand.inserted);
-        let mut thread = Thread {
-            session: store.session(),
-            checks: Checks::new(self.course.value_bytes),
-            loaded,
-            sequence: 0,
-            keys: Vec::new(),
-            changes: Vec::new(),
-            values: Vec::new(),
-        };
-        let warmed = thread.warm_up(play(), WARM_UP.min(operations.len()));
+        let in_flight = if self.timing == Timing::Whole { self.course.in_flight } else { 1 };
+        let warmed = store.session(in_flight).and_then(|session| {
+            let mut thread = Thread {
+                session,
+                in_flight,
+                checks: Checks::new(self.course.value_bytes),
+                loaded,
+                sequence: 0,
+                keys: Vec::new(),
+                changes: Vec::new(),
+                values: Vec::new(),
+            };
+            thread.warm_up(play(), WARM_UP.min(operations.len()))?;
+            Ok(thread)
+        });
         let latencies = match self.timing {
             Timing::Whole => Ok(Vec::new()),
             _ => OperationKind::ALL.iter().map(|_| new_histogram()).collect(),
         };
         // A thread that failed meets the others all the same: they would wait for it for ever.
         barrier.wait();
-        warmed?;
+        let mut thread = warmed?;
         let mut part = self.timed(&mut thread, play(), limit, latencies?)?;
         part.checks = thread.checks;
         let number = |at| sequence(self.base, at, self.thread, self.threads);
@@ -289,6 +297,7 @@ impl Runner<'_> {
                 }
             }
         }
+        thread.finish()?;
         Ok(Part {
             start,
             end: Instant::now(),
@@ -307,6 +316,8 @@ impl Runner<'_> {
 /// A session and the buffers of its calls.
 struct Thread<'a, S> {
     session: S,
+    /// Changes that may be under way.
+    in_flight: usize,
     checks: Checks,
     loaded: &'a [u64],
     /// The sequence number of the group's first operation; those behind follow in steps of the number of threads.
@@ -321,6 +332,13 @@ impl<S: Session> Thread<'_, S> {
         for operation in play.take(most).filter(|operation| operation.kind() == OperationKind::Read) {
             self.session.read(&[operation.key()], |_, _| ())?;
         }
+        Ok(())
+    }
+
+    /// Waits for the changes under way, which belong to the pass.
+    fn finish(&mut self) -> anyhow::Result<()> {
+        let refused = self.session.finish()?;
+        self.checks.refused(refused, &[]);
         Ok(())
     }
 
@@ -381,7 +399,9 @@ impl<S: Session> Thread<'_, S> {
             return Ok(());
         }
         let refused = self.session.change(&self.changes, &self.values)?;
-        self.checks.refused(refused, &self.changes);
+        // With changes under way it may be others that were refused.
+        let whose: &[_] = if self.in_flight > 1 { &[] } else { &self.changes };
+        self.checks.refused(refused, whose);
         Ok(())
     }
 }

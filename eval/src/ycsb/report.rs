@@ -40,14 +40,18 @@ fn title(row: &YcsbRow) -> String {
         (Some(rate), Some(arrivals)) => format!(", {} per second due ({arrivals})", human(rate)),
         _ => String::new(),
     };
+    let in_flight = match row.writes_in_flight {
+        1 => String::new(),
+        writes => format!(", up to {writes} writes in flight"),
+    };
     format!(
-        "{} ({}): {} keys loaded, {} inserted ({}), {}-byte values; passes of {end}{pace}, {} {}",
+        "{} ({}): {} keys loaded, {} inserted ({}), {}-byte values; passes of {end}{pace}, {} {}{in_flight}",
         run.dataset,
         run.dataset_source,
         human(run.keys),
         human(row.inserted),
         row.insert_order,
-        run.value_bytes,
+        run.value_bytes_in_words(),
         run.threads,
         if run.threads == 1 { "thread" } else { "threads" },
     )

@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 
 use anyhow::Context;
 use fpcache::message::NodeStats;
-use fpcache_datasets::Dataset;
 use fpcache_datasets::requests::{OperationKind, Workload};
 use hdrhistogram::Histogram;
 use serde::Serialize;
@@ -14,6 +13,7 @@ use super::bench::Bench;
 use super::node_counts::milliseconds;
 use super::options::YcsbArgs;
 use super::pass::{Done, End};
+use crate::data::{DataKeys, DataSet};
 use crate::run::measure::{Lookups, Pass, Workload as RunWorkload, new_histogram};
 use crate::run::passes::Measured as RunMeasured;
 use crate::run::row::{Row, Setting};
@@ -72,6 +72,8 @@ pub struct YcsbRow {
     pub rate: Option<u64>,
     /// How the instants were spread.
     pub arrivals: Option<&'static str>,
+    /// Writes that a thread had under way while it went on; in the pass of the latencies it waited for each.
+    pub writes_in_flight: usize,
     /// Which keys were inserted.
     pub insert_order: &'static str,
     /// Keys inserted by all workloads of the run.
@@ -108,11 +110,11 @@ pub struct YcsbRow {
 
 /// What is the same for all workloads of a run.
 #[derive(Clone, Copy, Debug)]
-pub struct Around<'a> {
+pub struct Around<'a, K: DataKeys> {
     /// The options.
     pub arguments: &'a YcsbArgs,
     /// The data set.
-    pub dataset: &'a Dataset,
+    pub dataset: &'a K::Set,
     /// Machine and settings, as `run` has them.
     pub setting: &'a Setting,
     /// Keys loaded.
@@ -121,10 +123,10 @@ pub struct Around<'a> {
 
 impl YcsbRow {
     /// Puts together what the passes found.
-    pub fn new(
-        around: &Around<'_>,
+    pub fn new<K: DataKeys>(
+        around: &Around<'_, K>,
         workload: &Workload,
-        bench: &Bench,
+        bench: &Bench<'_, K>,
         measured: &Measured,
         node: &NodeStats,
         final_mismatches: u64,
@@ -148,6 +150,7 @@ impl YcsbRow {
             },
             rate: arguments.rate,
             arrivals: arguments.rate.map(|_| arguments.arrivals.unwrap_or_default().name()),
+            writes_in_flight: arguments.in_flight(),
             insert_order: arguments.insert_order.name(),
             inserted: bench.inserted(),
             ran_out_of_inserts: measured.passes.iter().chain([&measured.latency]).any(|done| done.ran_out),
@@ -183,10 +186,10 @@ fn middle(passes: &[Done]) -> Option<&Done> {
 }
 
 /// The figures of `run`, of operations instead of lookups.
-fn run_row(
-    around: &Around<'_>,
+fn run_row<K: DataKeys>(
+    around: &Around<'_, K>,
     workload: &Workload,
-    bench: &Bench,
+    bench: &Bench<'_, K>,
     measured: &Measured,
     middle: &Done,
 ) -> anyhow::Result<Row> {
@@ -207,10 +210,10 @@ fn run_row(
         latency,
         timeline: None,
     };
-    let of_run = RunWorkload {
+    let of_run = RunWorkload::<'_, '_, K> {
         dataset: around.dataset,
         lookups: Lookups { keys: &[], expected: &[] },
-        value_bytes: arguments.value_bytes as usize,
+        values: arguments.value_bytes,
         batch: arguments.batch as usize,
         threads: arguments.threads as usize,
         stretch: None,
@@ -227,7 +230,9 @@ fn run_row(
     row.ops_per_s_min = rates().reduce(f64::min).unwrap_or_default();
     row.ops_per_s_max = rates().reduce(f64::max).unwrap_or_default();
     row.allocations_per_op = middle.allocations as f64 / middle.operations.max(1) as f64;
-    row.process_bytes_per_key *= around.dataset.len() as f64 / around.loaded.max(1) as f64;
+    let more = around.dataset.len() as f64 / around.loaded.max(1) as f64;
+    row.process_bytes_per_key *= more;
+    row.model_bytes_per_key = row.model_bytes_per_key.map(|bytes| bytes * more);
     row.latency_of = match arguments.batch {
         1 => "operation".to_owned(),
         group => format!("group of {group}"),

@@ -1,8 +1,13 @@
-//! What the operations run on, behind one trait.
+//! What the operations run on, behind one trait. Keys have numbers here, as [`DataSet::numbers`] has them.
+
+use std::borrow::Borrow;
 
 use anyhow::ensure;
 use fpcache::message::{WriteReply, WriteStatus};
-use fpcache_client::{Answers, Changes, Client};
+use fpcache_client::{Answers, BuildKeys, Changes, Client, Pipeline};
+use fpcache_eval::KeyRef;
+
+use crate::data::{DataKeys, DataSet};
 
 /// A store of records that threads read and change at once.
 pub trait Store: Sync {
@@ -11,8 +16,11 @@ pub trait Store: Sync {
     where
         Self: 'a;
 
-    /// A session for the calling thread.
-    fn session(&self) -> Self::Session<'_>;
+    /// A session for the calling thread, which has up to so many writes under way.
+    ///
+    /// # Errors
+    /// If the store is gone.
+    fn session(&self, in_flight: usize) -> anyhow::Result<Self::Session<'_>>;
 }
 
 /// A change of one record.
@@ -33,54 +41,107 @@ pub trait Session {
     fn scan(&mut self, start: u64, limit: usize, take: impl FnMut(u64, &[u8])) -> anyhow::Result<()>;
 
     /// Makes changes together, in order, and says how many were refused: inserts of a record that is there, and
-    /// updates of one that is not. `values` are the values one behind the other.
+    /// updates of one that is not. `values` are the values one behind the other. Of a single change that may be under way
+    /// when this returns a later call says so.
     fn change(&mut self, changes: &[(Change, u64)], values: &[u8]) -> anyhow::Result<u64>;
+
+    /// Waits for all changes under way, and says how many were refused.
+    fn finish(&mut self) -> anyhow::Result<u64>;
 }
 
-impl Store for Client {
-    type Session<'a> = ClientSession<'a>;
+/// A client of a table with keys of a data set.
+#[derive(Debug)]
+pub struct Named<'s, K: DataKeys> {
+    /// The client.
+    pub client: Client<K>,
+    /// The data set.
+    pub set: &'s K::Set,
+}
 
-    fn session(&self) -> ClientSession<'_> {
-        ClientSession {
-            client: self,
+impl<K: DataKeys> Store for Named<'_, K> {
+    type Session<'a>
+        = ClientSession<'a, K>
+    where
+        Self: 'a;
+
+    fn session(&self, in_flight: usize) -> anyhow::Result<ClientSession<'_, K>> {
+        let pipeline = if in_flight > 1 { Some(self.client.pipeline(in_flight)?) } else { None };
+        Ok(ClientSession {
+            client: &self.client,
+            set: self.set,
+            pipeline,
+            key: Vec::new(),
             value: Vec::new(),
             answers: Answers::new(),
-            changes: Changes::new(),
+            changes: Changes::default(),
             replies: Vec::new(),
-        }
+        })
     }
 }
 
 /// One thread's buffers.
 #[derive(Debug)]
-pub struct ClientSession<'a> {
-    client: &'a Client,
+pub struct ClientSession<'a, K: DataKeys> {
+    client: &'a Client<K>,
+    set: &'a K::Set,
+    /// What single operations go through, if writes may be under way.
+    pipeline: Option<Pipeline<K>>,
+    key: Vec<u8>,
     value: Vec<u8>,
     answers: Answers,
-    changes: Changes,
+    changes: Changes<K>,
     replies: Vec<WriteReply>,
 }
 
-impl Session for ClientSession<'_> {
+/// What no key of a data set counts as.
+const NO_KEY: u64 = u64::MAX;
+
+impl<K: DataKeys> Session for ClientSession<'_, K> {
     #[inline]
     fn read(&mut self, keys: &[u64], mut take: impl FnMut(usize, Option<&[u8]>)) -> anyhow::Result<()> {
-        if let [key] = *keys {
-            let found = self.client.get_into(key, &mut self.value)?;
+        if let [number] = *keys {
+            let key = self.set.named(number, &mut self.key);
+            let key = KeyRef::<K>(key.borrow());
+            let found = match &mut self.pipeline {
+                Some(pipeline) => pipeline.get_into(key, &mut self.value)?,
+                None => self.client.get_into(key, &mut self.value)?,
+            };
             take(0, found.version.map(|_| &*self.value));
         } else {
-            self.client.multi_get_into(keys, &mut self.answers)?;
+            let Self { client, set, pipeline, key, answers, .. } = self;
+            K::with_named(set, keys, key, |keys| match pipeline {
+                Some(pipeline) => K::multi_get_behind(pipeline, keys, answers),
+                None => K::multi_get(client, keys, answers),
+            })?;
             (0..keys.len()).for_each(|i| take(i, self.answers.value(i)));
         }
         Ok(())
     }
 
-    fn scan(&mut self, start: u64, limit: usize, take: impl FnMut(u64, &[u8])) -> anyhow::Result<()> {
-        self.client.scan_with(start, limit, take)?;
+    fn scan(&mut self, start: u64, limit: usize, mut take: impl FnMut(u64, &[u8])) -> anyhow::Result<()> {
+        let Self { client, set, pipeline, key, .. } = self;
+        let (mut after, mut buffer) = (start, Vec::new());
+        let take = |key: K::View<'_>, value: &[u8]| {
+            let number = set.number(key, after, &mut buffer);
+            after = number.map_or(after, |number| number + 1);
+            take(number.unwrap_or(NO_KEY), value);
+        };
+        let start = set.named(start, key);
+        let start = KeyRef::<K>(start.borrow());
+        match pipeline {
+            Some(pipeline) => pipeline.scan_with(start, limit, take)?,
+            None => client.scan_with(start, limit, take)?,
+        };
         Ok(())
     }
 
     fn change(&mut self, changes: &[(Change, u64)], values: &[u8]) -> anyhow::Result<u64> {
-        if let [(change, key)] = *changes {
+        if let Some(pipeline) = &mut self.pipeline {
+            return in_flight(pipeline, self.set, changes, values, &mut self.key);
+        }
+        if let [(change, number)] = *changes {
+            let key = self.set.named(number, &mut self.key);
+            let key = KeyRef::<K>(key.borrow());
             let is_done = match change {
                 Change::Insert => self.client.insert(key, values)?,
                 Change::Update => self.client.update(key, values)?,
@@ -89,7 +150,9 @@ impl Session for ClientSession<'_> {
         }
         let value_bytes = values.len().checked_div(changes.len()).unwrap_or(0);
         self.changes.clear();
-        for (&(change, key), value) in changes.iter().zip(values.chunks(value_bytes.max(1))) {
+        for (&(change, number), value) in changes.iter().zip(values.chunks(value_bytes.max(1))) {
+            let key = self.set.named(number, &mut self.key);
+            let key = KeyRef::<K>(key.borrow());
             match change {
                 Change::Insert => self.changes.insert(key, value),
                 Change::Update => self.changes.update(key, value),
@@ -110,10 +173,45 @@ impl Session for ClientSession<'_> {
         }
         Ok(refused)
     }
+
+    fn finish(&mut self) -> anyhow::Result<u64> {
+        let Some(pipeline) = &mut self.pipeline else { return Ok(0) };
+        pipeline.settle_all();
+        refused(pipeline)
+    }
+}
+
+/// Posts changes, and says how many of those that have ended were refused.
+fn in_flight<K: DataKeys>(
+    pipeline: &mut Pipeline<K>,
+    set: &K::Set,
+    changes: &[(Change, u64)],
+    values: &[u8],
+    buffer: &mut Vec<u8>,
+) -> anyhow::Result<u64> {
+    let value_bytes = values.len().checked_div(changes.len()).unwrap_or(0);
+    for (&(change, number), value) in changes.iter().zip(values.chunks(value_bytes.max(1))) {
+        let key = set.named(number, buffer);
+        let key = KeyRef::<K>(key.borrow());
+        match change {
+            Change::Insert => pipeline.insert(key, value)?,
+            Change::Update => pipeline.update(key, value)?,
+        };
+    }
+    refused(pipeline)
+}
+
+/// Of the changes that are known to have ended those that were refused.
+fn refused<K: BuildKeys>(pipeline: &mut Pipeline<K>) -> anyhow::Result<u64> {
+    let mut refused = 0;
+    while let Some(ended) = pipeline.poll() {
+        refused += u64::from(ended.outcome?.status != WriteStatus::Done);
+    }
+    Ok(refused)
 }
 
 /// Times that a client had to bring its models up to date since it was made.
-pub fn refreshes(client: &Client) -> Option<u64> {
+pub fn refreshes<K: BuildKeys>(client: &Client<K>) -> Option<u64> {
     let counters = client.counters();
     Some(counters.refreshes + counters.reopens)
 }

@@ -44,8 +44,8 @@ impl Map {
 
 impl Store for Map {
     type Session<'a> = &'a Map;
-    fn session(&self) -> &Map {
-        self
+    fn session(&self, _: usize) -> anyhow::Result<&Map> {
+        Ok(self)
     }
 }
 
@@ -100,6 +100,10 @@ impl Session for &Map {
         }
         Ok(refused)
     }
+
+    fn finish(&mut self) -> anyhow::Result<u64> {
+        Ok(0)
+    }
 }
 
 struct Setup {
@@ -130,6 +134,7 @@ fn run(setup: &Setup, workloads: &[&str], fault: Fault) -> anyhow::Result<(Vec<D
         loaded: &growth.loaded,
         value_bytes: setup.value_bytes,
         group: setup.group,
+        in_flight: 1,
         end: setup.end,
         drawn: 1_000,
         seed: 5,

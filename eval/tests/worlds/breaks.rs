@@ -62,7 +62,15 @@ fn crowd(seed: u64, writers: Mix, rest: Duration, often: u64) -> Play {
     for number in 0..4 {
         let (name, config) = any_way(&mut random);
         let (mix, rest) = if number < 2 { (writers, (rest, 0)) } else { (Mix::READS, (rest, often)) };
-        drawn.parts.push(Part { name, config, mix, calls: 100, keys: drawn.keys.clone(), rest });
+        drawn.parts.push(Part {
+            name,
+            config,
+            mix,
+            calls: 100,
+            in_flight: 1,
+            keys: drawn.keys.clone(),
+            rest,
+        });
     }
     drawn
 }
@@ -88,7 +96,15 @@ fn deletions_behind_rebuilds(seed: u64) -> Play {
             _ => ("two-stage, hot cache", look, with),
         };
         let (name, keys) = (name.to_owned(), drawn.keys.clone());
-        drawn.parts.push(Part { name, config, mix, calls: 150, keys, rest: (Duration::ZERO, 0) });
+        drawn.parts.push(Part {
+            name,
+            config,
+            mix,
+            calls: 150,
+            in_flight: 1,
+            keys,
+            rest: (Duration::ZERO, 0),
+        });
     }
     drawn
 }

@@ -1,5 +1,6 @@
 //! A client process: random calls, each recorded.
 
+use std::borrow::Borrow;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -8,11 +9,11 @@ use fpcache::message::{ErrorCode, WriteStatus};
 use fpcache_client::{
     Changes, Client, ClientConfig, ClientError, CompareAndSet, ErrorKind, Plan, RecordToken,
 };
+use fpcache_eval::KeyRef;
 use fpcache_eval::history::client::ClientStore;
+use fpcache_eval::history::keys::NumberedKeys;
 use fpcache_eval::history::{Call, Outcome, Recorder};
 use fpcache_fabric::sim::{NodeId, Process};
-
-use crate::node::VALUE_BYTES;
 
 /// How often which call comes, out of their sum.
 #[derive(Clone, Copy, Debug)]
@@ -76,6 +77,8 @@ pub struct Part {
     pub config: ClientConfig,
     pub mix: Mix,
     pub calls: usize,
+    /// Writes it has in flight; 1: it waits for each.
+    pub in_flight: usize,
     /// The keys it uses.
     pub keys: Vec<u64>,
     /// The longest it rests before a call, and how often: one call in so many.
@@ -85,24 +88,24 @@ pub struct Part {
 /// The log of one process, which outlives it.
 pub type Log<C> = Arc<Mutex<Recorder<C>>>;
 
-fn lock<C>(log: &Log<C>) -> MutexGuard<'_, Recorder<C>> {
+pub(crate) fn lock<C>(log: &Log<C>) -> MutexGuard<'_, Recorder<C>> {
     // Nothing that may end a process runs while it is held.
     log.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// A client process at work.
-pub struct Caller<C> {
-    process: Process,
-    client: Client,
-    log: Log<C>,
-    part: Part,
+pub struct Caller<K: NumberedKeys, C> {
+    pub(crate) process: Process,
+    pub(crate) client: Client<K>,
+    pub(crate) log: Log<C>,
+    pub(crate) part: Part,
     written: u64,
     number: u64,
     tokens: HashMap<u64, (u64, RecordToken)>,
 }
 
 /// Connects, however often the memory node dies meanwhile.
-pub fn connect(process: &Process, node: NodeId, config: ClientConfig) -> Client {
+pub fn connect<K: NumberedKeys>(process: &Process, node: NodeId, config: ClientConfig) -> Client<K> {
     for _ in 0..100 {
         match Client::simulated(&process.sim, node, config) {
             Ok(client) => return client,
@@ -114,7 +117,7 @@ pub fn connect(process: &Process, node: NodeId, config: ClientConfig) -> Client 
 }
 
 /// An error that the faults of a world explain; any other ends the world.
-fn tolerate(error: &ClientError) {
+pub(crate) fn tolerate(error: &ClientError) {
     let kind = error.kind();
     // A request that came again over another connection may be refused as older than the last one.
     let refused = matches!(error, ClientError::Refused(refusal) if refusal.code == ErrorCode::Internal);
@@ -122,11 +125,11 @@ fn tolerate(error: &ClientError) {
     assert!(!matches!(error, ClientError::Deadline { .. }), "a reader gets no answer: {error}");
 }
 
-fn found(value: Option<u64>) -> Outcome {
+pub(crate) fn found(value: Option<u64>) -> Outcome {
     value.map_or(Outcome::Absent, Outcome::Found)
 }
 
-impl<C: Fn() -> u64> Caller<C> {
+impl<K: NumberedKeys, C: Fn() -> u64> Caller<K, C> {
     pub fn new(process: Process, node: NodeId, log: Log<C>, number: u64, part: Part) -> Self {
         let client = connect(&process, node, part.config);
         Self { process, client, log, part, written: 0, number, tokens: HashMap::new() }
@@ -134,14 +137,13 @@ impl<C: Fn() -> u64> Caller<C> {
 
     /// Makes all its calls.
     pub fn run(&mut self) {
+        if self.part.in_flight > 1 {
+            return self.run_in_flight();
+        }
         let weights = self.part.mix.weights();
         let sum = weights.iter().sum();
         for _ in 0..self.part.calls {
-            let (rest, often) = self.part.rest;
-            if often > 0 && self.process.random.below(often) == 0 {
-                let nanos = self.process.random.below(rest.as_nanos() as u64);
-                self.process.sleep(Duration::from_nanos(nanos));
-            }
+            self.rest();
             let mut drawn = self.process.random.below(sum);
             let kind = weights.iter().position(|weight| {
                 let here = drawn < *weight;
@@ -161,6 +163,15 @@ impl<C: Fn() -> u64> Caller<C> {
         }
     }
 
+    /// Rests now and then.
+    pub(crate) fn rest(&mut self) {
+        let (rest, often) = self.part.rest;
+        if often > 0 && self.process.random.below(often) == 0 {
+            let nanos = self.process.random.below(rest.as_nanos() as u64);
+            self.process.sleep(Duration::from_nanos(nanos));
+        }
+    }
+
     /// Reads every key in two ways.
     pub fn read_all(&mut self) {
         for key in self.part.keys.clone() {
@@ -169,19 +180,19 @@ impl<C: Fn() -> u64> Caller<C> {
         self.scan_from(0, u32::MAX);
     }
 
-    fn key(&mut self) -> u64 {
+    pub(crate) fn key(&mut self) -> u64 {
         let at = self.process.random.below(self.part.keys.len() as u64);
         self.part.keys[at as usize]
     }
 
-    fn value(&mut self) -> u64 {
+    pub(crate) fn value(&mut self) -> u64 {
         self.written += 1;
         (self.number + 1) << 40 | self.written
     }
 
-    fn bytes(value: u64) -> Vec<u8> {
+    pub(crate) fn bytes(value: u64) -> Vec<u8> {
         let mut bytes = Vec::new();
-        ClientStore::encode(value, VALUE_BYTES, &mut bytes);
+        ClientStore::<K>::encode(value, &mut bytes);
         bytes
     }
 
@@ -190,10 +201,12 @@ impl<C: Fn() -> u64> Caller<C> {
         &self,
         key: u64,
         call: Call,
-        make: impl FnOnce(&Client) -> Result<(Outcome, Option<Plan>), ClientError>,
+        make: impl FnOnce(&Client<K>, KeyRef<'_, K>) -> Result<(Outcome, Option<Plan>), ClientError>,
     ) {
         let open = lock(&self.log).invoke(key, call);
-        let (outcome, plan) = make(&self.client).unwrap_or_else(|error| (failed(&error), None));
+        let owned = K::key(key);
+        let made = make(&self.client, KeyRef(owned.borrow()));
+        let (outcome, plan) = made.unwrap_or_else(|error| (failed(&error), None));
         lock(&self.log).returned(open, outcome, plan);
     }
 
@@ -203,20 +216,22 @@ impl<C: Fn() -> u64> Caller<C> {
     }
 
     fn get_key(&self, key: u64) {
-        self.call(key, Call::Get, |client| {
+        self.call(key, Call::Get, |client, key| {
             let mut bytes = Vec::new();
             let answer = client.get_into(key, &mut bytes)?;
-            Ok((found(answer.version.map(|_| ClientStore::decode(&bytes))), Some(answer.plan)))
+            Ok((found(answer.version.map(|_| ClientStore::<K>::decode(&bytes))), Some(answer.plan)))
         });
     }
 
     fn multi_get(&mut self) {
         let keys: Vec<u64> = (0..self.process.random.between(2, 5)).map(|_| self.key()).collect();
         let open: Vec<_> = keys.iter().map(|key| lock(&self.log).invoke(*key, Call::Get)).collect();
+        let owned: Vec<K::Owned> = keys.iter().map(|key| K::key(*key)).collect();
+        let keys: Vec<KeyRef<'_, K>> = owned.iter().map(|key| KeyRef(key.borrow())).collect();
         match self.client.multi_get(&keys) {
             Ok(values) => {
                 for (open, value) in open.into_iter().zip(values) {
-                    let outcome = found(value.as_deref().map(ClientStore::decode));
+                    let outcome = found(value.as_deref().map(ClientStore::<K>::decode));
                     lock(&self.log).returned(open, outcome, None);
                 }
             }
@@ -227,8 +242,8 @@ impl<C: Fn() -> u64> Caller<C> {
     fn get_versioned(&mut self) {
         let key = self.key();
         let mut seen = None;
-        self.call(key, Call::Get, |client| {
-            seen = client.get_versioned(key)?.map(|(value, token)| (ClientStore::decode(&value), token));
+        self.call(key, Call::Get, |client, key| {
+            seen = client.get_versioned(key)?.map(|(value, token)| (ClientStore::<K>::decode(&value), token));
             Ok((found(seen.map(|(value, _)| value)), None))
         });
         self.tokens.extend(seen.map(|seen| (key, seen)));
@@ -242,9 +257,11 @@ impl<C: Fn() -> u64> Caller<C> {
 
     fn scan_from(&self, key: u64, limit: u32) {
         let open = lock(&self.log).invoke(key, Call::Scan { limit });
-        match self.client.scan(key, limit as usize) {
+        match self.client.scan(KeyRef::<K>(K::key(key).borrow()), limit as usize) {
             Ok(records) => {
-                let records = records.iter().map(|(key, value)| (*key, ClientStore::decode(value)));
+                let records = records
+                    .iter()
+                    .map(|(key, value)| (K::number(key.borrow()), ClientStore::<K>::decode(value)));
                 lock(&self.log).scanned(open, records, None);
             }
             Err(error) => drop(failed(&error)),
@@ -256,18 +273,19 @@ impl<C: Fn() -> u64> Caller<C> {
         let bytes = Self::bytes(value);
         let outcome = |done, otherwise| if done { Outcome::Done } else { otherwise };
         match kind {
-            4 => self.call(key, Call::Insert(value), |client| {
+            4 => self.call(key, Call::Insert(value), |client, key| {
                 Ok((outcome(client.insert(key, &bytes)?, Outcome::Exists), None))
             }),
-            5 => self.call(key, Call::Put(value), |client| {
+            5 => self.call(key, Call::Put(value), |client, key| {
                 client.put(key, &bytes)?;
                 Ok((Outcome::Done, None))
             }),
-            6 => self.call(key, Call::Update(value), |client| {
+            6 => self.call(key, Call::Update(value), |client, key| {
                 Ok((outcome(client.update(key, &bytes)?, Outcome::Absent), None))
             }),
-            _ => self
-                .call(key, Call::Delete, |client| Ok((outcome(client.delete(key)?, Outcome::Absent), None))),
+            _ => self.call(key, Call::Delete, |client, key| {
+                Ok((outcome(client.delete(key)?, Outcome::Absent), None))
+            }),
         }
     }
 
@@ -275,7 +293,7 @@ impl<C: Fn() -> u64> Caller<C> {
         let (key, value) = (self.key(), self.value());
         let Some((expected, token)) = self.tokens.get(&key).copied() else { return self.get_versioned() };
         let bytes = Self::bytes(value);
-        self.call(key, Call::CompareAndSet { expected, value }, |client| {
+        self.call(key, Call::CompareAndSet { expected, value }, |client, key| {
             let outcome = match client.compare_and_set(key, token, &bytes)? {
                 CompareAndSet::Done(_) => Outcome::Done,
                 CompareAndSet::Differs(_) => Outcome::Differs,
@@ -286,26 +304,28 @@ impl<C: Fn() -> u64> Caller<C> {
     }
 
     fn batch(&mut self) {
-        let mut changes = Changes::new();
+        let mut changes = Changes::<K>::default();
         let mut open = Vec::new();
         for _ in 0..self.process.random.between(2, 6) {
             let (key, value) = (self.key(), self.value());
             let bytes = Self::bytes(value);
+            let owned = K::key(key);
+            let named = KeyRef::<K>(owned.borrow());
             let call = match self.process.random.below(4) {
                 0 => {
-                    changes.insert(key, &bytes);
+                    changes.insert(named, &bytes);
                     Call::Insert(value)
                 }
                 1 => {
-                    changes.put(key, &bytes);
+                    changes.put(named, &bytes);
                     Call::Put(value)
                 }
                 2 => {
-                    changes.update(key, &bytes);
+                    changes.update(named, &bytes);
                     Call::Update(value)
                 }
                 _ => {
-                    changes.delete(key);
+                    changes.delete(named);
                     Call::Delete
                 }
             };
@@ -331,7 +351,7 @@ impl<C: Fn() -> u64> Caller<C> {
 }
 
 /// What a call without an answer is in a history.
-fn failed(error: &ClientError) -> Outcome {
+pub(crate) fn failed(error: &ClientError) -> Outcome {
     match error {
         ClientError::NoRoom { .. } | ClientError::NotDurable { .. } => Outcome::Refused,
         other => {

@@ -1,5 +1,5 @@
 //! The whole store in simulated worlds: real memory nodes and real clients, with whatever memory, network, processes and
-//! machines may do to them, from one seed each.
+//! machines may do to them, from one seed each. In a third of the worlds keys are byte strings.
 //!
 //! `FPCACHE_SIM_SEEDS=N` runs N worlds of each kind instead of a few hundred, `FPCACHE_SIM_SEED=n` one alone. With the
 //! feature `sabotage` the protocol is broken in one place at a time, and each break must be found.
@@ -9,6 +9,7 @@
 mod breaks;
 mod caller;
 mod disk;
+mod flights;
 mod node;
 mod play;
 mod prefix;
@@ -54,13 +55,18 @@ fn draw(seed: u64, durability: Option<Durability>) -> Play {
         // Now and then all want the same few keys.
         let few = if random.below(3) == 0 { keys.len().min(4) } else { keys.len() };
         let keys = keys[..few].to_vec();
-        Part { name, config, mix, calls, keys, rest }
+        Part { name, config, mix, calls, in_flight: 1, keys, rest }
     });
     let parts = parts.collect();
-    Play { node, keys, parts }
+    // Drawn apart, so that a seed's world is the same whatever its keys are.
+    let bytes = Random::new(seed ^ 0xb17e).below(3) == 0;
+    Play { bytes, node, keys, parts }
 }
 
-fn run(kind: &str, seeds: Range<u64>, faults: Faults, durability: fn(&mut Random) -> Option<Durability>) {
+/// Draws how a world's memory node keeps what it acknowledges.
+type Keeps = fn(&mut Random) -> Option<Durability>;
+
+fn run(kind: &str, seeds: Range<u64>, faults: Faults, durability: Keeps) {
     let tally = RefCell::new(Tally::default());
     let begun = Instant::now();
     let options = SimOptions { faults, ..SimOptions::default() };
@@ -75,6 +81,7 @@ fn run(kind: &str, seeds: Range<u64>, faults: Faults, durability: fn(&mut Random
     if explored.seeds >= 50 {
         assert!(tally.lives.rebuilds > explored.seeds, "segments are replaced: {tally:?}");
         assert!(tally.refused * 4 < tally.operations, "most calls find room: {tally:?}");
+        assert!((tally.worlds / 6..tally.worlds / 2).contains(&tally.of_bytes), "{tally:?}");
     }
 }
 
@@ -87,6 +94,28 @@ const STORM_OVER_MACHINES: Faults = Faults { linger: false, ..Faults::STORM };
 fn whatever_memory_and_network_do_all_answers_have_an_order() {
     run("weather", 0..150, Faults::WEATHER, |_| None);
     run("storm over clients", 1_000_000..1_000_150, STORM_OVER_CLIENTS, |_| None);
+}
+
+/// Every process goes on while its writes are under way, over connections and identities of their own.
+#[test]
+fn writes_in_flight_have_an_order_whatever_happens_to_them() {
+    for is_durable in [false, true] {
+        let tally = RefCell::new(Tally::default());
+        let faults = if is_durable { Faults::STORM } else { STORM_OVER_CLIENTS };
+        let first = 6_000_000 + 1_000_000 * u64::from(is_durable);
+        explore(first..first + 100, &SimOptions { faults, ..SimOptions::default() }, |world: &mut World| {
+            let sync = any_sync(&mut Random::new(world.seed() ^ 0xd15c));
+            let durability = is_durable.then_some(Durability { sync, ending: Ending::Process });
+            let mut drawn = draw(world.seed(), durability);
+            for (part, depth) in drawn.parts.iter_mut().zip([2, 3, 2, 3]) {
+                part.in_flight = depth;
+            }
+            play(world, &drawn, &tally)
+        });
+        let tally = tally.into_inner();
+        println!("in flight: {tally:?}");
+        assert!(tally.worlds < 50 || tally.refused * 4 < tally.operations, "most calls find room: {tally:?}");
+    }
 }
 
 fn any_sync(random: &mut Random) -> SyncPolicy {

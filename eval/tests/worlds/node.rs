@@ -1,10 +1,11 @@
 //! The real memory node in a simulated world, over all its lives.
 
+use std::borrow::Borrow;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use fpcache::key_space::U64Keys;
-use fpcache_client::TableParameters;
+use fpcache_client::{KeySpace, U64Keys};
 use fpcache_eval::history::client::ClientStore;
+use fpcache_eval::history::keys::NumberedKeys;
 use fpcache_fabric::sim::{MemoryOptions, NodeId, NodeOptions, NodeStart, Random, SimMemory, World};
 use fpcache_fabric::{ClientId, Clock, Handled, NodeMemory, Service, Work};
 use fpcache_memserver::durability::{MemoryDisk, SyncPolicy};
@@ -12,9 +13,6 @@ use fpcache_memserver::store::{Background, Beginning, Memories, can_resume, rest
 use fpcache_memserver::{MemoryNode, Origin};
 
 use crate::disk::SimDisk;
-
-/// Bytes of every value: slots of 40 bytes, most of which lie on two lines.
-pub const VALUE_BYTES: usize = 24;
 
 /// Bytes of the log's staging ring: so few that it goes round.
 const RING_BYTES: u64 = 8 << 10;
@@ -55,22 +53,37 @@ pub struct NodeShape {
     pub sabotage: Option<fpcache::sabotage::Sabotage>,
 }
 
+/// The bytes of a value.
+fn value_of<K: NumberedKeys>(value: u64) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    ClientStore::<K>::encode(value, &mut bytes);
+    bytes
+}
+
 /// The value a key is loaded with.
 pub fn first_value(key: u64) -> u64 {
     key + 1
 }
 
-type Node = MemoryNode<U64Keys, SimMemory>;
+/// Bytes of a region that is about as tight for keys of this kind as one of so many bytes is for integers: for the size of the
+/// slots, and that of a directory's page, of which there are one in use, one being written and one that waits.
+fn region_bytes<K: NumberedKeys>(bytes: usize) -> usize {
+    let geometry = K::small_segments().geometry();
+    let pages = 3 * (K::PAGE_BYTES - U64Keys::PAGE_BYTES);
+    bytes * geometry.slot_bytes / U64Keys::small_segments().geometry().slot_bytes + pages
+}
+
+type Node<K> = MemoryNode<K, SimMemory>;
 
 /// What outlives a memory node's lives.
 #[derive(Debug)]
-struct Kept {
+struct Kept<K: NumberedKeys> {
     disk: MemoryDisk,
     /// Starts of the machine, and the one that the memory is of.
     boots: u64,
     memory_of: u64,
     random: Random,
-    node: Option<Arc<Mutex<Node>>>,
+    node: Option<Arc<Mutex<Node<K>>>>,
     /// Lives that began with the memory of the one before, and with what the disk held.
     resumed: u64,
     restored: u64,
@@ -80,9 +93,9 @@ struct Kept {
 
 /// A memory node of a simulated world.
 #[derive(Clone, Debug)]
-pub struct Stage {
+pub struct Stage<K: NumberedKeys> {
     shape: Arc<NodeShape>,
-    kept: Arc<Mutex<Kept>>,
+    kept: Arc<Mutex<Kept<K>>>,
 }
 
 /// What happened to a memory node.
@@ -97,14 +110,14 @@ pub struct Lives {
     pub checkpoint: u64,
 }
 
-impl Stage {
+impl<K: NumberedKeys> Stage<K> {
     /// Adds a memory node to a world.
     pub fn add(world: &mut World, shape: NodeShape) -> (Self, NodeId) {
         let mut random = Random::new(world.seed() ^ 0x5eed_0fd1);
         let survives = shape.durability.is_some();
         let memory = |options: MemoryOptions| if survives { options.surviving() } else { options };
         let memories = vec![
-            memory(MemoryOptions::region(shape.region_bytes)),
+            memory(MemoryOptions::region(region_bytes::<K>(shape.region_bytes))),
             memory(MemoryOptions::private(NOTES_BYTES)),
         ];
         let kept = Kept {
@@ -125,7 +138,7 @@ impl Stage {
         (stage, id)
     }
 
-    fn kept(&self) -> MutexGuard<'_, Kept> {
+    fn kept(&self) -> MutexGuard<'_, Kept<K>> {
         // A memory node that panicked has failed the test already.
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -157,31 +170,27 @@ impl Stage {
         Box::new(Served { node, random: kept.random.split(), snapshots })
     }
 
-    fn begin(&self, start: &NodeStart) -> Node {
+    fn begin(&self, start: &NodeStart) -> Node<K> {
         assert_eq!(start.life, 1, "without durability nothing is left to go on with");
         let now = start.clock.now();
         let node = MemoryNode::new(Arc::clone(&start.memories[0]), start.life, 0, now).unwrap();
         self.load(node.with_clock(Arc::new(start.clock.clone())))
     }
 
-    fn load(&self, mut node: Node) -> Node {
-        let parameters = TableParameters {
-            value_bytes: VALUE_BYTES as u32,
-            epsilon: 2,
-            max_slots: 16,
-            ..TableParameters::default()
+    fn load(&self, mut node: Node<K>) -> Node<K> {
+        let keys: Vec<K::Owned> = self.shape.loaded.iter().map(|number| K::key(*number)).collect();
+        // Models that suit the keys, or know nothing of them.
+        let coders = match self.shape.loaded.len() % 2 {
+            0 => K::train(keys.iter().map(Borrow::borrow), 0),
+            _ => K::Coders::default(),
         };
-        let keys = &self.shape.loaded;
-        let mut bytes = Vec::new();
-        node.load(parameters, keys.iter().copied(), |i, out| {
-            ClientStore::encode(first_value(keys[i]), VALUE_BYTES, &mut bytes);
-            out.copy_from_slice(&bytes);
-        })
-        .unwrap();
+        let values: Vec<Vec<u8>> =
+            self.shape.loaded.iter().map(|key| value_of::<K>(first_value(*key))).collect();
+        node.load_records(K::small_segments(), coders, keys.into_iter().zip(values)).unwrap();
         node
     }
 
-    fn go_on(&self, start: &NodeStart, durability: Durability) -> Node {
+    fn go_on(&self, start: &NodeStart, durability: Durability) -> Node<K> {
         let mut kept = self.kept();
         let [region, notes] = &start.memories[..] else { panic!("a region and notes") };
         if kept.memory_of != kept.boots {
@@ -239,19 +248,19 @@ impl Stage {
 }
 
 /// A memory node as the world's service, whose owner may look at it when the world rests.
-struct Served {
-    node: Arc<Mutex<Node>>,
+struct Served<K: NumberedKeys> {
+    node: Arc<Mutex<Node<K>>>,
     random: Random,
     snapshots: u64,
 }
 
-impl Served {
-    fn node(&self) -> MutexGuard<'_, Node> {
+impl<K: NumberedKeys> Served<K> {
+    fn node(&self) -> MutexGuard<'_, Node<K>> {
         self.node.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Service for Served {
+impl<K: NumberedKeys> Service for Served<K> {
     fn handle(&mut self, client: ClientId, request: &[u8], reply: &mut Vec<u8>) -> Handled {
         self.node().handle(client, request, reply)
     }

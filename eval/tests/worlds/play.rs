@@ -4,8 +4,9 @@ use std::cell::RefCell;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use fpcache_client::{CacheConfig, ClientConfig};
+use fpcache_client::{ByteKeys, CacheConfig, ClientConfig, KeySpace, U64Keys};
 use fpcache_eval::history::client::every_way;
+use fpcache_eval::history::keys::NumberedKeys;
 use fpcache_eval::history::{History, Outcome, Recorder, check};
 use fpcache_fabric::Clock;
 use fpcache_fabric::sim::{Random, SimClock, Verdict, World};
@@ -16,6 +17,8 @@ use crate::node::{Lives, NodeShape, Stage, first_value};
 /// A world: its memory node, its client processes, and the keys they meet at.
 #[derive(Clone, Debug)]
 pub struct Play {
+    /// Whether the keys are byte strings.
+    pub bytes: bool,
     pub node: NodeShape,
     pub keys: Vec<u64>,
     pub parts: Vec<Part>,
@@ -25,6 +28,8 @@ pub struct Play {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Tally {
     pub worlds: u64,
+    /// Of these, such whose keys were byte strings.
+    pub of_bytes: u64,
     pub operations: u64,
     pub unknown: u64,
     pub refused: u64,
@@ -51,17 +56,30 @@ pub fn any_way(random: &mut Random) -> (String, ClientConfig) {
     ways.swap_remove(at)
 }
 
+/// A budget as tight for keys of this kind as the given one is for integers, of whose directories a page takes 4 KiB.
+fn fitting<K: KeySpace>(config: CacheConfig) -> CacheConfig {
+    CacheConfig { budget: config.budget + 3 * (K::PAGE_BYTES - U64Keys::PAGE_BYTES) as u64, ..config }
+}
+
 /// Runs a world and checks its history and its memory node.
 pub fn play(world: &mut World, play: &Play, tally: &RefCell<Tally>) -> Verdict {
-    let (stage, node) = Stage::add(world, play.node.clone());
+    match play.bytes {
+        true => play_over::<ByteKeys>(world, play, tally),
+        false => play_over::<U64Keys>(world, play, tally),
+    }
+}
+
+fn play_over<K: NumberedKeys>(world: &mut World, play: &Play, tally: &RefCell<Tally>) -> Verdict {
+    let (stage, node) = Stage::<K>::add(world, play.node.clone());
     let instants = instants(world.sim().clock());
     let mut logs: Vec<Log<_>> = Vec::new();
     for (number, part) in (0..).zip(&play.parts) {
         let log = Arc::new(Mutex::new(Recorder::new(number, part.name.clone(), instants.clone())));
         logs.push(Arc::clone(&log));
-        let part = part.clone();
+        let mut part = part.clone();
+        part.config.cache = part.config.cache.map(fitting::<K>);
         world.spawn(&part.name.clone(), move |process| {
-            Caller::new(process, node, log, u64::from(number), part).run();
+            Caller::<K, _>::new(process, node, log, u64::from(number), part).run();
         });
     }
     world.run()?;
@@ -73,11 +91,12 @@ pub fn play(world: &mut World, play: &Play, tally: &RefCell<Tally>) -> Verdict {
         config: ClientConfig { deadline: DEADLINE, ..ClientConfig::default() },
         mix: Mix::READS,
         calls: 0,
+        in_flight: 1,
         keys: play.keys.clone(),
         rest: (Duration::ZERO, 0),
     };
     world.spawn("last reader", move |process| {
-        Caller::new(process, node, last, u64::from(number), part).read_all();
+        Caller::<K, _>::new(process, node, last, u64::from(number), part).read_all();
     });
     world.run()?;
     if !world.settle(1_000_000) {
@@ -93,6 +112,7 @@ pub fn play(world: &mut World, play: &Play, tally: &RefCell<Tally>) -> Verdict {
     }
     assert!(checked.is_linearizable(), "a history of a few hundred operations is decided");
     tally.borrow_mut().add(&history, lives);
+    tally.borrow_mut().of_bytes += u64::from(play.bytes);
     Ok(())
 }
 

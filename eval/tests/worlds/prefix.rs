@@ -7,14 +7,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use fpcache_client::ClientConfig;
+use fpcache_client::{ClientConfig, U64Keys};
 use fpcache_eval::history::client::ClientStore;
 use fpcache_fabric::Clock;
 use fpcache_fabric::sim::{Faults, NodeId, Process, Random, SimOptions, Verdict, World, explore};
 use fpcache_memserver::durability::SyncPolicy;
 
 use crate::caller::connect;
-use crate::node::{Durability, Ending, NodeShape, Stage, VALUE_BYTES};
+use crate::node::{Durability, Ending, NodeShape, Stage};
 
 const INTERVAL: Duration = Duration::from_micros(100);
 /// How long after its interval a sync may come: the loop has its turn when stores are no longer on their way, which takes
@@ -36,7 +36,7 @@ type Writes = Arc<Mutex<Vec<Write>>>;
 
 /// Writes until the machine ends.
 fn write(mut process: Process, node: NodeId, number: u64, ends: &AtomicBool, writes: &Writes) {
-    let client = connect(&process, node, ClientConfig::default());
+    let client = connect::<U64Keys>(&process, node, ClientConfig::default());
     let clock = process.sim.clock();
     let mut count = 0;
     while !ends.load(Ordering::Relaxed) {
@@ -47,7 +47,7 @@ fn write(mut process: Process, node: NodeId, number: u64, ends: &AtomicBool, wri
         let done = match value {
             Some(value) => {
                 let mut bytes = Vec::new();
-                ClientStore::encode(value, VALUE_BYTES, &mut bytes);
+                ClientStore::<U64Keys>::encode(value, &mut bytes);
                 client.put(key, &bytes).is_ok()
             }
             None => client.delete(key).is_ok(),
@@ -95,7 +95,7 @@ fn follows(writes: &[Write], kept: usize, others: &[Write], other_kept: usize) -
 fn a_beginning_is_left(world: &mut World, lost: &Cell<usize>) -> Verdict {
     let mut random = Random::new(world.seed() ^ 0x9e1f);
     let sync = [SyncPolicy::Interval(INTERVAL), SyncPolicy::Never][random.below(2) as usize];
-    let (stage, node) = Stage::add(
+    let (stage, node) = Stage::<U64Keys>::add(
         world,
         NodeShape {
             region_bytes: 64 << 10,
@@ -124,10 +124,10 @@ fn a_beginning_is_left(world: &mut World, lost: &Cell<usize>) -> Verdict {
     let state = Arc::new(Mutex::new(BTreeMap::new()));
     let read = Arc::clone(&state);
     world.spawn("reader", move |process| {
-        let client = connect(&process, node, ClientConfig::default());
-        let records = client.scan(0, usize::MAX).unwrap();
+        let client = connect::<U64Keys>(&process, node, ClientConfig::default());
+        let records = client.scan(0u64, usize::MAX).unwrap();
         *read.lock().unwrap() =
-            records.iter().map(|(key, value)| (*key, ClientStore::decode(value))).collect();
+            records.iter().map(|(key, value)| (*key, ClientStore::<U64Keys>::decode(value))).collect();
     });
     world.run()?;
     world.settle(1_000_000);

@@ -1,69 +1,41 @@
-//! What a table needs to know about its keys.
+//! Unsigned 64-bit integer keys.
 
-use std::fmt::Debug;
-use std::hash::Hash;
+use super::KeySpace;
 
-/// The kind of keys a table holds: their order, the number a model sees, the bytes that are hashed, and their encoding
-/// in a slot.
-///
-/// Everything else in this crate is written against this trait, so that tables over other kinds of keys share one
-/// implementation of layout, plans and protocol.
-pub trait KeySpace: Copy + Debug + Default + Send + Sync + 'static {
-    /// A key as callers hold it.
-    type Key: Ord + Copy + Debug + Hash + Send + Sync + 'static;
-
-    /// Identifies the key space in a table record, so that a client never reads a table with another's rules.
-    const ID: u32;
-    /// Name for people, as `stats` prints it.
-    const NAME: &'static str;
-    /// Bytes a key takes in a slot; a multiple of eight keeps slots aligned.
-    const KEY_BYTES: usize;
-    /// The key every other key is greater than or equal to.
-    const LOWEST: Self::Key;
-
-    /// The number a model sees. Must not decrease as keys grow; for the models' bound to hold, distinct keys of one
-    /// table must have distinct coordinates.
-    fn coordinate(key: &Self::Key) -> u64;
-
-    /// The key with this coordinate, as descriptors hold the first key of a range.
-    fn from_coordinate(x: u64) -> Self::Key;
-
-    /// CityHash64 of the key's canonical bytes, from which fingerprints are cut.
-    fn hash(key: &Self::Key) -> u64;
-
-    /// Writes the key's slot encoding into `out`, which is [`Self::KEY_BYTES`] long.
-    fn encode(key: &Self::Key, out: &mut [u8]);
-
-    /// The key's slot encoding as one little-endian word, if that is what it takes.
-    fn word(key: &Self::Key) -> Option<u64>;
-
-    /// Reads a key from its slot encoding; `None` if `bytes` is too short.
-    fn decode(bytes: &[u8]) -> Option<Self::Key>;
-
-    /// The least key greater than `key`, if there is one; scans resume there.
-    fn successor(key: &Self::Key) -> Option<Self::Key>;
-}
-
-/// Unsigned 64-bit integer keys: the coordinate is the key, the canonical bytes are its little-endian form.
+/// Unsigned 64-bit integer keys: the coordinate is the key, the encoded form is little-endian.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct U64Keys;
 
 impl KeySpace for U64Keys {
     type Key = u64;
+    type Owned = u64;
+    type View<'a> = u64;
+    type Kept = u64;
+    type Tail = ();
+    type Coders = ();
 
     const ID: u32 = 1;
     const NAME: &'static str = "u64";
-    const KEY_BYTES: usize = 8;
-    const LOWEST: u64 = 0;
+    const FIXED_BYTES: Option<usize> = Some(8);
+    const PAGE_BYTES: usize = 4096;
+
+    fn lowest() -> &'static u64 {
+        &0
+    }
 
     #[inline]
-    fn coordinate(key: &u64) -> u64 {
+    fn successor(key: &u64) -> Option<u64> {
+        key.checked_add(1)
+    }
+
+    #[inline]
+    fn coordinate(key: &u64, _: usize, (): (), (): &()) -> u64 {
         *key
     }
 
     #[inline]
-    fn from_coordinate(x: u64) -> u64 {
-        x
+    fn shared(_: &u64, _: &u64) -> usize {
+        0
     }
 
     #[inline]
@@ -72,8 +44,8 @@ impl KeySpace for U64Keys {
     }
 
     #[inline]
-    fn encode(key: &u64, out: &mut [u8]) {
-        out.copy_from_slice(&key.to_le_bytes());
+    fn tag(key: &u64) -> u64 {
+        *key
     }
 
     #[inline]
@@ -82,13 +54,70 @@ impl KeySpace for U64Keys {
     }
 
     #[inline]
-    fn decode(bytes: &[u8]) -> Option<u64> {
-        bytes.first_chunk().map(|b| u64::from_le_bytes(*b))
+    fn encoded_len(_: &u64) -> usize {
+        8
     }
 
     #[inline]
-    fn successor(key: &u64) -> Option<u64> {
-        key.checked_add(1)
+    fn encode(key: &u64, out: &mut [u8]) {
+        out.copy_from_slice(&key.to_le_bytes());
+    }
+
+    #[inline]
+    fn view(bytes: &[u8]) -> Option<u64> {
+        bytes.try_into().ok().map(u64::from_le_bytes)
+    }
+
+    #[inline]
+    fn as_view(key: &u64) -> u64 {
+        *key
+    }
+
+    #[inline]
+    fn keep(key: &u64, _: &mut Vec<u8>) -> u64 {
+        *key
+    }
+
+    #[inline]
+    fn kept<'a>(kept: &'a u64, _: &'a [u8]) -> &'a u64 {
+        kept
+    }
+
+    fn mark(key: &u64) -> u64 {
+        *key
+    }
+
+    fn show(key: &u64) -> String {
+        key.to_string()
+    }
+
+    fn heap_bytes(_: &u64) -> usize {
+        0
+    }
+
+    fn put_separator(lo: &u64, (): (), _: Option<&u64>, out: &mut Vec<u8>) {
+        out.extend(lo.to_le_bytes());
+    }
+
+    fn take_separator<'b>(_: Option<&u64>, bytes: &'b [u8]) -> Option<(u64, (), &'b [u8])> {
+        let (lo, rest) = bytes.split_first_chunk()?;
+        Some((u64::from_le_bytes(*lo), (), rest))
+    }
+
+    fn encode_coders((): &()) -> Vec<u8> {
+        Vec::new()
+    }
+
+    fn decode_coders(bytes: &[u8]) -> Result<(), String> {
+        if bytes.is_empty() { Ok(()) } else { Err("integer keys have no coders".into()) }
+    }
+
+    fn coders_bytes((): &()) -> usize {
+        0
+    }
+
+    fn knows((): &(), (): ()) -> bool {
+        true
     }
 }
 
@@ -118,8 +147,8 @@ mod tests {
         let mut bytes = [0; 8];
         for key in [0, 1, 0x0123_4567_89ab_cdef, u64::MAX] {
             U64Keys::encode(&key, &mut bytes);
-            assert_eq!(U64Keys::decode(&bytes), Some(key));
+            assert_eq!(U64Keys::view(&bytes), Some(key));
         }
-        assert_eq!(U64Keys::decode(&bytes[..7]), None);
+        assert_eq!(U64Keys::view(&bytes[..7]), None);
     }
 }

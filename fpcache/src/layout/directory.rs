@@ -1,35 +1,35 @@
 //! The directory: one descriptor per segment, in key order, in pages that can be fetched and replaced one by one.
 //!
 //! ```text
-//! root:        one entry per page, in key order:   0 first lo u64 · 8 page offset u64
-//! page:  4096  0 magic u32 · 4 count u32 · 8 checksum u64 (of count descriptors, seeded with the checkpoint) · 16 descriptors
-//! descriptor:  0 lo u64 · 8 origin u64 · 16 line u64 · 24 address u64 · 32 generation u32 · 36 cap u16 · 38 epsilon u16
+//! root:        one entry per page, in key order:   separator of its first descriptor · page offset u64
+//! page:        0 magic u32 · 4 descriptors u16 · 6 their bytes u16 · 8 checksum u64 (of these, seeded with the checkpoint) · 16 descriptors
+//! descriptor:  separator · 0 origin u64 · 8 line u64 · 16 address u64 · 24 generation u32 · 28 cap u16 · 30 epsilon u16
+//!
+//! separator    u64 keys:   lo u64
+//!              bytes:      0 skip u16 · 2 coder u8 · 3 zero u8 · 4 bytes shared with the separator before, in page or root u16 · 6 more bytes u16 · 8 these
 //! ```
 //!
-//! The descriptor's `line` is the eight-byte form of [`fpcache_index::Line`].
+//! A page has 4 KiB for u64 keys, 16 KiB for byte strings. The descriptor's `line` is the eight-byte form of [`fpcache_index::Line`].
+
+use std::borrow::Borrow;
 
 use fpcache_index::{Line, SegmentModel};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-use super::{Corrupt, SegmentAddress, put, u16_at, u32_at, u64_at};
+use super::{Corrupt, SegmentAddress, field, put, u16_at, u32_at, u64_at};
+use crate::key_space::KeySpace;
 
-/// Bytes of a descriptor.
-pub const DESCRIPTOR_BYTES: usize = 40;
-/// Bytes of a directory page.
-pub const PAGE_BYTES: usize = 4096;
-/// Descriptors a page holds.
-pub const DESCRIPTORS_PER_PAGE: usize = (PAGE_BYTES - PAGE_HEADER_BYTES) / DESCRIPTOR_BYTES;
-/// Bytes of one entry of the directory's root.
-pub const ROOT_ENTRY_BYTES: usize = 16;
-
+const MODEL_BYTES: usize = 32;
 const PAGE_HEADER_BYTES: usize = 16;
 const PAGE_MAGIC: u32 = u32::from_le_bytes(*b"FPdp");
 
 /// What a compute node needs to know about one segment.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Descriptor {
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Descriptor<K: KeySpace> {
     /// First key of the segment's range; the first segment's range begins at the lowest key whatever this says.
-    pub lo: u64,
+    pub lo: K::Owned,
+    /// What coordinates depend on beside the key.
+    pub tail: K::Tail,
     /// Key to window.
     pub model: SegmentModel,
     /// Where the segment lies.
@@ -38,30 +38,30 @@ pub struct Descriptor {
     pub generation: u32,
 }
 
-impl Descriptor {
-    /// Writes the descriptor's bytes into `b`, which has [`DESCRIPTOR_BYTES`].
-    pub(super) fn encode(&self, b: &mut [u8]) {
-        put(b, 0, self.lo.to_le_bytes());
-        put(b, 8, self.model.origin.to_le_bytes());
-        put(b, 16, self.model.line.to_bits().to_le_bytes());
-        put(b, 24, self.address.to_bits().to_le_bytes());
-        put(b, 32, self.generation.to_le_bytes());
-        put(b, 36, self.model.cap.to_le_bytes());
-        put(b, 38, self.model.epsilon.to_le_bytes());
+impl<K: KeySpace> Descriptor<K> {
+    /// Appends the descriptor's bytes, behind those of one whose range begins at `before`.
+    pub(super) fn encode(&self, before: Option<&K::Key>, out: &mut Vec<u8>) {
+        K::put_separator(self.lo.borrow(), self.tail, before, out);
+        out.extend(self.model.origin.to_le_bytes());
+        out.extend(self.model.line.to_bits().to_le_bytes());
+        out.extend(self.address.to_bits().to_le_bytes());
+        out.extend(self.generation.to_le_bytes());
+        out.extend(self.model.cap.to_le_bytes());
+        out.extend(self.model.epsilon.to_le_bytes());
     }
 
-    pub(super) fn decode(b: &[u8]) -> Self {
-        Self {
-            lo: u64_at(b, 0),
-            model: SegmentModel {
-                origin: u64_at(b, 8),
-                line: Line::from_bits(u64_at(b, 16)),
-                cap: u16_at(b, 36),
-                epsilon: u16_at(b, 38),
-            },
-            address: SegmentAddress::from_bits(u64_at(b, 24)),
-            generation: u32_at(b, 32),
-        }
+    /// Reads what [`encode`](Self::encode) wrote, and returns what lies behind.
+    pub(super) fn decode<'b>(before: Option<&K::Key>, bytes: &'b [u8]) -> Option<(Self, &'b [u8])> {
+        let (lo, tail, rest) = K::take_separator(before, bytes)?;
+        let (b, behind) = rest.split_first_chunk::<MODEL_BYTES>()?;
+        let model = SegmentModel {
+            origin: u64_at(b, 0),
+            line: Line::from_bits(u64_at(b, 8)),
+            cap: u16_at(b, 28),
+            epsilon: u16_at(b, 30),
+        };
+        let address = SegmentAddress::from_bits(u64_at(b, 16));
+        Some((Self { lo, tail, model, address, generation: u32_at(b, 24) }, behind))
     }
 }
 
@@ -70,113 +70,169 @@ impl Descriptor {
 pub struct DirectoryPage;
 
 impl DirectoryPage {
-    /// The bytes of a page of `descriptors`, of which there are at most [`DESCRIPTORS_PER_PAGE`], in the directory of this
-    /// checkpoint.
-    ///
-    /// # Panics
-    /// If there are more.
-    pub fn encode(descriptors: &[Descriptor], checkpoint: u64) -> [u8; PAGE_BYTES] {
-        assert!(descriptors.len() <= DESCRIPTORS_PER_PAGE, "a page holds {DESCRIPTORS_PER_PAGE} descriptors");
-        let mut page = [0; PAGE_BYTES];
-        for (bytes, d) in page[PAGE_HEADER_BYTES..].chunks_exact_mut(DESCRIPTOR_BYTES).zip(descriptors) {
-            d.encode(bytes);
+    /// The bytes of a page of the first of `descriptors`, as many as fit, in the directory of this checkpoint; and how many
+    /// those are: at least one, unless there is none.
+    pub fn encode<K: KeySpace>(descriptors: &[Descriptor<K>], checkpoint: u64) -> (Vec<u8>, usize) {
+        let mut page = vec![0; PAGE_HEADER_BYTES];
+        page.reserve(K::PAGE_BYTES);
+        let (mut count, mut before) = (0, None);
+        for descriptor in descriptors {
+            let end = page.len();
+            descriptor.encode(before, &mut page);
+            if page.len() > K::PAGE_BYTES {
+                page.truncate(end);
+                break;
+            }
+            before = Some(descriptor.lo.borrow());
+            count += 1;
         }
+        let checksum = xxh3_64_with_seed(&page[PAGE_HEADER_BYTES..], checkpoint);
+        let used = page.len() - PAGE_HEADER_BYTES;
+        page.resize(K::PAGE_BYTES, 0);
         put(&mut page, 0, PAGE_MAGIC.to_le_bytes());
-        put(&mut page, 4, (descriptors.len() as u32).to_le_bytes());
-        let used = &page[PAGE_HEADER_BYTES..][..descriptors.len() * DESCRIPTOR_BYTES];
-        let checksum = xxh3_64_with_seed(used, checkpoint);
+        // A page has fewer bytes than a u16 counts.
+        put(&mut page, 4, (count as u16).to_le_bytes());
+        put(&mut page, 6, (used as u16).to_le_bytes());
         put(&mut page, 8, checksum.to_le_bytes());
-        page
+        (page, count)
+    }
+
+    /// Most descriptors a page can hold.
+    pub const fn most_descriptors<K: KeySpace>() -> usize {
+        // No separator is shorter than eight bytes.
+        (K::PAGE_BYTES - PAGE_HEADER_BYTES) / (8 + MODEL_BYTES)
     }
 
     /// Appends the descriptors of the page found at `offset` of the region to `out`. A page of another checkpoint's
     /// directory does not match its checksum.
-    pub fn decode(
+    pub fn decode<K: KeySpace>(
         page: &[u8],
         offset: u64,
         checkpoint: u64,
-        out: &mut Vec<Descriptor>,
+        out: &mut Vec<Descriptor<K>>,
     ) -> Result<(), Corrupt> {
         let damaged = |why: &str| Corrupt::new("directory page", offset, why);
-        if page.len() != PAGE_BYTES || u32_at(page, 0) != PAGE_MAGIC {
+        if page.len() != K::PAGE_BYTES || u32_at(page, 0) != PAGE_MAGIC {
             return Err(damaged("it does not begin as a page does"));
         }
-        let count = u32_at(page, 4) as usize;
-        let used = page
-            .get(PAGE_HEADER_BYTES..PAGE_HEADER_BYTES + count.min(PAGE_BYTES) * DESCRIPTOR_BYTES)
-            .ok_or_else(|| damaged("it counts more descriptors than it has room for"))?;
-        if xxh3_64_with_seed(used, checkpoint) != u64_at(page, 8) {
+        let (count, used) = (u16_at(page, 4), usize::from(u16_at(page, 6)));
+        let mut rest = page
+            .get(PAGE_HEADER_BYTES..PAGE_HEADER_BYTES + used)
+            .ok_or_else(|| damaged("it counts more bytes than it has"))?;
+        if xxh3_64_with_seed(rest, checkpoint) != u64_at(page, 8) {
             return Err(damaged("its checksum does not match"));
         }
-        out.extend(used.chunks_exact(DESCRIPTOR_BYTES).map(Descriptor::decode));
-        Ok(())
+        let first = out.len();
+        for _ in 0..count {
+            let before = out.get(first..).and_then(<[_]>::last).map(|d: &Descriptor<K>| d.lo.borrow());
+            let (descriptor, behind) =
+                Descriptor::decode(before, rest).ok_or_else(|| damaged("a descriptor is cut short"))?;
+            out.push(descriptor);
+            rest = behind;
+        }
+        if rest.is_empty() { Ok(()) } else { Err(damaged("there are bytes behind its descriptors")) }
     }
 }
 
 /// One entry of the directory's root.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RootEntry {
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RootEntry<K: KeySpace> {
     /// `lo` of the page's first descriptor.
-    pub lo: u64,
+    pub lo: K::Owned,
     /// The page's offset in the region.
     pub page: u64,
 }
 
 /// The bytes of a root.
-pub fn encode_root(entries: &[RootEntry]) -> Vec<u8> {
-    entries.iter().flat_map(|e| [e.lo.to_le_bytes(), e.page.to_le_bytes()]).flatten().collect()
+pub fn encode_root<K: KeySpace>(entries: &[RootEntry<K>]) -> Vec<u8> {
+    let (mut out, mut before) = (Vec::new(), None);
+    for entry in entries {
+        K::put_separator(entry.lo.borrow(), K::Tail::default(), before, &mut out);
+        out.extend(entry.page.to_le_bytes());
+        before = Some(entry.lo.borrow());
+    }
+    out
 }
 
-/// The entries of a root; a trailing part shorter than an entry is ignored.
-pub fn decode_root(bytes: &[u8]) -> Vec<RootEntry> {
-    let entry = |b: &[u8]| RootEntry { lo: u64_at(b, 0), page: u64_at(b, 8) };
-    bytes.chunks_exact(ROOT_ENTRY_BYTES).map(entry).collect()
+/// The entries of a root; `None` if these are not the bytes of one.
+pub fn decode_root<K: KeySpace>(mut bytes: &[u8]) -> Option<Vec<RootEntry<K>>> {
+    let mut entries: Vec<RootEntry<K>> = Vec::new();
+    while !bytes.is_empty() {
+        let before = entries.last().map(|entry| entry.lo.borrow());
+        let (lo, _, rest) = K::take_separator(before, bytes)?;
+        let (_, behind) = rest.split_first_chunk::<8>()?;
+        let page = u64::from_le_bytes(field(rest, 0));
+        entries.push(RootEntry { lo, page });
+        bytes = behind;
+    }
+    Some(entries)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::key_space::{ByteKeys, ByteTail, U64Keys};
 
-    fn descriptor(i: u64) -> Descriptor {
-        Descriptor {
-            lo: i * 1000,
-            model: SegmentModel {
-                origin: i * 1000 + 1,
-                line: Line::from_bits(i << 40 | 77),
-                cap: 200,
-                epsilon: 32,
-            },
-            address: SegmentAddress::new(1, 4096 + i * 64).expect("small offset"),
-            generation: i as u32,
+    fn descriptor<K: KeySpace>(i: u64, lo: K::Owned, tail: K::Tail) -> Descriptor<K> {
+        let model =
+            SegmentModel { origin: i * 1000 + 1, line: Line::from_bits(i << 40 | 77), cap: 200, epsilon: 32 };
+        let address = SegmentAddress::new(1, 4096 + i * 64).expect("small offset");
+        Descriptor { lo, tail, model, address, generation: i as u32 }
+    }
+
+    fn number(i: u64) -> Descriptor<U64Keys> {
+        descriptor(i, i * 1000, ())
+    }
+
+    fn path(i: u64) -> Descriptor<ByteKeys> {
+        descriptor(i, format!("/usr/share/{i:09}").into_bytes(), ByteTail { skip: 11, coder: 0 })
+    }
+
+    fn assert_round_trips<K: KeySpace>(all: &[Descriptor<K>], most: usize) {
+        for count in [0, 1, most, all.len()] {
+            let (page, held) = DirectoryPage::encode(&all[..count], 5);
+            assert_eq!((page.len(), held), (K::PAGE_BYTES, count.min(most)));
+            let mut back = Vec::new();
+            DirectoryPage::decode(&page, 0, 5, &mut back).expect("own page");
+            assert_eq!(back, all[..held]);
         }
     }
 
     #[test]
-    fn pages_round_trip_at_every_count() {
-        for count in [0, 1, DESCRIPTORS_PER_PAGE] {
-            let all: Vec<_> = (0..count as u64).map(descriptor).collect();
-            let mut back = Vec::new();
-            DirectoryPage::decode(&DirectoryPage::encode(&all, 5), 0, 5, &mut back).expect("own page");
-            assert_eq!(back, all);
-        }
+    fn pages_round_trip_at_every_count_and_hold_what_fits() {
+        assert_eq!(DirectoryPage::most_descriptors::<U64Keys>(), 102);
+        assert_round_trips(&(0..110).map(number).collect::<Vec<_>>(), 102);
+        // The first separator has 20 bytes; of the others, 354 have one byte that the one before lacks, 39 two and 3 three.
+        assert_eq!(397 * 40 + 20 + 354 + 39 * 2 + 3 * 3, 16_341);
+        assert_round_trips(&(0..500).map(path).collect::<Vec<_>>(), 397);
+    }
+
+    #[test]
+    fn a_page_holds_one_of_the_longest_separators() {
+        let long = |byte| descriptor::<ByteKeys>(1, vec![byte; 4097], ByteTail { skip: 4096, coder: 0 });
+        let (_, held) = DirectoryPage::encode(&[long(1), long(2), long(3), long(4), long(5)], 0);
+        assert_eq!(held, 3);
     }
 
     #[test]
     fn damaged_pages_are_refused_without_panic() {
-        let page = DirectoryPage::encode(&[descriptor(1), descriptor(2)], 0);
-        for at in [0, 4, 7, 8, 16, 95] {
-            let mut bad = page;
+        let (page, _) = DirectoryPage::encode(&[number(1), number(2)], 0);
+        let decode =
+            |page: &[u8], checkpoint| DirectoryPage::decode::<U64Keys>(page, 0, checkpoint, &mut Vec::new());
+        for at in [0, 4, 6, 7, 8, 16, 95] {
+            let mut bad = page.clone();
             bad[at] ^= 0x80;
-            assert!(DirectoryPage::decode(&bad, 0, 0, &mut Vec::new()).is_err(), "byte {at}");
+            assert!(decode(&bad, 0).is_err(), "byte {at}");
         }
-        assert!(DirectoryPage::decode(&page[..100], 0, 0, &mut Vec::new()).is_err());
-        assert!(DirectoryPage::decode(&page, 0, 1, &mut Vec::new()).is_err(), "another checkpoint");
+        assert!(decode(&page[..100], 0).is_err());
+        assert!(decode(&page, 1).is_err(), "another checkpoint");
+        assert!(DirectoryPage::decode::<ByteKeys>(&page, 0, 0, &mut Vec::new()).is_err());
     }
 
     #[test]
-    fn a_descriptor_is_forty_bytes_in_the_drawn_order() {
-        let page = DirectoryPage::encode(&[descriptor(3)], 0);
-        assert_eq!(&page[..8], b"FPdp\x01\0\0\0");
+    fn a_descriptor_of_integer_keys_is_forty_bytes_in_the_drawn_order() {
+        let (page, _) = DirectoryPage::encode(&[number(3)], 0);
+        assert_eq!(&page[..8], b"FPdp\x01\0\x28\0");
         let b = &page[16..56];
         assert_eq!(u64_at(b, 0), 3000);
         assert_eq!(u64_at(b, 8), 3001);
@@ -186,8 +242,14 @@ mod tests {
     }
 
     #[test]
-    fn roots_round_trip() {
-        let entries = [RootEntry { lo: 0, page: 4096 }, RootEntry { lo: 9, page: 8192 }];
-        assert_eq!(decode_root(&encode_root(&entries)), entries);
+    fn roots_round_trip_and_cut_ones_are_refused() {
+        let entries = [RootEntry::<U64Keys> { lo: 0, page: 4096 }, RootEntry { lo: 9, page: 8192 }];
+        let bytes = encode_root(&entries);
+        assert_eq!(decode_root(&bytes).as_deref(), Some(&entries[..]));
+        assert_eq!(decode_root::<U64Keys>(&bytes[..31]), None);
+        let lo = |text: &str| text.as_bytes().to_vec();
+        let entries = [("", 4096), ("/a/b", 8192), ("/a/c", 12288)]
+            .map(|(text, page)| RootEntry::<ByteKeys> { lo: lo(text), page });
+        assert_eq!(decode_root(&encode_root(&entries)).as_deref(), Some(&entries[..]));
     }
 }

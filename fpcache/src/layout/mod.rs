@@ -14,19 +14,18 @@
 mod address;
 mod change;
 mod directory;
+mod record;
 mod segment;
 mod slot;
 mod superblock;
 mod table;
 
 pub use address::SegmentAddress;
-pub use change::{CHANGE_RECORD_BYTES, ChangeRecord};
-pub use directory::{
-    DESCRIPTOR_BYTES, DESCRIPTORS_PER_PAGE, Descriptor, DirectoryPage, PAGE_BYTES, ROOT_ENTRY_BYTES,
-    RootEntry, decode_root, encode_root,
-};
+pub use change::{CHANGE_RECORD_BYTES, Change, ChangeRecord};
+pub use directory::{Descriptor, DirectoryPage, RootEntry, decode_root, encode_root};
+pub use record::{RecordParts, RecordShape};
 pub use segment::{FingerprintSpan, SEGMENT_HEADER_BYTES, SegmentGeometry, SegmentHeader};
-pub use slot::{RecordToken, SLOT_WORD_BYTES, SlotState, SlotWord, checksum, slot_bytes};
+pub use slot::{RecordToken, SLOT_WORD_BYTES, SlotState, SlotWord, checksum};
 pub use superblock::{
     INCARNATION_OFFSET, LOG_HEAD_OFFSET, REUSE_OFFSET, SEQUENCE_OFFSET, SUPERBLOCK_BYTES, Superblock,
     SuperblockError,
@@ -34,7 +33,7 @@ pub use superblock::{
 pub use table::{ParameterError, TABLE_RECORD_BYTES, TableParameters, TableRecord};
 
 /// Version of the region's layout and of what its fields mean. Any change of either raises it.
-pub const LAYOUT_VERSION: u32 = 3;
+pub const LAYOUT_VERSION: u32 = 4;
 
 /// Region bytes that do not decode: they were overwritten, torn, or written by something else.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -6,7 +6,7 @@
 //! │ header │ cap fingerprints   │ cap slots                            │
 //! │        │ of w bytes, pad 8  │                                      │
 //! └────────┴────────────────────┴──────────────────────────────────────┘
-//! header:  0 generation u32 · 4 cap u16 · 6 epsilon u16 · 8 lo · 16 hi (last key of the range)
+//! header:  0 generation u32 · 4 cap u16 · 6 epsilon u16 · 8 mark of the range's first key · 16 mark of the key behind it
 //!          24 live records u32 · 28 checksum u32 (of the 28 bytes before it)
 //! ```
 //!
@@ -17,7 +17,7 @@
 use fpcache_index::Window;
 use xxhash_rust::xxh3::xxh3_64;
 
-use super::{Corrupt, put, u16_at, u32_at, u64_at};
+use super::{Corrupt, RecordShape, SLOT_WORD_BYTES, put, u16_at, u32_at, u64_at};
 use crate::fingerprint::FingerprintWidth;
 
 /// Bytes of a segment's header.
@@ -30,9 +30,16 @@ pub struct SegmentGeometry {
     pub width: FingerprintWidth,
     /// Bytes from one slot to the next.
     pub slot_bytes: usize,
+    /// What lies in a slot behind its word.
+    pub shape: RecordShape,
 }
 
 impl SegmentGeometry {
+    /// Segments with fingerprints of this width over records of this shape.
+    pub const fn new(width: FingerprintWidth, shape: RecordShape) -> Self {
+        Self { width, slot_bytes: SLOT_WORD_BYTES + shape.body_bytes(), shape }
+    }
+
     /// Bytes of a segment of `cap` slots.
     pub const fn segment_bytes(&self, cap: u16) -> usize {
         self.slots_offset(cap) + cap as usize * self.slot_bytes
@@ -89,10 +96,10 @@ pub struct SegmentHeader {
     pub cap: u16,
     /// Half-width of the windows, in slots.
     pub epsilon: u16,
-    /// First key of the segment's range.
+    /// Mark of the first key of the segment's range: see [`KeySpace::mark`](crate::key_space::KeySpace::mark).
     pub lo: u64,
-    /// Last key of the segment's range.
-    pub hi: u64,
+    /// Mark of the key behind the range, all ones if it has no end.
+    pub behind: u64,
     /// Live records when the header was written.
     pub live: u32,
 }
@@ -105,7 +112,7 @@ impl SegmentHeader {
         put(&mut b, 4, self.cap.to_le_bytes());
         put(&mut b, 6, self.epsilon.to_le_bytes());
         put(&mut b, 8, self.lo.to_le_bytes());
-        put(&mut b, 16, self.hi.to_le_bytes());
+        put(&mut b, 16, self.behind.to_le_bytes());
         put(&mut b, 24, self.live.to_le_bytes());
         let checksum = xxh3_64(&b[..28]) as u32;
         put(&mut b, 28, checksum.to_le_bytes());
@@ -124,7 +131,7 @@ impl SegmentHeader {
             cap: u16_at(b, 4),
             epsilon: u16_at(b, 6),
             lo: u64_at(b, 8),
-            hi: u64_at(b, 16),
+            behind: u64_at(b, 16),
             live: u32_at(b, 24),
         })
     }
@@ -136,7 +143,8 @@ mod tests {
 
     #[test]
     fn headers_round_trip_and_damage_is_seen() {
-        let header = SegmentHeader { generation: 1, cap: 200, epsilon: 32, lo: 5, hi: u64::MAX, live: 170 };
+        let header =
+            SegmentHeader { generation: 1, cap: 200, epsilon: 32, lo: 5, behind: u64::MAX, live: 170 };
         let mut bytes = header.encode();
         assert_eq!(SegmentHeader::decode(&bytes, 4096), Ok(header));
         bytes[9] ^= 1;
@@ -146,7 +154,7 @@ mod tests {
 
     #[test]
     fn a_window_of_narrow_fingerprints_is_read_in_whole_words() {
-        let g = SegmentGeometry { width: FingerprintWidth::Bits8, slot_bytes: 24 };
+        let g = SegmentGeometry::new(FingerprintWidth::Bits8, RecordShape::fixed(8, 8));
         let span = g.fingerprint_span(Window { first: 13, last: 77 });
         assert_eq!(span, FingerprintSpan { offset: 32 + 8, len: 72, skip: 5, used: 65 });
         assert_eq!(g.slots_offset(169), 32 + 176);
@@ -157,7 +165,7 @@ mod tests {
     #[test]
     fn reading_a_window_never_leaves_the_segment() {
         for width in FingerprintWidth::ALL {
-            let g = SegmentGeometry { width, slot_bytes: 24 };
+            let g = SegmentGeometry::new(width, RecordShape::fixed(8, 8));
             for cap in 1..60u16 {
                 for first in 0..u32::from(cap) {
                     let span = g.fingerprint_span(Window { first, last: u32::from(cap) - 1 });

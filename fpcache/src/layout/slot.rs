@@ -1,26 +1,24 @@
 //! A slot: one record and the word that says whether it may be believed.
 //!
 //! ```text
-//! 0                8                 8+K               8+K+V   padded to a multiple of 8
-//! ┌────────────────┬─────────────────┬─────────────────┬──┐
-//! │ word           │ key, K bytes    │ value, V bytes  │0 │
-//! └────────────────┴─────────────────┴─────────────────┴──┘
+//! 0                8                                  padded to a multiple of 8
+//! ┌────────────────┬────────────────────────────────┬──┐
+//! │ word           │ record, see [`RecordShape`]    │0 │
+//! └────────────────┴────────────────────────────────┴──┘
 //! word:  bits 0–1 state · bits 2–31 version · bits 32–63 checksum
 //! ```
 //!
-//! The checksum is the low half of XXH3-64 over key, value and padding, seeded with the segment's generation and the
+//! The checksum is the low half of XXH3-64 over the record and its padding, seeded with the segment's generation and the
 //! record's version. A reader accepts a slot only if state, checksum and full key agree, so a torn read, a reused piece
 //! of memory, or an older generation's bytes are never taken for a record.
 
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
+#[cfg(doc)]
+use super::RecordShape;
+
 /// Bytes of a slot's word.
 pub const SLOT_WORD_BYTES: usize = 8;
-
-/// Bytes of a slot that holds `key_bytes` of key and `value_bytes` of value.
-pub const fn slot_bytes(key_bytes: usize, value_bytes: usize) -> usize {
-    SLOT_WORD_BYTES + (key_bytes + value_bytes).next_multiple_of(8)
-}
 
 /// The state of a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,7 +54,7 @@ impl SlotWord {
         Self(state | ((version % Self::VERSIONS) as u64) << 2 | (checksum as u64) << 32)
     }
 
-    /// The word of a live record whose body (key, value, padding) is `body`.
+    /// The word of a live record whose body (record and padding) is `body`.
     #[inline]
     pub fn live(generation: u32, version: u32, body: &[u8]) -> Self {
         Self::new(SlotState::Live, version, checksum(generation, version % Self::VERSIONS, body))
@@ -113,7 +111,7 @@ impl SlotWord {
 pub struct RecordToken(u64);
 
 impl RecordToken {
-    /// The token of a record: its version, and its slot encoding of key and value, without padding.
+    /// The token of a record: its version, and what it takes of its slot's body, without padding.
     #[inline]
     pub fn of(version: u32, key_and_value: &[u8]) -> Self {
         let content = xxh3_64_with_seed(key_and_value, u64::from(version)) as u32;
@@ -155,11 +153,6 @@ mod tests {
         let word = SlotWord::live(3, 5, &body);
         // State 2, version 5, and the low half of XXH3-64 with seed 3 << 32 | 5 as the reference library computes it.
         assert_eq!(word.to_bits(), 0x6ca8_fb34_0000_0016);
-    }
-
-    #[test]
-    fn a_slot_is_padded_to_whole_words() {
-        assert_eq!([0, 1, 8, 9, 100].map(|v| slot_bytes(8, v)), [16, 24, 24, 32, 120]);
     }
 
     proptest! {

@@ -3,7 +3,7 @@
 //! ```text
 //!   0 magic "FPCACHE\0" · 8 layout version u32 · 12 superblock bytes u32 · 16 incarnation u64 · 24 region bytes u64
 //!  32 sequence u64 (odd while the record changes) · 40 reuse sequence u64 · 48 tables u32 · 52–63 zero
-//!  64 table record, 128 bytes · 192–4079 zero · 4080 checksum u64 of bytes 0–31 and 48–4079 · 4088 log head u64
+//!  64 table record, 192 bytes · 256–4079 zero · 4080 checksum u64 of bytes 0–31 and 48–4079 · 4088 log head u64
 //! ```
 //!
 //! The memory node makes the sequence odd, rewrites the record and the checksum, and makes it even again; a reader
@@ -152,6 +152,10 @@ mod tests {
             checkpoint: 3,
             log: 4096,
             log_records: 64,
+            root_bytes: 16,
+            coders: 0,
+            coders_bytes: 0,
+            coders_checksum: 0,
         };
         Superblock {
             incarnation: 9,

@@ -1,29 +1,33 @@
 //! The table record: what a table is made of and where its directory lies.
 //!
 //! ```text
-//!   0 key space u32 · 4 fingerprint bits u32 · 8 key bytes u32 · 12 value bytes u32 · 16 slot bytes u32
-//!  20 epsilon u32 · 24 fill, in millionths u32 · 28 max slots u32 · 32 keys u64 · 40 segments u64
-//!  48 directory root offset u64 · 56 directory pages u64 · 64 checksum of the root u64 · 72 end of used bytes u64
-//!  80 records in the slot their prediction names u64 · 88 checkpoint u64 · 96 change log offset u64
-//! 104 records of the change log u64 · 112–127 zero
+//!   0 key space u32 · 4 fingerprint bits u32 · 8 key bytes u32 (0: they vary) · 12 value bytes u32 (all ones: they vary)
+//!  16 slot bytes u32 · 20 epsilon u32 · 24 fill, in millionths u32 · 28 max slots u16 · 30 zero u16
+//!  32 bytes a slot has for key and value u32 · 36 zero u32
+//!  40 keys u64 · 48 segments u64 · 56 directory root offset u64 · 64 directory pages u64 · 72 checksum of the root u64
+//!  80 end of used bytes u64 · 88 records in the slot their prediction names u64 · 96 checkpoint u64
+//! 104 change log offset u64 · 112 records of the change log u64 · 120 bytes of the root u64
+//! 128 coders offset u64 · 136 bytes of the coders u64 · 144 checksum of the coders u64 · 152–191 zero
 //! ```
 
-use super::{Corrupt, SEGMENT_HEADER_BYTES, SegmentGeometry, put, slot_bytes, u32_at, u64_at};
+use super::{Corrupt, RecordShape, SEGMENT_HEADER_BYTES, SegmentGeometry, put, u32_at, u64_at};
 use crate::fingerprint::FingerprintWidth;
 use crate::key_space::KeySpace;
 
 /// Bytes of a table record.
-pub const TABLE_RECORD_BYTES: usize = 128;
+pub const TABLE_RECORD_BYTES: usize = 192;
 
 const MILLION: f64 = 1e6;
+/// In the place of a length that is not the table's.
+const VARIES: u32 = u32::MAX;
 
 /// The choices a table is built with.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct TableParameters {
     /// Width of its fingerprints.
     pub width: FingerprintWidth,
-    /// Bytes of every value.
-    pub value_bytes: u32,
+    /// Bytes of keys and values.
+    pub shape: RecordShape,
     /// Greatest half-width of a window, in slots.
     pub epsilon: u32,
     /// Share of slots that hold a record when a segment is built, above 0 and at most 1.
@@ -33,8 +37,15 @@ pub struct TableParameters {
 }
 
 impl Default for TableParameters {
+    /// Integer keys and values of eight bytes.
     fn default() -> Self {
-        Self { width: FingerprintWidth::default(), value_bytes: 8, epsilon: 32, fill: 0.85, max_slots: 4096 }
+        Self {
+            width: FingerprintWidth::default(),
+            shape: RecordShape::fixed(8, 8),
+            epsilon: 32,
+            fill: 0.85,
+            max_slots: 4096,
+        }
     }
 }
 
@@ -50,6 +61,12 @@ pub enum ParameterError {
     /// The value size is out of range.
     #[error("values of {0} bytes do not fit a slot: use at most {max}", max = TableParameters::MAX_VALUE_BYTES)]
     ValueBytes(u32),
+    /// The key size is out of range.
+    #[error("keys of {0} bytes are out of range for this kind of keys: u64 keys have 8, byte strings 1 to {max}", max = TableParameters::MAX_KEY_BYTES)]
+    KeyBytes(u32),
+    /// A slot's room is out of range.
+    #[error("slots with room for {0} bytes of key and value are out of range: use 1 to {max}", max = TableParameters::MAX_ROOM)]
+    Room(u32),
     /// A segment has no slots.
     #[error("segments need at least 16 slots, not {0}")]
     MaxSlots(u16),
@@ -60,34 +77,55 @@ impl TableParameters {
     pub const MAX_EPSILON: u32 = 4096;
     /// Longest value, in bytes.
     pub const MAX_VALUE_BYTES: u32 = 64 << 10;
+    /// Longest key, in bytes.
+    pub const MAX_KEY_BYTES: u32 = 4096;
+    /// Most bytes a slot can have for key and value.
+    pub const MAX_ROOM: u32 = Self::MAX_VALUE_BYTES + Self::MAX_KEY_BYTES;
 
     /// Checks every choice.
-    pub fn validate(&self) -> Result<(), ParameterError> {
+    pub fn validate<K: KeySpace>(&self) -> Result<(), ParameterError> {
         if self.epsilon > Self::MAX_EPSILON {
             return Err(ParameterError::Epsilon(self.epsilon));
         }
         if !(self.fill > 0.01 && self.fill <= 1.0) {
             return Err(ParameterError::Fill(self.fill));
         }
-        if self.value_bytes > Self::MAX_VALUE_BYTES {
-            return Err(ParameterError::ValueBytes(self.value_bytes));
-        }
+        self.validate_shape::<K>()?;
         if self.max_slots < 16 {
             return Err(ParameterError::MaxSlots(self.max_slots));
         }
         Ok(())
     }
 
+    fn validate_shape<K: KeySpace>(&self) -> Result<(), ParameterError> {
+        let RecordShape { key_bytes, value_bytes, room } = self.shape;
+        match (K::FIXED_BYTES, key_bytes) {
+            (Some(fixed), Some(bytes)) if usize::from(bytes) == fixed => {}
+            (None, None) => {}
+            (None, Some(bytes)) if (1..=Self::MAX_KEY_BYTES).contains(&u32::from(bytes)) => {}
+            (_, bytes) => return Err(ParameterError::KeyBytes(bytes.unwrap_or(0).into())),
+        }
+        if let Some(bytes) = value_bytes.filter(|bytes| *bytes > Self::MAX_VALUE_BYTES) {
+            return Err(ParameterError::ValueBytes(bytes));
+        }
+        let least = u32::from(key_bytes.unwrap_or(1)) + value_bytes.unwrap_or(0);
+        let exact = key_bytes.is_some() && value_bytes.is_some();
+        if room < least || room > Self::MAX_ROOM || (exact && room != least) {
+            return Err(ParameterError::Room(room));
+        }
+        Ok(())
+    }
+
     /// Sizes and offsets inside the table's segments.
-    pub fn geometry<K: KeySpace>(&self) -> SegmentGeometry {
-        SegmentGeometry { width: self.width, slot_bytes: slot_bytes(K::KEY_BYTES, self.value_bytes as usize) }
+    pub const fn geometry(&self) -> SegmentGeometry {
+        SegmentGeometry::new(self.width, self.shape)
     }
 
     /// Bytes of region that `keys` records take, to a few per cent: segments at their fill, their headers and
     /// descriptors at `keys_per_segment`.
-    pub fn estimated_bytes<K: KeySpace>(&self, keys: u64, keys_per_segment: f64) -> u64 {
-        let per_slot = (self.width.bytes() + self.geometry::<K>().slot_bytes) as f64;
-        let per_segment = (SEGMENT_HEADER_BYTES + super::DESCRIPTOR_BYTES + 16) as f64;
+    pub fn estimated_bytes(&self, keys: u64, keys_per_segment: f64) -> u64 {
+        let per_slot = (self.width.bytes() + self.geometry().slot_bytes) as f64;
+        let per_segment = (SEGMENT_HEADER_BYTES + 40 + 16) as f64;
         (keys as f64 * (per_slot / self.fill + per_segment / keys_per_segment)) as u64
     }
 
@@ -95,16 +133,19 @@ impl TableParameters {
     pub fn encode<K: KeySpace>(&self, b: &mut [u8]) {
         put(b, 0, K::ID.to_le_bytes());
         put(b, 4, self.width.bits().to_le_bytes());
-        put(b, 8, (K::KEY_BYTES as u32).to_le_bytes());
-        put(b, 12, self.value_bytes.to_le_bytes());
-        put(b, 16, (self.geometry::<K>().slot_bytes as u32).to_le_bytes());
+        put(b, 8, u32::from(self.shape.key_bytes.unwrap_or(0)).to_le_bytes());
+        put(b, 12, self.shape.value_bytes.unwrap_or(VARIES).to_le_bytes());
+        put(b, 16, (self.geometry().slot_bytes as u32).to_le_bytes());
         put(b, 20, self.epsilon.to_le_bytes());
         put(b, 24, ((self.fill * MILLION).round() as u32).to_le_bytes());
-        put(b, 28, u32::from(self.max_slots).to_le_bytes());
+        put(b, 28, self.max_slots.to_le_bytes());
+        put(b, 30, [0; 2]);
+        put(b, 32, self.shape.room.to_le_bytes());
+        put(b, 36, [0; 4]);
     }
 
     /// Bytes [`encode`](Self::encode) writes.
-    pub const ENCODED_BYTES: usize = 32;
+    pub const ENCODED_BYTES: usize = 40;
 
     /// Reads what [`encode`](Self::encode) wrote; the error says what about it cannot be.
     pub fn decode<K: KeySpace>(b: &[u8]) -> Result<Self, String> {
@@ -115,13 +156,19 @@ impl TableParameters {
             return Err(format!("it is of key space {}, not {} ({})", u32_at(b, 0), K::ID, K::NAME));
         }
         let width = FingerprintWidth::from_bits(u32_at(b, 4)).map_err(|e| e.to_string())?;
-        let max_slots = u16::try_from(u32_at(b, 28)).map_err(|_| "segments are too large".to_string())?;
         let fill = f64::from(u32_at(b, 24)) / MILLION;
-        let parameters = Self { width, value_bytes: u32_at(b, 12), epsilon: u32_at(b, 20), fill, max_slots };
-        parameters.validate().map_err(|e| e.to_string())?;
-        let slot = parameters.geometry::<K>().slot_bytes;
-        if (u32_at(b, 8), u32_at(b, 16)) != (K::KEY_BYTES as u32, slot as u32) {
-            return Err("its key or slot size contradicts its other parameters".into());
+        let key_bytes = u16::try_from(u32_at(b, 8)).map_err(|_| "its keys are too long".to_string())?;
+        let shape = RecordShape {
+            key_bytes: (key_bytes != 0).then_some(key_bytes),
+            value_bytes: Some(u32_at(b, 12)).filter(|bytes| *bytes != VARIES),
+            room: u32_at(b, 32),
+        };
+        // Zeros behind it, or they are no slots.
+        let max_slots = u16::try_from(u32_at(b, 28)).map_err(|_| "segments are too large".to_string())?;
+        let parameters = Self { width, shape, epsilon: u32_at(b, 20), fill, max_slots };
+        parameters.validate::<K>().map_err(|e| e.to_string())?;
+        if u32_at(b, 16) != parameters.geometry().slot_bytes as u32 {
+            return Err("its slot size contradicts its other parameters".into());
         }
         Ok(parameters)
     }
@@ -152,6 +199,14 @@ pub struct TableRecord {
     pub log: u64,
     /// Records the change log has room for: a power of two.
     pub log_records: u64,
+    /// Bytes of the root.
+    pub root_bytes: u64,
+    /// Offset of what the segments share to compute coordinates.
+    pub coders: u64,
+    /// Its bytes; 0 if they share nothing.
+    pub coders_bytes: u64,
+    /// XXH3-64 of these bytes.
+    pub coders_checksum: u64,
 }
 
 impl TableRecord {
@@ -170,6 +225,10 @@ impl TableRecord {
             self.checkpoint,
             self.log,
             self.log_records,
+            self.root_bytes,
+            self.coders,
+            self.coders_bytes,
+            self.coders_checksum,
         ];
         for (i, word) in words.into_iter().enumerate() {
             put(&mut b, TableParameters::ENCODED_BYTES + 8 * i, word.to_le_bytes());
@@ -194,6 +253,10 @@ impl TableRecord {
             checkpoint: word(7),
             log: word(8),
             log_records: word(9),
+            root_bytes: word(10),
+            coders: word(11),
+            coders_bytes: word(12),
+            coders_checksum: word(13),
         })
     }
 }
@@ -201,12 +264,11 @@ impl TableRecord {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::key_space::U64Keys;
+    use crate::key_space::{ByteKeys, U64Keys};
 
-    #[test]
-    fn records_round_trip_and_contradictions_are_refused() {
-        let record = TableRecord {
-            parameters: TableParameters { width: FingerprintWidth::Bits8, ..Default::default() },
+    fn record(parameters: TableParameters) -> TableRecord {
+        TableRecord {
+            parameters,
             keys: 10,
             segments: 2,
             root: 8192,
@@ -217,31 +279,66 @@ mod tests {
             checkpoint: 6,
             log: 4096,
             log_records: 64,
-        };
+            root_bytes: 16,
+            coders: 16384,
+            coders_bytes: 99,
+            coders_checksum: 3,
+        }
+    }
+
+    #[test]
+    fn records_round_trip_and_contradictions_are_refused() {
+        let record = record(TableParameters { width: FingerprintWidth::Bits8, ..Default::default() });
         let bytes = record.encode::<U64Keys>();
         assert_eq!(TableRecord::decode::<U64Keys>(&bytes, 64), Ok(record));
-        for at in [0, 4, 8, 16, 24] {
+        for at in [0, 4, 8, 16, 24, 32] {
             let mut bad = bytes;
             bad[at + 2] = 0xff;
             assert!(TableRecord::decode::<U64Keys>(&bad, 64).is_err(), "field at {at}");
         }
         assert!(TableRecord::decode::<U64Keys>(&[], 64).is_err());
+        assert!(TableRecord::decode::<ByteKeys>(&bytes, 64).is_err(), "another key space");
+    }
+
+    #[test]
+    fn lengths_that_vary_round_trip() {
+        for (key_bytes, value_bytes) in [(None, Some(8)), (Some(128), None), (None, None), (Some(3), Some(4))]
+        {
+            let room = if key_bytes == Some(3) { 7 } else { 200 };
+            let shape = RecordShape { key_bytes, value_bytes, room };
+            let record = record(TableParameters { shape, ..Default::default() });
+            let bytes = record.encode::<ByteKeys>();
+            assert_eq!(TableRecord::decode::<ByteKeys>(&bytes, 64), Ok(record));
+        }
     }
 
     #[test]
     fn parameters_out_of_range_are_refused_with_their_limits() {
         let ok = TableParameters::default();
-        assert_eq!(ok.validate(), Ok(()));
+        assert_eq!(ok.validate::<U64Keys>(), Ok(()));
+        let shape = |key_bytes, value_bytes, room| TableParameters {
+            shape: RecordShape { key_bytes, value_bytes, room },
+            ..ok
+        };
         for bad in [
             TableParameters { epsilon: 4097, ..ok },
             TableParameters { fill: 0.0, ..ok },
             TableParameters { fill: f64::NAN, ..ok },
             TableParameters { fill: 1.01, ..ok },
-            TableParameters { value_bytes: 1 << 20, ..ok },
             TableParameters { max_slots: 0, ..ok },
+            shape(Some(8), Some(1 << 20), 8),
+            shape(Some(7), Some(8), 15),
+            shape(None, Some(8), 16),
+            shape(Some(8), Some(8), 17),
+            shape(Some(8), None, 1 << 20),
         ] {
-            let message = bad.validate().expect_err("out of range").to_string();
-            assert!(message.contains("use") || message.contains("at least"), "{message}");
+            let message = bad.validate::<U64Keys>().expect_err("out of range").to_string();
+            assert!(
+                message.contains("use") || message.contains("at least") || message.contains("have"),
+                "{message}"
+            );
         }
+        assert!(shape(Some(5000), Some(8), 5008).validate::<ByteKeys>().is_err());
+        assert!(shape(None, Some(8), 8).validate::<ByteKeys>().is_err(), "no room for a key");
     }
 }

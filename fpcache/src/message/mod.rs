@@ -5,16 +5,18 @@
 //! reply:    0 status u16 (0 = done, else an error code) · 2 zero · 8 body, or the error's text in UTF-8
 //!
 //! stats        body empty                                        reply: see [`NodeStats`]
-//! load begin   0 parameters, 32 bytes · 32 expected keys u64     reply empty
-//! load chunk   0 index of its first record u64 · 8 count u32 · 12 zero u32 · 16 count keys · count values   reply empty
+//! load begin   0 parameters, 40 bytes · 40 expected keys u64 · 48 coders     reply empty
+//! load chunk   0 index of its first record u64 · 8 count u32 · 12 zero u32 · 16 count records, see [`keys`]   reply empty
 //! load commit  body empty                                        reply: 0 keys u64 · 8 segments u64
 //! load abort   body empty                                        reply empty
 //! write        see [`WriteBatch`]                                reply: see [`WriteReply`]
-//! get          0 count u32 · 4 zero u32 · 8 count keys           reply, per key: 0 status u8 (0 found, 2 absent) · 1–7 zero · 8 token u64 · value
+//! get          0 count u32 · 4 zero u32 · 8 count keys, see [`keys`]
+//!              reply, per key: 0 status u8 (0 found, 2 absent) · 1–3 zero · 4 bytes of the value u32 · 8 token u64 · value
 //! ```
 //!
 //! Lookups are one-sided; `get` is their last resort where a compute node's directory is out of date again and again.
 
+pub mod keys;
 mod stats;
 mod write;
 
@@ -25,7 +27,7 @@ use crate::key_space::KeySpace;
 use crate::layout::TableParameters;
 
 /// Version of the messages; a memory node refuses any other.
-pub const PROTOCOL_VERSION: u16 = 2;
+pub const PROTOCOL_VERSION: u16 = 3;
 
 const HEADER_BYTES: usize = 8;
 const CHUNK_HEADER_BYTES: usize = 16;
@@ -41,6 +43,8 @@ pub enum Request<'a> {
         parameters: TableParameters,
         /// How many records will come, 0 if unknown; lets the node refuse early what cannot fit.
         expected_keys: u64,
+        /// What the segments are to share, encoded; empty for the key space's own choice.
+        coders: &'a [u8],
     },
     /// More records, in ascending key order.
     LoadChunk(Chunk<'a>),
@@ -51,18 +55,27 @@ pub enum Request<'a> {
     /// Changes records.
     Write(Write<'a>),
     /// Looks keys up: their encodings, one after another.
-    Get(&'a [u8]),
+    Get(Keys<'a>),
 }
 
 /// Records of a load: keys and values in two arrays.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Chunk<'a> {
-    /// Index of the first record in the whole load.
+    /// Index of its first record.
     pub first: u64,
-    /// Encoded keys, one after another.
-    pub keys: &'a [u8],
-    /// Values, one after another.
-    pub values: &'a [u8],
+    /// How many records.
+    pub count: u32,
+    /// The records, one after another: see [`keys::put_record`].
+    pub records: &'a [u8],
+}
+
+/// Keys that are asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Keys<'a> {
+    /// How many.
+    pub count: u32,
+    /// The keys, one after another: see [`keys::put_key`].
+    pub bytes: &'a [u8],
 }
 
 /// A request that does not decode.
@@ -175,25 +188,24 @@ impl<'a> Request<'a> {
         out.extend(PROTOCOL_VERSION.to_le_bytes());
         out.extend([0; 4]);
         match self {
-            Self::LoadBegin { parameters, expected_keys } => {
+            Self::LoadBegin { parameters, expected_keys, coders } => {
                 let mut encoded = [0; TableParameters::ENCODED_BYTES];
                 parameters.encode::<K>(&mut encoded);
                 out.extend(encoded);
                 out.extend(expected_keys.to_le_bytes());
+                out.extend_from_slice(coders);
             }
             Self::LoadChunk(chunk) => {
-                let count = (chunk.keys.len() / K::KEY_BYTES) as u32;
                 out.extend(chunk.first.to_le_bytes());
-                out.extend(count.to_le_bytes());
+                out.extend(chunk.count.to_le_bytes());
                 out.extend([0; 4]);
-                out.extend_from_slice(chunk.keys);
-                out.extend_from_slice(chunk.values);
+                out.extend_from_slice(chunk.records);
             }
             Self::Write(write) => write.encode(out),
             Self::Get(keys) => {
-                out.extend(((keys.len() / K::KEY_BYTES) as u32).to_le_bytes());
+                out.extend(keys.count.to_le_bytes());
                 out.extend([0; 4]);
-                out.extend_from_slice(keys);
+                out.extend_from_slice(keys.bytes);
             }
             Self::Stats | Self::LoadCommit | Self::LoadAbort => {}
         }
@@ -210,44 +222,38 @@ impl<'a> Request<'a> {
         match u16::from_le_bytes([header[0], header[1]]) {
             Self::STATS => Ok(Self::Stats),
             Self::LOAD_BEGIN => Self::decode_begin::<K>(body),
-            Self::LOAD_CHUNK => Self::decode_chunk::<K>(body),
+            Self::LOAD_CHUNK => Self::decode_chunk(body),
             Self::LOAD_COMMIT => Ok(Self::LoadCommit),
             Self::LOAD_ABORT => Ok(Self::LoadAbort),
             Self::WRITE => Write::decode(body).map(Self::Write),
-            Self::GET => Self::decode_get::<K>(body),
+            Self::GET => Self::decode_get(body),
             other => Err(malformed(format!("operation {other} is unknown"))),
         }
     }
 
     fn decode_begin<K: KeySpace>(body: &'a [u8]) -> Result<Self, MessageError> {
         let parameters = TableParameters::decode::<K>(body).map_err(malformed)?;
-        let expected = body.get(TableParameters::ENCODED_BYTES..).and_then(|b| b.first_chunk());
-        let expected_keys =
-            expected.map(|b| u64::from_le_bytes(*b)).ok_or_else(|| malformed("no key count"))?;
-        Ok(Self::LoadBegin { parameters, expected_keys })
+        let rest = body.get(TableParameters::ENCODED_BYTES..).and_then(|b| b.split_first_chunk());
+        let (expected, coders) = rest.ok_or_else(|| malformed("no key count"))?;
+        Ok(Self::LoadBegin { parameters, expected_keys: u64::from_le_bytes(*expected), coders })
     }
 
-    fn decode_chunk<K: KeySpace>(body: &'a [u8]) -> Result<Self, MessageError> {
+    fn decode_chunk(body: &'a [u8]) -> Result<Self, MessageError> {
         let (header, records) =
             body.split_first_chunk::<CHUNK_HEADER_BYTES>().ok_or_else(|| malformed("no chunk header"))?;
         let [first, count] = *header.as_chunks::<8>().0 else { return Err(malformed("no chunk header")) };
-        let count = u64::from_le_bytes(count) as u32 as usize;
-        let (keys, values) = records
-            .split_at_checked(count.saturating_mul(K::KEY_BYTES))
-            .ok_or_else(|| malformed("the chunk counts more keys than it holds"))?;
-        Ok(Self::LoadChunk(Chunk { first: u64::from_le_bytes(first), keys, values }))
+        let count = u64::from_le_bytes(count) as u32;
+        Ok(Self::LoadChunk(Chunk { first: u64::from_le_bytes(first), count, records }))
     }
 
-    fn decode_get<K: KeySpace>(body: &'a [u8]) -> Result<Self, MessageError> {
-        let (count, keys) = body.split_first_chunk::<8>().ok_or_else(|| malformed("no key count"))?;
-        let count = u64::from_le_bytes(*count) as u32 as usize;
-        let keys = keys.get(..count.saturating_mul(K::KEY_BYTES));
-        keys.map(Self::Get).ok_or_else(|| malformed("the request counts more keys than it holds"))
+    fn decode_get(body: &'a [u8]) -> Result<Self, MessageError> {
+        let (count, bytes) = body.split_first_chunk::<8>().ok_or_else(|| malformed("no key count"))?;
+        Ok(Self::Get(Keys { count: u64::from_le_bytes(*count) as u32, bytes }))
     }
 
-    /// Records of this shape that fit a request of `max_request` bytes.
-    pub fn records_per_chunk<K: KeySpace>(max_request: usize, value_bytes: u32) -> usize {
-        max_request.saturating_sub(HEADER_BYTES + CHUNK_HEADER_BYTES) / (K::KEY_BYTES + value_bytes as usize)
+    /// Bytes of records that a chunk may have in a request of `max_request` bytes.
+    pub const fn chunk_bytes(max_request: usize) -> usize {
+        max_request.saturating_sub(HEADER_BYTES + CHUNK_HEADER_BYTES)
     }
 }
 
@@ -276,7 +282,8 @@ pub fn decode_reply(reply: &[u8]) -> Result<&[u8], Refusal> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::key_space::U64Keys;
+    use crate::key_space::{ByteKeys, U64Keys};
+    use crate::layout::RecordShape;
     use proptest::prelude::*;
 
     fn round_trip(request: &Request<'_>) {
@@ -288,11 +295,15 @@ mod tests {
     #[test]
     fn requests_round_trip() {
         round_trip(&Request::Stats);
-        round_trip(&Request::LoadBegin { parameters: TableParameters::default(), expected_keys: 12 });
-        round_trip(&Request::LoadChunk(Chunk { first: 3, keys: &[1; 16], values: &[2; 24] }));
+        round_trip(&Request::LoadBegin {
+            parameters: TableParameters::default(),
+            expected_keys: 12,
+            coders: &[5],
+        });
+        round_trip(&Request::LoadChunk(Chunk { first: 3, count: 2, records: &[2; 40] }));
         round_trip(&Request::LoadCommit);
         round_trip(&Request::LoadAbort);
-        round_trip(&Request::Get(&[7; 24]));
+        round_trip(&Request::Get(Keys { count: 3, bytes: &[7; 24] }));
     }
 
     #[test]
@@ -330,7 +341,11 @@ mod tests {
                 bytes[..4].copy_from_slice(&[op, 0, PROTOCOL_VERSION as u8, 0]);
             }
             if let Ok(Request::LoadChunk(chunk)) = Request::decode::<U64Keys>(&bytes) {
-                prop_assert!(chunk.keys.len() % 8 == 0);
+                let mut rest = chunk.records;
+                while let Some((_, behind)) = keys::take_record::<ByteKeys>(&RecordShape::fixed(8, 1), rest) {
+                    prop_assert!(behind.len() < rest.len());
+                    rest = behind;
+                }
             }
         }
     }

@@ -1,13 +1,17 @@
 //! Requests that change records.
 //!
 //! ```text
-//! 0 client u64 · 8 request u64 · 16 flags u32 (bit 0: sent before) · 20 operations u32 · 24 bytes of a value u32 · 28 zero u32 · 32 operations
+//! 0 client u64 · 8 request u64 · 16 flags u32 (bit 0: sent before) · 20 operations u32 · 24 operations
 //!
-//! operation  0 kind u8 (1 insert, 2 put, 3 update, 4 delete, 5 compare-and-set) · 1 zero u8 · 2 slot hint u16 (0xffff: none) · 4 zero u32
-//!            8 key · then for compare-and-set the expected token u64 · then for all but delete the value
+//! operation  0 kind u8 (1 insert, 2 put, 3 update, 4 delete, 5 compare-and-set) · 1 zero u8 · 2 slot hint u16 (0xffff: none)
+//!            4 bytes of the value u32 · 8 key, see [`super::keys`] · then for compare-and-set the expected token u64
+//!            then for all but delete the value
 //! reply, per operation: 0 status u8 · 1–7 zero · 8 token of the record now u64 (0 if there is none)
 //! ```
 
+use std::borrow::Borrow;
+
+use super::keys::{key_bytes, put_key, take_key};
 use super::{MessageError, Request, malformed};
 use crate::key_space::KeySpace;
 use crate::layout::RecordToken;
@@ -15,7 +19,7 @@ use crate::layout::RecordToken;
 /// Most operations of one request.
 pub const MAX_OPERATIONS: usize = 1024;
 
-const HEADER_BYTES: usize = 32;
+const HEADER_BYTES: usize = 24;
 const OPERATION_BYTES: usize = 8;
 const NO_HINT: u16 = u16::MAX;
 
@@ -83,8 +87,6 @@ pub struct Write<'a> {
     pub sent_before: bool,
     /// Operations.
     pub count: u32,
-    /// Bytes of every value.
-    pub value_bytes: u32,
     operations: &'a [u8],
 }
 
@@ -94,15 +96,13 @@ impl<'a> Write<'a> {
         out.extend(self.request.to_le_bytes());
         out.extend(u32::from(self.sent_before).to_le_bytes());
         out.extend(self.count.to_le_bytes());
-        out.extend(self.value_bytes.to_le_bytes());
-        out.extend([0; 4]);
         out.extend_from_slice(self.operations);
     }
 
     pub(super) fn decode(body: &'a [u8]) -> Result<Self, MessageError> {
         let (header, operations) =
             body.split_first_chunk::<HEADER_BYTES>().ok_or_else(|| malformed("no header of a write"))?;
-        let [client, request, flags_and_count, value_bytes] = *header.as_chunks::<8>().0 else {
+        let [client, request, flags_and_count] = *header.as_chunks::<8>().0 else {
             return Err(malformed("no header of a write"));
         };
         let flags_and_count = u64::from_le_bytes(flags_and_count);
@@ -115,7 +115,6 @@ impl<'a> Write<'a> {
             request: u64::from_le_bytes(request),
             sent_before: flags_and_count & 1 == 1,
             count,
-            value_bytes: u64::from_le_bytes(value_bytes) as u32,
             operations,
         })
     }
@@ -123,11 +122,11 @@ impl<'a> Write<'a> {
     /// The operations, in order. An item that does not decode is the last one.
     pub fn operations<K: KeySpace>(
         &self,
-    ) -> impl Iterator<Item = Result<WriteOperation<'a, K::Key>, MessageError>> + use<'a, K> {
-        let (mut rest, value_bytes, mut left) = (self.operations, self.value_bytes as usize, self.count);
+    ) -> impl Iterator<Item = Result<WriteOperation<'a, K::View<'a>>, MessageError>> + use<'a, K> {
+        let (mut rest, mut left) = (self.operations, self.count);
         std::iter::from_fn(move || {
             left = left.checked_sub(1)?;
-            match split_operation::<K>(rest, value_bytes) {
+            match split_operation::<K>(rest) {
                 Some((operation, behind)) => {
                     rest = behind;
                     Some(Ok(operation))
@@ -141,39 +140,31 @@ impl<'a> Write<'a> {
     }
 }
 
-fn split_operation<K: KeySpace>(
-    bytes: &[u8],
-    value_bytes: usize,
-) -> Option<(WriteOperation<'_, K::Key>, &[u8])> {
+fn split_operation<K: KeySpace>(bytes: &[u8]) -> Option<(WriteOperation<'_, K::View<'_>>, &[u8])> {
     let (head, rest) = bytes.split_first_chunk::<OPERATION_BYTES>()?;
     let kind = WriteKind::from_code(head[0])?;
     let hint = u16::from_le_bytes([head[2], head[3]]);
-    let (key, mut rest) = rest.split_at_checked(K::KEY_BYTES)?;
+    let value_bytes = u32::from_le_bytes([head[4], head[5], head[6], head[7]]);
+    let (key, mut rest) = take_key::<K>(rest)?;
     let mut expected = RecordToken::default();
     if kind == WriteKind::CompareAndSet {
         let (token, behind) = rest.split_first_chunk()?;
         expected = RecordToken::from_bits(u64::from_le_bytes(*token));
         rest = behind;
     }
-    let (value, rest) = rest.split_at_checked(if kind == WriteKind::Delete { 0 } else { value_bytes })?;
+    let (value, rest) = rest.split_at_checked(value_bytes as usize)?;
     let hint = (hint != NO_HINT).then_some(hint);
-    Some((WriteOperation { kind, key: K::decode(key)?, hint, expected, value }, rest))
+    Some((WriteOperation { kind, key, hint, expected, value }, rest))
 }
 
 /// A request that changes records, being put together.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct WriteBatch {
-    value_bytes: u32,
     count: u32,
     operations: Vec<u8>,
 }
 
 impl WriteBatch {
-    /// A batch without operations, for a table with values of this size.
-    pub fn new(value_bytes: u32) -> Self {
-        Self { value_bytes, count: 0, operations: Vec::new() }
-    }
-
     /// Empties the batch.
     pub fn clear(&mut self) {
         self.count = 0;
@@ -190,35 +181,34 @@ impl WriteBatch {
         self.count == 0
     }
 
-    /// Adds an operation, whose value has the table's size.
-    pub fn push<K: KeySpace>(&mut self, operation: &WriteOperation<'_, K::Key>) {
+    /// Adds an operation.
+    pub fn push<K: KeySpace>(&mut self, operation: &WriteOperation<'_, impl Borrow<K::Key>>) {
         let mut head = [0; OPERATION_BYTES];
         head[0] = operation.kind.to_code();
         head[2..4].copy_from_slice(&operation.hint.unwrap_or(NO_HINT).to_le_bytes());
+        let value = if operation.kind == WriteKind::Delete { &[] } else { operation.value };
+        // A value is shorter than a request, whose length the fabric limits.
+        head[4..].copy_from_slice(&(value.len() as u32).to_le_bytes());
         self.operations.extend(head);
-        let at = self.operations.len();
-        self.operations.resize(at + K::KEY_BYTES, 0);
-        K::encode(&operation.key, &mut self.operations[at..]);
+        put_key::<K>(operation.key.borrow(), &mut self.operations);
         if operation.kind == WriteKind::CompareAndSet {
             self.operations.extend(operation.expected.to_bits().to_le_bytes());
         }
-        if operation.kind != WriteKind::Delete {
-            self.operations.extend_from_slice(operation.value);
-        }
+        self.operations.extend_from_slice(value);
         self.count += 1;
     }
 
     /// Whether another operation fits a request of `max_request` bytes.
-    pub fn has_room<K: KeySpace>(&self, max_request: usize) -> bool {
-        let operation = OPERATION_BYTES + K::KEY_BYTES + 8 + self.value_bytes as usize;
+    pub fn has_room<K: KeySpace>(&self, key: &K::Key, value: &[u8], max_request: usize) -> bool {
+        let operation = OPERATION_BYTES + key_bytes::<K>(key) + 8 + value.len();
         self.len() < MAX_OPERATIONS
             && super::HEADER_BYTES + HEADER_BYTES + self.operations.len() + operation <= max_request
     }
 
     /// The request.
     pub fn request(&self, client: u64, request: u64, sent_before: bool) -> Request<'_> {
-        let Self { value_bytes, count, ref operations } = *self;
-        Request::Write(Write { client, request, sent_before, count, value_bytes, operations })
+        let Self { count, ref operations } = *self;
+        Request::Write(Write { client, request, sent_before, count, operations })
     }
 }
 
@@ -279,7 +269,7 @@ impl WriteReply {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::key_space::U64Keys;
+    use crate::key_space::{ByteKeys, U64Keys};
     use proptest::prelude::*;
 
     #[test]
@@ -307,7 +297,7 @@ mod tests {
     proptest! {
         #[test]
         fn batches_round_trip(drawn in prop::collection::vec(operation(), 0..20), client: u64, request: u64, again: bool) {
-            let mut batch = WriteBatch::new(8);
+            let mut batch = WriteBatch::default();
             let operations: Vec<_> = drawn.iter().map(|(kind, key, hint, token, value)| WriteOperation {
                 kind: *kind,
                 key: *key,
@@ -325,9 +315,38 @@ mod tests {
         }
 
         #[test]
+        fn batches_over_byte_strings_round_trip(
+            drawn in prop::collection::vec((operation(), prop::collection::vec(any::<u8>(), 0..40)), 0..20),
+        ) {
+            let mut batch = WriteBatch::default();
+            let operations: Vec<_> = drawn.iter().map(|((kind, _, hint, token, value), key)| WriteOperation {
+                kind: *kind,
+                key: key.as_slice(),
+                hint: *hint,
+                expected: RecordToken::from_bits(if *kind == WriteKind::CompareAndSet { *token } else { 0 }),
+                value: if *kind == WriteKind::Delete { &[] } else { &value[..*token as usize % 9] },
+            }).collect();
+            for operation in &operations {
+                let before = batch.operations.len();
+                let all = super::super::HEADER_BYTES + HEADER_BYTES + before;
+                let most = OPERATION_BYTES + key_bytes::<ByteKeys>(operation.key) + 8 + operation.value.len();
+                prop_assert!(batch.has_room::<ByteKeys>(operation.key, operation.value, all + most));
+                prop_assert!(!batch.has_room::<ByteKeys>(operation.key, operation.value, all + most - 1));
+                batch.push::<ByteKeys>(operation);
+                prop_assert!(batch.operations.len() - before <= most);
+            }
+            let mut bytes = Vec::new();
+            batch.request(1, 2, false).encode::<ByteKeys>(&mut bytes);
+            let Ok(Request::Write(write)) = Request::decode::<ByteKeys>(&bytes) else { panic!("own request") };
+            let back: Result<Vec<_>, _> = write.operations::<ByteKeys>().collect();
+            prop_assert_eq!(back, Ok(operations));
+        }
+
+        #[test]
         fn hostile_writes_end_in_an_error_and_never_panic(bytes in prop::collection::vec(0u8..8, 0..200)) {
             if let Ok(write) = Write::decode(&bytes) {
                 prop_assert!(write.operations::<U64Keys>().count() <= write.count as usize);
+                prop_assert!(write.operations::<ByteKeys>().count() <= write.count as usize);
             }
         }
     }

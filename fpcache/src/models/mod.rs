@@ -21,7 +21,7 @@ use crate::key_space::KeySpace;
 #[derive(Debug)]
 pub enum Models<K: KeySpace> {
     /// All of it. Nothing on the way to a segment takes a lock.
-    Resident(Directory<K::Key, Segment>),
+    Resident(Directory<K::Key, Segment<K>>),
     /// The top level, and pages as they are needed.
     Paged(PagedModels<K>),
 }
@@ -29,7 +29,7 @@ pub enum Models<K: KeySpace> {
 impl<K: KeySpace> Models<K> {
     /// The whole directory, if it is here.
     #[inline]
-    pub fn resident(&self) -> Option<&Directory<K::Key, Segment>> {
+    pub fn resident(&self) -> Option<&Directory<K::Key, Segment<K>>> {
         match self {
             Self::Resident(directory) => Some(directory),
             Self::Paged(_) => None,
@@ -61,12 +61,16 @@ impl<K: KeySpace> Models<K> {
         }
     }
 
-    /// Bytes that a resident directory of so many segments does not exceed: a few per cent above what it takes, which is
-    /// known only when it is there.
-    pub(crate) fn resident_bytes_at_most(segments: u64) -> u64 {
+    /// Bytes that a resident directory of so many segments, in so many pages, does not exceed: a few per cent above what it
+    /// takes, which is known only when it is there.
+    pub(crate) fn resident_bytes_at_most(segments: u64, pages: u64) -> u64 {
         /// The last inner page of each level may be nearly empty.
         const INNER_PAGES: u64 = 5 << 10;
-        let entries = segments.saturating_mul((size_of::<K::Key>() + size_of::<Segment>()) as u64);
+        let entries = match K::FIXED_BYTES {
+            Some(bytes) => segments.saturating_mul((bytes + size_of::<Segment<K>>()) as u64),
+            // Pages hold separators cut much like the directory does.
+            None => pages.saturating_mul(K::PAGE_BYTES as u64).saturating_add(segments.saturating_mul(16)),
+        };
         entries.saturating_add(entries / 15).saturating_add(INNER_PAGES)
     }
 }
@@ -80,8 +84,9 @@ mod tests {
 
     #[test]
     fn a_resident_directory_takes_no_more_than_was_foretold_and_little_less() {
-        let descriptor = Descriptor {
+        let descriptor = Descriptor::<U64Keys> {
             lo: 0,
+            tail: (),
             model: SegmentModel { origin: 0, line: Line::from_bits(0), cap: 1, epsilon: 1 },
             address: SegmentAddress::from_bits(0),
             generation: 0,
@@ -92,7 +97,7 @@ mod tests {
             let entries = (0..segments).map(|lo| (lo, segment)).collect();
             let models = Models::<U64Keys>::Resident(Directory::from_sorted(entries).unwrap());
             let (true_size, foretold) =
-                (models.size_in_bytes() as u64, Models::<U64Keys>::resident_bytes_at_most(segments));
+                (models.size_in_bytes() as u64, Models::<U64Keys>::resident_bytes_at_most(segments, 1));
             assert!(true_size <= foretold, "{segments} segments: {true_size} bytes, not {foretold}");
             assert!(
                 foretold <= true_size * 106 / 100 + 5300,

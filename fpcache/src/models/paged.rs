@@ -27,7 +27,7 @@ impl<K: KeySpace> PagedModels<K> {
     pub(crate) fn new(root: Root<K>, record: &TableRecord, bytes: usize) -> Self {
         let pages = root.pages();
         let average = record.segments.div_ceil(pages.max(1) as u64);
-        let rest = bytes.saturating_sub(Self::top_bytes(pages));
+        let rest = bytes.saturating_sub(size_of::<Models<K>>() + root.size_in_bytes());
         let split = Split::new::<K>(rest, pages, usize::try_from(average).unwrap_or(usize::MAX));
         Self { root, shards: (0..split.shards).map(|_| Shard::new(split)).collect() }
     }
@@ -70,7 +70,7 @@ impl<K: KeySpace> PagedModels<K> {
 
     /// First key of the next page; `None` behind the last.
     #[inline]
-    pub fn first_behind(&self, page: u32) -> Option<&K::Key> {
+    pub fn first_behind(&self, page: u32) -> Option<&K::Owned> {
         self.root.first_behind(page)
     }
 
@@ -95,10 +95,15 @@ impl<K: KeySpace> PagedModels<K> {
     }
 
     /// The fewest bytes with which a directory of so many pages can be used: its top level, the containers, and room for
-    /// one page.
+    /// one page. Without what separators have on the heap, which is known when the top level is here.
     pub const fn least_bytes(pages: u64) -> usize {
         let pages = if pages > u32::MAX as u64 { u32::MAX as usize } else { pages as usize };
         Self::top_bytes(pages).saturating_add(Shard::<K>::LEAST_BYTES)
+    }
+
+    /// The same, once the top level is here.
+    pub(crate) fn least_bytes_with(root: &Root<K>) -> usize {
+        size_of::<Models<K>>() + root.size_in_bytes() + Shard::<K>::LEAST_BYTES
     }
 
     const fn top_bytes(pages: usize) -> usize {

@@ -1,35 +1,35 @@
 //! The directory's top level: where each page of descriptors lies and which keys it is for.
 
+use std::borrow::Borrow;
 use std::mem::size_of_val;
 
 use super::Segment;
 use crate::key_space::KeySpace;
-use crate::layout::{
-    Corrupt, DESCRIPTORS_PER_PAGE, Descriptor, DirectoryPage, PAGE_BYTES, RootEntry, SegmentGeometry,
-    TableRecord,
-};
+use crate::layout::{Corrupt, Descriptor, DirectoryPage, RootEntry, SegmentGeometry, TableRecord};
 
 /// First key and offset of every page, and what pages are checked against.
 #[derive(Clone, Debug)]
 pub(crate) struct Root<K: KeySpace> {
-    firsts: Box<[K::Key]>,
+    firsts: Box<[K::Owned]>,
     offsets: Box<[u64]>,
     geometry: SegmentGeometry,
+    coders: K::Coders,
     region_bytes: u64,
     /// Of the directory; pages of another one are refused.
     checkpoint: u64,
 }
 
 impl<K: KeySpace> Root<K> {
-    /// Heap bytes of the top level of a directory of this many pages.
+    /// Heap bytes of the top level of a directory of this many pages, without what separators have there.
     pub(crate) const fn heap_bytes(pages: usize) -> usize {
-        pages.saturating_mul(size_of::<K::Key>() + size_of::<u64>())
+        pages.saturating_mul(size_of::<K::Owned>() + size_of::<u64>())
     }
 
     /// Checks a root against the table's record and the region: pages inside it, first keys ascending.
     pub(crate) fn new(
         record: &TableRecord,
-        entries: &[RootEntry],
+        entries: Vec<RootEntry<K>>,
+        coders: &K::Coders,
         region_bytes: u64,
     ) -> Result<Self, Corrupt> {
         let damaged = |why: String| Corrupt::new("directory root", record.root, why);
@@ -37,22 +37,26 @@ impl<K: KeySpace> Root<K> {
             return Err(damaged(format!("it lists {} pages", entries.len())));
         }
         let pages = entries.len() as u64;
-        if record.segments < pages || record.segments > pages * DESCRIPTORS_PER_PAGE as u64 {
+        if pages != record.pages {
+            return Err(damaged(format!("it lists {pages} pages, the table has {}", record.pages)));
+        }
+        if record.segments < pages || record.segments > pages * DirectoryPage::most_descriptors::<K>() as u64
+        {
             return Err(damaged(format!("it lists {pages} pages for {} segments", record.segments)));
         }
-        let outside = |e: &&RootEntry| {
-            !e.page.is_multiple_of(8) || e.page.saturating_add(PAGE_BYTES as u64) > region_bytes
+        let outside = |e: &&RootEntry<K>| {
+            !e.page.is_multiple_of(8) || e.page.saturating_add(K::PAGE_BYTES as u64) > region_bytes
         };
         if let Some(entry) = entries.iter().find(outside) {
             return Err(damaged(format!("no page can lie at {:#x}", entry.page)));
         }
-        let firsts: Box<[K::Key]> = entries.iter().map(|e| K::from_coordinate(e.lo)).collect();
-        if !firsts.is_sorted_by(|a, b| a < b) {
+        if !entries.is_sorted_by(|a, b| a.lo < b.lo) {
             return Err(damaged("its pages are out of order".into()));
         }
         let offsets = entries.iter().map(|e| e.page).collect();
-        let geometry = record.parameters.geometry::<K>();
-        Ok(Self { firsts, offsets, geometry, region_bytes, checkpoint: record.checkpoint })
+        let firsts = entries.into_iter().map(|e| e.lo).collect();
+        let (geometry, checkpoint) = (record.parameters.geometry(), record.checkpoint);
+        Ok(Self { firsts, offsets, geometry, coders: coders.clone(), region_bytes, checkpoint })
     }
 
     pub(crate) fn pages(&self) -> usize {
@@ -69,7 +73,7 @@ impl<K: KeySpace> Root<K> {
     #[inline]
     pub(crate) fn page_of(&self, key: &K::Key) -> u32 {
         // Fits: there are no more pages than a u32 counts.
-        self.firsts.partition_point(|first| first <= key).saturating_sub(1) as u32
+        self.firsts.partition_point(|first| first.borrow() <= key).saturating_sub(1) as u32
     }
 
     /// Where a page lies; past the region's end, where no READ reaches, if there is none of this number.
@@ -80,28 +84,33 @@ impl<K: KeySpace> Root<K> {
 
     /// First key behind a page.
     #[inline]
-    pub(crate) fn first_behind(&self, page: u32) -> Option<&K::Key> {
+    pub(crate) fn first_behind(&self, page: u32) -> Option<&K::Owned> {
         self.firsts.get(page as usize + 1)
     }
 
     /// Decodes the bytes of a page into `out`, which is emptied before. Segments must lie inside the region, and their
     /// first keys must ascend from the one the root gives the page to below that of the next page.
-    pub(crate) fn decode(&self, page: u32, bytes: &[u8], out: &mut Vec<Descriptor>) -> Result<(), Corrupt> {
+    pub(crate) fn decode(
+        &self,
+        page: u32,
+        bytes: &[u8],
+        out: &mut Vec<Descriptor<K>>,
+    ) -> Result<(), Corrupt> {
         let offset = self.address(page);
         let damaged = |why: String| Corrupt::new("directory page", offset, why);
         out.clear();
         DirectoryPage::decode(bytes, offset, self.checkpoint, out)?;
-        let begins = out.first().map(|d| K::from_coordinate(d.lo));
-        if begins.is_none() || begins != self.firsts.get(page as usize).copied() {
+        let begins = out.first().map(|d| &d.lo);
+        if begins.is_none() || begins != self.firsts.get(page as usize) {
             return Err(damaged("it does not begin at the key that the directory's root gives it".into()));
         }
-        let ascending = out.is_sorted_by(|a, b| K::from_coordinate(a.lo) < K::from_coordinate(b.lo));
-        let last = out.last().map(|d| K::from_coordinate(d.lo));
-        let reaches_over = self.first_behind(page).is_some_and(|behind| last.is_some_and(|l| l >= *behind));
+        let ascending = out.is_sorted_by(|a, b| a.lo < b.lo);
+        let last = out.last().map(|d| &d.lo);
+        let reaches_over = self.first_behind(page).is_some_and(|behind| last.is_some_and(|l| l >= behind));
         if !ascending || reaches_over {
             return Err(damaged("its segments are out of order".into()));
         }
-        match out.iter().find(|d| !Segment::can_lie(d, &self.geometry, self.region_bytes)) {
+        match out.iter().find(|d| !Segment::can_lie(d, &self.geometry, self.region_bytes, &self.coders)) {
             Some(d) => Err(damaged(format!("the segment at {} cannot lie there", d.address))),
             None => Ok(()),
         }
@@ -109,7 +118,8 @@ impl<K: KeySpace> Root<K> {
 
     /// Heap bytes.
     pub(crate) fn size_in_bytes(&self) -> usize {
-        size_of_val(&*self.firsts) + size_of_val(&*self.offsets)
+        let separators: usize = self.firsts.iter().map(K::heap_bytes).sum();
+        size_of_val(&*self.firsts) + size_of_val(&*self.offsets) + separators
     }
 }
 
@@ -122,18 +132,18 @@ mod tests {
 
     const REGION_BYTES: u64 = 1 << 16;
 
-    fn descriptor(lo: u64) -> Descriptor {
+    fn descriptor(lo: u64) -> Descriptor<U64Keys> {
         Descriptor {
             lo,
+            tail: (),
             model: SegmentModel { origin: lo, line: Line::from_bits(0), cap: 16, epsilon: 1 },
             address: SegmentAddress::from_bits(8192),
             generation: 1,
         }
     }
 
-    /// Two pages: keys from 10, and from 50 on.
-    fn root() -> Root<U64Keys> {
-        let record = TableRecord {
+    fn record() -> TableRecord {
+        TableRecord {
             parameters: TableParameters::default(),
             keys: 9,
             segments: 6,
@@ -145,9 +155,39 @@ mod tests {
             checkpoint: 0,
             log: 0,
             log_records: 64,
-        };
-        let entries = [RootEntry { lo: 10, page: 8192 }, RootEntry { lo: 50, page: 16384 }];
-        Root::new(&record, &entries, REGION_BYTES).expect("in order")
+            root_bytes: 32,
+            coders: 0,
+            coders_bytes: 0,
+            coders_checksum: 0,
+        }
+    }
+
+    fn entries() -> Vec<RootEntry<U64Keys>> {
+        vec![RootEntry { lo: 10, page: 8192 }, RootEntry { lo: 50, page: 16384 }]
+    }
+
+    /// Two pages: keys from 10, and from 50 on.
+    fn root() -> Root<U64Keys> {
+        Root::new(&record(), entries(), &(), REGION_BYTES).expect("in order")
+    }
+
+    #[test]
+    fn roots_that_contradict_the_tables_record_are_refused() {
+        let refused =
+            |record: TableRecord, entries| Root::<U64Keys>::new(&record, entries, &(), REGION_BYTES).is_err();
+        assert!(refused(record(), vec![]) && refused(record(), entries()[..1].to_vec()));
+        assert!(refused(TableRecord { pages: 3, ..record() }, entries()), "another number of pages");
+        assert!(refused(TableRecord { segments: 1, ..record() }, entries()), "fewer segments than pages");
+        assert!(refused(TableRecord { segments: 205, ..record() }, entries()), "more than pages hold");
+        for page in [8196, REGION_BYTES, !7] {
+            assert!(
+                refused(record(), vec![RootEntry { lo: 10, page: 8192 }, RootEntry { lo: 50, page }]),
+                "{page}"
+            );
+        }
+        let mut swapped = entries();
+        swapped.reverse();
+        assert!(refused(record(), swapped), "out of order");
     }
 
     #[test]
@@ -155,7 +195,7 @@ mod tests {
         let (root, mut out) = (root(), Vec::new());
         for (page, keys) in [(0, &[10, 11, 49][..]), (0, &[10]), (1, &[50, u64::MAX])] {
             let all: Vec<_> = keys.iter().map(|lo| descriptor(*lo)).collect();
-            root.decode(page, &DirectoryPage::encode(&all, 0), &mut out).expect("in order");
+            root.decode(page, &DirectoryPage::encode(&all, 0).0, &mut out).expect("in order");
             assert_eq!(out, all);
         }
     }
@@ -177,7 +217,7 @@ mod tests {
         for (page, keys) in keys {
             let all: Vec<_> = keys.iter().map(|lo| descriptor(*lo)).collect();
             let error =
-                root.decode(page, &DirectoryPage::encode(&all, 0), &mut out).expect_err("out of place");
+                root.decode(page, &DirectoryPage::encode(&all, 0).0, &mut out).expect_err("out of place");
             assert_eq!(error.offset, root.address(page), "{keys:?}: {error}");
         }
     }
@@ -186,12 +226,12 @@ mod tests {
     fn segments_that_cannot_lie_where_they_are_said_to_are_refused() {
         let (root, good) = (root(), descriptor(10));
         let bytes = root.geometry.segment_bytes(16) as u64;
-        let at = |offset| Descriptor { address: SegmentAddress::from_bits(offset), ..good };
-        let empty = Descriptor { model: SegmentModel { cap: 0, ..good.model }, ..good };
-        let decode = |d| root.decode(0, &DirectoryPage::encode(&[d], 0), &mut Vec::new());
+        let at = |offset| Descriptor { address: SegmentAddress::from_bits(offset), ..good.clone() };
+        let empty = Descriptor { model: SegmentModel { cap: 0, ..good.model }, ..good.clone() };
+        let decode = |d| root.decode(0, &DirectoryPage::encode(&[d], 0).0, &mut Vec::new());
         assert_eq!(decode(at(REGION_BYTES - bytes)), Ok(()));
         for bad in [at(REGION_BYTES - bytes + 8), at(8196), at(SegmentAddress::MAX_OFFSET & !7), empty] {
-            assert!(decode(bad).is_err_and(|e| e.offset == 8192), "{bad:?}");
+            assert!(decode(bad.clone()).is_err_and(|e| e.offset == 8192), "{bad:?}");
         }
     }
 

@@ -2,21 +2,23 @@
 
 use fpcache_index::{Line, SegmentModel};
 
+use crate::key_space::KeySpace;
 use crate::layout::{Descriptor, SegmentAddress, SegmentGeometry};
 
-/// One segment as a compute node holds it: 32 bytes, beside its first key.
+/// One segment as a compute node holds it: 32 bytes, 40 for byte strings, beside its first key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Segment {
+pub struct Segment<K: KeySpace> {
     origin: u64,
     line: Line,
     address: SegmentAddress,
     generation: u32,
     cap: u16,
     epsilon: u16,
+    tail: K::Tail,
 }
 
-impl Segment {
-    /// Key to window.
+impl<K: KeySpace> Segment<K> {
+    /// Coordinate to window.
     #[inline]
     pub fn model(&self) -> SegmentModel {
         SegmentModel { origin: self.origin, line: self.line, cap: self.cap, epsilon: self.epsilon }
@@ -34,16 +36,33 @@ impl Segment {
         self.generation
     }
 
-    /// Whether a segment can be what a descriptor says: with slots, whole, inside the region.
-    pub(crate) fn can_lie(d: &Descriptor, geometry: &SegmentGeometry, region_bytes: u64) -> bool {
+    /// What coordinates depend on beside the key.
+    #[inline]
+    pub fn tail(&self) -> K::Tail {
+        self.tail
+    }
+
+    /// The coordinate of a key of its range, which shares so many bytes with its first key.
+    #[inline]
+    pub fn coordinate(&self, key: &K::Key, shared: usize, coders: &K::Coders) -> u64 {
+        K::coordinate(key, shared, self.tail, coders)
+    }
+
+    /// Whether a segment can be what a descriptor says: with slots, whole, inside the region, over coders there are.
+    pub(crate) fn can_lie(
+        d: &Descriptor<K>,
+        geometry: &SegmentGeometry,
+        region_bytes: u64,
+        coders: &K::Coders,
+    ) -> bool {
         let (start, cap) = (d.address.offset(), d.model.cap);
         let end = start.saturating_add(geometry.segment_bytes(cap) as u64);
-        cap > 0 && start.is_multiple_of(8) && end <= region_bytes
+        cap > 0 && start.is_multiple_of(8) && end <= region_bytes && K::knows(coders, d.tail)
     }
 }
 
-impl From<&Descriptor> for Segment {
-    fn from(d: &Descriptor) -> Self {
+impl<K: KeySpace> From<&Descriptor<K>> for Segment<K> {
+    fn from(d: &Descriptor<K>) -> Self {
         Self {
             origin: d.model.origin,
             line: d.model.line,
@@ -51,6 +70,7 @@ impl From<&Descriptor> for Segment {
             generation: d.generation,
             cap: d.model.cap,
             epsilon: d.model.epsilon,
+            tail: d.tail,
         }
     }
 }

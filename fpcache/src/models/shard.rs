@@ -8,7 +8,7 @@ use lru::LruCache;
 
 use super::Page;
 use crate::key_space::KeySpace;
-use crate::layout::DESCRIPTORS_PER_PAGE;
+use crate::layout::DirectoryPage;
 
 /// A share of the pages that are kept, the least recently used the first to go, behind one lock. On cache lines of its
 /// own, so that threads in different shards do not disturb each other.
@@ -46,8 +46,8 @@ impl Split {
     /// Shards that take no more than `bytes`, for a directory of `pages` pages with `segments` segments each on average.
     /// Room for at least one full page if there are [`Shard::LEAST_BYTES`], else for none.
     pub(super) fn new<K: KeySpace>(bytes: usize, pages: usize, segments: usize) -> Self {
-        let average = Shard::<K>::entry_bytes(segments.clamp(1, DESCRIPTORS_PER_PAGE));
-        let full = Shard::<K>::entry_bytes(DESCRIPTORS_PER_PAGE);
+        let average = Shard::<K>::entry_bytes(segments.clamp(1, DirectoryPage::most_descriptors::<K>()));
+        let full = Shard::<K>::FULL_BYTES;
         let shards = (bytes / (PAGES_PER_SHARD * full)).clamp(1, MAX_SHARDS);
         let shards = (1 << shards.ilog2()).min(pages.next_power_of_two());
         let share = (bytes / shards).saturating_sub(Shard::<K>::FIXED_BYTES);
@@ -64,11 +64,21 @@ impl<K: KeySpace> Shard<K> {
     const FIXED_BYTES: usize = size_of::<Self>() + 2 * NODE_BYTES;
 
     /// Bytes of one shard with room for one full page.
-    pub(super) const LEAST_BYTES: usize =
-        Self::FIXED_BYTES + table_bytes(2) + Self::entry_bytes(DESCRIPTORS_PER_PAGE);
+    pub(super) const LEAST_BYTES: usize = Self::FIXED_BYTES + table_bytes(2) + Self::FULL_BYTES;
+
+    /// Bytes of a full page. What separators have on the heap is more than in the page, where they lack what they share;
+    /// so much is enough unless they share more than a hundred bytes.
+    const FULL_BYTES: usize = {
+        let separators = if K::FIXED_BYTES.is_some() { 0 } else { 2 * K::PAGE_BYTES };
+        Self::entry_bytes(DirectoryPage::most_descriptors::<K>()) + separators
+    };
 
     const fn entry_bytes(segments: usize) -> usize {
         NODE_BYTES + Page::<K>::shared_bytes(segments)
+    }
+
+    fn bytes_of(page: &Page<K>) -> usize {
+        Self::entry_bytes(page.len()) + page.separators_bytes()
     }
 
     pub(super) fn new(split: Split) -> Self {
@@ -86,7 +96,7 @@ impl<K: KeySpace> Shard<K> {
 
     /// Keeps a page, in the place of the least recently used ones, unless it is kept already: then that one is returned.
     pub(super) fn keep(&self, number: u32, page: Page<K>) -> Arc<Page<K>> {
-        let needed = Self::entry_bytes(page.len());
+        let needed = Self::bytes_of(&page);
         let mut kept = self.lock();
         if let Some(page) = kept.pages.get(&number) {
             return Arc::clone(page);
@@ -97,7 +107,7 @@ impl<K: KeySpace> Shard<K> {
         }
         while kept.bytes + needed > self.room || kept.pages.len() >= self.most {
             let Some((_, old)) = kept.pages.pop_lru() else { break };
-            kept.bytes -= Self::entry_bytes(old.len());
+            kept.bytes -= Self::bytes_of(&old);
         }
         kept.bytes += needed;
         kept.pages.put(number, Arc::clone(&page));
@@ -184,7 +194,10 @@ mod tests {
                     let split = Split::new::<U64Keys>(bytes, pages, segments);
                     let fixed = Shards::FIXED_BYTES + table_bytes(2 * split.most);
                     assert!(split.shards * (fixed + split.room) <= bytes, "{split:?} of {bytes} bytes");
-                    assert!(split.room >= Shards::entry_bytes(DESCRIPTORS_PER_PAGE), "{split:?} of {bytes}");
+                    assert!(
+                        split.room >= Shards::entry_bytes(DirectoryPage::most_descriptors::<U64Keys>()),
+                        "{split:?} of {bytes}"
+                    );
                     assert!(split.shards.is_power_of_two() && split.most >= 1, "{split:?}");
                     bytes = bytes * 21 / 20 + 1;
                 }

@@ -38,22 +38,25 @@ enum Then {
 impl<'a, K: KeySpace> Lookup<'a, K> {
     /// A lookup of `keys`, with the cheapest plan for each or the one that was fixed.
     #[inline]
-    pub fn new(
+    pub fn new<'k>(
         table: &'a Table<K>,
         scratch: &'a mut LookupScratch<K>,
-        keys: impl IntoIterator<Item = K::Key>,
+        keys: impl IntoIterator<Item = &'k K::Key>,
     ) -> Self {
         let group = &mut scratch.group;
+        group.keys.clear();
+        group.arena.clear();
         group.targets.clear();
         group.waiting.clear();
         group.answers.clear();
         let models = table.snapshot().models();
         for key in keys {
             let target = Target::of(table.snapshot(), key).unwrap_or_else(|| {
-                let page = models.paged().map_or(0, |models| models.page_of(&key));
+                let page = models.paged().map_or(0, |models| models.page_of(key));
                 group.waiting.push((page, group.targets.len()));
-                Target::unknown(key)
+                Target::UNKNOWN
             });
+            group.keys.push(K::keep(key, &mut group.arena));
             group.targets.push(target);
         }
         group.waiting.sort_unstable();
@@ -101,7 +104,13 @@ impl<K: KeySpace> Operation for Lookup<'_, K> {
         next.clear();
         let arrived = match landed.pages.is_empty() || self.rounds == 0 {
             true => &[][..],
-            false => match take_pages(self.table, landed, &group.waiting, &mut group.targets) {
+            false => match take_pages(
+                self.table,
+                landed,
+                &group.waiting,
+                (&group.keys, &group.arena),
+                &mut group.targets,
+            ) {
                 Ok(arrived) => arrived,
                 // Damaged, or no page of this directory any more.
                 Err(corrupt) => return Ok(self.check_first(Then::Fail(corrupt))),
@@ -112,6 +121,8 @@ impl<K: KeySpace> Operation for Lookup<'_, K> {
             rule: &self.rule,
             matcher: &single.matcher,
             visitor,
+            keys: &group.keys,
+            arena: &group.arena,
             targets: &group.targets,
             outcomes: &mut group.answers.outcomes,
             values: &mut group.answers.values,
@@ -150,14 +161,16 @@ fn take_pages<'w, K: KeySpace>(
     table: &Table<K>,
     landed: &Trip,
     waiting: &'w [(u32, usize)],
-    targets: &mut [Target<K>],
+    (keys, arena): (&[K::Kept], &[u8]),
+    targets: &mut [Target],
 ) -> Result<&'w [(u32, usize)], Corrupt> {
     let Some(models) = table.snapshot().models().paged() else { return Ok(&[]) };
     for (number, landing) in &landed.pages {
         let page = models.keep(*number, landed.batch.bytes(*landing))?;
         let first = waiting.partition_point(|(other, _)| other < number);
         for (_, index) in waiting[first..].iter().take_while(|(other, _)| other == number) {
-            targets[*index] = Target::in_page(&page, targets[*index].key);
+            let key = K::kept(&keys[*index], arena);
+            targets[*index] = Target::in_page(&page, key, table.snapshot().coders());
         }
     }
     Ok(waiting)

@@ -171,12 +171,15 @@ impl Planner {
 mod tests {
     use super::*;
     use crate::fingerprint::FingerprintWidth;
+    use crate::layout::RecordShape;
 
     const COSTS: FabricCosts =
         FabricCosts { round_trip: 2000.0, byte: 0.1, request: 20.0, overlap: 8.0, probe: 15.0 };
 
     fn geometry(slot_bytes: usize, width: FingerprintWidth) -> SegmentGeometry {
-        SegmentGeometry { width, slot_bytes }
+        let geometry = SegmentGeometry::new(width, RecordShape::fixed(8, slot_bytes as u32 - 16));
+        assert_eq!(geometry.slot_bytes, slot_bytes);
+        geometry
     }
 
     fn planner(choice: PlanChoice, slot: usize, at_home: f64) -> Planner {

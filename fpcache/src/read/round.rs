@@ -7,9 +7,8 @@ use super::planner::Rule;
 use super::target::Target;
 use super::verify::{Candidates, Check, InWindow, Rules, check, look_through, match_fingerprints};
 use super::{Plan, ReadError};
-use crate::cache::{Hint, Visitor};
+use crate::cache::{Hint, Spot, Visitor};
 use crate::key_space::KeySpace;
-use crate::layout::PAGE_BYTES;
 use crate::matching::Matcher;
 use crate::table::Table;
 
@@ -49,7 +48,9 @@ pub(super) struct Round<'a, K: KeySpace> {
     pub(super) rule: &'a Rule,
     pub(super) matcher: &'a Matcher,
     pub(super) visitor: &'a mut Visitor,
-    pub(super) targets: &'a [Target<K>],
+    pub(super) keys: &'a [K::Kept],
+    pub(super) arena: &'a [u8],
+    pub(super) targets: &'a [Target],
     pub(super) outcomes: &'a mut [Outcome],
     pub(super) values: &'a mut Vec<u8>,
     pub(super) slots: &'a mut Vec<u32>,
@@ -67,6 +68,19 @@ pub(super) struct Doubt {
     pub(super) unsettled: bool,
 }
 
+impl<'a, K: KeySpace> Round<'a, K> {
+    #[inline]
+    fn key(&self, index: usize) -> &'a K::Key {
+        K::kept(&self.keys[index], self.arena)
+    }
+
+    /// What the hot cache knows the key by.
+    #[inline]
+    fn spot(&self, index: usize) -> Spot {
+        self.targets[index].spot::<K>(self.key(index), self.table.snapshot().geometry())
+    }
+}
+
 /// Asking.
 impl<K: KeySpace> Round<'_, K> {
     /// Asks for what `index`'s plan reads first.
@@ -76,8 +90,7 @@ impl<K: KeySpace> Round<'_, K> {
         let slots = target.window.len();
         if let Some(cache) = self.table.cache()
             && self.rule.asks(slots)
-            && let Some(spot) = target.spot(self.table.snapshot().geometry())
-            && let Some(hint) = cache.probe(&spot)
+            && let Some(hint) = cache.probe(&self.spot(index))
         {
             self.outcomes[index].plan = Plan::Cached;
             let landing = self.ask_slots(index, hint.slot, 1);
@@ -102,9 +115,9 @@ impl<K: KeySpace> Round<'_, K> {
             cost.round_trips += 1;
             if self.next.pages.last().is_none_or(|(last, _)| last != page) {
                 cost.reads += 1;
-                cost.bytes += PAGE_BYTES as u64;
+                cost.bytes += K::PAGE_BYTES as u64;
                 let from = RemoteAddr { area: REGION, offset: models.address(*page) };
-                self.next.pages.push((*page, self.next.batch.read(from, PAGE_BYTES)));
+                self.next.pages.push((*page, self.next.batch.read(from, K::PAGE_BYTES)));
             }
         }
     }
@@ -199,7 +212,7 @@ impl<K: KeySpace> Round<'_, K> {
     fn take_cached(&mut self, index: usize, hint: Hint, landing: Landing) -> Result<(), ReadError> {
         let (landed, target) = (self.landed, &self.targets[index]);
         let check = self.check(index, landed.batch.bytes(landing))?;
-        let cache = self.table.cache().zip(target.spot(self.table.snapshot().geometry()));
+        let cache = self.table.cache().map(|cache| (cache, self.spot(index)));
         match check {
             Check::Found { version, value } => {
                 self.found(index, version, value);
@@ -239,7 +252,7 @@ impl<K: KeySpace> Round<'_, K> {
     fn take_fingerprints(&mut self, index: usize, landing: Landing) -> Result<(), ReadError> {
         let (target, geometry) = (&self.targets[index], self.table.snapshot().geometry());
         let words = self.landed.batch.bytes(landing);
-        let hash = K::hash(&target.key);
+        let hash = K::hash(self.key(index));
         match match_fingerprints(words, hash, target.window, geometry, self.matcher, self.slots)? {
             Candidates::None => {
                 self.doubt.absent = true;
@@ -307,7 +320,8 @@ impl<K: KeySpace> Round<'_, K> {
     /// Looks for the key in its window's slots.
     fn take_range(&mut self, index: usize, landing: Landing) -> Result<(), ReadError> {
         let slots = self.landed.batch.words(landing);
-        match look_through(slots, &self.targets[index], self.table.snapshot(), self.matcher)? {
+        match look_through(slots, &self.targets[index], self.key(index), self.table.snapshot(), self.matcher)?
+        {
             InWindow::Absent => self.doubt.absent = true,
             InWindow::Found { slot, version, value } => {
                 self.found(index, version, value);
@@ -320,7 +334,7 @@ impl<K: KeySpace> Round<'_, K> {
 
     #[inline]
     fn check<'s>(&self, index: usize, slot: &'s [u8]) -> Result<Check<'s>, ReadError> {
-        check(slot, &self.targets[index], Rules::of(self.table.snapshot()))
+        check::<K>(slot, &self.targets[index], self.key(index), Rules::of(self.table.snapshot()))
     }
 
     /// Keeps an answer.
@@ -339,10 +353,9 @@ impl<K: KeySpace> Round<'_, K> {
         let (target, geometry) = (&self.targets[index], self.table.snapshot().geometry());
         if let Some(cache) = self.table.cache()
             && self.rule.keeps(target.window.len())
-            && let Some(spot) = target.spot(geometry)
         {
             let saves = target.bytes_by(self.outcomes[index].plan, geometry);
-            cache.learn(&spot, slot, saves, self.visitor);
+            cache.learn(&self.spot(index), slot, saves, self.visitor);
         }
     }
 }

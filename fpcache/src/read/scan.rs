@@ -13,6 +13,7 @@
 //! where to go on with a newer directory. A key that is removed and made again during a READ may show in two slots; it is
 //! listed once.
 
+use std::borrow::Borrow;
 use std::sync::Arc;
 
 use fpcache_fabric::{Batch, Landing, REGION, RemoteAddr};
@@ -20,7 +21,7 @@ use fpcache_fabric::{Batch, Landing, REGION, RemoteAddr};
 use super::verify::{Rules, Verdict, judge};
 use super::{Cost, MAX_ATTEMPTS, Operation, ReadError, Step};
 use crate::key_space::KeySpace;
-use crate::layout::{Corrupt, PAGE_BYTES};
+use crate::layout::Corrupt;
 use crate::models::{Models, Page, PagedModels, Segment};
 use crate::snapshot::Snapshot;
 
@@ -28,9 +29,11 @@ use crate::snapshot::Snapshot;
 const ROUND_BYTES: usize = 256 << 10;
 
 /// A stretch of one segment's slots that was asked for.
-#[derive(Clone, Copy, Debug)]
-struct Stretch {
-    segment: Segment,
+#[derive(Clone, Debug)]
+struct Stretch<K: KeySpace> {
+    segment: Segment<K>,
+    /// First key of its range.
+    lo: K::Owned,
     /// One past the last slot.
     end: u32,
     landing: Landing,
@@ -40,17 +43,19 @@ struct Stretch {
 #[derive(Debug)]
 pub struct ScanScratch<K: KeySpace> {
     batch: Batch,
-    stretches: Vec<Stretch>,
-    found: Vec<Found<K::Key>>,
-    records: Vec<(K::Key, usize)>,
-    values: Vec<u8>,
+    stretches: Vec<Stretch<K>>,
+    found: Vec<Found<K>>,
+    records: Vec<Found<K>>,
+    /// Keys that have bytes, and values.
+    arena: Vec<u8>,
 }
 
+/// A record in the arena.
 #[derive(Clone, Copy, Debug)]
-struct Found<Key> {
-    key: Key,
-    /// Start of its value in the round's values.
-    value: usize,
+struct Found<K: KeySpace> {
+    key: K::Kept,
+    /// Start and end of its value.
+    value: (usize, usize),
 }
 
 impl<K: KeySpace> Default for ScanScratch<K> {
@@ -60,25 +65,29 @@ impl<K: KeySpace> Default for ScanScratch<K> {
             stretches: Vec::new(),
             found: Vec::new(),
             records: Vec::new(),
-            values: Vec::new(),
+            arena: Vec::new(),
         }
     }
 }
 
-/// Reads up to `limit` records in key order, starting at the least key not below `start`.
+/// Reads up to `limit` records in key order, starting at the least key not below `start`, of all keys or of those below an end.
 #[derive(Debug)]
 pub struct Scan<'a, K: KeySpace> {
     snapshot: &'a Snapshot<K>,
     scratch: &'a mut ScanScratch<K>,
     /// Least key not yet covered; `None` when the scan has ended.
-    from: Option<K::Key>,
+    from: Option<K::Owned>,
     /// First key behind the stretches that were asked for; `None` if they reach the table's end.
-    behind: Option<K::Key>,
+    behind: Option<K::Owned>,
     /// The directory page read last, with its number.
     page: Option<(u32, Arc<Page<K>>)>,
     /// The directory page that was asked for.
     coming: Option<(u32, Landing)>,
     limit: usize,
+    /// First key that is not wanted.
+    until: Option<K::Owned>,
+    /// Whether the stretches that were asked for hold all wanted keys that are not covered.
+    reaches_end: bool,
     /// Slots to read beyond the estimate, doubled while a stretch covers no key.
     extra: u32,
     attempts: u32,
@@ -92,14 +101,14 @@ impl<'a, K: KeySpace> Scan<'a, K> {
     pub fn new(
         snapshot: &'a Snapshot<K>,
         scratch: &'a mut ScanScratch<K>,
-        start: K::Key,
+        start: &K::Key,
         limit: usize,
     ) -> Self {
         scratch.records.clear();
-        scratch.values.clear();
+        scratch.arena.clear();
         scratch.stretches.clear();
         scratch.batch.clear();
-        let from = (limit > 0).then_some(start);
+        let from = (limit > 0).then(|| start.to_owned());
         Self {
             snapshot,
             scratch,
@@ -108,6 +117,8 @@ impl<'a, K: KeySpace> Scan<'a, K> {
             page: None,
             coming: None,
             limit,
+            until: None,
+            reaches_end: false,
             extra: 0,
             attempts: 0,
             cost: Cost::default(),
@@ -115,10 +126,19 @@ impl<'a, K: KeySpace> Scan<'a, K> {
         }
     }
 
+    /// The same scan, of keys below `end` only; none of the slots that only keys behind it can have is read, but those of
+    /// their common windows.
+    #[must_use]
+    pub fn until(mut self, end: &K::Key) -> Self {
+        self.from = self.from.filter(|from| from.borrow() < end);
+        self.until = Some(end.to_owned());
+        self
+    }
+
     /// The least key the scan has not covered: where another one goes on if this one ended with an error. `None` if the
     /// records that were wanted, or all there are, have been found.
-    pub fn uncovered(&self) -> Option<K::Key> {
-        self.from
+    pub fn uncovered(&self) -> Option<&K::Key> {
+        self.from.as_ref().map(Borrow::borrow)
     }
 
     /// What the scan has cost so far.
@@ -127,35 +147,45 @@ impl<'a, K: KeySpace> Scan<'a, K> {
     }
 
     /// The records found so far, in key order.
-    pub fn records(&self) -> impl ExactSizeIterator<Item = (K::Key, &[u8])> {
-        let bytes = self.snapshot.record().parameters.value_bytes as usize;
-        self.scratch.records.iter().map(move |(key, at)| (*key, &self.scratch.values[*at..*at + bytes]))
+    pub fn records(&self) -> impl ExactSizeIterator<Item = (&K::Key, &[u8])> {
+        let ScanScratch { records, arena, .. } = &*self.scratch;
+        records.iter().map(move |found| {
+            let (start, end) = found.value;
+            (K::kept(&found.key, arena), &arena[start..end])
+        })
     }
 
     /// Asks for enough slots, over as many segments as it takes, to hold the records still wanted, and for the directory
     /// page of those behind if that is where the segments end that are known.
-    fn read_on(&mut self, from: K::Key) {
+    fn read_on(&mut self, from: &K::Key) {
         let wanted = (self.limit - self.scratch.records.len()) as f64;
         let slots = (wanted / self.snapshot.record().parameters.fill).ceil();
         let most = (ROUND_BYTES / self.snapshot.geometry().slot_bytes).max(1);
         let mut budget = (slots as usize).clamp(1, most);
         self.scratch.batch.clear();
         self.scratch.stretches.clear();
+        self.reaches_end = false;
         match self.snapshot.models() {
             Models::Resident(directory) => {
-                self.ask_for_segments(directory.range_from(&from), from, None, &mut budget);
+                self.ask_for_segments(
+                    directory.range_from(from).map(|(lo, segment)| (lo, *segment)),
+                    from,
+                    None,
+                    &mut budget,
+                );
             }
             Models::Paged(models) => self.read_on_in_pages(models, from, budget),
         }
         self.cost.round_trips += 1;
     }
 
-    fn read_on_in_pages(&mut self, models: &PagedModels<K>, from: K::Key, mut budget: usize) {
-        let mut number = models.page_of(&from);
+    fn read_on_in_pages(&mut self, models: &PagedModels<K>, from: &K::Key, mut budget: usize) {
+        let mut number = models.page_of(from);
         loop {
             let Some(page) = self.hold(models, number) else { return };
             let behind = models.first_behind(number);
-            let enough = self.ask_for_segments(page.range_from(&from), from, behind, &mut budget);
+            let segments = page.range_from(from).map(|(lo, segment)| (lo.clone(), *segment));
+            let enough = self.ask_for_segments(segments, from, behind, &mut budget);
             if enough || behind.is_none() {
                 return;
             }
@@ -171,9 +201,9 @@ impl<'a, K: KeySpace> Scan<'a, K> {
             Some(page) => self.page = Some((number, Arc::clone(page))),
             None => {
                 let at = RemoteAddr { area: REGION, offset: models.address(number) };
-                self.coming = Some((number, self.scratch.batch.read(at, PAGE_BYTES)));
+                self.coming = Some((number, self.scratch.batch.read(at, K::PAGE_BYTES)));
                 self.cost.reads += 1;
-                self.cost.bytes += PAGE_BYTES as u64;
+                self.cost.bytes += K::PAGE_BYTES as u64;
             }
         }
         page
@@ -181,36 +211,54 @@ impl<'a, K: KeySpace> Scan<'a, K> {
 
     /// Asks for the slots of these segments, the first one's from the window of `from` on. `true` if they are enough,
     /// `false` if those behind the last one, which begin at `behind`, are wanted too.
-    fn ask_for_segments<'s>(
+    fn ask_for_segments(
         &mut self,
-        segments: impl Iterator<Item = (&'s K::Key, &'s Segment)>,
-        from: K::Key,
-        behind: Option<&K::Key>,
+        segments: impl Iterator<Item = (K::Owned, Segment<K>)>,
+        from: &K::Key,
+        behind: Option<&K::Owned>,
         budget: &mut usize,
     ) -> bool {
         let geometry = self.snapshot.geometry();
         let mut segments = segments.peekable();
-        while let Some((_, segment)) = segments.next() {
+        while let Some((lo, segment)) = segments.next() {
             let model = segment.model();
             let cap = u32::from(model.cap);
             let is_first = self.scratch.stretches.is_empty();
-            let first = if is_first { model.window(K::coordinate(&from)).first } else { 0 };
+            let first =
+                if is_first { model.window(self.coordinate(&segment, lo.borrow(), from)).first } else { 0 };
             // The first key covered may lie two half-widths on, and so may the last one wanted.
             let margin = 4 * u32::from(model.epsilon) + 2 + self.extra;
             let end = cap.min(first.saturating_add(*budget as u32).saturating_add(margin));
+            self.behind = segments.peek().map(|(lo, _)| lo).or(behind).cloned();
+            let last = self.last_wanted(&segment, lo.borrow());
+            self.reaches_end = last.is_some_and(|last| last < end);
+            let end = last.map_or(end, |last| end.min(last + 1)).max(first + 1);
             let offset = segment.address().offset() + geometry.slot_offset(model.cap, first) as u64;
             let len = (end - first) as usize * geometry.slot_bytes;
             let landing = self.scratch.batch.read(RemoteAddr { area: REGION, offset }, len);
-            self.scratch.stretches.push(Stretch { segment: *segment, end, landing });
+            self.scratch.stretches.push(Stretch { segment, lo, end, landing });
             self.cost.reads += 1;
             self.cost.bytes += len as u64;
             *budget = budget.saturating_sub((end - first) as usize);
-            self.behind = segments.peek().map(|(lo, _)| *lo).or(behind).copied();
-            if end < cap || *budget == 0 {
+            if end < cap || *budget == 0 || self.reaches_end {
                 return true;
             }
         }
         false
+    }
+
+    /// The last slot of the segment that a wanted key can have, where the scan's end lies in its range or is that of it.
+    fn last_wanted(&self, segment: &Segment<K>, lo: &K::Key) -> Option<u32> {
+        let (until, model) = (self.until.as_ref()?.borrow(), segment.model());
+        if self.behind.as_ref().is_none_or(|behind| until < behind.borrow()) {
+            return Some(model.window(self.coordinate(segment, lo, until)).last);
+        }
+        let is_its_end = self.behind.as_ref().is_some_and(|behind| until == behind.borrow());
+        is_its_end.then(|| u32::from(model.cap.saturating_sub(1)))
+    }
+
+    fn coordinate(&self, segment: &Segment<K>, lo: &K::Key, key: &K::Key) -> u64 {
+        segment.coordinate(key, K::shared(key, lo), self.snapshot.coders())
     }
 
     /// Takes the directory page that arrived, if the scan goes on.
@@ -225,11 +273,38 @@ impl<'a, K: KeySpace> Scan<'a, K> {
     }
 
     /// Takes the stretches that arrived: appends the covered records in order. `false` if a slot was being written.
-    fn take(&mut self, from: K::Key) -> Result<bool, ReadError> {
+    fn take(&mut self, from: &K::Key) -> Result<bool, ReadError> {
+        let Some(complete) = self.gather(from)? else { return Ok(false) };
+        let ScanScratch { found, records, arena, .. } = &mut *self.scratch;
+        found.sort_unstable_by(|a, b| K::kept(&a.key, arena).cmp(K::kept(&b.key, arena)));
+        found.dedup_by(|a, b| K::kept(&a.key, arena) == K::kept(&b.key, arena));
+        let progress = found.last().and_then(|last| K::successor(K::kept(&last.key, arena)));
+        let any = !found.is_empty();
+        let room = self.limit - records.len();
+        records.extend(found.iter().take(room));
+        self.from = match (records.len() == self.limit || self.reaches_end, complete) {
+            (true, _) => None,
+            // All slots of these segments are in: go on behind the last one's range.
+            (false, true) => self.behind.take(),
+            (false, false) if any => progress,
+            // Not one key was covered: read further.
+            (false, false) => {
+                self.extra = self.extra.saturating_mul(2).max(64);
+                return Ok(true);
+            }
+        };
+        self.extra = 0;
+        Ok(true)
+    }
+
+    /// Finds the covered records of the stretches that arrived, and says whether these end with their segments; `None` if a
+    /// slot was being written.
+    fn gather(&mut self, from: &K::Key) -> Result<Option<bool>, ReadError> {
         let slot_bytes = self.snapshot.geometry().slot_bytes;
-        let rules = Rules::of(self.snapshot);
-        let ScanScratch { batch, stretches, found, records, values } = &mut *self.scratch;
-        let values_before = values.len();
+        let (rules, coders) = (Rules::of(self.snapshot), self.snapshot.coders());
+        let until: Option<&K::Key> = self.until.as_ref().map(Borrow::borrow);
+        let ScanScratch { batch, stretches, found, arena, .. } = &mut *self.scratch;
+        let arena_before = arena.len();
         let mut complete = true;
         found.clear();
         for s in stretches.iter() {
@@ -239,39 +314,30 @@ impl<'a, K: KeySpace> Scan<'a, K> {
             for slot in batch.bytes(s.landing).chunks_exact(slot_bytes) {
                 match judge::<K>(slot, s.segment.generation(), rules) {
                     Verdict::Record { key, value, .. } => {
-                        let covered = whole || model.window(K::coordinate(&key)).last < s.end;
-                        if key >= from && covered {
-                            found.push(Found { key, value: values.len() });
-                            values.extend_from_slice(value);
+                        let Some(key) = K::view(key) else { continue };
+                        let key = key.borrow();
+                        let end = |key: &K::Key| {
+                            let shared = K::shared(key, s.lo.borrow());
+                            model.window(s.segment.coordinate(key, shared, coders)).last
+                        };
+                        let wanted = key >= from && until.is_none_or(|until| key < until);
+                        if wanted && (whole || end(key) < s.end) {
+                            let key = K::keep(key, arena);
+                            let start = arena.len();
+                            arena.extend_from_slice(value);
+                            found.push(Found { key, value: (start, arena.len()) });
                         }
                     }
                     Verdict::Free => {}
                     Verdict::Unsettled => {
-                        values.truncate(values_before);
-                        return Ok(false);
+                        arena.truncate(arena_before);
+                        return Ok(None);
                     }
                     Verdict::Frozen => return Err(ReadError::Stale),
                 }
             }
         }
-        found.sort_unstable_by_key(|f| f.key);
-        found.dedup_by_key(|f| f.key);
-        let progress = found.last().map(|f| f.key);
-        let room = self.limit - records.len();
-        records.extend(found.iter().take(room).map(|f| (f.key, f.value)));
-        self.from = match (records.len() == self.limit, complete, progress) {
-            (true, _, _) => None,
-            // All slots of these segments are in: go on behind the last one's range.
-            (false, true, _) => self.behind,
-            (false, false, Some(last)) => K::successor(&last),
-            // Not one key was covered: read further.
-            (false, false, None) => {
-                self.extra = self.extra.saturating_mul(2).max(64);
-                return Ok(true);
-            }
-        };
-        self.extra = 0;
-        Ok(true)
+        Ok(Some(complete))
     }
 }
 
@@ -283,17 +349,17 @@ impl<K: KeySpace> Operation for Scan<'_, K> {
             return Ok(Step::Check(self.snapshot.holds_until()));
         }
         self.is_checked = false;
-        if let Some(from) = self.from
-            && !self.scratch.stretches.is_empty()
+        if !self.scratch.stretches.is_empty()
+            && let Some(from) = self.from.clone()
         {
-            self.attempts = if self.take(from)? { 0 } else { self.attempts + 1 };
+            self.attempts = if self.take(from.borrow())? { 0 } else { self.attempts + 1 };
             if self.attempts >= MAX_ATTEMPTS {
                 return Err(ReadError::Contended { attempts: self.attempts });
             }
         }
         self.take_page()?;
-        let Some(from) = self.from else { return Ok(Step::Done) };
-        self.read_on(from);
+        let Some(from) = self.from.clone() else { return Ok(Step::Done) };
+        self.read_on(from.borrow());
         Ok(Step::Post)
     }
 

@@ -36,7 +36,10 @@ pub(super) struct SingleScratch {
 /// Buffers of a lookup of a group of keys.
 #[derive(Debug)]
 pub(super) struct GroupScratch<K: KeySpace> {
-    pub(super) targets: Vec<Target<K>>,
+    /// The keys, and the bytes of those that have any.
+    pub(super) keys: Vec<K::Kept>,
+    pub(super) arena: Vec<u8>,
+    pub(super) targets: Vec<Target>,
     /// Targets whose pages of the directory are not here: page and number of the target, ascending.
     pub(super) waiting: Vec<(u32, usize)>,
     pub(super) answers: Outcomes,
@@ -66,6 +69,8 @@ impl<K: KeySpace> LookupScratch<K> {
                 batch: Batch::new(),
             },
             group: GroupScratch {
+                keys: Vec::new(),
+                arena: Vec::new(),
                 targets: Vec::new(),
                 waiting: Vec::new(),
                 answers: Outcomes::default(),

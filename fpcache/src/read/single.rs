@@ -12,7 +12,9 @@ use super::lookup::Lookup;
 use super::outcome::Outcome;
 use super::scratch::{LookupScratch, SLOT_WORDS, SingleScratch, Words};
 use super::target::Target;
-use super::verify::{Candidates, Check, InWindow, Rules, check, look_through, match_fingerprints};
+use super::verify::{
+    Candidates, Check, InWindow, Rules, check, look_through, match_fingerprints, shown_word,
+};
 use super::{Cost, Plan, ReadError, check_reuse, drive};
 use crate::cache::{HotCache, Spot, Visitor};
 use crate::key_space::KeySpace;
@@ -26,7 +28,7 @@ pub fn look_up<K: KeySpace, E: Endpoint, R>(
     endpoint: &mut E,
     table: &Table<K>,
     scratch: &mut LookupScratch<K>,
-    key: K::Key,
+    key: &K::Key,
     take: impl FnOnce(&Outcome, Option<&[u8]>) -> R,
 ) -> Result<R, ReadError> {
     let snapshot = table.snapshot();
@@ -36,11 +38,11 @@ pub fn look_up<K: KeySpace, E: Endpoint, R>(
     let (rule, slots) = (table.planner().single(), target.window.len());
     let LookupScratch { single, visitor, .. } = scratch;
     let hot = match table.cache() {
-        Some(cache) if rule.asks(slots) => target.spot(snapshot.geometry()).map(|spot| (cache, spot)),
+        Some(cache) if rule.asks(slots) => Some((cache, target.spot::<K>(key, snapshot.geometry()))),
         _ => None,
     };
     let hash = hot.as_ref().map(|(_, spot)| spot.hash);
-    let mut read = Read { endpoint, snapshot, target, hash, outcome: Outcome::begun(Plan::Cached) };
+    let mut read = Read { endpoint, snapshot, target, key, hash, outcome: Outcome::begun(Plan::Cached) };
     let found = match hot {
         None => read.by(rule.choose(slots), single)?,
         Some((cache, spot)) => match read.cached(cache, &spot, single, visitor)? {
@@ -82,7 +84,7 @@ fn general<K: KeySpace, E: Endpoint, R>(
     endpoint: &mut E,
     table: &Table<K>,
     scratch: &mut LookupScratch<K>,
-    key: K::Key,
+    key: &K::Key,
     before: Option<(Plan, Cost)>,
     take: impl FnOnce(&Outcome, Option<&[u8]>) -> R,
 ) -> Result<R, ReadError> {
@@ -122,7 +124,7 @@ enum Found<'s> {
     },
     /// The record is being written.
     Unsettled,
-    /// Not begun: window or slot do not fit the buffers, or a key is longer than a word.
+    /// Not begun: window or slot do not fit the buffers, or slots do not begin with a key of one word.
     TooLong,
 }
 
@@ -130,7 +132,8 @@ enum Found<'s> {
 struct Read<'a, K: KeySpace, E: Endpoint> {
     endpoint: &'a mut E,
     snapshot: &'a Snapshot<K>,
-    target: Target<K>,
+    target: Target,
+    key: &'a K::Key,
     /// The key's hash, if it was needed already.
     hash: Option<u64>,
     outcome: Outcome,
@@ -232,8 +235,9 @@ impl<K: KeySpace, E: Endpoint> Read<'_, K, E> {
         };
         self.outcome.version = Some(version);
         let slot = single.words.slot[..geometry.slot_bytes / 8].as_bytes();
-        let value = &slot[SLOT_WORD_BYTES + K::KEY_BYTES..][..Rules::of(self.snapshot).value_bytes];
-        Ok(Found::Record { value, slot: self.target.predicted })
+        // The same bytes: what they hold was found in them before.
+        let parts = geometry.shape.parts::<K>(&slot[SLOT_WORD_BYTES..]);
+        Ok(Found::Record { value: parts.map_or(&[], |parts| parts.value), slot: self.target.predicted })
     }
 
     /// Matches the fingerprints that were read, and reads the slots of those that agree.
@@ -241,7 +245,7 @@ impl<K: KeySpace, E: Endpoint> Read<'_, K, E> {
     fn match_fingerprints<'s>(&mut self, single: &'s mut SingleScratch) -> Result<Found<'s>, ReadError> {
         let SingleScratch { matcher, words, slots, .. } = &mut *single;
         let (geometry, fingerprints) = (self.snapshot.geometry(), words.window.as_bytes());
-        let hash = self.hash.unwrap_or_else(|| K::hash(&self.target.key));
+        let hash = self.hash.unwrap_or_else(|| K::hash(self.key));
         let window = self.target.window;
         let index = match match_fingerprints(fingerprints, hash, window, geometry, matcher, slots)? {
             Candidates::None => return Ok(Found::Absent),
@@ -303,11 +307,11 @@ impl<K: KeySpace, E: Endpoint> Read<'_, K, E> {
         let geometry = self.snapshot.geometry();
         let words = self.target.window.len() as usize * geometry.slot_bytes / 8;
         let window = single.words.window.get_mut(..words);
-        let (Some(window), Some(_)) = (window, K::word(&self.target.key)) else {
+        let (Some(window), Some(_)) = (window, shown_word(self.key, self.snapshot)) else {
             return Ok(Found::TooLong);
         };
         self.words(geometry.slot_offset(self.target.cap, self.target.window.first), window)?;
-        Ok(match look_through(window, &self.target, self.snapshot, &single.matcher)? {
+        Ok(match look_through(window, &self.target, self.key, self.snapshot, &single.matcher)? {
             InWindow::Absent => Found::Absent,
             InWindow::Found { slot, version, value } => {
                 self.outcome.version = Some(version);
@@ -327,6 +331,6 @@ impl<K: KeySpace, E: Endpoint> Read<'_, K, E> {
 
     #[inline(always)]
     fn check<'s>(&self, slot: &'s [u8]) -> Result<Check<'s>, ReadError> {
-        check(slot, &self.target, Rules::of(self.snapshot))
+        check::<K>(slot, &self.target, self.key, Rules::of(self.snapshot))
     }
 }

@@ -11,10 +11,9 @@ use crate::layout::SegmentGeometry;
 use crate::models::{Models, Page, Segment};
 use crate::snapshot::Snapshot;
 
-/// A key and where it must be, if it is anywhere.
+/// Where a key must be, if it is anywhere.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Target<K: KeySpace> {
-    pub(super) key: K::Key,
+pub(super) struct Target {
     /// Offset of its segment in the region.
     pub(super) segment: u64,
     pub(super) generation: u32,
@@ -23,40 +22,50 @@ pub(super) struct Target<K: KeySpace> {
     pub(super) window: Window,
 }
 
-impl<K: KeySpace> Target<K> {
+impl Target {
+    /// A key whose place is not known yet.
+    pub(super) const UNKNOWN: Self = {
+        let window = Window { first: 0, last: 0 };
+        Self { segment: 0, generation: 0, cap: 0, predicted: 0, window }
+    };
+
     /// The only place where `key` can be in the table; `None` if the page of the directory for it is
     /// not here.
     #[inline(always)]
-    pub(super) fn of(snapshot: &Snapshot<K>, key: K::Key) -> Option<Self> {
+    pub(super) fn of<K: KeySpace>(snapshot: &Snapshot<K>, key: &K::Key) -> Option<Self> {
         match snapshot.models() {
-            Models::Resident(directory) => Some(Self::in_segment(directory.find(&key)?, key)),
-            Models::Paged(models) => Some(Self::in_page(&*models.kept(models.page_of(&key))?, key)),
+            Models::Resident(directory) => {
+                let (segment, shared) = directory.find_shared(key)?;
+                Some(Self::in_segment(segment, key, shared, snapshot.coders()))
+            }
+            Models::Paged(models) => {
+                Some(Self::in_page(&*models.kept(models.page_of(key))?, key, snapshot.coders()))
+            }
         }
     }
 
     /// The only place where `key` can be, given the page of the directory for it.
-    pub(super) fn in_page(page: &Page<K>, key: K::Key) -> Self {
-        Self::in_segment(page.locate(&key), key)
-    }
-
-    /// A key whose place is not known yet.
-    pub(super) fn unknown(key: K::Key) -> Self {
-        let window = Window { first: 0, last: 0 };
-        Self { key, segment: 0, generation: 0, cap: 0, predicted: 0, window }
+    pub(super) fn in_page<K: KeySpace>(page: &Page<K>, key: &K::Key, coders: &K::Coders) -> Self {
+        let (segment, shared) = page.find_shared(key);
+        Self::in_segment(segment, key, shared, coders)
     }
 
     /// The only place in `segment` where `key` can be.
     #[inline(always)]
-    pub(super) fn in_segment(segment: &Segment, key: K::Key) -> Self {
+    fn in_segment<K: KeySpace>(
+        segment: &Segment<K>,
+        key: &K::Key,
+        shared: usize,
+        coders: &K::Coders,
+    ) -> Self {
         let model = segment.model();
-        let predicted = model.predict(K::coordinate(&key));
+        let predicted = model.predict(segment.coordinate(key, shared, coders));
         Self {
             segment: segment.address().offset(),
             generation: segment.generation(),
             cap: model.cap,
             predicted,
             window: model.window_around(predicted),
-            key,
         }
     }
 
@@ -78,26 +87,25 @@ impl<K: KeySpace> Target<K> {
             Plan::Range => self.window.len() as usize * geometry.slot_bytes,
             _ => geometry.fingerprint_span(self.window).len + geometry.slot_bytes,
         };
-        // A window has fewer than 2^16 slots of at most 64 KiB and a few bytes: beyond 4 GiB all are as dear.
+        // A window has fewer than 2^16 slots of at most 68 KiB and a few bytes: beyond 4 GiB all are as dear.
         u32::try_from(bytes).unwrap_or(u32::MAX)
     }
 
-    /// What the hot cache knows the key by; `None` for keys that are longer than a word.
+    /// What the hot cache knows the key by.
     #[inline(always)]
-    pub(super) fn spot(&self, geometry: &SegmentGeometry) -> Option<Spot> {
-        Some(Spot {
-            hash: K::hash(&self.key),
-            key: K::word(&self.key)?,
+    pub(super) fn spot<K: KeySpace>(&self, key: &K::Key, geometry: &SegmentGeometry) -> Spot {
+        Spot {
+            hash: K::hash(key),
+            key: K::tag(key),
             predicted: self.predicted,
             window: self.window,
             slots: self.segment + geometry.slots_offset(self.cap) as u64,
             slot_bytes: geometry.slot_bytes as u32,
-        })
+        }
     }
 }
 
-/// What the hot cache knows `key` by. `None` where the page of the directory for it is not here, and for keys longer than
-/// a word.
-pub fn spot_of<K: KeySpace>(snapshot: &Snapshot<K>, key: K::Key) -> Option<Spot> {
-    Target::of(snapshot, key)?.spot(snapshot.geometry())
+/// What the hot cache knows `key` by. `None` where the page of the directory for it is not here.
+pub fn spot_of<K: KeySpace>(snapshot: &Snapshot<K>, key: &K::Key) -> Option<Spot> {
+    Some(Target::of(snapshot, key)?.spot::<K>(key, snapshot.geometry()))
 }

@@ -1,20 +1,22 @@
 //! Deciding what bytes that were read say: a slot, the slots of a window, the fingerprints of a window.
 
+use std::borrow::Borrow;
+
 use fpcache_index::Window;
 use zerocopy::IntoBytes;
 
 use super::ReadError;
 use super::target::Target;
 use crate::key_space::KeySpace;
-use crate::layout::{SLOT_WORD_BYTES, SegmentGeometry, SlotState, SlotWord};
+use crate::layout::{RecordParts, RecordShape, SLOT_WORD_BYTES, SegmentGeometry, SlotState, SlotWord};
 use crate::matching::Matcher;
 use crate::snapshot::Snapshot;
 
 /// What a slot's bytes turned out to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Verdict<'a, Key> {
+pub(super) enum Verdict<'a> {
     /// A record, whole.
-    Record { key: Key, version: u32, value: &'a [u8] },
+    Record { key: &'a [u8], version: u32, value: &'a [u8] },
     /// No record.
     Free,
     /// A record that is being written, or bytes of two moments: read again.
@@ -26,7 +28,7 @@ pub(super) enum Verdict<'a, Key> {
 /// What slots of a table are judged by.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Rules {
-    pub(super) value_bytes: usize,
+    pub(super) shape: RecordShape,
     #[cfg(feature = "sabotage")]
     skips_checksums: bool,
 }
@@ -35,7 +37,7 @@ impl Rules {
     #[inline(always)]
     pub(super) fn of<K: KeySpace>(snapshot: &Snapshot<K>) -> Self {
         Self {
-            value_bytes: snapshot.record().parameters.value_bytes as usize,
+            shape: snapshot.geometry().shape,
             #[cfg(feature = "sabotage")]
             skips_checksums: snapshot.skips_checksums(),
         }
@@ -53,23 +55,26 @@ impl Rules {
 
 /// Judges `slot`, which lies in a segment of this generation. A record is accepted only if state and checksum agree.
 #[inline(always)]
-pub(super) fn judge<K: KeySpace>(slot: &[u8], generation: u32, rules: Rules) -> Verdict<'_, K::Key> {
+pub(super) fn judge<K: KeySpace>(slot: &[u8], generation: u32, rules: Rules) -> Verdict<'_> {
     let Some((word, body)) = slot.split_first_chunk::<SLOT_WORD_BYTES>() else { return Verdict::Unsettled };
     let word = SlotWord::from_bits(u64::from_le_bytes(*word));
     match word.state() {
         SlotState::Free => Verdict::Free,
         SlotState::Busy => Verdict::Unsettled,
         SlotState::Frozen => Verdict::Frozen,
-        SlotState::Live => {
-            let value = body.get(K::KEY_BYTES..K::KEY_BYTES + rules.value_bytes);
-            match (K::decode(body), value) {
-                (Some(key), Some(value)) if rules.vouched(word, generation, body) => {
-                    Verdict::Record { key, version: word.version(), value }
-                }
-                _ => Verdict::Unsettled,
+        SlotState::Live => match rules.shape.parts::<K>(body) {
+            Some(RecordParts { key, value }) if rules.vouched(word, generation, body) => {
+                Verdict::Record { key, version: word.version(), value }
             }
-        }
+            _ => Verdict::Unsettled,
+        },
     }
+}
+
+/// Whether these are a key's encoded bytes.
+#[inline(always)]
+fn is_key<K: KeySpace>(bytes: &[u8], key: &K::Key) -> bool {
+    K::view(bytes).is_some_and(|view| view.borrow() == key)
 }
 
 /// What a slot says about a key.
@@ -85,15 +90,18 @@ pub(super) enum Check<'s> {
     Unsettled,
 }
 
-/// What `slot` says about the target; a frozen one, that the target's segment was replaced.
+/// What `slot` says about the key, whose place is the target; a frozen one, that the target's segment was replaced.
 #[inline(always)]
 pub(super) fn check<'s, K: KeySpace>(
     slot: &'s [u8],
-    target: &Target<K>,
+    target: &Target,
+    wanted: &K::Key,
     rules: Rules,
 ) -> Result<Check<'s>, ReadError> {
     match judge::<K>(slot, target.generation, rules) {
-        Verdict::Record { key, version, value } if key == target.key => Ok(Check::Found { version, value }),
+        Verdict::Record { key, version, value } if is_key::<K>(key, wanted) => {
+            Ok(Check::Found { version, value })
+        }
         Verdict::Record { .. } => Ok(Check::Other),
         Verdict::Free => Ok(Check::Nothing),
         Verdict::Unsettled => Ok(Check::Unsettled),
@@ -115,15 +123,24 @@ pub(super) enum InWindow<'s> {
     Unsettled,
 }
 
-/// Looks for the target in all slots of its window, which is searched for the one that shows the key.
+/// The word that slots show which hold the key, where a record begins with it.
+#[inline(always)]
+pub(super) fn shown_word<K: KeySpace>(key: &K::Key, snapshot: &Snapshot<K>) -> Option<u64> {
+    K::word(key).filter(|_| snapshot.geometry().shape.is_fixed())
+}
+
+/// Looks for the key in all slots of its window, which is searched for the one that shows it.
 #[inline(always)]
 pub(super) fn look_through<'s, K: KeySpace>(
     slots: &'s [u64],
-    target: &Target<K>,
+    target: &Target,
+    wanted: &K::Key,
     snapshot: &Snapshot<K>,
     matcher: &Matcher,
 ) -> Result<InWindow<'s>, ReadError> {
-    let Some(key) = K::word(&target.key) else { return look_at_each(slots, target, snapshot) };
+    let Some(key) = shown_word(wanted, snapshot) else {
+        return look_at_each(slots, target, wanted, snapshot);
+    };
     let slot_bytes = snapshot.geometry().slot_bytes;
     let hits = matcher.key_hits(slots, snapshot.stride(), key);
     if hits.frozen {
@@ -133,15 +150,15 @@ pub(super) fn look_through<'s, K: KeySpace>(
         0 => return Ok(InWindow::Absent),
         1 => hits.word as usize * 8,
         // The remains of deleted records, perhaps beside a live one.
-        _ => return look_at_each(slots, target, snapshot),
+        _ => return look_at_each(slots, target, wanted, snapshot),
     };
     let slot = &slots.as_bytes()[at..][..slot_bytes];
-    Ok(match check(slot, target, Rules::of(snapshot))? {
+    Ok(match check::<K>(slot, target, wanted, Rules::of(snapshot))? {
         Check::Found { version, value } => {
             InWindow::Found { slot: target.window.first + (at / slot_bytes) as u32, version, value }
         }
         // The remains of a deleted record, which were the only ones to be looked at: other slots may be frozen.
-        Check::Other | Check::Nothing => return look_at_each(slots, target, snapshot),
+        Check::Other | Check::Nothing => return look_at_each(slots, target, wanted, snapshot),
         Check::Unsettled => InWindow::Unsettled,
     })
 }
@@ -150,16 +167,18 @@ pub(super) fn look_through<'s, K: KeySpace>(
 #[cold]
 fn look_at_each<'s, K: KeySpace>(
     slots: &'s [u64],
-    target: &Target<K>,
+    target: &Target,
+    wanted: &K::Key,
     snapshot: &Snapshot<K>,
 ) -> Result<InWindow<'s>, ReadError> {
+    let rules = Rules::of(snapshot);
     let mut result = InWindow::Absent;
     let all = slots.as_bytes().chunks_exact(snapshot.geometry().slot_bytes);
     for (slot, bytes) in (target.window.first..).zip(all) {
-        if !shows::<K>(bytes, target.key) {
+        if !shows::<K>(bytes, wanted, rules.shape) {
             continue;
         }
-        match check(bytes, target, Rules::of(snapshot))? {
+        match check::<K>(bytes, target, wanted, rules)? {
             Check::Found { version, value } => return Ok(InWindow::Found { slot, version, value }),
             Check::Unsettled => result = InWindow::Unsettled,
             Check::Other | Check::Nothing => {}
@@ -216,19 +235,20 @@ pub(super) fn match_fingerprints(
 /// shows another key only while the wanted key is not yet, or no longer, in it; so the checksum is computed only for
 /// the slot that matters.
 #[inline]
-fn shows<K: KeySpace>(slot: &[u8], key: K::Key) -> bool {
+fn shows<K: KeySpace>(slot: &[u8], key: &K::Key, shape: RecordShape) -> bool {
     let Some((word, body)) = slot.split_first_chunk::<SLOT_WORD_BYTES>() else { return true };
-    K::decode(body) == Some(key)
+    // A record whose lengths make no sense is half written, and then its key is nobody's yet.
+    shape.parts::<K>(body).is_some_and(|parts| is_key::<K>(parts.key, key))
         || SlotWord::from_bits(u64::from_le_bytes(*word)).state() == SlotState::Frozen
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::key_space::U64Keys;
+    use crate::key_space::{ByteKeys, U64Keys};
 
     const RULES: Rules = Rules {
-        value_bytes: 8,
+        shape: RecordShape::fixed(8, 8),
         #[cfg(feature = "sabotage")]
         skips_checksums: false,
     };
@@ -247,7 +267,10 @@ mod tests {
     fn only_a_live_slot_with_its_checksum_is_a_record() {
         let live = slot(SlotState::Live);
         let value = &7u64.to_le_bytes()[..];
-        assert_eq!(judge::<U64Keys>(&live, 5, RULES), Verdict::Record { key: 42, version: 1, value });
+        assert_eq!(
+            judge::<U64Keys>(&live, 5, RULES),
+            Verdict::Record { key: &42u64.to_le_bytes(), version: 1, value }
+        );
         assert_eq!(judge::<U64Keys>(&live, 6, RULES), Verdict::Unsettled, "another generation");
         assert_eq!(judge::<U64Keys>(&slot(SlotState::Free), 5, RULES), Verdict::Free);
         assert_eq!(judge::<U64Keys>(&slot(SlotState::Busy), 5, RULES), Verdict::Unsettled);
@@ -268,6 +291,58 @@ mod tests {
             if torn != a && torn != b {
                 assert_eq!(judge::<U64Keys>(&torn, 5, RULES), Verdict::Unsettled, "cut at {cut}");
             }
+        }
+    }
+
+    const VARIES: Rules = Rules {
+        shape: RecordShape { key_bytes: None, value_bytes: None, room: 40 },
+        #[cfg(feature = "sabotage")]
+        skips_checksums: false,
+    };
+
+    fn bytes_slot(version: u32, key: &[u8], value: &[u8]) -> [u8; 56] {
+        let mut s = [0; 56];
+        VARIES.shape.fill::<ByteKeys>(&mut s[8..], key, value);
+        let word = SlotWord::live(5, version, &s[8..]);
+        s[..8].copy_from_slice(&word.to_bits().to_le_bytes());
+        s
+    }
+
+    #[test]
+    fn every_mixture_of_words_of_two_records_of_other_lengths_is_one_of_them_or_unsettled() {
+        let records = [
+            bytes_slot(1, b"key", b"a value"),
+            bytes_slot(2, b"key", b"another value of other length"),
+            bytes_slot(3, b"key\0", b""),
+            bytes_slot(4, b"ke", b"y"),
+            bytes_slot(5, b"another key altogether", b"v"),
+        ];
+        for (a, b) in records.iter().flat_map(|a| records.iter().map(move |b| (a, b))) {
+            for mixture in 0..1u32 << 7 {
+                let mut mixed = *a;
+                for word in (0..7).filter(|word| mixture >> word & 1 == 1) {
+                    mixed[word * 8..][..8].copy_from_slice(&b[word * 8..][..8]);
+                }
+                let verdict = judge::<ByteKeys>(&mixed, 5, VARIES);
+                if [a, b].contains(&&mixed) {
+                    assert!(matches!(verdict, Verdict::Record { .. }));
+                } else {
+                    assert_eq!(verdict, Verdict::Unsettled, "{mixture:b} of {a:?} and {b:?}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_slot_that_holds_a_key_shows_it_whatever_part_of_its_value_was_replaced() {
+        let records = [bytes_slot(1, b"the key", b"a"), bytes_slot(2, b"the key", b"much more than that")];
+        for mixture in 0..1u32 << 7 {
+            let mut mixed = records[0];
+            for word in (0..7).filter(|word| mixture >> word & 1 == 1) {
+                mixed[word * 8..][..8].copy_from_slice(&records[1][word * 8..][..8]);
+            }
+            assert!(shows::<ByteKeys>(&mixed, b"the key", VARIES.shape), "{mixture:b}");
+            assert!(!shows::<ByteKeys>(&mixed, b"the ke", VARIES.shape), "{mixture:b}");
         }
     }
 }

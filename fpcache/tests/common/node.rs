@@ -1,12 +1,12 @@
 //! A memory node made by hand: segments of a few records that can be changed, replaced and used again step by step.
 #![allow(dead_code, reason = "each test uses its share")]
 
+use std::borrow::Borrow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use fpcache::key_space::{KeySpace, U64Keys};
 use fpcache::layout::{
-    CHANGE_RECORD_BYTES, ChangeRecord, Descriptor, DirectoryPage, LOG_HEAD_OFFSET, PAGE_BYTES, REUSE_OFFSET,
+    CHANGE_RECORD_BYTES, Change, ChangeRecord, Descriptor, DirectoryPage, LOG_HEAD_OFFSET, REUSE_OFFSET,
     RootEntry, SEGMENT_HEADER_BYTES, SegmentAddress, SegmentGeometry, SlotState, SlotWord, Superblock,
     TableParameters, TableRecord, encode_root,
 };
@@ -15,20 +15,24 @@ use fpcache_fabric::{
     AreaId, AreaInfo, Batch, Completion, Connection, Deadline, Endpoint, FabricError, MappedEndpoint, Meter,
     Rejected, RemoteAddr, SharedMemory, Ticket,
 };
-use fpcache_index::{Line, SegmentModel};
-use xxhash_rust::xxh3::xxh3_64_with_seed;
+use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
+
+use super::keys::Numbered;
 
 /// Slots of every segment, and half of a window.
 pub const CAP: u16 = 16;
 pub const EPSILON: u16 = 2;
 
-/// A region, who writes it, and what it should hold.
-pub struct Node {
+/// A region, who writes it, and what it should hold. Keys go by their numbers.
+pub struct Node<K: Numbered> {
     pub memory: Arc<SharedMemory>,
     hub: Hub,
     pub parameters: TableParameters,
-    /// The segments in use, by first key.
-    pub segments: BTreeMap<u64, Descriptor>,
+    /// The segments in use, by first key, but for an empty one before them if there is one.
+    pub segments: BTreeMap<u64, Descriptor<K>>,
+    front: Option<Descriptor<K>>,
+    /// Bytes that values of this table have, or a few more.
+    value_bytes: u32,
     pub records: BTreeMap<u64, u64>,
     free: u64,
     generation: u32,
@@ -38,14 +42,15 @@ pub struct Node {
     superblock: Superblock,
 }
 
-impl Node {
+impl<K: Numbered> Node<K> {
     /// A table of these records, in segments that begin at these keys.
     pub fn new(firsts: &[u64], records: &[(u64, u64)], log_records: u64, value_bytes: u32) -> Self {
-        let bytes = 4 << 20;
+        // Pages of byte strings are longer.
+        let bytes = (4 << 20) * (K::PAGE_BYTES >> 12);
         let memory = Arc::new(SharedMemory::anonymous(bytes).expect("memory"));
         let hub = Hub::new(Arc::clone(&memory), LocalOptions::default()).expect("a hub");
-        let parameters =
-            TableParameters { value_bytes, epsilon: EPSILON.into(), ..TableParameters::default() };
+        let shape = K::shape(value_bytes);
+        let parameters = TableParameters { shape, epsilon: EPSILON.into(), ..TableParameters::default() };
         let superblock = Superblock {
             incarnation: 1,
             region_bytes: bytes as u64,
@@ -59,6 +64,8 @@ impl Node {
             hub,
             parameters,
             segments: BTreeMap::new(),
+            front: None,
+            value_bytes,
             records: records.iter().copied().collect(),
             free: 8192 + log_records * CHANGE_RECORD_BYTES as u64,
             generation: 0,
@@ -67,8 +74,12 @@ impl Node {
             log_records,
             superblock,
         };
+        if K::FRONT {
+            let front = node.build(u64::MAX, None);
+            node.front = Some(Descriptor { lo: K::Owned::default(), tail: K::Tail::default(), ..front });
+        }
         for (i, lo) in firsts.iter().enumerate() {
-            let segment = node.build(*lo, firsts.get(i + 1).map_or(u64::MAX, |next| next - 1));
+            let segment = node.build(*lo, firsts.get(i + 1).copied());
             node.segments.insert(*lo, segment);
         }
         node.checkpoint();
@@ -76,7 +87,11 @@ impl Node {
     }
 
     pub fn geometry(&self) -> SegmentGeometry {
-        self.parameters.geometry::<U64Keys>()
+        self.parameters.geometry()
+    }
+
+    pub fn region_bytes(&self) -> u64 {
+        self.superblock.region_bytes
     }
 
     pub fn endpoint(&self) -> MappedEndpoint {
@@ -94,48 +109,57 @@ impl Node {
     }
 
     pub fn value(&self, value: u64) -> Vec<u8> {
-        value.to_le_bytes().into_iter().cycle().take(self.parameters.value_bytes as usize).collect()
+        value.to_le_bytes().into_iter().cycle().take(K::value_bytes(value, self.value_bytes)).collect()
+    }
+
+    /// The number of a value.
+    pub fn number(value: &[u8]) -> u64 {
+        u64::from_le_bytes(*value.first_chunk().expect("eight bytes or more"))
     }
 
     /// The bytes of a live slot.
-    pub fn slot(&self, segment: &Descriptor, version: u32, key: u64, value: u64) -> Vec<u8> {
+    pub fn slot(&self, segment: &Descriptor<K>, version: u32, key: u64, value: u64) -> Vec<u8> {
         let mut slot = vec![0; self.geometry().slot_bytes];
-        slot[8..16].copy_from_slice(&key.to_le_bytes());
-        slot[16..16 + self.parameters.value_bytes as usize].copy_from_slice(&self.value(value));
+        self.parameters.shape.fill::<K>(&mut slot[8..], K::key(key).borrow(), &self.value(value));
         let word = SlotWord::live(segment.generation, version, &slot[8..]).to_bits();
         slot[..8].copy_from_slice(&word.to_le_bytes());
         slot
     }
 
-    pub fn slot_at(&self, segment: &Descriptor, index: u32) -> u64 {
+    pub fn slot_at(&self, segment: &Descriptor<K>, index: u32) -> u64 {
         segment.address.offset() + self.geometry().slot_offset(segment.model.cap, index) as u64
     }
 
-    pub fn fingerprint_at(&self, segment: &Descriptor, index: u32) -> u64 {
+    pub fn fingerprint_at(&self, segment: &Descriptor<K>, index: u32) -> u64 {
         segment.address.offset()
             + (SEGMENT_HEADER_BYTES + index as usize * self.parameters.width.bytes()) as u64
     }
 
     pub fn fingerprint(&self, key: u64) -> Vec<u8> {
         let width = self.parameters.width;
-        width.of_hash(U64Keys::hash(&key)).to_le_bytes()[..width.bytes()].to_vec()
+        width.of_hash(K::hash(K::key(key).borrow())).to_le_bytes()[..width.bytes()].to_vec()
     }
 
-    /// Writes a segment with what the range from `lo` to `hi` holds: one slot per key, from the first key on.
-    pub fn build(&mut self, lo: u64, hi: u64) -> Descriptor {
+    /// Writes a segment with what the range from `lo` up to `behind` holds: one slot per key, from the first key on.
+    pub fn build(&mut self, lo: u64, behind: Option<u64>) -> Descriptor<K> {
         self.generation += 1;
         let offset = self.take(self.geometry().segment_bytes(CAP));
         let segment = Descriptor {
-            lo,
-            model: SegmentModel { origin: lo, line: Line::from_bits(1), cap: CAP, epsilon: EPSILON },
+            lo: K::key(lo),
+            tail: K::tail(lo),
+            model: K::model(lo, CAP, EPSILON),
             address: SegmentAddress::new(0, offset).expect("a small offset"),
             generation: self.generation,
         };
-        let records: Vec<(u64, u64)> =
-            self.records.range(lo..=hi).map(|(key, value)| (*key, *value)).collect();
+        let records: Vec<(u64, u64)> = self
+            .records
+            .range(lo..)
+            .take_while(|(key, _)| behind.is_none_or(|behind| **key < behind))
+            .map(|(key, value)| (*key, *value))
+            .collect();
         let mut taken = [false; CAP as usize];
         for (key, value) in records {
-            let window = segment.model.window(key);
+            let window = segment.model.window(Self::coordinate(&segment, key));
             let index =
                 (window.first..=window.last).find(|i| !taken[*i as usize]).expect("room in the window");
             taken[index as usize] = true;
@@ -147,16 +171,19 @@ impl Node {
 
     /// Writes directory and table record anew.
     pub fn checkpoint(&mut self) {
-        let all: Vec<Descriptor> = self.segments.values().copied().collect();
-        let mut root = Vec::new();
+        let all: Vec<Descriptor<K>> = self.front.iter().chain(self.segments.values()).cloned().collect();
+        let mut root: Vec<RootEntry<K>> = Vec::new();
         for page in all.chunks(2) {
-            let at = self.take(PAGE_BYTES);
-            self.put(at, &DirectoryPage::encode(page, self.head));
-            root.push(RootEntry { lo: page[0].lo, page: at });
+            let at = self.take(K::PAGE_BYTES);
+            self.put(at, &DirectoryPage::encode(page, self.head).0);
+            root.push(RootEntry { lo: page[0].lo.clone(), page: at });
         }
         let bytes = encode_root(&root);
         let at = self.take(bytes.len());
         self.put(at, &bytes);
+        let coders = K::encode_coders(&K::Coders::default());
+        let at_coders = self.take(coders.len());
+        self.put(at_coders, &coders);
         self.superblock.table = Some(TableRecord {
             parameters: self.parameters,
             keys: self.records.len() as u64,
@@ -169,10 +196,14 @@ impl Node {
             checkpoint: self.head,
             log: self.log,
             log_records: self.log_records,
+            root_bytes: bytes.len() as u64,
+            coders: at_coders,
+            coders_bytes: coders.len() as u64,
+            coders_checksum: xxh3_64(&coders),
         });
         self.superblock.sequence += 2;
         self.superblock.log_head = self.head;
-        self.put(0, &self.superblock.encode::<U64Keys>());
+        self.put(0, &self.superblock.encode::<K>());
     }
 
     pub fn checkpoint_sequence(&self) -> u64 {
@@ -195,27 +226,33 @@ impl Node {
         self.put(LOG_HEAD_OFFSET, &head.to_le_bytes());
     }
 
-    /// Replaces the segments from the one that begins at `lo` up to the one that ends at `hi` by segments that begin at
-    /// these keys, `lo` the first of them. Returns the old ones, frozen.
-    pub fn replace(&mut self, lo: u64, hi: u64, firsts: &[u64]) -> Vec<Descriptor> {
-        let new: Vec<Descriptor> = firsts
+    /// Writes a change's records from the log head on, and returns how many there are.
+    pub fn log_change(&self, change: &Change<K>) -> u64 {
+        let records = change.records(self.head);
+        records.iter().for_each(|record| self.log_record(record));
+        records.len() as u64
+    }
+
+    /// Replaces the segments from the one that begins at `lo` up to the one that ends before `behind` by segments that begin
+    /// at these keys, `lo` the first of them. Returns the old ones, frozen.
+    pub fn replace(&mut self, lo: u64, behind: Option<u64>, firsts: &[u64]) -> Vec<Descriptor<K>> {
+        let new: Vec<(u64, Descriptor<K>)> = firsts
             .iter()
             .enumerate()
-            .map(|(i, first)| self.build(*first, firsts.get(i + 1).map_or(hi, |next| next - 1)))
+            .map(|(i, first)| (*first, self.build(*first, firsts.get(i + 1).copied().or(behind))))
             .collect();
-        for (part, descriptor) in (0..).zip(&new) {
-            let (sequence, parts) = (self.head + u64::from(part), new.len() as u16);
-            self.log_record(&ChangeRecord { sequence, part, parts, hi, descriptor: *descriptor });
-        }
-        self.set_head(self.head + new.len() as u64);
-        let old: Vec<u64> = self.segments.range(lo..=hi).map(|(first, _)| *first).collect();
-        let old: Vec<Descriptor> = old.into_iter().filter_map(|first| self.segments.remove(&first)).collect();
-        self.segments.extend(new.into_iter().map(|d| (d.lo, d)));
+        let with = new.iter().map(|(_, segment)| segment.clone()).collect();
+        let records = self.log_change(&Change { with, behind: behind.map(K::key) });
+        self.set_head(self.head + records);
+        let old: Vec<u64> = self.segments.range(lo..).map(|(first, _)| *first).collect();
+        let old = old.into_iter().filter(|first| behind.is_none_or(|behind| *first < behind));
+        let old: Vec<Descriptor<K>> = old.filter_map(|first| self.segments.remove(&first)).collect();
+        self.segments.extend(new);
         old.iter().for_each(|segment| self.freeze(segment));
         old
     }
 
-    pub fn freeze(&self, segment: &Descriptor) {
+    pub fn freeze(&self, segment: &Descriptor<K>) {
         let frozen = SlotWord::new(SlotState::Frozen, 0, 0).to_bits().to_le_bytes();
         let width = self.parameters.width;
         for index in 0..u32::from(segment.model.cap) {
@@ -224,9 +261,16 @@ impl Node {
         }
     }
 
-    /// Where the range of the segment that begins at `lo` ends.
-    pub fn end_of(&self, lo: u64) -> u64 {
-        self.segments.range(lo + 1..).next().map_or(u64::MAX, |(next, _)| next - 1)
+    /// Where the range of the segment that begins at `lo` ends; `None` for the last.
+    pub fn behind(&self, lo: u64) -> Option<u64> {
+        self.segments.range(lo + 1..).next().map(|(next, _)| *next)
+    }
+
+    /// The coordinate of a key of a segment's range.
+    pub fn coordinate(segment: &Descriptor<K>, key: u64) -> u64 {
+        let key = K::key(key);
+        let shared = K::shared(key.borrow(), segment.lo.borrow());
+        K::coordinate(key.borrow(), shared, segment.tail, &K::Coders::default())
     }
 }
 

@@ -2,13 +2,17 @@
 //!
 //! ```text
 //! 0 kind u8 (1 insert, 2 update, 3 remove) · 1 zero u8 · 2 slot u16 · 4 generation u32 · 8 offset of the segment u64
-//! 16 version u32 · 20 operation of its request u16 · 22 zero u16 · 24 client u64 · 32 request u64 · 40 key · value
+//! 16 version u32 · 20 operation of its request u16 · 22 zero u16 · 24 client u64 · 32 request u64 · 40 key, as in a request · value
 //! ```
 //!
 //! An entry is an effect, not a request: it can be applied again to the slot it names, or, to another table of the same
 //! records, by its key.
 
+use std::borrow::Borrow;
+
 use fpcache::key_space::KeySpace;
+use fpcache::layout::RecordShape;
+use fpcache::message::keys::{put_key, take_key};
 
 use crate::table::write::EffectKind;
 
@@ -16,7 +20,7 @@ const HEADER_BYTES: usize = 40;
 
 /// One entry of the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Entry<'a, Key> {
+pub(crate) struct Entry<'a, Q> {
     pub(crate) kind: EffectKind,
     pub(crate) slot: u16,
     pub(crate) generation: u32,
@@ -28,12 +32,15 @@ pub(crate) struct Entry<'a, Key> {
     /// Whose request.
     pub(crate) client: u64,
     pub(crate) request: u64,
-    pub(crate) key: Key,
+    pub(crate) key: Q,
     pub(crate) value: &'a [u8],
 }
 
-impl<'a, Key> Entry<'a, Key> {
-    pub(crate) fn encode<K: KeySpace<Key = Key>>(&self, out: &mut Vec<u8>) {
+impl<Q> Entry<'_, Q> {
+    pub(crate) fn encode<K: KeySpace>(&self, out: &mut Vec<u8>)
+    where
+        Q: Borrow<K::Key>,
+    {
         out.clear();
         let kind = match self.kind {
             EffectKind::Insert => 1u8,
@@ -49,39 +56,44 @@ impl<'a, Key> Entry<'a, Key> {
         out.extend([0; 2]);
         out.extend(self.client.to_le_bytes());
         out.extend(self.request.to_le_bytes());
-        out.resize(HEADER_BYTES + K::KEY_BYTES, 0);
-        K::encode(&self.key, &mut out[HEADER_BYTES..]);
+        put_key::<K>(self.key.borrow(), out);
         out.extend_from_slice(self.value);
     }
+}
 
-    /// Reads an entry whose value has `value_bytes`; `None` if the bytes are none.
-    pub(crate) fn decode<K: KeySpace<Key = Key>>(bytes: &'a [u8], value_bytes: usize) -> Option<Self> {
-        let (head, rest) = bytes.split_first_chunk::<HEADER_BYTES>()?;
-        let u16_at = |at: usize| u16::from_le_bytes([head[at], head[at + 1]]);
-        let u32_at = |at: usize| u32::from(u16_at(at)) | u32::from(u16_at(at + 2)) << 16;
-        let u64_at = |at: usize| u64::from(u32_at(at)) | u64::from(u32_at(at + 4)) << 32;
-        let kind = match head[0] {
-            1 => EffectKind::Insert,
-            2 => EffectKind::Update,
-            3 => EffectKind::Remove,
-            _ => return None,
-        };
-        let (key, value) = rest.split_at_checked(K::KEY_BYTES)?;
-        let expected = if kind == EffectKind::Remove { 0 } else { value_bytes };
-        (value.len() == expected).then_some(())?;
-        Some(Self {
-            kind,
-            slot: u16_at(2),
-            generation: u32_at(4),
-            segment: u64_at(8),
-            version: u32_at(16),
-            operation: u16_at(20),
-            client: u64_at(24),
-            request: u64_at(32),
-            key: K::decode(key)?,
-            value,
-        })
-    }
+/// Reads an entry of a table whose records lie in slots like this; `None` if it cannot be one.
+pub(crate) fn decode<'a, K: KeySpace>(
+    bytes: &'a [u8],
+    shape: &RecordShape,
+) -> Option<Entry<'a, K::View<'a>>> {
+    let (head, rest) = bytes.split_first_chunk::<HEADER_BYTES>()?;
+    let u16_at = |at: usize| u16::from_le_bytes([head[at], head[at + 1]]);
+    let u32_at = |at: usize| u32::from(u16_at(at)) | u32::from(u16_at(at + 2)) << 16;
+    let u64_at = |at: usize| u64::from(u32_at(at)) | u64::from(u32_at(at + 4)) << 32;
+    let kind = match head[0] {
+        1 => EffectKind::Insert,
+        2 => EffectKind::Update,
+        3 => EffectKind::Remove,
+        _ => return None,
+    };
+    let (key, value) = take_key::<K>(rest)?;
+    let fits = match kind {
+        EffectKind::Remove => value.is_empty(),
+        _ => shape.fits(K::encoded_len(key.borrow()), value.len()),
+    };
+    fits.then_some(())?;
+    Some(Entry {
+        kind,
+        slot: u16_at(2),
+        generation: u32_at(4),
+        segment: u64_at(8),
+        version: u32_at(16),
+        operation: u16_at(20),
+        client: u64_at(24),
+        request: u64_at(32),
+        key,
+        value,
+    })
 }
 
 #[cfg(test)]
@@ -108,12 +120,12 @@ mod tests {
         assert_eq!(bytes[..8], [1, 0, 2, 1, 6, 5, 4, 3]);
         assert_eq!(bytes[8..24], [14, 13, 12, 11, 10, 9, 8, 7, 20, 19, 18, 17, 22, 21, 0, 0]);
         assert_eq!((bytes[24], bytes[31], bytes[32], bytes[39]), (0x1e, 0x17, 0x28, 0x21));
-        assert_eq!(Entry::decode::<U64Keys>(&bytes, 3), Some(entry));
+        assert_eq!(decode::<U64Keys>(&bytes, &RecordShape::fixed(8, 3)), Some(entry));
         for len in 0..bytes.len() {
-            assert_eq!(Entry::decode::<U64Keys>(&bytes[..len], 3), None, "{len} bytes");
+            assert_eq!(decode::<U64Keys>(&bytes[..len], &RecordShape::fixed(8, 3)), None, "{len} bytes");
         }
         let removal = Entry { kind: EffectKind::Remove, value: &[], ..entry };
         removal.encode::<U64Keys>(&mut bytes);
-        assert_eq!(Entry::decode::<U64Keys>(&bytes, 3), Some(removal));
+        assert_eq!(decode::<U64Keys>(&bytes, &RecordShape::fixed(8, 3)), Some(removal));
     }
 }

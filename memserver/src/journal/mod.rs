@@ -4,6 +4,7 @@
 pub(crate) mod background;
 pub(crate) mod entry;
 
+use std::borrow::Borrow;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Instant;
@@ -69,7 +70,10 @@ impl<M: NodeMemory> Journal<M> {
 
     /// Writes an effect down. From here on the end of the process does not undo it. Waits for the disk if the staging ring
     /// is full.
-    pub(crate) fn append<K: KeySpace>(&mut self, entry: &Entry<'_, K::Key>) -> Result<Lsn, JournalError> {
+    pub(crate) fn append<K: KeySpace>(
+        &mut self,
+        entry: &Entry<'_, impl Borrow<K::Key>>,
+    ) -> Result<Lsn, JournalError> {
         if let Some(failure) = self.staging.failure() {
             return Err(failure.into());
         }

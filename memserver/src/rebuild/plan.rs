@@ -55,6 +55,13 @@ pub struct RebuildOptions {
     pub runs: RunOptions,
 }
 
+impl RebuildOptions {
+    /// ε of the cuts.
+    pub fn cut_epsilon(&self) -> u32 {
+        Limits::new(self).cut
+    }
+}
+
 impl Default for RebuildOptions {
     /// ε 32 cut at 0.625 of it, fill 0.70, 0.85 where settled, 16 to 4,096 slots of 25 bytes, at most 1 MiB.
     fn default() -> Self {
@@ -146,7 +153,8 @@ pub struct Gathered<'a> {
     pub lo: u64,
     /// Last coordinate of the range to cover, itself included.
     pub hi: u64,
-    /// Coordinates within the range, strictly ascending, that of an incoming record included.
+    /// Coordinates within the range, ascending, that of an incoming record included. Fewer than a window has slots are
+    /// equal.
     pub xs: &'a [u64],
     /// For each how many writes ago the record was last written, counted over the memory node; 0 for an incoming record,
     /// `u32::MAX` where unknown or loaded.
@@ -309,7 +317,7 @@ impl Planner<'_> {
                     }
                 }
                 // Marks ascend, so one that has another before it is not 0.
-                let hi = marks.get(end).map_or(part.hi, |next| next - 1);
+                let hi = marks.get(end).map_or(part.hi, |next| next.saturating_sub(1));
                 self.push(hi, start..key, segment.model, slots);
                 first = end;
             }
@@ -328,30 +336,63 @@ fn empty(lo: u64, limits: &Limits) -> SegmentModel {
     SegmentModel { origin: lo, line: Line::from_bits(0), cap: limits.least_slots, epsilon: limits.epsilon }
 }
 
-/// Cuts ascending marks into pieces. A last piece less than half as long as the one before shares that one's keys
-/// evenly, if one line each still serves: it would be small, and the other's windows tight at its end.
+/// Distances below 2 to this are fitted in half the time.
+const NARROW_BITS: u32 = 32;
+
+/// Cuts ascending marks into pieces that serve them but for a rank or so: where they lie far apart their lowest bits are
+/// dropped first, unless that makes two marks one. What is cut with less than the stored ε has a rank to spare, and placing
+/// replays the marks themselves.
 fn cut(marks: &[u64], options: &SegmentOptions) -> Vec<Piece> {
-    let mut pieces = greedy(marks, options);
-    if let [.., before, last] = pieces[..]
-        && last.keys < before.keys / 2
-    {
-        let both = &marks[marks.len() - before.keys - last.keys..];
-        let (low, high) = both.split_at(both.len() / 2);
-        // A part of a piece is one.
-        let mut halves = greedy(high, options);
-        if halves.len() == 1 {
-            pieces.truncate(pieces.len() - 2);
-            pieces.append(&mut greedy(low, options));
-            pieces.append(&mut halves);
-        }
+    let (Some(&first), Some(&last)) = (marks.first(), marks.last()) else { return Vec::new() };
+    let shift = (u64::BITS - (last - first).leading_zeros()).saturating_sub(NARROW_BITS);
+    if shift == 0 || options.epsilon >= options.least_epsilon {
+        return cut_exactly(marks, options);
+    }
+    let narrow: Vec<u64> = marks.iter().map(|mark| (mark - first) >> shift).collect();
+    if !narrow.is_sorted_by(|a, b| a < b) {
+        return cut_exactly(marks, options);
+    }
+    let mut pieces = cut_exactly(&narrow, options);
+    let mut at = 0;
+    for piece in &mut pieces {
+        *piece = piece.stretched(marks[at], shift);
+        at += piece.keys;
     }
     pieces
 }
 
-fn greedy(marks: &[u64], options: &SegmentOptions) -> Vec<Piece> {
+/// Cuts ascending marks into pieces. A last piece less than half as long as the one before shares that one's keys
+/// evenly, if one line each still serves: it would be small, and the other's windows tight at its end.
+fn cut_exactly(marks: &[u64], options: &SegmentOptions) -> Vec<Piece> {
     let mut segmenter = Segmenter::new(*options).expect("limits are in range");
-    let mut pieces: Vec<Piece> =
-        marks.iter().filter_map(|mark| segmenter.push(*mark).expect("marks ascend")).collect();
+    let mut pieces: Vec<Piece> = Vec::with_capacity(2);
+    let mut cut = 0;
+    for (at, mark) in marks.iter().enumerate() {
+        let Some(piece) = segmenter.push_or_equal(*mark).expect("marks ascend") else { continue };
+        pieces.push(piece);
+        // Should the rest be one short piece, it is not fitted twice.
+        let rest = marks.len() - at;
+        if rest < piece.keys / 2
+            && let Some([low, high]) = halves(piece, &marks[cut..], options)
+        {
+            pieces.pop();
+            pieces.extend([low, high]);
+            return pieces;
+        }
+        cut = at;
+    }
     pieces.extend(segmenter.finish());
     pieces
+}
+
+/// Two pieces of equal length for `marks`, with the first of which `piece` begins; `None` if the second half is none.
+fn halves(piece: Piece, marks: &[u64], options: &SegmentOptions) -> Option<[Piece; 2]> {
+    let (low, high) = marks.split_at(marks.len() / 2);
+    let mut segmenter = Segmenter::new(*options).expect("limits are in range");
+    for mark in high {
+        if segmenter.push_or_equal(*mark).expect("marks ascend").is_some() {
+            return None;
+        }
+    }
+    Some([piece.shortened(low.len()), segmenter.finish()?])
 }

@@ -65,7 +65,7 @@ pub(super) fn divide(gathered: &Gathered<'_>, run: &Run, limits: &Limits, option
         end = keys.end;
         let hi = match xs.get(end) {
             // Keys between two parts belong to the one that the run comes from.
-            Some(next) if ascends => next - 1,
+            Some(next) if ascends => next.saturating_sub(1),
             Some(_) => xs[end - 1],
             None => gathered.hi,
         };
@@ -145,7 +145,8 @@ impl<'a> Ahead<'a> {
             owed += run.keys;
             let gap = record - at;
             // Steps of at least one, so that all marks are distinct and none is a record.
-            let here = ((owed / run.others().max(1)).min(most - marks.len()) as u64).min(gap - 1);
+            let here =
+                ((owed / run.others().max(1)).min(most - marks.len()) as u64).min(gap.saturating_sub(1));
             owed %= run.others().max(1);
             let step = |i: u64| (u128::from(gap) * u128::from(i) / u128::from(here + 1)) as u64;
             marks.extend((1..=here).map(|i| self.coordinate(at + step(i))));

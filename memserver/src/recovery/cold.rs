@@ -1,12 +1,15 @@
 //! Going on from the disk: the newest whole snapshot, then the log.
 
-use fpcache::key_space::KeySpace;
-use fpcache::layout::TableParameters;
+use std::borrow::Borrow;
+
+use fpcache::key_space::BuildKeys;
+use fpcache::layout::{RecordParts, TableParameters};
 use fpcache_fabric::NodeMemory;
 
 use super::{Origin, RecoverError};
 use crate::durability::{Disk, LogReader, Lsn, SnapshotReader};
-use crate::journal::entry::Entry;
+use crate::journal::entry;
+use crate::loader::Begin;
 use crate::node::MemoryNode;
 use crate::table::TableError;
 use crate::table::records::VERSION_BYTES;
@@ -23,7 +26,7 @@ pub(crate) struct FromDisk {
 }
 
 /// Fills an empty memory node with what the disk holds.
-pub(crate) fn fill<K: KeySpace, M: NodeMemory, D: Disk>(
+pub(crate) fn fill<K: BuildKeys, M: NodeMemory, D: Disk>(
     node: &mut MemoryNode<K, M>,
     disk: &mut D,
 ) -> Result<FromDisk, RecoverError> {
@@ -57,7 +60,7 @@ pub(crate) fn fill<K: KeySpace, M: NodeMemory, D: Disk>(
     Ok(FromDisk { origin, lineage: Some(snapshot.lineage()), last })
 }
 
-fn load<K: KeySpace, M: NodeMemory, D: Disk>(
+fn load<K: BuildKeys, M: NodeMemory, D: Disk>(
     node: &mut MemoryNode<K, M>,
     snapshot: &mut SnapshotReader,
     disk: &D,
@@ -65,35 +68,41 @@ fn load<K: KeySpace, M: NodeMemory, D: Disk>(
     let undecodable = |what: String| RecoverError::Undecodable { what };
     let parameters = TableParameters::decode::<K>(snapshot.table_header())
         .map_err(|why| undecodable(format!("the header of a snapshot ({why})")))?;
-    let mut loader = node.loader_for(parameters, snapshot.info().records)?;
-    let (region, value_bytes) = (node.region().clone(), parameters.value_bytes as usize);
+    let rest = snapshot.table_header().get(TableParameters::ENCODED_BYTES..);
+    let (version, coders) = rest
+        .and_then(|rest| rest.split_first_chunk())
+        .ok_or_else(|| undecodable("the header of a snapshot".into()))?;
+    let version = u32::from_le_bytes(*version);
+    let coders =
+        K::decode_coders(coders).map_err(|why| undecodable(format!("the header of a snapshot ({why})")))?;
+    let begin = Begin { parameters, expected_keys: snapshot.info().records, coders };
+    let mut loader = node.loader_for(begin)?;
+    let (region, shape) = (node.region().clone(), parameters.shape);
     while let Some(record) = snapshot.next_record(disk)? {
         let parts = record.split_first_chunk::<VERSION_BYTES>().and_then(|(version, rest)| {
-            let (key, value) = rest.split_at_checked(K::KEY_BYTES)?;
-            (value.len() == value_bytes).then_some((u32::from_le_bytes(*version), K::decode(key)?, value))
+            let RecordParts { key, value } = shape.parts::<K>(rest)?;
+            Some((u32::from_le_bytes(*version), K::view(key)?, value))
         });
         let (version, key, value) = parts.ok_or_else(|| undecodable("a record of a snapshot".into()))?;
-        loader.push(&*region, key, value, version)?;
+        loader.push(&*region, key.borrow(), value, version)?;
     }
     node.take_load(loader)?;
-    let header = snapshot.table_header();
-    let version = header.get(TableParameters::ENCODED_BYTES..).and_then(|rest| rest.first_chunk());
-    if let (Some(version), Some(table)) = (version, &mut node.table) {
-        table.go_on_from(u32::from_le_bytes(*version));
+    if let Some(table) = &mut node.table {
+        table.go_on_from(version);
     }
     Ok(())
 }
 
-fn replay<K: KeySpace, M: NodeMemory>(
+fn replay<K: BuildKeys, M: NodeMemory>(
     node: &mut MemoryNode<K, M>,
     lsn: Lsn,
     payload: &[u8],
 ) -> Result<(), RecoverError> {
     let undecodable = || RecoverError::Undecodable { what: format!("entry {lsn} of the log") };
     let MemoryNode { front, table: Some(table), .. } = node else { return Err(undecodable()) };
-    let entry = Entry::decode::<K>(payload, table.value_bytes() as usize).ok_or_else(undecodable)?;
+    let entry = entry::decode::<K>(payload, &table.shape()).ok_or_else(undecodable)?;
     let value = (entry.kind != EffectKind::Remove).then_some(entry.value);
-    table.put_back(front, entry.key, entry.version, value)?;
+    table.put_back(front, entry.key.borrow(), entry.version, value)?;
     // What waits for a checkpoint must not outgrow the region while nobody serves.
     if lsn.is_multiple_of(256) {
         loop {

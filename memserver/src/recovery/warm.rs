@@ -1,31 +1,33 @@
 //! Going on with the memory of a process that has ended, at whatever instant.
 
+use std::borrow::Borrow;
 use std::sync::Arc;
 
-use fpcache::key_space::KeySpace;
+use fpcache::key_space::BuildKeys;
 use fpcache::layout::{
-    CHANGE_RECORD_BYTES, ChangeRecord, Corrupt, Descriptor, DirectoryPage, LOG_HEAD_OFFSET, PAGE_BYTES,
-    REUSE_OFFSET, ROOT_ENTRY_BYTES, SEQUENCE_OFFSET, SUPERBLOCK_BYTES, SegmentGeometry, SlotState, SlotWord,
-    Superblock, TableRecord, decode_root,
+    CHANGE_RECORD_BYTES, Change, ChangeRecord, Corrupt, Descriptor, DirectoryPage, LOG_HEAD_OFFSET,
+    REUSE_OFFSET, SEQUENCE_OFFSET, SUPERBLOCK_BYTES, SegmentGeometry, SlotState, SlotWord, Superblock,
+    TableRecord, decode_root,
 };
 use fpcache::message::WriteReply;
 use fpcache::models::Segment;
+use fpcache::put_into;
 use fpcache_fabric::NodeMemory;
 use fpcache_index::Directory;
-use xxhash_rust::xxh3::xxh3_64_with_seed;
+use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
 use super::RecoverError;
 use crate::clients::{Clients, MOST_CLIENTS, Writer};
 use crate::durability::{Disk, LogReader, Lsn, Staging};
 use crate::front::Front;
-use crate::journal::entry::Entry;
+use crate::journal::entry;
 use crate::notes::{Identity, Notes, Replaced};
 use crate::space::{Extent, Space};
 use crate::table::{Parts, Table, TableError};
 
 /// What was found in memory.
 #[derive(Debug)]
-pub(crate) struct Found<K: KeySpace, M> {
+pub(crate) struct Found<K: BuildKeys, M> {
     pub(crate) front: Front<K, M>,
     pub(crate) table: Option<Table<K>>,
     pub(crate) writers: Clients,
@@ -56,7 +58,7 @@ pub(crate) fn examine<M: NodeMemory>(
 }
 
 /// Takes the memory up: `incarnation` is the new memory node's.
-pub(crate) fn take_up<K: KeySpace, M: NodeMemory, D: Disk>(
+pub(crate) fn take_up<K: BuildKeys, M: NodeMemory, D: Disk>(
     region: Arc<M>,
     notes: Notes<M>,
     identity: &Identity,
@@ -99,7 +101,7 @@ pub(crate) fn take_up<K: KeySpace, M: NodeMemory, D: Disk>(
 }
 
 /// The superblock. Where the process ended while it was being rewritten, with the record that it was to have.
-fn superblock<K: KeySpace, M: NodeMemory>(region: &M, notes: &Notes<M>) -> Result<Superblock, RecoverError> {
+fn superblock<K: BuildKeys, M: NodeMemory>(region: &M, notes: &Notes<M>) -> Result<Superblock, RecoverError> {
     let mut bytes = [0; SUPERBLOCK_BYTES];
     region.read_bytes(0, &mut bytes)?;
     match Superblock::decode::<K>(&bytes) {
@@ -117,7 +119,7 @@ fn superblock<K: KeySpace, M: NodeMemory>(region: &M, notes: &Notes<M>) -> Resul
 }
 
 /// Freezes what a committed change replaced; `true` if there was one.
-fn finish_change<K: KeySpace, M: NodeMemory>(
+fn finish_change<K: BuildKeys, M: NodeMemory>(
     front: &Front<K, M>,
     record: &TableRecord,
 ) -> Result<bool, RecoverError> {
@@ -125,7 +127,7 @@ fn finish_change<K: KeySpace, M: NodeMemory>(
     let Some((head, old)) = notes.change()? else { return Ok(false) };
     let committed = front.superblock().log_head >= head;
     if committed {
-        let geometry = record.parameters.geometry::<K>();
+        let geometry = record.parameters.geometry();
         old.iter().try_for_each(|replaced| freeze(&*front.region, &geometry, *replaced))?;
         front.region.release();
     }
@@ -146,35 +148,40 @@ fn freeze<M: NodeMemory>(region: &M, geometry: &SegmentGeometry, old: Replaced) 
 }
 
 /// The table whose directory is that of the checkpoint with all changes since.
-fn table<K: KeySpace, M: NodeMemory>(
+fn table<K: BuildKeys, M: NodeMemory>(
     front: &Front<K, M>,
     node: u16,
     record: TableRecord,
     next_version: u32,
 ) -> Result<Table<K>, RecoverError> {
     let region = &*front.region;
-    let mut root = vec![0; record.pages as usize * ROOT_ENTRY_BYTES];
+    let mut root = vec![0; record.root_bytes as usize];
     region.read_bytes(record.root, &mut root)?;
     if xxh3_64_with_seed(&root, record.checkpoint) != record.root_checksum {
         return Err(Corrupt::new("directory root", record.root, "its checksum does not match").into());
     }
     let mut published = vec![Extent::new(record.root, root.len() as u64)];
-    let mut descriptors = Vec::new();
-    let mut page = vec![0; PAGE_BYTES];
-    for entry in decode_root(&root) {
+    let mut descriptors: Vec<Descriptor<K>> = Vec::new();
+    let mut page = vec![0; K::PAGE_BYTES];
+    let entries = decode_root::<K>(&root)
+        .ok_or_else(|| Corrupt::new("directory root", record.root, "an entry is cut short"))?;
+    for entry in entries {
         region.read_bytes(entry.page, &mut page)?;
         DirectoryPage::decode(&page, entry.page, record.checkpoint, &mut descriptors)?;
-        published.push(Extent::new(entry.page, PAGE_BYTES as u64));
+        published.push(Extent::new(entry.page, K::PAGE_BYTES as u64));
     }
-    let pair = |d: &Descriptor| (K::from_coordinate(d.lo), Segment::from(d));
+    let pair = |d: &Descriptor<K>| (d.lo.clone(), Segment::from(d));
+    let coders = coders::<K, M>(region, &record)?;
     let damaged = |why: String| Corrupt::new("directory", record.root, why);
     let mut directory =
         Directory::from_sorted(descriptors.iter().map(pair).collect()).map_err(|e| damaged(e.to_string()))?;
     replay_changes::<K, M>(region, &record, front.superblock().log_head, &mut directory)?;
 
-    let geometry = record.parameters.geometry::<K>();
+    let geometry = record.parameters.geometry();
     let log = Extent::new(record.log, record.log_records * CHANGE_RECORD_BYTES as u64);
+    let coders_extent = Extent::new(record.coders, record.coders_bytes);
     let mut used: Vec<Extent> = published.iter().copied().chain([log]).collect();
+    used.extend((record.coders_bytes > 0).then_some(coders_extent));
     let mut generation = 0;
     for (_, segment) in &directory {
         generation = generation.max(segment.generation());
@@ -185,6 +192,7 @@ fn table<K: KeySpace, M: NodeMemory>(
     let next_generation = generation.wrapping_add(1);
     let parts = Parts {
         record,
+        coders,
         directory,
         space,
         published,
@@ -196,43 +204,51 @@ fn table<K: KeySpace, M: NodeMemory>(
 }
 
 /// Applies the records of the change log from the checkpoint to the head.
-fn replay_changes<K: KeySpace, M: NodeMemory>(
+fn replay_changes<K: BuildKeys, M: NodeMemory>(
     region: &M,
     record: &TableRecord,
     head: u64,
-    directory: &mut Directory<K::Key, Segment>,
+    directory: &mut Directory<K::Key, Segment<K>>,
 ) -> Result<(), RecoverError> {
     let damaged = |sequence: u64, why: &str| {
         let at = ChangeRecord::offset(record.log, record.log_records.max(1), sequence);
         Corrupt::new("change log", at, format!("record {sequence}: {why}"))
     };
-    let mut parts: Vec<ChangeRecord> = Vec::new();
+    let (mut shares, mut parts) = (Vec::new(), 0);
     for sequence in record.checkpoint..head {
         let mut bytes = [0; CHANGE_RECORD_BYTES];
         region
             .read_bytes(ChangeRecord::offset(record.log, record.log_records.max(1), sequence), &mut bytes)?;
-        let change =
+        let part =
             ChangeRecord::decode(&bytes, sequence).ok_or_else(|| damaged(sequence, "it does not decode"))?;
-        if usize::from(change.part) != parts.len() {
+        if part.part != parts {
             return Err(damaged(sequence, "it is out of order").into());
         }
-        let last = change.part + 1 == change.parts;
-        parts.push(change);
-        if last {
-            let with: Vec<_> = parts
-                .iter()
-                .map(|part| (K::from_coordinate(part.descriptor.lo), Segment::from(&part.descriptor)))
-                .collect();
-            let behind = change.hi.checked_add(1).map(K::from_coordinate);
-            let replaced = directory.replace(&with[0].0, behind.as_ref(), &with);
-            replaced.map_err(|e| damaged(sequence, &e.to_string()))?;
-            parts.clear();
+        shares.extend(part.share);
+        parts += 1;
+        if parts == part.parts {
+            let change =
+                Change::<K>::decode(&shares).ok_or_else(|| damaged(sequence, "it cannot be read"))?;
+            put_into(&change, directory).map_err(|why| damaged(sequence, &why))?;
+            shares.clear();
+            parts = 0;
         }
     }
     Ok(())
 }
 
-impl<K: KeySpace, M: NodeMemory> Found<K, M> {
+/// What the segments share to compute coordinates.
+fn coders<K: BuildKeys, M: NodeMemory>(region: &M, record: &TableRecord) -> Result<K::Coders, RecoverError> {
+    let damaged = |why: String| Corrupt::new("coders", record.coders, why);
+    let mut bytes = vec![0; record.coders_bytes as usize];
+    region.read_bytes(record.coders, &mut bytes)?;
+    if xxh3_64(&bytes) != record.coders_checksum {
+        return Err(damaged("their checksum does not match".into()).into());
+    }
+    Ok(K::decode_coders(&bytes).map_err(damaged)?)
+}
+
+impl<K: BuildKeys, M: NodeMemory> Found<K, M> {
     /// Does what was written down and not done.
     fn redo<D: Disk>(
         &mut self,
@@ -266,10 +282,10 @@ impl<K: KeySpace, M: NodeMemory> Found<K, M> {
     }
 
     fn redo_one(&mut self, table: &mut Table<K>, lsn: Lsn, payload: &[u8]) -> Result<(), RecoverError> {
-        let entry = Entry::decode::<K>(payload, table.value_bytes() as usize)
+        let entry = entry::decode::<K>(payload, &table.shape())
             .ok_or_else(|| RecoverError::Undecodable { what: format!("entry {lsn} of the log") })?;
         let at = (entry.segment, entry.generation, entry.slot);
-        let done = table.redo(&self.front, entry.kind, at, entry.key, entry.version, entry.value)?;
+        let done = table.redo(&self.front, entry.kind, at, entry.key.borrow(), entry.version, entry.value)?;
         let reply = done.ok_or(RecoverError::Misfit { lsn })?;
         if let Some(writer) = self.writers.with_request(entry.client, entry.request) {
             self.keep_reply(&writer, usize::from(entry.operation), reply)?;

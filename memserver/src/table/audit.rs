@@ -1,7 +1,9 @@
 //! Looking at every byte of a table for what must hold.
 
+use std::borrow::Borrow;
+
 use fpcache::fingerprint::FingerprintWidth;
-use fpcache::key_space::KeySpace;
+use fpcache::key_space::BuildKeys;
 use fpcache::layout::{Corrupt, SEGMENT_HEADER_BYTES, SLOT_WORD_BYTES, SegmentHeader, SlotState, SlotWord};
 use fpcache::models::Segment;
 use fpcache_fabric::NodeMemory;
@@ -22,17 +24,18 @@ pub struct Audit {
     pub slots: u64,
 }
 
-impl<K: KeySpace> Table<K> {
+impl<K: BuildKeys> Table<K> {
     /// Checks every segment: headers and ranges, every record's checksum, window and fingerprint, every free slot's
     /// fingerprint, no key twice, records counted right. About 10 ns per slot.
     pub(crate) fn audit<M: NodeMemory>(&self, front: &Front<K, M>) -> Result<Audit, TableError> {
         let mut audit = Audit::default();
         let mut entries = self.directory.iter().peekable();
         while let Some((lo, segment)) = entries.next() {
-            let behind = entries.peek().map(|(lo, _)| **lo);
+            let behind = entries.peek().map(|(lo, _)| lo.clone());
             audit.segments += 1;
             audit.slots += u64::from(segment.model().cap);
-            audit.keys += self.audit_segment(front, lo, behind.as_ref(), segment)?;
+            audit.keys +=
+                self.audit_segment(front, lo.borrow(), behind.as_ref().map(Borrow::borrow), segment)?;
         }
         if audit.keys != self.keys {
             let why = format!("it holds {} records and counts {}", audit.keys, self.keys);
@@ -46,7 +49,7 @@ impl<K: KeySpace> Table<K> {
         front: &Front<K, M>,
         lo: &K::Key,
         behind: Option<&K::Key>,
-        segment: &Segment,
+        segment: &Segment<K>,
     ) -> Result<u64, TableError> {
         let (model, at, geometry) = (segment.model(), segment.address().offset(), self.geometry);
         let damaged = |slot: u32, why: &str| {
@@ -56,9 +59,9 @@ impl<K: KeySpace> Table<K> {
         let mut header = [0; SEGMENT_HEADER_BYTES];
         front.region.read_bytes(at, &mut header)?;
         let header = SegmentHeader::decode(&header, at)?;
-        let hi = behind.map_or(u64::MAX, |key| K::coordinate(key) - 1);
-        let expected = (segment.generation(), model.cap, model.epsilon, K::coordinate(lo), hi);
-        if (header.generation, header.cap, header.epsilon, header.lo, header.hi) != expected {
+        let mark = behind.map_or(u64::MAX, K::mark);
+        let expected = (segment.generation(), model.cap, model.epsilon, K::mark(lo), mark);
+        if (header.generation, header.cap, header.epsilon, header.lo, header.behind) != expected {
             return Err(Corrupt::new("segment header", at, "it contradicts the directory").into());
         }
         let slots = Slots::of(&*front.region, geometry, segment);
@@ -78,20 +81,23 @@ impl<K: KeySpace> Table<K> {
                     return Err(damaged(slot, "it is frozen in a segment that was not replaced"));
                 }
                 SlotState::Live => {
-                    let Some(key) = K::decode(body).filter(|_| word.vouches_for(segment.generation(), body))
-                    else {
+                    let parts = geometry.shape.parts::<K>(body);
+                    let view = parts.and_then(|parts| K::view(parts.key));
+                    let Some(view) = view.filter(|_| word.vouches_for(segment.generation(), body)) else {
                         return Err(damaged(slot, "its checksum does not match"));
                     };
-                    if fingerprint != Some(geometry.width.of_hash(K::hash(&key))) {
+                    let key = view.borrow();
+                    if fingerprint != Some(geometry.width.of_hash(K::hash(key))) {
                         return Err(damaged(slot, "its fingerprint is another key's"));
                     }
-                    if key < *lo || behind.is_some_and(|behind| key >= *behind) {
+                    if key < lo || behind.is_some_and(|behind| key >= behind) {
                         return Err(damaged(slot, "its key lies outside the segment's range"));
                     }
-                    if !model.window(K::coordinate(&key)).contains(slot) {
+                    let x = segment.coordinate(key, K::shared(key, lo), &self.coders);
+                    if !model.window(x).contains(slot) {
                         return Err(damaged(slot, "it lies outside its key's window"));
                     }
-                    keys.push(key);
+                    keys.push(view);
                 }
             }
         }

@@ -6,14 +6,16 @@
 //! 4. Only then are writes accepted to the range: until then old and new hold the same, so that a reader of either is right.
 //! 5. The old memory waits until no reader can take what it holds for what it held.
 
+use std::borrow::Borrow;
 use std::time::Instant;
 
 use fpcache::fingerprint::FingerprintWidth;
-use fpcache::key_space::KeySpace;
+use fpcache::key_space::{Between, Boundary, BuildKeys};
 use fpcache::layout::{
-    ChangeRecord, Descriptor, SLOT_WORD_BYTES, SegmentAddress, SegmentHeader, SlotState, SlotWord,
+    Change, ChangeRecord, Descriptor, SLOT_WORD_BYTES, SegmentAddress, SegmentHeader, SlotState, SlotWord,
 };
 use fpcache::models::Segment;
+use fpcache::put_into;
 #[cfg(feature = "sabotage")]
 use fpcache::sabotage::Sabotage;
 use fpcache_fabric::NodeMemory;
@@ -28,12 +30,15 @@ use crate::rebuild::plan::{Facts, Gathered, Planned, neighbours, plan};
 use crate::space::Extent;
 
 /// The live records of the segments that are to be replaced.
-#[derive(Debug, Default)]
-pub(crate) struct Gathering {
-    /// In key order: coordinate, version, and where the body begins in `bodies`.
-    records: Vec<GatheredRecord>,
-    bodies: Vec<u8>,
+#[derive(Debug)]
+pub(crate) struct Gathering<K: BuildKeys> {
+    /// In key order.
+    records: Vec<GatheredRecord<K>>,
+    /// The bytes of keys that have any.
+    keys: Vec<u8>,
+    /// The segments' slots, one segment after the other.
     slots: Vec<u8>,
+    order: Order<K>,
     xs: Vec<u64>,
     ages: Vec<u32>,
     /// Records in the slot their prediction names.
@@ -41,31 +46,53 @@ pub(crate) struct Gathering {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct GatheredRecord {
-    x: u64,
+struct GatheredRecord<K: BuildKeys> {
+    key: K::Kept,
     version: u32,
+    /// Where its body begins in the slots; [`INCOMING`] for a record that is still to come.
     body: u32,
+}
+
+/// No body begins there: a segment's are far below 4 GiB.
+const INCOMING: u32 = u32::MAX;
+
+/// Buffers for bringing the records of a segment into key order.
+#[derive(Debug)]
+struct Order<K: BuildKeys> {
+    /// In slot order, with the slot that the model predicts.
+    found: Vec<(u32, GatheredRecord<K>)>,
+    /// By prediction: how many have it, and then where the next one of them goes.
+    places: Vec<usize>,
 }
 
 /// Neighbouring segments that are to be replaced together, and the range they own.
 #[derive(Debug)]
-struct Old<K: KeySpace> {
-    lo: K::Key,
+struct Old<K: BuildKeys> {
+    lo: K::Owned,
     /// First key behind them; `None` at the table's end.
-    behind: Option<K::Key>,
-    segments: Vec<Segment>,
+    behind: Option<K::Owned>,
+    segments: Vec<Segment<K>>,
+}
+
+/// A segment that is to take their place.
+#[derive(Debug)]
+struct New<K: BuildKeys> {
+    lo: K::Owned,
+    tail: K::Tail,
+    /// Its keys are places among the gathered records.
+    planned: Planned,
 }
 
 /// A new segment that was written and is not yet known to anybody.
 #[derive(Debug)]
-struct Written {
-    descriptor: Descriptor,
+struct Written<K: BuildKeys> {
+    descriptor: Descriptor<K>,
     extent: Extent,
     /// Records in the slot their prediction names.
     at_home: u64,
 }
 
-impl<K: KeySpace> Table<K> {
+impl<K: BuildKeys> Table<K> {
     /// Replaces the segment that owns `key`, and small neighbours with it; leaves a free slot for `incoming`.
     pub(super) fn replace_segment<M: NodeMemory>(
         &mut self,
@@ -75,10 +102,13 @@ impl<K: KeySpace> Table<K> {
     ) -> Result<(), TableError> {
         let began = Instant::now();
         let old = self.gather(front, key)?;
-        let (planned, incoming) = self.plan_for(&old, incoming);
-        self.room_in_log(front, planned.len())?;
         let copies = self.gathering.records.len() as u64;
-        let written = self.write_all(front, &planned, incoming)?;
+        if let Some(key) = incoming {
+            self.gathering.add_incoming(key);
+        }
+        let new = self.plan_for(&old);
+        self.room_in_log(front, log_records(&old, &new))?;
+        let written = self.write_all(front, &new, old.behind.as_ref())?;
         self.commit(front, &old, &written)?;
         let at_home: u64 = written.iter().map(|segment| segment.at_home).sum();
         self.at_home = (self.at_home + at_home).saturating_sub(self.gathering.at_home);
@@ -88,41 +118,45 @@ impl<K: KeySpace> Table<K> {
 
     /// Reads the live records of the segment that owns `key`, and of neighbours that are worth merging with it.
     fn gather<M: NodeMemory>(&mut self, front: &Front<K, M>, key: &K::Key) -> Result<Old<K>, TableError> {
-        let Some(centre) = self.directory.locate(key) else { return Err(self.no_room(front)) };
-        let (mut lo, mut behind, segment) = (*centre.lo, centre.hi.copied(), *centre.entry);
-        let left = K::coordinate(&lo).checked_sub(1).and_then(|x| {
-            let left = self.directory.locate(&K::from_coordinate(x))?;
-            (*left.lo < lo).then_some((*left.lo, *left.entry))
+        let Some(located) = self.directory.locate(key) else { return Err(self.no_room(front)) };
+        let (mut lo, mut behind, centre) = (located.lo, located.hi, *located.entry);
+        let left = self.directory.before(lo.borrow()).map(|(lo, segment)| (lo, *segment));
+        let right = behind.as_ref().and_then(|key| {
+            let right = self.directory.locate(key.borrow())?;
+            Some((right.hi, *right.entry))
         });
-        let right = behind.and_then(|key| {
-            let right = self.directory.locate(&key)?;
-            Some((right.hi.copied(), *right.entry))
-        });
-        let mut facts = |segment: &Segment| self.facts(front, segment);
+        let mut facts = |segment: &Segment<K>| self.facts(front, segment);
         let (left_facts, right_facts) = (
-            left.map(|(_, segment)| facts(&segment)).transpose()?,
-            right.map(|(_, segment)| facts(&segment)).transpose()?,
+            left.as_ref().map(|(_, segment)| facts(segment)).transpose()?,
+            right.as_ref().map(|(_, segment)| facts(segment)).transpose()?,
         );
-        let merge = neighbours(facts(&segment)?, left_facts, right_facts);
-        let mut segments = vec![segment];
-        if let Some((first, segment)) = left.filter(|_| merge.left) {
-            lo = first;
-            segments.insert(0, segment);
-        }
-        if let Some((end, segment)) = right.filter(|_| merge.right) {
-            behind = end;
-            segments.push(segment);
-        }
+        let merge = neighbours(facts(&centre)?, left_facts, right_facts);
         self.gathering.clear();
-        for segment in &segments {
-            self.gather_segment(front, segment)?;
+        let mut segments = Vec::with_capacity(3);
+        if let Some((first, segment)) = left.filter(|_| merge.left) {
+            self.gather_segment(front, first.borrow(), &segment)?;
+            segments.push(segment);
+            self.gather_segment(front, lo.borrow(), &centre)?;
+            lo = first;
+        } else {
+            self.gather_segment(front, lo.borrow(), &centre)?;
+        }
+        segments.push(centre);
+        if let (Some((end, segment)), Some(its_lo)) = (right.filter(|_| merge.right), &behind) {
+            self.gather_segment(front, its_lo.borrow(), &segment)?;
+            segments.push(segment);
+            behind = end;
         }
         Ok(Old { lo, behind, segments })
     }
 
     /// Live records of a segment; and, where there are few for its slots, how long ago it was last written to. The
     /// fingerprints tell the first, a few microseconds for the longest segments.
-    fn facts<M: NodeMemory>(&mut self, front: &Front<K, M>, segment: &Segment) -> Result<Facts, TableError> {
+    fn facts<M: NodeMemory>(
+        &mut self,
+        front: &Front<K, M>,
+        segment: &Segment<K>,
+    ) -> Result<Facts, TableError> {
         let slots = Slots::of(&*front.region, self.geometry, segment);
         let cap = segment.model().cap;
         let all = Window { first: 0, last: u32::from(cap).saturating_sub(1) };
@@ -142,7 +176,7 @@ impl<K: KeySpace> Table<K> {
     pub(super) fn count<M: NodeMemory>(
         &self,
         front: &Front<K, M>,
-        segment: &Segment,
+        segment: &Segment<K>,
     ) -> Result<u64, TableError> {
         let slots = Slots::of(&*front.region, self.geometry, segment);
         let mut live = 0;
@@ -155,55 +189,79 @@ impl<K: KeySpace> Table<K> {
     fn gather_segment<M: NodeMemory>(
         &mut self,
         front: &Front<K, M>,
-        segment: &Segment,
+        lo: &K::Key,
+        segment: &Segment<K>,
     ) -> Result<(), TableError> {
         let slots = Slots::of(&*front.region, self.geometry, segment);
-        let Gathering { records, bodies, slots: bytes, at_home, .. } = &mut self.gathering;
-        slots.read_all(bytes)?;
-        let (model, first) = (segment.model(), records.len());
-        for (slot, bytes) in (0..).zip(bytes.chunks_exact(self.geometry.slot_bytes)) {
+        let Gathering { records, keys, slots: bytes, order, at_home, .. } = &mut self.gathering;
+        let before = bytes.len();
+        slots.append_all(bytes)?;
+        let model = segment.model();
+        order.begin(model.cap);
+        let each = bytes[before..].chunks_exact(self.geometry.slot_bytes);
+        for ((slot, bytes), at) in (0..).zip(each).zip((before..).step_by(self.geometry.slot_bytes)) {
             let Some((word, body)) = bytes.split_first_chunk::<SLOT_WORD_BYTES>() else { continue };
             let word = SlotWord::from_bits(u64::from_le_bytes(*word));
-            let (SlotState::Live, Some(key)) = (word.state(), K::decode(body)) else { continue };
-            let x = K::coordinate(&key);
-            *at_home += u64::from(model.predict(x) == slot);
-            records.push(GatheredRecord { x, version: word.version(), body: bodies.len() as u32 });
-            bodies.extend_from_slice(body);
+            if word.state() != SlotState::Live {
+                continue;
+            }
+            let parts = self.geometry.shape.parts::<K>(body);
+            let Some(key) = parts.and_then(|parts| K::view(parts.key)) else { continue };
+            let key = key.borrow();
+            let predicted = model.predict(segment.coordinate(key, K::shared(key, lo), &self.coders));
+            *at_home += u64::from(predicted == slot);
+            // All slots of a few segments are far below 4 GiB.
+            let body = (at + SLOT_WORD_BYTES) as u32;
+            let record = GatheredRecord { key: K::keep(key, keys), version: word.version(), body };
+            order.add(predicted, record);
         }
-        records[first..].sort_unstable_by_key(|record| record.x);
+        order.append_to(records, keys);
         Ok(())
     }
 
-    /// Plans new segments for what was gathered, and says which of the planned keys is the one to come.
-    fn plan_for(&mut self, old: &Old<K>, incoming: Option<&K::Key>) -> (Vec<Planned>, Option<usize>) {
+    /// Plans new segments for what was gathered.
+    fn plan_for(&mut self, old: &Old<K>) -> Vec<New<K>> {
         let now = self.next_version;
-        let Gathering { records, xs, ages, .. } = &mut self.gathering;
-        xs.clear();
+        let Gathering { records, keys: arena, xs, ages, .. } = &mut self.gathering;
+        let age_of = |record: &GatheredRecord<K>| match record.body {
+            INCOMING => 0,
+            _ => age(record.version, now),
+        };
         ages.clear();
-        xs.extend(records.iter().map(|record| record.x));
-        ages.extend(records.iter().map(|record| age(record.version, now)));
-        let incoming = incoming.and_then(|key| {
-            let x = K::coordinate(key);
-            let at = xs.binary_search(&x).err()?;
-            xs.insert(at, x);
-            ages.insert(at, 0);
-            Some(at)
-        });
-        let hi = old.behind.as_ref().map_or(u64::MAX, |key| K::coordinate(key) - 1);
-        let gathered = Gathered { lo: K::coordinate(&old.lo), hi, xs, ages };
-        (plan(&gathered, &self.rebuild), incoming)
+        ages.extend(records.iter().map(age_of));
+        let keys: Vec<&K::Key> = records.iter().map(|record| K::kept(&record.key, arena)).collect();
+        let divisions = K::divide(&keys, old.lo.borrow(), &self.coders, self.rebuild.cut_epsilon());
+        let mut new: Vec<New<K>> = Vec::with_capacity(2);
+        let mut divisions = divisions.into_iter().peekable();
+        while let Some(division) = divisions.next() {
+            let (tail, range) = (division.tail, division.keys);
+            xs.clear();
+            let coordinate = |key: &&K::Key| K::coordinate(key, usize::MAX, tail, &self.coders);
+            xs.extend(keys[range.clone()].iter().map(coordinate));
+            let behind = divisions.peek().map(|next| &next.lo).or(old.behind.as_ref()).map(Borrow::borrow);
+            let (lo, hi) = K::coordinates_of(division.lo.borrow(), behind, tail, &self.coders);
+            let gathered = Gathered { lo, hi, xs, ages: &ages[range.clone()] };
+            let keys = &keys[range.clone()];
+            let parting = Parting { keys, xs, end: behind, tail, coders: &self.coders };
+            let mut begin = Some(division.lo);
+            for planned in plan(&gathered, &self.rebuild) {
+                parting.add(begin.take(), planned, range.start, &mut new);
+            }
+        }
+        new
     }
 
     /// Writes all planned segments into free memory, or none.
     fn write_all<M: NodeMemory>(
         &mut self,
         front: &mut Front<K, M>,
-        planned: &[Planned],
-        incoming: Option<usize>,
-    ) -> Result<Vec<Written>, TableError> {
-        let mut written: Vec<Written> = Vec::with_capacity(planned.len());
-        for segment in planned {
-            match self.write_segment(front, segment, incoming) {
+        new: &[New<K>],
+        behind: Option<&K::Owned>,
+    ) -> Result<Vec<Written<K>>, TableError> {
+        let mut written: Vec<Written<K>> = Vec::with_capacity(new.len());
+        for (at, segment) in new.iter().enumerate() {
+            let behind = new.get(at + 1).map(|next| &next.lo).or(behind);
+            match self.write_segment(front, segment, behind) {
                 Ok(segment) => written.push(segment),
                 Err(error) => {
                     written.iter().for_each(|segment| self.space.put(segment.extent));
@@ -217,9 +275,10 @@ impl<K: KeySpace> Table<K> {
     fn write_segment<M: NodeMemory>(
         &mut self,
         front: &mut Front<K, M>,
-        planned: &Planned,
-        incoming: Option<usize>,
-    ) -> Result<Written, TableError> {
+        new: &New<K>,
+        behind: Option<&K::Owned>,
+    ) -> Result<Written<K>, TableError> {
+        let New { lo, tail, planned } = new;
         let model = planned.model;
         let extent = self.allocate_segment(front, self.geometry.segment_bytes(model.cap) as u64)?;
         let Some(address) = SegmentAddress::new(self.node, extent.offset) else {
@@ -228,34 +287,34 @@ impl<K: KeySpace> Table<K> {
         };
         let generation = self.next_generation;
         self.next_generation = generation.wrapping_add(1);
-        let live = planned.keys.len() as u32
-            - u32::from(incoming.is_some_and(|incoming| planned.keys.contains(&incoming)));
+        let Gathering { records, slots: bytes, keys, .. } = &self.gathering;
+        let records = &records[planned.keys.clone()];
+        let live = records.iter().filter(|record| record.body != INCOMING).count() as u32;
         let header = SegmentHeader {
             generation,
             cap: model.cap,
             epsilon: model.epsilon,
-            lo: planned.lo,
-            hi: planned.hi,
+            lo: K::mark(lo.borrow()),
+            behind: behind.map_or(u64::MAX, |key| K::mark(key.borrow())),
             live,
         };
         self.image.begin(&header);
         let body_bytes = self.geometry.slot_bytes - SLOT_WORD_BYTES;
         let mut at_home = 0;
-        for (at, slot) in planned.keys.clone().zip(&planned.slots) {
-            // The key to come has a place among the planned ones and none among the gathered.
-            let at = match incoming {
-                Some(incoming) if at == incoming => continue,
-                Some(incoming) if at > incoming => at - 1,
-                _ => at,
-            };
-            let record = self.gathering.records[at];
-            let body = &self.gathering.bodies[record.body as usize..][..body_bytes];
-            let hash = K::decode(body).map_or(0, |key| K::hash(&key));
-            at_home += u64::from(model.predict(record.x) == u32::from(*slot));
-            self.image.put(*slot, hash, record.version, |out| out.copy_from_slice(body));
+        for (record, slot) in records.iter().zip(&planned.slots) {
+            // The one to come has a place and is not there yet.
+            if record.body == INCOMING {
+                continue;
+            }
+            let body = &bytes[record.body as usize..][..body_bytes];
+            let key = K::kept(&record.key, keys);
+            let x = K::coordinate(key, usize::MAX, *tail, &self.coders);
+            at_home += u64::from(model.predict(x) == u32::from(*slot));
+            self.image.put(*slot, K::hash(key), record.version, |out| out.copy_from_slice(body));
         }
         front.region.write_bytes(extent.offset, self.image.bytes())?;
-        Ok(Written { descriptor: Descriptor { lo: planned.lo, model, address, generation }, extent, at_home })
+        let descriptor = Descriptor { lo: lo.clone(), tail: *tail, model, address, generation };
+        Ok(Written { descriptor, extent, at_home })
     }
 
     /// Makes a change: from here on the new segments are the ones that count.
@@ -263,14 +322,19 @@ impl<K: KeySpace> Table<K> {
         &mut self,
         front: &mut Front<K, M>,
         old: &Old<K>,
-        new: &[Written],
+        new: &[Written<K>],
     ) -> Result<(), TableError> {
         let replaced = old.segments.iter().map(|segment| Replaced {
             offset: segment.address().offset(),
             generation: segment.generation(),
             cap: segment.model().cap,
         });
-        front.begin_change(front.superblock().log_head + new.len() as u64, replaced)?;
+        let change = Change {
+            with: new.iter().map(|segment| segment.descriptor.clone()).collect(),
+            behind: old.behind.clone(),
+        };
+        let records = change.records(front.superblock().log_head);
+        front.begin_change(front.superblock().log_head + records.len() as u64, replaced)?;
         #[cfg(feature = "sabotage")]
         if front.breaks(Sabotage::FreezeBeforeLog) {
             for segment in &old.segments {
@@ -278,7 +342,7 @@ impl<K: KeySpace> Table<K> {
             }
             front.region.release();
         }
-        let head = self.append_to_log(front, old, new)?;
+        let head = self.append_to_log(front, &records)?;
         for segment in &old.segments {
             let slots = Slots::of(&*front.region, self.geometry, segment);
             let extent = Extent::new(segment.address().offset(), slots.bytes());
@@ -298,37 +362,39 @@ impl<K: KeySpace> Table<K> {
         #[cfg(not(feature = "sabotage"))]
         front.region.release();
         front.end_change()?;
-        let with: Vec<_> = new
-            .iter()
-            .map(|segment| (K::from_coordinate(segment.descriptor.lo), Segment::from(&segment.descriptor)))
-            .collect();
-        let replaced = self.directory.replace(&old.lo, old.behind.as_ref(), &with);
-        debug_assert!(replaced.is_ok(), "plans cover the range they were asked for, in order");
+        if K::FIXED_BYTES.is_none() {
+            self.note_separators(&change, old.segments.len());
+        }
+        let replaced = put_into(&change, &mut self.directory);
+        debug_assert_eq!(replaced, Ok(()), "plans cover the range they were asked for, in order");
         Ok(())
+    }
+
+    /// Keeps count of what separators take, before the change of so many segments is in the directory.
+    fn note_separators(&mut self, change: &Change<K>, replaced: usize) {
+        let Some(first) = change.with.first() else { return };
+        let before = self.directory.before(first.lo.borrow()).map(|(lo, _)| lo);
+        let old = self.directory.range_from(first.lo.borrow()).take(replaced + 1).map(|(lo, _)| lo);
+        let new = change.with.iter().map(|d| d.lo.clone()).chain(change.behind.clone());
+        self.separators.replace::<K>(before, old, new);
     }
 
     /// Appends a change to the log and stores the log head, which is returned.
     fn append_to_log<M: NodeMemory>(
         &mut self,
         front: &mut Front<K, M>,
-        old: &Old<K>,
-        new: &[Written],
+        records: &[ChangeRecord],
     ) -> Result<u64, TableError> {
-        let first = front.superblock().log_head;
-        let hi = old.behind.as_ref().map_or(u64::MAX, |key| K::coordinate(key) - 1);
-        for (part, segment) in (0u16..).zip(new) {
-            let sequence = first + u64::from(part);
-            let descriptor = segment.descriptor;
-            let record = ChangeRecord { sequence, part, parts: new.len() as u16, hi, descriptor };
-            let at = ChangeRecord::offset(self.record.log, self.record.log_records, sequence);
+        for record in records {
+            let at = ChangeRecord::offset(self.record.log, self.record.log_records, record.sequence);
             front.region.write_bytes(at, &record.encode())?;
         }
-        let head = first + new.len() as u64;
+        let head = front.superblock().log_head + records.len() as u64;
         front.set_log_head(head)?;
         Ok(head)
     }
 
-    /// Makes sure that the log has room for `parts` more records without losing one that the checkpoint lacks.
+    /// Makes sure that the log has room for so many `parts` more without losing one that the checkpoint lacks.
     fn room_in_log<M: NodeMemory>(
         &mut self,
         front: &mut Front<K, M>,
@@ -404,10 +470,139 @@ fn age(version: u32, now: u32) -> u32 {
     if version <= FIRST_VERSION { u32::MAX } else { now.wrapping_sub(version) % SlotWord::VERSIONS }
 }
 
-impl Gathering {
+/// Records of the change log that say so.
+fn log_records<K: BuildKeys>(old: &Old<K>, new: &[New<K>]) -> usize {
+    let descriptor = |new: &New<K>| Descriptor::<K> {
+        lo: new.lo.clone(),
+        tail: new.tail,
+        model: new.planned.model,
+        address: SegmentAddress::from_bits(0),
+        generation: 0,
+    };
+    Change { with: new.iter().map(descriptor).collect(), behind: old.behind.clone() }.records(0).len()
+}
+
+/// Parts the planned segments of a division from one another.
+struct Parting<'a, K: BuildKeys> {
+    /// The division's keys, and their coordinates.
+    keys: &'a [&'a K::Key],
+    xs: &'a [u64],
+    /// Where its range ends.
+    end: Option<&'a K::Key>,
+    tail: K::Tail,
+    coders: &'a K::Coders,
+}
+
+impl<K: BuildKeys> Parting<'_, K> {
+    /// Adds the next segment, whose range begins with `begin` if it is the first of the division, to those before. The
+    /// division's first key is the `first` of all.
+    fn add(&self, begin: Option<K::Owned>, mut planned: Planned, first: usize, new: &mut Vec<New<K>>) {
+        let lo = match begin {
+            Some(begin) => begin,
+            None => match self.boundary(&planned, new) {
+                Some(lo) => lo,
+                // Slots kept for keys to come that no boundary parts from other keys.
+                None if planned.keys.is_empty() => return,
+                // The segment before has its place, and no keys.
+                None => match new.pop() {
+                    Some(before) => before.lo,
+                    None => return,
+                },
+            },
+        };
+        planned.keys = first + planned.keys.start..first + planned.keys.end;
+        new.push(New { lo, tail: self.tail, planned });
+    }
+
+    /// Where the range of a segment begins that is not the first of its division.
+    fn boundary(&self, planned: &Planned, new: &[New<K>]) -> Option<K::Owned> {
+        let before = new.last()?;
+        let (at, lo) = (planned.keys.start, before.lo.borrow());
+        let next = self.keys.get(at).copied();
+        let previous = at.checked_sub(1);
+        // That range may begin behind the key, where slots were kept free.
+        let below = previous.map_or(lo, |previous| self.keys[previous].max(lo));
+        let wanted = if before.planned.keys.is_empty() || planned.keys.is_empty() {
+            Boundary::AtCoordinate
+        } else if previous.is_some_and(|previous| {
+            let (x, behind) = (self.xs[previous], self.xs[at]);
+            x.checked_add(1) == Some(planned.lo) && behind != planned.lo && behind != x
+        }) {
+            Boundary::RightBehind
+        } else {
+            Boundary::Anywhere
+        };
+        let Self { end, tail, coders, .. } = *self;
+        K::boundary(&Between { x: planned.lo, below, next, end, wanted, tail }, coders)
+    }
+}
+
+impl<K: BuildKeys> Order<K> {
+    /// Begins a segment of `cap` slots.
+    fn begin(&mut self, cap: u16) {
+        self.found.clear();
+        self.places.clear();
+        self.places.resize(usize::from(cap), 0);
+    }
+
+    fn add(&mut self, predicted: u32, record: GatheredRecord<K>) {
+        self.places[predicted as usize] += 1;
+        self.found.push((predicted, record));
+    }
+
+    /// Appends the records in key order. Predictions do not fall as keys rise, so that only records of one prediction,
+    /// mostly one or two, are left to be sorted.
+    fn append_to(&mut self, records: &mut Vec<GatheredRecord<K>>, keys: &[u8]) {
+        let Some(&(_, any)) = self.found.first() else { return };
+        let first = records.len();
+        let mut next = first;
+        for place in &mut self.places {
+            next += std::mem::replace(place, next);
+        }
+        records.resize(next, any);
+        for (predicted, record) in &self.found {
+            let place = &mut self.places[*predicted as usize];
+            records[*place] = *record;
+            *place += 1;
+        }
+        let mut begin = first;
+        for &end in &self.places {
+            if end - begin > 1 {
+                records[begin..end].sort_unstable_by(|a, b| K::kept(&a.key, keys).cmp(K::kept(&b.key, keys)));
+            }
+            begin = end;
+        }
+    }
+}
+
+impl<K: BuildKeys> Default for Gathering<K> {
+    fn default() -> Self {
+        Self {
+            records: Vec::new(),
+            keys: Vec::new(),
+            slots: Vec::new(),
+            order: Order { found: Vec::new(), places: Vec::new() },
+            xs: Vec::new(),
+            ages: Vec::new(),
+            at_home: 0,
+        }
+    }
+}
+
+impl<K: BuildKeys> Gathering<K> {
     fn clear(&mut self) {
         self.records.clear();
-        self.bodies.clear();
+        self.keys.clear();
+        self.slots.clear();
         self.at_home = 0;
+    }
+
+    /// Adds a record that is still to come, unless there is one of its key.
+    fn add_incoming(&mut self, key: &K::Key) {
+        let keys = &self.keys;
+        if let Err(at) = self.records.binary_search_by(|record| K::kept(&record.key, keys).cmp(key)) {
+            let key = K::keep(key, &mut self.keys);
+            self.records.insert(at, GatheredRecord { key, version: 0, body: INCOMING });
+        }
     }
 }

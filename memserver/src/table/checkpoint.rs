@@ -1,11 +1,10 @@
 //! The directory in the region, for readers that begin: written in steps, from a clone of the memory node's own, while
 //! changes go on. The change log tells what happened since.
 
-use fpcache::key_space::KeySpace;
-use fpcache::layout::{
-    DESCRIPTORS_PER_PAGE, Descriptor, DirectoryPage, PAGE_BYTES, ROOT_ENTRY_BYTES, RootEntry, TableRecord,
-    encode_root,
-};
+use std::borrow::Borrow;
+
+use fpcache::key_space::BuildKeys;
+use fpcache::layout::{Descriptor, DirectoryPage, RootEntry, TableRecord, encode_root};
 use fpcache::models::Segment;
 use fpcache_fabric::NodeMemory;
 use fpcache_index::Directory;
@@ -20,15 +19,15 @@ const PAGES_PER_STEP: usize = 32;
 
 /// A directory that is being written.
 #[derive(Debug)]
-pub(super) struct Checkpoint<K: KeySpace> {
-    directory: Directory<K::Key, Segment>,
+pub(super) struct Checkpoint<K: BuildKeys> {
+    directory: Directory<K::Key, Segment<K>>,
     /// The log head when the directory was this.
     sequence: u64,
     keys: u64,
     at_home: u64,
     /// First key of the segments that are still to be written; `None` if all are.
-    next: Option<K::Key>,
-    root: Vec<RootEntry>,
+    next: Option<K::Owned>,
+    root: Vec<RootEntry<K>>,
     extents: Vec<Extent>,
 }
 
@@ -39,14 +38,71 @@ pub(super) struct Aside {
     root: Option<Extent>,
 }
 
+/// Where separators vary in length: what those of a directory come to in its pages.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Separators {
+    /// Bytes that each does not share with the one before.
+    own: u64,
+    /// Bytes of the longest there has been.
+    longest: u64,
+}
+
+impl Separators {
+    pub(super) fn of<K: BuildKeys>(directory: &Directory<K::Key, Segment<K>>) -> Self {
+        let mut separators = Self::default();
+        if K::FIXED_BYTES.is_none() {
+            separators.own = separators.measure::<K>(None, directory.iter().map(|(lo, _)| lo));
+        }
+        separators
+    }
+
+    /// Bytes that separators in order do not share with the one before each.
+    fn measure<K: BuildKeys>(
+        &mut self,
+        before: Option<K::Owned>,
+        all: impl Iterator<Item = K::Owned>,
+    ) -> u64 {
+        let (mut before, mut own) = (before, 0);
+        for lo in all {
+            let shared = before.as_ref().map_or(0, |before| K::shared(before.borrow(), lo.borrow()));
+            let bytes = K::encoded_len(lo.borrow());
+            own += (bytes - shared) as u64;
+            self.longest = self.longest.max(bytes as u64);
+            before = Some(lo);
+        }
+        own
+    }
+
+    /// Takes note that separators of a directory that come behind `before` give way to others; each side ends with the one behind
+    /// them all, if there is one.
+    pub(super) fn replace<K: BuildKeys>(
+        &mut self,
+        before: Option<K::Owned>,
+        old: impl Iterator<Item = K::Owned>,
+        new: impl Iterator<Item = K::Owned>,
+    ) {
+        let old = self.measure::<K>(before.clone(), old);
+        let new = self.measure::<K>(before, new);
+        self.own = (self.own + new).saturating_sub(old);
+    }
+
+    /// Most pages that so many segments take with separators like these, and most bytes of a page's entry in the root.
+    fn pages<K: BuildKeys>(&self, segments: u64) -> (u64, u64) {
+        /// Bytes of a descriptor beside its separator's own ones.
+        const DESCRIPTOR: u64 = 40;
+        let own = self.own + self.own / 4;
+        // A page repeats what its first separator shares with the one before, and may end before one that does not fit.
+        let usable = (K::PAGE_BYTES as u64 - 16).saturating_sub(2 * (DESCRIPTOR + self.longest));
+        let pages = (segments * DESCRIPTOR + own) / usable.max(DESCRIPTOR) + 2;
+        (pages, 16 + self.longest)
+    }
+}
+
 impl Aside {
-    /// Makes up what is missing for a directory of so many segments, from the free memory; `false` if that has not enough.
-    fn fill(&mut self, segments: u64, space: &mut Space) -> bool {
-        // Room for a quarter more segments by the time it is written.
-        let pages = (segments + segments / 4) / DESCRIPTORS_PER_PAGE as u64 + 2;
-        let root_bytes = pages * ROOT_ENTRY_BYTES as u64;
+    /// Makes up what is missing for a directory of so many pages, from the free memory; `false` if that has not enough.
+    fn fill(&mut self, pages: u64, page_bytes: u64, root_bytes: u64, space: &mut Space) -> bool {
         while (self.pages.len() as u64) < pages {
-            match space.take(PAGE_BYTES as u64) {
+            match space.take(page_bytes) {
                 Some(page) => self.pages.push(page),
                 None => return false,
             }
@@ -62,10 +118,17 @@ impl Aside {
     }
 }
 
-impl<K: KeySpace> Table<K> {
+impl<K: BuildKeys> Table<K> {
     /// Whether the memory that the next directory needs is there.
     pub(super) fn set_aside(&mut self) -> bool {
-        self.aside.fill(self.directory.len() as u64, &mut self.space)
+        // Room for a quarter more segments by the time it is written.
+        let segments = self.directory.len() as u64;
+        let segments = segments + segments / 4;
+        let (pages, entry) = match K::FIXED_BYTES {
+            Some(bytes) => (segments / DirectoryPage::most_descriptors::<K>() as u64 + 2, bytes as u64 + 8),
+            None => self.separators.pages::<K>(segments),
+        };
+        self.aside.fill(pages, K::PAGE_BYTES as u64, pages * entry, &mut self.space)
     }
 
     /// Whether a new directory is due: one is begun, half of the log was used since the last, or memory waits for one.
@@ -75,7 +138,9 @@ impl<K: KeySpace> Table<K> {
     {
         let since = front.superblock().log_head - self.record.checkpoint;
         // Memory in quarantine can be used again only when a directory without it is there.
-        let pressed = self.space.quarantined_bytes() > self.space.free_bytes() / 2
+        let (waiting, free) = (self.space.quarantined_bytes(), self.space.free_bytes());
+        let in_use = front.superblock().region_bytes.saturating_sub(free + waiting);
+        let pressed = waiting > (free / 2).min(in_use / 8)
             && self.space.newest_tag(self.record.checkpoint).is_none()
             && since > 0;
         self.checkpoint.is_some()
@@ -126,7 +191,7 @@ impl<K: KeySpace> Table<K> {
             sequence: front.superblock().log_head,
             keys: self.keys,
             at_home: self.at_home,
-            next: self.directory.iter().next().map(|(lo, _)| *lo),
+            next: self.directory.iter().next().map(|(lo, _)| lo),
             root: Vec::new(),
             extents: Vec::new(),
         }
@@ -138,19 +203,25 @@ impl<K: KeySpace> Table<K> {
         checkpoint: &mut Checkpoint<K>,
     ) -> Result<(), TableError> {
         let Some(from) = checkpoint.next.take() else { return Ok(()) };
-        let wanted = PAGES_PER_STEP * DESCRIPTORS_PER_PAGE;
-        let mut entries = checkpoint.directory.range_from(&from).peekable();
-        let descriptors: Vec<_> = entries.by_ref().take(wanted).map(descriptor::<K>).collect();
-        let next = entries.peek().map(|(lo, _)| **lo);
-        for page in descriptors.chunks(DESCRIPTORS_PER_PAGE) {
+        let most = DirectoryPage::most_descriptors::<K>();
+        let mut entries = checkpoint.directory.range_from(from.borrow());
+        let mut descriptors = Vec::new();
+        for _ in 0..PAGES_PER_STEP {
+            descriptors.extend(entries.by_ref().take(most - descriptors.len()).map(descriptor::<K>));
+            let (page, count) = DirectoryPage::encode(&descriptors, checkpoint.sequence);
+            if count == 0 {
+                break;
+            }
             let extent = match self.aside.pages.pop() {
                 Some(extent) => extent,
-                None => self.allocate(front, PAGE_BYTES as u64)?,
+                None => self.allocate(front, K::PAGE_BYTES as u64)?,
             };
             checkpoint.extents.push(extent);
-            front.region.write_bytes(extent.offset, &DirectoryPage::encode(page, checkpoint.sequence))?;
-            checkpoint.root.push(RootEntry { lo: page[0].lo, page: extent.offset });
+            front.region.write_bytes(extent.offset, &page)?;
+            checkpoint.root.push(RootEntry { lo: descriptors[0].lo.clone(), page: extent.offset });
+            descriptors.drain(..count);
         }
+        let next = descriptors.into_iter().next().map(|d| d.lo).or_else(|| entries.next().map(|(lo, _)| lo));
         checkpoint.next = next;
         Ok(())
     }
@@ -160,7 +231,7 @@ impl<K: KeySpace> Table<K> {
         front: &mut Front<K, M>,
         mut checkpoint: Checkpoint<K>,
     ) -> Result<(), TableError> {
-        let bytes = encode_root(&checkpoint.root);
+        let bytes = encode_root::<K>(&checkpoint.root);
         let aside = self.aside.root.take_if(|root| root.len >= bytes.len() as u64);
         let root = match aside.map_or_else(|| self.allocate(front, bytes.len() as u64), Ok) {
             Ok(extent) => extent,
@@ -177,6 +248,7 @@ impl<K: KeySpace> Table<K> {
             root: root.offset,
             pages: checkpoint.root.len() as u64,
             root_checksum: xxh3_64_with_seed(&bytes, checkpoint.sequence),
+            root_bytes: bytes.len() as u64,
             used: self.space.used_end(front.superblock().region_bytes),
             at_home: checkpoint.at_home.min(checkpoint.keys),
             checkpoint: checkpoint.sequence,
@@ -194,7 +266,73 @@ impl<K: KeySpace> Table<K> {
     }
 }
 
-fn descriptor<K: KeySpace>((lo, segment): (&K::Key, &Segment)) -> Descriptor {
-    let (model, address, generation) = (segment.model(), segment.address(), segment.generation());
-    Descriptor { lo: K::coordinate(lo), model, address, generation }
+fn descriptor<K: BuildKeys>((lo, segment): (K::Owned, &Segment<K>)) -> Descriptor<K> {
+    let (tail, model) = (segment.tail(), segment.model());
+    Descriptor { lo, tail, model, address: segment.address(), generation: segment.generation() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use fpcache::key_space::{ByteKeys, ByteTail};
+    use fpcache::layout::SegmentAddress;
+    use fpcache_index::{Line, SegmentModel};
+    use proptest::prelude::*;
+
+    fn descriptor_of(lo: &[u8]) -> Descriptor<ByteKeys> {
+        let model = SegmentModel { origin: 0, line: Line::from_bits(0), cap: 16, epsilon: 4 };
+        let address = SegmentAddress::from_bits(0);
+        Descriptor { lo: lo.to_vec(), tail: ByteTail::default(), model, address, generation: 1 }
+    }
+
+    fn directory_of(los: &[Vec<u8>]) -> Directory<[u8], Segment<ByteKeys>> {
+        let entry = |lo: &Vec<u8>| (lo.clone(), Segment::from(&descriptor_of(lo)));
+        Directory::from_sorted(los.iter().map(entry).collect()).expect("in order")
+    }
+
+    /// Pages and bytes of the root that the directory takes.
+    fn written(los: &[Vec<u8>]) -> (u64, u64) {
+        let descriptors: Vec<_> = los.iter().map(|lo| descriptor_of(lo)).collect();
+        let (mut root, mut next) = (Vec::new(), 0);
+        while next < los.len() {
+            root.push(RootEntry { lo: los[next].clone(), page: 0 });
+            next += DirectoryPage::encode(&descriptors[next..], 0).1;
+        }
+        (root.len() as u64, encode_root::<ByteKeys>(&root).len() as u64)
+    }
+
+    fn separators() -> impl Strategy<Value = Vec<Vec<u8>>> {
+        let lo = (0..3usize, 0..4000usize, prop::collection::vec(any::<u8>(), 1..60))
+            .prop_map(|(kind, deep, rest)| [&vec![b'x'; [0, 40, deep][kind]][..], &rest].concat());
+        prop::collection::btree_set(lo, 1..400).prop_map(|los| los.into_iter().collect())
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 60, ..ProptestConfig::default() })]
+
+        #[test]
+        fn what_is_set_aside_for_separators_of_any_length_is_enough(
+            los in separators(), from in any::<prop::sample::Index>(), gone in 0..20usize, come in separators(),
+        ) {
+            let mut separators = Separators::of::<ByteKeys>(&directory_of(&los));
+            let enough = |separators: &Separators, los: &[Vec<u8>]| {
+                let (pages, entry) = separators.pages::<ByteKeys>(los.len() as u64);
+                let (needed, root) = written(los);
+                prop_assert!(needed <= pages && root <= pages * entry, "{needed} pages and {root} bytes, not {pages}");
+                Ok(())
+            };
+            enough(&separators, &los)?;
+            // Some give way to others, as in a change.
+            let from = from.index(los.len());
+            let end = (from + gone).min(los.len());
+            let between = |lo: &&Vec<u8>| (from == 0 || **lo > los[from - 1]) && los.get(end).is_none_or(|end| *lo < end);
+            let come: Vec<Vec<u8>> = come.iter().filter(between).cloned().collect();
+            let old = los[from..].iter().take(end - from + 1).cloned();
+            let new = come.iter().chain(los.get(end)).cloned();
+            separators.replace::<ByteKeys>(from.checked_sub(1).map(|before| los[before].clone()), old, new);
+            let now = [&los[..from], &come, &los[end..]].concat();
+            prop_assert_eq!(separators.own, Separators::of::<ByteKeys>(&directory_of(&now)).own);
+            enough(&separators, &now)?;
+        }
+    }
 }

@@ -16,10 +16,11 @@ pub(crate) mod records;
 pub(crate) mod slots;
 pub(crate) mod write;
 
+use std::borrow::Borrow;
 use std::collections::HashSet;
 
-use fpcache::key_space::KeySpace;
-use fpcache::layout::{Corrupt, SegmentGeometry, TableParameters, TableRecord};
+use fpcache::key_space::BuildKeys;
+use fpcache::layout::{Corrupt, RecordShape, SegmentGeometry, TableParameters, TableRecord};
 use fpcache::matching::Matcher;
 use fpcache::models::Segment;
 use fpcache_fabric::{AccessError, NodeMemory};
@@ -31,7 +32,7 @@ use crate::image::SegmentImage;
 use crate::rebuild::plan::RebuildOptions;
 use crate::space::{Extent, Space};
 use change::Gathering;
-use checkpoint::{Aside, Checkpoint};
+use checkpoint::{Aside, Checkpoint, Separators};
 
 /// Why a table could not be changed.
 #[derive(Debug, thiserror::Error)]
@@ -56,13 +57,15 @@ pub enum TableError {
 
 /// A table, its directory whole and current.
 #[derive(Debug)]
-pub(crate) struct Table<K: KeySpace> {
+pub(crate) struct Table<K: BuildKeys> {
     node: u16,
     /// As published with the newest checkpoint.
     record: TableRecord,
     geometry: SegmentGeometry,
+    /// What the segments share to compute coordinates.
+    coders: K::Coders,
     matcher: Matcher,
-    directory: Directory<K::Key, Segment>,
+    directory: Directory<K::Key, Segment<K>>,
     space: Space,
     /// Memory of the directory that is published.
     published: Vec<Extent>,
@@ -71,10 +74,11 @@ pub(crate) struct Table<K: KeySpace> {
     reserved: HashSet<(u64, u32)>,
     /// Memory for the next directory.
     aside: Aside,
+    separators: Separators,
     /// Whether a reader asked for a new directory.
     pub(crate) directory_wanted: bool,
     /// First keys of segments that inserts will soon have filled up.
-    crowded: Vec<K::Key>,
+    crowded: Vec<K::Owned>,
     next_generation: u32,
     next_version: u32,
     keys: u64,
@@ -83,7 +87,7 @@ pub(crate) struct Table<K: KeySpace> {
     rebuild: RebuildOptions,
     pub(crate) counters: Counters,
     image: SegmentImage,
-    gathering: Gathering,
+    gathering: Gathering<K>,
     scratch: Scratch,
 }
 
@@ -97,9 +101,10 @@ struct Scratch {
 
 /// What a table is made from, by a load or a recovery.
 #[derive(Debug)]
-pub(crate) struct Parts<K: KeySpace> {
+pub(crate) struct Parts<K: BuildKeys> {
     pub(crate) record: TableRecord,
-    pub(crate) directory: Directory<K::Key, Segment>,
+    pub(crate) coders: K::Coders,
+    pub(crate) directory: Directory<K::Key, Segment<K>>,
     pub(crate) space: Space,
     pub(crate) published: Vec<Extent>,
     pub(crate) next_generation: u32,
@@ -120,13 +125,16 @@ fn rebuild_options(parameters: &TableParameters, geometry: &SegmentGeometry) -> 
     }
 }
 
-impl<K: KeySpace> Table<K> {
+impl<K: BuildKeys> Table<K> {
     pub(crate) fn new(node: u16, parts: Parts<K>) -> Self {
-        let Parts { record, directory, space, published, next_generation, next_version, keys } = parts;
-        let geometry = record.parameters.geometry::<K>();
+        let Parts { record, coders, directory, space, published, next_generation, next_version, keys } =
+            parts;
+        let geometry = record.parameters.geometry();
+        let separators = Separators::of::<K>(&directory);
         Self {
             node,
             geometry,
+            coders,
             matcher: Matcher::detect(),
             directory,
             space,
@@ -134,6 +142,7 @@ impl<K: KeySpace> Table<K> {
             checkpoint: None,
             reserved: HashSet::new(),
             aside: Aside::default(),
+            separators,
             directory_wanted: false,
             crowded: Vec::new(),
             next_generation,
@@ -187,8 +196,14 @@ impl<K: KeySpace> Table<K> {
         self.next_version
     }
 
-    pub(crate) fn value_bytes(&self) -> u32 {
-        self.record.parameters.value_bytes
+    /// How records lie in slots.
+    pub(crate) fn shape(&self) -> RecordShape {
+        self.geometry.shape
+    }
+
+    /// What the segments share to compute coordinates.
+    pub(crate) fn coders(&self) -> &K::Coders {
+        &self.coders
     }
 
     /// Does a little of what can be done between operations; `true` if there is more. No segment is replaced while slots
@@ -199,7 +214,7 @@ impl<K: KeySpace> Table<K> {
         may_replace: bool,
     ) -> Result<bool, TableError> {
         if may_replace && let Some(lo) = self.crowded.pop() {
-            self.relieve(front, &lo)?;
+            self.relieve(front, lo.borrow())?;
             return Ok(true);
         }
         if self.wants_checkpoint(front) {

@@ -1,6 +1,8 @@
 //! A table's records in key order, segment by segment, while it changes; and records put back by key.
 
-use fpcache::key_space::KeySpace;
+use std::borrow::Borrow;
+
+use fpcache::key_space::BuildKeys;
 use fpcache::layout::{SLOT_WORD_BYTES, SlotState, SlotWord};
 use fpcache::message::{WriteKind, WriteOperation};
 use fpcache_fabric::NodeMemory;
@@ -10,13 +12,13 @@ use super::write::{Decision, Effect, EffectKind};
 use super::{Table, TableError};
 use crate::front::Front;
 
-/// Bytes of a version before key and value in a record of a snapshot.
+/// Bytes of a version before the slot's body in a record of a snapshot.
 pub(crate) const VERSION_BYTES: usize = 4;
 
-impl<K: KeySpace> Table<K> {
-    /// Bytes of a record as [`records_from`](Self::records_from) gives it: version, key, value.
+impl<K: BuildKeys> Table<K> {
+    /// Bytes of a record as [`records_from`](Self::records_from) gives it: version, and what its slot holds.
     pub(crate) fn record_bytes(&self) -> usize {
-        VERSION_BYTES + K::KEY_BYTES + self.value_bytes() as usize
+        VERSION_BYTES + self.geometry.shape.body_bytes()
     }
 
     /// Appends the records of one segment, from `from` on and in key order, to `out`; returns the first key behind the
@@ -26,7 +28,7 @@ impl<K: KeySpace> Table<K> {
         front: &Front<K, M>,
         from: &K::Key,
         out: &mut Vec<u8>,
-    ) -> Result<Option<K::Key>, TableError> {
+    ) -> Result<Option<K::Owned>, TableError> {
         let Some(located) = self.directory.locate(from) else { return Ok(None) };
         let slots = Slots::of(&*front.region, self.geometry, located.entry);
         let mut bytes = Vec::new();
@@ -35,8 +37,9 @@ impl<K: KeySpace> Table<K> {
         for slot in bytes.chunks_exact(self.geometry.slot_bytes) {
             let Some((word, body)) = slot.split_first_chunk::<SLOT_WORD_BYTES>() else { continue };
             let word = SlotWord::from_bits(u64::from_le_bytes(*word));
-            if let (SlotState::Live, Some(key)) = (word.state(), K::decode(body))
-                && key >= *from
+            if word.state() == SlotState::Live
+                && let Some(key) = self.geometry.shape.parts::<K>(body).and_then(|parts| K::view(parts.key))
+                && key.borrow() >= from
             {
                 live.push((key, word.version(), body));
             }
@@ -44,16 +47,16 @@ impl<K: KeySpace> Table<K> {
         live.sort_unstable_by_key(|(key, _, _)| *key);
         for (_, version, body) in live {
             out.extend(version.to_le_bytes());
-            out.extend_from_slice(&body[..K::KEY_BYTES + self.value_bytes() as usize]);
+            out.extend_from_slice(body);
         }
-        Ok(located.hi.copied())
+        Ok(located.hi)
     }
 
     /// Puts a record back with the version it had, or removes it.
     pub(crate) fn put_back<M: NodeMemory>(
         &mut self,
         front: &mut Front<K, M>,
-        key: K::Key,
+        key: &K::Key,
         version: u32,
         value: Option<&[u8]>,
     ) -> Result<(), TableError> {
@@ -69,7 +72,7 @@ impl<K: KeySpace> Table<K> {
                     self.perform(front, &effect, value)?;
                     return Ok(());
                 }
-                Decision::Full => self.make_room(front, &key)?,
+                Decision::Full => self.make_room(front, key)?,
             }
         }
     }
@@ -81,17 +84,20 @@ impl<K: KeySpace> Table<K> {
         front: &Front<K, M>,
         kind: EffectKind,
         at: (u64, u32, u16),
-        key: K::Key,
+        key: &K::Key,
         version: u32,
         value: &[u8],
     ) -> Result<Option<fpcache::message::WriteReply>, TableError> {
         let (offset, generation, slot) = at;
-        let Some(segment) = self.directory.find(&key).copied() else { return Ok(None) };
+        let Some((segment, shared)) = self.directory.find_shared(key) else { return Ok(None) };
+        let segment = *segment;
         let is_same = segment.address().offset() == offset && segment.generation() == generation;
         if !is_same || slot >= segment.model().cap {
             return Ok(None);
         }
-        let effect = Effect { kind, segment, slot: u32::from(slot), key, hash: K::hash(&key), version };
+        let predicted = segment.model().predict(segment.coordinate(key, shared, &self.coders));
+        let (slot, hash) = (u32::from(slot), K::hash(key));
+        let effect = Effect { kind, segment, slot, predicted, key, hash, version };
         // Counts are made anew once everything is done.
         self.keys += u64::from(kind == EffectKind::Remove);
         self.accept(&effect);

@@ -3,6 +3,8 @@
 //! The order of the stores is the protocol: *slot live with k ⇒ its fingerprint is that of k*, for every reader at every
 //! instant, and the slot's word is the only point at which a record begins or ceases to be there.
 
+use std::borrow::Borrow;
+
 use fpcache::fingerprint::FingerprintWidth;
 use fpcache::key_space::KeySpace;
 use fpcache::layout::{SEGMENT_HEADER_BYTES, SLOT_WORD_BYTES, SegmentGeometry, SlotState, SlotWord};
@@ -25,7 +27,7 @@ pub(crate) struct Slots<'r, M> {
 
 impl<'r, M: NodeMemory> Slots<'r, M> {
     #[inline]
-    pub(crate) fn of(region: &'r M, geometry: SegmentGeometry, segment: &Segment) -> Self {
+    pub(crate) fn of<K: KeySpace>(region: &'r M, geometry: SegmentGeometry, segment: &Segment<K>) -> Self {
         let (at, cap) = (segment.address().offset(), segment.model().cap);
         let first = at + geometry.slots_offset(cap) as u64;
         Self { region, geometry, at, first, cap, generation: segment.generation() }
@@ -58,7 +60,7 @@ impl<'r, M: NodeMemory> Slots<'r, M> {
         self.region.load_relaxed(self.slot(slot)).map(SlotWord::from_bits)
     }
 
-    /// Copies a slot's body: key, value and padding.
+    /// Copies a slot's body: record and padding.
     #[inline]
     pub(crate) fn read_body(&self, slot: u32, body: &mut [u8]) -> Result<(), AccessError> {
         self.region.read_bytes(self.slot(slot) + SLOT_WORD_BYTES as u64, body)
@@ -66,16 +68,23 @@ impl<'r, M: NodeMemory> Slots<'r, M> {
 
     /// Whether a slot holds a live record of `key`.
     #[inline]
-    pub(crate) fn holds<K: KeySpace>(&self, slot: u32, key: &K::Key) -> Result<bool, AccessError> {
+    pub(crate) fn holds<K: KeySpace>(
+        &self,
+        slot: u32,
+        key: &K::Key,
+        scratch: &mut Vec<u8>,
+    ) -> Result<bool, AccessError> {
         if self.word(slot)?.state() != SlotState::Live {
             return Ok(false);
         }
-        if let Some(word) = K::word(key) {
+        let shape = self.geometry.shape;
+        if let Some(word) = K::word(key).filter(|_| shape.is_fixed()) {
             return Ok(self.region.load_relaxed(self.slot(slot) + SLOT_WORD_BYTES as u64)? == word);
         }
-        let mut bytes = vec![0; K::KEY_BYTES];
-        self.read_body(slot, &mut bytes)?;
-        Ok(K::decode(&bytes).as_ref() == Some(key))
+        scratch.resize(shape.body_bytes(), 0);
+        self.read_body(slot, scratch)?;
+        let held = shape.parts::<K>(scratch).and_then(|parts| K::view(parts.key));
+        Ok(held.is_some_and(|held| held.borrow() == key))
     }
 
     /// Copies the fingerprints of a window into `out`, which is emptied before.
@@ -89,19 +98,25 @@ impl<'r, M: NodeMemory> Slots<'r, M> {
     /// Copies all slots into `out`, which is emptied before.
     pub(crate) fn read_all(&self, out: &mut Vec<u8>) -> Result<(), AccessError> {
         out.clear();
-        out.resize(usize::from(self.cap) * self.geometry.slot_bytes, 0);
-        self.region.read_bytes(self.first, out)
+        self.append_all(out)
     }
 
-    /// Hints that a slot is needed soon, and the fingerprints of a window.
+    /// Appends a copy of all slots to `out`.
+    pub(crate) fn append_all(&self, out: &mut Vec<u8>) -> Result<(), AccessError> {
+        let before = out.len();
+        out.resize(before + usize::from(self.cap) * self.geometry.slot_bytes, 0);
+        self.region.read_bytes(self.first, &mut out[before..])
+    }
+
+    /// Hints that a slot is needed soon, or, if it is not known, the fingerprints of a window and the predicted slot: the
+    /// one needed is often that, and nearly always in its page of memory.
     #[inline]
-    pub(crate) fn prefetch(&self, slot: Option<u32>, window: Window) {
-        if let Some(slot) = slot {
-            self.region.prefetch(self.slot(slot), self.geometry.slot_bytes);
-        } else {
+    pub(crate) fn prefetch(&self, slot: Option<u32>, predicted: u32, window: Window) {
+        if slot.is_none() {
             let bytes = window.len() as usize * self.geometry.width.bytes();
             self.region.prefetch(self.fingerprint(window.first), bytes);
         }
+        self.region.prefetch(self.slot(slot.unwrap_or(predicted)), self.geometry.slot_bytes);
     }
 
     #[inline]

@@ -1,8 +1,10 @@
 //! One operation: what it comes to, and doing that.
 
+use std::borrow::Borrow;
+
 use fpcache::fingerprint::FingerprintWidth;
-use fpcache::key_space::KeySpace;
-use fpcache::layout::{RecordToken, SLOT_WORD_BYTES, SlotWord};
+use fpcache::key_space::{BuildKeys, KeySpace};
+use fpcache::layout::{RecordToken, SlotWord};
 use fpcache::message::{WriteKind, WriteOperation, WriteReply, WriteStatus};
 use fpcache::models::Segment;
 #[cfg(feature = "sabotage")]
@@ -11,7 +13,7 @@ use fpcache_fabric::{AccessError, NodeMemory};
 use fpcache_index::Window;
 
 use super::slots::Slots;
-use super::{Table, TableError};
+use super::{Scratch, Table, TableError};
 use crate::front::Front;
 use crate::rebuild::choose::{choose_slot, is_crowded};
 
@@ -28,39 +30,49 @@ pub(crate) enum EffectKind {
 
 /// A change of one slot that is decided and not yet done.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Effect<Key> {
+pub(crate) struct Effect<K: KeySpace, Q> {
     pub(crate) kind: EffectKind,
-    pub(crate) segment: Segment,
+    pub(crate) segment: Segment<K>,
     pub(crate) slot: u32,
-    pub(crate) key: Key,
+    /// The slot that the key's prediction names.
+    pub(crate) predicted: u32,
+    pub(crate) key: Q,
     pub(crate) hash: u64,
     pub(crate) version: u32,
 }
 
+impl<K: KeySpace, Q: Borrow<K::Key>> Effect<K, Q> {
+    /// The same, with a key of its own.
+    pub(crate) fn to_owned(&self) -> Effect<K, K::Owned> {
+        let Self { kind, segment, slot, predicted, ref key, hash, version } = *self;
+        Effect { kind, segment, slot, predicted, key: key.borrow().to_owned(), hash, version }
+    }
+}
+
 /// What an operation comes to.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Decision<Key> {
+pub(crate) enum Decision<K: KeySpace, Q> {
     /// Nothing changes.
     Reply(WriteReply),
     /// A slot changes.
-    Change(Effect<Key>),
+    Change(Effect<K, Q>),
     /// The key's window is full: its segment must be replaced first.
     Full,
 }
 
 /// The only place where a key can be.
 #[derive(Clone, Copy)]
-struct Place {
-    segment: Segment,
+struct Place<K: KeySpace> {
+    segment: Segment<K>,
     predicted: u32,
     window: Window,
 }
 
-impl<K: KeySpace> Table<K> {
-    fn place(&self, key: &K::Key) -> Option<Place> {
-        let segment = *self.directory.find(key)?;
-        let model = segment.model();
-        let predicted = model.predict(K::coordinate(key));
+impl<K: BuildKeys> Table<K> {
+    fn place(&self, key: &K::Key) -> Option<Place<K>> {
+        let (segment, shared) = self.directory.find_shared(key)?;
+        let (segment, model) = (*segment, segment.model());
+        let predicted = model.predict(segment.coordinate(key, shared, &self.coders));
         Some(Place { segment, predicted, window: model.window_around(predicted) })
     }
 
@@ -68,24 +80,26 @@ impl<K: KeySpace> Table<K> {
     pub(crate) fn prefetch<M: NodeMemory>(&self, front: &Front<K, M>, key: &K::Key, hint: Option<u16>) {
         if let Some(place) = self.place(key) {
             let slots = Slots::of(&*front.region, self.geometry, &place.segment);
-            slots.prefetch(hint.map(u32::from).filter(|slot| place.window.contains(*slot)), place.window);
+            let named = hint.map(u32::from).filter(|slot| place.window.contains(*slot));
+            slots.prefetch(named, place.predicted, place.window);
         }
     }
 
     /// What an operation comes to now. Nothing has changed after.
-    pub(crate) fn decide<M: NodeMemory>(
+    pub(crate) fn decide<M: NodeMemory, Q: Borrow<K::Key> + Copy>(
         &mut self,
         front: &Front<K, M>,
-        operation: &WriteOperation<'_, K::Key>,
-    ) -> Result<Decision<K::Key>, AccessError> {
+        operation: &WriteOperation<'_, Q>,
+    ) -> Result<Decision<K, Q>, AccessError> {
         let WriteOperation { kind, key, hint, expected, .. } = *operation;
         // A directory is never empty.
-        let Some(place) = self.place(&key) else { return Ok(Decision::Full) };
+        let Some(place) = self.place(key.borrow()) else { return Ok(Decision::Full) };
         let slots = Slots::of(&*front.region, self.geometry, &place.segment);
-        let hash = K::hash(&key);
-        let found = self.find(&slots, &place, &key, hash, hint)?;
-        let (segment, version) = (place.segment, self.next_version);
-        let change = |kind, slot| Decision::Change(Effect { kind, segment, slot, key, hash, version });
+        let hash = K::hash(key.borrow());
+        let found = self.find(&slots, &place, key.borrow(), hash, hint)?;
+        let (segment, predicted, version) = (place.segment, place.predicted, self.next_version);
+        let change =
+            |kind, slot| Decision::Change(Effect { kind, segment, slot, predicted, key, hash, version });
         let Some(slot) = found else {
             return Ok(match kind {
                 WriteKind::Insert | WriteKind::Put => match self.free_slot(&slots, &place)? {
@@ -116,13 +130,13 @@ impl<K: KeySpace> Table<K> {
     fn find<M: NodeMemory>(
         &mut self,
         slots: &Slots<'_, M>,
-        place: &Place,
+        place: &Place<K>,
         key: &K::Key,
         hash: u64,
         hint: Option<u16>,
     ) -> Result<Option<u32>, AccessError> {
         if let Some(slot) = hint.map(u32::from).filter(|slot| place.window.contains(*slot))
-            && slots.holds::<K>(slot, key)?
+            && slots.holds::<K>(slot, key, &mut self.scratch.body)?
         {
             return Ok(Some(slot));
         }
@@ -131,8 +145,9 @@ impl<K: KeySpace> Table<K> {
         scratch.slots.clear();
         let wanted = width.of_hash(hash);
         self.matcher.find(width, &scratch.fingerprints, wanted, place.window.first, &mut scratch.slots);
-        for slot in &scratch.slots {
-            if slots.holds::<K>(*slot, key)? {
+        let Scratch { slots: candidates, body, .. } = scratch;
+        for slot in candidates {
+            if slots.holds::<K>(*slot, key, body)? {
                 return Ok(Some(*slot));
             }
         }
@@ -143,7 +158,7 @@ impl<K: KeySpace> Table<K> {
     fn free_slot<M: NodeMemory>(
         &mut self,
         slots: &Slots<'_, M>,
-        place: &Place,
+        place: &Place<K>,
     ) -> Result<Option<u32>, AccessError> {
         let (width, scratch) = (self.geometry.width, &mut self.scratch);
         scratch.slots.clear();
@@ -164,14 +179,17 @@ impl<K: KeySpace> Table<K> {
     /// The token of the record in a live slot.
     fn token<M: NodeMemory>(&mut self, slots: &Slots<'_, M>, slot: u32) -> Result<RecordToken, AccessError> {
         let version = slots.word(slot)?.version();
-        let body = &mut self.scratch.body;
-        body.resize(K::KEY_BYTES + self.record.parameters.value_bytes as usize, 0);
+        let (body, shape) = (&mut self.scratch.body, self.geometry.shape);
+        body.resize(shape.body_bytes(), 0);
         slots.read_body(slot, body)?;
-        Ok(RecordToken::of(version, body))
+        // A live record has parts.
+        let parts = shape.parts::<K>(body);
+        let used = parts.map_or(0, |parts| shape.used(parts.key.len(), parts.value.len()));
+        Ok(RecordToken::of(version, &body[..used]))
     }
 
     /// Accepts what was decided: the next decision has another version.
-    pub(crate) fn accept(&mut self, effect: &Effect<K::Key>) {
+    pub(crate) fn accept(&mut self, effect: &Effect<K, impl Borrow<K::Key>>) {
         self.next_version = next_version(effect.version);
         if effect.kind == EffectKind::Insert {
             self.note_crowding(effect);
@@ -179,30 +197,32 @@ impl<K: KeySpace> Table<K> {
     }
 
     /// Keeps the slot of a record to come free of others, until it is there. Readers see nothing of it.
-    pub(crate) fn reserve(&mut self, effect: &Effect<K::Key>) {
+    pub(crate) fn reserve<Q>(&mut self, effect: &Effect<K, Q>) {
         if effect.kind == EffectKind::Insert {
             self.reserved.insert((effect.segment.address().offset(), effect.slot));
         }
     }
 
     /// Whether the segment an effect was decided for is still its key's.
-    pub(crate) fn still_owns(&self, effect: &Effect<K::Key>) -> bool {
-        self.directory.find(&effect.key) == Some(&effect.segment)
+    pub(crate) fn still_owns(&self, effect: &Effect<K, impl Borrow<K::Key>>) -> bool {
+        self.directory.find(effect.key.borrow()) == Some(&effect.segment)
     }
 
     /// Does what was decided and accepted, and says so. The segment must be the one it was decided for. Doing it again
     /// changes nothing.
-    pub(crate) fn perform<M: NodeMemory>(
+    // Inlined: a reply that came back through memory would be read while the slot's stores, misses of the cache, have yet
+    // to be made, and wait for them.
+    #[inline(always)]
+    pub(crate) fn perform<M: NodeMemory, Q: Borrow<K::Key> + Clone>(
         &mut self,
         front: &Front<K, M>,
-        effect: &Effect<K::Key>,
+        effect: &Effect<K, Q>,
         value: &[u8],
     ) -> Result<WriteReply, AccessError> {
         #[cfg(feature = "sabotage")]
         let effect = &self.moved(front, effect)?;
         let slots = Slots::of(&*front.region, self.geometry, &effect.segment);
-        let predicted = effect.segment.model().predict(K::coordinate(&effect.key));
-        let home = u64::from(effect.slot == predicted);
+        let home = u64::from(effect.slot == effect.predicted);
         self.counters.writes += 1;
         let token = match effect.kind {
             EffectKind::Remove => {
@@ -216,9 +236,9 @@ impl<K: KeySpace> Table<K> {
                 None
             }
             EffectKind::Insert | EffectKind::Update => {
-                let key_and_value = self.fill_body(&effect.key, value);
+                let used = self.fill_body(effect.key.borrow(), value);
                 let body = &self.scratch.body;
-                let token = RecordToken::of(effect.version, &body[..key_and_value]);
+                let token = RecordToken::of(effect.version, &body[..used]);
                 if effect.kind == EffectKind::Update {
                     slots.update(effect.slot, effect.version, body)?;
                 } else {
@@ -245,57 +265,56 @@ impl<K: KeySpace> Table<K> {
 
     /// The effect, after moving the record it replaces inside its window if that is what is broken on purpose.
     #[cfg(feature = "sabotage")]
-    fn moved<M: NodeMemory>(
+    fn moved<M: NodeMemory, Q: Borrow<K::Key> + Clone>(
         &mut self,
         front: &Front<K, M>,
-        effect: &Effect<K::Key>,
-    ) -> Result<Effect<K::Key>, AccessError> {
+        effect: &Effect<K, Q>,
+    ) -> Result<Effect<K, Q>, AccessError> {
         if !front.breaks(Sabotage::MoveLiveKey) || effect.kind != EffectKind::Update {
-            return Ok(*effect);
+            return Ok(effect.clone());
         }
         let slots = Slots::of(&*front.region, self.geometry, &effect.segment);
-        let window = effect.segment.model().window(K::coordinate(&effect.key));
+        let window = effect.segment.model().window_around(effect.predicted);
         for slot in window.first..=window.last {
             if slots.word(slot)?.state() == fpcache::layout::SlotState::Free {
                 slots.relocate(effect.slot, slot, effect.hash, &mut self.scratch.body)?;
-                return Ok(Effect { slot, ..*effect });
+                return Ok(Effect { slot, ..effect.clone() });
             }
         }
-        Ok(*effect)
+        Ok(effect.clone())
     }
 
-    /// Writes key, value and padding into the scratch body; returns the bytes of the first two.
+    /// Writes record and padding into the scratch body; returns the bytes of the first.
     fn fill_body(&mut self, key: &K::Key, value: &[u8]) -> usize {
-        let body = &mut self.scratch.body;
+        let (body, shape) = (&mut self.scratch.body, self.geometry.shape);
         body.clear();
-        body.resize(self.geometry.slot_bytes - SLOT_WORD_BYTES, 0);
-        K::encode(key, &mut body[..K::KEY_BYTES]);
-        body[K::KEY_BYTES..][..value.len()].copy_from_slice(value);
-        K::KEY_BYTES + value.len()
+        body.resize(shape.body_bytes(), 0);
+        shape.fill::<K>(body, key, value)
     }
 
     /// Remembers a segment whose window an insert has nearly filled: it is replaced before somebody has to wait for that.
-    fn note_crowding(&mut self, effect: &Effect<K::Key>) {
+    fn note_crowding(&mut self, effect: &Effect<K, impl Borrow<K::Key>>) {
         // `free_slot` left the window's free slots, one of which the insert took.
         let free = self.scratch.slots.len().saturating_sub(1);
-        let window = effect.segment.model().window(K::coordinate(&effect.key));
+        let window = effect.segment.model().window_around(effect.predicted);
         if is_crowded(free, window) && self.crowded.len() < MAX_CROWDED {
-            self.crowded.push(effect.key);
+            self.crowded.push(effect.key.borrow().to_owned());
         }
     }
 
-    /// Reads a record the way a writer sees it: for clients that cannot read it one-sided.
+    /// Reads a record the way a writer sees it, for clients that cannot read it one-sided, and appends its value to `value`.
     pub(crate) fn get<M: NodeMemory>(
         &mut self,
         front: &Front<K, M>,
         key: &K::Key,
-        value: &mut [u8],
+        value: &mut Vec<u8>,
     ) -> Result<Option<RecordToken>, AccessError> {
         let Some(place) = self.place(key) else { return Ok(None) };
         let slots = Slots::of(&*front.region, self.geometry, &place.segment);
         let Some(slot) = self.find(&slots, &place, key, K::hash(key), None)? else { return Ok(None) };
         let token = self.token(&slots, slot)?;
-        value.copy_from_slice(&self.scratch.body[K::KEY_BYTES..]);
+        let parts = self.geometry.shape.parts::<K>(&self.scratch.body);
+        value.extend_from_slice(parts.map_or(&[], |parts| parts.value));
         Ok(Some(token))
     }
 

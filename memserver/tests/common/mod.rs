@@ -1,16 +1,19 @@
 //! What the tests share: a loaded region that can be damaged, and lookups over it.
 #![allow(dead_code, reason = "each test uses its share")]
 
+pub mod keys;
 pub mod requests;
 pub mod world;
 
+use std::borrow::Borrow;
 use std::sync::Arc;
 use std::time::Instant;
 
 use fpcache::cache::{CacheConfig, HotCache};
-use fpcache::key_space::U64Keys;
+use fpcache::key_space::KeySpace;
 use fpcache::layout::{SEGMENT_HEADER_BYTES, SLOT_WORD_BYTES, SegmentGeometry, SlotWord, TableParameters};
 use fpcache::matching::Matcher;
+use fpcache::models::Segment;
 use fpcache::read::{
     Lookup, LookupScratch, Outcome, Plan, PlanChoice, ReadError, Scan, ScanScratch, drive, look_up,
 };
@@ -18,7 +21,9 @@ use fpcache::snapshot::{OpenError, Snapshot};
 use fpcache::table::{Table, TableOptions};
 use fpcache_fabric::local::{Hub, LocalConnection, LocalOptions};
 use fpcache_fabric::{Connection, MappedEndpoint, SharedMemory};
+use fpcache_index::Window;
 use fpcache_memserver::MemoryNode;
+use keys::{Integers, Key, TestKeys};
 
 /// How a key is looked up: by which plan, and as a call for one key or as a group that happens to have one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,12 +49,14 @@ pub const TWO_STAGE: [Way; 2] = [WAYS[0], WAYS[1]];
 pub const RANGE: [Way; 2] = [WAYS[2], WAYS[3]];
 
 /// A region with a table, and a connection to it that never reaches the memory node's processor.
-pub struct Fixture {
+pub struct Fixture<T: TestKeys = Integers> {
     pub region: Arc<SharedMemory>,
+    /// The numbers of its keys.
     pub keys: Vec<u64>,
     pub parameters: TableParameters,
     connection: LocalConnection,
     _hub: Hub,
+    _kind: std::marker::PhantomData<T>,
 }
 
 /// Where a record lies.
@@ -61,15 +68,16 @@ pub struct Place {
     pub generation: u32,
 }
 
-impl Fixture {
-    /// A region that holds `keys`, each with the value of [`value_of`] for version 1.
+impl<T: TestKeys> Fixture<T> {
+    /// A region that holds the keys of these numbers, each with the value of [`value_of`] for version 1.
     pub fn new(keys: impl IntoIterator<Item = u64>, parameters: TableParameters) -> Self {
         let keys: Vec<u64> = keys.into_iter().collect();
-        let region = Arc::new(SharedMemory::anonymous(1 << 20).expect("memory"));
+        let region = Arc::new(SharedMemory::anonymous(2 << 20).expect("memory"));
         let mut node =
-            MemoryNode::<U64Keys>::new(Arc::clone(&region), 1, 0, Instant::now()).expect("a region");
-        let value = |i: usize, out: &mut [u8]| out.copy_from_slice(&value_of(keys[i], 1, out.len()));
-        node.load(parameters, keys.iter().copied(), value).expect("fits");
+            MemoryNode::<T::Space>::new(Arc::clone(&region), 1, 0, Instant::now()).expect("a region");
+        let value = |key| value_of::<T>(key, 1, T::value_bytes(&parameters.shape));
+        let records = keys.iter().map(|key| (T::key(*key), value(*key)));
+        node.load_records(parameters, T::coders(), records).expect("fits");
         Self::over(region, keys, parameters)
     }
 
@@ -77,49 +85,53 @@ impl Fixture {
     pub fn over(region: Arc<SharedMemory>, keys: Vec<u64>, parameters: TableParameters) -> Self {
         let hub = Hub::new(Arc::clone(&region), LocalOptions::default()).expect("a hub");
         let connection = hub.connect().expect("a connection");
-        Self { region, keys, parameters, connection, _hub: hub }
+        Self { region, keys, parameters, connection, _hub: hub, _kind: std::marker::PhantomData }
     }
 
     pub fn endpoint(&self) -> MappedEndpoint {
         self.connection.endpoint()
     }
 
-    pub fn open(&self) -> Result<Snapshot<U64Keys>, OpenError> {
+    pub fn open(&self) -> Result<Snapshot<T::Space>, OpenError> {
         Snapshot::open(&mut self.endpoint())
     }
 
-    pub fn reader(&self, way: Way) -> Reader {
+    pub fn reader(&self, way: Way) -> Reader<T> {
         Reader::new(self.endpoint(), self.open().expect("an undamaged directory"), way)
     }
 
     /// A reader with a hot cache of its own.
-    pub fn cached_reader(&self, way: Way, cache: CacheConfig) -> Reader {
+    pub fn cached_reader(&self, way: Way, cache: CacheConfig) -> Reader<T> {
         Reader::cached(self.endpoint(), self.open().expect("an undamaged directory"), way, Some(cache))
     }
 
     pub fn geometry(&self) -> SegmentGeometry {
-        self.parameters.geometry::<U64Keys>()
+        self.parameters.geometry()
     }
 
     pub fn value(&self, key: u64, version: u32) -> Vec<u8> {
-        value_of(key, version, self.parameters.value_bytes as usize)
+        value_of::<T>(key, version, T::value_bytes(&self.parameters.shape))
+    }
+
+    /// The segment of a key, and the key's window there.
+    pub fn window_of(&self, key: u64) -> (Segment<T::Space>, Window) {
+        let snapshot = self.open().expect("an undamaged directory");
+        let key = T::key(key);
+        let found = snapshot.models().resident().expect("opened whole").locate(key.borrow());
+        let found = found.expect("a table has segments");
+        let shared = T::Space::shared(key.borrow(), found.lo.borrow());
+        let x = found.entry.coordinate(key.borrow(), shared, snapshot.coders());
+        (*found.entry, found.entry.model().window(x))
     }
 
     /// Finds `key`'s record by looking at every slot of its segment.
     pub fn place_of(&self, key: u64) -> Place {
-        let snapshot = self.open().expect("an undamaged directory");
-        let segment = snapshot
-            .models()
-            .resident()
-            .expect("opened whole")
-            .locate(&key)
-            .expect("a table has segments")
-            .entry;
+        let (segment, _) = self.window_of(key);
         let (geometry, cap, start) = (self.geometry(), segment.model().cap, segment.address().offset());
         for index in 0..u32::from(cap) {
             let slot = start + geometry.slot_offset(cap, index) as u64;
-            let image = self.bytes(slot, 16);
-            if image[0] & 3 == 2 && image[8..] == key.to_le_bytes() {
+            let image = self.bytes(slot, geometry.slot_bytes);
+            if image[0] & 3 == 2 && self.key_in(&image) == Some(key) {
                 let position = SEGMENT_HEADER_BYTES + index as usize * geometry.width.bytes();
                 let fingerprint = start + position as u64;
                 return Place { slot, fingerprint, index, generation: segment.generation() };
@@ -128,13 +140,25 @@ impl Fixture {
         panic!("key {key} is not in its segment")
     }
 
+    /// The number of the key in a slot that holds a record.
+    pub fn key_in(&self, slot: &[u8]) -> Option<u64> {
+        let parts = self.parameters.shape.parts::<T::Space>(&slot[SLOT_WORD_BYTES..])?;
+        T::Space::view(parts.key).map(|key| T::number(key.borrow()))
+    }
+
+    /// Where in a slot the key lies, and the lengths before it.
+    pub fn key_bytes(&self, key: u64) -> std::ops::Range<u64> {
+        let bytes = T::Space::encoded_len(T::key(key).borrow()) + self.parameters.shape.head_bytes();
+        8..8 + bytes as u64
+    }
+
     /// A slot with a live record of `key`.
     pub fn live_image(&self, generation: u32, key: u64, version: u32) -> Vec<u8> {
-        let value = self.value(key, version);
         let mut image = vec![0; self.geometry().slot_bytes];
-        image[8..16].copy_from_slice(&key.to_le_bytes());
-        image[16..16 + value.len()].copy_from_slice(&value);
-        let word = SlotWord::live(generation, version, &image[SLOT_WORD_BYTES..]);
+        let body = &mut image[SLOT_WORD_BYTES..];
+        let shape = self.parameters.shape;
+        shape.fill::<T::Space>(body, T::key(key).borrow(), &self.value(key, version));
+        let word = SlotWord::live(generation, version, body);
         image[..SLOT_WORD_BYTES].copy_from_slice(&word.to_bits().to_le_bytes());
         image
     }
@@ -159,10 +183,11 @@ impl Fixture {
     }
 }
 
-/// What `key` is worth in this version: the version, then bytes that depend on both.
-pub fn value_of(key: u64, version: u32, len: usize) -> Vec<u8> {
+/// What the key of this number is worth in this version: the version, then bytes that depend on both; at most `most`.
+pub fn value_of<T: TestKeys>(key: u64, version: u32, most: usize) -> Vec<u8> {
     let seed = key.rotate_left(17) ^ u64::from(version).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    let rest = (0..len as u64).map(|i| (seed.wrapping_mul(2 * i + 1) >> 37) as u8);
+    let rest = (0..most as u64).map(|i| (seed.wrapping_mul(2 * i + 1) >> 37) as u8);
+    let len = T::value_len(key, version.into(), most);
     version.to_le_bytes().into_iter().chain(rest).take(len).collect()
 }
 
@@ -182,23 +207,23 @@ pub fn scattered(count: u64) -> Vec<u64> {
 /// An answer: version and value, or absent.
 pub type Answer = Option<(u32, Vec<u8>)>;
 
-/// What a compute node's thread holds.
-pub struct Reader {
+/// What a compute node's thread holds. Keys go by their numbers.
+pub struct Reader<T: TestKeys = Integers> {
     endpoint: MappedEndpoint,
-    pub table: Table<U64Keys>,
+    pub table: Table<T::Space>,
     grouped: bool,
-    lookup: LookupScratch<U64Keys>,
-    scan: ScanScratch<U64Keys>,
+    lookup: LookupScratch<T::Space>,
+    scan: ScanScratch<T::Space>,
 }
 
-impl Reader {
-    pub fn new(endpoint: MappedEndpoint, snapshot: Snapshot<U64Keys>, way: Way) -> Self {
+impl<T: TestKeys> Reader<T> {
+    pub fn new(endpoint: MappedEndpoint, snapshot: Snapshot<T::Space>, way: Way) -> Self {
         Self::cached(endpoint, snapshot, way, None)
     }
 
     pub fn cached(
         endpoint: MappedEndpoint,
-        snapshot: Snapshot<U64Keys>,
+        snapshot: Snapshot<T::Space>,
         way: Way,
         cache: Option<CacheConfig>,
     ) -> Self {
@@ -230,7 +255,7 @@ impl Reader {
             let (outcome, value) = self.lookup.outcomes().next().expect("one key, one outcome");
             return Ok(take(outcome, value));
         }
-        look_up(&mut self.endpoint, &self.table, &mut self.lookup, key, take)
+        look_up(&mut self.endpoint, &self.table, &mut self.lookup, T::key(key).borrow(), take)
     }
 
     pub fn group(&mut self, keys: &[u64]) -> Result<Vec<Answer>, ReadError> {
@@ -240,32 +265,35 @@ impl Reader {
     }
 
     fn run(&mut self, keys: &[u64]) -> Result<(), ReadError> {
-        let keys = keys.iter().copied();
+        let keys: Vec<Key<T>> = keys.iter().map(|key| T::key(*key)).collect();
+        let keys = keys.iter().map(Borrow::borrow);
         drive(&mut self.endpoint, &mut Lookup::new(&self.table, &mut self.lookup, keys))
     }
 
     pub fn scan(&mut self, start: u64, limit: usize) -> Result<Vec<(u64, Vec<u8>)>, ReadError> {
-        let mut scan = Scan::new(self.table.snapshot(), &mut self.scan, start, limit);
+        let start = T::key(start);
+        let mut scan = Scan::new(self.table.snapshot(), &mut self.scan, start.borrow(), limit);
         drive(&mut self.endpoint, &mut scan)?;
-        Ok(scan.records().map(|(key, value)| (key, value.to_vec())).collect())
+        Ok(scan.records().map(|(key, value)| (T::number(key), value.to_vec())).collect())
     }
 }
 
 /// A thread that reads a table of others, hot cache included.
-pub struct Sharing<'a> {
+pub struct Sharing<'a, T: TestKeys = Integers> {
     endpoint: MappedEndpoint,
-    table: &'a Table<U64Keys>,
-    lookup: LookupScratch<U64Keys>,
+    table: &'a Table<T::Space>,
+    lookup: LookupScratch<T::Space>,
 }
 
-impl<'a> Sharing<'a> {
-    pub fn new(endpoint: MappedEndpoint, table: &'a Table<U64Keys>, seed: u64) -> Self {
+impl<'a, T: TestKeys> Sharing<'a, T> {
+    pub fn new(endpoint: MappedEndpoint, table: &'a Table<T::Space>, seed: u64) -> Self {
         let visitor = table.cache().map(|cache| cache.visitor(seed)).unwrap_or_default();
         Self { endpoint, table, lookup: LookupScratch::new(Matcher::detect()).with_visitor(visitor) }
     }
 
     pub fn get(&mut self, key: u64) -> Option<Vec<u8>> {
         let take = |_: &Outcome, value: Option<&[u8]>| value.map(<[u8]>::to_vec);
-        look_up(&mut self.endpoint, self.table, &mut self.lookup, key, take).expect("nobody writes")
+        let key = T::key(key);
+        look_up(&mut self.endpoint, self.table, &mut self.lookup, key.borrow(), take).expect("nobody writes")
     }
 }

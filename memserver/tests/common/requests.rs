@@ -1,30 +1,35 @@
 //! Requests to a memory node, put straight into its hands.
 
-use fpcache::key_space::U64Keys;
+use std::borrow::Borrow;
+use std::marker::PhantomData;
+
 use fpcache::layout::RecordToken;
+use fpcache::message::keys::put_key;
 use fpcache::message::{
-    ErrorCode, Refusal, Request, WriteBatch, WriteKind, WriteOperation, WriteReply, WriteStatus,
+    ErrorCode, Keys, Refusal, Request, WriteBatch, WriteKind, WriteOperation, WriteReply, WriteStatus,
     decode_reply, encode_reply,
 };
 use fpcache_fabric::{ClientId, Handled, Service};
 
-/// The value of a key after its `n`-th write.
-pub fn value(key: u64, n: u64, bytes: usize) -> Vec<u8> {
+use super::keys::{Integers, KeyRef, TestKeys};
+
+/// The value of the key of this number after its `n`-th write, of at most `most` bytes.
+pub fn value<T: TestKeys>(key: u64, n: u64, most: usize) -> Vec<u8> {
     let word = (key ^ n.wrapping_mul(0x5851_f42d_4c95_7f2d)).to_le_bytes();
-    word.iter().copied().cycle().take(bytes).collect()
+    word.iter().copied().cycle().take(T::value_len(key, n, most)).collect()
 }
 
-/// A client that writes, one operation at a time.
+/// A client that writes, one operation at a time. Keys go by their numbers.
 #[derive(Debug)]
-pub struct Writer {
+pub struct Writer<T: TestKeys = Integers> {
     client: u64,
     requests: u64,
-    value_bytes: u32,
+    kind: PhantomData<T>,
 }
 
-impl Writer {
-    pub fn new(client: u64, value_bytes: u32) -> Self {
-        Self { client, requests: 0, value_bytes }
+impl<T: TestKeys> Writer<T> {
+    pub fn new(client: u64) -> Self {
+        Self { client, requests: 0, kind: PhantomData }
     }
 
     /// Sends one operation and returns the reply to it.
@@ -39,6 +44,19 @@ impl Writer {
         self.try_one(node, kind, key, expected, value).expect("a reply")
     }
 
+    /// The same for a key that may have no number.
+    pub fn one_of(
+        &mut self,
+        node: &mut impl Service,
+        kind: WriteKind,
+        key: &KeyRef<T>,
+        expected: RecordToken,
+        value: &[u8],
+    ) -> WriteReply {
+        self.requests += 1;
+        self.send(node, kind, key, expected, value, false).expect("a reply")
+    }
+
     /// Sends one operation to a memory node that may refuse it.
     pub fn try_one(
         &mut self,
@@ -49,7 +67,7 @@ impl Writer {
         value: &[u8],
     ) -> Result<WriteReply, Refusal> {
         self.requests += 1;
-        self.send(node, kind, key, expected, value, false)
+        self.send(node, kind, T::key(key).borrow(), expected, value, false)
     }
 
     /// Sends the last request again.
@@ -61,28 +79,34 @@ impl Writer {
         expected: RecordToken,
         value: &[u8],
     ) -> Result<WriteReply, Refusal> {
-        self.send(node, kind, key, expected, value, true)
+        self.send(node, kind, T::key(key).borrow(), expected, value, true)
     }
 
     fn send(
         &self,
         node: &mut impl Service,
         kind: WriteKind,
-        key: u64,
+        key: &KeyRef<T>,
         expected: RecordToken,
         value: &[u8],
         sent_before: bool,
     ) -> Result<WriteReply, Refusal> {
-        let mut batch = WriteBatch::new(self.value_bytes);
-        let value = if kind == WriteKind::Delete { &[] } else { value };
-        batch.push::<U64Keys>(&WriteOperation { kind, key, hint: None, expected, value });
-        let reply = call(node, &batch.request(self.client, self.requests, sent_before));
+        let mut batch = WriteBatch::default();
+        batch.push::<T::Space>(&WriteOperation { kind, key, hint: None, expected, value });
+        let reply = call::<T>(node, &batch.request(self.client, self.requests, sent_before));
         Ok(WriteReply::decode(decode_reply(&reply)?).expect("a whole reply"))
     }
 
     /// What the memory node's processor finds.
     pub fn get(&self, node: &mut impl Service, key: u64) -> Option<(Vec<u8>, RecordToken)> {
-        let reply = call(node, &Request::Get(&key.to_le_bytes()));
+        self.get_of(node, T::key(key).borrow())
+    }
+
+    /// The same for a key that may have no number.
+    pub fn get_of(&self, node: &mut impl Service, key: &KeyRef<T>) -> Option<(Vec<u8>, RecordToken)> {
+        let mut bytes = Vec::new();
+        put_key::<T::Space>(key, &mut bytes);
+        let reply = call::<T>(node, &Request::Get(Keys { count: 1, bytes: &bytes }));
         let body = decode_reply(&reply).expect("a reply");
         let (head, value) = body.split_at(16);
         let token = u64::from_le_bytes(head[8..].try_into().expect("eight bytes"));
@@ -90,21 +114,25 @@ impl Writer {
     }
 }
 
-/// A batch of writes, whose values have eight bytes.
-pub fn batch(writes: &[(WriteKind, u64, [u8; 8])]) -> WriteBatch {
-    let mut batch = WriteBatch::new(8);
+/// A batch of writes.
+pub fn batch<T: TestKeys>(writes: &[(WriteKind, u64, &[u8])]) -> WriteBatch {
+    let mut batch = WriteBatch::default();
     for (kind, key, value) in writes {
-        let value: &[u8] = if *kind == WriteKind::Delete { &[] } else { value };
         let expected = RecordToken::default();
-        batch.push::<U64Keys>(&WriteOperation { kind: *kind, key: *key, hint: None, expected, value });
+        let key = T::key(*key);
+        batch.push::<T::Space>(&WriteOperation { kind: *kind, key, hint: None, expected, value });
     }
     batch
 }
 
 /// Sends a request and does not wait for what comes later.
-pub fn post(node: &mut impl Service, client: ClientId, request: &Request<'_>) -> (Handled, Vec<u8>) {
+pub fn post<T: TestKeys>(
+    node: &mut impl Service,
+    client: ClientId,
+    request: &Request<'_>,
+) -> (Handled, Vec<u8>) {
     let (mut bytes, mut reply) = (Vec::new(), Vec::new());
-    request.encode::<U64Keys>(&mut bytes);
+    request.encode::<T::Space>(&mut bytes);
     let handled = node.handle(client, &bytes, &mut reply);
     (handled, reply)
 }
@@ -119,9 +147,9 @@ pub fn statuses(reply: &[u8]) -> Result<Vec<WriteStatus>, Refusal> {
 const PATIENCE: usize = 100;
 
 /// Has a request served, now or later.
-pub fn call(node: &mut impl Service, request: &Request<'_>) -> Vec<u8> {
+pub fn call<T: TestKeys>(node: &mut impl Service, request: &Request<'_>) -> Vec<u8> {
     let (mut bytes, mut reply) = (Vec::new(), Vec::new());
-    request.encode::<U64Keys>(&mut bytes);
+    request.encode::<T::Space>(&mut bytes);
     if node.handle(ClientId(1), &bytes, &mut reply) == Handled::Later {
         for _ in 0..PATIENCE {
             if node.next_reply(&mut reply).is_some() {

@@ -5,13 +5,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-use fpcache::key_space::U64Keys;
 use fpcache::layout::TableParameters;
 use fpcache_fabric::{AccessError, NodeMemory, SharedMemory};
 use fpcache_memserver::durability::{MemoryDisk, SyncPolicy};
 use fpcache_memserver::store::{Background, Beginning, Memories, can_resume, notes_bytes, restore, resume};
 use fpcache_memserver::{MemoryNode, Recovery};
 
+use super::keys::TestKeys;
 use super::requests::{Writer, value};
 
 pub const RING: u64 = 64 << 10;
@@ -95,7 +95,7 @@ impl NodeMemory for Mortal {
     fn release(&self) {}
 }
 
-pub type Node = MemoryNode<U64Keys, Mortal>;
+pub type Node<T> = MemoryNode<<T as TestKeys>::Space, Mortal>;
 
 pub fn beginning(sync: SyncPolicy, incarnation: u64) -> Beginning {
     let (boot, node, now) = ([3; 16], 0, Instant::now());
@@ -124,7 +124,7 @@ impl World {
     }
 
     /// A memory node that goes on in whatever way it can.
-    pub fn begin(&mut self) -> (Node, Recovery) {
+    pub fn begin<T: TestKeys>(&mut self) -> (Node<T>, Recovery) {
         self.left.store(u64::MAX, Ordering::Relaxed);
         self.lives += 1;
         (self.region, self.notes) = (self.region.heir(), self.notes.heir());
@@ -142,19 +142,25 @@ impl World {
     }
 }
 
-pub fn parameters() -> TableParameters {
-    TableParameters { epsilon: 4, max_slots: 64, ..TableParameters::default() }
+pub fn parameters<T: TestKeys>() -> TableParameters {
+    TableParameters { epsilon: 4, max_slots: 64, ..T::parameters(8) }
 }
 
-pub fn load(node: &mut Node, keys: u64) {
-    let fill = |i: usize, out: &mut [u8]| out.copy_from_slice(&value(i as u64 * 50, 0, out.len()));
-    node.load(parameters(), (0..keys).map(|i| i * 50).collect::<Vec<_>>().into_iter(), fill).expect("room");
+pub fn load<T: TestKeys>(node: &mut Node<T>, keys: u64) {
+    let records = loaded::<T>(keys).into_iter().map(|(key, value)| (T::key(key), value));
+    let records: Vec<_> = records.collect();
+    node.load_records(parameters::<T>(), T::coders(), records.into_iter()).expect("room");
 }
 
-pub fn contents(node: &mut Node, writer: &Writer) -> BTreeMap<u64, Vec<u8>> {
-    (0..5000).filter_map(|key| writer.get(node, key).map(|(value, _)| (key, value))).collect()
+/// Everything in the table, the numbers of whose keys are multiples of five, or lie where most writes go.
+pub fn contents<T: TestKeys>(node: &mut Node<T>, writer: &Writer<T>) -> BTreeMap<u64, Vec<u8>> {
+    let numbers = (0..5000).filter(|n| n % 5 == 0 || (700..800).contains(n) || *n > 4990);
+    let found: BTreeMap<_, _> =
+        numbers.filter_map(|key| writer.get(node, key).map(|(value, _)| (key, value))).collect();
+    assert_eq!(found.len() as u64, node.stats().keys, "there are other keys");
+    found
 }
 
-pub fn loaded(keys: u64) -> BTreeMap<u64, Vec<u8>> {
-    (0..keys).map(|i| (i * 50, value(i * 50, 0, 8))).collect()
+pub fn loaded<T: TestKeys>(keys: u64) -> BTreeMap<u64, Vec<u8>> {
+    (0..keys).map(|i| (i * 50, value::<T>(i * 50, 0, 8))).collect()
 }

@@ -1,0 +1,301 @@
+//! Keys on the command line: what they look like, and the data sets of their kind.
+
+use std::fmt::Write;
+
+use anyhow::{anyhow, bail, ensure};
+use clap::Args;
+use fpcache_client::{AsKey, BuildKeys, ByteKeys, U64Keys};
+use fpcache_datasets::{ByteDataset, Dataset, OpenOptions, Spec};
+use serde_json::Value;
+
+use crate::arguments::number;
+use crate::hex;
+
+/// How keys are written.
+#[derive(Clone, Copy, Debug, Args)]
+pub(crate) struct KeyFormat {
+    /// Write and read keys as hexadecimal digits
+    #[arg(long = "hex")]
+    pub(crate) is_hex: bool,
+}
+
+/// Keys of which the coordinates of byte strings are learned.
+const SAMPLE: usize = 50_000;
+
+/// A data set in memory.
+pub(crate) trait KeySet {
+    fn len(&self) -> usize;
+    fn name(&self) -> &str;
+    fn source(&self) -> &str;
+    fn notes(&self) -> &[String];
+    fn value(&self, i: usize) -> u64;
+}
+
+macro_rules! key_sets {
+    ($($set:ty),*) => {$(
+        impl KeySet for $set {
+            fn len(&self) -> usize {
+                self.len()
+            }
+
+            fn name(&self) -> &str {
+                self.name()
+            }
+
+            fn source(&self) -> &str {
+                self.source()
+            }
+
+            fn notes(&self) -> &[String] {
+                self.notes()
+            }
+
+            fn value(&self, i: usize) -> u64 {
+                self.value(i)
+            }
+        }
+    )*};
+}
+
+key_sets!(Dataset, ByteDataset);
+
+/// The lengths of keys that a table is to hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct KeyLengths {
+    /// The length of every key, if all have the same.
+    pub(crate) every: Option<u16>,
+    /// The longest that must fit.
+    pub(crate) longest: u32,
+    /// What slots have room for unless told.
+    pub(crate) usual: u32,
+}
+
+impl KeyLengths {
+    pub(crate) const fn fixed(bytes: u16) -> Self {
+        Self { every: Some(bytes), longest: bytes as u32, usual: bytes as u32 }
+    }
+}
+
+/// A kind of keys.
+pub(crate) trait Keys: BuildKeys<Owned: AsKey<Self>> {
+    /// Its data sets.
+    type Set: KeySet;
+
+    /// Reads a key.
+    fn parse(text: &str, format: KeyFormat) -> anyhow::Result<Self::Owned>;
+
+    /// The key as [`parse`](Self::parse) reads it, without spaces.
+    fn text(key: &Self::Key, format: KeyFormat) -> String;
+
+    /// The key in JSON.
+    fn json(key: &Self::Key, format: KeyFormat) -> Value;
+
+    /// The least key above all that begin with `prefix`, if there is one.
+    fn behind(prefix: &Self::Key) -> anyhow::Result<Option<Self::Owned>>;
+
+    /// Reads or generates a data set.
+    fn open(spec: &Spec, options: &OpenOptions<'_>) -> anyhow::Result<Self::Set>;
+
+    /// The `i`-th key of a data set, perhaps in the buffer.
+    fn at<'a>(set: &'a Self::Set, i: usize, buffer: &'a mut Vec<u8>) -> &'a Self::Key;
+
+    /// Keys from all over a data set that say what the others are like, if that is of use.
+    fn sample(set: &Self::Set) -> Vec<Self::Owned>;
+
+    /// The lengths of a data set's keys.
+    fn lengths(set: &Self::Set) -> KeyLengths;
+
+    /// The lengths of keys of which nothing is known.
+    const LENGTHS: KeyLengths;
+}
+
+impl Keys for U64Keys {
+    type Set = Dataset;
+
+    const LENGTHS: KeyLengths = KeyLengths::fixed(8);
+
+    fn parse(text: &str, format: KeyFormat) -> anyhow::Result<u64> {
+        let parsed = match text.strip_prefix("0x") {
+            None if format.is_hex => number(&format!("0x{text}")),
+            _ => number(text),
+        };
+        parsed.map_err(|why| anyhow!("`{text}` is no key of this table: {why}"))
+    }
+
+    fn text(key: &u64, format: KeyFormat) -> String {
+        if format.is_hex { format!("{key:#x}") } else { key.to_string() }
+    }
+
+    fn json(key: &u64, format: KeyFormat) -> Value {
+        if format.is_hex { Self::text(key, format).into() } else { (*key).into() }
+    }
+
+    fn behind(_: &u64) -> anyhow::Result<Option<u64>> {
+        bail!("u64 keys have no prefixes: use --from and --to")
+    }
+
+    fn open(spec: &Spec, options: &OpenOptions<'_>) -> anyhow::Result<Dataset> {
+        ensure!(
+            options.key_bytes.is_none(),
+            "the keys of {spec} are u64s, of 8 bytes: leave --key-bytes away"
+        );
+        Ok(spec.open(options)?)
+    }
+
+    fn at<'a>(set: &'a Dataset, i: usize, _: &'a mut Vec<u8>) -> &'a u64 {
+        &set.keys()[i]
+    }
+
+    fn sample(_: &Dataset) -> Vec<u64> {
+        Vec::new()
+    }
+
+    fn lengths(_: &Dataset) -> KeyLengths {
+        Self::LENGTHS
+    }
+}
+
+impl Keys for ByteKeys {
+    type Set = ByteDataset;
+
+    const LENGTHS: KeyLengths = KeyLengths { every: None, longest: 1, usual: 64 };
+
+    fn parse(text: &str, format: KeyFormat) -> anyhow::Result<Vec<u8>> {
+        if format.is_hex {
+            let wrong = || {
+                anyhow!("`{text}` is no key in hexadecimal digits: write two per byte, or leave --hex away")
+            };
+            return hex::bytes(text).ok_or_else(wrong);
+        }
+        unescaped(text).ok_or_else(|| {
+            anyhow!("`{text}` has a backslash without meaning: write \\\\ for one, \\n, \\r, \\t, \\0, or \\xNN for any byte")
+        })
+    }
+
+    fn text(key: &[u8], format: KeyFormat) -> String {
+        if format.is_hex {
+            return hex::digits(key);
+        }
+        key.iter().fold(String::with_capacity(key.len()), |mut text, byte| {
+            // Writing to a string cannot fail. A space would end the key.
+            let _ =
+                if *byte == b' ' { write!(text, "\\x20") } else { write!(text, "{}", byte.escape_ascii()) };
+            text
+        })
+    }
+
+    fn json(key: &[u8], format: KeyFormat) -> Value {
+        Self::text(key, format).into()
+    }
+
+    fn behind(prefix: &[u8]) -> anyhow::Result<Option<Vec<u8>>> {
+        let kept = prefix.iter().rposition(|byte| *byte != u8::MAX);
+        Ok(kept.map(|at| [&prefix[..at], &[prefix[at] + 1]].concat()))
+    }
+
+    fn open(spec: &Spec, options: &OpenOptions<'_>) -> anyhow::Result<ByteDataset> {
+        Ok(spec.open_bytes(options)?)
+    }
+
+    fn at<'a>(set: &'a ByteDataset, i: usize, buffer: &'a mut Vec<u8>) -> &'a [u8] {
+        set.keys().get(i, buffer)
+    }
+
+    fn sample(set: &ByteDataset) -> Vec<Vec<u8>> {
+        let (keys, mut buffer) = (set.keys(), Vec::new());
+        let step = (keys.len() / SAMPLE).max(1);
+        (0..keys.len()).step_by(step).map(|i| keys.get(i, &mut buffer).to_vec()).collect()
+    }
+
+    fn lengths(set: &ByteDataset) -> KeyLengths {
+        // Keys have at most 4 KiB.
+        let longest = set.keys().longest() as u32;
+        KeyLengths { every: set.keys().every_length().map(|len| len as u16), longest, usual: longest }
+    }
+}
+
+/// The bytes that a text with escapes stands for.
+fn unescaped(text: &str) -> Option<Vec<u8>> {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let Some((byte, behind)) = rest.split_first() {
+        rest = behind;
+        if *byte != b'\\' {
+            bytes.push(*byte);
+            continue;
+        }
+        let (escape, behind) = rest.split_first()?;
+        rest = behind;
+        bytes.push(match escape {
+            b'\\' | b'"' | b'\'' => *escape,
+            b'n' => b'\n',
+            b'r' => b'\r',
+            b't' => b'\t',
+            b'0' => 0,
+            b'x' => {
+                let (digits, behind) = rest.split_first_chunk::<2>()?;
+                rest = behind;
+                hex::byte(*digits)?
+            }
+            _ => return None,
+        });
+    }
+    Some(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PLAIN: KeyFormat = KeyFormat { is_hex: false };
+    const HEX: KeyFormat = KeyFormat { is_hex: true };
+
+    #[test]
+    fn byte_strings_are_read_as_they_are_shown() {
+        let all: Vec<u8> = (0..=255).collect();
+        for key in [&b""[..], b"user42", b"a b", b"\\x20", "grün".as_bytes(), b"\n\r\t\0'\"", &all] {
+            for format in [PLAIN, HEX] {
+                let text = ByteKeys::text(key, format);
+                assert!(text.bytes().all(|byte| byte.is_ascii_graphic()), "{text}");
+                assert_eq!(ByteKeys::parse(&text, format).expect("as shown"), key, "{text}");
+            }
+        }
+        assert_eq!(ByteKeys::text(b"a b\n", PLAIN), "a\\x20b\\n");
+        assert_eq!(ByteKeys::text(b"a b\n", HEX), "6120620a");
+        assert_eq!(ByteKeys::parse("grün \\0", PLAIN).expect("text"), "grün \0".as_bytes());
+    }
+
+    #[test]
+    fn what_is_no_key_says_what_would_be() {
+        for text in ["\\", "a\\q", "\\x", "\\x4", "\\xgg", "\\x+1"] {
+            let error = ByteKeys::parse(text, PLAIN).expect_err(text).to_string();
+            assert!(error.contains(text) && error.contains("\\xNN"), "{error}");
+        }
+        for text in ["1", "0x12", "gg"] {
+            let error = ByteKeys::parse(text, HEX).expect_err(text).to_string();
+            assert!(error.contains(text) && error.contains("two per byte"), "{error}");
+        }
+        let error = U64Keys::parse("seven", PLAIN).expect_err("a word").to_string();
+        assert!(error.contains("seven") && error.contains("0x2a"), "{error}");
+    }
+
+    #[test]
+    fn numbers_are_read_as_they_are_shown() {
+        for key in [0, 42, u64::MAX] {
+            for format in [PLAIN, HEX] {
+                assert_eq!(U64Keys::parse(&U64Keys::text(&key, format), format).expect("as shown"), key);
+            }
+        }
+        assert_eq!(U64Keys::parse("2a", HEX).expect("digits"), 42);
+        assert_eq!(U64Keys::parse("0x2a", PLAIN).expect("digits"), 42);
+    }
+
+    #[test]
+    fn a_prefix_ends_where_the_next_one_begins() {
+        let behind = |prefix: &[u8]| ByteKeys::behind(prefix).expect("bytes have prefixes");
+        assert_eq!(behind(b"ab"), Some(b"ac".to_vec()));
+        assert_eq!(behind(b"a\xff\xff"), Some(b"b".to_vec()));
+        assert_eq!((behind(b"\xff"), behind(b"")), (None, None));
+        assert!(U64Keys::behind(&5).is_err());
+    }
+}

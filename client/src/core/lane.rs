@@ -1,0 +1,133 @@
+//! Lanes: writes in flight, each over a connection of its own and under an identity of its own.
+
+use std::borrow::Borrow;
+use std::time::Duration;
+
+use fpcache::key_space::BuildKeys;
+use fpcache::message::{WriteKind, WriteOperation, WriteReply};
+use fpcache_fabric::{Connection, Deadline, FabricError, Posted};
+
+use super::write::{Limits, Sending, Writer, no_reply};
+use super::{Connector, Core};
+use crate::error::ClientError;
+
+/// A way for one change at a time: what is sent along different lanes is under way together.
+pub(crate) struct Lane<K: BuildKeys, T: Connector> {
+    connection: T::Connection,
+    writer: Writer,
+    flight: Option<Flight<K::Owned>>,
+    replies: Vec<WriteReply>,
+}
+
+/// A change under way.
+struct Flight<Key> {
+    key: Key,
+    kind: WriteKind,
+    limits: Limits,
+    first: Option<First>,
+}
+
+/// What became of a change's first sending.
+enum First {
+    Posted(Posted),
+    /// The reply is the writer's.
+    Answered,
+    Failed(Sending),
+}
+
+impl<K: BuildKeys, T: Connector> Core<K, T> {
+    /// A lane that another one has left, or a new one.
+    pub(crate) fn open_lane(&self, within: Duration) -> Result<Lane<K, T>, ClientError> {
+        if let Some(lane) = self.lanes().pop() {
+            return Ok(lane);
+        }
+        let connection = self.connector.connect(Deadline::after_on(&*self.clock, within))?;
+        let writer = Writer::new(self.connector.identity());
+        Ok(Lane { connection, writer, flight: None, replies: Vec::with_capacity(1) })
+    }
+
+    /// Keeps a lane for the next one who wants some; not one that has something under way.
+    pub(crate) fn leave_lane(&self, lane: Lane<K, T>) {
+        if lane.flight.is_none() {
+            self.lanes().push(lane);
+        }
+    }
+
+    /// Sends a change along a lane that has none under way. After an error it was not sent; what goes wrong with the sending
+    /// is told by [`settle`](Self::settle), which may send it once more.
+    pub(crate) fn post(
+        &self,
+        lane: &mut Lane<K, T>,
+        operation: &WriteOperation<'_, &K::Key>,
+        within: Duration,
+    ) -> Result<(), ClientError> {
+        let Lane { connection, writer, flight, .. } = lane;
+        self.fill(writer, std::iter::once(*operation), true, within)?;
+        let limits = Limits::new(within, &*self.clock);
+        self.revive(connection, limits.deadline)?;
+        writer.next_request();
+        let first = match connection.post(writer.encode::<K>(false), limits.deadline).map_err(Sending::of) {
+            Ok(posted) => First::Posted(posted),
+            Err(Sending::Never(error)) => return Err(error.into()),
+            Err(failed) => First::Failed(failed),
+        };
+        let key = operation.key.to_owned();
+        *flight = Some(Flight { key, kind: operation.kind, limits, first: Some(first) });
+        Ok(())
+    }
+
+    /// How the change under way on a lane ended: waits for its reply, and sends it once more if there is none.
+    pub(crate) fn settle(&self, lane: &mut Lane<K, T>) -> Result<WriteReply, ClientError> {
+        let Lane { connection, writer, flight, replies } = lane;
+        // Whoever asks has posted one.
+        let Flight { key, kind, limits, mut first } = flight.take().ok_or_else(no_reply)?;
+        replies.clear();
+        self.see_through(writer, limits, replies, |writer, sent_before| {
+            let posted = match first.take() {
+                Some(First::Posted(posted)) => posted,
+                Some(First::Answered) => return Ok(()),
+                Some(First::Failed(failed)) => return Err(failed),
+                None => {
+                    self.revive(connection, limits.deadline).map_err(Sending::Never)?;
+                    let request = writer.encode::<K>(sent_before);
+                    connection.post(request, limits.deadline).map_err(Sending::of)?
+                }
+            };
+            let part = limits.part(&*self.clock);
+            connection.wait(posted, &mut writer.reply, part).map_err(Sending::of)
+        })?;
+        if kind == WriteKind::Delete {
+            self.forget(key.borrow());
+        }
+        replies.pop().ok_or_else(no_reply)
+    }
+
+    /// As [`settle`](Self::settle), if the reply is there; else `None`, and the change goes on.
+    pub(crate) fn settle_if_answered(
+        &self,
+        lane: &mut Lane<K, T>,
+    ) -> Option<Result<WriteReply, ClientError>> {
+        let Lane { connection, writer, flight, .. } = lane;
+        let first = &mut flight.as_mut()?.first;
+        if let Some(First::Posted(posted)) = first.take_if(|first| matches!(first, First::Posted(_))) {
+            *first = Some(match connection.poll(posted, &mut writer.reply) {
+                Ok(None) => First::Answered,
+                Ok(Some(posted)) => {
+                    *first = Some(First::Posted(posted));
+                    return None;
+                }
+                Err(error) => First::Failed(Sending::of(error)),
+            });
+        }
+        Some(self.settle(lane))
+    }
+
+    /// Connects a lane anew if it has lost its memory node.
+    fn revive(&self, connection: &mut T::Connection, deadline: Deadline) -> Result<(), FabricError> {
+        if !connection.is_alive() {
+            self.tally.reconnects.add(1);
+            *connection = self.connector.connect(deadline)?;
+        }
+        Ok(())
+    }
+}

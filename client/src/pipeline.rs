@@ -1,0 +1,375 @@
+//! Writes in flight: changes that are under way while their thread goes on reading.
+
+use std::borrow::Borrow;
+use std::collections::VecDeque;
+use std::fmt;
+
+use fpcache::key_space::{BuildKeys, U64Keys};
+use fpcache::layout::RecordToken;
+use fpcache::message::{WriteKind, WriteOperation, WriteReply};
+use fpcache::read::Cost;
+
+use crate::answers::Answers;
+use crate::client::{Client, Found};
+use crate::error::ClientError;
+use crate::key::AsKey;
+use crate::lanes::Lanes;
+use crate::write::outcome;
+
+/// The most writes that one pipeline has in flight.
+pub const MAX_IN_FLIGHT: usize = 64;
+
+/// Names a write of a pipeline. They count up in the order of the writes.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct WriteTicket(u64);
+
+/// How a write of a pipeline ended.
+#[derive(Debug)]
+pub struct Completed<K: BuildKeys = U64Keys> {
+    /// What posting it gave.
+    pub ticket: WriteTicket,
+    /// The record's key.
+    pub key: K::Owned,
+    /// The memory node's reply, or why there is none; the errors are those of the same call of [`Client`].
+    pub outcome: Result<WriteReply, ClientError>,
+}
+
+/// One thread's way to have several writes under way, and to go on reading meanwhile.
+///
+/// Posting a write sends it and returns: it costs a fraction of a round trip. Up to `depth` writes are in flight; one more
+/// waits until the oldest has been answered. How each ended is kept until it is taken by [`poll`](Self::poll),
+/// [`next`](Self::next) or [`finish`](Self::finish), about a hundred bytes each: take them now and then.
+///
+/// ```
+/// # #[cfg(feature = "embedded")] {
+/// use fpcache_client::{Client, TableParameters};
+///
+/// # fn main() -> Result<(), fpcache_client::ClientError> {
+/// let client = Client::embedded(16 << 20)?;
+/// client.create(TableParameters::default())?;
+/// let mut pipeline = client.pipeline(4)?;
+/// for key in 0..100u64 {
+///     pipeline.put(key, &key.to_le_bytes())?;
+/// }
+/// assert_eq!(pipeline.get(99)?, Some(99u64.to_le_bytes().to_vec()));
+/// for ended in pipeline.finish() {
+///     ended.outcome?;
+/// }
+/// # Ok(()) }
+/// # main().unwrap();
+/// # }
+/// ```
+///
+/// *Order.* Writes of one key take effect in the order in which they were posted; writes of different keys in any order. A
+/// read through the pipeline waits for this pipeline's writes of what it reads and therefore sees them; one through the
+/// [`Client`] is concurrent with them, as another thread's is. Every write takes effect at one instant between its posting and
+/// its end, as with [`Client`].
+///
+/// *Once.* Each lane has a connection and an identity of its own, so a write that is sent again is not done twice. The memory
+/// node remembers 1,024 identities, and lets 1,024 connections in unless told otherwise: depth times pipelines should stay
+/// well below. Lanes are opened with the first pipeline that needs them, a millisecond or so each, and kept by the client for
+/// the next one.
+///
+/// *Failures.* After [`ClientError::OutcomeUnknown`] the write may yet take effect, but not after a later write of the same key
+/// by this pipeline.
+///
+/// Dropping a pipeline waits for its writes, each until its deadline at most, and forgets how they ended.
+pub struct Pipeline<K: BuildKeys = U64Keys> {
+    client: Client<K>,
+    lanes: Box<dyn Lanes<K>>,
+    /// Writes in flight, in the order in which they were posted.
+    flying: VecDeque<Flying<K::Owned>>,
+    /// Lanes without a write; the one that was used last is taken first.
+    free: Vec<usize>,
+    /// Keys with a write that may yet take effect, and the lanes whose next answer says that it will not.
+    doubts: Vec<(K::Owned, usize)>,
+    completed: VecDeque<Completed<K>>,
+    posted: u64,
+}
+
+/// A write in flight.
+#[derive(Clone, Debug)]
+struct Flying<Key> {
+    key: Key,
+    ticket: WriteTicket,
+    lane: usize,
+}
+
+impl<K: BuildKeys> Client<K> {
+    /// A pipeline for up to `depth` writes in flight, at least one and at most [`MAX_IN_FLIGHT`]. Two to four are enough for
+    /// a thread that reads more than it writes.
+    ///
+    /// # Errors
+    /// The memory node is gone, or lets no more connections in.
+    pub fn pipeline(&self, depth: usize) -> Result<Pipeline<K>, ClientError> {
+        let depth = depth.clamp(1, MAX_IN_FLIGHT);
+        Ok(Pipeline {
+            client: self.clone(),
+            lanes: self.lanes(depth)?,
+            flying: VecDeque::with_capacity(depth),
+            free: (0..depth).rev().collect(),
+            doubts: Vec::new(),
+            completed: VecDeque::new(),
+            posted: 0,
+        })
+    }
+}
+
+impl<K: BuildKeys> Pipeline<K> {
+    /// Posts the making of a record; it ends with [`Exists`](crate::WriteStatus::Exists) if there is one.
+    ///
+    /// # Errors
+    /// As for [`Client::insert`]; nothing was sent. What happens after sending is told with the write's end.
+    pub fn insert(&mut self, key: impl AsKey<K>, value: &[u8]) -> Result<WriteTicket, ClientError> {
+        self.change(WriteKind::Insert, key.as_key(), value)
+    }
+
+    /// Posts the making of a record or the replacing of its value.
+    ///
+    /// # Errors
+    /// As for [`insert`](Self::insert).
+    pub fn put(&mut self, key: impl AsKey<K>, value: &[u8]) -> Result<WriteTicket, ClientError> {
+        self.change(WriteKind::Put, key.as_key(), value)
+    }
+
+    /// Posts the replacing of a record's value; it ends with [`Absent`](crate::WriteStatus::Absent) if there is no record.
+    ///
+    /// # Errors
+    /// As for [`insert`](Self::insert).
+    #[inline]
+    pub fn update(&mut self, key: impl AsKey<K>, value: &[u8]) -> Result<WriteTicket, ClientError> {
+        self.change(WriteKind::Update, key.as_key(), value)
+    }
+
+    /// Posts the removal of a record; it ends with [`Absent`](crate::WriteStatus::Absent) if there is none.
+    ///
+    /// # Errors
+    /// As for [`insert`](Self::insert).
+    pub fn delete(&mut self, key: impl AsKey<K>) -> Result<WriteTicket, ClientError> {
+        self.change(WriteKind::Delete, key.as_key(), &[])
+    }
+
+    /// Posts the replacing of a record's value if it is still what it was when it had this token;
+    /// [`CompareAndSet::of`](crate::CompareAndSet::of) says what the reply means.
+    ///
+    /// # Errors
+    /// As for [`insert`](Self::insert).
+    pub fn compare_and_set(
+        &mut self,
+        key: impl AsKey<K>,
+        expected: RecordToken,
+        value: &[u8],
+    ) -> Result<WriteTicket, ClientError> {
+        let (kind, key) = (WriteKind::CompareAndSet, key.as_key());
+        self.post(&WriteOperation { kind, key, hint: None, expected, value })
+    }
+
+    /// As [`Client::get`], behind this pipeline's writes of the key.
+    ///
+    /// # Errors
+    /// As for [`Client::get`].
+    pub fn get(&mut self, key: impl AsKey<K>) -> Result<Option<Vec<u8>>, ClientError> {
+        self.settle_key(key.as_key());
+        self.client.get(key)
+    }
+
+    /// As [`Client::get_into`], behind this pipeline's writes of the key.
+    ///
+    /// # Errors
+    /// As for [`Client::get`].
+    #[inline]
+    pub fn get_into(&mut self, key: impl AsKey<K>, value: &mut Vec<u8>) -> Result<Found, ClientError> {
+        self.settle_key(key.as_key());
+        self.client.get_into(key, value)
+    }
+
+    /// As [`Client::get_versioned`], behind this pipeline's writes of the key.
+    ///
+    /// # Errors
+    /// As for [`Client::get`].
+    pub fn get_versioned(
+        &mut self,
+        key: impl AsKey<K>,
+    ) -> Result<Option<(Vec<u8>, RecordToken)>, ClientError> {
+        self.settle_key(key.as_key());
+        self.client.get_versioned(key)
+    }
+
+    /// As [`Client::multi_get_into`], behind this pipeline's writes of the keys.
+    ///
+    /// # Errors
+    /// As for [`Client::get`].
+    pub fn multi_get_into(
+        &mut self,
+        keys: &[impl AsKey<K>],
+        answers: &mut Answers,
+    ) -> Result<(), ClientError> {
+        while let Some(at) =
+            self.flying.iter().rposition(|write| keys.iter().any(|key| key.as_key() == write.key.borrow()))
+        {
+            self.settle(at);
+        }
+        self.client.multi_get_into(keys, answers)
+    }
+
+    /// As [`Client::scan_with`], behind all writes of this pipeline.
+    ///
+    /// # Errors
+    /// As for [`Client::get`].
+    pub fn scan_with(
+        &mut self,
+        start: impl AsKey<K>,
+        limit: usize,
+        take: impl FnMut(K::View<'_>, &[u8]),
+    ) -> Result<Cost, ClientError> {
+        self.settle_all();
+        self.client.scan_with(start, limit, take)
+    }
+
+    /// How many writes are in flight: posted, and not known to have ended.
+    pub fn in_flight(&self) -> usize {
+        self.flying.len()
+    }
+
+    /// How many writes it may have in flight.
+    pub fn depth(&self) -> usize {
+        self.flying.len() + self.free.len()
+    }
+
+    /// How a write ended of which that is known, without waiting; in the order in which it became known. A write that has to
+    /// be sent again, because its connection broke, is waited for.
+    #[inline]
+    pub fn poll(&mut self) -> Option<Completed<K>> {
+        if self.completed.is_empty() {
+            self.take_answered();
+        }
+        self.completed.pop_front()
+    }
+
+    /// How a write ended: of the oldest one in flight if nothing is known yet, which is waited for. `None` if all were told.
+    #[allow(clippy::should_implement_trait, reason = "more writes may be posted after a `None`")]
+    pub fn next(&mut self) -> Option<Completed<K>> {
+        if self.completed.is_empty() && !self.flying.is_empty() {
+            self.settle(0);
+        }
+        self.completed.pop_front()
+    }
+
+    /// Waits for all writes and says how those ended that were not told yet, in the order in which they were posted.
+    pub fn finish(mut self) -> Vec<Completed<K>> {
+        self.settle_all();
+        let mut completed: Vec<Completed<K>> = std::mem::take(&mut self.completed).into();
+        completed.sort_unstable_by_key(|completed| completed.ticket);
+        completed
+    }
+
+    /// Waits for all writes; how they ended is kept.
+    pub fn settle_all(&mut self) {
+        while !self.flying.is_empty() {
+            self.settle(0);
+        }
+    }
+
+    #[inline]
+    fn change(&mut self, kind: WriteKind, key: &K::Key, value: &[u8]) -> Result<WriteTicket, ClientError> {
+        self.post(&WriteOperation { kind, key, hint: None, expected: RecordToken::default(), value })
+    }
+
+    fn post(&mut self, operation: &WriteOperation<'_, &K::Key>) -> Result<WriteTicket, ClientError> {
+        let key = operation.key;
+        // Of one key one write is in flight: so they stay in order.
+        self.settle_key(key);
+        let lane = self.take_lane(key);
+        if let Err(error) = self.lanes.post(lane, operation, self.client.deadline()) {
+            self.free.push(lane);
+            return Err(error);
+        }
+        let ticket = WriteTicket(self.posted);
+        self.posted += 1;
+        self.flying.push_back(Flying { key: key.to_owned(), ticket, lane });
+        Ok(ticket)
+    }
+
+    /// A lane for a write of a key. If an earlier write of the key may yet take effect, it is that one's lane: the memory node
+    /// refuses it once it has this one.
+    fn take_lane(&mut self, key: &K::Key) -> usize {
+        // The oldest first: its lane is the one that was used most, and its reply is likely to be there.
+        self.take_answered();
+        let doubtful = self.doubts.iter().find(|(other, _)| other.borrow() == key).map(|(_, lane)| *lane);
+        if let Some(lane) = doubtful {
+            if let Some(at) = self.flying.iter().position(|write| write.lane == lane) {
+                self.settle(at);
+            }
+            self.free.retain(|free| *free != lane);
+            return lane;
+        }
+        loop {
+            match self.free.pop() {
+                Some(lane) => return lane,
+                // There is one at least, so that all are in flight.
+                None => self.settle(0),
+            }
+        }
+    }
+
+    /// Takes the end of the oldest write if it is known.
+    #[inline]
+    fn take_answered(&mut self) {
+        if let Some(lane) = self.flying.front().map(|oldest| oldest.lane)
+            && let Some(reply) = self.lanes.settle_if_answered(lane)
+            && let Some(oldest) = self.flying.pop_front()
+        {
+            self.ended(oldest, reply);
+        }
+    }
+
+    /// Waits for the write of a key, if one is in flight.
+    #[inline]
+    fn settle_key(&mut self, key: &K::Key) {
+        if let Some(at) = self.flying.iter().position(|write| write.key.borrow() == key) {
+            self.settle(at);
+        }
+    }
+
+    /// Waits for a write in flight.
+    fn settle(&mut self, at: usize) {
+        if let Some(write) = self.flying.remove(at) {
+            let reply = self.lanes.settle(write.lane);
+            self.ended(write, reply);
+        }
+    }
+
+    fn ended(
+        &mut self,
+        Flying { key, ticket, lane }: Flying<K::Owned>,
+        reply: Result<WriteReply, ClientError>,
+    ) {
+        self.free.push(lane);
+        match &reply {
+            Ok(_) => self.doubts.retain(|(_, other)| *other != lane),
+            Err(ClientError::OutcomeUnknown { .. }) => self.doubts.push((key.clone(), lane)),
+            Err(_) => {}
+        }
+        let outcome = reply.and_then(|reply| outcome::<K>(key.borrow(), reply));
+        self.completed.push_back(Completed { ticket, key, outcome });
+    }
+}
+
+impl<K: BuildKeys> Drop for Pipeline<K> {
+    fn drop(&mut self) {
+        // A thread that panics is not to be held up.
+        if !std::thread::panicking() {
+            self.settle_all();
+        }
+    }
+}
+
+impl<K: BuildKeys> fmt::Debug for Pipeline<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Pipeline")
+            .field("client", &self.client)
+            .field("depth", &self.depth())
+            .field("in_flight", &self.in_flight())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,383 @@
+//! What it takes to build a table's segments from keys: the memory node's side of a key space.
+
+use std::fmt::Debug;
+use std::ops::Range;
+use std::sync::Arc;
+
+use fpcache_index::strings::{self, Coder, StringsError, Training, partition};
+use fpcache_index::{NotAscending, OptionsError, PlacedSegment, SegmentOptions, Segmenter};
+
+use super::{ByteCoders, ByteKeys, ByteTail, KeySpace, U64Keys};
+
+/// A segment cut from a stream of keys.
+#[derive(Clone, Debug)]
+pub struct CutSegment<K: KeySpace> {
+    /// First key of its range, which ends where the next segment's begins.
+    pub lo: K::Owned,
+    /// What coordinates depend on beside the key.
+    pub tail: K::Tail,
+    /// Its model, and the slots of its keys, which are the next of the stream.
+    pub placed: PlacedSegment,
+}
+
+/// Neighbouring keys whose segments have the same tail.
+#[derive(Clone, Debug)]
+pub struct Division<K: KeySpace> {
+    /// The keys, by their place among all.
+    pub keys: Range<usize>,
+    /// Where their range begins.
+    pub lo: K::Owned,
+    /// The tail of their segments.
+    pub tail: K::Tail,
+}
+
+/// Two neighbouring segments that are planned, between which a boundary is wanted.
+#[derive(Clone, Copy, Debug)]
+pub struct Between<'a, K: KeySpace> {
+    /// First coordinate of the second one.
+    pub x: u64,
+    /// The last key below, or the beginning of the first one's range if it has none: the boundary must lie above.
+    pub below: &'a K::Key,
+    /// The first key behind that has their tail, if there is one: the boundary must not lie above.
+    pub next: Option<&'a K::Key>,
+    /// Where the range ends of segments that have their tail: the boundary must lie below.
+    pub end: Option<&'a K::Key>,
+    /// Where in between.
+    pub wanted: Boundary,
+    /// The tail of both.
+    pub tail: K::Tail,
+}
+
+/// Where between two keys a boundary is wanted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Boundary {
+    /// Wherever it is shortest.
+    Anywhere,
+    /// Right behind the key below: what lies between the keys is the second segment's.
+    RightBehind,
+    /// At its coordinate: slots of one of the segments are kept for keys to come.
+    AtCoordinate,
+}
+
+/// Keys that cannot be taken as the next ones of a load.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum OrderError {
+    /// Integers out of order.
+    #[error(transparent)]
+    Integers(#[from] NotAscending),
+    /// Byte strings out of order, or of a length that no key has.
+    #[error(transparent)]
+    Strings(#[from] StringsError),
+}
+
+/// A key space whose tables can be built.
+pub trait BuildKeys: KeySpace {
+    /// Cuts an ascending stream of keys into segments.
+    type Cutter: Debug + Send;
+
+    /// A cutter without keys.
+    ///
+    /// # Errors
+    /// An option out of range.
+    fn cutter(options: SegmentOptions, coders: &Self::Coders) -> Result<Self::Cutter, OptionsError>;
+
+    /// Adds the next key. Segments that are complete now are appended to `cut`.
+    ///
+    /// # Errors
+    /// [`OrderError`]; the cutter is as if the key had not been pushed.
+    fn push(
+        cutter: &mut Self::Cutter,
+        key: &Self::Key,
+        cut: &mut Vec<CutSegment<Self>>,
+    ) -> Result<(), OrderError>;
+
+    /// Cuts the keys that are left.
+    fn finish(cutter: &mut Self::Cutter, cut: &mut Vec<CutSegment<Self>>);
+
+    /// Divides the ascending keys of a range that begins with `lo` into such as can have segments of one tail. There is at
+    /// least one division; the first begins with `lo` and may hold no keys.
+    fn divide(
+        keys: &[&Self::Key],
+        lo: &Self::Key,
+        coders: &Self::Coders,
+        epsilon: u32,
+    ) -> Vec<Division<Self>>;
+
+    /// The first and the last coordinate that keys of a range can have which share what segments of this tail skip.
+    fn coordinates_of(
+        lo: &Self::Key,
+        behind: Option<&Self::Key>,
+        tail: Self::Tail,
+        coders: &Self::Coders,
+    ) -> (u64, u64);
+
+    /// Where the range of the second of two segments begins. `None` if nothing parts them, which cannot be if a key lies
+    /// on either side.
+    fn boundary(between: &Between<'_, Self>, coders: &Self::Coders) -> Option<Self::Owned>;
+
+    /// What suits a table of so many keys, 0 if these are all, of which these are a sample, in order.
+    fn train<'k>(sample: impl IntoIterator<Item = &'k Self::Key>, table_keys: u64) -> Self::Coders;
+
+    /// Whether a key can be in a table of this key space.
+    ///
+    /// # Errors
+    /// In words, why not.
+    fn check(key: &Self::Key) -> Result<(), String>;
+}
+
+/// Cuts integers.
+#[derive(Debug)]
+pub struct IntegerCutter {
+    segmenter: Segmenter,
+    options: SegmentOptions,
+    xs: Vec<u64>,
+    is_first: bool,
+}
+
+impl IntegerCutter {
+    fn place(&mut self, piece: &fpcache_index::Piece, cut: &mut Vec<CutSegment<U64Keys>>) {
+        let mut first = 0;
+        for placed in piece.place(&self.xs, &self.options) {
+            // The first segment owns every key below its own, too.
+            let lo = if std::mem::take(&mut self.is_first) { 0 } else { self.xs[first] };
+            first += placed.keys;
+            cut.push(CutSegment { lo, tail: (), placed });
+        }
+        self.xs.clear();
+    }
+}
+
+impl BuildKeys for U64Keys {
+    type Cutter = IntegerCutter;
+
+    fn cutter(options: SegmentOptions, (): &()) -> Result<IntegerCutter, OptionsError> {
+        Ok(IntegerCutter { segmenter: Segmenter::new(options)?, options, xs: Vec::new(), is_first: true })
+    }
+
+    #[inline]
+    fn push(
+        cutter: &mut IntegerCutter,
+        key: &u64,
+        cut: &mut Vec<CutSegment<Self>>,
+    ) -> Result<(), OrderError> {
+        if let Some(piece) = cutter.segmenter.push(*key)? {
+            cutter.place(&piece, cut);
+        }
+        cutter.xs.push(*key);
+        Ok(())
+    }
+
+    fn finish(cutter: &mut IntegerCutter, cut: &mut Vec<CutSegment<Self>>) {
+        if let Some(piece) = cutter.segmenter.finish() {
+            cutter.place(&piece, cut);
+        }
+    }
+
+    fn divide(keys: &[&u64], lo: &u64, (): &(), _: u32) -> Vec<Division<Self>> {
+        vec![Division { keys: 0..keys.len(), lo: *lo, tail: () }]
+    }
+
+    fn coordinates_of(lo: &u64, behind: Option<&u64>, (): (), (): &()) -> (u64, u64) {
+        (*lo, behind.map_or(u64::MAX, |behind| behind - 1))
+    }
+
+    fn boundary(between: &Between<'_, Self>, (): &()) -> Option<u64> {
+        Some(between.x)
+    }
+
+    fn train<'k>(_: impl IntoIterator<Item = &'k u64>, _: u64) {}
+
+    fn check(_: &u64) -> Result<(), String> {
+        Ok(())
+    }
+}
+
+/// A string behind `prefix` whose coordinate is `x` or little less, the prefix skipped; `None` if no string's is so great.
+/// A few microseconds.
+fn string_at(x: u64, prefix: &[u8], coder: &Coder) -> Option<Vec<u8>> {
+    /// Bytes behind the prefix: more than coordinates take.
+    const MOST: usize = 16;
+    let skip = prefix.len();
+    let most = (skip + MOST).min(ByteKeys::MAX_KEY_BYTES);
+    let mut string = prefix.to_vec();
+    while x <= Coder::MAX_CODE && string.len() < most && coder.code(&string, skip) < x {
+        let at = string.len();
+        string.push(0);
+        // Coordinates do not decrease with the last byte: the greatest that does not go beyond.
+        let (mut fits, mut beyond) = (None, 256);
+        while fits.map_or(0, |byte| byte + 1) < beyond {
+            let byte = (fits.map_or(0, |byte| byte + 1) + beyond) / 2;
+            string[at] = byte as u8;
+            if coder.code(&string, skip) <= x { fits = Some(byte) } else { beyond = byte }
+        }
+        match fits {
+            Some(byte) => string[at] = byte as u8,
+            None => {
+                string.pop();
+                break;
+            }
+        }
+    }
+    (x <= Coder::MAX_CODE).then_some(string)
+}
+
+/// Cuts byte strings.
+#[derive(Debug)]
+pub struct StringCutter {
+    cutter: strings::Cutter,
+    coder: u8,
+}
+
+impl StringCutter {
+    fn take(&mut self, cut: &mut Vec<CutSegment<ByteKeys>>) {
+        let coder = self.coder;
+        cut.extend(self.cutter.drain().map(|segment| CutSegment {
+            lo: segment.lo.into_vec(),
+            tail: ByteTail { skip: segment.skip, coder },
+            placed: segment.placed,
+        }));
+    }
+}
+
+impl BuildKeys for ByteKeys {
+    type Cutter = StringCutter;
+
+    fn cutter(options: SegmentOptions, coders: &ByteCoders) -> Result<StringCutter, OptionsError> {
+        let number = coders.newest();
+        let coder = coders.get(number).cloned().unwrap_or_else(|| Arc::new(Coder::plain()));
+        Ok(StringCutter { cutter: strings::Cutter::new(options, coder)?, coder: number })
+    }
+
+    fn push(
+        cutter: &mut StringCutter,
+        key: &[u8],
+        cut: &mut Vec<CutSegment<Self>>,
+    ) -> Result<(), OrderError> {
+        cutter.cutter.push(key)?;
+        cutter.take(cut);
+        Ok(())
+    }
+
+    fn finish(cutter: &mut StringCutter, cut: &mut Vec<CutSegment<Self>>) {
+        cutter.cutter.finish();
+        cutter.take(cut);
+    }
+
+    fn divide(keys: &[&[u8]], lo: &[u8], coders: &ByteCoders, epsilon: u32) -> Vec<Division<Self>> {
+        let coder = coders.newest();
+        let Some(by) = coders.get(coder) else {
+            return vec![Division {
+                keys: 0..keys.len(),
+                lo: lo.to_vec(),
+                tail: ByteTail { skip: 0, coder },
+            }];
+        };
+        let parts = partition(keys, lo, by, epsilon);
+        let division = |part: strings::Part| Division {
+            keys: part.keys,
+            lo: part.lo.into_vec(),
+            tail: ByteTail { skip: part.skip, coder },
+        };
+        parts.into_iter().map(division).collect()
+    }
+
+    fn coordinates_of(lo: &[u8], behind: Option<&[u8]>, tail: ByteTail, coders: &ByteCoders) -> (u64, u64) {
+        let skip = usize::from(tail.skip);
+        let Some(coder) = coders.get(tail.coder) else { return (0, u64::MAX) };
+        let behind = behind.filter(|behind| strings::common_prefix(lo, behind) >= skip);
+        (coder.code(lo, skip), behind.map_or(Coder::MAX_CODE, |behind| coder.code(behind, skip)))
+    }
+
+    fn boundary(between: &Between<'_, Self>, coders: &ByteCoders) -> Option<Vec<u8>> {
+        let Between { x, below, next, end, wanted, tail } = *between;
+        let skip = usize::from(tail.skip);
+        let limit = next.or(end);
+        if limit.is_some_and(|limit| limit <= below) {
+            return None;
+        }
+        let shortest = || next.map(|next| strings::separator(below, next, skip).to_vec());
+        match wanted {
+            Boundary::Anywhere => shortest(),
+            Boundary::RightBehind => Self::successor(below),
+            Boundary::AtCoordinate => {
+                let at = coders.get(tail.coder).and_then(|coder| string_at(x, below.get(..skip)?, coder));
+                let parts =
+                    |at: &Vec<u8>| at.as_slice() > below && limit.is_none_or(|limit| at.as_slice() < limit);
+                at.filter(parts).or_else(shortest)
+            }
+        }
+    }
+
+    fn train<'k>(sample: impl IntoIterator<Item = &'k [u8]>, table_keys: u64) -> ByteCoders {
+        ByteCoders::of(Coder::train(sample, &Training { table_keys, ..Training::default() }))
+    }
+
+    fn check(key: &[u8]) -> Result<(), String> {
+        match key.len() {
+            1..=Self::MAX_KEY_BYTES => Ok(()),
+            len => Err(format!("a key of {len} bytes: keys have 1 to {}", Self::MAX_KEY_BYTES)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn coders() -> [ByteCoders; 2] {
+        let sample: Vec<Vec<u8>> = (0..500u32).map(|i| format!("{:07}", i * 7919).into_bytes()).collect();
+        [ByteCoders::default(), ByteKeys::train(sample.iter().map(Vec::as_slice), 0)]
+    }
+
+    #[test]
+    fn a_range_without_keys_ends_above_its_beginning_and_not_above_the_first_key_behind() {
+        for coders in coders() {
+            let between = |below, next, x| {
+                let tail = ByteTail { skip: 2, coder: 0 };
+                let between =
+                    Between::<ByteKeys> { x, below, next, end: None, wanted: Boundary::AtCoordinate, tail };
+                ByteKeys::boundary(&between, &coders)
+            };
+            // The shortest beginning of the key behind that has the shared bytes would lie below the range.
+            let x = coders.get(0).expect("one").code(b"ab5000000", 2);
+            let boundary = between(b"ab37", Some(b"ab7000000"), x).expect("much lies between");
+            assert!(
+                boundary.as_slice() > b"ab37" && boundary.as_slice() <= b"ab7000000",
+                "{}",
+                boundary.escape_ascii()
+            );
+            assert!(coders.get(0).expect("one").code(&boundary, 2) <= x);
+            assert_eq!(between(b"ab37", Some(b"ab37"), x), None, "nothing lies between");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn boundaries_lie_between_and_have_what_is_skipped(
+            mut keys in prop::collection::btree_set(prop::collection::vec(prop::sample::select(&b"\0\x01059z\xff"[..]), 0..9), 2),
+            prefix in prop::collection::vec(any::<u8>(), 0..4),
+            x in prop_oneof![0..=Coder::MAX_CODE, any::<u64>()],
+            which in 0..2usize,
+            has_next: bool,
+            wanted in prop::sample::select(&[Boundary::Anywhere, Boundary::RightBehind, Boundary::AtCoordinate][..]),
+        ) {
+            let with = |key: Vec<u8>| [prefix.as_slice(), &key].concat();
+            let below = with(keys.pop_first().expect("two"));
+            let behind = with(keys.pop_first().expect("two"));
+            let (next, end) = if has_next { (Some(behind.as_slice()), None) } else { (None, Some(behind.as_slice())) };
+            if next.is_none() && wanted != Boundary::AtCoordinate {
+                return Ok(());
+            }
+            let tail = ByteTail { skip: prefix.len() as u16, coder: 0 };
+            let between = Between::<ByteKeys> { x, below: &below, next, end, wanted, tail };
+            match ByteKeys::boundary(&between, &coders()[which]) {
+                Some(boundary) => {
+                    prop_assert!(boundary > below && boundary.starts_with(&prefix));
+                    prop_assert!(boundary < behind || (has_next && boundary == behind));
+                }
+                None => prop_assert!(!has_next, "keys are always parted"),
+            }
+        }
+    }
+}

@@ -1,0 +1,309 @@
+//! Byte strings of 1 B to 4 KiB in lexicographic order.
+
+use std::sync::Arc;
+
+use fpcache_index::strings::{Coder, common_prefix};
+use xxhash_rust::xxh3::xxh3_64;
+
+use super::KeySpace;
+
+/// Byte strings in lexicographic order; the encoded form is the string itself.
+///
+/// The keys of a segment share a prefix, the first `skip` bytes of the separator its range begins with. The coordinate of a key
+/// that has the prefix is what the segment's [`Coder`] makes of the bytes behind it; a key of the range that lacks
+/// it lies above all that have it, and has the greatest coordinate there is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ByteKeys;
+
+impl ByteKeys {
+    /// Longest key.
+    pub const MAX_KEY_BYTES: usize = 4096;
+    /// Longest separator: the successor of a longest key.
+    pub const MAX_SEPARATOR_BYTES: usize = Self::MAX_KEY_BYTES + 1;
+}
+
+/// What a segment of byte strings says about coordinates.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ByteTail {
+    /// Leading bytes that the keys the segment was built from share with its separator.
+    pub skip: u16,
+    /// Which of the table's coders makes numbers of the bytes behind them.
+    pub coder: u8,
+}
+
+/// The coders of a table: few, and never changed once segments refer to them.
+#[derive(Clone, Debug)]
+pub struct ByteCoders(Arc<[Arc<Coder>]>);
+
+impl ByteCoders {
+    /// Most coders of a table.
+    pub const MOST: usize = 8;
+
+    /// One coder.
+    pub fn of(coder: Coder) -> Self {
+        Self([Arc::new(coder)].into())
+    }
+
+    /// Coder of this number, if there is one.
+    #[inline]
+    pub fn get(&self, number: u8) -> Option<&Arc<Coder>> {
+        self.0.get(usize::from(number))
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The number of the newest one.
+    pub fn newest(&self) -> u8 {
+        // There are few.
+        self.0.len().saturating_sub(1) as u8
+    }
+
+    /// These and another one, if there is room for it.
+    #[must_use]
+    pub fn and(&self, coder: Coder) -> Option<Self> {
+        (self.len() < Self::MOST).then(|| Self(self.0.iter().cloned().chain([Arc::new(coder)]).collect()))
+    }
+}
+
+impl Default for ByteCoders {
+    fn default() -> Self {
+        Self::of(Coder::plain())
+    }
+}
+
+impl KeySpace for ByteKeys {
+    type Key = [u8];
+    type Owned = Vec<u8>;
+    type View<'a> = &'a [u8];
+    type Kept = (usize, usize);
+    type Tail = ByteTail;
+    type Coders = ByteCoders;
+
+    const ID: u32 = 2;
+    const NAME: &'static str = "bytes";
+    const FIXED_BYTES: Option<usize> = None;
+    const PAGE_BYTES: usize = 16 << 10;
+
+    fn lowest() -> &'static [u8] {
+        &[]
+    }
+
+    fn successor(key: &[u8]) -> Option<Vec<u8>> {
+        let mut next = Vec::with_capacity(key.len() + 1);
+        next.extend_from_slice(key);
+        next.push(0);
+        Some(next)
+    }
+
+    #[inline]
+    fn coordinate(key: &[u8], shared: usize, tail: ByteTail, coders: &ByteCoders) -> u64 {
+        let skip = usize::from(tail.skip);
+        match coders.get(tail.coder) {
+            Some(coder) if shared >= skip => coder.code(key, skip),
+            _ => u64::MAX,
+        }
+    }
+
+    #[inline]
+    fn shared(a: &[u8], b: &[u8]) -> usize {
+        common_prefix(a, b)
+    }
+
+    #[inline]
+    fn hash(key: &[u8]) -> u64 {
+        cityhasher::hash::<u64>(key)
+    }
+
+    #[inline]
+    fn tag(key: &[u8]) -> u64 {
+        xxh3_64(key)
+    }
+
+    #[inline]
+    fn word(_: &[u8]) -> Option<u64> {
+        None
+    }
+
+    #[inline]
+    fn encoded_len(key: &[u8]) -> usize {
+        key.len()
+    }
+
+    #[inline]
+    fn encode(key: &[u8], out: &mut [u8]) {
+        out.copy_from_slice(key);
+    }
+
+    #[inline]
+    fn view(bytes: &[u8]) -> Option<&[u8]> {
+        Some(bytes)
+    }
+
+    #[inline]
+    fn as_view(key: &[u8]) -> &[u8] {
+        key
+    }
+
+    #[inline]
+    fn keep(key: &[u8], arena: &mut Vec<u8>) -> (usize, usize) {
+        let at = arena.len();
+        arena.extend_from_slice(key);
+        (at, key.len())
+    }
+
+    #[inline]
+    fn kept<'a>(&(at, len): &'a (usize, usize), arena: &'a [u8]) -> &'a [u8] {
+        // Inside: it was appended to this arena.
+        &arena[at..at + len]
+    }
+
+    fn mark(key: &[u8]) -> u64 {
+        xxh3_64(key)
+    }
+
+    fn show(key: &[u8]) -> String {
+        format!("\"{}\"", key.escape_ascii())
+    }
+
+    fn heap_bytes(key: &Vec<u8>) -> usize {
+        key.capacity()
+    }
+
+    fn put_separator(lo: &[u8], tail: ByteTail, before: Option<&[u8]>, out: &mut Vec<u8>) {
+        let shared = before.map_or(0, |before| common_prefix(before, lo));
+        let rest = &lo[shared..];
+        out.extend(tail.skip.to_le_bytes());
+        out.extend([tail.coder, 0]);
+        // Separators are no longer than keys.
+        out.extend((shared as u16).to_le_bytes());
+        out.extend((rest.len() as u16).to_le_bytes());
+        out.extend_from_slice(rest);
+    }
+
+    fn take_separator<'b>(before: Option<&[u8]>, bytes: &'b [u8]) -> Option<(Vec<u8>, ByteTail, &'b [u8])> {
+        let (head, rest) = bytes.split_first_chunk::<8>()?;
+        let u16_at = |at: usize| u16::from_le_bytes([head[at], head[at + 1]]);
+        let tail = ByteTail { skip: u16_at(0), coder: head[2] };
+        let (rest, behind) = rest.split_at_checked(usize::from(u16_at(6)))?;
+        let shared = before.unwrap_or_default().get(..usize::from(u16_at(4)))?;
+        let len = shared.len() + rest.len();
+        // Else a few bytes of each that came next could stand for ever more.
+        if len > Self::MAX_SEPARATOR_BYTES || usize::from(tail.skip) > len {
+            return None;
+        }
+        let mut lo = Vec::with_capacity(len);
+        lo.extend_from_slice(shared);
+        lo.extend_from_slice(rest);
+        Some((lo, tail, behind))
+    }
+
+    fn encode_coders(coders: &ByteCoders) -> Vec<u8> {
+        let mut out = Vec::new();
+        for coder in coders.0.iter() {
+            let bytes = coder.encode();
+            out.extend((bytes.len() as u32).to_le_bytes());
+            out.extend(bytes);
+        }
+        out
+    }
+
+    fn decode_coders(mut bytes: &[u8]) -> Result<ByteCoders, String> {
+        let mut coders = Vec::new();
+        while let Some((len, rest)) = bytes.split_first_chunk() {
+            let (coder, behind) =
+                rest.split_at_checked(u32::from_le_bytes(*len) as usize).ok_or("a coder is cut short")?;
+            coders.push(Arc::new(Coder::decode(coder).map_err(|error| error.to_string())?));
+            bytes = behind;
+        }
+        match coders.len() {
+            1..=ByteCoders::MOST if bytes.is_empty() => Ok(ByteCoders(coders.into())),
+            count => Err(format!("{count} coders and {} bytes", bytes.len())),
+        }
+    }
+
+    fn coders_bytes(coders: &ByteCoders) -> usize {
+        let counts = 2 * size_of::<usize>();
+        let one = |coder: &Arc<Coder>| size_of::<Arc<Coder>>() + counts + coder.size_in_bytes();
+        coders.0.iter().map(one).sum::<usize>() + counts
+    }
+
+    fn knows(coders: &ByteCoders, tail: ByteTail) -> bool {
+        usize::from(tail.coder) < coders.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn hashes_are_cityhash64_of_the_bytes() {
+        // Golden, from Google's CityHash v1.1 through another language's binding: 8 bytes hash as the number does.
+        assert_eq!(ByteKeys::hash(&0x0123_4567_89ab_cdef_u64.to_le_bytes()), 0x5756_e430_0150_a3d1);
+    }
+
+    #[test]
+    fn separators_are_cut_by_what_the_one_before_has() {
+        let mut out = Vec::new();
+        let tail = ByteTail { skip: 3, coder: 1 };
+        ByteKeys::put_separator(b"/usr/lib", tail, Some(b"/usr/bin"), &mut out);
+        assert_eq!(out, [3, 0, 1, 0, 5, 0, 3, 0, b'l', b'i', b'b']);
+        let back = ByteKeys::take_separator(Some(b"/usr/bin"), &out);
+        assert_eq!(back, Some((b"/usr/lib".to_vec(), tail, &[][..])));
+        assert_eq!(ByteKeys::take_separator(Some(b"/usr"), &out), None, "less than it shares");
+        assert_eq!(ByteKeys::take_separator(Some(b"/usr/bin"), &out[..10]), None, "cut short");
+        out[0] = 9;
+        assert_eq!(ByteKeys::take_separator(Some(b"/usr/bin"), &out), None, "skips more than there is");
+    }
+
+    #[test]
+    fn separators_are_no_longer_than_a_key_and_its_successor() {
+        let longest = vec![7; ByteKeys::MAX_SEPARATOR_BYTES];
+        let (mut out, tail) = (Vec::new(), ByteTail::default());
+        ByteKeys::put_separator(&longest, tail, Some(&longest[..4000]), &mut out);
+        let (lo, ..) = ByteKeys::take_separator(Some(&longest), &out).expect("as long as they may be");
+        assert_eq!((lo.capacity(), &lo), (longest.len(), &longest), "and takes no more memory than that");
+        // Each shares all of the one before and adds a byte.
+        let more = [0, 0, 0, 0, 1, 16, 1, 0, 9];
+        assert_eq!(ByteKeys::take_separator(Some(&longest), &more), None);
+    }
+
+    #[test]
+    fn coders_round_trip_and_damage_is_refused() {
+        let bytes = ByteKeys::encode_coders(&ByteCoders::default());
+        assert_eq!(ByteKeys::decode_coders(&bytes).map(|coders| coders.len()), Ok(1));
+        assert!(ByteKeys::decode_coders(&bytes[..bytes.len() - 1]).is_err());
+        assert!(ByteKeys::decode_coders(&[]).is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn coordinates_never_decrease_within_a_range(
+            lo in prop::collection::vec(0u8..4, 0..5), skip in 0u16..5,
+            mut keys in prop::collection::vec(prop::collection::vec(0u8..4, 0..7), 1..50),
+        ) {
+            let tail = ByteTail { skip: skip.min(lo.len() as u16), coder: 0 };
+            keys.retain(|key| *key >= lo);
+            keys.sort();
+            let coders = ByteCoders::default();
+            let xs = keys.iter().map(|key| ByteKeys::coordinate(key, common_prefix(key, &lo), tail, &coders));
+            prop_assert!(xs.is_sorted());
+        }
+
+        #[test]
+        fn hostile_separators_are_refused_or_read_and_never_panic(before: Vec<u8>, bytes in prop::collection::vec(0u8..8, 0..40)) {
+            if let Some((lo, tail, _)) = ByteKeys::take_separator(Some(&before), &bytes) {
+                prop_assert!(usize::from(tail.skip) <= lo.len() && lo.len() <= ByteKeys::MAX_SEPARATOR_BYTES);
+            }
+        }
+    }
+}
