@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fpcache::cache::{CacheConfig, CacheStats};
-use fpcache::key_space::{BuildKeys, ByteKeys, KeySpace, U64Keys};
+use fpcache::key_space::{BuildKeys, ByteKeys, KeyKind, KeySpace, U64Keys};
 use fpcache::layout::{RecordToken, TableParameters};
 use fpcache::message::{NodeStats, Request, WriteOperation, WriteReply};
 use fpcache::read::{Cost, FabricCosts, LookupScratch, Outcome, Plan, PlanChoice};
@@ -19,7 +19,6 @@ use crate::core::{Connector, Core};
 use crate::counters::Counters;
 use crate::error::ClientError;
 use crate::key::AsKey;
-use crate::kind::KeyKind;
 use crate::lanes::{Lanes, OpenLanes};
 use crate::load::Load;
 use crate::session::TableStats;

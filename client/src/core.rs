@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use fpcache::cache::CacheStats;
-use fpcache::key_space::BuildKeys;
+use fpcache::key_space::{BuildKeys, KeyKind};
 use fpcache::matching::Matcher;
 use fpcache::message::{Request, decode_reply};
 use fpcache::read::{Cost, Lookup, LookupScratch, Outcome, ReadError, Scan, drive, look_up};
@@ -23,7 +23,7 @@ use thread_local::ThreadLocal;
 
 use crate::counters::{Counters, Tally};
 use crate::error::ClientError;
-use crate::kind::KeyKind;
+use crate::kind::read_kind;
 use crate::leave::{Leave, when_thread_ends};
 use crate::session::{Buffers, Session, TableStats, ThreadContext};
 use crate::turn::Turn;
@@ -350,7 +350,7 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
     pub(crate) fn key_kind(&self, within: Duration) -> Result<Option<KeyKind>, ClientError> {
         self.reconnect(self.number(), Deadline::after_on(&*self.clock, within))?;
         let connection = Arc::clone(&self.session().connection);
-        Ok(KeyKind::read(&mut connection.endpoint())?)
+        Ok(read_kind(&mut connection.endpoint())?)
     }
 
     /// Sends a request to the memory node and hands the reply's body to `take`.

@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
+use fpcache::key_space::KeyKind;
 use fpcache::message::{ErrorCode, MessageError, Refusal};
 use fpcache::read::ReadError;
 use fpcache::snapshot::OpenError;
 use fpcache_fabric::FabricError;
 
-use crate::kind::KeyKind;
 use crate::url::UrlError;
 
 /// Why a call failed.

@@ -32,8 +32,16 @@ impl<T: AsRef<[u8]>> AsKey<ByteKeys> for T {
 }
 
 /// A borrowed key, for code that is generic over the kind of keys.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub struct KeyRef<'k, K: KeySpace>(pub &'k K::Key);
+
+impl<K: KeySpace> Clone for KeyRef<'_, K> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<K: KeySpace> Copy for KeyRef<'_, K> {}
 
 impl<K: KeySpace> AsKey<K> for KeyRef<'_, K> {
     #[inline]

@@ -6,8 +6,8 @@ use std::collections::{BTreeMap, HashMap};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use fpcache_client::KeyRef;
 use fpcache_client::{ByteKeys, Client, ClientConfig, Pipeline, U64Keys, WriteStatus, WriteTicket};
-use fpcache_eval::KeyRef;
 use fpcache_eval::history::client::{ClientStore, every_way};
 use fpcache_eval::history::keys::NumberedKeys;
 use fpcache_eval::history::{Call, History, Open, Outcome, Recorder, check, nanoseconds_since};

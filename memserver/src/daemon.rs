@@ -9,7 +9,7 @@ use std::thread;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use bytesize::ByteSize;
-use fpcache::key_space::{BuildKeys, KeySpace, U64Keys};
+use fpcache::key_space::{BuildKeys, KeyKind, KeySpace, U64Keys};
 use fpcache_fabric::shm::{ListenError, ListenOptions, Listener, ShmAddress};
 use fpcache_fabric::{
     Access, AccessError, FabricError, HugePages, MemoryError, Pages, SharedMemory, StopHandle, Waker,
@@ -19,7 +19,7 @@ use signal_hook::iterator::Signals;
 
 use crate::capacity::default_capacity;
 use crate::durability::{DiskError, FileDisk, SyncPolicy};
-use crate::kind::KeyKind;
+use crate::kind::key_kind_in;
 use crate::node::MemoryNode;
 use crate::recovery::{Origin, RecoverError, Recovery};
 use crate::store::{self, Background, Beginning, Folders, Memories};
@@ -171,7 +171,7 @@ impl Daemon {
 }
 
 impl<K: BuildKeys> Daemon<K> {
-    /// Takes the region and the address, for a table whose keys are those of `K`: [`KeyKind::found_in`] says what those of a
+    /// Takes the region and the address, for a table whose keys are those of `K`: [`key_kind_in`] says what those of a
     /// store are that is there already. From here on `SIGTERM` and `SIGINT` end the daemon cleanly: at once while it
     /// serves, after the load while it loads, and at once also then if they come twice.
     ///
@@ -308,7 +308,7 @@ impl<K: BuildKeys> Begun<K> {
             })?;
         }
         let folder = lock_folder(&folders.data)?;
-        if let Some(found) = KeyKind::found_in(folders).filter(|found| !found.is::<K>()) {
+        if let Some(found) = key_kind_in(folders).filter(|found| !found.is::<K>()) {
             return Err(DaemonError::OtherKeys { folder: folders.data.clone(), found, asked: K::NAME });
         }
         let disk = FileDisk::open(folders.disk_folder())?;

@@ -1,12 +1,11 @@
 //! What the keys of a store are that is there already.
 
-use std::fmt;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
 
-use fpcache::key_space::{ByteKeys, KeySpace, U64Keys};
+use fpcache::key_space::{ByteKeys, KeyKind, U64Keys};
 use fpcache::layout::{SUPERBLOCK_BYTES, Superblock, SuperblockError, TableParameters};
 use fpcache_fabric::{Access, SharedMemory};
 
@@ -14,49 +13,15 @@ use crate::durability::{Disk, FileDisk, SnapshotReader};
 use crate::notes::Notes;
 use crate::store::{Folders, RING_BYTES};
 
-/// What the keys of a table are.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum KeyKind {
-    /// Integers: [`U64Keys`].
-    U64,
-    /// Byte strings: [`ByteKeys`].
-    Bytes,
+/// What the keys of the table in these folders are: by the region that a process left, else by the newest snapshot.
+/// `None` without a table, and where neither can be read: whoever begins with them is told why.
+pub fn key_kind_in(folders: &Folders) -> Option<KeyKind> {
+    in_region(folders).or_else(|| in_snapshots(folders.disk_folder()))
 }
 
-impl KeyKind {
-    /// The kind's name, as `--keys` takes it.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::U64 => U64Keys::NAME,
-            Self::Bytes => ByteKeys::NAME,
-        }
-    }
-
-    /// Whether these are the keys of `K`.
-    pub fn is<K: KeySpace>(self) -> bool {
-        let id = match self {
-            Self::U64 => U64Keys::ID,
-            Self::Bytes => ByteKeys::ID,
-        };
-        id == K::ID
-    }
-
-    /// What the keys of the table in these folders are: by the region that a process left, else by the newest snapshot.
-    /// `None` without a table, and where neither can be read: whoever begins with them is told why.
-    pub fn found_in(folders: &Folders) -> Option<Self> {
-        in_region(folders).or_else(|| in_snapshots(folders.disk_folder()))
-    }
-
-    /// The first kind of which this holds.
-    fn first(holds: impl Fn(Self) -> bool) -> Option<Self> {
-        [Self::U64, Self::Bytes].into_iter().find(|kind| holds(*kind))
-    }
-}
-
-impl fmt::Display for KeyKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
+/// The first kind of which this holds.
+fn first(holds: impl Fn(KeyKind) -> bool) -> Option<KeyKind> {
+    KeyKind::ALL.into_iter().find(|kind| holds(*kind))
 }
 
 /// By the table record in the superblock, or by the one in the notes if the process ended while it wrote that.
@@ -66,14 +31,14 @@ fn in_region(folders: &Folders) -> Option<KeyKind> {
     if Superblock::decode::<U64Keys>(&superblock) == Err(SuperblockError::Changing) {
         let (notes, _) = SharedMemory::open_file(folders.notes_file(), Access::ReadOnly).ok()?;
         let notes = Notes::over(Arc::new(notes), RING_BYTES);
-        return KeyKind::first(|kind| match kind {
+        return first(|kind| match kind {
             KeyKind::U64 => matches!(notes.record::<U64Keys>(), Ok(Some(_))),
             KeyKind::Bytes => matches!(notes.record::<ByteKeys>(), Ok(Some(_))),
         });
     }
     let has_table =
         |decoded: Result<Superblock, _>| decoded.is_ok_and(|superblock| superblock.table.is_some());
-    KeyKind::first(|kind| match kind {
+    first(|kind| match kind {
         KeyKind::U64 => has_table(Superblock::decode::<U64Keys>(&superblock)),
         KeyKind::Bytes => has_table(Superblock::decode::<ByteKeys>(&superblock)),
     })
@@ -90,7 +55,7 @@ fn in_snapshots(folder: &Path) -> Option<KeyKind> {
     // Their names hold numbers of equal length: the newest is the greatest.
     names.sort_unstable();
     let newest = names.iter().rev().find_map(|name| SnapshotReader::open(&disk, name, None).ok())?;
-    KeyKind::first(|kind| match kind {
+    first(|kind| match kind {
         KeyKind::U64 => TableParameters::decode::<U64Keys>(newest.table_header()).is_ok(),
         KeyKind::Bytes => TableParameters::decode::<ByteKeys>(newest.table_header()).is_ok(),
     })

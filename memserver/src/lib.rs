@@ -41,7 +41,7 @@ mod table;
 mod writes;
 
 pub use daemon::{Daemon, DaemonConfig, DaemonError, DurableConfig};
-pub use kind::KeyKind;
+pub use kind::key_kind_in;
 pub use loader::LoadError;
 pub use node::MemoryNode;
 pub use recovery::{Origin, RecoverError, Recovery};

@@ -5,14 +5,14 @@ use std::path::PathBuf;
 use anyhow::{Context, ensure};
 use clap::{Parser, ValueEnum};
 use fpcache::fingerprint::FingerprintWidth;
-use fpcache::key_space::{BuildKeys, ByteKeys, U64Keys};
+use fpcache::key_space::{BuildKeys, ByteKeys, KeyKind, U64Keys};
 use fpcache::layout::{RecordShape, TableParameters};
 use fpcache_datasets::{Duplicates, OpenOptions, Spec, write_value};
 use fpcache_fabric::HugePages;
 use fpcache_fabric::shm::ShmAddress;
 use fpcache_memserver::durability::SyncPolicy;
 use fpcache_memserver::store::Folders;
-use fpcache_memserver::{Daemon, DaemonConfig, DurableConfig, KeyKind, capacity};
+use fpcache_memserver::{Daemon, DaemonConfig, DurableConfig, capacity, key_kind_in};
 
 /// A memory node of FPCache: holds a data set in shared memory and lets clients look keys up in it without taking part.
 #[derive(Debug, Parser)]
@@ -154,7 +154,7 @@ fn main() -> anyhow::Result<()> {
         }),
         ..DaemonConfig::at(arguments.listen.clone())
     };
-    let found = config.durable.as_ref().and_then(|durable| KeyKind::found_in(&durable.folders));
+    let found = config.durable.as_ref().and_then(|durable| key_kind_in(&durable.folders));
     match key_kind(&arguments, found)? {
         KeyKind::U64 => run::<U64Keys>(&config, &arguments),
         KeyKind::Bytes => run::<ByteKeys>(&config, &arguments),

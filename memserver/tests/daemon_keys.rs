@@ -7,11 +7,11 @@ use std::io::{BufRead, BufReader};
 use std::os::unix::fs::FileExt;
 use std::process::{Child, Command, Stdio};
 
-use fpcache::key_space::ByteKeys;
+use fpcache::key_space::{ByteKeys, KeyKind};
 use fpcache_fabric::shm::ShmAddress;
 use fpcache_memserver::durability::SyncPolicy;
 use fpcache_memserver::store::Folders;
-use fpcache_memserver::{Daemon, DaemonConfig, DurableConfig, KeyKind};
+use fpcache_memserver::{Daemon, DaemonConfig, DurableConfig, key_kind_in};
 use tempfile::TempDir;
 
 /// A folder for a memory node's data, beside its socket.
@@ -112,7 +112,7 @@ fn a_store_keeps_its_keys_whatever_is_left_of_it() {
     {
         let (place, name) = (Place::new(), kind.name());
         let (region, holds) = (place.folders().region_file(), format!("500 keys, {name}"));
-        assert_eq!(KeyKind::found_in(&place.folders()), None, "nothing is there");
+        assert_eq!(key_kind_in(&place.folders()), None, "nothing is there");
         place.says(&place.durably(load), &["an empty store", &holds]);
         place.says(&place.durably(""), &["in the memory of the process before", &holds]);
         // A data set of other keys is left out as any would be.
@@ -126,12 +126,12 @@ fn a_store_keeps_its_keys_whatever_is_left_of_it() {
         // As of a process that ended while it rewrote the superblock.
         let file = File::options().write(true).open(&region).unwrap();
         file.write_all_at(&[1], 32).unwrap();
-        assert_eq!(KeyKind::found_in(&place.folders()), Some(kind));
+        assert_eq!(key_kind_in(&place.folders()), Some(kind));
         place.says(&place.durably(""), &["in the memory of the process before", &holds]);
 
         // As after a crash of the machine.
         remove_file(&region).unwrap();
-        assert_eq!(KeyKind::found_in(&place.folders()), Some(kind));
+        assert_eq!(key_kind_in(&place.folders()), Some(kind));
         place.refuses(&asked, &[name, other]);
         let durable = Some(DurableConfig { folders: place.folders(), sync: SyncPolicy::Never });
         let config = DaemonConfig { capacity: 8 << 20, durable, ..DaemonConfig::at(place.address()) };

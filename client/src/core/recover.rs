@@ -13,7 +13,7 @@ use fpcache_fabric::{Clock, Connection, Deadline, ErrorKind as FabricErrorKind};
 
 use super::{Connector, Core};
 use crate::error::ClientError;
-use crate::kind::KeyKind;
+use crate::kind::read_kind;
 use crate::leave::Leave;
 
 /// How often a call brings the directory up to date before it asks the memory node's processor.
@@ -120,7 +120,7 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
     fn explained(&self, error: OpenError) -> ClientError {
         let OpenError::Superblock(SuperblockError::Corrupt(_)) = &error else { return error.into() };
         let connection = Arc::clone(&self.session().connection);
-        match KeyKind::read(&mut connection.endpoint()) {
+        match read_kind(&mut connection.endpoint()) {
             Ok(Some(theirs)) if !theirs.is::<K>() => ClientError::OtherKeys { theirs, own: K::NAME },
             _ => error.into(),
         }

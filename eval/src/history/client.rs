@@ -3,14 +3,13 @@
 use std::borrow::Borrow;
 
 use fpcache_client::{
-    CacheConfig, Client, ClientConfig, ClientError, CompareAndSet, ErrorKind, Plan, PlanChoice, RecordToken,
-    U64Keys,
+    CacheConfig, Client, ClientConfig, ClientError, CompareAndSet, ErrorKind, KeyRef, Plan, PlanChoice,
+    RecordToken, U64Keys,
 };
 
 use super::keys::NumberedKeys;
 use super::operation::Outcome;
 use super::store::{Answer, Failure, Store};
-use crate::KeyRef;
 
 /// A client as a store of numbers. Keys are those of [`NumberedKeys`]. A value's bytes are the number, repeated and changed
 /// with every repetition, so that a mixture of two values is seen, and so is one of another's length.

@@ -4,9 +4,8 @@ use std::borrow::Borrow;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use fpcache_client::{Answers, CacheStats, Client, ClientConfig, Found, TableParameters};
+use fpcache_client::{Answers, CacheStats, Client, ClientConfig, Found, KeyRef, TableParameters};
 use fpcache_datasets::Progress;
-use fpcache_eval::KeyRef;
 
 use super::{Facts, Reader, System};
 use crate::data::{DataKeys, DataSet};

@@ -4,8 +4,7 @@ use std::borrow::Borrow;
 
 use anyhow::ensure;
 use fpcache::message::{WriteReply, WriteStatus};
-use fpcache_client::{Answers, BuildKeys, Changes, Client, Pipeline};
-use fpcache_eval::KeyRef;
+use fpcache_client::{Answers, BuildKeys, Changes, Client, KeyRef, Pipeline};
 
 use crate::data::{DataKeys, DataSet};
 

@@ -6,10 +6,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use fpcache::message::{ErrorCode, WriteStatus};
+use fpcache_client::KeyRef;
 use fpcache_client::{
     Changes, Client, ClientConfig, ClientError, CompareAndSet, ErrorKind, Plan, RecordToken,
 };
-use fpcache_eval::KeyRef;
 use fpcache_eval::history::client::ClientStore;
 use fpcache_eval::history::keys::NumberedKeys;
 use fpcache_eval::history::{Call, Outcome, Recorder};

@@ -4,8 +4,8 @@ use std::borrow::Borrow;
 use std::collections::HashMap;
 
 use fpcache::message::WriteStatus;
+use fpcache_client::KeyRef;
 use fpcache_client::{Completed, Pipeline, WriteTicket};
-use fpcache_eval::KeyRef;
 use fpcache_eval::history::client::ClientStore;
 use fpcache_eval::history::keys::NumberedKeys;
 use fpcache_eval::history::{Call, Open, Outcome};

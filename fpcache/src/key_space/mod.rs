@@ -2,6 +2,7 @@
 
 mod build;
 mod byte_keys;
+mod kind;
 mod u64_keys;
 
 use std::borrow::Borrow;
@@ -14,6 +15,7 @@ pub use build::{
     Between, Boundary, BuildKeys, CutSegment, Division, IntegerCutter, OrderError, StringCutter,
 };
 pub use byte_keys::{ByteCoders, ByteKeys, ByteTail};
+pub use kind::KeyKind;
 pub use u64_keys::U64Keys;
 
 /// The kind of keys a table holds: their order, the number a model sees, the bytes that are hashed, and their encoding
