@@ -293,7 +293,8 @@ fn pages_of_another_directory_are_stale_and_damaged_ones_corrupt<K: Numbered>() 
     for moved in [false, true] {
         let mut node = node::<K>();
         let table = by(open_paged(&node), Plan::TwoStage);
-        let page = table.snapshot().models().paged().unwrap().address(0);
+        let models = table.snapshot().models().paged().unwrap();
+        let page = models.address(models.page_of(K::key(2).borrow()));
         node.put(page + 20, &[0xa5; 8]);
         if moved {
             node.set_head(1);

@@ -169,7 +169,7 @@ fn answer(result: Result<Option<u64>, ReadError>) -> Answer {
 
 /// What a lookup by a plan says, on its own and in a group; with a hot cache that names the slot, if one is given.
 fn ask<K: Numbered>(node: &Node<K>, plan: Plan, hot: Option<u32>) -> Answer {
-    let cache = hot.map(|_| CacheConfig::of(1 << 16));
+    let cache = hot.map(|_| CacheConfig::of(1 << 17));
     let options = TableOptions { cache, ..TableOptions::plan(PlanChoice::Fixed(plan)) };
     let mut endpoint = node.endpoint();
     let table = Table::<K>::open(&mut endpoint, &options).unwrap();

@@ -173,7 +173,8 @@ impl<K: Numbered> Node<K> {
     pub fn checkpoint(&mut self) {
         let all: Vec<Descriptor<K>> = self.front.iter().chain(self.segments.values()).cloned().collect();
         let mut root: Vec<RootEntry<K>> = Vec::new();
-        for page in all.chunks(2) {
+        // Of byte strings one a page: else there are so few that they take no more than their least budget.
+        for page in all.chunks(if K::FIXED_BYTES.is_some() { 2 } else { 1 }) {
             let at = self.take(K::PAGE_BYTES);
             self.put(at, &DirectoryPage::encode(page, self.head).0);
             root.push(RootEntry { lo: page[0].lo.clone(), page: at });
