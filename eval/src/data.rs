@@ -6,7 +6,7 @@ use std::fmt::Debug;
 use anyhow::ensure;
 use fpcache_client::{Answers, BuildKeys, ByteKeys, Client, ClientError, Pipeline, U64Keys};
 use fpcache_datasets::requests::{ByteRequests, RequestOptions, Requests, generate_bytes, generate_for};
-use fpcache_datasets::{ByteDataset, Dataset, OpenOptions, Spec};
+use fpcache_datasets::{ByteDataset, Dataset, KeySet, OpenOptions, Spec};
 
 /// Keys that experiments can be made with.
 pub trait DataKeys: BuildKeys {
@@ -60,23 +60,8 @@ pub trait DataKeys: BuildKeys {
     ) -> R;
 }
 
-/// Distinct ascending keys in memory, and the value of each.
-pub trait DataSet<K: DataKeys>: Sync {
-    /// As it was asked for.
-    fn name(&self) -> &str;
-
-    /// published, stand-in, shipped, file or generated.
-    fn source(&self) -> &str;
-
-    /// Things to announce.
-    fn notes(&self) -> &[String];
-
-    /// How many keys there are; never none.
-    fn len(&self) -> usize;
-
-    /// The number that the value of the `i`-th key is made from.
-    fn value(&self, i: usize) -> u64;
-
+/// A data set whose keys can be named by numbers.
+pub trait DataSet<K: DataKeys>: KeySet {
     /// The `i`-th key, which is written into `buffer` if it does not lie in memory.
     fn key<'a>(&'a self, i: usize, buffer: &'a mut Vec<u8>) -> K::View<'a>;
 
@@ -172,27 +157,6 @@ impl DataKeys for U64Keys {
 }
 
 impl DataSet<U64Keys> for Dataset {
-    fn name(&self) -> &str {
-        self.name()
-    }
-
-    fn source(&self) -> &str {
-        self.source()
-    }
-
-    fn notes(&self) -> &[String] {
-        self.notes()
-    }
-
-    fn len(&self) -> usize {
-        self.len()
-    }
-
-    #[inline]
-    fn value(&self, i: usize) -> u64 {
-        self.value(i)
-    }
-
     #[inline]
     fn key<'a>(&'a self, i: usize, _: &'a mut Vec<u8>) -> u64 {
         self.keys()[i]
@@ -271,27 +235,6 @@ impl DataKeys for ByteKeys {
 }
 
 impl DataSet<ByteKeys> for ByteDataset {
-    fn name(&self) -> &str {
-        self.name()
-    }
-
-    fn source(&self) -> &str {
-        self.source()
-    }
-
-    fn notes(&self) -> &[String] {
-        self.notes()
-    }
-
-    fn len(&self) -> usize {
-        self.len()
-    }
-
-    #[inline]
-    fn value(&self, i: usize) -> u64 {
-        self.value(i)
-    }
-
     #[inline]
     fn key<'a>(&'a self, i: usize, buffer: &'a mut Vec<u8>) -> &'a [u8] {
         self.keys().get(i, buffer)

@@ -4,9 +4,9 @@ use std::path::PathBuf;
 
 use clap::Args;
 use fpcache_client::KeyKind;
-use fpcache_datasets::{Duplicates, OpenOptions, Spec, Unsorted};
+use fpcache_datasets::{Duplicates, KeySet, OpenOptions, Spec, Unsorted};
 
-use crate::keys::{KeySet, Keys};
+use crate::keys::Keys;
 use crate::parameters::Length;
 use crate::progress::Bar;
 

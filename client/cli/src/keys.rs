@@ -5,7 +5,7 @@ use std::fmt::Write;
 use anyhow::{anyhow, bail, ensure};
 use clap::Args;
 use fpcache_client::{AsKey, BuildKeys, ByteKeys, U64Keys};
-use fpcache_datasets::{ByteDataset, Dataset, OpenOptions, Spec};
+use fpcache_datasets::{ByteDataset, Dataset, KeySet, OpenOptions, Spec};
 use serde_json::Value;
 
 use crate::arguments::number;
@@ -21,43 +21,6 @@ pub(crate) struct KeyFormat {
 
 /// Keys of which the coordinates of byte strings are learned.
 const SAMPLE: usize = 50_000;
-
-/// A data set in memory.
-pub(crate) trait KeySet {
-    fn len(&self) -> usize;
-    fn name(&self) -> &str;
-    fn source(&self) -> &str;
-    fn notes(&self) -> &[String];
-    fn value(&self, i: usize) -> u64;
-}
-
-macro_rules! key_sets {
-    ($($set:ty),*) => {$(
-        impl KeySet for $set {
-            fn len(&self) -> usize {
-                self.len()
-            }
-
-            fn name(&self) -> &str {
-                self.name()
-            }
-
-            fn source(&self) -> &str {
-                self.source()
-            }
-
-            fn notes(&self) -> &[String] {
-                self.notes()
-            }
-
-            fn value(&self, i: usize) -> u64 {
-                self.value(i)
-            }
-        }
-    )*};
-}
-
-key_sets!(Dataset, ByteDataset);
 
 /// The lengths of keys that a table is to hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

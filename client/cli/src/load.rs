@@ -9,12 +9,12 @@ use fpcache_client::{
     Changes, Client, ClientError, KeyKind, KeyRef, Loaded, TableParameters, WriteReply, WriteStatus,
 };
 use fpcache_datasets::count::human_bytes;
-use fpcache_datasets::write_value;
+use fpcache_datasets::{KeySet, write_value};
 use serde_json::json;
 
 use crate::Outcome;
 use crate::data::Data;
-use crate::keys::{KeyFormat, KeyLengths, KeySet, Keys};
+use crate::keys::{KeyFormat, KeyLengths, Keys};
 use crate::output::Output;
 use crate::parameters::Parameters;
 use crate::progress::Bar;

@@ -5,12 +5,12 @@ use std::time::Instant;
 
 use clap::Args;
 use fpcache_client::{Answers, Client, KeyKind};
-use fpcache_datasets::write_value;
+use fpcache_datasets::{KeySet, write_value};
 use serde_json::json;
 
 use crate::Outcome;
 use crate::data::Data;
-use crate::keys::{KeyFormat, KeySet, Keys};
+use crate::keys::{KeyFormat, Keys};
 use crate::load::VALUE_BYTES;
 use crate::output::Output;
 use crate::progress::Bar;

@@ -8,9 +8,9 @@ pub mod row;
 use anyhow::ensure;
 use fpcache::message::NodeStats;
 use fpcache_client::{ByteKeys, U64Keys};
-use fpcache_datasets::KeyKind;
 use fpcache_datasets::count::human;
 use fpcache_datasets::requests::{Growth, InsertOrder, Mix, OperationKind, Workload};
+use fpcache_datasets::{KeyKind, KeySet};
 
 use crate::Verdict;
 use crate::data::{DataKeys, DataSet};

@@ -1,5 +1,6 @@
 //! One growth's figures.
 
+use fpcache_datasets::KeySet;
 use fpcache_datasets::count::human;
 use fpcache_datasets::requests::{InsertOrder, OperationKind};
 use serde::Serialize;

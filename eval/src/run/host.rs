@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Context, ensure};
 use fpcache_client::{Client, ClientConfig, TableParameters};
+use fpcache_datasets::KeySet;
 
 use crate::data::{DataKeys, DataSet};
 use crate::node::{Node, capacity_for};

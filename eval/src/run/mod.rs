@@ -17,11 +17,11 @@ use std::collections::BTreeMap;
 
 use anyhow::ensure;
 use fpcache_client::{ByteKeys, U64Keys};
-use fpcache_datasets::{KeyKind, count};
+use fpcache_datasets::{KeyKind, KeySet, count};
 use hashbrown::HashMap;
 
 use crate::Verdict;
-use crate::data::{DataKeys, DataSet};
+use crate::data::DataKeys;
 use crate::machine::{Calibration, Machine, calibrate};
 use crate::progress::Bar;
 use crate::systems::SystemName;

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use fpcache_datasets::KeySet;
 use fpcache_datasets::count::human;
 use serde::{Deserialize, Serialize};
 

@@ -4,10 +4,10 @@ use std::borrow::Borrow;
 use std::ops::AddAssign;
 
 use fpcache_client::{Found, Plan};
-use fpcache_datasets::Progress;
 use fpcache_datasets::requests::ABSENT;
+use fpcache_datasets::{KeySet, Progress};
 
-use crate::data::{DataKeys, DataSet};
+use crate::data::DataKeys;
 use crate::progress::Bar;
 use crate::run::measure::Workload;
 use crate::run::values::ValueBytes;

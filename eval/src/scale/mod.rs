@@ -7,11 +7,11 @@ use anyhow::{Context, ensure};
 use clap::Args;
 use fpcache_client::{ByteKeys, U64Keys};
 use fpcache_datasets::count::{human, human_bytes};
-use fpcache_datasets::{KeyKind, Spec, count};
+use fpcache_datasets::{KeyKind, KeySet, Spec, count};
 
 use crate::Verdict;
 use crate::cli::positive_count;
-use crate::data::{DataKeys, DataSet};
+use crate::data::DataKeys;
 use crate::machine::{Calibration, calibrate};
 use crate::progress::Bar;
 use crate::run::host::Host;

@@ -8,11 +8,11 @@ pub mod store;
 use std::path::Path;
 
 use fpcache_client::{ByteKeys, U64Keys};
-use fpcache_datasets::KeyKind;
 use fpcache_datasets::count::{human, human_bytes};
+use fpcache_datasets::{KeyKind, KeySet};
 
 use crate::Verdict;
-use crate::data::{DataKeys, DataSet};
+use crate::data::DataKeys;
 use crate::machine::{Calibration, Machine, calibrate};
 use crate::progress::Bar;
 use crate::run::host::Host;

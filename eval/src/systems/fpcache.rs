@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use fpcache_client::{Answers, CacheStats, Client, ClientConfig, Found, KeyRef, TableParameters};
-use fpcache_datasets::Progress;
+use fpcache_datasets::{KeySet, Progress};
 
 use super::{Facts, Reader, System};
 use crate::data::{DataKeys, DataSet};

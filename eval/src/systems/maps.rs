@@ -11,7 +11,7 @@ use std::marker::PhantomData;
 use std::time::Instant;
 
 use fpcache_client::{Found, KeySpace};
-use fpcache_datasets::write_value;
+use fpcache_datasets::{KeySet, write_value};
 use hashbrown::HashMap;
 use stats_alloc::{INSTRUMENTED_SYSTEM, Stats};
 

@@ -15,8 +15,8 @@ mod tests;
 pub mod value;
 
 use fpcache_client::{ByteKeys, U64Keys};
-use fpcache_datasets::KeyKind;
 use fpcache_datasets::requests::{Growth, Workload};
+use fpcache_datasets::{KeyKind, KeySet};
 
 use crate::Verdict;
 use crate::data::{DataKeys, DataSet};

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use anyhow::Context;
 use fpcache::message::NodeStats;
+use fpcache_datasets::KeySet;
 use fpcache_datasets::requests::{OperationKind, Workload};
 use hdrhistogram::Histogram;
 use serde::Serialize;
@@ -13,7 +14,7 @@ use super::bench::Bench;
 use super::node_counts::milliseconds;
 use super::options::YcsbArgs;
 use super::pass::{Done, End};
-use crate::data::{DataKeys, DataSet};
+use crate::data::DataKeys;
 use crate::run::measure::{Lookups, Pass, Workload as RunWorkload, new_histogram};
 use crate::run::passes::Measured as RunMeasured;
 use crate::run::row::{Row, Setting};
