@@ -9,78 +9,29 @@
 use std::borrow::Borrow;
 use std::time::Instant;
 
-use fpcache::fingerprint::FingerprintWidth;
-use fpcache::key_space::{Between, Boundary, BuildKeys};
-use fpcache::layout::{
-    Change, ChangeRecord, Descriptor, SLOT_WORD_BYTES, SegmentAddress, SegmentHeader, SlotState, SlotWord,
-};
-use fpcache::models::Segment;
+use fpcache::key_space::BuildKeys;
+use fpcache::layout::{Change, ChangeRecord, Descriptor, SLOT_WORD_BYTES, SegmentAddress, SegmentHeader};
 use fpcache::put_into;
 #[cfg(feature = "sabotage")]
 use fpcache::sabotage::Sabotage;
 use fpcache_fabric::NodeMemory;
-use fpcache_index::Window;
 
+use super::gather::{GatheredRecord, Gathering, INCOMING, Old, age};
+use super::parting::Parting;
 use super::slots::Slots;
 use super::{Table, TableError};
 use crate::front::Front;
-use crate::loader::FIRST_VERSION;
 use crate::notes::Replaced;
-use crate::rebuild::plan::{Facts, Gathered, Planned, neighbours, plan};
+use crate::rebuild::plan::{Gathered, Planned, plan};
 use crate::space::Extent;
-
-/// The live records of the segments that are to be replaced.
-#[derive(Debug)]
-pub(crate) struct Gathering<K: BuildKeys> {
-    /// In key order.
-    records: Vec<GatheredRecord<K>>,
-    /// The bytes of keys that have any.
-    keys: Vec<u8>,
-    /// The segments' slots, one segment after the other.
-    slots: Vec<u8>,
-    order: Order<K>,
-    xs: Vec<u64>,
-    ages: Vec<u32>,
-    /// Records in the slot their prediction names.
-    at_home: u64,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct GatheredRecord<K: BuildKeys> {
-    key: K::Kept,
-    version: u32,
-    /// Where its body begins in the slots; [`INCOMING`] for a record that is still to come.
-    body: u32,
-}
-
-/// No body begins there: a segment's are far below 4 GiB.
-const INCOMING: u32 = u32::MAX;
-
-/// Buffers for bringing the records of a segment into key order.
-#[derive(Debug)]
-struct Order<K: BuildKeys> {
-    /// In slot order, with the slot that the model predicts.
-    found: Vec<(u32, GatheredRecord<K>)>,
-    /// By prediction: how many have it, and then where the next one of them goes.
-    places: Vec<usize>,
-}
-
-/// Neighbouring segments that are to be replaced together, and the range they own.
-#[derive(Debug)]
-struct Old<K: BuildKeys> {
-    lo: K::Owned,
-    /// First key behind them; `None` at the table's end.
-    behind: Option<K::Owned>,
-    segments: Vec<Segment<K>>,
-}
 
 /// A segment that is to take their place.
 #[derive(Debug)]
-struct New<K: BuildKeys> {
-    lo: K::Owned,
-    tail: K::Tail,
+pub(super) struct New<K: BuildKeys> {
+    pub(super) lo: K::Owned,
+    pub(super) tail: K::Tail,
     /// Its keys are places among the gathered records.
-    planned: Planned,
+    pub(super) planned: Planned,
 }
 
 /// A new segment that was written and is not yet known to anybody.
@@ -113,109 +64,6 @@ impl<K: BuildKeys> Table<K> {
         let at_home: u64 = written.iter().map(|segment| segment.at_home).sum();
         self.at_home = (self.at_home + at_home).saturating_sub(self.gathering.at_home);
         self.counters.rebuilt(copies, began.elapsed());
-        Ok(())
-    }
-
-    /// Reads the live records of the segment that owns `key`, and of neighbours that are worth merging with it.
-    fn gather<M: NodeMemory>(&mut self, front: &Front<K, M>, key: &K::Key) -> Result<Old<K>, TableError> {
-        let Some(located) = self.directory.locate(key) else { return Err(self.no_room(front)) };
-        let (mut lo, mut behind, centre) = (located.lo, located.hi, *located.entry);
-        let left = self.directory.before(lo.borrow()).map(|(lo, segment)| (lo, *segment));
-        let right = behind.as_ref().and_then(|key| {
-            let right = self.directory.locate(key.borrow())?;
-            Some((right.hi, *right.entry))
-        });
-        let mut facts = |segment: &Segment<K>| self.facts(front, segment);
-        let (left_facts, right_facts) = (
-            left.as_ref().map(|(_, segment)| facts(segment)).transpose()?,
-            right.as_ref().map(|(_, segment)| facts(segment)).transpose()?,
-        );
-        let merge = neighbours(facts(&centre)?, left_facts, right_facts);
-        self.gathering.clear();
-        let mut segments = Vec::with_capacity(3);
-        if let Some((first, segment)) = left.filter(|_| merge.left) {
-            self.gather_segment(front, first.borrow(), &segment)?;
-            segments.push(segment);
-            self.gather_segment(front, lo.borrow(), &centre)?;
-            lo = first;
-        } else {
-            self.gather_segment(front, lo.borrow(), &centre)?;
-        }
-        segments.push(centre);
-        if let (Some((end, segment)), Some(its_lo)) = (right.filter(|_| merge.right), &behind) {
-            self.gather_segment(front, its_lo.borrow(), &segment)?;
-            segments.push(segment);
-            behind = end;
-        }
-        Ok(Old { lo, behind, segments })
-    }
-
-    /// Live records of a segment; and, where there are few for its slots, how long ago it was last written to. The
-    /// fingerprints tell the first, a few microseconds for the longest segments.
-    fn facts<M: NodeMemory>(
-        &mut self,
-        front: &Front<K, M>,
-        segment: &Segment<K>,
-    ) -> Result<Facts, TableError> {
-        let slots = Slots::of(&*front.region, self.geometry, segment);
-        let cap = segment.model().cap;
-        let all = Window { first: 0, last: u32::from(cap).saturating_sub(1) };
-        let fingerprints = &mut self.scratch.fingerprints;
-        slots.read_fingerprints(all, fingerprints)?;
-        let empty = self.matcher.hits(self.geometry.width, fingerprints, FingerprintWidth::EMPTY).count;
-        let mut facts = Facts { keys: usize::from(cap).saturating_sub(empty as usize), cap, idle: u32::MAX };
-        if facts.has_shrunk() {
-            for slot in 0..u32::from(cap) {
-                facts.idle = facts.idle.min(age(slots.word(slot)?.version(), self.next_version));
-            }
-        }
-        Ok(facts)
-    }
-
-    /// Live records of a segment, by their words.
-    pub(super) fn count<M: NodeMemory>(
-        &self,
-        front: &Front<K, M>,
-        segment: &Segment<K>,
-    ) -> Result<u64, TableError> {
-        let slots = Slots::of(&*front.region, self.geometry, segment);
-        let mut live = 0;
-        for slot in 0..u32::from(segment.model().cap) {
-            live += u64::from(slots.word(slot)?.state() == SlotState::Live);
-        }
-        Ok(live)
-    }
-
-    fn gather_segment<M: NodeMemory>(
-        &mut self,
-        front: &Front<K, M>,
-        lo: &K::Key,
-        segment: &Segment<K>,
-    ) -> Result<(), TableError> {
-        let slots = Slots::of(&*front.region, self.geometry, segment);
-        let Gathering { records, keys, slots: bytes, order, at_home, .. } = &mut self.gathering;
-        let before = bytes.len();
-        slots.append_all(bytes)?;
-        let model = segment.model();
-        order.begin(model.cap);
-        let each = bytes[before..].chunks_exact(self.geometry.slot_bytes);
-        for ((slot, bytes), at) in (0..).zip(each).zip((before..).step_by(self.geometry.slot_bytes)) {
-            let Some((word, body)) = bytes.split_first_chunk::<SLOT_WORD_BYTES>() else { continue };
-            let word = SlotWord::from_bits(u64::from_le_bytes(*word));
-            if word.state() != SlotState::Live {
-                continue;
-            }
-            let parts = self.geometry.shape.parts::<K>(body);
-            let Some(key) = parts.and_then(|parts| K::view(parts.key)) else { continue };
-            let key = key.borrow();
-            let predicted = model.predict(segment.coordinate(key, K::shared(key, lo), &self.coders));
-            *at_home += u64::from(predicted == slot);
-            // All slots of a few segments are far below 4 GiB.
-            let body = (at + SLOT_WORD_BYTES) as u32;
-            let record = GatheredRecord { key: K::keep(key, keys), version: word.version(), body };
-            order.add(predicted, record);
-        }
-        order.append_to(records, keys);
         Ok(())
     }
 
@@ -409,65 +257,6 @@ impl<K: BuildKeys> Table<K> {
         }
         Ok(())
     }
-
-    /// Free memory for a segment. Never what the next directory needs.
-    fn allocate_segment<M: NodeMemory>(
-        &mut self,
-        front: &mut Front<K, M>,
-        len: u64,
-    ) -> Result<Extent, TableError> {
-        let take = |table: &mut Self| table.set_aside().then(|| table.space.take(len)).flatten();
-        if let Some(extent) = take(self) {
-            return Ok(extent);
-        }
-        self.reclaim(front)?;
-        if let Some(extent) = take(self) {
-            return Ok(extent);
-        }
-        // What was replaced since the last directory can be used again once there is a new one.
-        self.finish_checkpoint(front)?;
-        self.reclaim(front)?;
-        take(self).ok_or_else(|| self.no_room(front))
-    }
-
-    /// Free memory; what waits for readers is freed if there is none else.
-    pub(super) fn allocate<M: NodeMemory>(
-        &mut self,
-        front: &mut Front<K, M>,
-        len: u64,
-    ) -> Result<Extent, TableError> {
-        if let Some(extent) = self.space.take(len) {
-            return Ok(extent);
-        }
-        self.reclaim(front)?;
-        self.space.take(len).ok_or_else(|| self.no_room(front))
-    }
-
-    /// Frees what readers know to be replaced if their directories contain the newest checkpoint.
-    pub(super) fn reclaim<M: NodeMemory>(&mut self, front: &mut Front<K, M>) -> Result<(), TableError> {
-        if let Some(tag) = self.space.newest_tag(self.record.checkpoint) {
-            front.set_reuse(tag)?;
-            self.space.release(tag);
-        }
-        Ok(())
-    }
-
-    /// Frees what has become a considerable part of the memory in use, before somebody has to wait for it.
-    pub(super) fn reclaim_early<M: NodeMemory>(&mut self, front: &mut Front<K, M>) -> Result<(), TableError> {
-        const SHARE: u64 = 16;
-        let waiting = self.space.quarantined_bytes();
-        if waiting > self.space.free_bytes() / SHARE { self.reclaim(front) } else { Ok(()) }
-    }
-
-    pub(super) fn no_room<M: NodeMemory>(&self, front: &Front<K, M>) -> TableError {
-        TableError::NoRoom { capacity: front.superblock().region_bytes }
-    }
-}
-
-/// How many writes ago a version was given out; the greatest number there is for records that were loaded, and for slots
-/// that never had one.
-fn age(version: u32, now: u32) -> u32 {
-    if version <= FIRST_VERSION { u32::MAX } else { now.wrapping_sub(version) % SlotWord::VERSIONS }
 }
 
 /// Records of the change log that say so.
@@ -480,129 +269,4 @@ fn log_records<K: BuildKeys>(old: &Old<K>, new: &[New<K>]) -> usize {
         generation: 0,
     };
     Change { with: new.iter().map(descriptor).collect(), behind: old.behind.clone() }.records(0).len()
-}
-
-/// Parts the planned segments of a division from one another.
-struct Parting<'a, K: BuildKeys> {
-    /// The division's keys, and their coordinates.
-    keys: &'a [&'a K::Key],
-    xs: &'a [u64],
-    /// Where its range ends.
-    end: Option<&'a K::Key>,
-    tail: K::Tail,
-    coders: &'a K::Coders,
-}
-
-impl<K: BuildKeys> Parting<'_, K> {
-    /// Adds the next segment, whose range begins with `begin` if it is the first of the division, to those before. The
-    /// division's first key is the `first` of all.
-    fn add(&self, begin: Option<K::Owned>, mut planned: Planned, first: usize, new: &mut Vec<New<K>>) {
-        let lo = match begin {
-            Some(begin) => begin,
-            None => match self.boundary(&planned, new) {
-                Some(lo) => lo,
-                // Slots kept for keys to come that no boundary parts from other keys.
-                None if planned.keys.is_empty() => return,
-                // The segment before has its place, and no keys.
-                None => match new.pop() {
-                    Some(before) => before.lo,
-                    None => return,
-                },
-            },
-        };
-        planned.keys = first + planned.keys.start..first + planned.keys.end;
-        new.push(New { lo, tail: self.tail, planned });
-    }
-
-    /// Where the range of a segment begins that is not the first of its division.
-    fn boundary(&self, planned: &Planned, new: &[New<K>]) -> Option<K::Owned> {
-        let before = new.last()?;
-        let (at, lo) = (planned.keys.start, before.lo.borrow());
-        let next = self.keys.get(at).copied();
-        let previous = at.checked_sub(1);
-        // That range may begin behind the key, where slots were kept free.
-        let below = previous.map_or(lo, |previous| self.keys[previous].max(lo));
-        let wanted = if before.planned.keys.is_empty() || planned.keys.is_empty() {
-            Boundary::AtCoordinate
-        } else if previous.is_some_and(|previous| {
-            let (x, behind) = (self.xs[previous], self.xs[at]);
-            x.checked_add(1) == Some(planned.lo) && behind != planned.lo && behind != x
-        }) {
-            Boundary::RightBehind
-        } else {
-            Boundary::Anywhere
-        };
-        let Self { end, tail, coders, .. } = *self;
-        K::boundary(&Between { x: planned.lo, below, next, end, wanted, tail }, coders)
-    }
-}
-
-impl<K: BuildKeys> Order<K> {
-    /// Begins a segment of `cap` slots.
-    fn begin(&mut self, cap: u16) {
-        self.found.clear();
-        self.places.clear();
-        self.places.resize(usize::from(cap), 0);
-    }
-
-    fn add(&mut self, predicted: u32, record: GatheredRecord<K>) {
-        self.places[predicted as usize] += 1;
-        self.found.push((predicted, record));
-    }
-
-    /// Appends the records in key order. Predictions do not fall as keys rise, so that only records of one prediction,
-    /// mostly one or two, are left to be sorted.
-    fn append_to(&mut self, records: &mut Vec<GatheredRecord<K>>, keys: &[u8]) {
-        let Some(&(_, any)) = self.found.first() else { return };
-        let first = records.len();
-        let mut next = first;
-        for place in &mut self.places {
-            next += std::mem::replace(place, next);
-        }
-        records.resize(next, any);
-        for (predicted, record) in &self.found {
-            let place = &mut self.places[*predicted as usize];
-            records[*place] = *record;
-            *place += 1;
-        }
-        let mut begin = first;
-        for &end in &self.places {
-            if end - begin > 1 {
-                records[begin..end].sort_unstable_by(|a, b| K::kept(&a.key, keys).cmp(K::kept(&b.key, keys)));
-            }
-            begin = end;
-        }
-    }
-}
-
-impl<K: BuildKeys> Default for Gathering<K> {
-    fn default() -> Self {
-        Self {
-            records: Vec::new(),
-            keys: Vec::new(),
-            slots: Vec::new(),
-            order: Order { found: Vec::new(), places: Vec::new() },
-            xs: Vec::new(),
-            ages: Vec::new(),
-            at_home: 0,
-        }
-    }
-}
-
-impl<K: BuildKeys> Gathering<K> {
-    fn clear(&mut self) {
-        self.records.clear();
-        self.keys.clear();
-        self.slots.clear();
-        self.at_home = 0;
-    }
-
-    /// Adds a record that is still to come, unless there is one of its key.
-    fn add_incoming(&mut self, key: &K::Key) {
-        let keys = &self.keys;
-        if let Err(at) = self.records.binary_search_by(|record| K::kept(&record.key, keys).cmp(key)) {
-            let key = K::keep(key, &mut self.keys);
-            self.records.insert(at, GatheredRecord { key, version: 0, body: INCOMING });
-        }
-    }
 }

@@ -4,7 +4,10 @@
 //! |---|---|
 //! | [`slots`] | one segment's slots: the stores by which a record begins, changes and ends |
 //! | [`write`] | one operation: what it comes to, and doing that |
-//! | [`change`] | segments replaced by segments: gathering, planning, committing, freezing |
+//! | [`change`] | segments replaced by segments: planning, writing, committing, freezing |
+//! | [`gather`] | the records of the segments that are to be replaced |
+//! | [`parting`] | where the ranges of planned segments begin |
+//! | [`room`] | free memory, and what has to happen before there is some |
 //! | [`audit`] | looking at every byte for what must hold |
 //! | [`records`] | records in key order for snapshots, and put back by key |
 //! | [`checkpoint`] | the directory in the region, written in steps while changes go on |
@@ -12,7 +15,10 @@
 pub(crate) mod audit;
 pub(crate) mod change;
 pub(crate) mod checkpoint;
+mod gather;
+mod parting;
 pub(crate) mod records;
+mod room;
 pub(crate) mod slots;
 pub(crate) mod write;
 
@@ -31,8 +37,8 @@ use crate::front::Front;
 use crate::image::SegmentImage;
 use crate::rebuild::plan::RebuildOptions;
 use crate::space::{Extent, Space};
-use change::Gathering;
 use checkpoint::{Aside, Checkpoint, Separators};
+use gather::Gathering;
 
 /// Why a table could not be changed.
 #[derive(Debug, thiserror::Error)]

@@ -1,0 +1,69 @@
+//! Where the ranges of planned segments begin.
+
+use std::borrow::Borrow;
+
+use fpcache::key_space::{Between, Boundary, BuildKeys};
+
+use super::change::New;
+use crate::rebuild::plan::Planned;
+
+/// Parts the planned segments of a division from one another.
+pub(super) struct Parting<'a, K: BuildKeys> {
+    /// The division's keys, and their coordinates.
+    pub(super) keys: &'a [&'a K::Key],
+    pub(super) xs: &'a [u64],
+    /// Where its range ends.
+    pub(super) end: Option<&'a K::Key>,
+    pub(super) tail: K::Tail,
+    pub(super) coders: &'a K::Coders,
+}
+
+impl<K: BuildKeys> Parting<'_, K> {
+    /// Adds the next segment, whose range begins with `begin` if it is the first of the division, to those before. The
+    /// division's first key is the `first` of all.
+    pub(super) fn add(
+        &self,
+        begin: Option<K::Owned>,
+        mut planned: Planned,
+        first: usize,
+        new: &mut Vec<New<K>>,
+    ) {
+        let lo = match begin {
+            Some(begin) => begin,
+            None => match self.boundary(&planned, new) {
+                Some(lo) => lo,
+                // Slots kept for keys to come that no boundary parts from other keys.
+                None if planned.keys.is_empty() => return,
+                // The segment before has its place, and no keys.
+                None => match new.pop() {
+                    Some(before) => before.lo,
+                    None => return,
+                },
+            },
+        };
+        planned.keys = first + planned.keys.start..first + planned.keys.end;
+        new.push(New { lo, tail: self.tail, planned });
+    }
+
+    /// Where the range of a segment begins that is not the first of its division.
+    fn boundary(&self, planned: &Planned, new: &[New<K>]) -> Option<K::Owned> {
+        let before = new.last()?;
+        let (at, lo) = (planned.keys.start, before.lo.borrow());
+        let next = self.keys.get(at).copied();
+        let previous = at.checked_sub(1);
+        // That range may begin behind the key, where slots were kept free.
+        let below = previous.map_or(lo, |previous| self.keys[previous].max(lo));
+        let wanted = if before.planned.keys.is_empty() || planned.keys.is_empty() {
+            Boundary::AtCoordinate
+        } else if previous.is_some_and(|previous| {
+            let (x, behind) = (self.xs[previous], self.xs[at]);
+            x.checked_add(1) == Some(planned.lo) && behind != planned.lo && behind != x
+        }) {
+            Boundary::RightBehind
+        } else {
+            Boundary::Anywhere
+        };
+        let Self { end, tail, coders, .. } = *self;
+        K::boundary(&Between { x: planned.lo, below, next, end, wanted, tail }, coders)
+    }
+}

@@ -1,0 +1,63 @@
+//! Free memory for segments and directories, and what has to happen before there is some.
+
+use fpcache::key_space::BuildKeys;
+use fpcache_fabric::NodeMemory;
+
+use super::{Table, TableError};
+use crate::front::Front;
+use crate::space::Extent;
+
+impl<K: BuildKeys> Table<K> {
+    /// Free memory for a segment. Never what the next directory needs.
+    pub(super) fn allocate_segment<M: NodeMemory>(
+        &mut self,
+        front: &mut Front<K, M>,
+        len: u64,
+    ) -> Result<Extent, TableError> {
+        let take = |table: &mut Self| table.set_aside().then(|| table.space.take(len)).flatten();
+        if let Some(extent) = take(self) {
+            return Ok(extent);
+        }
+        self.reclaim(front)?;
+        if let Some(extent) = take(self) {
+            return Ok(extent);
+        }
+        // What was replaced since the last directory can be used again once there is a new one.
+        self.finish_checkpoint(front)?;
+        self.reclaim(front)?;
+        take(self).ok_or_else(|| self.no_room(front))
+    }
+
+    /// Free memory; what waits for readers is freed if there is none else.
+    pub(super) fn allocate<M: NodeMemory>(
+        &mut self,
+        front: &mut Front<K, M>,
+        len: u64,
+    ) -> Result<Extent, TableError> {
+        if let Some(extent) = self.space.take(len) {
+            return Ok(extent);
+        }
+        self.reclaim(front)?;
+        self.space.take(len).ok_or_else(|| self.no_room(front))
+    }
+
+    /// Frees what readers know to be replaced if their directories contain the newest checkpoint.
+    pub(super) fn reclaim<M: NodeMemory>(&mut self, front: &mut Front<K, M>) -> Result<(), TableError> {
+        if let Some(tag) = self.space.newest_tag(self.record.checkpoint) {
+            front.set_reuse(tag)?;
+            self.space.release(tag);
+        }
+        Ok(())
+    }
+
+    /// Frees what has become a considerable part of the memory in use, before somebody has to wait for it.
+    pub(super) fn reclaim_early<M: NodeMemory>(&mut self, front: &mut Front<K, M>) -> Result<(), TableError> {
+        const SHARE: u64 = 16;
+        let waiting = self.space.quarantined_bytes();
+        if waiting > self.space.free_bytes() / SHARE { self.reclaim(front) } else { Ok(()) }
+    }
+
+    pub(super) fn no_room<M: NodeMemory>(&self, front: &Front<K, M>) -> TableError {
+        TableError::NoRoom { capacity: front.superblock().region_bytes }
+    }
+}
