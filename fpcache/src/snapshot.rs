@@ -114,7 +114,7 @@ impl From<Failed> for Again {
 
 impl<K: KeySpace> Snapshot<K> {
     /// Fetches a table with all its models: one round trip for the superblock, one for the directory's root, one per 64
-    /// directory pages, one for the log's head and one per 256 changes since the directory was written. 40 bytes cross the
+    /// directory pages, one for the log's head and one per 256 changes since the directory was written. For integer keys 40 bytes cross the
     /// fabric per segment.
     ///
     /// # Errors

@@ -1,7 +1,8 @@
 //! The models of a table as a compute node has them: all of them, or those that fit its bytes.
 //!
-//! A model, an address and a first key take 41 bytes per segment. Where a compute node has fewer, it keeps the
-//! directory's top level, 16 bytes per page of up to 102 segments, and fetches pages as it needs them.
+//! A model, an address and a first key take 42 bytes per segment of integer keys; of byte strings about as much as that and what
+//! front coding leaves of a separator. Where a compute node has fewer, it keeps the directory's top level, for integers
+//! 16 bytes per page of up to 102 segments, and fetches pages as it needs them.
 
 mod page;
 mod paged;

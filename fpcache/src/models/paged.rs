@@ -11,7 +11,7 @@ use crate::layout::{Corrupt, TableRecord};
 /// The top level of a table's directory, and as many of its pages as there is room for, the least recently used the first
 /// to go.
 ///
-/// A page that is not kept takes one more READ, of 4096 bytes. Pages are checked whenever they arrive. A table's pages
+/// A page that is not kept takes one more READ, of [`KeySpace::PAGE_BYTES`]. Pages are checked whenever they arrive. A table's pages
 /// stay where they are while it is published, so that a page fetched late belongs to the same directory.
 ///
 /// A reader that holds a page goes on with it after it has given way to others. It then counts as that reader's, like
