@@ -84,6 +84,21 @@ fn a_file_has_one_writer_at_a_time() {
 }
 
 #[test]
+fn a_lock_that_its_holder_is_just_giving_up_is_waited_for() {
+    for directory in directories() {
+        let path = file_in(&directory);
+        let held = SharedMemory::create_file(&path, 4096, HugePages::No).unwrap();
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                std::thread::sleep(Duration::from_millis(50));
+                drop(held);
+            });
+            SharedMemory::open_file(&path, Access::ReadWrite).unwrap();
+        });
+    }
+}
+
+#[test]
 fn errors_of_files_name_cause_and_remedy() {
     for directory in directories() {
         let path = file_in(&directory);

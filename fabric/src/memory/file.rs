@@ -3,6 +3,7 @@
 use std::fmt;
 use std::os::fd::OwnedFd;
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use rustix::fs::{FallocateFlags, FileType, FlockOperation, Mode, OFlags, Stat};
 use rustix::io::{Errno, retry_on_intr};
@@ -144,15 +145,23 @@ impl SharedMemory {
     }
 }
 
+/// How long a lock is waited for. A process that the kernel is still taking down has it a moment longer, and so has a child
+/// that the former owner forked and that has yet to execute its program.
+const PATIENCE: Duration = Duration::from_millis(500);
+
 /// Locks a file for its one writer.
 fn lock(path: &Path, fd: &OwnedFd) -> Result<(), MemoryError> {
-    match retry_on_intr(|| rustix::fs::flock(fd, FlockOperation::NonBlockingLockExclusive)) {
-        Ok(()) => Ok(()),
-        Err(Errno::WOULDBLOCK) => {
-            let holder = rustix::fs::fstat(fd).ok().and_then(|stat| holder(&stat));
-            Err(MemoryError::FileInUse { path: text(path), holder })
+    let until = Instant::now() + PATIENCE;
+    loop {
+        match retry_on_intr(|| rustix::fs::flock(fd, FlockOperation::NonBlockingLockExclusive)) {
+            Ok(()) => return Ok(()),
+            Err(Errno::WOULDBLOCK) if Instant::now() < until => std::thread::sleep(PATIENCE / 100),
+            Err(Errno::WOULDBLOCK) => {
+                let holder = rustix::fs::fstat(fd).ok().and_then(|stat| holder(&stat));
+                return Err(MemoryError::FileInUse { path: text(path), holder });
+            }
+            Err(errno) => return Err(file(path, "locking")(errno)),
         }
-        Err(errno) => Err(file(path, "locking")(errno)),
     }
 }
 
