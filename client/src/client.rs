@@ -5,6 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use fpcache::TableName;
 use fpcache::cache::{CacheConfig, CacheStats};
 use fpcache::key_space::{BuildKeys, ByteKeys, KeyKind, KeySpace, U64Keys};
 use fpcache::layout::{RecordToken, TableParameters};
@@ -12,7 +13,7 @@ use fpcache::message::{NodeStats, Request, WriteOperation, WriteReply};
 use fpcache::read::{Cost, FabricCosts, LookupScratch, Outcome, Plan, PlanChoice};
 use fpcache::table::TableOptions;
 use fpcache_fabric::shm::{ConnectOptions, ShmAddress, ShmConnection, connect};
-use fpcache_fabric::{Deadline, FabricError};
+use fpcache_fabric::{Deadline, FabricError, RegionName};
 
 use crate::answers::Answers;
 use crate::core::{Connector, Core};
@@ -22,11 +23,14 @@ use crate::key::AsKey;
 use crate::lanes::{Lanes, OpenLanes};
 use crate::load::Load;
 use crate::session::TableStats;
+use crate::tables::not_there;
 use crate::url::Url;
 
 /// How a client behaves.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ClientConfig {
+    /// Which table of the memory node; `default` unless told. Embedded memory nodes have one, whatever it is called.
+    pub table: TableName,
     /// Which plan lookups use.
     pub plan: PlanChoice,
     /// How long a call may take before it fails; [`Client::with_deadline`] changes it for single calls.
@@ -41,6 +45,7 @@ pub struct ClientConfig {
 impl Default for ClientConfig {
     fn default() -> Self {
         Self {
+            table: TableName::default(),
             plan: PlanChoice::Auto,
             deadline: Duration::from_secs(5),
             cache: None,
@@ -131,21 +136,37 @@ macro_rules! with_core {
 
 /// Connects over shared memory.
 #[derive(Clone)]
-pub(crate) struct ShmConnector(ShmAddress);
+pub(crate) struct ShmConnector {
+    address: ShmAddress,
+    table: TableName,
+}
 
 impl Connector for ShmConnector {
     type Connection = ShmConnection;
 
     fn connect(&self, deadline: Deadline) -> Result<ShmConnection, FabricError> {
-        connect(&self.0, ConnectOptions { deadline, ..Default::default() })
+        // No name of a table is longer than one of a region.
+        let region = RegionName::new(self.table.as_str()).unwrap_or_default();
+        connect(&self.address, ConnectOptions { region, deadline, ..Default::default() })
+    }
+}
+
+impl ShmConnector {
+    /// A client of the table, or the error that says which tables there are instead.
+    fn open<K: BuildKeys>(&self, config: &ClientConfig) -> Result<Arc<Core<K, Self>>, ClientError> {
+        let connected = Core::connect(self.clone(), config.table_options(), config.deadline);
+        connected.map_err(|error| match error {
+            ClientError::NoSuchTable { .. } => not_there(&self.address, self.table.as_str(), config.deadline),
+            error => error,
+        })
     }
 }
 
 impl Client {
-    /// Connects to the memory node at `url`, for example `shm://fpcache`, whose table has integer keys.
+    /// Connects to the memory node at `url`, for example `shm://fpcache`, whose table `default` has integer keys.
     ///
     /// # Errors
-    /// A bad URL, no memory node there, no right to it, or one of another release.
+    /// A bad URL, no memory node there, no table of the name, no right to it, or one of another release.
     pub fn connect(url: &str) -> Result<Self, ClientError> {
         Self::open(url, ClientConfig::default())
     }
@@ -183,14 +204,14 @@ impl<K: BuildKeys> Client<K> {
     /// [`ByteClient::open`](Client::open) for byte strings.
     ///
     /// # Errors
-    /// A bad URL, no memory node there, no right to it, or one of another release. That its table has other keys shows
+    /// A bad URL, no memory node there, no table of the name, no right to it, or one of another release. That its table has other keys shows
     /// when it is first used.
     pub fn open(url: &str, config: ClientConfig) -> Result<Self, ClientError> {
         let url: Url = url.parse()?;
         let transport = match &url {
             Url::Shm(address) => {
-                let connector = ShmConnector(address.clone());
-                Transport::Shm(Core::connect(connector, config.table_options(), config.deadline)?)
+                let connector = ShmConnector { address: address.clone(), table: config.table };
+                Transport::Shm(connector.open(&config)?)
             }
         };
         Ok(Self { transport, name: url.to_string().into(), deadline: config.deadline })
@@ -208,21 +229,25 @@ impl<K: BuildKeys> Client<K> {
         Ok(Self { transport: Transport::Embedded(core), name: "embedded".into(), deadline: config.deadline })
     }
 
-    /// Another client of the same memory node, with settings and connections of its own.
+    /// Another client of the same memory node, with settings and connections of its own: of the table that the settings name.
     ///
     /// # Errors
     /// As for [`connect`](Self::connect).
     pub fn beside(&self, config: ClientConfig) -> Result<Self, ClientError> {
-        let (options, within) = (config.table_options(), config.deadline);
         let transport = match &self.transport {
-            Transport::Shm(core) => Transport::Shm(Core::connect(core.connector().clone(), options, within)?),
+            Transport::Shm(core) => {
+                let connector = ShmConnector { table: config.table, ..core.connector().clone() };
+                Transport::Shm(connector.open(&config)?)
+            }
             #[cfg(feature = "embedded")]
             Transport::Embedded(core) => {
-                Transport::Embedded(Core::connect(core.connector().clone(), options, within)?)
+                let connector = core.connector().clone();
+                Transport::Embedded(Core::connect(connector, config.table_options(), config.deadline)?)
             }
             #[cfg(feature = "sim")]
             Transport::Simulated(core) => {
-                Transport::Simulated(Core::connect(core.connector().clone(), options, within)?)
+                let connector = core.connector().clone();
+                Transport::Simulated(Core::connect(connector, config.table_options(), config.deadline)?)
             }
         };
         Ok(Self { transport, name: Arc::clone(&self.name), deadline: config.deadline })

@@ -115,13 +115,18 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
         mut take: impl FnMut(&Outcome, Option<&[u8]>) -> R,
     ) -> Result<R, ClientError> {
         let mut retry = Retry::new(within);
-        let read = |buffers: &mut Buffers<K, EndpointOf<T>>, table: &Table<K>| {
-            let Buffers { endpoint, lookup, .. } = buffers;
-            look_up(endpoint, table, lookup, key, &mut take)
-        };
-        match self.try_table(&mut retry, read)? {
-            Some(answer) => Ok(answer),
-            None => self.look_up_offloaded(key, &mut retry, take),
+        loop {
+            let read = |buffers: &mut Buffers<K, EndpointOf<T>>, table: &Table<K>| {
+                let Buffers { endpoint, lookup, .. } = buffers;
+                look_up(endpoint, table, lookup, key, &mut take)
+            };
+            if let Some(answer) = self.try_table(&mut retry, read)? {
+                return Ok(answer);
+            }
+            match self.look_up_offloaded(key, &mut retry, &mut take) {
+                Err(error) => self.get_over(error, &mut retry)?,
+                answered => return answered,
+            }
         }
     }
 
@@ -134,14 +139,19 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
         mut take: impl FnMut(&mut LookupScratch<K>) -> R,
     ) -> Result<R, ClientError> {
         let mut retry = Retry::new(within);
-        let read = |buffers: &mut Buffers<K, EndpointOf<T>>, table: &Table<K>| {
-            let mut lookup = Lookup::new(table, &mut buffers.lookup, keys.clone());
-            drive(&mut buffers.endpoint, &mut lookup)?;
-            Ok(take(&mut buffers.lookup))
-        };
-        match self.try_table(&mut retry, read)? {
-            Some(answer) => Ok(answer),
-            None => self.lookup_offloaded(keys, &mut retry, take),
+        loop {
+            let read = |buffers: &mut Buffers<K, EndpointOf<T>>, table: &Table<K>| {
+                let mut lookup = Lookup::new(table, &mut buffers.lookup, keys.clone());
+                drive(&mut buffers.endpoint, &mut lookup)?;
+                Ok(take(&mut buffers.lookup))
+            };
+            if let Some(answer) = self.try_table(&mut retry, read)? {
+                return Ok(answer);
+            }
+            match self.lookup_offloaded(keys.clone(), &mut retry, &mut take) {
+                Err(error) => self.get_over(error, &mut retry)?,
+                answered => return answered,
+            }
         }
     }
 
@@ -348,9 +358,10 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
 
     /// What the keys of the memory node's table are.
     pub(crate) fn key_kind(&self, within: Duration) -> Result<Option<KeyKind>, ClientError> {
-        self.reconnect(self.number(), Deadline::after_on(&*self.clock, within))?;
+        let deadline = Deadline::after_on(&*self.clock, within);
+        self.reconnect(self.number(), deadline)?;
         let connection = Arc::clone(&self.session().connection);
-        Ok(read_kind(&mut connection.endpoint())?)
+        read_kind(&mut connection.endpoint()).map_err(|error| self.or_dropped(error.into(), deadline))
     }
 
     /// Sends a request to the memory node and hands the reply's body to `take`.
@@ -361,12 +372,23 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
         take: impl FnOnce(&[u8]) -> Result<R, ClientError>,
     ) -> Result<R, ClientError> {
         let deadline = Deadline::after_on(&*self.clock, within);
-        self.reconnect(self.number(), deadline)?;
-        let connection = Arc::clone(&self.session().connection);
         let (mut bytes, mut reply) = (Vec::new(), Vec::new());
         request.encode::<K>(&mut bytes);
-        connection.call(&bytes, &mut reply, deadline)?;
-        take(decode_reply(&reply)?)
+        // Those that begin with nothing, and change nothing that outlives their connection, may be sent once more.
+        let mut is_repeatable = matches!(request, Request::Stats | Request::LoadBegin { .. });
+        loop {
+            self.reconnect(self.number(), deadline)?;
+            let connection = Arc::clone(&self.session().connection);
+            match connection.call(&bytes, &mut reply, deadline).map_err(ClientError::from) {
+                Ok(()) => return take(decode_reply(&reply)?),
+                Err(error) => match self.or_dropped(error, deadline) {
+                    ClientError::Fabric(_) if is_repeatable && !connection.is_alive() => {
+                        is_repeatable = false
+                    }
+                    error => return Err(error),
+                },
+            }
+        }
     }
 
     /// What was done besides plain lookups and requests.

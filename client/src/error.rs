@@ -8,6 +8,7 @@ use fpcache::read::ReadError;
 use fpcache::snapshot::OpenError;
 use fpcache_fabric::FabricError;
 
+use crate::tables::no_such_table;
 use crate::url::UrlError;
 
 /// Why a call failed.
@@ -22,13 +23,19 @@ pub enum ClientError {
     Open(#[from] OpenError),
     /// The memory node refused a request.
     #[error(transparent)]
-    Refused(#[from] Refusal),
+    Refused(Refusal),
+    /// The memory node has no table of this name: there never was one, or it was dropped.
+    #[error("{why}")]
+    NoSuchTable {
+        /// Which one is meant, and what to do.
+        why: String,
+    },
     /// The memory node's reply makes no sense.
     #[error(transparent)]
     Message(#[from] MessageError),
     /// The fabric failed, or the memory node is gone.
     #[error(transparent)]
-    Fabric(#[from] FabricError),
+    Fabric(FabricError),
     /// No answer within the call's deadline.
     #[error("no answer within {deadline:?}: {last}; try again or allow more time")]
     Deadline {
@@ -79,7 +86,7 @@ pub enum ClientError {
     },
     /// The region has no room for the record; nothing was changed.
     #[error(
-        "the memory node has no room for key {key}: start it with a larger --capacity, or remove records"
+        "the memory node has no room for key {key}: remove records, drop tables, or start it with a larger --capacity"
     )]
     NoRoom {
         /// The record's key.
@@ -97,7 +104,7 @@ pub enum ClientError {
     /// The memory node's table has keys of another kind than this client.
     #[error(
         "the memory node's table has keys of the kind `{theirs}`, this client is for the kind `{own}`: open it with a client \
-         for its kind (`Client` for u64, `ByteClient` for bytes), or use a memory node that was started with --keys {own}"
+         for its kind (`Client` for u64, `ByteClient` for bytes), or make a table of another name with keys of the kind {own}"
     )]
     OtherKeys {
         /// What the table's keys are.
@@ -108,6 +115,25 @@ pub enum ClientError {
     /// The embedded memory node could not be set up.
     #[error("the memory node in this process could not start: {0}")]
     Embedded(String),
+}
+
+impl From<Refusal> for ClientError {
+    fn from(refusal: Refusal) -> Self {
+        match refusal.code {
+            ErrorCode::NoSuchTable => Self::NoSuchTable { why: refusal.message },
+            _ => Self::Refused(refusal),
+        }
+    }
+}
+
+impl From<FabricError> for ClientError {
+    fn from(error: FabricError) -> Self {
+        match error {
+            // Regions are tables'.
+            FabricError::NoSuchRegion { address, name } => no_such_table(&address, &name, ""),
+            error => Self::Fabric(error),
+        }
+    }
 }
 
 /// What a caller can do about an error.
@@ -134,9 +160,10 @@ impl ClientError {
             }
             Self::Open(error) => of_open(error),
             Self::Refused(refusal) => of_code(refusal.code),
-            Self::Message(MessageError::Version(_)) | Self::Embedded(_) | Self::OtherKeys { .. } => {
-                ErrorKind::Setup
-            }
+            Self::Message(MessageError::Version(_))
+            | Self::Embedded(_)
+            | Self::OtherKeys { .. }
+            | Self::NoSuchTable { .. } => ErrorKind::Setup,
             Self::Message(_) => ErrorKind::Internal,
             Self::Fabric(error) => of_fabric(error),
             Self::Deadline { .. } => ErrorKind::Retry,
@@ -154,9 +181,9 @@ impl ClientError {
 fn of_open(error: &OpenError) -> ErrorKind {
     use fpcache::layout::SuperblockError;
     match error {
-        OpenError::Empty | OpenError::Moving { .. } | OpenError::Superblock(SuperblockError::Changing) => {
-            ErrorKind::Retry
-        }
+        OpenError::Empty
+        | OpenError::Moving { .. }
+        | OpenError::Superblock(SuperblockError::Changing | SuperblockError::Dropped) => ErrorKind::Retry,
         OpenError::Superblock(SuperblockError::Corrupt(_)) | OpenError::Corrupt(_) => ErrorKind::Internal,
         OpenError::Superblock(_) | OpenError::Memory(_) => ErrorKind::Setup,
         OpenError::Budget { .. } => ErrorKind::Invalid,
@@ -167,8 +194,16 @@ fn of_open(error: &OpenError) -> ErrorKind {
 fn of_code(code: ErrorCode) -> ErrorKind {
     match code {
         ErrorCode::Busy | ErrorCode::NoTable => ErrorKind::Retry,
-        ErrorCode::Invalid | ErrorCode::BadData | ErrorCode::NotEmpty => ErrorKind::Invalid,
-        ErrorCode::Full | ErrorCode::Version | ErrorCode::NotDurable => ErrorKind::Setup,
+        ErrorCode::Invalid
+        | ErrorCode::BadData
+        | ErrorCode::NotEmpty
+        | ErrorCode::TableExists
+        | ErrorCode::BadName => ErrorKind::Invalid,
+        ErrorCode::Full
+        | ErrorCode::Version
+        | ErrorCode::NotDurable
+        | ErrorCode::NoSuchTable
+        | ErrorCode::NoMemory => ErrorKind::Setup,
         ErrorCode::Forgotten => ErrorKind::Unknown,
         _ => ErrorKind::Internal,
     }

@@ -25,10 +25,16 @@
 //! # }
 //! ```
 //!
+//! # Tables
+//!
+//! A memory node has many tables, by name; a client is of one of them, `default` unless [`ClientConfig::table`] says another.
+//! [`Tables`] lists, makes and drops them. When its table is dropped, a client's next call fails with
+//! [`ClientError::NoSuchTable`]; when there is one of its name and kind again, calls succeed again.
+//!
 //! # Keys
 //!
 //! A [`Client`] is for tables whose keys are `u64`s, a [`ByteClient`] for those whose keys are byte strings of 1 B to 4 KiB, in
-//! lexicographic order; all calls are the same. What the keys of a table are is set when its memory node starts;
+//! lexicographic order; all calls are the same. What the keys of a table are is set when it is made;
 //! [`Client::key_kind`] tells. Keys of several parts are byte strings by [`encode`](mod@encode). A read of a key that no table
 //! can hold, an empty one or one that is too long, finds nothing; a write of one is an error.
 //!
@@ -72,6 +78,7 @@ mod pipeline;
 mod session;
 #[cfg(feature = "sim")]
 mod simulated;
+mod tables;
 mod turn;
 mod url;
 mod write;
@@ -85,11 +92,15 @@ pub use fpcache::cache::{CacheConfig, CacheStats, OnConflict, Policy, Variant};
 pub use fpcache::fingerprint::FingerprintWidth;
 pub use fpcache::key_space::{BuildKeys, ByteKeys, KeyKind, KeySpace, U64Keys};
 pub use fpcache::layout::{RecordShape, RecordToken, TableParameters};
-pub use fpcache::message::{NodeStats, WriteKind, WriteReply, WriteStatus};
+pub use fpcache::message::{
+    ErrorCode as RefusalCode, NodeStats, Refusal, TableInfo, WriteKind, WriteReply, WriteStatus,
+};
 pub use fpcache::read::{Cost, Plan, PlanChoice};
+pub use fpcache::{TableName, TableNameError};
 pub use key::{AsKey, KeyRef};
 pub use load::{Load, Loaded};
 pub use pipeline::{Completed, MAX_IN_FLIGHT, Pipeline, WriteTicket};
 pub use session::TableStats;
+pub use tables::{CreateOptions, TableList, Tables};
 pub use url::{Url, UrlError};
 pub use write::{Changes, CompareAndSet};

@@ -123,7 +123,7 @@ fn explained<K: BuildKeys>(
         Ok(Some(theirs)) if !theirs.is::<K>() => ClientError::OtherKeys { theirs, own: K::NAME },
         _ => {
             let why = format!(
-                "{refusal}; if the memory node was started for other keys, use a client for these, or start one with --keys {}",
+                "{refusal}; if the table was made for other keys, use a client for these, or a table made for the kind {}",
                 K::NAME
             );
             Refusal::new(refusal.code, why).into()

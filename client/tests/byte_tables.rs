@@ -141,20 +141,20 @@ fn nobody_reads_a_table_by_anothers_rules() {
     let wrong_too = ByteClient::open(&numbers.directory.url(), ClientConfig::default()).unwrap();
     // While they are empty.
     assert_eq!((wrong.key_kind().unwrap(), wrong_too.key_kind().unwrap()), (None, None));
-    says(wrong.create(TableParameters::default()), ErrorKind::Invalid, &["--keys u64"]);
-    says(wrong_too.create(parameters(None, Some(8), 64)), ErrorKind::Invalid, &["--keys bytes"]);
+    says(wrong.create(TableParameters::default()), ErrorKind::Invalid, &["kind u64"]);
+    says(wrong_too.create(parameters(None, Some(8), 64)), ErrorKind::Invalid, &["kind bytes"]);
 
     bytes.client().create(parameters(Some(8), Some(8), 16)).unwrap();
     numbers.client().create(TableParameters::default()).unwrap();
     assert_eq!(wrong.key_kind().unwrap(), Some(KeyKind::Bytes));
     assert_eq!(wrong_too.key_kind().unwrap(), Some(KeyKind::U64));
-    let parts = ["`bytes`", "`u64`", "ByteClient", "--keys u64"];
+    let parts = ["`bytes`", "`u64`", "ByteClient", "keys of the kind u64"];
     says(wrong.get(1), ErrorKind::Setup, &parts);
     says(wrong.scan(1, 1), ErrorKind::Setup, &parts);
     says(wrong.put(1, &[0; 8]), ErrorKind::Setup, &parts);
     says(wrong.table(), ErrorKind::Setup, &parts);
     says(wrong.create(TableParameters::default()), ErrorKind::Setup, &parts);
-    let parts = ["`bytes`", "`u64`", "Client", "--keys bytes"];
+    let parts = ["`bytes`", "`u64`", "Client", "keys of the kind bytes"];
     says(wrong_too.get("12345678"), ErrorKind::Setup, &parts);
     says(wrong_too.multi_get(&["12345678"]), ErrorKind::Setup, &parts);
     says(wrong_too.delete("12345678"), ErrorKind::Setup, &parts);

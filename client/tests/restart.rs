@@ -241,7 +241,7 @@ fn an_address_in_use_is_refused_with_who_uses_it() {
     let directory = Directory::new();
     let node = ProcessNode::start::<U64Keys>(&directory, CAPACITY);
     let config = DaemonConfig { capacity: 1 << 20, ..DaemonConfig::at(directory.address()) };
-    let error = Daemon::start(&config).unwrap_err().to_string();
+    let error = Daemon::open(&config).unwrap_err().to_string();
     assert!(error.contains(&node.child.id().to_string()) && error.contains("another address"), "{error}");
     Client::connect(&directory.url()).expect("the first one is unharmed");
 }

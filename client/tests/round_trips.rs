@@ -14,7 +14,7 @@ use fpcache_client::{
     Answers, ByteKeys, Client, ClientConfig, Cost, FingerprintWidth, Found, Plan, PlanChoice, RecordShape,
     TableParameters,
 };
-use fpcache_fabric::shm::{ConnectOptions, ShmConnection, connect};
+use fpcache_fabric::shm::{ShmConnection, connect};
 use fpcache_fabric::{Connection, Endpoint};
 
 for_both_kinds_of_keys!(
@@ -41,7 +41,7 @@ impl<K: TestKeys> Table<K> {
         let node = ThreadNode::start(4 << 20);
         let keys = scattered(5000);
         common::load(&node.client(), parameters, keys.iter().copied(), 0).unwrap();
-        let connection = connect(&node.directory.address(), ConnectOptions::default()).unwrap();
+        let connection = connect(&node.directory.address(), common::options()).unwrap();
         let snapshot = Snapshot::open(&mut connection.endpoint()).unwrap();
         Self { node, connection, snapshot, keys }
     }
@@ -211,7 +211,7 @@ fn beside_the_record(shape: RecordShape, keys: &[Vec<u8>]) -> (Vec<Cost>, u64) {
     let value = vec![7; shape.value_bytes.unwrap_or(8) as usize];
     keys.iter().for_each(|key| load.push(key, &value).unwrap());
     load.finish().unwrap();
-    let connection = connect(&node.directory.address(), ConnectOptions::default()).unwrap();
+    let connection = connect(&node.directory.address(), common::options()).unwrap();
     let snapshot = Snapshot::<ByteKeys>::open(&mut connection.endpoint()).unwrap();
     let slot = snapshot.geometry().slot_bytes as u64;
     let mut value = Vec::new();

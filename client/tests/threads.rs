@@ -14,7 +14,7 @@ use fpcache::read::spot_of;
 use fpcache::snapshot::Snapshot;
 use fpcache_client::{Answers, Client, ErrorKind};
 use fpcache_fabric::Connection;
-use fpcache_fabric::shm::{ConnectOptions, connect};
+use fpcache_fabric::shm::connect;
 
 for_both_kinds_of_keys!(
     eight_threads_share_one_handle,
@@ -83,7 +83,7 @@ fn a_clone_serves_a_thread_that_outlives_the_handle<K: TestKeys>() {
 
 /// Where the slot and the fingerprint of a key lie in the region.
 fn place_of<K: TestKeys>(node: &ThreadNode<K>, number: u64) -> (u64, u64) {
-    let connection = connect(&node.directory.address(), ConnectOptions::default()).unwrap();
+    let connection = connect(&node.directory.address(), common::options()).unwrap();
     let snapshot = Snapshot::<K>::open(&mut connection.endpoint()).unwrap();
     let key = K::key(number);
     let spot = spot_of(&snapshot, key.borrow()).unwrap();

@@ -19,8 +19,10 @@ use fpcache_client::{
     ByteKeys, Changes, Client, ClientConfig, ClientError, CompareAndSet, ErrorKind, Plan, RecordToken,
     WriteKind, WriteReply, WriteStatus,
 };
-use fpcache_fabric::shm::{ConnectOptions, ListenOptions, Listener, connect};
-use fpcache_fabric::{ClientId, Connection, Handled, HugePages, Service, Serving, SharedMemory};
+use fpcache_fabric::shm::{ListenOptions, Listener, connect};
+use fpcache_fabric::{
+    ClientId, Connection, Export, Handled, HugePages, OneRegion, Service, Serving, SharedMemory,
+};
 use fpcache_memserver::MemoryNode;
 
 for_both_kinds_of_keys!(
@@ -191,9 +193,10 @@ impl<K: TestKeys> Setup<K> {
         let (region, fd) = SharedMemory::create_memfd("test", 1 << 20, HugePages::No).unwrap();
         let region = Arc::new(region);
         let node = MemoryNode::<K>::new(Arc::clone(&region), life, 0, Instant::now()).unwrap();
-        let listener =
-            Listener::bind(&directory.address(), Arc::clone(&region), fd, ListenOptions::default()).unwrap();
-        (region, listener.spawn(Fake { node, state: Arc::clone(state) }).unwrap())
+        let export = Export::new(&region, fd, life).unwrap();
+        let listener = Listener::bind(&directory.address(), ListenOptions::default()).unwrap();
+        let fake = Fake { node, state: Arc::clone(state) };
+        (region, listener.spawn(OneRegion::new(common::region_name(), export, fake)).unwrap())
     }
 
     /// Ends the memory node and starts another one that knows what it knew.
@@ -390,7 +393,7 @@ fn a_segment_that_stays_frozen_is_read_by_the_memory_nodes_processor<K: TestKeys
     let setup = Setup::<K>::new();
     let numbers = scattered(500);
     let keys: Vec<K::Owned> = numbers.iter().copied().map(K::key).collect();
-    let connection = connect(&setup.directory.address(), ConnectOptions::default()).unwrap();
+    let connection = connect(&setup.directory.address(), common::options()).unwrap();
     let snapshot = Snapshot::<K>::open(&mut connection.endpoint()).unwrap();
     let segment = snapshot.models().resident().unwrap().locate(keys[250].borrow()).unwrap().entry;
     let fingerprints = segment.address().offset() + SEGMENT_HEADER_BYTES as u64;
@@ -436,7 +439,7 @@ fn a_segment_that_stays_frozen_is_read_by_the_memory_nodes_processor<K: TestKeys
 fn a_key_that_no_table_holds_is_absent_to_the_memory_nodes_processor_too() {
     let setup = Setup::<ByteKeys>::new();
     let key = ByteKeys::key(scattered(500)[250]);
-    let connection = connect(&setup.directory.address(), ConnectOptions::default()).unwrap();
+    let connection = connect(&setup.directory.address(), common::options()).unwrap();
     let snapshot = Snapshot::<ByteKeys>::open(&mut connection.endpoint()).unwrap();
     let segment = snapshot.models().resident().unwrap().locate(&key).unwrap().entry;
     let fingerprints = segment.address().offset() + SEGMENT_HEADER_BYTES as u64;

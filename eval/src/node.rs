@@ -7,7 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
-use fpcache_client::{BuildKeys, ByteKeys, TableParameters, U64Keys};
+use fpcache_client::{BuildKeys, KeyKind, TableParameters};
 use fpcache_datasets::count::human_bytes;
 use fpcache_memserver::{Daemon, DaemonConfig};
 use rustix::process::{Pid, Signal, kill_process};
@@ -112,20 +112,17 @@ impl Drop for Node {
 
 /// The memory node's side: serves until it is told to end or its parent is gone.
 pub fn serve(arguments: &MemoryNodeArgs) -> anyhow::Result<()> {
-    match arguments.keys {
-        KeysArg::U64 => serve_keys::<U64Keys>(arguments),
-        KeysArg::Bytes => serve_keys::<ByteKeys>(arguments),
-    }
-}
-
-fn serve_keys<K: BuildKeys>(arguments: &MemoryNodeArgs) -> anyhow::Result<()> {
+    let keys = match arguments.keys {
+        KeysArg::U64 => KeyKind::U64,
+        KeysArg::Bytes => KeyKind::Bytes,
+    };
     let config = DaemonConfig {
         capacity: arguments.capacity,
         exit_with_parent: true,
         durable: arguments.store.durable(arguments.region_dir.clone()),
-        ..DaemonConfig::at(arguments.listen.clone())
+        ..DaemonConfig::at(arguments.listen.clone()).with_keys(keys)
     };
-    let daemon = Daemon::<K>::open(&config)?;
+    let daemon = Daemon::open(&config)?;
     // A parent that ended before its end could be asked for gave no signal.
     if parent_id() != arguments.exit_with_parent {
         return Ok(());
@@ -152,7 +149,7 @@ pub fn capacity_for<K: BuildKeys>(parameters: &TableParameters, keys: u64) -> u6
 #[cfg(test)]
 mod tests {
     use super::*;
-    use fpcache_client::RecordShape;
+    use fpcache_client::{RecordShape, U64Keys};
 
     #[test]
     fn capacities_grow_with_keys_values_and_rough_models() {

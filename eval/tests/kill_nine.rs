@@ -66,9 +66,16 @@ impl Place {
         format!("shm://{}", self.folder.path().join("node.sock").display())
     }
 
+    /// What the memory node is told.
     fn folders(&self) -> Folders {
         let data = self.folder.path().join("data");
         Folders { region: self.region.as_ref().map_or_else(|| data.clone(), |r| r.path().to_owned()), data }
+    }
+
+    /// Where the files of its table lie.
+    fn table(&self) -> Folders {
+        let Folders { data, region } = self.folders();
+        Folders { data: data.join("tables/default"), region: region.join("tables/default") }
     }
 
     fn command(&self) -> Command {
@@ -109,15 +116,15 @@ impl Place {
 
     /// What a restart of the machine leaves, as far as a test can have it: the files of log and snapshots.
     fn lose_memory(&self) {
-        fs::remove_file(self.folders().region_file()).unwrap();
-        fs::remove_file(self.folders().notes_file()).unwrap();
+        fs::remove_file(self.table().region_file()).unwrap();
+        fs::remove_file(self.table().notes_file()).unwrap();
     }
 
     /// Goes on with what a killed memory node has left, in this process, and checks every byte of it.
     fn audit<K: NumberedKeys>(&self) {
-        let folders = self.folders();
+        let folders = self.table();
         let open = |path: PathBuf| Arc::new(SharedMemory::open_file(path, Access::ReadWrite).unwrap().0);
-        let memories = Memories { region: open(folders.region_file()), notes: open(folders.notes_file()) };
+        let memories = Memories::new(open(folders.region_file()), open(folders.notes_file()));
         let beginning = Beginning {
             sync: self.sync,
             ring_bytes: store::RING_BYTES,

@@ -10,6 +10,7 @@ use crate::clock::Deadline;
 use crate::endpoint::Endpoint;
 use crate::error::FabricError;
 use crate::meter::MeterSnapshot;
+use crate::region::Export;
 use crate::verbs::AreaId;
 
 /// A request that was posted, until its reply has been waited for or it was given up. Nobody else's request goes over its
@@ -128,7 +129,16 @@ pub enum Work {
 /// Wakes a serving loop that sleeps, from any thread: [`Service::work`] is called soon after.
 #[derive(Clone, Debug)]
 pub struct Waker {
-    event: Arc<OwnedFd>,
+    event: Arc<Event>,
+    /// Whether this one was used, or a clone of it.
+    used: Arc<AtomicBool>,
+}
+
+/// What a waker and those beside it use.
+#[derive(Debug)]
+struct Event {
+    fd: OwnedFd,
+    used: AtomicBool,
 }
 
 impl Waker {
@@ -138,31 +148,57 @@ impl Waker {
     /// If the process has no descriptor left.
     pub fn new() -> Result<Self, FabricError> {
         use rustix::event::{EventfdFlags, eventfd};
-        let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
+        let fd = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
             .map_err(FabricError::io("creating an event descriptor"))?;
-        Ok(Self { event: Arc::new(event) })
+        Ok(Self { event: Arc::new(Event { fd, used: AtomicBool::new(false) }), used: Arc::default() })
+    }
+
+    /// A waker of the same loop that can be told from this one by [`was_used`](Self::was_used).
+    #[must_use]
+    pub fn beside(&self) -> Self {
+        Self { event: Arc::clone(&self.event), used: Arc::default() }
     }
 
     /// Wakes the loop.
     pub fn wake(&self) {
+        // In this order: whoever finds that some waker was used finds out which.
+        self.used.store(true, Ordering::Release);
+        self.event.used.store(true, Ordering::Release);
         // A full counter is readable, which is all that matters.
-        let _ = rustix::io::write(&*self.event, &1u64.to_le_bytes());
+        let _ = rustix::io::write(&self.event.fd, &1u64.to_le_bytes());
+    }
+
+    /// Whether this one, or a clone of it, was used since this was asked last.
+    pub fn was_used(&self) -> bool {
+        self.used.load(Ordering::Relaxed) && self.used.swap(false, Ordering::Acquire)
+    }
+
+    /// Whether this one or any beside it was used since this was asked last.
+    pub fn was_any_used(&self) -> bool {
+        self.event.used.load(Ordering::Relaxed) && self.event.used.swap(false, Ordering::Acquire)
     }
 
     /// Takes back what woke the loop.
     pub(crate) fn drain(&self) {
-        let _ = rustix::io::read(&*self.event, &mut [0u8; 8]);
+        let _ = rustix::io::read(&self.event.fd, &mut [0u8; 8]);
     }
 }
 
 impl AsFd for Waker {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.event.as_fd()
+        self.event.fd.as_fd()
     }
 }
 
 /// What a memory node does for its clients. Called by one thread, one request at a time.
 pub trait Service: Send {
+    /// The region of a name that a client asks for; `None` if there is none, and the client is turned away. Asked where
+    /// clients ask for regions by name, over shared memory between processes; the other backends have one region.
+    fn export(&mut self, name: &[u8]) -> Option<Export> {
+        let _ = name;
+        None
+    }
+
     /// Answers a request; `reply` comes empty. The request's bytes arrived whole, but may be anything.
     fn handle(&mut self, client: ClientId, request: &[u8], reply: &mut Vec<u8>) -> Handled;
 
@@ -170,6 +206,12 @@ pub trait Service: Send {
     /// round of requests and of work until there is none.
     fn next_reply(&mut self, reply: &mut Vec<u8>) -> Option<ClientId> {
         let _ = reply;
+        None
+    }
+
+    /// A client that is to be hung up on, because its region is gone. Asked after the replies of every round until there is
+    /// none.
+    fn next_farewell(&mut self) -> Option<ClientId> {
         None
     }
 
@@ -184,9 +226,10 @@ pub trait Service: Send {
         None
     }
 
-    /// A client has connected.
-    fn connected(&mut self, client: ClientId) {
-        let _ = client;
+    /// A client has connected and has the region of this name: what [`export`](Self::export) gave just before. The name is
+    /// empty where there is one region.
+    fn connected(&mut self, client: ClientId, region: &[u8]) {
+        let _ = (client, region);
     }
 
     /// A client has gone; it sends nothing more.
@@ -194,7 +237,7 @@ pub trait Service: Send {
         let _ = client;
     }
 
-    /// Somebody was not let in: another version, a user not admitted, too many clients.
+    /// Somebody was not let in: another version, a user not admitted, no such region, too many clients.
     fn rejected(&mut self, error: &FabricError) {
         let _ = error;
     }

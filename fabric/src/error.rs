@@ -169,6 +169,14 @@ pub enum FabricError {
         /// The maximum.
         max: u64,
     },
+    /// The memory node has no region of the name asked for.
+    #[error("memory node {address} has no region `{name}`; ask for one that it has")]
+    NoSuchRegion {
+        /// The address asked for.
+        address: String,
+        /// The name asked for, what is not ASCII escaped.
+        name: String,
+    },
     /// The peer sent something that is not of this protocol.
     #[error("{peer} does not speak the fabric protocol ({what}); check the address")]
     Protocol {
@@ -210,6 +218,7 @@ impl FabricError {
             | Self::NotPosted
             | Self::RequestTooLong { .. }
             | Self::ReplyTooLong { .. }
+            | Self::NoSuchRegion { .. }
             | Self::Protocol { .. }
             | Self::Address(_) => ErrorKind::Invalid,
             Self::DeadlinePassed { .. } | Self::Crowded => ErrorKind::Deadline,

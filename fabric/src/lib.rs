@@ -11,6 +11,7 @@
 //! | [`verbs`] | areas, addresses, batches and where their results land |
 //! | [`endpoint`] | the queue pair: run, post, poll, wait |
 //! | [`connection`] | what a compute node holds of a memory node, and what a memory node serves |
+//! | [`region`] | regions by name: what clients ask for and get |
 //! | [`ring`] | the bytes of the request ring |
 //! | [`local`], [`shm`] | the backends: in this process, and across processes on one machine |
 //! | [`meter`] | round trips, requests and bytes |
@@ -55,6 +56,7 @@ mod mapped;
 pub mod memory;
 pub mod meter;
 mod node_memory;
+pub mod region;
 pub mod ring;
 mod rpc;
 mod server;
@@ -72,4 +74,5 @@ pub use mapped::{MappedConnection, MappedEndpoint};
 pub use memory::{Access, AccessError, HugePages, MemoryError, OutOfBounds, Pages, SharedMemory};
 pub use meter::{Meter, MeterSnapshot};
 pub use node_memory::NodeMemory;
+pub use region::{Export, OneRegion, RegionName};
 pub use verbs::{AreaId, Batch, Landing, REGION, RINGS, RemoteAddr, Request};

@@ -17,6 +17,7 @@ use crate::connection::{ClientId, Service, Serving, StopHandle};
 use crate::error::FabricError;
 use crate::mapped::{Area, Link, MappedConnection, Parts};
 use crate::memory::{Access, SharedMemory};
+use crate::region::RegionName;
 use crate::ring::{RingLayout, RingOptions};
 use crate::server::{self, Acceptor, Session};
 
@@ -198,9 +199,10 @@ impl Acceptor for Queue<'_> {
         None
     }
 
-    fn advance(&mut self, _open: usize, _rejected: &mut dyn FnMut(&FabricError)) -> Vec<Session> {
+    fn advance(&mut self, _open: usize, _service: &mut dyn Service) -> Vec<(Session, RegionName)> {
         let _ = rustix::io::read(&self.0.wake, &mut [0u8; 8]);
-        std::mem::take(&mut *self.0.waiting())
+        let arrived = std::mem::take(&mut *self.0.waiting());
+        arrived.into_iter().map(|session| (session, RegionName::default())).collect()
     }
 }
 

@@ -1,7 +1,7 @@
 //! The memory node's side: one thread that serves all rings, spinning after work and sleeping when idle.
 //!
 //! A round is a *sweep* over the rings, one request of each at most, then one [`Service::work`], then the replies that have
-//! become ready. Requests and work therefore wait for each other at most one round, however much there is of either.
+//! become ready, and hanging up on clients whose region is gone. Requests and work therefore wait for each other at most one round, however much there is of either.
 
 use std::os::fd::AsFd;
 use std::sync::atomic::{Ordering, fence};
@@ -14,6 +14,7 @@ use crate::bell::{Bell, HUNG_UP, timespec};
 use crate::connection::{ClientId, Handled, Service, StopHandle, Waker, Work};
 use crate::error::FabricError;
 use crate::memory::{AccessError, SharedMemory};
+use crate::region::RegionName;
 use crate::ring::{
     BODIES, CLIENT_SLEEPS, DAMAGED, REPLY_CHECKSUM, REPLY_STATUS, REPLY_TAG, REPLY_TOO_LONG,
     REQUEST_CHECKSUM, REQUEST_TAG, RingLayout, SERVED, SERVER_SLEEPS, checksum, len_of, sequence_of, tag,
@@ -47,8 +48,9 @@ pub(crate) trait Acceptor {
     fn watch<'a>(&'a self, fds: &mut Vec<PollFd<'a>>);
     /// When `advance` must be called though no descriptor is readable.
     fn next_deadline(&self) -> Option<Instant>;
-    /// Does what can be done without waiting, and returns clients that have been let in; `open` are served already.
-    fn advance(&mut self, open: usize, rejected: &mut dyn FnMut(&FabricError)) -> Vec<Session>;
+    /// Does what can be done without waiting, and returns clients that have been let in, each with the name of its region;
+    /// `open` are served already.
+    fn advance(&mut self, open: usize, service: &mut dyn Service) -> Vec<(Session, RegionName)>;
 }
 
 /// What a look at the rings, or at the service's replies, found.
@@ -179,6 +181,15 @@ impl<S: Service> Sessions<'_, S> {
         found
     }
 
+    /// Hangs up on clients whose region is gone, behind their last replies.
+    fn part(&mut self) {
+        while let Some(client) = self.service.next_farewell() {
+            if let Ok(index) = self.open.binary_search_by_key(&client, |session| session.id) {
+                self.close(index);
+            }
+        }
+    }
+
     fn close(&mut self, index: usize) {
         let session = self.open.remove(index);
         session.bell.hang_up();
@@ -218,8 +229,8 @@ impl<S: Service> Sessions<'_, S> {
                 self.open[index].bell.drain();
             }
         }
-        for session in acceptor.advance(self.open.len(), &mut |error| self.service.rejected(error)) {
-            self.service.connected(session.id);
+        for (session, region) in acceptor.advance(self.open.len(), self.service) {
+            self.service.connected(session.id, region.as_bytes());
             let place = self.open.partition_point(|other| other.id < session.id);
             self.open.insert(place, session);
         }
@@ -287,6 +298,7 @@ pub(crate) fn serve<S: Service, A: Acceptor>(
         let swept = sessions.sweep(&mut buffers);
         let work = sessions.service.work();
         let delivered = sessions.deliver(&mut buffers);
+        sessions.part();
         let now = Instant::now();
         let idle = now.saturating_duration_since(last_found) >= spin.budget();
         match work {

@@ -1,8 +1,8 @@
 //! The cross-process backend on one machine: memory files handed over a unix socket.
 //!
-//! A memory node listens on a socket file ([`ShmAddress`]). A client that connects is checked (protocol version, user)
-//! and gets two descriptors: the region, opened for reading only, and its own request ring ([`crate::ring`]), a memory
-//! file of its own. Both are memfds, so the size of `/dev/shm` does not matter. From then on the client reads the region
+//! A memory node listens on a socket file ([`ShmAddress`]). A client that connects is checked (protocol version, user),
+//! names a region ([`RegionName`](crate::RegionName)) and gets two descriptors: the region, opened for reading only, and its
+//! own request ring ([`crate::ring`]), a memory file of its own. Both are memfds, so the size of `/dev/shm` does not matter. From then on the client reads the region
 //! directly, and the socket carries only wake-ups; when either process ends, however, the kernel closes it, which
 //! tells the other.
 //!
@@ -27,3 +27,4 @@ pub use client::{ConnectOptions, ShmConnection, connect};
 pub use handshake::PROTOCOL_VERSION;
 pub use listener::{ListenOptions, Listener};
 pub use socket_file::ListenError;
+pub(crate) use socket_file::os;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use fpcache_fabric::conformance::{self, Fixture, TestService};
 use fpcache_fabric::ring::BODIES;
 use fpcache_fabric::shm::{ConnectOptions, ListenOptions, Listener, ShmAddress, ShmConnection, connect};
-use fpcache_fabric::{AreaId, HugePages, RINGS, Serving, SharedMemory};
+use fpcache_fabric::{AreaId, Export, HugePages, OneRegion, RINGS, RegionName, Serving, SharedMemory};
 
 struct Shm {
     region: Arc<SharedMemory>,
@@ -23,8 +23,10 @@ impl Fixture for Shm {
         let address = ShmAddress::at_path(directory.path().join("node.sock")).unwrap();
         let (region, fd) = SharedMemory::create_memfd("region", 1 << 20, HugePages::IfAvailable).unwrap();
         let region = Arc::new(region);
-        let listener = Listener::bind(&address, Arc::clone(&region), fd, ListenOptions::default()).unwrap();
-        let serving = Some(listener.spawn(TestService::default()).unwrap());
+        let export = Export::new(&region, fd, 1).unwrap();
+        let listener = Listener::bind(&address, ListenOptions::default()).unwrap();
+        let service = OneRegion::new(RegionName::default(), export, TestService::default());
+        let serving = Some(listener.spawn(service).unwrap());
         let connection = connect(&address, ConnectOptions::default()).unwrap();
         Self { region, serving, connection, _directory: directory }
     }

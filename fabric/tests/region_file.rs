@@ -10,7 +10,8 @@ use std::time::{Duration, Instant};
 use fpcache_fabric::conformance::TestService;
 use fpcache_fabric::shm::{ConnectOptions, ListenOptions, Listener, ShmAddress, connect};
 use fpcache_fabric::{
-    Access, Batch, Connection, Endpoint, HugePages, MemoryError, NodeMemory, Pages, RemoteAddr, SharedMemory,
+    Access, Batch, Connection, Endpoint, Export, HugePages, MemoryError, NodeMemory, OneRegion, Pages,
+    RegionName, RemoteAddr, SharedMemory,
 };
 
 /// The file that a re-executed test binary writes.
@@ -149,10 +150,11 @@ fn clients_read_a_region_file_and_cannot_write_it() {
         let (region, fd) = SharedMemory::create_file(&path, 1 << 16, HugePages::No).unwrap();
         let region = Arc::new(region);
         let address = ShmAddress::at_path(address).unwrap();
-        let listener =
-            Listener::bind(&address, Arc::clone(&region), fd.as_fd(), ListenOptions::default()).unwrap();
+        let export = Export::new(&region, fd.as_fd(), 1).unwrap();
+        let listener = Listener::bind(&address, ListenOptions::default()).unwrap();
         assert_eq!(rustix::fs::fstat(&fd).unwrap().st_mode & 0o777, 0o600, "its next memory node writes it");
-        let _serving = listener.spawn(TestService::default()).unwrap();
+        let service = OneRegion::new(RegionName::default(), export, TestService::default());
+        let _serving = listener.spawn(service).unwrap();
         let connection = connect(&address, ConnectOptions::default()).unwrap();
         region.store_release(4096, 77).unwrap();
         let mut endpoint = connection.endpoint();
@@ -260,4 +262,41 @@ fn what_a_killed_memory_node_stored_is_there_in_program_order() {
             before = written;
         }
     }
+}
+
+/// Bytes that the file system has set aside for a file.
+fn set_aside(path: &Path) -> u64 {
+    use std::os::unix::fs::MetadataExt;
+    std::fs::metadata(path).unwrap().blocks() * 512
+}
+
+#[test]
+fn a_sparse_file_takes_space_a_stretch_at_a_time_and_gives_it_back() {
+    const LEN: u64 = 64 << 20;
+    for directory in directories() {
+        let path = file_in(&directory);
+        let (memory, _fd) = SharedMemory::create_sparse_file(&path, LEN as usize, HugePages::No).unwrap();
+        assert_eq!((memory.len() as u64, set_aside(&path)), (LEN, 0));
+        memory.reserve(0, 1 << 20).unwrap();
+        assert!((1 << 20..2 << 20).contains(&set_aside(&path)), "{}", set_aside(&path));
+        memory.reserve(LEN - 4096, 1 << 20).unwrap();
+        assert_eq!(memory.len() as u64, std::fs::metadata(&path).unwrap().len(), "it does not grow");
+        let other = SharedMemory::open_file(&path, Access::ReadOnly).unwrap().0;
+        for offset in [0, 4096, 8192, LEN - 8] {
+            memory.store_release(offset, 7).unwrap();
+            assert_eq!(other.load_acquire(offset).unwrap(), 7);
+        }
+        memory.discard_from(5000).unwrap();
+        let words = [0, 4096, 8192, LEN - 8].map(|offset| other.load_acquire(offset).unwrap());
+        assert_eq!(words, [7, 7, 0, 0], "whole pages behind the offset are zeros, for everyone");
+        assert!(set_aside(&path) < 1 << 20, "{}", set_aside(&path));
+        assert!(other.discard_from(0).is_err(), "nobody who may only read");
+        memory.store_release(LEN - 8, 9).unwrap();
+        assert_eq!(other.load_acquire(LEN - 8).unwrap(), 9, "it can be used again");
+    }
+    let (memory, _fd) = SharedMemory::create_memfd("region", 1 << 20, HugePages::No).unwrap();
+    memory.reserve(0, 1 << 20).unwrap();
+    memory.store_release(1 << 19, 7).unwrap();
+    memory.discard_from(0).unwrap();
+    assert_eq!(memory.load_acquire(1 << 19).unwrap(), 0);
 }

@@ -14,8 +14,8 @@ use fpcache_fabric::shm::{
     ConnectOptions, ListenError, ListenOptions, Listener, PROTOCOL_VERSION, ShmAddress, connect,
 };
 use fpcache_fabric::{
-    Batch, ClientId, Connection, Deadline, Endpoint, ErrorKind, FabricError, Handled, HugePages, RINGS,
-    RemoteAddr, Service, Serving, SharedMemory, StopHandle,
+    Batch, ClientId, Connection, Deadline, Endpoint, ErrorKind, Export, FabricError, Handled, HugePages,
+    OneRegion, RINGS, RegionName, RemoteAddr, Service, Serving, SharedMemory, StopHandle,
 };
 
 /// Which part a re-executed test binary plays, and at which socket.
@@ -30,9 +30,10 @@ fn address(directory: &Path) -> ShmAddress {
     ShmAddress::at_path(directory.join("node.sock")).unwrap()
 }
 
-fn listen(address: &ShmAddress, options: ListenOptions) -> Result<Listener, ListenError> {
+/// A service with one region, of the empty name, in this life.
+fn with_region<S: Service>(incarnation: u64, service: S) -> OneRegion<S> {
     let (region, fd) = SharedMemory::create_memfd("region", 1 << 16, HugePages::No).unwrap();
-    Listener::bind(address, Arc::new(region), fd, options)
+    OneRegion::new(RegionName::default(), Export::new(&region, fd, incarnation).unwrap(), service)
 }
 
 #[derive(Debug, PartialEq)]
@@ -55,7 +56,7 @@ impl Service for Observed {
         self.inner.handle(client, request, reply)
     }
 
-    fn connected(&mut self, client: ClientId) {
+    fn connected(&mut self, client: ClientId, _: &[u8]) {
         self.events.send(Event::Connected(client)).unwrap();
     }
 
@@ -72,7 +73,8 @@ impl Service for Observed {
 fn observed(address: &ShmAddress, options: ListenOptions) -> (Serving, Receiver<Event>) {
     let (events, seen) = channel();
     let service = Observed { events, inner: TestService::default() };
-    (listen(address, options).unwrap().spawn(service).unwrap(), seen)
+    let listener = Listener::bind(address, options).unwrap();
+    (listener.spawn(with_region(78, service)).unwrap(), seen)
 }
 
 fn next(events: &Receiver<Event>) -> Event {
@@ -103,9 +105,9 @@ fn played_by_another_process() {
             std::thread::sleep(Duration::from_secs(60));
         }
         "memory node" => {
-            let mut listener =
-                listen(&address, ListenOptions { incarnation: 77, ..Default::default() }).unwrap();
-            listener.serve(&mut TestService::default(), &StopHandle::new().unwrap()).unwrap();
+            let mut listener = Listener::bind(&address, ListenOptions::default()).unwrap();
+            let mut service = with_region(77, TestService::default());
+            listener.serve(&mut service, &StopHandle::new().unwrap()).unwrap();
         }
         other => panic!("unknown part {other}"),
     }
@@ -146,7 +148,7 @@ fn a_killed_memory_node_is_noticed_and_its_socket_replaced() {
     };
     assert_eq!(connection.node_process(), Some(child.id()));
     assert_eq!(connection.incarnation(), 77);
-    match listen(&address, ListenOptions::default()) {
+    match Listener::bind(&address, ListenOptions::default()) {
         Err(error @ ListenError::InUse { .. }) => {
             assert!(error.to_string().contains(&format!("process {}", child.id())), "{error}");
         }
@@ -177,7 +179,7 @@ fn a_killed_memory_node_is_noticed_and_its_socket_replaced() {
 
     let error = connect(&address, ConnectOptions::default()).unwrap_err();
     assert!(matches!(error, FabricError::NoMemoryNode { .. }), "{error}");
-    let (_serving, _events) = observed(&address, ListenOptions { incarnation: 78, ..Default::default() });
+    let (_serving, _events) = observed(&address, ListenOptions::default());
     assert_eq!(connect(&address, ConnectOptions::default()).unwrap().incarnation(), 78);
 }
 
@@ -190,13 +192,16 @@ fn errors_of_addresses_name_the_remedy() {
     assert!(error.is_retryable());
 
     std::fs::write(address.socket_path().unwrap(), "a file").unwrap();
-    assert!(matches!(listen(&address, ListenOptions::default()), Err(ListenError::NotASocket { .. })));
+    assert!(matches!(
+        Listener::bind(&address, ListenOptions::default()),
+        Err(ListenError::NotASocket { .. })
+    ));
     assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 1, "nothing is left behind");
 
     // Somebody who listens without our lock is not displaced either.
     let foreign = ShmAddress::at_path(directory.path().join("foreign.sock")).unwrap();
     let _listener = UnixListener::bind(foreign.socket_path().unwrap()).unwrap();
-    let error = listen(&foreign, ListenOptions::default()).unwrap_err();
+    let error = Listener::bind(&foreign, ListenOptions::default()).unwrap_err();
     assert!(error.to_string().contains(&format!("process {}", std::process::id())), "{error}");
     // It never welcomes anybody.
     let deadline = Deadline::after(Duration::from_millis(30));
@@ -267,13 +272,15 @@ fn the_region_descriptor_of_a_client_cannot_be_written_through() {
     let directory = tempfile::tempdir().unwrap();
     let address = address(directory.path());
     let (region, fd) = SharedMemory::create_memfd("region", 1 << 16, HugePages::No).unwrap();
-    let listener = Listener::bind(&address, Arc::new(region), fd.as_fd(), ListenOptions::default()).unwrap();
+    let export = Export::new(&region, fd.as_fd(), 1).unwrap();
     assert_eq!(
         rustix::fs::fstat(&fd).unwrap().st_mode & 0o777,
         0o400,
         "nobody can open it for writing again"
     );
-    let _serving = listener.spawn(TestService::default()).unwrap();
+    let listener = Listener::bind(&address, ListenOptions::default()).unwrap();
+    let service = OneRegion::new(RegionName::default(), export, TestService::default());
+    let _serving = listener.spawn(service).unwrap();
     let _connection = connect(&address, ConnectOptions::default()).unwrap();
     // Descriptors of this process that name the region: the owner's is writable, the one handed out is not.
     let mut read_only = 0;
@@ -355,10 +362,8 @@ fn an_idle_memory_node_and_its_clients_use_no_processor_time() {
     let directory = tempfile::tempdir().unwrap();
     let address = address(directory.path());
     let used = Arc::new(Mutex::new(Vec::new()));
-    let _serving = listen(&address, ListenOptions::default())
-        .unwrap()
-        .spawn(Clocked { used: Arc::clone(&used) })
-        .unwrap();
+    let listener = Listener::bind(&address, ListenOptions::default()).unwrap();
+    let _serving = listener.spawn(with_region(1, Clocked { used: Arc::clone(&used) })).unwrap();
     let connection = connect(&address, ConnectOptions::default()).unwrap();
     connection.call(&[], &mut Vec::new(), limit()).unwrap();
     std::thread::sleep(Duration::from_secs(1));

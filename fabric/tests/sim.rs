@@ -331,7 +331,7 @@ impl Service for Counter {
         Handled::Now
     }
 
-    fn connected(&mut self, _: ClientId) {
+    fn connected(&mut self, _: ClientId, _: &[u8]) {
         self.clients.fetch_add(1, Ordering::Relaxed);
     }
 

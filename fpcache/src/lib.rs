@@ -36,5 +36,7 @@ pub mod read;
 pub mod sabotage;
 pub mod snapshot;
 pub mod table;
+mod table_name;
 
 pub use changes::{Refresh, put_into};
+pub use table_name::{TableName, TableNameError};

@@ -1,10 +1,14 @@
 //! Room in a region.
 
-/// Hands out a region's bytes from its start towards its end.
-#[derive(Clone, Copy, Debug)]
+use std::sync::Arc;
+
+use crate::budget::Grant;
+
+/// Hands out a region's bytes from its start towards the end that it can have.
+#[derive(Clone, Debug)]
 pub(crate) struct Allocator {
     next: u64,
-    end: u64,
+    grant: Arc<Grant>,
 }
 
 /// The region has no room for so many bytes.
@@ -12,16 +16,17 @@ pub(crate) struct Allocator {
 pub(crate) struct Exhausted;
 
 impl Allocator {
-    /// Hands out `start..end`; both are multiples of eight.
-    pub(crate) fn new(start: u64, end: u64) -> Self {
-        Self { next: start, end: end & !7 }
+    /// Hands out what lies behind `start`, a multiple of eight, as far as it is granted.
+    pub(crate) fn new(start: u64, grant: Arc<Grant>) -> Self {
+        Self { next: start, grant }
     }
 
     /// The offset of `len` fresh bytes, a multiple of eight.
     pub(crate) fn allocate(&mut self, len: usize) -> Result<u64, Exhausted> {
         let offset = self.next;
         let len = (len as u64).checked_next_multiple_of(8).ok_or(Exhausted)?;
-        let next = offset.checked_add(len).filter(|next| *next <= self.end).ok_or(Exhausted)?;
+        let next = offset.checked_add(len).ok_or(Exhausted)?;
+        self.grant.cover(next).map_err(|_| Exhausted)?;
         self.next = next;
         Ok(offset)
     }
@@ -29,6 +34,11 @@ impl Allocator {
     /// End of the bytes handed out.
     pub(crate) fn used(&self) -> u64 {
         self.next
+    }
+
+    /// What of the region may be used.
+    pub(crate) fn grant(&self) -> &Grant {
+        &self.grant
     }
 }
 
@@ -38,7 +48,7 @@ mod tests {
 
     #[test]
     fn pieces_are_aligned_apart_and_inside() {
-        let mut a = Allocator::new(4096, 4096 + 64);
+        let mut a = Allocator::new(4096, Grant::whole(4096 + 64));
         assert_eq!(a.allocate(1), Ok(4096));
         assert_eq!(a.allocate(9), Ok(4104));
         assert_eq!(a.allocate(41), Err(Exhausted));

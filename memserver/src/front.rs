@@ -7,12 +7,15 @@ use fpcache::key_space::BuildKeys;
 use fpcache::layout::{LOG_HEAD_OFFSET, REUSE_OFFSET, SEQUENCE_OFFSET, Superblock, TableRecord};
 use fpcache_fabric::{AccessError, NodeMemory};
 
+use crate::budget::Grant;
 use crate::notes::{Notes, Replaced};
 
 /// The superblock, and the copy of it that readers see.
 #[derive(Debug)]
 pub(crate) struct Front<K, M> {
     pub(crate) region: Arc<M>,
+    /// What of it may be used.
+    pub(crate) grant: Arc<Grant>,
     /// Where to note what a process that ends must leave behind.
     pub(crate) notes: Option<Notes<M>>,
     superblock: Superblock,
@@ -24,7 +27,7 @@ pub(crate) struct Front<K, M> {
 
 impl<K: BuildKeys, M: NodeMemory> Front<K, M> {
     /// Writes the superblock of a region that holds nothing yet.
-    pub(crate) fn create(region: Arc<M>, incarnation: u64) -> Result<Self, AccessError> {
+    pub(crate) fn create(region: Arc<M>, grant: Arc<Grant>, incarnation: u64) -> Result<Self, AccessError> {
         let superblock = Superblock {
             incarnation,
             region_bytes: region.len(),
@@ -35,6 +38,7 @@ impl<K: BuildKeys, M: NodeMemory> Front<K, M> {
         };
         let front = Self {
             region,
+            grant,
             notes: None,
             superblock,
             keys: PhantomData,
@@ -46,9 +50,10 @@ impl<K: BuildKeys, M: NodeMemory> Front<K, M> {
     }
 
     /// Goes on with the superblock that was found in a region.
-    pub(crate) fn resume(region: Arc<M>, notes: Notes<M>, superblock: Superblock) -> Self {
+    pub(crate) fn resume(region: Arc<M>, grant: Arc<Grant>, notes: Notes<M>, superblock: Superblock) -> Self {
         Self {
             region,
+            grant,
             notes: Some(notes),
             superblock,
             keys: PhantomData,

@@ -1,11 +1,13 @@
 //! The memory node of FPCache.
 //!
-//! A memory node owns a region and is the only one that writes it. It loads tables, changes records and replaces segments;
+//! A memory node owns the regions of its tables and is the only one that writes them. It loads tables, changes records and replaces segments;
 //! lookups are one-sided and never reach it. What it acknowledged it keeps, as far as it was asked to.
 //!
 //! | module | holds |
 //! |---|---|
-//! | [`node`] | the memory node: its region, its table, the requests it answers |
+//! | [`catalogue`] | many tables by name, each with a region of its own, served by one thread |
+//! | [`budget`] | bytes that the tables' regions share |
+//! | [`node`] | the memory node of one table: its region, its table, the requests it answers |
 //! | [`loader`] | building a table's segments and directory from records in key order |
 //! | `writes`, `pending`, `clients` | requests that change records, each executed once |
 //! | `table` | every record's place: slots, changes of the directory, checkpoints |
@@ -13,13 +15,14 @@
 //! | [`durability`], `journal`, `notes` | the log's files and snapshots; what is written down before a slot changes |
 //! | [`store`], `recovery` | how a memory node begins whose data outlive it |
 //! | [`daemon`] | a memory node as a process of its own, over shared memory |
-//! | `kind` | what the keys of a store are that is there already |
 //! | [`capacity`] | how much memory a node takes when not told |
 
 #![forbid(unsafe_code)]
 
 mod allocator;
+pub mod budget;
 pub mod capacity;
+pub mod catalogue;
 mod clients;
 mod counters;
 pub mod daemon;
@@ -27,7 +30,6 @@ pub mod durability;
 mod front;
 mod image;
 mod journal;
-mod kind;
 pub mod loader;
 pub mod node;
 mod notes;
@@ -40,8 +42,8 @@ pub mod store;
 mod table;
 mod writes;
 
-pub use daemon::{Daemon, DaemonConfig, DaemonError, DurableConfig};
-pub use kind::key_kind_in;
+pub use catalogue::{Catalogue, CatalogueConfig, CatalogueError};
+pub use daemon::{Daemon, DaemonConfig, DaemonError, DurableConfig, FirstTable};
 pub use loader::LoadError;
 pub use node::MemoryNode;
 pub use recovery::{Origin, RecoverError, Recovery};

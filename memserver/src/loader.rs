@@ -18,6 +18,7 @@ use fpcache_index::{Line, OptionsError, PlacedSegment, SegmentModel, SegmentOpti
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::allocator::{Allocator, Exhausted};
+use crate::budget::round_up;
 use crate::image::SegmentImage;
 use crate::space::Extent;
 
@@ -64,19 +65,21 @@ pub enum LoadError {
     },
     /// The region is too small.
     #[error(
-        "the region of {capacity} does not hold these records{after}: about {needed} are needed; start the memory \
-         node with --capacity {needed} or more, or use a higher fill, narrower fingerprints or fewer keys",
+        "the region of {capacity} does not hold these records{after}: about {needed} are needed; {remedy}, or use a \
+         higher fill, narrower fingerprints or fewer keys",
         capacity = bytesize::ByteSize(*.capacity).display().iec(),
         after = .loaded.map(|n| format!(" (full after {n})")).unwrap_or_default(),
         needed = round_up(*.needed),
     )]
     Full {
-        /// Bytes of the region.
+        /// Bytes that the region can have.
         capacity: u64,
         /// Records it held when it was full, if any were written.
         loaded: Option<u64>,
         /// Estimate of the bytes that would do.
         needed: u64,
+        /// What gives the table more, in words.
+        remedy: String,
     },
     /// The region could not be written: a bug.
     #[error("writing the region failed: {0}")]
@@ -84,16 +87,6 @@ pub enum LoadError {
     /// The region's own bytes contradict themselves.
     #[error(transparent)]
     Corrupt(#[from] Corrupt),
-}
-
-/// The next whole number of a binary unit, so that the printed remedy is always enough.
-fn round_up(bytes: u64) -> String {
-    for (unit, name) in [(1u64 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")] {
-        if bytes >= 4 * unit {
-            return format!("{}{name}", bytes.div_ceil(unit));
-        }
-    }
-    format!("{bytes}B")
 }
 
 impl LoadError {
@@ -128,7 +121,6 @@ pub struct Loader<K: BuildKeys> {
     /// Segments that were cut: all but the last are complete, whose range ends where the next one's begins.
     cut: Vec<CutSegment<K>>,
     allocator: Allocator,
-    capacity: u64,
     expected_keys: u64,
     keys: u64,
     /// Records that are in no segment yet, and their bodies.
@@ -157,7 +149,6 @@ impl<K: BuildKeys> Loader<K> {
     pub(crate) fn new(
         begin: Begin<K>,
         allocator: Allocator,
-        capacity: u64,
         node: u16,
         next_generation: u32,
     ) -> Result<Self, LoadError> {
@@ -171,9 +162,11 @@ impl<K: BuildKeys> Loader<K> {
         };
         // Even with the longest segments there are, this much is needed.
         let least = parameters.estimated_bytes(expected_keys, f64::from(parameters.max_slots));
-        if least > capacity.saturating_sub(allocator.used()) {
+        let reach = allocator.grant().reach();
+        if least > reach.saturating_sub(allocator.used()) {
             let needed = allocator.used().saturating_add(least).saturating_add(least / 20);
-            return Err(LoadError::Full { capacity, loaded: None, needed });
+            let remedy = allocator.grant().remedy(needed);
+            return Err(LoadError::Full { capacity: reach, loaded: None, needed, remedy });
         }
         let geometry = parameters.geometry();
         Ok(Self {
@@ -183,7 +176,6 @@ impl<K: BuildKeys> Loader<K> {
             coders,
             cut: Vec::new(),
             allocator,
-            capacity,
             expected_keys,
             keys: 0,
             open: Vec::new(),
@@ -307,12 +299,11 @@ impl<K: BuildKeys> Loader<K> {
         let bytes = self.allocator.used() as f64 + self.descriptors.len() as f64 * directory_bytes;
         let keys = self.expected_keys.max(self.keys);
         let needed = bytes / written.max(1) as f64 * keys as f64 * 1.05 + 4.0 * K::PAGE_BYTES as f64;
-        LoadError::Full {
-            capacity: self.capacity,
-            loaded: Some(written),
-            // Too little was written to tell, or only the directory did not fit.
-            needed: (needed as u64).max(self.capacity + self.capacity / 4),
-        }
+        let capacity = self.allocator.grant().reach();
+        // Too little was written to tell, or only the directory did not fit.
+        let needed = (needed as u64).max(capacity + capacity / 4);
+        let remedy = self.allocator.grant().remedy(needed);
+        LoadError::Full { capacity, loaded: Some(written), needed, remedy }
     }
 
     /// Ends the load: writes the last segments and the directory, and returns the record to publish, the allocator
@@ -340,7 +331,7 @@ impl<K: BuildKeys> Loader<K> {
         let coders = K::encode_coders(&self.coders);
         let coders_at = self.allocator.allocate(coders.len()).map_err(|Exhausted| self.full())?;
         region.write_bytes(coders_at, &coders)?;
-        let log_records = log_records::<K>(self.capacity, &self.geometry.shape);
+        let log_records = log_records::<K>(self.allocator.grant().expected_bytes(), &self.geometry.shape);
         let log_bytes = log_records as usize * CHANGE_RECORD_BYTES;
         let log = self.allocator.allocate(log_bytes).map_err(|Exhausted| self.full())?;
         let record = TableRecord {
@@ -376,8 +367,8 @@ impl<K: BuildKeys> Loader<K> {
     }
 }
 
-/// Records of the change log in a region of `capacity` bytes: up to a sixty-fourth of it, at most 4 MiB; and however small
-/// the region, as many as it takes to say that a few segments replace others whose separators are as long as keys can be.
+/// Records of the change log of a table of at most `capacity` bytes: up to a sixty-fourth of these, at most 4 MiB; and however
+/// few they are, as many as it takes to say that a few segments replace others whose separators are as long as keys can be.
 fn log_records<K: BuildKeys>(capacity: u64, shape: &RecordShape) -> u64 {
     /// Segments of a change of a small table, its end included.
     const SEGMENTS: usize = 8;

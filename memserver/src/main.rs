@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use anyhow::{Context, ensure};
 use clap::{Parser, ValueEnum};
+use fpcache::TableName;
 use fpcache::fingerprint::FingerprintWidth;
 use fpcache::key_space::{BuildKeys, ByteKeys, KeyKind, U64Keys};
 use fpcache::layout::{RecordShape, TableParameters};
@@ -12,22 +13,26 @@ use fpcache_fabric::HugePages;
 use fpcache_fabric::shm::ShmAddress;
 use fpcache_memserver::durability::SyncPolicy;
 use fpcache_memserver::store::Folders;
-use fpcache_memserver::{Daemon, DaemonConfig, DurableConfig, capacity, key_kind_in};
+use fpcache_memserver::{Daemon, DaemonConfig, DaemonError, DurableConfig, FirstTable, MemoryNode, capacity};
 
-/// A memory node of FPCache: holds a data set in shared memory and lets clients look keys up in it without taking part.
+/// A memory node of FPCache: holds tables in shared memory and lets clients look keys up in them without taking part.
 #[derive(Debug, Parser)]
 #[command(
     version,
     after_help = "Examples:\n  \
         fpcache-memserver                               a quarter of the memory, at shm://fpcache\n  \
         fpcache-memserver --capacity 4GiB --load fb:16M\n  \
-        fpcache-memserver --keys bytes                  for a table whose keys are byte strings\n  \
+        fpcache-memserver --keys bytes                  the table `default` has byte strings for keys\n  \
+        fpcache-memserver --load words --table words    a table of another name\n  \
         fpcache-memserver --load ycsb:1M --key-bytes 128 --value-bytes 100\n  \
         fpcache-memserver --data-dir /var/lib/fpcache --fsync always\n  \
         fpcache-memserver --listen shm://second --allow-user 1001\n\n\
+        Tables are made, listed and dropped while it runs: fpcache-cli create --table NAME, tables, drop NAME. They share the\n\
+        capacity, each taking what it uses. Where there is none, the table `default` is made.\n\n\
         Without --data-dir the data end with the process. With it, a memory node that was killed and is started again with\n\
         the same folder has all that it had acknowledged: it goes on with the region it left in memory, and after a restart\n\
-        of the machine, or without the region's file, with the newest snapshot and the log. A region keeps its size.\n\n\
+        of the machine, or without a region's file, with the newest snapshot and the log. A table's files lie in\n\
+        DATA_DIR/tables/NAME. A region keeps its size.\n\n\
         Ends cleanly on SIGTERM and Ctrl-C, its log on the disk; a second one ends it at once, also in the midst of a load."
 )]
 struct Arguments {
@@ -35,12 +40,12 @@ struct Arguments {
     #[arg(long, value_name = "URL", default_value = "shm://fpcache", env = "FPCACHE_LISTEN")]
     listen: ShmAddress,
 
-    /// Size of the region, such as 4GiB; one that --data-dir finds keeps its size [default: a quarter of the memory this
-    /// process may use]
+    /// What all tables may use together, such as 4GiB [default: a quarter of the memory this process may use]
     #[arg(long, value_name = "SIZE", value_parser = capacity::parse, env = "FPCACHE_CAPACITY")]
     capacity: Option<u64>,
 
-    /// Whether the region lies in huge pages
+    /// Whether regions lie in huge pages. One in reserved huge pages takes all of its bytes when its table is made: the whole
+    /// capacity, unless the table is made with --region-bytes
     #[arg(long, value_enum, default_value = "no")]
     huge_pages: HugePagesArgument,
 
@@ -48,12 +53,16 @@ struct Arguments {
     #[arg(long = "allow-user", value_name = "UID")]
     allowed_users: Vec<u32>,
 
-    /// What keys are: u64, or bytes for byte strings of 1 B to 4 KiB [default: those of the store that --data-dir finds or of
-    /// the data set to load, else u64]
+    /// What the keys of the first table are: u64, or bytes for byte strings of 1 B to 4 KiB [default: those of the data set to
+    /// load, else u64; a table that --data-dir finds keeps its own]
     #[arg(long, value_enum, value_name = "KIND")]
     keys: Option<KeysArgument>,
 
-    /// Data set to load before serving, such as ipv4, fb:16M, sosd:PATH, words, ycsb:1M or lines:PATH
+    /// The table to load into, and to make if there is none at all
+    #[arg(long, value_name = "NAME", default_value_t)]
+    table: TableName,
+
+    /// Data set to load before serving, unless the table holds one, such as ipv4, fb:16M, sosd:PATH, words, ycsb:1M or lines:PATH
     #[arg(long, value_name = "DATASET")]
     load: Option<Spec>,
 
@@ -95,7 +104,7 @@ struct Arguments {
     #[arg(long, value_name = "FOLDER", env = "FPCACHE_STORE")]
     data_dir: Option<PathBuf>,
 
-    /// With --data-dir: the folder for the region, of this memory node alone, on tmpfs or hugetlbfs if the disk is slow or
+    /// With --data-dir: the folder for regions, of this memory node alone, on tmpfs or hugetlbfs if the disk is slow or
     /// small [default: the same]
     #[arg(long, value_name = "FOLDER", requires = "data_dir")]
     region_dir: Option<PathBuf>,
@@ -152,58 +161,69 @@ fn main() -> anyhow::Result<()> {
             folders: Folders { region: arguments.region_dir.clone().unwrap_or_else(|| data.clone()), data },
             sync: arguments.fsync,
         }),
+        first: first_table(&arguments),
         ..DaemonConfig::at(arguments.listen.clone())
     };
-    let found = config.durable.as_ref().and_then(|durable| key_kind_in(&durable.folders));
-    match key_kind(&arguments, found)? {
-        KeyKind::U64 => run::<U64Keys>(&config, &arguments),
-        KeyKind::Bytes => run::<ByteKeys>(&config, &arguments),
+    let mut daemon = Daemon::open(&config)?;
+    let name = arguments.table;
+    if let (Some(found), Some(asked)) = (daemon.tables().kind_of(&name), arguments.keys.map(KeyKind::from))
+        && found != asked
+    {
+        return Err(DaemonError::OtherKeys { name, found, asked }.into());
     }
-}
-
-/// What this memory node's keys are, where the store that is there has these.
-fn key_kind(arguments: &Arguments, found: Option<KeyKind>) -> anyhow::Result<KeyKind> {
-    let asked = arguments.keys.map(KeyKind::from);
-    let of_load = arguments.load.as_ref().map(|spec| match spec.key_kind() {
-        fpcache_datasets::KeyKind::U64 => KeyKind::U64,
-        fpcache_datasets::KeyKind::Bytes => KeyKind::Bytes,
-    });
-    if let (Some(asked), Some(of_load), Some(spec), None) = (asked, of_load, &arguments.load, found) {
-        ensure!(
-            asked == of_load,
-            "--load {spec} has keys of the kind {of_load}, not {asked}: leave --keys away"
-        );
-    }
-    Ok(asked.or(found).or(of_load).unwrap_or(KeyKind::U64))
-}
-
-fn run<K: LoadKeys>(config: &DaemonConfig, arguments: &Arguments) -> anyhow::Result<()> {
-    let mut daemon = Daemon::<K>::open(config)?;
     if let Some(spec) = &arguments.load {
-        let found = daemon.node().stats();
-        if found.segments == 0 {
-            let options = OpenOptions {
-                duplicates: arguments.duplicates,
-                key_bytes: arguments.key_bytes,
-                data_dir: arguments.datasets_dir.clone(),
-                ..Default::default()
-            };
-            K::load(&mut daemon, spec, &options, arguments).with_context(|| format!("loading {spec}"))?;
-        } else {
-            eprintln!(
-                "note: --load {spec} is left out: the store is there already, with {} keys",
-                found.keys
-            );
+        match kind_of(spec) {
+            KeyKind::U64 => load::<U64Keys>(&mut daemon, spec, &arguments)?,
+            KeyKind::Bytes => load::<ByteKeys>(&mut daemon, spec, &arguments)?,
         }
     }
     println!("{}", daemon.greeting());
     Ok(daemon.serve()?)
 }
 
+/// The table to make if there is none, whose keys are those that were asked for or those of the data set to load.
+fn first_table(arguments: &Arguments) -> FirstTable {
+    let (asked, of_load) = (arguments.keys.map(KeyKind::from), arguments.load.as_ref().map(kind_of));
+    FirstTable { name: arguments.table, keys: asked.or(of_load).unwrap_or(KeyKind::U64) }
+}
+
+/// What the keys of a data set are.
+fn kind_of(spec: &Spec) -> KeyKind {
+    match spec.key_kind() {
+        fpcache_datasets::KeyKind::U64 => KeyKind::U64,
+        fpcache_datasets::KeyKind::Bytes => KeyKind::Bytes,
+    }
+}
+
+/// Loads a data set into the table that was named, unless that holds one already.
+fn load<K: LoadKeys>(daemon: &mut Daemon, spec: &Spec, arguments: &Arguments) -> anyhow::Result<()> {
+    let name = arguments.table;
+    if let Some(there) = daemon.tables().tables().find(|table| table.name == name && table.keys > 0) {
+        let keys = there.keys;
+        eprintln!("note: --load {spec} is left out: the table `{name}` is there already, with {keys} keys");
+        return Ok(());
+    }
+    if let Some(asked) = arguments.keys.map(KeyKind::from) {
+        let of_load = kind_of(spec);
+        ensure!(
+            asked == of_load,
+            "--load {spec} has keys of the kind {of_load}, not {asked}: leave --keys away"
+        );
+    }
+    let node = daemon.table::<K>(&name)?;
+    let options = OpenOptions {
+        duplicates: arguments.duplicates,
+        key_bytes: arguments.key_bytes,
+        data_dir: arguments.datasets_dir.clone(),
+        ..Default::default()
+    };
+    K::load(node, spec, &options, arguments).with_context(|| format!("loading {spec}"))
+}
+
 /// Keys of which there are data sets.
 trait LoadKeys: BuildKeys {
     fn load(
-        daemon: &mut Daemon<Self>,
+        node: &mut MemoryNode<Self>,
         spec: &Spec,
         options: &OpenOptions<'_>,
         arguments: &Arguments,
@@ -212,7 +232,7 @@ trait LoadKeys: BuildKeys {
 
 impl LoadKeys for U64Keys {
     fn load(
-        daemon: &mut Daemon,
+        node: &mut MemoryNode<Self>,
         spec: &Spec,
         options: &OpenOptions<'_>,
         arguments: &Arguments,
@@ -226,14 +246,14 @@ impl LoadKeys for U64Keys {
         let dataset = spec.open(options)?;
         dataset.notes().iter().for_each(|note| eprintln!("note: {note}"));
         let value = |i: usize, out: &mut [u8]| write_value(dataset.value(i), out);
-        daemon.node().load(parameters, dataset.keys().iter().copied(), value)?;
+        node.load(parameters, dataset.keys().iter().copied(), value)?;
         Ok(())
     }
 }
 
 impl LoadKeys for ByteKeys {
     fn load(
-        daemon: &mut Daemon<Self>,
+        node: &mut MemoryNode<Self>,
         spec: &Spec,
         options: &OpenOptions<'_>,
         arguments: &Arguments,
@@ -268,7 +288,7 @@ impl LoadKeys for ByteKeys {
             write_value(dataset.value(i), &mut value);
             (key(i), value)
         });
-        daemon.node().load_records(parameters, coders, records)?;
+        node.load_records(parameters, coders, records)?;
         Ok(())
     }
 }

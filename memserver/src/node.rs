@@ -15,6 +15,7 @@ use fpcache_fabric::{
 use fpcache_index::Directory;
 
 use crate::allocator::Allocator;
+use crate::budget::Grant;
 use crate::clients::Clients;
 use crate::front::Front;
 use crate::journal::Journal;
@@ -67,7 +68,19 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
     /// A memory node with an empty region. `incarnation` must differ from that of any earlier memory node its clients
     /// may have known; `node` is its number in segments' addresses.
     pub fn new(region: Arc<M>, incarnation: u64, node: u16, now: Instant) -> Result<Self, AccessError> {
-        let front = Front::create(region, incarnation)?;
+        let grant = Grant::whole(region.len());
+        Self::within(region, grant, incarnation, node, now)
+    }
+
+    /// As [`new`](Self::new), with a region of which it may use what it is granted.
+    pub fn within(
+        region: Arc<M>,
+        grant: Arc<Grant>,
+        incarnation: u64,
+        node: u16,
+        now: Instant,
+    ) -> Result<Self, AccessError> {
+        let front = Front::create(region, grant, incarnation)?;
         Ok(Self::over(front, node, None, Clients::default(), None, now))
     }
 
@@ -190,7 +203,7 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
         }
         if let Some(table) = &self.table {
             let (counters, space) = (&table.counters, table.space());
-            stats.used_bytes = superblock.region_bytes - space.free_bytes();
+            stats.used_bytes = self.front.grant.reach().saturating_sub(space.free_bytes());
             stats.quarantined_bytes = space.quarantined_bytes();
             stats.keys = table.keys();
             stats.segments = table.segments();
@@ -218,15 +231,14 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
     fn begin(&mut self, client: ClientId, begin: Begin<K>) -> Result<(), Refusal> {
         if let Some(table) = &self.table {
             let why = format!(
-                "this memory node already holds {} keys: restart it to load another data set, start a second one \
-                 under another name, or insert the records",
+                "the table already holds {} keys: load into a table of another name, drop this one, or insert the \
+                 records",
                 table.keys()
             );
             return Err(Refusal::new(ErrorCode::NotEmpty, why));
         }
         if self.loading.is_some() {
-            let why =
-                "another load into this memory node is in progress: wait until it is finished or given up";
+            let why = "another load into this table is in progress: wait until it is finished or given up";
             return Err(Refusal::new(ErrorCode::Busy, why));
         }
         // The bytes of a load that never committed were never visible: they are simply used again.
@@ -237,9 +249,8 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
 
     /// A load into the empty region.
     pub(crate) fn loader_for(&self, begin: Begin<K>) -> Result<Loader<K>, LoadError> {
-        let capacity = self.front.superblock().region_bytes;
-        let allocator = Allocator::new(SUPERBLOCK_BYTES as u64, capacity);
-        Loader::new(begin, allocator, capacity, self.node, FIRST_GENERATION)
+        let allocator = Allocator::new(SUPERBLOCK_BYTES as u64, Arc::clone(&self.front.grant));
+        Loader::new(begin, allocator, self.node, FIRST_GENERATION)
     }
 
     fn loader(&mut self, client: ClientId) -> Result<&mut Loader<K>, Refusal> {
@@ -258,7 +269,9 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
         let Some((_, loader)) = self.loading.take() else {
             return Err(Refusal::new(ErrorCode::Internal, "the load vanished"));
         };
-        let record = self.take_load(loader).map_err(|e| e.refusal())?;
+        let loaded = self.take_load(loader);
+        self.give_back_unused();
+        let record = loaded.map_err(|e| e.refusal())?;
         if self.journal.is_some() {
             self.make_durable()?;
         }
@@ -292,13 +305,13 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
         let entries = descriptors.iter().map(|d| (d.lo.clone(), Segment::from(d))).collect();
         // A load's keys ascend, and so do the first keys of its segments.
         let directory = Directory::from_sorted(entries).expect("segments in key order");
-        let free =
-            Extent { offset: used, len: (self.front.superblock().region_bytes & !7).saturating_sub(used) };
+        let grant = &self.front.grant;
+        let free = Extent { offset: used, len: (grant.end() & !7).saturating_sub(used) };
         let parts = Parts {
             record,
             coders,
             directory,
-            space: Space::new([free]),
+            space: Space::new([free]).with_more(Arc::clone(grant)),
             published,
             next_generation,
             next_version: next_version(FIRST_VERSION),
@@ -325,7 +338,7 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
                 let region = Arc::clone(&self.front.region);
                 let pushed = self.loader(client)?.push_chunk(&*region, &chunk);
                 if let Err(error) = pushed {
-                    self.loading = None;
+                    self.abort(client);
                     return Err(error.refusal());
                 }
             }
@@ -342,7 +355,7 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
     }
 
     pub(crate) fn no_table() -> Refusal {
-        let why = "the memory node holds no table yet: load a data set or create an empty one first, for example \
+        let why = "the table holds nothing yet: load a data set or make it an empty one first, for example by \
                    `fpcache-cli load ipv4` or `fpcache-cli create`";
         Refusal::new(ErrorCode::NoTable, why)
     }
@@ -374,7 +387,16 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
 
     /// Gives up `client`'s load, if it has one.
     fn abort(&mut self, client: ClientId) {
-        self.loading.take_if(|(owner, _)| *owner == client);
+        if self.loading.take_if(|(owner, _)| *owner == client).is_some() {
+            self.give_back_unused();
+        }
+    }
+
+    /// Gives back what a load that never committed was granted.
+    fn give_back_unused(&self) {
+        if self.table.is_none() && self.loading.is_none() {
+            self.front.grant.shrink_to(SUPERBLOCK_BYTES as u64);
+        }
     }
 }
 
@@ -447,7 +469,7 @@ impl<K: BuildKeys, M: NodeMemory> Service for MemoryNode<K, M> {
         self.waker.clone()
     }
 
-    fn connected(&mut self, _: ClientId) {
+    fn connected(&mut self, _: ClientId, _: &[u8]) {
         self.clients += 1;
     }
 

@@ -1,6 +1,9 @@
 //! Room in a region: free extents, and extents that readers may still look at.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use crate::budget::Grant;
 
 /// A piece of the region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -21,7 +24,8 @@ impl Extent {
 }
 
 /// The extents of a region that hold nothing: the smallest that fits is handed out, neighbours are joined. Extents that
-/// were given back wait in *quarantine* until no reader can take their bytes for what they held. O(log n).
+/// were given back wait in *quarantine* until no reader can take their bytes for what they held. Where nothing fits, more of
+/// the region is granted, if there is more. O(log n).
 #[derive(Debug, Default)]
 pub(crate) struct Space {
     by_offset: BTreeMap<u64, u64>,
@@ -30,6 +34,8 @@ pub(crate) struct Space {
     /// By the log head that a reader's directory must have reached for them not to matter to it.
     quarantine: BTreeMap<u64, Vec<Extent>>,
     quarantined: u64,
+    /// What more there is behind the bytes that are free or in use.
+    grant: Option<Arc<Grant>>,
 }
 
 impl Space {
@@ -57,9 +63,29 @@ impl Space {
         space
     }
 
+    /// The same, which can have more of its region, whose bytes up to the grant's end are free or in use here.
+    pub(crate) fn with_more(self, grant: Arc<Grant>) -> Self {
+        Self { grant: Some(grant), ..self }
+    }
+
+    /// Has more of the region granted, so that its last free extent has at least `len` bytes.
+    #[cold]
+    fn grow(&mut self, len: u64) -> Option<()> {
+        let grant = Arc::clone(self.grant.as_ref()?);
+        let before = grant.end() & !7;
+        let last = self.by_offset.last_key_value().filter(|(offset, len)| *offset + *len == before);
+        let missing = len.checked_sub(last.map_or(0, |(_, len)| *len))?;
+        grant.cover(before.checked_add(missing)?).ok()?;
+        self.put(Extent { offset: before, len: (grant.end() & !7) - before });
+        Some(())
+    }
+
     /// The smallest free extent that has `len` bytes, cut to that; `None` if there is none.
     pub(crate) fn take(&mut self, len: u64) -> Option<Extent> {
         let len = len.max(1).checked_next_multiple_of(8)?;
+        if self.by_len.range((len, 0)..).next().is_none() {
+            self.grow(len)?;
+        }
         let &(found, offset) = self.by_len.range((len, 0)..).next()?;
         self.by_len.remove(&(found, offset));
         self.by_offset.remove(&offset);
@@ -112,9 +138,9 @@ impl Space {
         }
     }
 
-    /// Bytes that are free.
+    /// Bytes that are free, or could be.
     pub(crate) fn free_bytes(&self) -> u64 {
-        self.free
+        self.free + self.grant.as_ref().map_or(0, |grant| grant.reach() - grant.end())
     }
 
     /// Bytes in quarantine.
@@ -168,6 +194,26 @@ mod tests {
         assert_eq!(space.free_bytes(), 100 * 8 - 88);
         assert_eq!(space.used_end(1600), 1280);
         assert_eq!(space.take(49 * 8).map(|e| e.offset), Some(808));
+    }
+
+    #[test]
+    fn more_of_the_region_is_granted_where_nothing_fits() {
+        use fpcache_fabric::{HugePages, SharedMemory};
+        let memory = SharedMemory::create_memfd("test", 128 << 10, HugePages::No).expect("memory").0;
+        let budget = crate::budget::Budget::new(96 << 10);
+        let grant = Grant::of(&budget, &Arc::new(memory)).expect("room");
+        let free = Extent { offset: 4096, len: grant.end() - 4096 };
+        let mut space = Space::new([free]).with_more(Arc::clone(&grant));
+        assert_eq!((space.free_bytes(), grant.end()), (92 << 10, 16 << 10), "all that could be had");
+        let first = space.take(20 << 10).expect("more of it");
+        assert_eq!(first, Extent { offset: 4096, len: 20 << 10 }, "joined with what was free");
+        assert_eq!(grant.end(), 32 << 10);
+        assert_eq!((space.used_end(grant.end()), space.free_bytes()), (24 << 10, 72 << 10));
+        assert_eq!(space.take(73 << 10), None);
+        assert_eq!(space.take(72 << 10).map(|extent| extent.offset), Some(24 << 10));
+        assert_eq!((space.free_bytes(), budget.left(), space.take(8)), (0, 0, None));
+        space.put(first);
+        assert_eq!(space.take(20 << 10), Some(first));
     }
 
     proptest! {

@@ -7,6 +7,7 @@ use std::time::Instant;
 use fpcache::key_space::BuildKeys;
 use fpcache_fabric::{NodeMemory, Waker};
 
+use crate::budget::Grant;
 use crate::clients::Clients;
 use crate::durability::{self, Disk, Drain, LogOptions, Staging, SyncPolicy};
 use crate::journal::Journal;
@@ -66,6 +67,16 @@ pub struct Memories<M> {
     pub region: Arc<M>,
     /// [`notes_bytes`] of memory.
     pub notes: Arc<M>,
+    /// What of the region may be used.
+    pub grant: Arc<Grant>,
+}
+
+impl<M: NodeMemory> Memories<M> {
+    /// A region that may be used whole, and notes.
+    pub fn new(region: Arc<M>, notes: Arc<M>) -> Self {
+        let grant = Grant::whole(region.len());
+        Self { region, notes, grant }
+    }
 }
 
 /// Whether the memory of a process that has ended can be gone on with: if not, why, in words.
@@ -88,13 +99,14 @@ pub fn resume<K: BuildKeys, M: NodeMemory, D: Disk + Clone + 'static>(
     background: Background,
 ) -> Result<(MemoryNode<K, M>, Recovery), RecoverError> {
     let began = Instant::now();
-    let Memories { region, notes } = memories;
+    let Memories { region, notes, grant } = memories;
     let notes = Notes::over(notes, beginning.ring_bytes);
     let identity = notes.identity()?.ok_or(RecoverError::Misfit { lsn: 0 })?;
     let (ring, ring_bytes) = notes.ring();
     let staging = Staging::open(Arc::clone(notes.memory()), ring, ring_bytes)?;
     let (incarnation, node) = (beginning.incarnation, beginning.node);
-    let found = warm::take_up::<K, M, D>(region, notes, &identity, incarnation, node, &staging, &mut disk)?;
+    let memory = (region, grant);
+    let found = warm::take_up::<K, M, D>(memory, notes, &identity, incarnation, node, &staging, &mut disk)?;
     let origin = Origin::Memory { redone: found.redone, finished_change: found.finished_change };
     let Some(notes) = found.front.notes.clone() else { return Err(RecoverError::Misfit { lsn: 0 }) };
     let waker = background.waker();
@@ -121,9 +133,9 @@ pub fn restore<K: BuildKeys, M: NodeMemory, D: Disk + Clone + 'static>(
     why: Option<String>,
 ) -> Result<(MemoryNode<K, M>, Recovery), RecoverError> {
     let began = Instant::now();
-    let Memories { region, notes } = memories;
+    let Memories { region, notes, grant } = memories;
     let notes = Notes::over(notes, beginning.ring_bytes);
-    let mut node = MemoryNode::new(region, beginning.incarnation, beginning.node, beginning.now)?;
+    let mut node = MemoryNode::within(region, grant, beginning.incarnation, beginning.node, beginning.now)?;
     let mut from = cold::fill(&mut node, &mut disk)?;
     if let Origin::Disk { why: reason, .. } = &mut from.origin {
         *reason = why;

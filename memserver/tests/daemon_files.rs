@@ -14,7 +14,7 @@ use fpcache::message::{
     Keys, Request, WriteBatch, WriteKind, WriteOperation, WriteReply, WriteStatus, decode_reply,
 };
 use fpcache_fabric::shm::{ConnectOptions, ShmAddress, ShmConnection, connect};
-use fpcache_fabric::{Connection, Deadline};
+use fpcache_fabric::{Connection, Deadline, RegionName};
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
@@ -32,6 +32,11 @@ impl Place {
 
     fn data(&self) -> PathBuf {
         self.0.path().join("data")
+    }
+
+    /// The folder of the table that there is.
+    fn table(&self) -> PathBuf {
+        self.data().join("tables/default")
     }
 
     /// The program with this folder and options separated by spaces, which win.
@@ -81,20 +86,21 @@ impl Place {
 
     /// What a restart of the machine takes.
     fn lose_memory(&self) {
-        fs::remove_file(self.data().join("region.fpr")).unwrap();
-        fs::remove_file(self.data().join("notes.fpn")).unwrap();
+        fs::remove_file(self.table().join("region.fpr")).unwrap();
+        fs::remove_file(self.table().join("notes.fpn")).unwrap();
     }
 
     /// The log's files, in order.
     fn logs(&self) -> Vec<PathBuf> {
-        let entries = fs::read_dir(self.data()).unwrap().map(|entry| entry.unwrap().path());
+        let entries = fs::read_dir(self.table()).unwrap().map(|entry| entry.unwrap().path());
         let mut logs: Vec<_> = entries.filter(|path| path.extension().is_some_and(|e| e == "fpl")).collect();
         logs.sort();
         logs
     }
 
     fn client(&self) -> Client {
-        let connection = connect(&self.address(), ConnectOptions::default()).unwrap();
+        let region = RegionName::new("default").unwrap();
+        let connection = connect(&self.address(), ConnectOptions { region, ..Default::default() }).unwrap();
         // A client of its own, as far as the memory node can tell.
         static NEXT: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(1);
         let identity = NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
@@ -271,7 +277,7 @@ fn one_daemon_at_a_time_has_a_folder() {
         error.contains("region.fpr is in use by process") && error.contains("stop that memory node"),
         "{error}"
     );
-    assert!(region.join("region.fpr").exists());
+    assert!(region.join("tables/default/region.fpr").exists());
     node.end();
 }
 
@@ -280,10 +286,14 @@ fn a_region_keeps_its_size_and_a_new_one_takes_what_is_asked_for() {
     let place = Place::new();
     written(&place);
     let node = place.start("--capacity 16MiB");
-    node.says(&["capacity   8.0 MiB, not 16.0 MiB: a region keeps its size", "move region.fpr away"]);
+    node.says(&[
+        "capacity   16.0 MiB\n",
+        "region     of default: 8.0 MiB, a region keeps its size",
+        "move its region.fpr away",
+    ]);
     is_whole(&place);
     node.end();
-    fs::remove_file(place.data().join("region.fpr")).unwrap();
+    fs::remove_file(place.table().join("region.fpr")).unwrap();
     let node = place.start("--capacity 16MiB");
     node.says(&["capacity   16.0 MiB\n", "found      150 keys from snapshot-", "region.fpr is gone"]);
     is_whole(&place);
@@ -300,7 +310,7 @@ fn a_region_elsewhere_comes_back_as_well() {
     let (place, region) = (Place::new(), tempfile::tempdir_in(within).unwrap());
     let options = format!("--region-dir {}", region.path().display());
     place.start(&format!("{options} --load sequential:100")).kill();
-    assert!(!place.data().join("region.fpr").exists());
+    assert!(!place.table().join("region.fpr").exists());
     place.start(&options).says(&["found      100 keys in the memory"]);
 }
 
@@ -310,7 +320,7 @@ fn a_start_that_was_interrupted_is_made_up_for() {
         let place = Place::new();
         written(&place);
         // Made, but without its size yet.
-        fs::write(place.data().join(file), "").unwrap();
+        fs::write(place.table().join(file), "").unwrap();
         let node = place.start("");
         node.says(&["found      150 keys from snapshot-", "is empty: whoever created it was interrupted"]);
         is_whole(&place);
@@ -362,7 +372,7 @@ fn a_snapshot_that_is_gone_is_missed() {
     let place = Place::new();
     written(&place);
     place.lose_memory();
-    for entry in fs::read_dir(place.data()).unwrap().map(Result::unwrap) {
+    for entry in fs::read_dir(place.table()).unwrap().map(Result::unwrap) {
         if entry.path().extension().is_some_and(|e| e == "fps") {
             fs::remove_file(entry.path()).unwrap();
         }
@@ -412,6 +422,63 @@ fn a_store_that_is_there_is_not_loaded_again() {
     let mut error = String::new();
     node.child.stderr.take().unwrap().read_to_string(&mut error).unwrap();
     assert!(error.contains("--load sequential:200 is left out") && error.contains("150 keys"), "{error}");
+}
+
+#[test]
+fn every_table_comes_back_with_its_own() {
+    let place = Place::new();
+    let node = place.start("--load sequential:100 --table numbers");
+    node.says(&["table      numbers", "holds      100 keys, u64", "--table numbers scan"]);
+    node.end();
+    let node = place.start("--load words:50 --table texts");
+    node.says(&[
+        "table      numbers: 100 keys, u64",
+        "table      texts: 50 keys, bytes",
+        "found an empty store",
+    ]);
+    node.kill();
+    let node = place.start("");
+    node.says(&[
+        "numbers: 100 keys, u64",
+        "found 100 keys in the memory",
+        "texts: 50 keys, bytes",
+        "found 50 keys in",
+    ]);
+    assert!(!place.table().exists(), "there is no need of a default");
+    node.kill();
+    // Damage of one of them ends the start with its name, and with that alone.
+    let descriptor = place.data().join("tables/texts/table.fpt");
+    let whole = fs::read(&descriptor).unwrap();
+    fs::write(&descriptor, &whole[..40]).unwrap();
+    let error = place.refused("");
+    for part in ["the table `texts`", "table.fpt", "40 bytes", "move the table's folder away"] {
+        assert!(error.contains(part), "{part} in {error}");
+    }
+    fs::rename(place.data().join("tables/texts"), place.0.path().join("away")).unwrap();
+    let node = place.start("");
+    node.says(&["table      numbers", "found      100 keys in the memory"]);
+}
+
+#[test]
+fn a_store_of_the_older_form_is_refused() {
+    let place = Place::new();
+    fs::create_dir(place.data()).unwrap();
+    fs::write(place.data().join("notes.fpn"), "").unwrap();
+    let error = place.refused("");
+    assert!(
+        error.contains("notes.fpn") && error.contains("older release") && error.contains("--data-dir"),
+        "{error}"
+    );
+    assert!(!place.data().join("tables").exists());
+}
+
+#[test]
+fn tables_that_are_there_keep_what_they_have_where_the_capacity_has_become_less() {
+    let place = Place::new();
+    place.start("--load sequential:20K").end();
+    let node = place.start("--capacity 256KiB");
+    node.says(&["capacity   256.0 KiB, of which the tables that were there have", "holds      20000 keys"]);
+    assert_eq!(place.client().get(19_999), Some(19_999));
 }
 
 #[test]

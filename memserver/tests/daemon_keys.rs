@@ -5,13 +5,15 @@
 use std::fs::{File, remove_file};
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
-use fpcache::key_space::{ByteKeys, KeyKind};
+use fpcache::TableName;
+use fpcache::key_space::{ByteKeys, KeyKind, U64Keys};
 use fpcache_fabric::shm::ShmAddress;
 use fpcache_memserver::durability::SyncPolicy;
 use fpcache_memserver::store::Folders;
-use fpcache_memserver::{Daemon, DaemonConfig, DurableConfig, key_kind_in};
+use fpcache_memserver::{Daemon, DaemonConfig, DurableConfig};
 use tempfile::TempDir;
 
 /// A folder for a memory node's data, beside its socket.
@@ -29,6 +31,11 @@ impl Place {
     fn folders(&self) -> Folders {
         let data = self.0.path().join("data");
         Folders { region: data.clone(), data }
+    }
+
+    /// Of the table that there is.
+    fn region_file(&self) -> PathBuf {
+        self.folders().data.join("tables/default/region.fpr")
     }
 
     fn command(&self, options: &str) -> Command {
@@ -111,36 +118,35 @@ fn a_store_keeps_its_keys_whatever_is_left_of_it() {
         [("--load words:500", KeyKind::Bytes, "u64"), ("--load sequential:500", KeyKind::U64, "bytes")]
     {
         let (place, name) = (Place::new(), kind.name());
-        let (region, holds) = (place.folders().region_file(), format!("500 keys, {name}"));
-        assert_eq!(key_kind_in(&place.folders()), None, "nothing is there");
+        let (region, holds) = (place.region_file(), format!("500 keys, {name}"));
         place.says(&place.durably(load), &["an empty store", &holds]);
         place.says(&place.durably(""), &["in the memory of the process before", &holds]);
         // A data set of other keys is left out as any would be.
         place.says(&place.durably("--load words:10"), &["is left out", &holds]);
         place.says(&place.durably("--load sequential:10"), &["is left out", &holds]);
         let asked = place.durably(&format!("--keys {other}"));
-        let folder = place.folders().data.display().to_string();
-        place.refuses(&asked, &[&folder, name, other, "--data-dir"]);
+        place.refuses(&asked, &["`default`", name, other, "--data-dir"]);
         place.says(&place.durably(&format!("--keys {name}")), &[&holds]);
 
         // As of a process that ended while it rewrote the superblock.
         let file = File::options().write(true).open(&region).unwrap();
         file.write_all_at(&[1], 32).unwrap();
-        assert_eq!(key_kind_in(&place.folders()), Some(kind));
         place.says(&place.durably(""), &["in the memory of the process before", &holds]);
 
         // As after a crash of the machine.
         remove_file(&region).unwrap();
-        assert_eq!(key_kind_in(&place.folders()), Some(kind));
-        place.refuses(&asked, &[name, other]);
+        remove_file(place.folders().data.join("tables/default/notes.fpn")).unwrap();
         let durable = Some(DurableConfig { folders: place.folders(), sync: SyncPolicy::Never });
         let config = DaemonConfig { capacity: 8 << 20, durable, ..DaemonConfig::at(place.address()) };
-        let started = match kind {
-            KeyKind::U64 => Daemon::<ByteKeys>::open(&config).map(drop),
-            KeyKind::Bytes => Daemon::start(&config).map(drop),
+        let mut daemon = Daemon::open(&config).unwrap();
+        let error = match kind {
+            KeyKind::U64 => daemon.table::<ByteKeys>(&TableName::default()).map(drop),
+            KeyKind::Bytes => daemon.table::<U64Keys>(&TableName::default()).map(drop),
         };
-        let error = started.unwrap_err().to_string();
+        let error = error.unwrap_err().to_string();
         assert!(error.contains(name) && error.contains(other), "{error}");
-        place.says(&place.durably(""), &["snapshot", &holds]);
+        drop(daemon);
+        place.refuses(&asked, &[name, other]);
+        place.says(&place.durably(""), &["500 keys in the memory of the process before", &holds]);
     }
 }

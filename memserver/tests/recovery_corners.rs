@@ -156,7 +156,7 @@ fn scans_go_on_while_an_insert_waits_for_a_full_disk<T: TestKeys>() {
     let region = Arc::new(SharedMemory::anonymous(REGION).expect("memory"));
     let notes = Arc::new(SharedMemory::anonymous(notes_bytes(RING) as usize).expect("memory"));
     let disk = MemoryDisk::new(3);
-    let memories = Memories { region: Arc::clone(&region), notes };
+    let memories = Memories::new(Arc::clone(&region), notes);
     let beginning = beginning(SyncPolicy::Always, 1);
     let (mut node, _): (MemoryNode<T::Space>, _) =
         restore(memories, disk.clone(), &beginning, Background::Inline, None).expect("an empty store");

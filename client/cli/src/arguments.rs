@@ -3,13 +3,14 @@
 use std::time::Duration;
 
 use clap::{Parser, Subcommand};
-use fpcache_client::KeyKind;
+use fpcache_client::TableName;
 
 use crate::change::{Delete, Record, Update};
 use crate::create::Create;
 use crate::get::Get;
 use crate::load::Load;
 use crate::scan::Scan;
+use crate::tables::DropTable;
 use crate::verify::Verify;
 
 /// Loads, reads, changes and checks a memory node of FPCache.
@@ -19,6 +20,10 @@ pub(crate) struct Arguments {
     /// The memory node
     #[arg(long, global = true, value_name = "URL", default_value = "shm://fpcache", env = "FPCACHE_URL")]
     pub(crate) url: String,
+
+    /// The table
+    #[arg(long, global = true, value_name = "NAME", default_value_t, env = "FPCACHE_TABLE")]
+    pub(crate) table: TableName,
 
     /// How long one request may take, such as 5s, 100ms or 2m
     #[arg(long, global = true, value_name = "TIME", default_value = "5s", value_parser = duration)]
@@ -37,25 +42,29 @@ const EXAMPLES: &str = "Examples:
   fpcache-cli get 16777216
   fpcache-cli put 16777216 42
   fpcache-cli scan 0x08000000 --limit 5
-  fpcache-cli load words
-  fpcache-cli get zebra
-  fpcache-cli scan --prefix zeb
+  fpcache-cli load words --table words
+  fpcache-cli get zebra --table words
+  fpcache-cli scan --prefix zeb --table words
+  fpcache-cli tables
+  fpcache-cli drop words --yes
   fpcache-cli --url shm://second --json stats
   fpcache-cli verify ipv4
 
 Keys are those of the table: u64s in decimal or as in 0x2a, or byte strings, written as text with \\xNN for any byte, \\n, \\t,
-\\r, \\0 and \\\\; --hex takes and shows digits instead. A memory node is started for one of them: fpcache-memserver --keys bytes.
+\\r, \\0 and \\\\; --hex takes and shows digits instead. A memory node has tables of both, by name; commands are about the table
+`default` unless --table names another, which create and load make if it is not there.
 
 Exit codes: 0 done, 1 a key is absent, there already or changed, or an answer wrong, 2 wrong usage or a failure.";
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Make an empty table
+    /// Make an empty table, under its name if there is none
     #[command(after_help = "Examples:
   fpcache-cli create
+  fpcache-cli create --table orders --region-bytes 256MiB
   fpcache-cli create --value-bytes 100 --epsilon 16
-  fpcache-cli create --keys bytes --value-bytes vary --slot-bytes 200
-  fpcache-cli create --key-bytes 16")]
+  fpcache-cli create --table users --keys bytes --value-bytes vary --slot-bytes 200
+  fpcache-cli create --table ids --key-bytes 16")]
     Create(Create),
     /// Set a key's value, whether it is there or not
     #[command(after_help = "Examples:
@@ -80,12 +89,12 @@ pub(crate) enum Command {
   fpcache-cli del 7
   fpcache-cli del 7 8 0x2a --json")]
     Del(Delete),
-    /// Load a data set: into an empty memory node at once, into a table that is there key by key
+    /// Load a data set: into an empty table at once, into one that has records key by key
     #[command(after_help = "Examples:
   fpcache-cli load ipv4
   fpcache-cli load fb:16M --epsilon 64 --fingerprint-bits 8
   fpcache-cli load sosd:books_200M_uint32.zst:1M --duplicates first --value-bytes 100
-  fpcache-cli load ycsb:1M --key-bytes 128 --value-bytes 100
+  fpcache-cli load ycsb:1M --table ycsb --key-bytes 128 --value-bytes 100
   fpcache-cli load lines:urls.txt.gz --duplicates first --slot-bytes 300")]
     Load(Load),
     /// Look keys up
@@ -102,27 +111,23 @@ pub(crate) enum Command {
   fpcache-cli scan --from ape --to bee
   fpcache-cli scan --prefix /usr/share/ --limit 100")]
     Scan(Scan),
-    /// Show the memory node's counters and its table
-    #[command(after_help = "Examples:\n  fpcache-cli stats\n  fpcache-cli stats --json")]
+    /// Show a table and its counters
+    #[command(after_help = "Examples:\n  fpcache-cli stats\n  fpcache-cli stats --table words --json")]
     Stats,
+    /// List the tables
+    #[command(after_help = "Examples:\n  fpcache-cli tables\n  fpcache-cli tables --json")]
+    Tables,
+    /// Remove a table and all its records
+    #[command(
+        after_help = "Examples:\n  fpcache-cli drop words --yes\n  fpcache-cli drop words --yes --json"
+    )]
+    Drop(DropTable),
     /// Look up every key of a data set and count what is wrong
     #[command(after_help = "Examples:
   fpcache-cli verify ipv4
   fpcache-cli verify fb:16M --seed 7 --json
   fpcache-cli verify ycsb:1M --key-bytes 128")]
     Verify(Verify),
-}
-
-impl Command {
-    /// What keys the command is about, where it says so itself; else it is about those of the table.
-    pub(crate) fn key_kind(&self) -> Option<KeyKind> {
-        match self {
-            Self::Create(create) => Some(create.key_kind()),
-            Self::Load(load) => Some(load.key_kind()),
-            Self::Verify(verify) => Some(verify.key_kind()),
-            _ => None,
-        }
-    }
 }
 
 /// Reads a number, such as a `u64` key: decimal, or hexadecimal behind `0x`.

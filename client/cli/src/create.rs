@@ -1,19 +1,19 @@
 //! `create`
 
-use anyhow::anyhow;
 use clap::{Args, ValueEnum};
-use fpcache_client::{Client, ErrorKind, KeyKind};
+use fpcache_client::{ByteKeys, Client, KeyKind, TableName, TableParameters, Tables, U64Keys};
 use serde_json::json;
 
 use crate::Outcome;
 use crate::keys::{KeyLengths, Keys};
 use crate::output::Output;
 use crate::parameters::{Length, Parameters};
+use crate::tables::NewTable;
 
 #[derive(Debug, Args)]
 pub(crate) struct Create {
-    /// What keys are: u64, or bytes for byte strings of 1 B to 4 KiB; the memory node was started for one of them [default:
-    /// u64; bytes with --key-bytes]
+    /// What keys are: u64, or bytes for byte strings of 1 B to 4 KiB [default: those of the table if it is there, else u64;
+    /// bytes with --key-bytes]
     #[arg(long, value_enum, value_name = "KIND")]
     keys: Option<KeysArgument>,
 
@@ -23,6 +23,9 @@ pub(crate) struct Create {
 
     #[command(flatten)]
     parameters: Parameters,
+
+    #[command(flatten)]
+    new: NewTable,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -34,28 +37,32 @@ enum KeysArgument {
 }
 
 impl Create {
-    /// What keys the table is to have.
-    pub(crate) fn key_kind(&self) -> KeyKind {
-        match (self.keys, self.key_bytes) {
-            (Some(KeysArgument::U64), _) | (None, None) => KeyKind::U64,
-            (Some(KeysArgument::Bytes), _) | (None, Some(_)) => KeyKind::Bytes,
-        }
+    /// Makes the table if it is not there; says what its keys are.
+    pub(crate) fn make(&self, tables: &Tables, table: &TableName) -> anyhow::Result<KeyKind> {
+        let kind = match (self.keys, self.key_bytes) {
+            (Some(KeysArgument::U64), _) => Some(KeyKind::U64),
+            (Some(KeysArgument::Bytes), _) | (None, Some(_)) => Some(KeyKind::Bytes),
+            (None, None) => None,
+        };
+        self.new.ensure(tables, table, kind, |kind| match kind {
+            KeyKind::U64 => self.checked::<U64Keys>().map(drop),
+            KeyKind::Bytes => self.checked::<ByteKeys>().map(drop),
+        })
     }
 
-    pub(crate) fn run<K: Keys>(&self, client: &Client<K>, output: &mut Output) -> anyhow::Result<Outcome> {
+    /// The table's parameters.
+    fn checked<K: Keys>(&self) -> anyhow::Result<TableParameters> {
         let lengths = match self.key_bytes {
             Some(Length::Bytes(bytes)) => KeyLengths::fixed(u16::try_from(bytes).unwrap_or(u16::MAX)),
             Some(Length::Vary) => KeyLengths { every: None, ..K::LENGTHS },
             None => K::LENGTHS,
         };
-        let parameters = self.parameters.checked::<K>(lengths)?;
-        client.create(parameters).map_err(|error| match self.keys {
-            // Which keys an empty memory node is for it tells only by refusing others.
-            None if error.kind() == ErrorKind::Invalid => {
-                anyhow!("{error}; or say --keys here, this was {}", K::NAME)
-            }
-            _ => error.into(),
-        })?;
+        self.parameters.checked::<K>(lengths)
+    }
+
+    pub(crate) fn run<K: Keys>(&self, client: &Client<K>, output: &mut Output) -> anyhow::Result<Outcome> {
+        let parameters = self.checked::<K>()?;
+        client.create(parameters)?;
         if output.is_json() {
             output.document(&json!({
                 "url": client.name(),

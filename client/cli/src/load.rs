@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 use anyhow::{anyhow, bail};
 use clap::Args;
 use fpcache_client::{
-    Changes, Client, ClientError, KeyKind, KeyRef, Loaded, TableParameters, WriteReply, WriteStatus,
+    ByteKeys, Changes, Client, ClientError, KeyKind, KeyRef, Loaded, TableName, TableParameters, Tables,
+    U64Keys, WriteReply, WriteStatus,
 };
 use fpcache_datasets::count::human_bytes;
 use fpcache_datasets::{KeySet, write_value};
@@ -18,6 +19,7 @@ use crate::keys::{KeyFormat, KeyLengths, Keys};
 use crate::output::Output;
 use crate::parameters::Parameters;
 use crate::progress::Bar;
+use crate::tables::NewTable;
 
 /// Records between two reports of progress.
 const STEP: usize = 1 << 16;
@@ -33,11 +35,18 @@ pub(crate) struct Load {
 
     #[command(flatten)]
     parameters: Parameters,
+
+    #[command(flatten)]
+    new: NewTable,
 }
 
 impl Load {
-    pub(crate) fn key_kind(&self) -> KeyKind {
-        self.data.key_kind()
+    /// Makes the table if it is not there; says what its keys are.
+    pub(crate) fn make(&self, tables: &Tables, table: &TableName) -> anyhow::Result<KeyKind> {
+        self.new.ensure(tables, table, Some(self.data.key_kind()), |kind| match kind {
+            KeyKind::U64 => self.parameters.checked::<U64Keys>(U64Keys::LENGTHS).map(drop),
+            KeyKind::Bytes => self.parameters.checked::<ByteKeys>(ByteKeys::LENGTHS).map(drop),
+        })
     }
 
     pub(crate) fn run<K: Keys>(&self, client: &Client<K>, output: &mut Output) -> anyhow::Result<Outcome> {
@@ -65,8 +74,8 @@ impl Load {
     fn add<K: Keys>(&self, client: &Client<K>, output: &mut Output, bar: &Bar) -> anyhow::Result<Outcome> {
         if self.parameters.any_given() {
             bail!(
-                "{} already holds a table, whose parameters stay: leave --epsilon, --fingerprint-bits, --fill, \
-                 --value-bytes and --slot-bytes away to add to it, or restart the memory node",
+                "the table at {} already holds records, whose parameters stay: leave --epsilon, --fingerprint-bits, --fill, \
+                 --value-bytes and --slot-bytes away to add to it, or drop it",
                 client.name()
             );
         }

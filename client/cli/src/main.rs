@@ -16,6 +16,7 @@ mod parameters;
 mod progress;
 mod scan;
 mod stats;
+mod tables;
 mod value;
 mod verify;
 
@@ -23,7 +24,7 @@ use std::io;
 use std::process::ExitCode;
 
 use clap::Parser;
-use fpcache_client::{ByteClient, Client, ClientConfig, KeyKind};
+use fpcache_client::{ByteClient, Client, ClientConfig, KeyKind, Tables};
 
 use arguments::{Arguments, Command};
 use keys::Keys;
@@ -52,24 +53,37 @@ fn main() -> ExitCode {
 }
 
 fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
-    let config = ClientConfig { deadline: arguments.deadline, ..ClientConfig::default() };
-    let client = Client::connect_with(&arguments.url, config)?;
     let mut output = Output::new(arguments.json);
-    let command = &arguments.command;
-    let kind = match command.key_kind() {
-        None => client.key_kind()?,
-        told => told,
-    };
-    let outcome = match kind {
-        Some(KeyKind::Bytes) => {
-            drop(client);
-            carry_out(command, &ByteClient::open(&arguments.url, config)?, &mut output)?
-        }
-        // Without a table any client says so.
-        Some(KeyKind::U64) | None => carry_out(command, &client, &mut output)?,
+    let tables = || Tables::connect_with(&arguments.url, arguments.deadline);
+    let outcome = match &arguments.command {
+        Command::Tables => tables::list(&tables()?, &mut output)?,
+        Command::Drop(drop) => drop.run(&tables()?, &mut output)?,
+        command => run_on_table(arguments, command, &mut output)?,
     };
     output.finish()?;
     Ok(outcome)
+}
+
+/// Carries out a command about a table, for the kind of keys that it has.
+fn run_on_table(arguments: &Arguments, command: &Command, output: &mut Output) -> anyhow::Result<Outcome> {
+    let Arguments { url, table, deadline, .. } = arguments;
+    let config = ClientConfig { table: *table, deadline: *deadline, ..ClientConfig::default() };
+    let tables = || Tables::connect_with(url, *deadline);
+    let kind = match command {
+        Command::Create(create) => Some(create.make(&tables()?, table)?),
+        Command::Load(load) => Some(load.make(&tables()?, table)?),
+        Command::Verify(verify) => Some(verify.key_kind()),
+        _ => None,
+    };
+    let kind = match kind {
+        None => Client::connect_with(url, config)?.key_kind()?,
+        told => told,
+    };
+    match kind {
+        Some(KeyKind::Bytes) => carry_out(command, &ByteClient::open(url, config)?, output),
+        // Without records any client says so.
+        Some(KeyKind::U64) | None => carry_out(command, &Client::connect_with(url, config)?, output),
+    }
 }
 
 fn carry_out<K: Keys>(command: &Command, client: &Client<K>, output: &mut Output) -> anyhow::Result<Outcome> {
@@ -84,6 +98,8 @@ fn carry_out<K: Keys>(command: &Command, client: &Client<K>, output: &mut Output
         Command::Load(load) => load.run(client, output),
         Command::Stats => stats::run(client, output),
         Command::Verify(verify) => verify.run(client, output),
+        // Not about a table's records.
+        Command::Tables | Command::Drop(_) => Ok(Outcome::Done),
     }
 }
 

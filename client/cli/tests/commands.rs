@@ -3,15 +3,15 @@
 
 use std::ffi::OsStr;
 use std::process::{Command, Output, Stdio};
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use fpcache::key_space::{BuildKeys, ByteKeys, U64Keys};
+use fpcache::TableName;
+use fpcache::key_space::{BuildKeys, ByteKeys, KeyKind, U64Keys};
 use fpcache_fabric::shm::{ListenOptions, Listener, ShmAddress};
-use fpcache_fabric::{HugePages, Serving, SharedMemory};
+use fpcache_fabric::{HugePages, Serving};
 use fpcache_memserver::durability::SyncPolicy;
 use fpcache_memserver::store::Folders;
-use fpcache_memserver::{Daemon, DaemonConfig, DurableConfig, MemoryNode};
+use fpcache_memserver::{Catalogue, CatalogueConfig, Daemon, DaemonConfig, DurableConfig};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -23,18 +23,19 @@ struct Node {
 
 impl Node {
     /// For u64 keys.
-    fn start(capacity: usize) -> Self {
+    fn start(capacity: u64) -> Self {
         Self::start_for::<U64Keys>(capacity)
     }
 
-    fn start_for<K: BuildKeys>(capacity: usize) -> Self {
+    fn start_for<K: BuildKeys>(capacity: u64) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let address = ShmAddress::at_path(directory.path().join("node.sock")).unwrap();
-        let (region, fd) = SharedMemory::create_memfd("test", capacity, HugePages::No).unwrap();
-        let region = Arc::new(region);
-        let node = MemoryNode::<K>::new(Arc::clone(&region), 1, 0, Instant::now()).unwrap();
-        let listener = Listener::bind(&address, region, fd, ListenOptions::default()).unwrap();
-        Self { directory, url: address.to_string(), serving: Some(listener.spawn(node).unwrap()) }
+        let config = CatalogueConfig { capacity, huge_pages: HugePages::No, durable: None };
+        let mut catalogue = Catalogue::open(&config).unwrap();
+        let kind = KeyKind::ALL.into_iter().find(|kind| kind.is::<K>()).unwrap();
+        catalogue.create(TableName::default(), kind, None).unwrap();
+        let listener = Listener::bind(&address, ListenOptions::default()).unwrap();
+        Self { directory, url: address.to_string(), serving: Some(listener.spawn(catalogue).unwrap()) }
     }
 
     /// Runs a command with this node's URL in the environment.
@@ -60,7 +61,7 @@ impl Node {
 
 fn command() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_fpcache-cli"));
-    command.env_remove("FPCACHE_DATA").env_remove("FPCACHE_URL");
+    command.env_remove("FPCACHE_DATA").env_remove("FPCACHE_URL").env_remove("FPCACHE_TABLE");
     command
 }
 
@@ -108,7 +109,7 @@ fn played_by_another_process() {
         durable: Some(DurableConfig { folders, sync: SyncPolicy::Always }),
         ..DaemonConfig::at(url.parse().unwrap())
     };
-    Daemon::start(&config).unwrap().serve().unwrap();
+    Daemon::open(&config).unwrap().serve().unwrap();
 }
 
 #[test]
@@ -150,7 +151,8 @@ fn what_was_put_into_a_durable_memory_node_outlives_it() {
     kill(node);
     // With the memory that it left, and without.
     for file in [None, Some("region.fpr"), Some("notes.fpn")] {
-        file.into_iter().for_each(|file| std::fs::remove_file(data.join(file)).unwrap());
+        file.into_iter()
+            .for_each(|file| std::fs::remove_file(data.join("tables/default").join(file)).unwrap());
         let node = start();
         assert_eq!(run(0, "scan 0"), "7 42\n8 43\n");
         run(1, "get 9");
@@ -266,7 +268,7 @@ fn failures_end_with_two_and_name_cause_and_remedy() {
     }
     node.ends_with(0, "load sequential:50 --value-bytes 20");
     let (_, err) = node.ends_with(2, "load sequential:50 --fill 0.5");
-    assert!(err.contains("already holds a table") && err.contains("restart"), "{err}");
+    assert!(err.contains("already holds records") && err.contains("drop it"), "{err}");
     let (_, err) = node.ends_with(2, "get 5 --format int");
     assert!(err.contains("20 bytes") && err.contains("--format hex"), "{err}");
     drop(node.serving.take());
@@ -340,9 +342,10 @@ fn values_that_do_not_fit_the_table_are_refused() {
 
 #[test]
 fn help_shows_examples() {
-    for command_line in
-        ["", "create", "load", "get", "put", "insert", "update", "del", "scan", "stats", "verify"]
-    {
+    for command_line in [
+        "", "create", "load", "get", "put", "insert", "update", "del", "scan", "stats", "verify", "tables",
+        "drop",
+    ] {
         let line = format!("{command_line} --help");
         let line = line.trim();
         let output = command().args(line.split(' ')).output().unwrap();
@@ -370,9 +373,9 @@ fn a_reader_that_has_seen_enough_is_no_failure() {
 #[test]
 fn byte_strings_are_written_and_shown_as_text_with_escapes() {
     let node = Node::start_for::<ByteKeys>(8 << 20);
-    let (_, err) = node.ends_with(2, "create");
-    assert!(err.contains("--keys u64"), "{err}");
-    node.ends_with(0, "create --keys bytes");
+    let (_, err) = node.ends_with(2, "create --keys u64");
+    assert!(err.contains("keys of the kind bytes, not u64") && err.contains("--table"), "{err}");
+    node.ends_with(0, "create");
     let records =
         [("user1", 1), ("user2", 2), (r"a\x20b", 3), (r"a\n", 4), ("grün", 5), (r"\xff\0", 6), ("a", 7)];
     for (key, value) in records {
@@ -410,8 +413,9 @@ fn what_is_no_key_of_a_table_of_byte_strings_is_refused_or_absent() {
         ("put key x --format text", &["1 bytes", "8"]),
         ("scan a --prefix b", &["--prefix"]),
         ("create --keys bytes", &["already holds"]),
-        ("create", &["`bytes`", "`u64`"]),
-        ("load ipv4", &["`bytes`", "`u64`"]),
+        ("create", &["already holds"]),
+        ("create --keys u64", &["kind bytes, not u64", "drop default"]),
+        ("load ipv4", &["kind bytes, not u64", "--table"]),
         ("verify ipv4", &["`bytes`", "`u64`"]),
     ] {
         let (_, err) = node.ends_with(2, line);
@@ -482,7 +486,7 @@ fn keys_of_one_length_take_no_field_for_it_unless_others_are_to_come() {
         ("load words:100 --key-bytes 5", "5"),
         ("load words:100 --value-bytes some", "vary"),
         ("load ipv4 --slot-bytes 5", "leave --slot-bytes away"),
-        ("load ipv4", "--keys u64"),
+        ("load ipv4", "kind bytes, not u64"),
     ] {
         let (_, err) = node.ends_with(2, line);
         assert!(err.contains(part), "{line}: {err}");
@@ -521,10 +525,59 @@ fn u64_tables_take_ranges_and_values_of_any_length_too() {
     for (line, parts) in [
         ("scan --prefix 1", &["prefixes", "--from"][..]),
         ("get seven", &["seven", "0x2a"]),
-        ("load words", &["`u64`", "`bytes`"]),
+        ("load words", &["kind u64, not bytes", "--table"]),
         ("put 1 thirteen_bytes", &["room for 20"]),
     ] {
         let (_, err) = node.ends_with(2, line);
         assert!(parts.iter().all(|part| err.contains(part)), "{line}: {err}");
     }
+}
+
+#[test]
+fn tables_are_made_listed_and_dropped_by_name() {
+    let node = Node::start(32 << 20);
+    node.ends_with(0, "load sequential:1K --table numbers --region-bytes 4MiB");
+    node.ends_with(0, "load words:1K --table words");
+    node.ends_with(0, "create --table empty --keys bytes");
+    node.ends_with(0, "create");
+    node.ends_with(0, "put 7 70");
+    assert_eq!(node.ends_with(0, "get 7 --table numbers").0, "7\n");
+    assert_eq!(node.ends_with(0, "get 7").0, "70\n");
+    assert_eq!(node.ends_with(0, "--table words scan --limit 2").0.lines().count(), 2);
+    let verified = node.ends_with(0, "verify words:1K --table words").0;
+    assert!(verified.contains("every value is right"), "{verified}");
+
+    let (out, _) = node.ends_with(0, "tables");
+    for part in ["default", "numbers", "words", "empty", "1.00 K", "4.00 MiB", "of 32.0 MiB"] {
+        assert!(out.contains(part), "{part} in {out}");
+    }
+    let list = node.json(0, "tables --json");
+    let tables = list["tables"].as_array().unwrap();
+    let names: Vec<&str> = tables.iter().map(|table| table["name"].as_str().unwrap()).collect();
+    assert_eq!(names, ["default", "empty", "numbers", "words"]);
+    assert_eq!((&tables[2]["keys"], &tables[2]["region_bytes"]), (&1000.into(), &(4 << 20).into()));
+    assert_eq!((&tables[3]["key_kind"], &tables[2]["key_kind"]), (&"bytes".into(), &"u64".into()));
+
+    let (_, err) = node.ends_with(2, "drop numbers");
+    assert!(err.contains("1000 keys") && err.contains("--yes"), "{err}");
+    let dropped = node.json(0, "drop numbers --yes --json");
+    assert_eq!((&dropped["dropped"], &dropped["keys"]), (&"numbers".into(), &1000.into()));
+    for (line, parts) in [
+        (
+            "get 7 --table numbers",
+            &["no table `numbers`", "`default`, `empty`, `words`", "create --table numbers"][..],
+        ),
+        ("drop numbers --yes", &["no table `numbers`", "`words`"]),
+        ("get 7 --table a/b", &["a/b", "1 to 64 of A-Z"]),
+        ("load ipv4 --table words", &["kind bytes, not u64"]),
+        ("create --table other --fill 7", &["fill"]),
+        ("create --table other --region-bytes 1KiB", &["1.0 KiB", "64.0 KiB"]),
+        ("create --table other --region-bytes 1GiB", &["1.0 GiB", "32.0 MiB", "--capacity"]),
+    ] {
+        let (out, err) = node.ends_with(2, line);
+        assert!(out.is_empty() && parts.iter().all(|part| err.contains(part)), "{line}: {err}");
+    }
+    assert_eq!(node.json(0, "tables --json")["tables"].as_array().unwrap().len(), 3, "nothing half made");
+    // The name is free again, for other keys too.
+    node.ends_with(0, "load words:100 --table numbers");
 }

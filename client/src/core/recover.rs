@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 use crossbeam::utils::Backoff;
 use fpcache::Refresh;
 use fpcache::key_space::BuildKeys;
-use fpcache::layout::SuperblockError;
+use fpcache::layout::{DROPPED, REUSE_OFFSET, SuperblockError};
 use fpcache::read::ReadError;
 use fpcache::snapshot::OpenError;
-use fpcache_fabric::{Clock, Connection, Deadline, ErrorKind as FabricErrorKind};
+use fpcache_fabric::{Clock, Connection, Deadline, Endpoint, ErrorKind as FabricErrorKind, RemoteAddr};
 
 use super::{Connector, Core};
 use crate::error::ClientError;
@@ -96,6 +96,8 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
             Attempt::Open(OpenError::Fabric(error)) => ReadError::Fabric(error),
             // The next attempt opens it.
             Attempt::Open(OpenError::Moving { attempts }) => ReadError::Contended { attempts },
+            // About to be hung up on: whoever connects anew learns what there is.
+            Attempt::Open(_) if self.was_dropped() => ReadError::Contended { attempts: 1 },
             Attempt::Open(error) => return Err(self.explained(error)),
         };
         self.tally.retries.add(1);
@@ -111,6 +113,7 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
                 self.reconnect(failure.number, deadline)?;
             }
             ReadError::Fabric(e) => return Err(e.into()),
+            ReadError::Corrupt(_) if self.was_dropped() => retry.pause(&*self.clock),
             ReadError::Corrupt(e) => return Err(OpenError::Corrupt(e).into()),
         }
         Ok(Next::Again)
@@ -146,8 +149,53 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
                 Ok(Next::Again)
             }
             Err(OpenError::Moving { .. }) => Ok(Next::Again),
+            Err(_) if self.was_dropped() => Ok(Next::Again),
             Err(error) => Err(error.into()),
         }
+    }
+
+    /// Whether the table of the session in use was dropped.
+    fn was_dropped(&self) -> bool {
+        let connection = Arc::clone(&self.session().connection);
+        let mut reuse = [0];
+        let read = connection.endpoint().read_words(RemoteAddr::region(REUSE_OFFSET), &mut reuse);
+        read.is_ok() && reuse == [DROPPED]
+    }
+
+    /// The error of a call that was not answered; that there is no such table, if that is why.
+    #[cold]
+    pub(super) fn or_dropped(&self, error: ClientError, deadline: Deadline) -> ClientError {
+        let is_lost = match &error {
+            ClientError::Fabric(e) | ClientError::Open(OpenError::Fabric(e)) => {
+                e.kind() == FabricErrorKind::Reconnect
+            }
+            ClientError::Open(OpenError::Superblock(SuperblockError::Dropped)) => true,
+            _ => false,
+        };
+        if !is_lost {
+            return error;
+        }
+        match self.reconnect(self.number(), deadline).map_err(ClientError::from) {
+            Err(gone @ ClientError::NoSuchTable { .. }) => gone,
+            _ => error,
+        }
+    }
+
+    /// Does what makes another attempt worth while where the memory node's processor gave no answer; else gives the error.
+    #[cold]
+    pub(super) fn get_over(&self, error: ClientError, retry: &mut Retry) -> Result<(), ClientError> {
+        let is_lost = match &error {
+            ClientError::Fabric(e) => e.kind() == FabricErrorKind::Reconnect,
+            ClientError::NoSuchTable { .. } => true,
+            _ => false,
+        };
+        let deadline = retry.deadline(&*self.clock);
+        if !is_lost || deadline.has_passed(self.clock.now()) {
+            return Err(error);
+        }
+        retry.pause(&*self.clock);
+        self.leave();
+        Ok(self.reconnect(self.number(), deadline)?)
     }
 
     /// Brings the table with the number `seen` up to date, unless another thread has done so; `None` if it must be fetched

@@ -194,7 +194,11 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
                 return Err(if sent { unknown(error) } else { error.into() });
             }
             if !is_passing(&error) {
-                return Err(unknown(error));
+                return Err(match error {
+                    // Whatever was made is gone with the table.
+                    FabricError::NoSuchRegion { .. } => error.into(),
+                    error => unknown(error),
+                });
             }
             self.tally.resent.add(1);
             if !matches!(error, FabricError::DeadlinePassed { .. }) {

@@ -11,11 +11,11 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use fpcache_client::{
-    AsKey, BuildKeys, ByteKeys, Client, ClientConfig, ClientError, KeySpace, Loaded, RecordShape,
-    TableParameters, U64Keys,
+    AsKey, BuildKeys, ByteKeys, Client, ClientConfig, ClientError, KeyKind, KeySpace, Loaded, RecordShape,
+    TableName, TableParameters, U64Keys,
 };
-use fpcache_fabric::shm::{ListenOptions, Listener, ShmAddress};
-use fpcache_fabric::{HugePages, Serving, SharedMemory};
+use fpcache_fabric::shm::{ConnectOptions, ListenOptions, Listener, ShmAddress};
+use fpcache_fabric::{Export, HugePages, OneRegion, RegionName, Serving, SharedMemory};
 use fpcache_memserver::{Daemon, DaemonConfig, MemoryNode};
 
 /// How long a test waits for something that is bound to happen.
@@ -176,6 +176,16 @@ impl Drop for Directory {
     }
 }
 
+/// The name of the region that clients ask for unless told.
+pub fn region_name() -> RegionName {
+    RegionName::new(TableName::default().as_str()).expect("short")
+}
+
+/// How to connect to that region without a client.
+pub fn options() -> ConnectOptions {
+    ConnectOptions { region: region_name(), ..Default::default() }
+}
+
 /// A memory node on a thread of this process, reached over shared memory as one in another process would be.
 pub struct ThreadNode<K: TestKeys = U64Keys> {
     pub directory: Directory,
@@ -190,9 +200,10 @@ impl<K: TestKeys> ThreadNode<K> {
         let (region, fd) = SharedMemory::create_memfd("test", capacity, HugePages::No).expect("memory");
         let region = Arc::new(region);
         let node = MemoryNode::<K>::new(Arc::clone(&region), 1, 0, Instant::now()).expect("a region");
-        let listener =
-            Listener::bind(&directory.address(), Arc::clone(&region), fd, ListenOptions::default());
-        let serving = listener.expect("a free address").spawn(node).expect("a thread");
+        let export = Export::new(&region, fd, 1).expect("a descriptor");
+        let listener = Listener::bind(&directory.address(), ListenOptions::default());
+        let service = OneRegion::new(region_name(), export, node);
+        let serving = listener.expect("a free address").spawn(service).expect("a thread");
         Self { directory, region, serving: Some(serving), keys: PhantomData }
     }
 
@@ -227,10 +238,11 @@ pub fn be_a_memory_node() {
         exit_with_parent: true,
         ..DaemonConfig::at(address.parse().expect("an address"))
     };
-    match std::env::var(KEYS).expect("is set with the address").as_str() {
-        U64Keys::NAME => Daemon::<U64Keys>::open(&config).expect("starts").serve().expect("serves"),
-        _ => Daemon::<ByteKeys>::open(&config).expect("starts").serve().expect("serves"),
-    }
+    let keys = match std::env::var(KEYS).expect("is set with the address").as_str() {
+        U64Keys::NAME => KeyKind::U64,
+        _ => KeyKind::Bytes,
+    };
+    Daemon::open(&config.with_keys(keys)).expect("starts").serve().expect("serves");
 }
 
 /// A memory node in a process of its own, killed when dropped.

@@ -183,7 +183,7 @@ impl Direct {
             node.load(run.table(&KeyLengths::every(size_of::<u64>())), keys.iter().copied(), write)
         });
         loaded.map_err(|refusal| anyhow!(refusal.to_string()))?;
-        node.connected(CLIENT);
+        node.connected(CLIENT, &[]);
         let (value_bytes, batch) = (run.value_bytes.most(), arguments.insert_batch as usize);
         Ok(Self { region, node, value_bytes, batch, requests: 0, sequence: 0, _folder: folder })
     }
@@ -271,10 +271,10 @@ fn with_log(durable: &DurableConfig, capacity: usize) -> anyhow::Result<MemoryNo
     let folders = &durable.folders;
     let disk = FileDisk::open(folders.disk_folder())?;
     let notes = usize::try_from(store::notes_bytes(store::RING_BYTES))?;
-    let memories = Memories {
-        region: Arc::new(SharedMemory::create_file(folders.region_file(), capacity, HugePages::No)?.0),
-        notes: Arc::new(SharedMemory::create_file(folders.notes_file(), notes, HugePages::No)?.0),
-    };
+    let memories = Memories::new(
+        Arc::new(SharedMemory::create_file(folders.region_file(), capacity, HugePages::No)?.0),
+        Arc::new(SharedMemory::create_file(folders.notes_file(), notes, HugePages::No)?.0),
+    );
     let beginning = Beginning {
         sync: durable.sync,
         ring_bytes: store::RING_BYTES,

@@ -210,7 +210,7 @@ impl<K: NumberedKeys> Stage<K> {
             node: 0,
             now: start.clock.now(),
         };
-        let memories = Memories { region: Arc::clone(region), notes: Arc::clone(notes) };
+        let memories = Memories::new(Arc::clone(region), Arc::clone(notes));
         let disk = SimDisk::new(kept.disk.clone(), region);
         let (node, recovery) = match can_resume(&memories, &beginning) {
             Ok(()) => resume(memories, disk, &beginning, Background::Inline),
@@ -278,8 +278,8 @@ impl<K: NumberedKeys> Service for Served<K> {
         node.work()
     }
 
-    fn connected(&mut self, client: ClientId) {
-        self.node().connected(client);
+    fn connected(&mut self, client: ClientId, region: &[u8]) {
+        self.node().connected(client, region);
     }
 
     fn disconnected(&mut self, client: ClientId) {

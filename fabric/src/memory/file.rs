@@ -31,7 +31,15 @@ impl SharedMemory {
         len: usize,
         huge: HugePages,
     ) -> Result<(Self, OwnedFd), MemoryError> {
-        let path = path.as_ref();
+        Self::create_file_with(path.as_ref(), len, huge, Space::Now)
+    }
+
+    fn create_file_with(
+        path: &Path,
+        len: usize,
+        huge: HugePages,
+        space: Space,
+    ) -> Result<(Self, OwnedFd), MemoryError> {
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC | OFlags::NOFOLLOW;
         let fd =
             retry_on_intr(|| rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR)).map_err(|errno| {
@@ -40,7 +48,7 @@ impl SharedMemory {
                     errno => file(path, "creating")(errno),
                 }
             })?;
-        let outcome = Self::fill_new_file(path, fd, len, huge);
+        let outcome = Self::fill_new_file(path, fd, len, huge, space);
         if outcome.is_err() {
             // Made by this call, and of no use to anybody.
             let _ = rustix::fs::unlink(path);
@@ -48,11 +56,48 @@ impl SharedMemory {
         outcome
     }
 
+    /// As [`create_file`](Self::create_file), without setting space aside: [`reserve`](Self::reserve) does that for a
+    /// stretch, which must come before the first store to it. A file in reserved huge pages is set aside whole, as
+    /// mapping it does.
+    ///
+    /// # Errors
+    /// As for [`create_file`](Self::create_file).
+    pub fn create_sparse_file(
+        path: impl AsRef<Path>,
+        len: usize,
+        huge: HugePages,
+    ) -> Result<(Self, OwnedFd), MemoryError> {
+        Self::create_file_with(path.as_ref(), len, huge, Space::Later)
+    }
+
+    /// Has the file system set space aside for `len` bytes at `offset` of a file; nothing happens for memory without a named
+    /// file, and where the file system cannot do that.
+    ///
+    /// # Errors
+    /// [`NoSpace`](MemoryError::NoSpace), or what the operating system says.
+    pub fn reserve(&self, offset: u64, len: u64) -> Result<(), MemoryError> {
+        let Some(file) = self.file.as_ref() else { return Ok(()) };
+        let len = len.min((self.mapped as u64).saturating_sub(offset));
+        if len == 0 {
+            return Ok(());
+        }
+        match retry_on_intr(|| rustix::fs::fallocate(file, FallocateFlags::empty(), offset, len)) {
+            Ok(()) | Err(Errno::OPNOTSUPP | Errno::NOSYS) => Ok(()),
+            Err(errno @ (Errno::NOSPC | Errno::DQUOT | Errno::FBIG | Errno::NOMEM)) => {
+                let (path, len) =
+                    ("the file of a region".to_owned(), usize::try_from(len).unwrap_or(usize::MAX));
+                Err(MemoryError::NoSpace { path, len, source: errno.into() })
+            }
+            Err(errno) => Err(super::os("setting space aside in a memory file", self.len)(errno)),
+        }
+    }
+
     fn fill_new_file(
         path: &Path,
         fd: OwnedFd,
         len: usize,
         huge: HugePages,
+        space: Space,
     ) -> Result<(Self, OwnedFd), MemoryError> {
         lock(path, &fd)?;
         let file_system = rustix::fs::fstatfs(&fd).map_err(file(path, "examining"))?;
@@ -71,9 +116,13 @@ impl SharedMemory {
             }
             errno => file(path, "setting space aside in")(errno),
         };
-        match retry_on_intr(|| rustix::fs::fallocate(&fd, FallocateFlags::empty(), 0, len as u64)) {
+        let set_aside = match space {
+            Space::Later if !is_huge => Err(Errno::NOSYS),
+            _ => retry_on_intr(|| rustix::fs::fallocate(&fd, FallocateFlags::empty(), 0, len as u64)),
+        };
+        match set_aside {
             Ok(()) => {}
-            // The file system cannot set space aside.
+            // The file system cannot set space aside, or need not yet.
             Err(Errno::OPNOTSUPP | Errno::NOSYS) => {
                 retry_on_intr(|| rustix::fs::ftruncate(&fd, len as u64)).map_err(refused)?;
             }
@@ -148,6 +197,12 @@ impl SharedMemory {
 /// How long a lock is waited for. A process that the kernel is still taking down has it a moment longer, and so has a child
 /// that the former owner forked and that has yet to execute its program.
 const PATIENCE: Duration = Duration::from_millis(500);
+/// When the file system sets the space of a new file aside.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Space {
+    Now,
+    Later,
+}
 
 /// Locks a file for its one writer.
 fn lock(path: &Path, fd: &OwnedFd) -> Result<(), MemoryError> {

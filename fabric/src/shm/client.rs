@@ -12,19 +12,22 @@ use zerocopy::IntoBytes;
 
 use super::ShmAddress;
 use super::handshake::{
-    ADMITTED, Hello, MAGIC, OTHER_VERSION, PROTOCOL_VERSION, TOO_MANY_CLIENTS, USER_REFUSED, Welcome,
-    receive_welcome,
+    ADMITTED, Hello, MAGIC, NO_SUCH_REGION, OTHER_VERSION, PROTOCOL_VERSION, TOO_MANY_CLIENTS, USER_REFUSED,
+    Welcome, receive_welcome,
 };
 use crate::bell::{Bell, timespec};
 use crate::clock::{Clock, Deadline, SystemClock};
 use crate::error::FabricError;
 use crate::mapped::{Anchor, Area, Link, MappedConnection, Parts};
 use crate::memory::{Access, SharedMemory};
+use crate::region::RegionName;
 use crate::ring::{RingLayout, RingOptions};
 
 /// How to connect.
 #[derive(Clone, Debug)]
 pub struct ConnectOptions {
+    /// The region to read. Default: the one with the empty name.
+    pub region: RegionName,
     /// By when the memory node must have answered. Default: five seconds after the options were made.
     pub deadline: Deadline,
     /// The clock that waiting callers use.
@@ -37,6 +40,7 @@ pub struct ConnectOptions {
 impl Default for ConnectOptions {
     fn default() -> Self {
         Self {
+            region: RegionName::default(),
             deadline: Deadline::after(Duration::from_secs(5)),
             clock: Arc::new(SystemClock),
             announce_version: PROTOCOL_VERSION,
@@ -49,6 +53,7 @@ impl Default for ConnectOptions {
 /// # Errors
 /// [`NoMemoryNode`](FabricError::NoMemoryNode) if nothing listens there,
 /// [`VersionMismatch`](FabricError::VersionMismatch), [`UserRefused`](FabricError::UserRefused),
+/// [`NoSuchRegion`](FabricError::NoSuchRegion),
 /// [`TooManyClients`](FabricError::TooManyClients), [`DeadlinePassed`](FabricError::DeadlinePassed) if it does not
 /// answer in time, [`Memory`](FabricError::Memory) if its memory cannot be mapped.
 pub fn connect(address: &ShmAddress, options: ConnectOptions) -> Result<ShmConnection, FabricError> {
@@ -65,11 +70,12 @@ pub fn connect(address: &ShmAddress, options: ConnectOptions) -> Result<ShmConne
             remedy,
         });
     }
-    let hello = Hello::new(options.announce_version);
-    rustix::net::send(&socket, hello.as_bytes(), SendFlags::DONTWAIT | SendFlags::NOSIGNAL)
+    let hello = Hello::new(options.announce_version, &options.region);
+    let greeting = [hello.as_bytes(), options.region.as_bytes()].concat();
+    rustix::net::send(&socket, &greeting, SendFlags::DONTWAIT | SendFlags::NOSIGNAL)
         .map_err(|errno| gone_or(errno, "greeting the memory node", address))?;
     let (welcome, fds) = await_welcome(&socket, address, options.deadline)?;
-    check(&welcome, address, options.announce_version)?;
+    check(&welcome, address, &options)?;
     let [region, ring] =
         <[OwnedFd; 2]>::try_from(fds).map_err(|_| protocol(address, "it sent no descriptors"))?;
     establish(address, options.clock, socket, &welcome, &region, &ring)
@@ -138,11 +144,11 @@ fn await_welcome(
     }
 }
 
-fn check(welcome: &Welcome, address: &ShmAddress, ours: u32) -> Result<(), FabricError> {
+fn check(welcome: &Welcome, address: &ShmAddress, options: &ConnectOptions) -> Result<(), FabricError> {
     if welcome.magic != MAGIC {
         return Err(protocol(address, "its welcome has another magic number"));
     }
-    let theirs = welcome.version.get();
+    let (ours, theirs) = (options.announce_version, welcome.version.get());
     if theirs != ours || welcome.status == OTHER_VERSION {
         return Err(FabricError::VersionMismatch { peer: format!("memory node {address}"), ours, theirs });
     }
@@ -154,6 +160,7 @@ fn check(welcome: &Welcome, address: &ShmAddress, ours: u32) -> Result<(), Fabri
             address,
             remedy: "connect as its owner, or have it started with this user among the admitted",
         }),
+        NO_SUCH_REGION => Err(FabricError::NoSuchRegion { address, name: options.region.to_string() }),
         TOO_MANY_CLIENTS => Err(FabricError::TooManyClients { address, max: welcome.detail.get() }),
         _ => Err(FabricError::Protocol {
             peer: format!("memory node {address}"),

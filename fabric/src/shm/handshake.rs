@@ -1,11 +1,12 @@
 //! The first bytes on the socket.
 //!
 //! ```text
-//! client: HELLO, 32 bytes             memory node: WELCOME, 80 bytes, with two descriptors if admitted
+//! client: HELLO, 32 bytes and a name  memory node: WELCOME, 80 bytes, with two descriptors if admitted
 //! 0  8  magic "FPFABRIC"              0  8  magic "FPFABRIC"
 //! 8  4  protocol version              8  4  protocol version
-//! 12 20 zero                          12 4  status
-//!                                     16 8  region length in bytes
+//! 12 4  bytes of the name, 0 to 64    12 4  status
+//! 16 16 zero                          16 8  region length in bytes
+//! 32    name of the region
 //!                                     24 8  request capacity of the ring in bytes
 //!                                     32 8  reply capacity of the ring in bytes
 //!                                     40 8  incarnation
@@ -13,8 +14,9 @@
 //!                                     56 8  detail of a refusal: the user refused, or the maximum of clients
 //!                                     64 16 zero
 //! ```
-//! All integers are little-endian. HELLO, and the first 16 bytes of WELCOME, keep their form in all versions, so that
-//! two versions can tell each other apart. The descriptors are the region's, then the ring's.
+//! All integers are little-endian. The first 12 bytes of HELLO, its length without the name, and the first 16 bytes of
+//! WELCOME are the same in all versions, so that two versions can tell each other apart: a memory node looks at the version
+//! as soon as 32 bytes have come. The descriptors are the region's, then the ring's.
 
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -28,8 +30,10 @@ use rustix::net::{
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
+use crate::region::RegionName;
+
 /// The version of handshake, ring and area numbering. Both sides must have the same.
-pub const PROTOCOL_VERSION: u32 = 1;
+pub const PROTOCOL_VERSION: u32 = 2;
 
 pub(super) const MAGIC: [u8; 8] = *b"FPFABRIC";
 
@@ -38,19 +42,27 @@ pub(super) const MAGIC: [u8; 8] = *b"FPFABRIC";
 pub(super) struct Hello {
     pub(super) magic: [u8; 8],
     pub(super) version: U32,
-    zero: [u8; 20],
+    pub(super) name_bytes: U32,
+    zero: [u8; 16],
 }
 
 impl Hello {
-    pub(super) fn new(version: u32) -> Self {
-        Self { magic: MAGIC, version: U32::new(version), zero: [0; 20] }
+    /// Before a name of so many bytes.
+    pub(super) fn new(version: u32, name: &RegionName) -> Self {
+        // At most 64.
+        let name_bytes = U32::new(name.as_bytes().len() as u32);
+        Self { magic: MAGIC, version: U32::new(version), name_bytes, zero: [0; 16] }
     }
 }
+
+/// Most bytes of HELLO and name.
+pub(super) const MAX_GREETING_BYTES: usize = size_of::<Hello>() + RegionName::MAX;
 
 pub(super) const ADMITTED: u32 = 0;
 pub(super) const OTHER_VERSION: u32 = 1;
 pub(super) const USER_REFUSED: u32 = 2;
 pub(super) const TOO_MANY_CLIENTS: u32 = 3;
+pub(super) const NO_SUCH_REGION: u32 = 4;
 
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
@@ -125,9 +137,9 @@ mod tests {
 
     #[test]
     fn messages_have_the_documented_size_and_bytes() {
-        let hello = Hello::new(0x0102_0304);
-        assert_eq!(hello.as_bytes().len(), 32);
-        assert_eq!(&hello.as_bytes()[..12], b"FPFABRIC\x04\x03\x02\x01");
+        let hello = Hello::new(0x0102_0304, &RegionName::new("orders").unwrap());
+        let (zero, head) = ([0; 16], b"FPFABRIC\x04\x03\x02\x01\x06\0\0\0");
+        assert_eq!(hello.as_bytes(), [&head[..], &zero].concat());
         let welcome = Welcome::refusal(1, USER_REFUSED, 7);
         assert_eq!(welcome.as_bytes().len(), 80);
         assert_eq!(welcome.as_bytes()[12], 2);

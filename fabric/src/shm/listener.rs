@@ -3,7 +3,6 @@
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags};
@@ -14,14 +13,15 @@ use zerocopy::{FromBytes, IntoBytes};
 
 use super::ShmAddress;
 use super::handshake::{
-    ADMITTED, Hello, MAGIC, OTHER_VERSION, PROTOCOL_VERSION, TOO_MANY_CLIENTS, USER_REFUSED, Welcome, admits,
-    send_with_fds,
+    ADMITTED, Hello, MAGIC, MAX_GREETING_BYTES, NO_SUCH_REGION, OTHER_VERSION, PROTOCOL_VERSION,
+    TOO_MANY_CLIENTS, USER_REFUSED, Welcome, admits, send_with_fds,
 };
-use super::socket_file::{ListenError, PathLock, open_socket, os, prepare_directory, remove_stale};
+use super::socket_file::{ListenError, PathLock, open_socket, prepare_directory, remove_stale};
 use crate::bell::Bell;
 use crate::connection::{ClientId, Service, Serving, StopHandle};
 use crate::error::FabricError;
-use crate::memory::{Access, HugePages, SharedMemory, reopen_read_only};
+use crate::memory::{Access, HugePages, SharedMemory};
+use crate::region::{Export, RegionName};
 use crate::ring::{RingLayout, RingOptions};
 use crate::server::{self, Acceptor, Session};
 
@@ -41,25 +41,21 @@ pub struct ListenOptions {
     pub ring: RingOptions,
     /// Clients served at once. Default 1024.
     pub max_clients: usize,
-    /// Which life of the memory node this is; clients compare it after connecting again.
-    pub incarnation: u64,
 }
 
 impl Default for ListenOptions {
     fn default() -> Self {
-        Self { allowed_users: Vec::new(), ring: RingOptions::default(), max_clients: 1024, incarnation: 1 }
+        Self { allowed_users: Vec::new(), ring: RingOptions::default(), max_clients: 1024 }
     }
 }
 
-/// A memory node's socket. Dropping it removes the socket file.
+/// A memory node's socket. Which regions there are is its [`Service`]'s to say. Dropping it removes the socket file.
 #[derive(Debug)]
 pub struct Listener {
     address: ShmAddress,
     path: PathBuf,
     socket: OwnedFd,
     _lock: PathLock,
-    region: Arc<SharedMemory>,
-    region_read_only: OwnedFd,
     layout: RingLayout,
     options: ListenOptions,
     next_client: u64,
@@ -67,30 +63,21 @@ pub struct Listener {
     paused_until: Option<Instant>,
 }
 
-/// A client whose HELLO has not arrived in full.
+/// A client whose HELLO and name have not arrived in full.
 #[derive(Debug)]
 struct Greeting {
     socket: OwnedFd,
     until: Instant,
-    bytes: [u8; size_of::<Hello>()],
+    bytes: [u8; MAX_GREETING_BYTES],
     arrived: usize,
 }
 
 impl Listener {
-    /// Listens at `address` and will hand out `region`, whose descriptor is `region_fd`, for reading.
-    ///
-    /// A socket file left by a memory node that has died is replaced. The file behind `region_fd`, if it is a memfd of
-    /// [`SharedMemory::create_memfd`], loses its write permission, so that it cannot be opened for writing by accident;
-    /// descriptors and mappings that exist keep theirs.
+    /// Listens at `address`. A socket file left by a memory node that has died is replaced.
     ///
     /// # Errors
     /// See [`ListenError`]; nothing is left behind.
-    pub fn bind(
-        address: &ShmAddress,
-        region: Arc<SharedMemory>,
-        region_fd: impl AsFd,
-        options: ListenOptions,
-    ) -> Result<Self, ListenError> {
+    pub fn bind(address: &ShmAddress, options: ListenOptions) -> Result<Self, ListenError> {
         let layout = RingLayout::new(options.ring).map_err(|_| ListenError::RingSize(options.ring))?;
         let path = address.socket_path()?;
         if address.is_named()
@@ -98,8 +85,6 @@ impl Listener {
         {
             prepare_directory(directory)?;
         }
-        let region_read_only = reopen_read_only(region_fd.as_fd())
-            .map_err(os("opening for reading", Path::new("the region")))?;
         let lock = PathLock::take(&path, address)?;
         remove_stale(&path, address)?;
         let socket = open_socket(&path)?;
@@ -114,8 +99,6 @@ impl Listener {
             path,
             socket,
             _lock: lock,
-            region,
-            region_read_only,
             layout,
             options,
             next_client: 1,
@@ -153,19 +136,24 @@ impl Listener {
         Serving::spawn("fpcache-serve", move |stop| self.serve(&mut service, stop))
     }
 
-    fn accept(&mut self, rejected: &mut dyn FnMut(&FabricError)) {
+    fn accept(&mut self, service: &mut dyn Service) {
         while self.greeting.len() < MAX_GREETING {
             match rustix::net::accept_with(&self.socket, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
                 Ok(socket) => {
                     let until = Instant::now() + GREETING_TIME;
-                    self.greeting.push(Greeting { socket, until, bytes: [0; 32], arrived: 0 });
+                    self.greeting.push(Greeting {
+                        socket,
+                        until,
+                        bytes: [0; MAX_GREETING_BYTES],
+                        arrived: 0,
+                    });
                 }
                 Err(Errno::INTR | Errno::CONNABORTED) => {}
                 Err(Errno::AGAIN) => return,
                 Err(errno) => {
                     // Out of descriptors, most likely: the queue stays readable, and polling it again would spin.
                     self.paused_until = Some(Instant::now() + ACCEPT_PAUSE);
-                    rejected(&FabricError::io("accepting a client")(errno));
+                    service.rejected(&FabricError::io("accepting a client")(errno));
                     return;
                 }
             }
@@ -173,7 +161,13 @@ impl Listener {
     }
 
     /// Decides about a client that has greeted.
-    fn admit(&mut self, socket: OwnedFd, hello: &Hello, open: usize) -> Result<Session, FabricError> {
+    fn admit(
+        &mut self,
+        socket: OwnedFd,
+        (hello, name): (&Hello, RegionName),
+        open: usize,
+        service: &mut dyn Service,
+    ) -> Result<Session, FabricError> {
         let address = || self.address.to_string();
         if hello.magic != MAGIC {
             return Err(FabricError::Protocol { peer: "a client".to_owned(), what: "another magic number" });
@@ -191,6 +185,10 @@ impl Listener {
             let peer = format!("client process {}", peer.pid.as_raw_nonzero());
             return Err(FabricError::VersionMismatch { peer, ours, theirs });
         }
+        if hello.name_bytes.get() as usize > RegionName::MAX {
+            let what = "the name of a region of more than 64 bytes";
+            return Err(FabricError::Protocol { peer: "a client".to_owned(), what });
+        }
         let (owner, user) = (rustix::process::geteuid().as_raw(), peer.uid.as_raw());
         if !admits(owner, &self.options.allowed_users, user) {
             refuse(USER_REFUSED, u64::from(user));
@@ -202,21 +200,25 @@ impl Listener {
             refuse(TOO_MANY_CLIENTS, max);
             return Err(FabricError::TooManyClients { address: address(), max });
         }
-        self.welcome(socket)
+        let Some(export) = service.export(name.as_bytes()) else {
+            refuse(NO_SUCH_REGION, 0);
+            return Err(FabricError::NoSuchRegion { address: address(), name: name.to_string() });
+        };
+        self.welcome(socket, &export)
     }
 
-    fn welcome(&mut self, socket: OwnedFd) -> Result<Session, FabricError> {
+    fn welcome(&mut self, socket: OwnedFd, export: &Export) -> Result<Session, FabricError> {
         let (ring, ring_fd) = SharedMemory::create_memfd("fpcache-ring", self.layout.len(), HugePages::No)?;
         debug_assert_eq!(ring.access(), Access::ReadWrite);
         let client = ClientId(self.next_client);
         self.next_client += 1;
         let mut welcome = Welcome::refusal(PROTOCOL_VERSION, ADMITTED, 0);
-        welcome.region_len = U64::new(self.region.len() as u64);
+        welcome.region_len = U64::new(export.region_bytes());
         welcome.request_capacity = U64::new(self.layout.request_capacity() as u64);
         welcome.reply_capacity = U64::new(self.layout.reply_capacity() as u64);
-        welcome.incarnation = U64::new(self.options.incarnation);
+        welcome.incarnation = U64::new(export.incarnation());
         welcome.client = U64::new(client.0);
-        send_with_fds(&socket, welcome.as_bytes(), &[self.region_read_only.as_fd(), ring_fd.as_fd()])
+        send_with_fds(&socket, welcome.as_bytes(), &[export.as_fd(), ring_fd.as_fd()])
             .map_err(FabricError::io("welcoming a client"))?;
         Ok(Session::new(client, ring, self.layout, Bell::new(socket)))
     }
@@ -234,13 +236,13 @@ impl Acceptor for Listener {
         self.greeting.iter().map(|client| client.until).chain(self.paused_until).min()
     }
 
-    fn advance(&mut self, mut open: usize, rejected: &mut dyn FnMut(&FabricError)) -> Vec<Session> {
+    fn advance(&mut self, mut open: usize, service: &mut dyn Service) -> Vec<(Session, RegionName)> {
         let now = Instant::now();
         if self.paused_until.is_some_and(|until| now >= until) {
             self.paused_until = None;
         }
         if self.paused_until.is_none() {
-            self.accept(rejected);
+            self.accept(service);
         }
         let mut admitted = Vec::new();
         for mut client in std::mem::take(&mut self.greeting) {
@@ -248,13 +250,15 @@ impl Acceptor for Listener {
                 Progress::Waiting if now < client.until => self.greeting.push(client),
                 // Too slow, or gone: probing whether someone listens looks like that.
                 Progress::Waiting | Progress::Gone => {}
-                Progress::Greeted(hello) => match self.admit(client.socket, &hello, open) {
-                    Ok(session) => {
-                        open += 1;
-                        admitted.push(session);
+                Progress::Greeted(hello, name) => {
+                    match self.admit(client.socket, (&hello, name), open, service) {
+                        Ok(session) => {
+                            open += 1;
+                            admitted.push((session, name));
+                        }
+                        Err(error) => service.rejected(&error),
                     }
-                    Err(error) => rejected(&error),
-                },
+                }
             }
         }
         admitted
@@ -264,23 +268,38 @@ impl Acceptor for Listener {
 enum Progress {
     Waiting,
     Gone,
-    Greeted(Hello),
+    Greeted(Hello, RegionName),
 }
 
 impl Greeting {
     fn advance(&mut self) -> Progress {
-        match rustix::net::recv(&self.socket, &mut self.bytes[self.arrived..], RecvFlags::DONTWAIT) {
-            Ok((_, 0)) => Progress::Gone,
-            Ok((_, bytes)) => {
-                self.arrived += bytes;
-                match Hello::read_from_bytes(&self.bytes) {
-                    Ok(hello) if self.arrived == self.bytes.len() => Progress::Greeted(hello),
-                    _ => Progress::Waiting,
-                }
+        loop {
+            // Not more than this greeting: what follows is not part of it.
+            let wanted = match self.hello() {
+                None => size_of::<Hello>(),
+                Some((hello, Some(name))) => return Progress::Greeted(hello, name),
+                Some((hello, None)) => size_of::<Hello>() + hello.name_bytes.get() as usize,
+            };
+            match rustix::net::recv(&self.socket, &mut self.bytes[self.arrived..wanted], RecvFlags::DONTWAIT)
+            {
+                Ok((_, 0)) => return Progress::Gone,
+                Ok((_, bytes)) => self.arrived += bytes,
+                Err(Errno::AGAIN | Errno::INTR) => return Progress::Waiting,
+                Err(_) => return Progress::Gone,
             }
-            Err(Errno::AGAIN | Errno::INTR) => Progress::Waiting,
-            Err(_) => Progress::Gone,
         }
+    }
+
+    /// What has arrived: HELLO, and the name if that is there too. Of a HELLO that is not this version's, or names no name,
+    /// the rest is not waited for.
+    fn hello(&self) -> Option<(Hello, Option<RegionName>)> {
+        let (hello, rest) = Hello::read_from_prefix(&self.bytes[..self.arrived]).ok()?;
+        let name_bytes = hello.name_bytes.get() as usize;
+        let is_ours = hello.magic == MAGIC && hello.version.get() == PROTOCOL_VERSION;
+        if !is_ours || name_bytes > RegionName::MAX {
+            return Some((hello, Some(RegionName::default())));
+        }
+        Some((hello, rest.get(..name_bytes).and_then(|name| RegionName::new(name).ok())))
     }
 }
 

@@ -63,7 +63,7 @@ pub enum ListenError {
     },
 }
 
-pub(super) fn os(doing: &'static str, path: &Path) -> impl FnOnce(Errno) -> ListenError {
+pub(crate) fn os(doing: &'static str, path: &Path) -> impl FnOnce(Errno) -> ListenError {
     let path = path.display().to_string();
     move |errno| ListenError::Io { doing, path, source: errno.into() }
 }

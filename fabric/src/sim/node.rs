@@ -231,7 +231,7 @@ impl State {
                 let client = self.links[connection].client;
                 let after = self.way();
                 self.schedule(after, Event::Opened { connection });
-                guarded(self, || service.connected(client))
+                guarded(self, || service.connected(client, &[]))
             }
             Item::Disconnect(connection) => {
                 let client = self.links[connection].client;

@@ -27,8 +27,8 @@ pub use record::{RecordParts, RecordShape};
 pub use segment::{FingerprintSpan, SEGMENT_HEADER_BYTES, SegmentGeometry, SegmentHeader};
 pub use slot::{RecordToken, SLOT_WORD_BYTES, SlotState, SlotWord, checksum};
 pub use superblock::{
-    INCARNATION_OFFSET, LOG_HEAD_OFFSET, REUSE_OFFSET, SEQUENCE_OFFSET, SUPERBLOCK_BYTES, Superblock,
-    SuperblockError,
+    DROPPED, INCARNATION_OFFSET, LOG_HEAD_OFFSET, REUSE_OFFSET, SEQUENCE_OFFSET, SUPERBLOCK_BYTES,
+    Superblock, SuperblockError,
 };
 pub use table::{ParameterError, TABLE_RECORD_BYTES, TableParameters, TableRecord};
 

@@ -25,6 +25,8 @@ pub const SEQUENCE_OFFSET: u64 = 32;
 /// Offset of the reuse sequence: memory of segments that were replaced by records of the change log below it may hold
 /// something else by now.
 pub const REUSE_OFFSET: u64 = 40;
+/// The reuse sequence of a region whose table was dropped: no directory is as new.
+pub const DROPPED: u64 = u64::MAX;
 /// Offset of the log head: how many records the change log has ever had.
 pub const LOG_HEAD_OFFSET: u64 = 4088;
 
@@ -58,6 +60,9 @@ pub enum SuperblockError {
     /// The region is not one of ours.
     #[error("this memory holds no FPCache region (its first bytes are {0:02x?})")]
     Foreign([u8; 8]),
+    /// Its table was dropped, and the region given up.
+    #[error("the table was dropped: connect anew, to learn whether there is another of its name")]
+    Dropped,
     /// The region has another layout.
     #[error(
         "the memory node's region has layout version {found}, this program reads version {expected}: run the same \
@@ -106,6 +111,9 @@ impl Superblock {
         // Before the checksum: another version may place it elsewhere.
         if u32_at(b, 8) != LAYOUT_VERSION {
             return Err(SuperblockError::Version { found: u32_at(b, 8) });
+        }
+        if u64_at(b, REUSE_OFFSET as usize) == DROPPED {
+            return Err(SuperblockError::Dropped);
         }
         if !sequence.is_multiple_of(2) || checksum(b) != u64_at(b, CHECKSUM_OFFSET) {
             return Err(SuperblockError::Changing);
@@ -196,6 +204,14 @@ mod tests {
         b[0] = 0;
         assert!(matches!(Superblock::decode::<U64Keys>(&b), Err(SuperblockError::Foreign(_))));
         assert!(Superblock::decode::<U64Keys>(&[]).is_err());
+    }
+
+    #[test]
+    fn a_dropped_table_is_told_from_a_superblock_that_changes() {
+        let mut b = superblock().encode::<U64Keys>();
+        b[40..48].fill(0xff);
+        b[32] = 5;
+        assert_eq!(Superblock::decode::<U64Keys>(&b), Err(SuperblockError::Dropped));
     }
 
     #[test]

@@ -12,22 +12,25 @@
 //! write        see [`WriteBatch`]                                reply: see [`WriteReply`]
 //! get          0 count u32 · 4 zero u32 · 8 count keys, see [`keys`]
 //!              reply, per key: 0 status u8 (0 found, 2 absent) · 1–3 zero · 4 bytes of the value u32 · 8 token u64 · value
+//! table create, table list, table drop: see [`tables`]
 //! ```
 //!
 //! Lookups are one-sided; `get` is their last resort where a compute node's directory is out of date again and again.
 
 pub mod keys;
 mod stats;
+pub mod tables;
 mod write;
 
 pub use stats::NodeStats;
+pub use tables::{TableInfo, TablesPage, TablesRequest};
 pub use write::{MAX_OPERATIONS, Write, WriteBatch, WriteKind, WriteOperation, WriteReply, WriteStatus};
 
 use crate::key_space::KeySpace;
 use crate::layout::TableParameters;
 
 /// Version of the messages; a memory node refuses any other.
-pub const PROTOCOL_VERSION: u16 = 3;
+pub const PROTOCOL_VERSION: u16 = 4;
 
 const HEADER_BYTES: usize = 8;
 const CHUNK_HEADER_BYTES: usize = 16;
@@ -116,10 +119,18 @@ pub enum ErrorCode {
     NotDurable,
     /// The memory node failed inside.
     Internal,
+    /// There is a table of this name already.
+    TableExists,
+    /// There is no table of this name.
+    NoSuchTable,
+    /// No table can be called so.
+    BadName,
+    /// The memory node has no memory left for a table.
+    NoMemory,
 }
 
 impl ErrorCode {
-    const ALL: [Self; 10] = [
+    const ALL: [Self; 14] = [
         Self::Invalid,
         Self::BadData,
         Self::Full,
@@ -130,6 +141,10 @@ impl ErrorCode {
         Self::Forgotten,
         Self::NoTable,
         Self::NotDurable,
+        Self::TableExists,
+        Self::NoSuchTable,
+        Self::BadName,
+        Self::NoMemory,
     ];
 
     fn to_status(self) -> u16 {
@@ -183,10 +198,7 @@ impl<'a> Request<'a> {
             Self::Write(_) => Self::WRITE,
             Self::Get(_) => Self::GET,
         };
-        out.clear();
-        out.extend(operation.to_le_bytes());
-        out.extend(PROTOCOL_VERSION.to_le_bytes());
-        out.extend([0; 4]);
+        Self::begin(operation, out);
         match self {
             Self::LoadBegin { parameters, expected_keys, coders } => {
                 let mut encoded = [0; TableParameters::ENCODED_BYTES];
@@ -209,6 +221,14 @@ impl<'a> Request<'a> {
             }
             Self::Stats | Self::LoadCommit | Self::LoadAbort => {}
         }
+    }
+
+    /// Writes a request's header into `out`, replacing what it held.
+    fn begin(operation: u16, out: &mut Vec<u8>) {
+        out.clear();
+        out.extend(operation.to_le_bytes());
+        out.extend(PROTOCOL_VERSION.to_le_bytes());
+        out.extend([0; 4]);
     }
 
     /// Reads a request.

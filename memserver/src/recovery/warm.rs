@@ -17,6 +17,7 @@ use fpcache_index::Directory;
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
 use super::RecoverError;
+use crate::budget::Grant;
 use crate::clients::{Clients, MOST_CLIENTS, Writer};
 use crate::durability::{Disk, LogReader, Lsn, Staging};
 use crate::front::Front;
@@ -59,7 +60,7 @@ pub(crate) fn examine<M: NodeMemory>(
 
 /// Takes the memory up: `incarnation` is the new memory node's.
 pub(crate) fn take_up<K: BuildKeys, M: NodeMemory, D: Disk>(
-    region: Arc<M>,
+    (region, grant): (Arc<M>, Arc<Grant>),
     notes: Notes<M>,
     identity: &Identity,
     incarnation: u64,
@@ -72,7 +73,7 @@ pub(crate) fn take_up<K: BuildKeys, M: NodeMemory, D: Disk>(
     // For an end in the midst of what follows.
     notes.set_or_clear_record::<K>(superblock.table.as_ref())?;
     let (applied, next_version) = notes.applied()?;
-    let mut front = Front::resume(Arc::clone(&region), notes.clone(), superblock);
+    let mut front = Front::resume(Arc::clone(&region), grant, notes.clone(), superblock);
     front.renew(incarnation)?;
     let mut writers = Clients::inherited();
     for place in 0..MOST_CLIENTS {
@@ -82,7 +83,10 @@ pub(crate) fn take_up<K: BuildKeys, M: NodeMemory, D: Disk>(
         }
     }
     let mut found = Found { front, table: None, writers, redone: 0, finished_change: false, applied };
-    let Some(record) = superblock.table else { return Ok(found) };
+    let Some(record) = superblock.table else {
+        found.front.grant.discard_rest();
+        return Ok(found);
+    };
 
     found.finished_change = finish_change::<K, M>(&found.front, &record)?;
     let mut table = table(&found.front, node, record, next_version)?;
@@ -91,6 +95,7 @@ pub(crate) fn take_up<K: BuildKeys, M: NodeMemory, D: Disk>(
     // No reader may believe any memory it knew of: what is free here may have been in quarantine.
     let head = found.front.superblock().log_head;
     found.front.set_reuse(head)?;
+    found.front.grant.discard_rest();
     match table.finish_checkpoint(&mut found.front) {
         // Readers that begin wait until there is room for a directory.
         Ok(()) | Err(TableError::NoRoom { .. }) => {}
@@ -188,7 +193,13 @@ fn table<K: BuildKeys, M: NodeMemory>(
         let bytes = geometry.segment_bytes(segment.model().cap) as u64;
         used.push(Extent::new(segment.address().offset(), bytes));
     }
-    let space = Space::around(SUPERBLOCK_BYTES as u64, region.len(), used);
+    // What a budget grants anew ends behind all of it.
+    let end = used.iter().map(|extent| extent.offset + extent.len).max().unwrap_or(0);
+    let taken = front.grant.claim(end);
+    taken
+        .map_err(|why| Corrupt::new("directory", record.root, format!("its memory cannot be had: {why}")))?;
+    let space =
+        Space::around(SUPERBLOCK_BYTES as u64, front.grant.end(), used).with_more(Arc::clone(&front.grant));
     let next_generation = generation.wrapping_add(1);
     let parts = Parts {
         record,

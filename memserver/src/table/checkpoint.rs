@@ -139,7 +139,7 @@ impl<K: BuildKeys> Table<K> {
         let since = front.superblock().log_head - self.record.checkpoint;
         // Memory in quarantine can be used again only when a directory without it is there.
         let (waiting, free) = (self.space.quarantined_bytes(), self.space.free_bytes());
-        let in_use = front.superblock().region_bytes.saturating_sub(free + waiting);
+        let in_use = front.grant.reach().saturating_sub(free + waiting);
         let pressed = waiting > (free / 2).min(in_use / 8)
             && self.space.newest_tag(self.record.checkpoint).is_none()
             && since > 0;
@@ -249,7 +249,7 @@ impl<K: BuildKeys> Table<K> {
             pages: checkpoint.root.len() as u64,
             root_checksum: xxh3_64_with_seed(&bytes, checkpoint.sequence),
             root_bytes: bytes.len() as u64,
-            used: self.space.used_end(front.superblock().region_bytes),
+            used: self.space.used_end(front.grant.end()),
             at_home: checkpoint.at_home.min(checkpoint.keys),
             checkpoint: checkpoint.sequence,
             ..self.record

@@ -45,12 +45,12 @@ use gather::Gathering;
 pub enum TableError {
     /// The region is full.
     #[error(
-        "the region of {} has no room for more records: delete some, or restart the memory node with a larger \
-         --capacity",
+        "the region of {} has no room for more records: delete some, drop other tables, or restart the memory node with \
+         a larger --capacity",
         bytesize::ByteSize(*.capacity).display().iec()
     )]
     NoRoom {
-        /// Bytes of the region.
+        /// Bytes that the region can have.
         capacity: u64,
     },
     /// The region could not be written: a bug.

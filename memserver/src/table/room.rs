@@ -53,11 +53,16 @@ impl<K: BuildKeys> Table<K> {
     /// Frees what has become a considerable part of the memory in use, before somebody has to wait for it.
     pub(super) fn reclaim_early<M: NodeMemory>(&mut self, front: &mut Front<K, M>) -> Result<(), TableError> {
         const SHARE: u64 = 16;
-        let waiting = self.space.quarantined_bytes();
-        if waiting > self.space.free_bytes() / SHARE { self.reclaim(front) } else { Ok(()) }
+        let (waiting, free) = (self.space.quarantined_bytes(), self.space.free_bytes());
+        let most = match front.grant.is_shared() {
+            // What is free is others' too: a table does not keep much of it waiting.
+            true => (free / SHARE).min(front.grant.reach().saturating_sub(free) / SHARE),
+            false => free / SHARE,
+        };
+        if waiting > most { self.reclaim(front) } else { Ok(()) }
     }
 
     pub(super) fn no_room<M: NodeMemory>(&self, front: &Front<K, M>) -> TableError {
-        TableError::NoRoom { capacity: front.superblock().region_bytes }
+        TableError::NoRoom { capacity: front.grant.reach() }
     }
 }

@@ -120,7 +120,7 @@ impl World {
     }
 
     pub fn memories(&self) -> Memories<Mortal> {
-        Memories { region: Arc::clone(&self.region), notes: Arc::clone(&self.notes) }
+        Memories::new(Arc::clone(&self.region), Arc::clone(&self.notes))
     }
 
     /// A memory node that goes on in whatever way it can.

@@ -1,0 +1,161 @@
+//! The tables of a memory node: which there are, making and dropping them.
+
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use fpcache::TableName;
+use fpcache::key_space::KeyKind;
+use fpcache::message::{TableInfo, TablesPage, TablesRequest, decode_reply};
+use fpcache_fabric::shm::{ConnectOptions, ShmAddress, ShmConnection, connect};
+use fpcache_fabric::{Connection, Deadline, FabricError};
+
+use crate::error::ClientError;
+use crate::url::Url;
+
+/// How long a call may take unless told.
+const DEADLINE: Duration = Duration::from_secs(5);
+/// Tables that are named where one is not there.
+const NAMED: usize = 8;
+
+/// A handle on the tables of a memory node, for whoever makes and drops them. Any number of threads may use it.
+///
+/// A table is made once: [`create`](Self::create) refuses a name that there is. A request whose reply was lost may have been
+/// executed: [`list`](Self::list) tells.
+#[derive(Debug)]
+pub struct Tables {
+    address: ShmAddress,
+    deadline: Duration,
+    connection: Mutex<ShmConnection>,
+}
+
+/// The tables of a memory node.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TableList {
+    /// Bytes that all tables may use together.
+    pub capacity_bytes: u64,
+    /// Bytes that they have of these. Tables take some more than they use, in steps of up to 1 MiB.
+    pub granted_bytes: u64,
+    /// The tables, in the order of their names.
+    pub tables: Vec<TableInfo>,
+}
+
+/// How a table is made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CreateOptions {
+    /// Bytes of its region, more than which it never has; `None`: as many as the memory node has for all tables. A table takes
+    /// memory as it uses it, up to that; its change log takes a sixty-fourth of the region (without this option a 1024th),
+    /// up to 4 MiB.
+    pub region_bytes: Option<u64>,
+}
+
+impl Tables {
+    /// Connects to the memory node at `url`, for example `shm://fpcache`.
+    ///
+    /// # Errors
+    /// A bad URL, no memory node there, no right to it, or one of another release.
+    pub fn connect(url: &str) -> Result<Self, ClientError> {
+        Self::connect_with(url, DEADLINE)
+    }
+
+    /// As [`connect`](Self::connect), with another deadline of calls.
+    ///
+    /// # Errors
+    /// As for [`connect`](Self::connect).
+    pub fn connect_with(url: &str, deadline: Duration) -> Result<Self, ClientError> {
+        let Url::Shm(address) = url.parse()?;
+        Ok(Self::at(address, deadline)?)
+    }
+
+    pub(crate) fn at(address: ShmAddress, deadline: Duration) -> Result<Self, FabricError> {
+        let connection = Mutex::new(reach(&address, Deadline::after(deadline))?);
+        Ok(Self { address, deadline, connection })
+    }
+
+    /// The tables there are. One request for each 512 of them.
+    ///
+    /// # Errors
+    /// The memory node is gone.
+    pub fn list(&self) -> Result<TableList, ClientError> {
+        let mut list = TableList::default();
+        loop {
+            let after = list.tables.last().map(|table| table.name);
+            let page = self.call(&TablesRequest::List { after }, |body| Ok(TablesPage::decode(body)?))?;
+            (list.capacity_bytes, list.granted_bytes) = (page.capacity_bytes, page.granted_bytes);
+            let is_last = page.tables.is_empty() || !page.has_more;
+            list.tables.extend(page.tables);
+            if is_last {
+                return Ok(list);
+            }
+        }
+    }
+
+    /// Makes an empty table. If the memory node keeps its data, the table outlives it from here on.
+    ///
+    /// # Errors
+    /// [`Refused`](ClientError::Refused): there is one of that name, or no memory for it; [`is_retryable`] says which calls may
+    /// succeed later.
+    ///
+    /// [`is_retryable`]: ClientError::is_retryable
+    pub fn create(&self, name: &TableName, kind: KeyKind, options: CreateOptions) -> Result<(), ClientError> {
+        let CreateOptions { region_bytes } = options;
+        self.call(&TablesRequest::Create { name: *name, kind, region_bytes }, |_| Ok(()))
+    }
+
+    /// Removes a table and all its records. From here on nobody gets an answer from it; its memory is given back at once.
+    ///
+    /// # Errors
+    /// [`NoSuchTable`](ClientError::NoSuchTable), or the memory node is gone.
+    pub fn drop_table(&self, name: &TableName) -> Result<(), ClientError> {
+        self.call(&TablesRequest::Drop { name: *name }, |_| Ok(()))
+    }
+
+    fn call<R>(
+        &self,
+        request: &TablesRequest,
+        take: impl FnOnce(&[u8]) -> Result<R, ClientError>,
+    ) -> Result<R, ClientError> {
+        let deadline = Deadline::after(self.deadline);
+        // One call at a time has the connection, which a panic elsewhere leaves as it was.
+        let mut connection = self.connection.lock().unwrap_or_else(PoisonError::into_inner);
+        if !connection.is_alive() {
+            *connection = reach(&self.address, deadline)?;
+        }
+        let (mut bytes, mut reply) = (Vec::new(), Vec::new());
+        request.encode(&mut bytes);
+        connection.call(&bytes, &mut reply, deadline)?;
+        take(decode_reply(&reply)?)
+    }
+}
+
+/// A connection to the region without a table.
+fn reach(address: &ShmAddress, deadline: Deadline) -> Result<ShmConnection, FabricError> {
+    connect(address, ConnectOptions { deadline, ..Default::default() })
+}
+
+/// The error for a table that is not there, which names those that are, if they can be told.
+pub(crate) fn not_there(address: &ShmAddress, table: &str, deadline: Duration) -> ClientError {
+    let listed =
+        Tables::at(address.clone(), deadline).map_err(ClientError::from).and_then(|tables| tables.list());
+    let there = listed.map_or_else(
+        |_| String::new(),
+        |list| {
+            let mut names: Vec<String> =
+                list.tables.iter().take(NAMED).map(|table| format!("`{}`", table.name)).collect();
+            if list.tables.len() > NAMED {
+                names.push(format!("and {} others", list.tables.len() - NAMED));
+            }
+            let names = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
+            format!("; there are: {names}")
+        },
+    );
+    no_such_table(&address.to_string(), table, &there)
+}
+
+/// The error for a table that is not there.
+pub(crate) fn no_such_table(address: &str, table: &str, there: &str) -> ClientError {
+    let why = format!(
+        "there is no table `{table}` at {address}{there}: make it with `fpcache-cli create --table {table}`, or name one that \
+         is there"
+    );
+    ClientError::NoSuchTable { why }
+}

@@ -1,0 +1,177 @@
+//! Regions by name: what a client asks for when it connects, and what a memory node hands it.
+//!
+//! What a name means is the business of the layers above; here it is up to 64 bytes.
+
+use std::fmt;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
+use std::sync::Arc;
+
+use crate::connection::{ClientId, Handled, Service, Waker, Work};
+use crate::error::FabricError;
+use crate::memory::{SharedMemory, reopen_read_only};
+use crate::shm::ListenError;
+
+/// The name of a region: 0 to 64 bytes. The empty one is a name like any other.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct RegionName {
+    len: u8,
+    bytes: [u8; Self::MAX],
+}
+
+/// A name that is too long.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the name of a region has {0} bytes; give it one of at most {max}", max = RegionName::MAX)]
+pub struct NameTooLong(pub usize);
+
+impl RegionName {
+    /// Most bytes of a name.
+    pub const MAX: usize = 64;
+
+    /// A name of these bytes.
+    ///
+    /// # Errors
+    /// If they are more than [`MAX`](Self::MAX).
+    pub fn new(name: impl AsRef<[u8]>) -> Result<Self, NameTooLong> {
+        let name = name.as_ref();
+        let mut bytes = [0; Self::MAX];
+        bytes.get_mut(..name.len()).ok_or(NameTooLong(name.len()))?.copy_from_slice(name);
+        // At most 64.
+        Ok(Self { len: name.len() as u8, bytes })
+    }
+
+    /// The name's bytes.
+    #[must_use]
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.bytes[..usize::from(self.len)]
+    }
+}
+
+impl Default for RegionName {
+    fn default() -> Self {
+        Self { len: 0, bytes: [0; Self::MAX] }
+    }
+}
+
+impl fmt::Display for RegionName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.as_bytes().escape_ascii().fmt(f)
+    }
+}
+
+impl fmt::Debug for RegionName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "RegionName({self})")
+    }
+}
+
+/// What a client gets of a region: a descriptor for reading, and what it must know to map it. Clones share the descriptor.
+#[derive(Clone, Debug)]
+pub struct Export {
+    len: u64,
+    read_only: Arc<OwnedFd>,
+    incarnation: u64,
+}
+
+impl Export {
+    /// Hands out `region`, whose descriptor is `fd`, for reading. `incarnation` says which life of the region this is;
+    /// clients compare it after connecting again.
+    ///
+    /// The file behind `fd`, if it is a memfd of [`SharedMemory::create_memfd`], loses its write permission, so that it
+    /// cannot be opened for writing by accident; descriptors and mappings that exist keep theirs.
+    ///
+    /// # Errors
+    /// If the operating system does not open it once more.
+    pub fn new(region: &SharedMemory, fd: impl AsFd, incarnation: u64) -> Result<Self, ListenError> {
+        let read_only = reopen_read_only(fd.as_fd())
+            .map_err(crate::shm::os("opening for reading", Path::new("the region")))?;
+        Ok(Self { len: region.len() as u64, read_only: Arc::new(read_only), incarnation })
+    }
+
+    /// Bytes of the region.
+    #[must_use]
+    pub fn region_bytes(&self) -> u64 {
+        self.len
+    }
+
+    /// Which life of the region this is.
+    #[must_use]
+    pub fn incarnation(&self) -> u64 {
+        self.incarnation
+    }
+}
+
+impl AsFd for Export {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.read_only.as_fd()
+    }
+}
+
+/// A service over shared memory that has one region, under one name.
+#[derive(Debug)]
+pub struct OneRegion<S> {
+    name: RegionName,
+    export: Export,
+    service: S,
+}
+
+impl<S: Service> OneRegion<S> {
+    /// Serves `service` to those who ask for the region of this name.
+    pub fn new(name: RegionName, export: Export, service: S) -> Self {
+        Self { name, export, service }
+    }
+}
+
+impl<S: Service> Service for OneRegion<S> {
+    fn export(&mut self, name: &[u8]) -> Option<Export> {
+        (name == self.name.as_bytes()).then(|| self.export.clone())
+    }
+
+    fn handle(&mut self, client: ClientId, request: &[u8], reply: &mut Vec<u8>) -> Handled {
+        self.service.handle(client, request, reply)
+    }
+
+    fn next_reply(&mut self, reply: &mut Vec<u8>) -> Option<ClientId> {
+        self.service.next_reply(reply)
+    }
+
+    fn next_farewell(&mut self) -> Option<ClientId> {
+        self.service.next_farewell()
+    }
+
+    fn work(&mut self) -> Work {
+        self.service.work()
+    }
+
+    fn waker(&self) -> Option<Waker> {
+        self.service.waker()
+    }
+
+    fn connected(&mut self, client: ClientId, region: &[u8]) {
+        self.service.connected(client, region);
+    }
+
+    fn disconnected(&mut self, client: ClientId) {
+        self.service.disconnected(client);
+    }
+
+    fn rejected(&mut self, error: &FabricError) {
+        self.service.rejected(error);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_bytes_up_to_a_length() {
+        for name in [&b""[..], b"orders", &[0xff; 64]] {
+            assert_eq!(RegionName::new(name).unwrap().as_bytes(), name);
+        }
+        assert_eq!(RegionName::default(), RegionName::new("").unwrap());
+        assert_eq!(RegionName::new(b"a\n\xff").unwrap().to_string(), "a\\n\\xff");
+        let error = RegionName::new([0; 65]).unwrap_err().to_string();
+        assert!(error.contains("65 bytes") && error.contains("at most 64"), "{error}");
+    }
+}

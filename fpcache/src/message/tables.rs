@@ -1,0 +1,312 @@
+//! Requests about a memory node's tables, which any of its connections takes.
+//!
+//! ```text
+//! table create  0 key kind u32 (1 u64, 2 bytes) · 4 zero u32 · 8 bytes of its region u64 (0: as many as there are) · 16 name
+//!               reply empty
+//! table list    0 name: the tables behind this one; empty: from the first
+//!               reply: 0 bytes the tables may use together u64 · 8 bytes they have of these u64 · 16 tables u32
+//!                      20 whether more follow u32 · 24 the tables, in the order of their names
+//! table drop    0 name    reply empty
+//!
+//! a table       0 key kind u32 · 4 bytes of the name u32 · 8 keys u64 · 16 bytes of its region u64 · 24 bytes in use u64
+//!               32 connected clients u64 · 40 name
+//! ```
+//!
+//! Kinds of keys have the numbers that they have in a table's record.
+
+use super::{HEADER_BYTES, MessageError, PROTOCOL_VERSION, Request, malformed};
+use crate::key_space::{ByteKeys, KeyKind, KeySpace, U64Keys};
+use crate::table_name::{TableName, TableNameError};
+
+/// Most tables in one reply.
+pub const MOST_LISTED: usize = 512;
+
+const LIST_HEAD_BYTES: usize = 24;
+const ENTRY_BYTES: usize = 40;
+
+/// A request about a memory node's tables.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TablesRequest {
+    /// Makes an empty table.
+    Create {
+        /// What it is called.
+        name: TableName,
+        /// What its keys are.
+        kind: KeyKind,
+        /// Bytes of its region; `None`: as many as the memory node has for all tables.
+        region_bytes: Option<u64>,
+    },
+    /// Asks which tables there are, in the order of their names.
+    List {
+        /// Those behind this name; `None`: from the first.
+        after: Option<TableName>,
+    },
+    /// Removes a table and all its records.
+    Drop {
+        /// What it is called.
+        name: TableName,
+    },
+}
+
+/// What about such a request cannot be read.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum TablesError {
+    /// Not a request of this version.
+    #[error(transparent)]
+    Message(#[from] MessageError),
+    /// No table can be called so.
+    #[error(transparent)]
+    Name(#[from] TableNameError),
+}
+
+/// A table as its memory node tells of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TableInfo {
+    /// What it is called.
+    pub name: TableName,
+    /// What its keys are.
+    pub kind: KeyKind,
+    /// Live records.
+    pub keys: u64,
+    /// Bytes of its region: more it will never have.
+    pub region_bytes: u64,
+    /// Bytes of it in use.
+    pub used_bytes: u64,
+    /// Connected clients.
+    pub clients: u64,
+}
+
+/// Some of a memory node's tables.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TablesPage {
+    /// Bytes that all tables may use together.
+    pub capacity_bytes: u64,
+    /// Bytes that they have of these.
+    pub granted_bytes: u64,
+    /// The tables, in the order of their names.
+    pub tables: Vec<TableInfo>,
+    /// Whether more follow.
+    pub has_more: bool,
+}
+
+fn number_of(kind: KeyKind) -> u32 {
+    match kind {
+        KeyKind::U64 => U64Keys::ID,
+        KeyKind::Bytes => ByteKeys::ID,
+    }
+}
+
+fn kind_of(number: u32) -> Result<KeyKind, MessageError> {
+    let found = KeyKind::ALL.into_iter().find(|kind| number_of(*kind) == number);
+    found.ok_or_else(|| malformed(format!("keys of the kind {number} are unknown")))
+}
+
+impl TablesRequest {
+    const CREATE: u16 = 8;
+    const LIST: u16 = 9;
+    const DROP: u16 = 10;
+
+    /// Whether a request is one of these, whatever else it holds.
+    #[inline]
+    pub fn is_one(request: &[u8]) -> bool {
+        let operation = request.first_chunk().map(|bytes| u16::from_le_bytes(*bytes));
+        operation.is_some_and(|operation| (Self::CREATE..=Self::DROP).contains(&operation))
+    }
+
+    /// Writes the request into `out`, replacing what it held.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        let operation = match self {
+            Self::Create { .. } => Self::CREATE,
+            Self::List { .. } => Self::LIST,
+            Self::Drop { .. } => Self::DROP,
+        };
+        Request::begin(operation, out);
+        match self {
+            Self::Create { name, kind, region_bytes } => {
+                out.extend(u64::from(number_of(*kind)).to_le_bytes());
+                out.extend(region_bytes.unwrap_or(0).to_le_bytes());
+                out.extend_from_slice(name.as_str().as_bytes());
+            }
+            Self::List { after } => {
+                out.extend_from_slice(after.as_ref().map_or("", TableName::as_str).as_bytes());
+            }
+            Self::Drop { name } => out.extend_from_slice(name.as_str().as_bytes()),
+        }
+    }
+
+    /// Reads a request.
+    ///
+    /// # Errors
+    /// If it is none of these, of another version, or names what no table can be called.
+    pub fn decode(bytes: &[u8]) -> Result<Self, TablesError> {
+        let (header, body) =
+            bytes.split_first_chunk::<HEADER_BYTES>().ok_or_else(|| malformed("it has no header"))?;
+        let version = u16::from_le_bytes([header[2], header[3]]);
+        if version != PROTOCOL_VERSION {
+            return Err(MessageError::Version(version).into());
+        }
+        match u16::from_le_bytes([header[0], header[1]]) {
+            Self::CREATE => {
+                let cut = || malformed("a request for a table is cut short");
+                let (kind, rest) = body.split_first_chunk().ok_or_else(cut)?;
+                let (region, name) = rest.split_first_chunk().ok_or_else(cut)?;
+                let region = u64::from_le_bytes(*region);
+                Ok(Self::Create {
+                    name: TableName::from_bytes(name)?,
+                    kind: kind_of(u64::from_le_bytes(*kind) as u32)?,
+                    region_bytes: (region > 0).then_some(region),
+                })
+            }
+            Self::LIST if body.is_empty() => Ok(Self::List { after: None }),
+            Self::LIST => Ok(Self::List { after: Some(TableName::from_bytes(body)?) }),
+            Self::DROP => Ok(Self::Drop { name: TableName::from_bytes(body)? }),
+            other => Err(malformed(format!("operation {other} is unknown")).into()),
+        }
+    }
+}
+
+impl TablesPage {
+    /// Appends the reply's body.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        out.extend(self.capacity_bytes.to_le_bytes());
+        out.extend(self.granted_bytes.to_le_bytes());
+        // At most `MOST_LISTED`.
+        out.extend((self.tables.len() as u32).to_le_bytes());
+        out.extend(u32::from(self.has_more).to_le_bytes());
+        for table in &self.tables {
+            let name = table.name.as_str().as_bytes();
+            out.extend(number_of(table.kind).to_le_bytes());
+            out.extend((name.len() as u32).to_le_bytes());
+            for number in [table.keys, table.region_bytes, table.used_bytes, table.clients] {
+                out.extend(number.to_le_bytes());
+            }
+            out.extend_from_slice(name);
+        }
+    }
+
+    /// Reads a reply's body.
+    ///
+    /// # Errors
+    /// If it is cut short or makes no sense.
+    pub fn decode(body: &[u8]) -> Result<Self, MessageError> {
+        let cut = || malformed("a list of tables is cut short");
+        let (head, mut rest) = body.split_first_chunk::<LIST_HEAD_BYTES>().ok_or_else(cut)?;
+        let [capacity, granted, counts] = *head.as_chunks::<8>().0 else { return Err(cut()) };
+        let counts = u64::from_le_bytes(counts);
+        let (count, more) = (counts as u32 as usize, counts >> 32);
+        let mut tables = Vec::with_capacity(count.min(MOST_LISTED));
+        for _ in 0..count {
+            let (table, behind) = take_table(rest)?.ok_or_else(cut)?;
+            tables.push(table);
+            rest = behind;
+        }
+        Ok(Self {
+            capacity_bytes: u64::from_le_bytes(capacity),
+            granted_bytes: u64::from_le_bytes(granted),
+            tables,
+            has_more: more != 0,
+        })
+    }
+}
+
+/// Reads a table of a list, and returns what lies behind it; `None` if it is cut short.
+fn take_table(bytes: &[u8]) -> Result<Option<(TableInfo, &[u8])>, MessageError> {
+    let Some((head, rest)) = bytes.split_first_chunk::<ENTRY_BYTES>() else { return Ok(None) };
+    let [first, keys, region, used, clients] = *head.as_chunks::<8>().0 else { return Ok(None) };
+    let first = u64::from_le_bytes(first);
+    let Some((name, rest)) = rest.split_at_checked((first >> 32) as usize) else { return Ok(None) };
+    let table = TableInfo {
+        name: TableName::from_bytes(name).map_err(|error| malformed(error.to_string()))?,
+        kind: kind_of(first as u32)?,
+        keys: u64::from_le_bytes(keys),
+        region_bytes: u64::from_le_bytes(region),
+        used_bytes: u64::from_le_bytes(used),
+        clients: u64::from_le_bytes(clients),
+    };
+    Ok(Some((table, rest)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn name(name: &str) -> TableName {
+        name.parse().expect(name)
+    }
+
+    fn encoded(request: &TablesRequest) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        request.encode(&mut bytes);
+        bytes
+    }
+
+    #[test]
+    fn requests_have_the_drawn_bytes() {
+        let create =
+            TablesRequest::Create { name: name("ab"), kind: KeyKind::Bytes, region_bytes: Some(0x0102) };
+        let head = |operation: u8| vec![operation, 0, PROTOCOL_VERSION as u8, 0, 0, 0, 0, 0];
+        let body = [2, 0, 0, 0, 0, 0, 0, 0, 2, 1, 0, 0, 0, 0, 0, 0, b'a', b'b'];
+        assert_eq!(encoded(&create), [head(8), body.to_vec()].concat());
+        assert_eq!(encoded(&TablesRequest::List { after: None }), head(9));
+        let after = TablesRequest::List { after: Some(name("x")) };
+        assert_eq!(encoded(&after), [head(9), b"x".to_vec()].concat());
+        assert_eq!(encoded(&TablesRequest::Drop { name: name("x") }), [head(10), b"x".to_vec()].concat());
+    }
+
+    #[test]
+    fn lists_have_the_drawn_bytes() {
+        let table = TableInfo {
+            name: name("ab"),
+            kind: KeyKind::U64,
+            keys: 3,
+            region_bytes: 4,
+            used_bytes: 5,
+            clients: 6,
+        };
+        let page = TablesPage { capacity_bytes: 7, granted_bytes: 8, tables: vec![table], has_more: true };
+        let mut bytes = Vec::new();
+        page.encode(&mut bytes);
+        let words: [u64; 8] = [7, 8, 1 | 1 << 32, 1 | 2 << 32, 3, 4, 5, 6];
+        let drawn: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).chain(*b"ab").collect();
+        assert_eq!(bytes, drawn);
+        assert_eq!(TablesPage::decode(&bytes), Ok(page));
+        for cut in 0..bytes.len() {
+            assert!(TablesPage::decode(&bytes[..cut]).is_err(), "cut to {cut}");
+        }
+    }
+
+    #[test]
+    fn bad_requests_say_what_is_wrong() {
+        let create = TablesRequest::Create { name: name("a"), kind: KeyKind::U64, region_bytes: None };
+        let mut bytes = encoded(&create);
+        assert_eq!(TablesRequest::decode(&bytes), Ok(create));
+        bytes[8] = 9;
+        let error = TablesRequest::decode(&bytes).expect_err("a kind").to_string();
+        assert!(error.contains("kind 9"), "{error}");
+        bytes[2] = 99;
+        assert_eq!(TablesRequest::decode(&bytes), Err(MessageError::Version(99).into()));
+        let mut drop = encoded(&TablesRequest::Drop { name: name("a") });
+        drop.extend(b"/..");
+        assert!(matches!(TablesRequest::decode(&drop), Err(TablesError::Name(_))));
+        let mut stats = Vec::new();
+        Request::Stats.encode::<U64Keys>(&mut stats);
+        assert!(
+            !TablesRequest::is_one(&stats) && TablesRequest::is_one(&drop) && !TablesRequest::is_one(&[])
+        );
+        assert!(Request::decode::<U64Keys>(&drop).is_err(), "it is no request to a table");
+    }
+
+    proptest! {
+        #[test]
+        fn hostile_bytes_decode_or_fail_but_never_panic(mut bytes in prop::collection::vec(any::<u8>(), 0..120), operation in 8u8..12) {
+            let _ = TablesPage::decode(&bytes);
+            if bytes.len() >= 4 {
+                bytes[..4].copy_from_slice(&[operation, 0, PROTOCOL_VERSION as u8, 0]);
+            }
+            if let Ok(request) = TablesRequest::decode(&bytes) {
+                prop_assert_eq!(TablesRequest::decode(&encoded(&request)), Ok(request));
+            }
+        }
+    }
+}

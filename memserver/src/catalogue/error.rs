@@ -1,0 +1,91 @@
+//! Why a table cannot be served.
+
+use std::path::PathBuf;
+
+use bytesize::ByteSize;
+use fpcache_fabric::shm::ListenError;
+use fpcache_fabric::{AccessError, FabricError, MemoryError};
+
+use crate::budget::Denied;
+use crate::durability::DiskError;
+use crate::recovery::RecoverError;
+
+/// Why a table cannot be served.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum TableOpenError {
+    /// Its region cannot be had.
+    #[error("the region of {capacity} cannot be had: {source}", capacity = ByteSize(*.capacity).display().iec())]
+    Region {
+        /// Bytes asked for.
+        capacity: u64,
+        /// Why not.
+        source: MemoryError,
+    },
+    /// The memory node has no memory left for it.
+    #[error("the memory node has no memory for it: {0}")]
+    Denied(#[from] Denied),
+    /// The region or the notes of the process before cannot be used.
+    #[error("the memory of the process before cannot be used: {0}")]
+    Memory(MemoryError),
+    /// Its folder cannot be used.
+    #[error(transparent)]
+    Folder(#[from] FolderError),
+    /// What it is cannot be read.
+    #[error(
+        "{path} cannot be read: {why}; restore that file, or move the table's folder away to start without the table",
+        path = .path.display()
+    )]
+    Descriptor {
+        /// The file.
+        path: PathBuf,
+        /// Why not.
+        why: String,
+    },
+    /// The region cannot be written.
+    #[error("the region cannot be written: {0}")]
+    Access(#[from] AccessError),
+    /// Its data cannot be gone on with.
+    #[error("the store in {folder} cannot be gone on with: {source}", folder = .folder.display())]
+    Recover {
+        /// Where it lies.
+        folder: PathBuf,
+        /// Why not.
+        source: Box<RecoverError>,
+    },
+    /// The disk refuses.
+    #[error(transparent)]
+    Disk(#[from] DiskError),
+    /// The region cannot be handed out.
+    #[error(transparent)]
+    Export(#[from] ListenError),
+    /// The process has no descriptor left.
+    #[error(transparent)]
+    Fabric(#[from] FabricError),
+}
+
+/// A folder that cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "the folder {folder} cannot be used: {doing} failed ({source}); name one that this user may write, on a disk that is \
+     mounted for writing",
+    folder = .folder.display()
+)]
+pub struct FolderError {
+    /// The folder.
+    pub folder: PathBuf,
+    /// What was being done.
+    pub doing: &'static str,
+    /// Why it failed.
+    pub source: std::io::Error,
+}
+
+impl FolderError {
+    pub(crate) fn new(
+        folder: impl Into<PathBuf>,
+        doing: &'static str,
+    ) -> impl FnOnce(std::io::Error) -> Self {
+        let folder = folder.into();
+        move |source| Self { folder, doing, source }
+    }
+}

@@ -1,0 +1,349 @@
+//! The tables of a memory node, by name.
+//!
+//! Each has a region of its own and a [`MemoryNode`] that is the only one to write it; one thread serves them
+//! all. Connecting without a name leads to the *lobby*: a region of one page without a table, where there is nothing to
+//! read. Requests about tables are answered on any connection.
+//!
+//! | module | holds |
+//! |---|---|
+//! | `hosted` | a table, whatever its keys are |
+//! | `open` | how a table begins: with nothing, or with what its folder holds |
+//! | `folders`, `descriptor` | a folder for each table, made and removed at one instant |
+//! | `requests` | create, list, drop |
+//! | `service`, `turns`, `seats` | whose request it is, and whose turn |
+
+mod descriptor;
+pub mod error;
+pub(crate) mod folders;
+mod hosted;
+mod open;
+mod requests;
+mod seats;
+mod service;
+mod turns;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::time::Instant;
+
+use fpcache::TableName;
+use fpcache::key_space::{BuildKeys, KeyKind, U64Keys};
+use fpcache::layout::{SUPERBLOCK_BYTES, Superblock};
+use fpcache::message::{ErrorCode, NodeStats, Refusal, TableInfo};
+use fpcache_fabric::{ClientId, Clock, Export, HugePages, Pages, SharedMemory, SystemClock, Waker};
+
+use crate::budget::Budget;
+use crate::capacity::MIN_CAPACITY;
+use crate::durability::SyncPolicy;
+use crate::node::MemoryNode;
+use crate::recovery::Recovery;
+use crate::store::Folders;
+use descriptor::Descriptor;
+use error::TableOpenError;
+use folders::TablesFolder;
+use hosted::HostedTable;
+use open::{Opening, new_incarnation};
+use seats::{Seat, Seats};
+use turns::Turns;
+
+/// How a catalogue keeps its tables.
+#[derive(Clone, Debug)]
+pub struct CatalogueConfig {
+    /// Bytes that all tables may use together.
+    pub capacity: u64,
+    /// Whether regions lie in huge pages. One in reserved huge pages takes all of its bytes when it is made.
+    pub huge_pages: HugePages,
+    /// Where tables lie that are to outlive the process, and when writes reach the disk; `None`: nowhere.
+    pub durable: Option<(Folders, SyncPolicy)>,
+}
+
+/// The tables of a memory node.
+#[derive(Debug)]
+pub struct Catalogue {
+    /// By number, which stays a table's as long as it is there.
+    tables: Vec<Option<HostedTable>>,
+    numbers: BTreeMap<TableName, usize>,
+    seats: Seats,
+    turns: Turns,
+    /// Clients of tables that are gone.
+    farewells: VecDeque<ClientId>,
+    lobby: Export,
+    opening: Opening,
+    folder: Option<TablesFolder>,
+    waker: Waker,
+    clock: Arc<dyn Clock>,
+    incarnation: u64,
+    started: Instant,
+    /// Requests that were not a table's.
+    requests: u64,
+}
+
+/// Why a catalogue could not begin.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum CatalogueError {
+    /// One of its tables cannot be gone on with.
+    #[error("the table `{name}`: {source}")]
+    Table {
+        /// Which one.
+        name: TableName,
+        /// Why not.
+        source: Box<TableOpenError>,
+    },
+    /// Something that all tables need cannot be had.
+    #[error(transparent)]
+    Node(Box<TableOpenError>),
+}
+
+impl<E: Into<TableOpenError>> From<E> for CatalogueError {
+    fn from(error: E) -> Self {
+        Self::Node(Box::new(error.into()))
+    }
+}
+
+impl Catalogue {
+    /// The tables that are there. No other process may have their folders meanwhile.
+    ///
+    /// # Errors
+    /// One of them cannot be gone on with, or memory and descriptors are wanting.
+    pub fn open(config: &CatalogueConfig) -> Result<Self, CatalogueError> {
+        let (folders, sync) = config.durable.clone().unzip();
+        let folder = folders.as_ref().map(TablesFolder::open).transpose()?;
+        let incarnation = new_incarnation();
+        let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+        let mut catalogue = Self {
+            tables: Vec::new(),
+            numbers: BTreeMap::new(),
+            seats: Seats::default(),
+            turns: Turns::default(),
+            farewells: VecDeque::new(),
+            lobby: lobby(incarnation)?,
+            opening: Opening {
+                budget: Budget::new(config.capacity),
+                huge_pages: config.huge_pages,
+                sync: sync.unwrap_or_default(),
+            },
+            folder,
+            waker: Waker::new()?,
+            started: clock.now(),
+            clock,
+            incarnation,
+            requests: 0,
+        };
+        let there = catalogue.folder.as_ref().map(TablesFolder::tables).transpose()?;
+        for name in there.unwrap_or_default() {
+            let failed = |source| CatalogueError::Table { name, source: Box::new(source) };
+            let Some(folder) = &catalogue.folder else { break };
+            let descriptor = folder.descriptor(&name).map_err(failed)?;
+            catalogue.host(name, &descriptor).map_err(failed)?;
+        }
+        Ok(catalogue)
+    }
+
+    /// Makes an empty table.
+    ///
+    /// # Errors
+    /// There is one of that name, or no memory for it.
+    pub fn create(
+        &mut self,
+        name: TableName,
+        kind: KeyKind,
+        region_bytes: Option<u64>,
+    ) -> Result<(), Refusal> {
+        if let Some(table) = self.get(&name) {
+            let why = format!(
+                "there is a table `{name}` already, with keys of the kind {}: use it, drop it, or choose another name",
+                table.kind
+            );
+            return Err(Refusal::new(ErrorCode::TableExists, why));
+        }
+        self.check_region(region_bytes)?;
+        let descriptor = Descriptor { kind, region_bytes };
+        let unable = |why: TableOpenError| {
+            let code = match &why {
+                TableOpenError::Denied(_) | TableOpenError::Region { .. } => ErrorCode::NoMemory,
+                TableOpenError::Folder(_) | TableOpenError::Disk(_) => ErrorCode::NotDurable,
+                _ => ErrorCode::Internal,
+            };
+            Refusal::new(code, format!("the table `{name}` cannot be made: {why}"))
+        };
+        if let Some(folder) = &self.folder {
+            folder.create(&name, &descriptor).map_err(|error| unable(error.into()))?;
+        }
+        self.host(name, &descriptor).map_err(|why| {
+            if let Some(folder) = &self.folder
+                && let Err(error) =
+                    folder.drop_table(&name).and_then(|()| folder.clear_dropped(name.as_str()))
+            {
+                eprintln!("fpcache-memserver: the table `{name}` was not made: {error}");
+            }
+            unable(why)
+        })
+    }
+
+    /// Whether there can be a region of this size.
+    fn check_region(&self, region_bytes: Option<u64>) -> Result<(), Refusal> {
+        let size = |bytes| bytesize::ByteSize(bytes).display().iec();
+        let budget = &self.opening.budget;
+        match region_bytes {
+            Some(bytes) if bytes < MIN_CAPACITY => {
+                let why =
+                    format!("a region of {} is too small: use at least {}", size(bytes), size(MIN_CAPACITY));
+                Err(Refusal::new(ErrorCode::Invalid, why))
+            }
+            Some(bytes) if bytes > budget.bytes() => {
+                let (bytes, all) = (size(bytes), size(budget.bytes()));
+                let why = format!(
+                    "a region of {bytes} is more than this memory node has for all tables, {all}: ask for less, or \
+                     restart it with a larger --capacity"
+                );
+                Err(Refusal::new(ErrorCode::NoMemory, why))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Removes a table and all its records. Its clients are hung up on; its memory is given back.
+    ///
+    /// # Errors
+    /// There is none of that name, or the disk refuses: then the table is not served until the memory node starts anew.
+    pub fn drop_table(&mut self, name: &TableName) -> Result<(), Refusal> {
+        let number = self.numbers.remove(name).ok_or_else(|| self.no_such_table(name.as_str()))?;
+        let Some(table) = self.tables[number].take() else {
+            return Err(Refusal::new(ErrorCode::Internal, "a table vanished"));
+        };
+        self.turns.forget(number);
+        self.farewells.extend(self.seats.clear(Seat::Table(number)));
+        // Its threads end here: nobody writes to its folder from now on.
+        let region = Arc::clone(table.node.region());
+        drop(table);
+        if let Some(folder) = &self.folder {
+            folder.drop_table(name).map_err(|error| {
+                let why =
+                    format!("the table `{name}` could not be dropped and is closed until a restart: {error}");
+                Refusal::new(ErrorCode::NotDurable, why)
+            })?;
+        }
+        // Only now: until here a crash would have left the table as it was.
+        hosted::give_up(&region).map_err(crate::node::internal)?;
+        // And with it the lock on its file.
+        drop(region);
+        if let Some(folder) = &self.folder
+            && let Err(error) = folder.clear_dropped(name.as_str())
+        {
+            eprintln!("fpcache-memserver: files of the table `{name}`, which was dropped, remain: {error}");
+        }
+        Ok(())
+    }
+
+    /// The tables there are, in the order of their names.
+    pub fn tables(&self) -> impl Iterator<Item = TableInfo> {
+        self.hosted().map(HostedTable::info)
+    }
+
+    /// A table's memory node, to load records into before it is served; `None` if there is no such table, or its keys are
+    /// others.
+    pub fn node<K: BuildKeys>(&mut self, name: &TableName) -> Option<&mut MemoryNode<K>> {
+        let number = *self.numbers.get(name)?;
+        self.tables[number].as_mut()?.node_mut()
+    }
+
+    /// What a table's keys are; `None` if there is no such table.
+    pub fn kind_of(&self, name: &TableName) -> Option<KeyKind> {
+        self.get(name).map(|table| table.kind)
+    }
+
+    /// What all tables may use, and have of it.
+    pub fn budget(&self) -> &Budget {
+        &self.opening.budget
+    }
+
+    /// What each table went on from, in the order of their names.
+    pub(crate) fn recoveries(&self) -> impl Iterator<Item = (TableName, Option<&Recovery>)> {
+        self.hosted().map(|table| (table.name, table.recovery.as_ref()))
+    }
+
+    /// Which pages the tables' regions have.
+    pub(crate) fn pages(&self) -> Pages {
+        self.hosted().map(|table| table.node.region().pages()).next().unwrap_or(Pages::Ordinary)
+    }
+
+    fn hosted(&self) -> impl Iterator<Item = &HostedTable> {
+        self.numbers.values().filter_map(|number| self.tables[*number].as_ref())
+    }
+
+    fn get(&self, name: &TableName) -> Option<&HostedTable> {
+        self.tables[*self.numbers.get(name)?].as_ref()
+    }
+
+    /// Opens a table and serves it from now on.
+    fn host(&mut self, name: TableName, descriptor: &Descriptor) -> Result<(), TableOpenError> {
+        let folders = self.folder.as_ref().map(|folder| folder.of(&name));
+        let waker = self.waker.beside();
+        let table = self.opening.open(name, descriptor, folders.as_ref(), waker)?;
+        let free = self.tables.iter().position(Option::is_none);
+        let number = free.unwrap_or_else(|| {
+            self.tables.push(None);
+            self.tables.len() - 1
+        });
+        self.tables[number] = Some(table);
+        self.numbers.insert(name, number);
+        self.turns.touch(number);
+        Ok(())
+    }
+
+    /// The refusal for a table that is not there.
+    fn no_such_table(&self, name: &str) -> Refusal {
+        /// Tables that are named.
+        const NAMED: usize = 8;
+        let mut names: Vec<String> =
+            self.numbers.keys().take(NAMED).map(|name| format!("`{name}`")).collect();
+        if self.numbers.len() > NAMED {
+            names.push(format!("and {} others", self.numbers.len() - NAMED));
+        }
+        let there = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
+        let why = format!("there is no table `{}`; there are: {there}", name.escape_debug());
+        Refusal::new(ErrorCode::NoSuchTable, why)
+    }
+
+    /// Counters of the memory node as a whole.
+    fn stats(&self) -> NodeStats {
+        let mut all = NodeStats {
+            incarnation: self.incarnation,
+            region_bytes: self.opening.budget.bytes(),
+            used_bytes: self.opening.budget.granted(),
+            clients: self.seats.len() as u64,
+            requests: self.requests,
+            uptime_ms: self.clock.now().saturating_duration_since(self.started).as_millis() as u64,
+            ..NodeStats::default()
+        };
+        for stats in self.hosted().map(|table| table.node.stats()) {
+            all.keys += stats.keys;
+            all.segments += stats.segments;
+            all.requests += stats.requests;
+            all.writes += stats.writes;
+            all.inserts += stats.inserts;
+            all.rebuilds += stats.rebuilds;
+            all.copies += stats.copies;
+            all.quarantined_bytes += stats.quarantined_bytes;
+        }
+        all
+    }
+}
+
+/// A region of one page, in which there is no table.
+fn lobby(incarnation: u64) -> Result<Export, TableOpenError> {
+    let bytes = SUPERBLOCK_BYTES;
+    let (region, fd) = SharedMemory::create_memfd("fpcache-lobby", bytes, HugePages::No)
+        .map_err(|source| TableOpenError::Region { capacity: bytes as u64, source })?;
+    let superblock = Superblock {
+        incarnation,
+        region_bytes: bytes as u64,
+        sequence: 0,
+        reuse_sequence: 0,
+        log_head: 0,
+        table: None,
+    };
+    region.write_bytes(0, &superblock.encode::<U64Keys>())?;
+    Ok(Export::new(&region, fd, incarnation)?)
+}

@@ -1,0 +1,217 @@
+//! A table's memory node, as it begins: with nothing, or with what its folder holds.
+
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+use fpcache::TableName;
+use fpcache::key_space::{BuildKeys, ByteKeys, KeyKind, U64Keys};
+use fpcache_fabric::{Access, Export, HugePages, MemoryError, SharedMemory, Waker};
+
+use super::descriptor::Descriptor;
+use super::error::{FolderError, TableOpenError};
+use super::hosted::{Hosted, HostedTable};
+use crate::budget::{Budget, Grant};
+use crate::capacity::MIN_CAPACITY;
+use crate::durability::{FileDisk, SyncPolicy};
+use crate::node::MemoryNode;
+use crate::recovery::{RecoverError, Recovery};
+use crate::store::{self, Background, Beginning, Folders, Memories};
+
+/// What all tables of a memory node begin with.
+#[derive(Debug)]
+pub(crate) struct Opening {
+    pub(crate) budget: Arc<Budget>,
+    pub(crate) huge_pages: HugePages,
+    /// When writes reach the disk, where there is one.
+    pub(crate) sync: SyncPolicy,
+}
+
+impl Opening {
+    /// A table whose data end with the process, or which lies in these folders.
+    pub(crate) fn open(
+        &self,
+        name: TableName,
+        descriptor: &Descriptor,
+        folders: Option<&Folders>,
+        waker: Waker,
+    ) -> Result<HostedTable, TableOpenError> {
+        match descriptor.kind {
+            KeyKind::U64 => self.open_for::<U64Keys>(name, descriptor, folders, waker),
+            KeyKind::Bytes => self.open_for::<ByteKeys>(name, descriptor, folders, waker),
+        }
+    }
+
+    fn open_for<K: BuildKeys>(
+        &self,
+        name: TableName,
+        descriptor: &Descriptor,
+        folders: Option<&Folders>,
+        waker: Waker,
+    ) -> Result<HostedTable, TableOpenError> {
+        let incarnation = new_incarnation();
+        let Begun { node, fd, recovery } = match folders {
+            None => self.in_memory::<K>(descriptor, incarnation)?,
+            Some(folders) => self.durable::<K>(descriptor, folders, incarnation, waker.clone())?,
+        };
+        let export = Export::new(node.region(), fd, incarnation)?;
+        let node: Box<dyn Hosted> = Box::new(node);
+        Ok(HostedTable { name, kind: descriptor.kind, node, export, waker, recovery })
+    }
+
+    /// Bytes that a new region spans. One in huge pages has all of them from the start.
+    fn span(&self, descriptor: &Descriptor) -> u64 {
+        const HUGE_PAGE: u64 = 2 << 20;
+        let most = match self.huge_pages {
+            HugePages::No => self.budget.bytes(),
+            HugePages::IfAvailable | HugePages::Required => self.budget.left() / HUGE_PAGE * HUGE_PAGE,
+        };
+        descriptor.region_bytes.unwrap_or(most).max(MIN_CAPACITY)
+    }
+
+    /// With a region that ends with the process.
+    fn in_memory<K: BuildKeys>(
+        &self,
+        descriptor: &Descriptor,
+        incarnation: u64,
+    ) -> Result<Begun<K>, TableOpenError> {
+        let capacity = self.span(descriptor);
+        let len = usize::try_from(capacity).unwrap_or(usize::MAX);
+        let (region, fd) = SharedMemory::create_memfd("fpcache-region", len, self.huge_pages)
+            .map_err(|source| TableOpenError::Region { capacity, source })?;
+        let region = Arc::new(region);
+        let grant = Grant::of(&self.budget, &region)?;
+        let node = MemoryNode::within(region, grant, incarnation, 0, Instant::now())?;
+        Ok(Begun { node, fd, recovery: None })
+    }
+
+    /// With what is in its folders: the memory of the process before if that can be gone on with, else what the disk has.
+    fn durable<K: BuildKeys>(
+        &self,
+        descriptor: &Descriptor,
+        folders: &Folders,
+        incarnation: u64,
+        waker: Waker,
+    ) -> Result<Begun<K>, TableOpenError> {
+        std::fs::create_dir_all(&folders.region).map_err(FolderError::new(&folders.region, "making it"))?;
+        let disk = FileDisk::open(folders.disk_folder())?;
+        let beginning = Beginning {
+            sync: self.sync,
+            ring_bytes: store::RING_BYTES,
+            boot: store::boot_id(),
+            incarnation,
+            lineage: new_incarnation() | 1,
+            node: 0,
+            now: Instant::now(),
+        };
+        let background = Background::Threads(waker);
+        let failed = |source: RecoverError| TableOpenError::Recover {
+            folder: folders.data.clone(),
+            source: Box::new(source),
+        };
+        let why = match self.open_memories(folders)? {
+            Before::Nothing => None,
+            Before::Unusable(why) => Some(why),
+            Before::Memories(memories, fd) => match store::can_resume(&memories, &beginning) {
+                Ok(()) => {
+                    let begun = store::resume(memories, disk, &beginning, background);
+                    let (node, recovery) = begun.map_err(failed)?;
+                    return Ok(Begun { node, fd, recovery: Some(recovery) });
+                }
+                Err(why) => Some(why),
+            },
+        };
+        let (memories, fd) = self.create_memories(self.span(descriptor), folders)?;
+        let begun = store::restore(memories, disk, &beginning, background, why);
+        let (node, recovery) = begun.map_err(failed)?;
+        Ok(Begun { node, fd, recovery: Some(recovery) })
+    }
+
+    /// Region and notes of the process before.
+    fn open_memories(&self, folders: &Folders) -> Result<Before, TableOpenError> {
+        let (region, notes) = (folders.region_file(), folders.notes_file());
+        match (region.exists(), notes.exists()) {
+            (true, true) => {}
+            (false, false) => return Ok(Before::Nothing),
+            (false, true) => return Ok(Before::Unusable(format!("{} is gone", region.display()))),
+            (true, false) => return Ok(Before::Unusable(format!("{} is gone", notes.display()))),
+        }
+        let open = |path: &Path| match SharedMemory::open_file(path, Access::ReadWrite) {
+            Ok(opened) => Ok(Ok(opened)),
+            // That process ended before the file had its size.
+            Err(error @ MemoryError::NotMemory { .. }) => Ok(Err(error.to_string())),
+            Err(error) => Err(TableOpenError::Memory(error)),
+        };
+        let (notes, (region, fd)) = match (open(&notes)?, open(&region)?) {
+            (Ok((notes, _)), Ok(region)) => (notes, region),
+            (Err(why), _) | (_, Err(why)) => return Ok(Before::Unusable(why)),
+        };
+        let region = Arc::new(region);
+        let grant = Grant::resumed(&self.budget, &region)?;
+        Ok(Before::Memories(Memories { region, notes: Arc::new(notes), grant }, fd))
+    }
+
+    /// New files for region and notes. Readers of the old region, if there are any, keep it.
+    fn create_memories(
+        &self,
+        capacity: u64,
+        folders: &Folders,
+    ) -> Result<(Memories<SharedMemory>, OwnedFd), TableOpenError> {
+        let failed = |capacity| move |source| TableOpenError::Region { capacity, source };
+        let len = |bytes| usize::try_from(bytes).unwrap_or(usize::MAX);
+        let notes_bytes = store::notes_bytes(store::RING_BYTES);
+        let notes = removed(folders.notes_file())?;
+        let created = SharedMemory::create_file(notes, len(notes_bytes), HugePages::No);
+        let (notes, _) = created.map_err(failed(notes_bytes))?;
+        let region = removed(folders.region_file())?;
+        let created = SharedMemory::create_sparse_file(region, len(capacity), self.huge_pages);
+        let (region, fd) = created.map_err(failed(capacity))?;
+        let region = Arc::new(region);
+        let grant = Grant::of(&self.budget, &region)?;
+        Ok((Memories { region, notes: Arc::new(notes), grant }, fd))
+    }
+}
+
+/// A table's memory node, and its region's descriptor.
+struct Begun<K: BuildKeys> {
+    node: MemoryNode<K>,
+    fd: OwnedFd,
+    recovery: Option<Recovery>,
+}
+
+/// What the process before has left in memory.
+enum Before {
+    Nothing,
+    Unusable(String),
+    Memories(Memories<SharedMemory>, OwnedFd),
+}
+
+/// Removes a file of the process before, unless that is another memory node's which runs: folders for regions may be shared
+/// by mistake.
+fn removed(path: PathBuf) -> Result<PathBuf, TableOpenError> {
+    let locked = match SharedMemory::open_file(&path, Access::ReadWrite) {
+        Err(error @ MemoryError::FileInUse { .. }) => return Err(TableOpenError::Memory(error)),
+        // What is no memory is in nobody's use; a file that is not there need not be removed.
+        opened => opened.ok(),
+    };
+    let removed = std::fs::remove_file(&path);
+    drop(locked);
+    match removed {
+        Err(source) if source.kind() != std::io::ErrorKind::NotFound => {
+            Err(FolderError::new(&path, "removing the memory of the process before")(source).into())
+        }
+        _ => Ok(path),
+    }
+}
+
+/// A number that differs from that of any earlier region here: the time to the nanosecond, and who asks. Making a region
+/// takes far longer.
+pub(crate) fn new_incarnation() -> u64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_nanos());
+    let process = std::process::id();
+    let mut bytes = [0; 20];
+    bytes[..16].copy_from_slice(&now.to_le_bytes());
+    bytes[16..].copy_from_slice(&process.to_le_bytes());
+    xxhash_rust::xxh3::xxh3_64(&bytes)
+}

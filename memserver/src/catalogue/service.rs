@@ -1,0 +1,284 @@
+//! One thread that serves all tables.
+
+use fpcache::TableName;
+use fpcache::message::{ErrorCode, Refusal, TablesRequest, encode_reply};
+use fpcache_fabric::{ClientId, Export, FabricError, Handled, Service, Waker, Work};
+
+use super::Catalogue;
+use super::seats::Seat;
+
+impl Catalogue {
+    /// The number of a region's name; `None` for the lobby's, and for one that no table has.
+    fn number_of(&self, region: &[u8]) -> Option<usize> {
+        let name = TableName::from_bytes(region).ok()?;
+        self.numbers.get(&name).copied()
+    }
+
+    /// Wakes the tables whose threads have used their wakers, and those whose time has come.
+    fn wake_tables(&mut self) {
+        if self.waker.was_any_used() {
+            for (number, table) in self.tables.iter().enumerate() {
+                if table.as_ref().is_some_and(|table| table.waker.was_used()) {
+                    self.turns.touch(number);
+                }
+            }
+        }
+        if self.turns.has_timed() {
+            self.turns.queue_due(self.clock.now());
+        }
+    }
+}
+
+impl Service for Catalogue {
+    fn export(&mut self, name: &[u8]) -> Option<Export> {
+        if name.is_empty() {
+            return Some(self.lobby.clone());
+        }
+        let number = self.number_of(name)?;
+        self.tables[number].as_ref().map(|table| table.export.clone())
+    }
+
+    fn handle(&mut self, client: ClientId, request: &[u8], reply: &mut Vec<u8>) -> Handled {
+        let seat = self.seats.of(client);
+        if let Seat::Table(number) = seat
+            && !TablesRequest::is_one(request)
+            && let Some(table) = &mut self.tables[number]
+        {
+            self.turns.touch(number);
+            return table.node.handle(client, request, reply);
+        }
+        let mut body = Vec::new();
+        let answered = match seat {
+            _ if TablesRequest::is_one(request) => self.manage(request, &mut body),
+            Seat::Lobby => self.answer_in_lobby(request, &mut body),
+            Seat::Table(_) | Seat::Gone => {
+                let why = "the table of this connection was dropped: connect anew";
+                Err(Refusal::new(ErrorCode::NoSuchTable, why))
+            }
+        };
+        encode_reply(answered.as_ref().map(|()| body.as_slice()), reply);
+        Handled::Now
+    }
+
+    fn next_reply(&mut self, reply: &mut Vec<u8>) -> Option<ClientId> {
+        while let Some(number) = self.turns.replying() {
+            let table = self.tables.get_mut(number).and_then(Option::as_mut);
+            if let Some(client) = table.and_then(|table| table.node.next_reply(reply)) {
+                return Some(client);
+            }
+            self.turns.no_more_replies();
+        }
+        None
+    }
+
+    fn next_farewell(&mut self) -> Option<ClientId> {
+        self.farewells.pop_front()
+    }
+
+    /// Asks the tables that may have work, each in its turn, until one has done a little of it.
+    fn work(&mut self) -> Work {
+        self.wake_tables();
+        while let Some(number) = self.turns.next() {
+            let Some(table) = &mut self.tables[number] else { continue };
+            let work = table.node.work();
+            // What it did may be what a reply waited for.
+            self.turns.expect_replies(number);
+            match work {
+                Work::Nothing => {}
+                Work::At(at) => self.turns.queue_at(number, at),
+                Work::More => {
+                    self.turns.queue(number);
+                    break;
+                }
+            }
+        }
+        match self.turns.earliest() {
+            _ if self.turns.has_queued() => Work::More,
+            Some(at) => Work::At(at),
+            None => Work::Nothing,
+        }
+    }
+
+    fn waker(&self) -> Option<Waker> {
+        Some(self.waker.clone())
+    }
+
+    fn connected(&mut self, client: ClientId, region: &[u8]) {
+        let seat = self.number_of(region).map_or(Seat::Lobby, Seat::Table);
+        self.seats.put(client, seat);
+        if let Seat::Table(number) = seat
+            && let Some(table) = &mut self.tables[number]
+        {
+            table.node.connected(client, region);
+        }
+    }
+
+    fn disconnected(&mut self, client: ClientId) {
+        if let Seat::Table(number) = self.seats.remove(client)
+            && let Some(table) = &mut self.tables[number]
+        {
+            table.node.disconnected(client);
+            self.turns.touch(number);
+        }
+    }
+
+    fn rejected(&mut self, _: &FabricError) {}
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicU32, Ordering};
+    use std::sync::{Arc, Mutex};
+    use std::time::{Duration, Instant};
+
+    use fpcache::key_space::KeyKind;
+    use fpcache::message::NodeStats;
+    use fpcache_fabric::{HugePages, SharedMemory};
+
+    use crate::catalogue::CatalogueConfig;
+    use crate::catalogue::hosted::{Hosted, HostedTable};
+
+    /// What a table of a test says about its work, and how often it was asked.
+    #[derive(Debug)]
+    struct Script {
+        asked: AtomicU32,
+        says: Mutex<Work>,
+    }
+
+    impl Script {
+        fn new(says: Work) -> Arc<Self> {
+            Arc::new(Self { asked: AtomicU32::new(0), says: Mutex::new(says) })
+        }
+
+        fn asked(&self) -> u32 {
+            self.asked.swap(0, Ordering::Relaxed)
+        }
+    }
+
+    /// A table that does what its script says, and answers later than asked.
+    #[derive(Debug)]
+    struct Scripted {
+        script: Arc<Script>,
+        region: Arc<SharedMemory>,
+        owed: Vec<ClientId>,
+    }
+
+    impl Service for Scripted {
+        fn handle(&mut self, client: ClientId, _: &[u8], _: &mut Vec<u8>) -> Handled {
+            self.owed.push(client);
+            Handled::Later
+        }
+
+        fn next_reply(&mut self, _: &mut Vec<u8>) -> Option<ClientId> {
+            self.owed.pop()
+        }
+
+        fn work(&mut self) -> Work {
+            self.script.asked.fetch_add(1, Ordering::Relaxed);
+            *self.script.says.lock().expect("no panic while it was held")
+        }
+    }
+
+    impl Hosted for Scripted {
+        fn stats(&self) -> NodeStats {
+            NodeStats::default()
+        }
+
+        fn region(&self) -> &Arc<SharedMemory> {
+            &self.region
+        }
+    }
+
+    fn name(i: usize) -> TableName {
+        format!("t{i}").parse().expect("a name")
+    }
+
+    /// A catalogue of tables that say this, each asked once.
+    fn catalogue(says: &[Work]) -> (Catalogue, Vec<Arc<Script>>) {
+        let config = CatalogueConfig { capacity: 1 << 20, huge_pages: HugePages::No, durable: None };
+        let mut catalogue = Catalogue::open(&config).expect("memory");
+        let scripts: Vec<_> = says.iter().map(|says| Script::new(*says)).collect();
+        for (i, script) in scripts.iter().enumerate() {
+            let region = Arc::new(SharedMemory::anonymous(4096).expect("memory"));
+            let node = Box::new(Scripted { script: Arc::clone(script), region, owed: Vec::new() });
+            let (export, waker) = (catalogue.lobby.clone(), catalogue.waker.beside());
+            let table =
+                HostedTable { name: name(i), kind: KeyKind::U64, node, export, waker, recovery: None };
+            catalogue.tables.push(Some(table));
+            catalogue.numbers.insert(name(i), i);
+            catalogue.turns.touch(i);
+        }
+        (catalogue, scripts)
+    }
+
+    #[test]
+    fn a_table_with_endless_work_keeps_no_other_from_its_turn() {
+        let (mut catalogue, scripts) = catalogue(&[Work::More, Work::More, Work::Nothing]);
+        for _ in 0..100 {
+            assert_eq!(catalogue.work(), Work::More);
+        }
+        assert_eq!(scripts.iter().map(|script| script.asked()).collect::<Vec<_>>(), [50, 50, 1]);
+        // A request to the third one is looked after in the next round but one at the latest.
+        catalogue.connected(ClientId(1), b"t2");
+        assert_eq!(catalogue.handle(ClientId(1), b"", &mut Vec::new()), Handled::Later);
+        catalogue.work();
+        catalogue.work();
+        catalogue.work();
+        assert_eq!(scripts[2].asked(), 1);
+    }
+
+    #[test]
+    fn tables_that_have_nothing_to_do_are_not_asked() {
+        let (mut catalogue, scripts) = catalogue(&[Work::Nothing; 50]);
+        let asked = |scripts: &[Arc<Script>]| -> Vec<usize> {
+            (0..scripts.len()).filter(|i| scripts[*i].asked() > 0).collect()
+        };
+        assert_eq!(catalogue.work(), Work::Nothing);
+        assert_eq!(asked(&scripts).len(), 50);
+        assert_eq!(catalogue.work(), Work::Nothing);
+        assert_eq!(asked(&scripts), []);
+        // But for a request of their own, a wake, and a time that has come.
+        catalogue.connected(ClientId(1), b"t7");
+        catalogue.handle(ClientId(1), b"", &mut Vec::new());
+        catalogue.work();
+        assert_eq!(asked(&scripts), [7]);
+        assert_eq!(catalogue.next_reply(&mut Vec::new()), Some(ClientId(1)));
+        assert_eq!(catalogue.next_reply(&mut Vec::new()), None);
+        let waker = catalogue.tables[9].as_ref().expect("it is there").waker.clone();
+        let at = Instant::now() + Duration::from_millis(5);
+        *scripts[9].says.lock().expect("free") = Work::At(at);
+        waker.wake();
+        assert_eq!(catalogue.work(), Work::At(at));
+        assert_eq!(asked(&scripts), [9]);
+        *scripts[9].says.lock().expect("free") = Work::Nothing;
+        std::thread::sleep(Duration::from_millis(6));
+        assert_eq!(catalogue.work(), Work::Nothing);
+        assert_eq!(asked(&scripts), [9]);
+    }
+
+    #[test]
+    fn clients_of_a_dropped_table_are_parted_with_and_their_requests_refused() {
+        let (mut catalogue, _) = catalogue(&[Work::More, Work::More]);
+        for (client, region) in [(1, &b"t0"[..]), (2, b"t1"), (3, b"t0"), (4, b"")] {
+            assert!(catalogue.export(region).is_some());
+            catalogue.connected(ClientId(client), region);
+        }
+        catalogue.drop_table(&name(0)).expect("it is there");
+        assert!(catalogue.export(b"t0").is_none() && catalogue.export(b"t1").is_some());
+        let mut reply = Vec::new();
+        assert_eq!(catalogue.handle(ClientId(1), &[1, 0, 4, 0, 0, 0, 0, 0], &mut reply), Handled::Now);
+        let refusal = fpcache::message::decode_reply(&reply).expect_err("its table is gone");
+        assert_eq!(refusal.code, ErrorCode::NoSuchTable);
+        let mut parted = Vec::from_iter(std::iter::from_fn(|| catalogue.next_farewell()));
+        parted.sort();
+        assert_eq!(parted, [ClientId(1), ClientId(3)]);
+        parted.into_iter().for_each(|client| catalogue.disconnected(client));
+        // Its number may be another's by now.
+        assert_eq!(catalogue.work(), Work::More);
+        assert_eq!(catalogue.handle(ClientId(2), b"", &mut reply), Handled::Later);
+        for region in [&b"t0"[..], b"../t1", b"t1\0", &[0xff; 65]] {
+            assert!(catalogue.export(region).is_none());
+        }
+    }
+}

@@ -1,0 +1,128 @@
+//! A daemon's first words.
+
+use std::fmt;
+
+use bytesize::ByteSize;
+use fpcache::TableName;
+use fpcache::key_space::KeyKind;
+use fpcache::message::TableInfo;
+use fpcache_fabric::Pages;
+use fpcache_fabric::shm::ShmAddress;
+
+use crate::catalogue::Catalogue;
+use crate::recovery::{Origin, Recovery};
+
+/// Pages are no larger: a region may exceed what was asked for by less.
+const LARGEST_PAGE: u64 = 2 << 20;
+
+/// A daemon's first words: address, transport, capacity, tables, and the next command to type.
+#[derive(Clone, Debug)]
+pub struct Greeting {
+    address: ShmAddress,
+    capacity: u64,
+    granted: u64,
+    pages: Pages,
+    tables: Vec<(TableInfo, Option<Recovery>)>,
+}
+
+impl Greeting {
+    pub(super) fn of(address: &ShmAddress, catalogue: &Catalogue) -> Self {
+        let found = catalogue.recoveries().map(|(_, recovery)| recovery.cloned());
+        Self {
+            address: address.clone(),
+            capacity: catalogue.budget().bytes(),
+            granted: catalogue.budget().granted(),
+            pages: catalogue.pages(),
+            tables: catalogue.tables().zip(found).collect(),
+        }
+    }
+
+    /// A region that was kept, and has another size than a new one would have.
+    fn write_kept(
+        &self,
+        f: &mut fmt::Formatter<'_>,
+        (table, recovery): &(TableInfo, Option<Recovery>),
+    ) -> fmt::Result {
+        let kept = matches!(recovery.as_ref().map(|found| &found.origin), Some(Origin::Memory { .. }));
+        if kept && self.capacity > table.region_bytes + LARGEST_PAGE {
+            let region = iec(table.region_bytes);
+            writeln!(
+                f,
+                "  region     of {}: {region}, a region keeps its size; for another one stop this memory node, move its \
+                 region.fpr away and start",
+                table.name
+            )?;
+        }
+        Ok(())
+    }
+
+    /// One table, in as many lines as there is to say.
+    fn write_only(&self, f: &mut fmt::Formatter<'_>, table: &(TableInfo, Option<Recovery>)) -> fmt::Result {
+        let (TableInfo { name, kind, keys, .. }, recovery) = table;
+        if *name != TableName::default() {
+            writeln!(f, "  table      {name}")?;
+        }
+        if let Some(recovery) = recovery {
+            writeln!(f, "  found      {recovery}")?;
+        }
+        self.write_kept(f, table)?;
+        match keys {
+            0 => writeln!(f, "  keys       {kind}"),
+            keys => writeln!(f, "  holds      {keys} keys, {kind}"),
+        }
+    }
+
+    fn write_many(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for table in &self.tables {
+            let (TableInfo { name, kind, keys, .. }, recovery) = table;
+            writeln!(f, "  table      {name}: {keys} keys, {kind}")?;
+            if let Some(recovery) = recovery {
+                writeln!(f, "             found {recovery}")?;
+            }
+            self.write_kept(f, table)?;
+        }
+        Ok(())
+    }
+}
+
+fn iec(bytes: u64) -> String {
+    ByteSize(bytes).display().iec().to_string()
+}
+
+impl fmt::Display for Greeting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let pages = match self.pages {
+            Pages::Ordinary => "ordinary pages",
+            Pages::Advised => "ordinary pages, huge ones where the kernel merges them",
+            Pages::Huge => "huge pages",
+        };
+        writeln!(f, "FPCache memory node {}", env!("CARGO_PKG_VERSION"))?;
+        writeln!(f, "  address    {}", self.address)?;
+        writeln!(f, "  transport  shared memory of this machine, {pages}")?;
+        write!(f, "  capacity   {}", iec(self.capacity))?;
+        match self.granted > self.capacity {
+            true => writeln!(f, ", of which the tables that were there have {}", iec(self.granted))?,
+            false => writeln!(f)?,
+        }
+        match &self.tables[..] {
+            [only] => self.write_only(f, only)?,
+            _ => self.write_many(f)?,
+        }
+        // Of a table with keys if there is one, and of the one that need not be named before others.
+        let shown = self.tables.iter().map(|(table, _)| table);
+        let Some(TableInfo { name, kind, keys, .. }) =
+            shown.max_by_key(|table| (table.keys > 0, table.name == TableName::default()))
+        else {
+            return write!(f, "  next       fpcache-cli --url {} create --table NAME", self.address);
+        };
+        write!(f, "  next       fpcache-cli --url {}", self.address)?;
+        if *name != TableName::default() {
+            write!(f, " --table {name}")?;
+        }
+        match (keys, kind) {
+            (0, KeyKind::U64) => write!(f, " load ipv4"),
+            (0, KeyKind::Bytes) => write!(f, " load words"),
+            _ => write!(f, " scan --limit 5"),
+        }
+    }
+}
