@@ -33,7 +33,8 @@ pub struct ClientConfig {
     pub table: TableName,
     /// Which plan lookups use.
     pub plan: PlanChoice,
-    /// How long a call may take before it fails; [`Client::with_deadline`] changes it for single calls.
+    /// How long a call may take before it fails; [`Client::with_deadline`] changes it for single calls. Values of many MiB take
+    /// some milliseconds each.
     pub deadline: Duration,
     /// What this compute node may keep; `None`: all models, and no hot cache.
     pub cache: Option<CacheConfig>,
@@ -278,8 +279,8 @@ impl<K: BuildKeys> Client<K> {
         Self { deadline, ..self.clone() }
     }
 
-    /// The value of `key`, `None` if it is absent. One or two dependent round trips, as the [`Plan`] has it; see the
-    /// [crate](crate#cost) for what costs more, and [`get_into`](Self::get_into) to spare the allocation.
+    /// The value of `key`, `None` if it is absent. One or two dependent round trips, as the [`Plan`] has it, and one more for a
+    /// value that lies outside its slot; see the [crate](crate#cost) for what costs more, and [`get_into`](Self::get_into) to spare the allocation.
     ///
     /// # Errors
     /// The memory node is gone and did not come back in time, holds no table, or the record was being written until
@@ -304,16 +305,16 @@ impl<K: BuildKeys> Client<K> {
         with_core!(self, core => core.look_up(key.as_key(), self.deadline, take))
     }
 
-    /// Whether `key` is there, without its value.
+    /// Whether `key` is there, without its value, which is not read if it lies outside its slot.
     ///
     /// # Errors
     /// As for [`get`](Self::get).
     pub fn contains(&self, key: impl AsKey<K>) -> Result<bool, ClientError> {
-        let take = |outcome: &Outcome, _: Option<&[u8]>| outcome.version.is_some();
-        with_core!(self, core => core.look_up(key.as_key(), self.deadline, take))
+        with_core!(self, core => core.contains(key.as_key(), self.deadline))
     }
 
-    /// The values of `keys`, in their order. All keys share their round trips: as many as the slowest of them needs.
+    /// The values of `keys`, in their order. All keys share their round trips: as many as the slowest of them needs, and one more
+    /// for each 64 MiB of values outside their slots.
     ///
     /// # Errors
     /// As for [`get`](Self::get); the group fails as a whole.
@@ -333,8 +334,8 @@ impl<K: BuildKeys> Client<K> {
         with_core!(self, core => core.lookup(keys.iter().map(AsKey::as_key), self.deadline, take))
     }
 
-    /// Up to `limit` records in key order, from the least key not below `start`. One round trip for each 256 KiB of
-    /// slots.
+    /// Up to `limit` records in key order, from the least key not below `start`. One round trip for each 256 KiB of slots, and of
+    /// values outside them; [`scan_with`](Self::scan_with) keeps no more of these than 32 MiB at a time.
     ///
     /// # Errors
     /// As for [`get`](Self::get).
@@ -482,9 +483,7 @@ impl<K: BuildKeys> Client<K> {
         let shape = with_core!(self, core => core.shape(self.deadline))?;
         let take = |outcome: &Outcome, value: Option<&[u8]>| {
             let (version, value) = outcome.version.zip(value)?;
-            let mut record = vec![0; shape.used(K::encoded_len(key), value.len())];
-            shape.fill::<K>(&mut record, key, value);
-            Some((value.to_vec(), RecordToken::of(version, &record)))
+            Some((value.to_vec(), RecordToken::of(version, &shape.identity::<K>(key, value))))
         };
         with_core!(self, core => core.look_up(key, self.deadline, take))
     }

@@ -1,5 +1,6 @@
 //! A client over one kind of connection: sessions, threads, retries.
 
+mod ahead;
 pub(crate) mod lane;
 mod offloaded;
 mod recover;
@@ -16,7 +17,7 @@ use fpcache::cache::CacheStats;
 use fpcache::key_space::{BuildKeys, KeyKind};
 use fpcache::matching::Matcher;
 use fpcache::message::{Request, decode_reply};
-use fpcache::read::{Cost, Lookup, LookupScratch, Outcome, ReadError, Scan, drive, look_up};
+use fpcache::read::{Cost, Lookup, LookupScratch, Outcome, ReadError, Scan, contains, drive, look_up};
 use fpcache::table::{Table, TableOptions};
 use fpcache_fabric::{Clock, Connection, Deadline, FabricError, SystemClock};
 use thread_local::ThreadLocal;
@@ -130,6 +131,19 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
         }
     }
 
+    /// Whether a key is there.
+    pub(crate) fn contains(&self, key: &K::Key, within: Duration) -> Result<bool, ClientError> {
+        let mut retry = Retry::new(within);
+        let read = |buffers: &mut Buffers<K, EndpointOf<T>>, table: &Table<K>| {
+            let Buffers { endpoint, lookup, .. } = buffers;
+            contains(endpoint, table, lookup, key, |outcome| outcome.version.is_some())
+        };
+        match self.try_table(&mut retry, read)? {
+            Some(answer) => Ok(answer),
+            None => self.contains_offloaded(key, &mut retry),
+        }
+    }
+
     /// Looks up a group of keys and hands the buffers with the answers to `take`.
     #[inline]
     pub(crate) fn lookup<'k, R>(
@@ -166,16 +180,19 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
     ) -> Result<Cost, ClientError> {
         let (mut from, mut left, mut cost) = (Some(start.to_owned()), limit, Cost::default());
         self.with_table(within, |buffers, table| {
-            let Some(next) = from.take() else { return Ok(cost) };
-            let mut scan = Scan::new(table.snapshot(), &mut buffers.scan, next.borrow(), left);
-            if let Some(end) = end {
-                scan = scan.until(end);
+            // It may stop to have long values taken before there are more.
+            while let Some(next) = from.take() {
+                let mut scan = Scan::new(table.snapshot(), &mut buffers.scan, next.borrow(), left);
+                if let Some(end) = end {
+                    scan = scan.until(end);
+                }
+                let ended = drive(&mut buffers.endpoint, &mut scan);
+                scan.records().for_each(|(key, value)| take(K::as_view(key), value));
+                (from, left) = (scan.uncovered().map(ToOwned::to_owned), left - scan.records().len());
+                cost += scan.cost();
+                ended?;
             }
-            let ended = drive(&mut buffers.endpoint, &mut scan);
-            scan.records().for_each(|(key, value)| take(K::as_view(key), value));
-            (from, left) = (scan.uncovered().map(ToOwned::to_owned), left - scan.records().len());
-            cost += scan.cost();
-            ended.map(|()| cost)
+            Ok(cost)
         })
     }
 

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use fpcache::key_space::KeyKind;
+use fpcache::layout::MAX_VALUE_BYTES;
 use fpcache::message::{ErrorCode, MessageError, Refusal};
 use fpcache::read::ReadError;
 use fpcache::snapshot::OpenError;
@@ -64,18 +65,31 @@ pub enum ClientError {
         /// Why not.
         why: String,
     },
-    /// Key and value together do not fit a slot.
+    /// The value is longer than values can be.
     #[error(
-        "the record of key {key} has {got} bytes of key and value, the table's slots have room for {room}: create the \
-         table with more"
+        "the value of key {key} has {got} bytes, values have at most {MAX_VALUE_BYTES}: divide it among several records"
+    )]
+    ValueTooLong {
+        /// The record's key.
+        key: String,
+        /// Bytes of the value.
+        got: usize,
+    },
+    /// What of a record must lie in its slot does not fit there: where all values have one length, key and value; else the key,
+    /// and the value or 16 bytes that say where it lies.
+    #[error(
+        "the record of key {key} has {got} bytes of key and value and needs {needs} of them in its slot, the table's slots \
+         have room for {room}: create the table with room for {needs} or more"
     )]
     RecordSize {
         /// The record's key.
         key: String,
         /// Bytes of key and value.
         got: usize,
-        /// Bytes there are for them.
+        /// Bytes there are for them in a slot.
         room: usize,
+        /// The least there would have to be.
+        needs: usize,
     },
     /// No reply to a change came in time, or none that tells its outcome: it may have been made, may not, or may yet be until
     /// the same thread makes its next change.
@@ -155,9 +169,11 @@ impl ClientError {
     /// What can be done about it.
     pub fn kind(&self) -> ErrorKind {
         match self {
-            Self::Url(_) | Self::ValueSize { .. } | Self::KeySize { .. } | Self::RecordSize { .. } => {
-                ErrorKind::Invalid
-            }
+            Self::Url(_)
+            | Self::ValueSize { .. }
+            | Self::KeySize { .. }
+            | Self::ValueTooLong { .. }
+            | Self::RecordSize { .. } => ErrorKind::Invalid,
             Self::Open(error) => of_open(error),
             Self::Refused(refusal) => of_code(refusal.code),
             Self::Message(MessageError::Version(_))

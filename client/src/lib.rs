@@ -38,6 +38,13 @@
 //! [`Client::key_kind`] tells. Keys of several parts are byte strings by [`encode`](mod@encode). A read of a key that no table
 //! can hold, an empty one or one that is too long, finds nothing; a write of one is an error.
 //!
+//! # Values
+//!
+//! All values of a table have one length, or their lengths vary, as the [`RecordShape`] says that the table was created with. One
+//! whose length varies has up to 16 MiB: beside its key in a slot if both fit its `room`, else outside, where it takes what it needs
+//! and the slot 16 bytes beside the key. Records are cheapest to read whose values lie in slots, and slots all have the same
+//! length: a room that most values fit, and few by far, is a good one.
+//!
 //! # Cost
 //!
 //! A `get` costs one or two dependent round trips, by the [`Plan`]; [`PlanChoice::Auto`] takes the cheapest for each key:
@@ -51,6 +58,7 @@
 //!
 //! One more comes on top when the hot cache names a slot that holds another key, one when a page of the directory has to be
 //! fetched because the budget has no room for all of it, and one when a plan has to be given up for a range read.
+//! A value that lies outside its slot is one more round trip, by any plan; [`Client::contains`] spares it.
 //! `multi_get` costs what its slowest key does, for all keys together. Every answer of [`Client::get_into`] carries the plan it took and its own [`Cost`].
 //!
 //! # Failures

@@ -1,9 +1,9 @@
 //! Loading a table through the memory node's request ring.
 
 use fpcache::key_space::{BuildKeys, U64Keys};
-use fpcache::layout::TableParameters;
+use fpcache::layout::{TableParameters, ValuePlace};
 use fpcache::message::keys::{put_record, record_bytes};
-use fpcache::message::{Chunk, ErrorCode, MessageError, Refusal, Request};
+use fpcache::message::{Chunk, ErrorCode, MAX_AHEAD_BYTES, MessageError, Piece, Refusal, Request, Sent};
 
 use crate::client::Client;
 use crate::core::check_record;
@@ -23,6 +23,8 @@ pub struct Load<'c, K: BuildKeys = U64Keys> {
     sent: u64,
     count: u32,
     records: Vec<u8>,
+    /// Bytes of values that went ahead of the chunk that is being filled.
+    ahead: usize,
     finished: bool,
 }
 
@@ -59,11 +61,13 @@ impl<'c, K: BuildKeys> Load<'c, K> {
             sent: 0,
             count: 0,
             records: Vec::new(),
+            ahead: 0,
             finished: false,
         })
     }
 
-    /// Adds a record. One request per full chunk, of which the memory node gives the size (1 MiB by default).
+    /// Adds a record. One request per full chunk, of which the memory node gives the size (1 MiB by default), and one per piece of
+    /// that size of a value that does not fit a chunk.
     ///
     /// # Errors
     /// A key or value of a size the table cannot have; and, for any record of the chunk before: keys out of order, or a full
@@ -71,11 +75,34 @@ impl<'c, K: BuildKeys> Load<'c, K> {
     pub fn push(&mut self, key: impl AsKey<K>, value: &[u8]) -> Result<(), ClientError> {
         let (key, shape) = (key.as_key(), self.parameters.shape);
         check_record::<K>(key, value, &shape)?;
-        if self.records.len() + record_bytes::<K>(&shape, key, value) > self.chunk_bytes {
+        let mut sent = Sent::Here(value);
+        if record_bytes::<K>(&shape, key, &sent) > self.chunk_bytes
+            && shape.place(K::encoded_len(key), value.len()) == Some(ValuePlace::Outside)
+        {
+            // Values have at most 16 MiB.
+            sent = Sent::Ahead(value.len() as u32);
+        }
+        let ahead = sent.len() - sent.bytes().len();
+        let is_full = self.records.len() + record_bytes::<K>(&shape, key, &sent) > self.chunk_bytes;
+        if is_full || self.ahead + ahead > MAX_AHEAD_BYTES {
             self.flush()?;
         }
-        put_record::<K>(&shape, key, value, &mut self.records);
+        if ahead > 0 {
+            self.send_ahead(value)?;
+        }
+        put_record::<K>(&shape, key, &sent, &mut self.records);
         self.count += 1;
+        Ok(())
+    }
+
+    /// Sends the next record's value, which its chunk has no room for.
+    fn send_ahead(&mut self, value: &[u8]) -> Result<(), ClientError> {
+        // Pieces name the record by its number, modulo 2³².
+        let record = (self.sent + u64::from(self.count)) as u32;
+        for piece in Piece::all((0, 0, record), value, self.client.max_request()) {
+            self.client.request(&Request::Value(piece), |_| Ok(()))?;
+        }
+        self.ahead += value.len();
         Ok(())
     }
 
@@ -103,6 +130,7 @@ impl<'c, K: BuildKeys> Load<'c, K> {
         self.client.request(&Request::LoadChunk(chunk), |_| Ok(()))?;
         self.sent += u64::from(self.count);
         self.count = 0;
+        self.ahead = 0;
         self.records.clear();
         Ok(())
     }

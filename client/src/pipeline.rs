@@ -6,7 +6,7 @@ use std::fmt;
 
 use fpcache::key_space::{BuildKeys, U64Keys};
 use fpcache::layout::RecordToken;
-use fpcache::message::{WriteKind, WriteOperation, WriteReply};
+use fpcache::message::{Sent, WriteKind, WriteOperation, WriteReply};
 use fpcache::read::Cost;
 
 use crate::answers::Answers;
@@ -116,7 +116,7 @@ impl<K: BuildKeys> Client<K> {
 }
 
 impl<K: BuildKeys> Pipeline<K> {
-    /// Posts the making of a record; it ends with [`Exists`](crate::WriteStatus::Exists) if there is one.
+    /// Posts the making of a record, behind the pieces of a value that is longer than a request, which are waited for; it ends with [`Exists`](crate::WriteStatus::Exists) if there is one.
     ///
     /// # Errors
     /// As for [`Client::insert`]; nothing was sent. What happens after sending is told with the write's end.
@@ -160,7 +160,7 @@ impl<K: BuildKeys> Pipeline<K> {
         expected: RecordToken,
         value: &[u8],
     ) -> Result<WriteTicket, ClientError> {
-        let (kind, key) = (WriteKind::CompareAndSet, key.as_key());
+        let (kind, key, value) = (WriteKind::CompareAndSet, key.as_key(), Sent::Here(value));
         self.post(&WriteOperation { kind, key, hint: None, expected, value })
     }
 
@@ -272,7 +272,8 @@ impl<K: BuildKeys> Pipeline<K> {
 
     #[inline]
     fn change(&mut self, kind: WriteKind, key: &K::Key, value: &[u8]) -> Result<WriteTicket, ClientError> {
-        self.post(&WriteOperation { kind, key, hint: None, expected: RecordToken::default(), value })
+        let (expected, value) = (RecordToken::default(), Sent::Here(value));
+        self.post(&WriteOperation { kind, key, hint: None, expected, value })
     }
 
     fn post(&mut self, operation: &WriteOperation<'_, &K::Key>) -> Result<WriteTicket, ClientError> {

@@ -2,7 +2,7 @@
 
 use fpcache::key_space::{BuildKeys, U64Keys};
 use fpcache::layout::{RecordToken, TableParameters};
-use fpcache::message::{MessageError, WriteKind, WriteOperation, WriteReply, WriteStatus};
+use fpcache::message::{MessageError, Sent, WriteKind, WriteOperation, WriteReply, WriteStatus};
 
 use crate::client::Client;
 use crate::error::ClientError;
@@ -93,7 +93,7 @@ impl<K: BuildKeys> Changes<K> {
             key: K::kept(&change.key, &self.keys),
             hint: None,
             expected: change.expected,
-            value: &self.values[start..change.end],
+            value: Sent::Here(&self.values[start..change.end]),
         })
     }
 
@@ -130,15 +130,16 @@ impl CompareAndSet {
 }
 
 impl<K: BuildKeys> Client<K> {
-    /// Makes a record; `false` if there is one already. One request to the memory node's processor, as for every change.
+    /// Makes a record; `false` if there is one already. One request to the memory node's processor, as for every change, and one
+    /// more ahead of it for each piece of a value that is longer than a request (1 MiB by default).
     ///
     /// A request to which no reply comes is sent again, over a new connection if need be, and takes effect once however
     /// often it was sent.
     ///
     /// # Errors
     /// [`ClientError::KeySize`] if there can be no such key, [`ClientError::ValueSize`] if the value has not the table's size,
-    /// [`ClientError::RecordSize`] if both together do not fit a slot: then nothing was sent. [`ClientError::NoRoom`] if the
-    /// region is full,
+    /// [`ClientError::RecordSize`] if its slot has no room for what must lie there, [`ClientError::ValueTooLong`] if the value has
+    /// more than 16 MiB: then nothing was sent. [`ClientError::NoRoom`] if the region is full,
     /// [`ClientError::NotDurable`] if the memory node's log cannot be written: then nothing was changed.
     /// [`ClientError::OutcomeUnknown`] if the deadline has passed and the change may have been made or not, or may be made
     /// later, but not after this thread's next change.
@@ -190,6 +191,7 @@ impl<K: BuildKeys> Client<K> {
         value: &[u8],
     ) -> Result<CompareAndSet, ClientError> {
         let (kind, key) = (WriteKind::CompareAndSet, key.as_key());
+        let value = Sent::Here(value);
         let reply = self.single(WriteOperation { kind, key, hint: None, expected, value })?;
         let nonsense = || MessageError::Malformed("a reply to compare-and-set without a token".into()).into();
         CompareAndSet::of(&reply).ok_or_else(nonsense)
@@ -216,7 +218,8 @@ impl<K: BuildKeys> Client<K> {
     }
 
     fn change(&self, kind: WriteKind, key: &K::Key, value: &[u8]) -> Result<WriteReply, ClientError> {
-        self.single(WriteOperation { kind, key, hint: None, expected: RecordToken::default(), value })
+        let (expected, value) = (RecordToken::default(), Sent::Here(value));
+        self.single(WriteOperation { kind, key, hint: None, expected, value })
     }
 
     fn single(&self, operation: WriteOperation<'_, &K::Key>) -> Result<WriteReply, ClientError> {

@@ -9,7 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use common::{TestKeys, ThreadNode, scattered, value_of};
-use fpcache::layout::{SEGMENT_HEADER_BYTES, SlotState, SlotWord};
+use fpcache::layout::{SEGMENT_HEADER_BYTES, SlotState, SlotWord, Stored};
 use fpcache::read::spot_of;
 use fpcache::snapshot::Snapshot;
 use fpcache_client::{Answers, Client, ErrorKind};
@@ -90,7 +90,7 @@ fn place_of<K: TestKeys>(node: &ThreadNode<K>, number: u64) -> (u64, u64) {
     let segment = snapshot.models().resident().unwrap().locate(key.borrow()).unwrap().entry;
     let geometry = snapshot.geometry();
     let mut expected = vec![0; geometry.shape.body_bytes()];
-    geometry.shape.fill::<K>(&mut expected, key.borrow(), &value(number));
+    geometry.shape.fill::<K>(&mut expected, key.borrow(), &Stored::Here(&value(number)));
     for index in spot.window.first..=spot.window.last {
         let slot = spot.slots + u64::from(index) * geometry.slot_bytes as u64;
         let mut stored = vec![0; expected.len()];

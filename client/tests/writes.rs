@@ -78,10 +78,7 @@ impl<K: TestKeys> Default for State<K> {
 impl<K: TestKeys> State<K> {
     fn token(&self, key: &K::Key) -> Option<RecordToken> {
         let (version, value) = self.records.get(key)?;
-        let shape = K::shape(Some(8));
-        let mut record = vec![0; shape.used(K::encoded_len(key), value.len())];
-        shape.fill::<K>(&mut record, key, value);
-        Some(RecordToken::of(*version, &record))
+        Some(RecordToken::of(*version, &K::shape(Some(8)).identity::<K>(key, value)))
     }
 
     /// Makes a request's changes, or repeats what was said of them.
@@ -111,7 +108,7 @@ impl<K: TestKeys> State<K> {
                 self.version += 1;
                 match o.kind {
                     WriteKind::Delete => _ = self.records.remove(key),
-                    _ => _ = self.records.insert(key.to_owned(), (self.version, o.value.to_vec())),
+                    _ => _ = self.records.insert(key.to_owned(), (self.version, o.value.bytes().to_vec())),
                 }
             }
             reply.extend(WriteReply { status, token: self.token(key) }.encode());

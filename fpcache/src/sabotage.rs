@@ -8,6 +8,8 @@ pub enum Sabotage {
     NoChecksum,
     /// Readers conclude absence without looking at the reuse sequence behind their last READ.
     NoReuseCheck,
+    /// Readers take values outside slots without comparing the checksum.
+    UnprovenExtents,
     /// The memory node publishes an insert's word before its fingerprint.
     WordBeforeFingerprint,
     /// The memory node clears a deleted record's fingerprint before it frees its word.
@@ -28,9 +30,10 @@ pub enum Sabotage {
 
 impl Sabotage {
     /// All of them.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::NoChecksum,
         Self::NoReuseCheck,
+        Self::UnprovenExtents,
         Self::WordBeforeFingerprint,
         Self::FingerprintBeforeWord,
         Self::ReuseAtOnce,

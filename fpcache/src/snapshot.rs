@@ -277,6 +277,12 @@ impl<K: KeySpace> Snapshot<K> {
         self.sabotage == Some(crate::sabotage::Sabotage::NoChecksum)
     }
 
+    /// Whether values outside slots are taken unseen.
+    #[cfg(feature = "sabotage")]
+    pub(crate) fn believes_extents(&self) -> bool {
+        self.sabotage == Some(crate::sabotage::Sabotage::UnprovenExtents)
+    }
+
     /// Reads in a way that is broken on purpose.
     #[cfg(feature = "sabotage")]
     pub(crate) fn sabotage(&mut self, sabotage: Option<crate::sabotage::Sabotage>) {

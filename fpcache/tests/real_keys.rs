@@ -160,6 +160,16 @@ fn integers_with_values_of_one_length_and_of_any() {
     assert_all_ways::<U64Keys>("integers, any values", with_values::<U64Keys>(keys, 40), parameters(shape));
 }
 
+#[test]
+fn values_that_lie_outside_their_slots_among_others_that_do_not() {
+    let keys = random(11).take(250).chain(0..50);
+    let shape = RecordShape { key_bytes: Some(8), value_bytes: None, room: 8 + 40 };
+    assert_all_ways::<U64Keys>("integers, long values", with_values::<U64Keys>(keys, 300), parameters(shape));
+    let paths = (0..200).map(|i| format!("/a/b/{:02}/{:03}", i / 30, i * i).into_bytes());
+    let records = with_values::<ByteKeys>(paths, 500);
+    assert_all_ways::<ByteKeys>("paths, long values", records, any_lengths(64));
+}
+
 fn any_lengths(room: u32) -> TableParameters {
     parameters(RecordShape { key_bytes: None, value_bytes: None, room })
 }

@@ -5,14 +5,16 @@
 //! so a load that fails leaves no trace.
 
 use std::borrow::Borrow;
+use std::collections::HashMap;
 
 use fpcache::key_space::{BuildKeys, ByteKeys, CutSegment, OrderError};
 use fpcache::layout::{
-    CHANGE_RECORD_BYTES, Corrupt, Descriptor, DirectoryPage, ParameterError, RecordShape, RootEntry,
-    SegmentAddress, SegmentGeometry, SegmentHeader, TableParameters, TableRecord, encode_root,
+    CHANGE_RECORD_BYTES, Corrupt, Descriptor, DirectoryPage, MAX_VALUE_BYTES, ParameterError, RecordShape,
+    RootEntry, SegmentAddress, SegmentGeometry, SegmentHeader, Stored, TableParameters, TableRecord,
+    ValueExtent, ValuePlace, encode_root,
 };
 use fpcache::message::keys::take_record;
-use fpcache::message::{Chunk, ErrorCode, Refusal};
+use fpcache::message::{Chunk, ErrorCode, Piece, Refusal, Sent};
 use fpcache_fabric::{AccessError, NodeMemory};
 use fpcache_index::{Line, OptionsError, PlacedSegment, SegmentModel, SegmentOptions};
 use xxhash_rust::xxh3::xxh3_64;
@@ -21,6 +23,8 @@ use crate::allocator::{Allocator, Exhausted};
 use crate::budget::round_up;
 use crate::image::SegmentImage;
 use crate::space::Extent;
+use crate::table::extents::{Outside, value_at};
+use crate::uploads::Upload;
 
 /// Why a load ended without a table.
 #[derive(Debug, thiserror::Error)]
@@ -51,6 +55,16 @@ pub enum LoadError {
     Short {
         /// Index of the chunk's first record.
         first: u64,
+    },
+    /// A value was to come ahead of its record, and did not.
+    #[error(
+        "the value of record {number}, {bytes} bytes, was to come ahead of it and did not: start the load anew"
+    )]
+    NoValue {
+        /// The record's number, from 0.
+        number: u64,
+        /// Bytes of the value.
+        bytes: u32,
     },
     /// What the segments were to share cannot be read.
     #[error("the coders of the load cannot be read: {0}")]
@@ -94,9 +108,11 @@ impl LoadError {
     pub fn refusal(&self) -> Refusal {
         let code = match self {
             Self::Parameter(_) | Self::Options(_) | Self::Coders(_) => ErrorCode::Invalid,
-            Self::Order(_) | Self::Misfit { .. } | Self::Short { .. } | Self::Gap { .. } => {
-                ErrorCode::BadData
-            }
+            Self::Order(_)
+            | Self::Misfit { .. }
+            | Self::Short { .. }
+            | Self::Gap { .. }
+            | Self::NoValue { .. } => ErrorCode::BadData,
             Self::Full { .. } => ErrorCode::Full,
             Self::Region(_) | Self::Corrupt(_) => ErrorCode::Internal,
         };
@@ -131,6 +147,9 @@ pub struct Loader<K: BuildKeys> {
     next_generation: u32,
     /// Records in the slot their prediction names.
     at_home: u64,
+    /// Values of records to come, by the records' numbers modulo 2³².
+    ahead: HashMap<u32, Upload>,
+    outside: Outside,
     image: SegmentImage,
 }
 
@@ -184,6 +203,8 @@ impl<K: BuildKeys> Loader<K> {
             node,
             next_generation,
             at_home: 0,
+            ahead: HashMap::new(),
+            outside: Outside::default(),
             image: SegmentImage::new(geometry),
         })
     }
@@ -197,7 +218,7 @@ impl<K: BuildKeys> Loader<K> {
         for _ in 0..chunk.count {
             let ((key, value), behind) = take_record::<K>(&self.geometry.shape, rest)
                 .ok_or(LoadError::Short { first: chunk.first })?;
-            self.push(region, key.borrow(), value, FIRST_VERSION)?;
+            self.push_sent(region, key.borrow(), &value, FIRST_VERSION)?;
             rest = behind;
         }
         if rest.is_empty() { Ok(()) } else { Err(LoadError::Short { first: chunk.first }) }
@@ -211,11 +232,69 @@ impl<K: BuildKeys> Loader<K> {
         value: &[u8],
         version: u32,
     ) -> Result<(), LoadError> {
+        self.push_sent(region, key, &Sent::Here(value), version)
+    }
+
+    /// Takes a piece of the value of a record to come; `false` if it is not the next one.
+    pub(crate) fn take_piece(
+        &mut self,
+        region: &impl NodeMemory,
+        piece: &Piece<'_>,
+    ) -> Result<bool, LoadError> {
+        if piece.offset == 0 {
+            let memory = self.allocate_value(piece.value_bytes as usize)?;
+            // What came of it before is left as it is: a load does not give bytes back.
+            self.ahead.insert(piece.operation, Upload::begin(Some(memory), piece.value_bytes));
+        }
+        let Some(upload) = self.ahead.get_mut(&piece.operation) else { return Ok(false) };
+        Ok(upload.add(region, piece)?)
+    }
+
+    fn allocate_value(&mut self, bytes: usize) -> Result<Extent, LoadError> {
+        let len = ValueExtent::memory_bytes(bytes);
+        let offset = self.allocator.allocate(len).map_err(|Exhausted| self.full())?;
+        Ok(Extent { offset, len: len as u64 })
+    }
+
+    /// A value as its slot will have it: written to the region if it is to lie outside.
+    fn put_in_place<'v>(
+        &mut self,
+        region: &impl NodeMemory,
+        place: ValuePlace,
+        value: &Sent<'v>,
+    ) -> Result<Stored<'v>, LoadError> {
+        let extent = match (value, place) {
+            (Sent::Here(value), ValuePlace::Here) => return Ok(Stored::Here(value)),
+            (Sent::Here(value), ValuePlace::Outside) => {
+                let memory = self.allocate_value(value.len())?;
+                region.write_bytes(memory.offset, value)?;
+                value_at(self.node, memory, value.len() as u32, xxh3_64(value)).ok_or_else(|| self.full())?
+            }
+            (Sent::Ahead(bytes), _) => {
+                let upload = self.ahead.remove(&(self.keys as u32)).filter(|_| place == ValuePlace::Outside);
+                let extent = upload
+                    .filter(|upload| upload.is_whole(*bytes))
+                    .and_then(|upload| upload.finish(self.node));
+                extent.ok_or(LoadError::NoValue { number: self.keys, bytes: *bytes })?
+            }
+        };
+        self.outside.add(&extent);
+        Ok(Stored::Outside(extent))
+    }
+
+    fn push_sent(
+        &mut self,
+        region: &impl NodeMemory,
+        key: &K::Key,
+        value: &Sent<'_>,
+        version: u32,
+    ) -> Result<(), LoadError> {
         let (shape, key_bytes) = (self.geometry.shape, K::encoded_len(key));
-        if !shape.fits(key_bytes, value.len()) {
+        let Some(place) = shape.place(key_bytes, value.len()) else {
             let fits = describe(&shape);
             return Err(LoadError::Misfit { number: self.keys, key: key_bytes, value: value.len(), fits });
-        }
+        };
+        let value = self.put_in_place(region, place, value)?;
         K::push(&mut self.cutter, key, &mut self.cut)?;
         if self.cut.len() > 1 {
             self.write_cut(region, false)?;
@@ -223,7 +302,7 @@ impl<K: BuildKeys> Loader<K> {
         self.open.push(OpenRecord { hash: K::hash(key), version });
         let at = self.bodies.len();
         self.bodies.resize(at + shape.body_bytes(), 0);
-        shape.fill::<K>(&mut self.bodies[at..], key, value);
+        shape.fill::<K>(&mut self.bodies[at..], key, &value);
         self.keys += 1;
         Ok(())
     }
@@ -358,6 +437,7 @@ impl<K: BuildKeys> Loader<K> {
             published,
             used: self.allocator.used(),
             next_generation: self.next_generation,
+            outside: self.outside,
         })
     }
 
@@ -396,7 +476,11 @@ pub(crate) fn describe(shape: &RecordShape) -> String {
     match value_bytes {
         Some(bytes) if shape.is_fixed() => format!("{keys} and values of {bytes} bytes"),
         Some(bytes) => format!("{keys} and values of {bytes} bytes, together at most {room}"),
-        None => format!("{keys} and values of at most {room} bytes together"),
+        None => format!(
+            "{keys} and values that together have at most {room} bytes, or keys of at most {} bytes and values of at most {}",
+            room.saturating_sub(ValueExtent::REFERENCE_BYTES as u32),
+            bytesize::ByteSize(MAX_VALUE_BYTES as u64).display().iec()
+        ),
     }
 }
 
@@ -414,4 +498,5 @@ pub(crate) struct Finished<K: BuildKeys> {
     /// End of the bytes in use.
     pub(crate) used: u64,
     pub(crate) next_generation: u32,
+    pub(crate) outside: Outside,
 }

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use fpcache::key_space::BuildKeys;
-use fpcache::layout::{SUPERBLOCK_BYTES, TableParameters, TableRecord};
+use fpcache::layout::{SUPERBLOCK_BYTES, Stored, TableParameters, TableRecord};
 use fpcache::message::keys::take_key;
-use fpcache::message::{ErrorCode, Keys, MessageError, NodeStats, Refusal, Request, encode_reply};
+use fpcache::message::{ErrorCode, Keys, MessageError, NodeStats, Piece, Refusal, Request, encode_reply};
 use fpcache::models::Segment;
 use fpcache_fabric::{
     AccessError, ClientId, Clock, Handled, NodeMemory, Service, SharedMemory, SystemClock, Waker, Work,
@@ -26,6 +26,7 @@ use crate::space::{Extent, Space};
 use crate::table::audit::Audit;
 use crate::table::write::next_version;
 use crate::table::{Parts, Table, TableError};
+use crate::uploads::{self, Uploads};
 
 /// A memory node over one region, which nobody else writes.
 #[derive(Debug)]
@@ -36,6 +37,7 @@ pub struct MemoryNode<K: BuildKeys, M = SharedMemory> {
     pub(crate) writers: Clients,
     pub(crate) journal: Option<Journal<M>>,
     pub(crate) pending: Pending<K>,
+    pub(crate) uploads: Uploads,
     pub(crate) snapshotting: Option<Snapshotting<K>>,
     /// Whether the disk has a snapshot that the log follows. Without one nothing that is written is durable.
     pub(crate) has_snapshot: bool,
@@ -100,6 +102,7 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
             writers,
             journal,
             pending: Pending::default(),
+            uploads: Uploads::default(),
             snapshotting: None,
             has_snapshot: false,
             retry_at: None,
@@ -216,6 +219,8 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
             stats.rebuild_ns_max = counters.rebuild_ns_max;
             stats.rebuild_ns_p99 = counters.rebuild_ns_p99();
             stats.checkpoint = table.record().checkpoint;
+            stats.outside_values = table.outside().values;
+            stats.outside_bytes = table.outside().bytes;
         }
         stats
     }
@@ -301,7 +306,7 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
 
     /// The table that a load has written.
     fn take_over(&self, finished: Finished<K>) -> Table<K> {
-        let Finished { record, descriptors, coders, published, used, next_generation } = finished;
+        let Finished { record, descriptors, coders, published, used, next_generation, outside } = finished;
         let entries = descriptors.iter().map(|d| (d.lo.clone(), Segment::from(d))).collect();
         // A load's keys ascend, and so do the first keys of its segments.
         let directory = Directory::from_sorted(entries).expect("segments in key order");
@@ -316,6 +321,7 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
             next_generation,
             next_version: next_version(FIRST_VERSION),
             keys: record.keys,
+            outside,
         };
         Table::new(self.node, parts)
     }
@@ -349,6 +355,7 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
             }
             Request::LoadAbort => self.abort(client),
             Request::Write(write) => return self.write(client, &write, body),
+            Request::Value(piece) => self.take_piece(client, &piece)?,
             Request::Get(keys) => self.get(&keys, body)?,
         }
         Ok(Handled::Now)
@@ -363,6 +370,7 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
     /// Looks keys up on behalf of a client that cannot.
     fn get(&mut self, keys: &Keys<'_>, body: &mut Vec<u8>) -> Result<(), Refusal> {
         const FOUND: u8 = 0;
+        const OUTSIDE: u8 = 1;
         const ABSENT: u8 = 2;
         let Self { front, table: Some(table), .. } = self else { return Err(Self::no_table()) };
         // Whoever asks here has a directory that its changes do not reach.
@@ -373,16 +381,44 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
                 return Err(Refusal::new(ErrorCode::Invalid, "the request counts more keys than it holds"));
             };
             rest = behind;
-            let head = body.len();
-            body.extend([0; 16]);
-            let token = table.get(front, key.borrow(), body).map_err(internal)?;
-            let value_bytes = (body.len() - head - 16) as u32;
-            body[head] = if token.is_some() { FOUND } else { ABSENT };
-            body[head + 4..head + 8].copy_from_slice(&value_bytes.to_le_bytes());
-            let token = token.map_or(0, |token| token.to_bits());
-            body[head + 8..head + 16].copy_from_slice(&token.to_le_bytes());
+            let found = table.get(front, key.borrow()).map_err(internal)?;
+            let (status, value_bytes, token) = match &found {
+                None => (ABSENT, 0, 0),
+                // A record that a reply has no room for cannot be: its slot is shorter than that.
+                Some((token, Stored::Here(value))) => (FOUND, value.len() as u32, token.to_bits()),
+                Some((token, Stored::Outside(extent))) => (OUTSIDE, extent.bytes, token.to_bits()),
+            };
+            body.extend([status, 0, 0, 0]);
+            body.extend(value_bytes.to_le_bytes());
+            body.extend(token.to_le_bytes());
+            match found {
+                Some((_, Stored::Here(value))) => body.extend_from_slice(value),
+                Some((_, Stored::Outside(extent))) => {
+                    body.extend(extent.checksum.to_le_bytes());
+                    body.extend(extent.address.to_bits().to_le_bytes());
+                }
+                None => {}
+            }
         }
         Ok(())
+    }
+
+    /// Takes a piece of the value of a record that `client`'s load has yet to send.
+    pub(crate) fn take_piece_of_load(
+        &mut self,
+        client: ClientId,
+        region: &M,
+        piece: &Piece<'_>,
+    ) -> Result<(), Refusal> {
+        let taken = self.loader(client)?.take_piece(region, piece);
+        match taken {
+            Ok(true) => Ok(()),
+            Ok(false) => Err(uploads::out_of_order()),
+            Err(error) => {
+                self.abort(client);
+                Err(error.refusal())
+            }
+        }
     }
 
     /// Gives up `client`'s load, if it has one.
@@ -476,5 +512,6 @@ impl<K: BuildKeys, M: NodeMemory> Service for MemoryNode<K, M> {
     fn disconnected(&mut self, client: ClientId) {
         self.clients = self.clients.saturating_sub(1);
         self.abort(client);
+        self.drop_uploads_of(client);
     }
 }

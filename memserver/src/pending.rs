@@ -7,6 +7,7 @@ use std::borrow::Borrow;
 use std::collections::{HashSet, VecDeque};
 
 use fpcache::key_space::BuildKeys;
+use fpcache::layout::{Stored, ValueExtent};
 use fpcache::message::WriteReply;
 use fpcache_fabric::ClientId;
 
@@ -19,8 +20,40 @@ use crate::table::write::Effect;
 pub(crate) enum Outcome<K: BuildKeys> {
     /// Nothing changes; but the reply comes after those to the operations before.
     Reply(WriteReply),
-    /// A slot changes once the entry is on the disk.
-    Effect { lsn: Lsn, effect: Effect<K, K::Owned>, value: Vec<u8> },
+    /// A slot changes once its entries are on the disk.
+    Effect { lsns: Lsns, effect: Effect<K, K::Owned>, value: OwnedValue },
+}
+
+/// The entries of the log for one effect: the pieces of its value, and the effect itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Lsns {
+    pub(crate) first: Lsn,
+    pub(crate) last: Lsn,
+}
+
+/// A record's value until its slot changes.
+#[derive(Debug)]
+pub(crate) enum OwnedValue {
+    Here(Vec<u8>),
+    Outside(ValueExtent),
+}
+
+impl From<&Stored<'_>> for OwnedValue {
+    fn from(value: &Stored<'_>) -> Self {
+        match value {
+            Stored::Here(value) => Self::Here(value.to_vec()),
+            Stored::Outside(extent) => Self::Outside(*extent),
+        }
+    }
+}
+
+impl OwnedValue {
+    pub(crate) fn as_stored(&self) -> Stored<'_> {
+        match self {
+            Self::Here(value) => Stored::Here(value),
+            Self::Outside(extent) => Stored::Outside(*extent),
+        }
+    }
 }
 
 /// One operation that waits.
@@ -79,7 +112,7 @@ impl<K: BuildKeys> Pending<K> {
     /// The first entry of the log that is waited for.
     pub(crate) fn first(&self) -> Option<Lsn> {
         self.entries.iter().find_map(|entry| match entry.outcome {
-            Outcome::Effect { lsn, .. } => Some(lsn),
+            Outcome::Effect { lsns, .. } => Some(lsns.first),
             Outcome::Reply(_) => None,
         })
     }
@@ -87,7 +120,7 @@ impl<K: BuildKeys> Pending<K> {
     /// The last entry of the log that is waited for.
     pub(crate) fn last(&self) -> Option<Lsn> {
         self.entries.iter().rev().find_map(|entry| match entry.outcome {
-            Outcome::Effect { lsn, .. } => Some(lsn),
+            Outcome::Effect { lsns, .. } => Some(lsns.last),
             Outcome::Reply(_) => None,
         })
     }
@@ -95,7 +128,7 @@ impl<K: BuildKeys> Pending<K> {
     /// The next entry to publish, if the log is on the disk so far.
     pub(crate) fn next(&mut self, synced: Lsn) -> Option<Entry<K>> {
         let is_ready = match self.entries.front()?.outcome {
-            Outcome::Effect { lsn, .. } => lsn <= synced,
+            Outcome::Effect { lsns, .. } => lsns.last <= synced,
             Outcome::Reply(_) => true,
         };
         let entry = if is_ready { self.entries.pop_front()? } else { return None };

@@ -57,8 +57,7 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
         header.extend(K::encode_coders(table.coders()));
         // What waits for the disk is not in the table yet.
         let first = self.pending.first().unwrap_or(journal.last() + 1);
-        let (lineage, record_bytes) = (journal.lineage(), table.record_bytes());
-        if !journal.snapshots.begin(SnapshotStart { lineage, header, first, record_bytes }) {
+        if !journal.snapshots.begin(SnapshotStart { lineage: journal.lineage(), header, first }) {
             return;
         }
         journal.since_snapshot = 0;
@@ -81,7 +80,7 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
         if taking.records.len() < BLOCK_BYTES
             && let Some(from) = taking.next.take()
         {
-            taking.next = table.records_from(front, from.borrow(), &mut taking.records)?;
+            taking.next = table.records_from(front, from.borrow(), BLOCK_BYTES, &mut taking.records)?;
             return Ok(Step::More);
         }
         if !taking.records.is_empty() {
@@ -128,7 +127,7 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
         /// Log entries for which no snapshot is written, in bytes.
         const LEAST: u64 = 64 << 20;
         let (Some(table), Some(journal)) = (&self.table, &self.journal) else { return false };
-        let whole = table.keys() * table.record_bytes() as u64;
-        self.snapshotting.is_none() && (!self.has_snapshot || journal.since_snapshot > LEAST.max(whole))
+        let whole = LEAST.max(table.records_bytes());
+        self.snapshotting.is_none() && (!self.has_snapshot || journal.since_snapshot > whole)
     }
 }

@@ -117,6 +117,43 @@ impl Space {
         self.by_len.insert((extent.len, extent.offset));
     }
 
+    /// Has the region granted up to `end`, which is in use already, whatever the budget says: what lies between counts as
+    /// free. `false` if the region does not reach so far.
+    pub(crate) fn reach(&mut self, end: u64) -> bool {
+        let Some(grant) = self.grant.clone() else { return true };
+        let before = grant.end() & !7;
+        if end > before {
+            if grant.claim(end).is_err() {
+                return false;
+            }
+            self.put(Extent { offset: before, len: (grant.end() & !7) - before });
+        }
+        true
+    }
+
+    /// Takes just these bytes, which are in use already, out of the free ones; `false` if not all of them are free.
+    pub(crate) fn claim(&mut self, wanted: Extent) -> bool {
+        let Some(end) = wanted.offset.checked_add(wanted.len).filter(|end| self.reach(*end)) else {
+            return false;
+        };
+        let Some((&offset, &len)) = self.by_offset.range(..=wanted.offset).next_back() else { return false };
+        if offset + len < end {
+            return false;
+        }
+        self.by_offset.remove(&offset);
+        self.by_len.remove(&(len, offset));
+        self.free -= len;
+        self.put(Extent { offset, len: wanted.offset - offset });
+        self.put(Extent { offset: end, len: offset + len - end });
+        true
+    }
+
+    /// Whether some of these bytes are free.
+    pub(crate) fn overlaps(&self, extent: Extent) -> bool {
+        let before = self.by_offset.range(..extent.end()).next_back();
+        before.is_some_and(|(offset, len)| offset + len > extent.offset)
+    }
+
     /// Gives bytes back that readers may look at whose directories are older than the log head `tag`.
     pub(crate) fn retire(&mut self, tag: u64, extent: Extent) {
         self.quarantined += extent.len;
@@ -194,6 +231,37 @@ mod tests {
         assert_eq!(space.free_bytes(), 100 * 8 - 88);
         assert_eq!(space.used_end(1600), 1280);
         assert_eq!(space.take(49 * 8).map(|e| e.offset), Some(808));
+    }
+
+    #[test]
+    fn just_the_bytes_that_are_asked_for_are_claimed() {
+        let mut space = Space::new([Extent::new(64, 64), Extent::new(256, 64)]);
+        let refused = [(56, 16), (120, 16), (128, 8), (0, 8), (u64::MAX - 7, 16), (256, 72)];
+        for (offset, len) in refused {
+            assert!(!space.claim(Extent { offset, len }), "{offset}, {len}");
+        }
+        assert_eq!(space.free_bytes(), 128);
+        assert!(space.claim(Extent::new(80, 16)) && space.claim(Extent::new(256, 64)));
+        assert!(!space.claim(Extent::new(80, 8)));
+        assert!(space.overlaps(Extent::new(56, 16)) && !space.overlaps(Extent::new(80, 16)));
+        assert_eq!((space.free_bytes(), space.take(32)), (48, Some(Extent { offset: 96, len: 32 })));
+        assert_eq!(space.take(16), Some(Extent { offset: 64, len: 16 }));
+    }
+
+    #[test]
+    fn bytes_that_are_claimed_are_granted_whatever_the_budget_says() {
+        use fpcache_fabric::{HugePages, SharedMemory};
+        let memory = SharedMemory::create_memfd("test", 128 << 10, HugePages::No).expect("memory").0;
+        let budget = crate::budget::Budget::new(32 << 10);
+        let grant = Grant::of(&budget, &Arc::new(memory)).expect("room");
+        let mut space = Space::new([]).with_more(Arc::clone(&grant));
+        assert!(!space.claim(Extent { offset: 120 << 10, len: 16 << 10 }), "past the region");
+        assert!(space.claim(Extent { offset: 80 << 10, len: 8 << 10 }));
+        assert!(grant.end() >= 88 << 10 && budget.left() == 0);
+        assert!(
+            space.overlaps(Extent { offset: 40 << 10, len: 8 })
+                && !space.overlaps(Extent { offset: 80 << 10, len: 8 })
+        );
     }
 
     #[test]

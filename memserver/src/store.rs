@@ -159,7 +159,8 @@ pub fn restore<K: BuildKeys, M: NodeMemory, D: Disk + Clone + 'static>(
     if let (Origin::Disk { replayed, .. }, Some(journal), Some(table)) =
         (&from.origin, &mut node.journal, &node.table)
     {
-        journal.since_snapshot = replayed * table.record_bytes() as u64;
+        // An entry takes about what a record does.
+        journal.since_snapshot = replayed * (table.records_bytes() / table.keys().max(1));
     }
     let recovery = Recovery { origin: from.origin, keys: node.stats().keys, took: began.elapsed() };
     Ok((node, recovery))

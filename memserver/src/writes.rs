@@ -4,11 +4,12 @@
 //! disk, and so does the reply.
 
 use std::borrow::Borrow;
+use std::sync::Arc;
 
 use fpcache::key_space::BuildKeys;
-use fpcache::layout::RecordShape;
+use fpcache::layout::{RecordShape, Stored, ValuePlace};
 use fpcache::message::{
-    ErrorCode, Refusal, Write, WriteKind, WriteOperation, WriteReply, WriteStatus, encode_reply,
+    ErrorCode, Piece, Refusal, Sent, Write, WriteKind, WriteOperation, WriteReply, WriteStatus, encode_reply,
 };
 #[cfg(feature = "sabotage")]
 use fpcache::sabotage::Sabotage;
@@ -19,9 +20,14 @@ use crate::durability::Lsn;
 use crate::journal::entry::Entry as LogEntry;
 use crate::loader::describe;
 use crate::node::{MemoryNode, internal};
-use crate::pending::{Entry, Outcome};
+use crate::pending::{Entry, Lsns, Outcome};
 use crate::table::TableError;
+use crate::table::extents::memory_of;
 use crate::table::write::{Decision, Effect};
+use crate::uploads::{self, Upload};
+
+/// The client of pieces that belong to a load.
+const LOADS: u64 = 0;
 
 impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
     /// Applies a batch of operations, each by itself, in order; what was applied when it came before is not applied again.
@@ -35,14 +41,33 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
         let operations: Result<Vec<_>, _> = write.operations::<K>().collect();
         let operations = operations.map_err(|e| Refusal::new(ErrorCode::Invalid, e.to_string()))?;
         operations.iter().try_for_each(|operation| check_fits::<K>(&table.shape(), operation))?;
+        self.check_uploads(write, &operations)?;
         let (writer, done) = self.recognise(write)?;
         self.apply_all(&writer, done, &operations)?;
+        self.drop_uploads(write.client, write.request);
         if self.pending.holds_up(&writer) {
             self.pending.wait(client, writer);
             return Ok(Handled::Later);
         }
         self.writers.replies(writer.client).iter().for_each(|reply| body.extend(reply.encode()));
         Ok(Handled::Now)
+    }
+
+    /// Whether all values that are to have come ahead of a request are there.
+    fn check_uploads(
+        &self,
+        write: &Write<'_>,
+        operations: &[WriteOperation<'_, K::View<'_>>],
+    ) -> Result<(), Refusal> {
+        for (at, operation) in operations.iter().enumerate() {
+            let Sent::Ahead(bytes) = operation.value else { continue };
+            let upload = self.uploads.get(write.client, write.request, at);
+            if !upload.is_some_and(|upload| upload.is_whole(bytes)) {
+                let why = "the value of an operation was to come ahead of it, and did not, or not all of it";
+                return Err(Refusal::new(ErrorCode::Invalid, why));
+            }
+        }
+        Ok(())
     }
 
     /// Whose request it is, and how many of its operations are done.
@@ -110,7 +135,12 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
             let Self { front, table: Some(table), .. } = self else { return Err(Self::no_table()) };
             match table.decide(front, wanted).map_err(internal)? {
                 Decision::Reply(reply) => return self.reply(writer, operation, reply),
-                Decision::Change(effect) => return self.change(writer, operation, &effect, wanted.value),
+                Decision::Change(effect) => {
+                    return match self.put_in_place(writer, operation, wanted)? {
+                        Ok(value) => self.change(writer, operation, &effect, &value),
+                        Err(unable) => self.reply(writer, operation, unable.reply()?),
+                    };
+                }
                 Decision::Full => {
                     if let Err(unable) = self.make_room(wanted.key.borrow()) {
                         return self.reply(writer, operation, unable.reply()?);
@@ -130,31 +160,114 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
         })
     }
 
+    /// The value of an operation that changes a record as its slot will have it: written to free memory if it is to lie outside.
+    #[inline]
+    fn put_in_place<'v>(
+        &mut self,
+        writer: &Writer,
+        operation: usize,
+        wanted: &WriteOperation<'v, K::View<'_>>,
+    ) -> Result<Result<Stored<'v>, Unable>, Refusal> {
+        let Self { front, table: Some(table), .. } = self else { return Err(Self::no_table()) };
+        let place = table.shape().place(K::encoded_len(wanted.key.borrow()), wanted.value.len());
+        match (wanted.value, place) {
+            _ if wanted.kind == WriteKind::Delete => Ok(Ok(Stored::Here(&[]))),
+            (Sent::Here(value), Some(ValuePlace::Outside)) => match table.write_value(front, value) {
+                Ok(extent) => Ok(Ok(Stored::Outside(extent))),
+                Err(TableError::NoRoom { .. }) => Ok(Err(Unable::NoRoom)),
+                Err(error) => Ok(Err(Unable::Broken(error.to_string()))),
+            },
+            (Sent::Here(value), _) => Ok(Ok(Stored::Here(value))),
+            (Sent::Ahead(_), _) => {
+                // That it is there, whole, was looked at before the first operation.
+                let upload = self.uploads.take(writer.client, writer.request, operation);
+                let extent = upload.and_then(|upload| upload.finish(self.node));
+                Ok(extent.map(Stored::Outside).ok_or(Unable::NoRoom))
+            }
+        }
+    }
+
+    /// Gives the memory of a value back that comes to no slot.
+    fn take_back(&mut self, value: &Stored<'_>) {
+        if let (Stored::Outside(extent), Some(table)) = (value, &mut self.table) {
+            table.free_value(memory_of(extent));
+        }
+    }
+
+    /// Takes a piece of a value that comes ahead of a write, or of a load's record.
+    pub(crate) fn take_piece(&mut self, client: ClientId, piece: &Piece<'_>) -> Result<(), Refusal> {
+        uploads::check(piece)?;
+        let region = Arc::clone(&self.front.region);
+        if piece.client == LOADS {
+            return self.take_piece_of_load(client, &*region, piece);
+        }
+        let Self { front, table: Some(table), uploads, .. } = self else { return Err(Self::no_table()) };
+        let mut freed = Vec::new();
+        let outcome = match uploads.place(client, piece, &mut freed) {
+            Ok(Some(upload)) => upload.add(&*region, piece).map_err(internal),
+            Ok(None) => {
+                freed.drain(..).for_each(|memory| table.free_value(memory));
+                let memory = match table.allocate_value(front, piece.value_bytes as usize) {
+                    Ok(memory) => Some(memory),
+                    // The operation will say so.
+                    Err(TableError::NoRoom { .. }) => None,
+                    Err(error) => return Err(Refusal::new(ErrorCode::Internal, error.to_string())),
+                };
+                let mut upload = Upload::begin(memory, piece.value_bytes);
+                let added = upload.add(&*region, piece).map_err(internal);
+                uploads.keep(piece, upload);
+                added
+            }
+            Err(refusal) => Err(refusal),
+        };
+        freed.into_iter().for_each(|memory| table.free_value(memory));
+        if outcome? { Ok(()) } else { Err(uploads::out_of_order()) }
+    }
+
+    /// Drops the values that came ahead of a request that has been executed.
+    fn drop_uploads(&mut self, client: u64, request: u64) {
+        if let (false, Some(table)) = (self.uploads.is_empty(), &mut self.table) {
+            let unused = self.uploads.drop_up_to(client, request);
+            unused.into_iter().for_each(|memory| table.free_value(memory));
+        }
+    }
+
+    /// Drops the values that came over a connection.
+    pub(crate) fn drop_uploads_of(&mut self, connection: ClientId) {
+        if let (false, Some(table)) = (self.uploads.is_empty(), &mut self.table) {
+            let unused = self.uploads.disconnected(connection);
+            unused.into_iter().for_each(|memory| table.free_value(memory));
+        }
+    }
+
     /// Writes a decided effect down and does it, or has it wait for the disk.
     fn change(
         &mut self,
         writer: &Writer,
         operation: usize,
         effect: &Effect<K, K::View<'_>>,
-        value: &[u8],
+        value: &Stored<'_>,
     ) -> Result<(), Refusal> {
         #[cfg(feature = "sabotage")]
         if self.front.breaks(Sabotage::ApplyBeforeStaging) {
             return self.change_unwritten(writer, operation, effect, value);
         }
-        let (lsn, waits) = match self.write_down(writer, operation, effect, value) {
+        let (lsns, waits) = match self.write_down(writer, operation, effect, value) {
             Ok(written) => written,
-            Err(unable) => return self.reply(writer, operation, unable.reply()?),
+            Err(unable) => {
+                self.take_back(value);
+                return self.reply(writer, operation, unable.reply()?);
+            }
         };
         let Some(table) = &mut self.table else { return Err(Self::no_table()) };
         table.accept(effect);
         if waits {
             table.reserve(effect);
-            let outcome = Outcome::Effect { lsn, effect: effect.to_owned(), value: value.to_vec() };
+            let outcome = Outcome::Effect { lsns, effect: effect.to_owned(), value: value.into() };
             self.pending.add(Entry { writer: *writer, operation, outcome });
             return Ok(());
         }
-        self.perform(writer, operation, lsn, effect, value)
+        self.perform(writer, operation, lsns.last, effect, value)
     }
 
     /// [`change`](Self::change) in the wrong order: does a decided effect and then writes it down.
@@ -164,33 +277,33 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
         writer: &Writer,
         operation: usize,
         effect: &Effect<K, K::View<'_>>,
-        value: &[u8],
+        value: &Stored<'_>,
     ) -> Result<(), Refusal> {
         let Self { front, table: Some(table), .. } = self else { return Err(Self::no_table()) };
         table.accept(effect);
         let reply = table.perform(front, effect, value).map_err(internal)?;
         let next_version = table.next_version();
         front.region.release();
-        let (lsn, _) = match self.write_down(writer, operation, effect, value) {
+        let (lsns, _) = match self.write_down(writer, operation, effect, value) {
             Ok(written) => written,
             Err(unable) => return self.reply(writer, operation, unable.reply()?),
         };
         self.keep_reply(writer, operation, reply)?;
         match &self.journal {
-            Some(journal) => journal.notes.set_applied(lsn, next_version).map_err(internal),
+            Some(journal) => journal.notes.set_applied(lsns.last, next_version).map_err(internal),
             None => Ok(()),
         }
     }
 
-    /// Writes an effect down, if there is a log: its number, and whether the effect must wait for the disk.
+    /// Writes an effect down, if there is a log: its numbers, and whether the effect must wait for the disk.
     fn write_down(
         &mut self,
         writer: &Writer,
         operation: usize,
         effect: &Effect<K, K::View<'_>>,
-        value: &[u8],
-    ) -> Result<(Lsn, bool), Unable> {
-        let Some(journal) = &mut self.journal else { return Ok((0, false)) };
+        value: &Stored<'_>,
+    ) -> Result<(Lsns, bool), Unable> {
+        let Some(journal) = &mut self.journal else { return Ok((Lsns { first: 0, last: 0 }, false)) };
         if !self.has_snapshot {
             return Err(Unable::NotDurable);
         }
@@ -206,12 +319,12 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
             client: writer.client,
             request: writer.request,
             key: effect.key,
-            value: if effect.kind == crate::table::write::EffectKind::Remove { &[] } else { value },
+            value: *value,
         };
-        match journal.append::<K>(&entry) {
+        match journal.append::<K>(&*self.front.region, &entry) {
             #[cfg(feature = "sabotage")]
-            Ok(lsn) if self.front.breaks(Sabotage::AckBeforeLog) => Ok((lsn, false)),
-            Ok(lsn) => Ok((lsn, journal.syncs_first())),
+            Ok(lsns) if self.front.breaks(Sabotage::AckBeforeLog) => Ok((lsns, false)),
+            Ok(lsns) => Ok((lsns, journal.syncs_first())),
             Err(_) => Err(Unable::NotDurable),
         }
     }
@@ -222,7 +335,7 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
         operation: usize,
         lsn: Lsn,
         effect: &Effect<K, Q>,
-        value: &[u8],
+        value: &Stored<'_>,
     ) -> Result<(), Refusal> {
         let Self { front, table: Some(table), .. } = self else { return Err(Self::no_table()) };
         let reply = table.perform(front, effect, value).map_err(internal)?;
@@ -263,12 +376,12 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
         while let Some(Entry { writer, operation, outcome }) = self.pending.next(synced) {
             match outcome {
                 Outcome::Reply(reply) => self.keep_reply(&writer, operation, reply)?,
-                Outcome::Effect { lsn, effect, value } => {
+                Outcome::Effect { lsns, effect, value } => {
                     debug_assert!(
                         self.table.as_ref().is_some_and(|table| table.still_owns(&effect)),
                         "no segment is replaced while slots of it are spoken for"
                     );
-                    self.perform(&writer, operation, lsn, &effect, &value)?;
+                    self.perform(&writer, operation, lsns.last, &effect, &value.as_stored())?;
                 }
             }
         }
@@ -312,8 +425,13 @@ fn check_fits<K: BuildKeys>(
     let key = operation.key.borrow();
     K::check(key).map_err(&bad)?;
     let (key_bytes, value_bytes) = (K::encoded_len(key), operation.value.len());
-    if operation.kind == WriteKind::Delete || shape.fits(key_bytes, value_bytes) {
-        return Ok(());
+    match (operation.value, shape.place(key_bytes, value_bytes)) {
+        _ if operation.kind == WriteKind::Delete => return Ok(()),
+        (Sent::Here(_), Some(_)) | (Sent::Ahead(_), Some(ValuePlace::Outside)) => return Ok(()),
+        (Sent::Ahead(_), Some(ValuePlace::Here)) => {
+            return Err(bad(format!("a value of {value_bytes} bytes came ahead that fits its slot")));
+        }
+        (_, None) => {}
     }
     Err(bad(format!(
         "a key of {key_bytes} bytes with a value of {value_bytes} bytes, but the table has {}",

@@ -11,8 +11,8 @@ use common::keys::{Strings, TestKeys};
 use common::requests::Writer;
 use common::world::World;
 use fpcache::key_space::{BuildKeys, ByteCoders, ByteKeys};
-use fpcache::layout::{RecordShape, RecordToken, TableParameters};
-use fpcache::message::{WriteKind, WriteStatus};
+use fpcache::layout::{MAX_VALUE_BYTES, RecordShape, RecordToken, TableParameters};
+use fpcache::message::{Sent, WriteKind, WriteOperation, WriteStatus};
 use fpcache_fabric::{NodeMemory, Service, SharedMemory, Work};
 use fpcache_memserver::MemoryNode;
 use fpcache_memserver::durability::SyncPolicy;
@@ -206,17 +206,25 @@ fn a_table_that_began_empty_fills_its_region_with_records() {
 
 #[test]
 fn keys_and_values_of_lengths_that_no_record_has_are_refused_and_change_nothing() {
-    let mut table = Checked::new(4 << 20, parameters(5000, 8), ByteCoders::default(), &[b"k".to_vec()]);
+    let mut table = Checked::new(4 << 20, parameters(4098, 8), ByteCoders::default(), &[b"k".to_vec()]);
     let (writer, node) = (&mut table.writer, &mut table.node);
-    for (key, value) in [(vec![], vec![]), (vec![1; 4097], vec![]), (vec![1; 4096], vec![0; 913])] {
+    let no_records = [
+        (vec![], vec![]),
+        (vec![1; 4097], vec![]),
+        // Neither beside its key nor outside: there is no room for an address.
+        (vec![1; 4096], vec![0; 11]),
+        (vec![1; 4091], vec![0; MAX_VALUE_BYTES]),
+        (vec![1; 10], vec![0; MAX_VALUE_BYTES + 1]),
+    ];
+    for (key, value) in no_records {
         let (requests, batch) = (1, {
             let mut batch = fpcache::message::WriteBatch::default();
-            batch.push::<ByteKeys>(&fpcache::message::WriteOperation {
+            batch.push::<ByteKeys>(&WriteOperation {
                 kind: WriteKind::Put,
                 key: key.as_slice(),
                 hint: None,
                 expected: RecordToken::default(),
-                value: &value,
+                value: Sent::Here(&value),
             });
             batch
         });

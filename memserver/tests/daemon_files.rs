@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use fpcache::key_space::U64Keys;
 use fpcache::layout::RecordToken;
 use fpcache::message::{
-    Keys, Request, WriteBatch, WriteKind, WriteOperation, WriteReply, WriteStatus, decode_reply,
+    Keys, Request, Sent, WriteBatch, WriteKind, WriteOperation, WriteReply, WriteStatus, decode_reply,
 };
 use fpcache_fabric::shm::{ConnectOptions, ShmAddress, ShmConnection, connect};
 use fpcache_fabric::{Connection, Deadline, RegionName};
@@ -165,7 +165,7 @@ impl Client {
             key,
             hint: None,
             expected,
-            value: &value,
+            value: Sent::Here(&value),
         });
         let body = self.call(&batch.request(self.identity, self.requests, false))?;
         assert_eq!(WriteReply::decode(&body).unwrap().status, WriteStatus::Done);

@@ -215,7 +215,7 @@ fn a_region_that_was_full_takes_records_again_after_deletes_and_after_another_be
     }
 }
 
-for_all_keys!(
+for_all_keys_and_long_values!(
     an_operation_that_changes_nothing_behind_one_that_waits_is_not_decided_again,
     a_client_whose_write_waits_for_the_disk_is_not_forgotten,
     a_beginning_that_ends_at_any_store_leaves_everything_for_the_next,

@@ -1,6 +1,7 @@
 //! `put`, `insert`, `update` and `del`
 
 use std::borrow::Borrow;
+use std::path::PathBuf;
 
 use clap::Args;
 use fpcache_client::{Changes, Client, CompareAndSet, KeyRef, RecordToken, WriteStatus};
@@ -10,7 +11,7 @@ use crate::Outcome;
 use crate::arguments::number;
 use crate::keys::{KeyFormat, Keys};
 use crate::output::Output;
-use crate::value::Format;
+use crate::value::{Format, read_value};
 
 /// A key and the value it gets.
 #[derive(Debug, Args)]
@@ -20,8 +21,12 @@ pub(crate) struct Record {
     key: String,
 
     /// Value, of the table's size
-    #[arg(value_name = "VALUE")]
-    value: String,
+    #[arg(value_name = "VALUE", required_unless_present = "value_file", conflicts_with = "value_file")]
+    value: Option<String>,
+
+    /// Take the value from this file, its bytes as they are; - for standard input
+    #[arg(long, value_name = "PATH")]
+    value_file: Option<PathBuf>,
 
     #[command(flatten)]
     format: Format,
@@ -56,7 +61,11 @@ impl Record {
     /// Key and value as the table has them.
     fn parse<K: Keys>(&self, client: &Client<K>) -> anyhow::Result<(K::Owned, Vec<u8>)> {
         let key = K::parse(&self.key, self.key_format)?;
-        Ok((key, self.format.in_table(client)?.parse(&self.value)?))
+        let value = match (&self.value_file, &self.value) {
+            (Some(path), _) => read_value(path)?,
+            (None, value) => self.format.in_table(client)?.parse(value.as_deref().unwrap_or_default())?,
+        };
+        Ok((key, value))
     }
 
     pub(crate) fn put<K: Keys>(&self, client: &Client<K>, output: &mut Output) -> anyhow::Result<Outcome> {

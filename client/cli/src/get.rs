@@ -1,9 +1,12 @@
 //! `get`
 
 use std::borrow::Borrow;
+use std::fs;
+use std::path::{Path, PathBuf};
 
+use anyhow::{Context, bail};
 use clap::Args;
-use fpcache_client::{Answers, Client, RecordShape, RecordToken};
+use fpcache_client::{Answers, Client, KeyRef, RecordShape, RecordToken};
 use serde_json::{Value, json};
 
 use crate::Outcome;
@@ -17,6 +20,10 @@ pub(crate) struct Get {
     #[arg(required = true, value_name = "KEY")]
     keys: Vec<String>,
 
+    /// Write the value to this file, its bytes as they are; for one key
+    #[arg(long, value_name = "PATH", conflicts_with = "format")]
+    output: Option<PathBuf>,
+
     #[command(flatten)]
     format: Format,
 
@@ -29,6 +36,9 @@ impl Get {
     pub(crate) fn run<K: Keys>(&self, client: &Client<K>, output: &mut Output) -> anyhow::Result<Outcome> {
         let keys = self.keys.iter().map(|key| K::parse(key, self.key_format));
         let keys = keys.collect::<anyhow::Result<Vec<_>>>()?;
+        if let Some(path) = &self.output {
+            return self.write_to::<K>(client, &keys, path);
+        }
         let mut answers = Answers::new();
         client.multi_get_into(&keys, &mut answers)?;
         let (shape, format) = (client.table()?.record.parameters.shape, self.format.in_table(client)?);
@@ -54,6 +64,23 @@ impl Get {
         Ok(outcome)
     }
 
+    /// Writes the value of one key to a file, which is left alone if there is none.
+    fn write_to<K: Keys>(
+        &self,
+        client: &Client<K>,
+        keys: &[K::Owned],
+        path: &Path,
+    ) -> anyhow::Result<Outcome> {
+        let [key] = keys else { bail!("--output takes the value of one key, {} were given", keys.len()) };
+        let key: &K::Key = key.borrow();
+        let Some(value) = client.get(KeyRef::<K>(key))? else {
+            eprintln!("key {} is absent", K::text(key, self.key_format));
+            return Ok(Outcome::Wrong);
+        };
+        fs::write(path, value).with_context(|| format!("writing the value to {}", path.display()))?;
+        Ok(Outcome::Done)
+    }
+
     fn element<K: Keys>(
         &self,
         key: &K::Key,
@@ -64,10 +91,8 @@ impl Get {
         let value = answers.value(i).map(|value| format.json(value)).transpose()?;
         let found = answers.found(i);
         let token = found.and_then(|f| f.version).zip(answers.value(i)).map(|(version, value)| {
-            let mut record = vec![0; shape.used(K::encoded_len(key), value.len())];
-            shape.fill::<K>(&mut record, key, value);
             // Digits, because JSON's numbers do not hold 64 bits everywhere.
-            format!("{:#x}", RecordToken::of(version, &record).to_bits())
+            format!("{:#x}", RecordToken::of(version, &shape.identity::<K>(key, value)).to_bits())
         });
         Ok(json!({
             "key": K::json(key, self.key_format),

@@ -13,7 +13,7 @@ const USUAL_VALUE_BYTES: u32 = 64;
 /// Bytes of a value unless told.
 const VALUE_BYTES: u32 = 8;
 
-/// The length of all keys, or of all values.
+/// The length of all keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Length {
     /// All have this.
@@ -33,6 +33,31 @@ impl FromStr for Length {
     }
 }
 
+/// The length of all values.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum ValueLength {
+    /// All have this.
+    Bytes(u32),
+    /// Each has its own; those of up to so many bytes lie in slots.
+    Vary(u32),
+}
+
+impl FromStr for ValueLength {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let number = |text: &str| {
+            text.parse()
+                .map_err(|e| format!("{e}; write a number of bytes, vary, or vary:BYTES as in vary:200"))
+        };
+        match text.strip_prefix("vary") {
+            Some("") => Ok(Self::Vary(USUAL_VALUE_BYTES)),
+            Some(rest) => number(rest.strip_prefix(':').unwrap_or(rest)).map(Self::Vary),
+            None => number(text).map(Self::Bytes),
+        }
+    }
+}
+
 #[derive(Debug, Args)]
 pub(crate) struct Parameters {
     /// Greatest half-width of the models' windows, in slots [default: 32]
@@ -47,12 +72,14 @@ pub(crate) struct Parameters {
     #[arg(long, value_name = "SHARE")]
     fill: Option<f64>,
 
-    /// Bytes of every value, or vary [default: 8, which is also what `load` gives values that vary]
-    #[arg(long, value_name = "BYTES")]
-    value_bytes: Option<Length>,
+    /// Bytes of every value; or vary:INLINE for values of up to 16 MiB, of which those of up to INLINE bytes lie in slots beside their
+    /// keys, where they are read at once. Longer ones cost one more round trip, and take what they need; a slot takes INLINE bytes
+    /// whatever its value. vary alone is vary:64 [default: 8, which is also what `load` gives values that vary]
+    #[arg(long, value_name = "BYTES|vary:INLINE")]
+    value_bytes: Option<ValueLength>,
 
     /// Bytes that a slot has for key and value together, where the length of either varies [default: what the longest record
-    /// takes, as far as that is known; 64 for keys, and 64 for values, that vary]
+    /// takes, as far as that is known; 64 for keys that vary, INLINE for values that do]
     #[arg(long, value_name = "BYTES")]
     slot_bytes: Option<u32>,
 }
@@ -90,10 +117,14 @@ impl Parameters {
     fn shape(&self, keys: KeyLengths) -> anyhow::Result<RecordShape> {
         let value_bytes = match self.value_bytes {
             None => Some(VALUE_BYTES),
-            Some(Length::Bytes(bytes)) => Some(bytes),
-            Some(Length::Vary) => None,
+            Some(ValueLength::Bytes(bytes)) => Some(bytes),
+            Some(ValueLength::Vary(_)) => None,
         };
-        let usual = keys.usual.saturating_add(value_bytes.unwrap_or(USUAL_VALUE_BYTES));
+        let inline = match self.value_bytes {
+            None => VALUE_BYTES,
+            Some(ValueLength::Bytes(bytes) | ValueLength::Vary(bytes)) => bytes,
+        };
+        let usual = keys.usual.saturating_add(inline);
         let least = keys.longest.saturating_add(value_bytes.unwrap_or(0));
         let room = self.slot_bytes.unwrap_or(usual);
         if keys.every.is_some() && value_bytes.is_some() {
@@ -125,7 +156,7 @@ mod tests {
     }
 
     fn shape(
-        value_bytes: Option<Length>,
+        value_bytes: Option<ValueLength>,
         slot_bytes: Option<u32>,
         keys: KeyLengths,
     ) -> Result<RecordShape, String> {
@@ -141,14 +172,18 @@ mod tests {
 
     #[test]
     fn slots_have_room_for_what_is_known_and_something_for_what_is_not() {
-        let vary = Some(Length::Vary);
+        let vary = Some(ValueLength::Vary(USUAL_VALUE_BYTES));
         let of = |key_bytes, value_bytes, room| Ok(RecordShape { key_bytes, value_bytes, room });
         assert_eq!(shape(None, None, U64Keys::LENGTHS), of(Some(8), Some(8), 16));
         assert_eq!(shape(vary, None, U64Keys::LENGTHS), of(Some(8), None, 72));
         assert_eq!(shape(None, None, ByteKeys::LENGTHS), of(None, Some(8), 72));
         assert_eq!(shape(vary, None, ByteKeys::LENGTHS), of(None, None, 128));
         assert_eq!(shape(vary, Some(20), ByteKeys::LENGTHS), of(None, None, 20));
-        assert_eq!(shape(Some(Length::Bytes(0)), None, KeyLengths::fixed(23)), of(Some(23), Some(0), 23));
+        assert_eq!(shape(Some(ValueLength::Vary(200)), None, U64Keys::LENGTHS), of(Some(8), None, 208));
+        assert_eq!(
+            shape(Some(ValueLength::Bytes(0)), None, KeyLengths::fixed(23)),
+            of(Some(23), Some(0), 23)
+        );
         let words = KeyLengths { every: None, longest: 30, usual: 30 };
         assert_eq!(shape(None, None, words), of(None, Some(8), 38));
         assert_eq!(shape(None, Some(100), words), of(None, Some(8), 100));
@@ -162,5 +197,16 @@ mod tests {
         let error = shape(None, Some(100), U64Keys::LENGTHS).expect_err("nothing varies");
         assert!(error.contains("16 bytes") && error.contains("--slot-bytes"), "{error}");
         assert!("eight".parse::<Length>().is_err_and(|e| e.contains("vary")));
+    }
+
+    #[test]
+    fn values_that_vary_may_say_how_many_bytes_lie_in_slots() {
+        let parse = str::parse::<ValueLength>;
+        assert_eq!(parse("12"), Ok(ValueLength::Bytes(12)));
+        assert_eq!(parse("vary"), Ok(ValueLength::Vary(64)));
+        assert_eq!(parse("vary:200"), Ok(ValueLength::Vary(200)));
+        for text in ["", "eight", "vary:", "vary:many", "varying", "-1"] {
+            assert!(parse(text).is_err_and(|e| e.contains("vary:200")), "{text}");
+        }
     }
 }

@@ -9,7 +9,7 @@ use serde_json::json;
 use crate::Outcome;
 use crate::keys::{KeyFormat, Keys};
 use crate::output::Output;
-use crate::value::Format;
+use crate::value::{Format, TableFormat};
 
 /// Records asked for at once: bounds the memory a long scan takes here.
 const PAGE: usize = 10_000;
@@ -50,31 +50,46 @@ impl Scan {
         let (mut from, mut left) = (Some(start), self.limit);
         while let Some(start) = from.take().filter(|_| left > 0) {
             let wanted = left.min(PAGE);
-            let mut records: Vec<(K::Owned, Vec<u8>)> = Vec::new();
-            let take =
-                |key: K::View<'_>, value: &[u8]| records.push((key.borrow().to_owned(), value.to_vec()));
+            // Shown as they come: values may be long.
+            let (mut count, mut last, mut shown) = (0, None, Ok(()));
+            let take = |key: K::View<'_>, value: &[u8]| {
+                if shown.is_ok() {
+                    shown = self.show::<K>(key.borrow(), value, format, output);
+                }
+                count += 1;
+                if count == wanted {
+                    last = Some(key.borrow().to_owned());
+                }
+            };
             let start = KeyRef::<K>(start.borrow());
             match &end {
                 Some(end) => client.scan_range(start, KeyRef::<K>(end.borrow()), wanted, take)?,
                 None => client.scan_with(start, wanted, take)?,
             };
-            for (key, value) in &records {
-                let key: &K::Key = key.borrow();
-                if output.is_json() {
-                    let key = K::json(key, self.key_format);
-                    output.element(&json!({ "key": key, "value": format.json(value)? }))?;
-                } else {
-                    output.line(format_args!("{} {}", K::text(key, self.key_format), format.text(value)?))?;
-                }
-            }
-            left -= records.len().min(left);
-            let last = records.last().filter(|_| records.len() == wanted);
-            from = last.and_then(|(key, _)| K::successor(key.borrow()));
+            shown?;
+            left -= count.min(left);
+            from = last.and_then(|key: K::Owned| K::successor(key.borrow()));
         }
         if output.is_json() {
             output.end_array()?;
         }
         Ok(Outcome::Done)
+    }
+
+    fn show<K: Keys>(
+        &self,
+        key: &K::Key,
+        value: &[u8],
+        format: TableFormat,
+        output: &mut Output,
+    ) -> anyhow::Result<()> {
+        if output.is_json() {
+            let key = K::json(key, self.key_format);
+            output.element(&json!({ "key": key, "value": format.json(value)? }))?;
+        } else {
+            output.line(format_args!("{} {}", K::text(key, self.key_format), format.text(value)?))?;
+        }
+        Ok(())
     }
 
     /// Where the scan begins, and where it ends if it does.

@@ -42,6 +42,8 @@ fn document<K: Keys>(url: &str, node: &NodeStats, table: Option<&TableStats>) ->
         "quarantined_bytes": node.quarantined_bytes,
         "log_head": node.log_head,
         "checkpoint": node.checkpoint,
+        "outside_values": node.outside_values,
+        "outside_bytes": node.outside_bytes,
         "logged": node.logged,
         "synced": node.synced,
         "table": table.map(|table| {
@@ -71,7 +73,7 @@ fn records<K: Keys>(shape: &RecordShape) -> String {
         |bytes: Option<u32>| bytes.map_or("of any length".to_owned(), |bytes| format!("of {bytes} bytes"));
     let (keys, values) = (bytes(shape.key_bytes.map(u32::from)), bytes(shape.value_bytes));
     let together =
-        if shape.is_fixed() { String::new() } else { format!(", together at most {}", shape.room) };
+        if shape.is_fixed() { String::new() } else { format!(", together at most {} in a slot", shape.room) };
     format!("{} keys {keys}, values {values}{together}", K::NAME)
 }
 
@@ -98,6 +100,10 @@ fn print<K: Keys>(
     output.row("keys", format_args!("{} ({}), {per_key:.1} bytes each", node.keys, human(node.keys)))?;
     output.row("segments", format_args!("{} ({per_segment:.1} keys each)", node.segments))?;
     output.row("records", records::<K>(&parameters.shape))?;
+    if node.outside_values > 0 {
+        let (values, bytes) = (human(node.outside_values), human_bytes(node.outside_bytes));
+        output.row("outside", format_args!("{values} values of {bytes} that do not fit their slots"))?;
+    }
     let (width, epsilon, fill) = (parameters.width, parameters.epsilon, parameters.fill);
     output.row("table", format_args!("fingerprints of {width}, epsilon {epsilon}, fill {fill}"))?;
     output.row("models", format_args!("{} on this compute node", human_bytes(table.model_bytes)))?;

@@ -1,4 +1,8 @@
-//! Showing and reading values: as integer, text or hexadecimal digits.
+//! Showing and reading values: as integer, text or hexadecimal digits, or from a file.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::Path;
 
 use anyhow::{Context, bail, ensure};
 use clap::{Args, ValueEnum};
@@ -96,6 +100,24 @@ impl TableFormat {
             Kind::Hex => hex::digits(value).into(),
         })
     }
+}
+
+/// The value in a file, or in standard input if that is called for by `-`: its bytes as they are.
+pub(crate) fn read_value(path: &Path) -> anyhow::Result<Vec<u8>> {
+    /// Enough to tell that there are too many.
+    const MOST: u64 = (16 << 20) + 1;
+    let mut value = Vec::new();
+    let read = match path.as_os_str() == "-" {
+        true => io::stdin().lock().take(MOST).read_to_end(&mut value),
+        false => File::open(path).and_then(|file| file.take(MOST).read_to_end(&mut value)),
+    };
+    read.with_context(|| format!("reading the value from {}", path.display()))?;
+    ensure!(
+        (value.len() as u64) < MOST,
+        "{} has more than the 16 MiB that values have at most: divide it among several records",
+        path.display()
+    );
+    Ok(value)
 }
 
 fn integer(value: &[u8]) -> anyhow::Result<u64> {

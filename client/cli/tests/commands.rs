@@ -434,13 +434,57 @@ fn values_of_any_length_are_texts() {
         assert!(node.run(["put", key, value]).status.success());
     }
     assert_eq!(node.ends_with(0, "scan").0, "k a value of 20 bytes.\nnumber 42\nshort \n");
-    let output = node.run(["put", "long", "more than 24 bytes with the key"]);
+    let output = node.run(["put", "too long", "more than 24 bytes with the key"]);
+    assert!(output.status.success(), "outside its slot: {output:?}");
+    let output = node.run(["put", "even longer", "more than 24 bytes with the key"]);
     assert!(text(&output.stderr).contains("room for 24"), "{output:?}");
+    node.ends_with(0, r"del too\x20long");
     let table = &node.json(0, "stats --json")["table"];
     assert_eq!((&table["key_kind"], &table["slot_bytes"]), (&"bytes".into(), &24.into()));
     assert_eq!((&table["key_bytes"], &table["value_bytes"]), (&Value::Null, &Value::Null));
     let (out, _) = node.ends_with(0, "stats");
     assert!(out.contains("bytes keys of any length, values of any length, together at most 24"), "{out}");
+}
+
+#[test]
+fn long_values_go_from_files_to_files() {
+    let node = Node::start_for::<ByteKeys>(64 << 20);
+    node.ends_with(0, "create --keys bytes --value-bytes vary:100");
+    assert_eq!(node.json(0, "stats --json")["table"]["slot_bytes"], 164);
+    let path = |name: &str| node.directory.path().join(name).into_os_string().into_string().unwrap();
+    let (from, to) = (path("from"), path("to"));
+    let value: Vec<u8> = (0..3_000_000u32).map(|i| (i ^ (i >> 8)) as u8).collect();
+    std::fs::write(&from, &value).unwrap();
+    let put = |kind: &str, path: &str| node.run([kind, "long", "--value-file", path]);
+    assert!(put("insert", &from).status.success() && put("update", &from).status.success());
+    assert!(put("put", &from).status.success());
+    assert_eq!(put("insert", &from).status.code(), Some(1), "it is there already");
+    assert!(node.run(["put", "short", "a text"]).status.success());
+    assert!(node.run(["get", "long", "--output", &to]).status.success());
+    assert!(std::fs::read(&to).unwrap() == value);
+    let (scanned, _) = node.ends_with(0, "scan --limit 2 --format hex");
+    let lines: Vec<&str> = scanned.lines().collect();
+    assert_eq!((lines[0].len(), lines[1]), ("long ".len() + 6_000_000, "short 612074657874"));
+    let versioned = node.json(0, "get long --json --format hex");
+    let token = versioned[0]["token"].as_str().unwrap();
+    node.ends_with(0, &format!("update long short --if-token {token}"));
+    assert_eq!(node.ends_with(0, "get long").0, "short\n");
+
+    std::fs::write(&from, vec![0; (16 << 20) + 1]).unwrap();
+    for (arguments, part) in [
+        (vec!["put", "long", "--value-file", &from], "16 MiB"),
+        (vec!["put", "long", "--value-file", "/no/such/file"], "/no/such/file"),
+        (vec!["put", "long", "text", "--value-file", &from], "--value-file"),
+        (vec!["put", "long"], "VALUE"),
+        (vec!["get", "long", "short", "--output", &to], "one key"),
+        (vec!["create", "--value-bytes", "vary:some"], "vary:200"),
+    ] {
+        let output = node.run(&arguments);
+        let err = text(&output.stderr);
+        assert!(output.status.code() == Some(2) && err.contains(part), "{arguments:?}: {err}");
+    }
+    assert_eq!(node.run(["get", "none", "--output", &to]).status.code(), Some(1));
+    assert!(std::fs::read(&to).unwrap() == value, "left alone");
 }
 
 #[test]

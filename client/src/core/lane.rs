@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use fpcache::key_space::BuildKeys;
 use fpcache::message::{WriteKind, WriteOperation, WriteReply};
-use fpcache_fabric::{Connection, Deadline, FabricError, Posted};
+use fpcache_fabric::{Clock, Connection, Deadline, FabricError, Posted};
 
 use super::write::{Limits, Sending, Writer, no_reply};
 use super::{Connector, Core};
@@ -66,9 +66,10 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
         let limits = Limits::new(within, &*self.clock);
         self.revive(connection, limits.deadline)?;
         writer.next_request();
-        let first = match connection.post(writer.encode::<K>(false), limits.deadline).map_err(Sending::of) {
+        let first = match Self::send_along(connection, writer, false, limits, &*self.clock) {
             Ok(posted) => First::Posted(posted),
             Err(Sending::Never(error)) => return Err(error.into()),
+            Err(Sending::Refused(refusal)) => return Err(refusal.into()),
             Err(failed) => First::Failed(failed),
         };
         let key = operation.key.to_owned();
@@ -82,20 +83,21 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
         // Whoever asks has posted one.
         let Flight { key, kind, limits, mut first } = flight.take().ok_or_else(no_reply)?;
         replies.clear();
-        self.see_through(writer, limits, replies, |writer, sent_before| {
+        let ended = self.see_through(writer, limits, replies, |writer, sent_before| {
             let posted = match first.take() {
                 Some(First::Posted(posted)) => posted,
                 Some(First::Answered) => return Ok(()),
                 Some(First::Failed(failed)) => return Err(failed),
                 None => {
                     self.revive(connection, limits.deadline).map_err(Sending::Never)?;
-                    let request = writer.encode::<K>(sent_before);
-                    connection.post(request, limits.deadline).map_err(Sending::of)?
+                    Self::send_along(connection, writer, sent_before, limits, &*self.clock)?
                 }
             };
             let part = limits.part(&*self.clock);
             connection.wait(posted, &mut writer.reply, part).map_err(Sending::of)
-        })?;
+        });
+        writer.ahead.clear();
+        ended?;
         if kind == WriteKind::Delete {
             self.forget(key.borrow());
         }
@@ -120,6 +122,18 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
             });
         }
         Some(self.settle(lane))
+    }
+
+    /// Posts the writer's request, behind what goes ahead of it.
+    fn send_along(
+        connection: &T::Connection,
+        writer: &mut Writer,
+        sent_before: bool,
+        limits: Limits,
+        clock: &dyn Clock,
+    ) -> Result<Posted, Sending> {
+        writer.send_ahead::<K>(connection, limits, clock)?;
+        connection.post(writer.encode::<K>(sent_before), limits.deadline).map_err(Sending::of)
     }
 
     /// Connects a lane anew if it has lost its memory node.

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use fpcache::key_space::BuildKeys;
-use fpcache::layout::RecordToken;
+use fpcache::layout::{RecordToken, SegmentAddress, ValueExtent};
 use fpcache::message::keys::{key_bytes, put_key};
 use fpcache::message::{Keys, MessageError, Request, decode_reply};
-use fpcache::read::{LookupScratch, Outcome, Outcomes};
+use fpcache::read::{LookupScratch, Outcome, Outcomes, ReadError, fetch_value};
 use fpcache_fabric::{Connection, Deadline};
 
 use super::recover::Retry;
@@ -18,6 +18,10 @@ use crate::error::ClientError;
 const REPLY_HEADS: (usize, usize) = (16, 8);
 /// Bytes of a request beside the keys.
 const REQUEST_HEAD: usize = 16;
+/// What a reply says of a key: that its value follows, or where that lies, or that there is none.
+const FOUND: u8 = 0;
+const OUTSIDE: u8 = 1;
+const ABSENT: u8 = 2;
 
 impl<K: BuildKeys, T: Connector> Core<K, T> {
     /// Looks one key up.
@@ -28,12 +32,15 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
         retry: &mut Retry,
         mut take: impl FnMut(&Outcome, Option<&[u8]>) -> R,
     ) -> Result<R, ClientError> {
-        let mut taken = None;
-        self.offload(std::iter::once(key), retry.deadline(&*self.clock), |version, value| {
-            let outcome = Outcome::offloaded(version, value.len() as u64);
-            taken = Some(take(&outcome, version.map(|_| value)));
-        })?;
-        taken.ok_or_else(|| cut_short().into())
+        let (version, value) = self.whole(key, self.ask_one(key, retry)?, retry)?;
+        let outcome = Outcome::offloaded(version, value.len() as u64);
+        Ok(take(&outcome, version.map(|_| &value[..])))
+    }
+
+    /// Whether one key is there.
+    #[cold]
+    pub(super) fn contains_offloaded(&self, key: &K::Key, retry: &mut Retry) -> Result<bool, ClientError> {
+        Ok(self.ask_one(key, retry)?.version.is_some())
     }
 
     /// Tells the memory node that its newest directory is out of date here, by asking it for no key at all: it writes
@@ -51,25 +58,70 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
     #[cold]
     pub(super) fn lookup_offloaded<'k, R>(
         &self,
-        keys: impl Iterator<Item = &'k K::Key>,
+        keys: impl Iterator<Item = &'k K::Key> + Clone,
         retry: &mut Retry,
         mut take: impl FnMut(&mut LookupScratch<K>) -> R,
     ) -> Result<R, ClientError> {
+        let mut answers = Vec::new();
+        self.offload(keys.clone(), retry.deadline(&*self.clock), |answer| answers.push(answer))?;
         let mut outcomes = Outcomes::default();
-        self.offload(keys, retry.deadline(&*self.clock), |version, value| {
-            outcomes.push_offloaded(version, value)
-        })?;
+        for (key, answer) in keys.zip(answers) {
+            let (version, value) = self.whole(key, answer, retry)?;
+            outcomes.push_offloaded(version, &value);
+        }
         let mut scratch = LookupScratch::new(self.matcher);
         scratch.swap_outcomes(&mut outcomes);
         Ok(take(&mut scratch))
     }
 
-    /// Asks for keys, as many at once as request and reply have room for, and hands over version and value of each.
+    /// Asks for one key.
+    fn ask_one(&self, key: &K::Key, retry: &mut Retry) -> Result<Answer, ClientError> {
+        let mut answer = None;
+        let taken = |given| answer = Some(given);
+        self.offload(std::iter::once(key), retry.deadline(&*self.clock), taken)?;
+        answer.ok_or_else(|| cut_short().into())
+    }
+
+    /// The version and the value of a key that was asked for. One that lies outside its slot is READ here; if it is not there any
+    /// more, the record has changed, and is asked for again.
+    fn whole(
+        &self,
+        key: &K::Key,
+        mut answer: Answer,
+        retry: &mut Retry,
+    ) -> Result<(Option<u32>, Vec<u8>), ClientError> {
+        let mut attempts = 0;
+        loop {
+            let extent = match answer.value {
+                Ok(value) => return Ok((answer.version, value)),
+                Err(extent) => extent,
+            };
+            let deadline = retry.deadline(&*self.clock);
+            let left = deadline.remaining(self.clock.now()).unwrap_or_default();
+            let value = self.with_table(left, |buffers, table| {
+                let mut words = Vec::new();
+                let value = fetch_value(&mut buffers.endpoint, table.snapshot(), extent, &mut words)?;
+                Ok(value.map(<[u8]>::to_vec))
+            })?;
+            if let Some(value) = value {
+                return Ok((answer.version, value));
+            }
+            attempts += 1;
+            if deadline.has_passed(self.clock.now()) {
+                let last = ReadError::Contended { attempts };
+                return Err(ClientError::Deadline { deadline: retry.within, last });
+            }
+            retry.pause(&*self.clock);
+            answer = self.ask_one(key, retry)?;
+        }
+    }
+
+    /// Asks for keys, as many at once as request and reply have room for, and hands over what is said of each.
     fn offload<'k>(
         &self,
         keys: impl Iterator<Item = &'k K::Key>,
         deadline: Deadline,
-        mut take: impl FnMut(Option<u32>, &[u8]),
+        mut take: impl FnMut(Answer),
     ) -> Result<(), ClientError> {
         let left = deadline.remaining(self.clock.now()).unwrap_or_default();
         let shape = self.shape(left)?;
@@ -104,16 +156,65 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
     }
 }
 
-/// Takes the answer for one key: status, length, token, value; returns what lies behind.
-fn take_answer<'a>(bytes: &'a [u8], take: &mut impl FnMut(Option<u32>, &[u8])) -> Option<&'a [u8]> {
+/// What the memory node says of a key: the version of its record, and the value, or where it lies.
+struct Answer {
+    version: Option<u32>,
+    value: Result<Vec<u8>, ValueExtent>,
+}
+
+/// Takes the answer for one key: status, length, token, value or its place; returns what lies behind.
+fn take_answer<'a>(bytes: &'a [u8], take: &mut impl FnMut(Answer)) -> Option<&'a [u8]> {
     let (head, rest) = bytes.split_first_chunk::<{ REPLY_HEADS.0 }>()?;
-    let len = u32::from_le_bytes(*head[4..].first_chunk()?);
-    let token = RecordToken::from_bits(u64::from_le_bytes(*head.last_chunk()?));
-    let (value, behind) = rest.split_at_checked(len as usize)?;
-    take((head[0] == 0).then_some(token.version()), value);
+    let bytes = u32::from_le_bytes(*head[4..].first_chunk()?);
+    let version = RecordToken::from_bits(u64::from_le_bytes(*head.last_chunk()?)).version();
+    let (version, value, behind) = match head[0] {
+        FOUND => {
+            let (value, behind) = rest.split_at_checked(bytes as usize)?;
+            (Some(version), Ok(value.to_vec()), behind)
+        }
+        OUTSIDE => {
+            let (place, behind) = rest.split_first_chunk::<{ ValueExtent::REFERENCE_BYTES }>()?;
+            let [checksum, address] = *place.as_chunks::<8>().0 else { return None };
+            let address = SegmentAddress::from_bits(u64::from_le_bytes(address));
+            let checksum = u64::from_le_bytes(checksum);
+            (Some(version), Err(ValueExtent { address, bytes, checksum }), behind)
+        }
+        ABSENT => (None, Ok(Vec::new()), rest),
+        _ => return None,
+    };
+    take(Answer { version, value });
     Some(behind)
 }
 
 fn cut_short() -> MessageError {
     MessageError::Malformed("the reply to a lookup is cut short".into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn answers_are_taken_in_the_drawn_order() {
+        let token = RecordToken::of(7, b"key and value").to_bits().to_le_bytes();
+        let head = |status: u8, bytes: u8| [&[status, 0, 0, 0, bytes, 0, 0, 0][..], &token].concat();
+        let here = [head(FOUND, 3), b"abc".to_vec()].concat();
+        let outside = [head(OUTSIDE, 200), vec![1, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0]].concat();
+        let absent = [&[ABSENT][..], &[0; 15]].concat();
+        let reply = [here, outside, absent, vec![9; 16]].concat();
+        let (mut taken, mut rest) = (Vec::new(), &reply[..]);
+        while let Some(behind) = take_answer(rest, &mut |answer| taken.push((answer.version, answer.value))) {
+            rest = behind;
+        }
+        let extent = ValueExtent { address: SegmentAddress::from_bits(2), bytes: 200, checksum: 1 };
+        let expected = [(Some(7), Ok(b"abc".to_vec())), (Some(7), Err(extent)), (None, Ok(Vec::new()))];
+        assert_eq!((taken, rest), (expected.to_vec(), &[9; 16][..]), "an unknown status ends it");
+        for cut in 0..reply.len() - 16 {
+            let (mut count, mut rest) = (0, &reply[..cut]);
+            while let Some(behind) = take_answer(rest, &mut |_| count += 1) {
+                rest = behind;
+            }
+            assert!(count < 3, "cut at {cut}");
+        }
+    }
 }

@@ -5,14 +5,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fpcache::key_space::BuildKeys;
-use fpcache::layout::RecordShape;
+use fpcache::layout::{MAX_VALUE_BYTES, RecordShape, ValueExtent, ValuePlace};
 use fpcache::message::{
-    ErrorCode, MessageError, WriteBatch, WriteKind, WriteOperation, WriteReply, decode_reply,
+    ErrorCode, MessageError, Refusal, Sent, WriteBatch, WriteKind, WriteOperation, WriteReply, decode_reply,
 };
 use fpcache::read::spot_of;
 use fpcache::table::Table;
 use fpcache_fabric::{Clock, Connection, Deadline, ErrorKind as FabricErrorKind, FabricError};
 
+use super::ahead::Ahead;
 use super::recover::Retry;
 use super::{Connector, Core};
 use crate::error::ClientError;
@@ -24,11 +25,13 @@ const PART: (u32, Duration) = (4, Duration::from_millis(1));
 /// that a request with a higher number says that the ones before are no longer waited for.
 #[derive(Debug)]
 pub(super) struct Writer {
-    identity: u64,
+    pub(super) identity: u64,
     /// The number of the last request.
-    requests: u64,
+    pub(super) requests: u64,
     batch: WriteBatch,
-    request: Vec<u8>,
+    /// Values of the batch that do not fit its request.
+    pub(super) ahead: Ahead,
+    pub(super) request: Vec<u8>,
     pub(super) reply: Vec<u8>,
     /// Of changes that are made one by one.
     replies: Vec<WriteReply>,
@@ -37,7 +40,8 @@ pub(super) struct Writer {
 impl Writer {
     pub(super) fn new(identity: u64) -> Self {
         let (request, reply, replies) = (Vec::new(), Vec::new(), Vec::new());
-        Self { identity, requests: 0, batch: WriteBatch::default(), request, reply, replies }
+        let (batch, ahead) = (WriteBatch::default(), Ahead::default());
+        Self { identity, requests: 0, batch, ahead, request, reply, replies }
     }
 
     /// The bytes of the batch as a request that perhaps was sent before.
@@ -84,7 +88,9 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
         // Not after the last request: the table may be gone by then, but its changes were made.
         while rest.clone().next().is_some() {
             let count = self.fill(&mut writer, rest.clone(), is_first, within)?;
-            self.send(&mut writer, within, replies)?;
+            let sent = self.send(&mut writer, within, replies);
+            writer.ahead.clear();
+            sent?;
             let done = rest.clone().take(count);
             done.filter(|o| o.kind == WriteKind::Delete).for_each(|o| self.forget(o.key));
             rest.by_ref().take(count).for_each(drop);
@@ -136,16 +142,23 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
             if is_first && let Some(error) = misfit::<K>(operations.clone(), &shape) {
                 return Ok(Err(error));
             }
-            let batch = &mut writer.batch;
+            let Writer { batch, ahead, .. } = &mut *writer;
             batch.clear();
+            ahead.clear();
             for operation in operations.clone() {
+                let value = sent::<K>(&operation, &shape, max_request);
+                let goes_ahead = matches!(value, Sent::Ahead(_));
                 // A request that is too long for one operation is the fabric's to refuse.
-                let has_room = batch.has_room::<K>(operation.key, operation.value, max_request);
+                let has_room = batch.has_room::<K>(operation.key, &value, max_request)
+                    && (!goes_ahead || ahead.has_room(value.len()));
                 if !batch.is_empty() && (batch.len() >= most || !has_room) {
                     break;
                 }
+                if goes_ahead {
+                    ahead.push(batch.len(), operation.value.bytes());
+                }
                 let hint = hint(table, operation.key);
-                batch.push::<K>(&WriteOperation { hint, ..operation });
+                batch.push::<K>(&WriteOperation { hint, value, ..operation });
             }
             Ok(Ok(batch.len()))
         })?
@@ -162,6 +175,7 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
         let limits = Limits::new(within, &*self.clock);
         self.see_through(writer, limits, replies, |writer, sent_before| {
             let connection = self.living_connection(limits.deadline).map_err(Sending::Never)?;
+            writer.send_ahead::<K>(&*connection, limits, &*self.clock)?;
             writer.encode::<K>(sent_before);
             let part = limits.part(&*self.clock);
             connection.call(&writer.request, &mut writer.reply, part).map_err(Sending::of)
@@ -176,17 +190,27 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
         replies: &mut Vec<WriteReply>,
         mut attempt: impl FnMut(&mut Writer, bool) -> Result<(), Sending>,
     ) -> Result<(), ClientError> {
-        let (mut retry, mut sent) = (Retry::new(limits.within), false);
+        // Whether the request may have arrived; and whether it, or something ahead of it, was sent.
+        let (mut sent, mut begun) = (false, false);
+        let mut retry = Retry::new(limits.within);
         let unknown = |last: FabricError| ClientError::OutcomeUnknown { why: last.to_string() };
         loop {
             let error = match attempt(writer, sent) {
                 Ok(()) => return take_replies(writer, sent, replies),
-                Err(Sending::Never(error)) if !sent && !matches!(error, FabricError::DamagedRequest) => {
+                Err(Sending::Never(error)) if !begun && !matches!(error, FabricError::DamagedRequest) => {
                     return Err(error.into());
                 }
+                Err(Sending::Refused(refusal)) if !sent => return Err(refusal.into()),
+                Err(Sending::Refused(refusal)) => {
+                    return Err(ClientError::OutcomeUnknown { why: refusal.to_string() });
+                }
                 Err(Sending::Never(error)) => error,
+                Err(Sending::NotYet(error)) => {
+                    begun = true;
+                    error
+                }
                 Err(Sending::Perhaps(error)) => {
-                    sent = true;
+                    (sent, begun) = (true, true);
                     error
                 }
             };
@@ -197,7 +221,8 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
                 return Err(match error {
                     // Whatever was made is gone with the table.
                     FabricError::NoSuchRegion { .. } => error.into(),
-                    error => unknown(error),
+                    error if sent => unknown(error),
+                    error => error.into(),
                 });
             }
             self.tally.resent.add(1);
@@ -238,6 +263,10 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
 pub(super) enum Sending {
     /// It has not.
     Never(FabricError),
+    /// It has not, because of what goes ahead of it.
+    NotYet(FabricError),
+    /// It has not, because the memory node does not take what goes ahead of it.
+    Refused(Refusal),
     /// Perhaps, or it yet may.
     Perhaps(FabricError),
 }
@@ -252,6 +281,32 @@ impl Sending {
             other => Self::Perhaps(other),
         }
     }
+
+    /// What the failure of a sending says of the request that was to follow.
+    pub(super) fn of_ahead(error: FabricError) -> Self {
+        match Self::of(error) {
+            Self::Perhaps(error) => Self::NotYet(error),
+            other => other,
+        }
+    }
+}
+
+/// How an operation's value is sent: ahead if it is to lie outside its slot and no request has room for it.
+fn sent<'v, K: BuildKeys>(
+    operation: &WriteOperation<'v, &K::Key>,
+    shape: &RecordShape,
+    max_request: usize,
+) -> Sent<'v> {
+    let (key, value) = (operation.key, operation.value);
+    let is_outside = || shape.place(K::encoded_len(key), value.len()) == Some(ValuePlace::Outside);
+    match operation.kind != WriteKind::Delete
+        && !WriteBatch::default().has_room::<K>(key, &value, max_request)
+        && is_outside()
+    {
+        // Values have at most 16 MiB.
+        true => Sent::Ahead(value.len() as u32),
+        false => value,
+    }
 }
 
 /// The error of the first record that cannot be the table's.
@@ -261,7 +316,7 @@ fn misfit<'v, K: BuildKeys>(
 ) -> Option<ClientError> {
     let check = |o: WriteOperation<'_, &K::Key>| match o.kind {
         WriteKind::Delete => check_key::<K>(o.key),
-        _ => check_record::<K>(o.key, o.value, shape),
+        _ => check_record::<K>(o.key, o.value.bytes(), shape),
     };
     operations.find_map(|operation| check(operation).err())
 }
@@ -287,7 +342,14 @@ pub(crate) fn check_record<K: BuildKeys>(
                 key,
                 why: format!("it has {key_bytes} bytes, the table's keys have {expected}"),
             },
-            _ => ClientError::RecordSize { key, got: key_bytes + got, room: shape.room as usize },
+            _ if shape.value_bytes.is_none() && got > MAX_VALUE_BYTES => {
+                ClientError::ValueTooLong { key, got }
+            }
+            _ => {
+                let beside = if shape.value_bytes.is_none() { ValueExtent::REFERENCE_BYTES } else { got };
+                let (room, needs) = (shape.room as usize, key_bytes + got.min(beside));
+                ClientError::RecordSize { key, got: key_bytes + got, room, needs }
+            }
         },
     })
 }

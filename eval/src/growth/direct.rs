@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, anyhow, ensure};
 use fpcache::key_space::{KeySpace, U64Keys};
 use fpcache::layout::RecordToken;
-use fpcache::message::{WriteBatch, WriteKind, WriteOperation, WriteReply, WriteStatus, decode_reply};
+use fpcache::message::{Sent, WriteBatch, WriteKind, WriteOperation, WriteReply, WriteStatus, decode_reply};
 use fpcache::read::spot_of;
 use fpcache::snapshot::Snapshot;
 use fpcache_datasets::Dataset;
@@ -227,7 +227,13 @@ impl Direct {
                 self.sequence += 1;
                 value::write(key, self.sequence, &mut value);
                 let expected = RecordToken::default();
-                batch.push::<U64Keys>(&WriteOperation { kind, key, hint, expected, value: &value });
+                batch.push::<U64Keys>(&WriteOperation {
+                    kind,
+                    key,
+                    hint,
+                    expected,
+                    value: Sent::Here(&value),
+                });
             }
             self.requests += 1;
             let mut request = Vec::new();

@@ -13,6 +13,9 @@ pub trait NumberedKeys: BuildKeys {
     /// Bytes of a value, at least 8 for it to fit.
     fn value_bytes(value: u64) -> usize;
 
+    /// Bytes that a value takes outside its slot, on average over all values.
+    const OUTSIDE_BYTES: usize;
+
     /// Parameters of a table of such records whose segments are so small that inserts replace them all the time.
     fn small_segments() -> TableParameters;
 }
@@ -20,8 +23,12 @@ pub trait NumberedKeys: BuildKeys {
 /// What a key counts as that is not the key of any number: nobody writes it.
 pub const NOBODYS: u64 = u64::MAX;
 
-/// Bytes of the longest values: most slots lie on two lines.
+/// Bytes of the longest values that all keys have room for beside them: most slots lie on two lines.
 const MOST_VALUE_BYTES: usize = 24;
+/// Bytes of the longest of those that most keys have no room for: about six times that of key and value together.
+const MOST_OUTSIDE_BYTES: usize = 280;
+/// One value in so many is one of these.
+const OUTSIDE: u64 = 4;
 
 fn small(shape: RecordShape) -> TableParameters {
     TableParameters { shape, epsilon: 2, max_slots: 16, ..TableParameters::default() }
@@ -40,6 +47,8 @@ impl NumberedKeys for U64Keys {
         MOST_VALUE_BYTES
     }
 
+    const OUTSIDE_BYTES: usize = 0;
+
     fn small_segments() -> TableParameters {
         small(RecordShape::fixed(8, MOST_VALUE_BYTES as u32))
     }
@@ -57,7 +66,8 @@ const FILLER: &[u8] = b"/a/deep/";
 const MOST_KEY_BYTES: usize = 1 + 9 + FILLER.len() + 1 + 3;
 
 /// Strings of many lengths, in groups that share long prefixes, and within these prefixes of one another: the number's upper
-/// bits, as many bytes as they have and these in big-endian, then a filler, a digit and an end. Lengths, values' too, vary.
+/// bits, as many bytes as they have and these in big-endian, then a filler, a digit and an end. Lengths, values' too, vary, and
+/// some values lie outside their slots.
 impl NumberedKeys for ByteKeys {
     fn key(number: u64) -> Vec<u8> {
         let (group, digit, end) = parts(number);
@@ -73,8 +83,15 @@ impl NumberedKeys for ByteKeys {
 
     fn value_bytes(value: u64) -> usize {
         const LEAST: usize = 8;
-        LEAST + (mix(value) % (MOST_VALUE_BYTES - LEAST + 1) as u64) as usize
+        let mixed = mix(value);
+        let (least, most) = match mixed % OUTSIDE {
+            0 => (MOST_VALUE_BYTES, MOST_OUTSIDE_BYTES),
+            _ => (LEAST, MOST_VALUE_BYTES),
+        };
+        least + (mixed / OUTSIDE % (most - least + 1) as u64) as usize
     }
+
+    const OUTSIDE_BYTES: usize = (MOST_VALUE_BYTES + MOST_OUTSIDE_BYTES) / 2 / OUTSIDE as usize;
 
     fn small_segments() -> TableParameters {
         let room = (MOST_KEY_BYTES + MOST_VALUE_BYTES) as u32;
@@ -148,7 +165,7 @@ mod tests {
             let (first, second) = (ByteKeys::key(a), ByteKeys::key(b));
             prop_assert_eq!(first.cmp(&second), a.cmp(&b));
             prop_assert_eq!(ByteKeys::number(&first), a);
-            prop_assert!(first.len() <= MOST_KEY_BYTES && (8..=24).contains(&ByteKeys::value_bytes(a)));
+            prop_assert!(first.len() <= MOST_KEY_BYTES && (8..=280).contains(&ByteKeys::value_bytes(a)));
             // Whatever has a number is its key.
             let changed = [&first[..], &others].concat();
             let number = ByteKeys::number(&changed);

@@ -8,7 +8,7 @@ use fpcache_client::{Client, ClientConfig, TableParameters};
 use fpcache_datasets::KeySet;
 
 use crate::data::{DataKeys, DataSet};
-use crate::node::{Node, capacity_for};
+use crate::node::Node;
 use crate::progress::Bar;
 use crate::run::options::{RunArgs, Transport};
 use crate::run::values::ValueBytes;
@@ -44,8 +44,7 @@ impl<K: DataKeys> Host<K> {
     /// If the second process cannot be had.
     pub fn start(arguments: &RunArgs, dataset: &K::Set, ordinal: u32) -> anyhow::Result<Self> {
         let (parameters, values) = (arguments.table(&dataset.lengths()), arguments.value_bytes);
-        let capacity =
-            || arguments.capacity.unwrap_or_else(|| capacity_for::<K>(&parameters, dataset.len() as u64));
+        let capacity = || arguments.region_bytes::<K>(&dataset.lengths(), dataset.len() as u64);
         let place = match (&arguments.url, arguments.transport) {
             (Some(url), _) => Place::Url(url.clone()),
             (None, Transport::Shm) => Place::Node(Node::start::<K>(capacity(), ordinal, &arguments.store)?),

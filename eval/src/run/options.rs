@@ -14,6 +14,7 @@ use fpcache_memserver::capacity;
 use crate::cli::positive_count;
 use crate::data::{DataKeys, KeyLengths, Stream};
 use crate::machine::{Calibration, Machine};
+use crate::node::capacity_for;
 use crate::progress::Bar;
 use crate::run::cache::CacheArgs;
 use crate::run::measure::{Lookups, Workload};
@@ -33,6 +34,7 @@ pub const EXAMPLES: &str = "Examples:
   fpcache-eval run --dataset fb:16M --system fpcache --dist zipf:0.99 --cache 8MiB --lookups 50M \\
       --shift-every 20M --timeline 500K
   fpcache-eval run --dataset ycsb:10M --key-bytes 24 --value-bytes vary:1024
+  fpcache-eval run --dataset ycsb:1M --value-bytes vary:8192 --inline-bytes 256
   fpcache-eval run --dataset lines:/usr/share/dict/words --duplicates first
   fpcache-eval run --dataset ipv4 --system fpcache --url shm://fpcache
 
@@ -113,6 +115,11 @@ pub struct RunArgs {
     /// Bytes of a value: a number, or vary:64 for 1 to 64 bytes
     #[arg(long, value_name = "BYTES", default_value = "8", conflicts_with = "url")]
     pub value_bytes: ValueBytes,
+
+    /// Where values vary: bytes of the longest that lie in slots beside their keys, which have room for as many whatever they hold;
+    /// longer ones lie outside, one more round trip away [default: those of the longest value, at most 65536]
+    #[arg(long, value_name = "BYTES", conflicts_with = "url", value_parser = clap::value_parser!(u32).range(16..=65536))]
+    pub inline_bytes: Option<u32>,
 
     /// What equal keys of the data set mean: first, last or sum of their positions is the value
     #[arg(long)]
@@ -306,7 +313,7 @@ impl RunArgs {
     pub fn table(&self, keys: &KeyLengths) -> TableParameters {
         // Keys have at most 4,096 bytes.
         let key_bytes = keys.fixed().map(|bytes| bytes as u16);
-        let room = keys.most as u32 + self.value_bytes.most();
+        let room = keys.most as u32 + self.inline_bytes();
         TableParameters {
             width: self.fingerprint_bits,
             shape: RecordShape { key_bytes, value_bytes: self.value_bytes.fixed(), room },
@@ -314,6 +321,22 @@ impl RunArgs {
             fill: self.fill,
             ..TableParameters::default()
         }
+    }
+
+    /// Bytes of the longest values that lie in slots.
+    fn inline_bytes(&self) -> u32 {
+        match self.value_bytes {
+            ValueBytes::Fixed(bytes) => bytes,
+            ValueBytes::UpTo(most) => self.inline_bytes.unwrap_or(TableParameters::MAX_VALUE_BYTES).min(most),
+        }
+    }
+
+    /// Bytes of a region for the table of so many keys of these lengths, unless they were given.
+    pub fn region_bytes<K: DataKeys>(&self, keys: &KeyLengths, count: u64) -> u64 {
+        self.capacity.unwrap_or_else(|| {
+            let outside = self.value_bytes.mean_beyond(self.inline_bytes()) * count as f64;
+            capacity_for::<K>(&self.table(keys), count) + (outside * 1.25) as u64
+        })
     }
 
     /// The systems, each once, in the order asked for.

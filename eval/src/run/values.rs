@@ -3,6 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
+use fpcache::layout::MAX_VALUE_BYTES;
 use fpcache_client::TableParameters;
 use fpcache_datasets::write_value;
 
@@ -35,6 +36,18 @@ impl ValueBytes {
         match self {
             Self::Fixed(bytes) => f64::from(bytes),
             Self::UpTo(bytes) => f64::from(bytes + 1) / 2.0,
+        }
+    }
+
+    /// Bytes that values of more than `inline` bytes take where they lie, in the mean over all values.
+    pub fn mean_beyond(self, inline: u32) -> f64 {
+        match self {
+            Self::UpTo(most) if most > inline => {
+                let (most, inline) = (f64::from(most), f64::from(inline));
+                // Half a word is lost with each.
+                (most - inline) / most * ((most + inline + 1.0) / 2.0 + 4.0)
+            }
+            _ => 0.0,
         }
     }
 
@@ -71,17 +84,19 @@ impl FromStr for ValueBytes {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let bytes = |text: &str| {
-            text.parse().ok().filter(|bytes| (1..=TableParameters::MAX_VALUE_BYTES).contains(bytes))
-        };
+        let bytes = |text: &str, most: u32| text.parse().ok().filter(|bytes| (1..=most).contains(bytes));
         let found = match text.strip_prefix("vary") {
             Some("") => Some(Self::UpTo(Self::USUAL)),
-            Some(most) => most.strip_prefix(':').and_then(bytes).map(Self::UpTo),
-            None => bytes(text).map(Self::Fixed),
+            Some(most) => {
+                let most = most.strip_prefix(':');
+                most.and_then(|most| bytes(most, MAX_VALUE_BYTES as u32)).map(Self::UpTo)
+            }
+            None => bytes(text, TableParameters::MAX_VALUE_BYTES).map(Self::Fixed),
         };
         found.ok_or_else(|| {
             format!(
-                "write a whole number in 1..={most}, or vary:{usual} for 1 to {usual} bytes",
+                "write a whole number in 1..={most}, or vary:{usual} for 1 to {usual} bytes; those that vary may have up to \
+                 {MAX_VALUE_BYTES}",
                 most = TableParameters::MAX_VALUE_BYTES,
                 usual = Self::USUAL
             )
@@ -104,11 +119,11 @@ mod tests {
 
     #[test]
     fn sizes_read_and_show_the_same_and_others_are_refused() {
-        for text in ["1", "8", "65536", "vary:1", "vary:1024"] {
+        for text in ["1", "8", "65536", "vary:1", "vary:1024", "vary:16777216"] {
             assert_eq!(text.parse::<ValueBytes>().unwrap().to_string(), text);
         }
         assert_eq!("vary".parse(), Ok(ValueBytes::UpTo(64)));
-        for bad in ["", "0", "65537", "-1", "vary:", "vary:0", "varying", "vary64"] {
+        for bad in ["", "0", "65537", "-1", "vary:", "vary:0", "vary:16777217", "varying", "vary64"] {
             assert!(bad.parse::<ValueBytes>().unwrap_err().contains("1..=65536"), "{bad}");
         }
     }
@@ -120,6 +135,9 @@ mod tests {
         (0..1_000).for_each(|number| seen[sizes.of(number)] += 1);
         assert!(seen[0] == 0 && seen[1..].iter().all(|count| *count > 100), "{seen:?}");
         assert_eq!((sizes.mean(), sizes.most(), sizes.fixed()), (3.0, 5, None));
+        assert_eq!((sizes.mean_beyond(5), ValueBytes::Fixed(9).mean_beyond(5)), (0.0, 0.0));
+        // Two of five, 4 and 5 bytes long.
+        assert_eq!(sizes.mean_beyond(3), 2.0 / 5.0 * (4.5 + 4.0));
         let mut value = vec![9];
         ValueBytes::Fixed(3).append(0x0201, &mut value);
         assert_eq!(value, [9, 1, 2, 0]);

@@ -12,7 +12,6 @@ use super::pass::{self, Course, Done, Hand, Progressing, Timing};
 use super::store::Named;
 use super::value;
 use crate::data::{DataKeys, DataSet};
-use crate::node::capacity_for;
 use crate::progress::Bar;
 use crate::run::host::Host;
 use crate::run::measure::Measurable;
@@ -26,8 +25,7 @@ const ROOM: u64 = 3;
 
 /// The options with a region large enough for `keys` records that come one by one.
 pub fn with_room<K: DataKeys>(run: &RunArgs, set: &K::Set, keys: u64) -> RunArgs {
-    let table = run.table(&set.lengths());
-    let capacity = run.capacity.unwrap_or_else(|| ROOM * capacity_for::<K>(&table, keys));
+    let capacity = run.capacity.unwrap_or_else(|| ROOM * run.region_bytes::<K>(&set.lengths(), keys));
     RunArgs { capacity: run.url.is_none().then_some(capacity), ..run.clone() }
 }
 

@@ -127,6 +127,14 @@ fn readers_that_skip_the_checksum_are_found() {
 }
 
 #[test]
+fn readers_that_take_values_outside_slots_unseen_are_found() {
+    is_found(Sabotage::UnprovenExtents, Faults::WEATHER, |seed| {
+        let mix = Mix { update: 10, put: 5, delete: 2, ..Mix::NOTHING };
+        Play { bytes: true, ..crowd(seed, mix, Duration::from_micros(10), 10) }
+    });
+}
+
+#[test]
 fn readers_that_skip_the_check_after_their_last_read_are_found() {
     is_found(Sabotage::NoReuseCheck, Faults::WEATHER, |seed| {
         crowd(seed, CHURN, Duration::from_micros(400), 3)

@@ -66,11 +66,12 @@ pub fn first_value(key: u64) -> u64 {
 }
 
 /// Bytes of a region that is about as tight for keys of this kind as one of so many bytes is for integers: for the size of the
-/// slots, and that of a directory's page, of which there are one in use, one being written and one that waits.
+/// slots and of what lies outside them, and that of a directory's page, of which there are one in use, one being written and one
+/// that waits.
 fn region_bytes<K: NumberedKeys>(bytes: usize) -> usize {
     let geometry = K::small_segments().geometry();
     let pages = 3 * (K::PAGE_BYTES - U64Keys::PAGE_BYTES);
-    bytes * geometry.slot_bytes / U64Keys::small_segments().geometry().slot_bytes + pages
+    bytes * (geometry.slot_bytes + K::OUTSIDE_BYTES) / U64Keys::small_segments().geometry().slot_bytes + pages
 }
 
 type Node<K> = MemoryNode<K, SimMemory>;

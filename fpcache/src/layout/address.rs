@@ -1,8 +1,8 @@
-//! Where a segment lies: which memory node, and where in its region.
+//! Where a segment or an extent lies: which memory node, and where in its region.
 
 use std::fmt;
 
-/// Address of a segment: 16 bits of memory node, 48 bits of offset in that node's region.
+/// Address of a segment or an extent: 16 bits of memory node, 48 bits of offset in that node's region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct SegmentAddress(u64);
 

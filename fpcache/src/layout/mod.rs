@@ -23,7 +23,7 @@ mod table;
 pub use address::SegmentAddress;
 pub use change::{CHANGE_RECORD_BYTES, Change, ChangeRecord};
 pub use directory::{Descriptor, DirectoryPage, RootEntry, decode_root, encode_root};
-pub use record::{RecordParts, RecordShape};
+pub use record::{MAX_VALUE_BYTES, RecordParts, RecordShape, Stored, ValueExtent, ValuePlace};
 pub use segment::{FingerprintSpan, SEGMENT_HEADER_BYTES, SegmentGeometry, SegmentHeader};
 pub use slot::{RecordToken, SLOT_WORD_BYTES, SlotState, SlotWord, checksum};
 pub use superblock::{
@@ -33,7 +33,7 @@ pub use superblock::{
 pub use table::{ParameterError, TABLE_RECORD_BYTES, TableParameters, TableRecord};
 
 /// Version of the region's layout and of what its fields mean. Any change of either raises it.
-pub const LAYOUT_VERSION: u32 = 4;
+pub const LAYOUT_VERSION: u32 = 5;
 
 /// Region bytes that do not decode: they were overwritten, torn, or written by something else.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

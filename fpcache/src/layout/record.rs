@@ -3,13 +3,20 @@
 //! ```text
 //! nothing varies      key · value
 //! keys vary           0 key bytes u16 · 2 key · value
-//! values vary         0 value bytes u32 · 4 key bytes u16 · 6 zero u16 · 8 key · value
+//! values vary         0 value bytes u32 · 4 key bytes u16 · 6 place u16: 0 · 8 key · value
+//!                     0 value bytes u32 · 4 key bytes u16 · 6 place u16: 1 · 8 key · XXH3-64 of the value u64 · its address u64
 //! ```
 //!
-//! Where both lengths are the table's, a record has no field for either. Whatever lies behind the value is zero.
+//! Where both lengths are the table's, a record has no field for either. A value that does not fit beside its key lies
+//! elsewhere in the region, in an *extent*: [`ValueExtent`]. Whatever lies behind is zero.
 
-use super::{put, u16_at, u32_at};
+use xxhash_rust::xxh3::xxh3_64;
+
+use super::{SegmentAddress, put, u16_at, u32_at, u64_at};
 use crate::key_space::KeySpace;
+
+/// Bytes of the longest value.
+pub const MAX_VALUE_BYTES: usize = 16 << 20;
 
 /// Where key and value lie in the records of one table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,8 +34,56 @@ pub struct RecordShape {
 pub struct RecordParts<'a> {
     /// The encoded key.
     pub key: &'a [u8],
-    /// The value.
-    pub value: &'a [u8],
+    /// The value, or where it lies.
+    pub value: Stored<'a>,
+}
+
+/// A record's value as its slot has it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stored<'a> {
+    /// The value itself.
+    Here(&'a [u8]),
+    /// Where it lies.
+    Outside(ValueExtent),
+}
+
+/// A value outside its record's slot, and what proves it.
+///
+/// The checksum is in the slot, whose own checksum vouches for it: bytes that have it are the value, whatever became of the
+/// memory since. So an extent needs no header, is neither moved nor touched when its record's segment is rebuilt, and
+/// its memory can have another use as soon as no slot names it: whoever reads it then reads the slot again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ValueExtent {
+    /// Where it begins; takes whole words.
+    pub address: SegmentAddress,
+    /// Bytes of the value, at most [`MAX_VALUE_BYTES`].
+    pub bytes: u32,
+    /// XXH3-64 of the value.
+    pub checksum: u64,
+}
+
+impl ValueExtent {
+    /// Bytes that a slot has for an extent behind the key.
+    pub const REFERENCE_BYTES: usize = 16;
+
+    /// Bytes of memory that a value takes: whole words.
+    pub const fn memory_bytes(value_bytes: usize) -> usize {
+        value_bytes.next_multiple_of(8)
+    }
+
+    /// Whether these bytes are the value. About 0.1 ns a byte.
+    pub fn vouches_for(&self, value: &[u8]) -> bool {
+        value.len() == self.bytes as usize && xxh3_64(value) == self.checksum
+    }
+}
+
+/// Where a record's value is to lie.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ValuePlace {
+    /// In its slot.
+    Here,
+    /// In an extent.
+    Outside,
 }
 
 impl RecordShape {
@@ -56,12 +111,34 @@ impl RecordShape {
         (self.head_bytes() + self.room as usize).next_multiple_of(8)
     }
 
-    /// Whether a record of these lengths fits a slot.
+    /// Whether a record can have these lengths.
     #[inline]
     pub fn fits(&self, key_bytes: usize, value_bytes: usize) -> bool {
-        self.key_bytes.is_none_or(|bytes| usize::from(bytes) == key_bytes)
-            && self.value_bytes.is_none_or(|bytes| bytes as usize == value_bytes)
-            && key_bytes + value_bytes <= self.room as usize
+        self.place(key_bytes, value_bytes).is_some()
+    }
+
+    /// Where the value of a record of these lengths lies; `None` if the table can have no such record.
+    #[inline]
+    pub fn place(&self, key_bytes: usize, value_bytes: usize) -> Option<ValuePlace> {
+        let fits = self.key_bytes.is_none_or(|bytes| usize::from(bytes) == key_bytes)
+            && self.value_bytes.is_none_or(|bytes| bytes as usize == value_bytes);
+        let room = self.room as usize;
+        match fits {
+            true if key_bytes + value_bytes <= room => Some(ValuePlace::Here),
+            true => {
+                let may_lie_outside = self.value_bytes.is_none()
+                    && value_bytes <= MAX_VALUE_BYTES
+                    && key_bytes + ValueExtent::REFERENCE_BYTES <= room;
+                may_lie_outside.then_some(ValuePlace::Outside)
+            }
+            false => None,
+        }
+    }
+
+    /// Whether the first word of a record's body says that its value lies outside.
+    #[inline]
+    pub fn names_extent(&self, head: u64) -> bool {
+        self.value_bytes.is_none() && (head >> 48) as u16 == OUTSIDE
     }
 
     /// Key and value of the record in `body`; `None` if no record can lie there so.
@@ -73,40 +150,88 @@ impl RecordShape {
             (None, Some(bytes)) => usize::from(bytes),
             (None, None) => usize::from(u16_at(body, if self.value_bytes.is_none() { 4 } else { 0 })),
         };
-        let value_bytes = match self.value_bytes {
-            Some(bytes) => bytes as usize,
-            None => u32_at(body, 0) as usize,
-        };
         let (key, rest) = body.get(head..)?.split_at_checked(key_bytes)?;
-        Some(RecordParts { key, value: rest.get(..value_bytes)? })
+        let value = match self.value_bytes {
+            Some(bytes) => Stored::Here(rest.get(..bytes as usize)?),
+            None => stored(u32_at(body, 0), u16_at(body, 6), rest)?,
+        };
+        Some(RecordParts { key, value })
     }
 
-    /// Bytes of the body that a record of these lengths takes, its head included.
+    /// Bytes of the body that [identify](super::RecordToken) a record with such a key and value: all it takes, but for an
+    /// extent's address, which differs when the record is made again from a log.
     #[inline]
-    pub fn used(&self, key_bytes: usize, value_bytes: usize) -> usize {
+    pub fn used(&self, key_bytes: usize, value: &Stored<'_>) -> usize {
+        let value_bytes = match value {
+            Stored::Here(value) => value.len(),
+            Stored::Outside(_) => 8,
+        };
         self.head_bytes() + key_bytes + value_bytes
     }
 
-    /// Writes a record that fits into a zeroed body; returns how many bytes of it are used.
+    /// Writes a record that fits into a zeroed body; returns how many bytes of it [identify](Self::used) it.
     #[inline]
-    pub fn fill<K: KeySpace>(&self, body: &mut [u8], key: &K::Key, value: &[u8]) -> usize {
+    pub fn fill<K: KeySpace>(&self, body: &mut [u8], key: &K::Key, value: &Stored<'_>) -> usize {
         let (head, key_bytes) = (self.head_bytes(), K::encoded_len(key));
         if self.value_bytes.is_none() {
-            put(body, 0, (value.len() as u32).to_le_bytes());
+            let (value_bytes, place) = match value {
+                Stored::Here(value) => (value.len() as u32, HERE),
+                Stored::Outside(extent) => (extent.bytes, OUTSIDE),
+            };
+            put(body, 0, value_bytes.to_le_bytes());
             put(body, 4, (key_bytes as u16).to_le_bytes());
+            put(body, 6, place.to_le_bytes());
         } else if self.key_bytes.is_none() {
             put(body, 0, (key_bytes as u16).to_le_bytes());
         }
         let (at_key, at_value) = (head, head + key_bytes);
         K::encode(key, &mut body[at_key..at_value]);
-        body[at_value..][..value.len()].copy_from_slice(value);
-        at_value + value.len()
+        match value {
+            Stored::Here(value) => body[at_value..][..value.len()].copy_from_slice(value),
+            Stored::Outside(extent) => {
+                put(body, at_value, extent.checksum.to_le_bytes());
+                put(body, at_value + 8, extent.address.to_bits().to_le_bytes());
+            }
+        }
+        self.used(key_bytes, value)
+    }
+
+    /// What [identifies](super::RecordToken) the record of a key and a value, wherever its value lies.
+    pub fn identity<K: KeySpace>(&self, key: &K::Key, value: &[u8]) -> Vec<u8> {
+        let stored = match self.place(K::encoded_len(key), value.len()) {
+            Some(ValuePlace::Outside) => {
+                let address = SegmentAddress::from_bits(0);
+                Stored::Outside(ValueExtent { address, bytes: value.len() as u32, checksum: xxh3_64(value) })
+            }
+            _ => Stored::Here(value),
+        };
+        let mut record = vec![0; self.body_bytes().max(self.used(K::encoded_len(key), &stored))];
+        let used = self.fill::<K>(&mut record, key, &stored);
+        record.truncate(used);
+        record
     }
 
     /// Where the value begins behind the key, if that is the same for all records.
     #[inline]
     pub fn is_fixed(&self) -> bool {
         self.head_bytes() == 0
+    }
+}
+
+/// Where the value is, in the head of a record whose value's length varies.
+const HERE: u16 = 0;
+const OUTSIDE: u16 = 1;
+
+/// The value of a record with such a head, in what lies behind the key.
+#[inline]
+fn stored(bytes: u32, place: u16, rest: &[u8]) -> Option<Stored<'_>> {
+    match place {
+        HERE => rest.get(..bytes as usize).map(Stored::Here),
+        OUTSIDE if bytes as usize <= MAX_VALUE_BYTES && rest.len() >= ValueExtent::REFERENCE_BYTES => {
+            let address = SegmentAddress::from_bits(u64_at(rest, 8));
+            Some(Stored::Outside(ValueExtent { address, bytes, checksum: u64_at(rest, 0) }))
+        }
+        _ => None,
     }
 }
 
@@ -118,11 +243,12 @@ mod tests {
     fn round_trip<K: KeySpace>(shape: RecordShape, key: &K::Key, value: &[u8]) -> Vec<u8> {
         let mut body = vec![0; shape.body_bytes()];
         assert!(shape.fits(K::encoded_len(key), value.len()));
-        let used = shape.fill::<K>(&mut body, key, value);
-        assert_eq!(used, shape.used(K::encoded_len(key), value.len()));
+        let used = shape.fill::<K>(&mut body, key, &Stored::Here(value));
+        assert_eq!(used, shape.used(K::encoded_len(key), &Stored::Here(value)));
+        assert_eq!(body[..used], shape.identity::<K>(key, value));
         let parts = shape.parts::<K>(&body).expect("own record");
         assert_eq!(K::view(parts.key).as_ref().map(std::borrow::Borrow::borrow), Some(key));
-        assert_eq!(parts.value, value);
+        assert_eq!(parts.value, Stored::Here(value));
         body
     }
 
@@ -144,6 +270,39 @@ mod tests {
         let values = RecordShape { key_bytes: Some(8), value_bytes: None, room: 16 };
         assert_eq!(round_trip::<U64Keys>(values, &7, b"z").len(), 24);
         assert!(!both.fits(4, 5) && both.fits(4, 4) && !values.fits(7, 1));
+    }
+
+    #[test]
+    fn a_value_that_does_not_fit_beside_its_key_lies_outside() {
+        let shape = RecordShape { key_bytes: None, value_bytes: None, room: 20 };
+        let places = [(3, 17), (3, 18), (4, MAX_VALUE_BYTES), (4, MAX_VALUE_BYTES + 1), (5, 15), (5, 16)];
+        let place = |(key, value)| shape.place(key, value);
+        use ValuePlace::{Here, Outside};
+        assert_eq!(places.map(place), [Some(Here), Some(Outside), Some(Outside), None, Some(Here), None]);
+        assert_eq!(RecordShape::fixed(8, 4).place(8, 5), None, "values all have one length");
+
+        let value = [7; 300];
+        let extent = ValueExtent {
+            address: SegmentAddress::from_bits(0x0102_0304_0506_0708),
+            bytes: 300,
+            checksum: xxh3_64(&value),
+        };
+        assert!(
+            extent.vouches_for(&value) && !extent.vouches_for(&value[1..]) && !extent.vouches_for(&[8; 300])
+        );
+        let mut body = vec![0; shape.body_bytes()];
+        let used = shape.fill::<ByteKeys>(&mut body, b"key", &Stored::Outside(extent));
+        assert_eq!(body[..11], *b"\x2c\x01\0\0\x03\0\x01\0key");
+        assert_eq!(body[11..19], extent.checksum.to_le_bytes());
+        assert_eq!(body[19..27], [8, 7, 6, 5, 4, 3, 2, 1]);
+        assert_eq!(body[..used], shape.identity::<ByteKeys>(b"key", &value), "the address does not count");
+        let parts = shape.parts::<ByteKeys>(&body).expect("own record");
+        assert_eq!((parts.key, parts.value), (&b"key"[..], Stored::Outside(extent)));
+        body[6] = 2;
+        assert_eq!(shape.parts::<ByteKeys>(&body), None, "no place at all");
+        body[6] = 1;
+        body[3] = 9;
+        assert_eq!(shape.parts::<ByteKeys>(&body), None, "longer than values can be");
     }
 
     #[test]

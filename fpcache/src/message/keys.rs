@@ -2,9 +2,10 @@
 //!
 //! ```text
 //! key      u64 keys: 8 bytes     byte strings: 0 its bytes u16 · 2 these
-//! record   key · bytes of the value u32, where they vary · value
+//! record   key · where values vary: bytes of the value u32 (bit 31: it came ahead) · value
 //! ```
 
+use super::value::Sent;
 use crate::key_space::KeySpace;
 use crate::layout::RecordShape;
 
@@ -39,12 +40,12 @@ pub fn key_bytes<K: KeySpace>(key: &K::Key) -> usize {
 }
 
 /// Appends a record of a table of this shape, which it fits.
-pub fn put_record<K: KeySpace>(shape: &RecordShape, key: &K::Key, value: &[u8], out: &mut Vec<u8>) {
+pub fn put_record<K: KeySpace>(shape: &RecordShape, key: &K::Key, value: &Sent<'_>, out: &mut Vec<u8>) {
     put_key::<K>(key, out);
     if shape.value_bytes.is_none() {
-        out.extend((value.len() as u32).to_le_bytes());
+        out.extend(value.length_field().to_le_bytes());
     }
-    out.extend_from_slice(value);
+    out.extend_from_slice(value.bytes());
 }
 
 /// Reads a record, and returns what lies behind it; `None` if it is cut short.
@@ -52,23 +53,24 @@ pub fn put_record<K: KeySpace>(shape: &RecordShape, key: &K::Key, value: &[u8], 
 pub fn take_record<'a, K: KeySpace>(
     shape: &RecordShape,
     bytes: &'a [u8],
-) -> Option<((K::View<'a>, &'a [u8]), &'a [u8])> {
-    let (key, mut rest) = take_key::<K>(bytes)?;
-    let len = match shape.value_bytes {
-        Some(len) => len,
+) -> Option<((K::View<'a>, Sent<'a>), &'a [u8])> {
+    let (key, rest) = take_key::<K>(bytes)?;
+    let (value, rest) = match shape.value_bytes {
+        Some(len) => {
+            let (value, rest) = rest.split_at_checked(len as usize)?;
+            (Sent::Here(value), rest)
+        }
         None => {
             let (len, behind) = rest.split_first_chunk()?;
-            rest = behind;
-            u32::from_le_bytes(*len)
+            Sent::take(u32::from_le_bytes(*len), behind)?
         }
     };
-    let (value, rest) = rest.split_at_checked(len as usize)?;
     Some(((key, value), rest))
 }
 
 /// Bytes of a record in a request.
-pub fn record_bytes<K: KeySpace>(shape: &RecordShape, key: &K::Key, value: &[u8]) -> usize {
-    key_bytes::<K>(key) + if shape.value_bytes.is_none() { 4 } else { 0 } + value.len()
+pub fn record_bytes<K: KeySpace>(shape: &RecordShape, key: &K::Key, value: &Sent<'_>) -> usize {
+    key_bytes::<K>(key) + if shape.value_bytes.is_none() { 4 } else { 0 } + value.bytes().len()
 }
 
 #[cfg(test)]
@@ -78,10 +80,10 @@ mod tests {
     use proptest::prelude::*;
     use std::borrow::Borrow;
 
-    fn assert_round_trips<K: KeySpace>(shape: &RecordShape, key: &K::Key, value: &[u8]) {
+    fn assert_round_trips<K: KeySpace>(shape: &RecordShape, key: &K::Key, value: Sent<'_>) {
         let mut bytes = Vec::new();
-        put_record::<K>(shape, key, value, &mut bytes);
-        assert_eq!(bytes.len(), record_bytes::<K>(shape, key, value));
+        put_record::<K>(shape, key, &value, &mut bytes);
+        assert_eq!(bytes.len(), record_bytes::<K>(shape, key, &value));
         for cut in 0..bytes.len() {
             assert_eq!(take_record::<K>(shape, &bytes[..cut]), None, "cut short");
         }
@@ -104,9 +106,10 @@ mod tests {
             let fixed = RecordShape::fixed(8, value.len() as u32);
             let varies = RecordShape { value_bytes: None, ..fixed };
             for shape in [fixed, varies] {
-                assert_round_trips::<U64Keys>(&shape, &number, &value);
-                assert_round_trips::<ByteKeys>(&RecordShape { key_bytes: None, ..shape }, &key, &value);
+                assert_round_trips::<U64Keys>(&shape, &number, Sent::Here(&value));
+                assert_round_trips::<ByteKeys>(&RecordShape { key_bytes: None, ..shape }, &key, Sent::Here(&value));
             }
+            assert_round_trips::<U64Keys>(&varies, &number, Sent::Ahead(number as u32 >> 1));
         }
     }
 }

@@ -10,8 +10,10 @@
 //! load commit  body empty                                        reply: 0 keys u64 · 8 segments u64
 //! load abort   body empty                                        reply empty
 //! write        see [`WriteBatch`]                                reply: see [`WriteReply`]
+//! value        see [`Piece`]                                     reply empty
 //! get          0 count u32 · 4 zero u32 · 8 count keys, see [`keys`]
-//!              reply, per key: 0 status u8 (0 found, 2 absent) · 1–3 zero · 4 bytes of the value u32 · 8 token u64 · value
+//!              reply, per key: 0 status u8 (0 found, 1 its value lies outside, 2 absent) · 1–3 zero · 4 bytes of the value u32
+//!              8 token u64 · then the value, or 0 XXH3-64 of the value u64 · 8 its address u64
 //! table create, table list, table drop: see [`tables`]
 //! ```
 //!
@@ -20,10 +22,12 @@
 pub mod keys;
 mod stats;
 pub mod tables;
+mod value;
 mod write;
 
 pub use stats::NodeStats;
 pub use tables::{TableInfo, TablesPage, TablesRequest};
+pub use value::{MAX_AHEAD_BYTES, Piece, Sent};
 pub use write::{MAX_OPERATIONS, Write, WriteBatch, WriteKind, WriteOperation, WriteReply, WriteStatus};
 
 use crate::key_space::KeySpace;
@@ -59,6 +63,8 @@ pub enum Request<'a> {
     Write(Write<'a>),
     /// Looks keys up: their encodings, one after another.
     Get(Keys<'a>),
+    /// A piece of a value, ahead of what it belongs to.
+    Value(Piece<'a>),
 }
 
 /// Records of a load: keys and values in two arrays.
@@ -186,6 +192,7 @@ impl<'a> Request<'a> {
     const LOAD_ABORT: u16 = 5;
     const WRITE: u16 = 6;
     const GET: u16 = 7;
+    const VALUE: u16 = 8;
 
     /// Writes the request into `out`, replacing what it held.
     pub fn encode<K: KeySpace>(&self, out: &mut Vec<u8>) {
@@ -197,6 +204,7 @@ impl<'a> Request<'a> {
             Self::LoadAbort => Self::LOAD_ABORT,
             Self::Write(_) => Self::WRITE,
             Self::Get(_) => Self::GET,
+            Self::Value(_) => Self::VALUE,
         };
         Self::begin(operation, out);
         match self {
@@ -214,6 +222,7 @@ impl<'a> Request<'a> {
                 out.extend_from_slice(chunk.records);
             }
             Self::Write(write) => write.encode(out),
+            Self::Value(piece) => piece.encode(out),
             Self::Get(keys) => {
                 out.extend(keys.count.to_le_bytes());
                 out.extend([0; 4]);
@@ -247,6 +256,7 @@ impl<'a> Request<'a> {
             Self::LOAD_ABORT => Ok(Self::LoadAbort),
             Self::WRITE => Write::decode(body).map(Self::Write),
             Self::GET => Self::decode_get(body),
+            Self::VALUE => Piece::decode(body),
             other => Err(malformed(format!("operation {other} is unknown"))),
         }
     }

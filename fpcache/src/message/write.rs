@@ -4,7 +4,7 @@
 //! 0 client u64 · 8 request u64 · 16 flags u32 (bit 0: sent before) · 20 operations u32 · 24 operations
 //!
 //! operation  0 kind u8 (1 insert, 2 put, 3 update, 4 delete, 5 compare-and-set) · 1 zero u8 · 2 slot hint u16 (0xffff: none)
-//!            4 bytes of the value u32 · 8 key, see [`super::keys`] · then for compare-and-set the expected token u64
+//!            4 bytes of the value u32 (bit 31: it came ahead) · 8 key, see [`super::keys`] · then for compare-and-set the expected token u64
 //!            then for all but delete the value
 //! reply, per operation: 0 status u8 · 1–7 zero · 8 token of the record now u64 (0 if there is none)
 //! ```
@@ -12,6 +12,7 @@
 use std::borrow::Borrow;
 
 use super::keys::{key_bytes, put_key, take_key};
+use super::value::Sent;
 use super::{MessageError, Request, malformed};
 use crate::key_space::KeySpace;
 use crate::layout::RecordToken;
@@ -73,7 +74,7 @@ pub struct WriteOperation<'a, Key> {
     /// For compare-and-set: what the record must hold.
     pub expected: RecordToken,
     /// The value; empty for delete.
-    pub value: &'a [u8],
+    pub value: Sent<'a>,
 }
 
 /// A request that changes records, as it came.
@@ -152,7 +153,7 @@ fn split_operation<K: KeySpace>(bytes: &[u8]) -> Option<(WriteOperation<'_, K::V
         expected = RecordToken::from_bits(u64::from_le_bytes(*token));
         rest = behind;
     }
-    let (value, rest) = rest.split_at_checked(value_bytes as usize)?;
+    let (value, rest) = Sent::take(value_bytes, rest)?;
     let hint = (hint != NO_HINT).then_some(hint);
     Some((WriteOperation { kind, key, hint, expected, value }, rest))
 }
@@ -186,21 +187,20 @@ impl WriteBatch {
         let mut head = [0; OPERATION_BYTES];
         head[0] = operation.kind.to_code();
         head[2..4].copy_from_slice(&operation.hint.unwrap_or(NO_HINT).to_le_bytes());
-        let value = if operation.kind == WriteKind::Delete { &[] } else { operation.value };
-        // A value is shorter than a request, whose length the fabric limits.
-        head[4..].copy_from_slice(&(value.len() as u32).to_le_bytes());
+        let value = if operation.kind == WriteKind::Delete { Sent::Here(&[]) } else { operation.value };
+        head[4..].copy_from_slice(&value.length_field().to_le_bytes());
         self.operations.extend(head);
         put_key::<K>(operation.key.borrow(), &mut self.operations);
         if operation.kind == WriteKind::CompareAndSet {
             self.operations.extend(operation.expected.to_bits().to_le_bytes());
         }
-        self.operations.extend_from_slice(value);
+        self.operations.extend_from_slice(value.bytes());
         self.count += 1;
     }
 
     /// Whether another operation fits a request of `max_request` bytes.
-    pub fn has_room<K: KeySpace>(&self, key: &K::Key, value: &[u8], max_request: usize) -> bool {
-        let operation = OPERATION_BYTES + key_bytes::<K>(key) + 8 + value.len();
+    pub fn has_room<K: KeySpace>(&self, key: &K::Key, value: &Sent<'_>, max_request: usize) -> bool {
+        let operation = OPERATION_BYTES + key_bytes::<K>(key) + 8 + value.bytes().len();
         self.len() < MAX_OPERATIONS
             && super::HEADER_BYTES + HEADER_BYTES + self.operations.len() + operation <= max_request
     }
@@ -303,7 +303,11 @@ mod tests {
                 key: *key,
                 hint: *hint,
                 expected: RecordToken::from_bits(if *kind == WriteKind::CompareAndSet { *token } else { 0 }),
-                value: if *kind == WriteKind::Delete { &[] } else { &value[..] },
+                value: match kind {
+                    WriteKind::Delete => Sent::Here(&[]),
+                    WriteKind::Put => Sent::Ahead(*token as u32 >> 1),
+                    _ => Sent::Here(value),
+                },
             }).collect();
             operations.iter().for_each(|o| batch.push::<U64Keys>(o));
             let mut bytes = Vec::new();
@@ -324,14 +328,14 @@ mod tests {
                 key: key.as_slice(),
                 hint: *hint,
                 expected: RecordToken::from_bits(if *kind == WriteKind::CompareAndSet { *token } else { 0 }),
-                value: if *kind == WriteKind::Delete { &[] } else { &value[..*token as usize % 9] },
+                value: Sent::Here(if *kind == WriteKind::Delete { &[] } else { &value[..*token as usize % 9] }),
             }).collect();
             for operation in &operations {
                 let before = batch.operations.len();
                 let all = super::super::HEADER_BYTES + HEADER_BYTES + before;
                 let most = OPERATION_BYTES + key_bytes::<ByteKeys>(operation.key) + 8 + operation.value.len();
-                prop_assert!(batch.has_room::<ByteKeys>(operation.key, operation.value, all + most));
-                prop_assert!(!batch.has_room::<ByteKeys>(operation.key, operation.value, all + most - 1));
+                prop_assert!(batch.has_room::<ByteKeys>(operation.key, &operation.value, all + most));
+                prop_assert!(!batch.has_room::<ByteKeys>(operation.key, &operation.value, all + most - 1));
                 batch.push::<ByteKeys>(operation);
                 prop_assert!(batch.operations.len() - before <= most);
             }

@@ -3,6 +3,7 @@
 use fpcache_fabric::Batch;
 
 use super::outcome::Outcome;
+use super::outside::Wanted;
 use super::planner::Rule;
 use super::round::{Doubt, Round, Trip};
 use super::scratch::LookupScratch;
@@ -15,11 +16,12 @@ use crate::table::Table;
 /// Looks up a group of keys together.
 ///
 /// Every round posts what all unfinished keys need as one doorbell batch: a group costs as many dependent round trips
-/// as its slowest key, two with two-stage reads.
+/// as its slowest key, two with two-stage reads. Values outside slots share theirs, up to 64 MiB of them.
 #[derive(Debug)]
 pub struct Lookup<'a, K: KeySpace> {
     table: &'a Table<K>,
     rule: Rule,
+    wanted: Wanted,
     scratch: &'a mut LookupScratch<K>,
     rounds: u32,
     doubt: Doubt,
@@ -62,12 +64,18 @@ impl<'a, K: KeySpace> Lookup<'a, K> {
         group.waiting.sort_unstable();
         group.answers.outcomes.resize(group.targets.len(), Outcome::begun(Plan::TwoStage));
         let rule = table.planner().group(group.targets.len());
-        Self { table, rule, scratch, rounds: 0, doubt: Doubt::default(), behind_check: None }
+        let (wanted, doubt) = (Wanted::Value, Doubt::default());
+        Self { table, rule, wanted, scratch, rounds: 0, doubt, behind_check: None }
     }
 
     /// The same lookup for keys that the hot cache was asked for before, by one plan.
     pub(super) fn go_on_by(self, plan: Plan) -> Self {
         Self { rule: self.rule.go_on_by(plan), ..self }
+    }
+
+    /// The same lookup, of no more than this.
+    pub(super) fn of(self, wanted: Wanted) -> Self {
+        Self { wanted, ..self }
     }
 }
 
@@ -80,12 +88,18 @@ impl<K: KeySpace> Lookup<'_, K> {
         Step::Check(self.table.snapshot().holds_until())
     }
 
-    fn post(&mut self) -> Result<Step, ReadError> {
+    /// Posts what reads something again.
+    fn post_again(&mut self) -> Result<Step, ReadError> {
         if self.rounds >= MAX_ATTEMPTS {
             return Err(ReadError::Contended { attempts: self.rounds });
         }
+        Ok(self.post())
+    }
+
+    #[inline]
+    fn post(&mut self) -> Step {
         self.rounds += 1;
-        Ok(Step::Post)
+        Step::Post
     }
 }
 
@@ -94,7 +108,7 @@ impl<K: KeySpace> Operation for Lookup<'_, K> {
     fn step(&mut self) -> Result<Step, ReadError> {
         match self.behind_check.take() {
             None => {}
-            Some(Then::Post) => return self.post(),
+            Some(Then::Post) => return self.post_again(),
             Some(Then::End) => return Ok(Step::Done),
             Some(Then::Fail(corrupt)) => return Err(corrupt.into()),
         }
@@ -119,6 +133,7 @@ impl<K: KeySpace> Operation for Lookup<'_, K> {
         let mut round = Round {
             table: self.table,
             rule: &self.rule,
+            wanted: self.wanted,
             matcher: &single.matcher,
             visitor,
             keys: &group.keys,
@@ -144,7 +159,7 @@ impl<K: KeySpace> Operation for Lookup<'_, K> {
             true if self.doubt.absent => Ok(self.check_first(Then::End)),
             true => Ok(Step::Done),
             false if self.doubt.unsettled => Ok(self.check_first(Then::Post)),
-            false => self.post(),
+            false => Ok(self.post()),
         }
     }
 

@@ -7,6 +7,7 @@
 
 mod lookup;
 mod outcome;
+mod outside;
 mod planner;
 mod round;
 mod scan;
@@ -18,10 +19,11 @@ mod verify;
 use fpcache_fabric::{Batch, Endpoint, FabricError};
 pub use lookup::Lookup;
 pub use outcome::{Outcome, Outcomes};
+pub use outside::fetch_value;
 pub use planner::{FabricCosts, Planner, Rule};
 pub use scan::{Scan, ScanScratch};
 pub use scratch::LookupScratch;
-pub use single::look_up;
+pub use single::{contains, look_up};
 pub use target::spot_of;
 
 use crate::layout::Corrupt;

@@ -3,12 +3,14 @@
 use fpcache_fabric::{Batch, Landing, REGION, RemoteAddr};
 
 use super::outcome::Outcome;
+use super::outside::{self, Awaited, Wanted};
 use super::planner::Rule;
 use super::target::Target;
 use super::verify::{Candidates, Check, InWindow, Rules, check, look_through, match_fingerprints};
 use super::{Plan, ReadError};
 use crate::cache::{Hint, Spot, Visitor};
 use crate::key_space::KeySpace;
+use crate::layout::Stored;
 use crate::matching::Matcher;
 use crate::table::Table;
 
@@ -28,17 +30,23 @@ pub(super) struct Trip {
     candidates: Vec<(usize, u32, Landing)>,
     /// All slots of windows.
     ranges: Vec<(usize, Landing)>,
+    /// Values outside slots.
+    pub(super) values: Vec<Awaited>,
 }
 
 impl Trip {
     pub(super) fn clear(&mut self) {
-        self.batch.clear();
+        match self.values.is_empty() {
+            true => self.batch.clear(),
+            false => outside::clear(&mut self.batch),
+        }
         self.pages.clear();
         self.cached.clear();
         self.guesses.clear();
         self.fingerprints.clear();
         self.candidates.clear();
         self.ranges.clear();
+        self.values.clear();
     }
 }
 
@@ -46,6 +54,7 @@ impl Trip {
 pub(super) struct Round<'a, K: KeySpace> {
     pub(super) table: &'a Table<K>,
     pub(super) rule: &'a Rule,
+    pub(super) wanted: Wanted,
     pub(super) matcher: &'a Matcher,
     pub(super) visitor: &'a mut Visitor,
     pub(super) keys: &'a [K::Kept],
@@ -179,7 +188,7 @@ impl<K: KeySpace> Round<'_, K> {
 
     /// Goes on with a range read of the window.
     #[cold]
-    fn fall_back(&mut self, index: usize) {
+    pub(super) fn fall_back(&mut self, index: usize) {
         self.doubt.unsettled = true;
         self.outcomes[index].cost.fallbacks += 1;
         self.go_on(index, Plan::Range);
@@ -204,6 +213,9 @@ impl<K: KeySpace> Round<'_, K> {
         self.take_candidates()?;
         for (index, landing) in &landed.ranges {
             self.take_range(*index, *landing)?;
+        }
+        if !landed.values.is_empty() {
+            self.take_values();
         }
         Ok(())
     }
@@ -337,9 +349,18 @@ impl<K: KeySpace> Round<'_, K> {
         check::<K>(slot, &self.targets[index], self.key(index), Rules::of(self.table.snapshot()))
     }
 
+    /// Keeps an answer, or asks for the value that it lacks.
+    #[inline]
+    fn found(&mut self, index: usize, version: u32, value: Stored<'_>) {
+        match value {
+            Stored::Here(value) => self.keep(index, version, value),
+            Stored::Outside(extent) => self.ask_value(index, version, extent),
+        }
+    }
+
     /// Keeps an answer.
     #[inline]
-    fn found(&mut self, index: usize, version: u32, value: &[u8]) {
+    pub(super) fn keep(&mut self, index: usize, version: u32, value: &[u8]) {
         let start = self.values.len();
         self.values.extend_from_slice(value);
         let outcome = &mut self.outcomes[index];

@@ -12,16 +12,19 @@
 //! sequence says that its memory may have been used again. A scan that ends so has kept what it found before, and says
 //! where to go on with a newer directory. A key that is removed and made again during a READ may show in two slots; it is
 //! listed once.
+//!
+//! Values outside slots are read behind the stretches, of the records that are kept, in order and several with one doorbell.
 
 use std::borrow::Borrow;
 use std::sync::Arc;
 
 use fpcache_fabric::{Batch, Landing, REGION, RemoteAddr};
 
+use super::outside::Place;
 use super::verify::{Rules, Verdict, judge};
 use super::{Cost, MAX_ATTEMPTS, Operation, ReadError, Step};
 use crate::key_space::KeySpace;
-use crate::layout::Corrupt;
+use crate::layout::{Corrupt, ValueExtent};
 use crate::models::{Models, Page, PagedModels, Segment};
 use crate::snapshot::Snapshot;
 
@@ -30,7 +33,7 @@ const ROUND_BYTES: usize = 256 << 10;
 
 /// A stretch of one segment's slots that was asked for.
 #[derive(Clone, Debug)]
-struct Stretch<K: KeySpace> {
+pub(super) struct Stretch<K: KeySpace> {
     segment: Segment<K>,
     /// First key of its range.
     lo: K::Owned,
@@ -42,20 +45,23 @@ struct Stretch<K: KeySpace> {
 /// Buffers of scans, kept between calls.
 #[derive(Debug)]
 pub struct ScanScratch<K: KeySpace> {
-    batch: Batch,
-    stretches: Vec<Stretch<K>>,
+    pub(super) batch: Batch,
+    pub(super) stretches: Vec<Stretch<K>>,
     found: Vec<Found<K>>,
-    records: Vec<Found<K>>,
+    pub(super) records: Vec<Found<K>>,
     /// Keys that have bytes, and values.
-    arena: Vec<u8>,
+    pub(super) arena: Vec<u8>,
+    /// Where values lie that are outside the slots of the stretches.
+    pub(super) extents: Vec<ValueExtent>,
+    /// Of the values that were asked for.
+    pub(super) landings: Vec<Landing>,
 }
 
-/// A record in the arena.
+/// A record that was found.
 #[derive(Clone, Copy, Debug)]
-struct Found<K: KeySpace> {
+pub(super) struct Found<K: KeySpace> {
     key: K::Kept,
-    /// Start and end of its value.
-    value: (usize, usize),
+    pub(super) value: Place,
 }
 
 impl<K: KeySpace> Default for ScanScratch<K> {
@@ -66,6 +72,8 @@ impl<K: KeySpace> Default for ScanScratch<K> {
             found: Vec::new(),
             records: Vec::new(),
             arena: Vec::new(),
+            extents: Vec::new(),
+            landings: Vec::new(),
         }
     }
 }
@@ -73,10 +81,12 @@ impl<K: KeySpace> Default for ScanScratch<K> {
 /// Reads up to `limit` records in key order, starting at the least key not below `start`, of all keys or of those below an end.
 #[derive(Debug)]
 pub struct Scan<'a, K: KeySpace> {
-    snapshot: &'a Snapshot<K>,
-    scratch: &'a mut ScanScratch<K>,
+    pub(super) snapshot: &'a Snapshot<K>,
+    pub(super) scratch: &'a mut ScanScratch<K>,
     /// Least key not yet covered; `None` when the scan has ended.
-    from: Option<K::Owned>,
+    pub(super) from: Option<K::Owned>,
+    /// How many records are whole; the values of those behind are missing, or of some.
+    pub(super) whole: usize,
     /// First key behind the stretches that were asked for; `None` if they reach the table's end.
     behind: Option<K::Owned>,
     /// The directory page read last, with its number.
@@ -90,8 +100,8 @@ pub struct Scan<'a, K: KeySpace> {
     reaches_end: bool,
     /// Slots to read beyond the estimate, doubled while a stretch covers no key.
     extra: u32,
-    attempts: u32,
-    cost: Cost,
+    pub(super) attempts: u32,
+    pub(super) cost: Cost,
     /// Whether the batch has come and the reuse sequence behind it is being looked at.
     is_checked: bool,
 }
@@ -108,11 +118,13 @@ impl<'a, K: KeySpace> Scan<'a, K> {
         scratch.arena.clear();
         scratch.stretches.clear();
         scratch.batch.clear();
+        scratch.landings.clear();
         let from = (limit > 0).then(|| start.to_owned());
         Self {
             snapshot,
             scratch,
             from,
+            whole: 0,
             behind: None,
             page: None,
             coming: None,
@@ -135,10 +147,17 @@ impl<'a, K: KeySpace> Scan<'a, K> {
         self
     }
 
-    /// The least key the scan has not covered: where another one goes on if this one ended with an error. `None` if the
-    /// records that were wanted, or all there are, have been found.
+    /// The least key the scan has not covered: where another one goes on if this one ended with an error, or because it has
+    /// found 16 MiB where values lie outside their slots. `None` if the records that were wanted, or all there are, have been
+    /// found.
     pub fn uncovered(&self) -> Option<&K::Key> {
-        self.from.as_ref().map(Borrow::borrow)
+        self.first_missing().or(self.from.as_ref().map(Borrow::borrow))
+    }
+
+    /// The first key whose value is missing.
+    pub(super) fn first_missing(&self) -> Option<&K::Key> {
+        let ScanScratch { records, arena, .. } = &*self.scratch;
+        records.get(self.whole).map(|found| K::kept(&found.key, arena))
     }
 
     /// What the scan has cost so far.
@@ -149,10 +168,7 @@ impl<'a, K: KeySpace> Scan<'a, K> {
     /// The records found so far, in key order.
     pub fn records(&self) -> impl ExactSizeIterator<Item = (&K::Key, &[u8])> {
         let ScanScratch { records, arena, .. } = &*self.scratch;
-        records.iter().map(move |found| {
-            let (start, end) = found.value;
-            (K::kept(&found.key, arena), &arena[start..end])
-        })
+        records[..self.whole].iter().map(move |found| (K::kept(&found.key, arena), found.value.value(arena)))
     }
 
     /// Asks for enough slots, over as many segments as it takes, to hold the records still wanted, and for the directory
@@ -275,13 +291,19 @@ impl<'a, K: KeySpace> Scan<'a, K> {
     /// Takes the stretches that arrived: appends the covered records in order. `false` if a slot was being written.
     fn take(&mut self, from: &K::Key) -> Result<bool, ReadError> {
         let Some(complete) = self.gather(from)? else { return Ok(false) };
-        let ScanScratch { found, records, arena, .. } = &mut *self.scratch;
+        let ScanScratch { found, records, arena, extents, .. } = &mut *self.scratch;
         found.sort_unstable_by(|a, b| K::kept(&a.key, arena).cmp(K::kept(&b.key, arena)));
         found.dedup_by(|a, b| K::kept(&a.key, arena) == K::kept(&b.key, arena));
         let progress = found.last().and_then(|last| K::successor(K::kept(&last.key, arena)));
         let any = !found.is_empty();
         let room = self.limit - records.len();
         records.extend(found.iter().take(room));
+        // Extents are those of these stretches: records found before are whole.
+        let missing = match extents.is_empty() {
+            true => None,
+            false => records[self.whole..].iter().position(|found| !found.value.is_here()),
+        };
+        self.whole = missing.map_or(records.len(), |at| self.whole + at);
         self.from = match (records.len() == self.limit || self.reaches_end, complete) {
             (true, _) => None,
             // All slots of these segments are in: go on behind the last one's range.
@@ -303,10 +325,11 @@ impl<'a, K: KeySpace> Scan<'a, K> {
         let slot_bytes = self.snapshot.geometry().slot_bytes;
         let (rules, coders) = (Rules::of(self.snapshot), self.snapshot.coders());
         let until: Option<&K::Key> = self.until.as_ref().map(Borrow::borrow);
-        let ScanScratch { batch, stretches, found, arena, .. } = &mut *self.scratch;
+        let ScanScratch { batch, stretches, found, arena, extents, .. } = &mut *self.scratch;
         let arena_before = arena.len();
         let mut complete = true;
         found.clear();
+        extents.clear();
         for s in stretches.iter() {
             let model = s.segment.model();
             let whole = s.end == u32::from(model.cap);
@@ -323,9 +346,7 @@ impl<'a, K: KeySpace> Scan<'a, K> {
                         let wanted = key >= from && until.is_none_or(|until| key < until);
                         if wanted && (whole || end(key) < s.end) {
                             let key = K::keep(key, arena);
-                            let start = arena.len();
-                            arena.extend_from_slice(value);
-                            found.push(Found { key, value: (start, arena.len()) });
+                            found.push(Found { key, value: Place::keep(&value, arena, extents) });
                         }
                     }
                     Verdict::Free => {}
@@ -343,8 +364,11 @@ impl<'a, K: KeySpace> Scan<'a, K> {
 
 impl<K: KeySpace> Operation for Scan<'_, K> {
     fn step(&mut self) -> Result<Step, ReadError> {
-        // Nothing is taken of a batch before it is known that it may be believed.
-        if !self.is_checked && !self.scratch.batch.is_empty() {
+        if !self.scratch.landings.is_empty() {
+            // Values prove themselves.
+            self.take_values()?;
+        } else if !self.is_checked && !self.scratch.batch.is_empty() {
+            // Nothing is taken of a batch before it is known that it may be believed.
             self.is_checked = true;
             return Ok(Step::Check(self.snapshot.holds_until()));
         }
@@ -352,12 +376,24 @@ impl<K: KeySpace> Operation for Scan<'_, K> {
         if !self.scratch.stretches.is_empty()
             && let Some(from) = self.from.clone()
         {
-            self.attempts = if self.take(from.borrow())? { 0 } else { self.attempts + 1 };
+            let settled = self.take(from.borrow())?;
+            if !settled {
+                self.attempts += 1;
+            } else if self.whole == self.scratch.records.len() {
+                self.attempts = 0;
+            }
             if self.attempts >= MAX_ATTEMPTS {
                 return Err(ReadError::Contended { attempts: self.attempts });
             }
         }
         self.take_page()?;
+        if self.whole < self.scratch.records.len() {
+            match self.ask_for_values()? {
+                false => return Ok(Step::Done),
+                true if !self.scratch.landings.is_empty() => return Ok(Step::Post),
+                true => {}
+            }
+        }
         let Some(from) = self.from.clone() else { return Ok(Step::Done) };
         self.read_on(from.borrow());
         Ok(Step::Post)

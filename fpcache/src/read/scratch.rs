@@ -31,6 +31,8 @@ pub(super) struct SingleScratch {
     pub(super) slots: Vec<u32>,
     pub(super) landings: Vec<Landing>,
     pub(super) batch: Batch,
+    /// For a value outside its slot.
+    pub(super) outside: Vec<u64>,
 }
 
 /// Buffers of a lookup of a group of keys.
@@ -67,6 +69,7 @@ impl<K: KeySpace> LookupScratch<K> {
                 slots: Vec::new(),
                 landings: Vec::new(),
                 batch: Batch::new(),
+                outside: Vec::new(),
             },
             group: GroupScratch {
                 keys: Vec::new(),

@@ -10,6 +10,7 @@ use zerocopy::IntoBytes;
 
 use super::lookup::Lookup;
 use super::outcome::Outcome;
+use super::outside::{Wanted, fetch};
 use super::scratch::{LookupScratch, SLOT_WORDS, SingleScratch, Words};
 use super::target::Target;
 use super::verify::{
@@ -18,7 +19,7 @@ use super::verify::{
 use super::{Cost, Plan, ReadError, check_reuse, drive};
 use crate::cache::{HotCache, Spot, Visitor};
 use crate::key_space::KeySpace;
-use crate::layout::SLOT_WORD_BYTES;
+use crate::layout::{SLOT_WORD_BYTES, Stored, ValueExtent};
 use crate::snapshot::Snapshot;
 use crate::table::Table;
 
@@ -31,9 +32,32 @@ pub fn look_up<K: KeySpace, E: Endpoint, R>(
     key: &K::Key,
     take: impl FnOnce(&Outcome, Option<&[u8]>) -> R,
 ) -> Result<R, ReadError> {
+    look_for(endpoint, table, scratch, (key, Wanted::Value), take)
+}
+
+/// Whether one key is there, as the outcome that `take` gets has it: a lookup which does not READ a value outside its slot.
+#[inline]
+pub fn contains<K: KeySpace, E: Endpoint, R>(
+    endpoint: &mut E,
+    table: &Table<K>,
+    scratch: &mut LookupScratch<K>,
+    key: &K::Key,
+    take: impl FnOnce(&Outcome) -> R,
+) -> Result<R, ReadError> {
+    look_for(endpoint, table, scratch, (key, Wanted::Presence), |outcome, _| take(outcome))
+}
+
+#[inline(always)]
+fn look_for<K: KeySpace, E: Endpoint, R>(
+    endpoint: &mut E,
+    table: &Table<K>,
+    scratch: &mut LookupScratch<K>,
+    (key, wanted): (&K::Key, Wanted),
+    take: impl FnOnce(&Outcome, Option<&[u8]>) -> R,
+) -> Result<R, ReadError> {
     let snapshot = table.snapshot();
     let Some(target) = Target::of(snapshot, key) else {
-        return general(endpoint, table, scratch, key, None, take);
+        return general(endpoint, table, scratch, (key, wanted), None, take);
     };
     let (rule, slots) = (table.planner().single(), target.window.len());
     let LookupScratch { single, visitor, .. } = scratch;
@@ -46,9 +70,10 @@ pub fn look_up<K: KeySpace, E: Endpoint, R>(
     let found = match hot {
         None => read.by(rule.choose(slots), single)?,
         Some((cache, spot)) => match read.cached(cache, &spot, single, visitor)? {
-            Tried::Hit(value) => return Ok(take(&read.outcome, Some(value))),
+            Tried::Hit(Stored::Here(value)) => return Ok(take(&read.outcome, Some(value))),
+            Tried::Hit(Stored::Outside(extent)) => Found::Outside(extent),
             Tried::Unsettled => Found::Unsettled,
-            Tried::TooLong => return general(read.endpoint, table, scratch, key, None, take),
+            Tried::TooLong => return general(read.endpoint, table, scratch, (key, wanted), None, take),
             Tried::Miss => read.and_learn(rule.choose(slots), cache, &spot, single, visitor)?,
             Tried::Conflict => {
                 read.outcome.cost.round_trips += 1;
@@ -63,19 +88,38 @@ pub fn look_up<K: KeySpace, E: Endpoint, R>(
             check_reuse(endpoint, snapshot.holds_until())?;
             Ok(take(&outcome, None))
         }
-        Found::Record { value, .. } => Ok(take(&outcome, Some(value))),
-        Found::Unsettled => {
-            // What never settles may be no slot of this segment any more.
-            check_reuse(endpoint, snapshot.holds_until())?;
-            outcome.cost.fallbacks += 1;
-            general(endpoint, table, scratch, key, Some((Plan::Range, outcome.cost)), take)
+        Found::Record { value: Stored::Here(value), .. } => Ok(take(&outcome, Some(value))),
+        Found::Record { value: Stored::Outside(extent), .. } | Found::Outside(extent) => {
+            let buffer = &mut scratch.single.outside;
+            match fetch(endpoint, snapshot, extent, (wanted, &mut outcome), buffer)? {
+                Some(value) => Ok(take(&outcome, Some(value))),
+                None => read_again(endpoint, table, scratch, (key, wanted), outcome, take),
+            }
         }
+        Found::Unsettled => read_again(endpoint, table, scratch, (key, wanted), outcome, take),
         Found::TooLong => {
             // The trip that was to be is the general way's first.
             outcome.cost.round_trips -= 1;
-            general(endpoint, table, scratch, key, Some((outcome.plan, outcome.cost)), take)
+            let before = Some((outcome.plan, outcome.cost));
+            general(endpoint, table, scratch, (key, wanted), before, take)
         }
     }
+}
+
+/// Goes on the general way with a record that could not be judged.
+#[cold]
+fn read_again<K: KeySpace, E: Endpoint, R>(
+    endpoint: &mut E,
+    table: &Table<K>,
+    scratch: &mut LookupScratch<K>,
+    of: (&K::Key, Wanted),
+    mut outcome: Outcome,
+    take: impl FnOnce(&Outcome, Option<&[u8]>) -> R,
+) -> Result<R, ReadError> {
+    // What never settles may be no slot of this segment any more.
+    check_reuse(endpoint, table.snapshot().holds_until())?;
+    outcome.cost.fallbacks += 1;
+    general(endpoint, table, scratch, of, Some((Plan::Range, outcome.cost)), take)
 }
 
 /// The general way; where something was done before, by that plan, and at that cost so far.
@@ -84,11 +128,11 @@ fn general<K: KeySpace, E: Endpoint, R>(
     endpoint: &mut E,
     table: &Table<K>,
     scratch: &mut LookupScratch<K>,
-    key: &K::Key,
+    (key, wanted): (&K::Key, Wanted),
     before: Option<(Plan, Cost)>,
     take: impl FnOnce(&Outcome, Option<&[u8]>) -> R,
 ) -> Result<R, ReadError> {
-    let mut lookup = Lookup::new(table, scratch, [key]);
+    let mut lookup = Lookup::new(table, scratch, [key]).of(wanted);
     let mut spent = Cost::default();
     if let Some((plan, cost)) = before {
         lookup = lookup.go_on_by(plan);
@@ -103,7 +147,7 @@ fn general<K: KeySpace, E: Endpoint, R>(
 
 /// What an entry of the hot cache was good for.
 enum Tried<'s> {
-    Hit(&'s [u8]),
+    Hit(Stored<'s>),
     /// There is no entry.
     Miss,
     /// Not begun: slots do not fit the buffer.
@@ -119,9 +163,11 @@ enum Found<'s> {
     Absent,
     /// The record, and the slot it lies in.
     Record {
-        value: &'s [u8],
+        value: Stored<'s>,
         slot: u32,
     },
+    /// The record, of whose slot the hot cache knew; its value lies here.
+    Outside(ValueExtent),
     /// The record is being written.
     Unsettled,
     /// Not begun: window or slot do not fit the buffers, or slots do not begin with a key of one word.
@@ -237,7 +283,8 @@ impl<K: KeySpace, E: Endpoint> Read<'_, K, E> {
         let slot = single.words.slot[..geometry.slot_bytes / 8].as_bytes();
         // The same bytes: what they hold was found in them before.
         let parts = geometry.shape.parts::<K>(&slot[SLOT_WORD_BYTES..]);
-        Ok(Found::Record { value: parts.map_or(&[], |parts| parts.value), slot: self.target.predicted })
+        let value = parts.map_or(Stored::Here(&[]), |parts| parts.value);
+        Ok(Found::Record { value, slot: self.target.predicted })
     }
 
     /// Matches the fingerprints that were read, and reads the slots of those that agree.

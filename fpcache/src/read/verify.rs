@@ -8,15 +8,17 @@ use zerocopy::IntoBytes;
 use super::ReadError;
 use super::target::Target;
 use crate::key_space::KeySpace;
-use crate::layout::{RecordParts, RecordShape, SLOT_WORD_BYTES, SegmentGeometry, SlotState, SlotWord};
+use crate::layout::{
+    RecordParts, RecordShape, SLOT_WORD_BYTES, SegmentGeometry, SlotState, SlotWord, Stored,
+};
 use crate::matching::Matcher;
 use crate::snapshot::Snapshot;
 
 /// What a slot's bytes turned out to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict<'a> {
-    /// A record, whole.
-    Record { key: &'a [u8], version: u32, value: &'a [u8] },
+    /// A record, whole; its value may lie outside.
+    Record { key: &'a [u8], version: u32, value: Stored<'a> },
     /// No record.
     Free,
     /// A record that is being written, or bytes of two moments: read again.
@@ -81,7 +83,7 @@ fn is_key<K: KeySpace>(bytes: &[u8], key: &K::Key) -> bool {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Check<'s> {
     /// Its record.
-    Found { version: u32, value: &'s [u8] },
+    Found { version: u32, value: Stored<'s> },
     /// Another key's record.
     Other,
     /// No record.
@@ -117,7 +119,7 @@ pub(super) enum InWindow<'s> {
     Found {
         slot: u32,
         version: u32,
-        value: &'s [u8],
+        value: Stored<'s>,
     },
     /// A slot that shows the key is being written.
     Unsettled,
@@ -246,6 +248,7 @@ fn shows<K: KeySpace>(slot: &[u8], key: &K::Key, shape: RecordShape) -> bool {
 mod tests {
     use super::*;
     use crate::key_space::{ByteKeys, U64Keys};
+    use crate::layout::{SegmentAddress, ValueExtent};
 
     const RULES: Rules = Rules {
         shape: RecordShape::fixed(8, 8),
@@ -266,7 +269,7 @@ mod tests {
     #[test]
     fn only_a_live_slot_with_its_checksum_is_a_record() {
         let live = slot(SlotState::Live);
-        let value = &7u64.to_le_bytes()[..];
+        let value = Stored::Here(&[7, 0, 0, 0, 0, 0, 0, 0]);
         assert_eq!(
             judge::<U64Keys>(&live, 5, RULES),
             Verdict::Record { key: &42u64.to_le_bytes(), version: 1, value }
@@ -301,6 +304,15 @@ mod tests {
     };
 
     fn bytes_slot(version: u32, key: &[u8], value: &[u8]) -> [u8; 56] {
+        stored_slot(version, key, &Stored::Here(value))
+    }
+
+    fn outside_slot(version: u32, key: &[u8], bytes: u32) -> [u8; 56] {
+        let (address, checksum) = (SegmentAddress::from_bits(bytes.into()), u64::from(bytes) << 7);
+        stored_slot(version, key, &Stored::Outside(ValueExtent { address, bytes, checksum }))
+    }
+
+    fn stored_slot(version: u32, key: &[u8], value: &Stored<'_>) -> [u8; 56] {
         let mut s = [0; 56];
         VARIES.shape.fill::<ByteKeys>(&mut s[8..], key, value);
         let word = SlotWord::live(5, version, &s[8..]);
@@ -316,6 +328,8 @@ mod tests {
             bytes_slot(3, b"key\0", b""),
             bytes_slot(4, b"ke", b"y"),
             bytes_slot(5, b"another key altogether", b"v"),
+            outside_slot(6, b"key", 100),
+            outside_slot(7, b"key", 8_000),
         ];
         for (a, b) in records.iter().flat_map(|a| records.iter().map(move |b| (a, b))) {
             for mixture in 0..1u32 << 7 {
@@ -335,11 +349,17 @@ mod tests {
 
     #[test]
     fn a_slot_that_holds_a_key_shows_it_whatever_part_of_its_value_was_replaced() {
-        let records = [bytes_slot(1, b"the key", b"a"), bytes_slot(2, b"the key", b"much more than that")];
-        for mixture in 0..1u32 << 7 {
-            let mut mixed = records[0];
+        let records = [
+            bytes_slot(1, b"the key", b"a"),
+            bytes_slot(2, b"the key", b"much more than that"),
+            outside_slot(3, b"the key", 1 << 20),
+        ];
+        let pairs =
+            [(0, 1), (0, 2), (2, 1)].into_iter().flat_map(|pair| (0..1u32 << 7).map(move |m| (pair, m)));
+        for ((one, other), mixture) in pairs {
+            let mut mixed = records[one];
             for word in (0..7).filter(|word| mixture >> word & 1 == 1) {
-                mixed[word * 8..][..8].copy_from_slice(&records[1][word * 8..][..8]);
+                mixed[word * 8..][..8].copy_from_slice(&records[other][word * 8..][..8]);
             }
             assert!(shows::<ByteKeys>(&mixed, b"the key", VARIES.shape), "{mixture:b}");
             assert!(!shows::<ByteKeys>(&mixed, b"the ke", VARIES.shape), "{mixture:b}");

@@ -1,4 +1,5 @@
 //! A table built from real keys, cut and placed as a memory node does it.
+#![allow(dead_code, reason = "each test uses its share")]
 
 use std::borrow::Borrow;
 use std::collections::BTreeMap;
@@ -7,7 +8,8 @@ use std::sync::Arc;
 use fpcache::key_space::{ByteCoders, ByteKeys, ByteTail, KeySpace, U64Keys};
 use fpcache::layout::{
     Descriptor, DirectoryPage, RootEntry, SEGMENT_HEADER_BYTES, SLOT_WORD_BYTES, SUPERBLOCK_BYTES,
-    SegmentAddress, SlotWord, Superblock, TableParameters, TableRecord, encode_root,
+    SegmentAddress, SlotWord, Stored, Superblock, TableParameters, TableRecord, ValueExtent, ValuePlace,
+    encode_root,
 };
 use fpcache_fabric::local::{Hub, LocalOptions};
 use fpcache_fabric::{Connection, MappedEndpoint, SharedMemory};
@@ -172,7 +174,7 @@ impl<K: Cuts> Built<K> {
         let slot = (window.first..=window.last).rev().find(is_free)?;
         let mut bytes = vec![0; geometry.slot_bytes];
         let (word, body) = bytes.split_at_mut(SLOT_WORD_BYTES);
-        self.parameters.shape.fill::<K>(body, key.borrow(), &value);
+        self.parameters.shape.fill::<K>(body, key.borrow(), &Stored::Here(&value));
         word.copy_from_slice(&SlotWord::live(segment.generation, 1, body).to_bits().to_le_bytes());
         self.memory.write_bytes(at(slot), &bytes).expect("inside");
         let width = geometry.width.bytes();
@@ -183,8 +185,67 @@ impl<K: Cuts> Built<K> {
         Some(x == u64::MAX)
     }
 
+    /// Where a key's slot lies, and the generation of its segment.
+    pub fn slot_of(&self, key: &K::Key) -> (u64, u32) {
+        let after = self.descriptors.partition_point(|d| d.lo.borrow() <= key);
+        let segment = &self.descriptors[after.saturating_sub(1)];
+        let (geometry, start) = (self.parameters.geometry(), segment.address.offset());
+        let holds = |at: &u64| {
+            let mut slot = vec![0; geometry.slot_bytes];
+            self.memory.read_bytes(*at, &mut slot).expect("inside");
+            let parts = self.parameters.shape.parts::<K>(&slot[SLOT_WORD_BYTES..]);
+            slot[0] != 0 && parts.is_some_and(|p| K::view(p.key).is_some_and(|view| view.borrow() == key))
+        };
+        let slots = (0..segment.model.cap.into())
+            .map(|slot| start + geometry.slot_offset(segment.model.cap, slot) as u64);
+        let mut holding = slots.filter(holds);
+        (holding.next().expect("a key of the table"), segment.generation)
+    }
+
+    /// Has a key's slot say something else of its value, whether or not that is so.
+    pub fn rewrite(&self, key: &K::Key, version: u32, value: &Stored<'_>) {
+        self.write_slot(self.slot_of(key), key, version, value);
+    }
+
+    /// Writes a record into a slot, which is given as [`slot_of`](Self::slot_of) gives it.
+    pub fn write_slot(&self, (at, generation): (u64, u32), key: &K::Key, version: u32, value: &Stored<'_>) {
+        let mut slot = vec![0; self.parameters.geometry().slot_bytes];
+        let (word, body) = slot.split_at_mut(SLOT_WORD_BYTES);
+        self.parameters.shape.fill::<K>(body, key, value);
+        word.copy_from_slice(&SlotWord::live(generation, version, body).to_bits().to_le_bytes());
+        self.memory.write_bytes(at, &slot).expect("inside");
+    }
+
+    /// Where a key's value lies outside its slot.
+    pub fn extent_of(&self, key: &K::Key) -> ValueExtent {
+        let mut slot = vec![0; self.parameters.geometry().slot_bytes];
+        self.memory.read_bytes(self.slot_of(key).0, &mut slot).expect("inside");
+        match self.parameters.shape.parts::<K>(&slot[SLOT_WORD_BYTES..]).expect("a record").value {
+            Stored::Outside(extent) => extent,
+            Stored::Here(value) => panic!("{} bytes in the slot", value.len()),
+        }
+    }
+
     pub fn endpoint(&self) -> MappedEndpoint {
         self.hub.connect().expect("a connection").endpoint()
+    }
+}
+
+/// A value as its record's slot is to have it; appends an extent for one that does not fit.
+fn store<'v, K: KeySpace>(
+    image: &mut Vec<u8>,
+    parameters: &TableParameters,
+    key: &K::Key,
+    value: &'v [u8],
+) -> Stored<'v> {
+    match parameters.shape.place(K::encoded_len(key), value.len()).expect("a record that fits") {
+        ValuePlace::Here => Stored::Here(value),
+        ValuePlace::Outside => {
+            let address = SegmentAddress::new(0, image.len() as u64).expect("a small region");
+            image.extend_from_slice(value);
+            image.resize(image.len().next_multiple_of(8), 0);
+            Stored::Outside(ValueExtent { address, bytes: value.len() as u32, checksum: xxh3_64(value) })
+        }
     }
 }
 
@@ -198,11 +259,13 @@ fn write_segment<K: KeySpace>(
     coders: &K::Coders,
 ) -> u64 {
     let (geometry, model) = (parameters.geometry(), cut.placed.model);
+    let stored: Vec<_> =
+        records.iter().map(|(key, value)| store::<K>(image, parameters, (*key).borrow(), value)).collect();
     let start = image.len();
     image.resize(start + geometry.segment_bytes(model.cap), 0);
     let (segment, mut at_home) = (&mut image[start..], 0);
     assert_eq!(records.len(), cut.placed.slots.len());
-    for ((key, value), slot) in records.iter().zip(&cut.placed.slots) {
+    for (((key, _), stored), slot) in records.iter().zip(&stored).zip(&cut.placed.slots) {
         let key: &K::Key = (*key).borrow();
         let x = K::coordinate(key, K::shared(key, cut.lo.borrow()), cut.tail, coders);
         assert!(model.window(x).contains((*slot).into()), "every key lies in its window");
@@ -211,8 +274,7 @@ fn write_segment<K: KeySpace>(
         geometry.width.put(&mut segment[SEGMENT_HEADER_BYTES..], (*slot).into(), fingerprint);
         let at = geometry.slot_offset(model.cap, (*slot).into());
         let (word, body) = segment[at..at + geometry.slot_bytes].split_at_mut(SLOT_WORD_BYTES);
-        assert!(parameters.shape.fits(K::encoded_len(key), value.len()));
-        parameters.shape.fill::<K>(body, key, value);
+        parameters.shape.fill::<K>(body, key, stored);
         word.copy_from_slice(&SlotWord::live(generation, 1, body).to_bits().to_le_bytes());
     }
     at_home

@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use fpcache::layout::{
     CHANGE_RECORD_BYTES, Change, ChangeRecord, Descriptor, DirectoryPage, LOG_HEAD_OFFSET, REUSE_OFFSET,
-    RootEntry, SEGMENT_HEADER_BYTES, SegmentAddress, SegmentGeometry, SlotState, SlotWord, Superblock,
-    TableParameters, TableRecord, encode_root,
+    RootEntry, SEGMENT_HEADER_BYTES, SegmentAddress, SegmentGeometry, SlotState, SlotWord, Stored,
+    Superblock, TableParameters, TableRecord, encode_root,
 };
 use fpcache_fabric::local::{Hub, LocalOptions};
 use fpcache_fabric::{
@@ -120,7 +120,11 @@ impl<K: Numbered> Node<K> {
     /// The bytes of a live slot.
     pub fn slot(&self, segment: &Descriptor<K>, version: u32, key: u64, value: u64) -> Vec<u8> {
         let mut slot = vec![0; self.geometry().slot_bytes];
-        self.parameters.shape.fill::<K>(&mut slot[8..], K::key(key).borrow(), &self.value(value));
+        self.parameters.shape.fill::<K>(
+            &mut slot[8..],
+            K::key(key).borrow(),
+            &Stored::Here(&self.value(value)),
+        );
         let word = SlotWord::live(segment.generation, version, &slot[8..]).to_bits();
         slot[..8].copy_from_slice(&word.to_le_bytes());
         slot

@@ -5,7 +5,7 @@
 //! | file header | |
 //! |---|---|
 //! | 0 | magic, `FPCLOG\0\0` |
-//! | 8 | layout version u32 = 1 |
+//! | 8 | layout version u32 = 2 |
 //! | 12 | zero |
 //! | 16 | lineage u64 |
 //! | 24 | LSN of the first record u64 |
@@ -34,7 +34,7 @@ pub(super) const FRAME_HEADER_BYTES: usize = 16;
 pub const MAX_PAYLOAD_BYTES: usize = (1 << 20) - FRAME_HEADER_BYTES;
 
 const MAGIC: [u8; 8] = *b"FPCLOG\0\0";
-const LAYOUT: u32 = 1;
+const LAYOUT: u32 = 2;
 const MARK: u32 = u32::MAX;
 /// Odd constants of XXH64, here to spread LSN and length over the seed.
 const SPREAD_LSN: u64 = 0x9e37_79b1_85eb_ca87;

@@ -8,7 +8,7 @@
 //! | header | |
 //! |---|---|
 //! | 0 | magic, `FPCSNAP\0` |
-//! | 8 | layout version u32 = 1 |
+//! | 8 | layout version u32 = 2 |
 //! | 12 | length of the table's header u32 |
 //! | 16 | lineage u64 |
 //! | 24 | first LSN u64 |
@@ -34,14 +34,14 @@ use super::frame::{u32_at, u64_at};
 use super::log::{list_logs, lsn_in_name};
 
 pub(super) const MAGIC: [u8; 8] = *b"FPCSNAP\0";
-pub(super) const LAYOUT: u32 = 1;
+pub(super) const LAYOUT: u32 = 2;
 pub(super) const HEADER_BYTES: usize = 40;
 pub(super) const BLOCK_HEADER_BYTES: usize = 24;
 pub(super) const FOOTER_BYTES: usize = BLOCK_HEADER_BYTES + 16;
 /// A block is written once it has so many bytes.
 const BLOCK_BYTES: usize = 1 << 20;
-/// The longest record of a snapshot, and the longest table header, in bytes.
-pub const MAX_RECORD_BYTES: usize = 1 << 24;
+/// The longest record of a snapshot, and the longest table header, in bytes: the longest value, and a key.
+pub const MAX_RECORD_BYTES: usize = (1 << 24) + (1 << 13);
 /// A block holds less than `BLOCK_BYTES` before its last record.
 pub(super) const MAX_BLOCK_BYTES: usize = BLOCK_BYTES + 4 + MAX_RECORD_BYTES;
 const TEMPORARY: &str = ".tmp";

@@ -13,6 +13,7 @@ use crate::durability::{
     Disk, DiskError, Drain, DrainThread, LogError, LogEvent, Lsn, SnapshotError, SnapshotInfo,
     SnapshotWriter, prune,
 };
+use crate::table::records::each_record;
 
 /// Brings the log to the disk.
 pub(crate) trait Draining: Send {
@@ -92,15 +93,13 @@ pub(crate) struct SnapshotStart {
     pub(crate) header: Vec<u8>,
     /// The first entry of the log that may be missing in the snapshot.
     pub(crate) first: Lsn,
-    /// Bytes of a record.
-    pub(crate) record_bytes: usize,
 }
 
 /// Writes snapshots. One at a time.
 pub(crate) trait Snapshots: Send {
     /// Begins one, in the place of any that was given up. `false` if the disk has not yet got so far.
     fn begin(&mut self, start: SnapshotStart) -> bool;
-    /// Adds records, one after another in `records`; gives them back if the disk has not yet got so far.
+    /// Adds records, one after another in `records`, each behind its length; gives them back if the disk has not yet got so far.
     fn push(&mut self, records: Vec<u8>) -> Option<Vec<u8>>;
     /// Ends the snapshot; `last` is the last entry of the log that may be contained in it, and is on the disk. `false` if
     /// the disk has not yet got so far.
@@ -115,18 +114,16 @@ const SNAPSHOTS_KEPT: usize = 2;
 /// A snapshot on its way to the disk.
 struct Writing<D: Disk> {
     writer: Result<SnapshotWriter<D>, SnapshotError>,
-    record_bytes: usize,
 }
 
 impl<D: Disk + Clone> Writing<D> {
     fn begin(disk: D, start: &SnapshotStart) -> Self {
-        let writer = SnapshotWriter::begin(disk, start.lineage, &start.header, start.first);
-        Self { writer, record_bytes: start.record_bytes }
+        Self { writer: SnapshotWriter::begin(disk, start.lineage, &start.header, start.first) }
     }
 
     fn push(&mut self, records: &[u8]) {
         let Ok(writer) = &mut self.writer else { return };
-        let pushed = records.chunks_exact(self.record_bytes).try_for_each(|record| writer.push(record));
+        let pushed = each_record(records).try_for_each(|record| writer.push(record));
         if let Err(error) = pushed {
             self.writer = Err(error);
         }
@@ -283,7 +280,7 @@ mod tests {
         let (send, messages) = sync_channel(1);
         let (tell, outcomes) = channel();
         let mut snapshots = ThreadSnapshots { send, outcomes, begun: 0 };
-        let start = SnapshotStart { lineage: 1, header: Vec::new(), first: 1, record_bytes: 8 };
+        let start = SnapshotStart { lineage: 1, header: Vec::new(), first: 1 };
         assert!(snapshots.begin(start.clone()));
         assert!(!snapshots.begin(start.clone()), "the disk has not got so far");
         assert!(matches!(messages.try_recv(), Ok(Message::Begin(1, _))));

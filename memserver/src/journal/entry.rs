@@ -1,22 +1,51 @@
-//! One entry of the log: what becomes of one slot.
+//! One entry of the log: what becomes of one slot, or a piece of a value that is to lie outside.
 //!
 //! ```text
-//! 0 kind u8 (1 insert, 2 update, 3 remove) · 1 zero u8 · 2 slot u16 · 4 generation u32 · 8 offset of the segment u64
-//! 16 version u32 · 20 operation of its request u16 · 22 zero u16 · 24 client u64 · 32 request u64 · 40 key, as in a request · value
+//! effect  0 kind u8 (1 insert, 2 update, 3 remove) · 1 place of the value u8 (0 here, 1 outside) · 2 slot u16 · 4 generation u32
+//!         8 offset of the segment u64 · 16 version u32 · 20 operation of its request u16 · 22 zero u16 · 24 client u64
+//!         32 request u64 · 40 key, as in a request · then the value, or 0 its bytes u32 · 4 zero u32 · 8 XXH3-64 u64 · 16 address u64
+//! piece   0 kind u8 = 4 · 1 zero · 4 offset in the value u32 · 8 bytes
 //! ```
 //!
-//! An entry is an effect, not a request: it can be applied again to the slot it names, or, to another table of the same
-//! records, by its key.
+//! An effect is no request: it can be applied again to the slot it names, or, to another table of the same records, by its key.
+//! The pieces of a value lie, in order and with nothing between, before the effect that gives the value to a record. Pieces
+//! without one are of an effect that could not be written.
 
 use std::borrow::Borrow;
 
 use fpcache::key_space::KeySpace;
-use fpcache::layout::RecordShape;
+use fpcache::layout::{RecordShape, SegmentAddress, Stored, ValueExtent, ValuePlace};
 use fpcache::message::keys::{put_key, take_key};
 
 use crate::table::write::EffectKind;
 
 const HEADER_BYTES: usize = 40;
+/// Bytes of a value's length, checksum and address.
+const EXTENT_BYTES: usize = 24;
+/// Bytes of a piece before the value's.
+pub(crate) const PIECE_HEADER_BYTES: usize = 8;
+const PIECE: u8 = 4;
+
+/// What is written down.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Logged<'a, Q> {
+    /// What becomes of a slot.
+    Effect(Entry<'a, Q>),
+    /// A piece of the value of the next effect.
+    Piece {
+        /// Where in the value it lies.
+        offset: u32,
+        /// The bytes.
+        bytes: &'a [u8],
+    },
+}
+
+/// Begins a piece of a value in `out`: its bytes follow.
+pub(crate) fn encode_piece(offset: u32, out: &mut Vec<u8>) {
+    out.clear();
+    out.extend([PIECE, 0, 0, 0]);
+    out.extend(offset.to_le_bytes());
+}
 
 /// One entry of the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,7 +62,8 @@ pub(crate) struct Entry<'a, Q> {
     pub(crate) client: u64,
     pub(crate) request: u64,
     pub(crate) key: Q,
-    pub(crate) value: &'a [u8],
+    /// Of a removal, nothing.
+    pub(crate) value: Stored<'a>,
 }
 
 impl<Q> Entry<'_, Q> {
@@ -47,7 +77,7 @@ impl<Q> Entry<'_, Q> {
             EffectKind::Update => 2,
             EffectKind::Remove => 3,
         };
-        out.extend([kind, 0]);
+        out.extend([kind, u8::from(matches!(self.value, Stored::Outside(_)))]);
         out.extend(self.slot.to_le_bytes());
         out.extend(self.generation.to_le_bytes());
         out.extend(self.segment.to_le_bytes());
@@ -57,7 +87,14 @@ impl<Q> Entry<'_, Q> {
         out.extend(self.client.to_le_bytes());
         out.extend(self.request.to_le_bytes());
         put_key::<K>(self.key.borrow(), out);
-        out.extend_from_slice(self.value);
+        match self.value {
+            Stored::Here(value) => out.extend_from_slice(value),
+            Stored::Outside(extent) => {
+                out.extend(u64::from(extent.bytes).to_le_bytes());
+                out.extend(extent.checksum.to_le_bytes());
+                out.extend(extent.address.to_bits().to_le_bytes());
+            }
+        }
     }
 }
 
@@ -65,7 +102,11 @@ impl<Q> Entry<'_, Q> {
 pub(crate) fn decode<'a, K: KeySpace>(
     bytes: &'a [u8],
     shape: &RecordShape,
-) -> Option<Entry<'a, K::View<'a>>> {
+) -> Option<Logged<'a, K::View<'a>>> {
+    if let [PIECE, _, _, _, offset @ ..] = bytes {
+        let (offset, bytes) = offset.split_first_chunk()?;
+        return Some(Logged::Piece { offset: u32::from_le_bytes(*offset), bytes });
+    }
     let (head, rest) = bytes.split_first_chunk::<HEADER_BYTES>()?;
     let u16_at = |at: usize| u16::from_le_bytes([head[at], head[at + 1]]);
     let u32_at = |at: usize| u32::from(u16_at(at)) | u32::from(u16_at(at + 2)) << 16;
@@ -76,13 +117,19 @@ pub(crate) fn decode<'a, K: KeySpace>(
         3 => EffectKind::Remove,
         _ => return None,
     };
-    let (key, value) = take_key::<K>(rest)?;
-    let fits = match kind {
-        EffectKind::Remove => value.is_empty(),
-        _ => shape.fits(K::encoded_len(key.borrow()), value.len()),
+    let (key, rest) = take_key::<K>(rest)?;
+    let place = |value_bytes| shape.place(K::encoded_len(key.borrow()), value_bytes);
+    let (value, fits) = match (kind, head[1]) {
+        (EffectKind::Remove, 0) => (Stored::Here(rest), rest.is_empty()),
+        (_, 0) => (Stored::Here(rest), place(rest.len()) == Some(ValuePlace::Here)),
+        (_, 1) => {
+            let extent = decode_extent(rest)?;
+            (Stored::Outside(extent), place(extent.bytes as usize) == Some(ValuePlace::Outside))
+        }
+        _ => return None,
     };
     fits.then_some(())?;
-    Some(Entry {
+    Some(Logged::Effect(Entry {
         kind,
         slot: u16_at(2),
         generation: u32_at(4),
@@ -93,6 +140,16 @@ pub(crate) fn decode<'a, K: KeySpace>(
         request: u64_at(32),
         key,
         value,
+    }))
+}
+
+fn decode_extent(bytes: &[u8]) -> Option<ValueExtent> {
+    let fields: &[u8; EXTENT_BYTES] = bytes.try_into().ok()?;
+    let [len, checksum, address] = *fields.as_chunks::<8>().0 else { return None };
+    Some(ValueExtent {
+        address: SegmentAddress::from_bits(u64::from_le_bytes(address)),
+        bytes: u32::try_from(u64::from_le_bytes(len)).ok()?,
+        checksum: u64::from_le_bytes(checksum),
     })
 }
 
@@ -113,19 +170,43 @@ mod tests {
             client: 0x1718_191a_1b1c_1d1e,
             request: 0x2122_2324_2526_2728,
             key: 5u64,
-            value: &[9; 3],
+            value: Stored::Here(&[9; 3]),
         };
         let mut bytes = Vec::new();
         entry.encode::<U64Keys>(&mut bytes);
         assert_eq!(bytes[..8], [1, 0, 2, 1, 6, 5, 4, 3]);
         assert_eq!(bytes[8..24], [14, 13, 12, 11, 10, 9, 8, 7, 20, 19, 18, 17, 22, 21, 0, 0]);
         assert_eq!((bytes[24], bytes[31], bytes[32], bytes[39]), (0x1e, 0x17, 0x28, 0x21));
-        assert_eq!(decode::<U64Keys>(&bytes, &RecordShape::fixed(8, 3)), Some(entry));
+        assert_eq!(decode::<U64Keys>(&bytes, &RecordShape::fixed(8, 3)), Some(Logged::Effect(entry)));
         for len in 0..bytes.len() {
             assert_eq!(decode::<U64Keys>(&bytes[..len], &RecordShape::fixed(8, 3)), None, "{len} bytes");
         }
-        let removal = Entry { kind: EffectKind::Remove, value: &[], ..entry };
+        let removal = Entry { kind: EffectKind::Remove, value: Stored::Here(&[]), ..entry };
         removal.encode::<U64Keys>(&mut bytes);
-        assert_eq!(decode::<U64Keys>(&bytes, &RecordShape::fixed(8, 3)), Some(removal));
+        assert_eq!(decode::<U64Keys>(&bytes, &RecordShape::fixed(8, 3)), Some(Logged::Effect(removal)));
+
+        let extent = ValueExtent { address: SegmentAddress::from_bits(0x0102), bytes: 300, checksum: 0x0304 };
+        let outside = Entry { kind: EffectKind::Update, value: Stored::Outside(extent), ..entry };
+        outside.encode::<U64Keys>(&mut bytes);
+        assert_eq!((bytes[..2].to_vec(), bytes.len()), (vec![2, 1], 72));
+        assert_eq!(bytes[48..], *b"\x2c\x01\0\0\0\0\0\0\x04\x03\0\0\0\0\0\0\x02\x01\0\0\0\0\0\0");
+        let varies = RecordShape { key_bytes: Some(8), value_bytes: None, room: 24 };
+        assert_eq!(decode::<U64Keys>(&bytes, &varies), Some(Logged::Effect(outside)));
+        assert_eq!(decode::<U64Keys>(&bytes, &RecordShape::fixed(8, 3)), None, "no value lies outside");
+        assert_eq!(decode::<U64Keys>(&bytes[..71], &varies), None);
+    }
+
+    #[test]
+    fn pieces_of_values_are_in_the_drawn_order() {
+        let mut bytes = Vec::new();
+        encode_piece(0x0102, &mut bytes);
+        bytes.extend(b"piece");
+        assert_eq!(bytes, *b"\x04\0\0\0\x02\x01\0\0piece");
+        let shape = RecordShape::fixed(8, 3);
+        assert_eq!(
+            decode::<U64Keys>(&bytes, &shape),
+            Some(Logged::Piece { offset: 0x0102, bytes: b"piece" })
+        );
+        assert_eq!(decode::<U64Keys>(&bytes[..7], &shape), None);
     }
 }

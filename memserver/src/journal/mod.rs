@@ -10,12 +10,14 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use fpcache::key_space::KeySpace;
-use fpcache_fabric::{Clock, NodeMemory, SystemClock};
+use fpcache::layout::{Stored, ValueExtent};
+use fpcache_fabric::{AccessError, Clock, NodeMemory, SystemClock};
 
 use crate::durability::{AppendError, LogError, Lsn, Staging, SyncPolicy};
 use crate::notes::Notes;
+use crate::pending::Lsns;
 use background::{Draining, Snapshots};
-use entry::Entry;
+use entry::{Entry, PIECE_HEADER_BYTES, encode_piece};
 
 /// Why an effect was not written down.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -26,7 +28,13 @@ pub enum JournalError {
     /// The staging ring does not take the entry.
     #[error(transparent)]
     Append(#[from] AppendError),
+    /// A value cannot be read from the region: a bug.
+    #[error(transparent)]
+    Region(#[from] AccessError),
 }
+
+/// Bytes of an entry with a piece of a value.
+const PIECE_BYTES: usize = 256 << 10;
 
 /// The log as a memory node writes it: staging ring, notes, and whoever brings them to the disk.
 pub(crate) struct Journal<M> {
@@ -68,16 +76,45 @@ impl<M: NodeMemory> Journal<M> {
         self.staging.lineage()
     }
 
-    /// Writes an effect down. From here on the end of the process does not undo it. Waits for the disk if the staging ring
-    /// is full.
+    /// Writes an effect down, and the value outside that it gives a record, which lies in `region`. From here on the end of
+    /// the process does not undo it. Waits for the disk if the staging ring is full.
     pub(crate) fn append<K: KeySpace>(
         &mut self,
+        region: &M,
         entry: &Entry<'_, impl Borrow<K::Key>>,
-    ) -> Result<Lsn, JournalError> {
+    ) -> Result<Lsns, JournalError> {
+        let mut first = None;
+        if let Stored::Outside(extent) = &entry.value {
+            first = self.append_value(region, extent)?;
+        }
+        entry.encode::<K>(&mut self.bytes);
+        let last = self.append_bytes()?;
+        Ok(Lsns { first: first.unwrap_or(last), last })
+    }
+
+    /// Writes a value outside down in pieces; returns the number of the first.
+    #[cold]
+    fn append_value(&mut self, region: &M, value: &ValueExtent) -> Result<Option<Lsn>, JournalError> {
+        let most =
+            self.staging.max_payload_bytes().min(PIECE_BYTES).saturating_sub(PIECE_HEADER_BYTES).max(1);
+        let mut first = None;
+        for offset in (0..value.bytes).step_by(most) {
+            let len = most.min((value.bytes - offset) as usize);
+            encode_piece(offset, &mut self.bytes);
+            let at = self.bytes.len();
+            self.bytes.resize(at + len, 0);
+            region.read_bytes(value.address.offset() + u64::from(offset), &mut self.bytes[at..])?;
+            let lsn = self.append_bytes()?;
+            first = first.or(Some(lsn));
+        }
+        Ok(first)
+    }
+
+    /// Appends an entry.
+    fn append_bytes(&mut self) -> Result<Lsn, JournalError> {
         if let Some(failure) = self.staging.failure() {
             return Err(failure.into());
         }
-        entry.encode::<K>(&mut self.bytes);
         loop {
             match self.staging.append(&self.bytes) {
                 Ok(lsn) => {

@@ -3,12 +3,12 @@
 use std::borrow::Borrow;
 
 use fpcache::key_space::BuildKeys;
-use fpcache::layout::{RecordParts, TableParameters};
+use fpcache::layout::{MAX_VALUE_BYTES, RecordParts, Stored, TableParameters};
 use fpcache_fabric::NodeMemory;
 
 use super::{Origin, RecoverError};
 use crate::durability::{Disk, LogReader, Lsn, SnapshotReader};
-use crate::journal::entry;
+use crate::journal::entry::{self, Logged};
 use crate::loader::Begin;
 use crate::node::MemoryNode;
 use crate::table::TableError;
@@ -49,8 +49,10 @@ pub(crate) fn fill<K: BuildKeys, M: NodeMemory, D: Disk>(
     load(node, &mut snapshot, disk)?;
     let mut replayed = 0;
     let mut records = log.records(&*disk, info.first_lsn)?;
+    // The pieces of the next entry's value.
+    let mut value = Vec::new();
     while let Some((lsn, payload)) = records.next_record()? {
-        replay(node, lsn, payload)?;
+        replay(node, lsn, payload, &mut value)?;
         replayed += 1;
     }
     let truncated = found.truncated.map(|cut| {
@@ -80,7 +82,10 @@ fn load<K: BuildKeys, M: NodeMemory, D: Disk>(
     let (region, shape) = (node.region().clone(), parameters.shape);
     while let Some(record) = snapshot.next_record(disk)? {
         let parts = record.split_first_chunk::<VERSION_BYTES>().and_then(|(version, rest)| {
-            let RecordParts { key, value } = shape.parts::<K>(rest)?;
+            // A snapshot has all values in place.
+            let RecordParts { key, value: Stored::Here(value) } = shape.parts::<K>(rest)? else {
+                return None;
+            };
             Some((u32::from_le_bytes(*version), K::view(key)?, value))
         });
         let (version, key, value) = parts.ok_or_else(|| undecodable("a record of a snapshot".into()))?;
@@ -97,11 +102,28 @@ fn replay<K: BuildKeys, M: NodeMemory>(
     node: &mut MemoryNode<K, M>,
     lsn: Lsn,
     payload: &[u8],
+    pieces: &mut Vec<u8>,
 ) -> Result<(), RecoverError> {
     let undecodable = || RecoverError::Undecodable { what: format!("entry {lsn} of the log") };
     let MemoryNode { front, table: Some(table), .. } = node else { return Err(undecodable()) };
-    let entry = entry::decode::<K>(payload, &table.shape()).ok_or_else(undecodable)?;
-    let value = (entry.kind != EffectKind::Remove).then_some(entry.value);
+    let entry = match entry::decode::<K>(payload, &table.shape()).ok_or_else(undecodable)? {
+        Logged::Effect(entry) => entry,
+        Logged::Piece { offset, bytes } => {
+            if offset == 0 {
+                // Those before were of an effect that was not written.
+                pieces.clear();
+            }
+            let follows = offset as usize == pieces.len() && offset as usize + bytes.len() <= MAX_VALUE_BYTES;
+            pieces.extend_from_slice(bytes);
+            return follows.then_some(()).ok_or_else(undecodable);
+        }
+    };
+    let value = match entry.value {
+        _ if entry.kind == EffectKind::Remove => None,
+        Stored::Here(value) => Some(value),
+        Stored::Outside(extent) if extent.vouches_for(pieces) => Some(&pieces[..]),
+        Stored::Outside(_) => return Err(undecodable()),
+    };
     table.put_back(front, entry.key.borrow(), entry.version, value)?;
     // What waits for a checkpoint must not outgrow the region while nobody serves.
     if lsn.is_multiple_of(256) {

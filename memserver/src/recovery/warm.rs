@@ -21,9 +21,10 @@ use crate::budget::Grant;
 use crate::clients::{Clients, MOST_CLIENTS, Writer};
 use crate::durability::{Disk, LogReader, Lsn, Staging};
 use crate::front::Front;
-use crate::journal::entry;
+use crate::journal::entry::{self, Logged};
 use crate::notes::{Identity, Notes, Replaced};
 use crate::space::{Extent, Space};
+use crate::table::extents::Outside;
 use crate::table::{Parts, Table, TableError};
 
 /// What was found in memory.
@@ -90,6 +91,7 @@ pub(crate) fn take_up<K: BuildKeys, M: NodeMemory, D: Disk>(
 
     found.finished_change = finish_change::<K, M>(&found.front, &record)?;
     let mut table = table(&found.front, node, record, next_version)?;
+    table.claim_extents(&found.front)?;
     found.redo(&mut table, staging, disk)?;
     table.recount(&found.front)?;
     // No reader may believe any memory it knew of: what is free here may have been in quarantine.
@@ -210,6 +212,7 @@ fn table<K: BuildKeys, M: NodeMemory>(
         next_generation,
         next_version: next_version.max(2),
         keys: 0,
+        outside: Outside::default(),
     };
     Ok(Table::new(node, parts))
 }
@@ -293,10 +296,13 @@ impl<K: BuildKeys, M: NodeMemory> Found<K, M> {
     }
 
     fn redo_one(&mut self, table: &mut Table<K>, lsn: Lsn, payload: &[u8]) -> Result<(), RecoverError> {
-        let entry = entry::decode::<K>(payload, &table.shape())
+        let logged = entry::decode::<K>(payload, &table.shape())
             .ok_or_else(|| RecoverError::Undecodable { what: format!("entry {lsn} of the log") })?;
+        // The values of entries lie in the region still.
+        let Logged::Effect(entry) = logged else { return Ok(()) };
         let at = (entry.segment, entry.generation, entry.slot);
-        let done = table.redo(&self.front, entry.kind, at, entry.key.borrow(), entry.version, entry.value)?;
+        let done =
+            table.redo(&self.front, entry.kind, at, entry.key.borrow(), entry.version, &entry.value)?;
         let reply = done.ok_or(RecoverError::Misfit { lsn })?;
         if let Some(writer) = self.writers.with_request(entry.client, entry.request) {
             self.keep_reply(&writer, usize::from(entry.operation), reply)?;

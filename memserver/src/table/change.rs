@@ -128,7 +128,7 @@ impl<K: BuildKeys> Table<K> {
     ) -> Result<Written<K>, TableError> {
         let New { lo, tail, planned } = new;
         let model = planned.model;
-        let extent = self.allocate_segment(front, self.geometry.segment_bytes(model.cap) as u64)?;
+        let extent = self.allocate_for_records(front, self.geometry.segment_bytes(model.cap) as u64)?;
         let Some(address) = SegmentAddress::new(self.node, extent.offset) else {
             self.space.put(extent);
             return Err(self.no_room(front));

@@ -8,6 +8,7 @@
 //! | [`gather`] | the records of the segments that are to be replaced |
 //! | [`parting`] | where the ranges of planned segments begin |
 //! | [`room`] | free memory, and what has to happen before there is some |
+//! | [`extents`] | values outside their slots |
 //! | [`audit`] | looking at every byte for what must hold |
 //! | [`records`] | records in key order for snapshots, and put back by key |
 //! | [`checkpoint`] | the directory in the region, written in steps while changes go on |
@@ -15,6 +16,7 @@
 pub(crate) mod audit;
 pub(crate) mod change;
 pub(crate) mod checkpoint;
+pub(crate) mod extents;
 mod gather;
 mod parting;
 pub(crate) mod records;
@@ -38,6 +40,7 @@ use crate::image::SegmentImage;
 use crate::rebuild::plan::RebuildOptions;
 use crate::space::{Extent, Space};
 use checkpoint::{Aside, Checkpoint, Separators};
+use extents::Outside;
 use gather::Gathering;
 
 /// Why a table could not be changed.
@@ -90,6 +93,7 @@ pub(crate) struct Table<K: BuildKeys> {
     keys: u64,
     /// Records in the slot their prediction names.
     at_home: u64,
+    outside: Outside,
     rebuild: RebuildOptions,
     pub(crate) counters: Counters,
     image: SegmentImage,
@@ -116,6 +120,7 @@ pub(crate) struct Parts<K: BuildKeys> {
     pub(crate) next_generation: u32,
     pub(crate) next_version: u32,
     pub(crate) keys: u64,
+    pub(crate) outside: Outside,
 }
 
 /// How a table's segments are rebuilt.
@@ -133,8 +138,17 @@ fn rebuild_options(parameters: &TableParameters, geometry: &SegmentGeometry) -> 
 
 impl<K: BuildKeys> Table<K> {
     pub(crate) fn new(node: u16, parts: Parts<K>) -> Self {
-        let Parts { record, coders, directory, space, published, next_generation, next_version, keys } =
-            parts;
+        let Parts {
+            record,
+            coders,
+            directory,
+            space,
+            published,
+            next_generation,
+            next_version,
+            keys,
+            outside,
+        } = parts;
         let geometry = record.parameters.geometry();
         let separators = Separators::of::<K>(&directory);
         Self {
@@ -155,6 +169,7 @@ impl<K: BuildKeys> Table<K> {
             next_version,
             keys,
             at_home: record.at_home,
+            outside,
             rebuild: rebuild_options(&record.parameters, &geometry),
             counters: Counters::default(),
             image: SegmentImage::new(geometry),
@@ -164,13 +179,19 @@ impl<K: BuildKeys> Table<K> {
         }
     }
 
-    /// Counts the records anew.
+    /// Counts the records anew, and the values outside.
     pub(crate) fn recount<M: NodeMemory>(&mut self, front: &Front<K, M>) -> Result<(), TableError> {
         let mut keys = 0;
         for (_, segment) in &self.directory {
             keys += self.count(front, segment)?;
         }
         self.keys = keys;
+        let mut outside = Outside::default();
+        self.each_extent(front, |extent| {
+            outside.add(&extent);
+            Ok(())
+        })?;
+        self.outside = outside;
         Ok(())
     }
 

@@ -3,30 +3,46 @@
 use std::borrow::Borrow;
 
 use fpcache::key_space::BuildKeys;
-use fpcache::layout::{SLOT_WORD_BYTES, SlotState, SlotWord};
-use fpcache::message::{WriteKind, WriteOperation};
+use fpcache::layout::{SLOT_WORD_BYTES, SlotState, SlotWord, Stored, ValuePlace};
+use fpcache::message::{Sent, WriteKind, WriteOperation};
 use fpcache_fabric::NodeMemory;
 
+use super::extents::memory_of;
 use super::slots::Slots;
 use super::write::{Decision, Effect, EffectKind};
 use super::{Table, TableError};
 use crate::front::Front;
 
-/// Bytes of a version before the slot's body in a record of a snapshot.
+/// Bytes of a version before what the slot holds in a record of a snapshot.
 pub(crate) const VERSION_BYTES: usize = 4;
+/// Bytes of a record's length before it.
+const LENGTH_BYTES: usize = 4;
+
+/// The records in what [`Table::records_from`] gave.
+pub(crate) fn each_record(mut records: &[u8]) -> impl Iterator<Item = &[u8]> {
+    std::iter::from_fn(move || {
+        let (len, rest) = records.split_first_chunk::<LENGTH_BYTES>()?;
+        let (record, behind) = rest.split_at_checked(u32::from_le_bytes(*len) as usize)?;
+        records = behind;
+        Some(record)
+    })
+}
 
 impl<K: BuildKeys> Table<K> {
-    /// Bytes of a record as [`records_from`](Self::records_from) gives it: version, and what its slot holds.
-    pub(crate) fn record_bytes(&self) -> usize {
-        VERSION_BYTES + self.geometry.shape.body_bytes()
+    /// About how many bytes all records take as [`records_from`](Self::records_from) gives them.
+    pub(crate) fn records_bytes(&self) -> u64 {
+        let each = LENGTH_BYTES + VERSION_BYTES + self.geometry.shape.body_bytes();
+        self.keys * each as u64 + self.outside.bytes
     }
 
-    /// Appends the records of one segment, from `from` on and in key order, to `out`; returns the first key behind the
-    /// segment, if there is one.
+    /// Appends the records of one segment, from `from` on and in key order, to `out` until that has `most` bytes or more; returns
+    /// the least key that may come next, if there is one. Each is its length (u32), its version, and what its slot holds, without
+    /// padding and as if the slot were long enough for the value.
     pub(crate) fn records_from<M: NodeMemory>(
         &self,
         front: &Front<K, M>,
         from: &K::Key,
+        most: usize,
         out: &mut Vec<u8>,
     ) -> Result<Option<K::Owned>, TableError> {
         let Some(located) = self.directory.locate(from) else { return Ok(None) };
@@ -38,18 +54,48 @@ impl<K: BuildKeys> Table<K> {
             let Some((word, body)) = slot.split_first_chunk::<SLOT_WORD_BYTES>() else { continue };
             let word = SlotWord::from_bits(u64::from_le_bytes(*word));
             if word.state() == SlotState::Live
-                && let Some(key) = self.geometry.shape.parts::<K>(body).and_then(|parts| K::view(parts.key))
+                && let Some(parts) = self.geometry.shape.parts::<K>(body)
+                && let Some(key) = K::view(parts.key)
                 && key.borrow() >= from
             {
-                live.push((key, word.version(), body));
+                live.push((key, word.version(), parts.value));
             }
         }
         live.sort_unstable_by_key(|(key, _, _)| *key);
-        for (_, version, body) in live {
-            out.extend(version.to_le_bytes());
-            out.extend_from_slice(body);
+        for (key, version, value) in live {
+            if out.len() >= most {
+                return Ok(Some(key.borrow().to_owned()));
+            }
+            self.append_record(front, key.borrow(), version, &value, out)?;
         }
         Ok(located.hi)
+    }
+
+    fn append_record<M: NodeMemory>(
+        &self,
+        front: &Front<K, M>,
+        key: &K::Key,
+        version: u32,
+        value: &Stored<'_>,
+        out: &mut Vec<u8>,
+    ) -> Result<(), TableError> {
+        let mut long = Vec::new();
+        let value = match value {
+            Stored::Here(value) => value,
+            Stored::Outside(extent) => {
+                self.read_value(front, extent, &mut long)?;
+                &long[..]
+            }
+        };
+        let (shape, stored) = (self.geometry.shape, Stored::Here(value));
+        let record_bytes = VERSION_BYTES + shape.used(K::encoded_len(key), &stored);
+        // A value has at most 16 MiB.
+        out.extend((record_bytes as u32).to_le_bytes());
+        out.extend(version.to_le_bytes());
+        let at = out.len();
+        out.resize(at + record_bytes - VERSION_BYTES, 0);
+        shape.fill::<K>(&mut out[at..], key, &stored);
+        Ok(())
     }
 
     /// Puts a record back with the version it had, or removes it.
@@ -62,14 +108,22 @@ impl<K: BuildKeys> Table<K> {
     ) -> Result<(), TableError> {
         let kind = if value.is_some() { WriteKind::Put } else { WriteKind::Delete };
         let value = value.unwrap_or(&[]);
-        let operation = WriteOperation { kind, key, hint: None, expected: Default::default(), value };
+        let operation =
+            WriteOperation { kind, key, hint: None, expected: Default::default(), value: Sent::Here(value) };
         loop {
             match self.decide(front, &operation)? {
                 Decision::Reply(_) => return Ok(()),
                 Decision::Change(effect) => {
                     let effect = Effect { version, ..effect };
+                    let place = self.geometry.shape.place(K::encoded_len(key), value.len());
+                    let value = match place {
+                        Some(ValuePlace::Outside) if kind == WriteKind::Put => {
+                            Stored::Outside(self.write_value(front, value)?)
+                        }
+                        _ => Stored::Here(value),
+                    };
                     self.accept(&effect);
-                    self.perform(front, &effect, value)?;
+                    self.perform(front, &effect, &value)?;
                     return Ok(());
                 }
                 Decision::Full => self.make_room(front, key)?,
@@ -86,7 +140,7 @@ impl<K: BuildKeys> Table<K> {
         at: (u64, u32, u16),
         key: &K::Key,
         version: u32,
-        value: &[u8],
+        value: &Stored<'_>,
     ) -> Result<Option<fpcache::message::WriteReply>, TableError> {
         let (offset, generation, slot) = at;
         let Some((segment, shared)) = self.directory.find_shared(key) else { return Ok(None) };
@@ -94,6 +148,14 @@ impl<K: BuildKeys> Table<K> {
         let is_same = segment.address().offset() == offset && segment.generation() == generation;
         if !is_same || slot >= segment.model().cap {
             return Ok(None);
+        }
+        if let Stored::Outside(extent) = value {
+            // Where the slot names it already, it was claimed with all that slots name.
+            let memory = memory_of(extent);
+            let end = memory.offset.saturating_add(memory.len);
+            if !self.space.reach(end) || (self.space.overlaps(memory) && !self.space.claim(memory)) {
+                return Ok(None);
+            }
         }
         let predicted = segment.model().predict(segment.coordinate(key, shared, &self.coders));
         let (slot, hash) = (u32::from(slot), K::hash(key));

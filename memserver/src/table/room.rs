@@ -8,8 +8,8 @@ use crate::front::Front;
 use crate::space::Extent;
 
 impl<K: BuildKeys> Table<K> {
-    /// Free memory for a segment. Never what the next directory needs.
-    pub(super) fn allocate_segment<M: NodeMemory>(
+    /// Free memory for a segment or a value. Never what the next directory needs.
+    pub(super) fn allocate_for_records<M: NodeMemory>(
         &mut self,
         front: &mut Front<K, M>,
         len: u64,

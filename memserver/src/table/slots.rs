@@ -60,6 +60,13 @@ impl<'r, M: NodeMemory> Slots<'r, M> {
         self.region.load_relaxed(self.slot(slot)).map(SlotWord::from_bits)
     }
 
+    /// Whether a live slot's value lies outside it, in a table whose values vary.
+    #[inline]
+    pub(crate) fn names_extent(&self, slot: u32) -> Result<bool, AccessError> {
+        let head = self.region.load_relaxed(self.slot(slot) + SLOT_WORD_BYTES as u64)?;
+        Ok(self.word(slot)?.state() == SlotState::Live && self.geometry.shape.names_extent(head))
+    }
+
     /// Copies a slot's body: record and padding.
     #[inline]
     pub(crate) fn read_body(&self, slot: u32, body: &mut [u8]) -> Result<(), AccessError> {

@@ -4,7 +4,7 @@ use std::borrow::Borrow;
 
 use fpcache::fingerprint::FingerprintWidth;
 use fpcache::key_space::{BuildKeys, KeySpace};
-use fpcache::layout::{RecordToken, SlotWord};
+use fpcache::layout::{RecordToken, SlotWord, Stored};
 use fpcache::message::{WriteKind, WriteOperation, WriteReply, WriteStatus};
 use fpcache::models::Segment;
 #[cfg(feature = "sabotage")]
@@ -184,7 +184,7 @@ impl<K: BuildKeys> Table<K> {
         slots.read_body(slot, body)?;
         // A live record has parts.
         let parts = shape.parts::<K>(body);
-        let used = parts.map_or(0, |parts| shape.used(parts.key.len(), parts.value.len()));
+        let used = parts.map_or(0, |parts| shape.used(parts.key.len(), &parts.value));
         Ok(RecordToken::of(version, &body[..used]))
     }
 
@@ -217,11 +217,15 @@ impl<K: BuildKeys> Table<K> {
         &mut self,
         front: &Front<K, M>,
         effect: &Effect<K, Q>,
-        value: &[u8],
+        value: &Stored<'_>,
     ) -> Result<WriteReply, AccessError> {
         #[cfg(feature = "sabotage")]
         let effect = &self.moved(front, effect)?;
         let slots = Slots::of(&*front.region, self.geometry, &effect.segment);
+        let before = match effect.kind {
+            EffectKind::Insert => None,
+            EffectKind::Update | EffectKind::Remove => self.value_of(&slots, effect.slot)?,
+        };
         let home = u64::from(effect.slot == effect.predicted);
         self.counters.writes += 1;
         let token = match effect.kind {
@@ -233,6 +237,7 @@ impl<K: BuildKeys> Table<K> {
                 slots.remove(effect.slot, effect.version)?;
                 self.keys -= 1;
                 self.at_home = self.at_home.saturating_sub(home);
+                self.exchange(before.as_ref(), &Stored::Here(&[]));
                 None
             }
             EffectKind::Insert | EffectKind::Update => {
@@ -257,6 +262,7 @@ impl<K: BuildKeys> Table<K> {
                     self.at_home += home;
                     self.counters.inserts += 1;
                 }
+                self.exchange(before.as_ref(), value);
                 Some(token)
             }
         };
@@ -285,7 +291,7 @@ impl<K: BuildKeys> Table<K> {
     }
 
     /// Writes record and padding into the scratch body; returns the bytes of the first.
-    fn fill_body(&mut self, key: &K::Key, value: &[u8]) -> usize {
+    fn fill_body(&mut self, key: &K::Key, value: &Stored<'_>) -> usize {
         let (body, shape) = (&mut self.scratch.body, self.geometry.shape);
         body.clear();
         body.resize(shape.body_bytes(), 0);
@@ -302,20 +308,19 @@ impl<K: BuildKeys> Table<K> {
         }
     }
 
-    /// Reads a record the way a writer sees it, for clients that cannot read it one-sided, and appends its value to `value`.
+    /// Reads a record the way a writer sees it, for clients that cannot read it one-sided.
     pub(crate) fn get<M: NodeMemory>(
         &mut self,
         front: &Front<K, M>,
         key: &K::Key,
-        value: &mut Vec<u8>,
-    ) -> Result<Option<RecordToken>, AccessError> {
+    ) -> Result<Option<(RecordToken, Stored<'_>)>, AccessError> {
         let Some(place) = self.place(key) else { return Ok(None) };
         let slots = Slots::of(&*front.region, self.geometry, &place.segment);
         let Some(slot) = self.find(&slots, &place, key, K::hash(key), None)? else { return Ok(None) };
         let token = self.token(&slots, slot)?;
+        // A live record has parts.
         let parts = self.geometry.shape.parts::<K>(&self.scratch.body);
-        value.extend_from_slice(parts.map_or(&[], |parts| parts.value));
-        Ok(Some(token))
+        Ok(parts.map(|parts| (token, parts.value)))
     }
 
     /// Replaces the segment of `key` whose window is full.

@@ -29,8 +29,13 @@ pub trait TestKeys: Copy + Debug + Send + Sync + 'static {
     /// Bytes of the longest value in records of this shape.
     fn value_bytes(shape: &RecordShape) -> usize;
 
-    /// How long the value of a key is after its `n`-th write, at most `most`.
+    /// How long the value of a key is after its `n`-th write, at most `most`, unless values may lie outside their slots.
     fn value_len(number: u64, n: u64, most: usize) -> usize;
+
+    /// Bytes of the longest value beside a key of so many bytes.
+    fn longest_value(shape: &RecordShape, key_bytes: usize) -> usize {
+        shape.room as usize - key_bytes
+    }
 
     /// What tables of such keys are built with.
     fn coders() -> <Self::Space as KeySpace>::Coders {
@@ -90,6 +95,53 @@ impl TestKeys for Integers {
         let varied = |room| RecordShape { key_bytes: Some(8), value_bytes: None, room };
         prop_oneof![4 => (0u32..20).prop_map(|v| RecordShape::fixed(8, v)), 1 => (8u32..40).prop_map(varied)]
             .boxed()
+    }
+
+    fn tail_of(_: u32, _: &u64) {}
+
+    fn number_at_or_above(key: &u64) -> u64 {
+        *key
+    }
+}
+
+/// Integers, with values most of which are too long for their slots.
+#[derive(Clone, Copy, Debug)]
+pub struct LongValues;
+
+impl TestKeys for LongValues {
+    type Space = U64Keys;
+
+    fn key(number: u64) -> u64 {
+        number
+    }
+
+    fn number(key: &u64) -> u64 {
+        *key
+    }
+
+    fn shape(_: u32) -> RecordShape {
+        RecordShape { key_bytes: Some(8), value_bytes: None, room: 24 }
+    }
+
+    fn value_bytes(_: &RecordShape) -> usize {
+        16
+    }
+
+    fn value_len(number: u64, n: u64, most: usize) -> usize {
+        varied(number, n, 8 * most)
+    }
+
+    fn longest_value(_: &RecordShape, _: usize) -> usize {
+        600
+    }
+
+    fn any_key() -> BoxedStrategy<u64> {
+        numbers().boxed()
+    }
+
+    fn any_shape() -> BoxedStrategy<RecordShape> {
+        let shape = |room| RecordShape { key_bytes: Some(8), value_bytes: None, room };
+        (24u32..60).prop_map(shape).boxed()
     }
 
     fn tail_of(_: u32, _: &u64) {}
@@ -265,6 +317,15 @@ fn at_or_above<T: TestKeys<Space = ByteKeys>>(key: &[u8]) -> u64 {
         if T::key(middle).as_slice() < key { low = middle + 1 } else { high = middle }
     }
     low
+}
+
+/// Runs generic tests over every kind of keys, and over values outside their slots.
+#[macro_export]
+macro_rules! for_all_keys_and_long_values {
+    ($($(#[$attribute:meta])* $test:ident),+ $(,)?) => {
+        $crate::for_all_keys!($($(#[$attribute])* $test),+);
+        mod long_values { $($(#[$attribute])* #[test] fn $test() { super::$test::<super::common::keys::LongValues>() })+ }
+    };
 }
 
 /// Runs generic tests over every kind of keys.

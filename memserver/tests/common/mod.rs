@@ -11,7 +11,9 @@ use std::time::Instant;
 
 use fpcache::cache::{CacheConfig, HotCache};
 use fpcache::key_space::KeySpace;
-use fpcache::layout::{SEGMENT_HEADER_BYTES, SLOT_WORD_BYTES, SegmentGeometry, SlotWord, TableParameters};
+use fpcache::layout::{
+    SEGMENT_HEADER_BYTES, SLOT_WORD_BYTES, SegmentGeometry, SlotWord, Stored, TableParameters,
+};
 use fpcache::matching::Matcher;
 use fpcache::models::Segment;
 use fpcache::read::{
@@ -157,7 +159,7 @@ impl<T: TestKeys> Fixture<T> {
         let mut image = vec![0; self.geometry().slot_bytes];
         let body = &mut image[SLOT_WORD_BYTES..];
         let shape = self.parameters.shape;
-        shape.fill::<T::Space>(body, T::key(key).borrow(), &self.value(key, version));
+        shape.fill::<T::Space>(body, T::key(key).borrow(), &Stored::Here(&self.value(key, version)));
         let word = SlotWord::live(generation, version, body);
         image[..SLOT_WORD_BYTES].copy_from_slice(&word.to_bits().to_le_bytes());
         image

@@ -3,13 +3,15 @@
 use std::borrow::Borrow;
 use std::marker::PhantomData;
 
-use fpcache::layout::RecordToken;
+use fpcache::key_space::BuildKeys;
+use fpcache::layout::{RecordToken, SegmentAddress, ValueExtent};
 use fpcache::message::keys::put_key;
 use fpcache::message::{
-    ErrorCode, Keys, Refusal, Request, WriteBatch, WriteKind, WriteOperation, WriteReply, WriteStatus,
+    ErrorCode, Keys, Refusal, Request, Sent, WriteBatch, WriteKind, WriteOperation, WriteReply, WriteStatus,
     decode_reply, encode_reply,
 };
-use fpcache_fabric::{ClientId, Handled, Service};
+use fpcache_fabric::{ClientId, Handled, NodeMemory, Service};
+use fpcache_memserver::MemoryNode;
 
 use super::keys::{Integers, KeyRef, TestKeys};
 
@@ -17,6 +19,19 @@ use super::keys::{Integers, KeyRef, TestKeys};
 pub fn value<T: TestKeys>(key: u64, n: u64, most: usize) -> Vec<u8> {
     let word = (key ^ n.wrapping_mul(0x5851_f42d_4c95_7f2d)).to_le_bytes();
     word.iter().copied().cycle().take(T::value_len(key, n, most)).collect()
+}
+
+/// A memory node whose region can be looked into.
+pub trait Readable: Service {
+    fn read(&self, offset: u64, len: usize) -> Vec<u8>;
+}
+
+impl<K: BuildKeys, M: NodeMemory> Readable for MemoryNode<K, M> {
+    fn read(&self, offset: u64, len: usize) -> Vec<u8> {
+        let mut bytes = vec![0; len];
+        self.region().read_bytes(offset, &mut bytes).expect("inside the region");
+        bytes
+    }
 }
 
 /// A client that writes, one operation at a time. Keys go by their numbers.
@@ -92,25 +107,37 @@ impl<T: TestKeys> Writer<T> {
         sent_before: bool,
     ) -> Result<WriteReply, Refusal> {
         let mut batch = WriteBatch::default();
-        batch.push::<T::Space>(&WriteOperation { kind, key, hint: None, expected, value });
+        batch.push::<T::Space>(&WriteOperation { kind, key, hint: None, expected, value: Sent::Here(value) });
         let reply = call::<T>(node, &batch.request(self.client, self.requests, sent_before));
         Ok(WriteReply::decode(decode_reply(&reply)?).expect("a whole reply"))
     }
 
     /// What the memory node's processor finds.
-    pub fn get(&self, node: &mut impl Service, key: u64) -> Option<(Vec<u8>, RecordToken)> {
+    pub fn get(&self, node: &mut impl Readable, key: u64) -> Option<(Vec<u8>, RecordToken)> {
         self.get_of(node, T::key(key).borrow())
     }
 
     /// The same for a key that may have no number.
-    pub fn get_of(&self, node: &mut impl Service, key: &KeyRef<T>) -> Option<(Vec<u8>, RecordToken)> {
+    pub fn get_of(&self, node: &mut impl Readable, key: &KeyRef<T>) -> Option<(Vec<u8>, RecordToken)> {
         let mut bytes = Vec::new();
         put_key::<T::Space>(key, &mut bytes);
         let reply = call::<T>(node, &Request::Get(Keys { count: 1, bytes: &bytes }));
         let body = decode_reply(&reply).expect("a reply");
         let (head, value) = body.split_at(16);
-        let token = u64::from_le_bytes(head[8..].try_into().expect("eight bytes"));
-        (head[0] == 0).then(|| (value.to_vec(), RecordToken::from_bits(token)))
+        let word = |at: &[u8]| u64::from_le_bytes(*at.first_chunk().expect("eight bytes"));
+        let token = RecordToken::from_bits(word(&head[8..]));
+        match head[0] {
+            0 => Some((value.to_vec(), token)),
+            1 => {
+                let address = SegmentAddress::from_bits(word(&value[8..]));
+                let bytes = (word(head) >> 32) as u32;
+                let extent = ValueExtent { address, bytes, checksum: word(value) };
+                let value = node.read(address.offset(), bytes as usize);
+                assert!(extent.vouches_for(&value), "the value that lies outside is not there");
+                Some((value, token))
+            }
+            _ => None,
+        }
     }
 }
 
@@ -120,7 +147,13 @@ pub fn batch<T: TestKeys>(writes: &[(WriteKind, u64, &[u8])]) -> WriteBatch {
     for (kind, key, value) in writes {
         let expected = RecordToken::default();
         let key = T::key(*key);
-        batch.push::<T::Space>(&WriteOperation { kind: *kind, key, hint: None, expected, value });
+        batch.push::<T::Space>(&WriteOperation {
+            kind: *kind,
+            key,
+            hint: None,
+            expected,
+            value: Sent::Here(value),
+        });
     }
     batch
 }

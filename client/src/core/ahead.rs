@@ -1,0 +1,103 @@
+//! Values that are longer than a request, and go ahead of the one they belong to in pieces.
+
+use fpcache::key_space::BuildKeys;
+use fpcache::message::{MAX_AHEAD_BYTES, Piece, Request, decode_reply};
+use fpcache_fabric::{Clock, Connection};
+
+use super::write::{Limits, Sending, Writer};
+
+/// Bytes of values that a writer keeps room for from one request to the next.
+const KEPT_BYTES: usize = 1 << 20;
+
+/// The values of one request's operations that go ahead of it, kept for as long as it may be sent again.
+#[derive(Debug, Default)]
+pub(super) struct Ahead {
+    values: Vec<u8>,
+    /// The operations they are of, and where each ends among all values.
+    ends: Vec<(u32, usize)>,
+}
+
+impl Ahead {
+    /// Forgets all values, and gives room back that long ones took.
+    pub(super) fn clear(&mut self) {
+        self.ends.clear();
+        self.values.clear();
+        if self.values.capacity() > KEPT_BYTES {
+            self.values = Vec::new();
+        }
+    }
+
+    /// Whether another value of so many bytes may go ahead of the same request.
+    pub(super) fn has_room(&self, bytes: usize) -> bool {
+        self.values.len() + bytes <= MAX_AHEAD_BYTES
+    }
+
+    /// Adds the value of an operation.
+    pub(super) fn push(&mut self, operation: usize, value: &[u8]) {
+        self.values.extend_from_slice(value);
+        // A request has far fewer operations than a u32 counts.
+        self.ends.push((operation as u32, self.values.len()));
+    }
+
+    /// What has to be sent ahead of the request with this number of this client.
+    fn pieces(&self, client: u64, request: u64, max_request: usize) -> impl Iterator<Item = Piece<'_>> {
+        let starts = std::iter::once(0).chain(self.ends.iter().map(|(_, end)| *end));
+        self.ends.iter().zip(starts).flat_map(move |((operation, end), start)| {
+            Piece::all((client, request, *operation), &self.values[start..*end], max_request)
+        })
+    }
+}
+
+impl Writer {
+    /// Sends what goes ahead of the request, before every sending of it and over the same connection: with that the memory
+    /// node drops it.
+    pub(super) fn send_ahead<K: BuildKeys>(
+        &mut self,
+        connection: &impl Connection,
+        limits: Limits,
+        clock: &dyn Clock,
+    ) -> Result<(), Sending> {
+        let Self { identity, requests, ahead, request, reply, .. } = self;
+        for piece in ahead.pieces(*identity, *requests, connection.max_request()) {
+            Request::Value(piece).encode::<K>(request);
+            connection.call(request, reply, limits.part(clock)).map_err(Sending::of_ahead)?;
+            decode_reply(reply).map_err(Sending::Refused)?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pieces_name_their_request_and_operation_and_make_up_its_value() {
+        let mut ahead = Ahead::default();
+        let values = [vec![1; 100], vec![2; 1], vec![3; 64]];
+        for (operation, value) in [0, 2, 5].into_iter().zip(&values) {
+            ahead.push(operation, value);
+        }
+        let mut found: Vec<(u32, Vec<u8>)> = Vec::new();
+        for piece in ahead.pieces(7, 9, 40 + 32) {
+            assert_eq!((piece.client, piece.request), (7, 9));
+            if piece.offset == 0 {
+                found.push((piece.operation, Vec::new()));
+            }
+            let (_, value) = found.last_mut().expect("the first piece has offset 0");
+            assert_eq!(value.len(), piece.offset as usize);
+            value.extend_from_slice(piece.bytes);
+        }
+        assert!(found.into_iter().eq([0, 2, 5].into_iter().zip(values)));
+    }
+
+    #[test]
+    fn no_more_goes_ahead_than_a_memory_node_takes() {
+        let mut ahead = Ahead::default();
+        ahead.push(0, &vec![0; MAX_AHEAD_BYTES - 10]);
+        assert!(ahead.has_room(10) && !ahead.has_room(11));
+        ahead.clear();
+        assert!(ahead.has_room(MAX_AHEAD_BYTES) && ahead.values.capacity() == 0);
+        assert_eq!(ahead.pieces(1, 1, 1000).count(), 0);
+    }
+}

@@ -1,0 +1,177 @@
+//! Values in requests: in the operation or record they belong to, or ahead of it.
+//!
+//! ```text
+//! value   0 client u64 · 8 request u64 · 16 operation u32 · 20 bytes of the whole value u32 · 24 offset u32 · 28 zero u32
+//!         32 the bytes at the offset                                                reply empty
+//! ```
+//!
+//! A value that does not fit a request beside its key is sent in *pieces*, in order, each a request of its own; then the write
+//! whose operation it belongs to, or for client 0 the load's chunk with the record of that number, says only how long it is.
+//! The first piece of a value begins it anew. The memory node drops what it has of a client's values when a piece or a write
+//! of a later request comes, and when the connection ends over which they came.
+
+use super::{MessageError, Request, malformed};
+
+/// Most bytes of values that may come ahead of one request.
+pub const MAX_AHEAD_BYTES: usize = 64 << 20;
+
+/// Bytes of a piece before the value's.
+pub(super) const PIECE_HEADER_BYTES: usize = 32;
+
+/// The bit of a value's length that says that the value came ahead.
+const AHEAD: u32 = 1 << 31;
+
+/// A value in a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sent<'a> {
+    /// The value.
+    Here(&'a [u8]),
+    /// A value of so many bytes that came ahead, in pieces.
+    Ahead(u32),
+}
+
+impl<'a> From<&'a [u8]> for Sent<'a> {
+    fn from(value: &'a [u8]) -> Self {
+        Self::Here(value)
+    }
+}
+
+impl<'a> Sent<'a> {
+    /// Bytes of the value.
+    pub fn len(&self) -> usize {
+        match self {
+            Self::Here(value) => value.len(),
+            Self::Ahead(bytes) => *bytes as usize,
+        }
+    }
+
+    /// Whether the value has no byte.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The bytes that are in the request.
+    pub fn bytes(&self) -> &'a [u8] {
+        match self {
+            Self::Here(value) => value,
+            Self::Ahead(_) => &[],
+        }
+    }
+
+    /// The length as requests have it.
+    pub(super) fn length_field(&self) -> u32 {
+        match self {
+            // No request is so long that this bit could be set.
+            Self::Here(value) => value.len() as u32 & !AHEAD,
+            Self::Ahead(bytes) => bytes | AHEAD,
+        }
+    }
+
+    /// Reads the value with this length, and returns what lies behind it; `None` if it is cut short.
+    pub(super) fn take(length: u32, bytes: &'a [u8]) -> Option<(Self, &'a [u8])> {
+        if length & AHEAD != 0 {
+            return Some((Self::Ahead(length & !AHEAD), bytes));
+        }
+        let (value, rest) = bytes.split_at_checked(length as usize)?;
+        Some((Self::Here(value), rest))
+    }
+}
+
+/// A piece of a value that comes ahead of what it belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Piece<'a> {
+    /// The client as its writes name it; 0 for the load of this connection.
+    pub client: u64,
+    /// The number of the write request that it belongs to; of a load, 0.
+    pub request: u64,
+    /// Which of the request's operations; of a load, which record, modulo 2³².
+    pub operation: u32,
+    /// Bytes of the whole value.
+    pub value_bytes: u32,
+    /// Where in the value these bytes lie.
+    pub offset: u32,
+    /// The bytes.
+    pub bytes: &'a [u8],
+}
+
+impl<'a> Piece<'a> {
+    /// The pieces of a value, in requests of `max_request` bytes.
+    pub fn all(
+        (client, request, operation): (u64, u64, u32),
+        value: &'a [u8],
+        max_request: usize,
+    ) -> impl Iterator<Item = Self> {
+        let most = max_request.saturating_sub(super::HEADER_BYTES + PIECE_HEADER_BYTES).max(1);
+        // Values have at most 16 MiB.
+        let value_bytes = value.len() as u32;
+        value.chunks(most).enumerate().map(move |(i, bytes)| {
+            let offset = (i * most) as u32;
+            Self { client, request, operation, value_bytes, offset, bytes }
+        })
+    }
+
+    pub(super) fn encode(&self, out: &mut Vec<u8>) {
+        out.extend(self.client.to_le_bytes());
+        out.extend(self.request.to_le_bytes());
+        out.extend(self.operation.to_le_bytes());
+        out.extend(self.value_bytes.to_le_bytes());
+        out.extend(self.offset.to_le_bytes());
+        out.extend([0; 4]);
+        out.extend_from_slice(self.bytes);
+    }
+
+    pub(super) fn decode(body: &'a [u8]) -> Result<Request<'a>, MessageError> {
+        let (header, bytes) = body
+            .split_first_chunk::<PIECE_HEADER_BYTES>()
+            .ok_or_else(|| malformed("no header of a value"))?;
+        let [client, request, what, place] = *header.as_chunks::<8>().0 else {
+            return Err(malformed("no header of a value"));
+        };
+        let (what, place) = (u64::from_le_bytes(what), u64::from_le_bytes(place));
+        Ok(Request::Value(Self {
+            client: u64::from_le_bytes(client),
+            request: u64::from_le_bytes(request),
+            operation: what as u32,
+            value_bytes: (what >> 32) as u32,
+            offset: place as u32,
+            bytes,
+        }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::key_space::U64Keys;
+    use proptest::prelude::*;
+
+    #[test]
+    fn a_piece_is_in_the_drawn_order() {
+        let piece = Piece { client: 1, request: 2, operation: 3, value_bytes: 4, offset: 5, bytes: b"v" };
+        let mut bytes = Vec::new();
+        piece.encode(&mut bytes);
+        let fields = [1u8, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0, 4, 0, 0, 0, 5];
+        assert_eq!(bytes[..25], fields);
+        assert_eq!(bytes[32..], *b"v");
+        for len in 0..PIECE_HEADER_BYTES {
+            assert!(Piece::decode(&bytes[..len]).is_err(), "{len} bytes");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn pieces_make_up_their_value_and_fit_their_requests(
+            value in prop::collection::vec(any::<u8>(), 1..500), max_request in 0usize..200,
+        ) {
+            let (mut whole, mut encoded) = (Vec::new(), Vec::new());
+            for piece in Piece::all((7, 8, 9), &value, max_request) {
+                Request::Value(piece).encode::<U64Keys>(&mut encoded);
+                prop_assert!(encoded.len() <= max_request.max(41));
+                prop_assert_eq!(Request::decode::<U64Keys>(&encoded), Ok(Request::Value(piece)));
+                prop_assert_eq!((piece.offset as usize, piece.value_bytes as usize), (whole.len(), value.len()));
+                whole.extend_from_slice(piece.bytes);
+            }
+            prop_assert_eq!(whole, value);
+        }
+    }
+}

@@ -1,0 +1,315 @@
+//! Values that lie outside their slots: one more READ, behind the slot's.
+//!
+//! The slot vouches for the value's checksum and the checksum for the value, so that nothing else is asked of the bytes that
+//! arrive. If they are not the value, the record has changed since its slot was read, and is read again as one that was being
+//! written; what keeps failing ends in [`ReadError::Contended`]. Most tables have no such values: all of this is kept apart from
+//! the ways of those.
+
+use fpcache_fabric::{Batch, Endpoint, Landing, REGION, RemoteAddr};
+use zerocopy::IntoBytes;
+
+use super::outcome::Outcome;
+use super::round::Round;
+use super::scan::{Scan, ScanScratch};
+use super::{Cost, MAX_ATTEMPTS, ReadError};
+use crate::key_space::KeySpace;
+use crate::layout::{Stored, ValueExtent};
+use crate::snapshot::Snapshot;
+
+/// Most bytes of values that a group's keys ask for with one doorbell, and a scan's; a value that is longer comes alone.
+const GROUP_BYTES: u64 = 64 << 20;
+const SCAN_BYTES: usize = 256 << 10;
+/// Bytes of values behind which a scan stops, so that whoever scans takes them before there are more.
+const PAUSE_BYTES: usize = 16 << 20;
+/// Bytes that buffers keep from one long value to the next.
+const KEPT_BYTES: usize = 1 << 20;
+
+/// Clears a batch that has values in it, without keeping room for long ones.
+pub(super) fn clear(batch: &mut Batch) {
+    match batch.tally().bytes_from > KEPT_BYTES as u64 {
+        true => *batch = Batch::new(),
+        false => batch.clear(),
+    }
+}
+
+/// What is wanted of a record that is there.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Wanted {
+    #[default]
+    Value,
+    /// That it is there.
+    Presence,
+}
+
+/// What extents of a table are judged by.
+#[derive(Clone, Copy, Debug)]
+struct Extents {
+    region_bytes: u64,
+    #[cfg(feature = "sabotage")]
+    believes_all: bool,
+}
+
+impl Extents {
+    fn of<K: KeySpace>(snapshot: &Snapshot<K>) -> Self {
+        Self {
+            region_bytes: snapshot.superblock().region_bytes,
+            #[cfg(feature = "sabotage")]
+            believes_all: snapshot.believes_extents(),
+        }
+    }
+
+    /// Where to READ an extent, and how many bytes; `None` if no memory node's slot says so, whatever its checksum.
+    fn place(self, extent: ValueExtent) -> Option<(RemoteAddr, usize)> {
+        let (bytes, offset) = (ValueExtent::memory_bytes(extent.bytes as usize), extent.address.offset());
+        let end = offset.checked_add(bytes as u64)?;
+        let lies_inside = extent.address.node() == 0 && offset.is_multiple_of(8) && end <= self.region_bytes;
+        lies_inside.then_some((RemoteAddr { area: REGION, offset }, bytes))
+    }
+
+    /// The value in the words that were read of an extent, if that is what they are.
+    fn value(self, extent: ValueExtent, words: &[u8]) -> Option<&[u8]> {
+        let value = words.get(..extent.bytes as usize)?;
+        #[cfg(feature = "sabotage")]
+        if self.believes_all {
+            return Some(value);
+        }
+        extent.vouches_for(value).then_some(value)
+    }
+}
+
+/// The value of a record whose slot was read for its key alone; `None` if it is to be read again.
+#[cold]
+pub(super) fn fetch<'b, K: KeySpace, E: Endpoint>(
+    endpoint: &mut E,
+    snapshot: &Snapshot<K>,
+    extent: ValueExtent,
+    (wanted, outcome): (Wanted, &mut Outcome),
+    buffer: &'b mut Vec<u64>,
+) -> Result<Option<&'b [u8]>, ReadError> {
+    if wanted == Wanted::Presence {
+        return Ok(Some(&[]));
+    }
+    let bytes = ValueExtent::memory_bytes(extent.bytes as usize) as u64;
+    let found = fetch_value(endpoint, snapshot, extent, buffer)?;
+    outcome.cost += Cost { round_trips: 1, reads: 1, bytes, ..Cost::default() };
+    Ok(found)
+}
+
+/// READs a value by what a slot, or the memory node's reply to a lookup, says of it: one round trip. `None` if it is not there,
+/// because its record has changed since. The buffer is one to be kept.
+///
+/// # Errors
+/// If the fabric fails.
+pub fn fetch_value<'b, K: KeySpace, E: Endpoint>(
+    endpoint: &mut E,
+    snapshot: &Snapshot<K>,
+    extent: ValueExtent,
+    buffer: &'b mut Vec<u64>,
+) -> Result<Option<&'b [u8]>, ReadError> {
+    let extents = Extents::of(snapshot);
+    let Some((from, bytes)) = extents.place(extent) else { return Ok(None) };
+    if bytes <= KEPT_BYTES && buffer.len() > KEPT_BYTES / 8 {
+        *buffer = Vec::new();
+    }
+    if buffer.len() < bytes / 8 {
+        buffer.resize(bytes / 8, 0);
+    }
+    let words = &mut buffer[..bytes / 8];
+    endpoint.read_words(from, words)?;
+    Ok(extents.value(extent, words.as_bytes()))
+}
+
+/// A value that a key of a group waits for.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Awaited {
+    index: usize,
+    version: u32,
+    extent: ValueExtent,
+    /// `None` if it was not asked for yet, because others were that are long enough together.
+    landing: Option<Landing>,
+}
+
+impl<K: KeySpace> Round<'_, K> {
+    /// Asks for the value of a key whose slot was found.
+    #[cold]
+    pub(super) fn ask_value(&mut self, index: usize, version: u32, extent: ValueExtent) {
+        // It is there, whatever other slots of its window say.
+        self.outcomes[index].version = Some(version);
+        if self.wanted == Wanted::Presence {
+            return;
+        }
+        let Some((from, bytes)) = Extents::of(self.table.snapshot()).place(extent) else {
+            return self.read_again_for_value(index);
+        };
+        let under_way = self.next.batch.tally().bytes_from;
+        let is_put_off = !self.next.values.is_empty() && under_way + bytes as u64 > GROUP_BYTES;
+        let cost = &mut self.outcomes[index].cost;
+        cost.round_trips += 1;
+        let landing = (!is_put_off).then(|| {
+            cost.reads += 1;
+            cost.bytes += bytes as u64;
+            self.next.batch.read(from, bytes)
+        });
+        self.next.values.push(Awaited { index, version, extent, landing });
+    }
+
+    /// Takes the values that have come, and asks for those that were put off.
+    #[cold]
+    pub(super) fn take_values(&mut self) {
+        let (landed, extents) = (self.landed, Extents::of(self.table.snapshot()));
+        for Awaited { index, version, extent, landing } in landed.values.iter().copied() {
+            let Some(landing) = landing else {
+                self.ask_value(index, version, extent);
+                continue;
+            };
+            match extents.value(extent, landed.batch.bytes(landing)) {
+                Some(value) => self.keep(index, version, value),
+                None => self.read_again_for_value(index),
+            }
+        }
+    }
+
+    /// Reads the slots again of a key whose value was not where its slot said.
+    fn read_again_for_value(&mut self, index: usize) {
+        self.outcomes[index].version = None;
+        self.fall_back(index);
+    }
+}
+
+/// Where a scan has the value of a record.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Place {
+    /// Where it starts in the arena, or the number of its extent.
+    start: usize,
+    bytes: u32,
+    is_outside: bool,
+}
+
+impl Place {
+    /// Puts a value into the arena, or its extent to the others.
+    #[inline]
+    pub(super) fn keep(value: &Stored<'_>, arena: &mut Vec<u8>, extents: &mut Vec<ValueExtent>) -> Self {
+        match value {
+            Stored::Here(value) => Self::of(value, arena),
+            Stored::Outside(extent) => {
+                extents.push(*extent);
+                Self { start: extents.len() - 1, bytes: extent.bytes, is_outside: true }
+            }
+        }
+    }
+
+    #[inline]
+    fn of(value: &[u8], arena: &mut Vec<u8>) -> Self {
+        let start = arena.len();
+        arena.extend_from_slice(value);
+        // Values have at most 16 MiB.
+        Self { start, bytes: value.len() as u32, is_outside: false }
+    }
+
+    /// The value; nothing of one that is outside.
+    #[inline]
+    pub(super) fn value(self, arena: &[u8]) -> &[u8] {
+        if self.is_outside { &[] } else { &arena[self.start..][..self.bytes as usize] }
+    }
+
+    #[inline]
+    pub(super) fn is_here(&self) -> bool {
+        !self.is_outside
+    }
+}
+
+impl<K: KeySpace> Scan<'_, K> {
+    /// Asks for the next values that are missing, in order. `false` if there are enough for once.
+    #[cold]
+    pub(super) fn ask_for_values(&mut self) -> Result<bool, ReadError> {
+        let of_table = Extents::of(self.snapshot);
+        let ScanScratch { batch, stretches, records, arena, extents, landings, .. } = &mut *self.scratch;
+        // Whoever goes on from where the scan stops must get on.
+        if self.whole > 0 && arena.len() > PAUSE_BYTES {
+            return Ok(false);
+        }
+        batch.clear();
+        stretches.clear();
+        landings.clear();
+        let mut left = SCAN_BYTES;
+        for found in records[self.whole..].iter().filter(|found| !found.value.is_here()) {
+            let Some((from, bytes)) = of_table.place(extents[found.value.start]) else { break };
+            if bytes > left && !landings.is_empty() {
+                break;
+            }
+            left = left.saturating_sub(bytes);
+            landings.push(batch.read(from, bytes));
+            self.cost.reads += 1;
+            self.cost.bytes += bytes as u64;
+        }
+        if landings.is_empty() {
+            self.go_back()?;
+        } else {
+            self.cost.round_trips += 1;
+        }
+        Ok(true)
+    }
+
+    /// Takes the values that arrived, in order, up to one that is not what its slot said: the scan goes on from there.
+    #[cold]
+    pub(super) fn take_values(&mut self) -> Result<(), ReadError> {
+        let of_table = Extents::of(self.snapshot);
+        let ScanScratch { batch, records, arena, extents, landings, .. } = &mut *self.scratch;
+        let mut landings = landings.drain(..);
+        let mut is_proven = true;
+        for found in &mut records[self.whole..] {
+            if !found.value.is_here() {
+                let Some(landing) = landings.next() else { break };
+                let value = of_table.value(extents[found.value.start], batch.bytes(landing));
+                let Some(value) = value else {
+                    is_proven = false;
+                    break;
+                };
+                found.value = Place::of(value, arena);
+                self.attempts = 0;
+            }
+            self.whole += 1;
+        }
+        drop(landings);
+        clear(batch);
+        if is_proven { Ok(()) } else { self.go_back() }
+    }
+
+    /// Drops the records from the first one on whose value is missing, to read their slots again.
+    fn go_back(&mut self) -> Result<(), ReadError> {
+        self.from = self.first_missing().map(ToOwned::to_owned);
+        self.scratch.records.truncate(self.whole);
+        self.attempts += 1;
+        if self.attempts >= MAX_ATTEMPTS {
+            return Err(ReadError::Contended { attempts: self.attempts });
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::layout::{MAX_VALUE_BYTES, SegmentAddress};
+
+    const EXTENTS: Extents = Extents {
+        region_bytes: 4096,
+        #[cfg(feature = "sabotage")]
+        believes_all: false,
+    };
+
+    #[test]
+    fn what_no_memory_node_writes_is_not_asked_for() {
+        let place = |node, offset, bytes| {
+            let address = SegmentAddress::new(node, offset).expect("48 bits");
+            let placed = EXTENTS.place(ValueExtent { address, bytes, checksum: 0 });
+            placed.map(|(from, bytes)| (from.offset, bytes))
+        };
+        assert_eq!(place(0, 8, 17), Some((8, 24)), "whole words");
+        assert_eq!(place(0, 4072, 24), Some((4072, 24)), "up to the end");
+        assert_eq!(place(0, 4072, 25), None, "past the end");
+        assert_eq!(place(0, 12, 8), None, "between words");
+        assert_eq!(place(1, 8, 8), None, "another memory node");
+        assert_eq!(place(0, SegmentAddress::MAX_OFFSET - 7, MAX_VALUE_BYTES as u32), None);
+    }
+}

@@ -1,0 +1,183 @@
+//! Values that come ahead of the request they belong to, in pieces.
+
+use std::collections::HashMap;
+use std::fmt;
+
+use fpcache::layout::{MAX_VALUE_BYTES, ValueExtent};
+use fpcache::message::{ErrorCode, MAX_AHEAD_BYTES, Piece, Refusal};
+use fpcache_fabric::{AccessError, ClientId, NodeMemory};
+use xxhash_rust::xxh3::Xxh3Default;
+
+use crate::space::Extent;
+use crate::table::extents::value_at;
+
+/// A value of which some pieces have come.
+pub(crate) struct Upload {
+    /// Where it is put; `None` if there was no room.
+    memory: Option<Extent>,
+    bytes: u32,
+    arrived: u32,
+    hash: Xxh3Default,
+}
+
+impl fmt::Debug for Upload {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { memory, bytes, arrived, .. } = self;
+        f.debug_struct("Upload")
+            .field("memory", memory)
+            .field("bytes", bytes)
+            .field("arrived", arrived)
+            .finish()
+    }
+}
+
+impl Upload {
+    /// A value of so many bytes, for which this memory was found, or none.
+    pub(crate) fn begin(memory: Option<Extent>, bytes: u32) -> Self {
+        Self { memory, bytes, arrived: 0, hash: Xxh3Default::new() }
+    }
+
+    /// Puts the next piece where it belongs; `false` if it is not the next one.
+    pub(crate) fn add(&mut self, region: &impl NodeMemory, piece: &Piece<'_>) -> Result<bool, AccessError> {
+        let end = u64::from(piece.offset) + piece.bytes.len() as u64;
+        if piece.offset != self.arrived || piece.value_bytes != self.bytes || end > u64::from(self.bytes) {
+            return Ok(false);
+        }
+        if let Some(memory) = self.memory {
+            region.write_bytes(memory.offset + u64::from(piece.offset), piece.bytes)?;
+            self.hash.update(piece.bytes);
+        }
+        self.arrived += piece.bytes.len() as u32;
+        Ok(true)
+    }
+
+    pub(crate) fn is_whole(&self, bytes: u32) -> bool {
+        self.arrived == self.bytes && self.bytes == bytes
+    }
+
+    /// The value, for memory node `node`; `None` if there was no room for it.
+    pub(crate) fn finish(&self, node: u16) -> Option<ValueExtent> {
+        value_at(node, self.memory?, self.bytes, self.hash.digest())
+    }
+
+    pub(crate) fn memory(&self) -> Option<Extent> {
+        self.memory
+    }
+}
+
+/// The values of one client, which belong to one of its requests.
+#[derive(Debug)]
+struct Ahead {
+    /// Over which they come.
+    connection: ClientId,
+    request: u64,
+    values: Vec<(u32, Upload)>,
+}
+
+/// Values that have come, or are coming, ahead of writes.
+#[derive(Default, Debug)]
+pub(crate) struct Uploads {
+    by_client: HashMap<u64, Ahead>,
+}
+
+/// Whether a piece can be one; the reason if not.
+pub(crate) fn check(piece: &Piece<'_>) -> Result<(), Refusal> {
+    let end = u64::from(piece.offset) + piece.bytes.len() as u64;
+    if piece.bytes.is_empty() || end > u64::from(piece.value_bytes) {
+        return Err(Refusal::new(
+            ErrorCode::Invalid,
+            "a piece of a value is empty or reaches past the value's end",
+        ));
+    }
+    if piece.value_bytes as usize > MAX_VALUE_BYTES {
+        let why = format!("a value of {} bytes, at most {MAX_VALUE_BYTES} are possible", piece.value_bytes);
+        return Err(Refusal::new(ErrorCode::BadData, why));
+    }
+    Ok(())
+}
+
+/// The refusal of a piece that does not follow those before.
+pub(crate) fn out_of_order() -> Refusal {
+    Refusal::new(ErrorCode::Invalid, "a piece of a value is missing or came twice: send the value anew")
+}
+
+impl Uploads {
+    /// The value that a piece belongs to, if it is not the first one of it; and what of the client's is of no use any more.
+    pub(crate) fn place(
+        &mut self,
+        connection: ClientId,
+        piece: &Piece<'_>,
+        freed: &mut Vec<Extent>,
+    ) -> Result<Option<&mut Upload>, Refusal> {
+        let new = || Ahead { connection, request: piece.request, values: Vec::new() };
+        let ahead = self.by_client.entry(piece.client).or_insert_with(new);
+        if piece.request < ahead.request {
+            let why = "a value for a request that is older than its client's last one";
+            return Err(Refusal::new(ErrorCode::Invalid, why));
+        }
+        if (piece.request, connection) != (ahead.request, ahead.connection) {
+            freed.extend(ahead.values.iter().filter_map(|(_, upload)| upload.memory()));
+            *ahead = new();
+        }
+        let at = ahead.values.iter().position(|(operation, _)| *operation == piece.operation);
+        match at {
+            Some(at) if piece.offset == 0 => {
+                freed.extend(ahead.values.swap_remove(at).1.memory());
+                Ok(None)
+            }
+            Some(at) => Ok(Some(&mut ahead.values[at].1)),
+            None if piece.offset > 0 => Err(out_of_order()),
+            None => {
+                let coming: u64 = ahead.values.iter().map(|(_, upload)| u64::from(upload.bytes)).sum();
+                if coming + u64::from(piece.value_bytes) > MAX_AHEAD_BYTES as u64 {
+                    let why = format!(
+                        "more than {MAX_AHEAD_BYTES} bytes of values ahead of one request: send several"
+                    );
+                    return Err(Refusal::new(ErrorCode::BadData, why));
+                }
+                Ok(None)
+            }
+        }
+    }
+
+    /// Keeps a value whose first piece has come.
+    pub(crate) fn keep(&mut self, piece: &Piece<'_>, upload: Upload) {
+        if let Some(ahead) = self.by_client.get_mut(&piece.client) {
+            ahead.values.push((piece.operation, upload));
+        }
+    }
+
+    /// The value that came ahead of an operation.
+    pub(crate) fn get(&self, client: u64, request: u64, operation: usize) -> Option<&Upload> {
+        let ahead = self.by_client.get(&client).filter(|ahead| ahead.request == request)?;
+        ahead.values.iter().find(|(of, _)| *of as usize == operation).map(|(_, upload)| upload)
+    }
+
+    /// Takes the value that came ahead of an operation.
+    pub(crate) fn take(&mut self, client: u64, request: u64, operation: usize) -> Option<Upload> {
+        let ahead = self.by_client.get_mut(&client).filter(|ahead| ahead.request == request)?;
+        let at = ahead.values.iter().position(|(of, _)| *of as usize == operation)?;
+        Some(ahead.values.swap_remove(at).1)
+    }
+
+    /// Drops what has come for this request of a client, or one before; returns its memory.
+    pub(crate) fn drop_up_to(&mut self, client: u64, request: u64) -> Vec<Extent> {
+        let is_old = self.by_client.get(&client).is_some_and(|ahead| ahead.request <= request);
+        let ahead = if is_old { self.by_client.remove(&client) } else { None };
+        ahead.map_or(Vec::new(), |ahead| memories(&ahead).collect())
+    }
+
+    /// Drops what has come over a connection; returns its memory.
+    pub(crate) fn disconnected(&mut self, connection: ClientId) -> Vec<Extent> {
+        let gone = self.by_client.extract_if(|_, ahead| ahead.connection == connection);
+        gone.flat_map(|(_, ahead)| memories(&ahead).collect::<Vec<_>>()).collect()
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.by_client.is_empty()
+    }
+}
+
+fn memories(ahead: &Ahead) -> impl Iterator<Item = Extent> {
+    ahead.values.iter().filter_map(|(_, upload)| upload.memory())
+}
