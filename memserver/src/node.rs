@@ -126,6 +126,14 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
         self
     }
 
+    /// Has the table learn from its keys as soon as it has so many, which it does by itself from 4,096 on: what makes numbers of
+    /// byte strings is trained on them.
+    pub fn learn_at(&mut self, keys: u64) {
+        if let Some(table) = &mut self.table {
+            table.learn_at(keys);
+        }
+    }
+
     /// Breaks the protocol on purpose from here on.
     #[cfg(feature = "sabotage")]
     pub fn sabotage(&mut self, sabotage: Option<fpcache::sabotage::Sabotage>) {

@@ -6,8 +6,8 @@
 //!       48 incarnation before u64 · 56 XXH3-64 of the 56 bytes before it
 //! 512   the same again: the two are written in turn, the greater life counts
 //! 64    applied LSN u64 · 72 next version u64
-//! 128   change in flight: 0 log head behind it u64 (0: none) · 8 segments u64 · 16 per segment: offset u64, generation << 32 | cap
 //! 256   table record to be published, 192 bytes · 448 its XXH3-64
+//! 1024  change in flight: 0 log head behind it u64 (0: none) · 8 segments u64 · 16 per segment: offset u64, generation << 32 | cap
 //! 4096  the log's staging ring
 //! 4096 + ring   per client: 0 client u64 (0: none) · 8 request << 16 | operations done u64 · 16 a reply of 16 bytes per operation
 //! ```
@@ -29,9 +29,9 @@ const IDENTITY_BYTES: usize = 64;
 const IDENTITIES: [u64; 2] = [0, 512];
 const APPLIED: u64 = 64;
 const NEXT_VERSION: u64 = 72;
-const CHANGE: u64 = 128;
+const CHANGE: u64 = 1024;
 /// Segments that one change replaces.
-const MOST_REPLACED: usize = 6;
+pub(crate) const MOST_REPLACED: usize = 64;
 const RECORD: u64 = 256;
 const RECORD_CHECKSUM: u64 = RECORD + TABLE_RECORD_BYTES as u64;
 const RING: u64 = 4096;
@@ -148,7 +148,7 @@ impl<M: NodeMemory> Notes<M> {
 
     /// Notes which segments are about to be replaced by the change behind which the log head is `head`.
     pub(crate) fn begin_change(&self, head: u64, old: &[Replaced]) -> Result<(), AccessError> {
-        debug_assert!(old.len() <= MOST_REPLACED, "a change replaces a segment and its neighbours");
+        debug_assert!(old.len() <= MOST_REPLACED, "a change replaces few segments");
         self.memory.store_release(CHANGE, 0)?;
         self.memory.release();
         self.memory.store_relaxed(CHANGE + 8, old.len() as u64)?;

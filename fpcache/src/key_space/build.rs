@@ -118,6 +118,37 @@ pub trait BuildKeys: KeySpace {
     /// What suits a table of so many keys, 0 if these are all, of which these are a sample, in order.
     fn train<'k>(sample: impl IntoIterator<Item = &'k Self::Key>, table_keys: u64) -> Self::Coders;
 
+    /// The coders of a table of about so many keys and another one, trained on these runs of neighbouring keys, which must be in
+    /// order; `None` if the newest there is makes hardly more segments of them, or there is no room for more. Some
+    /// milliseconds for ten thousand keys.
+    fn learn(
+        coders: &Self::Coders,
+        runs: &[Vec<Self::Owned>],
+        options: SegmentOptions,
+        table_keys: u64,
+    ) -> Option<Self::Coders> {
+        let _ = (coders, runs, options, table_keys);
+        None
+    }
+
+    /// Whether the table's coders were made for its keys.
+    fn is_trained(coders: &Self::Coders) -> bool {
+        let _ = coders;
+        true
+    }
+
+    /// Whether segments may have been built with another coder than the newest.
+    fn has_outdated(coders: &Self::Coders) -> bool {
+        let _ = coders;
+        false
+    }
+
+    /// Whether segments of this tail were built with another coder than the newest.
+    fn is_outdated(coders: &Self::Coders, tail: Self::Tail) -> bool {
+        let _ = (coders, tail);
+        false
+    }
+
     /// Whether a key can be in a table of this key space.
     ///
     /// # Errors
@@ -312,12 +343,50 @@ impl BuildKeys for ByteKeys {
         ByteCoders::of(Coder::train(sample, &Training { table_keys, ..Training::default() }))
     }
 
+    fn learn(
+        coders: &ByteCoders,
+        runs: &[Vec<Vec<u8>>],
+        options: SegmentOptions,
+        table_keys: u64,
+    ) -> Option<ByteCoders> {
+        let sample = runs.iter().flatten().map(Vec::as_slice);
+        let more = coders.and(Coder::train(sample, &Training { table_keys, ..Training::default() }))?;
+        let (before, after) = (segments_of(runs, options, coders)?, segments_of(runs, options, &more)?);
+        (after * 4 <= before * 3).then_some(more)
+    }
+
+    fn is_trained(coders: &ByteCoders) -> bool {
+        coders.get(coders.newest()).is_some_and(|newest| newest.encode() != Coder::plain().encode())
+    }
+
+    fn has_outdated(coders: &ByteCoders) -> bool {
+        coders.len() > 1
+    }
+
+    fn is_outdated(coders: &ByteCoders, tail: ByteTail) -> bool {
+        tail.coder != coders.newest()
+    }
+
     fn check(key: &[u8]) -> Result<(), String> {
         match key.len() {
             1..=Self::MAX_KEY_BYTES => Ok(()),
             len => Err(format!("a key of {len} bytes: keys have 1 to {}", Self::MAX_KEY_BYTES)),
         }
     }
+}
+
+/// Segments that the newest coder makes of runs of keys; `None` if one is not in order.
+fn segments_of(runs: &[Vec<Vec<u8>>], options: SegmentOptions, coders: &ByteCoders) -> Option<usize> {
+    let mut segments = 0;
+    for run in runs {
+        let (mut cutter, mut cut) = (ByteKeys::cutter(options, coders).ok()?, Vec::new());
+        for key in run {
+            ByteKeys::push(&mut cutter, key, &mut cut).ok()?;
+        }
+        ByteKeys::finish(&mut cutter, &mut cut);
+        segments += cut.len();
+    }
+    Some(segments)
 }
 
 #[cfg(test)]

@@ -51,16 +51,25 @@ impl<K: BuildKeys> Table<K> {
         key: &K::Key,
         incoming: Option<&K::Key>,
     ) -> Result<(), TableError> {
-        let began = Instant::now();
         let old = self.gather(front, key)?;
-        let copies = self.gathering.records.len() as u64;
         if let Some(key) = incoming {
             self.gathering.add_incoming(key);
         }
-        let new = self.plan_for(&old);
-        self.room_in_log(front, log_records(&old, &new))?;
+        self.replace(front, &old)
+    }
+
+    /// Replaces segments whose records have been gathered.
+    pub(super) fn replace<M: NodeMemory>(
+        &mut self,
+        front: &mut Front<K, M>,
+        old: &Old<K>,
+    ) -> Result<(), TableError> {
+        let began = Instant::now();
+        let copies = self.gathering.records.iter().filter(|record| record.body != INCOMING).count() as u64;
+        let new = self.plan_for(old);
+        self.room_in_log(front, log_records(old, &new))?;
         let written = self.write_all(front, &new, old.behind.as_ref())?;
-        self.commit(front, &old, &written)?;
+        self.commit(front, old, &written)?;
         let at_home: u64 = written.iter().map(|segment| segment.at_home).sum();
         self.at_home = (self.at_home + at_home).saturating_sub(self.gathering.at_home);
         self.counters.rebuilt(copies, began.elapsed());

@@ -135,7 +135,7 @@ impl<K: BuildKeys> Table<K> {
         Ok(live)
     }
 
-    fn gather_segment<M: NodeMemory>(
+    pub(super) fn gather_segment<M: NodeMemory>(
         &mut self,
         front: &Front<K, M>,
         lo: &K::Key,
@@ -228,7 +228,7 @@ impl<K: BuildKeys> Default for Gathering<K> {
 }
 
 impl<K: BuildKeys> Gathering<K> {
-    fn clear(&mut self) {
+    pub(super) fn clear(&mut self) {
         self.records.clear();
         self.keys.clear();
         self.slots.clear();

@@ -9,6 +9,7 @@
 //! | [`parting`] | where the ranges of planned segments begin |
 //! | [`room`] | free memory, and what has to happen before there is some |
 //! | [`extents`] | values outside their slots |
+//! | [`learn`] | coders that suit the keys a table has by now |
 //! | [`audit`] | looking at every byte for what must hold |
 //! | [`records`] | records in key order for snapshots, and put back by key |
 //! | [`checkpoint`] | the directory in the region, written in steps while changes go on |
@@ -18,6 +19,7 @@ pub(crate) mod change;
 pub(crate) mod checkpoint;
 pub(crate) mod extents;
 mod gather;
+mod learn;
 mod parting;
 pub(crate) mod records;
 mod room;
@@ -42,6 +44,7 @@ use crate::space::{Extent, Space};
 use checkpoint::{Aside, Checkpoint, Separators};
 use extents::Outside;
 use gather::Gathering;
+use learn::Learning;
 
 /// Why a table could not be changed.
 #[derive(Debug, thiserror::Error)]
@@ -88,6 +91,7 @@ pub(crate) struct Table<K: BuildKeys> {
     pub(crate) directory_wanted: bool,
     /// First keys of segments that inserts will soon have filled up.
     crowded: Vec<K::Owned>,
+    learning: Learning<K>,
     next_generation: u32,
     next_version: u32,
     keys: u64,
@@ -154,7 +158,6 @@ impl<K: BuildKeys> Table<K> {
         Self {
             node,
             geometry,
-            coders,
             matcher: Matcher::detect(),
             directory,
             space,
@@ -165,6 +168,7 @@ impl<K: BuildKeys> Table<K> {
             separators,
             directory_wanted: false,
             crowded: Vec::new(),
+            learning: Learning::new(&coders, record.keys),
             next_generation,
             next_version,
             keys,
@@ -176,6 +180,7 @@ impl<K: BuildKeys> Table<K> {
             gathering: Gathering::default(),
             scratch: Scratch::default(),
             record,
+            coders,
         }
     }
 
@@ -213,6 +218,11 @@ impl<K: BuildKeys> Table<K> {
         &self.space
     }
 
+    /// Has the table learn from its keys as soon as it has so many.
+    pub(crate) fn learn_at(&mut self, keys: u64) {
+        self.learning.learn_at(keys);
+    }
+
     /// Goes on with the versions that another memory node gave out up to this one.
     pub(crate) fn go_on_from(&mut self, next_version: u32) {
         self.next_version = next_version.max(self.next_version);
@@ -246,6 +256,9 @@ impl<K: BuildKeys> Table<K> {
         }
         if self.wants_checkpoint(front) {
             self.step_checkpoint(front)?;
+            return Ok(true);
+        }
+        if may_replace && self.step_learning(front)? {
             return Ok(true);
         }
         self.reclaim_early(front)?;

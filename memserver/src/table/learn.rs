@@ -1,0 +1,178 @@
+//! Coders that suit the keys a table has by now.
+//!
+//! What makes numbers of byte strings is trained on a sample when a table is loaded. A table that began empty, or whose keys have
+//! become others, learns from the keys it holds: at [`FIRST`] records, and again whenever it has sixteen times as many. If
+//! that saves a quarter of the segments, the new coder joins the table's, and segments built with others are replaced in the
+//! background, some neighbours at a time.
+//!
+//! Readers who meet a descriptor with a coder that they do not know open the table anew.
+
+use std::borrow::Borrow;
+
+use fpcache::key_space::BuildKeys;
+use fpcache::layout::{SLOT_WORD_BYTES, SlotState, SlotWord, TableRecord};
+use fpcache_fabric::NodeMemory;
+use fpcache_index::SegmentOptions;
+use xxhash_rust::xxh3::xxh3_64;
+
+use super::gather::Old;
+use super::slots::Slots;
+use super::{Table, TableError};
+use crate::front::Front;
+use crate::notes::MOST_REPLACED;
+use crate::space::Extent;
+
+/// Records from which a table first learns.
+pub(crate) const FIRST: u64 = 4096;
+/// How many times as many it has when it learns again.
+const GROWTH: u64 = 16;
+/// Runs of neighbouring keys that are learned from, keys of each, and how many segments there should be to a run: with one
+/// alone it would not show that fewer would do.
+const RUNS: usize = 8;
+const RUN_KEYS: usize = 1024;
+const RUN_SEGMENTS: usize = 8;
+/// Slots whose records are replaced at once, about.
+const CONVERTED_SLOTS: usize = 2048;
+/// Segments that are looked at in one step for some to replace.
+const LOOKED_AT: usize = 4096;
+
+/// When a table learns, and how far what it learned is put to use.
+#[derive(Debug)]
+pub(super) struct Learning<K: BuildKeys> {
+    /// Records with which it learns next.
+    at: u64,
+    /// Where the segments begin that may be outdated; `None` if there is none.
+    outdated_from: Option<K::Owned>,
+}
+
+impl<K: BuildKeys> Learning<K> {
+    /// For a table of so many records.
+    pub(super) fn new(coders: &K::Coders, keys: u64) -> Self {
+        let at = if K::is_trained(coders) { keys.saturating_mul(GROWTH).max(FIRST) } else { FIRST };
+        // Those that the process before did not get to.
+        Self { at, outdated_from: K::has_outdated(coders).then(|| K::lowest().to_owned()) }
+    }
+
+    pub(super) fn learn_at(&mut self, keys: u64) {
+        self.at = keys;
+    }
+}
+
+impl<K: BuildKeys> Table<K> {
+    /// Learns, or replaces some outdated segments; `false` if there is nothing to do.
+    pub(super) fn step_learning<M: NodeMemory>(
+        &mut self,
+        front: &mut Front<K, M>,
+    ) -> Result<bool, TableError> {
+        if let Some(from) = self.learning.outdated_from.take() {
+            self.learning.outdated_from = self.replace_outdated(front, from)?;
+            return Ok(true);
+        }
+        if K::FIXED_BYTES.is_some() || self.keys < self.learning.at {
+            return Ok(false);
+        }
+        self.learning.at = self.keys.saturating_mul(GROWTH);
+        let runs = self.runs_of_keys(front)?;
+        let options = SegmentOptions {
+            epsilon: self.rebuild.cut_epsilon(),
+            fill: self.rebuild.fill,
+            max_slots: self.rebuild.max_slots,
+            ..SegmentOptions::default()
+        };
+        if let Some(coders) = K::learn(&self.coders, &runs, options, self.keys) {
+            self.adopt(front, coders)?;
+            self.learning.outdated_from = Some(K::lowest().to_owned());
+        }
+        Ok(true)
+    }
+
+    /// Neighbouring keys from all over the table, each run in order.
+    fn runs_of_keys<M: NodeMemory>(&self, front: &Front<K, M>) -> Result<Vec<Vec<K::Owned>>, TableError> {
+        let every = self.directory.len().div_ceil(RUNS).max(RUN_SEGMENTS);
+        let mut runs: Vec<Vec<K::Owned>> = Vec::with_capacity(RUNS);
+        let mut bytes = Vec::new();
+        for (at, (_, segment)) in self.directory.iter().enumerate() {
+            if at % every == 0 {
+                runs.push(Vec::with_capacity(RUN_KEYS));
+            }
+            let Some(run) = runs.last_mut().filter(|run| run.len() < RUN_KEYS) else { continue };
+            Slots::of(&*front.region, self.geometry, segment).read_all(&mut bytes)?;
+            let before = run.len();
+            for slot in bytes.chunks_exact(self.geometry.slot_bytes) {
+                let Some((word, body)) = slot.split_first_chunk::<SLOT_WORD_BYTES>() else { continue };
+                let is_live = SlotWord::from_bits(u64::from_le_bytes(*word)).state() == SlotState::Live;
+                let parts = self.geometry.shape.parts::<K>(body).filter(|_| is_live);
+                if let Some(key) = parts.and_then(|parts| K::view(parts.key)) {
+                    run.push(key.borrow().to_owned());
+                }
+            }
+            run[before..].sort_unstable();
+        }
+        Ok(runs)
+    }
+
+    /// Makes coders the table's, which include those it has: from here on segments are built with the newest.
+    fn adopt<M: NodeMemory>(&mut self, front: &mut Front<K, M>, coders: K::Coders) -> Result<(), TableError> {
+        let bytes = K::encode_coders(&coders);
+        let extent = self.allocate_for_records(front, bytes.len() as u64)?;
+        front.region.write_bytes(extent.offset, &bytes)?;
+        front.region.release();
+        let old = Extent::new(self.record.coders, self.record.coders_bytes);
+        let record = TableRecord {
+            coders: extent.offset,
+            coders_bytes: bytes.len() as u64,
+            coders_checksum: xxh3_64(&bytes),
+            ..self.record
+        };
+        front.publish(record)?;
+        self.record = record;
+        self.coders = coders;
+        if old.len > 0 {
+            self.space.retire(front.superblock().log_head, old);
+        }
+        Ok(())
+    }
+
+    /// Replaces some of the first outdated segments from `from` on; returns where to go on.
+    fn replace_outdated<M: NodeMemory>(
+        &mut self,
+        front: &mut Front<K, M>,
+        from: K::Owned,
+    ) -> Result<Option<K::Owned>, TableError> {
+        let is_outdated = |tail| K::is_outdated(&self.coders, tail);
+        let mut entries =
+            self.directory.range_from(from.borrow()).map(|(lo, segment)| (lo, *segment)).peekable();
+        for _ in 0..LOOKED_AT {
+            if entries.next_if(|(_, segment)| !is_outdated(segment.tail())).is_none() {
+                break;
+            }
+        }
+        let Some((lo, first)) = entries.next() else { return Ok(None) };
+        if !is_outdated(first.tail()) {
+            return Ok(Some(lo));
+        }
+        let (mut segments, mut los) = (vec![first], vec![lo.clone()]);
+        let mut slots = usize::from(first.model().cap);
+        while slots < CONVERTED_SLOTS
+            && segments.len() < MOST_REPLACED
+            && let Some((lo, segment)) = entries.next_if(|(_, segment)| is_outdated(segment.tail()))
+        {
+            slots += usize::from(segment.model().cap);
+            segments.push(segment);
+            los.push(lo);
+        }
+        let behind = entries.next().map(|(lo, _)| lo);
+        drop(entries);
+        self.gathering.clear();
+        for (lo, segment) in los.iter().zip(&segments) {
+            self.gather_segment(front, lo.borrow(), segment)?;
+        }
+        let next = behind.clone();
+        match self.replace(front, &Old { lo, behind, segments }) {
+            Ok(()) => Ok(next),
+            // It goes on with what it has.
+            Err(TableError::NoRoom { .. }) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+}
