@@ -4,13 +4,11 @@
 //! themselves by the checksum in the slot, so readers who come late read the slot again.
 
 use fpcache::key_space::BuildKeys;
-use fpcache::layout::{
-    Corrupt, RecordParts, SLOT_WORD_BYTES, SegmentAddress, SlotState, SlotWord, Stored, ValueExtent,
-};
+use fpcache::layout::{Corrupt, RecordParts, SegmentAddress, Stored, ValueExtent};
 use fpcache_fabric::{AccessError, NodeMemory};
 use xxhash_rust::xxh3::xxh3_64;
 
-use super::slots::Slots;
+use super::slots::{Slots, live_records};
 use super::{Table, TableError};
 use crate::front::Front;
 use crate::space::Extent;
@@ -138,11 +136,8 @@ impl<K: BuildKeys> Table<K> {
         let mut bytes = Vec::new();
         for (_, segment) in &self.directory {
             Slots::of(&*front.region, self.geometry, segment).read_all(&mut bytes)?;
-            for slot in bytes.chunks_exact(self.geometry.slot_bytes) {
-                let Some((word, body)) = slot.split_first_chunk::<SLOT_WORD_BYTES>() else { continue };
-                let is_live = SlotWord::from_bits(u64::from_le_bytes(*word)).state() == SlotState::Live;
-                let parts = self.geometry.shape.parts::<K>(body).filter(|_| is_live);
-                if let Some(RecordParts { value: Stored::Outside(extent), .. }) = parts {
+            for (_, parts) in live_records::<K>(&self.geometry, &bytes) {
+                if let Stored::Outside(extent) = parts.value {
                     each(extent)?;
                 }
             }

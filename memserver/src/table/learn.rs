@@ -10,13 +10,13 @@
 use std::borrow::Borrow;
 
 use fpcache::key_space::BuildKeys;
-use fpcache::layout::{SLOT_WORD_BYTES, SlotState, SlotWord, TableRecord};
+use fpcache::layout::TableRecord;
 use fpcache_fabric::NodeMemory;
 use fpcache_index::SegmentOptions;
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::gather::Old;
-use super::slots::Slots;
+use super::slots::{Slots, live_records};
 use super::{Table, TableError};
 use crate::front::Front;
 use crate::notes::MOST_REPLACED;
@@ -33,6 +33,8 @@ const RUN_KEYS: usize = 1024;
 const RUN_SEGMENTS: usize = 8;
 /// Slots whose records are replaced at once, about.
 const CONVERTED_SLOTS: usize = 2048;
+/// Records of the change log for each of them.
+const LOG_SHARE: usize = 16;
 /// Segments that are looked at in one step for some to replace.
 const LOOKED_AT: usize = 4096;
 
@@ -98,14 +100,8 @@ impl<K: BuildKeys> Table<K> {
             let Some(run) = runs.last_mut().filter(|run| run.len() < RUN_KEYS) else { continue };
             Slots::of(&*front.region, self.geometry, segment).read_all(&mut bytes)?;
             let before = run.len();
-            for slot in bytes.chunks_exact(self.geometry.slot_bytes) {
-                let Some((word, body)) = slot.split_first_chunk::<SLOT_WORD_BYTES>() else { continue };
-                let is_live = SlotWord::from_bits(u64::from_le_bytes(*word)).state() == SlotState::Live;
-                let parts = self.geometry.shape.parts::<K>(body).filter(|_| is_live);
-                if let Some(key) = parts.and_then(|parts| K::view(parts.key)) {
-                    run.push(key.borrow().to_owned());
-                }
-            }
+            let keys = live_records::<K>(&self.geometry, &bytes).filter_map(|(_, parts)| K::view(parts.key));
+            run.extend(keys.map(|key| key.borrow().to_owned()));
             run[before..].sort_unstable();
         }
         Ok(runs)
@@ -153,8 +149,10 @@ impl<K: BuildKeys> Table<K> {
         }
         let (mut segments, mut los) = (vec![first], vec![lo.clone()]);
         let mut slots = usize::from(first.model().cap);
+        // What replaces them must fit the change log, however small that is.
+        let most = (self.record.log_records as usize / LOG_SHARE).clamp(1, MOST_REPLACED);
         while slots < CONVERTED_SLOTS
-            && segments.len() < MOST_REPLACED
+            && segments.len() < most
             && let Some((lo, segment)) = entries.next_if(|(_, segment)| is_outdated(segment.tail()))
         {
             slots += usize::from(segment.model().cap);

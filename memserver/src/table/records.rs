@@ -3,12 +3,12 @@
 use std::borrow::Borrow;
 
 use fpcache::key_space::BuildKeys;
-use fpcache::layout::{SLOT_WORD_BYTES, SlotState, SlotWord, Stored, ValuePlace};
+use fpcache::layout::{Stored, ValuePlace};
 use fpcache::message::{Sent, WriteKind, WriteOperation};
 use fpcache_fabric::NodeMemory;
 
 use super::extents::memory_of;
-use super::slots::Slots;
+use super::slots::{Slots, live_records};
 use super::write::{Decision, Effect, EffectKind};
 use super::{Table, TableError};
 use crate::front::Front;
@@ -50,15 +50,11 @@ impl<K: BuildKeys> Table<K> {
         let mut bytes = Vec::new();
         slots.read_all(&mut bytes)?;
         let mut live = Vec::new();
-        for slot in bytes.chunks_exact(self.geometry.slot_bytes) {
-            let Some((word, body)) = slot.split_first_chunk::<SLOT_WORD_BYTES>() else { continue };
-            let word = SlotWord::from_bits(u64::from_le_bytes(*word));
-            if word.state() == SlotState::Live
-                && let Some(parts) = self.geometry.shape.parts::<K>(body)
-                && let Some(key) = K::view(parts.key)
+        for (version, parts) in live_records::<K>(&self.geometry, &bytes) {
+            if let Some(key) = K::view(parts.key)
                 && key.borrow() >= from
             {
-                live.push((key, word.version(), parts.value));
+                live.push((key, version, parts.value));
             }
         }
         live.sort_unstable_by_key(|(key, _, _)| *key);

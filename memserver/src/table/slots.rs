@@ -7,10 +7,26 @@ use std::borrow::Borrow;
 
 use fpcache::fingerprint::FingerprintWidth;
 use fpcache::key_space::KeySpace;
-use fpcache::layout::{SEGMENT_HEADER_BYTES, SLOT_WORD_BYTES, SegmentGeometry, SlotState, SlotWord};
+use fpcache::layout::{
+    RecordParts, SEGMENT_HEADER_BYTES, SLOT_WORD_BYTES, SegmentGeometry, SlotState, SlotWord,
+};
 use fpcache::models::Segment;
 use fpcache_fabric::{AccessError, NodeMemory};
 use fpcache_index::Window;
+
+/// The versions and records in a copy of a segment's slots, by slot.
+pub(crate) fn live_records<'b, K: KeySpace>(
+    geometry: &SegmentGeometry,
+    slots: &'b [u8],
+) -> impl Iterator<Item = (u32, RecordParts<'b>)> {
+    let shape = geometry.shape;
+    slots.chunks_exact(geometry.slot_bytes).filter_map(move |slot| {
+        let (word, body) = slot.split_first_chunk::<SLOT_WORD_BYTES>()?;
+        let word = SlotWord::from_bits(u64::from_le_bytes(*word));
+        let parts = shape.parts::<K>(body).filter(|_| word.state() == SlotState::Live)?;
+        Some((word.version(), parts))
+    })
+}
 
 /// One segment of the memory node's own region.
 #[derive(Clone, Copy, Debug)]
