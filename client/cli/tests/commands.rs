@@ -456,7 +456,9 @@ fn long_values_go_from_files_to_files() {
     let value: Vec<u8> = (0..3_000_000u32).map(|i| (i ^ (i >> 8)) as u8).collect();
     std::fs::write(&from, &value).unwrap();
     let put = |kind: &str, path: &str| node.run([kind, "long", "--value-file", path]);
-    assert!(put("insert", &from).status.success() && put("update", &from).status.success());
+    let output = put("insert", &from);
+    assert!(output.status.success(), "{output:?}");
+    assert!(put("update", &from).status.success());
     assert!(put("put", &from).status.success());
     assert_eq!(put("insert", &from).status.code(), Some(1), "it is there already");
     assert!(node.run(["put", "short", "a text"]).status.success());
