@@ -494,7 +494,7 @@ fn clients_that_are_killed_leave_nothing_locked_and_nothing_torn() {
     let client = connect::<U64Keys>(&place.url(), patient());
     let created = support::eventually(|| client.create(U64Keys::small_segments()).is_ok());
     assert!(created, "the load of a client that was killed is given up");
-    let mut store = ClientStore::new(client);
+    let mut store = ClientStore::new(client.clone());
     let mut random = Xoshiro256PlusPlus::seed_from_u64(5);
     for round in 0..kills() as u64 {
         let places: Vec<u64> = (0..3).map(|i| round * 3 + i).collect();
@@ -511,6 +511,9 @@ fn clients_that_are_killed_leave_nothing_locked_and_nothing_torn() {
         if node.is_none() {
             node = Some(place.start());
         }
+        // Until the memory node has noticed their end it may execute what they had sent.
+        let is_alone = || client.stats().is_ok_and(|stats| stats.clients == 1);
+        assert!(support::eventually(is_alone), "clients that were killed are still there");
         for (place_of, mut writer) in places.into_iter().zip(writers) {
             let output = BufReader::new(writer.0.stdout.take().unwrap());
             let numbers = output.lines().map_while(Result::ok);

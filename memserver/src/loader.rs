@@ -14,7 +14,7 @@ use fpcache::layout::{
     ValueExtent, ValuePlace, encode_root,
 };
 use fpcache::message::keys::take_record;
-use fpcache::message::{Chunk, ErrorCode, Piece, Refusal, Sent};
+use fpcache::message::{Chunk, ErrorCode, MAX_AHEAD_BYTES, Piece, Refusal, Sent};
 use fpcache_fabric::{AccessError, NodeMemory};
 use fpcache_index::{Line, OptionsError, PlacedSegment, SegmentModel, SegmentOptions};
 use xxhash_rust::xxh3::xxh3_64;
@@ -66,6 +66,11 @@ pub enum LoadError {
         /// Bytes of the value.
         bytes: u32,
     },
+    /// Too many values came ahead of their records.
+    #[error(
+        "values of more than {MAX_AHEAD_BYTES} bytes came ahead of their records: send the records in between"
+    )]
+    TooMuchAhead,
     /// What the segments were to share cannot be read.
     #[error("the coders of the load cannot be read: {0}")]
     Coders(String),
@@ -112,7 +117,8 @@ impl LoadError {
             | Self::Misfit { .. }
             | Self::Short { .. }
             | Self::Gap { .. }
-            | Self::NoValue { .. } => ErrorCode::BadData,
+            | Self::NoValue { .. }
+            | Self::TooMuchAhead => ErrorCode::BadData,
             Self::Full { .. } => ErrorCode::Full,
             Self::Region(_) | Self::Corrupt(_) => ErrorCode::Internal,
         };
@@ -149,6 +155,8 @@ pub struct Loader<K: BuildKeys> {
     at_home: u64,
     /// Values of records to come, by the records' numbers modulo 2³².
     ahead: HashMap<u32, Upload>,
+    /// Bytes of these.
+    ahead_bytes: u64,
     outside: Outside,
     image: SegmentImage,
 }
@@ -204,6 +212,7 @@ impl<K: BuildKeys> Loader<K> {
             next_generation,
             at_home: 0,
             ahead: HashMap::new(),
+            ahead_bytes: 0,
             outside: Outside::default(),
             image: SegmentImage::new(geometry),
         })
@@ -242,12 +251,30 @@ impl<K: BuildKeys> Loader<K> {
         piece: &Piece<'_>,
     ) -> Result<bool, LoadError> {
         if piece.offset == 0 {
-            let memory = self.allocate_value(piece.value_bytes as usize)?;
-            // What came of it before is left as it is: a load does not give bytes back.
-            self.ahead.insert(piece.operation, Upload::begin(Some(memory), piece.value_bytes));
+            self.begin_value(piece)?;
         }
         let Some(upload) = self.ahead.get_mut(&piece.operation) else { return Ok(false) };
         Ok(upload.add(region, piece)?)
+    }
+
+    /// Finds memory for a value whose first piece has come. A load does not give bytes back; what came of the same value before
+    /// makes way for it.
+    fn begin_value(&mut self, piece: &Piece<'_>) -> Result<(), LoadError> {
+        let bytes = piece.value_bytes;
+        let before = self.ahead.remove(&piece.operation).filter(|before| {
+            self.ahead_bytes -= u64::from(before.bytes());
+            before.bytes() >= bytes
+        });
+        if self.ahead_bytes + u64::from(bytes) > MAX_AHEAD_BYTES as u64 {
+            return Err(LoadError::TooMuchAhead);
+        }
+        let memory = match before.and_then(|before| before.memory()) {
+            Some(memory) => memory,
+            None => self.allocate_value(bytes as usize)?,
+        };
+        self.ahead_bytes += u64::from(bytes);
+        self.ahead.insert(piece.operation, Upload::begin(Some(memory), bytes));
+        Ok(())
     }
 
     fn allocate_value(&mut self, bytes: usize) -> Result<Extent, LoadError> {
@@ -271,7 +298,9 @@ impl<K: BuildKeys> Loader<K> {
                 value_at(self.node, memory, value.len() as u32, xxh3_64(value)).ok_or_else(|| self.full())?
             }
             (Sent::Ahead(bytes), _) => {
-                let upload = self.ahead.remove(&(self.keys as u32)).filter(|_| place == ValuePlace::Outside);
+                let upload = self.ahead.remove(&(self.keys as u32));
+                self.ahead_bytes -= upload.as_ref().map_or(0, |upload| u64::from(upload.bytes()));
+                let upload = upload.filter(|_| place == ValuePlace::Outside);
                 let extent = upload
                     .filter(|upload| upload.is_whole(*bytes))
                     .and_then(|upload| upload.finish(self.node));
@@ -439,6 +468,11 @@ impl<K: BuildKeys> Loader<K> {
             next_generation: self.next_generation,
             outside: self.outside,
         })
+    }
+
+    /// How the table's records lie in slots.
+    pub(crate) fn shape(&self) -> RecordShape {
+        self.geometry.shape
     }
 
     /// Records so far.

@@ -377,6 +377,8 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
 
     /// Looks keys up on behalf of a client that cannot.
     fn get(&mut self, keys: &Keys<'_>, body: &mut Vec<u8>) -> Result<(), Refusal> {
+        /// More than any reply has room for.
+        const MOST: usize = 64 << 20;
         const FOUND: u8 = 0;
         const OUTSIDE: u8 = 1;
         const ABSENT: u8 = 2;
@@ -389,6 +391,12 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
                 return Err(Refusal::new(ErrorCode::Invalid, "the request counts more keys than it holds"));
             };
             rest = behind;
+            if body.len() > MOST {
+                return Err(Refusal::new(
+                    ErrorCode::Invalid,
+                    "the request asks for more than a reply can hold",
+                ));
+            }
             let found = table.get(front, key.borrow()).map_err(internal)?;
             let (status, value_bytes, token) = match &found {
                 None => (ABSENT, 0, 0),
@@ -418,7 +426,9 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
         region: &M,
         piece: &Piece<'_>,
     ) -> Result<(), Refusal> {
-        let taken = self.loader(client)?.take_piece(region, piece);
+        let loader = self.loader(client)?;
+        uploads::check(piece, &loader.shape())?;
+        let taken = loader.take_piece(region, piece);
         match taken {
             Ok(true) => Ok(()),
             Ok(false) => Err(uploads::out_of_order()),

@@ -80,7 +80,14 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
         if taking.records.len() < BLOCK_BYTES
             && let Some(from) = taking.next.take()
         {
-            taking.next = table.records_from(front, from.borrow(), BLOCK_BYTES, &mut taking.records)?;
+            match table.records_from(front, from.borrow(), BLOCK_BYTES, &mut taking.records) {
+                Ok(next) => taking.next = next,
+                // Without these records it must not count.
+                Err(error) => {
+                    *snapshotting = None;
+                    return Ok(Step::Ended(Err(SnapshotError::Table(error.to_string()))));
+                }
+            }
             return Ok(Step::More);
         }
         if !taking.records.is_empty() {

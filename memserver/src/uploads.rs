@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 use std::fmt;
 
-use fpcache::layout::{MAX_VALUE_BYTES, ValueExtent};
-use fpcache::message::{ErrorCode, MAX_AHEAD_BYTES, Piece, Refusal};
+use fpcache::layout::{MAX_VALUE_BYTES, RecordShape, ValueExtent};
+use fpcache::message::{ErrorCode, MAX_AHEAD_BYTES, MAX_OPERATIONS, Piece, Refusal};
 use fpcache_fabric::{AccessError, ClientId, NodeMemory};
 use xxhash_rust::xxh3::Xxh3Default;
 
@@ -63,6 +63,11 @@ impl Upload {
     pub(crate) fn memory(&self) -> Option<Extent> {
         self.memory
     }
+
+    /// Bytes of the value.
+    pub(crate) fn bytes(&self) -> u32 {
+        self.bytes
+    }
 }
 
 /// The values of one client, which belong to one of its requests.
@@ -80,8 +85,11 @@ pub(crate) struct Uploads {
     by_client: HashMap<u64, Ahead>,
 }
 
-/// Whether a piece can be one; the reason if not.
-pub(crate) fn check(piece: &Piece<'_>) -> Result<(), Refusal> {
+/// Clients that may have values on their way over one connection: many threads share one.
+const MOST_CLIENTS: usize = 256;
+
+/// Whether a piece can be one of a value of a table of this shape; the reason if not.
+pub(crate) fn check(piece: &Piece<'_>, shape: &RecordShape) -> Result<(), Refusal> {
     let end = u64::from(piece.offset) + piece.bytes.len() as u64;
     if piece.bytes.is_empty() || end > u64::from(piece.value_bytes) {
         return Err(Refusal::new(
@@ -91,6 +99,13 @@ pub(crate) fn check(piece: &Piece<'_>) -> Result<(), Refusal> {
     }
     if piece.value_bytes as usize > MAX_VALUE_BYTES {
         let why = format!("a value of {} bytes, at most {MAX_VALUE_BYTES} are possible", piece.value_bytes);
+        return Err(Refusal::new(ErrorCode::BadData, why));
+    }
+    if shape.value_bytes.is_some() || piece.value_bytes as usize <= ValueExtent::REFERENCE_BYTES {
+        let why = format!(
+            "a value of {} bytes came ahead that no record of the table has outside its slot",
+            piece.value_bytes
+        );
         return Err(Refusal::new(ErrorCode::BadData, why));
     }
     Ok(())
@@ -110,6 +125,19 @@ impl Uploads {
         freed: &mut Vec<Extent>,
     ) -> Result<Option<&mut Upload>, Refusal> {
         let new = || Ahead { connection, request: piece.request, values: Vec::new() };
+        if piece.operation as usize >= MAX_OPERATIONS {
+            let why =
+                format!("a value of operation {}, a request has at most {MAX_OPERATIONS}", piece.operation);
+            return Err(Refusal::new(ErrorCode::Invalid, why));
+        }
+        if !self.by_client.contains_key(&piece.client) {
+            let others = self.by_client.values().filter(|ahead| ahead.connection == connection).count();
+            if others >= MOST_CLIENTS {
+                let why =
+                    format!("values of more than {MOST_CLIENTS} clients on their way over one connection");
+                return Err(Refusal::new(ErrorCode::Busy, why));
+            }
+        }
         let ahead = self.by_client.entry(piece.client).or_insert_with(new);
         if piece.request < ahead.request {
             let why = "a value for a request that is older than its client's last one";
@@ -121,13 +149,12 @@ impl Uploads {
         }
         let at = ahead.values.iter().position(|(operation, _)| *operation == piece.operation);
         match at {
-            Some(at) if piece.offset == 0 => {
-                freed.extend(ahead.values.swap_remove(at).1.memory());
-                Ok(None)
-            }
-            Some(at) => Ok(Some(&mut ahead.values[at].1)),
+            Some(at) if piece.offset > 0 => Ok(Some(&mut ahead.values[at].1)),
             None if piece.offset > 0 => Err(out_of_order()),
-            None => {
+            begun => {
+                if let Some(at) = begun {
+                    freed.extend(ahead.values.swap_remove(at).1.memory());
+                }
                 let coming: u64 = ahead.values.iter().map(|(_, upload)| u64::from(upload.bytes)).sum();
                 if coming + u64::from(piece.value_bytes) > MAX_AHEAD_BYTES as u64 {
                     let why = format!(

@@ -21,6 +21,7 @@ use crate::journal::entry::Entry as LogEntry;
 use crate::loader::describe;
 use crate::node::{MemoryNode, internal};
 use crate::pending::{Entry, Lsns, Outcome};
+use crate::space::Extent;
 use crate::table::TableError;
 use crate::table::extents::memory_of;
 use crate::table::write::{Decision, Effect};
@@ -41,8 +42,9 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
         let operations: Result<Vec<_>, _> = write.operations::<K>().collect();
         let operations = operations.map_err(|e| Refusal::new(ErrorCode::Invalid, e.to_string()))?;
         operations.iter().try_for_each(|operation| check_fits::<K>(&table.shape(), operation))?;
-        self.check_uploads(write, &operations)?;
         let (writer, done) = self.recognise(write)?;
+        // What was done has its reply, and its values are where they belong.
+        self.check_uploads(write, &operations, done)?;
         self.apply_all(&writer, done, &operations)?;
         self.drop_uploads(write.client, write.request);
         if self.pending.holds_up(&writer) {
@@ -53,13 +55,14 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
         Ok(Handled::Now)
     }
 
-    /// Whether all values that are to have come ahead of a request are there.
+    /// Whether all values are there that are to have come ahead of a request's operations, `done` of which are.
     fn check_uploads(
         &self,
         write: &Write<'_>,
         operations: &[WriteOperation<'_, K::View<'_>>],
+        done: usize,
     ) -> Result<(), Refusal> {
-        for (at, operation) in operations.iter().enumerate() {
+        for (at, operation) in operations.iter().enumerate().skip(done) {
             let Sent::Ahead(bytes) = operation.value else { continue };
             let upload = self.uploads.get(write.client, write.request, at);
             if !upload.is_some_and(|upload| upload.is_whole(bytes)) {
@@ -136,10 +139,16 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
             match table.decide(front, wanted).map_err(internal)? {
                 Decision::Reply(reply) => return self.reply(writer, operation, reply),
                 Decision::Change(effect) => {
-                    return match self.put_in_place(writer, operation, wanted)? {
-                        Ok(value) => self.change(writer, operation, &effect, &value),
-                        Err(unable) => self.reply(writer, operation, unable.reply()?),
+                    let unable = match self.put_in_place(writer, operation, wanted)? {
+                        Ok(value) => return self.change(writer, operation, &effect, &value),
+                        // What waits for the disk gives the memory of old values back.
+                        Err(Unable::NoRoom) if !self.pending.is_empty() => match self.publish_all() {
+                            Ok(()) => continue,
+                            Err(unable) => unable,
+                        },
+                        Err(unable) => unable,
                     };
+                    return self.reply(writer, operation, unable.reply()?);
                 }
                 Decision::Full => {
                     if let Err(unable) = self.make_room(wanted.key.borrow()) {
@@ -194,34 +203,56 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
         }
     }
 
+    /// Notes that pieces of a value which was not written down to its end are of no use: they must not keep the log behind
+    /// them.
+    fn skip_orphans(&mut self, value: &Stored<'_>) -> Result<(), Refusal> {
+        let (Stored::Outside(_), true) = (value, self.pending.is_empty()) else { return Ok(()) };
+        let (Some(journal), Some(table)) = (&self.journal, &self.table) else { return Ok(()) };
+        // Everything before them is done.
+        journal.notes.set_applied(journal.last(), table.next_version()).map_err(internal)
+    }
+
     /// Takes a piece of a value that comes ahead of a write, or of a load's record.
     pub(crate) fn take_piece(&mut self, client: ClientId, piece: &Piece<'_>) -> Result<(), Refusal> {
-        uploads::check(piece)?;
         let region = Arc::clone(&self.front.region);
         if piece.client == LOADS {
             return self.take_piece_of_load(client, &*region, piece);
         }
-        let Self { front, table: Some(table), uploads, .. } = self else { return Err(Self::no_table()) };
+        let Self { table: Some(table), uploads, .. } = self else { return Err(Self::no_table()) };
+        uploads::check(piece, &table.shape())?;
         let mut freed = Vec::new();
-        let outcome = match uploads.place(client, piece, &mut freed) {
-            Ok(Some(upload)) => upload.add(&*region, piece).map_err(internal),
-            Ok(None) => {
-                freed.drain(..).for_each(|memory| table.free_value(memory));
-                let memory = match table.allocate_value(front, piece.value_bytes as usize) {
-                    Ok(memory) => Some(memory),
-                    // The operation will say so.
-                    Err(TableError::NoRoom { .. }) => None,
-                    Err(error) => return Err(Refusal::new(ErrorCode::Internal, error.to_string())),
-                };
-                let mut upload = Upload::begin(memory, piece.value_bytes);
-                let added = upload.add(&*region, piece).map_err(internal);
-                uploads.keep(piece, upload);
-                added
-            }
+        let begun = match uploads.place(client, piece, &mut freed) {
+            Ok(Some(upload)) => Ok(Some(upload.add(&*region, piece).map_err(internal)?)),
+            Ok(None) => Ok(None),
             Err(refusal) => Err(refusal),
         };
         freed.into_iter().for_each(|memory| table.free_value(memory));
-        if outcome? { Ok(()) } else { Err(uploads::out_of_order()) }
+        let added = match begun? {
+            Some(added) => added,
+            None => {
+                let mut upload = Upload::begin(self.memory_for(piece)?, piece.value_bytes);
+                let added = upload.add(&*region, piece).map_err(internal)?;
+                self.uploads.keep(piece, upload);
+                added
+            }
+        };
+        if added { Ok(()) } else { Err(uploads::out_of_order()) }
+    }
+
+    /// Memory for a value whose first piece has come; `None` if there is no room for it, as its operation will say.
+    fn memory_for(&mut self, piece: &Piece<'_>) -> Result<Option<Extent>, Refusal> {
+        loop {
+            let Self { front, table: Some(table), .. } = self else { return Err(Self::no_table()) };
+            match table.allocate_value(front, piece.value_bytes as usize) {
+                Ok(memory) => return Ok(Some(memory)),
+                // What waits for the disk gives the memory of old values back.
+                Err(TableError::NoRoom { .. }) if !self.pending.is_empty() => {
+                    self.publish_all().map_err(Unable::refusal)?;
+                }
+                Err(TableError::NoRoom { .. }) => return Ok(None),
+                Err(error) => return Err(Refusal::new(ErrorCode::Internal, error.to_string())),
+            }
+        }
     }
 
     /// Drops the values that came ahead of a request that has been executed.
@@ -256,6 +287,7 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
             Ok(written) => written,
             Err(unable) => {
                 self.take_back(value);
+                self.skip_orphans(value)?;
                 return self.reply(writer, operation, unable.reply()?);
             }
         };

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use common::keys::{LongValues, Strings, TestKeys};
-use common::requests::{Writer, post, statuses};
+use common::requests::{Writer, batch, call, post, statuses};
+use common::world::{REGION, World, load};
 use fpcache::key_space::U64Keys;
 use fpcache::layout::{MAX_VALUE_BYTES, RecordShape, RecordToken, TableParameters};
 use fpcache::message::keys::put_record;
@@ -14,8 +15,9 @@ use fpcache::message::{
     Chunk, ErrorCode, MAX_AHEAD_BYTES, Piece, Refusal, Request, Sent, WriteBatch, WriteKind, WriteOperation,
     WriteStatus, decode_reply,
 };
-use fpcache_fabric::{ClientId, Service, SharedMemory};
+use fpcache_fabric::{ClientId, NodeMemory, Service, SharedMemory};
 use fpcache_memserver::MemoryNode;
+use fpcache_memserver::durability::{Disk, SyncPolicy};
 
 const CLIENT: ClientId = ClientId(1);
 
@@ -158,6 +160,9 @@ fn values_come_ahead_in_pieces() {
     assert_eq!(again, Ok(vec![WriteStatus::Done; 2]));
     assert_eq!(reader.get(&mut node, 1).map(|(_, token)| token), token, "not a second time");
     assert_eq!((node.stats().used_bytes, audit::<LongValues>(&node)), (used, 2));
+    // A request that comes twice finds no pieces the second time, and needs none.
+    let twice = put_ahead(&mut node, (7, 3), &[(1, long.len()), (2, longest.len())]);
+    assert_eq!(twice, Ok(vec![WriteStatus::Done; 2]));
     // The token is the same as if it had come with the request.
     let mut writer = Writer::<LongValues>::new(8);
     let changed =
@@ -192,6 +197,18 @@ fn pieces_that_do_not_make_up_a_value_are_refused() {
         let taken = take(Piece { client: 8, value_bytes: MAX_VALUE_BYTES as u32, ..piece(operation, 0, 10) });
         assert_eq!(taken, Ok(()), "room or not");
     }
+    let again = Piece { client: 8, value_bytes: 17, ..piece(0, 0, 10) };
+    assert_eq!(take(again), Ok(()), "a short one in its place");
+    let begun_anew = Piece { client: 8, value_bytes: MAX_VALUE_BYTES as u32, ..piece(0, 0, 10) };
+    assert_eq!(take(begun_anew), Ok(()), "and a long one again");
+    let last = Piece { client: 8, value_bytes: 17, ..piece(1023, 0, 10) };
+    assert_eq!(take(last), Err(ErrorCode::BadData), "there is no room beside the others");
+    assert_eq!(take(Piece { client: 9, ..piece(1024, 0, 10) }), refused, "no request has so many operations");
+    assert_eq!(
+        take(Piece { client: 9, value_bytes: 16, ..piece(0, 0, 10) }),
+        Err(ErrorCode::BadData),
+        "it fits"
+    );
     let more = Piece { client: 8, value_bytes: MAX_VALUE_BYTES as u32, ..piece(much, 0, 10) };
     assert_eq!(take(more), Err(ErrorCode::BadData), "too many");
 
@@ -212,11 +229,6 @@ fn pieces_that_do_not_make_up_a_value_are_refused() {
         Err(ErrorCode::Invalid),
         "only one came"
     );
-    assert_eq!(
-        code(put_ahead(&mut node, (7, 3), &[(1, 5000)])),
-        Err(ErrorCode::Invalid),
-        "for another request"
-    );
     assert_eq!(code(put_ahead(&mut node, (7, 2), &[(1, 16)])), Err(ErrorCode::BadData), "it fits its slot");
     let older = send(&mut node, CLIENT, &Request::Value(piece(0, 0, 1000))).expect_err("an older request");
     assert!(older.message.contains("older"), "{older}");
@@ -226,6 +238,11 @@ fn pieces_that_do_not_make_up_a_value_are_refused() {
     assert_eq!(put_ahead(&mut node, (7, 2), &[(1, 5000)]), Ok(vec![WriteStatus::Done]));
     node.disconnected(ClientId(2));
     node.disconnected(CLIENT);
+    assert_eq!(
+        code(put_ahead(&mut node, (7, 3), &[(1, 5000)])),
+        Err(ErrorCode::Invalid),
+        "it was for another request"
+    );
     let left = node.stats().used_bytes - used;
     assert_eq!((left, audit::<LongValues>(&node)), (5000, 1));
 }
@@ -277,4 +294,64 @@ fn a_load_whose_value_did_not_come_is_refused() {
     let refusal = send_ahead(&mut node, CLIENT, (0, 0, 0), &long, 1 << 16).expect_err("no room");
     assert_eq!(refusal.code, ErrorCode::Full, "{refusal}");
     send(&mut node, CLIENT, &begin).expect("the load is over");
+}
+
+/// With what waits for the disk done, there is room for what replaces it.
+#[test]
+fn values_that_wait_for_the_disk_make_way_for_others() {
+    let mut world = World::new(SyncPolicy::Always, 1);
+    let (mut node, _) = world.begin::<LongValues>();
+    load::<LongValues>(&mut node, 2);
+    let mut other = Writer::<LongValues>::new(5);
+    let value = |n: u64| bytes(n, 60_000);
+    for key in 0..4 {
+        let done = other.one(&mut node, WriteKind::Put, key, RecordToken::default(), &value(key));
+        assert_eq!(done.status, WriteStatus::Done);
+    }
+    // A region of 512 KiB has no room for all of these beside those they replace.
+    let first = batch::<LongValues>(&[
+        (WriteKind::Put, 0, &value(10)),
+        (WriteKind::Put, 1, &value(11)),
+        (WriteKind::Put, 2, &value(12)),
+        (WriteKind::Put, 3, &value(13)),
+        (WriteKind::Put, 0, &value(20)),
+        (WriteKind::Put, 1, &value(21)),
+    ]);
+    let reply = call::<LongValues>(&mut node, &first.request(6, 1, false));
+    assert_eq!(statuses(&reply), Ok(vec![WriteStatus::Done; 6]));
+    for (key, n) in [(0, 20), (1, 21), (2, 12), (3, 13)] {
+        assert_eq!(other.get(&mut node, key).map(|(found, _)| found), Some(value(n)));
+    }
+    node.audit().expect("every byte is right");
+}
+
+#[test]
+fn a_snapshot_of_a_table_with_a_damaged_value_does_not_count() {
+    let mut world = World::new(SyncPolicy::Always, 1);
+    let (mut node, _) = world.begin::<LongValues>();
+    load::<LongValues>(&mut node, 20);
+    let mut writer = Writer::<LongValues>::new(5);
+    let value = bytes(3, 5000);
+    writer.one(&mut node, WriteKind::Put, 500, RecordToken::default(), &value);
+    let snapshots = |world: &World| {
+        let names = world.disk.list().expect("a disk");
+        names.into_iter().filter(|name| name.ends_with(".fps")).collect::<Vec<_>>()
+    };
+    let before = snapshots(&world);
+    let region = node.region().clone();
+    let mut all = vec![0; REGION];
+    region.read_bytes(0, &mut all).expect("all of it");
+    let at = all.windows(64).position(|window| *window == value[..64]).expect("it lies somewhere");
+    region.write_bytes(at as u64 + 100, &[!value[100]]).expect("inside");
+    node.begin_snapshot();
+    for _ in 0..1000 {
+        node.work();
+    }
+    assert_eq!(snapshots(&world), before, "it would lack the records behind the damage");
+    region.write_bytes(at as u64 + 100, &value[100..101]).expect("inside");
+    node.begin_snapshot();
+    for _ in 0..1000 {
+        node.work();
+    }
+    assert_ne!(snapshots(&world), before);
 }

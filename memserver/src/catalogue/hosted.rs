@@ -8,7 +8,7 @@ use fpcache::TableName;
 use fpcache::key_space::{BuildKeys, KeyKind};
 use fpcache::layout::{DROPPED, REUSE_OFFSET, SUPERBLOCK_BYTES};
 use fpcache::message::{NodeStats, TableInfo};
-use fpcache_fabric::{AccessError, Export, NodeMemory, Service, SharedMemory, Waker};
+use fpcache_fabric::{AccessError, Export, NodeMemory, Pages, Service, SharedMemory, Waker};
 
 use crate::node::MemoryNode;
 use crate::recovery::Recovery;
@@ -71,5 +71,13 @@ impl HostedTable {
 pub(crate) fn give_up(region: &SharedMemory) -> Result<(), AccessError> {
     region.store_relaxed(REUSE_OFFSET, DROPPED)?;
     region.release();
+    if region.pages() == Pages::Huge {
+        // The page that the superblock lies in stays.
+        let end = region.len().min(HUGE_PAGE);
+        region.fill_words(SUPERBLOCK_BYTES as u64, (end - SUPERBLOCK_BYTES.min(end)) / 8, 0)?;
+    }
     region.discard_from(SUPERBLOCK_BYTES as u64)
 }
+
+/// Bytes of the largest pages there are.
+const HUGE_PAGE: usize = 2 << 20;

@@ -88,6 +88,9 @@ pub enum SnapshotError {
     /// The disk refuses.
     #[error(transparent)]
     Disk(#[from] DiskError),
+    /// The table cannot be read.
+    #[error("the table cannot be read: {0}")]
+    Table(String),
     /// A record or the table's header is too long.
     #[error("a snapshot's record of {len} bytes exceeds the limit of {MAX_RECORD_BYTES}; split it")]
     TooLong {

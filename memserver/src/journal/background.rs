@@ -155,6 +155,8 @@ impl<D: Disk> InlineSnapshots<D> {
 impl<D: Disk + Clone> Snapshots for InlineSnapshots<D> {
     fn begin(&mut self, start: SnapshotStart) -> bool {
         self.outcome = None;
+        // One that was given up removes its file, which may have the same name.
+        self.writing = None;
         self.writing = Some(Writing::begin(self.disk.clone(), &start));
         true
     }
@@ -209,6 +211,8 @@ impl ThreadSnapshots {
             for message in messages {
                 match message {
                     Message::Begin(number, start) => {
+                        // One that was given up removes its file, which may have the same name.
+                        drop(writing.take());
                         writing = Some((number, Writing::begin(disk.clone(), &start)));
                     }
                     Message::Records(records) => {

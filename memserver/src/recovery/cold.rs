@@ -52,8 +52,10 @@ pub(crate) fn fill<K: BuildKeys, M: NodeMemory, D: Disk>(
     // The pieces of the next entry's value.
     let mut value = Vec::new();
     while let Some((lsn, payload)) = records.next_record()? {
-        replay(node, lsn, payload, &mut value)?;
-        replayed += 1;
+        replayed += u64::from(replay(node, lsn, payload, &mut value)?);
+        if replayed.is_multiple_of(256) {
+            work_off(node)?;
+        }
     }
     let truncated = found.truncated.map(|cut| {
         format!("{} bytes were cut off {} at offset {}: {}", cut.bytes, cut.file, cut.offset, cut.why)
@@ -98,12 +100,13 @@ fn load<K: BuildKeys, M: NodeMemory, D: Disk>(
     Ok(())
 }
 
+/// Applies an entry; `false` if it is a piece of the value of one to come.
 fn replay<K: BuildKeys, M: NodeMemory>(
     node: &mut MemoryNode<K, M>,
     lsn: Lsn,
     payload: &[u8],
     pieces: &mut Vec<u8>,
-) -> Result<(), RecoverError> {
+) -> Result<bool, RecoverError> {
     let undecodable = || RecoverError::Undecodable { what: format!("entry {lsn} of the log") };
     let MemoryNode { front, table: Some(table), .. } = node else { return Err(undecodable()) };
     let entry = match entry::decode::<K>(payload, &table.shape()).ok_or_else(undecodable)? {
@@ -115,7 +118,7 @@ fn replay<K: BuildKeys, M: NodeMemory>(
             }
             let follows = offset as usize == pieces.len() && offset as usize + bytes.len() <= MAX_VALUE_BYTES;
             pieces.extend_from_slice(bytes);
-            return follows.then_some(()).ok_or_else(undecodable);
+            return follows.then_some(false).ok_or_else(undecodable);
         }
     };
     let value = match entry.value {
@@ -125,16 +128,18 @@ fn replay<K: BuildKeys, M: NodeMemory>(
         Stored::Outside(_) => return Err(undecodable()),
     };
     table.put_back(front, entry.key.borrow(), entry.version, value)?;
-    // What waits for a checkpoint must not outgrow the region while nobody serves.
-    if lsn.is_multiple_of(256) {
-        loop {
-            match table.work(front, true) {
-                Ok(true) => {}
-                // Whoever needs the room will be told.
-                Ok(false) | Err(TableError::NoRoom { .. }) => break,
-                Err(error) => return Err(error.into()),
-            }
+    Ok(true)
+}
+
+/// What waits for a checkpoint must not outgrow the region while nobody serves.
+fn work_off<K: BuildKeys, M: NodeMemory>(node: &mut MemoryNode<K, M>) -> Result<(), RecoverError> {
+    let MemoryNode { front, table: Some(table), .. } = node else { return Ok(()) };
+    loop {
+        match table.work(front, true) {
+            Ok(true) => {}
+            // Whoever needs the room will be told.
+            Ok(false) | Err(TableError::NoRoom { .. }) => return Ok(()),
+            Err(error) => return Err(error.into()),
         }
     }
-    Ok(())
 }

@@ -8,7 +8,7 @@ use fpcache::layout::{Corrupt, RecordParts, SegmentAddress, Stored, ValueExtent}
 use fpcache_fabric::{AccessError, NodeMemory};
 use xxhash_rust::xxh3::xxh3_64;
 
-use super::slots::{Slots, live_records};
+use super::slots::{LiveRecord, Slots, live_records};
 use super::{Table, TableError};
 use crate::front::Front;
 use crate::space::Extent;
@@ -100,8 +100,10 @@ impl<K: BuildKeys> Table<K> {
         let (body, shape) = (&mut self.scratch.body, self.geometry.shape);
         body.resize(shape.body_bytes(), 0);
         slots.read_body(slot, body)?;
+        // Memory is not freed on the word of a slot that is damaged.
+        let is_whole = slots.vouches_for(slot, body)?;
         Ok(match shape.parts::<K>(body) {
-            Some(RecordParts { value: Stored::Outside(extent), .. }) => Some(extent),
+            Some(RecordParts { value: Stored::Outside(extent), .. }) if is_whole => Some(extent),
             _ => None,
         })
     }
@@ -136,8 +138,11 @@ impl<K: BuildKeys> Table<K> {
         let mut bytes = Vec::new();
         for (_, segment) in &self.directory {
             Slots::of(&*front.region, self.geometry, segment).read_all(&mut bytes)?;
-            for (_, parts) in live_records::<K>(&self.geometry, &bytes) {
-                if let Stored::Outside(extent) = parts.value {
+            for LiveRecord { word, body, parts } in live_records::<K>(&self.geometry, &bytes) {
+                // A slot that is damaged names nothing: nobody can read its record either.
+                if let Stored::Outside(extent) = parts.value
+                    && word.vouches_for(segment.generation(), body)
+                {
                     each(extent)?;
                 }
             }

@@ -26,15 +26,13 @@ use crate::space::Extent;
 pub(crate) const FIRST: u64 = 4096;
 /// How many times as many it has when it learns again.
 const GROWTH: u64 = 16;
-/// Runs of neighbouring keys that are learned from, keys of each, and how many segments there should be to a run: with one
-/// alone it would not show that fewer would do.
+/// Keys that are learned from, in how many runs of neighbours, and how many segments there should be to a run: with one alone
+/// it would not show that fewer would do.
+const SAMPLE: usize = 8192;
 const RUNS: usize = 8;
-const RUN_KEYS: usize = 1024;
 const RUN_SEGMENTS: usize = 8;
 /// Slots whose records are replaced at once, about.
 const CONVERTED_SLOTS: usize = 2048;
-/// Records of the change log for each of them.
-const LOG_SHARE: usize = 16;
 /// Segments that are looked at in one step for some to replace.
 const LOOKED_AT: usize = 4096;
 
@@ -45,6 +43,8 @@ pub(super) struct Learning<K: BuildKeys> {
     at: u64,
     /// Where the segments begin that may be outdated; `None` if there is none.
     outdated_from: Option<K::Owned>,
+    /// How many of them are replaced at once, at most.
+    at_once: usize,
 }
 
 impl<K: BuildKeys> Learning<K> {
@@ -52,7 +52,11 @@ impl<K: BuildKeys> Learning<K> {
     pub(super) fn new(coders: &K::Coders, keys: u64) -> Self {
         let at = if K::is_trained(coders) { keys.saturating_mul(GROWTH).max(FIRST) } else { FIRST };
         // Those that the process before did not get to.
-        Self { at, outdated_from: K::has_outdated(coders).then(|| K::lowest().to_owned()) }
+        Self {
+            at,
+            outdated_from: K::has_outdated(coders).then(|| K::lowest().to_owned()),
+            at_once: MOST_REPLACED,
+        }
     }
 
     pub(super) fn learn_at(&mut self, keys: u64) {
@@ -91,18 +95,21 @@ impl<K: BuildKeys> Table<K> {
     /// Neighbouring keys from all over the table, each run in order.
     fn runs_of_keys<M: NodeMemory>(&self, front: &Front<K, M>) -> Result<Vec<Vec<K::Owned>>, TableError> {
         let every = self.directory.len().div_ceil(RUNS).max(RUN_SEGMENTS);
+        let most = SAMPLE / self.directory.len().div_ceil(every).max(1);
         let mut runs: Vec<Vec<K::Owned>> = Vec::with_capacity(RUNS);
         let mut bytes = Vec::new();
         for (at, (_, segment)) in self.directory.iter().enumerate() {
             if at % every == 0 {
-                runs.push(Vec::with_capacity(RUN_KEYS));
+                runs.push(Vec::with_capacity(most));
             }
-            let Some(run) = runs.last_mut().filter(|run| run.len() < RUN_KEYS) else { continue };
+            let Some(run) = runs.last_mut().filter(|run| run.len() < most) else { continue };
             Slots::of(&*front.region, self.geometry, segment).read_all(&mut bytes)?;
             let before = run.len();
-            let keys = live_records::<K>(&self.geometry, &bytes).filter_map(|(_, parts)| K::view(parts.key));
+            let keys =
+                live_records::<K>(&self.geometry, &bytes).filter_map(|record| K::view(record.parts.key));
             run.extend(keys.map(|key| key.borrow().to_owned()));
             run[before..].sort_unstable();
+            run.truncate(most);
         }
         Ok(runs)
     }
@@ -149,10 +156,8 @@ impl<K: BuildKeys> Table<K> {
         }
         let (mut segments, mut los) = (vec![first], vec![lo.clone()]);
         let mut slots = usize::from(first.model().cap);
-        // What replaces them must fit the change log, however small that is.
-        let most = (self.record.log_records as usize / LOG_SHARE).clamp(1, MOST_REPLACED);
         while slots < CONVERTED_SLOTS
-            && segments.len() < most
+            && segments.len() < self.learning.at_once
             && let Some((lo, segment)) = entries.next_if(|(_, segment)| is_outdated(segment.tail()))
         {
             slots += usize::from(segment.model().cap);
@@ -165,10 +170,15 @@ impl<K: BuildKeys> Table<K> {
         for (lo, segment) in los.iter().zip(&segments) {
             self.gather_segment(front, lo.borrow(), segment)?;
         }
-        let next = behind.clone();
-        match self.replace(front, &Old { lo, behind, segments }) {
-            Ok(()) => Ok(next),
-            // It goes on with what it has.
+        let old = Old { lo, behind, segments };
+        match self.replace(front, &old) {
+            Ok(()) => Ok(old.behind),
+            // What replaces so many does not fit the change log, or free memory: fewer may.
+            Err(TableError::NoRoom { .. }) if old.segments.len() > 1 => {
+                self.learning.at_once = old.segments.len() / 2;
+                Ok(Some(old.lo))
+            }
+            // The table goes on with what it has.
             Err(TableError::NoRoom { .. }) => Ok(None),
             Err(error) => Err(error),
         }

@@ -8,7 +8,7 @@ use fpcache::message::{Sent, WriteKind, WriteOperation};
 use fpcache_fabric::NodeMemory;
 
 use super::extents::memory_of;
-use super::slots::{Slots, live_records};
+use super::slots::{LiveRecord, Slots, live_records};
 use super::write::{Decision, Effect, EffectKind};
 use super::{Table, TableError};
 use crate::front::Front;
@@ -50,11 +50,11 @@ impl<K: BuildKeys> Table<K> {
         let mut bytes = Vec::new();
         slots.read_all(&mut bytes)?;
         let mut live = Vec::new();
-        for (version, parts) in live_records::<K>(&self.geometry, &bytes) {
+        for LiveRecord { word, parts, .. } in live_records::<K>(&self.geometry, &bytes) {
             if let Some(key) = K::view(parts.key)
                 && key.borrow() >= from
             {
-                live.push((key, version, parts.value));
+                live.push((key, word.version(), parts.value));
             }
         }
         live.sort_unstable_by_key(|(key, _, _)| *key);

@@ -14,17 +14,25 @@ use fpcache::models::Segment;
 use fpcache_fabric::{AccessError, NodeMemory};
 use fpcache_index::Window;
 
-/// The versions and records in a copy of a segment's slots, by slot.
+/// A live record in a copy of a slot.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LiveRecord<'b> {
+    pub(crate) word: SlotWord,
+    pub(crate) body: &'b [u8],
+    pub(crate) parts: RecordParts<'b>,
+}
+
+/// The live records in a copy of a segment's slots, by slot.
 pub(crate) fn live_records<'b, K: KeySpace>(
     geometry: &SegmentGeometry,
     slots: &'b [u8],
-) -> impl Iterator<Item = (u32, RecordParts<'b>)> {
+) -> impl Iterator<Item = LiveRecord<'b>> {
     let shape = geometry.shape;
     slots.chunks_exact(geometry.slot_bytes).filter_map(move |slot| {
         let (word, body) = slot.split_first_chunk::<SLOT_WORD_BYTES>()?;
         let word = SlotWord::from_bits(u64::from_le_bytes(*word));
         let parts = shape.parts::<K>(body).filter(|_| word.state() == SlotState::Live)?;
-        Some((word.version(), parts))
+        Some(LiveRecord { word, body, parts })
     })
 }
 
@@ -74,6 +82,11 @@ impl<'r, M: NodeMemory> Slots<'r, M> {
     #[inline]
     pub(crate) fn word(&self, slot: u32) -> Result<SlotWord, AccessError> {
         self.region.load_relaxed(self.slot(slot)).map(SlotWord::from_bits)
+    }
+
+    /// Whether a slot's word is that of this body.
+    pub(crate) fn vouches_for(&self, slot: u32, body: &[u8]) -> Result<bool, AccessError> {
+        Ok(self.word(slot)?.vouches_for(self.generation, body))
     }
 
     /// Whether a live slot's value lies outside it, in a table whose values vary.
