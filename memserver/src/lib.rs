@@ -10,7 +10,7 @@
 //! | [`node`] | the memory node of one table: its region, its table, the requests it answers |
 //! | [`loader`] | building a table's segments and directory from records in key order |
 //! | `writes`, `pending`, `clients` | requests that change records, each executed once |
-//! | `uploads` | values too long for a request, which come ahead of it |
+//! | `values`, `uploads` | values on their way to their records, of which long ones come ahead of their requests |
 //! | `table` | every record's place: slots, changes of the directory, checkpoints |
 //! | [`rebuild`] | which segments take the place of which: planning without a region |
 //! | [`durability`], `journal`, `notes` | the log's files and snapshots; what is written down before a slot changes |
@@ -42,6 +42,7 @@ mod space;
 pub mod store;
 mod table;
 mod uploads;
+mod values;
 mod writes;
 
 pub use catalogue::{Catalogue, CatalogueConfig, CatalogueError};

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use fpcache::key_space::BuildKeys;
 use fpcache::layout::{SUPERBLOCK_BYTES, Stored, TableParameters, TableRecord};
 use fpcache::message::keys::take_key;
-use fpcache::message::{ErrorCode, Keys, MessageError, NodeStats, Piece, Refusal, Request, encode_reply};
+use fpcache::message::{ErrorCode, Keys, MessageError, NodeStats, Refusal, Request, encode_reply};
 use fpcache::models::Segment;
 use fpcache_fabric::{
     AccessError, ClientId, Clock, Handled, NodeMemory, Service, SharedMemory, SystemClock, Waker, Work,
@@ -26,7 +26,7 @@ use crate::space::{Extent, Space};
 use crate::table::audit::Audit;
 use crate::table::write::next_version;
 use crate::table::{Parts, Table, TableError};
-use crate::uploads::{self, Uploads};
+use crate::uploads::Uploads;
 
 /// A memory node over one region, which nobody else writes.
 #[derive(Debug)]
@@ -266,7 +266,7 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
         Loader::new(begin, allocator, self.node, FIRST_GENERATION)
     }
 
-    fn loader(&mut self, client: ClientId) -> Result<&mut Loader<K>, Refusal> {
+    pub(crate) fn loader(&mut self, client: ClientId) -> Result<&mut Loader<K>, Refusal> {
         match &mut self.loading {
             Some((owner, loader)) if *owner == client => Ok(loader),
             _ => Err(Refusal::new(
@@ -419,28 +419,8 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
         Ok(())
     }
 
-    /// Takes a piece of the value of a record that `client`'s load has yet to send.
-    pub(crate) fn take_piece_of_load(
-        &mut self,
-        client: ClientId,
-        region: &M,
-        piece: &Piece<'_>,
-    ) -> Result<(), Refusal> {
-        let loader = self.loader(client)?;
-        uploads::check(piece, &loader.shape())?;
-        let taken = loader.take_piece(region, piece);
-        match taken {
-            Ok(true) => Ok(()),
-            Ok(false) => Err(uploads::out_of_order()),
-            Err(error) => {
-                self.abort(client);
-                Err(error.refusal())
-            }
-        }
-    }
-
     /// Gives up `client`'s load, if it has one.
-    fn abort(&mut self, client: ClientId) {
+    pub(crate) fn abort(&mut self, client: ClientId) {
         if self.loading.take_if(|(owner, _)| *owner == client).is_some() {
             self.give_back_unused();
         }

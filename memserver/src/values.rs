@@ -1,0 +1,157 @@
+//! Values on their way to their records: those that come ahead of their requests, and those that are to lie outside.
+
+use std::borrow::Borrow;
+use std::sync::Arc;
+
+use fpcache::key_space::BuildKeys;
+use fpcache::layout::{Stored, ValuePlace};
+use fpcache::message::{ErrorCode, Piece, Refusal, Sent, Write, WriteKind, WriteOperation};
+use fpcache_fabric::{ClientId, NodeMemory};
+
+use crate::clients::Writer;
+use crate::node::{MemoryNode, internal};
+use crate::space::Extent;
+use crate::table::TableError;
+use crate::table::extents::memory_of;
+use crate::uploads::{self, Upload};
+use crate::writes::Unable;
+
+/// The client of pieces that belong to a load.
+const LOADS: u64 = 0;
+
+impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
+    /// Takes a piece of a value that comes ahead of a write, or of a load's record.
+    pub(crate) fn take_piece(&mut self, client: ClientId, piece: &Piece<'_>) -> Result<(), Refusal> {
+        let region = Arc::clone(&self.front.region);
+        if piece.client == LOADS {
+            return self.take_piece_of_load(client, &*region, piece);
+        }
+        let Self { table: Some(table), uploads, .. } = self else { return Err(Self::no_table()) };
+        uploads::check(piece, &table.shape())?;
+        let mut freed = Vec::new();
+        let begun = match uploads.place(client, piece, &mut freed) {
+            Ok(Some(upload)) => Ok(Some(upload.add(&*region, piece).map_err(internal)?)),
+            Ok(None) => Ok(None),
+            Err(refusal) => Err(refusal),
+        };
+        freed.into_iter().for_each(|memory| table.free_value(memory));
+        let added = match begun? {
+            Some(added) => added,
+            None => {
+                let mut upload = Upload::begin(self.memory_for(piece)?, piece.value_bytes);
+                let added = upload.add(&*region, piece).map_err(internal)?;
+                self.uploads.keep(piece, upload);
+                added
+            }
+        };
+        if added { Ok(()) } else { Err(uploads::out_of_order()) }
+    }
+
+    /// Takes a piece of the value of a record that `client`'s load has yet to send.
+    fn take_piece_of_load(&mut self, client: ClientId, region: &M, piece: &Piece<'_>) -> Result<(), Refusal> {
+        let loader = self.loader(client)?;
+        uploads::check(piece, &loader.shape())?;
+        let taken = loader.take_piece(region, piece);
+        match taken {
+            Ok(true) => Ok(()),
+            Ok(false) => Err(uploads::out_of_order()),
+            Err(error) => {
+                self.abort(client);
+                Err(error.refusal())
+            }
+        }
+    }
+
+    /// Memory for a value whose first piece has come; `None` if there is no room for it, as its operation will say.
+    fn memory_for(&mut self, piece: &Piece<'_>) -> Result<Option<Extent>, Refusal> {
+        loop {
+            let Self { front, table: Some(table), .. } = self else { return Err(Self::no_table()) };
+            match table.allocate_value(front, piece.value_bytes as usize) {
+                Ok(memory) => return Ok(Some(memory)),
+                // What waits for the disk gives the memory of old values back.
+                Err(TableError::NoRoom { .. }) if !self.pending.is_empty() => {
+                    self.publish_all().map_err(Unable::refusal)?;
+                }
+                Err(TableError::NoRoom { .. }) => return Ok(None),
+                Err(error) => return Err(Refusal::new(ErrorCode::Internal, error.to_string())),
+            }
+        }
+    }
+
+    /// Whether all values are there that are to have come ahead of a request's operations, `done` of which are.
+    pub(crate) fn check_uploads(
+        &self,
+        write: &Write<'_>,
+        operations: &[WriteOperation<'_, K::View<'_>>],
+        done: usize,
+    ) -> Result<(), Refusal> {
+        for (at, operation) in operations.iter().enumerate().skip(done) {
+            let Sent::Ahead(bytes) = operation.value else { continue };
+            let upload = self.uploads.get(write.client, write.request, at);
+            if !upload.is_some_and(|upload| upload.is_whole(bytes)) {
+                let why = "the value of an operation was to come ahead of it, and did not, or not all of it";
+                return Err(Refusal::new(ErrorCode::Invalid, why));
+            }
+        }
+        Ok(())
+    }
+
+    /// The value of an operation that changes a record as its slot will have it: written to free memory if it is to lie outside.
+    #[inline]
+    pub(crate) fn put_in_place<'v>(
+        &mut self,
+        writer: &Writer,
+        operation: usize,
+        wanted: &WriteOperation<'v, K::View<'_>>,
+    ) -> Result<Result<Stored<'v>, Unable>, Refusal> {
+        let Self { front, table: Some(table), .. } = self else { return Err(Self::no_table()) };
+        let place = table.shape().place(K::encoded_len(wanted.key.borrow()), wanted.value.len());
+        match (wanted.value, place) {
+            _ if wanted.kind == WriteKind::Delete => Ok(Ok(Stored::Here(&[]))),
+            (Sent::Here(value), Some(ValuePlace::Outside)) => match table.write_value(front, value) {
+                Ok(extent) => Ok(Ok(Stored::Outside(extent))),
+                Err(TableError::NoRoom { .. }) => Ok(Err(Unable::NoRoom)),
+                Err(error) => Ok(Err(Unable::Broken(error.to_string()))),
+            },
+            (Sent::Here(value), _) => Ok(Ok(Stored::Here(value))),
+            (Sent::Ahead(_), _) => {
+                // That it is there, whole, was looked at before the first operation.
+                let upload = self.uploads.take(writer.client, writer.request, operation);
+                let extent = upload.and_then(|upload| upload.finish(self.node));
+                Ok(extent.map(Stored::Outside).ok_or(Unable::NoRoom))
+            }
+        }
+    }
+
+    /// Gives the memory of a value back that comes to no slot.
+    pub(crate) fn take_back(&mut self, value: &Stored<'_>) {
+        if let (Stored::Outside(extent), Some(table)) = (value, &mut self.table) {
+            table.free_value(memory_of(extent));
+        }
+    }
+
+    /// Notes that pieces of a value which was not written down to its end are of no use: they must not keep the log behind
+    /// them.
+    pub(crate) fn skip_orphans(&mut self, value: &Stored<'_>) -> Result<(), Refusal> {
+        let (Stored::Outside(_), true) = (value, self.pending.is_empty()) else { return Ok(()) };
+        let (Some(journal), Some(table)) = (&self.journal, &self.table) else { return Ok(()) };
+        // Everything before them is done.
+        journal.notes.set_applied(journal.last(), table.next_version()).map_err(internal)
+    }
+
+    /// Drops the values that came ahead of a request that has been executed.
+    pub(crate) fn drop_uploads(&mut self, client: u64, request: u64) {
+        if let (false, Some(table)) = (self.uploads.is_empty(), &mut self.table) {
+            let unused = self.uploads.drop_up_to(client, request);
+            unused.into_iter().for_each(|memory| table.free_value(memory));
+        }
+    }
+
+    /// Drops the values that came over a connection.
+    pub(crate) fn drop_uploads_of(&mut self, connection: ClientId) {
+        if let (false, Some(table)) = (self.uploads.is_empty(), &mut self.table) {
+            let unused = self.uploads.disconnected(connection);
+            unused.into_iter().for_each(|memory| table.free_value(memory));
+        }
+    }
+}
