@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use fpcache::TableName;
 use fpcache::key_space::KeyKind;
+use fpcache::message::tables::some_names;
 use fpcache::message::{TableInfo, TablesPage, TablesRequest, decode_reply};
 use fpcache_fabric::shm::{ConnectOptions, ShmAddress, ShmConnection, connect};
 use fpcache_fabric::{Connection, Deadline, FabricError};
@@ -14,8 +15,6 @@ use crate::url::Url;
 
 /// How long a call may take unless told.
 const DEADLINE: Duration = Duration::from_secs(5);
-/// Tables that are named where one is not there.
-const NAMED: usize = 8;
 
 /// A handle on the tables of a memory node, for whoever makes and drops them. Any number of threads may use it.
 ///
@@ -136,18 +135,8 @@ fn reach(address: &ShmAddress, deadline: Deadline) -> Result<ShmConnection, Fabr
 pub(crate) fn not_there(address: &ShmAddress, table: &str, deadline: Duration) -> ClientError {
     let listed =
         Tables::at(address.clone(), deadline).map_err(ClientError::from).and_then(|tables| tables.list());
-    let there = listed.map_or_else(
-        |_| String::new(),
-        |list| {
-            let mut names: Vec<String> =
-                list.tables.iter().take(NAMED).map(|table| format!("`{}`", table.name)).collect();
-            if list.tables.len() > NAMED {
-                names.push(format!("and {} others", list.tables.len() - NAMED));
-            }
-            let names = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
-            format!("; there are: {names}")
-        },
-    );
+    let names = |list: TableList| some_names(list.tables.iter().map(|table| &table.name));
+    let there = listed.map_or_else(|_| String::new(), |list| format!("; there are: {}", names(list)));
     no_such_table(&address.to_string(), table, &there)
 }
 

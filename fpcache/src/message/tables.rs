@@ -21,6 +21,18 @@ use crate::table_name::{TableName, TableNameError};
 /// Most tables in one reply.
 pub const MOST_LISTED: usize = 512;
 
+/// The first tables there are, and how many more, in words: for the error that there is none of a name.
+pub fn some_names<'n>(names: impl ExactSizeIterator<Item = &'n TableName>) -> String {
+    /// Tables that are named.
+    const NAMED: usize = 8;
+    let more = names.len().saturating_sub(NAMED);
+    let mut shown: Vec<String> = names.take(NAMED).map(|name| format!("`{name}`")).collect();
+    if more > 0 {
+        shown.push(format!("and {more} others"));
+    }
+    if shown.is_empty() { "none".to_owned() } else { shown.join(", ") }
+}
+
 const LIST_HEAD_BYTES: usize = 24;
 const ENTRY_BYTES: usize = 40;
 

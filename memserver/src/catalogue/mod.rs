@@ -29,6 +29,7 @@ use std::time::Instant;
 use fpcache::TableName;
 use fpcache::key_space::{BuildKeys, KeyKind, U64Keys};
 use fpcache::layout::{SUPERBLOCK_BYTES, Superblock};
+use fpcache::message::tables::some_names;
 use fpcache::message::{ErrorCode, NodeStats, Refusal, TableInfo};
 use fpcache_fabric::{ClientId, Clock, Export, HugePages, Pages, SharedMemory, SystemClock, Waker};
 
@@ -294,14 +295,7 @@ impl Catalogue {
 
     /// The refusal for a table that is not there.
     fn no_such_table(&self, name: &str) -> Refusal {
-        /// Tables that are named.
-        const NAMED: usize = 8;
-        let mut names: Vec<String> =
-            self.numbers.keys().take(NAMED).map(|name| format!("`{name}`")).collect();
-        if self.numbers.len() > NAMED {
-            names.push(format!("and {} others", self.numbers.len() - NAMED));
-        }
-        let there = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
+        let there = some_names(self.numbers.keys());
         let why = format!("there is no table `{}`; there are: {there}", name.escape_debug());
         Refusal::new(ErrorCode::NoSuchTable, why)
     }
