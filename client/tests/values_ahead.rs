@@ -369,6 +369,13 @@ fn a_value_that_the_memory_nodes_processor_says_is_elsewhere_is_read_there() {
     setup.state().elsewhere.extend([right]);
     let (found, token) = client.get_versioned(5).unwrap().unwrap();
     assert!(found == value && token.version() == 7);
+    setup.state().elsewhere.extend([right]);
+    let cost = client.get_into(5, &mut Vec::new()).unwrap().cost;
+    assert_eq!(
+        (cost.round_trips, cost.reads, cost.bytes),
+        (2, 1, value.len() as u64),
+        "the request and a READ"
+    );
     setup.state().elsewhere.extend([answers[1]]);
     assert!(client.contains(5).unwrap(), "wherever its value is");
     assert!(setup.state().elsewhere.is_empty());

@@ -32,8 +32,8 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
         retry: &mut Retry,
         mut take: impl FnMut(&Outcome, Option<&[u8]>) -> R,
     ) -> Result<R, ClientError> {
-        let (version, value) = self.whole(key, self.ask_one(key, retry)?, retry)?;
-        let outcome = Outcome::offloaded(version, value.len() as u64);
+        let (version, value, reads) = self.whole(key, self.ask_one(key, retry)?, retry)?;
+        let outcome = Outcome::offloaded(version, value.len() as u64, reads);
         Ok(take(&outcome, version.map(|_| &value[..])))
     }
 
@@ -66,8 +66,8 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
         self.offload(keys.clone(), retry.deadline(&*self.clock), |answer| answers.push(answer))?;
         let mut outcomes = Outcomes::default();
         for (key, answer) in keys.zip(answers) {
-            let (version, value) = self.whole(key, answer, retry)?;
-            outcomes.push_offloaded(version, &value);
+            let (version, value, reads) = self.whole(key, answer, retry)?;
+            outcomes.push_offloaded(version, &value, reads);
         }
         let mut scratch = LookupScratch::new(self.matcher);
         scratch.swap_outcomes(&mut outcomes);
@@ -82,18 +82,18 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
         answer.ok_or_else(|| cut_short().into())
     }
 
-    /// The version and the value of a key that was asked for. One that lies outside its slot is READ here; if it is not there any
+    /// The version and the value of a key that was asked for, and the READs it took. One that lies outside its slot is READ here; if it is not there any
     /// more, the record has changed, and is asked for again.
     fn whole(
         &self,
         key: &K::Key,
         mut answer: Answer,
         retry: &mut Retry,
-    ) -> Result<(Option<u32>, Vec<u8>), ClientError> {
+    ) -> Result<(Option<u32>, Vec<u8>, u32), ClientError> {
         let mut attempts = 0;
         loop {
             let extent = match answer.value {
-                Ok(value) => return Ok((answer.version, value)),
+                Ok(value) => return Ok((answer.version, value, attempts)),
                 Err(extent) => extent,
             };
             let deadline = retry.deadline(&*self.clock);
@@ -103,10 +103,10 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
                 let value = fetch_value(&mut buffers.endpoint, table.snapshot(), extent, &mut words)?;
                 Ok(value.map(<[u8]>::to_vec))
             })?;
-            if let Some(value) = value {
-                return Ok((answer.version, value));
-            }
             attempts += 1;
+            if let Some(value) = value {
+                return Ok((answer.version, value, attempts));
+            }
             if deadline.has_passed(self.clock.now()) {
                 let last = ReadError::Contended { attempts };
                 return Err(ClientError::Deadline { deadline: retry.within, last });

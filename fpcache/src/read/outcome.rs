@@ -26,12 +26,13 @@ impl Outcome {
 }
 
 impl Outcome {
-    /// The answer of the memory node's processor, which took a reply of so many bytes.
-    pub fn offloaded(version: Option<u32>, bytes: u64) -> Self {
+    /// The answer of the memory node's processor, which took so many bytes, and READs where it said that the value lies outside its
+    /// slot.
+    pub fn offloaded(version: Option<u32>, bytes: u64, reads: u32) -> Self {
         Self {
             version,
             plan: Plan::Offloaded,
-            cost: Cost { round_trips: 1, bytes, ..Cost::default() },
+            cost: Cost { round_trips: 1 + reads, reads, bytes, ..Cost::default() },
             value: 0..0,
         }
     }
@@ -70,11 +71,11 @@ impl Outcomes {
         self.outcomes.iter().map(move |o| (o, value(o)))
     }
 
-    /// Adds the answer of the memory node's processor for the next key.
-    pub fn push_offloaded(&mut self, version: Option<u32>, value: &[u8]) {
+    /// Adds the answer of the memory node's processor for the next key, whose value took so many READs.
+    pub fn push_offloaded(&mut self, version: Option<u32>, value: &[u8], reads: u32) {
         let start = self.values.len();
         self.values.extend_from_slice(value);
-        let outcome = Outcome::offloaded(version, value.len() as u64);
+        let outcome = Outcome::offloaded(version, value.len() as u64, reads);
         self.outcomes.push(Outcome { value: start..self.values.len(), ..outcome });
     }
 

@@ -35,7 +35,11 @@ pub fn look_up<K: KeySpace, E: Endpoint, R>(
     look_for(endpoint, table, scratch, (key, Wanted::Value), take)
 }
 
-/// Whether one key is there, as the outcome that `take` gets has it: a lookup which does not READ a value outside its slot.
+/// Whether one key is there, as the outcome that `take` gets has it. Costs what [`look_up`] does, in round trips and bytes, but for a
+/// value outside its slot, which is not READ.
+///
+/// # Errors
+/// As for [`look_up`].
 #[inline]
 pub fn contains<K: KeySpace, E: Endpoint, R>(
     endpoint: &mut E,
