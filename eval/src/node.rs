@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail};
 use fpcache_client::{BuildKeys, KeyKind, TableParameters};
 use fpcache_datasets::count::human_bytes;
+use fpcache_memserver::daemon::raise_descriptor_limit;
 use fpcache_memserver::{Daemon, DaemonConfig};
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -122,6 +123,7 @@ pub fn serve(arguments: &MemoryNodeArgs) -> anyhow::Result<()> {
         durable: arguments.store.durable(arguments.region_dir.clone()),
         ..DaemonConfig::at(arguments.listen.clone()).with_keys(keys)
     };
+    raise_descriptor_limit();
     let daemon = Daemon::open(&config)?;
     // A parent that ended before its end could be asked for gave no signal.
     if parent_id() != arguments.exit_with_parent {

@@ -162,7 +162,10 @@ pub enum FabricError {
         remedy: &'static str,
     },
     /// The memory node serves as many clients as it was told to.
-    #[error("memory node {address} serves its maximum of {max} clients; close one or raise the maximum")]
+    #[error(
+        "memory node {address} serves its maximum of {max} clients; close one, or raise the maximum, which the limit of \
+         the memory node's open files may set (ulimit -n)"
+    )]
     TooManyClients {
         /// The address asked for.
         address: String,

@@ -48,6 +48,7 @@ pub mod clock;
 #[cfg(feature = "conformance")]
 pub mod conformance;
 pub mod connection;
+pub mod descriptors;
 pub mod endpoint;
 pub mod error;
 pub mod local;
@@ -68,6 +69,7 @@ pub mod verbs;
 
 pub use clock::{Clock, Deadline, SystemClock};
 pub use connection::{ClientId, Connection, Handled, Posted, Service, Serving, StopHandle, Waker, Work};
+pub use descriptors::Descriptors;
 pub use endpoint::{AreaInfo, Completion, Endpoint, Rejected, Ticket, WordRead};
 pub use error::{ErrorKind, FabricError};
 pub use mapped::{MappedConnection, MappedEndpoint};

@@ -12,6 +12,7 @@ use rustix::io::Errno;
 
 use crate::bell::{Bell, HUNG_UP, timespec};
 use crate::connection::{ClientId, Handled, Service, StopHandle, Waker, Work};
+use crate::descriptors::Taken;
 use crate::error::FabricError;
 use crate::memory::{AccessError, SharedMemory};
 use crate::region::RegionName;
@@ -40,6 +41,8 @@ pub(crate) struct Session {
     /// Its sequence, while the service owes the reply. The ring's next request, if the client has given up on this one,
     /// waits until then: a reply names only its client, so there can be one at a time.
     owed: Option<u32>,
+    /// Its socket among the process's descriptors, where those are counted.
+    _descriptor: Option<Taken>,
 }
 
 /// Where new clients come from.
@@ -68,7 +71,12 @@ struct Buffers {
 
 impl Session {
     pub(crate) fn new(id: ClientId, ring: SharedMemory, layout: RingLayout, bell: Bell) -> Self {
-        Self { id, ring, layout, bell, taken: 0, owed: None }
+        Self { id, ring, layout, bell, taken: 0, owed: None, _descriptor: None }
+    }
+
+    /// The same, whose socket is this one of the process's descriptors.
+    pub(crate) fn counted(self, descriptor: Taken) -> Self {
+        Self { _descriptor: Some(descriptor), ..self }
     }
 
     /// Serves the ring's request, if there is a new one: the quantum of a ring is one request per sweep.

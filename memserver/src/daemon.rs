@@ -1,9 +1,11 @@
 //! A memory node as a process of its own, over shared memory.
 
 mod greeting;
+mod limits;
 
 use std::fs::{File, TryLockError};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::thread;
 
 use fpcache::TableName;
@@ -21,8 +23,10 @@ use crate::catalogue::{Catalogue, CatalogueConfig, CatalogueError};
 use crate::durability::SyncPolicy;
 use crate::node::MemoryNode;
 use crate::store::Folders;
+use limits::DescriptorLimit;
 
 pub use greeting::Greeting;
+pub use limits::raise_descriptor_limit;
 
 /// How a memory node runs.
 #[derive(Clone, Debug)]
@@ -138,6 +142,17 @@ pub enum DaemonError {
         /// What they should be.
         asked: KeyKind,
     },
+    /// The process may not have files enough open.
+    #[error(
+        "this process may have {limit} files open, and a memory node needs {needed} and more: raise the limit \
+         (ulimit -n {needed}, or LimitNOFILE= of its service)"
+    )]
+    TooFewDescriptors {
+        /// The limit.
+        limit: usize,
+        /// What it should at least be.
+        needed: usize,
+    },
     /// Serving failed.
     #[error(transparent)]
     Fabric(#[from] FabricError),
@@ -157,6 +172,7 @@ pub struct Daemon {
     catalogue: Catalogue,
     listener: Listener,
     stop: StopHandle,
+    descriptors: DescriptorLimit,
     /// The folder with the data. The last field: given up when the logs are closed.
     _folder: Option<File>,
 }
@@ -177,22 +193,28 @@ impl Daemon {
                 source: e.into(),
             })?;
         }
+        let descriptors = DescriptorLimit::of_this_process()
+            .map_err(|(limit, needed)| DaemonError::TooFewDescriptors { limit, needed })?;
         let folder = config.durable.as_ref().map(|durable| take_folder(&durable.folders.data)).transpose()?;
-        let mut catalogue = Catalogue::open(&CatalogueConfig {
+        let tables = CatalogueConfig {
             capacity: config.capacity,
             huge_pages: config.huge_pages,
             durable: config.durable.clone().map(|durable| (durable.folders, durable.sync)),
-        })?;
+        };
+        let mut catalogue = Catalogue::open_within(&tables, Arc::clone(&descriptors.shared))?;
         let FirstTable { name, keys } = config.first;
         if catalogue.tables().next().is_none() {
             catalogue.create(name, keys, None)?;
         }
-        let allowed_users = config.allowed_users.clone();
-        let listener =
-            Listener::bind(&config.listen, ListenOptions { allowed_users, ..ListenOptions::default() })?;
+        let options = ListenOptions {
+            allowed_users: config.allowed_users.clone(),
+            descriptors: Arc::clone(&descriptors.shared),
+            ..ListenOptions::default()
+        };
+        let listener = Listener::bind(&config.listen, options)?;
         let stop = StopHandle::new()?;
         stop_at_signals(stop.clone())?;
-        Ok(Self { catalogue, listener, stop, _folder: folder })
+        Ok(Self { catalogue, listener, stop, descriptors, _folder: folder })
     }
 
     /// The tables, to make some and load data into them before they are served.
@@ -226,7 +248,7 @@ impl Daemon {
 
     /// What to tell the person who started it.
     pub fn greeting(&self) -> Greeting {
-        Greeting::of(self.listener.address(), &self.catalogue)
+        Greeting::of(&self.listener, &self.catalogue, &self.descriptors)
     }
 }
 

@@ -11,6 +11,7 @@ use fpcache::layout::{RecordShape, TableParameters};
 use fpcache_datasets::{Duplicates, OpenOptions, Spec, write_value};
 use fpcache_fabric::HugePages;
 use fpcache_fabric::shm::ShmAddress;
+use fpcache_memserver::daemon::raise_descriptor_limit;
 use fpcache_memserver::durability::SyncPolicy;
 use fpcache_memserver::store::Folders;
 use fpcache_memserver::{Daemon, DaemonConfig, DaemonError, DurableConfig, FirstTable, MemoryNode, capacity};
@@ -33,6 +34,8 @@ use fpcache_memserver::{Daemon, DaemonConfig, DaemonError, DurableConfig, FirstT
         the same folder has all that it had acknowledged: it goes on with the region it left in memory, and after a restart\n\
         of the machine, or without a region's file, with the newest snapshot and the log. A table's files lie in\n\
         DATA_DIR/tables/NAME. A region keeps its size.\n\n\
+        Open files bound clients and tables: a client takes one, a table with --data-dir eight. The daemon raises its soft limit\n\
+        (ulimit -n) to the hard one and says what that leaves room for.\n\n\
         Ends cleanly on SIGTERM and Ctrl-C, its log on the disk; a second one ends it at once, also in the midst of a load."
 )]
 struct Arguments {
@@ -148,6 +151,7 @@ impl From<KeysArgument> for KeyKind {
 
 fn main() -> anyhow::Result<()> {
     let arguments = Arguments::parse();
+    raise_descriptor_limit();
     let config = DaemonConfig {
         capacity: arguments.capacity.unwrap_or_else(capacity::default_capacity),
         huge_pages: match arguments.huge_pages {

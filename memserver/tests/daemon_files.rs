@@ -62,17 +62,7 @@ impl Place {
     /// Starts it and waits until it listens.
     #[track_caller]
     fn start(&self, options: &str) -> Daemon {
-        let mut child = self.command(options).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-        let mut greeting = String::new();
-        for line in BufReader::new(child.stdout.take().unwrap()).lines().map_while(Result::ok) {
-            greeting += &line;
-            greeting.push('\n');
-            if line.starts_with("  next ") {
-                return Daemon { child, greeting };
-            }
-        }
-        let ended = child.wait_with_output().unwrap();
-        panic!("it ended: {greeting}{}", String::from_utf8_lossy(&ended.stderr));
+        started(&mut self.command(options))
     }
 
     /// Starts it where it must refuse, and returns what it says.
@@ -106,6 +96,22 @@ impl Place {
         let identity = NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         Client { connection, identity, requests: 0 }
     }
+}
+
+/// Starts a daemon and waits until it listens.
+#[track_caller]
+fn started(command: &mut Command) -> Daemon {
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut greeting = String::new();
+    for line in BufReader::new(child.stdout.take().unwrap()).lines().map_while(Result::ok) {
+        greeting += &line;
+        greeting.push('\n');
+        if line.starts_with("  next ") {
+            return Daemon { child, greeting };
+        }
+    }
+    let ended = child.wait_with_output().unwrap();
+    panic!("it ended: {greeting}{}", String::from_utf8_lossy(&ended.stderr));
 }
 
 struct Daemon {
@@ -488,4 +494,25 @@ fn a_second_start_takes_no_longer_than_the_first() {
     let begun = Instant::now();
     place.start("").says(&["found      50000 keys in the memory"]);
     assert!(begun.elapsed() < Duration::from_secs(5));
+}
+
+#[test]
+fn a_daemon_raises_its_own_limit_of_open_files_and_says_what_it_leaves_room_for() {
+    let place = Place::new();
+    let limited = |limit: &str| {
+        let daemon = place.command("");
+        let mut command = Command::new("sh");
+        command.args(["-c", &format!("ulimit {limit}; exec \"$0\" \"$@\"")]);
+        command.arg(daemon.get_program()).args(daemon.get_args());
+        command
+    };
+    let node = started(&mut limited("-S -n 40"));
+    node.says(&["room  ", "clients, or", "tables more", "open files, ulimit -n"]);
+    node.end();
+    let Output { status, stderr, .. } = limited("-n 100").output().unwrap();
+    let error = String::from_utf8(stderr).unwrap();
+    assert!(
+        status.code() == Some(1) && error.contains("100 files") && error.contains("LimitNOFILE="),
+        "{error}"
+    );
 }

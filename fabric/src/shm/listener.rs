@@ -3,6 +3,7 @@
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags};
@@ -19,6 +20,7 @@ use super::handshake::{
 use super::socket_file::{ListenError, PathLock, open_socket, prepare_directory, remove_stale};
 use crate::bell::Bell;
 use crate::connection::{ClientId, Service, Serving, StopHandle};
+use crate::descriptors::{Descriptors, Taken};
 use crate::error::FabricError;
 use crate::memory::{Access, HugePages, SharedMemory};
 use crate::region::{Export, RegionName};
@@ -41,11 +43,19 @@ pub struct ListenOptions {
     pub ring: RingOptions,
     /// Clients served at once. Default 1024.
     pub max_clients: usize,
+    /// Where each client takes the descriptor of its socket; when none is left no more clients are let in. Default: nobody
+    /// counts. [`Listener::GREETING_DESCRIPTORS`] are needed beside it.
+    pub descriptors: Arc<Descriptors>,
 }
 
 impl Default for ListenOptions {
     fn default() -> Self {
-        Self { allowed_users: Vec::new(), ring: RingOptions::default(), max_clients: 1024 }
+        Self {
+            allowed_users: Vec::new(),
+            ring: RingOptions::default(),
+            max_clients: 1024,
+            descriptors: Descriptors::unlimited(),
+        }
     }
 }
 
@@ -73,6 +83,9 @@ struct Greeting {
 }
 
 impl Listener {
+    /// Descriptors that clients which have not greeted yet have at most, and the ring of the one that is being let in.
+    pub const GREETING_DESCRIPTORS: usize = MAX_GREETING + 1;
+
     /// Listens at `address`. A socket file left by a memory node that has died is replaced.
     ///
     /// # Errors
@@ -111,6 +124,12 @@ impl Listener {
     #[must_use]
     pub fn address(&self) -> &ShmAddress {
         &self.address
+    }
+
+    /// Clients served at once, at most.
+    #[must_use]
+    pub fn max_clients(&self) -> usize {
+        self.options.max_clients
     }
 
     /// The socket file.
@@ -195,19 +214,28 @@ impl Listener {
             let remedy = "name it among the admitted users to let it in";
             return Err(FabricError::UserRefused { user, address: address(), remedy });
         }
-        if open >= self.options.max_clients {
-            let max = self.options.max_clients as u64;
+        let too_many = |max| {
             refuse(TOO_MANY_CLIENTS, max);
-            return Err(FabricError::TooManyClients { address: address(), max });
+            FabricError::TooManyClients { address: address(), max }
+        };
+        if open >= self.options.max_clients {
+            return Err(too_many(self.options.max_clients as u64));
         }
+        // What tables have taken is nobody's who connects.
+        let descriptor = self.options.descriptors.take(1, 0).ok_or_else(|| too_many(open as u64))?;
         let Some(export) = service.export(name.as_bytes()) else {
             refuse(NO_SUCH_REGION, 0);
             return Err(FabricError::NoSuchRegion { address: address(), name: name.to_string() });
         };
-        self.welcome(socket, &export)
+        self.welcome(socket, &export, descriptor)
     }
 
-    fn welcome(&mut self, socket: OwnedFd, export: &Export) -> Result<Session, FabricError> {
+    fn welcome(
+        &mut self,
+        socket: OwnedFd,
+        export: &Export,
+        descriptor: Taken,
+    ) -> Result<Session, FabricError> {
         let (ring, ring_fd) = SharedMemory::create_memfd("fpcache-ring", self.layout.len(), HugePages::No)?;
         debug_assert_eq!(ring.access(), Access::ReadWrite);
         let client = ClientId(self.next_client);
@@ -220,7 +248,7 @@ impl Listener {
         welcome.client = U64::new(client.0);
         send_with_fds(&socket, welcome.as_bytes(), &[export.as_fd(), ring_fd.as_fd()])
             .map_err(FabricError::io("welcoming a client"))?;
-        Ok(Session::new(client, ring, self.layout, Bell::new(socket)))
+        Ok(Session::new(client, ring, self.layout, Bell::new(socket)).counted(descriptor))
     }
 }
 

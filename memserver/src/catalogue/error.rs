@@ -22,6 +22,17 @@ pub enum TableOpenError {
         /// Why not.
         source: MemoryError,
     },
+    /// The process may have no more files open.
+    #[error(
+        "a table needs {needed} descriptors and the memory node has {left} left for tables: drop other tables, close \
+         clients, or start it with a higher limit of open files (ulimit -n)"
+    )]
+    Descriptors {
+        /// Descriptors that a table has.
+        needed: usize,
+        /// What there is for it.
+        left: usize,
+    },
     /// The memory node has no memory left for it.
     #[error("the memory node has no memory for it: {0}")]
     Denied(#[from] Denied),

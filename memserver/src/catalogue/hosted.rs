@@ -8,6 +8,7 @@ use fpcache::TableName;
 use fpcache::key_space::{BuildKeys, KeyKind};
 use fpcache::layout::{DROPPED, REUSE_OFFSET, SUPERBLOCK_BYTES};
 use fpcache::message::{NodeStats, TableInfo};
+use fpcache_fabric::descriptors::Taken;
 use fpcache_fabric::{AccessError, Export, NodeMemory, Pages, Service, SharedMemory, Waker};
 
 use crate::node::MemoryNode;
@@ -43,6 +44,8 @@ pub(crate) struct HostedTable {
     pub(crate) waker: Waker,
     /// What it went on from, if it is durable.
     pub(crate) recovery: Option<Recovery>,
+    /// What it has of the process's descriptors. The last field: given back when they are closed.
+    pub(crate) descriptors: Option<Taken>,
 }
 
 impl HostedTable {

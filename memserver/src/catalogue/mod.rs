@@ -31,7 +31,10 @@ use fpcache::key_space::{BuildKeys, KeyKind, U64Keys};
 use fpcache::layout::{SUPERBLOCK_BYTES, Superblock};
 use fpcache::message::tables::some_names;
 use fpcache::message::{ErrorCode, NodeStats, Refusal, TableInfo};
-use fpcache_fabric::{ClientId, Clock, Export, HugePages, Pages, SharedMemory, SystemClock, Waker};
+use fpcache_fabric::descriptors::Taken;
+use fpcache_fabric::{
+    ClientId, Clock, Descriptors, Export, HugePages, Pages, SharedMemory, SystemClock, Waker,
+};
 
 use crate::budget::Budget;
 use crate::capacity::MIN_CAPACITY;
@@ -46,6 +49,14 @@ use hosted::HostedTable;
 use open::{Opening, new_incarnation};
 use seats::{Seat, Seats};
 use turns::Turns;
+
+/// Descriptors of a table in files: two of its region, one each of notes, log and folder, and three for a snapshot and for
+/// what is read of the log meanwhile.
+pub(crate) const TABLE_DESCRIPTORS: usize = 8;
+/// Of a table that ends with the process: its region's, and one while that is made.
+const MEMORY_TABLE_DESCRIPTORS: usize = 2;
+/// Descriptors that tables leave for clients, so that some can always connect and drop one.
+pub(crate) const DESCRIPTORS_FOR_CLIENTS: usize = 16;
 
 /// How a catalogue keeps its tables.
 #[derive(Clone, Debug)]
@@ -72,6 +83,7 @@ pub struct Catalogue {
     opening: Opening,
     folder: Option<TablesFolder>,
     waker: Waker,
+    descriptors: Arc<Descriptors>,
     clock: Arc<dyn Clock>,
     incarnation: u64,
     started: Instant,
@@ -108,6 +120,17 @@ impl Catalogue {
     /// # Errors
     /// One of them cannot be gone on with, or memory and descriptors are wanting.
     pub fn open(config: &CatalogueConfig) -> Result<Self, CatalogueError> {
+        Self::open_within(config, Descriptors::unlimited())
+    }
+
+    /// As [`open`](Self::open), where each table takes its descriptors from these.
+    ///
+    /// # Errors
+    /// Also if there are too few for the tables that are there.
+    pub fn open_within(
+        config: &CatalogueConfig,
+        descriptors: Arc<Descriptors>,
+    ) -> Result<Self, CatalogueError> {
         let (folders, sync) = config.durable.clone().unzip();
         let folder = folders.as_ref().map(TablesFolder::open).transpose()?;
         let incarnation = new_incarnation();
@@ -126,6 +149,7 @@ impl Catalogue {
             },
             folder,
             waker: Waker::new()?,
+            descriptors,
             started: clock.now(),
             clock,
             incarnation,
@@ -136,7 +160,8 @@ impl Catalogue {
             let failed = |source| CatalogueError::Table { name, source: Box::new(source) };
             let Some(folder) = &catalogue.folder else { break };
             let descriptor = folder.descriptor(&name).map_err(failed)?;
-            catalogue.host(name, &descriptor).map_err(failed)?;
+            let descriptors = catalogue.take_descriptors().map_err(failed)?;
+            catalogue.host(name, &descriptor, descriptors).map_err(failed)?;
         }
         Ok(catalogue)
     }
@@ -162,16 +187,20 @@ impl Catalogue {
         let descriptor = Descriptor { kind, region_bytes };
         let unable = |why: TableOpenError| {
             let code = match &why {
-                TableOpenError::Denied(_) | TableOpenError::Region { .. } => ErrorCode::NoMemory,
+                TableOpenError::Denied(_)
+                | TableOpenError::Region { .. }
+                | TableOpenError::Descriptors { .. } => ErrorCode::NoMemory,
                 TableOpenError::Folder(_) | TableOpenError::Disk(_) => ErrorCode::NotDurable,
                 _ => ErrorCode::Internal,
             };
             Refusal::new(code, format!("the table `{name}` cannot be made: {why}"))
         };
+        // Before a folder is made that would have to be removed again.
+        let descriptors = self.take_descriptors().map_err(&unable)?;
         if let Some(folder) = &self.folder {
             folder.create(&name, &descriptor).map_err(|error| unable(error.into()))?;
         }
-        self.host(name, &descriptor).map_err(|why| {
+        self.host(name, &descriptor, descriptors).map_err(|why| {
             if let Some(folder) = &self.folder
                 && let Err(error) =
                     folder.drop_table(&name).and_then(|()| folder.clear_dropped(name.as_str()))
@@ -277,11 +306,30 @@ impl Catalogue {
         self.tables[*self.numbers.get(name)?].as_ref()
     }
 
+    /// Descriptors that a table has.
+    pub(crate) fn table_descriptors(&self) -> usize {
+        if self.folder.is_some() { TABLE_DESCRIPTORS } else { MEMORY_TABLE_DESCRIPTORS }
+    }
+
+    /// The descriptors of one table more.
+    fn take_descriptors(&self) -> Result<Taken, TableOpenError> {
+        let needed = self.table_descriptors();
+        let taken = self.descriptors.take(needed, DESCRIPTORS_FOR_CLIENTS);
+        let left = || self.descriptors.left().saturating_sub(DESCRIPTORS_FOR_CLIENTS);
+        taken.ok_or_else(|| TableOpenError::Descriptors { needed, left: left() })
+    }
+
     /// Opens a table and serves it from now on.
-    fn host(&mut self, name: TableName, descriptor: &Descriptor) -> Result<(), TableOpenError> {
+    fn host(
+        &mut self,
+        name: TableName,
+        descriptor: &Descriptor,
+        descriptors: Taken,
+    ) -> Result<(), TableOpenError> {
         let folders = self.folder.as_ref().map(|folder| folder.of(&name));
         let waker = self.waker.beside();
-        let table = self.opening.open(name, descriptor, folders.as_ref(), waker)?;
+        let mut table = self.opening.open(name, descriptor, folders.as_ref(), waker)?;
+        table.descriptors = Some(descriptors);
         let free = self.tables.iter().position(Option::is_none);
         let number = free.unwrap_or_else(|| {
             self.tables.push(None);

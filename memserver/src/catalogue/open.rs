@@ -57,7 +57,7 @@ impl Opening {
         };
         let export = Export::new(node.region(), fd, incarnation)?;
         let node: Box<dyn Hosted> = Box::new(node);
-        Ok(HostedTable { name, kind: descriptor.kind, node, export, waker, recovery })
+        Ok(HostedTable { name, kind: descriptor.kind, node, export, waker, recovery, descriptors: None })
     }
 
     /// Bytes that a new region spans. One in huge pages has all of them from the start.

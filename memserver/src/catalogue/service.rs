@@ -203,10 +203,10 @@ mod tests {
             let region = Arc::new(SharedMemory::anonymous(4096).expect("memory"));
             let node = Box::new(Scripted { script: Arc::clone(script), region, owed: Vec::new() });
             let (export, waker) = (catalogue.lobby.clone(), catalogue.waker.beside());
-            let table =
-                HostedTable { name: name(i), kind: KeyKind::U64, node, export, waker, recovery: None };
+            let (name, kind) = (name(i), KeyKind::U64);
+            let table = HostedTable { name, kind, node, export, waker, recovery: None, descriptors: None };
             catalogue.tables.push(Some(table));
-            catalogue.numbers.insert(name(i), i);
+            catalogue.numbers.insert(name, i);
             catalogue.turns.touch(i);
         }
         (catalogue, scripts)

@@ -7,9 +7,10 @@ use fpcache::TableName;
 use fpcache::key_space::KeyKind;
 use fpcache::message::TableInfo;
 use fpcache_fabric::Pages;
-use fpcache_fabric::shm::ShmAddress;
+use fpcache_fabric::shm::{Listener, ShmAddress};
 
-use crate::catalogue::Catalogue;
+use super::limits::DescriptorLimit;
+use crate::catalogue::{Catalogue, DESCRIPTORS_FOR_CLIENTS};
 use crate::recovery::{Origin, Recovery};
 
 /// Pages are no larger: a region may exceed what was asked for by less.
@@ -22,17 +23,33 @@ pub struct Greeting {
     capacity: u64,
     granted: u64,
     pages: Pages,
+    room: Room,
     tables: Vec<(TableInfo, Option<Recovery>)>,
 }
 
+/// What the limit of open files leaves room for.
+#[derive(Clone, Copy, Debug)]
+struct Room {
+    limit: usize,
+    clients: usize,
+    tables: usize,
+}
+
 impl Greeting {
-    pub(super) fn of(address: &ShmAddress, catalogue: &Catalogue) -> Self {
+    pub(super) fn of(listener: &Listener, catalogue: &Catalogue, descriptors: &DescriptorLimit) -> Self {
+        let (address, left) = (listener.address(), descriptors.shared.left());
+        let room = Room {
+            limit: descriptors.limit,
+            clients: listener.max_clients().min(left),
+            tables: left.saturating_sub(DESCRIPTORS_FOR_CLIENTS) / catalogue.table_descriptors(),
+        };
         let found = catalogue.recoveries().map(|(_, recovery)| recovery.cloned());
         Self {
             address: address.clone(),
             capacity: catalogue.budget().bytes(),
             granted: catalogue.budget().granted(),
             pages: catalogue.pages(),
+            room,
             tables: catalogue.tables().zip(found).collect(),
         }
     }
@@ -104,6 +121,9 @@ impl fmt::Display for Greeting {
             true => writeln!(f, ", of which the tables that were there have {}", iec(self.granted))?,
             false => writeln!(f)?,
         }
+        let Room { limit, clients, tables } = self.room;
+        let open = format_args!("the limit of {limit} open files, ulimit -n");
+        writeln!(f, "  room       {clients} clients, or {tables} tables more ({open})")?;
         match &self.tables[..] {
             [only] => self.write_only(f, only)?,
             _ => self.write_many(f)?,
