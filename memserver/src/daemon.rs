@@ -3,7 +3,6 @@
 mod greeting;
 mod limits;
 
-use std::fs::{File, TryLockError};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread;
@@ -13,14 +12,16 @@ use fpcache::key_space::{BuildKeys, KeyKind};
 use fpcache::message::Refusal;
 use fpcache_fabric::shm::{ListenError, ListenOptions, Listener, ShmAddress};
 use fpcache_fabric::{FabricError, HugePages, StopHandle};
+use rustix::fs::FlockOperation;
+use rustix::io::Errno;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use crate::capacity::default_capacity;
-use crate::catalogue::error::FolderError;
 use crate::catalogue::folders::older_store;
 use crate::catalogue::{Catalogue, CatalogueConfig, CatalogueError};
 use crate::durability::SyncPolicy;
+use crate::folder::{Folder, FolderError};
 use crate::node::MemoryNode;
 use crate::store::Folders;
 use limits::DescriptorLimit;
@@ -174,7 +175,7 @@ pub struct Daemon {
     stop: StopHandle,
     descriptors: DescriptorLimit,
     /// The folder with the data. The last field: given up when the logs are closed.
-    _folder: Option<File>,
+    _folder: Option<Folder>,
 }
 
 impl Daemon {
@@ -254,15 +255,14 @@ impl Daemon {
 
 /// Takes the folder with the data: until it is dropped, or the process ends, no other memory node gets it. The lock of the
 /// files in memory would not do, for they may lie elsewhere, or have been removed.
-fn take_folder(path: &Path) -> Result<File, DaemonError> {
-    std::fs::create_dir_all(path).map_err(FolderError::new(path, "making it"))?;
-    let folder = File::open(path).map_err(FolderError::new(path, "opening it"))?;
-    match folder.try_lock() {
+fn take_folder(path: &Path) -> Result<Folder, DaemonError> {
+    let folder = Folder::named(path)?;
+    match rustix::fs::flock(&folder, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => {}
-        Err(TryLockError::WouldBlock) => return Err(DaemonError::FolderInUse { folder: path.to_owned() }),
-        Err(TryLockError::Error(source)) => return Err(FolderError::new(path, "locking it")(source).into()),
+        Err(Errno::WOULDBLOCK) => return Err(DaemonError::FolderInUse { folder: path.to_owned() }),
+        Err(errno) => return Err(FolderError::new(path, "locking it")(errno.into()).into()),
     }
-    match older_store(path).map_err(FolderError::new(path, "listing it"))? {
+    match older_store(&folder).map_err(FolderError::new(path, "listing it"))? {
         Some(found) => Err(DaemonError::OlderStore { found }),
         None => Ok(folder),
     }

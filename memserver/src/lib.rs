@@ -28,6 +28,7 @@ mod clients;
 mod counters;
 pub mod daemon;
 pub mod durability;
+pub mod folder;
 mod front;
 mod image;
 mod journal;

@@ -103,7 +103,7 @@ struct Arguments {
     datasets_dir: Option<PathBuf>,
 
     /// Keep the data in this folder: they outlive the process, and a crash of the machine as --fsync says. One memory node
-    /// at a time
+    /// at a time. It must be this user's or root's, and nobody else's to write
     #[arg(long, value_name = "FOLDER", env = "FPCACHE_STORE")]
     data_dir: Option<PathBuf>,
 

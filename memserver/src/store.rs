@@ -196,6 +196,10 @@ pub fn boot_id() -> [u8; 16] {
     id
 }
 
+/// The region's file, and that of the notes.
+pub(crate) const REGION_FILE: &str = "region.fpr";
+pub(crate) const NOTES_FILE: &str = "notes.fpn";
+
 /// Where a memory node's files lie.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Folders {
@@ -208,12 +212,12 @@ pub struct Folders {
 impl Folders {
     /// The region's file.
     pub fn region_file(&self) -> PathBuf {
-        self.region.join("region.fpr")
+        self.region.join(REGION_FILE)
     }
 
     /// The notes' file.
     pub fn notes_file(&self) -> PathBuf {
-        self.data.join("notes.fpn")
+        self.data.join(NOTES_FILE)
     }
 
     /// Log and snapshots.

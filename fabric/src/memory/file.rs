@@ -1,14 +1,38 @@
 //! Memory in a file with a name, which outlives the process that writes it.
 
 use std::fmt;
-use std::os::fd::OwnedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use rustix::fs::{FallocateFlags, FileType, FlockOperation, Mode, OFlags, Stat};
+use rustix::fs::{AtFlags, CWD, FallocateFlags, FileType, FlockOperation, Mode, OFlags, Stat};
 use rustix::io::{Errno, retry_on_intr};
 
 use super::{Access, HUGE_PAGE, HUGETLBFS_MAGIC, HugePages, MemoryError, SharedMemory, round_up};
+
+/// Where a file lies: its path, or a folder that is open and the file's name within it. Symbolic links that have the name are
+/// never followed.
+#[derive(Clone, Copy, Debug)]
+pub struct FileAt<'p> {
+    folder: BorrowedFd<'p>,
+    name: &'p Path,
+    /// For messages.
+    path: &'p Path,
+}
+
+impl<'p> FileAt<'p> {
+    /// The file at this path, whose folders may be symbolic links.
+    #[must_use]
+    pub fn path(path: &'p Path) -> Self {
+        Self { folder: CWD, name: path, path }
+    }
+
+    /// The file in this folder that has the last name of the path, which else is for messages.
+    #[must_use]
+    pub fn within(folder: BorrowedFd<'p>, path: &'p Path) -> Self {
+        Self { folder, name: path.file_name().map_or(path, Path::new), path }
+    }
+}
 
 impl SharedMemory {
     /// Zeroed memory in a new file at `path`, of mode 0600, and the file's descriptor.
@@ -31,27 +55,39 @@ impl SharedMemory {
         len: usize,
         huge: HugePages,
     ) -> Result<(Self, OwnedFd), MemoryError> {
-        Self::create_file_with(path.as_ref(), len, huge, Space::Now)
+        Self::create_file_at(FileAt::path(path.as_ref()), len, huge)
+    }
+
+    /// As [`create_file`](Self::create_file).
+    ///
+    /// # Errors
+    /// As there.
+    pub fn create_file_at(
+        place: FileAt<'_>,
+        len: usize,
+        huge: HugePages,
+    ) -> Result<(Self, OwnedFd), MemoryError> {
+        Self::create_file_with(place, len, huge, Space::Now)
     }
 
     fn create_file_with(
-        path: &Path,
+        place: FileAt<'_>,
         len: usize,
         huge: HugePages,
         space: Space,
     ) -> Result<(Self, OwnedFd), MemoryError> {
+        let FileAt { folder, name, path } = place;
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+        let mode = Mode::RUSR | Mode::WUSR;
         let fd =
-            retry_on_intr(|| rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR)).map_err(|errno| {
-                match errno {
-                    Errno::EXIST => MemoryError::FileExists { path: text(path) },
-                    errno => file(path, "creating")(errno),
-                }
+            retry_on_intr(|| rustix::fs::openat(folder, name, flags, mode)).map_err(|errno| match errno {
+                Errno::EXIST => MemoryError::FileExists { path: text(path) },
+                errno => file(path, "creating")(errno),
             })?;
         let outcome = Self::fill_new_file(path, fd, len, huge, space);
         if outcome.is_err() {
             // Made by this call, and of no use to anybody.
-            let _ = rustix::fs::unlink(path);
+            let _ = rustix::fs::unlinkat(folder, name, AtFlags::empty());
         }
         outcome
     }
@@ -67,7 +103,19 @@ impl SharedMemory {
         len: usize,
         huge: HugePages,
     ) -> Result<(Self, OwnedFd), MemoryError> {
-        Self::create_file_with(path.as_ref(), len, huge, Space::Later)
+        Self::create_sparse_file_at(FileAt::path(path.as_ref()), len, huge)
+    }
+
+    /// As [`create_sparse_file`](Self::create_sparse_file).
+    ///
+    /// # Errors
+    /// As there.
+    pub fn create_sparse_file_at(
+        place: FileAt<'_>,
+        len: usize,
+        huge: HugePages,
+    ) -> Result<(Self, OwnedFd), MemoryError> {
+        Self::create_file_with(place, len, huge, Space::Later)
     }
 
     /// Has the file system set space aside for `len` bytes at `offset` of a file; nothing happens for memory without a named
@@ -144,15 +192,23 @@ impl SharedMemory {
     /// [`FileInUse`](MemoryError::FileInUse) with the process that has it, [`NotMemory`](MemoryError::NotMemory) if it is
     /// empty or no plain file, or what the operating system says.
     pub fn open_file(path: impl AsRef<Path>, access: Access) -> Result<(Self, OwnedFd), MemoryError> {
-        let path = path.as_ref();
+        Self::open_file_at(FileAt::path(path.as_ref()), access)
+    }
+
+    /// As [`open_file`](Self::open_file).
+    ///
+    /// # Errors
+    /// As there.
+    pub fn open_file_at(place: FileAt<'_>, access: Access) -> Result<(Self, OwnedFd), MemoryError> {
+        let FileAt { folder, name, path } = place;
         let rights = match access {
             Access::ReadOnly => OFlags::RDONLY,
             Access::ReadWrite => OFlags::RDWR,
         };
         // Opening a pipe that somebody has put there must not wait for its other end.
         let flags = rights | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
-        let fd =
-            retry_on_intr(|| rustix::fs::open(path, flags, Mode::empty())).map_err(file(path, "opening"))?;
+        let opened = retry_on_intr(|| rustix::fs::openat(folder, name, flags, Mode::empty()));
+        let fd = opened.map_err(file(path, "opening"))?;
         let stat = rustix::fs::fstat(&fd).map_err(file(path, "examining"))?;
         if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
             return Err(MemoryError::NotMemory { path: text(path), what: "is not a plain file" });

@@ -8,6 +8,7 @@ use fpcache_fabric::{AccessError, FabricError, MemoryError};
 
 use crate::budget::Denied;
 use crate::durability::DiskError;
+use crate::folder::FolderError;
 use crate::recovery::RecoverError;
 
 /// Why a table cannot be served.
@@ -73,30 +74,4 @@ pub enum TableOpenError {
     /// The process has no descriptor left.
     #[error(transparent)]
     Fabric(#[from] FabricError),
-}
-
-/// A folder that cannot be used.
-#[derive(Debug, thiserror::Error)]
-#[error(
-    "the folder {folder} cannot be used: {doing} failed ({source}); name one that this user may write, on a disk that is \
-     mounted for writing",
-    folder = .folder.display()
-)]
-pub struct FolderError {
-    /// The folder.
-    pub folder: PathBuf,
-    /// What was being done.
-    pub doing: &'static str,
-    /// Why it failed.
-    pub source: std::io::Error,
-}
-
-impl FolderError {
-    pub(crate) fn new(
-        folder: impl Into<PathBuf>,
-        doing: &'static str,
-    ) -> impl FnOnce(std::io::Error) -> Self {
-        let folder = folder.into();
-        move |source| Self { folder, doing, source }
-    }
 }

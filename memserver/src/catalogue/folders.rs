@@ -10,16 +10,18 @@
 //! A table is there from the renaming of its folder on, and gone from the renaming on: what a crash leaves of either is removed
 //! when the memory node starts.
 
-use std::fs::{self, File};
-use std::io::{self, ErrorKind, Write};
-use std::path::{Path, PathBuf};
+use std::io::{Read, Write};
+use std::os::fd::AsFd;
+use std::path::PathBuf;
 
 use fpcache::TableName;
-use fpcache_fabric::{Access, MemoryError, SharedMemory};
+use fpcache_fabric::{Access, FileAt, MemoryError, SharedMemory};
+use rustix::fs::OFlags;
 
 use super::descriptor::Descriptor;
-use super::error::{FolderError, TableOpenError};
-use crate::store::Folders;
+use super::error::TableOpenError;
+use crate::folder::{Folder, FolderError};
+use crate::store::{Folders, NOTES_FILE, REGION_FILE};
 
 const TABLES: &str = "tables";
 const DESCRIPTOR: &str = "table.fpt";
@@ -29,37 +31,60 @@ const DROPPED: &str = ".dropped-";
 /// The folders of a memory node's tables.
 #[derive(Debug)]
 pub(crate) struct TablesFolder {
-    data: PathBuf,
-    regions: PathBuf,
+    data: Folder,
+    regions: Folder,
+}
+
+/// The folders of one table.
+#[derive(Debug)]
+pub(crate) struct TableFolder {
+    /// Log, snapshots and notes.
+    pub(crate) data: Folder,
+    /// The region.
+    pub(crate) region: Folder,
+    region_path: PathBuf,
+    notes_path: PathBuf,
+}
+
+impl TableFolder {
+    fn new(data: Folder, region: Folder) -> Self {
+        let (region_path, notes_path) = (region.path().join(REGION_FILE), data.path().join(NOTES_FILE));
+        Self { data, region, region_path, notes_path }
+    }
+
+    /// The region's file; its path too.
+    pub(crate) fn region_file(&self) -> (FileAt<'_>, &PathBuf) {
+        (FileAt::within(self.region.as_fd(), &self.region_path), &self.region_path)
+    }
+
+    /// The notes' file; its path too.
+    pub(crate) fn notes_file(&self) -> (FileAt<'_>, &PathBuf) {
+        (FileAt::within(self.data.as_fd(), &self.notes_path), &self.notes_path)
+    }
+
+    /// Whether there are region and notes.
+    pub(crate) fn has_memories(&self) -> (bool, bool) {
+        (self.region.has(REGION_FILE), self.data.has(NOTES_FILE))
+    }
 }
 
 /// Whether a folder holds a store as memory nodes with one table made it: the file that says so.
-pub(crate) fn older_store(data: &Path) -> io::Result<Option<PathBuf>> {
-    for entry in fs::read_dir(data)? {
-        let path = entry?.path();
-        let is_of_store = path
-            .extension()
-            .is_some_and(|extension| ["fpn", "fpl", "fps", "fpr"].iter().any(|of| extension == *of));
-        if is_of_store && path.is_file() {
-            return Ok(Some(path));
-        }
-    }
-    Ok(None)
+pub(crate) fn older_store(data: &Folder) -> std::io::Result<Option<PathBuf>> {
+    let is_of_store = |name: &String| {
+        name.rsplit_once('.').is_some_and(|(_, extension)| ["fpn", "fpl", "fps", "fpr"].contains(&extension))
+    };
+    Ok(data.names()?.into_iter().find(is_of_store).map(|name| data.path().join(name)))
 }
 
 impl TablesFolder {
     /// The tables below these folders, which are made if they are not there. What a crash left of tables that were being made
     /// or removed is removed.
     pub(crate) fn open(folders: &Folders) -> Result<Self, FolderError> {
-        let (data, regions) = (folders.data.join(TABLES), folders.region.join(TABLES));
-        for folder in [&data, &regions] {
-            fs::create_dir_all(folder).map_err(FolderError::new(folder, "making it"))?;
-        }
-        sync(&folders.data)?;
-        let opened = Self { data, regions };
+        let below = |path| Folder::named(path)?.make_child(TABLES);
+        let opened = Self { data: below(&folders.data)?, regions: below(&folders.region)? };
         for name in opened.names()? {
             if name.starts_with(NEW) {
-                remove_all(&opened.data.join(&name))?;
+                opened.data.remove_all(&name)?;
             } else if let Some(name) = name.strip_prefix(DROPPED) {
                 opened.clear_dropped(name)?;
             }
@@ -75,92 +100,84 @@ impl TablesFolder {
     }
 
     fn names(&self) -> Result<Vec<String>, FolderError> {
-        let list = || -> io::Result<Vec<String>> {
-            // A name that is not UTF-8 is none of ours.
-            let entries = fs::read_dir(&self.data)?.map(|entry| Ok(entry?.file_name().into_string().ok()));
-            entries.filter_map(Result::transpose).collect()
-        };
-        list().map_err(FolderError::new(&self.data, "listing it"))
+        self.data.names().map_err(FolderError::new(self.data.path(), "listing it"))
     }
 
-    /// Where a table's files lie.
-    pub(crate) fn of(&self, name: &TableName) -> Folders {
-        Folders { data: self.data.join(name.as_str()), region: self.regions.join(name.as_str()) }
+    /// Where a table's files lie. The folder of its region is made if it is not there.
+    pub(crate) fn of(&self, name: &TableName) -> Result<TableFolder, FolderError> {
+        Ok(TableFolder::new(self.data.child(name.as_str())?, self.regions.make_child(name.as_str())?))
     }
 
     /// What a table is.
     pub(crate) fn descriptor(&self, name: &TableName) -> Result<Descriptor, TableOpenError> {
-        let path = self.of(name).data.join(DESCRIPTOR);
-        let read = fs::read(&path).map_err(|error| error.to_string());
-        read.and_then(|bytes| Descriptor::decode(&bytes))
-            .map_err(|why| TableOpenError::Descriptor { path, why })
+        let path = self.data.path().join(name.as_str()).join(DESCRIPTOR);
+        let folder = match self.data.child(name.as_str()) {
+            Err(error @ FolderError::Unsafe { .. }) => return Err(error.into()),
+            opened => opened.map_err(|error| error.to_string()),
+        };
+        let read = folder.and_then(|folder| {
+            let mut bytes = Vec::new();
+            let read = folder.open_file(DESCRIPTOR, OFlags::RDONLY);
+            read.and_then(|mut file| file.read_to_end(&mut bytes)).map_err(|error| error.to_string())?;
+            Descriptor::decode(&bytes)
+        });
+        read.map_err(|why| TableOpenError::Descriptor { path, why })
     }
 
     /// Makes a table's folder: it is there for good, or not at all.
     pub(crate) fn create(&self, name: &TableName, descriptor: &Descriptor) -> Result<(), FolderError> {
         self.clear_dropped(name.as_str())?;
-        let (new, folder) = (self.data.join(format!("{NEW}{name}")), self.data.join(name.as_str()));
-        remove_all(&new)?;
-        let make = || -> io::Result<()> {
-            fs::create_dir(&new)?;
-            let mut file = File::create_new(new.join(DESCRIPTOR))?;
+        let new = format!("{NEW}{name}");
+        self.data.remove_all(&new)?;
+        let folder = self.data.make_child(&new)?;
+        let make = || -> std::io::Result<()> {
+            let mut file = folder.open_file(DESCRIPTOR, OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL)?;
             file.write_all(&descriptor.encode())?;
             file.sync_all()?;
-            File::open(&new)?.sync_all()?;
-            fs::rename(&new, &folder)?;
-            File::open(&self.data)?.sync_all()
+            folder.sync()?;
+            self.data.rename(&new, name.as_str())
         };
-        make().map_err(FolderError::new(&folder, "making it"))
+        make().map_err(FolderError::new(self.data.path().join(name.as_str()), "making it"))?;
+        self.data.sync()
     }
 
     /// Removes a table's folder: from here on the table is gone for good. Its files remain until
     /// [`clear_dropped`](Self::clear_dropped).
     pub(crate) fn drop_table(&self, name: &TableName) -> Result<(), FolderError> {
         self.clear_dropped(name.as_str())?;
-        let (folder, dropped) = (self.data.join(name.as_str()), self.data.join(format!("{DROPPED}{name}")));
-        fs::rename(&folder, dropped).map_err(FolderError::new(&folder, "renaming it"))?;
-        sync(&self.data)
+        let renamed = self.data.rename(name.as_str(), &format!("{DROPPED}{name}"));
+        renamed.map_err(FolderError::new(self.data.path().join(name.as_str()), "renaming it"))?;
+        self.data.sync()
     }
 
     /// Removes the files of a table that was dropped, if there was one of this name.
     pub(crate) fn clear_dropped(&self, name: &str) -> Result<(), FolderError> {
-        let dropped = self.data.join(format!("{DROPPED}{name}"));
-        if !dropped.exists() {
+        let dropped = format!("{DROPPED}{name}");
+        if !self.data.has(&dropped) {
             return Ok(());
         }
         // The region first: as long as the other folder is there, this is known to be of no use. Unless the table is there again.
-        let region = self.regions.join(name);
-        if !self.data.join(name).exists() && !is_in_use(&region) {
-            remove_all(&region)?;
+        if !self.data.has(name) && !self.is_in_use(name) {
+            self.regions.remove_all(name)?;
         }
-        remove_all(&dropped)
+        self.data.remove_all(&dropped)
     }
-}
 
-/// Whether a running memory node has the region in this folder: folders for regions may be shared by mistake.
-fn is_in_use(folder: &Path) -> bool {
-    let region = Folders { data: folder.to_owned(), region: folder.to_owned() }.region_file();
-    matches!(SharedMemory::open_file(region, Access::ReadWrite), Err(MemoryError::FileInUse { .. }))
-}
-
-fn sync(folder: &Path) -> Result<(), FolderError> {
-    let synced = File::open(folder).and_then(|folder| folder.sync_all());
-    synced.map_err(FolderError::new(folder, "syncing it"))
-}
-
-/// Removes a folder and what is in it, if it is there.
-fn remove_all(folder: &Path) -> Result<(), FolderError> {
-    match fs::remove_dir_all(folder) {
-        Err(error) if error.kind() != ErrorKind::NotFound => {
-            Err(FolderError::new(folder, "removing it")(error))
-        }
-        _ => Ok(()),
+    /// Whether a running memory node has the region of this table: folders for regions may be shared by mistake.
+    fn is_in_use(&self, name: &str) -> bool {
+        // What is no safe folder is no memory node's; what is removed then is the name.
+        let Ok(folder) = self.regions.child(name) else { return false };
+        let path = folder.path().join(REGION_FILE);
+        let opened = SharedMemory::open_file_at(FileAt::within(folder.as_fd(), &path), Access::ReadWrite);
+        matches!(opened, Err(MemoryError::FileInUse { .. }))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs;
+
     use fpcache::key_space::KeyKind;
 
     const U64: Descriptor = Descriptor { kind: KeyKind::U64, region_bytes: None };
@@ -176,17 +193,18 @@ mod tests {
         let tables = TablesFolder::open(&folders).expect("made");
         for table in ["a", "b", "c"] {
             tables.create(&name(table), &U64).expect("made");
-            fs::create_dir(&tables.of(&name(table)).region).expect("made");
+            tables.of(&name(table)).expect("made");
         }
         assert!(tables.create(&name("a"), &U64).is_err(), "it is there");
         tables.drop_table(&name("b")).expect("dropped");
-        fs::create_dir(tables.data.join(".new-d")).expect("made");
-        fs::write(tables.data.join("notes.txt"), "somebody's").expect("written");
-        assert!(tables.of(&name("b")).region.exists());
+        fs::create_dir(tables.data.path().join(".new-d")).expect("made");
+        fs::write(tables.data.path().join("notes.txt"), "somebody's").expect("written");
+        let region = |of: &str| folders.region.join("tables").join(of);
+        assert!(region("b").exists());
 
         let tables = TablesFolder::open(&folders).expect("there");
         assert_eq!(tables.tables().expect("listed"), [name("a"), name("c"), name("notes.txt")]);
-        assert!(!tables.of(&name("b")).region.exists() && tables.of(&name("c")).region.exists());
+        assert!(!region("b").exists() && region("c").exists());
         let mut left = tables.names().expect("listed");
         left.sort();
         assert_eq!(left, ["a", "c", "notes.txt"]);
@@ -202,11 +220,12 @@ mod tests {
         let tables = TablesFolder::open(&folders).expect("made");
         let table = name("t");
         tables.create(&table, &U64).expect("made");
-        fs::write(tables.of(&table).region_file(), "memory").expect("written");
+        let region = place.path().join("tables/t/region.fpr");
+        fs::write(&region, "memory").expect("written");
         tables.drop_table(&table).expect("dropped");
         let bytes = Descriptor { kind: KeyKind::Bytes, ..U64 };
         tables.create(&table, &bytes).expect("made");
-        assert!(!tables.of(&table).region_file().exists());
+        assert!(!region.exists());
         assert_eq!(tables.descriptor(&table).expect("whole"), bytes);
         assert_eq!(tables.names().expect("listed"), ["t"]);
     }
@@ -216,9 +235,10 @@ mod tests {
         let place = tempfile::tempdir().expect("a folder");
         TablesFolder::open(&Folders { data: place.path().into(), region: place.path().into() })
             .expect("made");
-        assert_eq!(older_store(place.path()).expect("readable"), None);
+        let folder = Folder::named(place.path()).expect("ours");
+        assert_eq!(older_store(&folder).expect("readable"), None);
         let log = place.path().join("log-0000000000000001.fpl");
         fs::write(&log, "").expect("written");
-        assert_eq!(older_store(place.path()).expect("readable"), Some(log));
+        assert_eq!(older_store(&folder).expect("readable"), Some(log));
     }
 }

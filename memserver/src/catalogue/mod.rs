@@ -326,7 +326,7 @@ impl Catalogue {
         descriptor: &Descriptor,
         descriptors: Taken,
     ) -> Result<(), TableOpenError> {
-        let folders = self.folder.as_ref().map(|folder| folder.of(&name));
+        let folders = self.folder.as_ref().map(|folder| folder.of(&name)).transpose()?;
         let waker = self.waker.beside();
         let mut table = self.opening.open(name, descriptor, folders.as_ref(), waker)?;
         table.descriptors = Some(descriptors);

@@ -1,23 +1,25 @@
 //! A table's memory node, as it begins: with nothing, or with what its folder holds.
 
 use std::os::fd::OwnedFd;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use fpcache::TableName;
 use fpcache::key_space::{BuildKeys, ByteKeys, KeyKind, U64Keys};
-use fpcache_fabric::{Access, Export, HugePages, MemoryError, SharedMemory, Waker};
+use fpcache_fabric::{Access, Export, FileAt, HugePages, MemoryError, SharedMemory, Waker};
 
 use super::descriptor::Descriptor;
-use super::error::{FolderError, TableOpenError};
+use super::error::TableOpenError;
+use super::folders::TableFolder;
 use super::hosted::{Hosted, HostedTable};
 use crate::budget::{Budget, Grant};
 use crate::capacity::MIN_CAPACITY;
 use crate::durability::{FileDisk, SyncPolicy};
+use crate::folder::{Folder, FolderError};
 use crate::node::MemoryNode;
 use crate::recovery::{RecoverError, Recovery};
-use crate::store::{self, Background, Beginning, Folders, Memories};
+use crate::store::{self, Background, Beginning, Memories, NOTES_FILE, REGION_FILE};
 
 /// What all tables of a memory node begin with.
 #[derive(Debug)]
@@ -34,7 +36,7 @@ impl Opening {
         &self,
         name: TableName,
         descriptor: &Descriptor,
-        folders: Option<&Folders>,
+        folders: Option<&TableFolder>,
         waker: Waker,
     ) -> Result<HostedTable, TableOpenError> {
         match descriptor.kind {
@@ -47,7 +49,7 @@ impl Opening {
         &self,
         name: TableName,
         descriptor: &Descriptor,
-        folders: Option<&Folders>,
+        folders: Option<&TableFolder>,
         waker: Waker,
     ) -> Result<HostedTable, TableOpenError> {
         let incarnation = new_incarnation();
@@ -90,12 +92,11 @@ impl Opening {
     fn durable<K: BuildKeys>(
         &self,
         descriptor: &Descriptor,
-        folders: &Folders,
+        folders: &TableFolder,
         incarnation: u64,
         waker: Waker,
     ) -> Result<Begun<K>, TableOpenError> {
-        std::fs::create_dir_all(&folders.region).map_err(FolderError::new(&folders.region, "making it"))?;
-        let disk = FileDisk::open(folders.disk_folder())?;
+        let disk = FileDisk::within(folders.data.clone());
         let beginning = Beginning {
             sync: self.sync,
             ring_bytes: store::RING_BYTES,
@@ -107,7 +108,7 @@ impl Opening {
         };
         let background = Background::Threads(waker);
         let failed = |source: RecoverError| TableOpenError::Recover {
-            folder: folders.data.clone(),
+            folder: folders.data.path().to_owned(),
             source: Box::new(source),
         };
         let why = match self.open_memories(folders)? {
@@ -129,21 +130,21 @@ impl Opening {
     }
 
     /// Region and notes of the process before.
-    fn open_memories(&self, folders: &Folders) -> Result<Before, TableOpenError> {
-        let (region, notes) = (folders.region_file(), folders.notes_file());
-        match (region.exists(), notes.exists()) {
+    fn open_memories(&self, folders: &TableFolder) -> Result<Before, TableOpenError> {
+        let ((region, region_path), (notes, notes_path)) = (folders.region_file(), folders.notes_file());
+        match folders.has_memories() {
             (true, true) => {}
             (false, false) => return Ok(Before::Nothing),
-            (false, true) => return Ok(Before::Unusable(format!("{} is gone", region.display()))),
-            (true, false) => return Ok(Before::Unusable(format!("{} is gone", notes.display()))),
+            (false, true) => return Ok(Before::Unusable(format!("{} is gone", region_path.display()))),
+            (true, false) => return Ok(Before::Unusable(format!("{} is gone", notes_path.display()))),
         }
-        let open = |path: &Path| match SharedMemory::open_file(path, Access::ReadWrite) {
+        let open = |file: FileAt<'_>| match SharedMemory::open_file_at(file, Access::ReadWrite) {
             Ok(opened) => Ok(Ok(opened)),
             // That process ended before the file had its size.
             Err(error @ MemoryError::NotMemory { .. }) => Ok(Err(error.to_string())),
             Err(error) => Err(TableOpenError::Memory(error)),
         };
-        let (notes, (region, fd)) = match (open(&notes)?, open(&region)?) {
+        let (notes, (region, fd)) = match (open(notes)?, open(region)?) {
             (Ok((notes, _)), Ok(region)) => (notes, region),
             (Err(why), _) | (_, Err(why)) => return Ok(Before::Unusable(why)),
         };
@@ -156,16 +157,17 @@ impl Opening {
     fn create_memories(
         &self,
         capacity: u64,
-        folders: &Folders,
+        folders: &TableFolder,
     ) -> Result<(Memories<SharedMemory>, OwnedFd), TableOpenError> {
         let failed = |capacity| move |source| TableOpenError::Region { capacity, source };
         let len = |bytes| usize::try_from(bytes).unwrap_or(usize::MAX);
         let notes_bytes = store::notes_bytes(store::RING_BYTES);
-        let notes = removed(folders.notes_file())?;
-        let created = SharedMemory::create_file(notes, len(notes_bytes), HugePages::No);
+        let ((region, region_path), (notes, notes_path)) = (folders.region_file(), folders.notes_file());
+        remove_memory(&folders.data, NOTES_FILE, notes, notes_path)?;
+        let created = SharedMemory::create_file_at(notes, len(notes_bytes), HugePages::No);
         let (notes, _) = created.map_err(failed(notes_bytes))?;
-        let region = removed(folders.region_file())?;
-        let created = SharedMemory::create_sparse_file(region, len(capacity), self.huge_pages);
+        remove_memory(&folders.region, REGION_FILE, region, region_path)?;
+        let created = SharedMemory::create_sparse_file_at(region, len(capacity), self.huge_pages);
         let (region, fd) = created.map_err(failed(capacity))?;
         let region = Arc::new(region);
         let grant = Grant::of(&self.budget, &region)?;
@@ -189,19 +191,24 @@ enum Before {
 
 /// Removes a file of the process before, unless that is another memory node's which runs: folders for regions may be shared
 /// by mistake.
-fn removed(path: PathBuf) -> Result<PathBuf, TableOpenError> {
-    let locked = match SharedMemory::open_file(&path, Access::ReadWrite) {
+fn remove_memory(
+    folder: &Folder,
+    name: &str,
+    file: FileAt<'_>,
+    path: &PathBuf,
+) -> Result<(), TableOpenError> {
+    let locked = match SharedMemory::open_file_at(file, Access::ReadWrite) {
         Err(error @ MemoryError::FileInUse { .. }) => return Err(TableOpenError::Memory(error)),
         // What is no memory is in nobody's use; a file that is not there need not be removed.
         opened => opened.ok(),
     };
-    let removed = std::fs::remove_file(&path);
+    let removed = folder.remove_file(name);
     drop(locked);
     match removed {
         Err(source) if source.kind() != std::io::ErrorKind::NotFound => {
-            Err(FolderError::new(&path, "removing the memory of the process before")(source).into())
+            Err(FolderError::new(path, "removing the memory of the process before")(source).into())
         }
-        _ => Ok(path),
+        _ => Ok(()),
     }
 }
 

@@ -1,11 +1,15 @@
 //! Files as the log and the snapshots use them, and the real ones.
 
 use std::collections::HashMap;
-use std::fs::{self, File, OpenOptions};
+use std::fs::File;
 use std::io::{self, Write};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+
+use rustix::fs::OFlags;
+
+use crate::folder::Folder;
 
 /// One folder of files, named by plain names.
 ///
@@ -137,31 +141,37 @@ impl DiskError {
 /// write-back only to those who had the file open.
 #[derive(Debug)]
 pub struct FileDisk {
-    folder: PathBuf,
+    folder: Folder,
     open: HashMap<String, File>,
 }
 
 impl FileDisk {
-    /// The folder, made if it is not there.
+    /// The folder at this path, made if it is not there.
     ///
     /// # Errors
-    /// If it can be neither made nor read.
-    pub fn open(folder: impl Into<PathBuf>) -> Result<Self, DiskError> {
-        let folder = folder.into();
-        let failed = |e| DiskError::new("opening the folder", folder.display().to_string(), e);
-        fs::create_dir_all(&folder).map_err(failed)?;
-        fs::read_dir(&folder).map_err(failed)?;
-        Ok(Self { folder, open: HashMap::new() })
+    /// If it can be neither made nor read, or others may write to it.
+    pub fn open(folder: impl AsRef<Path>) -> Result<Self, DiskError> {
+        let path = folder.as_ref();
+        let failed = |e: io::Error| DiskError::new("opening the folder", path.display().to_string(), e);
+        let folder = Folder::named(path).map_err(|e| failed(e.into()))?;
+        folder.names().map_err(failed)?;
+        Ok(Self::within(folder))
+    }
+
+    /// A folder that is open.
+    #[must_use]
+    pub fn within(folder: Folder) -> Self {
+        Self { folder, open: HashMap::new() }
     }
 
     /// Where the files lie.
     #[must_use]
     pub fn folder(&self) -> &Path {
-        &self.folder
+        self.folder.path()
     }
 
     fn path(&self, name: &str) -> PathBuf {
-        self.folder.join(name)
+        self.folder.path().join(name)
     }
 
     fn failed(&self, doing: &'static str, name: &str) -> impl FnOnce(io::Error) -> DiskError {
@@ -171,7 +181,7 @@ impl FileDisk {
 
     fn writer(&mut self, name: &str) -> io::Result<&mut File> {
         if !self.open.contains_key(name) {
-            let file = OpenOptions::new().append(true).open(self.path(name))?;
+            let file = self.folder.open_file(name, OFlags::WRONLY | OFlags::APPEND)?;
             self.open.insert(name.to_owned(), file);
         }
         self.open.get_mut(name).ok_or_else(|| io::ErrorKind::NotFound.into())
@@ -187,26 +197,16 @@ impl Clone for FileDisk {
 
 impl Disk for FileDisk {
     fn list(&self) -> Result<Vec<String>, DiskError> {
-        let names = || -> io::Result<Vec<String>> {
-            let mut names = Vec::new();
-            for entry in fs::read_dir(&self.folder)? {
-                // A name that is not UTF-8 is none of ours.
-                if let Ok(name) = entry?.file_name().into_string() {
-                    names.push(name);
-                }
-            }
-            Ok(names)
-        };
-        names().map_err(self.failed("listing", ""))
+        self.folder.names().map_err(self.failed("listing", ""))
     }
 
     fn len(&self, name: &str) -> Result<u64, DiskError> {
-        Ok(fs::metadata(self.path(name)).map_err(self.failed("examining", name))?.len())
+        self.folder.len(name).map_err(self.failed("examining", name))
     }
 
     fn read(&self, name: &str, offset: u64, out: &mut [u8]) -> Result<usize, DiskError> {
         let mut read = || -> io::Result<usize> {
-            let file = File::open(self.path(name))?;
+            let file = self.folder.open_file(name, OFlags::RDONLY)?;
             let mut done = 0;
             while done < out.len() {
                 match file.read_at(&mut out[done..], offset + done as u64) {
@@ -222,11 +222,8 @@ impl Disk for FileDisk {
     }
 
     fn create(&mut self, name: &str) -> Result<(), DiskError> {
-        let file = OpenOptions::new()
-            .append(true)
-            .create_new(true)
-            .open(self.path(name))
-            .map_err(self.failed("creating", name))?;
+        let flags = OFlags::WRONLY | OFlags::APPEND | OFlags::CREATE | OFlags::EXCL;
+        let file = self.folder.open_file(name, flags).map_err(self.failed("creating", name))?;
         self.open.insert(name.to_owned(), file);
         Ok(())
     }
@@ -241,20 +238,18 @@ impl Disk for FileDisk {
     }
 
     fn sync_dir(&mut self) -> Result<(), DiskError> {
-        File::open(&self.folder)
-            .and_then(|folder| folder.sync_all())
-            .map_err(self.failed("syncing the folder", ""))
+        self.folder.sync().map_err(|e| self.failed("syncing the folder", "")(e.into()))
     }
 
     fn remove(&mut self, name: &str) -> Result<(), DiskError> {
         self.close(name);
-        fs::remove_file(self.path(name)).map_err(self.failed("removing", name))
+        self.folder.remove_file(name).map_err(self.failed("removing", name))
     }
 
     fn rename(&mut self, from: &str, to: &str) -> Result<(), DiskError> {
         self.close(from);
         self.close(to);
-        fs::rename(self.path(from), self.path(to)).map_err(self.failed("renaming", from))
+        self.folder.rename(from, to).map_err(self.failed("renaming", from))
     }
 
     fn truncate(&mut self, name: &str, len: u64) -> Result<(), DiskError> {
