@@ -2,7 +2,7 @@
 
 use std::borrow::Borrow;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use fpcache::key_space::BuildKeys;
 use fpcache::layout::{SUPERBLOCK_BYTES, Stored, TableParameters, TableRecord};
@@ -21,7 +21,7 @@ use crate::front::Front;
 use crate::journal::Journal;
 use crate::loader::{Begin, FIRST_VERSION, Finished, LoadError, Loader};
 use crate::pending::Pending;
-use crate::snapshotting::{Snapshotting, Step};
+use crate::snapshotting::Snapshotting;
 use crate::space::{Extent, Space};
 use crate::table::audit::Audit;
 use crate::table::write::next_version;
@@ -38,27 +38,21 @@ pub struct MemoryNode<K: BuildKeys, M = SharedMemory> {
     pub(crate) journal: Option<Journal<M>>,
     pub(crate) pending: Pending<K>,
     pub(crate) uploads: Uploads,
-    pub(crate) snapshotting: Option<Snapshotting<K>>,
+    pub(crate) snapshotting: Option<Snapshotting>,
     /// Whether the disk has a snapshot that the log follows. Without one nothing that is written is durable.
     pub(crate) has_snapshot: bool,
     /// When to try again to write a snapshot that failed.
-    retry_at: Option<Instant>,
+    pub(crate) retry_at: Option<Instant>,
     loading: Option<(ClientId, Loader<K>)>,
     clients: u64,
     requests: u64,
     started: Instant,
-    clock: Arc<dyn Clock>,
+    pub(crate) clock: Arc<dyn Clock>,
     /// What else wakes the serving loop.
     pub(crate) waker: Option<Waker>,
     /// The body of the reply in hand.
     body: Vec<u8>,
 }
-
-/// How long to wait after a snapshot that failed.
-const RETRY_AFTER: Duration = Duration::from_secs(1);
-
-/// How long to wait for a disk that has not got so far.
-const PAUSE: Duration = Duration::from_millis(1);
 
 /// The generation of a region's first segment.
 const FIRST_GENERATION: u32 = 1;
@@ -471,32 +465,10 @@ impl<K: BuildKeys, M: NodeMemory> Service for MemoryNode<K, M> {
             journal.want_synced(last);
         }
         let Self { front, table: Some(table), pending, .. } = self else { return Work::Nothing };
-        if let Ok(true) = table.work(front, pending.is_empty()) {
-            return Work::More;
-        }
-        if self.journal.is_none() {
-            return Work::Nothing;
-        }
-        let now = self.clock.now();
-        if self.journal.as_mut().is_some_and(Journal::has_lost) {
-            self.has_snapshot = false;
-        }
-        if self.wants_snapshot() && self.retry_at.is_none_or(|at| at <= now) {
-            self.begin_snapshot();
-            if self.snapshotting.is_none() {
-                return Work::At(now + PAUSE);
-            }
-        }
-        match self.step_snapshot() {
-            Ok(Step::More) => Work::More,
-            Ok(Step::Waits) => Work::At(due.map_or(now + PAUSE, |due| due.min(now + PAUSE))),
-            Ok(Step::Ended(Err(error))) => {
-                eprintln!("fpcache-memserver: no snapshot was written: {error}");
-                self.retry_at = Some(now + RETRY_AFTER);
-                Work::At(now + RETRY_AFTER)
-            }
-            _ => due.map_or(Work::Nothing, Work::At),
-        }
+        let is_busy = matches!(table.work(front, pending.is_empty()), Ok(true));
+        // In its turn also while the table has work: under writes that never cease it always has.
+        let snapshot = self.work_on_snapshot(due);
+        if is_busy { Work::More } else { snapshot }
     }
 
     fn waker(&self) -> Option<Waker> {

@@ -1,25 +1,24 @@
 //! Snapshots of the table, written while it changes.
 //!
-//! A snapshot is taken segment by segment, between requests; what changes meanwhile may or may not be in it. The log
-//! from the entry at which it began makes up for that: entries are effects, and applying one that is contained already
-//! changes nothing.
+//! A snapshot is taken segment by segment, between requests. It has the records that were there when it began, but for
+//! those that were changed or removed before it came to them: the log from the entry at which it began has what became of
+//! these. So it is never longer than the table was, and applying the log to it goes through states that the table had.
 
-use std::borrow::Borrow;
+use std::time::{Duration, Instant};
 
 use fpcache::key_space::BuildKeys;
 use fpcache::layout::TableParameters;
-use fpcache_fabric::NodeMemory;
+use fpcache_fabric::{NodeMemory, Work};
 
 use crate::durability::{Lsn, SnapshotError, SnapshotInfo};
+use crate::journal::Journal;
 use crate::journal::background::SnapshotStart;
 use crate::node::MemoryNode;
 use crate::table::TableError;
 
 /// A snapshot under way.
-#[derive(Debug)]
-pub(crate) struct Snapshotting<K: BuildKeys> {
-    /// First key of the segment that comes next; `None` behind the last.
-    next: Option<K::Owned>,
+#[derive(Debug, Default)]
+pub(crate) struct Snapshotting {
     /// Records on their way to the disk.
     records: Vec<u8>,
     /// The last entry of the log that may be contained, once all records are on their way.
@@ -29,6 +28,12 @@ pub(crate) struct Snapshotting<K: BuildKeys> {
 
 /// Records handed on at once, in bytes.
 const BLOCK_BYTES: usize = 256 << 10;
+
+/// How long to wait after a snapshot that failed.
+const RETRY_AFTER: Duration = Duration::from_secs(1);
+
+/// How long to wait for a disk that has not got so far.
+const PAUSE: Duration = Duration::from_millis(1);
 
 /// What a step of a snapshot came to.
 #[derive(Clone, Debug)]
@@ -47,7 +52,7 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
     /// Begins a snapshot, unless one is under way, there is no log to complete it, or the disk is still busy with one that was
     /// given up.
     pub fn begin_snapshot(&mut self) {
-        let (Some(journal), Some(table)) = (&mut self.journal, &self.table) else { return };
+        let (Some(journal), Some(table)) = (&mut self.journal, &mut self.table) else { return };
         if self.snapshotting.is_some() {
             return;
         }
@@ -55,14 +60,14 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
         table.record().parameters.encode::<K>(&mut header);
         header.extend(table.next_version().to_le_bytes());
         header.extend(K::encode_coders(table.coders()));
-        // What waits for the disk is not in the table yet.
+        // What waits for the disk is not in the table yet. It comes there as what is written later does.
         let first = self.pending.first().unwrap_or(journal.last() + 1);
         if !journal.snapshots.begin(SnapshotStart { lineage: journal.lineage(), header, first }) {
             return;
         }
         journal.since_snapshot = 0;
-        let next = Some(K::lowest().to_owned());
-        self.snapshotting = Some(Snapshotting { next, records: Vec::new(), last: None, is_finished: false });
+        table.begin_taking();
+        self.snapshotting = Some(Snapshotting::default());
     }
 
     /// Takes some more of the snapshot under way.
@@ -77,16 +82,11 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
             self.has_snapshot |= outcome.is_ok();
             return Ok(Step::Ended(outcome));
         }
-        if taking.records.len() < BLOCK_BYTES
-            && let Some(from) = taking.next.take()
-        {
-            match table.records_from(front, from.borrow(), BLOCK_BYTES, &mut taking.records) {
-                Ok(next) => taking.next = next,
+        if taking.records.len() < BLOCK_BYTES && table.is_taking() {
+            if let Err(error) = table.take_records(front, BLOCK_BYTES, &mut taking.records) {
                 // Without these records it must not count.
-                Err(error) => {
-                    *snapshotting = None;
-                    return Ok(Step::Ended(Err(SnapshotError::Table(error.to_string()))));
-                }
+                *snapshotting = None;
+                return Ok(Step::Ended(Err(SnapshotError::Table(error.to_string()))));
             }
             return Ok(Step::More);
         }
@@ -108,6 +108,34 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
         Ok(if taking.is_finished { Step::More } else { Step::Waits })
     }
 
+    /// Begins a snapshot if it is time, or gets on with the one under way; says when there is more to do, which the log has at
+    /// `due`.
+    pub(crate) fn work_on_snapshot(&mut self, due: Option<Instant>) -> Work {
+        if self.journal.is_none() {
+            return Work::Nothing;
+        }
+        let now = self.clock.now();
+        if self.journal.as_mut().is_some_and(Journal::has_lost) {
+            self.has_snapshot = false;
+        }
+        if self.wants_snapshot() && self.retry_at.is_none_or(|at| at <= now) {
+            self.begin_snapshot();
+            if self.snapshotting.is_none() {
+                return Work::At(now + PAUSE);
+            }
+        }
+        match self.step_snapshot() {
+            Ok(Step::More) => Work::More,
+            Ok(Step::Waits) => Work::At(due.map_or(now + PAUSE, |due| due.min(now + PAUSE))),
+            Ok(Step::Ended(Err(error))) => {
+                eprintln!("fpcache-memserver: no snapshot was written: {error}");
+                self.retry_at = Some(now + RETRY_AFTER);
+                Work::At(now + RETRY_AFTER)
+            }
+            _ => due.map_or(Work::Nothing, Work::At),
+        }
+    }
+
     /// Takes a whole snapshot while nothing else goes on. Without a log there is nothing to do.
     pub(crate) fn snapshot_now(&mut self) -> Result<(), String> {
         loop {
@@ -120,12 +148,20 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
                     if let Some(journal) = &mut self.journal
                         && let Some(failure) = journal.wait_a_little()
                     {
-                        self.snapshotting = None;
+                        self.give_up_snapshot();
                         return Err(failure);
                     }
                 }
                 Step::Ended(outcome) => return outcome.map(|_| ()).map_err(|error| error.to_string()),
             }
+        }
+    }
+
+    /// Gives up the snapshot under way, if there is one.
+    fn give_up_snapshot(&mut self) {
+        self.snapshotting = None;
+        if let Some(table) = &mut self.table {
+            table.end_taking();
         }
     }
 

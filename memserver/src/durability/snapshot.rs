@@ -1,9 +1,10 @@
 //! Snapshots: all records of the table, written while it serves.
 //!
-//! A snapshot is *fuzzy*: a record may have been copied before or after a change that happened meanwhile. So it comes
-//! with two LSNs. Applying the log from the first on makes it exact, provided the log reaches the last: every change that
-//! some copied record may show already is at or before that (the scheme of "fuzzy checkpoints": Mohan et al., "ARIES",
-//! ACM TODS 17(1), 1992, section 5.4).
+//! A snapshot begins at an entry of the log, the first LSN: it has records as they were before that entry, and lacks those
+//! that were changed or removed before they were copied. Applying the log from the first LSN on makes it whole, provided
+//! the log reaches the last: what is missing for a later change's sake is in the log at or before that. (The scheme of
+//! "fuzzy checkpoints", Mohan et al., "ARIES", ACM TODS 17(1), 1992, section 5.4; a snapshot that has records which were
+//! written later, as older releases made them, is read as well.)
 //!
 //! | header | |
 //! |---|---|

@@ -36,9 +36,9 @@ pub(super) struct New<K: BuildKeys> {
 
 /// A new segment that was written and is not yet known to anybody.
 #[derive(Debug)]
-struct Written<K: BuildKeys> {
+pub(super) struct Written<K: BuildKeys> {
     descriptor: Descriptor<K>,
-    extent: Extent,
+    pub(super) extent: Extent,
     /// Records in the slot their prediction names.
     at_home: u64,
 }
@@ -70,6 +70,9 @@ impl<K: BuildKeys> Table<K> {
         self.room_in_log(front, log_records(old, &new))?;
         let written = self.write_all(front, &new, old.behind.as_ref())?;
         self.commit(front, old, &written)?;
+        if let Some(taking) = &mut self.taking {
+            taking.follow(&old.segments, &self.gathering, self.geometry.slot_bytes, &new, &written);
+        }
         let at_home: u64 = written.iter().map(|segment| segment.at_home).sum();
         self.at_home = (self.at_home + at_home).saturating_sub(self.gathering.at_home);
         self.counters.rebuilt(copies, began.elapsed());

@@ -138,7 +138,7 @@ impl<K: BuildKeys> Table<K> {
         let mut bytes = Vec::new();
         for (_, segment) in &self.directory {
             Slots::of(&*front.region, self.geometry, segment).read_all(&mut bytes)?;
-            for LiveRecord { word, body, parts } in live_records::<K>(&self.geometry, &bytes) {
+            for LiveRecord { word, body, parts, .. } in live_records::<K>(&self.geometry, &bytes) {
                 // A slot that is damaged names nothing: nobody can read its record either.
                 if let Stored::Outside(extent) = parts.value
                     && word.vouches_for(segment.generation(), body)

@@ -11,7 +11,8 @@
 //! | [`extents`] | values outside their slots |
 //! | [`learn`] | coders that suit the keys a table has by now |
 //! | [`audit`] | looking at every byte for what must hold |
-//! | [`records`] | records in key order for snapshots, and put back by key |
+//! | [`records`] | records as snapshots have them, and records put back by key |
+//! | [`taking`] | the records of a snapshot, while writes go on |
 //! | [`checkpoint`] | the directory in the region, written in steps while changes go on |
 
 pub(crate) mod audit;
@@ -24,6 +25,7 @@ mod parting;
 pub(crate) mod records;
 mod room;
 pub(crate) mod slots;
+mod taking;
 pub(crate) mod write;
 
 use std::borrow::Borrow;
@@ -45,6 +47,7 @@ use checkpoint::{Aside, Checkpoint, Separators};
 use extents::Outside;
 use gather::Gathering;
 use learn::Learning;
+use taking::Taking;
 
 /// Why a table could not be changed.
 #[derive(Debug, thiserror::Error)]
@@ -92,6 +95,8 @@ pub(crate) struct Table<K: BuildKeys> {
     /// First keys of segments that inserts will soon have filled up.
     crowded: Vec<K::Owned>,
     learning: Learning<K>,
+    /// How far the snapshot under way has come, until it has all records.
+    taking: Option<Box<Taking<K>>>,
     next_generation: u32,
     next_version: u32,
     keys: u64,
@@ -169,6 +174,7 @@ impl<K: BuildKeys> Table<K> {
             directory_wanted: false,
             crowded: Vec::new(),
             learning: Learning::new(&coders, record.keys),
+            taking: None,
             next_generation,
             next_version,
             keys,

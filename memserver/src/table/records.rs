@@ -1,6 +1,4 @@
-//! A table's records in key order, segment by segment, while it changes; and records put back by key.
-
-use std::borrow::Borrow;
+//! Records as snapshots have them, and records put back by key.
 
 use fpcache::key_space::BuildKeys;
 use fpcache::layout::{Stored, ValuePlace};
@@ -8,7 +6,6 @@ use fpcache::message::{Sent, WriteKind, WriteOperation};
 use fpcache_fabric::NodeMemory;
 
 use super::extents::memory_of;
-use super::slots::{LiveRecord, Slots, live_records};
 use super::write::{Decision, Effect, EffectKind};
 use super::{Table, TableError};
 use crate::front::Front;
@@ -18,7 +15,7 @@ pub(crate) const VERSION_BYTES: usize = 4;
 /// Bytes of a record's length before it.
 const LENGTH_BYTES: usize = 4;
 
-/// The records in what [`Table::records_from`] gave.
+/// The records in what [`Table::take_records`] gave.
 pub(crate) fn each_record(mut records: &[u8]) -> impl Iterator<Item = &[u8]> {
     std::iter::from_fn(move || {
         let (len, rest) = records.split_first_chunk::<LENGTH_BYTES>()?;
@@ -29,45 +26,14 @@ pub(crate) fn each_record(mut records: &[u8]) -> impl Iterator<Item = &[u8]> {
 }
 
 impl<K: BuildKeys> Table<K> {
-    /// About how many bytes all records take as [`records_from`](Self::records_from) gives them.
+    /// About how many bytes all records take as [`take_records`](Self::take_records) gives them.
     pub(crate) fn records_bytes(&self) -> u64 {
         let each = LENGTH_BYTES + VERSION_BYTES + self.geometry.shape.body_bytes();
         self.keys * each as u64 + self.outside.bytes
     }
 
-    /// Appends the records of one segment, from `from` on and in key order, to `out` until that has `most` bytes or more; returns
-    /// the least key that may come next, if there is one. Each is its length (u32), its version, and what its slot holds, without
-    /// padding and as if the slot were long enough for the value.
-    pub(crate) fn records_from<M: NodeMemory>(
-        &self,
-        front: &Front<K, M>,
-        from: &K::Key,
-        most: usize,
-        out: &mut Vec<u8>,
-    ) -> Result<Option<K::Owned>, TableError> {
-        let Some(located) = self.directory.locate(from) else { return Ok(None) };
-        let slots = Slots::of(&*front.region, self.geometry, located.entry);
-        let mut bytes = Vec::new();
-        slots.read_all(&mut bytes)?;
-        let mut live = Vec::new();
-        for LiveRecord { word, parts, .. } in live_records::<K>(&self.geometry, &bytes) {
-            if let Some(key) = K::view(parts.key)
-                && key.borrow() >= from
-            {
-                live.push((key, word.version(), parts.value));
-            }
-        }
-        live.sort_unstable_by_key(|(key, _, _)| *key);
-        for (key, version, value) in live {
-            if out.len() >= most {
-                return Ok(Some(key.borrow().to_owned()));
-            }
-            self.append_record(front, key.borrow(), version, &value, out)?;
-        }
-        Ok(located.hi)
-    }
-
-    fn append_record<M: NodeMemory>(
+    /// Appends one record as snapshots have it.
+    pub(super) fn append_record<M: NodeMemory>(
         &self,
         front: &Front<K, M>,
         key: &K::Key,

@@ -17,6 +17,8 @@ use fpcache_index::Window;
 /// A live record in a copy of a slot.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LiveRecord<'b> {
+    /// Which slot it is in.
+    pub(crate) slot: usize,
     pub(crate) word: SlotWord,
     pub(crate) body: &'b [u8],
     pub(crate) parts: RecordParts<'b>,
@@ -28,11 +30,11 @@ pub(crate) fn live_records<'b, K: KeySpace>(
     slots: &'b [u8],
 ) -> impl Iterator<Item = LiveRecord<'b>> {
     let shape = geometry.shape;
-    slots.chunks_exact(geometry.slot_bytes).filter_map(move |slot| {
-        let (word, body) = slot.split_first_chunk::<SLOT_WORD_BYTES>()?;
+    slots.chunks_exact(geometry.slot_bytes).enumerate().filter_map(move |(slot, bytes)| {
+        let (word, body) = bytes.split_first_chunk::<SLOT_WORD_BYTES>()?;
         let word = SlotWord::from_bits(u64::from_le_bytes(*word));
         let parts = shape.parts::<K>(body).filter(|_| word.state() == SlotState::Live)?;
-        Some(LiveRecord { word, body, parts })
+        Some(LiveRecord { slot, word, body, parts })
     })
 }
 

@@ -263,6 +263,9 @@ impl<K: BuildKeys> Table<K> {
                     self.counters.inserts += 1;
                 }
                 self.exchange(before.as_ref(), value);
+                if let Some(taking) = &mut self.taking {
+                    taking.note(&effect.segment, effect.slot, effect.key.borrow());
+                }
                 Some(token)
             }
         };

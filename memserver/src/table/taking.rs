@@ -1,0 +1,171 @@
+//! The records of a snapshot, taken segment by segment while the table changes: those that were there when it began.
+//!
+//! What is written after the beginning is in the log from its first entry on, so a snapshot need not have it, and must
+//! not: a queue that goes on for hours would fill it with records that never lived together. A record's version does
+//! not tell whether it is older than the snapshot, because versions wrap around. So a bit is kept for every slot that
+//! was written since, in the segments that the snapshot has yet to reach: an eighth of a byte per slot at most.
+
+use std::borrow::Borrow;
+use std::collections::HashMap;
+
+use fpcache::key_space::BuildKeys;
+use fpcache::models::Segment;
+use fpcache_fabric::NodeMemory;
+
+use super::change::{New, Written};
+use super::gather::{Gathering, INCOMING};
+use super::slots::{LiveRecord, Slots, live_records};
+use super::{Table, TableError};
+use crate::front::Front;
+
+/// How far a snapshot has come.
+#[derive(Debug)]
+pub(super) struct Taking<K: BuildKeys> {
+    /// The least key that may come next.
+    next: K::Owned,
+    /// By the offset of a segment that is in the directory: the slots that were written since the beginning.
+    written: HashMap<u64, SlotSet>,
+}
+
+/// Some slots of a segment, a bit for each.
+#[derive(Debug)]
+struct SlotSet(Vec<u64>);
+
+impl SlotSet {
+    fn of_cap(cap: u16) -> Self {
+        Self(vec![0; usize::from(cap).div_ceil(64)])
+    }
+
+    fn insert(&mut self, slot: usize) {
+        if let Some(word) = self.0.get_mut(slot / 64) {
+            *word |= 1 << (slot % 64);
+        }
+    }
+
+    fn contains(&self, slot: usize) -> bool {
+        self.0.get(slot / 64).is_some_and(|word| word >> (slot % 64) & 1 == 1)
+    }
+}
+
+impl<K: BuildKeys> Taking<K> {
+    /// Notes that a slot was written, with a record of this key.
+    #[cold]
+    pub(super) fn note(&mut self, segment: &Segment<K>, slot: u32, key: &K::Key) {
+        if key >= self.next.borrow() {
+            let (at, cap) = (segment.address().offset(), segment.model().cap);
+            let slots = self.written.entry(at).or_insert_with(|| SlotSet::of_cap(cap));
+            slots.insert(slot as usize);
+        }
+    }
+
+    /// Notes where the records of segments went that were replaced, which were gathered in this order.
+    pub(super) fn follow(
+        &mut self,
+        old: &[Segment<K>],
+        gathering: &Gathering<K>,
+        slot_bytes: usize,
+        new: &[New<K>],
+        written: &[Written<K>],
+    ) {
+        // Of each segment the first slot, counted over all of them.
+        let mut before = 0;
+        let mut sets: Vec<(usize, Option<SlotSet>)> = Vec::with_capacity(old.len());
+        for segment in old {
+            sets.push((before, self.written.remove(&segment.address().offset())));
+            before += usize::from(segment.model().cap);
+        }
+        if sets.iter().all(|(_, slots)| slots.is_none()) {
+            return;
+        }
+        let was_written = |slot: usize| {
+            let (first, slots) = &sets[sets.partition_point(|(first, _)| *first <= slot) - 1];
+            slots.as_ref().is_some_and(|slots| slots.contains(slot - first))
+        };
+        for (new, written) in new.iter().zip(written) {
+            let (at, cap) = (written.extent.offset, new.planned.model.cap);
+            let records = &gathering.records[new.planned.keys.clone()];
+            for (record, slot) in records.iter().zip(&new.planned.slots) {
+                if record.body != INCOMING && was_written(record.body as usize / slot_bytes) {
+                    let slots = self.written.entry(at).or_insert_with(|| SlotSet::of_cap(cap));
+                    slots.insert(usize::from(*slot));
+                }
+            }
+        }
+    }
+}
+
+impl<K: BuildKeys> Table<K> {
+    /// Begins to take the records that are there now, in the place of any others.
+    pub(crate) fn begin_taking(&mut self) {
+        let next = K::lowest().to_owned();
+        self.taking = Some(Box::new(Taking { next, written: HashMap::new() }));
+    }
+
+    /// Whether there are records that are still to be taken.
+    pub(crate) fn is_taking(&self) -> bool {
+        self.taking.is_some()
+    }
+
+    /// Gives up taking records.
+    pub(crate) fn end_taking(&mut self) {
+        self.taking = None;
+    }
+
+    /// Appends the next records that are to be taken, of one segment and in key order, to `out` until that has `most` bytes or
+    /// more. Each is its length (u32), its version, and what its slot holds, without padding and as if the slot were long
+    /// enough for the value.
+    pub(crate) fn take_records<M: NodeMemory>(
+        &mut self,
+        front: &Front<K, M>,
+        most: usize,
+        out: &mut Vec<u8>,
+    ) -> Result<(), TableError> {
+        let Some(mut taking) = self.taking.take() else { return Ok(()) };
+        let Some(located) = self.directory.locate(taking.next.borrow()) else { return Ok(()) };
+        let at = located.entry.address().offset();
+        let written = taking.written.get(&at);
+        let mut bytes = Vec::new();
+        Slots::of(&*front.region, self.geometry, located.entry).read_all(&mut bytes)?;
+        let mut live = Vec::new();
+        for LiveRecord { slot, word, parts, .. } in live_records::<K>(&self.geometry, &bytes) {
+            if let Some(key) = K::view(parts.key)
+                && key.borrow() >= taking.next.borrow()
+                && !written.is_some_and(|written| written.contains(slot))
+            {
+                live.push((key, word.version(), parts.value));
+            }
+        }
+        live.sort_unstable_by_key(|(key, _, _)| *key);
+        for (key, version, value) in live {
+            if out.len() >= most {
+                taking.next = key.borrow().to_owned();
+                self.taking = Some(taking);
+                return Ok(());
+            }
+            self.append_record(front, key.borrow(), version, &value, out)?;
+        }
+        if let Some(hi) = located.hi {
+            taking.written.remove(&at);
+            taking.next = hi;
+            self.taking = Some(taking);
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_set_of_slots_has_those_that_were_put_into_it() {
+        for cap in [1u16, 63, 64, 65, 4096] {
+            let mut slots = SlotSet::of_cap(cap);
+            assert_eq!(slots.0.len() * 8, usize::from(cap).div_ceil(64) * 8, "a bit for each");
+            let wanted = |slot: usize| slot.is_multiple_of(3) || slot + 1 == usize::from(cap);
+            (0..usize::from(cap)).filter(|slot| wanted(*slot)).for_each(|slot| slots.insert(slot));
+            assert!((0..usize::from(cap)).all(|slot| slots.contains(slot) == wanted(slot)), "{cap}");
+            assert!(!slots.contains(1 << 20));
+        }
+    }
+}
