@@ -19,7 +19,9 @@ use std::sync::{Arc, Barrier};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use fpcache_client::{ByteKeys, Client, ClientConfig, KeySpace, RecordToken, U64Keys};
+use fpcache_client::{
+    ByteKeys, Client, ClientConfig, CreateOptions, KeyKind, KeySpace, RecordToken, TableName, Tables, U64Keys,
+};
 use fpcache_eval::history::client::{ClientStore, every_way};
 use fpcache_eval::history::keys::NumberedKeys;
 use fpcache_eval::history::store::{Answer, Failure, Store};
@@ -35,6 +37,9 @@ use rustix::process::{Pid, Signal, kill_process};
 const CAPACITY: u64 = 16 << 20;
 const THREADS: u32 = 4;
 const KEYS: u64 = 400;
+/// Places of the keys that are the queue of one caller, and how many of them it has there at a time.
+const QUEUE: u64 = 60;
+const LIVE: u64 = 6;
 /// Rounds of a test unless told otherwise.
 const KILLS: usize = 6;
 
@@ -44,6 +49,12 @@ fn kills() -> usize {
 
 fn key(place: u64) -> u64 {
     place * 1_000
+}
+
+/// The keys of a caller's queue, behind all others.
+fn queue(caller: u32) -> impl Iterator<Item = u64> {
+    let first = KEYS + u64::from(caller) * QUEUE;
+    (first..first + QUEUE).map(key)
 }
 
 /// Where a memory node listens and keeps its data.
@@ -165,6 +176,14 @@ impl Drop for Node {
     }
 }
 
+/// The first table is the one that there is anyway.
+fn table_name(table: usize) -> TableName {
+    match table {
+        0 => TableName::default(),
+        other => format!("table-{other}").parse().unwrap(),
+    }
+}
+
 fn connect<K: NumberedKeys>(url: &str, config: ClientConfig) -> Client<K> {
     Client::open(url, config).unwrap()
 }
@@ -181,6 +200,11 @@ struct Caller<K: NumberedKeys> {
     random: Xoshiro256PlusPlus,
     written: u64,
     tokens: HashMap<u64, (u64, RecordToken)>,
+    /// The place of the table it uses.
+    table: usize,
+    /// How many keys of its queue it has inserted, and how many deleted.
+    inserted: u64,
+    deleted: u64,
     first_failure: Option<String>,
 }
 
@@ -221,7 +245,8 @@ impl<K: NumberedKeys> Caller<K> {
         let key = key(self.random.random_range(0..KEYS));
         let token = self.tokens.get(&key).copied();
         let (call, kind) = match (self.random.random_range(0..100), token) {
-            (0..25, _) => (Call::Insert(value), 0),
+            (0..10, _) => return self.queue(log),
+            (10..25, _) => (Call::Insert(value), 0),
             (25..40, _) => (Call::Put(value), 1),
             (40..50, _) => (Call::Update(value), 2),
             (50..70, _) => (Call::Delete, 3),
@@ -264,9 +289,26 @@ impl<K: NumberedKeys> Caller<K> {
         self.tokens.extend(seen.map(|seen| (key, seen)));
     }
 
+    /// Inserts the next key of its queue, behind all that are there, and deletes the oldest if there are enough.
+    fn queue<C: Fn() -> u64>(&mut self, log: &mut Recorder<C>) {
+        let key_at = |at: u64| key(KEYS + u64::from(self.number) * QUEUE + at % QUEUE);
+        let (newest, oldest, value) = (key_at(self.inserted), key_at(self.deleted), self.value());
+        let store = &mut self.store;
+        let outcome = |answer: Answer<bool>, otherwise: Outcome| match answer {
+            Ok((done, plan)) => (if done { Outcome::Done } else { otherwise }, plan),
+            Err(failure) => (failure.outcome(), None),
+        };
+        log.record(newest, Call::Insert(value), || outcome(store.insert(newest, value), Outcome::Exists));
+        self.inserted += 1;
+        if self.inserted - self.deleted >= LIVE {
+            log.record(oldest, Call::Delete, || outcome(store.delete(oldest), Outcome::Absent));
+            self.deleted += 1;
+        }
+    }
+
     fn read_all<C: Fn() -> u64>(&mut self, log: &mut Recorder<C>) -> BTreeMap<u64, u64> {
         let mut all = BTreeMap::new();
-        for key in (0..KEYS).map(key) {
+        for key in (0..KEYS).map(key).chain((0..THREADS).flat_map(queue)) {
             let open = log.invoke(key, Call::Get);
             let (value, plan) = self.store.get(key).unwrap();
             log.returned(open, found(value), plan);
@@ -289,6 +331,8 @@ enum Loss {
 struct Test<K: NumberedKeys> {
     place: Place,
     node: Option<Node>,
+    /// How many tables its callers use, each an equal share of them.
+    tables: usize,
     callers: Vec<Caller<K>>,
     random: Xoshiro256PlusPlus,
     operations: usize,
@@ -299,28 +343,42 @@ const READER: u32 = 1_000;
 
 impl<K: NumberedKeys> Test<K> {
     fn new(place: Place, seed: u64) -> Self {
+        Self::over(1, place, seed)
+    }
+
+    fn over(tables: usize, place: Place, seed: u64) -> Self {
         let node = place.start();
-        ClientStore::create_table(
-            &connect::<K>(&place.url(), patient()),
-            &(0..KEYS).map(key).collect::<Vec<_>>(),
-        )
-        .unwrap();
+        let kind = KeyKind::ALL.into_iter().find(|kind| kind.is::<K>()).unwrap();
+        for table in 0..tables {
+            if table > 0 {
+                let all = Tables::connect(&place.url()).unwrap();
+                all.create(&table_name(table), kind, CreateOptions { region_bytes: None }).unwrap();
+            }
+            let config = ClientConfig { table: table_name(table), ..patient() };
+            let keys: Vec<u64> = (0..KEYS).map(key).collect();
+            ClientStore::create_table(&connect::<K>(&place.url(), config), &keys).unwrap();
+        }
         let ways = every_way(patient(), 64 << 10);
         let caller = |number: u32| {
             let (name, config) = &ways[(number as usize * 3 + seed as usize) % ways.len()];
+            let table = number as usize % tables;
+            let config = ClientConfig { table: table_name(table), ..*config };
             Caller {
                 number,
                 name: name.clone(),
-                store: ClientStore::new(connect(&place.url(), *config)),
+                store: ClientStore::new(connect(&place.url(), config)),
                 random: Xoshiro256PlusPlus::seed_from_u64(seed << 8 | u64::from(number)),
                 written: 0,
                 tokens: HashMap::new(),
+                table,
+                inserted: 0,
+                deleted: 0,
                 first_failure: None,
             }
         };
         let callers = (0..THREADS).map(caller).collect();
         let random = Xoshiro256PlusPlus::seed_from_u64(!seed);
-        Self { place, node: Some(node), callers, random, operations: 0, unknown: 0 }
+        Self { place, node: Some(node), tables, callers, random, operations: 0, unknown: 0 }
     }
 
     /// Some time, short ones as likely as long ones.
@@ -347,12 +405,12 @@ impl<K: NumberedKeys> Test<K> {
 
     fn run(&mut self, rounds: usize, loss: Loss) {
         let instants = nanoseconds_since(Instant::now());
-        let mut initial = BTreeMap::new();
-        let mut open: Vec<Operation> = Vec::new();
+        let mut initial = vec![BTreeMap::new(); self.tables];
+        let mut open: Vec<Vec<Operation>> = vec![Vec::new(); self.tables];
         for round in 0..rounds {
             let (is_over, met) = (AtomicBool::new(false), Barrier::new(THREADS as usize + 1));
             let mut callers = std::mem::take(&mut self.callers);
-            let mut logs: Vec<_> = thread::scope(|scope| {
+            let logs: Vec<_> = thread::scope(|scope| {
                 let running: Vec<_> = callers
                     .iter_mut()
                     .map(|caller| {
@@ -369,18 +427,25 @@ impl<K: NumberedKeys> Test<K> {
                 running.into_iter().map(|thread| thread.join().unwrap()).collect()
             });
             self.callers = callers;
-            let mut reader = Recorder::new(READER, "reader between rounds", instants.clone());
-            let after = self.callers[round % THREADS as usize].read_all(&mut reader);
-            logs.push(reader);
-            let history = History::merge(std::mem::replace(&mut initial, after), logs).carry(open);
-            let checked = check(&history).unwrap();
-            assert!(checked.is_linearizable(), "round {round}: {checked:#?}");
-            self.operations += checked.operations;
-            let is_unknown = |operation: &&Operation| {
-                operation.outcome == Outcome::Unknown && operation.call.writes() && operation.invoked > 0
-            };
-            self.unknown += history.operations().iter().filter(is_unknown).count();
-            open = history.undecided_writes();
+            // Each table has a history of its own.
+            for table in 0..self.tables {
+                let mut reader = Recorder::new(READER, "reader between rounds", instants.clone());
+                let users = || self.callers.iter().enumerate().filter(|(_, caller)| caller.table == table);
+                let mut of_table: Vec<_> = users().map(|(place, _)| logs[place].clone()).collect();
+                let user = users().map(|(place, _)| place).cycle().nth(round).unwrap();
+                let after = self.callers[user].read_all(&mut reader);
+                of_table.push(reader);
+                let before = std::mem::replace(&mut initial[table], after);
+                let history = History::merge(before, of_table).carry(std::mem::take(&mut open[table]));
+                let checked = check(&history).unwrap();
+                assert!(checked.is_linearizable(), "round {round}, table {table}: {checked:#?}");
+                self.operations += checked.operations;
+                let is_unknown = |operation: &&Operation| {
+                    operation.outcome == Outcome::Unknown && operation.call.writes() && operation.invoked > 0
+                };
+                self.unknown += history.operations().iter().filter(is_unknown).count();
+                open[table] = history.undecided_writes();
+            }
         }
     }
 
@@ -433,6 +498,16 @@ fn nothing_acknowledged_is_lost_without_fsync_and_with_the_region_elsewhere() {
 #[test]
 fn nothing_acknowledged_is_lost_where_keys_are_byte_strings() {
     survives_kills::<ByteKeys>("10ms", None, 6);
+}
+
+/// Several tables under one memory node, each with queues of its own.
+#[test]
+fn nothing_acknowledged_is_lost_of_many_tables() {
+    let mut test = Test::<U64Keys>::over(THREADS as usize, Place::new::<U64Keys>("10ms", None), 7);
+    test.run(kills().div_ceil(2), Loss::Process);
+    assert_eq!(test.unknown, 0, "what was in flight is answered by the successor");
+    let deleted: u64 = test.callers.iter().map(|caller| caller.deleted).sum();
+    assert!(deleted > 20, "oldest keys were deleted: {deleted}");
 }
 
 /// The page cache stays, so this shows that the log is complete, not that it is on the medium.

@@ -8,14 +8,23 @@ use fpcache_client::{ByteKeys, Client, ClientConfig, U64Keys};
 use fpcache_eval::history::client::{ClientStore, every_way};
 use fpcache_eval::history::keys::NumberedKeys;
 use fpcache_eval::history::nanoseconds_since;
-use fpcache_eval::history::stress::{Mix, StressOptions, StressProcess, StressReport, stress};
+use fpcache_eval::history::stress::{Mix, Queue, StressOptions, StressProcess, StressReport, stress};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::SeedableRng;
 
 /// Threads that read in different ways, over one memory node in this process whose segments inserts replace all the time.
 fn run<K: NumberedKeys>(ways: &[usize], options: &StressOptions, seed: u64) -> StressReport {
+    run_within::<K>(8 << 20, ways, options, seed)
+}
+
+fn run_within<K: NumberedKeys>(
+    capacity: usize,
+    ways: &[usize],
+    options: &StressOptions,
+    seed: u64,
+) -> StressReport {
     let config = ClientConfig { deadline: Duration::from_secs(20), ..ClientConfig::default() };
-    let first = Client::<K>::open_embedded(8 << 20, config).unwrap();
+    let first = Client::<K>::open_embedded(capacity, config).unwrap();
     // Models that suit the keys, or know nothing of them.
     let known = if seed.is_multiple_of(2) { &options.keys[..] } else { &[] };
     ClientStore::create_table(&first, known).unwrap();
@@ -72,6 +81,32 @@ fn few_keys<K: NumberedKeys>() {
 fn few_keys_that_everybody_wants_are_in_order_too() {
     few_keys::<U64Keys>();
     few_keys::<ByteKeys>();
+}
+
+/// Keys inserted in ascending order while the oldest are deleted, beside others that come and go.
+fn queues<K: NumberedKeys>(capacity: usize, queue: Queue) -> StressReport {
+    let mix = Mix { queue: 60.0, ..Mix::default() };
+    let keys = (0..100).map(|i| i * 7).collect();
+    let options = StressOptions { mix, queue, ..options(keys, 3, 1_500) };
+    let report = run_within::<K>(capacity, &[0, 2, 4, 6], &options, 12);
+    assert!(report.oldest > 1_500, "oldest keys were deleted: {report:#?}");
+    report
+}
+
+#[test]
+fn queues_of_a_constant_length_are_in_order() {
+    let queue = Queue { keys: (1_000..3_000).collect(), live: 50 };
+    queues::<U64Keys>(512 << 10, queue.clone());
+    queues::<ByteKeys>(2 << 20, queue);
+}
+
+#[test]
+fn queues_that_grow_until_there_is_no_room_are_in_order() {
+    let queue = Queue { keys: (1_000..5_000).collect(), live: usize::MAX };
+    let report = queues::<U64Keys>(64 << 10, queue.clone());
+    assert!(report.refused > 20, "the memory node was full: {report:#?}");
+    let report = queues::<ByteKeys>(256 << 10, queue);
+    assert!(report.refused > 20, "the memory node was full: {report:#?}");
 }
 
 /// A few million operations over each kind of keys; minutes in debug.

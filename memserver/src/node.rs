@@ -134,8 +134,16 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
         self.front.sabotage = sabotage;
     }
 
+    /// Goes on counting versions from here, as after as many writes as lie between: tests let them wrap around so.
+    /// Modulo 2³⁰; nothing without a table.
+    pub fn count_versions_from(&mut self, version: u32) {
+        if let Some(table) = &mut self.table {
+            table.count_versions_from(version);
+        }
+    }
+
     /// The version of the next write.
-    pub(crate) fn next_version(&self) -> u32 {
+    pub fn next_version(&self) -> u32 {
         self.table.as_ref().map_or(FIRST_VERSION, Table::next_version)
     }
 

@@ -75,7 +75,11 @@ const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
 /// repetition whose first attempt was carried out.
 fn failure(error: &ClientError) -> Failure {
     use fpcache::message::ErrorCode;
-    let full = matches!(error, ClientError::Refused(refusal) if refusal.code == ErrorCode::Full);
+    let full = match error {
+        ClientError::NoRoom { .. } => true,
+        ClientError::Refused(refusal) => refusal.code == ErrorCode::Full,
+        _ => false,
+    };
     let invalid = error.kind() == ErrorKind::Invalid && !matches!(error, ClientError::Refused(_));
     let unsent =
         matches!(error, ClientError::Fabric(_) | ClientError::Open(_) | ClientError::Deadline { .. });

@@ -29,6 +29,8 @@ pub struct StressOptions {
     pub scan_limit: u32,
     /// The most keys of a group.
     pub group: usize,
+    /// Keys that are queues.
+    pub queue: Queue,
     /// Attempts to read a key between two batches before the run gives up.
     pub attempts: usize,
 }
@@ -55,6 +57,19 @@ pub struct Mix {
     pub delete: f64,
     /// Compare-and-sets with the token last seen, which may be old.
     pub compare_and_set: f64,
+    /// Steps of a process's queue, if there are keys for it.
+    pub queue: f64,
+}
+
+/// Keys that are inserted in ascending order while the oldest are deleted. Each process has every so-many-th of them for
+/// itself, so that all queues move through the keys together, and begins again at the first behind the last.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Queue {
+    /// In ascending order; none of them one of [`StressOptions::keys`].
+    pub keys: Vec<u64>,
+    /// How many of them a process has there at most. Whatever they are, half of a process's are deleted when an insert
+    /// finds no room.
+    pub live: usize,
 }
 
 impl Default for Mix {
@@ -69,6 +84,7 @@ impl Default for Mix {
             update: 8.0,
             delete: 8.0,
             compare_and_set: 8.0,
+            queue: 0.0,
         }
     }
 }
@@ -82,6 +98,7 @@ impl Default for StressOptions {
             mix: Mix::default(),
             scan_limit: 32,
             group: 8,
+            queue: Queue::default(),
             attempts: 100,
         }
     }
@@ -104,6 +121,8 @@ pub struct StressReport {
     pub unknown: u64,
     /// Calls that were refused.
     pub refused: u64,
+    /// Oldest keys of queues that were deleted.
+    pub oldest: u64,
     /// The first failure of a call.
     pub first_failure: Option<String>,
     /// The most explanations that were possible side by side on one key.
@@ -185,7 +204,11 @@ where
     let weights = [false, true].map(|emptying| options.mix.weights(emptying));
     let [filling, emptying] = weights;
     let (filling, emptying) = (filling?, emptying?);
+    let count = processes.len();
     let mut workers: Vec<Worker<S, R>> = processes.into_iter().zip(0..).map(Worker::new).collect();
+    for (first, worker) in workers.iter_mut().enumerate() {
+        worker.queue = options.queue.keys.iter().copied().skip(first).step_by(count).collect();
+    }
     if options.keys.is_empty() || workers.is_empty() {
         return Err(StressError::Options("a process or a key is missing".to_owned()));
     }
@@ -226,6 +249,7 @@ where
     report.rebuilds = rebuilds_before
         .zip(workers[0].process.store.rebuilds())
         .map(|(before, after)| after.saturating_sub(before));
+    report.oldest = workers.iter().map(|worker| worker.oldest).sum();
     report.first_failure = workers.into_iter().find_map(|worker| worker.first_failure);
     Ok(report)
 }
@@ -262,9 +286,10 @@ enum Kind {
     Update,
     Delete,
     CompareAndSet,
+    Queue,
 }
 
-const KINDS: [Kind; 9] = [
+const KINDS: [Kind; 10] = [
     Kind::Get,
     Kind::MultiGet,
     Kind::GetVersioned,
@@ -274,12 +299,13 @@ const KINDS: [Kind; 9] = [
     Kind::Update,
     Kind::Delete,
     Kind::CompareAndSet,
+    Kind::Queue,
 ];
 
 impl Mix {
     fn weights(&self, emptying: bool) -> Result<WeightedIndex<f64>, StressError> {
         let (insert, delete) = if emptying { (self.delete, self.insert) } else { (self.insert, self.delete) };
-        let Self { get, multi_get, get_versioned, scan, put, update, compare_and_set, .. } = *self;
+        let Self { get, multi_get, get_versioned, scan, put, update, compare_and_set, queue, .. } = *self;
         WeightedIndex::new([
             get,
             multi_get,
@@ -290,6 +316,7 @@ impl Mix {
             update,
             delete,
             compare_and_set,
+            queue,
         ])
         .map_err(|error| StressError::Options(error.to_string()))
     }
@@ -302,12 +329,28 @@ struct Worker<S: Store, R> {
     written: u64,
     /// Values with their tokens, as last seen.
     tokens: HashMap<u64, (u64, S::Token)>,
+    /// Keys of its queue, how many of them it inserted, and how many it deleted; and of these, how many were there.
+    queue: Vec<u64>,
+    inserted: usize,
+    deleted: usize,
+    oldest: u64,
     first_failure: Option<String>,
 }
 
 impl<S: Store, R: Rng> Worker<S, R> {
     fn new((process, number): (StressProcess<S, R>, u32)) -> Self {
-        Self { process, number, written: 0, tokens: HashMap::new(), first_failure: None }
+        let (tokens, queue) = (HashMap::new(), Vec::new());
+        Self {
+            process,
+            number,
+            written: 0,
+            tokens,
+            queue,
+            inserted: 0,
+            deleted: 0,
+            oldest: 0,
+            first_failure: None,
+        }
     }
 
     fn run<C: Fn() -> u64>(
@@ -321,7 +364,11 @@ impl<S: Store, R: Rng> Worker<S, R> {
             match kind {
                 Kind::MultiGet => self.multi_get(options, &mut log),
                 Kind::Scan => self.scan(options, &mut log),
-                _ => self.one(kind, options, &mut log),
+                Kind::Queue => self.queue(options.queue.live, &mut log),
+                _ => {
+                    let key = self.key(options);
+                    self.one(kind, key, &mut log);
+                }
             }
         }
         log
@@ -338,8 +385,27 @@ impl<S: Store, R: Rng> Worker<S, R> {
         (u64::from(self.number) + 1) << 40 | self.written
     }
 
-    fn one<C: Fn() -> u64>(&mut self, kind: Kind, options: &StressOptions, log: &mut Recorder<C>) {
-        let key = self.key(options);
+    /// Inserts the next key of the queue, and deletes the oldest if there are enough, or half of them if there is no room.
+    fn queue<C: Fn() -> u64>(&mut self, live: usize, log: &mut Recorder<C>) {
+        let keys = self.queue.len();
+        if keys == 0 {
+            return;
+        }
+        let is_refused = self.one(Kind::Insert, self.queue[self.inserted % keys], log) == Outcome::Refused;
+        self.inserted += 1;
+        let there = self.inserted - self.deleted;
+        let surplus = match is_refused {
+            true => there.div_ceil(2),
+            false => usize::from(there >= live.min(keys)),
+        };
+        for _ in 0..surplus {
+            let deleted = self.one(Kind::Delete, self.queue[self.deleted % keys], log);
+            self.oldest += u64::from(deleted == Outcome::Done);
+            self.deleted += 1;
+        }
+    }
+
+    fn one<C: Fn() -> u64>(&mut self, kind: Kind, key: u64, log: &mut Recorder<C>) -> Outcome {
         let token = self.tokens.get(&key).copied();
         let call = match kind {
             Kind::Insert => Call::Insert(self.value()),
@@ -376,6 +442,7 @@ impl<S: Store, R: Rng> Worker<S, R> {
         if let Some(seen) = seen {
             self.tokens.insert(key, seen);
         }
+        outcome
     }
 
     fn multi_get<C: Fn() -> u64>(&mut self, options: &StressOptions, log: &mut Recorder<C>) {
@@ -422,7 +489,7 @@ impl<S: Store, R: Rng> Worker<S, R> {
         log: &mut Recorder<C>,
     ) -> Result<BTreeMap<u64, u64>, StressError> {
         let mut all = BTreeMap::new();
-        for &key in &options.keys {
+        for &key in options.keys.iter().chain(&options.queue.keys) {
             let mut attempt = 1;
             let value = loop {
                 let open = log.invoke(key, Call::Get);

@@ -9,10 +9,10 @@ use fpcache_client::{CacheConfig, ClientConfig, Plan, PlanChoice};
 use fpcache_fabric::sim::{Faults, Found, Random, SimOptions, World, search};
 use fpcache_memserver::durability::SyncPolicy;
 
-use crate::caller::{Mix, Part};
+use crate::caller::{Mix, Part, Queue};
 use crate::node::{Durability, Ending};
 use crate::play::{DEADLINE, Play, Tally, any_way, play};
-use crate::{STORM_OVER_MACHINES, any_sync, draw};
+use crate::{STORM_OVER_MACHINES, any_sync, draw_without_queues as draw};
 
 /// Worlds that a break is looked for in.
 const SEEDS: std::ops::Range<u64> = 9_000_000..9_002_000;
@@ -69,6 +69,7 @@ fn crowd(seed: u64, writers: Mix, rest: Duration, often: u64) -> Play {
             calls: 100,
             in_flight: 1,
             keys: drawn.keys.clone(),
+            queue: Queue::default(),
             rest,
         });
     }
@@ -103,6 +104,7 @@ fn deletions_behind_rebuilds(seed: u64) -> Play {
             calls: 150,
             in_flight: 1,
             keys,
+            queue: Queue::default(),
             rest: (Duration::ZERO, 0),
         });
     }

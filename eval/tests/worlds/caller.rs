@@ -29,6 +29,8 @@ pub struct Mix {
     pub compare_and_set: u64,
     /// Several changes in one request.
     pub batch: u64,
+    /// A step of the process's queue, if it has one.
+    pub queue: u64,
 }
 
 impl Mix {
@@ -44,6 +46,7 @@ impl Mix {
         delete: 12,
         compare_and_set: 8,
         batch: 4,
+        queue: 0,
     };
     /// Reads alone.
     pub const READS: Self = Self {
@@ -57,16 +60,35 @@ impl Mix {
         delete: 0,
         compare_and_set: 0,
         batch: 0,
+        queue: 0,
     };
     /// Inserts and deletes, so that segments fill and are rebuilt.
     pub const CHURN: Self = Self { insert: 12, delete: 10, put: 2, batch: 2, ..Self::NOTHING };
+    /// A queue, and reads beside it.
+    pub const QUEUE: Self = Self { queue: 12, get: 3, scan: 1, update: 1, ..Self::NOTHING };
     /// Nothing.
     pub const NOTHING: Self = Self { get: 0, multi_get: 0, scan: 0, ..Self::READS };
 
-    const fn weights(self) -> [u64; 10] {
-        let Self { get, multi_get, get_versioned, scan, insert, put, update, delete, compare_and_set, batch } =
-            self;
-        [get, multi_get, get_versioned, scan, insert, put, update, delete, compare_and_set, batch]
+    const fn weights(self) -> [u64; 11] {
+        let Self { get, multi_get, get_versioned, scan, insert, put, update, delete, .. } = self;
+        let Self { compare_and_set, batch, queue, .. } = self;
+        [get, multi_get, get_versioned, scan, insert, put, update, delete, compare_and_set, batch, queue]
+    }
+}
+
+/// Keys that are inserted in ascending order while the oldest of them are deleted.
+#[derive(Clone, Debug, Default)]
+pub struct Queue {
+    /// In ascending order; behind the last one the first is next.
+    pub keys: Vec<u64>,
+    /// How many of them are there at most. If it is as many as there are keys, they are inserted until there is no
+    /// room, several with a request; then the older half is deleted.
+    pub live: usize,
+}
+
+impl Queue {
+    pub fn fills(&self) -> bool {
+        self.live >= self.keys.len()
     }
 }
 
@@ -81,6 +103,8 @@ pub struct Part {
     pub in_flight: usize,
     /// The keys it uses.
     pub keys: Vec<u64>,
+    /// Keys that it alone inserts and deletes, as a queue.
+    pub queue: Queue,
     /// The longest it rests before a call, and how often: one call in so many.
     pub rest: (Duration, u64),
 }
@@ -102,6 +126,9 @@ pub struct Caller<K: NumberedKeys, C> {
     written: u64,
     number: u64,
     tokens: HashMap<u64, (u64, RecordToken)>,
+    /// How many keys of the queue were inserted, and how many of these were deleted.
+    inserted: usize,
+    deleted: usize,
 }
 
 /// Connects, however often the memory node dies meanwhile.
@@ -132,7 +159,17 @@ pub(crate) fn found(value: Option<u64>) -> Outcome {
 impl<K: NumberedKeys, C: Fn() -> u64> Caller<K, C> {
     pub fn new(process: Process, node: NodeId, log: Log<C>, number: u64, part: Part) -> Self {
         let client = connect(&process, node, part.config);
-        Self { process, client, log, part, written: 0, number, tokens: HashMap::new() }
+        Self {
+            process,
+            client,
+            log,
+            part,
+            written: 0,
+            number,
+            tokens: HashMap::new(),
+            inserted: 0,
+            deleted: 0,
+        }
     }
 
     /// Makes all its calls.
@@ -157,6 +194,7 @@ impl<K: NumberedKeys, C: Fn() -> u64> Caller<K, C> {
                 Some(3) => self.scan(),
                 Some(8) => self.compare_and_set(),
                 Some(9) => self.batch(),
+                Some(10) => self.queue(),
                 Some(kind) => self.change(kind),
                 None => {}
             }
@@ -304,33 +342,71 @@ impl<K: NumberedKeys, C: Fn() -> u64> Caller<K, C> {
     }
 
     fn batch(&mut self) {
+        let calls: Vec<(u64, Call)> = (0..self.process.random.between(2, 6))
+            .map(|_| {
+                let (key, value) = (self.key(), self.value());
+                let calls = [Call::Insert(value), Call::Put(value), Call::Update(value), Call::Delete];
+                (key, calls[self.process.random.below(4) as usize])
+            })
+            .collect();
+        self.apply(&calls);
+    }
+
+    /// Inserts the queue's next key and deletes the oldest one if there are enough of them.
+    fn queue(&mut self) {
+        let (keys, live) = (self.part.queue.keys.len(), self.part.queue.live);
+        if keys == 0 {
+            return;
+        }
+        let is_full = |caller: &Self| caller.inserted - caller.deleted >= live;
+        if !self.part.queue.fills() {
+            let call = Call::Insert(self.value());
+            self.apply(&[(self.part.queue.keys[self.inserted % keys], call)]);
+            self.inserted += 1;
+            if is_full(self) {
+                self.delete_oldest(1);
+            }
+            return;
+        }
+        let count = self.process.random.between(4, 16) as usize;
+        let mut calls = Vec::new();
+        while calls.len() < count && !is_full(self) {
+            calls.push((self.part.queue.keys[self.inserted % keys], Call::Insert(self.value())));
+            self.inserted += 1;
+        }
+        if !self.apply(&calls) || is_full(self) {
+            let half = (self.inserted - self.deleted).div_ceil(2);
+            self.delete_oldest(half);
+        }
+    }
+
+    fn delete_oldest(&mut self, count: usize) {
+        let queue = &self.part.queue.keys;
+        let oldest = (self.deleted..self.deleted + count).map(|at| (queue[at % queue.len()], Call::Delete));
+        let oldest: Vec<_> = oldest.collect();
+        for calls in oldest.chunks(8) {
+            self.apply(calls);
+        }
+        self.deleted += count;
+    }
+
+    /// Several changes in one request; whether there was room for all of them.
+    fn apply(&mut self, calls: &[(u64, Call)]) -> bool {
         let mut changes = Changes::<K>::default();
         let mut open = Vec::new();
-        for _ in 0..self.process.random.between(2, 6) {
-            let (key, value) = (self.key(), self.value());
-            let bytes = Self::bytes(value);
-            let owned = K::key(key);
+        for (key, call) in calls {
+            let owned = K::key(*key);
             let named = KeyRef::<K>(owned.borrow());
-            let call = match self.process.random.below(4) {
-                0 => {
-                    changes.insert(named, &bytes);
-                    Call::Insert(value)
-                }
-                1 => {
-                    changes.put(named, &bytes);
-                    Call::Put(value)
-                }
-                2 => {
-                    changes.update(named, &bytes);
-                    Call::Update(value)
-                }
-                _ => {
-                    changes.delete(named);
-                    Call::Delete
-                }
+            let bytes = Self::bytes(call.written().unwrap_or(0));
+            match call {
+                Call::Insert(_) => changes.insert(named, &bytes),
+                Call::Put(_) => changes.put(named, &bytes),
+                Call::Update(_) => changes.update(named, &bytes),
+                _ => changes.delete(named),
             };
-            open.push(lock(&self.log).invoke(key, call));
+            open.push(lock(&self.log).invoke(*key, *call));
         }
+        let mut found_room = true;
         let mut replies = Vec::new();
         match self.client.apply(&changes, &mut replies) {
             Ok(()) => {
@@ -342,11 +418,13 @@ impl<K: NumberedKeys, C: Fn() -> u64> Caller<K, C> {
                         WriteStatus::Differs => Outcome::Differs,
                         WriteStatus::NoRoom | WriteStatus::NotDurable => Outcome::Refused,
                     };
+                    found_room &= outcome != Outcome::Refused;
                     lock(&self.log).returned(open, outcome, None);
                 }
             }
             Err(error) => drop(failed(&error)),
         }
+        found_room
     }
 }
 

@@ -3,6 +3,7 @@
 use std::borrow::Borrow;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use fpcache::layout::SlotWord;
 use fpcache_client::{KeySpace, U64Keys};
 use fpcache_eval::history::client::ClientStore;
 use fpcache_eval::history::keys::NumberedKeys;
@@ -48,6 +49,9 @@ pub struct NodeShape {
     pub durability: Option<Durability>,
     /// A snapshot begins with one turn of its loop in so many, if there is a disk.
     pub snapshots: u64,
+    /// Versions begin shortly before they wrap around; and are brought there again with one turn of the loop in so
+    /// many. 0: they begin as they do.
+    pub wraps: u64,
     /// What is broken on purpose.
     #[cfg(feature = "sabotage")]
     pub sabotage: Option<fpcache::sabotage::Sabotage>,
@@ -90,6 +94,8 @@ struct Kept<K: NumberedKeys> {
     restored: u64,
     finished_changes: u64,
     redone: u64,
+    /// Times that versions were brought near their end.
+    wraps: u64,
 }
 
 /// A memory node of a simulated world.
@@ -106,6 +112,8 @@ pub struct Lives {
     pub restored: u64,
     pub finished_changes: u64,
     pub redone: u64,
+    /// Times that versions began anew, or one less.
+    pub wrapped: u64,
     /// Of its last life.
     pub rebuilds: u64,
     pub checkpoint: u64,
@@ -131,6 +139,7 @@ impl<K: NumberedKeys> Stage<K> {
             restored: 0,
             finished_changes: 0,
             redone: 0,
+            wraps: 0,
         };
         let stage = Self { shape: Arc::new(shape), kept: Arc::new(Mutex::new(kept)) };
         let (serving, dying) = (stage.clone(), stage.clone());
@@ -164,11 +173,24 @@ impl<K: NumberedKeys> Stage<K> {
         };
         #[cfg(feature = "sabotage")]
         node.sabotage(self.shape.sabotage);
+        if start.life == 1 && self.shape.wraps > 0 {
+            self.near_the_end(&mut node);
+        }
         let mut kept = self.kept();
         let node = Arc::new(Mutex::new(node));
         kept.node = Some(Arc::clone(&node));
         let snapshots = self.shape.durability.map_or(0, |_| self.shape.snapshots);
-        Box::new(Served { node, random: kept.random.split(), snapshots })
+        Box::new(Served { node, random: kept.random.split(), snapshots, stage: self.clone() })
+    }
+
+    /// Has versions wrap around soon, if they do not anyway.
+    fn near_the_end(&self, node: &mut Node<K>) {
+        let mut kept = self.kept();
+        let soon = SlotWord::VERSIONS - kept.random.between(1, 40) as u32;
+        if node.next_version() < SlotWord::VERSIONS / 2 {
+            node.count_versions_from(soon);
+            kept.wraps += 1;
+        }
     }
 
     fn begin(&self, start: &NodeStart) -> Node<K> {
@@ -246,9 +268,10 @@ impl<K: NumberedKeys> Stage<K> {
         let node = node.lock().unwrap_or_else(PoisonError::into_inner);
         node.audit().map_err(|error| error.to_string())?.ok_or("it has no table")?;
         let stats = node.stats();
-        let Kept { resumed, restored, finished_changes, redone, .. } = *kept;
+        let Kept { resumed, restored, finished_changes, redone, wraps, .. } = *kept;
         let (rebuilds, checkpoint) = (stats.rebuilds, stats.checkpoint);
-        Ok(Lives { resumed, restored, finished_changes, redone, rebuilds, checkpoint })
+        let wrapped = wraps - u64::from(node.next_version() > SlotWord::VERSIONS / 2);
+        Ok(Lives { resumed, restored, finished_changes, redone, wrapped, rebuilds, checkpoint })
     }
 }
 
@@ -257,6 +280,7 @@ struct Served<K: NumberedKeys> {
     node: Arc<Mutex<Node<K>>>,
     random: Random,
     snapshots: u64,
+    stage: Stage<K>,
 }
 
 impl<K: NumberedKeys> Served<K> {
@@ -276,7 +300,12 @@ impl<K: NumberedKeys> Service for Served<K> {
 
     fn work(&mut self) -> Work {
         let begins = self.snapshots > 0 && self.random.below(self.snapshots) == 0;
+        let wraps = self.stage.shape.wraps;
+        let wraps = wraps > 0 && self.random.below(wraps) == 0;
         let mut node = self.node();
+        if wraps {
+            self.stage.near_the_end(&mut node);
+        }
         if begins {
             node.begin_snapshot();
         }

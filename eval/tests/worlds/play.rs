@@ -7,11 +7,11 @@ use std::time::Duration;
 use fpcache_client::{ByteKeys, CacheConfig, ClientConfig, KeySpace, U64Keys};
 use fpcache_eval::history::client::every_way;
 use fpcache_eval::history::keys::NumberedKeys;
-use fpcache_eval::history::{History, Outcome, Recorder, check};
+use fpcache_eval::history::{Call, History, Outcome, Recorder, check};
 use fpcache_fabric::Clock;
 use fpcache_fabric::sim::{Random, SimClock, Verdict, World};
 
-use crate::caller::{Caller, Log, Mix, Part};
+use crate::caller::{Caller, Log, Mix, Part, Queue};
 use crate::node::{Lives, NodeShape, Stage, first_value};
 
 /// A world: its memory node, its client processes, and the keys they meet at.
@@ -32,9 +32,20 @@ pub struct Tally {
     pub of_bytes: u64,
     pub operations: u64,
     pub unknown: u64,
+    /// In worlds whose memory is meant to suffice, and in those where it is not.
     pub refused: u64,
+    pub refused_when_full: u64,
+    /// Worlds with queues of a constant length, and with such that grow until there is no room.
+    pub queues: u64,
+    pub fillers: u64,
+    /// Deletions of a queue's oldest key, and segments that these emptied.
+    pub oldest: u64,
+    pub emptied: u64,
     pub lives: Lives,
 }
+
+/// Slots that a segment has at most.
+const MOST_SLOTS: u64 = 16;
 
 /// The time a call has: far more than anything takes, so that one without an answer is a finding.
 pub const DEADLINE: Duration = Duration::from_millis(200);
@@ -93,6 +104,7 @@ fn play_over<K: NumberedKeys>(world: &mut World, play: &Play, tally: &RefCell<Ta
         calls: 0,
         in_flight: 1,
         keys: play.keys.clone(),
+        queue: Queue::default(),
         rest: (Duration::ZERO, 0),
     };
     world.spawn("last reader", move |process| {
@@ -111,22 +123,39 @@ fn play_over<K: NumberedKeys>(world: &mut World, play: &Play, tally: &RefCell<Ta
         return Err(format!("the history has no order: {violation}").into());
     }
     assert!(checked.is_linearizable(), "a history of a few hundred operations is decided");
-    tally.borrow_mut().add(&history, lives);
-    tally.borrow_mut().of_bytes += u64::from(play.bytes);
+    tally.borrow_mut().add(play, &history, lives);
     Ok(())
 }
 
 impl Tally {
-    fn add(&mut self, history: &History, lives: Lives) {
+    fn add(&mut self, play: &Play, history: &History, lives: Lives) {
         let count = |outcome| history.operations().iter().filter(|o| o.outcome == outcome).count() as u64;
         self.worlds += 1;
+        self.of_bytes += u64::from(play.bytes);
         self.operations += history.operations().len() as u64;
         self.unknown += count(Outcome::Unknown);
-        self.refused += count(Outcome::Refused);
+        let queues = || play.parts.iter().map(|part| &part.queue).filter(|queue| !queue.keys.is_empty());
+        let fills = queues().any(Queue::fills);
+        self.fillers += u64::from(fills);
+        self.queues += u64::from(queues().any(|queue| !queue.fills()));
+        match fills {
+            true => self.refused_when_full += count(Outcome::Refused),
+            false => self.refused += count(Outcome::Refused),
+        }
+        for queue in queues() {
+            let (first, last) = (queue.keys[0], queue.keys[queue.keys.len() - 1]);
+            let of_queue = history.operations().iter().filter(|o| (first..=last).contains(&o.key));
+            let oldest =
+                of_queue.filter(|o| o.call == Call::Delete && o.outcome == Outcome::Done).count() as u64;
+            self.oldest += oldest;
+            // Keys that follow one another, with none between: among so many there is a segment's whole range.
+            self.emptied += oldest / (2 * MOST_SLOTS);
+        }
         self.lives.resumed += lives.resumed;
         self.lives.restored += lives.restored;
         self.lives.finished_changes += lives.finished_changes;
         self.lives.redone += lives.redone;
+        self.lives.wrapped += lives.wrapped;
         self.lives.rebuilds += lives.rebuilds;
         self.lives.checkpoint += lives.checkpoint;
     }

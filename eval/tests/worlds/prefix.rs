@@ -102,6 +102,7 @@ fn a_beginning_is_left(world: &mut World, lost: &Cell<usize>) -> Verdict {
             loaded: Vec::new(),
             durability: Some(Durability { sync, ending: Ending::Machine }),
             snapshots: 4,
+            wraps: 0,
             #[cfg(feature = "sabotage")]
             sabotage: None,
         },

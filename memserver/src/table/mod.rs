@@ -32,7 +32,7 @@ use std::borrow::Borrow;
 use std::collections::HashSet;
 
 use fpcache::key_space::BuildKeys;
-use fpcache::layout::{Corrupt, RecordShape, SegmentGeometry, TableParameters, TableRecord};
+use fpcache::layout::{Corrupt, RecordShape, SegmentGeometry, SlotWord, TableParameters, TableRecord};
 use fpcache::matching::Matcher;
 use fpcache::models::Segment;
 use fpcache_fabric::{AccessError, NodeMemory};
@@ -232,6 +232,11 @@ impl<K: BuildKeys> Table<K> {
     /// Goes on with the versions that another memory node gave out up to this one.
     pub(crate) fn go_on_from(&mut self, next_version: u32) {
         self.next_version = next_version.max(self.next_version);
+    }
+
+    /// Goes on counting versions from here.
+    pub(crate) fn count_versions_from(&mut self, version: u32) {
+        self.next_version = (version % SlotWord::VERSIONS).max(1);
     }
 
     /// The version of the next write.
