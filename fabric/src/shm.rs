@@ -12,7 +12,7 @@
 //!
 //! | | |
 //! |---|---|
-//! | [`ShmAddress`] | `shm://NAME` or `shm:///absolute/path.sock` |
+//! | [`ShmAddress`] | `shm://NAME`, `shm://NAME@UID` or `shm:///absolute/path.sock` |
 //! | [`Listener`] | the memory node's side |
 //! | [`connect`], [`ShmConnection`] | the client's side |
 

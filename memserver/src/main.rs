@@ -52,7 +52,8 @@ struct Arguments {
     #[arg(long, value_enum, default_value = "no")]
     huge_pages: HugePagesArgument,
 
-    /// Numeric id of another user to let in (may be given several times)
+    /// Numeric id of another user to let in (may be given several times), who connects to shm://NAME@UID, with the id of the
+    /// user that runs this memory node
     #[arg(long = "allow-user", value_name = "UID")]
     allowed_users: Vec<u32>,
 

@@ -516,3 +516,13 @@ fn a_daemon_raises_its_own_limit_of_open_files_and_says_what_it_leaves_room_for(
         "{error}"
     );
 }
+
+#[test]
+fn a_daemon_that_lets_others_in_says_where_they_find_it() {
+    let place = Place::new();
+    let name = format!("shm://test-others-{}", std::process::id());
+    let node = place.start(&format!("--listen {name} --allow-user 65534"));
+    let user = rustix::process::geteuid().as_raw();
+    node.says(&[&format!("address    {name}\n"), &format!("others     {name}@{user}, for the users")]);
+    node.end();
+}

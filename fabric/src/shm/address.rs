@@ -8,11 +8,14 @@ const SCHEME: &str = "shm://";
 /// What `sockaddr_un` takes, without the closing zero.
 const MAX_PATH: usize = 107;
 
-/// `shm://NAME`, a memory node of this user, or `shm:///absolute/path.sock`, one whose socket file lies elsewhere.
+/// `shm://NAME`, a memory node of this user, `shm://NAME@UID`, one of the user with this numeric id, or
+/// `shm:///absolute/path.sock`, one whose socket file lies elsewhere.
 ///
-/// NAME is made of letters, digits, `.`, `_` and `-`. Its socket file is `$XDG_RUNTIME_DIR/fpcache/NAME.sock`, or
-/// `/tmp/fpcache-UID/NAME.sock` where that variable is not set; the directory belongs to the user, mode 0700. Where
-/// other users are to get in, the explicit path is needed, and the permissions of its directory are the operator's.
+/// NAME is made of letters, digits, `.`, `_` and `-`. The socket file of a memory node that lets nobody else in is
+/// `$XDG_RUNTIME_DIR/fpcache/NAME.sock`, or `/tmp/fpcache-UID/NAME.sock` where that variable is not set; the directory belongs
+/// to the user, mode 0700. One that lets others in listens at `/tmp/fpcache-shared-UID/NAME.sock`, in a directory that only its
+/// owner may write or list and everybody may pass through, mode 0711. Whoever connects by a name asks the operating system
+/// who listens, and goes away if it is somebody else than the name says. Of an explicit path the permissions are the operator's.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct ShmAddress {
     place: Place,
@@ -20,7 +23,8 @@ pub struct ShmAddress {
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 enum Place {
-    Named(String),
+    /// Of this user, unless another one is named.
+    Named(String, Option<u32>),
     Path(PathBuf),
 }
 
@@ -30,8 +34,8 @@ enum Place {
 pub enum AddressError {
     /// Not of the form expected.
     #[error(
-        "`{text}` is not a shared-memory address; write shm://NAME (letters, digits, `.`, `_`, `-`) \
-         or shm:///absolute/path.sock"
+        "`{text}` is not a shared-memory address; write shm://NAME (letters, digits, `.`, `_`, `-`), shm://NAME@UID for \
+         another user's memory node, or shm:///absolute/path.sock"
     )]
     Malformed {
         /// What was given.
@@ -53,11 +57,23 @@ impl ShmAddress {
     /// # Errors
     /// If the name holds other characters than letters, digits, `.`, `_` and `-`.
     pub fn named(name: &str) -> Result<Self, AddressError> {
+        Self::named_by(name, None)
+    }
+
+    /// The memory node `name` of the user with this id, which must let this one in.
+    ///
+    /// # Errors
+    /// As for [`named`](Self::named).
+    pub fn of_user(name: &str, user: u32) -> Result<Self, AddressError> {
+        Self::named_by(name, Some(user))
+    }
+
+    fn named_by(name: &str, user: Option<u32>) -> Result<Self, AddressError> {
         let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
         if name.is_empty() || !name.chars().all(fits) {
             return Err(AddressError::Malformed { text: name.to_owned() });
         }
-        Ok(Self { place: Place::Named(name.to_owned()) })
+        Ok(Self { place: Place::Named(name.to_owned(), user) })
     }
 
     /// The memory node whose socket file is `path`.
@@ -72,35 +88,92 @@ impl ShmAddress {
         Ok(Self { place: Place::Path(path) })
     }
 
-    /// Whether the address is a name, so that only memory nodes of this user are meant.
+    /// Whose memory node is meant, where the address is a name.
     #[must_use]
-    pub fn is_named(&self) -> bool {
-        matches!(self.place, Place::Named(_))
+    pub fn owner(&self) -> Option<u32> {
+        match self.place {
+            Place::Named(_, user) => Some(user.unwrap_or_else(this_user)),
+            Place::Path(_) => None,
+        }
     }
 
-    /// The socket file, by the environment of this process.
+    /// The socket file of a memory node, by the environment of this process: where nobody else is let in, unless the address
+    /// names a user.
     ///
     /// # Errors
     /// If the path is too long for a socket.
     pub fn socket_path(&self) -> Result<PathBuf, AddressError> {
-        let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
-        self.socket_path_in(runtime.as_deref(), rustix::process::geteuid().as_raw())
+        self.socket_path_in(runtime().as_deref(), this_user())
+    }
+
+    /// The socket file of a memory node that lets others in.
+    ///
+    /// # Errors
+    /// If the path is too long for a socket.
+    pub fn shared_socket_path(&self) -> Result<PathBuf, AddressError> {
+        let path = match &self.place {
+            Place::Path(path) => path.clone(),
+            Place::Named(name, user) => {
+                let user = user.unwrap_or_else(this_user);
+                PathBuf::from(format!("/tmp/fpcache-shared-{user}/{name}.sock"))
+            }
+        };
+        fits(path)
+    }
+
+    /// Where a client looks for the socket file, in this order.
+    pub(super) fn places(&self) -> Result<Vec<PathBuf>, AddressError> {
+        let first = self.socket_path()?;
+        let second = self.shared_socket_path().ok().filter(|path| *path != first);
+        Ok([first].into_iter().chain(second).collect())
     }
 
     fn socket_path_in(&self, runtime: Option<&Path>, user: u32) -> Result<PathBuf, AddressError> {
-        let path = match (&self.place, runtime) {
-            (Place::Path(path), _) => path.clone(),
-            (Place::Named(name), Some(runtime)) if runtime.is_absolute() => {
-                runtime.join("fpcache").join(format!("{name}.sock"))
+        match (&self.place, runtime) {
+            (Place::Path(_) | Place::Named(_, Some(_)), _) => self.shared_socket_path(),
+            (Place::Named(name, None), Some(runtime)) if runtime.is_absolute() => {
+                fits(runtime.join("fpcache").join(format!("{name}.sock")))
             }
-            (Place::Named(name), _) => PathBuf::from(format!("/tmp/fpcache-{user}/{name}.sock")),
-        };
-        let len = path.as_os_str().len();
-        if len > MAX_PATH {
-            return Err(AddressError::TooLong { path: path.display().to_string(), len });
+            (Place::Named(name, None), _) => fits(PathBuf::from(format!("/tmp/fpcache-{user}/{name}.sock"))),
         }
-        Ok(path)
     }
+
+    /// The same without the user that it names: what a memory node of that user calls itself.
+    pub(super) fn without_user(&self) -> Self {
+        match &self.place {
+            Place::Named(name, _) => Self { place: Place::Named(name.clone(), None) },
+            Place::Path(_) => self.clone(),
+        }
+    }
+
+    /// The same as other users write it, if it is a name of this user's.
+    pub(super) fn for_others(&self) -> Option<Self> {
+        match &self.place {
+            Place::Named(name, _) => Some(Self { place: Place::Named(name.clone(), Some(this_user())) }),
+            Place::Path(_) => None,
+        }
+    }
+
+    /// Whether it names a user.
+    pub(super) fn names_user(&self) -> bool {
+        matches!(self.place, Place::Named(_, Some(_)))
+    }
+}
+
+fn runtime() -> Option<PathBuf> {
+    std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from)
+}
+
+fn this_user() -> u32 {
+    rustix::process::geteuid().as_raw()
+}
+
+fn fits(path: PathBuf) -> Result<PathBuf, AddressError> {
+    let len = path.as_os_str().len();
+    if len > MAX_PATH {
+        return Err(AddressError::TooLong { path: path.display().to_string(), len });
+    }
+    Ok(path)
 }
 
 impl FromStr for ShmAddress {
@@ -109,7 +182,11 @@ impl FromStr for ShmAddress {
     fn from_str(text: &str) -> Result<Self, AddressError> {
         let malformed = || AddressError::Malformed { text: text.to_owned() };
         let rest = text.strip_prefix(SCHEME).ok_or_else(malformed)?;
-        let address = if rest.starts_with('/') { Self::at_path(rest) } else { Self::named(rest) };
+        let address = match rest.split_once('@') {
+            _ if rest.starts_with('/') => Self::at_path(rest),
+            Some((name, user)) => Self::of_user(name, user.parse().map_err(|_| malformed())?),
+            None => Self::named(rest),
+        };
         address.map_err(|_| malformed())
     }
 }
@@ -117,7 +194,8 @@ impl FromStr for ShmAddress {
 impl fmt::Display for ShmAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.place {
-            Place::Named(name) => write!(f, "{SCHEME}{name}"),
+            Place::Named(name, None) => write!(f, "{SCHEME}{name}"),
+            Place::Named(name, Some(user)) => write!(f, "{SCHEME}{name}@{user}"),
             Place::Path(path) => write!(f, "{SCHEME}{}", path.display()),
         }
     }
@@ -129,10 +207,22 @@ mod tests {
 
     #[test]
     fn addresses_read_back_as_written() {
-        for text in ["shm://a", "shm://main-1.x_Y", "shm:///run/fp/a.sock"] {
+        for text in ["shm://a", "shm://main-1.x_Y", "shm://a@1001", "shm:///run/fp/a@b.sock"] {
             assert_eq!(text.parse::<ShmAddress>().unwrap().to_string(), text);
         }
-        for text in ["", "a", "shm://", "shm://a/b", "shm://a b", "tcp://a", "shm:///", "shm://ä"] {
+        for text in [
+            "",
+            "a",
+            "shm://",
+            "shm://a/b",
+            "shm://a b",
+            "tcp://a",
+            "shm:///",
+            "shm://ä",
+            "shm://a@",
+            "shm://a@b",
+            "shm://@1",
+        ] {
             assert!(text.parse::<ShmAddress>().is_err(), "{text}");
         }
     }
@@ -144,6 +234,10 @@ mod tests {
         assert_eq!(path(Some("/run/user/7")), Path::new("/run/user/7/fpcache/x.sock"));
         assert_eq!(path(None), Path::new("/tmp/fpcache-7/x.sock"));
         assert_eq!(path(Some("relative")), Path::new("/tmp/fpcache-7/x.sock"));
+        let others: ShmAddress = "shm://x@8".parse().unwrap();
+        assert_eq!(others.owner(), Some(8));
+        assert_eq!(others.places().unwrap(), [Path::new("/tmp/fpcache-shared-8/x.sock")]);
+        assert_eq!(address.places().unwrap().len(), 2);
     }
 
     #[test]

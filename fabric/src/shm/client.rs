@@ -1,6 +1,7 @@
 //! The client's side: connecting, and the connection.
 
 use std::os::fd::OwnedFd;
+use std::path::Path;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -60,20 +61,19 @@ pub fn connect(address: &ShmAddress, options: ConnectOptions) -> Result<ShmConne
     let socket = reach(address, &options)?;
     let peer = rustix::net::sockopt::socket_peercred(&socket)
         .map_err(FabricError::io("asking who the memory node is"))?;
-    let user = rustix::process::geteuid();
-    if address.is_named() && peer.uid != user {
-        // Somebody else has put a socket where this user's memory node would be.
-        let remedy = "a name means a memory node of your own user; write shm:///path.sock for another user's";
-        return Err(FabricError::UserRefused {
-            user: peer.uid.as_raw(),
-            address: address.to_string(),
-            remedy,
-        });
+    let user = peer.uid.as_raw();
+    if address.owner().is_some_and(|owner| owner != user) {
+        // Somebody else has put a socket where that user's memory node would be.
+        let remedy = "a name means a memory node of your own user; write shm://NAME@UID, or shm:///path.sock, for another's";
+        return Err(FabricError::UserRefused { user, address: address.to_string(), remedy });
     }
     let hello = Hello::new(options.announce_version, &options.region);
     let greeting = [hello.as_bytes(), options.region.as_bytes()].concat();
-    rustix::net::send(&socket, &greeting, SendFlags::DONTWAIT | SendFlags::NOSIGNAL)
-        .map_err(|errno| gone_or(errno, "greeting the memory node", address))?;
+    match rustix::net::send(&socket, &greeting, SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
+        // One that lets this user not in says why before it hangs up, without listening.
+        Ok(_) | Err(Errno::PIPE | Errno::CONNRESET) => {}
+        Err(errno) => return Err(FabricError::io("greeting the memory node")(errno)),
+    }
     let (welcome, fds) = await_welcome(&socket, address, options.deadline)?;
     check(&welcome, address, &options)?;
     let [region, ring] =
@@ -83,8 +83,21 @@ pub fn connect(address: &ShmAddress, options: ConnectOptions) -> Result<ShmConne
 
 /// A socket connected to whoever listens.
 fn reach(address: &ShmAddress, options: &ConnectOptions) -> Result<OwnedFd, FabricError> {
-    let path = address.socket_path()?;
-    let name = SocketAddrUnix::new(&path).map_err(FabricError::io("naming the socket"))?;
+    let mut places = address.places()?.into_iter();
+    // There is always one.
+    let first = reach_at(address, &places.next().unwrap_or_default(), options);
+    places.fold(first, |reached, path| match reached {
+        Err(nobody @ FabricError::NoMemoryNode { .. }) => match reach_at(address, &path, options) {
+            // Of the places where nobody listens the first is the likelier one.
+            Err(FabricError::NoMemoryNode { .. }) => Err(nobody),
+            reached => reached,
+        },
+        reached => reached,
+    })
+}
+
+fn reach_at(address: &ShmAddress, path: &Path, options: &ConnectOptions) -> Result<OwnedFd, FabricError> {
+    let name = SocketAddrUnix::new(path).map_err(FabricError::io("naming the socket"))?;
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)
         .map_err(FabricError::io("creating a socket"))?;

@@ -17,7 +17,7 @@ use super::handshake::{
     ADMITTED, Hello, MAGIC, MAX_GREETING_BYTES, NO_SUCH_REGION, OTHER_VERSION, PROTOCOL_VERSION,
     TOO_MANY_CLIENTS, USER_REFUSED, Welcome, admits, send_with_fds,
 };
-use super::socket_file::{ListenError, PathLock, open_socket, prepare_directory, remove_stale};
+use super::socket_file::{ListenError, Passage, PathLock, open_socket, prepare_directory, remove_stale};
 use crate::bell::Bell;
 use crate::connection::{ClientId, Service, Serving, StopHandle};
 use crate::descriptors::{Descriptors, Taken};
@@ -27,8 +27,12 @@ use crate::region::{Export, RegionName};
 use crate::ring::{RingLayout, RingOptions};
 use crate::server::{self, Acceptor, Session};
 
-/// Clients that have connected but not greeted yet; more are turned away.
+/// Clients that have connected but not greeted yet; where more come, those of the user that has the most give way.
 const MAX_GREETING: usize = 64;
+/// Clients that are accepted in a round.
+const MAX_ACCEPTED: usize = 64;
+/// How long a client that has connected is left alone though others wait for its place.
+const GRACE: Duration = Duration::from_millis(50);
 /// How long a client may take to greet.
 const GREETING_TIME: Duration = Duration::from_secs(2);
 /// How long no client is accepted after the process ran out of descriptors.
@@ -65,7 +69,7 @@ pub struct Listener {
     address: ShmAddress,
     path: PathBuf,
     socket: OwnedFd,
-    _lock: PathLock,
+    _locks: Vec<PathLock>,
     layout: RingLayout,
     options: ListenOptions,
     next_client: u64,
@@ -77,14 +81,17 @@ pub struct Listener {
 #[derive(Debug)]
 struct Greeting {
     socket: OwnedFd,
-    until: Instant,
+    user: u32,
+    process: i32,
+    since: Instant,
     bytes: [u8; MAX_GREETING_BYTES],
     arrived: usize,
 }
 
 impl Listener {
-    /// Descriptors that clients which have not greeted yet have at most, and the ring of the one that is being let in.
-    pub const GREETING_DESCRIPTORS: usize = MAX_GREETING + 1;
+    /// Descriptors that clients which have not greeted yet have at most, with one that has just come, and the ring of the one
+    /// that is being let in.
+    pub const GREETING_DESCRIPTORS: usize = MAX_GREETING + 2;
 
     /// Listens at `address`. A socket file left by a memory node that has died is replaced.
     ///
@@ -92,14 +99,11 @@ impl Listener {
     /// See [`ListenError`]; nothing is left behind.
     pub fn bind(address: &ShmAddress, options: ListenOptions) -> Result<Self, ListenError> {
         let layout = RingLayout::new(options.ring).map_err(|_| ListenError::RingSize(options.ring))?;
-        let path = address.socket_path()?;
-        if address.is_named()
-            && let Some(directory) = path.parent()
-        {
-            prepare_directory(directory)?;
+        let user = rustix::process::geteuid().as_raw();
+        if let Some(owner) = address.owner().filter(|owner| *owner != user) {
+            return Err(ListenError::OthersName { address: address.to_string(), owner, user });
         }
-        let lock = PathLock::take(&path, address)?;
-        remove_stale(&path, address)?;
+        let (path, locks) = take_place(address, !options.allowed_users.is_empty())?;
         let socket = open_socket(&path)?;
         // Who may connect is decided by the peer's credentials; the file's mode only spares others the attempt.
         let mode = if options.allowed_users.is_empty() { 0o600 } else { 0o666 };
@@ -111,7 +115,7 @@ impl Listener {
             address: address.clone(),
             path,
             socket,
-            _lock: lock,
+            _locks: locks,
             layout,
             options,
             next_client: 1,
@@ -124,6 +128,12 @@ impl Listener {
     #[must_use]
     pub fn address(&self) -> &ShmAddress {
         &self.address
+    }
+
+    /// What users that are let in beside the owner call it, where that is not [`address`](Self::address).
+    #[must_use]
+    pub fn address_for_others(&self) -> Option<ShmAddress> {
+        self.address.for_others().filter(|_| !self.options.allowed_users.is_empty())
     }
 
     /// Clients served at once, at most.
@@ -155,23 +165,27 @@ impl Listener {
         Serving::spawn("fpcache-serve", move |stop| self.serve(&mut service, stop))
     }
 
-    fn accept(&mut self, service: &mut dyn Service) {
-        while self.greeting.len() < MAX_GREETING {
+    /// Takes clients from the queue, a bounded number: whoever connects again and again must not keep the loop from requests.
+    fn accept(&mut self, now: Instant, service: &mut dyn Service) {
+        for _ in 0..MAX_ACCEPTED {
+            let crowding = self.crowding();
+            if crowding.is_some_and(|index| now < self.greeting[index].since + GRACE) {
+                return;
+            }
             match rustix::net::accept_with(&self.socket, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
-                Ok(socket) => {
-                    let until = Instant::now() + GREETING_TIME;
-                    self.greeting.push(Greeting {
-                        socket,
-                        until,
-                        bytes: [0; MAX_GREETING_BYTES],
-                        arrived: 0,
-                    });
-                }
+                Ok(socket) => match self.look_at(socket, now) {
+                    Ok(greeting) => {
+                        // Before the others move.
+                        crowding.map(|index| self.greeting.remove(index));
+                        self.greeting.push(greeting);
+                    }
+                    Err(error) => service.rejected(&error),
+                },
                 Err(Errno::INTR | Errno::CONNABORTED) => {}
                 Err(Errno::AGAIN) => return,
                 Err(errno) => {
                     // Out of descriptors, most likely: the queue stays readable, and polling it again would spin.
-                    self.paused_until = Some(Instant::now() + ACCEPT_PAUSE);
+                    self.paused_until = Some(now + ACCEPT_PAUSE);
                     service.rejected(&FabricError::io("accepting a client")(errno));
                     return;
                 }
@@ -179,10 +193,54 @@ impl Listener {
         }
     }
 
+    /// Whose turn it is to go where there are as many as there can be: the longest waiting of the user that has the most. So
+    /// one user's idle sockets keep no other user out.
+    fn crowding(&self) -> Option<usize> {
+        if self.greeting.len() < MAX_GREETING {
+            return None;
+        }
+        let count = |user| self.greeting.iter().filter(|other| other.user == user).count();
+        let most = self.greeting.iter().map(|client| count(client.user)).max()?;
+        self.greeting.iter().position(|client| count(client.user) == most)
+    }
+
+    /// Who it is that has connected. A user that is not admitted is told so before it has said anything, and takes up no room.
+    fn look_at(&self, socket: OwnedFd, since: Instant) -> Result<Greeting, FabricError> {
+        let peer = rustix::net::sockopt::socket_peercred(&socket)
+            .map_err(FabricError::io("asking who the client is"))?;
+        let (owner, user) = (rustix::process::geteuid().as_raw(), peer.uid.as_raw());
+        if !admits(owner, &self.options.allowed_users, user) {
+            refuse(&socket, USER_REFUSED, u64::from(user));
+            let remedy = "name it among the admitted users to let it in";
+            return Err(FabricError::UserRefused { user, address: self.address.to_string(), remedy });
+        }
+        let process = peer.pid.as_raw_nonzero().get();
+        Ok(Greeting { socket, user, process, since, bytes: [0; MAX_GREETING_BYTES], arrived: 0 })
+    }
+
+    /// Lets those in who have greeted, and parts with those that have gone or took too long.
+    fn hear(&mut self, now: Instant, open: usize, service: &mut dyn Service) -> Vec<(Session, RegionName)> {
+        let mut admitted = Vec::new();
+        for mut client in std::mem::take(&mut self.greeting) {
+            match client.advance() {
+                Progress::Waiting if now < client.since + GREETING_TIME => self.greeting.push(client),
+                // Too slow, or gone: probing whether someone listens looks like that.
+                Progress::Waiting | Progress::Gone => {}
+                Progress::Greeted(hello, name) => {
+                    match self.admit(client, (&hello, name), open + admitted.len(), service) {
+                        Ok(session) => admitted.push((session, name)),
+                        Err(error) => service.rejected(&error),
+                    }
+                }
+            }
+        }
+        admitted
+    }
+
     /// Decides about a client that has greeted.
     fn admit(
         &mut self,
-        socket: OwnedFd,
+        Greeting { socket, process, .. }: Greeting,
         (hello, name): (&Hello, RegionName),
         open: usize,
         service: &mut dyn Service,
@@ -191,31 +249,18 @@ impl Listener {
         if hello.magic != MAGIC {
             return Err(FabricError::Protocol { peer: "a client".to_owned(), what: "another magic number" });
         }
-        let refuse = |status, detail| {
-            let refusal = Welcome::refusal(PROTOCOL_VERSION, status, detail);
-            // It may have gone already.
-            let _ = send_with_fds(&socket, refusal.as_bytes(), &[]);
-        };
-        let peer = rustix::net::sockopt::socket_peercred(&socket)
-            .map_err(FabricError::io("asking who the client is"))?;
         let (ours, theirs) = (PROTOCOL_VERSION, hello.version.get());
         if theirs != ours {
-            refuse(OTHER_VERSION, 0);
-            let peer = format!("client process {}", peer.pid.as_raw_nonzero());
+            refuse(&socket, OTHER_VERSION, 0);
+            let peer = format!("client process {process}");
             return Err(FabricError::VersionMismatch { peer, ours, theirs });
         }
         if hello.name_bytes.get() as usize > RegionName::MAX {
             let what = "the name of a region of more than 64 bytes";
             return Err(FabricError::Protocol { peer: "a client".to_owned(), what });
         }
-        let (owner, user) = (rustix::process::geteuid().as_raw(), peer.uid.as_raw());
-        if !admits(owner, &self.options.allowed_users, user) {
-            refuse(USER_REFUSED, u64::from(user));
-            let remedy = "name it among the admitted users to let it in";
-            return Err(FabricError::UserRefused { user, address: address(), remedy });
-        }
         let too_many = |max| {
-            refuse(TOO_MANY_CLIENTS, max);
+            refuse(&socket, TOO_MANY_CLIENTS, max);
             FabricError::TooManyClients { address: address(), max }
         };
         if open >= self.options.max_clients {
@@ -224,7 +269,7 @@ impl Listener {
         // What tables have taken is nobody's who connects.
         let descriptor = self.options.descriptors.take(1, 0).ok_or_else(|| too_many(open as u64))?;
         let Some(export) = service.export(name.as_bytes()) else {
-            refuse(NO_SUCH_REGION, 0);
+            refuse(&socket, NO_SUCH_REGION, 0);
             return Err(FabricError::NoSuchRegion { address: address(), name: name.to_string() });
         };
         self.welcome(socket, &export, descriptor)
@@ -254,43 +299,72 @@ impl Listener {
 
 impl Acceptor for Listener {
     fn watch<'a>(&'a self, fds: &mut Vec<PollFd<'a>>) {
-        if self.paused_until.is_none() && self.greeting.len() < MAX_GREETING {
+        let is_crowded = || self.crowding().is_some_and(|index| self.greeting[index].since.elapsed() < GRACE);
+        if self.paused_until.is_none() && !is_crowded() {
             fds.push(PollFd::new(&self.socket, PollFlags::IN));
         }
         fds.extend(self.greeting.iter().map(|client| PollFd::new(&client.socket, PollFlags::IN)));
     }
 
     fn next_deadline(&self) -> Option<Instant> {
-        self.greeting.iter().map(|client| client.until).chain(self.paused_until).min()
+        let greeted = self.greeting.iter().map(|client| client.since + GREETING_TIME);
+        // One whose grace has passed goes when another comes, which the socket tells.
+        let crowding = self.crowding().map(|index| self.greeting[index].since + GRACE);
+        let crowding = crowding.filter(|at| *at > Instant::now());
+        greeted.chain(self.paused_until).chain(crowding).min()
     }
 
-    fn advance(&mut self, mut open: usize, service: &mut dyn Service) -> Vec<(Session, RegionName)> {
+    fn advance(&mut self, open: usize, service: &mut dyn Service) -> Vec<(Session, RegionName)> {
         let now = Instant::now();
         if self.paused_until.is_some_and(|until| now >= until) {
             self.paused_until = None;
         }
+        // First those that are here: one that has greeted is not sent away for one that comes.
+        let mut admitted = self.hear(now, open, service);
         if self.paused_until.is_none() {
-            self.accept(service);
-        }
-        let mut admitted = Vec::new();
-        for mut client in std::mem::take(&mut self.greeting) {
-            match client.advance() {
-                Progress::Waiting if now < client.until => self.greeting.push(client),
-                // Too slow, or gone: probing whether someone listens looks like that.
-                Progress::Waiting | Progress::Gone => {}
-                Progress::Greeted(hello, name) => {
-                    match self.admit(client.socket, (&hello, name), open, service) {
-                        Ok(session) => {
-                            open += 1;
-                            admitted.push((session, name));
-                        }
-                        Err(error) => service.rejected(&error),
-                    }
-                }
-            }
+            self.accept(now, service);
+            admitted.extend(self.hear(now, open + admitted.len(), service));
         }
         admitted
     }
+}
+
+/// Tells a client why it is not let in. It may have gone already.
+fn refuse(socket: &OwnedFd, status: u32, detail: u64) {
+    let refusal = Welcome::refusal(PROTOCOL_VERSION, status, detail);
+    let _ = send_with_fds(socket, refusal.as_bytes(), &[]);
+}
+
+/// The socket file to listen at, and the right to it. A name is taken in the private directory also where the socket lies in
+/// the one that others can pass through, so that there is one memory node of the name.
+fn take_place(address: &ShmAddress, lets_others_in: bool) -> Result<(PathBuf, Vec<PathLock>), ListenError> {
+    if address.owner().is_none() {
+        let path = address.socket_path()?;
+        let lock = PathLock::take(&path, address, &[&path])?;
+        remove_stale(&path, address)?;
+        return Ok((path, vec![lock]));
+    }
+    let is_shared = lets_others_in || address.names_user();
+    let private = address.without_user().socket_path()?;
+    if let Some(directory) = private.parent() {
+        prepare_directory(directory, Passage::Private)?;
+    }
+    // A name that is too long for the one place may fit the other.
+    let shared = match address.shared_socket_path() {
+        Err(error) if is_shared => return Err(error.into()),
+        shared => shared.ok(),
+    };
+    let places: Vec<&Path> = [Some(private.as_path()), shared.as_deref()].into_iter().flatten().collect();
+    let mut locks = vec![PathLock::take(&private, address, &places)?];
+    // What is left there of a process that has ended would lead clients nowhere.
+    remove_stale(&private, address)?;
+    let Some(shared) = shared.filter(|_| is_shared) else { return Ok((private, locks)) };
+    if let Some(directory) = shared.parent() {
+        prepare_directory(directory, Passage::Open)?;
+    }
+    locks.push(PathLock::take(&shared, address, &[&shared])?);
+    remove_stale(&shared, address)?;
+    Ok((shared, locks))
 }
 
 enum Progress {

@@ -2,7 +2,7 @@
 
 use std::io;
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, Mode, OFlags};
@@ -38,12 +38,25 @@ pub enum ListenError {
         path: String,
     },
     /// The directory of named sockets is not safe.
-    #[error("directory {path} {what}; remove it, or set XDG_RUNTIME_DIR to a directory of your own")]
+    #[error(
+        "directory {path} {what}; remove it, set XDG_RUNTIME_DIR to a directory of your own, or listen at \
+         shm:///absolute/path.sock"
+    )]
     UnsafeDirectory {
         /// The directory.
         path: String,
         /// What is wrong with it.
         what: &'static str,
+    },
+    /// The address is a name of another user's.
+    #[error("{address} names a memory node of user {owner}, and this is user {user}; leave `@{owner}` away")]
+    OthersName {
+        /// The address asked for.
+        address: String,
+        /// The user it names.
+        owner: u32,
+        /// This one.
+        user: u32,
     },
     /// The memory cannot be handed out.
     #[error(transparent)]
@@ -68,23 +81,44 @@ pub(crate) fn os(doing: &'static str, path: &Path) -> impl FnOnce(Errno) -> List
     move |errno| ListenError::Io { doing, path, source: errno.into() }
 }
 
+/// Who may pass through a directory of named sockets.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Passage {
+    /// Only its owner.
+    Private,
+    /// Everybody who knows the name of a socket in it.
+    Open,
+}
+
+impl Passage {
+    fn mode(self) -> u32 {
+        match self {
+            Self::Private => 0o700,
+            Self::Open => 0o711,
+        }
+    }
+}
+
 /// Makes the directory of named sockets, and makes sure that only this user can put sockets there.
-pub(super) fn prepare_directory(directory: &Path) -> Result<(), ListenError> {
+pub(super) fn prepare_directory(directory: &Path, passage: Passage) -> Result<(), ListenError> {
     let path = || directory.display().to_string();
-    match std::fs::DirBuilder::new().mode(0o700).create(directory) {
+    let failed = |doing| move |source| ListenError::Io { doing, path: path(), source };
+    match std::fs::DirBuilder::new().mode(passage.mode()).create(directory) {
         Ok(()) => {}
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-        Err(source) => return Err(ListenError::Io { doing: "creating directory", path: path(), source }),
+        Err(source) => return Err(failed("creating directory")(source)),
     }
-    let found = std::fs::symlink_metadata(directory).map_err(|source| ListenError::Io {
-        doing: "examining directory",
-        path: path(),
-        source,
-    })?;
+    let found = std::fs::symlink_metadata(directory).map_err(failed("examining directory"))?;
     let what = match found {
         _ if !found.is_dir() => "is not a directory",
         _ if found.uid() != rustix::process::geteuid().as_raw() => "belongs to another user",
-        _ if found.mode() & 0o077 != 0 => "is open to other users",
+        _ if found.mode() & 0o077 & !passage.mode() != 0 => "is open to other users",
+        // The process's mask may have taken something from the mode.
+        _ if found.mode() & 0o777 != passage.mode() => {
+            let permissions = std::fs::Permissions::from_mode(passage.mode());
+            return std::fs::set_permissions(directory, permissions)
+                .map_err(failed("setting the permissions of"));
+        }
         _ => return Ok(()),
     };
     Err(ListenError::UnsafeDirectory { path: path(), what })
@@ -155,7 +189,12 @@ pub(super) struct PathLock {
 }
 
 impl PathLock {
-    pub(super) fn take(socket_path: &Path, address: &ShmAddress) -> Result<Self, ListenError> {
+    /// Takes the right to `socket_path`. Whoever has it listens at one of `places`.
+    pub(super) fn take(
+        socket_path: &Path,
+        address: &ShmAddress,
+        places: &[&Path],
+    ) -> Result<Self, ListenError> {
         let mut path = socket_path.as_os_str().to_owned();
         path.push(".lock");
         let path = PathBuf::from(path);
@@ -166,7 +205,10 @@ impl PathLock {
             match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
                 Ok(()) => {}
                 Err(Errno::WOULDBLOCK) => {
-                    let pid = if let Probe::Live(pid) = probe(socket_path) { pid } else { None };
+                    let pid = places.iter().find_map(|place| match probe(place) {
+                        Probe::Live(pid) => pid,
+                        Probe::Dead => None,
+                    });
                     return Err(ListenError::InUse { address: address.to_string(), pid });
                 }
                 Err(Errno::INTR) => continue,

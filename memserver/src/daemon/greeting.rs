@@ -20,6 +20,7 @@ const LARGEST_PAGE: u64 = 2 << 20;
 #[derive(Clone, Debug)]
 pub struct Greeting {
     address: ShmAddress,
+    others: Option<ShmAddress>,
     capacity: u64,
     granted: u64,
     pages: Pages,
@@ -46,6 +47,7 @@ impl Greeting {
         let found = catalogue.recoveries().map(|(_, recovery)| recovery.cloned());
         Self {
             address: address.clone(),
+            others: listener.address_for_others(),
             capacity: catalogue.budget().bytes(),
             granted: catalogue.budget().granted(),
             pages: catalogue.pages(),
@@ -115,6 +117,9 @@ impl fmt::Display for Greeting {
         };
         writeln!(f, "FPCache memory node {}", env!("CARGO_PKG_VERSION"))?;
         writeln!(f, "  address    {}", self.address)?;
+        if let Some(others) = &self.others {
+            writeln!(f, "  others     {others}, for the users that --allow-user lets in")?;
+        }
         writeln!(f, "  transport  shared memory of this machine, {pages}")?;
         write!(f, "  capacity   {}", iec(self.capacity))?;
         match self.granted > self.capacity {
