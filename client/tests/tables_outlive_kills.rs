@@ -15,6 +15,7 @@ use common::{Directory, PATIENCE, TestKeys};
 use fpcache_client::{
     ByteKeys, Client, ClientConfig, CreateOptions, KeyKind, TableName, TableParameters, Tables, U64Keys,
 };
+use fpcache_fabric::shm::{ConnectOptions, ShmAddress, connect};
 use fpcache_memserver::durability::SyncPolicy;
 use fpcache_memserver::store::Folders;
 use fpcache_memserver::{Daemon, DaemonConfig, DurableConfig};
@@ -65,12 +66,17 @@ impl Place {
             .spawn()
             .unwrap();
         let begun = Instant::now();
-        while let Err(error) = Tables::connect(&self.directory.url()) {
-            assert!(error.is_retryable() && begun.elapsed() < PATIENCE, "{error}");
+        let address: ShmAddress = self.directory.url().parse().unwrap();
+        loop {
             assert!(child.try_wait().unwrap().is_none(), "the memory node ended at once");
+            match connect(&address, ConnectOptions::default()) {
+                Ok(connection) if connection.node_process() == Some(child.id()) => return child,
+                // Of the one before, which has yet to end.
+                Ok(_) => assert!(begun.elapsed() < PATIENCE),
+                Err(error) => assert!(error.is_retryable() && begun.elapsed() < PATIENCE, "{error}"),
+            }
             thread::sleep(Duration::from_millis(2));
         }
-        child
     }
 
     /// What a restart of the machine takes, of the tables that are there.
@@ -265,4 +271,41 @@ fn acknowledged_tables_and_records_outlive_kills() {
 #[test]
 fn acknowledged_tables_outlive_kills_with_their_regions_elsewhere() {
     rounds("regions", 0x00c0_ffee_5eed);
+}
+
+#[test]
+fn many_tables_outlive_kills_with_a_start_straight_after_each() {
+    const TABLES: u64 = 16;
+    let place = Place::new("regions");
+    let name = |i: u64| -> TableName { format!("table-{i}").parse().unwrap() };
+    let url = place.directory.url();
+    let open = |i: u64| -> Client<U64Keys> {
+        Client::open(&url, ClientConfig { table: name(i), deadline: PATIENCE, ..ClientConfig::default() })
+            .unwrap()
+    };
+    let mut child = place.start();
+    let tables = Tables::connect(&url).unwrap();
+    for i in 0..TABLES {
+        tables.create(&name(i), KeyKind::U64, CreateOptions::default()).unwrap();
+        open(i).create(U64Keys::parameters()).unwrap();
+    }
+    for round in 1..=5_u64 {
+        for i in 0..TABLES {
+            let client = open(i);
+            (0..3).for_each(|key| client.put(key, &(round + i + key).to_le_bytes()).unwrap());
+        }
+        // As a service manager does that starts another as soon as it has sent the signal.
+        child.kill().unwrap();
+        let next = place.start();
+        child.wait().unwrap();
+        child = next;
+        for i in 0..TABLES {
+            let client = open(i);
+            for key in 0..3 {
+                assert_eq!(client.get(key).unwrap().unwrap(), (round + i + key).to_le_bytes(), "{i}: {key}");
+            }
+        }
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
 }

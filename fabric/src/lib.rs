@@ -57,6 +57,7 @@ mod mapped;
 pub mod memory;
 pub mod meter;
 mod node_memory;
+pub mod process;
 pub mod region;
 pub mod ring;
 mod rpc;

@@ -2,12 +2,12 @@
 //! lead to whom they name.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use fpcache_fabric::conformance::TestService;
@@ -66,8 +66,14 @@ fn idle_at(path: &Path) -> Vec<UnixStream> {
     idle
 }
 
-/// Another user's process that plays a part, and the first line that it says.
-struct Other(Child, String);
+/// Another user's process that plays a part.
+struct Other {
+    child: Child,
+    /// What it says first.
+    said: String,
+    /// Open as long as it writes.
+    _output: BufReader<ChildStdout>,
+}
 
 impl Other {
     fn play(part: &str, address: &str) -> Self {
@@ -75,17 +81,17 @@ impl Other {
         command.args(["--exact", "played_by_another_user", "--nocapture"]).uid(OTHER).gid(OTHER);
         command.env(PART, part).env(ADDRESS, address).env_remove("XDG_RUNTIME_DIR").current_dir("/");
         let mut child = command.stdout(Stdio::piped()).stdin(Stdio::piped()).spawn().unwrap();
-        let lines = BufReader::new(child.stdout.take().unwrap()).lines().map_while(Result::ok);
-        let said =
-            lines.into_iter().find_map(|line| line.split_once("SAYS ").map(|(_, said)| said.to_owned()));
-        Self(child, said.unwrap_or_default())
+        let mut output = BufReader::new(child.stdout.take().unwrap());
+        let mut lines = output.by_ref().lines().map_while(Result::ok);
+        let said = lines.find_map(|line| line.split_once("SAYS ").map(|(_, said)| said.to_owned()));
+        Self { child, said: said.unwrap_or_default(), _output: output }
     }
 }
 
 impl Drop for Other {
     fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
+        let _ = self.child.kill();
+        let _ = self.child.wait();
     }
 }
 
@@ -130,7 +136,7 @@ fn another_users_idle_sockets_keep_nobody_out() {
         let (_folder, address) = open_folder();
         let _serving = serve(&address, allowed).unwrap();
         let other = Other::play("idle", &address.to_string());
-        assert_eq!(other.1, "idle");
+        assert_eq!(other.said, "idle");
         let begun = Instant::now();
         for _ in 0..10 {
             echo(&address).unwrap();
@@ -147,7 +153,7 @@ fn users_that_are_not_admitted_are_told_so() {
     let (_folder, address) = open_folder();
     let _serving = serve(&address, &[1]).unwrap();
     let other = Other::play("client", &address.to_string());
-    assert!(other.1.contains(&format!("user {OTHER} is not admitted")), "{}", other.1);
+    assert!(other.said.contains(&format!("user {OTHER} is not admitted")), "{}", other.said);
     echo(&address).unwrap();
 }
 
@@ -159,7 +165,7 @@ fn an_admitted_user_reaches_a_memory_node_by_its_name() {
     let name = name("admitted");
     let (own, others) = (ShmAddress::named(&name).unwrap(), ShmAddress::of_user(&name, 0).unwrap());
     let serving = serve(&own, &[OTHER]).unwrap();
-    assert_eq!(Other::play("client", &others.to_string()).1, "served");
+    assert_eq!(Other::play("client", &others.to_string()).said, "served");
     // The owner need not say whose it is, and may.
     echo(&own).unwrap();
     echo(&others).unwrap();
@@ -167,7 +173,7 @@ fn an_admitted_user_reaches_a_memory_node_by_its_name() {
     drop(serving);
     let _serving = serve(&own, &[]).unwrap();
     echo(&own).unwrap();
-    let refused = Other::play("client", &others.to_string()).1.clone();
+    let refused = Other::play("client", &others.to_string()).said.clone();
     assert!(refused.contains("no memory node at"), "{refused}");
 }
 

@@ -201,13 +201,13 @@ impl Grant {
         Ok(())
     }
 
-    /// Gives back what lies behind the step that contains the byte before `end`, of which nothing is in use.
+    /// Gives back what lies behind the step that contains the byte before `end`, of which nothing is in use. What the operating
+    /// system does not take back stays granted: others must not be promised memory that there is not.
     pub fn shrink_to(&self, end: u64) {
         let (end, before) = (self.stepped(end), self.end());
         let Some(Shared { budget, memory, .. }) = &self.shared else { return };
-        if end < before {
-            // Cannot be refused: a memory node may write its region.
-            let _ = memory.discard_from(end);
+        // A memory node may write its region.
+        if end < before && memory.discard_from(end).unwrap_or(false) {
             self.end.store(end, Ordering::Relaxed);
             budget.give_back(before - end);
         }
@@ -216,7 +216,8 @@ impl Grant {
     /// Gives back the memory behind the end, which a process before this one may have used. Readers must have been told.
     pub(crate) fn discard_rest(&self) {
         if let Some(Shared { memory, .. }) = &self.shared {
-            // Cannot be refused: a memory node may write its region.
+            // Where the operating system does not take it back it is used again when the end comes to it: nothing but the room
+            // is at stake, for readers know that it is nobody's.
             let _ = memory.discard_from(self.end());
         }
     }
@@ -308,6 +309,18 @@ mod tests {
         assert_eq!((budget.granted(), b.load_relaxed(512 << 10).expect("inside")), (16 << 10, 0));
         drop(second);
         assert_eq!(budget.granted(), 0);
+    }
+
+    #[test]
+    fn what_the_operating_system_does_not_take_back_stays_granted() {
+        let (memory, fd) = SharedMemory::create_memfd("test", 1 << 20, HugePages::No).expect("memory");
+        rustix::fs::fcntl_add_seals(&fd, rustix::fs::SealFlags::FUTURE_WRITE).expect("a memory file");
+        let budget = Budget::new(1 << 20);
+        let grant = Grant::of(&budget, &Arc::new(memory)).expect("room");
+        grant.cover(512 << 10).expect("room");
+        let granted = budget.granted();
+        grant.shrink_to(4096);
+        assert_eq!((budget.granted(), grant.end()), (granted, granted));
     }
 
     #[test]

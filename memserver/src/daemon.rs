@@ -10,6 +10,7 @@ use std::thread;
 use fpcache::TableName;
 use fpcache::key_space::{BuildKeys, KeyKind};
 use fpcache::message::Refusal;
+use fpcache_fabric::process::{Wait, is_ending, lock_holder};
 use fpcache_fabric::shm::{ListenError, ListenOptions, Listener, ShmAddress};
 use fpcache_fabric::{FabricError, HugePages, StopHandle};
 use rustix::fs::FlockOperation;
@@ -109,13 +110,16 @@ pub enum DaemonError {
     Refused(#[from] Refusal),
     /// Another memory node has the folder.
     #[error(
-        "another memory node keeps its data in {folder}: stop that one, or give this one a folder of its own with \
+        "another memory node keeps its data in {folder}{}: stop that one, or give this one a folder of its own with \
          --data-dir",
+        .holder.map_or_else(String::new, |process| format!(" (process {process})")),
         folder = .folder.display()
     )]
     FolderInUse {
         /// The folder.
         folder: PathBuf,
+        /// The process, if known.
+        holder: Option<u32>,
     },
     /// A folder cannot be used.
     #[error(transparent)]
@@ -196,7 +200,9 @@ impl Daemon {
         }
         let descriptors = DescriptorLimit::of_this_process()
             .map_err(|(limit, needed)| DaemonError::TooFewDescriptors { limit, needed })?;
-        let folder = config.durable.as_ref().map(|durable| take_folder(&durable.folders.data)).transpose()?;
+        let mut announcement = Announcement::default();
+        let data = config.durable.as_ref().map(|durable| &durable.folders.data);
+        let folder = data.map(|data| take_folder(data, &mut announcement)).transpose()?;
         let tables = CatalogueConfig {
             capacity: config.capacity,
             huge_pages: config.huge_pages,
@@ -212,6 +218,7 @@ impl Daemon {
             descriptors: Arc::clone(&descriptors.shared),
             ..ListenOptions::default()
         };
+        announcement.make(Listener::listening_process(&config.listen), &config.listen);
         let listener = Listener::bind(&config.listen, options)?;
         let stop = StopHandle::new()?;
         stop_at_signals(stop.clone())?;
@@ -253,14 +260,41 @@ impl Daemon {
     }
 }
 
+/// Says once that a start waits for a process that is ending.
+#[derive(Debug, Default)]
+struct Announcement {
+    is_made: bool,
+}
+
+impl Announcement {
+    fn make(&mut self, holder: Option<u32>, what: &dyn std::fmt::Display) {
+        if let Some(process) = holder.filter(|process| !self.is_made && is_ending(*process)) {
+            self.is_made = true;
+            eprintln!(
+                "fpcache-memserver: waiting for process {process}, which is ending and still has {what}"
+            );
+        }
+    }
+}
+
 /// Takes the folder with the data: until it is dropped, or the process ends, no other memory node gets it. The lock of the
 /// files in memory would not do, for they may lie elsewhere, or have been removed.
-fn take_folder(path: &Path) -> Result<Folder, DaemonError> {
+fn take_folder(path: &Path, announcement: &mut Announcement) -> Result<Folder, DaemonError> {
     let folder = Folder::named(path)?;
-    match rustix::fs::flock(&folder, FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => {}
-        Err(Errno::WOULDBLOCK) => return Err(DaemonError::FolderInUse { folder: path.to_owned() }),
-        Err(errno) => return Err(FolderError::new(path, "locking it")(errno.into()).into()),
+    let mut wait = Wait::begin();
+    loop {
+        match rustix::fs::flock(&folder, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => break,
+            Err(Errno::INTR) => {}
+            Err(Errno::WOULDBLOCK) => {
+                let holder = lock_holder(&folder);
+                announcement.make(holder, &path.display());
+                if !wait.goes_on(holder) {
+                    return Err(DaemonError::FolderInUse { folder: path.to_owned(), holder });
+                }
+            }
+            Err(errno) => return Err(FolderError::new(path, "locking it")(errno.into()).into()),
+        }
     }
     match older_store(&folder).map_err(FolderError::new(path, "listing it"))? {
         Some(found) => Err(DaemonError::OlderStore { found }),

@@ -261,16 +261,22 @@ fn a_daemon_that_is_ended_has_its_log_on_the_disk() {
 #[test]
 fn one_daemon_at_a_time_has_a_folder() {
     let place = Place::new();
-    let _node = place.start("--load sequential:100");
+    let node = place.start("--load sequential:100");
+    let process = format!("(process {})", node.child.id());
     let second = "--listen shm:///tmp/fpcache-never-bound.sock";
     for options in [second.to_owned(), format!("{second} --region-dir {}/other", place.0.path().display())] {
         let error = place.refused(&options);
         assert!(
-            error.contains("another memory node keeps its data in") && error.contains("--data-dir"),
+            error.contains("another memory node keeps its data in")
+                && error.contains("--data-dir")
+                && error.contains(&process),
             "{error}"
         );
     }
-    // Not even when the files that it has open are gone.
+    // Not even when it is stopped: it may go on.
+    kill_process(Pid::from_child(&node.child), Signal::STOP).unwrap();
+    assert!(place.refused(second).contains(&process));
+    // Nor when the files that it has open are gone.
     place.lose_memory();
     assert!(place.refused(second).contains("another memory node"));
     // Nor does a region of another one's get removed.

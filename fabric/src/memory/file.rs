@@ -3,12 +3,12 @@
 use std::fmt;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::Path;
-use std::time::{Duration, Instant};
 
-use rustix::fs::{AtFlags, CWD, FallocateFlags, FileType, FlockOperation, Mode, OFlags, Stat};
+use rustix::fs::{AtFlags, CWD, FallocateFlags, FileType, FlockOperation, Mode, OFlags};
 use rustix::io::{Errno, retry_on_intr};
 
 use super::{Access, HUGE_PAGE, HUGETLBFS_MAGIC, HugePages, MemoryError, SharedMemory, round_up};
+use crate::process::{Wait, lock_holder};
 
 /// Where a file lies: its path, or a folder that is open and the file's name within it. Symbolic links that have the name are
 /// never followed.
@@ -250,9 +250,6 @@ impl SharedMemory {
     }
 }
 
-/// How long a lock is waited for. A process that the kernel is still taking down has it a moment longer, and so has a child
-/// that the former owner forked and that has yet to execute its program.
-const PATIENCE: Duration = Duration::from_millis(500);
 /// When the file system sets the space of a new file aside.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Space {
@@ -260,43 +257,21 @@ enum Space {
     Later,
 }
 
-/// Locks a file for its one writer.
+/// Locks a file for its one writer. Whoever is ending has the lock a moment longer.
 fn lock(path: &Path, fd: &OwnedFd) -> Result<(), MemoryError> {
-    let until = Instant::now() + PATIENCE;
+    let mut wait = Wait::begin();
     loop {
         match retry_on_intr(|| rustix::fs::flock(fd, FlockOperation::NonBlockingLockExclusive)) {
             Ok(()) => return Ok(()),
-            Err(Errno::WOULDBLOCK) if Instant::now() < until => std::thread::sleep(PATIENCE / 100),
             Err(Errno::WOULDBLOCK) => {
-                let holder = rustix::fs::fstat(fd).ok().and_then(|stat| holder(&stat));
-                return Err(MemoryError::FileInUse { path: text(path), holder });
+                let holder = lock_holder(fd);
+                if !wait.goes_on(holder) {
+                    return Err(MemoryError::FileInUse { path: text(path), holder });
+                }
             }
             Err(errno) => return Err(file(path, "locking")(errno)),
         }
     }
-}
-
-/// The process that has locked a file, if the kernel's list of locks names it: file systems that number files otherwise
-/// there, and other containers' processes, stay unknown.
-fn holder(stat: &Stat) -> Option<u32> {
-    holder_in(&std::fs::read_to_string("/proc/locks").ok()?, &device_and_inode(stat))
-}
-
-/// A file as the list of locks writes it.
-fn device_and_inode(stat: &Stat) -> String {
-    let (major, minor) = (rustix::fs::major(stat.st_dev), rustix::fs::minor(stat.st_dev));
-    format!("{major:02x}:{minor:02x}:{}", stat.st_ino)
-}
-
-/// Lines read `1: FLOCK  ADVISORY  WRITE 4711 fd:01:1234 0 EOF`.
-fn holder_in(locks: &str, which: &str) -> Option<u32> {
-    locks.lines().find_map(|line| {
-        let mut fields = line.split_ascii_whitespace().skip(1);
-        // Whoever waits for a lock has an arrow here.
-        let is_held = fields.next()? == "FLOCK";
-        let holder: u32 = fields.nth(2)?.parse().ok()?;
-        (is_held && holder > 0 && fields.next()? == which).then_some(holder)
-    })
 }
 
 fn text(path: &Path) -> String {
@@ -328,21 +303,6 @@ impl fmt::Display for FileRemedy<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_holder_is_found_in_the_kernels_list() {
-        let locks = "1: POSIX  ADVISORY  WRITE 11 fd:01:77 0 EOF\n\
-                     2: FLOCK  ADVISORY  WRITE 12 fd:01:78 0 EOF\n\
-                     2: -> FLOCK  ADVISORY  WRITE 14 fd:01:77 0 EOF\n\
-                     3: FLOCK  ADVISORY  WRITE 13 fd:01:77 0 EOF\n\
-                     4: FLOCK  ADVISORY  WRITE 0 fd:01:79 0 EOF\n\
-                     rubbish\n5: FLOCK\n";
-        let of = |which| holder_in(locks, which);
-        assert_eq!(of("fd:01:78"), Some(12));
-        assert_eq!(of("fd:01:77"), Some(13), "neither a range's lock nor a waiter");
-        assert_eq!(of("fd:01:79"), None, "a process of another container");
-        assert_eq!(of("fd:01:80"), None);
-    }
 
     #[test]
     fn errors_stay_small() {

@@ -17,7 +17,9 @@ use super::handshake::{
     ADMITTED, Hello, MAGIC, MAX_GREETING_BYTES, NO_SUCH_REGION, OTHER_VERSION, PROTOCOL_VERSION,
     TOO_MANY_CLIENTS, USER_REFUSED, Welcome, admits, send_with_fds,
 };
-use super::socket_file::{ListenError, Passage, PathLock, open_socket, prepare_directory, remove_stale};
+use super::socket_file::{
+    ListenError, Passage, PathLock, listener, open_socket, prepare_directory, remove_stale,
+};
 use crate::bell::Bell;
 use crate::connection::{ClientId, Service, Serving, StopHandle};
 use crate::descriptors::{Descriptors, Taken};
@@ -93,7 +95,14 @@ impl Listener {
     /// that is being let in.
     pub const GREETING_DESCRIPTORS: usize = MAX_GREETING + 2;
 
-    /// Listens at `address`. A socket file left by a memory node that has died is replaced.
+    /// The process that listens at `address` now, if there is one and the kernel says who.
+    #[must_use]
+    pub fn listening_process(address: &ShmAddress) -> Option<u32> {
+        address.places().ok()?.iter().find_map(|place| listener(place))
+    }
+
+    /// Listens at `address`. A socket file left by a memory node that has died is replaced; one that is ending is waited for,
+    /// ten seconds at most.
     ///
     /// # Errors
     /// See [`ListenError`]; nothing is left behind.

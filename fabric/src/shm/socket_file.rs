@@ -11,6 +11,7 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
 use super::{AddressError, ShmAddress};
 use crate::memory::MemoryError;
+use crate::process::{Wait, lock_holder};
 use crate::ring::RingOptions;
 
 /// Why a memory node cannot listen.
@@ -147,8 +148,12 @@ pub(super) fn remove_stale(path: &Path, address: &ShmAddress) -> Result<(), List
         }
         _ => {}
     }
-    if let Probe::Live(pid) = probe(path) {
-        return Err(ListenError::InUse { address: address.to_string(), pid });
+    // A process that is being taken down may have given the lock up and the socket not yet.
+    let mut wait = Wait::begin();
+    while let Probe::Live(pid) = probe(path) {
+        if !wait.goes_on(pid) {
+            return Err(ListenError::InUse { address: address.to_string(), pid });
+        }
     }
     std::fs::remove_file(path).map_err(|source| ListenError::Io {
         doing: "removing the stale socket",
@@ -160,6 +165,14 @@ pub(super) fn remove_stale(path: &Path, address: &ShmAddress) -> Result<(), List
 enum Probe {
     Live(Option<u32>),
     Dead,
+}
+
+/// The process that listens at a socket file, if there is one that is known.
+pub(super) fn listener(path: &Path) -> Option<u32> {
+    match probe(path) {
+        Probe::Live(pid) => pid,
+        Probe::Dead => None,
+    }
 }
 
 /// Whether somebody listens at a socket file, and who.
@@ -198,6 +211,7 @@ impl PathLock {
         let mut path = socket_path.as_os_str().to_owned();
         path.push(".lock");
         let path = PathBuf::from(path);
+        let mut wait = Wait::begin();
         loop {
             let flags = OFlags::CREATE | OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW;
             let file = rustix::fs::open(&path, flags, Mode::RUSR | Mode::WUSR)
@@ -205,10 +219,10 @@ impl PathLock {
             match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
                 Ok(()) => {}
                 Err(Errno::WOULDBLOCK) => {
-                    let pid = places.iter().find_map(|place| match probe(place) {
-                        Probe::Live(pid) => pid,
-                        Probe::Dead => None,
-                    });
+                    let pid = lock_holder(&file).or_else(|| places.iter().find_map(|place| listener(place)));
+                    if wait.goes_on(pid) {
+                        continue;
+                    }
                     return Err(ListenError::InUse { address: address.to_string(), pid });
                 }
                 Err(Errno::INTR) => continue,

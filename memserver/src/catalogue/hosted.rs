@@ -21,6 +21,9 @@ pub(crate) trait Hosted: Service + Any + fmt::Debug {
 
     /// Its region.
     fn region(&self) -> &Arc<SharedMemory>;
+
+    /// The end of the bytes of its region that it may have used.
+    fn used_end(&self) -> u64;
 }
 
 impl<K: BuildKeys> Hosted for MemoryNode<K> {
@@ -30,6 +33,10 @@ impl<K: BuildKeys> Hosted for MemoryNode<K> {
 
     fn region(&self) -> &Arc<SharedMemory> {
         Self::region(self)
+    }
+
+    fn used_end(&self) -> u64 {
+        self.front.grant.end()
     }
 }
 
@@ -69,18 +76,52 @@ impl HostedTable {
     }
 }
 
-/// Gives up the region of a table that was dropped. Its readers find out by the reuse sequence, which no directory reaches:
-/// from here on none of them gives an answer. The memory goes back to the operating system while they still map it.
-pub(crate) fn give_up(region: &SharedMemory) -> Result<(), AccessError> {
+/// Gives up the region of a table that was dropped, whose bytes before `used` may have been used. Its readers find out by the
+/// reuse sequence, which no directory reaches: from here on none of them takes "absent" for an answer. The memory goes back to
+/// the operating system while they still map it, or is overwritten where the operating system does not take it: no record is
+/// left that one of them could take for a live one.
+pub(crate) fn give_up(region: &SharedMemory, used: u64) -> Result<(), AccessError> {
+    let begin = SUPERBLOCK_BYTES as u64;
     region.store_relaxed(REUSE_OFFSET, DROPPED)?;
     region.release();
     if region.pages() == Pages::Huge {
         // The page that the superblock lies in stays.
         let end = region.len().min(HUGE_PAGE);
-        region.fill_words(SUPERBLOCK_BYTES as u64, (end - SUPERBLOCK_BYTES.min(end)) / 8, 0)?;
+        region.fill_words(begin, (end - SUPERBLOCK_BYTES.min(end)) / 8, 0)?;
     }
-    region.discard_from(SUPERBLOCK_BYTES as u64)
+    if !region.discard_from(begin)? {
+        region.erase(begin, used.min(region.len() as u64))?;
+    }
+    Ok(())
 }
 
 /// Bytes of the largest pages there are.
 const HUGE_PAGE: usize = 2 << 20;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use fpcache_fabric::HugePages;
+    use rustix::fs::{SealFlags, fcntl_add_seals};
+
+    #[test]
+    fn nothing_is_left_of_a_dropped_table_also_where_no_memory_goes_back() {
+        for goes_back in [true, false] {
+            let (region, fd) = SharedMemory::create_memfd("test", 1 << 20, HugePages::No).expect("memory");
+            let used = (900 << 10) + 24;
+            let places = [4096, 4104, 8192, 512 << 10, used - 8];
+            places.into_iter().for_each(|at| region.store_relaxed(at, 7).expect("inside"));
+            if !goes_back {
+                // As a file system that makes no holes: it cannot be written anew but by those who map it already.
+                fcntl_add_seals(&fd, SealFlags::FUTURE_WRITE).expect("a memory file");
+            }
+            assert_eq!(region.discard_from(1 << 19).expect("it may be written"), goes_back);
+            give_up(&region, used).expect("it may be written");
+            assert!(
+                places.into_iter().all(|at| region.load_relaxed(at).expect("inside") == 0),
+                "{goes_back}"
+            );
+            assert_eq!(region.load_relaxed(REUSE_OFFSET).expect("inside"), DROPPED);
+        }
+    }
+}

@@ -245,7 +245,7 @@ impl Catalogue {
         self.turns.forget(number);
         self.farewells.extend(self.seats.clear(Seat::Table(number)));
         // Its threads end here: nobody writes to its folder from now on.
-        let region = Arc::clone(table.node.region());
+        let (region, used) = (Arc::clone(table.node.region()), table.node.used_end());
         drop(table);
         if let Some(folder) = &self.folder {
             folder.drop_table(name).map_err(|error| {
@@ -255,7 +255,7 @@ impl Catalogue {
             })?;
         }
         // Only now: until here a crash would have left the table as it was.
-        hosted::give_up(&region).map_err(crate::node::internal)?;
+        hosted::give_up(&region, used).map_err(crate::node::internal)?;
         // And with it the lock on its file.
         drop(region);
         if let Some(folder) = &self.folder

@@ -188,6 +188,10 @@ mod tests {
         fn region(&self) -> &Arc<SharedMemory> {
             &self.region
         }
+
+        fn used_end(&self) -> u64 {
+            self.region.len() as u64
+        }
     }
 
     fn name(i: usize) -> TableName {
