@@ -387,9 +387,17 @@ impl<K: NumberedKeys> Test<K> {
         thread::sleep(Duration::from_micros(self.random.random_range(0..=most)));
     }
 
-    /// Kills the memory node, perhaps also its successors before they have begun, and starts another.
+    /// Kills the memory node, perhaps also its successors before they have begun, and starts another: of a process that ended
+    /// often as soon as it has the signal, while the kernel is still taking it down.
     fn kill(&mut self, loss: Loss) {
-        self.node.take().unwrap().kill();
+        // Waited for at the end.
+        let mut ending = Vec::new();
+        let mut strike = |mut node: Node, at_once: bool| {
+            node.0.kill().unwrap();
+            if at_once { ending.push(node) } else { drop(node) }
+        };
+        let at_once = loss == Loss::Process && self.random.random_bool(0.6);
+        strike(self.node.take().unwrap(), at_once);
         if loss == Loss::Machine {
             // Until everybody has noticed: nobody reads the memory of a machine that is off.
             thread::sleep(Duration::from_millis(200));
@@ -398,7 +406,8 @@ impl<K: NumberedKeys> Test<K> {
         while self.random.random_bool(0.4) {
             let node = self.place.begin();
             self.nap(30_000);
-            node.kill();
+            let at_once = self.random.random_bool(0.6);
+            strike(node, at_once);
         }
         self.node = Some(self.place.start());
     }
