@@ -135,7 +135,8 @@ impl Place {
     fn audit<K: NumberedKeys>(&self) {
         let folders = self.table();
         let open = |path: PathBuf| Arc::new(SharedMemory::open_file(path, Access::ReadWrite).unwrap().0);
-        let memories = Memories::new(open(folders.region_file()), open(folders.notes_file()));
+        let (region, notes) = (open(folders.region_file()), open(folders.notes_file()));
+        let memories = Memories::of_files(region, notes).unwrap();
         let beginning = Beginning {
             sync: self.sync,
             ring_bytes: store::RING_BYTES,

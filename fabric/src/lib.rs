@@ -74,7 +74,9 @@ pub use descriptors::Descriptors;
 pub use endpoint::{AreaInfo, Completion, Endpoint, Rejected, Ticket, WordRead};
 pub use error::{ErrorKind, FabricError};
 pub use mapped::{MappedConnection, MappedEndpoint};
-pub use memory::{Access, AccessError, FileAt, HugePages, MemoryError, OutOfBounds, Pages, SharedMemory};
+pub use memory::{
+    Access, AccessError, FileAt, FileIdentity, HugePages, MemoryError, OutOfBounds, Pages, SharedMemory,
+};
 pub use meter::{Meter, MeterSnapshot};
 pub use node_memory::NodeMemory;
 pub use region::{Export, OneRegion, RegionName};

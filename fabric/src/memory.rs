@@ -23,7 +23,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-pub use file::FileAt;
+pub use file::{FileAt, FileIdentity};
 pub use kinds::{Access, AccessError, HugePages, MemoryError, OutOfBounds, Pages};
 use rustix::fs::{MemfdFlags, Mode, SealFlags};
 use rustix::io::Errno;

@@ -5,7 +5,7 @@
 //! one, sets space aside. So a full memory node, or a full disk, is an error of whoever wants more, and nobody else's.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use bytesize::ByteSize;
 use fpcache::layout::SUPERBLOCK_BYTES;
@@ -69,7 +69,13 @@ impl Budget {
 #[derive(Debug)]
 pub struct Grant {
     region_bytes: u64,
+    /// Bytes of the region that may be used in ordinary life. What a table has beyond them when it begins, it keeps.
+    limit: u64,
     end: AtomicU64,
+    /// Whether the table is being restored, which may take whatever it needs.
+    is_restoring: AtomicBool,
+    /// Whether the disk has refused to set space aside.
+    is_disk_full: AtomicBool,
     shared: Option<Shared>,
 }
 
@@ -85,16 +91,29 @@ struct Shared {
 impl Grant {
     /// All of a region that shares with nobody.
     pub fn whole(region_bytes: u64) -> Arc<Self> {
-        Arc::new(Self { region_bytes, end: AtomicU64::new(region_bytes), shared: None })
+        Self::limited(region_bytes, region_bytes)
     }
 
-    /// The first page of a region, and more as it is wanted. A region in reserved huge pages has its memory already, and is
+    /// As [`whole`](Self::whole), of a region that is longer than what may be used of it in ordinary life.
+    pub fn limited(region_bytes: u64, limit: u64) -> Arc<Self> {
+        let limit = limit.min(region_bytes);
+        Arc::new(Self {
+            region_bytes,
+            limit,
+            end: AtomicU64::new(limit),
+            is_restoring: AtomicBool::new(false),
+            is_disk_full: AtomicBool::new(false),
+            shared: None,
+        })
+    }
+
+    /// The first page of a region, and more as it is wanted, up to `limit`. A region in reserved huge pages has its memory already, and is
     /// granted whole.
     ///
     /// # Errors
     /// [`Denied`].
-    pub fn of(budget: &Arc<Budget>, memory: &Arc<SharedMemory>) -> Result<Arc<Self>, Denied> {
-        let grant = Self::none(budget, memory);
+    pub fn of(budget: &Arc<Budget>, memory: &Arc<SharedMemory>, limit: u64) -> Result<Arc<Self>, Denied> {
+        let grant = Self::none(budget, memory, limit);
         grant.cover(SUPERBLOCK_BYTES as u64)?;
         Ok(Arc::new(grant))
     }
@@ -103,16 +122,60 @@ impl Grant {
     ///
     /// # Errors
     /// [`Denied::Disk`].
-    pub fn resumed(budget: &Arc<Budget>, memory: &Arc<SharedMemory>) -> Result<Arc<Self>, Denied> {
-        let grant = Self::none(budget, memory);
+    pub fn resumed(
+        budget: &Arc<Budget>,
+        memory: &Arc<SharedMemory>,
+        limit: u64,
+    ) -> Result<Arc<Self>, Denied> {
+        let grant = Self::none(budget, memory, limit);
         grant.claim(SUPERBLOCK_BYTES as u64)?;
         Ok(Arc::new(grant))
     }
 
-    fn none(budget: &Arc<Budget>, memory: &Arc<SharedMemory>) -> Self {
+    fn none(budget: &Arc<Budget>, memory: &Arc<SharedMemory>, limit: u64) -> Self {
         let is_reserved = memory.pages() == Pages::Huge;
         let shared = Shared { budget: Arc::clone(budget), memory: Arc::clone(memory), is_reserved };
-        Self { region_bytes: memory.len() as u64, end: AtomicU64::new(0), shared: Some(shared) }
+        let region_bytes = memory.len() as u64;
+        Self {
+            region_bytes,
+            // One that has its memory already may use all of it.
+            limit: if is_reserved { region_bytes } else { limit.min(region_bytes) },
+            end: AtomicU64::new(0),
+            is_restoring: AtomicBool::new(false),
+            is_disk_full: AtomicBool::new(false),
+            shared: Some(shared),
+        }
+    }
+
+    /// Bytes of the region that may be used in ordinary life.
+    pub fn limit(&self) -> u64 {
+        self.limit
+    }
+
+    /// From here on the table takes whatever it needs, as far as the region reaches and whatever the budget says: what lived
+    /// within the limit may need more while it is restored.
+    pub(crate) fn begin_restoring(&self) {
+        self.is_restoring.store(true, Ordering::Relaxed);
+    }
+
+    /// From here on the limit and the budget hold.
+    pub(crate) fn end_restoring(&self) {
+        self.is_restoring.store(false, Ordering::Relaxed);
+    }
+
+    /// Whether the table is being restored: nobody reads it yet.
+    pub(crate) fn is_restoring(&self) -> bool {
+        self.is_restoring.load(Ordering::Relaxed)
+    }
+
+    /// Whether the disk has refused to set space aside for the region.
+    pub(crate) fn is_disk_full(&self) -> bool {
+        self.is_disk_full.load(Ordering::Relaxed)
+    }
+
+    /// How far the region may be used now.
+    fn bound(&self) -> u64 {
+        if self.is_restoring() { self.region_bytes } else { self.limit }
     }
 
     /// Where the step ends that contains the byte before `end`.
@@ -121,7 +184,8 @@ impl Grant {
             return self.region_bytes;
         }
         let step = (end / STEP_SHARE).clamp(STEP.0, STEP.1).next_multiple_of(PAGE);
-        end.checked_next_multiple_of(step).unwrap_or(u64::MAX).min(self.region_bytes)
+        let most = end.next_multiple_of(PAGE).min(self.region_bytes).max(self.bound());
+        end.checked_next_multiple_of(step).unwrap_or(u64::MAX).min(most)
     }
 
     /// The end of the bytes that may be used.
@@ -132,10 +196,11 @@ impl Grant {
 
     /// The end that could be had now.
     pub fn reach(&self) -> u64 {
-        match &self.shared {
-            None => self.region_bytes,
-            Some(Shared { budget, .. }) => self.region_bytes.min(self.end() + budget.left()),
-        }
+        let reach = match &self.shared {
+            Some(Shared { budget, .. }) if !self.is_restoring() => self.limit.min(self.end() + budget.left()),
+            _ => self.bound(),
+        };
+        reach.max(self.end())
     }
 
     /// Bytes that a table is expected to have at most, which its change log should suit: all of its region, but a part of one
@@ -143,8 +208,8 @@ impl Grant {
     pub(crate) fn expected_bytes(&self) -> u64 {
         const TABLES: u64 = 16;
         match &self.shared {
-            Some(shared) if shared.budget.bytes <= self.region_bytes => self.region_bytes / TABLES,
-            _ => self.region_bytes,
+            Some(shared) if shared.budget.bytes <= self.limit => self.limit / TABLES,
+            _ => self.limit,
         }
     }
 
@@ -164,7 +229,10 @@ impl Grant {
 
     #[cold]
     fn extend(&self, wanted: u64) -> Result<(), Denied> {
-        self.take(wanted, |budget, most, least| budget.take(most, least))
+        if self.is_restoring() {
+            return self.claim(wanted);
+        }
+        self.take(wanted, self.limit, |budget, most, least| budget.take(most, least))
     }
 
     /// Has the bytes before `end`, which are in use already, granted whatever the budget says.
@@ -175,19 +243,27 @@ impl Grant {
         if end <= self.end() {
             return Ok(());
         }
-        self.take(end, |budget, most, _| {
+        self.take(end, self.region_bytes, |budget, most, _| {
             budget.claim(most);
             Some(most)
         })
     }
 
     /// Takes what is missing to `wanted`, by a function that says how much of the most that is asked for it could have.
-    fn take(&self, wanted: u64, take: impl FnOnce(&Budget, u64, u64) -> Option<u64>) -> Result<(), Denied> {
+    fn take(
+        &self,
+        wanted: u64,
+        bound: u64,
+        take: impl FnOnce(&Budget, u64, u64) -> Option<u64>,
+    ) -> Result<(), Denied> {
         let from = self.end();
-        let Some(Shared { budget, memory, is_reserved }) = &self.shared else { return Err(Denied::Region) };
-        if wanted > self.region_bytes {
+        if wanted > bound {
             return Err(Denied::Region);
         }
+        let Some(Shared { budget, memory, is_reserved }) = &self.shared else {
+            self.end.store(self.stepped(wanted), Ordering::Relaxed);
+            return Ok(());
+        };
         let most = self.stepped(wanted) - from;
         let least = if *is_reserved { most } else { wanted - from };
         let taken = take(budget, most, least).ok_or(Denied::Budget)?;
@@ -195,6 +271,7 @@ impl Grant {
             budget.give_back(taken);
             // Whoever wanted it hears only that there is no room.
             eprintln!("fpcache-memserver: {error}");
+            self.is_disk_full.store(true, Ordering::Relaxed);
             return Err(Denied::Disk(error.to_string()));
         }
         self.end.store(from + taken, Ordering::Relaxed);
@@ -230,7 +307,7 @@ impl Grant {
         let others = budget.granted().saturating_sub(self.end());
         match others {
             // A region that was made smaller than the memory node.
-            _ if needed > self.region_bytes && needed.saturating_add(others) <= budget.bytes => {
+            _ if needed > self.limit && needed.saturating_add(others) <= budget.bytes => {
                 format!("create the table with --region-bytes {} or more", round_up(needed))
             }
             0 => format!("start the memory node with --capacity {} or more", round_up(needed)),
@@ -291,10 +368,10 @@ mod tests {
     fn regions_take_steps_of_one_budget_and_give_them_back() {
         let budget = Budget::new(1 << 20);
         let (a, b) = (region(1 << 20), region(1 << 20));
-        let first = Grant::of(&budget, &a).expect("room");
+        let first = Grant::of(&budget, &a, u64::MAX).expect("room");
         assert_eq!((first.end(), budget.granted()), (16 << 10, 16 << 10));
         first.cover(900 << 10).expect("room");
-        let second = Grant::of(&budget, &b).expect("room");
+        let second = Grant::of(&budget, &b, u64::MAX).expect("room");
         assert_eq!(second.reach(), (1 << 20) - first.end(), "what the first has left");
         assert_eq!(second.cover(second.reach() + 8), Err(Denied::Budget));
         assert_eq!(second.end(), 16 << 10, "nothing was taken");
@@ -316,7 +393,7 @@ mod tests {
         let (memory, fd) = SharedMemory::create_memfd("test", 1 << 20, HugePages::No).expect("memory");
         rustix::fs::fcntl_add_seals(&fd, rustix::fs::SealFlags::FUTURE_WRITE).expect("a memory file");
         let budget = Budget::new(1 << 20);
-        let grant = Grant::of(&budget, &Arc::new(memory)).expect("room");
+        let grant = Grant::of(&budget, &Arc::new(memory), u64::MAX).expect("room");
         grant.cover(512 << 10).expect("room");
         let granted = budget.granted();
         grant.shrink_to(4096);
@@ -327,7 +404,7 @@ mod tests {
     fn what_a_store_has_already_is_granted_whatever_the_budget() {
         let budget = Budget::new(64 << 10);
         let memory = region(1 << 20);
-        let grant = Grant::resumed(&budget, &memory).expect("memory");
+        let grant = Grant::resumed(&budget, &memory, u64::MAX).expect("memory");
         grant.claim(100_000).expect("memory");
         assert_eq!(grant.claim((1 << 20) + 8), Err(Denied::Region));
         [99_992, 512 << 10].into_iter().for_each(|at| memory.store_relaxed(at, 7).expect("inside"));
@@ -344,13 +421,38 @@ mod tests {
     }
 
     #[test]
+    fn what_is_restored_may_go_beyond_limit_and_budget_and_stays() {
+        let budget = Budget::new(256 << 10);
+        let memory = region(1 << 20);
+        let grant = Grant::of(&budget, &memory, 128 << 10).expect("room");
+        assert_eq!((grant.reach(), grant.cover((128 << 10) + 8)), (128 << 10, Err(Denied::Region)));
+        grant.begin_restoring();
+        assert_eq!(grant.reach(), 1 << 20);
+        grant.cover(600 << 10).expect("whatever the budget says");
+        grant.end_restoring();
+        let end = grant.end();
+        assert!(end >= 600 << 10 && grant.reach() == end && budget.granted() == end);
+        assert_eq!(grant.cover(end + 8), Err(Denied::Region));
+        grant.shrink_to(300_000);
+        assert!((300_000..320_000).contains(&grant.end()), "{}", grant.end());
+        grant.shrink_to(1000);
+        assert_eq!((grant.end(), grant.reach(), budget.left()), (16 << 10, 128 << 10, 240 << 10));
+        let alone = Grant::limited(1 << 20, 64 << 10);
+        assert_eq!((alone.reach(), alone.cover((64 << 10) + 8)), (64 << 10, Err(Denied::Region)));
+        alone.begin_restoring();
+        alone.cover(100 << 10).expect("as far as the memory reaches");
+        alone.end_restoring();
+        assert!(alone.reach() == alone.end() && alone.end() >= 100 << 10);
+    }
+
+    #[test]
     fn remedies_count_what_others_have() {
         let budget = Budget::new(1 << 20);
         let (a, b) = (region(1 << 20), region(256 << 10));
-        let alone = Grant::of(&budget, &a).expect("room");
+        let alone = Grant::of(&budget, &a, u64::MAX).expect("room");
         assert!(alone.remedy(8 << 20).contains("--capacity 8MiB"), "{}", alone.remedy(8 << 20));
         alone.cover(512 << 10).expect("room");
-        let small = Grant::of(&budget, &b).expect("room");
+        let small = Grant::of(&budget, &b, u64::MAX).expect("room");
         assert!(small.remedy(400 << 10).contains("--region-bytes 400KiB"), "{}", small.remedy(400 << 10));
         let remedy = small.remedy(8 << 20);
         assert!(
@@ -367,7 +469,7 @@ mod tests {
             let mut grants: Vec<Option<Arc<Grant>>> = vec![None; 4];
             for (which, end, grows) in steps {
                 match &grants[which] {
-                    None => grants[which] = Grant::of(&budget, &memories[which]).ok(),
+                    None => grants[which] = Grant::of(&budget, &memories[which], u64::MAX).ok(),
                     Some(grant) if grows => {
                         let reach = grant.reach();
                         prop_assert_eq!(grant.cover(end).is_ok(), end <= reach);

@@ -202,7 +202,7 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
         let superblock = self.front.superblock();
         let mut stats = NodeStats {
             incarnation: superblock.incarnation,
-            region_bytes: superblock.region_bytes,
+            region_bytes: self.front.grant.limit(),
             used_bytes: SUPERBLOCK_BYTES as u64,
             clients: self.clients,
             requests: self.requests,

@@ -2,10 +2,12 @@
 //! that survives like the region and that no client sees.
 //!
 //! ```text
-//! 0     magic "FPNOTES\0" · 8 layout version u32 · 12 life u32 · 16 boot id, 16 bytes · 32 lineage u64 · 40 incarnation u64
-//!       48 incarnation before u64 · 56 XXH3-64 of the 56 bytes before it
-//! 512   the same again: the two are written in turn, the greater life counts
 //! 64    applied LSN u64 · 72 next version u64
+//! 128   identity: 0 magic "FPNOTES2" · 8 layout version of the region u32 · 12 life u32 · 16 boot id, 16 bytes · 32 lineage u64
+//!       40 incarnation u64 · 48 incarnation before u64 · 56 the region's file: device, inode and time it was made, u64 each
+//!       80 the notes' own file, likewise · 104 bytes of the region that may be used in ordinary life u64
+//!       112 XXH3-64 of the 112 bytes before it
+//! 512   the same again: the two are written in turn, the greater life counts
 //! 256   table record to be published, 192 bytes · 448 its XXH3-64
 //! 1024  change in flight: 0 log head behind it u64 (0: none) · 8 segments u64 · 16 per segment: offset u64, generation << 32 | cap
 //! 4096  the log's staging ring
@@ -19,14 +21,16 @@ use std::sync::Arc;
 use fpcache::key_space::BuildKeys;
 use fpcache::layout::{LAYOUT_VERSION, TABLE_RECORD_BYTES, TableRecord};
 use fpcache::message::{MAX_OPERATIONS, WriteReply};
-use fpcache_fabric::{AccessError, NodeMemory};
+use fpcache_fabric::{AccessError, FileIdentity, NodeMemory};
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::clients::MOST_CLIENTS;
 
-const MAGIC: u64 = u64::from_le_bytes(*b"FPNOTES\0");
-const IDENTITY_BYTES: usize = 64;
-const IDENTITIES: [u64; 2] = [0, 512];
+const MAGIC: u64 = u64::from_le_bytes(*b"FPNOTES2");
+const IDENTITY_BYTES: usize = 120;
+const IDENTITIES: [u64; 2] = [128, 512];
+/// Where the checksum of an identity lies in it.
+const IDENTITY_CHECKSUM: usize = IDENTITY_BYTES - 8;
 const APPLIED: u64 = 64;
 const NEXT_VERSION: u64 = 72;
 const CHANGE: u64 = 1024;
@@ -47,6 +51,10 @@ pub(crate) struct Identity {
     /// Of the memory node, and of the one before it: its region may have either while the node begins.
     pub(crate) incarnation: u64,
     pub(crate) before: u64,
+    /// The files of region and notes; zeros for memory that is no file.
+    pub(crate) files: [FileIdentity; 2],
+    /// Bytes of the region that may be used in ordinary life.
+    pub(crate) limit: u64,
 }
 
 /// A segment that is being replaced.
@@ -105,8 +113,12 @@ impl<M: NodeMemory> Notes<M> {
         b[32..40].copy_from_slice(&identity.lineage.to_le_bytes());
         b[40..48].copy_from_slice(&identity.incarnation.to_le_bytes());
         b[48..56].copy_from_slice(&identity.before.to_le_bytes());
-        let checksum = xxh3_64(&b[..56]);
-        b[56..].copy_from_slice(&checksum.to_le_bytes());
+        let files = identity.files.iter().flat_map(|file| [file.device, file.inode, file.born]);
+        for (at, word) in (56..).step_by(8).zip(files.chain([identity.limit])) {
+            b[at..at + 8].copy_from_slice(&word.to_le_bytes());
+        }
+        let checksum = xxh3_64(&b[..IDENTITY_CHECKSUM]);
+        b[IDENTITY_CHECKSUM..].copy_from_slice(&checksum.to_le_bytes());
         // Torn, it does not count: the checksum tells.
         self.memory.release();
         self.memory.write_bytes(at, &b)?;
@@ -126,11 +138,20 @@ impl<M: NodeMemory> Notes<M> {
         self.memory.read_bytes(at, &mut b)?;
         let word = |at: usize| b[at..].first_chunk().map_or(0, |w| u64::from_le_bytes(*w));
         let (version, life) = (word(8) as u32, (word(8) >> 32) as u32);
-        if word(0) != MAGIC || version != LAYOUT_VERSION || word(56) != xxh3_64(&b[..56]) {
+        let checksum = xxh3_64(&b[..IDENTITY_CHECKSUM]);
+        if word(0) != MAGIC || version != LAYOUT_VERSION || word(IDENTITY_CHECKSUM) != checksum {
             return Ok(None);
         }
+        let file = |at: usize| FileIdentity { device: word(at), inode: word(at + 8), born: word(at + 16) };
         let boot = b[16..].first_chunk().copied().unwrap_or_default();
-        let identity = Identity { boot, lineage: word(32), incarnation: word(40), before: word(48) };
+        let identity = Identity {
+            boot,
+            lineage: word(32),
+            incarnation: word(40),
+            before: word(48),
+            files: [file(56), file(80)],
+            limit: word(104),
+        };
         Ok(Some((life, identity)))
     }
 
@@ -302,7 +323,9 @@ mod tests {
     fn what_is_noted_comes_back() {
         let notes = notes();
         assert_eq!(notes.identity(), Ok(None));
-        let identity = Identity { boot: [7; 16], lineage: 1, incarnation: 3, before: 2 };
+        let file = |n| FileIdentity { device: n, inode: n + 1, born: n + 2 };
+        let files = [file(4), file(7)];
+        let identity = Identity { boot: [7; 16], lineage: 1, incarnation: 3, before: 2, files, limit: 10 };
         notes.begin(&identity).expect("inside");
         assert_eq!(notes.identity(), Ok(Some(identity)));
         notes.set_applied(9, 4).expect("inside");

@@ -79,7 +79,11 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
         if taking.is_finished {
             let Some(outcome) = journal.snapshots.outcome() else { return Ok(Step::Waits) };
             *snapshotting = None;
-            self.has_snapshot |= outcome.is_ok();
+            if let Ok(info) = &outcome {
+                journal.covered_before(info.first_lsn);
+                // One that began before entries were lost does not make up for them.
+                self.has_snapshot = !journal.has_lost();
+            }
             return Ok(Step::Ended(outcome));
         }
         if taking.records.len() < BLOCK_BYTES && table.is_taking() {
@@ -115,7 +119,7 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
             return Work::Nothing;
         }
         let now = self.clock.now();
-        if self.journal.as_mut().is_some_and(Journal::has_lost) {
+        if self.journal.as_ref().is_some_and(Journal::has_lost) {
             self.has_snapshot = false;
         }
         if self.wants_snapshot() && self.retry_at.is_none_or(|at| at <= now) {

@@ -154,8 +154,12 @@ impl Space {
         before.is_some_and(|(offset, len)| offset + len > extent.offset)
     }
 
-    /// Gives bytes back that readers may look at whose directories are older than the log head `tag`.
+    /// Gives bytes back that readers may look at whose directories are older than the log head `tag`. At once while the table
+    /// is being restored, when it has no readers.
     pub(crate) fn retire(&mut self, tag: u64, extent: Extent) {
+        if self.grant.as_ref().is_some_and(|grant| grant.is_restoring()) {
+            return self.put(extent);
+        }
         self.quarantined += extent.len;
         self.quarantine.entry(tag).or_default().push(extent);
     }
@@ -178,6 +182,11 @@ impl Space {
     /// Bytes that are free, or could be.
     pub(crate) fn free_bytes(&self) -> u64 {
         self.free + self.grant.as_ref().map_or(0, |grant| grant.reach() - grant.end())
+    }
+
+    /// Bytes that are granted and free.
+    pub(crate) fn granted_free_bytes(&self) -> u64 {
+        self.free
     }
 
     /// Bytes in quarantine.
@@ -253,7 +262,7 @@ mod tests {
         use fpcache_fabric::{HugePages, SharedMemory};
         let memory = SharedMemory::create_memfd("test", 128 << 10, HugePages::No).expect("memory").0;
         let budget = crate::budget::Budget::new(32 << 10);
-        let grant = Grant::of(&budget, &Arc::new(memory)).expect("room");
+        let grant = Grant::of(&budget, &Arc::new(memory), u64::MAX).expect("room");
         let mut space = Space::new([]).with_more(Arc::clone(&grant));
         assert!(!space.claim(Extent { offset: 120 << 10, len: 16 << 10 }), "past the region");
         assert!(space.claim(Extent { offset: 80 << 10, len: 8 << 10 }));
@@ -269,7 +278,7 @@ mod tests {
         use fpcache_fabric::{HugePages, SharedMemory};
         let memory = SharedMemory::create_memfd("test", 128 << 10, HugePages::No).expect("memory").0;
         let budget = crate::budget::Budget::new(96 << 10);
-        let grant = Grant::of(&budget, &Arc::new(memory)).expect("room");
+        let grant = Grant::of(&budget, &Arc::new(memory), u64::MAX).expect("room");
         let free = Extent { offset: 4096, len: grant.end() - 4096 };
         let mut space = Space::new([free]).with_more(Arc::clone(&grant));
         assert_eq!((space.free_bytes(), grant.end()), (92 << 10, 16 << 10), "all that could be had");

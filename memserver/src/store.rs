@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use fpcache::key_space::BuildKeys;
-use fpcache_fabric::{NodeMemory, Waker};
+use fpcache_fabric::{FileIdentity, MemoryError, NodeMemory, SharedMemory, Waker};
 
 use crate::budget::Grant;
 use crate::clients::Clients;
-use crate::durability::{self, Disk, Drain, LogOptions, Staging, SyncPolicy};
+use crate::durability::{self, Disk, Drain, LogOptions, Lsn, Staging, SyncPolicy};
 use crate::journal::Journal;
 use crate::journal::background::{
     Draining, InlineDrain, InlineSnapshots, Snapshots, ThreadDrain, ThreadSnapshots,
@@ -69,14 +69,52 @@ pub struct Memories<M> {
     pub notes: Arc<M>,
     /// What of the region may be used.
     pub grant: Arc<Grant>,
+    /// The files that region and notes lie in; zeros where they are no files.
+    pub files: [FileIdentity; 2],
 }
 
 impl<M: NodeMemory> Memories<M> {
     /// A region that may be used whole, and notes.
     pub fn new(region: Arc<M>, notes: Arc<M>) -> Self {
         let grant = Grant::whole(region.len());
-        Self { region, notes, grant }
+        Self { region, notes, grant, files: Default::default() }
     }
+
+    /// The same, where the region may be used up to `limit` in ordinary life.
+    #[must_use]
+    pub fn limited(self, limit: u64) -> Self {
+        Self { grant: Grant::limited(self.region.len(), limit), ..self }
+    }
+}
+
+impl Memories<SharedMemory> {
+    /// Memory that may lie in files, and may be used whole.
+    ///
+    /// # Errors
+    /// A file cannot be examined.
+    pub fn of_files(region: Arc<SharedMemory>, notes: Arc<SharedMemory>) -> Result<Self, MemoryError> {
+        let file = |memory: &SharedMemory| memory.file_identity().map(Option::unwrap_or_default);
+        let files = [file(&region)?, file(&notes)?];
+        Ok(Self { files, ..Self::new(region, notes) })
+    }
+}
+
+/// Bytes of a region to restore a table in that had at most `limit` while it lived. Its records lie otherwise than they did, in
+/// segments that are less full, or have more room for those to come; a sparse file costs nothing for what is not used.
+pub fn bytes_to_restore(limit: u64) -> u64 {
+    const LEAST: u64 = 4 << 20;
+    limit.saturating_mul(3).saturating_add(LEAST)
+}
+
+/// Bytes that may be used of a region in ordinary life, as its notes have it.
+pub(crate) fn limit_in<M: NodeMemory>(notes: &Arc<M>) -> u64 {
+    let identity = Notes::over(Arc::clone(notes), RING_BYTES).identity();
+    identity.ok().flatten().map_or(u64::MAX, |identity| identity.limit)
+}
+
+/// Whether there is a snapshot to restore a table from.
+pub(crate) fn holds_snapshot<D: Disk>(disk: &D) -> Result<bool, durability::DiskError> {
+    Ok(durability::newest_snapshot(disk)?.is_some())
 }
 
 /// Whether the memory of a process that has ended can be gone on with: if not, why, in words.
@@ -85,7 +123,7 @@ impl<M: NodeMemory> Memories<M> {
 /// The reason.
 pub fn can_resume<M: NodeMemory>(memories: &Memories<M>, beginning: &Beginning) -> Result<(), String> {
     let notes = Notes::over(Arc::clone(&memories.notes), beginning.ring_bytes);
-    warm::examine(&*memories.region, &notes, beginning.boot).map(|_| ())
+    warm::examine(&*memories.region, &notes, beginning.boot, memories.files).map(|_| ())
 }
 
 /// Goes on with the memory of a process that has ended, of which [`can_resume`] holds.
@@ -99,8 +137,9 @@ pub fn resume<K: BuildKeys, M: NodeMemory, D: Disk + Clone + 'static>(
     background: Background,
 ) -> Result<(MemoryNode<K, M>, Recovery), RecoverError> {
     let began = Instant::now();
-    let Memories { region, notes, grant } = memories;
+    let Memories { region, notes, grant, .. } = memories;
     let notes = Notes::over(notes, beginning.ring_bytes);
+    durability::remove_unfinished(&mut disk)?;
     let identity = notes.identity()?.ok_or(RecoverError::Misfit { lsn: 0 })?;
     let (ring, ring_bytes) = notes.ring();
     let staging = Staging::open(Arc::clone(notes.memory()), ring, ring_bytes)?;
@@ -110,9 +149,10 @@ pub fn resume<K: BuildKeys, M: NodeMemory, D: Disk + Clone + 'static>(
     let origin = Origin::Memory { redone: found.redone, finished_change: found.finished_change };
     let Some(notes) = found.front.notes.clone() else { return Err(RecoverError::Misfit { lsn: 0 }) };
     let waker = background.waker();
-    let has_snapshot =
-        disk.list()?.iter().any(|name| name.starts_with("snapshot-") && name.ends_with(".fps"));
-    let journal = journal(notes, staging, disk, beginning, background)?;
+    let newest = durability::newest_snapshot(&disk)?;
+    let journal = journal(notes, staging, disk, beginning, background, newest)?;
+    // Where entries were lost since the newest snapshot, the log does not follow it.
+    let has_snapshot = newest.is_some() && !journal.has_lost();
     let mut node =
         MemoryNode::over(found.front, node, found.table, found.writers, Some(journal), beginning.now);
     node.waker = waker;
@@ -133,8 +173,9 @@ pub fn restore<K: BuildKeys, M: NodeMemory, D: Disk + Clone + 'static>(
     why: Option<String>,
 ) -> Result<(MemoryNode<K, M>, Recovery), RecoverError> {
     let began = Instant::now();
-    let Memories { region, notes, grant } = memories;
+    let Memories { region, notes, grant, files } = memories;
     let notes = Notes::over(notes, beginning.ring_bytes);
+    let limit = grant.limit();
     let mut node = MemoryNode::within(region, grant, beginning.incarnation, beginning.node, beginning.now)?;
     let mut from = cold::fill(&mut node, &mut disk)?;
     if let Origin::Disk { why: reason, .. } = &mut from.origin {
@@ -148,19 +189,14 @@ pub fn restore<K: BuildKeys, M: NodeMemory, D: Disk + Clone + 'static>(
         notes.set_record::<K>(&record)?;
     }
     let (boot, incarnation) = (beginning.boot, beginning.incarnation);
-    notes.begin(&Identity { boot, lineage, incarnation, before: incarnation })?;
+    notes.begin(&Identity { boot, lineage, incarnation, before: incarnation, files, limit })?;
     node.front.notes = Some(notes.clone());
     node.waker = background.waker();
-    node.journal = Some(journal(notes, staging, disk, beginning, background)?);
+    let newest = durability::newest_snapshot(&disk)?;
+    node.journal = Some(journal(notes, staging, disk, beginning, background, newest)?);
     if matches!(from.origin, Origin::Disk { .. }) {
         node.has_snapshot = true;
         node.writers = Clients::inherited();
-    }
-    if let (Origin::Disk { replayed, .. }, Some(journal), Some(table)) =
-        (&from.origin, &mut node.journal, &node.table)
-    {
-        // An entry takes about what a record does.
-        journal.since_snapshot = replayed * (table.records_bytes() / table.keys().max(1));
     }
     let recovery = Recovery { origin: from.origin, keys: node.stats().keys, took: began.elapsed() };
     Ok((node, recovery))
@@ -172,11 +208,18 @@ fn journal<M: NodeMemory, D: Disk + Clone + 'static>(
     disk: D,
     beginning: &Beginning,
     background: Background,
+    newest: Option<Lsn>,
 ) -> Result<Journal<M>, RecoverError> {
     let Beginning { sync, now, .. } = *beginning;
+    // Lives that are too short for a snapshot each come to one together.
+    let since_snapshot = durability::log_bytes_from(&disk, newest.unwrap_or(0), staging.last_lsn() + 1)?;
     let mut drain = Drain::open(&staging, disk.clone(), LogOptions { sync, ..LogOptions::default() })?;
-    // What the process before had brought to the disk is there again before anybody is served.
-    drain.finish(now).map_err(durability::OpenError::from)?;
+    // What the process before had brought to the disk is there again before anybody is served. A full disk keeps nobody from
+    // reading: until it has room, what was staged stays in the ring, and writes are refused.
+    match drain.finish(now) {
+        Err(error) if !error.is_full() => return Err(durability::OpenError::from(error).into()),
+        _ => {}
+    }
     let (draining, snapshots): (Box<dyn Draining>, Box<dyn Snapshots>) = match background {
         Background::Inline => (Box::new(InlineDrain::new(drain)), Box::new(InlineSnapshots::new(disk))),
         Background::Threads(waker) => (
@@ -184,7 +227,7 @@ fn journal<M: NodeMemory, D: Disk + Clone + 'static>(
             Box::new(ThreadSnapshots::spawn(disk, waker).map_err(RecoverError::Thread)?),
         ),
     };
-    Ok(Journal::new(notes, staging, sync, draining, snapshots))
+    Ok(Journal::new(notes, staging, sync, draining, snapshots).going_on_from(newest, since_snapshot))
 }
 
 /// Which start of the machine this is, as the kernel names it; zeros where it does not.

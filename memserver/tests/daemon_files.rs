@@ -220,6 +220,36 @@ fn a_killed_daemon_goes_on_with_its_memory() {
 }
 
 #[test]
+fn a_copied_store_is_not_taken_for_the_memory_of_its_process() {
+    let place = Place::new();
+    let node = place.start("--load sequential:100 --fsync always");
+    let mut client = place.client();
+    (0..50).for_each(|i| client.put(NEW + i, i).unwrap());
+    let copy = Place::new();
+    let copied = Command::new("cp").arg("-r").arg(place.data()).arg(copy.data()).status().unwrap();
+    assert!(copied.success());
+    let second = copy.start("");
+    second.says(&["found      150 keys from snapshot-", " and 50 entries", "its files are copies"]);
+    is_whole(&copy);
+    // Nor is a copy that has come to the place of what it was made of.
+    drop(client);
+    node.kill();
+    second.kill();
+    fs::remove_dir_all(place.data()).unwrap();
+    let copied = Command::new("cp").arg("-r").arg(copy.data()).arg(place.data()).status().unwrap();
+    assert!(copied.success());
+    let node = place.start("");
+    node.says(&["found      150 keys from snapshot-"]);
+    is_whole(&place);
+    // But what was moved is the very memory.
+    let moved = Place::new();
+    fs::rename(copy.data(), moved.data()).unwrap();
+    let second = moved.start("");
+    second.says(&["found      150 keys in the memory of the process before"]);
+    is_whole(&moved);
+}
+
+#[test]
 fn kills_at_random_instants_undo_nothing_that_was_acknowledged() {
     let place = Place::new();
     place.start("--load sequential:100").end();

@@ -8,14 +8,14 @@ use std::time::Duration;
 
 use common::keys::{Key, TestKeys};
 use common::requests::{Writer, batch, call, post, statuses, value};
-use common::world::{Mortal, Node, REGION, RING, World, beginning, load, parameters};
+use common::world::{Mortal, Node, REGION, RING, World, beginning, load, lost, parameters};
 use fpcache::key_space::KeySpace;
 use fpcache::layout::{RecordToken, TableParameters};
 use fpcache::message::{WriteKind, WriteStatus};
 use fpcache_fabric::{ClientId, Handled, Service, SharedMemory, Work};
 use fpcache_memserver::durability::{Disk, MemoryDisk, SyncPolicy};
 use fpcache_memserver::store::{Background, Memories, notes_bytes, restore, resume};
-use fpcache_memserver::{MemoryNode, Recovery};
+use fpcache_memserver::{MemoryNode, Origin, Recovery};
 
 const HOURLY: SyncPolicy = SyncPolicy::Interval(Duration::from_secs(3600));
 
@@ -215,7 +215,95 @@ fn a_region_that_was_full_takes_records_again_after_deletes_and_after_another_be
     }
 }
 
+fn work(node: &mut impl Service, rounds: usize) {
+    for _ in 0..rounds {
+        node.work();
+    }
+}
+
+fn a_restart_on_a_full_disk_serves_reads<T: TestKeys>() {
+    for machine_ends in [false, true] {
+        let mut world = World::new(SyncPolicy::Always, 1);
+        let (mut node, _) = world.begin::<T>();
+        load::<T>(&mut node, 10);
+        let mut writer = Writer::<T>::new(5);
+        assert_eq!(put(&mut writer, &mut node, 3), WriteStatus::Done);
+        drop(node);
+        if machine_ends {
+            world.disk = world.disk.crash();
+            (world.region, world.notes) = lost(&world.left);
+        }
+        world.disk.fill_up_after(0);
+        let (mut node, recovery) = world.begin::<T>();
+        assert_eq!(matches!(recovery.origin, Origin::Disk { .. }), machine_ends, "{recovery}");
+        assert_eq!(writer.get(&mut node, 3).map(|(value, _)| value), Some(seven::<T>(3)));
+        assert_eq!(put(&mut writer, &mut node, 4), WriteStatus::NotDurable);
+        work(&mut node, 10);
+        assert_eq!(writer.get(&mut node, 4), None);
+        world.disk.fill_up_after(u64::MAX);
+        work(&mut node, 10);
+        assert_eq!(put(&mut writer, &mut node, 4), WriteStatus::Done);
+        drop(node);
+        world.disk = world.disk.crash();
+        (world.region, world.notes) = lost(&world.left);
+        let (mut node, _) = world.begin::<T>();
+        assert_eq!([3, 4].map(|key| writer.get(&mut node, key).is_some()), [true; 2]);
+    }
+}
+
+fn entries_that_the_disk_lost_are_made_up_for_by_the_next_process<T: TestKeys>() {
+    let mut world = World::new(SyncPolicy::Never, 1);
+    let (mut node, _) = world.begin::<T>();
+    load::<T>(&mut node, 10);
+    let mut writer = Writer::<T>::new(5);
+    (0..5).for_each(|key| assert_eq!(put(&mut writer, &mut node, key), WriteStatus::Done));
+    node.work();
+    // A snapshot has the log synced.
+    world.disk.fail_syncs(1);
+    node.begin_snapshot();
+    while put(&mut writer, &mut node, 6) == WriteStatus::Done {
+        node.work();
+    }
+    // The log goes on behind what was lost; the process ends before there is another snapshot.
+    world.disk.fill_up_after(400);
+    work(&mut node, 3);
+    drop(node);
+    world.disk.fill_up_after(u64::MAX);
+    let (mut node, recovery) = world.begin::<T>();
+    assert!(matches!(recovery.origin, Origin::Memory { .. }), "{recovery}");
+    assert_eq!(put(&mut writer, &mut node, 7), WriteStatus::NotDurable, "it would follow a gap");
+    while put(&mut writer, &mut node, 7) == WriteStatus::NotDurable {
+        node.work();
+    }
+    while node.stats().synced < node.stats().logged {
+        node.begin_snapshot();
+        node.work();
+    }
+    drop(node);
+    world.disk = world.disk.crash();
+    (world.region, world.notes) = lost(&world.left);
+    let (mut node, recovery) = world.begin::<T>();
+    let there = [0, 1, 2, 3, 4, 7].map(|key| writer.get(&mut node, key).is_some());
+    assert_eq!(there, [true; 6], "{recovery}");
+}
+
+fn what_an_unfinished_snapshot_left_is_removed_at_every_start<T: TestKeys>() {
+    let mut world = World::new(SyncPolicy::Always, 1);
+    let (mut node, _) = world.begin::<T>();
+    load::<T>(&mut node, 10);
+    drop(node);
+    let left = "snapshot-0000000000000042.fps.tmp";
+    world.disk = world.disk.restart();
+    world.disk.clone().create(left).expect("a folder");
+    let (_node, recovery) = world.begin::<T>();
+    assert!(matches!(recovery.origin, Origin::Memory { .. }), "{recovery}");
+    assert!(world.disk.list().expect("a folder").iter().all(|name| name != left));
+}
+
 for_all_keys_and_long_values!(
+    a_restart_on_a_full_disk_serves_reads,
+    entries_that_the_disk_lost_are_made_up_for_by_the_next_process,
+    what_an_unfinished_snapshot_left_is_removed_at_every_start,
     an_operation_that_changes_nothing_behind_one_that_waits_is_not_decided_again,
     a_client_whose_write_waits_for_the_disk_is_not_forgotten,
     a_beginning_that_ends_at_any_store_leaves_everything_for_the_next,

@@ -4,7 +4,7 @@ use std::fmt;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::Path;
 
-use rustix::fs::{AtFlags, CWD, FallocateFlags, FileType, FlockOperation, Mode, OFlags};
+use rustix::fs::{AtFlags, CWD, FallocateFlags, FileType, FlockOperation, Mode, OFlags, StatxFlags};
 use rustix::io::{Errno, retry_on_intr};
 
 use super::{Access, HUGE_PAGE, HUGETLBFS_MAGIC, HugePages, MemoryError, SharedMemory, round_up};
@@ -235,6 +235,23 @@ impl SharedMemory {
         Ok(memory)
     }
 
+    /// Which file the memory lies in; `None` for memory without a named file.
+    ///
+    /// # Errors
+    /// What the operating system says.
+    pub fn file_identity(&self) -> Result<Option<FileIdentity>, MemoryError> {
+        let Some(file) = &self.file else { return Ok(None) };
+        let stat = rustix::fs::fstat(file).map_err(super::os("examining a memory file", self.len))?;
+        // File systems and kernels that do not know when a file was made leave it open.
+        let born = rustix::fs::statx(file, "", AtFlags::EMPTY_PATH, StatxFlags::BTIME)
+            .ok()
+            .filter(|found| found.stx_mask & StatxFlags::BTIME.bits() != 0)
+            .map_or(0, |found| {
+                found.stx_btime.tv_sec as u64 * 1_000_000_000 + u64::from(found.stx_btime.tv_nsec)
+            });
+        Ok(Some(FileIdentity { device: stat.st_dev, inode: stat.st_ino, born }))
+    }
+
     /// Waits until everything stored so far is on the medium of the file. Memory without a named file, and files on tmpfs or
     /// hugetlbfs, have no medium: nothing happens. Costs a write of everything changed since the last time.
     ///
@@ -248,6 +265,17 @@ impl SharedMemory {
             Some(Err(errno)) => Err(super::os("syncing a memory file", self.len)(errno)),
         }
     }
+}
+
+/// Which file it is: a copy of a file is another, whatever its name.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FileIdentity {
+    /// The device of its file system.
+    pub device: u64,
+    /// Its number there, which another file may get when it is gone.
+    pub inode: u64,
+    /// When it was made, in nanoseconds since 1970; 0 where the file system does not tell.
+    pub born: u64,
 }
 
 /// When the file system sets the space of a new file aside.

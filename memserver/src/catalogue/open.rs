@@ -83,7 +83,7 @@ impl Opening {
         let (region, fd) = SharedMemory::create_memfd("fpcache-region", len, self.huge_pages)
             .map_err(|source| TableOpenError::Region { capacity, source })?;
         let region = Arc::new(region);
-        let grant = Grant::of(&self.budget, &region)?;
+        let grant = Grant::of(&self.budget, &region, u64::MAX)?;
         let node = MemoryNode::within(region, grant, incarnation, 0, Instant::now())?;
         Ok(Begun { node, fd, recovery: None })
     }
@@ -106,7 +106,7 @@ impl Opening {
             node: 0,
             now: Instant::now(),
         };
-        let background = Background::Threads(waker);
+        let background = || Background::Threads(waker.clone());
         let failed = |source: RecoverError| TableOpenError::Recover {
             folder: folders.data.path().to_owned(),
             source: Box::new(source),
@@ -116,16 +116,27 @@ impl Opening {
             Before::Unusable(why) => Some(why),
             Before::Memories(memories, fd) => match store::can_resume(&memories, &beginning) {
                 Ok(()) => {
-                    let begun = store::resume(memories, disk, &beginning, background);
+                    let begun = store::resume(memories, disk, &beginning, background());
                     let (node, recovery) = begun.map_err(failed)?;
                     return Ok(Begun { node, fd, recovery: Some(recovery) });
                 }
                 Err(why) => Some(why),
             },
         };
-        let (memories, fd) = self.create_memories(self.span(descriptor), folders)?;
-        let begun = store::restore(memories, disk, &beginning, background, why);
-        let (node, recovery) = begun.map_err(failed)?;
+        let restores = store::holds_snapshot(&disk)?;
+        let (memories, fd) = self.create_memories(self.span(descriptor), folders, restores)?;
+        let grant = Arc::clone(&memories.grant);
+        let begun = match store::restore(memories, disk, &beginning, background(), why.clone()) {
+            // What the disk holds can be read all the same.
+            Err(_) if restores && grant.is_disk_full() => {
+                drop((grant, fd));
+                let (memories, fd) = self.create_anonymous_memories(self.span(descriptor), folders)?;
+                let disk = FileDisk::within(folders.data.clone());
+                store::restore(memories, disk, &beginning, background(), why).map(|begun| (begun, fd))
+            }
+            begun => begun.map(|begun| (begun, fd)),
+        };
+        let ((node, recovery), fd) = begun.map_err(failed)?;
         Ok(Begun { node, fd, recovery: Some(recovery) })
     }
 
@@ -148,16 +159,19 @@ impl Opening {
             (Ok((notes, _)), Ok(region)) => (notes, region),
             (Err(why), _) | (_, Err(why)) => return Ok(Before::Unusable(why)),
         };
-        let region = Arc::new(region);
-        let grant = Grant::resumed(&self.budget, &region)?;
-        Ok(Before::Memories(Memories { region, notes: Arc::new(notes), grant }, fd))
+        let (region, notes) = (Arc::new(region), Arc::new(notes));
+        let grant = Grant::resumed(&self.budget, &region, store::limit_in(&notes))?;
+        let memories = Memories::of_files(region, notes).map_err(TableOpenError::Memory)?;
+        Ok(Before::Memories(Memories { grant, ..memories }, fd))
     }
 
-    /// New files for region and notes. Readers of the old region, if there are any, keep it.
+    /// New files for region and notes, of which a table that is restored may need more than another. Readers of the old region,
+    /// if there are any, keep it.
     fn create_memories(
         &self,
-        capacity: u64,
+        limit: u64,
         folders: &TableFolder,
+        restores: bool,
     ) -> Result<(Memories<SharedMemory>, OwnedFd), TableOpenError> {
         let failed = |capacity| move |source| TableOpenError::Region { capacity, source };
         let len = |bytes| usize::try_from(bytes).unwrap_or(usize::MAX);
@@ -165,14 +179,58 @@ impl Opening {
         let ((region, region_path), (notes, notes_path)) = (folders.region_file(), folders.notes_file());
         remove_memory(&folders.data, NOTES_FILE, notes, notes_path)?;
         let created = SharedMemory::create_file_at(notes, len(notes_bytes), HugePages::No);
-        let (notes, _) = created.map_err(failed(notes_bytes))?;
+        let notes = match created {
+            // The notes are for the next process alone.
+            Err(error @ MemoryError::NoSpace { .. }) if restores => {
+                eprintln!(
+                    "fpcache-memserver: {error}: the table in {} is read again from the disk at the next start",
+                    folders.data.path().display()
+                );
+                anonymous(notes_bytes)?.0
+            }
+            created => created.map_err(failed(notes_bytes))?.0,
+        };
         remove_memory(&folders.region, REGION_FILE, region, region_path)?;
-        let created = SharedMemory::create_sparse_file_at(region, len(capacity), self.huge_pages);
-        let (region, fd) = created.map_err(failed(capacity))?;
-        let region = Arc::new(region);
-        let grant = Grant::of(&self.budget, &region)?;
-        Ok((Memories { region, notes: Arc::new(notes), grant }, fd))
+        let create = |bytes| SharedMemory::create_sparse_file_at(region, len(bytes), self.huge_pages);
+        let created = match self.huge_pages {
+            // There may be file systems that have no files so long.
+            HugePages::No if restores => create(store::bytes_to_restore(limit)).or_else(|_| create(limit)),
+            _ => create(limit),
+        };
+        let (region, fd) = created.map_err(failed(limit))?;
+        let (region, notes) = (Arc::new(region), Arc::new(notes));
+        let grant = Grant::of(&self.budget, &region, limit)?;
+        let memories = Memories::of_files(region, notes).map_err(TableOpenError::Memory)?;
+        Ok((Memories { grant, ..memories }, fd))
     }
+
+    /// Region and notes that end with the process, for a table whose disk has no room for them.
+    fn create_anonymous_memories(
+        &self,
+        limit: u64,
+        folders: &TableFolder,
+    ) -> Result<(Memories<SharedMemory>, OwnedFd), TableOpenError> {
+        let ((region, region_path), (notes, notes_path)) = (folders.region_file(), folders.notes_file());
+        remove_memory(&folders.data, NOTES_FILE, notes, notes_path)?;
+        remove_memory(&folders.region, REGION_FILE, region, region_path)?;
+        eprintln!(
+            "fpcache-memserver: the disk has no room for {}: the table is read again from the disk at the next start",
+            region_path.display()
+        );
+        let (notes, _) = anonymous(store::notes_bytes(store::RING_BYTES))?;
+        let (region, fd) = anonymous(store::bytes_to_restore(limit))?;
+        let (region, notes) = (Arc::new(region), Arc::new(notes));
+        let grant = Grant::of(&self.budget, &region, limit)?;
+        let memories = Memories::of_files(region, notes).map_err(TableOpenError::Memory)?;
+        Ok((Memories { grant, ..memories }, fd))
+    }
+}
+
+/// Memory without a named file.
+fn anonymous(bytes: u64) -> Result<(SharedMemory, OwnedFd), TableOpenError> {
+    let len = usize::try_from(bytes).unwrap_or(usize::MAX);
+    let created = SharedMemory::create_memfd("fpcache-region", len, HugePages::No);
+    created.map_err(|source| TableOpenError::Region { capacity: bytes, source })
 }
 
 /// A table's memory node, and its region's descriptor.

@@ -61,6 +61,14 @@ pub enum LogError {
     Staging(#[from] StagingError),
 }
 
+impl LogError {
+    /// Whether the disk has no room, which may pass.
+    #[must_use]
+    pub fn is_full(&self) -> bool {
+        matches!(self, Self::Write { source, .. } if source.kind == DiskErrorKind::Full)
+    }
+}
+
 impl From<AccessError> for LogError {
     fn from(error: AccessError) -> Self {
         Self::Staging(error.into())
@@ -137,7 +145,7 @@ impl<M: NodeMemory, D: Disk> Drain<M, D> {
         let (ring, signals) = staging.shared();
         let chunk_bytes = CHUNK_BYTES.min(usize::try_from(ring.capacity).unwrap_or(CHUNK_BYTES));
         let word = |word| ring.load(word).map_err(LogError::from);
-        let (freed, freed_lsn) = (word(Word::Freed)?, word(Word::FreedLsn)?);
+        let (freed, freed_lsn, lost) = (word(Word::Freed)?, word(Word::FreedLsn)?, word(Word::LostLsn)?);
         let (_, report) = LogFiles::open_below(&mut disk, Some(ring.lineage), Some(freed_lsn + 1))?;
         let begins = report.files.last().map_or(0, |file| file.first);
         if !report.files.is_empty() && (report.last < freed_lsn || begins > freed_lsn + 1) {
@@ -161,7 +169,14 @@ impl<M: NodeMemory, D: Disk> Drain<M, D> {
             failure: None,
             buffer: vec![0; FRAME_HEADER_BYTES + chunk_bytes],
         };
-        drain.begin_file(freed_lsn + 1)?;
+        drain.signals.set_lost(lost);
+        match drain.begin_file(freed_lsn + 1) {
+            // A disk that is full now may have room later; until then the ring keeps what it has.
+            Err(error) if error.is_full() => {
+                drain.fail(error);
+            }
+            begun => begun?,
+        }
         drain.ring.store(Word::SyncedLsn, freed_lsn).map_err(LogError::from)?;
         drain.publish_drained().map_err(LogError::from)?;
         Ok(drain)
@@ -219,6 +234,11 @@ impl<M: NodeMemory, D: Disk> Drain<M, D> {
         self.drained_lsn = self.freed_lsn;
         self.unsynced_since = None;
         self.publish_drained()?;
+        if let Some(lost) = &lost {
+            // Before anybody writes on: a process that ends now must not leave a gap that nobody knows of.
+            self.ring.store(Word::LostLsn, *lost.end())?;
+            self.signals.set_lost(*lost.end());
+        }
         self.failure = None;
         self.signals.set_failure(None);
         Ok(lost)

@@ -148,6 +148,22 @@ pub(super) fn list_logs(disk: &impl Disk) -> Result<Vec<(Lsn, String)>, DiskErro
     Ok(found)
 }
 
+/// About how many bytes the log's files have from record `from` on, where `next` is the record that comes next.
+pub(crate) fn bytes_from(disk: &impl Disk, from: Lsn, next: Lsn) -> Result<u64, DiskError> {
+    let logs = list_logs(disk)?;
+    let ends = logs.iter().skip(1).map(|(first, _)| *first).chain([next]);
+    let mut bytes = 0;
+    for ((first, name), end) in logs.iter().zip(ends) {
+        let records = end.saturating_sub(*first);
+        let wanted = end.saturating_sub(from.max(*first));
+        if wanted > 0 {
+            // Records of a file are taken to be of one length.
+            bytes += (u128::from(disk.len(name)?) * u128::from(wanted) / u128::from(records)) as u64;
+        }
+    }
+    Ok(bytes)
+}
+
 pub(super) struct LogFiles;
 
 impl LogFiles {
@@ -365,6 +381,19 @@ impl<D: Disk> LogRecords<'_, D> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::durability::MemoryDisk;
+
+    #[test]
+    fn the_bytes_of_the_log_are_counted_from_a_record_on_over_all_files() {
+        let mut disk = MemoryDisk::new(1);
+        assert_eq!(bytes_from(&disk, 1, 1).unwrap_or(9), 0);
+        for (first, bytes) in [(1, 1000), (101, 500), (151, 0), (151 + 50, 300)] {
+            let name = log_name(first);
+            disk.create(&name).and_then(|()| disk.append(&name, &vec![0; bytes])).expect("room");
+        }
+        let from = |from| bytes_from(&disk, from, 231).expect("a folder");
+        assert_eq!([0, 1, 51, 101, 126, 201, 231, 999].map(from), [1800, 1800, 1300, 800, 550, 300, 0, 0]);
+    }
 
     #[test]
     fn names_are_read_as_they_are_written() {

@@ -50,10 +50,12 @@ pub use disk::{Disk, DiskError, DiskErrorKind, FileDisk};
 pub use drain::{Drain, LogError, LogOptions, OpenError, Progress};
 pub use drain_thread::{DrainThread, LogEvent};
 pub use frame::MAX_PAYLOAD_BYTES;
+pub(crate) use log::bytes_from as log_bytes_from;
 pub use log::{LogFile, LogReader, LogRecords, RecoveryError, Report, Truncated};
 pub use memory_disk::MemoryDisk;
 pub use policy::{BadSyncPolicy, SyncPolicy};
 pub use snapshot::{MAX_RECORD_BYTES, Pruned, SnapshotError, SnapshotInfo, SnapshotWriter, prune};
+pub(crate) use snapshot::{newest as newest_snapshot, remove_temporary as remove_unfinished};
 pub use snapshot_reader::{BadSnapshot, SnapshotReader, SnapshotReport};
 pub use staging::{AppendError, StagedRecords, Staging, StagingError};
 

@@ -13,6 +13,7 @@
 //! | 144 | synced LSN |
 //! | 152 | freed: bytes ever given back |
 //! | 160 | LSN of the last record given back, stored before the bytes |
+//! | 168 | LSN of the last record that the disk lost after it was given back; 0: none was |
 //! | 192 | the ring; byte n ever staged lies at n mod capacity |
 //!
 //! The writer stores the words from 64 on, the drain those from 128 on; each has its own cache lines.
@@ -41,6 +42,7 @@ pub(super) enum Word {
     SyncedLsn = 144,
     Freed = 152,
     FreedLsn = 160,
+    LostLsn = 168,
 }
 
 /// A ring in memory, by whoever stages into it or drains it.
@@ -74,7 +76,7 @@ impl<M: NodeMemory> Ring<M> {
         let capacity = capacity(base, len)?;
         let ring = Self { memory, base, capacity, lineage };
         ring.memory.store_release(base, 0)?;
-        for word in [Word::Tail, Word::Drained, Word::Freed] {
+        for word in [Word::Tail, Word::Drained, Word::Freed, Word::LostLsn] {
             ring.store(word, 0)?;
         }
         for word in [Word::LastLsn, Word::DrainedLsn, Word::SyncedLsn, Word::FreedLsn] {

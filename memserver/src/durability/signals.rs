@@ -26,6 +26,7 @@ pub(super) struct Signals {
     wanted: AtomicU64,
     stop: AtomicBool,
     has_failed: AtomicBool,
+    lost: AtomicU64,
     failure: Mutex<Option<LogError>>,
 }
 
@@ -97,6 +98,17 @@ impl Signals {
 
     pub(super) fn is_stopping(&self) -> bool {
         self.stop.load(Ordering::Acquire)
+    }
+
+    /// Says that the disk lost records up to this one.
+    pub(super) fn set_lost(&self, last: Lsn) {
+        self.lost.fetch_max(last, Ordering::Release);
+    }
+
+    /// The last record that the disk lost; 0 if it lost none.
+    #[inline]
+    pub(super) fn lost(&self) -> Lsn {
+        self.lost.load(Ordering::Acquire)
     }
 
     pub(super) fn set_failure(&self, failure: Option<LogError>) {

@@ -82,6 +82,11 @@ pub(super) fn list_snapshots(disk: &impl Disk) -> Result<Vec<(Lsn, String)>, Dis
     Ok(found)
 }
 
+/// The first LSN of the newest snapshot, by the names alone.
+pub(crate) fn newest(disk: &impl Disk) -> Result<Option<Lsn>, DiskError> {
+    Ok(list_snapshots(disk)?.last().map(|(first, _)| *first))
+}
+
 /// Why a snapshot is not written.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -175,7 +180,7 @@ impl<D: Disk> SnapshotWriter<D> {
         Ok(writer)
     }
 
-    /// Adds a record. Every mebibyte it writes, which may take a millisecond; nothing is synced.
+    /// Adds a record. Every mebibyte it writes, which may take a millisecond, and every 64 it syncs.
     ///
     /// # Errors
     /// If the disk refuses or the record is too long.
@@ -230,8 +235,14 @@ impl<D: Disk> SnapshotWriter<D> {
     }
 
     fn write(&mut self, bytes: &[u8]) -> Result<(), SnapshotError> {
+        /// Bytes that are synced at once: whoever waits for the end of this waits for so many at most.
+        const SYNCED: u64 = 64 << 20;
         self.disk.append(&self.temporary, bytes)?;
+        let before = self.bytes;
         self.bytes += bytes.len() as u64;
+        if before / SYNCED < self.bytes / SYNCED {
+            self.disk.sync(&self.temporary)?;
+        }
         Ok(())
     }
 }
@@ -246,7 +257,7 @@ impl<D: Disk> Drop for SnapshotWriter<D> {
 }
 
 /// Removes what unfinished snapshots left. Not to be called while one is written.
-pub(super) fn remove_temporary(disk: &mut impl Disk) -> Result<Vec<String>, DiskError> {
+pub(crate) fn remove_temporary(disk: &mut impl Disk) -> Result<Vec<String>, DiskError> {
     let mut removed = Vec::new();
     for name in disk.list()? {
         if name.strip_suffix(TEMPORARY).is_some_and(|name| lsn_in_name(name, "snapshot-", ".fps").is_some()) {

@@ -224,6 +224,14 @@ impl<M: NodeMemory> Staging<M> {
         self.max_payload
     }
 
+    /// The last record that the disk lost after the ring had given it back, in this life or one before; 0 if it lost none. Until a
+    /// snapshot begins behind it, the end of the machine may leave a gap there.
+    #[inline]
+    #[must_use]
+    pub fn lost_lsn(&self) -> Lsn {
+        self.signals.lost()
+    }
+
     /// Why the drain fails, until it has recovered. One load while it does not.
     #[inline]
     #[must_use]

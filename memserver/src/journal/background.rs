@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, TrySendError, channel, sync_channel};
-use std::thread;
+use std::thread::{self, JoinHandle};
 use std::time::Instant;
 
 use fpcache_fabric::{NodeMemory, SystemClock, Waker};
@@ -19,70 +19,52 @@ use crate::table::records::each_record;
 pub(crate) trait Draining: Send {
     /// Gets on, if that is this thread's business; says when to call again.
     fn step(&mut self, now: Instant) -> Result<Option<Instant>, LogError>;
-
-    /// Whether entries were lost from the log since this was asked last: then only a new snapshot makes it whole.
-    fn has_lost(&mut self) -> bool;
 }
 
 /// On the memory node's own thread.
 pub(crate) struct InlineDrain<M, D> {
     drain: Drain<M, D>,
-    has_lost: bool,
 }
 
 impl<M, D> InlineDrain<M, D> {
     pub(crate) fn new(drain: Drain<M, D>) -> Self {
-        Self { drain, has_lost: false }
+        Self { drain }
     }
 }
 
 impl<M: NodeMemory, D: Disk> Draining for InlineDrain<M, D> {
     fn step(&mut self, now: Instant) -> Result<Option<Instant>, LogError> {
         if self.drain.failure().is_some() {
-            self.has_lost |= self.drain.retry()?.is_some();
+            self.drain.retry()?;
         }
         Ok(self.drain.step(now)?.due)
-    }
-
-    fn has_lost(&mut self) -> bool {
-        std::mem::take(&mut self.has_lost)
     }
 }
 
 /// On a thread of its own.
 pub(crate) struct ThreadDrain<M: NodeMemory, D: Disk + 'static> {
     _thread: DrainThread<M, D>,
-    has_lost: Arc<AtomicBool>,
 }
 
 impl<M: NodeMemory, D: Disk + 'static> ThreadDrain<M, D> {
     /// Starts the thread, which wakes the memory node's loop when entries have reached the disk.
     pub(crate) fn spawn(drain: Drain<M, D>, waker: Waker) -> std::io::Result<Self> {
-        let has_lost = Arc::new(AtomicBool::new(false));
-        let lost = Arc::clone(&has_lost);
         let tell = move |event: LogEvent| {
             match event {
                 LogEvent::Synced(_) => {}
                 LogEvent::Failed(error) => eprintln!("fpcache-memserver: {error}"),
-                LogEvent::Recovered(entries) => {
-                    lost.fetch_or(entries.is_some(), Ordering::Relaxed);
-                    eprintln!("fpcache-memserver: the log is written again");
-                }
+                LogEvent::Recovered(_) => eprintln!("fpcache-memserver: the log is written again"),
             }
             // Whoever waits for the disk is answered, one way or the other.
             waker.wake();
         };
-        Ok(Self { _thread: DrainThread::spawn(drain, Arc::new(SystemClock), tell)?, has_lost })
+        Ok(Self { _thread: DrainThread::spawn(drain, Arc::new(SystemClock), tell)? })
     }
 }
 
 impl<M: NodeMemory, D: Disk + 'static> Draining for ThreadDrain<M, D> {
     fn step(&mut self, _: Instant) -> Result<Option<Instant>, LogError> {
         Ok(None)
-    }
-
-    fn has_lost(&mut self) -> bool {
-        self.has_lost.swap(false, Ordering::Relaxed)
     }
 }
 
@@ -190,12 +172,16 @@ enum Message {
 /// The number of a snapshot, and how it ended.
 type Ended = (u64, Result<SnapshotInfo, SnapshotError>);
 
-/// On a thread of its own.
+/// On a thread of its own. Dropped, it waits until the thread has ended, which gives up the snapshot under way: nobody
+/// writes to the folder from then on.
 pub(crate) struct ThreadSnapshots {
-    send: SyncSender<Message>,
+    /// `None` once it is being dropped.
+    send: Option<SyncSender<Message>>,
     outcomes: Receiver<Ended>,
     /// The number of the snapshot under way.
     begun: u64,
+    is_stopping: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
 }
 
 impl ThreadSnapshots {
@@ -205,10 +191,15 @@ impl ThreadSnapshots {
         const AHEAD: usize = 8;
         let (send, messages) = sync_channel(AHEAD);
         let (tell, outcomes) = channel();
+        let is_stopping = Arc::new(AtomicBool::new(false));
+        let stops = Arc::clone(&is_stopping);
         let run = move || {
             let mut writing: Option<(u64, Writing<D>)> = None;
             // Ends when the memory node does; a snapshot that is not finished by then is removed.
             for message in messages {
+                if stops.load(Ordering::Relaxed) {
+                    return;
+                }
                 match message {
                     Message::Begin(number, start) => {
                         // One that was given up removes its file, which may have the same name.
@@ -230,29 +221,47 @@ impl ThreadSnapshots {
                 }
             }
         };
-        thread::Builder::new().name("fpcache-snapshot".into()).spawn(run)?;
-        Ok(Self { send, outcomes, begun: 0 })
+        let thread = thread::Builder::new().name("fpcache-snapshot".into()).spawn(run)?;
+        Ok(Self { send: Some(send), outcomes, begun: 0, is_stopping, thread: Some(thread) })
+    }
+
+    /// Hands a message to the thread; gives it back if that has not got so far. That it has ended shows as the outcome.
+    fn try_send(&self, message: Message) -> Result<(), Message> {
+        match self.send.as_ref().map(|send| send.try_send(message)) {
+            Some(Err(TrySendError::Full(message))) => Err(message),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Drop for ThreadSnapshots {
+    fn drop(&mut self) {
+        self.is_stopping.store(true, Ordering::Relaxed);
+        self.send = None;
+        if let Some(thread) = self.thread.take() {
+            // One that has panicked writes no more either.
+            let _ = thread.join();
+        }
     }
 }
 
 impl Snapshots for ThreadSnapshots {
     fn begin(&mut self, start: SnapshotStart) -> bool {
-        // Records of one that was given up may still be on their way. That the thread has ended shows as the outcome.
-        let begun = Message::Begin(self.begun + 1, start);
-        let is_begun = !matches!(self.send.try_send(begun), Err(TrySendError::Full(_)));
+        // Records of one that was given up may still be on their way.
+        let is_begun = self.try_send(Message::Begin(self.begun + 1, start)).is_ok();
         self.begun += u64::from(is_begun);
         is_begun
     }
 
     fn push(&mut self, records: Vec<u8>) -> Option<Vec<u8>> {
-        match self.send.try_send(Message::Records(records)) {
-            Err(TrySendError::Full(Message::Records(records))) => Some(records),
+        match self.try_send(Message::Records(records)) {
+            Err(Message::Records(records)) => Some(records),
             _ => None,
         }
     }
 
     fn finish(&mut self, last: Lsn) -> bool {
-        !matches!(self.send.try_send(Message::Finish(last)), Err(TrySendError::Full(_)))
+        self.try_send(Message::Finish(last)).is_ok()
     }
 
     fn outcome(&mut self) -> Option<Result<SnapshotInfo, SnapshotError>> {
@@ -283,7 +292,9 @@ mod tests {
     fn a_snapshot_begins_once_there_is_room_and_does_not_end_as_one_that_was_given_up() {
         let (send, messages) = sync_channel(1);
         let (tell, outcomes) = channel();
-        let mut snapshots = ThreadSnapshots { send, outcomes, begun: 0 };
+        let is_stopping = Arc::default();
+        let mut snapshots =
+            ThreadSnapshots { send: Some(send), outcomes, begun: 0, is_stopping, thread: None };
         let start = SnapshotStart { lineage: 1, header: Vec::new(), first: 1 };
         assert!(snapshots.begin(start.clone()));
         assert!(!snapshots.begin(start.clone()), "the disk has not got so far");

@@ -28,6 +28,11 @@ pub enum JournalError {
     /// The staging ring does not take the entry.
     #[error(transparent)]
     Append(#[from] AppendError),
+    /// Entries were lost that no snapshot makes up for yet.
+    #[error(
+        "the disk lost entries of the log: what is written now would follow a gap, until a snapshot is written"
+    )]
+    Lost,
     /// A value cannot be read from the region: a bug.
     #[error(transparent)]
     Region(#[from] AccessError),
@@ -47,6 +52,8 @@ pub(crate) struct Journal<M> {
     bytes: Vec<u8>,
     /// Bytes appended since the last snapshot began.
     pub(crate) since_snapshot: u64,
+    /// The first entry that the newest snapshot lacks; 0 without one.
+    covered: Lsn,
 }
 
 impl<M> fmt::Debug for Journal<M> {
@@ -64,7 +71,27 @@ impl<M: NodeMemory> Journal<M> {
         snapshots: Box<dyn Snapshots>,
     ) -> Self {
         let clock = Arc::new(SystemClock);
-        Self { notes, staging, policy, clock, draining, snapshots, bytes: Vec::new(), since_snapshot: 0 }
+        Self {
+            notes,
+            staging,
+            policy,
+            clock,
+            draining,
+            snapshots,
+            bytes: Vec::new(),
+            since_snapshot: 0,
+            covered: 0,
+        }
+    }
+
+    /// The same behind the newest snapshot, which begins with this entry, and so many bytes of the log since.
+    pub(crate) fn going_on_from(self, newest: Option<Lsn>, since_snapshot: u64) -> Self {
+        Self { covered: newest.unwrap_or(0), since_snapshot, ..self }
+    }
+
+    /// There is a snapshot that begins with this entry.
+    pub(crate) fn covered_before(&mut self, first: Lsn) {
+        self.covered = self.covered.max(first);
     }
 
     /// Whether effects wait for the disk before anybody sees them.
@@ -115,6 +142,9 @@ impl<M: NodeMemory> Journal<M> {
         if let Some(failure) = self.staging.failure() {
             return Err(failure.into());
         }
+        if self.has_lost() {
+            return Err(JournalError::Lost);
+        }
         loop {
             match self.staging.append(&self.bytes) {
                 Ok(lsn) => {
@@ -158,9 +188,11 @@ impl<M: NodeMemory> Journal<M> {
         self.staging.want_sync(lsn);
     }
 
-    /// Whether entries were lost from the log since this was asked last.
-    pub(crate) fn has_lost(&mut self) -> bool {
-        self.draining.has_lost()
+    /// Whether entries were lost from the log that no snapshot makes up for.
+    #[inline]
+    pub(crate) fn has_lost(&self) -> bool {
+        let lost = self.staging.lost_lsn();
+        lost > 0 && lost >= self.covered
     }
 
     /// Why the log cannot be written, while it cannot.

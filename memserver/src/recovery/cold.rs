@@ -46,6 +46,8 @@ pub(crate) fn fill<K: BuildKeys, M: NodeMemory, D: Disk>(
     if last < info.last_lsn {
         return Err(RecoverError::LogTooShort { name: info.name, needed: info.last_lsn, last });
     }
+    // Of what lived within the limit: records lie otherwise than they did, which may take more for a while.
+    node.front.grant.begin_restoring();
     load(node, &mut snapshot, disk)?;
     let mut replayed = 0;
     let mut records = log.records(&*disk, info.first_lsn)?;
@@ -57,6 +59,11 @@ pub(crate) fn fill<K: BuildKeys, M: NodeMemory, D: Disk>(
             work_off(node)?;
         }
     }
+    work_off(node)?;
+    if let MemoryNode { front, table: Some(table), .. } = node {
+        table.settle(front)?;
+    }
+    node.front.grant.end_restoring();
     let truncated = found.truncated.map(|cut| {
         format!("{} bytes were cut off {} at offset {}: {}", cut.bytes, cut.file, cut.offset, cut.why)
     });
@@ -131,7 +138,7 @@ fn replay<K: BuildKeys, M: NodeMemory>(
     Ok(true)
 }
 
-/// What waits for a checkpoint must not outgrow the region while nobody serves.
+/// Does what is done between requests in ordinary life.
 fn work_off<K: BuildKeys, M: NodeMemory>(node: &mut MemoryNode<K, M>) -> Result<(), RecoverError> {
     let MemoryNode { front, table: Some(table), .. } = node else { return Ok(()) };
     loop {

@@ -12,7 +12,7 @@ use fpcache::layout::{
 use fpcache::message::WriteReply;
 use fpcache::models::Segment;
 use fpcache::put_into;
-use fpcache_fabric::NodeMemory;
+use fpcache_fabric::{FileIdentity, NodeMemory};
 use fpcache_index::Directory;
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
@@ -44,11 +44,16 @@ pub(crate) fn examine<M: NodeMemory>(
     region: &M,
     notes: &Notes<M>,
     boot: [u8; 16],
+    files: [FileIdentity; 2],
 ) -> Result<Identity, String> {
     let identity = notes.identity().map_err(|e| e.to_string())?;
     let identity = identity.ok_or("its notes were never finished")?;
     if identity.boot != boot {
         return Err("the machine has been started anew since".into());
+    }
+    if identity.files != files {
+        // Of a store that was copied while it was written, parts are older than others.
+        return Err("its files are copies, or were restored: that memory was in others".into());
     }
     let mut incarnation = [0; 8];
     region.read_bytes(fpcache::layout::INCARNATION_OFFSET, &mut incarnation).map_err(|e| e.to_string())?;

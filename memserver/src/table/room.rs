@@ -62,6 +62,31 @@ impl<K: BuildKeys> Table<K> {
         if waiting > most { self.reclaim(front) } else { Ok(()) }
     }
 
+    /// Whether the table has more than it may, which it can have from a restoration alone: then it takes no more memory for new
+    /// records, which go to slots that are free.
+    #[inline]
+    pub(super) fn is_over_limit<M: NodeMemory>(&self, front: &Front<K, M>) -> bool {
+        let (end, limit) = (front.grant.end(), front.grant.limit());
+        // What waits for readers will be free.
+        let unused = || self.space.granted_free_bytes() + self.space.quarantined_bytes();
+        end > limit && !front.grant.is_restoring() && end - unused().min(end) > limit
+    }
+
+    /// Ends the restoration of a table that nobody reads yet.
+    pub(crate) fn settle<M: NodeMemory>(&mut self, front: &mut Front<K, M>) -> Result<(), TableError> {
+        // Readers that begin find nothing of the memory that was used more than once meanwhile.
+        self.finish_checkpoint(front)?;
+        let head = front.superblock().log_head;
+        front.set_reuse(head)?;
+        let (end, limit) = (front.grant.end(), front.grant.limit());
+        if end > limit {
+            // Updates of long values, and segments on their way to fewer bytes, need some room still. Where that cannot be had,
+            // they are refused as in a table that is full.
+            let _ = self.space.reach(end + (end / 16).max(64 << 10));
+        }
+        Ok(())
+    }
+
     pub(super) fn no_room<M: NodeMemory>(&self, front: &Front<K, M>) -> TableError {
         TableError::NoRoom { capacity: front.grant.reach() }
     }

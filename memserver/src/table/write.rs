@@ -4,7 +4,7 @@ use std::borrow::Borrow;
 
 use fpcache::fingerprint::FingerprintWidth;
 use fpcache::key_space::{BuildKeys, KeySpace};
-use fpcache::layout::{RecordToken, SlotWord, Stored};
+use fpcache::layout::{RecordToken, SlotWord, Stored, ValuePlace};
 use fpcache::message::{WriteKind, WriteOperation, WriteReply, WriteStatus};
 use fpcache::models::Segment;
 #[cfg(feature = "sabotage")]
@@ -102,6 +102,12 @@ impl<K: BuildKeys> Table<K> {
             |kind, slot| Decision::Change(Effect { kind, segment, slot, predicted, key, hash, version });
         let Some(slot) = found else {
             return Ok(match kind {
+                // Making room will be refused.
+                WriteKind::Insert | WriteKind::Put
+                    if self.is_over_limit(front) && self.lies_outside(operation) =>
+                {
+                    Decision::Full
+                }
                 WriteKind::Insert | WriteKind::Put => match self.free_slot(&slots, &place)? {
                     Some(slot) => change(EffectKind::Insert, slot),
                     None => Decision::Full,
@@ -123,6 +129,13 @@ impl<K: BuildKeys> Table<K> {
                 token => Decision::Reply(WriteReply { status: WriteStatus::Differs, token: Some(token) }),
             },
         })
+    }
+
+    /// Whether the value of an operation is to lie outside its slot.
+    #[cold]
+    fn lies_outside<Q: Borrow<K::Key>>(&self, operation: &WriteOperation<'_, Q>) -> bool {
+        let (key, value) = (K::encoded_len(operation.key.borrow()), operation.value.len());
+        self.geometry.shape.place(key, value) == Some(ValuePlace::Outside)
     }
 
     /// The slot that holds `key`: the one the client named, or one whose fingerprint matches.
@@ -332,6 +345,9 @@ impl<K: BuildKeys> Table<K> {
         front: &mut Front<K, M>,
         key: &K::Key,
     ) -> Result<(), TableError> {
+        if self.is_over_limit(front) {
+            return Err(self.no_room(front));
+        }
         self.counters.window_full_waits += 1;
         self.replace_segment(front, key, Some(key))
     }
@@ -342,7 +358,7 @@ impl<K: BuildKeys> Table<K> {
         front: &mut Front<K, M>,
         key: &K::Key,
     ) -> Result<(), TableError> {
-        let Some(place) = self.place(key) else { return Ok(()) };
+        let Some(place) = self.place(key).filter(|_| !self.is_over_limit(front)) else { return Ok(()) };
         let slots = Slots::of(&*front.region, self.geometry, &place.segment);
         slots.read_fingerprints(place.window, &mut self.scratch.fingerprints)?;
         self.free_slot(&slots, &place)?;

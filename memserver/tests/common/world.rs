@@ -7,8 +7,10 @@ use std::time::Instant;
 
 use fpcache::layout::TableParameters;
 use fpcache_fabric::{AccessError, NodeMemory, SharedMemory};
-use fpcache_memserver::durability::{MemoryDisk, SyncPolicy};
-use fpcache_memserver::store::{Background, Beginning, Memories, can_resume, notes_bytes, restore, resume};
+use fpcache_memserver::durability::{Disk, MemoryDisk, SyncPolicy};
+use fpcache_memserver::store::{
+    Background, Beginning, Memories, bytes_to_restore, can_resume, notes_bytes, restore, resume,
+};
 use fpcache_memserver::{MemoryNode, Recovery};
 
 use super::keys::TestKeys;
@@ -102,6 +104,11 @@ pub fn beginning(sync: SyncPolicy, incarnation: u64) -> Beginning {
     Beginning { sync, ring_bytes: RING, boot, incarnation, lineage: 77, node, now }
 }
 
+/// A region and notes that a machine's end has taken: nothing of them is left.
+pub fn lost(left: &Arc<AtomicU64>) -> (Arc<Mortal>, Arc<Mortal>) {
+    (Mortal::new(REGION, left), Mortal::new(notes_bytes(RING) as usize, left))
+}
+
 pub struct World {
     pub left: Arc<AtomicU64>,
     pub region: Arc<Mortal>,
@@ -120,7 +127,7 @@ impl World {
     }
 
     pub fn memories(&self) -> Memories<Mortal> {
-        Memories::new(Arc::clone(&self.region), Arc::clone(&self.notes))
+        Memories::new(Arc::clone(&self.region), Arc::clone(&self.notes)).limited(REGION as u64)
     }
 
     /// A memory node that goes on in whatever way it can.
@@ -133,7 +140,10 @@ impl World {
         match can_resume(&self.memories(), &beginning) {
             Ok(()) => resume(self.memories(), self.disk.clone(), &beginning, Background::Inline),
             Err(why) => {
-                self.region = Mortal::new(REGION, &self.left);
+                let names = self.disk.list().expect("a folder");
+                let restores = names.iter().any(|name| name.starts_with("snapshot-"));
+                let bytes = if restores { bytes_to_restore(REGION as u64) as usize } else { REGION };
+                self.region = Mortal::new(bytes, &self.left);
                 self.notes = Mortal::new(notes_bytes(RING) as usize, &self.left);
                 restore(self.memories(), self.disk.clone(), &beginning, Background::Inline, Some(why))
             }
