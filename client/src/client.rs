@@ -379,7 +379,7 @@ impl<K: BuildKeys> Client<K> {
     /// # Errors
     /// The memory node is gone.
     pub fn stats(&self) -> Result<NodeStats, ClientError> {
-        self.request(&Request::Stats, |body| Ok(NodeStats::decode(body)?))
+        self.request(&Request::Stats, None, |_, body| Ok(NodeStats::decode(body)?))
     }
 
     /// The table's parameters and the bytes its models take here.
@@ -447,9 +447,10 @@ impl<K: BuildKeys> Client<K> {
     pub(crate) fn request<R>(
         &self,
         request: &Request<'_>,
-        take: impl FnOnce(&[u8]) -> Result<R, ClientError>,
+        meant: Option<u64>,
+        take: impl FnOnce(u64, &[u8]) -> Result<R, ClientError>,
     ) -> Result<R, ClientError> {
-        with_core!(self, core => core.call(request, self.deadline, take))
+        with_core!(self, core => core.call(request, meant, self.deadline, take))
     }
 
     /// Makes changes and appends how each ended.

@@ -138,9 +138,14 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
             let Buffers { endpoint, lookup, .. } = buffers;
             contains(endpoint, table, lookup, key, |outcome| outcome.version.is_some())
         };
-        match self.try_table(&mut retry, read)? {
-            Some(answer) => Ok(answer),
-            None => self.contains_offloaded(key, &mut retry),
+        loop {
+            if let Some(answer) = self.try_table(&mut retry, read)? {
+                return Ok(answer);
+            }
+            match self.contains_offloaded(key, &mut retry) {
+                Err(error) => self.get_over(error, &mut retry)?,
+                answered => return answered,
+            }
         }
     }
 
@@ -381,23 +386,26 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
         read_kind(&mut connection.endpoint()).map_err(|error| self.or_dropped(error.into(), deadline))
     }
 
-    /// Sends a request to the memory node and hands the reply's body to `take`.
+    /// Sends a request to the memory node and hands the creation number of its table and the reply's body to `take`. `meant` is
+    /// the table's that is meant; `None`: that of whichever has the name.
     pub(crate) fn call<R>(
         &self,
         request: &Request<'_>,
+        meant: Option<u64>,
         within: Duration,
-        take: impl FnOnce(&[u8]) -> Result<R, ClientError>,
+        take: impl FnOnce(u64, &[u8]) -> Result<R, ClientError>,
     ) -> Result<R, ClientError> {
         let deadline = Deadline::after_on(&*self.clock, within);
         let (mut bytes, mut reply) = (Vec::new(), Vec::new());
-        request.encode::<K>(&mut bytes);
         // Those that begin with nothing, and change nothing that outlives their connection, may be sent once more.
         let mut is_repeatable = matches!(request, Request::Stats | Request::LoadBegin { .. });
         loop {
             self.reconnect(self.number(), deadline)?;
             let connection = Arc::clone(&self.session().connection);
+            let creation = meant.unwrap_or(connection.creation());
+            request.encode::<K>(creation, &mut bytes);
             match connection.call(&bytes, &mut reply, deadline).map_err(ClientError::from) {
-                Ok(()) => return take(decode_reply(&reply)?),
+                Ok(()) => return take(creation, decode_reply(&reply)?),
                 Err(error) => match self.or_dropped(error, deadline) {
                     ClientError::Fabric(_) if is_repeatable && !connection.is_alive() => {
                         is_repeatable = false

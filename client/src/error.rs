@@ -92,7 +92,8 @@ pub enum ClientError {
         needs: usize,
     },
     /// No reply to a change came in time, or none that tells its outcome: it may have been made, may not, or may yet be until
-    /// the same thread makes its next change.
+    /// the same thread makes its next change. Also if the table was dropped before the reply came and there is another of its
+    /// name: then the change may have been made in the former table, and is not made in this one.
     #[error("it is not known whether the change was made: {why}; read the record before making it again")]
     OutcomeUnknown {
         /// What kept the outcome from being known.
@@ -209,7 +210,7 @@ fn of_open(error: &OpenError) -> ErrorKind {
 
 fn of_code(code: ErrorCode) -> ErrorKind {
     match code {
-        ErrorCode::Busy | ErrorCode::NoTable => ErrorKind::Retry,
+        ErrorCode::Busy | ErrorCode::NoTable | ErrorCode::OtherTable => ErrorKind::Retry,
         ErrorCode::Invalid
         | ErrorCode::BadData
         | ErrorCode::NotEmpty

@@ -17,6 +17,8 @@ use crate::key::AsKey;
 #[must_use = "nothing is visible before `finish`"]
 pub struct Load<'c, K: BuildKeys = U64Keys> {
     client: &'c Client<K>,
+    /// The creation number of the table in which it was begun.
+    creation: u64,
     parameters: TableParameters,
     /// Bytes of records that a request has room for.
     chunk_bytes: usize,
@@ -46,16 +48,19 @@ impl<'c, K: BuildKeys> Load<'c, K> {
     ) -> Result<Self, ClientError> {
         let coders = K::encode_coders(coders);
         let begin = Request::LoadBegin { parameters, expected_keys, coders: &coders };
-        let begun = client.request(&begin, |_| Ok(()));
-        if let Err(error) = begun {
-            if matches!(error, ClientError::Fabric(_)) {
-                // It may have been executed all the same; nothing is in the way of the next one then.
-                let _ = client.request(&Request::LoadAbort, |_| Ok(()));
+        let creation = match client.request(&begin, None, |creation, _| Ok(creation)) {
+            Ok(creation) => creation,
+            Err(error) => {
+                if matches!(error, ClientError::Fabric(_)) {
+                    // It may have been executed all the same; nothing is in the way of the next one then.
+                    let _ = client.request(&Request::LoadAbort, None, |_, _| Ok(()));
+                }
+                return Err(explained(client, &parameters, error));
             }
-            return Err(explained(client, &parameters, error));
-        }
+        };
         Ok(Self {
             client,
+            creation,
             parameters,
             chunk_bytes: Request::chunk_bytes(client.max_request()),
             sent: 0,
@@ -100,7 +105,7 @@ impl<'c, K: BuildKeys> Load<'c, K> {
         // Pieces name the record by its number, modulo 2³².
         let record = (self.sent + u64::from(self.count)) as u32;
         for piece in Piece::all((0, 0, record), value, self.client.max_request()) {
-            self.client.request(&Request::Value(piece), |_| Ok(()))?;
+            self.request(&Request::Value(piece), |_| Ok(()))?;
         }
         self.ahead += value.len();
         Ok(())
@@ -112,7 +117,7 @@ impl<'c, K: BuildKeys> Load<'c, K> {
     /// As for [`push`](Self::push); nothing is visible then.
     pub fn finish(mut self) -> Result<Loaded, ClientError> {
         self.flush()?;
-        let loaded = self.client.request(&Request::LoadCommit, |body| match body.as_chunks::<8>().0 {
+        let loaded = self.request(&Request::LoadCommit, |body| match body.as_chunks::<8>().0 {
             [keys, segments, ..] => {
                 Ok(Loaded { keys: u64::from_le_bytes(*keys), segments: u64::from_le_bytes(*segments) })
             }
@@ -122,12 +127,21 @@ impl<'c, K: BuildKeys> Load<'c, K> {
         Ok(loaded)
     }
 
+    /// Sends a request of this load: to the table in which it was begun, and to no other of its name.
+    fn request<R>(
+        &self,
+        request: &Request<'_>,
+        take: impl FnOnce(&[u8]) -> Result<R, ClientError>,
+    ) -> Result<R, ClientError> {
+        self.client.request(request, Some(self.creation), |_, body| take(body))
+    }
+
     fn flush(&mut self) -> Result<(), ClientError> {
         if self.count == 0 {
             return Ok(());
         }
         let chunk = Chunk { first: self.sent, count: self.count, records: &self.records };
-        self.client.request(&Request::LoadChunk(chunk), |_| Ok(()))?;
+        self.request(&Request::LoadChunk(chunk), |_| Ok(()))?;
         self.sent += u64::from(self.count);
         self.count = 0;
         self.ahead = 0;
@@ -163,7 +177,7 @@ impl<K: BuildKeys> Drop for Load<'_, K> {
     fn drop(&mut self) {
         if !self.finished {
             // The memory node drops an unfinished load by itself when the connection ends.
-            let _ = self.client.request(&Request::LoadAbort, |_| Ok(()));
+            let _ = self.request(&Request::LoadAbort, |_| Ok(()));
         }
     }
 }

@@ -95,7 +95,12 @@ impl<K: BuildKeys, C: Connection> Session<K, C> {
             table,
             session: self.id,
             number,
-            buffers: Buffers { endpoint, lookup, scan: ScanScratch::default() },
+            buffers: Buffers {
+                endpoint,
+                creation: self.connection.creation(),
+                lookup,
+                scan: ScanScratch::default(),
+            },
         })
     }
 }
@@ -122,6 +127,8 @@ pub(crate) struct ThreadContext<K: BuildKeys, C: Connection> {
 #[derive(Debug)]
 pub(crate) struct Buffers<K: BuildKeys, E> {
     pub(crate) endpoint: E,
+    /// The creation number of the table that the endpoint reads.
+    pub(crate) creation: u64,
     pub(crate) lookup: LookupScratch<K>,
     pub(crate) scan: ScanScratch<K>,
 }

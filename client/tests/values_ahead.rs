@@ -113,7 +113,7 @@ struct Fake {
 impl Service for Fake {
     fn handle(&mut self, client: ClientId, request: &[u8], reply: &mut Vec<u8>) -> Handled {
         let mut state = self.state.lock().unwrap();
-        let decoded = Request::decode::<U64Keys>(request).unwrap();
+        let decoded = Request::decode::<U64Keys>(0, request).unwrap();
         let act = match &decoded {
             Request::Value(_) | Request::Write(_) => state.script.pop_front().unwrap_or(Take),
             _ => Take,

@@ -126,7 +126,7 @@ struct Fake<K: TestKeys> {
 
 impl<K: TestKeys> Service for Fake<K> {
     fn handle(&mut self, client: ClientId, request: &[u8], reply: &mut Vec<u8>) -> Handled {
-        match Request::decode::<K>(request) {
+        match Request::decode::<K>(0, request) {
             Ok(Request::Write(write)) => {
                 let mut state = self.state.lock().unwrap();
                 let kinds = write.operations::<K>().map(|o| o.unwrap().kind).collect();

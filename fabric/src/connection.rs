@@ -98,6 +98,10 @@ pub trait Connection: Send + Sync {
     /// Which life of the memory node this is; a restarted one has another.
     fn incarnation(&self) -> u64;
 
+    /// Which of the regions that have had its name this is: the number that the service gave it. Unlike the incarnation it
+    /// stays when the memory node starts anew and goes on with the region.
+    fn creation(&self) -> u64;
+
     /// What requests have cost so far.
     fn call_meter(&self) -> MeterSnapshot;
 }

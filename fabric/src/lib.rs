@@ -58,6 +58,7 @@ pub mod memory;
 pub mod meter;
 mod node_memory;
 pub mod process;
+mod random;
 pub mod region;
 pub mod ring;
 mod rpc;
@@ -79,5 +80,6 @@ pub use memory::{
 };
 pub use meter::{Meter, MeterSnapshot};
 pub use node_memory::NodeMemory;
+pub use random::random_bits;
 pub use region::{Export, OneRegion, RegionName};
 pub use verbs::{AreaId, Batch, Landing, REGION, RINGS, RemoteAddr, Request};

@@ -30,6 +30,8 @@ pub struct LocalOptions {
     pub ring: RingOptions,
     /// Which life of the memory node this is.
     pub incarnation: u64,
+    /// Which of the regions that have had its name this is. Default 0.
+    pub creation: u64,
     /// The clock that waiting clients use.
     pub clock: Arc<dyn Clock>,
     /// What the memory node is called in errors.
@@ -42,6 +44,7 @@ impl Default for LocalOptions {
             region_access: Access::ReadOnly,
             ring: RingOptions::default(),
             incarnation: 1,
+            creation: 0,
             clock: Arc::new(SystemClock),
             name: "in this process".to_owned(),
         }
@@ -125,6 +128,7 @@ impl Hub {
             layout: hub.layout,
             bell: Bell::new(ours),
             incarnation: hub.options.incarnation,
+            creation: hub.options.creation,
             node_process: None,
             anchor: None,
         }))

@@ -71,6 +71,7 @@ pub struct Export {
     len: u64,
     read_only: Arc<OwnedFd>,
     incarnation: u64,
+    creation: u64,
 }
 
 impl Export {
@@ -85,7 +86,14 @@ impl Export {
     pub fn new(region: &SharedMemory, fd: impl AsFd, incarnation: u64) -> Result<Self, ListenError> {
         let read_only = reopen_read_only(fd.as_fd())
             .map_err(crate::shm::os("opening for reading", Path::new("the region")))?;
-        Ok(Self { len: region.len() as u64, read_only: Arc::new(read_only), incarnation })
+        Ok(Self { len: region.len() as u64, read_only: Arc::new(read_only), incarnation, creation: 0 })
+    }
+
+    /// The same with another creation number than 0. Which numbers there are is the service's to say: regions of one name
+    /// with different numbers have nothing in common, and requests meant for one are not meant for the other.
+    #[must_use]
+    pub fn with_creation(self, creation: u64) -> Self {
+        Self { creation, ..self }
     }
 
     /// Bytes of the region.
@@ -98,6 +106,12 @@ impl Export {
     #[must_use]
     pub fn incarnation(&self) -> u64 {
         self.incarnation
+    }
+
+    /// Which of the regions that have had its name this is.
+    #[must_use]
+    pub fn creation(&self) -> u64 {
+        self.creation
     }
 }
 

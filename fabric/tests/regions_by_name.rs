@@ -31,7 +31,10 @@ impl Regions {
             let pages = name.len().max(1);
             let (region, fd) = SharedMemory::create_memfd("region", pages * 4096, HugePages::No).unwrap();
             region.store_relaxed(0, name.len() as u64).unwrap();
-            regions.exports.insert(name.to_vec(), Export::new(&region, fd, 100 + i as u64).unwrap());
+            regions.exports.insert(
+                name.to_vec(),
+                Export::new(&region, fd, 100 + i as u64).unwrap().with_creation(200 + i as u64),
+            );
         }
         regions
     }
@@ -89,7 +92,7 @@ fn each_client_gets_the_region_it_names_and_an_unknown_name_is_refused() {
     let (address, _serving) = serve(directory.path(), &names);
     for (i, name) in names.into_iter().enumerate() {
         let connection = to(&address, name).unwrap();
-        assert_eq!(connection.incarnation(), 100 + i as u64);
+        assert_eq!((connection.incarnation(), connection.creation()), (100 + i as u64, 200 + i as u64));
         assert_eq!(ask(&connection, b"").unwrap(), name);
         let mut word = [0];
         connection.endpoint().read_words(RemoteAddr::region(0), &mut word).unwrap();

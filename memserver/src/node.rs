@@ -7,7 +7,7 @@ use std::time::Instant;
 use fpcache::key_space::BuildKeys;
 use fpcache::layout::{SUPERBLOCK_BYTES, Stored, TableParameters, TableRecord};
 use fpcache::message::keys::take_key;
-use fpcache::message::{ErrorCode, Keys, MessageError, NodeStats, Refusal, Request, encode_reply};
+use fpcache::message::{ErrorCode, Keys, NodeStats, Refusal, Request, encode_reply};
 use fpcache::models::Segment;
 use fpcache_fabric::{
     AccessError, ClientId, Clock, Handled, NodeMemory, Service, SharedMemory, SystemClock, Waker, Work,
@@ -33,6 +33,8 @@ use crate::uploads::Uploads;
 pub struct MemoryNode<K: BuildKeys, M = SharedMemory> {
     pub(crate) front: Front<K, M>,
     pub(crate) node: u16,
+    /// The creation number that requests must name.
+    creation: u64,
     pub(crate) table: Option<Table<K>>,
     pub(crate) writers: Clients,
     pub(crate) journal: Option<Journal<M>>,
@@ -92,6 +94,7 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
         Self {
             front,
             node,
+            creation: 0,
             table,
             writers,
             journal,
@@ -108,6 +111,13 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
             waker: None,
             body: Vec::new(),
         }
+    }
+
+    /// The same with another creation number of its table than 0. Its clients must get that with their connections: requests
+    /// that name another are refused.
+    #[must_use]
+    pub fn with_creation(self, creation: u64) -> Self {
+        Self { creation, ..self }
     }
 
     /// The same with another clock than the machine's: the one its loop goes by.
@@ -337,11 +347,7 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
     }
 
     fn answer(&mut self, client: ClientId, request: &[u8], body: &mut Vec<u8>) -> Result<Handled, Refusal> {
-        let request = Request::decode::<K>(request).map_err(|e| match e {
-            MessageError::Version(_) => Refusal::new(ErrorCode::Version, e.to_string()),
-            MessageError::Malformed(_) => Refusal::new(ErrorCode::Invalid, e.to_string()),
-        })?;
-        match request {
+        match Request::decode::<K>(self.creation, request)? {
             Request::Stats => self.stats().encode(body),
             Request::LoadBegin { parameters, expected_keys, coders } => {
                 let coders = match coders {
@@ -417,6 +423,9 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
                 }
                 None => {}
             }
+        }
+        if !rest.is_empty() {
+            return Err(Refusal::new(ErrorCode::Invalid, "the request holds more keys than it counts"));
         }
         Ok(())
     }

@@ -156,7 +156,7 @@ struct Client {
 impl Client {
     fn call(&self, request: &Request<'_>) -> Option<Vec<u8>> {
         let (mut bytes, mut reply) = (Vec::new(), Vec::new());
-        request.encode::<U64Keys>(&mut bytes);
+        request.encode::<U64Keys>(self.connection.creation(), &mut bytes);
         self.connection.call(&bytes, &mut reply, Deadline::after(Duration::from_secs(20))).ok()?;
         Some(decode_reply(&reply).unwrap().to_vec())
     }

@@ -68,7 +68,7 @@ fn requests_of_another_protocol_version_are_refused_with_both_versions() {
     let region = Arc::new(SharedMemory::anonymous(64 << 10).unwrap());
     let mut node = MemoryNode::<U64Keys>::new(region, 1, 0, Instant::now()).unwrap();
     let (mut request, mut reply) = (Vec::new(), Vec::new());
-    Request::Stats.encode::<U64Keys>(&mut request);
+    Request::Stats.encode::<U64Keys>(0, &mut request);
     let other = PROTOCOL_VERSION + 8;
     request[2..4].copy_from_slice(&other.to_le_bytes());
     node.handle(ClientId(1), &request, &mut reply);
@@ -85,23 +85,26 @@ fn requests_that_make_no_sense_change_nothing() {
     let mut reply = Vec::new();
     let mut begin = Vec::new();
     let parameters = TableParameters::default();
-    Request::LoadBegin { parameters, expected_keys: 0, coders: &[] }.encode::<U64Keys>(&mut begin);
+    Request::LoadBegin { parameters, expected_keys: 0, coders: &[] }.encode::<U64Keys>(0, &mut begin);
     let version = PROTOCOL_VERSION as u8;
-    let chunk_without_a_load = [3, 0, version, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
-    let requests: [&[u8]; 7] = [
+    let head = |operation: u8| [operation, 0, version, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+    let chunk_without_a_load = [head(3), [0; 16]].concat();
+    let requests: [&[u8]; 9] = [
         &[],
         &[1],
-        &[99, 0, version, 0, 0, 0, 0, 0],
+        &head(99),
+        &head(1)[..8],
+        &[&head(1)[..], &[0]].concat(),
         &begin[..begin.len() - 1],
         &chunk_without_a_load,
-        &chunk_without_a_load[..20],
-        &[4, 0, version, 0, 0, 0, 0, 0],
+        &chunk_without_a_load[..28],
+        &head(4),
     ];
     for request in requests {
         node.handle(ClientId(1), request, &mut reply);
         let refusal = decode_reply(&reply).unwrap_err();
         assert_eq!(refusal.code, ErrorCode::Invalid, "{refusal}");
     }
-    assert_eq!(node.stats(), NodeStats { requests: 7, ..node.stats() });
+    assert_eq!(node.stats(), NodeStats { requests: 9, ..node.stats() });
     assert_eq!((node.stats().keys, node.stats().used_bytes), (0, 4096));
 }

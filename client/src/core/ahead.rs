@@ -39,6 +39,11 @@ impl Ahead {
         self.ends.push((operation as u32, self.values.len()));
     }
 
+    /// The value of the first of these operations.
+    pub(super) fn first_value(&self) -> Option<&[u8]> {
+        self.ends.first().map(|(_, end)| &self.values[..*end])
+    }
+
     /// What has to be sent ahead of the request with this number of this client.
     fn pieces(&self, client: u64, request: u64, max_request: usize) -> impl Iterator<Item = Piece<'_>> {
         let starts = std::iter::once(0).chain(self.ends.iter().map(|(_, end)| *end));
@@ -50,18 +55,21 @@ impl Ahead {
 
 impl Writer {
     /// Sends what goes ahead of the request, before every sending of it and over the same connection: with that the memory
-    /// node drops it.
+    /// node drops it. The request is for one table: it goes to no other of its name.
     pub(super) fn send_ahead<K: BuildKeys>(
         &mut self,
         connection: &impl Connection,
         limits: Limits,
         clock: &dyn Clock,
     ) -> Result<(), Sending> {
-        let Self { identity, requests, ahead, request, reply, .. } = self;
+        if connection.creation() != self.creation {
+            return Err(Sending::OtherTable);
+        }
+        let Self { identity, requests, creation, ahead, request, reply, .. } = self;
         for piece in ahead.pieces(*identity, *requests, connection.max_request()) {
-            Request::Value(piece).encode::<K>(request);
+            Request::Value(piece).encode::<K>(*creation, request);
             connection.call(request, reply, limits.part(clock)).map_err(Sending::of_ahead)?;
-            decode_reply(reply).map_err(Sending::Refused)?;
+            decode_reply(reply).map_err(Sending::of_refusal)?;
         }
         Ok(())
     }

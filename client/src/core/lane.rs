@@ -7,7 +7,8 @@ use fpcache::key_space::BuildKeys;
 use fpcache::message::{WriteKind, WriteOperation, WriteReply};
 use fpcache_fabric::{Clock, Connection, Deadline, FabricError, Posted};
 
-use super::write::{Limits, Sending, Writer, no_reply};
+use super::recover::Retry;
+use super::write::{Failed, Limits, Sending, Writer, no_reply};
 use super::{Connector, Core};
 use crate::error::ClientError;
 
@@ -62,15 +63,22 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
         within: Duration,
     ) -> Result<(), ClientError> {
         let Lane { connection, writer, flight, .. } = lane;
-        self.fill(writer, std::iter::once(*operation), true, within)?;
-        let limits = Limits::new(within, &*self.clock);
-        self.revive(connection, limits.deadline)?;
-        writer.next_request();
-        let first = match Self::send_along(connection, writer, false, limits, &*self.clock) {
-            Ok(posted) => First::Posted(posted),
-            Err(Sending::Never(error)) => return Err(error.into()),
-            Err(Sending::Refused(refusal)) => return Err(refusal.into()),
-            Err(failed) => First::Failed(failed),
+        let (mut limits, mut retry) = (None, Retry::new(within));
+        let (limits, first) = loop {
+            self.fill(writer, std::iter::once(*operation), true, within)?;
+            let limits = *limits.get_or_insert_with(|| Limits::new(within, &*self.clock));
+            self.revive(connection, limits.deadline)?;
+            writer.next_request();
+            match Self::send_along(connection, writer, false, limits, &*self.clock) {
+                Ok(posted) => break (limits, First::Posted(posted)),
+                Err(Sending::Never(error)) => return Err(error.into()),
+                Err(Sending::Refused(refusal)) => return Err(refusal.into()),
+                // This lane, or whoever knows the table's shape, has not noticed yet that the table was dropped.
+                Err(Sending::OtherTable | Sending::Dropped(_)) => {
+                    self.before_refilling(limits, &mut retry)?
+                }
+                Err(failed) => break (limits, First::Failed(failed)),
+            }
         };
         let key = operation.key.to_owned();
         *flight = Some(Flight { key, kind: operation.kind, limits, first: Some(first) });
@@ -83,19 +91,32 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
         // Whoever asks has posted one.
         let Flight { key, kind, limits, mut first } = flight.take().ok_or_else(no_reply)?;
         replies.clear();
-        let ended = self.see_through(writer, limits, replies, |writer, sent_before| {
-            let posted = match first.take() {
-                Some(First::Posted(posted)) => posted,
-                Some(First::Answered) => return Ok(()),
-                Some(First::Failed(failed)) => return Err(failed),
-                None => {
-                    self.revive(connection, limits.deadline).map_err(Sending::Never)?;
-                    Self::send_along(connection, writer, sent_before, limits, &*self.clock)?
-                }
+        let mut retry = Retry::new(limits.within);
+        let ended = loop {
+            let ended = self.see_through(writer, limits, replies, |writer, sent_before| {
+                let posted = match first.take() {
+                    Some(First::Posted(posted)) => posted,
+                    Some(First::Answered) => return Ok(()),
+                    Some(First::Failed(failed)) => return Err(failed),
+                    None => {
+                        self.revive(connection, limits.deadline).map_err(Sending::Never)?;
+                        Self::send_along(connection, writer, sent_before, limits, &*self.clock)?
+                    }
+                };
+                let part = limits.part(&*self.clock);
+                connection.wait(posted, &mut writer.reply, part).map_err(Sending::of)
+            });
+            let refilled = match ended {
+                Ok(()) => break Ok(()),
+                Err(Failed::Call(error)) => break Err(error),
+                Err(Failed::OtherTable) => self
+                    .before_refilling(limits, &mut retry)
+                    .and_then(|()| self.refill(writer, limits.within)),
             };
-            let part = limits.part(&*self.clock);
-            connection.wait(posted, &mut writer.reply, part).map_err(Sending::of)
-        });
+            if let Err(error) = refilled {
+                break Err(error);
+            }
+        };
         writer.ahead.clear();
         ended?;
         if kind == WriteKind::Delete {

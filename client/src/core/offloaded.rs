@@ -16,8 +16,6 @@ use crate::error::ClientError;
 
 /// Bytes of a reply beside the values, per key and in all.
 const REPLY_HEADS: (usize, usize) = (16, 8);
-/// Bytes of a request beside the keys.
-const REQUEST_HEAD: usize = 16;
 /// What a reply says of a key: that its value follows, or where that lies, or that there is none.
 const FOUND: u8 = 0;
 const OUTSIDE: u8 = 1;
@@ -48,8 +46,8 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
     #[cold]
     pub(super) fn ask_for_directory(&self, retry: &mut Retry) {
         let (mut request, mut reply) = (Vec::new(), Vec::new());
-        Request::Get(Keys { count: 0, bytes: &[] }).encode::<K>(&mut request);
         let connection = Arc::clone(&self.session().connection);
+        Request::Get(Keys { count: 0, bytes: &[] }).encode::<K>(connection.creation(), &mut request);
         // Whether it heard is seen by what the next attempt finds.
         let _ = connection.call(&request, &mut reply, retry.deadline(&*self.clock));
     }
@@ -124,10 +122,11 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
         mut take: impl FnMut(Answer),
     ) -> Result<(), ClientError> {
         let left = deadline.remaining(self.clock.now()).unwrap_or_default();
-        let shape = self.shape(left)?;
+        let (shape, creation) = self
+            .with_table(left, |buffers, table| Ok((table.snapshot().geometry().shape, buffers.creation)))?;
         let value_bytes = shape.value_bytes.unwrap_or(shape.room) as usize;
         let connection = Arc::clone(&self.session().connection);
-        let room = connection.max_request().saturating_sub(REQUEST_HEAD);
+        let room = Request::keys_bytes(connection.max_request());
         let fits_reply = connection.max_reply().saturating_sub(REPLY_HEADS.1) / (REPLY_HEADS.0 + value_bytes);
         // A key that no table can hold has no place in a request either; the empty string is absent as it is.
         let keys = keys.map(|key| if check_key::<K>(key).is_ok() { key } else { K::lowest() });
@@ -144,7 +143,7 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
             }
             // A request has far fewer keys than a u32 counts.
             let asked = Keys { count: count as u32, bytes: &encoded };
-            Request::Get(asked).encode::<K>(&mut request);
+            Request::Get(asked).encode::<K>(creation, &mut request);
             connection.call(&request, &mut reply, deadline)?;
             let mut answers = decode_reply(&reply)?;
             self.tally.offloaded.add(count as u64);

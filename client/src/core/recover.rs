@@ -7,6 +7,7 @@ use crossbeam::utils::Backoff;
 use fpcache::Refresh;
 use fpcache::key_space::BuildKeys;
 use fpcache::layout::{DROPPED, REUSE_OFFSET, SuperblockError};
+use fpcache::message::ErrorCode;
 use fpcache::read::ReadError;
 use fpcache::snapshot::OpenError;
 use fpcache_fabric::{Clock, Connection, Deadline, Endpoint, ErrorKind as FabricErrorKind, RemoteAddr};
@@ -187,6 +188,8 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
         let is_lost = match &error {
             ClientError::Fabric(e) => e.kind() == FabricErrorKind::Reconnect,
             ClientError::NoSuchTable { .. } => true,
+            // Another thread has connected to another table of the name meanwhile.
+            ClientError::Refused(refusal) => refusal.code == ErrorCode::OtherTable,
             _ => false,
         };
         let deadline = retry.deadline(&*self.clock);

@@ -103,6 +103,10 @@ impl Connection for Watched {
         self.connection.incarnation()
     }
 
+    fn creation(&self) -> u64 {
+        self.connection.creation()
+    }
+
     fn call_meter(&self) -> fpcache_fabric::MeterSnapshot {
         self.connection.call_meter()
     }
@@ -121,7 +125,7 @@ fn loaded_node() -> EmbeddedNode {
     ];
     for request in requests {
         let (mut asked, mut reply) = (Vec::new(), Vec::new());
-        request.encode::<U64Keys>(&mut asked);
+        request.encode::<U64Keys>(connection.creation(), &mut asked);
         connection.call(&asked, &mut reply, Deadline::NONE).expect("an answer");
         decode_reply(&reply).expect("no refusal");
     }

@@ -1,6 +1,8 @@
 //! Changes, sent as requests that take effect once however often they are sent.
 
+use std::borrow::Borrow;
 use std::cell::{RefCell, RefMut};
+use std::fmt::Display;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -28,6 +30,9 @@ pub(super) struct Writer {
     pub(super) identity: u64,
     /// The number of the last request.
     pub(super) requests: u64,
+    /// The creation number of the table for which the batch was put together: its shape, and where the hot cache believes
+    /// records to lie.
+    pub(super) creation: u64,
     batch: WriteBatch,
     /// Values of the batch that do not fit its request.
     pub(super) ahead: Ahead,
@@ -41,12 +46,13 @@ impl Writer {
     pub(super) fn new(identity: u64) -> Self {
         let (request, reply, replies) = (Vec::new(), Vec::new(), Vec::new());
         let (batch, ahead) = (WriteBatch::default(), Ahead::default());
-        Self { identity, requests: 0, batch, ahead, request, reply, replies }
+        Self { identity, requests: 0, creation: 0, batch, ahead, request, reply, replies }
     }
 
     /// The bytes of the batch as a request that perhaps was sent before.
     pub(super) fn encode<K: BuildKeys>(&mut self, sent_before: bool) -> &[u8] {
-        self.batch.request(self.identity, self.requests, sent_before).encode::<K>(&mut self.request);
+        let request = self.batch.request(self.identity, self.requests, sent_before);
+        request.encode::<K>(self.creation, &mut self.request);
         &self.request
     }
 
@@ -59,7 +65,7 @@ impl Writer {
 /// Until when a request may be sent again, and how long each sending of it may wait.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Limits {
-    within: Duration,
+    pub(super) within: Duration,
     pub(super) deadline: Deadline,
 }
 
@@ -87,16 +93,50 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
         let mut is_first = true;
         // Not after the last request: the table may be gone by then, but its changes were made.
         while rest.clone().next().is_some() {
-            let count = self.fill(&mut writer, rest.clone(), is_first, within)?;
-            let sent = self.send(&mut writer, within, replies);
+            let count = self.fill_and_send(&mut writer, rest.clone(), is_first, within, replies);
             writer.ahead.clear();
-            sent?;
+            let count = count?;
             let done = rest.clone().take(count);
             done.filter(|o| o.kind == WriteKind::Delete).for_each(|o| self.forget(o.key));
             rest.by_ref().take(count).for_each(drop);
             is_first = false;
         }
         Ok(())
+    }
+
+    /// Makes the first changes, as many as fit a request, and says how many.
+    fn fill_and_send<'v>(
+        &self,
+        writer: &mut Writer,
+        operations: impl Iterator<Item = WriteOperation<'v, &'v K::Key>> + Clone,
+        mut is_first: bool,
+        within: Duration,
+        replies: &mut Vec<WriteReply>,
+    ) -> Result<usize, ClientError> {
+        let (mut limits, mut retry) = (None, Retry::new(within));
+        loop {
+            let count = self.fill(writer, operations.clone(), is_first, within)?;
+            let limits = *limits.get_or_insert_with(|| Limits::new(within, &*self.clock));
+            match self.send(writer, limits, replies) {
+                Ok(()) => return Ok(count),
+                Err(Failed::Call(error)) => return Err(error),
+                Err(Failed::OtherTable) => self.before_refilling(limits, &mut retry)?,
+            }
+            // By the shape of the other table.
+            is_first = true;
+        }
+    }
+
+    /// Lets threads and lanes learn that there is another table, before a request for it is put together.
+    pub(super) fn before_refilling(&self, limits: Limits, retry: &mut Retry) -> Result<(), ClientError> {
+        if limits.deadline.has_passed(self.clock.now()) {
+            let waiting_for = "a connection to the table that was made anew";
+            return Err(FabricError::DeadlinePassed { waiting_for }.into());
+        }
+        self.tally.resent.add(1);
+        retry.pause(&*self.clock);
+        // Putting a request together reads nothing, so that it does not notice a lost connection by itself.
+        Ok(self.reconnect(self.number(), limits.deadline)?)
     }
 
     /// Makes one change.
@@ -137,7 +177,8 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
             let most = session.connection.max_reply().saturating_sub(8) / WriteReply::BYTES;
             (most, session.connection.max_request())
         };
-        self.with_table(within, |_, table| {
+        self.with_table(within, |buffers, table| {
+            writer.creation = buffers.creation;
             let shape = table.snapshot().geometry().shape;
             if is_first && let Some(error) = misfit::<K>(operations.clone(), &shape) {
                 return Ok(Err(error));
@@ -164,15 +205,24 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
         })?
     }
 
-    /// Sends a request until it is answered.
-    fn send(
-        &self,
-        writer: &mut Writer,
-        within: Duration,
-        replies: &mut Vec<WriteReply>,
-    ) -> Result<(), ClientError> {
+    /// Puts the one change of a request, which was not made, together again for the table that has the name now.
+    pub(super) fn refill(&self, writer: &mut Writer, within: Duration) -> Result<(), ClientError> {
+        let (batch, ahead) = (std::mem::take(&mut writer.batch), std::mem::take(&mut writer.ahead));
+        let operation = batch.operations::<K>().next().ok_or_else(no_reply)?;
+        let value = match operation.value {
+            Sent::Ahead(_) => Sent::Here(ahead.first_value().unwrap_or_default()),
+            here => here,
+        };
+        let WriteOperation { kind, expected, .. } = operation;
+        let operation = WriteOperation { kind, key: operation.key.borrow(), hint: None, expected, value };
+        self.fill(writer, std::iter::once(operation), true, within)?;
         writer.next_request();
-        let limits = Limits::new(within, &*self.clock);
+        Ok(())
+    }
+
+    /// Sends a request until it is answered.
+    fn send(&self, writer: &mut Writer, limits: Limits, replies: &mut Vec<WriteReply>) -> Result<(), Failed> {
+        writer.next_request();
         self.see_through(writer, limits, replies, |writer, sent_before| {
             let connection = self.living_connection(limits.deadline).map_err(Sending::Never)?;
             writer.send_ahead::<K>(&*connection, limits, &*self.clock)?;
@@ -189,20 +239,27 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
         limits: Limits,
         replies: &mut Vec<WriteReply>,
         mut attempt: impl FnMut(&mut Writer, bool) -> Result<(), Sending>,
-    ) -> Result<(), ClientError> {
+    ) -> Result<(), Failed> {
         // Whether the request may have arrived; and whether it, or something ahead of it, was sent.
         let (mut sent, mut begun) = (false, false);
         let mut retry = Retry::new(limits.within);
-        let unknown = |last: FabricError| ClientError::OutcomeUnknown { why: last.to_string() };
         loop {
-            let error = match attempt(writer, sent) {
-                Ok(()) => return take_replies(writer, sent, replies),
+            let error = match attempt(writer, sent).and_then(|()| of_its_table(&writer.reply)) {
+                Ok(()) => return Ok(take_replies(writer, sent, replies)?),
                 Err(Sending::Never(error)) if !begun && !matches!(error, FabricError::DamagedRequest) => {
                     return Err(error.into());
                 }
+                Err(Sending::OtherTable) if !sent => return Err(Failed::OtherTable),
+                Err(Sending::OtherTable) => return Err(unknown(&OTHER_TABLE)),
                 Err(Sending::Refused(refusal)) if !sent => return Err(refusal.into()),
-                Err(Sending::Refused(refusal)) => {
-                    return Err(ClientError::OutcomeUnknown { why: refusal.to_string() });
+                Err(Sending::Refused(refusal)) => return Err(unknown(&refusal)),
+                Err(Sending::Dropped(refusal)) => {
+                    if limits.deadline.has_passed(self.clock.now()) {
+                        return Err(if sent { unknown(&refusal) } else { refusal.into() });
+                    }
+                    // It is about to be hung up on. Whoever connects anew learns what there is.
+                    retry.pause(&*self.clock);
+                    continue;
                 }
                 Err(Sending::Never(error)) => error,
                 Err(Sending::NotYet(error)) => {
@@ -215,13 +272,13 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
                 }
             };
             if limits.deadline.has_passed(self.clock.now()) {
-                return Err(if sent { unknown(error) } else { error.into() });
+                return Err(if sent { unknown(&error) } else { error.into() });
             }
             if !is_passing(&error) {
                 return Err(match error {
                     // Whatever was made is gone with the table.
                     FabricError::NoSuchRegion { .. } => error.into(),
-                    error if sent => unknown(error),
+                    error if sent => unknown(&error),
                     error => error.into(),
                 });
             }
@@ -267,8 +324,45 @@ pub(super) enum Sending {
     NotYet(FabricError),
     /// It has not, because the memory node does not take what goes ahead of it.
     Refused(Refusal),
+    /// It has not, because there is another table than the one it is for.
+    OtherTable,
+    /// It has, but the connection's table was dropped before it came.
+    Dropped(Refusal),
     /// Perhaps, or it yet may.
     Perhaps(FabricError),
+}
+
+/// Why a request was not answered.
+#[derive(Debug)]
+pub(super) enum Failed {
+    /// It was not executed: there is another table than the one it was put together for.
+    OtherTable,
+    /// For a reason that ends the call.
+    Call(ClientError),
+}
+
+impl<E: Into<ClientError>> From<E> for Failed {
+    fn from(error: E) -> Self {
+        Self::Call(error.into())
+    }
+}
+
+/// Why nobody knows whether a request was executed in a table that is gone.
+const OTHER_TABLE: &str = "its table was dropped before the reply came, and there is another of its name";
+
+/// The error for a request that was sent, and perhaps executed.
+fn unknown(why: &dyn Display) -> Failed {
+    Failed::Call(ClientError::OutcomeUnknown { why: why.to_string() })
+}
+
+/// Whether a request was answered by the table it was for.
+fn of_its_table(reply: &[u8]) -> Result<(), Sending> {
+    match decode_reply(reply) {
+        Err(refusal) if matches!(refusal.code, ErrorCode::OtherTable | ErrorCode::NoSuchTable) => {
+            Err(Sending::of_refusal(refusal))
+        }
+        _ => Ok(()),
+    }
 }
 
 impl Sending {
@@ -279,6 +373,15 @@ impl Sending {
                 Self::Never(error)
             }
             other => Self::Perhaps(other),
+        }
+    }
+
+    /// What a refusal says of the request, or of one that was to follow.
+    pub(super) fn of_refusal(refusal: Refusal) -> Self {
+        match refusal.code {
+            ErrorCode::OtherTable => Self::OtherTable,
+            ErrorCode::NoSuchTable => Self::Dropped(refusal),
+            _ => Self::Refused(refusal),
         }
     }
 
@@ -387,7 +490,7 @@ fn take_replies(writer: &Writer, sent: bool, replies: &mut Vec<WriteReply>) -> R
     })?;
     let before = replies.len();
     replies.extend(body.chunks_exact(WriteReply::BYTES).map_while(WriteReply::decode));
-    if replies.len() - before == writer.batch.len() {
+    if replies.len() - before == writer.batch.len() && body.len() == writer.batch.len() * WriteReply::BYTES {
         return Ok(());
     }
     replies.truncate(before);

@@ -237,7 +237,7 @@ impl Direct {
             }
             self.requests += 1;
             let mut request = Vec::new();
-            batch.request(1, self.requests, false).encode::<U64Keys>(&mut request);
+            batch.request(1, self.requests, false).encode::<U64Keys>(0, &mut request);
             requests.push(request);
         }
         requests

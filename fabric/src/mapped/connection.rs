@@ -22,6 +22,7 @@ pub(crate) struct Parts {
     pub(crate) layout: RingLayout,
     pub(crate) bell: Bell,
     pub(crate) incarnation: u64,
+    pub(crate) creation: u64,
     /// The memory node's process, where it is another one and the operating system tells.
     pub(crate) node_process: Option<u32>,
     /// What must live as long as the connection and its endpoints.
@@ -37,6 +38,7 @@ pub struct MappedConnection {
     clock: Arc<dyn Clock>,
     layout: RingLayout,
     incarnation: u64,
+    creation: u64,
     node_process: Option<u32>,
     anchor: Option<Arc<dyn Send + Sync + Anchor>>,
     caller: SharedCaller<MappedEndpoint>,
@@ -45,13 +47,13 @@ pub struct MappedConnection {
 
 impl MappedConnection {
     pub(crate) fn new(parts: Parts) -> Self {
-        let Parts { areas, link, clock, layout, bell, incarnation, node_process, anchor } = parts;
+        let Parts { areas, link, clock, layout, bell, incarnation, creation, node_process, anchor } = parts;
         // The caller's endpoint lives inside the connection, which holds the anchor itself.
         let endpoint = MappedEndpoint::new(Arc::clone(&areas), Arc::clone(&link), Arc::clone(&clock), None);
         let call_meter = endpoint.shared_meter();
         let caller = Caller::new(endpoint, bell, Arc::clone(&link), layout, Arc::clone(&clock));
         let caller = SharedCaller::new(caller);
-        Self { areas, link, clock, layout, incarnation, node_process, anchor, caller, call_meter }
+        Self { areas, link, clock, layout, incarnation, creation, node_process, anchor, caller, call_meter }
     }
 
     /// The memory node's process id, where it is another process and the operating system tells.
@@ -114,6 +116,10 @@ impl Connection for MappedConnection {
 
     fn incarnation(&self) -> u64 {
         self.incarnation
+    }
+
+    fn creation(&self) -> u64 {
+        self.creation
     }
 
     fn call_meter(&self) -> MeterSnapshot {

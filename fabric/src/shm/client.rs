@@ -264,6 +264,7 @@ fn establish(
         layout,
         bell,
         incarnation: welcome.incarnation.get(),
+        creation: welcome.creation.get(),
         node_process,
         anchor: Some(watch),
     }))

@@ -12,7 +12,8 @@
 //!                                     40 8  incarnation
 //!                                     48 8  client id
 //!                                     56 8  detail of a refusal: the user refused, or the maximum of clients
-//!                                     64 16 zero
+//!                                     64 8  creation
+//!                                     72 8  zero
 //! ```
 //! All integers are little-endian. The first 12 bytes of HELLO, its length without the name, and the first 16 bytes of
 //! WELCOME are the same in all versions, so that two versions can tell each other apart: a memory node looks at the version
@@ -33,7 +34,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 use crate::region::RegionName;
 
 /// The version of handshake, ring and area numbering. Both sides must have the same.
-pub const PROTOCOL_VERSION: u32 = 2;
+pub const PROTOCOL_VERSION: u32 = 3;
 
 pub(super) const MAGIC: [u8; 8] = *b"FPFABRIC";
 
@@ -76,7 +77,8 @@ pub(super) struct Welcome {
     pub(super) incarnation: U64,
     pub(super) client: U64,
     pub(super) detail: U64,
-    zero: [u8; 16],
+    pub(super) creation: U64,
+    zero: [u8; 8],
 }
 
 impl Welcome {
@@ -92,7 +94,8 @@ impl Welcome {
             incarnation: nothing,
             client: nothing,
             detail: U64::new(detail),
-            zero: [0; 16],
+            creation: nothing,
+            zero: [0; 8],
         }
     }
 }
@@ -144,6 +147,9 @@ mod tests {
         assert_eq!(welcome.as_bytes().len(), 80);
         assert_eq!(welcome.as_bytes()[12], 2);
         assert_eq!(welcome.as_bytes()[56], 7);
+        let creation = U64::new(0x0102_0304_0506_0708);
+        let bytes = Welcome { creation, ..welcome };
+        assert_eq!(bytes.as_bytes()[64..], *b"\x08\x07\x06\x05\x04\x03\x02\x01\0\0\0\0\0\0\0\0");
     }
 
     #[test]

@@ -299,6 +299,7 @@ impl Listener {
         welcome.request_capacity = U64::new(self.layout.request_capacity() as u64);
         welcome.reply_capacity = U64::new(self.layout.reply_capacity() as u64);
         welcome.incarnation = U64::new(export.incarnation());
+        welcome.creation = U64::new(export.creation());
         welcome.client = U64::new(client.0);
         send_with_fds(&socket, welcome.as_bytes(), &[export.as_fd(), ring_fd.as_fd()])
             .map_err(FabricError::io("welcoming a client"))?;

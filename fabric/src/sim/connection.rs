@@ -102,6 +102,11 @@ impl Connection for SimConnection {
         self.incarnation
     }
 
+    /// A simulated memory node has one region, which every life of it goes on with.
+    fn creation(&self) -> u64 {
+        0
+    }
+
     fn call_meter(&self) -> MeterSnapshot {
         self.call_meter.snapshot()
     }

@@ -1,21 +1,27 @@
 //! The requests a client sends to a memory node's processor, and its replies.
 //!
 //! ```text
-//! request:  0 operation u16 · 2 protocol version u16 · 4 zero u32 · 8 body
+//! request:  0 operation u16 · 2 protocol version u16 · 4 zero u32 · 8 creation number of the table u64 · 16 body
 //! reply:    0 status u16 (0 = done, else an error code) · 2 zero · 8 body, or the error's text in UTF-8
 //!
 //! stats        body empty                                        reply: see [`NodeStats`]
-//! load begin   0 parameters, 40 bytes · 40 expected keys u64 · 48 coders     reply empty
-//! load chunk   0 index of its first record u64 · 8 count u32 · 12 zero u32 · 16 count records, see [`keys`]   reply empty
+//! load begin   0 parameters, 40 bytes · 40 expected keys u64 · 48 bytes of the coders u32 · 52 zero u32 · 56 coders   reply empty
+//! load chunk   0 index of its first record u64 · 8 count u32 · 12 bytes of the records u32 · 16 records, see [`keys`]   reply empty
 //! load commit  body empty                                        reply: 0 keys u64 · 8 segments u64
 //! load abort   body empty                                        reply empty
 //! write        see [`WriteBatch`]                                reply: see [`WriteReply`]
 //! value        see [`Piece`]                                     reply empty
-//! get          0 count u32 · 4 zero u32 · 8 count keys, see [`keys`]
+//! get          0 count u32 · 4 bytes of the keys u32 · 8 count keys, see [`keys`]
 //!              reply, per key: 0 status u8 (0 found, 1 its value lies outside, 2 absent) · 1–3 zero · 4 bytes of the value u32
 //!              8 token u64 · then the value, or 0 XXH3-64 of the value u64 · 8 its address u64
 //! table create, table list, table drop: see [`tables`]
 //! ```
+//!
+//! *Creation numbers.* A table draws one when it is made, at random, and keeps it until it is dropped. A client learns it with its
+//! connection. A request to a table whose creation number is another was meant for a former table of that name: it is refused
+//! before anything else about it is looked at.
+//!
+//! *Lengths.* A request says how long it is or what it counts, and one that is longer is refused as one that is cut short.
 //!
 //! Lookups are one-sided; `get` is their last resort where a compute node's directory is out of date again and again.
 
@@ -34,10 +40,12 @@ use crate::key_space::KeySpace;
 use crate::layout::TableParameters;
 
 /// Version of the messages; a memory node refuses any other.
-pub const PROTOCOL_VERSION: u16 = 4;
+pub const PROTOCOL_VERSION: u16 = 5;
 
-const HEADER_BYTES: usize = 8;
+/// Bytes of a request to a table before its body.
+const HEADER_BYTES: usize = 16;
 const CHUNK_HEADER_BYTES: usize = 16;
+const COUNT_BYTES: usize = 8;
 
 /// A request, borrowing the bytes it came in.
 #[derive(Clone, Debug, PartialEq)]
@@ -96,6 +104,17 @@ pub enum MessageError {
         own = PROTOCOL_VERSION
     )]
     Version(u16),
+    /// It was meant for another table.
+    #[error(
+        "the request was meant for the table with the creation number {meant:016x}; the one of its name now has {there:016x}: it \
+         was dropped and made anew, or its data ended with its memory node"
+    )]
+    OtherTable {
+        /// The creation number in the request.
+        meant: u64,
+        /// That of the table.
+        there: u64,
+    },
     /// The bytes make no request.
     #[error("malformed request: {0}")]
     Malformed(String),
@@ -133,10 +152,12 @@ pub enum ErrorCode {
     BadName,
     /// The memory node has no memory left for a table.
     NoMemory,
+    /// The request was meant for a table that was there before under the same name; nothing of it was done.
+    OtherTable,
 }
 
 impl ErrorCode {
-    const ALL: [Self; 14] = [
+    const ALL: [Self; 15] = [
         Self::Invalid,
         Self::BadData,
         Self::Full,
@@ -151,6 +172,7 @@ impl ErrorCode {
         Self::NoSuchTable,
         Self::BadName,
         Self::NoMemory,
+        Self::OtherTable,
     ];
 
     fn to_status(self) -> u16 {
@@ -180,6 +202,36 @@ impl Refusal {
     }
 }
 
+/// Bytes of a part of a request, as the request has them.
+fn length_of(bytes: &[u8]) -> u32 {
+    // No request is so long; one that were would be refused.
+    u32::try_from(bytes.len()).unwrap_or(u32::MAX)
+}
+
+/// Whether a part of a request has the length that the request says.
+fn check_length(said: u32, bytes: &[u8]) -> Result<(), MessageError> {
+    match bytes.len() {
+        len if len < said as usize => Err(malformed("it is cut short")),
+        len if len > said as usize => Err(too_long()),
+        _ => Ok(()),
+    }
+}
+
+fn too_long() -> MessageError {
+    malformed("it is longer than it says")
+}
+
+impl From<MessageError> for Refusal {
+    fn from(error: MessageError) -> Self {
+        let code = match &error {
+            MessageError::Version(_) => ErrorCode::Version,
+            MessageError::OtherTable { .. } => ErrorCode::OtherTable,
+            MessageError::Malformed(_) => ErrorCode::Invalid,
+        };
+        Self::new(code, error.to_string())
+    }
+}
+
 fn malformed(why: impl Into<String>) -> MessageError {
     MessageError::Malformed(why.into())
 }
@@ -195,8 +247,8 @@ impl<'a> Request<'a> {
     // 8 to 10 are about tables: see [`tables`].
     const VALUE: u16 = 11;
 
-    /// Writes the request into `out`, replacing what it held.
-    pub fn encode<K: KeySpace>(&self, out: &mut Vec<u8>) {
+    /// Writes the request, to the table with this creation number, into `out`, replacing what it held.
+    pub fn encode<K: KeySpace>(&self, creation: u64, out: &mut Vec<u8>) {
         let operation = match self {
             Self::Stats => Self::STATS,
             Self::LoadBegin { .. } => Self::LOAD_BEGIN,
@@ -208,32 +260,34 @@ impl<'a> Request<'a> {
             Self::Value(_) => Self::VALUE,
         };
         Self::begin(operation, out);
+        out.extend(creation.to_le_bytes());
         match self {
             Self::LoadBegin { parameters, expected_keys, coders } => {
                 let mut encoded = [0; TableParameters::ENCODED_BYTES];
                 parameters.encode::<K>(&mut encoded);
                 out.extend(encoded);
                 out.extend(expected_keys.to_le_bytes());
+                out.extend(u64::from(length_of(coders)).to_le_bytes());
                 out.extend_from_slice(coders);
             }
             Self::LoadChunk(chunk) => {
                 out.extend(chunk.first.to_le_bytes());
                 out.extend(chunk.count.to_le_bytes());
-                out.extend([0; 4]);
+                out.extend(length_of(chunk.records).to_le_bytes());
                 out.extend_from_slice(chunk.records);
             }
             Self::Write(write) => write.encode(out),
             Self::Value(piece) => piece.encode(out),
             Self::Get(keys) => {
                 out.extend(keys.count.to_le_bytes());
-                out.extend([0; 4]);
+                out.extend(length_of(keys.bytes).to_le_bytes());
                 out.extend_from_slice(keys.bytes);
             }
             Self::Stats | Self::LoadCommit | Self::LoadAbort => {}
         }
     }
 
-    /// Writes a request's header into `out`, replacing what it held.
+    /// Writes what all requests begin with into `out`, replacing what it held.
     fn begin(operation: u16, out: &mut Vec<u8>) {
         out.clear();
         out.extend(operation.to_le_bytes());
@@ -241,15 +295,33 @@ impl<'a> Request<'a> {
         out.extend([0; 4]);
     }
 
-    /// Reads a request.
-    pub fn decode<K: KeySpace>(bytes: &'a [u8]) -> Result<Self, MessageError> {
-        let (header, body) =
-            bytes.split_first_chunk::<HEADER_BYTES>().ok_or_else(|| malformed("it has no header"))?;
-        let version = u16::from_le_bytes([header[2], header[3]]);
+    /// The operation of a request, and what lies behind its version.
+    ///
+    /// # Errors
+    /// If it is of another version.
+    fn split(bytes: &[u8]) -> Result<(u16, &[u8]), MessageError> {
+        let (head, rest) = bytes.split_first_chunk::<8>().ok_or_else(|| malformed("it has no header"))?;
+        let version = u16::from_le_bytes([head[2], head[3]]);
         if version != PROTOCOL_VERSION {
             return Err(MessageError::Version(version));
         }
-        match u16::from_le_bytes([header[0], header[1]]) {
+        Ok((u16::from_le_bytes([head[0], head[1]]), rest))
+    }
+
+    /// Reads a request to the table with this creation number.
+    ///
+    /// # Errors
+    /// If it is of another version, meant for another table, or makes no sense.
+    pub fn decode<K: KeySpace>(creation: u64, bytes: &'a [u8]) -> Result<Self, MessageError> {
+        let (operation, rest) = Self::split(bytes)?;
+        let (meant, body) = rest.split_first_chunk().ok_or_else(|| malformed("it has no header"))?;
+        let meant = u64::from_le_bytes(*meant);
+        // Before the body: that may have keys of another kind.
+        if meant != creation {
+            return Err(MessageError::OtherTable { meant, there: creation });
+        }
+        match operation {
+            Self::STATS | Self::LOAD_COMMIT | Self::LOAD_ABORT if !body.is_empty() => Err(too_long()),
             Self::STATS => Ok(Self::Stats),
             Self::LOAD_BEGIN => Self::decode_begin::<K>(body),
             Self::LOAD_CHUNK => Self::decode_chunk(body),
@@ -265,7 +337,9 @@ impl<'a> Request<'a> {
     fn decode_begin<K: KeySpace>(body: &'a [u8]) -> Result<Self, MessageError> {
         let parameters = TableParameters::decode::<K>(body).map_err(malformed)?;
         let rest = body.get(TableParameters::ENCODED_BYTES..).and_then(|b| b.split_first_chunk());
-        let (expected, coders) = rest.ok_or_else(|| malformed("no key count"))?;
+        let (expected, rest) = rest.ok_or_else(|| malformed("no key count"))?;
+        let (coders_bytes, coders) = rest.split_first_chunk().ok_or_else(|| malformed("no coders"))?;
+        check_length(u64::from_le_bytes(*coders_bytes) as u32, coders)?;
         Ok(Self::LoadBegin { parameters, expected_keys: u64::from_le_bytes(*expected), coders })
     }
 
@@ -273,18 +347,28 @@ impl<'a> Request<'a> {
         let (header, records) =
             body.split_first_chunk::<CHUNK_HEADER_BYTES>().ok_or_else(|| malformed("no chunk header"))?;
         let [first, count] = *header.as_chunks::<8>().0 else { return Err(malformed("no chunk header")) };
-        let count = u64::from_le_bytes(count) as u32;
+        let count_and_bytes = u64::from_le_bytes(count);
+        let count = count_and_bytes as u32;
+        check_length((count_and_bytes >> 32) as u32, records)?;
         Ok(Self::LoadChunk(Chunk { first: u64::from_le_bytes(first), count, records }))
     }
 
     fn decode_get(body: &'a [u8]) -> Result<Self, MessageError> {
-        let (count, bytes) = body.split_first_chunk::<8>().ok_or_else(|| malformed("no key count"))?;
-        Ok(Self::Get(Keys { count: u64::from_le_bytes(*count) as u32, bytes }))
+        let (counts, bytes) =
+            body.split_first_chunk::<COUNT_BYTES>().ok_or_else(|| malformed("no key count"))?;
+        let counts = u64::from_le_bytes(*counts);
+        check_length((counts >> 32) as u32, bytes)?;
+        Ok(Self::Get(Keys { count: counts as u32, bytes }))
     }
 
     /// Bytes of records that a chunk may have in a request of `max_request` bytes.
     pub const fn chunk_bytes(max_request: usize) -> usize {
         max_request.saturating_sub(HEADER_BYTES + CHUNK_HEADER_BYTES)
+    }
+
+    /// Bytes of keys that a request to look keys up may have in `max_request` bytes.
+    pub const fn keys_bytes(max_request: usize) -> usize {
+        max_request.saturating_sub(HEADER_BYTES + COUNT_BYTES)
     }
 }
 
@@ -317,10 +401,20 @@ mod tests {
     use crate::layout::RecordShape;
     use proptest::prelude::*;
 
+    const CREATION: u64 = 0x0102_0304_0506_0708;
+
     fn round_trip(request: &Request<'_>) {
         let mut bytes = Vec::new();
-        request.encode::<U64Keys>(&mut bytes);
-        assert_eq!(Request::decode::<U64Keys>(&bytes).as_ref(), Ok(request));
+        request.encode::<U64Keys>(CREATION, &mut bytes);
+        assert_eq!(Request::decode::<U64Keys>(CREATION, &bytes).as_ref(), Ok(request));
+        let other = MessageError::OtherTable { meant: CREATION, there: 7 };
+        assert_eq!(Request::decode::<U64Keys>(7, &bytes), Err(other));
+        for end in 0..bytes.len() {
+            assert!(
+                Request::decode::<U64Keys>(CREATION, &bytes[..end]).is_err(),
+                "cut to {end}: {request:?}"
+            );
+        }
     }
 
     #[test]
@@ -353,10 +447,29 @@ mod tests {
         ];
         let mut bytes = Vec::new();
         for request in &requests {
-            request.encode::<U64Keys>(&mut bytes);
+            request.encode::<U64Keys>(CREATION, &mut bytes);
             assert!(!TablesRequest::is_one(&bytes), "{request:?}");
-            assert_eq!(Request::decode::<U64Keys>(&bytes).as_ref(), Ok(request));
+            assert_eq!(Request::decode::<U64Keys>(CREATION, &bytes).as_ref(), Ok(request));
         }
+    }
+
+    #[test]
+    fn requests_have_the_drawn_bytes() {
+        let encoded = |request: Request<'_>| {
+            let mut bytes = Vec::new();
+            request.encode::<U64Keys>(CREATION, &mut bytes);
+            bytes
+        };
+        let head = |operation: u8| [operation, 0, 5, 0, 0, 0, 0, 0, 8, 7, 6, 5, 4, 3, 2, 1];
+        assert_eq!(encoded(Request::Stats), head(1));
+        let chunk = Request::LoadChunk(Chunk { first: 3, count: 2, records: b"abc" });
+        let body = *b"\x03\0\0\0\0\0\0\0\x02\0\0\0\x03\0\0\0abc";
+        assert_eq!(encoded(chunk), [&head(3)[..], &body].concat());
+        let keys = Request::Get(Keys { count: 1, bytes: b"abcd" });
+        assert_eq!(encoded(keys), [&head(7)[..], b"\x01\0\0\0\x04\0\0\0abcd"].concat());
+        let begin =
+            Request::LoadBegin { parameters: TableParameters::default(), expected_keys: 1, coders: b"c" };
+        assert_eq!(encoded(begin)[56..], *b"\x01\0\0\0\0\0\0\0\x01\0\0\0\0\0\0\0c");
     }
 
     #[test]
@@ -383,17 +496,18 @@ mod tests {
 
     #[test]
     fn another_protocol_version_is_named() {
-        let error = Request::decode::<U64Keys>(&[1, 0, 9, 0, 0, 0, 0, 0]).expect_err("version 9");
+        let error = Request::decode::<U64Keys>(0, &[1, 0, 9, 0, 0, 0, 0, 0]).expect_err("version 9");
         assert!(error.to_string().contains("version 9"), "{error}");
     }
 
     proptest! {
         #[test]
         fn hostile_requests_decode_or_fail_but_never_panic(mut bytes in prop::collection::vec(any::<u8>(), 0..200), op in 0u8..10) {
-            if bytes.len() >= 4 {
+            if bytes.len() >= 16 {
                 bytes[..4].copy_from_slice(&[op, 0, PROTOCOL_VERSION as u8, 0]);
+                bytes[8..16].fill(0);
             }
-            if let Ok(Request::LoadChunk(chunk)) = Request::decode::<U64Keys>(&bytes) {
+            if let Ok(Request::LoadChunk(chunk)) = Request::decode::<U64Keys>(0, &bytes) {
                 let mut rest = chunk.records;
                 while let Some((_, behind)) = keys::take_record::<ByteKeys>(&RecordShape::fixed(8, 1), rest) {
                     prop_assert!(behind.len() < rest.len());

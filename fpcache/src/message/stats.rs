@@ -19,9 +19,14 @@ macro_rules! counters {
 
             /// Reads what [`encode`](Self::encode) wrote.
             pub fn decode(body: &[u8]) -> Result<Self, MessageError> {
-                let mut words = body.as_chunks::<8>().0.iter();
+                let (words, rest) = body.as_chunks::<8>();
+                let mut words = words.iter();
                 let mut next = || words.next().map(|word| u64::from_le_bytes(*word));
-                Ok(Self { $($name: next().ok_or_else(|| malformed("stats are short"))?,)* })
+                let stats = Self { $($name: next().ok_or_else(|| malformed("stats are short"))?,)* };
+                match (words.next(), rest) {
+                    (None, []) => Ok(stats),
+                    _ => Err(malformed("stats are longer than these counters")),
+                }
             }
         }
     };

@@ -1,12 +1,14 @@
 //! Requests about a memory node's tables, which any of its connections takes.
 //!
 //! ```text
-//! table create  0 key kind u32 (1 u64, 2 bytes) · 4 zero u32 · 8 bytes of its region u64 (0: as many as there are) · 16 name
+//! request       0 operation u16 · 2 protocol version u16 · 4 zero u32 · 8 body
+//!
+//! table create  0 key kind u32 (1 u64, 2 bytes) · 4 bytes of the name u32 · 8 bytes of its region u64 (0: as many as there are) · 16 name
 //!               reply empty
-//! table list    0 name: the tables behind this one; empty: from the first
+//! table list    0 bytes of the name u32 · 4 zero u32 · 8 name: the tables behind this one; empty: from the first
 //!               reply: 0 bytes the tables may use together u64 · 8 bytes they have of these u64 · 16 tables u32
 //!                      20 whether more follow u32 · 24 the tables, in the order of their names
-//! table drop    0 name    reply empty
+//! table drop    0 bytes of the name u32 · 4 zero u32 · 8 name    reply empty
 //!
 //! a table       0 key kind u32 · 4 bytes of the name u32 · 8 keys u64 · 16 bytes of its region u64 · 24 bytes in use u64
 //!               32 connected clients u64 · 40 name
@@ -14,7 +16,7 @@
 //!
 //! Kinds of keys have the numbers that they have in a table's record.
 
-use super::{HEADER_BYTES, MessageError, PROTOCOL_VERSION, Request, malformed};
+use super::{MessageError, Request, check_length, length_of, malformed, too_long};
 use crate::key_space::{ByteKeys, KeyKind, KeySpace, U64Keys};
 use crate::table_name::{TableName, TableNameError};
 
@@ -135,14 +137,14 @@ impl TablesRequest {
         Request::begin(operation, out);
         match self {
             Self::Create { name, kind, region_bytes } => {
-                out.extend(u64::from(number_of(*kind)).to_le_bytes());
+                let name = name.as_str().as_bytes();
+                out.extend(number_of(*kind).to_le_bytes());
+                out.extend(length_of(name).to_le_bytes());
                 out.extend(region_bytes.unwrap_or(0).to_le_bytes());
-                out.extend_from_slice(name.as_str().as_bytes());
+                out.extend_from_slice(name);
             }
-            Self::List { after } => {
-                out.extend_from_slice(after.as_ref().map_or("", TableName::as_str).as_bytes());
-            }
-            Self::Drop { name } => out.extend_from_slice(name.as_str().as_bytes()),
+            Self::List { after } => put_name(after.as_ref().map_or("", TableName::as_str), out),
+            Self::Drop { name } => put_name(name.as_str(), out),
         }
     }
 
@@ -151,30 +153,41 @@ impl TablesRequest {
     /// # Errors
     /// If it is none of these, of another version, or names what no table can be called.
     pub fn decode(bytes: &[u8]) -> Result<Self, TablesError> {
-        let (header, body) =
-            bytes.split_first_chunk::<HEADER_BYTES>().ok_or_else(|| malformed("it has no header"))?;
-        let version = u16::from_le_bytes([header[2], header[3]]);
-        if version != PROTOCOL_VERSION {
-            return Err(MessageError::Version(version).into());
-        }
-        match u16::from_le_bytes([header[0], header[1]]) {
+        let (operation, body) = Request::split(bytes)?;
+        match operation {
             Self::CREATE => {
                 let cut = || malformed("a request for a table is cut short");
                 let (kind, rest) = body.split_first_chunk().ok_or_else(cut)?;
                 let (region, name) = rest.split_first_chunk().ok_or_else(cut)?;
-                let region = u64::from_le_bytes(*region);
+                let (kind, region) = (u64::from_le_bytes(*kind), u64::from_le_bytes(*region));
+                check_length((kind >> 32) as u32, name)?;
                 Ok(Self::Create {
                     name: TableName::from_bytes(name)?,
-                    kind: kind_of(u64::from_le_bytes(*kind) as u32)?,
+                    kind: kind_of(kind as u32)?,
                     region_bytes: (region > 0).then_some(region),
                 })
             }
-            Self::LIST if body.is_empty() => Ok(Self::List { after: None }),
-            Self::LIST => Ok(Self::List { after: Some(TableName::from_bytes(body)?) }),
-            Self::DROP => Ok(Self::Drop { name: TableName::from_bytes(body)? }),
+            Self::LIST => match take_name(body)? {
+                [] => Ok(Self::List { after: None }),
+                name => Ok(Self::List { after: Some(TableName::from_bytes(name)?) }),
+            },
+            Self::DROP => Ok(Self::Drop { name: TableName::from_bytes(take_name(body)?)? }),
             other => Err(malformed(format!("operation {other} is unknown")).into()),
         }
     }
+}
+
+/// Appends a name and its length.
+fn put_name(name: &str, out: &mut Vec<u8>) {
+    out.extend(u64::from(length_of(name.as_bytes())).to_le_bytes());
+    out.extend_from_slice(name.as_bytes());
+}
+
+/// Reads a name behind its length.
+fn take_name(body: &[u8]) -> Result<&[u8], MessageError> {
+    let (len, name) = body.split_first_chunk().ok_or_else(|| malformed("it has no name"))?;
+    check_length(u64::from_le_bytes(*len) as u32, name)?;
+    Ok(name)
 }
 
 impl TablesPage {
@@ -212,6 +225,9 @@ impl TablesPage {
             tables.push(table);
             rest = behind;
         }
+        if !rest.is_empty() {
+            return Err(too_long());
+        }
         Ok(Self {
             capacity_bytes: u64::from_le_bytes(capacity),
             granted_bytes: u64::from_le_bytes(granted),
@@ -241,6 +257,7 @@ fn take_table(bytes: &[u8]) -> Result<Option<(TableInfo, &[u8])>, MessageError> 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::message::PROTOCOL_VERSION;
     use proptest::prelude::*;
 
     fn name(name: &str) -> TableName {
@@ -258,12 +275,13 @@ mod tests {
         let create =
             TablesRequest::Create { name: name("ab"), kind: KeyKind::Bytes, region_bytes: Some(0x0102) };
         let head = |operation: u8| vec![operation, 0, PROTOCOL_VERSION as u8, 0, 0, 0, 0, 0];
-        let body = [2, 0, 0, 0, 0, 0, 0, 0, 2, 1, 0, 0, 0, 0, 0, 0, b'a', b'b'];
+        let named = |len: u8, name: &[u8]| [&[len, 0, 0, 0, 0, 0, 0, 0], name].concat();
+        let body = [2, 0, 0, 0, 2, 0, 0, 0, 2, 1, 0, 0, 0, 0, 0, 0, b'a', b'b'];
         assert_eq!(encoded(&create), [head(8), body.to_vec()].concat());
-        assert_eq!(encoded(&TablesRequest::List { after: None }), head(9));
+        assert_eq!(encoded(&TablesRequest::List { after: None }), [head(9), named(0, b"")].concat());
         let after = TablesRequest::List { after: Some(name("x")) };
-        assert_eq!(encoded(&after), [head(9), b"x".to_vec()].concat());
-        assert_eq!(encoded(&TablesRequest::Drop { name: name("x") }), [head(10), b"x".to_vec()].concat());
+        assert_eq!(encoded(&after), [head(9), named(1, b"x")].concat());
+        assert_eq!(encoded(&TablesRequest::Drop { name: name("x") }), [head(10), named(1, b"x")].concat());
     }
 
     #[test]
@@ -300,13 +318,15 @@ mod tests {
         assert_eq!(TablesRequest::decode(&bytes), Err(MessageError::Version(99).into()));
         let mut drop = encoded(&TablesRequest::Drop { name: name("a") });
         drop.extend(b"/..");
+        assert!(matches!(TablesRequest::decode(&drop), Err(TablesError::Message(_))), "longer than it says");
+        drop[8] = 4;
         assert!(matches!(TablesRequest::decode(&drop), Err(TablesError::Name(_))));
         let mut stats = Vec::new();
-        Request::Stats.encode::<U64Keys>(&mut stats);
+        Request::Stats.encode::<U64Keys>(0, &mut stats);
         assert!(
             !TablesRequest::is_one(&stats) && TablesRequest::is_one(&drop) && !TablesRequest::is_one(&[])
         );
-        assert!(Request::decode::<U64Keys>(&drop).is_err(), "it is no request to a table");
+        assert!(Request::decode::<U64Keys>(0, &drop).is_err(), "it is no request to a table");
     }
 
     proptest! {

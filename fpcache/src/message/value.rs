@@ -1,8 +1,8 @@
 //! Values in requests: in the operation or record they belong to, or ahead of it.
 //!
 //! ```text
-//! value   0 client u64 · 8 request u64 · 16 operation u32 · 20 bytes of the whole value u32 · 24 offset u32 · 28 zero u32
-//!         32 the bytes at the offset                                                reply empty
+//! value   0 client u64 · 8 request u64 · 16 operation u32 · 20 bytes of the whole value u32 · 24 offset u32
+//!         28 bytes of this piece u32 · 32 these                                                reply empty
 //! ```
 //!
 //! A value that does not fit a request beside its key is sent in *pieces*, in order, each a request of its own; then the write
@@ -10,7 +10,7 @@
 //! The first piece of a value begins it anew. The memory node drops what it has of a client's values when a piece or a write
 //! of a later request comes, and when the connection ends over which they came.
 
-use super::{MessageError, Request, malformed};
+use super::{MessageError, Request, check_length, length_of, malformed};
 
 /// Most bytes of values that may come ahead of one request.
 pub const MAX_AHEAD_BYTES: usize = 64 << 20;
@@ -116,7 +116,7 @@ impl<'a> Piece<'a> {
         out.extend(self.operation.to_le_bytes());
         out.extend(self.value_bytes.to_le_bytes());
         out.extend(self.offset.to_le_bytes());
-        out.extend([0; 4]);
+        out.extend(length_of(self.bytes).to_le_bytes());
         out.extend_from_slice(self.bytes);
     }
 
@@ -128,6 +128,7 @@ impl<'a> Piece<'a> {
             return Err(malformed("no header of a value"));
         };
         let (what, place) = (u64::from_le_bytes(what), u64::from_le_bytes(place));
+        check_length((place >> 32) as u32, bytes)?;
         Ok(Request::Value(Self {
             client: u64::from_le_bytes(client),
             request: u64::from_le_bytes(request),
@@ -150,8 +151,10 @@ mod tests {
         let piece = Piece { client: 1, request: 2, operation: 3, value_bytes: 4, offset: 5, bytes: b"v" };
         let mut bytes = Vec::new();
         piece.encode(&mut bytes);
-        let fields = [1u8, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0, 4, 0, 0, 0, 5];
-        assert_eq!(bytes[..25], fields);
+        let fields = [
+            1u8, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0, 4, 0, 0, 0, 5, 0, 0, 0, 1, 0, 0, 0,
+        ];
+        assert_eq!(bytes[..32], fields);
         assert_eq!(bytes[32..], *b"v");
         for len in 0..PIECE_HEADER_BYTES {
             assert!(Piece::decode(&bytes[..len]).is_err(), "{len} bytes");
@@ -165,9 +168,9 @@ mod tests {
         ) {
             let (mut whole, mut encoded) = (Vec::new(), Vec::new());
             for piece in Piece::all((7, 8, 9), &value, max_request) {
-                Request::Value(piece).encode::<U64Keys>(&mut encoded);
-                prop_assert!(encoded.len() <= max_request.max(41));
-                prop_assert_eq!(Request::decode::<U64Keys>(&encoded), Ok(Request::Value(piece)));
+                Request::Value(piece).encode::<U64Keys>(3, &mut encoded);
+                prop_assert!(encoded.len() <= max_request.max(49));
+                prop_assert_eq!(Request::decode::<U64Keys>(3, &encoded), Ok(Request::Value(piece)));
                 prop_assert_eq!((piece.offset as usize, piece.value_bytes as usize), (whole.len(), value.len()));
                 whole.extend_from_slice(piece.bytes);
             }

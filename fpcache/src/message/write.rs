@@ -120,25 +120,35 @@ impl<'a> Write<'a> {
         })
     }
 
-    /// The operations, in order. An item that does not decode is the last one.
+    /// The operations, in order. An item that does not decode is the last one; so is the error for bytes behind them.
     pub fn operations<K: KeySpace>(
         &self,
     ) -> impl Iterator<Item = Result<WriteOperation<'a, K::View<'a>>, MessageError>> + use<'a, K> {
-        let (mut rest, mut left) = (self.operations, self.count);
-        std::iter::from_fn(move || {
-            left = left.checked_sub(1)?;
-            match split_operation::<K>(rest) {
-                Some((operation, behind)) => {
-                    rest = behind;
-                    Some(Ok(operation))
-                }
-                None => {
-                    left = 0;
-                    Some(Err(malformed("an operation is cut short or of an unknown kind")))
-                }
-            }
-        })
+        operations_in::<K>(self.operations, self.count)
     }
+}
+
+/// So many operations, one after another, and nothing else.
+fn operations_in<'a, K: KeySpace>(
+    mut rest: &'a [u8],
+    mut left: u32,
+) -> impl Iterator<Item = Result<WriteOperation<'a, K::View<'a>>, MessageError>> + use<'a, K> {
+    std::iter::from_fn(move || {
+        if left == 0 && !std::mem::take(&mut rest).is_empty() {
+            return Some(Err(malformed("it has bytes behind its last operation")));
+        }
+        left = left.checked_sub(1)?;
+        match split_operation::<K>(rest) {
+            Some((operation, behind)) => {
+                rest = behind;
+                Some(Ok(operation))
+            }
+            None => {
+                (left, rest) = (0, &[]);
+                Some(Err(malformed("an operation is cut short or of an unknown kind")))
+            }
+        }
+    })
 }
 
 fn split_operation<K: KeySpace>(bytes: &[u8]) -> Option<(WriteOperation<'_, K::View<'_>>, &[u8])> {
@@ -196,6 +206,12 @@ impl WriteBatch {
         }
         self.operations.extend_from_slice(value.bytes());
         self.count += 1;
+    }
+
+    /// The operations so far.
+    pub fn operations<K: KeySpace>(&self) -> impl Iterator<Item = WriteOperation<'_, K::View<'_>>> {
+        // Its own bytes decode.
+        operations_in::<K>(&self.operations, self.count).map_while(Result::ok)
     }
 
     /// Whether another operation fits a request of `max_request` bytes.
@@ -311,8 +327,8 @@ mod tests {
             }).collect();
             operations.iter().for_each(|o| batch.push::<U64Keys>(o));
             let mut bytes = Vec::new();
-            batch.request(client, request, again).encode::<U64Keys>(&mut bytes);
-            let Ok(Request::Write(write)) = Request::decode::<U64Keys>(&bytes) else { panic!("own request") };
+            batch.request(client, request, again).encode::<U64Keys>(5, &mut bytes);
+            let Ok(Request::Write(write)) = Request::decode::<U64Keys>(5, &bytes) else { panic!("own request") };
             prop_assert_eq!((write.client, write.request, write.sent_before), (client, request, again));
             let back: Result<Vec<_>, _> = write.operations::<U64Keys>().collect();
             prop_assert_eq!(back, Ok(operations));
@@ -340,8 +356,8 @@ mod tests {
                 prop_assert!(batch.operations.len() - before <= most);
             }
             let mut bytes = Vec::new();
-            batch.request(1, 2, false).encode::<ByteKeys>(&mut bytes);
-            let Ok(Request::Write(write)) = Request::decode::<ByteKeys>(&bytes) else { panic!("own request") };
+            batch.request(1, 2, false).encode::<ByteKeys>(5, &mut bytes);
+            let Ok(Request::Write(write)) = Request::decode::<ByteKeys>(5, &bytes) else { panic!("own request") };
             let back: Result<Vec<_>, _> = write.operations::<ByteKeys>().collect();
             prop_assert_eq!(back, Ok(operations));
         }
@@ -349,8 +365,8 @@ mod tests {
         #[test]
         fn hostile_writes_end_in_an_error_and_never_panic(bytes in prop::collection::vec(0u8..8, 0..200)) {
             if let Ok(write) = Write::decode(&bytes) {
-                prop_assert!(write.operations::<U64Keys>().count() <= write.count as usize);
-                prop_assert!(write.operations::<ByteKeys>().count() <= write.count as usize);
+                prop_assert!(write.operations::<U64Keys>().count() <= write.count as usize + 1);
+                prop_assert!(write.operations::<ByteKeys>().count() <= write.count as usize + 1);
             }
         }
     }

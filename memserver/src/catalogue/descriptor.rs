@@ -2,8 +2,10 @@
 //!
 //! ```text
 //! table.fpt, 64 bytes:  0 magic "FPTABLE\0" · 8 format version u32 · 12 key kind u32 (1 u64, 2 bytes) · 16 bytes of the region
-//!                       u64 (0: as many as the memory node has) · 24–55 zero · 56 XXH3-64 of bytes 0–55
+//!                       u64 (0: as many as the memory node has) · 24 creation number u64 · 32–55 zero · 56 XXH3-64 of bytes 0–55
 //! ```
+//! The creation number is not 0. It tells the table from those that had its name before and those that will have it.
+//!
 //! All integers are little-endian.
 
 use fpcache::key_space::{ByteKeys, KeyKind, KeySpace, U64Keys};
@@ -13,7 +15,7 @@ use xxhash_rust::xxh3::xxh3_64;
 pub(crate) const DESCRIPTOR_BYTES: usize = 64;
 
 /// The version of a table's files: a memory node goes on with no other.
-const FORMAT_VERSION: u32 = 1;
+const FORMAT_VERSION: u32 = 2;
 const MAGIC: [u8; 8] = *b"FPTABLE\0";
 const CHECKED: usize = DESCRIPTOR_BYTES - 8;
 
@@ -24,6 +26,8 @@ pub(crate) struct Descriptor {
     pub(crate) kind: KeyKind,
     /// Bytes of its region; `None`: as many as the memory node has.
     pub(crate) region_bytes: Option<u64>,
+    /// Its creation number.
+    pub(crate) creation: u64,
 }
 
 impl Descriptor {
@@ -38,6 +42,7 @@ impl Descriptor {
         bytes[8..12].copy_from_slice(&FORMAT_VERSION.to_le_bytes());
         bytes[12..16].copy_from_slice(&kind.to_le_bytes());
         bytes[16..24].copy_from_slice(&self.region_bytes.unwrap_or(0).to_le_bytes());
+        bytes[24..32].copy_from_slice(&self.creation.to_le_bytes());
         let checksum = xxh3_64(&bytes[..CHECKED]);
         bytes[CHECKED..].copy_from_slice(&checksum.to_le_bytes());
         bytes
@@ -53,7 +58,9 @@ impl Descriptor {
             return Err(format!("it has {} bytes, not {DESCRIPTOR_BYTES}", bytes.len()));
         };
         let words = bytes.as_chunks::<8>().0;
-        let [magic, first, region, .., checksum] = words else { return Err("it is cut short".into()) };
+        let [magic, first, region, creation, .., checksum] = words else {
+            return Err("it is cut short".into());
+        };
         if *magic != MAGIC {
             return Err("it describes no table".into());
         }
@@ -73,8 +80,11 @@ impl Descriptor {
             ByteKeys::ID => KeyKind::Bytes,
             other => return Err(format!("keys of the kind {other} are unknown")),
         };
-        let region_bytes = u64::from_le_bytes(*region);
-        Ok(Self { kind, region_bytes: (region_bytes > 0).then_some(region_bytes) })
+        let (region_bytes, creation) = (u64::from_le_bytes(*region), u64::from_le_bytes(*creation));
+        if creation == 0 {
+            return Err("it has no creation number".into());
+        }
+        Ok(Self { kind, region_bytes: (region_bytes > 0).then_some(region_bytes), creation })
     }
 }
 
@@ -84,21 +94,23 @@ mod tests {
 
     #[test]
     fn descriptors_have_the_drawn_bytes_and_damage_is_seen() {
-        let descriptor = Descriptor { kind: KeyKind::Bytes, region_bytes: Some(0x0102) };
+        let descriptor = Descriptor { kind: KeyKind::Bytes, region_bytes: Some(0x0102), creation: 0x0304 };
         let bytes = descriptor.encode();
-        assert_eq!(bytes[..24], *b"FPTABLE\0\x01\0\0\0\x02\0\0\0\x02\x01\0\0\0\0\0\0");
+        let drawn = *b"FPTABLE\0\x02\0\0\0\x02\0\0\0\x02\x01\0\0\0\0\0\0\x04\x03\0\0\0\0\0\0";
+        assert_eq!(bytes[..32], drawn);
         assert_eq!(Descriptor::decode(&bytes), Ok(descriptor));
-        let plain = Descriptor { kind: KeyKind::U64, region_bytes: None };
+        let plain = Descriptor { kind: KeyKind::U64, region_bytes: None, creation: 1 };
         assert_eq!(Descriptor::decode(&plain.encode()), Ok(plain));
+        assert!(Descriptor::decode(&Descriptor { creation: 0, ..plain }.encode()).is_err());
         for at in 0..DESCRIPTOR_BYTES {
             let mut damaged = bytes;
             damaged[at] ^= 0x40;
             assert!(Descriptor::decode(&damaged).is_err(), "byte {at}");
         }
         let mut newer = bytes;
-        newer[8] = 2;
-        let error = Descriptor::decode(&newer).expect_err("version 2");
-        assert!(error.contains("version 2"), "{error}");
+        newer[8] = 3;
+        let error = Descriptor::decode(&newer).expect_err("version 3");
+        assert!(error.contains("version 3"), "{error}");
         assert!(Descriptor::decode(&bytes[..63]).is_err() && Descriptor::decode(&[]).is_err());
     }
 }

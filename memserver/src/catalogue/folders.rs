@@ -180,7 +180,7 @@ mod tests {
 
     use fpcache::key_space::KeyKind;
 
-    const U64: Descriptor = Descriptor { kind: KeyKind::U64, region_bytes: None };
+    const U64: Descriptor = Descriptor { kind: KeyKind::U64, region_bytes: None, creation: 5 };
 
     fn name(name: &str) -> TableName {
         name.parse().expect(name)

@@ -33,7 +33,8 @@ use fpcache::message::tables::some_names;
 use fpcache::message::{ErrorCode, NodeStats, Refusal, TableInfo};
 use fpcache_fabric::descriptors::Taken;
 use fpcache_fabric::{
-    ClientId, Clock, Descriptors, Export, HugePages, Pages, SharedMemory, SystemClock, Waker,
+    ClientId, Clock, Descriptors, Export, FabricError, HugePages, Pages, SharedMemory, SystemClock, Waker,
+    random_bits,
 };
 
 use crate::budget::Budget;
@@ -184,7 +185,6 @@ impl Catalogue {
             return Err(Refusal::new(ErrorCode::TableExists, why));
         }
         self.check_region(region_bytes)?;
-        let descriptor = Descriptor { kind, region_bytes };
         let unable = |why: TableOpenError| {
             let code = match &why {
                 TableOpenError::Denied(_)
@@ -197,6 +197,8 @@ impl Catalogue {
         };
         // Before a folder is made that would have to be removed again.
         let descriptors = self.take_descriptors().map_err(&unable)?;
+        let creation = new_creation().map_err(|error| unable(error.into()))?;
+        let descriptor = Descriptor { kind, region_bytes, creation };
         if let Some(folder) = &self.folder {
             folder.create(&name, &descriptor).map_err(|error| unable(error.into()))?;
         }
@@ -373,6 +375,20 @@ impl Catalogue {
     }
 }
 
+/// The creation number of the lobby, and of no table.
+const NO_TABLE: u64 = 0;
+
+/// A creation number for a new table: no other table has it, nor had it, wherever and whenever it was made. Clients go by it to
+/// tell a table from another of its name.
+fn new_creation() -> Result<u64, FabricError> {
+    loop {
+        match random_bits()? {
+            NO_TABLE => {}
+            creation => return Ok(creation),
+        }
+    }
+}
+
 /// A region of one page, in which there is no table.
 fn lobby(incarnation: u64) -> Result<Export, TableOpenError> {
     let bytes = SUPERBLOCK_BYTES;
@@ -387,5 +403,5 @@ fn lobby(incarnation: u64) -> Result<Export, TableOpenError> {
         table: None,
     };
     region.write_bytes(0, &superblock.encode::<U64Keys>())?;
-    Ok(Export::new(&region, fd, incarnation)?)
+    Ok(Export::new(&region, fd, incarnation)?.with_creation(NO_TABLE))
 }

@@ -57,8 +57,9 @@ impl Opening {
             None => self.in_memory::<K>(descriptor, incarnation)?,
             Some(folders) => self.durable::<K>(descriptor, folders, incarnation, waker.clone())?,
         };
-        let export = Export::new(node.region(), fd, incarnation)?;
-        let node: Box<dyn Hosted> = Box::new(node);
+        let creation = descriptor.creation;
+        let export = Export::new(node.region(), fd, incarnation)?.with_creation(creation);
+        let node: Box<dyn Hosted> = Box::new(node.with_creation(creation));
         Ok(HostedTable { name, kind: descriptor.kind, node, export, waker, recovery, descriptors: None })
     }
 

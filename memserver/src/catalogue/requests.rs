@@ -5,7 +5,7 @@ use std::ops::Bound;
 use fpcache::message::tables::{MOST_LISTED, TablesError};
 use fpcache::message::{ErrorCode, MessageError, NodeStats, Refusal, Request, TablesPage, TablesRequest};
 
-use super::{Catalogue, HostedTable};
+use super::{Catalogue, HostedTable, NO_TABLE};
 use fpcache::TableName;
 use fpcache::key_space::U64Keys;
 
@@ -13,13 +13,9 @@ impl Catalogue {
     /// Answers a request about tables.
     pub(super) fn manage(&mut self, request: &[u8], body: &mut Vec<u8>) -> Result<(), Refusal> {
         self.requests += 1;
-        let request = TablesRequest::decode(request).map_err(|error| {
-            let code = match &error {
-                TablesError::Name(_) => ErrorCode::BadName,
-                TablesError::Message(MessageError::Version(_)) => ErrorCode::Version,
-                TablesError::Message(_) => ErrorCode::Invalid,
-            };
-            Refusal::new(code, error.to_string())
+        let request = TablesRequest::decode(request).map_err(|error| match error {
+            TablesError::Name(_) => Refusal::new(ErrorCode::BadName, error.to_string()),
+            TablesError::Message(error) => error.into(),
         })?;
         match request {
             TablesRequest::Create { name, kind, region_bytes } => self.create(name, kind, region_bytes)?,
@@ -47,13 +43,13 @@ impl Catalogue {
     /// Answers a request to a table of a client that has none.
     pub(super) fn answer_in_lobby(&mut self, request: &[u8], body: &mut Vec<u8>) -> Result<(), Refusal> {
         self.requests += 1;
-        match Request::decode::<U64Keys>(request) {
+        match Request::decode::<U64Keys>(NO_TABLE, request) {
             Ok(Request::Stats) => {
                 let stats: NodeStats = self.stats();
                 stats.encode(body);
                 Ok(())
             }
-            Err(error @ MessageError::Version(_)) => Err(Refusal::new(ErrorCode::Version, error.to_string())),
+            Err(error @ (MessageError::Version(_) | MessageError::OtherTable { .. })) => Err(error.into()),
             _ => {
                 let why = "this connection leads to no table: connect with the name of one";
                 Err(Refusal::new(ErrorCode::NoTable, why))

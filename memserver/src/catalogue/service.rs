@@ -271,7 +271,7 @@ mod tests {
         catalogue.drop_table(&name(0)).expect("it is there");
         assert!(catalogue.export(b"t0").is_none() && catalogue.export(b"t1").is_some());
         let mut reply = Vec::new();
-        assert_eq!(catalogue.handle(ClientId(1), &[1, 0, 4, 0, 0, 0, 0, 0], &mut reply), Handled::Now);
+        assert_eq!(catalogue.handle(ClientId(1), &[1, 0, 5, 0, 0, 0, 0, 0], &mut reply), Handled::Now);
         let refusal = fpcache::message::decode_reply(&reply).expect_err("its table is gone");
         assert_eq!(refusal.code, ErrorCode::NoSuchTable);
         let mut parted = Vec::from_iter(std::iter::from_fn(|| catalogue.next_farewell()));

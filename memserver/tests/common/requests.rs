@@ -165,7 +165,7 @@ pub fn post<T: TestKeys>(
     request: &Request<'_>,
 ) -> (Handled, Vec<u8>) {
     let (mut bytes, mut reply) = (Vec::new(), Vec::new());
-    request.encode::<T::Space>(&mut bytes);
+    request.encode::<T::Space>(0, &mut bytes);
     let handled = node.handle(client, &bytes, &mut reply);
     (handled, reply)
 }
@@ -182,7 +182,7 @@ const PATIENCE: usize = 100;
 /// Has a request served, now or later.
 pub fn call<T: TestKeys>(node: &mut impl Service, request: &Request<'_>) -> Vec<u8> {
     let (mut bytes, mut reply) = (Vec::new(), Vec::new());
-    request.encode::<T::Space>(&mut bytes);
+    request.encode::<T::Space>(0, &mut bytes);
     if node.handle(ClientId(1), &bytes, &mut reply) == Handled::Later {
         for _ in 0..PATIENCE {
             if node.next_reply(&mut reply).is_some() {
