@@ -8,7 +8,6 @@ mod write;
 
 use std::borrow::Borrow;
 use std::cell::RefCell;
-use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
@@ -19,7 +18,7 @@ use fpcache::matching::Matcher;
 use fpcache::message::{Request, decode_reply};
 use fpcache::read::{Cost, Lookup, LookupScratch, Outcome, ReadError, Scan, contains, drive, look_up};
 use fpcache::table::{Table, TableOptions};
-use fpcache_fabric::{Clock, Connection, Deadline, FabricError, SystemClock};
+use fpcache_fabric::{Clock, Connection, Deadline, FabricError, ForkFlag, SystemClock, random_bits};
 use thread_local::ThreadLocal;
 
 use crate::counters::{Counters, Tally};
@@ -44,10 +43,9 @@ pub(crate) trait Connector: Send + Sync + 'static {
         Arc::new(SystemClock)
     }
 
-    /// A number that no other client of the memory node has, under which changes are sent: 64 bits that the standard
-    /// library's hash maps draw from the operating system's random numbers.
-    fn identity(&self) -> u64 {
-        RandomState::new().build_hasher().finish()
+    /// A number that no other client of the memory node has, in whichever process, under which changes are sent.
+    fn identity(&self) -> Result<u64, FabricError> {
+        random_bits()
     }
 }
 
@@ -65,6 +63,10 @@ pub(crate) struct Core<K: BuildKeys, T: Connector> {
     /// Contexts made so far.
     contexts: AtomicU64,
     threads: ThreadLocal<RefCell<Option<ContextOf<K, T>>>>,
+    /// Raised by this process: one that was forked from it finds it lowered.
+    here: ForkFlag,
+    /// How often this handle has come to another process: what its writers are to the memory node is one process's.
+    processes: AtomicU64,
     /// Who each thread is to the memory node when it changes records. A thread that ends leaves this to the next one.
     writers: ThreadLocal<RefCell<Writer>>,
     /// Lanes that nobody sends writes along at present.
@@ -85,6 +87,7 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
         let clock = connector.clock();
         let connection = connector.connect(Deadline::after_on(&*clock, within))?;
         let session = Arc::new(Session::new(Arc::new(connection), 0, options));
+        let here = ForkFlag::raised().map_err(FabricError::from)?;
         Ok(Arc::new_cyclic(|me| Self {
             connector,
             clock,
@@ -94,6 +97,8 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
             number: AtomicU64::new(0),
             contexts: AtomicU64::new(0),
             threads: ThreadLocal::new(),
+            here,
+            processes: AtomicU64::new(0),
             writers: ThreadLocal::new(),
             lanes: Mutex::default(),
             connecting: Turn::default(),
@@ -305,6 +310,22 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
     fn session(&self) -> MutexGuard<'_, Arc<Session<K, T::Connection>>> {
         // A session is replaced in one assignment: a panic elsewhere leaves a whole one.
         self.session.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A number of the process, which changes when this handle has come to a child by a fork. Connections need none: those of the
+    /// parent are lost to the child, and are made anew as after any loss.
+    fn process(&self) -> u64 {
+        if !self.here.is_raised() {
+            // Of two threads that find it lowered each counts: that makes its writers new once more.
+            self.processes.fetch_add(1, Ordering::Relaxed);
+            self.here.raise();
+        }
+        self.processes.load(Ordering::Relaxed)
+    }
+
+    /// Somebody new to the memory node.
+    fn new_writer(&self) -> Result<Writer, FabricError> {
+        Ok(Writer::new(self.connector.identity()?, self.process()))
     }
 
     fn lanes(&self) -> MutexGuard<'_, Vec<Lane<K, T>>> {

@@ -67,6 +67,15 @@
 //! call connects anew and drops everything that was fetched from its predecessor. A thread that makes no more calls keeps
 //! its share of the predecessor's table until it ends.
 
+//! # Forks
+//!
+//! A process may fork while none of its other threads is inside a call of this library, nor is the forking one: as python's
+//! `multiprocessing` does. The child goes on with the handles it has, over connections that its first calls make, and under
+//! names of its own, so that its writes are told from the parent's, which notices nothing. Writes that a [`Pipeline`] had under
+//! way are the parent's: the child is told [`ClientError::OutcomeUnknown`] of them. A [`Load`] ends with the fork in the child. An
+//! embedded memory node stays in the parent: the child's calls fail with
+//! [`LeftBehind`](fpcache_fabric::FabricError::LeftBehind).
+
 #![forbid(unsafe_code)]
 
 mod answers;

@@ -31,7 +31,7 @@ impl Connector for SimulatedNode {
         Arc::new(self.sim.clock())
     }
 
-    fn identity(&self) -> u64 {
-        self.sim.random().bits()
+    fn identity(&self) -> Result<u64, FabricError> {
+        Ok(self.sim.random().bits())
     }
 }

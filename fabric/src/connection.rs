@@ -9,6 +9,7 @@ use std::time::Instant;
 use crate::clock::Deadline;
 use crate::endpoint::Endpoint;
 use crate::error::FabricError;
+use crate::memory::ForkFlag;
 use crate::meter::MeterSnapshot;
 use crate::region::Export;
 use crate::verbs::AreaId;
@@ -292,11 +293,13 @@ impl AsFd for StopHandle {
     }
 }
 
-/// A serving loop on its own thread; dropping it ends the loop.
+/// A serving loop on its own thread; dropping it ends the loop, but not in a process that was forked from the thread's.
 #[derive(Debug)]
 pub struct Serving {
     stop: StopHandle,
     thread: Option<JoinHandle<Result<(), FabricError>>>,
+    /// Whose thread it is.
+    here: ForkFlag,
 }
 
 impl Serving {
@@ -304,13 +307,23 @@ impl Serving {
         name: &str,
         body: impl FnOnce(&StopHandle) -> Result<(), FabricError> + Send + 'static,
     ) -> Result<Self, FabricError> {
-        let stop = StopHandle::new()?;
+        let (stop, here) = (StopHandle::new()?, ForkFlag::raised()?);
         let seen = stop.clone();
         let thread = std::thread::Builder::new()
             .name(name.to_owned())
             .spawn(move || body(&seen))
             .map_err(|source| FabricError::Io { doing: "starting the serving thread", source })?;
-        Ok(Self { stop, thread: Some(thread) })
+        Ok(Self { stop, thread: Some(thread), here })
+    }
+
+    /// Tells the thread to end, and gives it. In a process that was forked from the thread's there is none to end.
+    fn end(&mut self) -> Option<JoinHandle<Result<(), FabricError>>> {
+        if self.here.is_inherited() {
+            std::mem::forget(self.thread.take());
+            return None;
+        }
+        self.stop.stop();
+        self.thread.take()
     }
 
     /// The handle that ends it.
@@ -327,8 +340,7 @@ impl Serving {
     /// # Panics
     /// With the service's panic, if it did.
     pub fn stop(mut self) -> Result<(), FabricError> {
-        self.stop.stop();
-        match self.thread.take().map(JoinHandle::join) {
+        match self.end().map(JoinHandle::join) {
             None => Ok(()),
             Some(Ok(result)) => result,
             Some(Err(panic)) => std::panic::resume_unwind(panic),
@@ -338,8 +350,7 @@ impl Serving {
 
 impl Drop for Serving {
     fn drop(&mut self) {
-        self.stop.stop();
-        if let Some(thread) = self.thread.take() {
+        if let Some(thread) = self.end() {
             // Its error has nobody left to go to; `stop` is for those who want it.
             let _ = thread.join();
         }

@@ -85,6 +85,15 @@ pub enum FabricError {
         /// The memory node's address.
         peer: Arc<str>,
     },
+    /// The memory node serves from the process that this one was forked from, and has no thread here.
+    #[error(
+        "memory node {peer} stayed in the process that this one was forked from; make another one here, or have processes share \
+         one that listens at an address"
+    )]
+    LeftBehind {
+        /// The memory node's name.
+        peer: Arc<str>,
+    },
     /// The deadline passed before the memory node answered.
     #[error("deadline passed while {waiting_for}; raise the deadline or look at the memory node's load")]
     DeadlinePassed {
@@ -219,6 +228,7 @@ impl FabricError {
             | Self::Misaligned { .. }
             | Self::TooLong { .. }
             | Self::NotPosted
+            | Self::LeftBehind { .. }
             | Self::RequestTooLong { .. }
             | Self::ReplyTooLong { .. }
             | Self::NoSuchRegion { .. }

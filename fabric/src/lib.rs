@@ -76,7 +76,8 @@ pub use endpoint::{AreaInfo, Completion, Endpoint, Rejected, Ticket, WordRead};
 pub use error::{ErrorKind, FabricError};
 pub use mapped::{MappedConnection, MappedEndpoint};
 pub use memory::{
-    Access, AccessError, FileAt, FileIdentity, HugePages, MemoryError, OutOfBounds, Pages, SharedMemory,
+    Access, AccessError, FileAt, FileIdentity, ForkFlag, HugePages, MemoryError, OutOfBounds, Pages,
+    SharedMemory,
 };
 pub use meter::{Meter, MeterSnapshot};
 pub use node_memory::NodeMemory;

@@ -86,7 +86,7 @@ impl Hub {
         let layout = RingLayout::new(options.ring)?;
         let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
             .map_err(FabricError::io("creating an event descriptor"))?;
-        let link = Arc::new(Link::new(&options.name));
+        let link = Arc::new(Link::new(&options.name)?);
         let (waiting, next_client) = (Mutex::new(Vec::new()), AtomicU64::new(1));
         let served = AtomicBool::new(false);
         let inner = HubInner { region, options, layout, link, wake, waiting, next_client, served };
@@ -96,9 +96,14 @@ impl Hub {
     /// A new client.
     ///
     /// # Errors
-    /// [`Disconnected`](FabricError::Disconnected) if the hub is closed; otherwise for want of memory or descriptors.
+    /// [`Disconnected`](FabricError::Disconnected) if the hub is closed, [`LeftBehind`](FabricError::LeftBehind) in a process
+    /// that was forked from the hub's; otherwise for want of memory or descriptors.
     pub fn connect(&self) -> Result<LocalConnection, FabricError> {
         let hub = &self.inner;
+        // Before its locks, which a thread of the parent may have.
+        if hub.link.is_inherited() {
+            return Err(FabricError::LeftBehind { peer: Arc::clone(hub.link.peer()) });
+        }
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let (ours, theirs) = rustix::net::socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None)
             .map_err(FabricError::io("creating a socket pair"))?;
@@ -171,6 +176,9 @@ impl HubInner {
     }
 
     fn close(&self) {
+        if self.link.is_inherited() {
+            return;
+        }
         let mut waiting = self.waiting();
         self.link.cut();
         waiting.clear();

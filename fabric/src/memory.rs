@@ -16,6 +16,7 @@
 
 mod copy;
 mod file;
+mod fork;
 mod kinds;
 
 use std::fmt;
@@ -24,6 +25,8 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 pub use file::{FileAt, FileIdentity};
+pub use fork::ForkFlag;
+pub(crate) use fork::let_go;
 pub use kinds::{Access, AccessError, HugePages, MemoryError, OutOfBounds, Pages};
 use rustix::fs::{MemfdFlags, Mode, SealFlags};
 use rustix::io::Errno;

@@ -28,6 +28,9 @@ struct Flight<Key> {
     first: Option<First>,
 }
 
+/// Why a process does not know how a change ended.
+const PARENTS: &str = "it was posted by the process that this one was forked from, which learns how it ended";
+
 /// What became of a change's first sending.
 enum First {
     Posted(Posted),
@@ -43,7 +46,7 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
             return Ok(lane);
         }
         let connection = self.connector.connect(Deadline::after_on(&*self.clock, within))?;
-        let writer = Writer::new(self.connector.identity());
+        let writer = self.new_writer()?;
         Ok(Lane { connection, writer, flight: None, replies: Vec::with_capacity(1) })
     }
 
@@ -63,6 +66,9 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
         within: Duration,
     ) -> Result<(), ClientError> {
         let Lane { connection, writer, flight, .. } = lane;
+        if writer.process != self.process() {
+            *writer = self.new_writer()?;
+        }
         let (mut limits, mut retry) = (None, Retry::new(within));
         let (limits, first) = loop {
             self.fill(writer, std::iter::once(*operation), true, within)?;
@@ -90,6 +96,10 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
         let Lane { connection, writer, flight, replies } = lane;
         // Whoever asks has posted one.
         let Flight { key, kind, limits, mut first } = flight.take().ok_or_else(no_reply)?;
+        if writer.process != self.process() {
+            // Its identity is the parent's, who may be waiting for the same reply.
+            return Err(ClientError::OutcomeUnknown { why: PARENTS.to_owned() });
+        }
         replies.clear();
         let mut retry = Retry::new(limits.within);
         let ended = loop {

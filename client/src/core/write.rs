@@ -28,6 +28,8 @@ const PART: (u32, Duration) = (4, Duration::from_millis(1));
 #[derive(Debug)]
 pub(super) struct Writer {
     pub(super) identity: u64,
+    /// The number of the process that it was made in. No other process is the same to the memory node.
+    pub(super) process: u64,
     /// The number of the last request.
     pub(super) requests: u64,
     /// The creation number of the table for which the batch was put together: its shape, and where the hot cache believes
@@ -43,10 +45,10 @@ pub(super) struct Writer {
 }
 
 impl Writer {
-    pub(super) fn new(identity: u64) -> Self {
+    pub(super) fn new(identity: u64, process: u64) -> Self {
         let (request, reply, replies) = (Vec::new(), Vec::new(), Vec::new());
         let (batch, ahead) = (WriteBatch::default(), Ahead::default());
-        Self { identity, requests: 0, creation: 0, batch, ahead, request, reply, replies }
+        Self { identity, process, requests: 0, creation: 0, batch, ahead, request, reply, replies }
     }
 
     /// The bytes of the batch as a request that perhaps was sent before.
@@ -88,7 +90,7 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
         within: Duration,
         replies: &mut Vec<WriteReply>,
     ) -> Result<(), ClientError> {
-        let mut writer = self.writer();
+        let mut writer = self.writer()?;
         let mut rest = operations;
         let mut is_first = true;
         // Not after the last request: the table may be gone by then, but its changes were made.
@@ -145,11 +147,11 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
         operation: WriteOperation<'_, &K::Key>,
         within: Duration,
     ) -> Result<WriteReply, ClientError> {
-        let mut replies = std::mem::take(&mut self.writer().replies);
+        let mut replies = std::mem::take(&mut self.writer()?.replies);
         replies.clear();
         let written = self.write(std::iter::once(operation), within, &mut replies);
         let reply = replies.pop();
-        self.writer().replies = replies;
+        self.writer()?.replies = replies;
         written?;
         reply.ok_or_else(no_reply)
     }
@@ -159,9 +161,14 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
         self.with_table(within, |_, table| Ok(table.snapshot().geometry().shape))
     }
 
-    fn writer(&self) -> RefMut<'_, Writer> {
+    fn writer(&self) -> Result<RefMut<'_, Writer>, ClientError> {
+        let writer = self.writers.get_or_try(|| self.new_writer().map(RefCell::new))?;
         // Nothing that runs while it is borrowed calls back into this client.
-        self.writers.get_or(|| RefCell::new(Writer::new(self.connector.identity()))).borrow_mut()
+        let mut writer = writer.borrow_mut();
+        if writer.process != self.process() {
+            *writer = self.new_writer()?;
+        }
+        Ok(writer)
     }
 
     /// Fills a request with the first operations, and says with how many. All values are looked at before the first one.

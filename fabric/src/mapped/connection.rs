@@ -42,7 +42,17 @@ pub struct MappedConnection {
     node_process: Option<u32>,
     anchor: Option<Arc<dyn Send + Sync + Anchor>>,
     caller: SharedCaller<MappedEndpoint>,
+    bell: Bell,
     call_meter: Arc<Meter>,
+}
+
+impl Drop for MappedConnection {
+    fn drop(&mut self) {
+        if self.link.is_inherited() {
+            // The memory node must notice when the process ends whose connection it is.
+            self.bell.let_go();
+        }
+    }
 }
 
 impl MappedConnection {
@@ -51,9 +61,21 @@ impl MappedConnection {
         // The caller's endpoint lives inside the connection, which holds the anchor itself.
         let endpoint = MappedEndpoint::new(Arc::clone(&areas), Arc::clone(&link), Arc::clone(&clock), None);
         let call_meter = endpoint.shared_meter();
-        let caller = Caller::new(endpoint, bell, Arc::clone(&link), layout, Arc::clone(&clock));
+        let caller = Caller::new(endpoint, bell.clone(), Arc::clone(&link), layout, Arc::clone(&clock));
         let caller = SharedCaller::new(caller);
-        Self { areas, link, clock, layout, incarnation, creation, node_process, anchor, caller, call_meter }
+        Self {
+            areas,
+            link,
+            clock,
+            layout,
+            incarnation,
+            creation,
+            node_process,
+            anchor,
+            caller,
+            bell,
+            call_meter,
+        }
     }
 
     /// The memory node's process id, where it is another process and the operating system tells.

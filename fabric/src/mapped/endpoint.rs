@@ -2,13 +2,13 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering, fence};
+use std::sync::atomic::{Ordering, fence};
 use std::time::Duration;
 
 use crate::clock::{Clock, Deadline};
 use crate::endpoint::{AreaInfo, Completion, Endpoint, Rejected, Ticket, WordRead};
 use crate::error::FabricError;
-use crate::memory::{Access, AccessError, SharedMemory};
+use crate::memory::{Access, AccessError, ForkFlag, MemoryError, SharedMemory};
 use crate::meter::Meter;
 use crate::verbs::{AreaId, Batch, MAX_BATCH_BYTES, MAX_REQUEST_BYTES, Posted, RemoteAddr, Tally, Verb};
 
@@ -26,25 +26,33 @@ const LONGEST_NAP: Duration = Duration::from_millis(1);
 /// How a request ended. The error is boxed because moving a large one costs more than a READ, even when there is none.
 type Outcome = Result<(), Box<FabricError>>;
 
-/// Whether the memory node still serves a connection, and what it is called.
+/// Whether the memory node still serves a connection, and what it is called. To a forked child every connection of its parent is
+/// cut: ring and socket are the parent's.
 #[derive(Debug)]
 pub(crate) struct Link {
-    alive: AtomicBool,
+    alive: ForkFlag,
     peer: Arc<str>,
 }
 
 impl Link {
-    pub(crate) fn new(peer: &str) -> Self {
-        Self { alive: AtomicBool::new(true), peer: peer.into() }
+    /// # Errors
+    /// If the operating system has no page of memory.
+    pub(crate) fn new(peer: &str) -> Result<Self, MemoryError> {
+        Ok(Self { alive: ForkFlag::raised()?, peer: peer.into() })
     }
 
     #[inline]
     pub(crate) fn is_alive(&self) -> bool {
-        self.alive.load(Ordering::Relaxed)
+        self.alive.is_raised()
+    }
+
+    /// Whether it is that of the process from which this one was forked.
+    pub(crate) fn is_inherited(&self) -> bool {
+        self.alive.is_inherited()
     }
 
     pub(crate) fn cut(&self) {
-        self.alive.store(false, Ordering::Relaxed);
+        self.alive.lower();
     }
 
     pub(crate) fn peer(&self) -> &Arc<str> {

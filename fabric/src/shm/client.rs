@@ -203,6 +203,7 @@ pub type ShmConnection = MappedConnection;
 #[derive(Debug)]
 struct Watch {
     bell: Bell,
+    link: Arc<Link>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -210,22 +211,28 @@ impl Anchor for Watch {}
 
 impl Watch {
     fn start(bell: Bell, link: Arc<Link>) -> Result<Self, FabricError> {
-        let watched = bell.clone();
+        let (watched, to_cut) = (bell.clone(), Arc::clone(&link));
         let body = move || {
             watched.wait_hung_up();
-            link.cut();
+            to_cut.cut();
         };
         let thread = std::thread::Builder::new()
             .name("fpcache-watch".to_owned())
             .stack_size(64 << 10)
             .spawn(body)
             .map_err(|source| FabricError::Io { doing: "starting the watching thread", source })?;
-        Ok(Self { bell, thread: Some(thread) })
+        Ok(Self { bell, link, thread: Some(thread) })
     }
 }
 
 impl Drop for Watch {
     fn drop(&mut self) {
+        if self.link.is_inherited() {
+            // The parent goes on with the connection, and the thread is there alone.
+            self.bell.let_go();
+            std::mem::forget(self.thread.take());
+            return;
+        }
         self.bell.hang_up();
         if let Some(thread) = self.thread.take() {
             // It only sleeps and sets a flag; it cannot have panicked.
@@ -254,7 +261,7 @@ fn establish(
     let node_process = rustix::net::sockopt::socket_peercred(&socket)
         .ok()
         .and_then(|peer| u32::try_from(peer.pid.as_raw_nonzero().get()).ok());
-    let link = Arc::new(Link::new(&address.to_string()));
+    let link = Arc::new(Link::new(&address.to_string())?);
     let bell = Bell::new(socket);
     let watch: Arc<dyn Send + Sync + Anchor> = Arc::new(Watch::start(bell.clone(), Arc::clone(&link))?);
     Ok(MappedConnection::new(Parts {
