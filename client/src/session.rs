@@ -1,12 +1,12 @@
 //! One life of a memory node as a client knows it: connection, table, and each thread's own buffers.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use fpcache::key_space::BuildKeys;
-use fpcache::layout::TableRecord;
+use fpcache::layout::{RecordShape, TableRecord};
 use fpcache::matching::Matcher;
 use fpcache::read::{LookupScratch, ScanScratch};
-use fpcache::snapshot::OpenError;
+use fpcache::snapshot::{OpenError, read_shape};
 use fpcache::table::{Table, TableOptions};
 use fpcache_fabric::{Connection, Endpoint, REGION};
 
@@ -25,6 +25,8 @@ pub(crate) struct Session<K: BuildKeys, C> {
     /// be two.
     opening: Mutex<()>,
     options: TableOptions,
+    /// How records lie in slots, once it had to be read without the table, which does not fit the budget.
+    shape: OnceLock<RecordShape>,
 }
 
 /// What a compute node keeps of a table.
@@ -38,12 +40,34 @@ pub struct TableStats {
 
 impl<K: BuildKeys, C: Connection> Session<K, C> {
     pub(crate) fn new(connection: Arc<C>, id: u64, options: TableOptions) -> Self {
-        Self { connection, id, table: Mutex::new(None), opening: Mutex::new(()), options }
+        Self {
+            connection,
+            id,
+            table: Mutex::new(None),
+            opening: Mutex::new(()),
+            options,
+            shape: OnceLock::new(),
+        }
     }
 
     /// The table, if it has been fetched.
     pub(crate) fn fetched(&self) -> Option<Arc<Table<K>>> {
         self.kept().clone()
+    }
+
+    /// How records lie in slots, if the table is not here because it does not fit the budget.
+    pub(crate) fn shape_alone(&self) -> Option<RecordShape> {
+        self.shape.get().copied().filter(|_| self.kept().is_none())
+    }
+
+    /// Reads how records lie in slots, without the rest of the table.
+    pub(crate) fn read_shape(&self) -> Result<RecordShape, OpenError> {
+        if let Some(shape) = self.shape.get() {
+            return Ok(*shape);
+        }
+        // A table keeps its shape for as long as it is served over this connection.
+        let shape = read_shape::<K, _>(&mut self.connection.endpoint())?;
+        Ok(*self.shape.get_or_init(|| shape))
     }
 
     /// Puts a newer version in the table's place.

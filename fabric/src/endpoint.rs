@@ -4,7 +4,7 @@ use crate::clock::Deadline;
 use crate::error::FabricError;
 use crate::memory::Access;
 use crate::meter::Meter;
-use crate::verbs::{AreaId, Batch, RemoteAddr};
+use crate::verbs::{AreaId, Batch, Landing, RemoteAddr};
 
 /// Names a posted batch until its completion has been polled.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -37,6 +37,17 @@ pub struct WordRead<'a> {
     pub from: RemoteAddr,
     /// Where they go.
     pub out: &'a mut [u64],
+    /// Whether they are one record with its guard; see [`Batch::read_records`].
+    pub guarded: bool,
+}
+
+impl WordRead<'_> {
+    /// Asks for it in a batch.
+    #[inline]
+    pub fn ask(&self, batch: &mut Batch) -> Landing {
+        let len = size_of_val(self.out);
+        if self.guarded { batch.read_records(self.from, len, len) } else { batch.read(self.from, len) }
+    }
 }
 
 /// What an endpoint may do with an area.
@@ -76,6 +87,25 @@ pub trait Endpoint {
         Ok(())
     }
 
+    /// As [`read_words`](Self::read_words), of records of `stride` words with their guards; see
+    /// [`Batch::read_records`].
+    ///
+    /// # Errors
+    /// As for [`run`](Self::run); `out` may then hold anything.
+    fn read_records(&mut self, from: RemoteAddr, out: &mut [u64], stride: usize) -> Result<(), FabricError> {
+        let mut batch = Batch::new();
+        let landing = batch.read_records(from, size_of_val(out), stride * 8);
+        self.run(&mut batch)?;
+        out.copy_from_slice(batch.words(landing));
+        Ok(())
+    }
+
+    /// Whether guarded READs are proven: a record that lands with another word than [`CHANGED`](crate::CHANGED) in the
+    /// place of its guard is whole. Where this is not so, a record must prove itself.
+    fn guards(&self) -> bool {
+        false
+    }
+
     /// Posts several READs of whole words with one doorbell and waits for them: one dependent round trip. As for the READs
     /// of a batch, none is ordered before another. The shortest way to a few short stretches.
     ///
@@ -83,7 +113,7 @@ pub trait Endpoint {
     /// As for [`run`](Self::run); the destinations may then hold anything.
     fn read_all_words<const N: usize>(&mut self, reads: [WordRead<'_>; N]) -> Result<(), FabricError> {
         let mut batch = Batch::new();
-        let landings = reads.each_ref().map(|read| batch.read(read.from, size_of_val(read.out)));
+        let landings = reads.each_ref().map(|read| read.ask(&mut batch));
         self.run(&mut batch)?;
         for (read, landing) in reads.into_iter().zip(landings) {
             read.out.copy_from_slice(batch.words(landing));

@@ -83,4 +83,4 @@ pub use meter::{Meter, MeterSnapshot};
 pub use node_memory::NodeMemory;
 pub use random::random_bits;
 pub use region::{Export, OneRegion, RegionName};
-pub use verbs::{AreaId, Batch, Landing, REGION, RINGS, RemoteAddr, Request};
+pub use verbs::{AreaId, Batch, CHANGED, Landing, REGION, RINGS, RemoteAddr, Request};

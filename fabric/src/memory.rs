@@ -17,6 +17,7 @@
 mod copy;
 mod file;
 mod fork;
+mod guarded;
 mod kinds;
 
 use std::fmt;
@@ -27,6 +28,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub use file::{FileAt, FileIdentity};
 pub use fork::ForkFlag;
 pub(crate) use fork::let_go;
+pub use guarded::CHANGED;
 pub use kinds::{Access, AccessError, HugePages, MemoryError, OutOfBounds, Pages};
 use rustix::fs::{MemfdFlags, Mode, SealFlags};
 use rustix::io::Errno;

@@ -76,8 +76,8 @@ impl<E: Endpoint> Caller<E> {
         reply.clear();
         let (mut head, mut body) = ([0; 3], [0; SHORT / 8]);
         let reads = [
-            WordRead { from: at(REPLY_TAG), out: &mut head },
-            WordRead { from: at(self.layout.reply_body()), out: &mut body },
+            WordRead { from: at(REPLY_TAG), out: &mut head, guarded: false },
+            WordRead { from: at(self.layout.reply_body()), out: &mut body, guarded: false },
         ];
         self.endpoint.read_all_words(reads)?;
         let [tag, sum, status] = head;

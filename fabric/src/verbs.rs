@@ -2,6 +2,8 @@
 
 use zerocopy::IntoBytes;
 
+pub use crate::memory::CHANGED;
+
 /// A registered memory area of a memory node. Access rights are granted per area.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct AreaId(pub u16);
@@ -75,6 +77,8 @@ pub(crate) struct Posted {
     pub(crate) len: u32,
     pub(crate) area: AreaId,
     pub(crate) verb: Verb,
+    /// Words of a record of a guarded READ, else 0.
+    pub(crate) stride: u32,
 }
 
 /// A request as a backend sees it.
@@ -86,6 +90,8 @@ pub enum Request<'a> {
         from: RemoteAddr,
         /// Bytes.
         len: usize,
+        /// Bytes of each record if the READ is guarded ([`Batch::read_records`]), else 0.
+        stride: usize,
     },
     /// Store bytes.
     Write {
@@ -213,6 +219,22 @@ impl Batch {
         landing
     }
 
+    /// Asks for `len` bytes of records of `stride` bytes, each of which begins with its *guard*: an aligned word that its
+    /// writer changes before it changes the rest and, to another value, after that. Where the fabric
+    /// [guards](crate::Endpoint::guards) READs, a record that changed meanwhile lands with [`CHANGED`] in the place of
+    /// its guard, and any other as it was at one moment. Elsewhere this is [`read`](Self::read).
+    #[inline]
+    pub fn read_records(&mut self, from: RemoteAddr, len: usize, stride: usize) -> Landing {
+        let landing = self.read(from, len);
+        if landing.len() == len
+            && let Some(posted) = self.requests.last_mut()
+        {
+            // A record is no longer than what holds it, which fits 32 bits.
+            posted.stride = (stride / 8) as u32;
+        }
+        landing
+    }
+
     /// Stores `bytes` at `to`, at any alignment. The bytes are copied into the batch now. At most
     /// [`MAX_REQUEST_BYTES`], else the batch fails when it is run.
     pub fn write(&mut self, to: RemoteAddr, bytes: &[u8]) {
@@ -288,7 +310,9 @@ impl Batch {
             let at = RemoteAddr { area: posted.area, offset: posted.offset };
             let word = posted.word as usize;
             match posted.verb {
-                Verb::Read => Request::Read { from: at, len: posted.len as usize },
+                Verb::Read => {
+                    Request::Read { from: at, len: posted.len as usize, stride: posted.stride as usize * 8 }
+                }
                 Verb::Write => {
                     let landing = Landing { word: posted.word, len: posted.len };
                     Request::Write { to: at, bytes: self.bytes(landing) }
@@ -324,7 +348,7 @@ impl Batch {
     #[inline]
     fn push(&mut self, at: RemoteAddr, place: Landing, verb: Verb) {
         let Landing { word, len } = place;
-        self.requests.push(Posted { offset: at.offset, word, len, area: at.area, verb });
+        self.requests.push(Posted { offset: at.offset, word, len, area: at.area, verb, stride: 0 });
     }
 
     /// Takes `words` words of the buffer and returns the first one's number.

@@ -4,8 +4,10 @@
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Sabotage {
-    /// Readers take live slots without comparing the checksum.
+    /// Readers take live slots without comparing the checksum. Where the fabric guards READs, nothing is torn without it.
     NoChecksum,
+    /// Readers have slots READ without guards, and take them without comparing the checksum.
+    Unguarded,
     /// Readers conclude absence without looking at the reuse sequence behind their last READ.
     NoReuseCheck,
     /// Readers take values outside slots without comparing the checksum.
@@ -30,8 +32,9 @@ pub enum Sabotage {
 
 impl Sabotage {
     /// All of them.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::NoChecksum,
+        Self::Unguarded,
         Self::NoReuseCheck,
         Self::UnprovenExtents,
         Self::WordBeforeFingerprint,

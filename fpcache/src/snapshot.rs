@@ -1,7 +1,7 @@
 //! The compute node's view of a table.
 
 use bytesize::ByteSize;
-use fpcache_fabric::{Batch, Endpoint, FabricError, REGION, RemoteAddr};
+use fpcache_fabric::{Batch, Endpoint, FabricError, Landing, REGION, RemoteAddr};
 use fpcache_index::Directory;
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
@@ -9,8 +9,8 @@ use crate::cache::NoCache;
 use crate::changes::{ChangeLog, Failed, Refresh};
 use crate::key_space::KeySpace;
 use crate::layout::{
-    Corrupt, REUSE_OFFSET, SEQUENCE_OFFSET, SUPERBLOCK_BYTES, SegmentGeometry, Superblock, SuperblockError,
-    TableRecord, decode_root,
+    Corrupt, REUSE_OFFSET, RecordShape, SEQUENCE_OFFSET, SUPERBLOCK_BYTES, SegmentGeometry, Superblock,
+    SuperblockError, TableRecord, decode_root,
 };
 use crate::matching::SlotStride;
 pub use crate::models::Segment;
@@ -274,7 +274,8 @@ impl<K: KeySpace> Snapshot<K> {
     #[cfg(feature = "sabotage")]
     #[inline]
     pub(crate) fn skips_checksums(&self) -> bool {
-        self.sabotage == Some(crate::sabotage::Sabotage::NoChecksum)
+        use crate::sabotage::Sabotage::{NoChecksum, Unguarded};
+        matches!(self.sabotage, Some(NoChecksum | Unguarded))
     }
 
     /// Whether values outside slots are taken unseen.
@@ -303,6 +304,25 @@ impl<K: KeySpace> Snapshot<K> {
     #[inline]
     pub fn geometry(&self) -> &SegmentGeometry {
         &self.geometry
+    }
+
+    /// Whether slots are READ with their words as guards.
+    #[inline(always)]
+    pub(crate) fn guards_slots(&self) -> bool {
+        #[cfg(feature = "sabotage")]
+        if self.sabotage == Some(crate::sabotage::Sabotage::Unguarded) {
+            return false;
+        }
+        true
+    }
+
+    /// Asks for slots: each lands as it was at one moment, or with a busy word, where the fabric can tell.
+    #[inline]
+    pub(crate) fn ask_for_slots(&self, batch: &mut Batch, from: RemoteAddr, len: usize) -> Landing {
+        match self.guards_slots() {
+            true => batch.read_records(from, len, self.geometry().slot_bytes),
+            false => batch.read(from, len),
+        }
     }
 
     /// Where slots begin in a window of them.
@@ -347,6 +367,15 @@ impl<K: KeySpace> Snapshot<K> {
     pub(crate) fn most_model_bytes(&self) -> usize {
         self.models.most_bytes() + K::coders_bytes(&self.coders)
     }
+}
+
+/// How records lie in a table's slots: one round trip, and nothing that must be kept.
+///
+/// # Errors
+/// [`OpenError`], but not for want of bytes.
+pub fn read_shape<K: KeySpace, E: Endpoint>(endpoint: &mut E) -> Result<RecordShape, OpenError> {
+    let superblock = read_superblock::<K, E>(endpoint, &mut Batch::new())?;
+    Ok(superblock.table.ok_or(OpenError::Empty)?.parameters.shape)
 }
 
 fn read_superblock<K: KeySpace, E: Endpoint>(

@@ -12,6 +12,7 @@ use fpcache::message::{
     ErrorCode, MessageError, Refusal, Sent, WriteBatch, WriteKind, WriteOperation, WriteReply, decode_reply,
 };
 use fpcache::read::spot_of;
+use fpcache::snapshot::OpenError;
 use fpcache::table::Table;
 use fpcache_fabric::{Clock, Connection, Deadline, ErrorKind as FabricErrorKind, FabricError};
 
@@ -184,17 +185,16 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
             let most = session.connection.max_reply().saturating_sub(8) / WriteReply::BYTES;
             (most, session.connection.max_request())
         };
-        self.with_table(within, |buffers, table| {
-            writer.creation = buffers.creation;
-            let shape = table.snapshot().geometry().shape;
-            if is_first && let Some(error) = misfit::<K>(operations.clone(), &shape) {
-                return Ok(Err(error));
+        self.with_shape(within, |creation, shape, table| {
+            writer.creation = creation;
+            if is_first && let Some(error) = misfit::<K>(operations.clone(), shape) {
+                return Err(error);
             }
             let Writer { batch, ahead, .. } = &mut *writer;
             batch.clear();
             ahead.clear();
             for operation in operations.clone() {
-                let value = sent::<K>(&operation, &shape, max_request);
+                let value = sent::<K>(&operation, shape, max_request);
                 let goes_ahead = matches!(value, Sent::Ahead(_));
                 // A request that is too long for one operation is the fabric's to refuse.
                 let has_room = batch.has_room::<K>(operation.key, &value, max_request)
@@ -205,11 +205,36 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
                 if goes_ahead {
                     ahead.push(batch.len(), operation.value.bytes());
                 }
-                let hint = hint(table, operation.key);
+                let hint = table.and_then(|table| hint(table, operation.key));
                 batch.push::<K>(&WriteOperation { hint, value, ..operation });
             }
-            Ok(Ok(batch.len()))
-        })?
+            Ok(batch.len())
+        })
+    }
+
+    /// Runs `fill` with what a change must know of the table, its creation number and its shape, and with the table for what it may know. A table that does
+    /// not fit the cache's budget is no hindrance: changes are made by the memory node.
+    fn with_shape<R>(
+        &self,
+        within: Duration,
+        mut fill: impl FnMut(u64, &RecordShape, Option<&Table<K>>) -> Result<R, ClientError>,
+    ) -> Result<R, ClientError> {
+        let deadline = Deadline::after_on(&*self.clock, within);
+        let session = Arc::clone(&self.session());
+        if let Some(shape) = session.shape_alone() {
+            return fill(session.connection.creation(), &shape, None);
+        }
+        let filled = self.with_table(within, |buffers, table| {
+            Ok(fill(buffers.creation, &table.snapshot().geometry().shape, Some(table)))
+        });
+        match filled {
+            Err(ClientError::Open(OpenError::Budget { .. })) => {
+                let session = Arc::clone(&self.session());
+                let shape = session.read_shape().map_err(|error| self.or_dropped(error.into(), deadline))?;
+                fill(session.connection.creation(), &shape, None)
+            }
+            filled => filled?,
+        }
     }
 
     /// Puts the one change of a request, which was not made, together again for the table that has the name now.

@@ -124,8 +124,30 @@ fn durable(seed: u64, ending: Ending, sync: Option<SyncPolicy>) -> Play {
 const CHURN: Mix = Mix { update: 2, ..Mix::CHURN };
 
 #[test]
-fn readers_that_skip_the_checksum_are_found() {
-    is_found(Sabotage::NoChecksum, Faults::WEATHER, weather);
+fn readers_that_skip_guard_and_checksum_are_found() {
+    is_found(Sabotage::Unguarded, Faults::WEATHER, weather);
+}
+
+/// Records that change all the time, in segments that stay: what the checksum says of other generations is not asked for.
+fn updates(seed: u64) -> Play {
+    let mut drawn = crowd(seed, Mix { update: 10, get: 1, ..Mix::NOTHING }, Duration::from_micros(10), 10);
+    drawn.node.loaded = drawn.keys.clone();
+    drawn
+}
+
+#[test]
+fn guards_alone_keep_torn_records_from_readers() {
+    is_found(Sabotage::Unguarded, Faults::WEATHER, updates);
+    let options = SimOptions { faults: Faults::WEATHER, trace: 40, ..SimOptions::default() };
+    let tally = RefCell::new(Tally::default());
+    let guarded = search(SEEDS.start..SEEDS.start + 200, &options, |world: &mut World| {
+        let mut drawn = updates(world.seed());
+        drawn.parts.iter_mut().for_each(|part| part.config.sabotage = Some(Sabotage::NoChecksum));
+        play(world, &drawn, &tally)
+    });
+    if let Err(Found { seed, why, .. }) = guarded {
+        panic!("seed {seed} fails without checksums: {why}");
+    }
 }
 
 #[test]

@@ -71,10 +71,23 @@ pub fn words_are_read_as_by_a_batch<F: Fixture>(fixture: &F) {
             assert_eq!(batch.words(landing), out);
         }
 
+        let mut records = vec![0; second];
+        for stride in [1, second] {
+            by_words.read_records(to, &mut records, stride).unwrap();
+            assert_eq!(records, other, "records at rest");
+            batch.clear();
+            let landing = batch.read_records(to, size_of_val(other), stride * 8);
+            by_batch.run(&mut batch).unwrap();
+            assert_eq!(batch.words(landing), other, "records at rest");
+        }
+
         let expected = (one.to_vec(), other.to_vec());
         one.fill(0);
         other.fill(0);
-        let reads = [WordRead { from, out: &mut *one }, WordRead { from: to, out: &mut *other }];
+        let reads = [
+            WordRead { from, out: &mut *one, guarded: false },
+            WordRead { from: to, out: &mut *other, guarded: false },
+        ];
         by_words.read_all_words(reads).unwrap();
         assert_eq!((one.to_vec(), other.to_vec()), expected, "of one doorbell");
         batch.clear();
@@ -88,8 +101,10 @@ pub fn words_are_read_as_by_a_batch<F: Fixture>(fixture: &F) {
     let (mut good, mut bad) = ([0; 1], [0; 2]);
     let refused = by_words.read_words(beyond, &mut bad);
     assert!(matches!(refused, Err(FabricError::OutOfBounds { .. })), "{refused:?}");
-    let reads =
-        [WordRead { from: RemoteAddr::region(0), out: &mut good }, WordRead { from: beyond, out: &mut bad }];
+    let reads = [
+        WordRead { from: RemoteAddr::region(0), out: &mut good, guarded: false },
+        WordRead { from: beyond, out: &mut bad, guarded: false },
+    ];
     let refused = by_words.read_all_words(reads);
     assert!(matches!(refused, Err(FabricError::OutOfBounds { .. })), "{refused:?}");
 }
@@ -368,8 +383,10 @@ pub fn loads_behind_follow_reads<F: Fixture>(fixture: &F) {
                 }
                 2 => {
                     let beside = RemoteAddr::region(8192);
-                    let reads =
-                        [WordRead { from: data, out: &mut one }, WordRead { from: beside, out: &mut other }];
+                    let reads = [
+                        WordRead { from: data, out: &mut one, guarded: false },
+                        WordRead { from: beside, out: &mut other, guarded: false },
+                    ];
                     endpoint.read_all_words(reads).unwrap();
                     one[0]
                 }

@@ -169,6 +169,18 @@ impl MappedEndpoint {
         }
     }
 
+    /// As [`copy_words`](Self::copy_words), of guarded records.
+    #[inline(always)]
+    fn copy_records(&self, from: RemoteAddr, out: &mut [u64], stride: usize) -> Result<u64, FabricError> {
+        let Some(area) = self.areas.get(usize::from(from.area.0)) else {
+            return Err(*no_such_area(from.area));
+        };
+        match area.memory.read_records(from.offset, out, stride) {
+            Ok(()) => Ok(size_of_val(out) as u64),
+            Err(error) => Err(*fault(from.area, error.into())),
+        }
+    }
+
     /// Executes what `post` has put off, in order.
     #[cold]
     fn settle(&mut self) {
@@ -204,6 +216,19 @@ impl Endpoint for MappedEndpoint {
     }
 
     #[inline(always)]
+    fn read_records(&mut self, from: RemoteAddr, out: &mut [u64], stride: usize) -> Result<(), FabricError> {
+        self.before_words()?;
+        let bytes = self.copy_records(from, out, stride)?;
+        fence(Ordering::Acquire);
+        self.meter.record_read(bytes);
+        Ok(())
+    }
+
+    fn guards(&self) -> bool {
+        true
+    }
+
+    #[inline(always)]
     fn read_all_words<const N: usize>(&mut self, reads: [WordRead<'_>; N]) -> Result<(), FabricError> {
         self.before_words()?;
         // The first is about to be copied; the others' memory may be waited for at the same time.
@@ -214,7 +239,10 @@ impl Endpoint for MappedEndpoint {
         }
         let mut bytes_from = 0;
         for read in reads {
-            bytes_from += self.copy_words(read.from, read.out)?;
+            bytes_from += match read.guarded {
+                true => self.copy_records(read.from, read.out, read.out.len())?,
+                false => self.copy_words(read.from, read.out)?,
+            };
         }
         fence(Ordering::Acquire);
         self.meter.record(&Tally { reads: N as u32, bytes_from, ..Tally::default() });
@@ -323,6 +351,7 @@ fn read(areas: &[Area], request: &Posted, buffer: &mut [u64]) -> Outcome {
     let (word, len) = (request.word as usize, request.len as usize);
     let landing = &mut buffer[word..word + len.div_ceil(8)];
     let outcome = match len % 8 {
+        0 if request.stride > 0 => area.memory.read_records(request.offset, landing, request.stride as usize),
         0 => area.memory.read_words(request.offset, landing),
         _ => area.memory.read_bytes(request.offset, &mut landing.as_mut_bytes()[..len]),
     };

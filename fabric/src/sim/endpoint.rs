@@ -70,8 +70,7 @@ impl SimEndpoint {
     fn read_landings<const N: usize>(&mut self, reads: [WordRead<'_>; N]) -> Result<(), FabricError> {
         let mut batch = std::mem::take(&mut self.words);
         batch.clear();
-        let landings: [Landing; N] =
-            reads.each_ref().map(|read| batch.read(read.from, size_of_val(read.out)));
+        let landings: [Landing; N] = reads.each_ref().map(|read| read.ask(&mut batch));
         let outcome = self.run(&mut batch);
         if outcome.is_ok() {
             for (read, landing) in reads.into_iter().zip(landings) {
@@ -113,7 +112,23 @@ impl Endpoint for SimEndpoint {
     }
 
     fn read_words(&mut self, from: RemoteAddr, out: &mut [u64]) -> Result<(), FabricError> {
-        self.read_landings([WordRead { from, out }])
+        self.read_landings([WordRead { from, out, guarded: false }])
+    }
+
+    fn read_records(&mut self, from: RemoteAddr, out: &mut [u64], stride: usize) -> Result<(), FabricError> {
+        let mut batch = std::mem::take(&mut self.words);
+        batch.clear();
+        let landing = batch.read_records(from, size_of_val(out), stride * 8);
+        let outcome = self.run(&mut batch);
+        if outcome.is_ok() {
+            out.copy_from_slice(batch.words(landing));
+        }
+        self.words = batch;
+        outcome
+    }
+
+    fn guards(&self) -> bool {
+        true
     }
 
     fn read_all_words<const N: usize>(&mut self, reads: [WordRead<'_>; N]) -> Result<(), FabricError> {

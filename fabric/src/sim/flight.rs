@@ -12,7 +12,7 @@ use crate::endpoint::{Completion, Ticket};
 use crate::error::FabricError;
 use crate::memory::{Access, AccessError, SharedMemory};
 use crate::meter::Meter;
-use crate::verbs::{AreaId, Batch, MAX_BATCH_BYTES, MAX_REQUEST_BYTES, Posted, Verb};
+use crate::verbs::{AreaId, Batch, CHANGED, MAX_BATCH_BYTES, MAX_REQUEST_BYTES, Posted, Verb};
 
 /// At how many instants the pieces of one batch are fetched at most.
 const MAX_INSTANTS: u64 = 6;
@@ -35,6 +35,18 @@ struct Piece {
     /// First byte and length, within the request.
     start: u32,
     len: u32,
+    part: Part,
+}
+
+/// What a piece is of its request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Part {
+    /// Bytes, or a change.
+    Any,
+    /// A record's guard, before the rest of it.
+    Guard,
+    /// The guard again, after the rest.
+    GuardAgain,
 }
 
 /// A batch that was run or posted.
@@ -124,15 +136,24 @@ impl State {
                 *instant += self.random.below(self.pace.spread);
             }
             let mut change_not_before = 0;
+            let (mut guard_at, mut latest) = (0, 0);
             for piece in &mut flight.pieces {
                 piece.instant = instants[self.random.below(several) as usize];
+                if piece.part == Part::Guard {
+                    (guard_at, latest) = (piece.instant, piece.instant);
+                } else if flight.batch.requests[piece.request as usize].stride > 0 {
+                    // Behind the guard, and the guard again behind all the rest.
+                    let first = if piece.part == Part::GuardAgain { latest } else { guard_at };
+                    piece.instant = piece.instant.max(first);
+                    latest = latest.max(piece.instant);
+                }
                 if flight.batch.requests[piece.request as usize].verb != Verb::Read {
                     // Changes take effect in posting order.
                     change_not_before = change_not_before.max(piece.instant);
                     piece.instant = change_not_before;
                 }
             }
-            // Stable: changes of one instant stay in order.
+            // Stable: changes of one instant stay in order, and so do guards and what they guard.
             flight.pieces.sort_by_key(|piece| piece.instant);
         }
         let first = flight.pieces.first().map_or(departure, |piece| piece.instant);
@@ -279,16 +300,28 @@ fn cut(requests: &[Posted], tear: Tear, pieces: &mut Vec<Piece>) {
     };
     for (request, posted) in (0u32..).zip(requests) {
         if posted.verb != Verb::Read {
-            pieces.push(Piece { instant: 0, request, start: 0, len: posted.len });
+            pieces.push(Piece { instant: 0, request, start: 0, len: posted.len, part: Part::Any });
             continue;
         }
-        let mut start = 0;
-        while start < posted.len {
-            let to_next_line = line - (posted.offset + u64::from(start)) % line;
-            // What is cut off is no longer than what is left, which fits 32 bits.
-            let len = u64::from(posted.len - start).min(to_next_line) as u32;
-            pieces.push(Piece { instant: 0, request, start, len });
-            start += len;
+        let lines = |mut start: u32, end: u32, pieces: &mut Vec<Piece>| {
+            while start < end {
+                let to_next_line = line - (posted.offset + u64::from(start)) % line;
+                // What is cut off is no longer than what is left, which fits 32 bits.
+                let len = u64::from(end - start).min(to_next_line) as u32;
+                pieces.push(Piece { instant: 0, request, start, len, part: Part::Any });
+                start += len;
+            }
+        };
+        let stride = posted.stride * 8;
+        if stride == 0 {
+            lines(0, posted.len, pieces);
+            continue;
+        }
+        for start in (0..posted.len).step_by(stride as usize) {
+            let guard = |part| Piece { instant: 0, request, start, len: 8, part };
+            pieces.push(guard(Part::Guard));
+            lines(start + 8, (start + stride).min(posted.len), pieces);
+            pieces.push(guard(Part::GuardAgain));
         }
     }
 }
@@ -296,6 +329,14 @@ fn cut(requests: &[Posted], tear: Tear, pieces: &mut Vec<Piece>) {
 /// Copies a piece, and returns a number that depends on what was copied.
 fn read(area: &SimArea, request: &Posted, piece: &Piece, buffer: &mut [u64]) -> u64 {
     let first = request.word as usize * 8 + piece.start as usize;
+    if piece.part == Part::GuardAgain {
+        let guard = &mut buffer[first / 8];
+        let now = area.visible.load_acquire(request.offset + u64::from(piece.start));
+        if now.ok() != Some(*guard) {
+            *guard = CHANGED;
+        }
+        return *guard;
+    }
     let landing = &mut buffer.as_mut_bytes()[first..first + piece.len as usize];
     // In bounds: the request was checked when its batch took off.
     let _ = area.visible.read_bytes(request.offset + u64::from(piece.start), landing);

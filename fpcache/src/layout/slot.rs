@@ -20,6 +20,11 @@ use super::RecordShape;
 /// Bytes of a slot's word.
 pub const SLOT_WORD_BYTES: usize = 8;
 
+const _: () = assert!(
+    matches!(SlotWord::from_bits(fpcache_fabric::CHANGED).state(), SlotState::Busy),
+    "a slot that changed while it was READ is read again"
+);
+
 /// The state of a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SlotState {

@@ -159,24 +159,26 @@ impl<K: KeySpace> Round<'_, K> {
     #[inline]
     fn ask_fingerprints(&mut self, index: usize) -> Landing {
         let span = self.table.snapshot().geometry().fingerprint_span(self.targets[index].window);
-        self.read(index, span.offset, span.len)
+        let from = self.count(index, span.offset, span.len);
+        self.next.batch.read(from, span.len)
     }
 
     #[inline]
     fn ask_slots(&mut self, index: usize, first: u32, count: u32) -> Landing {
         let geometry = self.table.snapshot().geometry();
         let offset = geometry.slot_offset(self.targets[index].cap, first);
-        self.read(index, offset, count as usize * geometry.slot_bytes)
+        let len = count as usize * geometry.slot_bytes;
+        let from = self.count(index, offset, len);
+        self.table.snapshot().ask_for_slots(&mut self.next.batch, from, len)
     }
 
-    /// Asks for `len` bytes at `offset` of the target's segment.
+    /// Counts a READ of `len` bytes at `offset` of the target's segment, and says where that is.
     #[inline]
-    fn read(&mut self, index: usize, offset: usize, len: usize) -> Landing {
+    fn count(&mut self, index: usize, offset: usize, len: usize) -> RemoteAddr {
         let cost = &mut self.outcomes[index].cost;
         cost.reads += 1;
         cost.bytes += len as u64;
-        let offset = self.targets[index].segment + offset as u64;
-        self.next.batch.read(RemoteAddr { area: REGION, offset }, len)
+        RemoteAddr { area: REGION, offset: self.targets[index].segment + offset as u64 }
     }
 
     /// Goes on with another plan after one that brought nothing.

@@ -251,7 +251,8 @@ impl<'a, K: KeySpace> Scan<'a, K> {
             let end = last.map_or(end, |last| end.min(last + 1)).max(first + 1);
             let offset = segment.address().offset() + geometry.slot_offset(model.cap, first) as u64;
             let len = (end - first) as usize * geometry.slot_bytes;
-            let landing = self.scratch.batch.read(RemoteAddr { area: REGION, offset }, len);
+            let from = RemoteAddr { area: REGION, offset };
+            let landing = self.snapshot.ask_for_slots(&mut self.scratch.batch, from, len);
             self.scratch.stretches.push(Stretch { segment, lo, end, landing });
             self.cost.reads += 1;
             self.cost.bytes += len as u64;

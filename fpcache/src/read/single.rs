@@ -203,7 +203,7 @@ impl<K: KeySpace, E: Endpoint> Read<'_, K, E> {
         let Some(slot) = single.words.slot.get_mut(..slot_words) else { return Ok(Tried::TooLong) };
         let Some(hint) = cache.probe(spot) else { return Ok(Tried::Miss) };
         let offset = self.snapshot.geometry().slot_offset(self.target.cap, hint.slot);
-        self.words(offset, slot)?;
+        self.slots(offset, slot, slot_words)?;
         Ok(match self.check(slot.as_bytes())? {
             Check::Found { version, value } => {
                 self.outcome.version = Some(version);
@@ -276,8 +276,8 @@ impl<K: KeySpace, E: Endpoint> Read<'_, K, E> {
         self.outcome.cost.reads += 2;
         self.outcome.cost.bytes += (size_of_val(window) + size_of_val(slot)) as u64;
         self.endpoint.read_all_words([
-            WordRead { from: self.target.at(home), out: &mut *slot },
-            WordRead { from: self.target.at(span.offset), out: window },
+            WordRead { from: self.target.at(home), out: &mut *slot, guarded: self.snapshot.guards_slots() },
+            WordRead { from: self.target.at(span.offset), out: window, guarded: false },
         ])?;
         // What is in the slot if it is not the key, or not yet, is for the fingerprints to say.
         let Check::Found { version, .. } = self.check(slot.as_bytes())? else {
@@ -305,8 +305,9 @@ impl<K: KeySpace, E: Endpoint> Read<'_, K, E> {
             Candidates::TooMany => return Ok(Found::Unsettled),
         };
         self.outcome.cost.round_trips += 1;
-        let slot = &mut words.slot[..geometry.slot_bytes / 8];
-        self.words(geometry.slot_offset(self.target.cap, index), slot)?;
+        let slot_words = geometry.slot_bytes / 8;
+        let slot = &mut words.slot[..slot_words];
+        self.slots(geometry.slot_offset(self.target.cap, index), slot, slot_words)?;
         let slot = single.words.slot[..geometry.slot_bytes / 8].as_bytes();
         Ok(match self.check(slot)? {
             Check::Found { version, value } => {
@@ -330,7 +331,8 @@ impl<K: KeySpace, E: Endpoint> Read<'_, K, E> {
         batch.clear();
         landings.clear();
         landings.extend(slots.iter().map(|slot| {
-            batch.read(self.target.at(geometry.slot_offset(self.target.cap, *slot)), geometry.slot_bytes)
+            let from = self.target.at(geometry.slot_offset(self.target.cap, *slot));
+            self.snapshot.ask_for_slots(batch, from, geometry.slot_bytes)
         }));
         let cost = &mut self.outcome.cost;
         cost.round_trips += 1;
@@ -361,7 +363,8 @@ impl<K: KeySpace, E: Endpoint> Read<'_, K, E> {
         let (Some(window), Some(_)) = (window, shown_word(self.key, self.snapshot)) else {
             return Ok(Found::TooLong);
         };
-        self.words(geometry.slot_offset(self.target.cap, self.target.window.first), window)?;
+        let first = geometry.slot_offset(self.target.cap, self.target.window.first);
+        self.slots(first, window, geometry.slot_bytes / 8)?;
         Ok(match look_through(window, &self.target, self.key, self.snapshot, &single.matcher)? {
             InWindow::Absent => Found::Absent,
             InWindow::Found { slot, version, value } => {
@@ -377,6 +380,18 @@ impl<K: KeySpace, E: Endpoint> Read<'_, K, E> {
         self.outcome.cost.reads += 1;
         self.outcome.cost.bytes += size_of_val(out) as u64;
         self.endpoint.read_words(self.target.at(offset), out)?;
+        Ok(())
+    }
+
+    /// READs slots of so many words, each whole or showing that it is being written.
+    #[inline(always)]
+    fn slots(&mut self, offset: usize, out: &mut [u64], slot_words: usize) -> Result<(), ReadError> {
+        if !self.snapshot.guards_slots() {
+            return self.words(offset, out);
+        }
+        self.outcome.cost.reads += 1;
+        self.outcome.cost.bytes += size_of_val(out) as u64;
+        self.endpoint.read_records(self.target.at(offset), out, slot_words)?;
         Ok(())
     }
 

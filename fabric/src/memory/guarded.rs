@@ -1,0 +1,194 @@
+//! Copies of records that a guard proves whole.
+//!
+//! A record begins with its *guard*, an aligned word that its writer changes before it changes anything behind it, with a
+//! release between, and to another value after, with a release before. A reader loads the guard, copies the rest, and
+//! loads the guard again. If both loads agree, the copy is of one moment:
+//!
+//! - The first load has acquire order. What it saw was stored after the rest of that record, so the copy is not older.
+//! - An acquire fence stands between the copy and the second load. Had the copy seen one word of a later record, the
+//!   release before that word and this fence would synchronise (C11, 7.17.4), and the second load would see the guard that
+//!   was stored before the word, or a later one.
+//!
+//! A guard must not have an earlier value again while a copy is under way.
+
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
+use std::sync::atomic::{AtomicU64, fence};
+
+use super::copy;
+use super::{OutOfBounds, SharedMemory};
+
+/// What lands in the place of a guard if its record kept changing while it was copied.
+pub const CHANGED: u64 = 1;
+
+/// Copies of one record before it counts as changed. Whoever reads it may come again.
+const ATTEMPTS: usize = 4;
+/// Records whose guards are loaded before they are copied together.
+const TOGETHER: usize = 32;
+
+impl SharedMemory {
+    /// Copies records of `stride` words, each of which begins with its guard; [`CHANGED`] lands in the place of a guard
+    /// whose record was not the same throughout. That is what all of them are whose guards are not aligned, or which are
+    /// cut short. Costs two loads more per record than copying does.
+    ///
+    /// # Errors
+    /// If the words reach past the end.
+    #[inline(always)]
+    pub fn read_records(&self, offset: u64, out: &mut [u64], stride: usize) -> Result<(), OutOfBounds> {
+        let src: *const u64 = self.at(offset, size_of_val(out))?.cast_const().cast();
+        if stride == out.len() && offset.is_multiple_of(8) && stride > 0 {
+            // SAFETY: `src` has as many mapped words as `out`, which are only accessed atomically; it is aligned, because
+            // mappings begin on pages; there is at least one.
+            unsafe { copy_record(src, out) };
+            return Ok(());
+        }
+        self.read_many(offset, out, stride)
+    }
+
+    fn read_many(&self, offset: u64, out: &mut [u64], stride: usize) -> Result<(), OutOfBounds> {
+        if stride == 0 || !offset.is_multiple_of(8) || !out.len().is_multiple_of(stride) {
+            self.read_words(offset, out)?;
+            out.iter_mut().step_by(stride.max(1)).for_each(|guard| *guard = CHANGED);
+            return Ok(());
+        }
+        let mut src: *const u64 = self.at(offset, size_of_val(out))?.cast_const().cast();
+        for records in out.chunks_mut(TOGETHER * stride) {
+            // SAFETY: `src` began with as many mapped and aligned words as `out` has, and as many of both are behind it;
+            // these are whole records.
+            unsafe { copy_records(src, records, stride) };
+            // SAFETY: the chunks together are as long as `out`, so this is inside, or one past the end.
+            src = unsafe { src.add(records.len()) };
+        }
+        Ok(())
+    }
+}
+
+/// # Safety
+/// `word` is aligned, mapped and only accessed atomically.
+#[inline(always)]
+unsafe fn guard<'a>(word: *const u64) -> &'a AtomicU64 {
+    // SAFETY: by contract; loads do not need write permission.
+    unsafe { AtomicU64::from_ptr(word.cast_mut()) }
+}
+
+/// Copies one record.
+///
+/// # Safety
+/// `src` is 8-aligned with `out.len()` mapped words that are only accessed atomically; `out` is not empty.
+#[inline(always)]
+unsafe fn copy_record(src: *const u64, out: &mut [u64]) {
+    // SAFETY: the caller vouches for this function's contract.
+    if unsafe { !try_record(src, out) } {
+        // SAFETY: likewise.
+        unsafe { copy_again(src, out) };
+    }
+}
+
+/// Copies one record that changed while it was copied.
+///
+/// # Safety
+/// As for [`copy_record`].
+#[cold]
+#[inline(never)]
+unsafe fn copy_again(src: *const u64, out: &mut [u64]) {
+    for _ in 1..ATTEMPTS {
+        std::hint::spin_loop();
+        // SAFETY: the caller vouches for this function's contract.
+        if unsafe { try_record(src, out) } {
+            return;
+        }
+    }
+    out[0] = CHANGED;
+}
+
+/// Copies one record; whether it was the same throughout.
+///
+/// # Safety
+/// As for [`copy_record`].
+#[inline(always)]
+unsafe fn try_record(src: *const u64, out: &mut [u64]) -> bool {
+    // SAFETY: `src` has at least one word.
+    let guard = unsafe { guard(src) };
+    let before = guard.load(Acquire);
+    if out.len() < copy::CHUNK_WORDS {
+        // SAFETY: `src` has as many words as `out`, so both have as many behind the first.
+        unsafe { copy::load_few_words(src.add(1), &mut out[1..]) };
+    } else {
+        // SAFETY: `src` has as many words as `out`.
+        unsafe { copy::load_bytes(src.cast(), out.as_mut_ptr().cast(), size_of_val(out)) };
+    }
+    fence(Acquire);
+    // The word that was copied with the rest, if it was, may be older or newer than the rest.
+    out[0] = before;
+    guard.load(Relaxed) == before
+}
+
+/// Copies at most [`TOGETHER`] records: all guards, all records, all guards again.
+///
+/// # Safety
+/// `src` is 8-aligned with `out.len()` mapped words that are only accessed atomically; these are whole records of
+/// `stride` words.
+#[inline]
+unsafe fn copy_records(src: *const u64, out: &mut [u64], stride: usize) {
+    let mut guards = [0u64; TOGETHER];
+    let guards = &mut guards[..out.len() / stride];
+    for (index, kept) in guards.iter_mut().enumerate() {
+        // SAFETY: there are as many records as places.
+        *kept = unsafe { guard(src.add(index * stride)) }.load(Relaxed);
+    }
+    fence(Acquire);
+    // SAFETY: `src` has as many words as `out`.
+    unsafe { copy::load_bytes(src.cast(), out.as_mut_ptr().cast(), size_of_val(out)) };
+    fence(Acquire);
+    let mut differ = 0;
+    for (index, (kept, record)) in guards.iter().zip(out.chunks_exact(stride)).enumerate() {
+        // SAFETY: there are as many records as places.
+        let after = unsafe { guard(src.add(index * stride)) }.load(Relaxed);
+        differ |= (after ^ kept) | (record[0] ^ kept);
+    }
+    if differ != 0 {
+        // SAFETY: the caller vouches for this function's contract.
+        unsafe { copy_each(src, out, stride) };
+    }
+}
+
+/// # Safety
+/// As for [`copy_records`].
+#[cold]
+#[inline(never)]
+unsafe fn copy_each(src: *const u64, out: &mut [u64], stride: usize) {
+    for (index, record) in out.chunks_exact_mut(stride).enumerate() {
+        // SAFETY: `src` has as many words as `out`, so this record has `stride`.
+        unsafe { copy_record(src.add(index * stride), record) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn records_at_rest_are_copied_as_they_are() {
+        let memory = SharedMemory::anonymous(8192).unwrap();
+        let words: Vec<u64> = (100..1124).collect();
+        memory.write_words(0, &words).unwrap();
+        for (stride, count) in [(1, 1), (3, 1), (5, 1), (9, 1), (130, 1), (1, 70), (3, 33), (5, 100), (9, 7)]
+        {
+            let mut out = vec![0; stride * count];
+            memory.read_records(24, &mut out, stride).unwrap();
+            assert_eq!(out, &words[3..][..stride * count], "{count} of {stride}");
+        }
+        assert!(memory.read_records(8192, &mut [0; 3], 3).is_err());
+        assert!(memory.read_records(8192 - 16, &mut [0; 6], 3).is_err());
+    }
+
+    #[test]
+    fn what_no_guard_can_prove_counts_as_changed() {
+        let memory = SharedMemory::anonymous(4096).unwrap();
+        for (offset, stride) in [(4, 3), (0, 4), (0, 0), (4, 6)] {
+            let mut out = [7; 6];
+            memory.read_records(offset, &mut out, stride).unwrap();
+            assert_eq!(out[0], CHANGED, "{stride} at {offset}");
+        }
+        memory.read_records(0, &mut [], 0).unwrap();
+    }
+}
