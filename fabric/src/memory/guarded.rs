@@ -45,18 +45,18 @@ impl SharedMemory {
     }
 
     fn read_many(&self, offset: u64, out: &mut [u64], stride: usize) -> Result<(), OutOfBounds> {
-        if stride == 0 || !offset.is_multiple_of(8) || !out.len().is_multiple_of(stride) {
-            self.read_words(offset, out)?;
-            out.iter_mut().step_by(stride.max(1)).for_each(|guard| *guard = CHANGED);
-            return Ok(());
+        let src: *const u64 = self.at(offset, size_of_val(out))?.cast_const().cast();
+        let mut done = 0;
+        while done < out.len() && stride > 0 && offset.is_multiple_of(8) {
+            let end = done.saturating_add(stride.saturating_mul(TOGETHER)).min(out.len());
+            // SAFETY: `src` has as many mapped and aligned words as `out`, of which these are a part.
+            if !unsafe { copy_records(src.add(done), &mut out[done..end], stride) } {
+                break;
+            }
+            done = end;
         }
-        let mut src: *const u64 = self.at(offset, size_of_val(out))?.cast_const().cast();
-        for records in out.chunks_mut(TOGETHER * stride) {
-            // SAFETY: `src` began with as many mapped and aligned words as `out` has, and as many of both are behind it;
-            // these are whole records.
-            unsafe { copy_records(src, records, stride) };
-            // SAFETY: the chunks together are as long as `out`, so this is inside, or one past the end.
-            src = unsafe { src.add(records.len()) };
+        if done < out.len() {
+            out.iter_mut().step_by(stride.max(1)).for_each(|guard| *guard = CHANGED);
         }
         Ok(())
     }
@@ -122,37 +122,50 @@ unsafe fn try_record(src: *const u64, out: &mut [u64]) -> bool {
     guard.load(Relaxed) == before
 }
 
-/// Copies at most [`TOGETHER`] records: all guards, all records, all guards again.
+/// Copies at most [`TOGETHER`] records: all guards, all records, all guards again. `false` if these are no whole records.
+/// Nothing is divided by the stride, which takes longer than some records do.
 ///
 /// # Safety
-/// `src` is 8-aligned with `out.len()` mapped words that are only accessed atomically; these are whole records of
-/// `stride` words.
+/// `src` is 8-aligned with `out.len()` mapped words that are only accessed atomically.
 #[inline]
-unsafe fn copy_records(src: *const u64, out: &mut [u64], stride: usize) {
+unsafe fn copy_records(src: *const u64, out: &mut [u64], stride: usize) -> bool {
     let mut guards = [0u64; TOGETHER];
-    let guards = &mut guards[..out.len() / stride];
-    for (index, kept) in guards.iter_mut().enumerate() {
-        // SAFETY: there are as many records as places.
-        *kept = unsafe { guard(src.add(index * stride)) }.load(Relaxed);
+    let mut at = 0;
+    for kept in &mut guards {
+        if at >= out.len() {
+            break;
+        }
+        // SAFETY: `at` is less than the words there are.
+        *kept = unsafe { guard(src.add(at)) }.load(Relaxed);
+        at += stride;
+    }
+    if at != out.len() {
+        return false;
     }
     fence(Acquire);
     // SAFETY: `src` has as many words as `out`.
     unsafe { copy::load_bytes(src.cast(), out.as_mut_ptr().cast(), size_of_val(out)) };
     fence(Acquire);
     let mut differ = 0;
-    for (index, (kept, record)) in guards.iter().zip(out.chunks_exact(stride)).enumerate() {
-        // SAFETY: there are as many records as places.
-        let after = unsafe { guard(src.add(index * stride)) }.load(Relaxed);
-        differ |= (after ^ kept) | (record[0] ^ kept);
+    at = 0;
+    for kept in &guards {
+        if at >= out.len() {
+            break;
+        }
+        // SAFETY: `at` is less than the words there are.
+        let after = unsafe { guard(src.add(at)) }.load(Relaxed);
+        differ |= (after ^ kept) | (out[at] ^ kept);
+        at += stride;
     }
     if differ != 0 {
-        // SAFETY: the caller vouches for this function's contract.
+        // SAFETY: the caller vouches for this function's contract, and these are whole records.
         unsafe { copy_each(src, out, stride) };
     }
+    true
 }
 
 /// # Safety
-/// As for [`copy_records`].
+/// As for [`copy_records`], of whole records.
 #[cold]
 #[inline(never)]
 unsafe fn copy_each(src: *const u64, out: &mut [u64], stride: usize) {
