@@ -220,9 +220,12 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
         mut fill: impl FnMut(u64, &RecordShape, Option<&Table<K>>) -> Result<R, ClientError>,
     ) -> Result<R, ClientError> {
         let deadline = Deadline::after_on(&*self.clock, within);
-        let session = Arc::clone(&self.session());
-        if let Some(shape) = session.shape_alone() {
-            return fill(session.connection.creation(), &shape, None);
+        let alone = {
+            let session = self.session();
+            session.shape_alone().map(|shape| (session.connection.creation(), shape))
+        };
+        if let Some((creation, shape)) = alone {
+            return fill(creation, &shape, None);
         }
         let filled = self.with_table(within, |buffers, table| {
             Ok(fill(buffers.creation, &table.snapshot().geometry().shape, Some(table)))
