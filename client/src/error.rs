@@ -31,6 +31,17 @@ pub enum ClientError {
         /// Which one is meant, and what to do.
         why: String,
     },
+    /// The table is there, and its memory node could not go on with it.
+    #[error(
+        "the table `{table}` at {address} is closed, because its memory node could not go on with it: its first words say why and \
+         what to do; or remove the table with `fpcache-cli drop {table} --yes`"
+    )]
+    TableClosed {
+        /// Where its memory node listens.
+        address: String,
+        /// What it is called.
+        table: String,
+    },
     /// The memory node's reply makes no sense.
     #[error(transparent)]
     Message(#[from] MessageError),
@@ -180,7 +191,8 @@ impl ClientError {
             Self::Message(MessageError::Version(_))
             | Self::Embedded(_)
             | Self::OtherKeys { .. }
-            | Self::NoSuchTable { .. } => ErrorKind::Setup,
+            | Self::NoSuchTable { .. }
+            | Self::TableClosed { .. } => ErrorKind::Setup,
             Self::Message(_) => ErrorKind::Internal,
             Self::Fabric(error) => of_fabric(error),
             Self::Deadline { .. } => ErrorKind::Retry,

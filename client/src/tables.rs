@@ -135,6 +135,11 @@ fn reach(address: &ShmAddress, deadline: Deadline) -> Result<ShmConnection, Fabr
 pub(crate) fn not_there(address: &ShmAddress, table: &str, deadline: Duration) -> ClientError {
     let listed =
         Tables::at(address.clone(), deadline).map_err(ClientError::from).and_then(|tables| tables.list());
+    if let Ok(list) = &listed
+        && list.tables.iter().any(|info| info.name.as_str() == table && info.is_closed())
+    {
+        return ClientError::TableClosed { address: address.to_string(), table: table.to_owned() };
+    }
     let names = |list: TableList| some_names(list.tables.iter().map(|table| &table.name));
     let there = listed.map_or_else(|_| String::new(), |list| format!("; there are: {}", names(list)));
     no_such_table(&address.to_string(), table, &there)

@@ -309,3 +309,58 @@ fn many_tables_outlive_kills_with_a_start_straight_after_each() {
     child.kill().unwrap();
     child.wait().unwrap();
 }
+
+#[test]
+fn a_table_that_cannot_be_gone_on_with_is_closed_and_the_others_are_served() {
+    use fpcache_client::{ClientError, RefusalCode};
+    let place = Place::new("region");
+    let mut node = place.start();
+    let tables = Tables::connect(&place.directory.url()).unwrap();
+    let [good, bad] = ["good", "bad"].map(|name| name.parse::<TableName>().unwrap());
+    for name in [&good, &bad] {
+        tables.create(name, KeyKind::U64, CreateOptions::default()).unwrap();
+        let config = ClientConfig { table: *name, ..ClientConfig::default() };
+        let client = Client::open(&place.directory.url(), config).unwrap();
+        client.create(U64Keys::parameters()).unwrap();
+        client.put(7, &70u64.to_le_bytes()).unwrap();
+    }
+    node.kill().unwrap();
+    node.wait().unwrap();
+    place.lose_memory();
+    // Its log and snapshots are gone but for damaged ones.
+    for file in names_in(&place.data.join("tables/bad")) {
+        if file.ends_with(".fps") || file.ends_with(".fpl") {
+            let path = place.data.join("tables/bad").join(file);
+            let whole = fs::read(&path).unwrap();
+            fs::write(&path, whole.iter().map(|byte| byte ^ 0x55).collect::<Vec<u8>>()).unwrap();
+        }
+    }
+    let mut node = place.start();
+    let config = |table| ClientConfig { table, ..ClientConfig::default() };
+    let client = Client::open(&place.directory.url(), config(good)).unwrap();
+    assert_eq!(client.get(7).unwrap(), Some(70u64.to_le_bytes().to_vec()));
+    let refused = Client::<U64Keys>::open(&place.directory.url(), config(bad)).map(|_| ());
+    assert!(matches!(&refused, Err(ClientError::TableClosed { table, .. }) if table == "bad"), "{refused:?}");
+    let tables = Tables::connect(&place.directory.url()).unwrap();
+    let listed = |tables: &Tables| -> Vec<(String, bool)> {
+        let list = tables.list().unwrap();
+        list.tables.iter().map(|table| (table.name.to_string(), table.is_closed())).collect()
+    };
+    assert!(
+        listed(&tables).contains(&("bad".into(), true)) && listed(&tables).contains(&("good".into(), false))
+    );
+    match tables.create(&bad, KeyKind::U64, CreateOptions::default()) {
+        Err(ClientError::Refused(refusal)) if refusal.code == RefusalCode::TableExists => {
+            assert!(refusal.message.contains("closed"), "{refusal}");
+        }
+        other => panic!("its name is taken: {other:?}"),
+    }
+    tables.drop_table(&bad).unwrap();
+    assert!(listed(&tables).iter().all(|(name, _)| name != "bad"));
+    assert!(!place.data.join("tables/bad").exists());
+    tables.create(&bad, KeyKind::U64, CreateOptions::default()).unwrap();
+    let client = Client::<U64Keys>::open(&place.directory.url(), config(bad)).unwrap();
+    drop(client);
+    node.kill().unwrap();
+    node.wait().unwrap();
+}

@@ -488,17 +488,35 @@ fn every_table_comes_back_with_its_own() {
     ]);
     assert!(!place.table().exists(), "there is no need of a default");
     node.kill();
-    // Damage of one of them ends the start with its name, and with that alone.
+    // One of them that is damaged is named, and the other served.
     let descriptor = place.data().join("tables/texts/table.fpt");
     let whole = fs::read(&descriptor).unwrap();
     fs::write(&descriptor, &whole[..40]).unwrap();
+    let node = place.start("");
+    node.says(&["table      numbers", "found      100 keys in the memory"]);
+    node.says(&[
+        "closed     texts: ",
+        "table.fpt",
+        "40 bytes",
+        "move the table's folder away",
+        "drop texts --yes",
+    ]);
+    node.kill();
+    let error = place.refused("--load words:50 --table texts");
+    for part in ["a table `texts` already", "closed", "table.fpt", "drop the table"] {
+        assert!(error.contains(part), "{part} in {error}");
+    }
+    // Damage of all there are ends the start with the name.
+    fs::rename(place.data().join("tables/numbers"), place.0.path().join("away")).unwrap();
     let error = place.refused("");
     for part in ["the table `texts`", "table.fpt", "40 bytes", "move the table's folder away"] {
         assert!(error.contains(part), "{part} in {error}");
     }
-    fs::rename(place.data().join("tables/texts"), place.0.path().join("away")).unwrap();
+    fs::rename(place.0.path().join("away"), place.data().join("tables/numbers")).unwrap();
+    fs::write(&descriptor, &whole).unwrap();
     let node = place.start("");
-    node.says(&["table      numbers", "found      100 keys in the memory"]);
+    node.says(&["texts: 50 keys, bytes", "found 50 keys in"]);
+    assert!(!node.greeting.contains("closed"));
 }
 
 #[test]

@@ -69,6 +69,11 @@ pub(crate) fn list(tables: &Tables, output: &mut Output) -> anyhow::Result<Outco
         "table", "keys", "number", "in use", "at most", "clients"
     ))?;
     for table in &list.tables {
+        if table.is_closed() {
+            let why = "closed: the memory node could not go on with it, its first words say why";
+            output.line(format_args!("{:<longest$}  {why}", table.name))?;
+            continue;
+        }
         let (keys, used, most) =
             (human(table.keys), human_bytes(table.used_bytes), human_bytes(table.region_bytes));
         output.line(format_args!(
@@ -91,6 +96,7 @@ fn document(table: &TableInfo) -> Value {
         "region_bytes": table.region_bytes,
         "used_bytes": table.used_bytes,
         "clients": table.clients,
+        "closed": table.is_closed(),
     })
 }
 
@@ -109,6 +115,11 @@ impl DropTable {
     pub(crate) fn run(&self, tables: &Tables, output: &mut Output) -> anyhow::Result<Outcome> {
         let name = &self.name;
         let found = tables.list()?.tables.into_iter().find(|table| table.name == *name);
+        if found.is_some_and(|table| table.is_closed()) && !self.yes {
+            bail!(
+                "`{name}` is closed, and nothing brings its records back once it is dropped: say --yes to drop it"
+            );
+        }
         if let (Some(TableInfo { keys, clients, .. }), false) = (found, self.yes) {
             bail!(
                 "`{name}` has {keys} keys and {clients} clients, and nothing brings the records back: say --yes to drop it"

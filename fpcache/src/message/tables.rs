@@ -82,12 +82,19 @@ pub struct TableInfo {
     pub kind: KeyKind,
     /// Live records.
     pub keys: u64,
-    /// Bytes of its region: more it will never have.
+    /// Bytes of its region: more it will never have. 0: the table is [closed](Self::is_closed).
     pub region_bytes: u64,
     /// Bytes of it in use.
     pub used_bytes: u64,
     /// Connected clients.
     pub clients: u64,
+}
+
+impl TableInfo {
+    /// Whether the memory node could not go on with the table: it is there and not served.
+    pub fn is_closed(&self) -> bool {
+        self.region_bytes == 0
+    }
 }
 
 /// Some of a memory node's tables.

@@ -7,11 +7,13 @@
 //! | module | holds |
 //! |---|---|
 //! | `hosted` | a table, whatever its keys are |
+//! | `closed` | tables that cannot be gone on with |
 //! | `open` | how a table begins: with nothing, or with what its folder holds |
 //! | `folders`, `descriptor` | a folder for each table, made and removed at one instant |
 //! | `requests` | create, list, drop |
 //! | `service`, `turns`, `seats` | whose request it is, and whose turn |
 
+mod closed;
 mod descriptor;
 pub mod error;
 pub(crate) mod folders;
@@ -33,8 +35,8 @@ use fpcache::message::tables::some_names;
 use fpcache::message::{ErrorCode, NodeStats, Refusal, TableInfo};
 use fpcache_fabric::descriptors::Taken;
 use fpcache_fabric::{
-    ClientId, Clock, Descriptors, Export, FabricError, HugePages, Pages, SharedMemory, SystemClock, Waker,
-    random_bits,
+    ClientId, Clock, Descriptors, Export, FabricError, HugePages, MemoryError, Pages, SharedMemory,
+    SystemClock, Waker, random_bits,
 };
 
 use crate::budget::Budget;
@@ -43,6 +45,7 @@ use crate::durability::SyncPolicy;
 use crate::node::MemoryNode;
 use crate::recovery::Recovery;
 use crate::store::Folders;
+use closed::ClosedTable;
 use descriptor::Descriptor;
 use error::TableOpenError;
 use folders::TablesFolder;
@@ -76,6 +79,8 @@ pub struct Catalogue {
     /// By number, which stays a table's as long as it is there.
     tables: Vec<Option<HostedTable>>,
     numbers: BTreeMap<TableName, usize>,
+    /// Those that cannot be gone on with.
+    closed: BTreeMap<TableName, ClosedTable>,
     seats: Seats,
     turns: Turns,
     /// Clients of tables that are gone.
@@ -139,6 +144,7 @@ impl Catalogue {
         let mut catalogue = Self {
             tables: Vec::new(),
             numbers: BTreeMap::new(),
+            closed: BTreeMap::new(),
             seats: Seats::default(),
             turns: Turns::default(),
             farewells: VecDeque::new(),
@@ -159,10 +165,22 @@ impl Catalogue {
         let there = catalogue.folder.as_ref().map(TablesFolder::tables).transpose()?;
         for name in there.unwrap_or_default() {
             let failed = |source| CatalogueError::Table { name, source: Box::new(source) };
-            let Some(folder) = &catalogue.folder else { break };
-            let descriptor = folder.descriptor(&name).map_err(failed)?;
             let descriptors = catalogue.take_descriptors().map_err(failed)?;
-            catalogue.host(name, &descriptor, descriptors).map_err(failed)?;
+            let Some(folder) = &catalogue.folder else { break };
+            let descriptor = folder.descriptor(&name);
+            let kind = descriptor.as_ref().map_or(KeyKind::U64, |descriptor| descriptor.kind);
+            match descriptor.and_then(|descriptor| catalogue.host(name, &descriptor, descriptors)) {
+                Ok(()) => {}
+                // Of another memory node: that is no fault of the table.
+                Err(why @ TableOpenError::Memory(MemoryError::FileInUse { .. })) => return Err(failed(why)),
+                Err(why) => drop(catalogue.closed.insert(name, ClosedTable { kind, why })),
+            }
+        }
+        if catalogue.numbers.is_empty()
+            && let Some((name, ClosedTable { why, .. })) = catalogue.closed.pop_first()
+        {
+            // There is nothing to serve.
+            return Err(CatalogueError::Table { name, source: Box::new(why) });
         }
         Ok(catalogue)
     }
@@ -183,6 +201,9 @@ impl Catalogue {
                 table.kind
             );
             return Err(Refusal::new(ErrorCode::TableExists, why));
+        }
+        if let Some(refusal) = self.refusal_for_closed(&name) {
+            return Err(refusal);
         }
         self.check_region(region_bytes)?;
         let unable = |why: TableOpenError| {
@@ -240,6 +261,9 @@ impl Catalogue {
     /// # Errors
     /// There is none of that name, or the disk refuses: then the table is not served until the memory node starts anew.
     pub fn drop_table(&mut self, name: &TableName) -> Result<(), Refusal> {
+        if self.drop_closed(name)? {
+            return Ok(());
+        }
         let number = self.numbers.remove(name).ok_or_else(|| self.no_such_table(name.as_str()))?;
         let Some(table) = self.tables[number].take() else {
             return Err(Refusal::new(ErrorCode::Internal, "a table vanished"));

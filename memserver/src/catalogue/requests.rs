@@ -3,7 +3,9 @@
 use std::ops::Bound;
 
 use fpcache::message::tables::{MOST_LISTED, TablesError};
-use fpcache::message::{ErrorCode, MessageError, NodeStats, Refusal, Request, TablesPage, TablesRequest};
+use fpcache::message::{
+    ErrorCode, MessageError, NodeStats, Refusal, Request, TableInfo, TablesPage, TablesRequest,
+};
 
 use super::{Catalogue, HostedTable, NO_TABLE};
 use fpcache::TableName;
@@ -28,15 +30,17 @@ impl Catalogue {
     /// The tables behind `after`, as many as one reply has.
     fn page(&self, after: Option<TableName>) -> TablesPage {
         let behind = (after.map_or(Bound::Unbounded, Bound::Excluded), Bound::Unbounded);
-        let mut numbers = self.numbers.range(behind).map(|(_, number)| *number);
-        let listed = numbers.by_ref().take(MOST_LISTED);
-        let tables =
-            listed.filter_map(|number| self.tables[number].as_ref()).map(HostedTable::info).collect();
+        let hosted = self.numbers.range(behind).filter_map(|(_, number)| self.tables[*number].as_ref());
+        let closed = self.closed.range(behind).map(|(name, table)| table.info(*name));
+        let mut tables: Vec<TableInfo> = hosted.map(HostedTable::info).chain(closed).collect();
+        tables.sort_unstable_by_key(|table| table.name);
+        let has_more = tables.len() > MOST_LISTED;
+        tables.truncate(MOST_LISTED);
         TablesPage {
             capacity_bytes: self.opening.budget.bytes(),
             granted_bytes: self.opening.budget.granted(),
             tables,
-            has_more: numbers.next().is_some(),
+            has_more,
         }
     }
 

@@ -26,6 +26,8 @@ pub struct Greeting {
     pages: Pages,
     room: Room,
     tables: Vec<(TableInfo, Option<Recovery>)>,
+    /// Tables that are not served, and why.
+    closed: Vec<(TableName, String)>,
 }
 
 /// What the limit of open files leaves room for.
@@ -53,6 +55,7 @@ impl Greeting {
             pages: catalogue.pages(),
             room,
             tables: catalogue.tables().zip(found).collect(),
+            closed: catalogue.closed().map(|(name, why)| (*name, why)).collect(),
         }
     }
 
@@ -132,6 +135,9 @@ impl fmt::Display for Greeting {
         match &self.tables[..] {
             [only] => self.write_only(f, only)?,
             _ => self.write_many(f)?,
+        }
+        for (name, why) in &self.closed {
+            writeln!(f, "  closed     {name}: {why}; or remove it with fpcache-cli drop {name} --yes")?;
         }
         // Of a table with keys if there is one, and of the one that need not be named before others.
         let shown = self.tables.iter().map(|(table, _)| table);

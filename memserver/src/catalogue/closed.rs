@@ -1,0 +1,63 @@
+//! Tables that are there and cannot be gone on with: their names stay taken, and the others are served.
+
+use fpcache::TableName;
+use fpcache::key_space::KeyKind;
+use fpcache::message::{ErrorCode, Refusal, TableInfo};
+
+use super::Catalogue;
+use super::error::TableOpenError;
+
+/// A table that is not served.
+#[derive(Debug)]
+pub(crate) struct ClosedTable {
+    /// What its keys are, as far as that can be told.
+    pub(super) kind: KeyKind,
+    /// Why it cannot be gone on with, and what to do.
+    pub(super) why: TableOpenError,
+}
+
+impl ClosedTable {
+    /// What there is to tell of it.
+    pub(super) fn info(&self, name: TableName) -> TableInfo {
+        TableInfo { name, kind: self.kind, keys: 0, region_bytes: 0, used_bytes: 0, clients: 0 }
+    }
+}
+
+impl Catalogue {
+    /// The tables that are not served, in the order of their names, and why.
+    pub(crate) fn closed(&self) -> impl Iterator<Item = (&TableName, String)> {
+        self.closed.iter().map(|(name, table)| (name, table.why.to_string()))
+    }
+
+    /// The refusal to make a table of a name that a closed one has; `None` if none has.
+    pub(super) fn refusal_for_closed(&self, name: &TableName) -> Option<Refusal> {
+        let closed = self.closed.get(name)?;
+        let why = format!(
+            "there is a table `{name}` already, which is closed ({}): mend that and restart the memory node, drop the table, or \
+             choose another name",
+            closed.why
+        );
+        Some(Refusal::new(ErrorCode::TableExists, why))
+    }
+
+    /// Removes a closed table and its files; `false` if there is none of that name.
+    pub(super) fn drop_closed(&mut self, name: &TableName) -> Result<bool, Refusal> {
+        if !self.closed.contains_key(name) {
+            return Ok(false);
+        }
+        if let Some(folder) = &self.folder {
+            let refused = |error| {
+                let why = format!("the table `{name}`, which is closed, could not be dropped: {error}");
+                Refusal::new(ErrorCode::NotDurable, why)
+            };
+            folder.drop_table(name).map_err(refused)?;
+            if let Err(error) = folder.clear_dropped(name.as_str()) {
+                eprintln!(
+                    "fpcache-memserver: files of the table `{name}`, which was dropped, remain: {error}"
+                );
+            }
+        }
+        self.closed.remove(name);
+        Ok(true)
+    }
+}
