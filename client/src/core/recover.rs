@@ -99,7 +99,7 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
             Attempt::Open(OpenError::Moving { attempts }) => ReadError::Contended { attempts },
             // About to be hung up on: whoever connects anew learns what there is.
             Attempt::Open(_) if self.was_dropped() => ReadError::Contended { attempts: 1 },
-            Attempt::Open(error) => return Err(self.explained(error)),
+            Attempt::Open(error) => self.explained(error)?,
         };
         self.tally.retries.add(1);
         let deadline = retry.deadline(&*self.clock);
@@ -120,13 +120,16 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
         Ok(Next::Again)
     }
 
-    /// What a table that could not be opened is an error of: its keys may be of another kind than this client's.
-    fn explained(&self, error: OpenError) -> ClientError {
-        let OpenError::Superblock(SuperblockError::Corrupt(_)) = &error else { return error.into() };
+    /// What a table that could not be opened is an error of: its keys may be of another kind than this client's. Not an error of
+    /// the call if the table was dropped meanwhile.
+    fn explained(&self, error: OpenError) -> Result<ReadError, ClientError> {
+        let OpenError::Superblock(SuperblockError::Corrupt(_)) = &error else { return Err(error.into()) };
         let connection = Arc::clone(&self.session().connection);
         match read_kind(&mut connection.endpoint()) {
-            Ok(Some(theirs)) if !theirs.is::<K>() => ClientError::OtherKeys { theirs, own: K::NAME },
-            _ => error.into(),
+            Ok(Some(theirs)) if !theirs.is::<K>() => Err(ClientError::OtherKeys { theirs, own: K::NAME }),
+            // Between the look that found other keys and this one.
+            _ if self.was_dropped() => Ok(ReadError::Contended { attempts: 1 }),
+            _ => Err(error.into()),
         }
     }
 
@@ -155,9 +158,13 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
         }
     }
 
-    /// Whether the table of the session in use was dropped.
+    /// Whether the table of the session in use was dropped, or its memory node has hung up: the next attempt learns what there
+    /// is.
     fn was_dropped(&self) -> bool {
         let connection = Arc::clone(&self.session().connection);
+        if !connection.is_alive() {
+            return true;
+        }
         let mut reuse = [0];
         let read = connection.endpoint().read_words(RemoteAddr::region(REUSE_OFFSET), &mut reuse);
         read.is_ok() && reuse == [DROPPED]
