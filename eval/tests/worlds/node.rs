@@ -78,6 +78,17 @@ fn region_bytes<K: NumberedKeys>(bytes: usize) -> usize {
     bytes * (geometry.slot_bytes + K::OUTSIDE_BYTES) / U64Keys::small_segments().geometry().slot_bytes + pages
 }
 
+/// How many times as long as what may be used of it a region is that records are restored in: as a real one but for the
+/// few mebibytes beside that, which are free of charge only there.
+const LONGER: usize = 4;
+
+impl NodeShape {
+    /// Whether some of its lives begin with what the disk holds.
+    fn starts_cold(&self) -> bool {
+        self.durability.is_some_and(|durability| durability.ending != Ending::Process)
+    }
+}
+
 type Node<K> = MemoryNode<K, SimMemory>;
 
 /// What outlives a memory node's lives.
@@ -125,8 +136,9 @@ impl<K: NumberedKeys> Stage<K> {
         let mut random = Random::new(world.seed() ^ 0x5eed_0fd1);
         let survives = shape.durability.is_some();
         let memory = |options: MemoryOptions| if survives { options.surviving() } else { options };
+        let limit = region_bytes::<K>(shape.region_bytes);
         let memories = vec![
-            memory(MemoryOptions::region(region_bytes::<K>(shape.region_bytes))),
+            memory(MemoryOptions::region(if shape.starts_cold() { limit * LONGER } else { limit })),
             memory(MemoryOptions::private(NOTES_BYTES)),
         ];
         let kept = Kept {
@@ -237,7 +249,8 @@ impl<K: NumberedKeys> Stage<K> {
             node: 0,
             now: start.clock.now(),
         };
-        let memories = Memories::new(Arc::clone(region), Arc::clone(notes));
+        let limit = region_bytes::<K>(self.shape.region_bytes) as u64;
+        let memories = Memories::new(Arc::clone(region), Arc::clone(notes)).limited(limit);
         let disk = SimDisk::new(kept.disk.clone(), region);
         let (node, recovery) = match can_resume(&memories, &beginning) {
             Ok(()) => resume(memories, disk, &beginning, Background::Inline),
