@@ -75,15 +75,21 @@ impl Clients {
         Some((place, self.last.get(place)?))
     }
 
-    /// Begins a client's next request.
-    pub(crate) fn begin(&mut self, client: u64, request: u64) -> Writer {
-        self.requests += 1;
-        let heard = self.requests;
+    /// Begins a client's next request. Another client may be forgotten for it, but none that has a request in hand: `None` if
+    /// all have.
+    pub(crate) fn begin(
+        &mut self,
+        client: u64,
+        request: u64,
+        is_in_hand: impl Fn(u64) -> bool,
+    ) -> Option<Writer> {
         let place = match self.places.get(&client) {
             Some(place) => *place,
             None if self.last.len() < MOST_CLIENTS => self.last.len(),
-            None => self.silent_longest(),
+            None => self.silent_longest(is_in_hand)?,
         };
+        self.requests += 1;
+        let heard = self.requests;
         match self.last.get_mut(place) {
             Some(last) => {
                 if last.client != client {
@@ -96,7 +102,7 @@ impl Clients {
             }
             None => self.add(LastRequest { client, request, replies: Vec::new(), heard }),
         }
-        Writer { client, request, place }
+        Some(Writer { client, request, place })
     }
 
     /// Gives a client the next place.
@@ -105,10 +111,11 @@ impl Clients {
         self.last.push(last);
     }
 
-    /// The place of the client silent longest: first places that are kept for nobody, which have no request.
-    fn silent_longest(&self) -> usize {
-        let silent = self.last.iter().enumerate().min_by_key(|(_, last)| (last.request != 0, last.heard));
-        silent.map_or(0, |(place, _)| place)
+    /// The place of the client silent longest, of those without a request in hand: first places that are kept for nobody, which
+    /// have no request.
+    fn silent_longest(&self, is_in_hand: impl Fn(u64) -> bool) -> Option<usize> {
+        let at_rest = self.last.iter().enumerate().filter(|(_, last)| !is_in_hand(last.client));
+        at_rest.min_by_key(|(_, last)| (last.request != 0, last.heard)).map(|(place, _)| place)
     }
 
     /// Takes up what was noted of the client at the next place, if of any.
@@ -123,11 +130,6 @@ impl Clients {
     pub(crate) fn with_request(&self, client: u64, request: u64) -> Option<Writer> {
         let (place, _) = self.of(client).filter(|(_, last)| last.request == request)?;
         Some(Writer { client, request, place })
-    }
-
-    /// Whether another client would be forgotten for this one.
-    pub(crate) fn would_forget(&self, client: u64) -> bool {
-        self.last.len() >= MOST_CLIENTS && !self.places.contains_key(&client)
     }
 
     /// Keeps the reply to an operation of a client's request; those before it are done.
@@ -161,7 +163,7 @@ mod tests {
         let mut clients = Clients::inherited();
         assert_eq!(clients.look_up(7, 1, false), Known::New);
         assert_eq!(clients.look_up(7, 1, true), Known::Forgotten);
-        let writer = clients.begin(7, 2);
+        let writer = clients.begin(7, 2, |_| false).expect("a place");
         clients.done(&writer, 0, DONE);
         assert_eq!(clients.look_up(7, 2, true), Known::Repeated(writer, 1));
         assert_eq!(clients.replies(7), [DONE]);
@@ -177,10 +179,13 @@ mod tests {
     fn the_client_silent_longest_is_forgotten_and_its_place_taken() {
         let mut clients = Clients::default();
         for client in 0..MOST_CLIENTS as u64 {
-            assert_eq!(clients.begin(client, 1).place, client as usize);
+            assert_eq!(clients.begin(client, 1, |_| false).map(|writer| writer.place), Some(client as usize));
         }
-        clients.begin(0, 2);
-        assert_eq!(clients.begin(5000, 1).place, 1);
+        clients.begin(0, 2, |_| false);
+        assert_eq!(clients.begin(5001, 1, |_| true), None, "all have requests in hand");
+        let place = clients.begin(5000, 1, |client| client == 1).map(|writer| writer.place);
+        assert_eq!(place, Some(2), "the first has a request in hand");
+        assert_eq!(clients.begin(5002, 1, |_| false).map(|writer| writer.place), Some(1));
         assert_eq!(clients.look_up(1, 1, true), Known::Forgotten);
         assert_eq!(
             clients.look_up(0, 2, true),
@@ -197,6 +202,10 @@ mod tests {
             clients.look_up(9, 4, true),
             Known::Repeated(Writer { client: 9, request: 4, place: 1 }, 1)
         );
-        assert_eq!(clients.begin(10, 1).place, 2, "places of nobody are taken last");
+        assert_eq!(
+            clients.begin(10, 1, |_| false).map(|writer| writer.place),
+            Some(2),
+            "places of nobody are taken last"
+        );
     }
 }

@@ -35,6 +35,7 @@ mod journal;
 pub mod loader;
 pub mod node;
 mod notes;
+mod parked;
 mod pending;
 pub mod rebuild;
 mod recovery;

@@ -24,7 +24,7 @@ use crate::budget::round_up;
 use crate::image::SegmentImage;
 use crate::space::Extent;
 use crate::table::extents::{Outside, value_at};
-use crate::uploads::Upload;
+use crate::uploads::{MOST_VALUES, Upload};
 
 /// Why a load ended without a table.
 #[derive(Debug, thiserror::Error)]
@@ -68,7 +68,8 @@ pub enum LoadError {
     },
     /// Too many values came ahead of their records.
     #[error(
-        "values of more than {MAX_AHEAD_BYTES} bytes came ahead of their records: send the records in between"
+        "more than {MOST_VALUES} values, or {MAX_AHEAD_BYTES} bytes of them, came ahead of their records: send the records in \
+         between"
     )]
     TooMuchAhead,
     /// What the segments were to share cannot be read.
@@ -131,6 +132,47 @@ impl LoadError {
 struct OpenRecord {
     hash: u64,
     version: u32,
+    /// Bytes of what its slot will hold, without padding.
+    used: u32,
+}
+
+/// How far a chunk has been taken.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ChunkPlace {
+    /// Bytes of its records that were.
+    pub(crate) at: usize,
+    /// Records that were not.
+    pub(crate) left: u32,
+}
+
+/// The directory of a load, being written.
+#[derive(Debug)]
+struct Finishing<K: BuildKeys> {
+    root: Vec<RootEntry<K>>,
+    published: Vec<Extent>,
+    /// The next descriptor.
+    next: usize,
+}
+
+impl<K: BuildKeys> Default for Finishing<K> {
+    fn default() -> Self {
+        Self { root: Vec::new(), published: Vec::new(), next: 0 }
+    }
+}
+
+/// Most bytes of a segment's slots, where as many slots as there may be would take more: as many as a rebuild puts into one. What
+/// a load holds of records that are in no segment yet is bounded by it, however long the slots are.
+const MOST_SEGMENT_BYTES: usize = 1 << 20;
+
+/// Most slots of a segment of a load with these parameters.
+fn max_slots(parameters: &TableParameters) -> u16 {
+    /// Segments this long have few slots beside their windows.
+    const LEAST: usize = 16;
+    let geometry = parameters.geometry();
+    let in_bytes = MOST_SEGMENT_BYTES / (geometry.slot_bytes + geometry.width.bytes());
+    // At least one key must fit: the fill was looked at.
+    let for_a_key = (1.0 / parameters.fill).ceil() as usize + 1;
+    in_bytes.max(LEAST).max(for_a_key).min(usize::from(parameters.max_slots)) as u16
 }
 
 /// A load in progress.
@@ -145,9 +187,12 @@ pub struct Loader<K: BuildKeys> {
     allocator: Allocator,
     expected_keys: u64,
     keys: u64,
-    /// Records that are in no segment yet, and their bodies.
+    /// Records that are in no segment yet, and what their slots will hold, without padding.
     open: Vec<OpenRecord>,
     bodies: Vec<u8>,
+    /// What one slot will hold.
+    body: Vec<u8>,
+    finishing: Option<Finishing<K>>,
     descriptors: Vec<Descriptor<K>>,
     node: u16,
     next_generation: u32,
@@ -184,7 +229,7 @@ impl<K: BuildKeys> Loader<K> {
         let options = SegmentOptions {
             epsilon: parameters.epsilon,
             fill: parameters.fill,
-            max_slots: parameters.max_slots,
+            max_slots: max_slots(&parameters),
             ..SegmentOptions::default()
         };
         // Even with the longest segments there are, this much is needed.
@@ -207,6 +252,8 @@ impl<K: BuildKeys> Loader<K> {
             keys: 0,
             open: Vec::new(),
             bodies: Vec::new(),
+            body: Vec::new(),
+            finishing: None,
             descriptors: Vec::new(),
             node,
             next_generation,
@@ -218,19 +265,32 @@ impl<K: BuildKeys> Loader<K> {
         })
     }
 
-    /// Adds the records of a chunk.
-    pub fn push_chunk(&mut self, region: &impl NodeMemory, chunk: &Chunk<'_>) -> Result<(), LoadError> {
+    /// Where a chunk begins, which must be the next one.
+    pub(crate) fn begin_chunk(&self, chunk: &Chunk<'_>) -> Result<ChunkPlace, LoadError> {
         if chunk.first != self.keys {
             return Err(LoadError::Gap { expected: self.keys, got: chunk.first });
         }
-        let mut rest = chunk.records;
-        for _ in 0..chunk.count {
-            let ((key, value), behind) = take_record::<K>(&self.geometry.shape, rest)
-                .ok_or(LoadError::Short { first: chunk.first })?;
+        Ok(ChunkPlace { at: 0, left: chunk.count })
+    }
+
+    /// Adds the next records of a chunk, `most` of them at most.
+    pub(crate) fn push_chunk(
+        &mut self,
+        region: &impl NodeMemory,
+        chunk: &Chunk<'_>,
+        place: &mut ChunkPlace,
+        most: u32,
+    ) -> Result<(), LoadError> {
+        let short = || LoadError::Short { first: chunk.first };
+        let mut rest = chunk.records.get(place.at..).ok_or_else(short)?;
+        for _ in 0..most.min(place.left) {
+            let ((key, value), behind) = take_record::<K>(&self.geometry.shape, rest).ok_or_else(short)?;
             self.push_sent(region, key.borrow(), &value, FIRST_VERSION)?;
             rest = behind;
+            place.left -= 1;
         }
-        if rest.is_empty() { Ok(()) } else { Err(LoadError::Short { first: chunk.first }) }
+        place.at = chunk.records.len() - rest.len();
+        if place.left > 0 || rest.is_empty() { Ok(()) } else { Err(short()) }
     }
 
     /// Adds one record.
@@ -265,7 +325,8 @@ impl<K: BuildKeys> Loader<K> {
             self.ahead_bytes -= u64::from(before.bytes());
             before.bytes() >= bytes
         });
-        if self.ahead_bytes + u64::from(bytes) > MAX_AHEAD_BYTES as u64 {
+        let is_full = self.ahead.len() >= MOST_VALUES;
+        if is_full || self.ahead_bytes + u64::from(bytes) > MAX_AHEAD_BYTES as u64 {
             return Err(LoadError::TooMuchAhead);
         }
         let memory = match before.and_then(|before| before.memory()) {
@@ -328,17 +389,22 @@ impl<K: BuildKeys> Loader<K> {
         if self.cut.len() > 1 {
             self.write_cut(region, false)?;
         }
-        self.open.push(OpenRecord { hash: K::hash(key), version });
         let at = self.bodies.len();
         self.bodies.resize(at + shape.body_bytes(), 0);
-        shape.fill::<K>(&mut self.bodies[at..], key, &value);
+        let mut used = shape.fill::<K>(&mut self.bodies[at..], key, &value);
+        if matches!(value, Stored::Outside(_)) {
+            // Its address, which does not identify it.
+            used += size_of::<u64>();
+        }
+        self.bodies.truncate(at + used);
+        self.open.push(OpenRecord { hash: K::hash(key), version, used: used as u32 });
         self.keys += 1;
         Ok(())
     }
 
     /// Writes the segments that were cut: `all`, or all but the last, whose range ends where one begins that is still to come.
     fn write_cut(&mut self, region: &impl NodeMemory, all: bool) -> Result<(), LoadError> {
-        let mut first = 0;
+        let (mut first, mut bytes) = (0, 0);
         let mut cut = std::mem::take(&mut self.cut).into_iter().peekable();
         while let Some(segment) = cut.next() {
             let behind = cut.peek().map(|next| K::mark(next.lo.borrow()));
@@ -347,22 +413,23 @@ impl<K: BuildKeys> Loader<K> {
                 break;
             }
             let keys = segment.placed.keys;
-            self.write_segment(region, segment, first, behind.unwrap_or(u64::MAX))?;
+            bytes += self.write_segment(region, segment, (first, bytes), behind.unwrap_or(u64::MAX))?;
             first += keys;
         }
         self.open.drain(..first);
-        self.bodies.drain(..first * self.geometry.shape.body_bytes());
+        self.bodies.drain(..bytes);
         Ok(())
     }
 
-    /// Writes a segment of the open records from `first` on, whose range ends before the key with this mark.
+    /// Writes a segment of the open records from `first` on, a place among them and among their bytes, whose range ends before
+    /// the key with this mark; returns their bytes.
     fn write_segment(
         &mut self,
         region: &impl NodeMemory,
         cut: CutSegment<K>,
-        first: usize,
+        (first, first_byte): (usize, usize),
         behind: u64,
-    ) -> Result<(), LoadError> {
+    ) -> Result<usize, LoadError> {
         let CutSegment { lo, tail, placed } = cut;
         let model = placed.model;
         let generation = self.next_generation;
@@ -374,10 +441,14 @@ impl<K: BuildKeys> Loader<K> {
         let header =
             SegmentHeader { generation, cap: model.cap, epsilon, lo: K::mark(lo.borrow()), behind, live };
         self.image.begin(&header);
-        let body_bytes = self.geometry.shape.body_bytes();
+        let mut byte = first_byte;
         for (at, slot) in (first..).zip(&placed.slots) {
-            let OpenRecord { hash, version } = self.open[at];
-            let body = &self.bodies[at * body_bytes..][..body_bytes];
+            let OpenRecord { hash, version, used } = self.open[at];
+            self.body.clear();
+            self.body.extend_from_slice(&self.bodies[byte..][..used as usize]);
+            self.body.resize(self.geometry.shape.body_bytes(), 0);
+            byte += used as usize;
+            let body = &self.body;
             let x = self.geometry.shape.parts::<K>(body).and_then(|parts| K::view(parts.key)).map(|key| {
                 // The keys a segment was built from share all that it skips.
                 K::coordinate(key.borrow(), usize::MAX, tail, &self.coders)
@@ -388,7 +459,7 @@ impl<K: BuildKeys> Loader<K> {
         region.write_bytes(offset, self.image.bytes())?;
         self.descriptors.push(Descriptor { lo, tail, model, address, generation });
         self.next_generation = self.next_generation.wrapping_add(1);
-        Ok(())
+        Ok(byte - first_byte)
     }
 
     /// The one segment of a table without records: every key is absent in it.
@@ -414,24 +485,43 @@ impl<K: BuildKeys> Loader<K> {
         LoadError::Full { capacity, loaded: Some(written), needed, remedy }
     }
 
-    /// Ends the load: writes the last segments and the directory, and returns the record to publish, the allocator
-    /// behind it, and the next unused generation.
-    pub(crate) fn finish(mut self, region: &impl NodeMemory) -> Result<Finished<K>, LoadError> {
-        K::finish(&mut self.cutter, &mut self.cut);
-        if self.cut.is_empty() {
-            self.cut.push(Self::empty_segment());
-        }
-        self.write_cut(region, true)?;
-        let (mut root, mut published) = (Vec::new(), Vec::new());
-        let mut next = 0;
-        while next < self.descriptors.len() {
-            let (page, count) = DirectoryPage::encode(&self.descriptors[next..], 0);
+    /// Writes some more of what ends the load: the last segments, then pages of the directory; `true` if all is written.
+    pub(crate) fn step_finish(&mut self, region: &impl NodeMemory) -> Result<bool, LoadError> {
+        /// Pages of one step: a hundred microseconds.
+        const PAGES: usize = 16;
+        let Some(mut finishing) = self.finishing.take() else {
+            K::finish(&mut self.cutter, &mut self.cut);
+            if self.cut.is_empty() {
+                self.cut.push(Self::empty_segment());
+            }
+            self.write_cut(region, true)?;
+            self.finishing = Some(Finishing::default());
+            return Ok(false);
+        };
+        for _ in 0..PAGES {
+            if finishing.next == self.descriptors.len() {
+                break;
+            }
+            let next = &self.descriptors[finishing.next..];
+            // A page has no room for more.
+            let next = &next[..next.len().min(DirectoryPage::most_descriptors::<K>())];
+            let (page, count) = DirectoryPage::encode(next, 0);
             let offset = self.allocator.allocate(K::PAGE_BYTES).map_err(|Exhausted| self.full())?;
-            published.push(Extent::new(offset, K::PAGE_BYTES as u64));
+            finishing.published.push(Extent::new(offset, K::PAGE_BYTES as u64));
             region.write_bytes(offset, &page)?;
-            root.push(RootEntry { lo: self.descriptors[next].lo.clone(), page: offset });
-            next += count;
+            finishing.root.push(RootEntry { lo: next[0].lo.clone(), page: offset });
+            finishing.next += count;
         }
+        let is_whole = finishing.next == self.descriptors.len();
+        self.finishing = Some(finishing);
+        Ok(is_whole)
+    }
+
+    /// Ends the load: writes what is still to be written of the last segments and the directory, and returns the record to publish,
+    /// the allocator behind it, and the next unused generation.
+    pub(crate) fn finish(mut self, region: &impl NodeMemory) -> Result<Finished<K>, LoadError> {
+        while !self.step_finish(region)? {}
+        let Finishing { root, mut published, .. } = self.finishing.take().unwrap_or_default();
         let bytes = encode_root::<K>(&root);
         let offset = self.allocator.allocate(bytes.len()).map_err(|Exhausted| self.full())?;
         region.write_bytes(offset, &bytes)?;

@@ -2,12 +2,12 @@
 
 use std::borrow::Borrow;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use fpcache::key_space::BuildKeys;
 use fpcache::layout::{SUPERBLOCK_BYTES, Stored, TableParameters, TableRecord};
 use fpcache::message::keys::take_key;
-use fpcache::message::{ErrorCode, Keys, NodeStats, Refusal, Request, encode_reply};
+use fpcache::message::{Chunk, ErrorCode, Keys, NodeStats, Refusal, Request, encode_reply};
 use fpcache::models::Segment;
 use fpcache_fabric::{
     AccessError, ClientId, Clock, Handled, NodeMemory, Service, SharedMemory, SystemClock, Waker, Work,
@@ -19,9 +19,10 @@ use crate::budget::Grant;
 use crate::clients::Clients;
 use crate::front::Front;
 use crate::journal::Journal;
-use crate::loader::{Begin, FIRST_VERSION, Finished, LoadError, Loader};
+use crate::loader::{Begin, ChunkPlace, FIRST_VERSION, Finished, LoadError, Loader};
+use crate::parked::{Parked, Progress, QUANTUM, Queue, SHORT_ALLOWANCE, SHORT_REQUEST, Until, cost};
 use crate::pending::Pending;
-use crate::snapshotting::Snapshotting;
+use crate::snapshotting::{PAUSE, Snapshotting};
 use crate::space::{Extent, Space};
 use crate::table::audit::Audit;
 use crate::table::write::next_version;
@@ -39,13 +40,18 @@ pub struct MemoryNode<K: BuildKeys, M = SharedMemory> {
     pub(crate) writers: Clients,
     pub(crate) journal: Option<Journal<M>>,
     pub(crate) pending: Pending<K>,
+    pub(crate) parked: Queue,
+    /// Nanoseconds of work that the table may do before its next turn.
+    pub(crate) allowance: i64,
     pub(crate) uploads: Uploads,
     pub(crate) snapshotting: Option<Snapshotting>,
     /// Whether the disk has a snapshot that the log follows. Without one nothing that is written is durable.
     pub(crate) has_snapshot: bool,
     /// When to try again to write a snapshot that failed.
     pub(crate) retry_at: Option<Instant>,
-    loading: Option<(ClientId, Loader<K>)>,
+    loading: Option<Loading<K>>,
+    /// How it ended that the records of a load were brought to the disk, for the client that waits for it.
+    pub(crate) durable: Option<Result<(), String>>,
     clients: u64,
     requests: u64,
     started: Instant,
@@ -54,6 +60,28 @@ pub struct MemoryNode<K: BuildKeys, M = SharedMemory> {
     pub(crate) waker: Option<Waker>,
     /// The body of the reply in hand.
     body: Vec<u8>,
+}
+
+/// A load in progress.
+#[derive(Debug)]
+struct Loading<K: BuildKeys> {
+    client: ClientId,
+    loader: Loader<K>,
+    /// When its client was last heard of.
+    heard: Instant,
+}
+
+/// How long a load lasts whose client sends nothing, once another wants to load.
+const LOAD_LEASE: Duration = Duration::from_secs(60);
+
+/// How far the answer to a request is.
+pub(crate) enum Answer {
+    /// It is there.
+    Now,
+    /// It comes when the disk has got so far.
+    Later,
+    /// The request has got so far, and goes on after this.
+    Waits(Progress, Until),
 }
 
 /// The generation of a region's first segment.
@@ -99,11 +127,14 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
             writers,
             journal,
             pending: Pending::default(),
+            parked: Queue::default(),
+            allowance: QUANTUM,
             uploads: Uploads::default(),
             snapshotting: None,
             has_snapshot: false,
             retry_at: None,
             loading: None,
+            durable: None,
             clients: 0,
             requests: 0,
             started: now,
@@ -262,13 +293,24 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
             );
             return Err(Refusal::new(ErrorCode::NotEmpty, why));
         }
-        if self.loading.is_some() {
-            let why = "another load into this table is in progress: wait until it is finished or given up";
-            return Err(Refusal::new(ErrorCode::Busy, why));
+        let now = self.clock.now();
+        if let Some(Loading { heard, .. }) = &self.loading {
+            let silent = now.saturating_duration_since(*heard);
+            if silent < LOAD_LEASE {
+                let why = format!(
+                    "another load into this table is in progress: wait until it is finished, or given up, which it is when \
+                     its client has sent nothing for {} s, {} s from now at the earliest",
+                    LOAD_LEASE.as_secs(),
+                    (LOAD_LEASE - silent).as_secs() + 1
+                );
+                return Err(Refusal::new(ErrorCode::Busy, why));
+            }
+            self.loading = None;
+            self.give_back_unused();
         }
         // The bytes of a load that never committed were never visible: they are simply used again.
         let loader = self.loader_for(begin).map_err(|e| e.refusal())?;
-        self.loading = Some((client, loader));
+        self.loading = Some(Loading { client, loader, heard: now });
         Ok(())
     }
 
@@ -280,27 +322,112 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
 
     pub(crate) fn loader(&mut self, client: ClientId) -> Result<&mut Loader<K>, Refusal> {
         match &mut self.loading {
-            Some((owner, loader)) if *owner == client => Ok(loader),
+            Some(loading) if loading.client == client => {
+                loading.heard = self.clock.now();
+                Ok(&mut loading.loader)
+            }
             _ => Err(Refusal::new(
                 ErrorCode::Invalid,
                 "no load is in progress on this connection: begin one first; if one was, the memory node gave it up \
-                 when the connection broke",
+                 when the connection broke, or for another one after a minute without records",
             )),
         }
     }
 
+    /// Ends `client`'s load, and waits until its records are on the disk.
     fn commit(&mut self, client: ClientId) -> Result<TableRecord, Refusal> {
+        let record = self.publish_load(client)?;
+        self.snapshot_now().map_err(not_durable)?;
+        Ok(record)
+    }
+
+    fn publish_load(&mut self, client: ClientId) -> Result<TableRecord, Refusal> {
         self.loader(client)?;
-        let Some((_, loader)) = self.loading.take() else {
+        let Some(Loading { loader, .. }) = self.loading.take() else {
             return Err(Refusal::new(ErrorCode::Internal, "the load vanished"));
         };
         let loaded = self.take_load(loader);
         self.give_back_unused();
-        let record = loaded.map_err(|e| e.refusal())?;
-        if self.journal.is_some() {
-            self.make_durable()?;
+        loaded.map_err(|e| e.refusal())
+    }
+
+    /// Ends `client`'s load in steps.
+    fn step_commit(
+        &mut self,
+        client: ClientId,
+        progress: Progress,
+        body: &mut Vec<u8>,
+    ) -> Result<Answer, Refusal> {
+        let record = match progress {
+            Progress::Commit(record) => {
+                self.durable.take().unwrap_or(Ok(())).map_err(not_durable)?;
+                record
+            }
+            _ => {
+                let region = Arc::clone(&self.front.region);
+                loop {
+                    let step = self.loader(client)?.step_finish(&*region);
+                    self.charge(cost::STEP);
+                    match step {
+                        Ok(true) => break,
+                        Ok(false) if self.is_spent() => {
+                            return Ok(Answer::Waits(Progress::Finish, Until::Turn));
+                        }
+                        Ok(false) => {}
+                        Err(error) => {
+                            self.abort(client);
+                            return Err(error.refusal());
+                        }
+                    }
+                }
+                let record = self.publish_load(client)?;
+                if self.journal.is_some() {
+                    self.durable = None;
+                    return Ok(Answer::Waits(Progress::Commit(record), Until::Durable));
+                }
+                record
+            }
+        };
+        body.extend(record.keys.to_le_bytes());
+        body.extend(record.segments.to_le_bytes());
+        Ok(Answer::Now)
+    }
+
+    /// Takes some more of the records of a chunk.
+    fn take_chunk(
+        &mut self,
+        client: ClientId,
+        chunk: &Chunk<'_>,
+        progress: Progress,
+    ) -> Result<Answer, Refusal> {
+        /// Records between two looks at the allowance.
+        const RECORDS: u32 = 64;
+        let region = Arc::clone(&self.front.region);
+        let loader = self.loader(client)?;
+        let mut place = match progress {
+            Progress::Chunk(place) => Ok(place),
+            _ => loader.begin_chunk(chunk),
+        };
+        loop {
+            let (before, loader) = (place.as_ref().map_or(0, |place| place.at), self.loader(client)?);
+            let pushed = place.and_then(|mut place| {
+                loader.push_chunk(&*region, chunk, &mut place, RECORDS).map(|()| place)
+            });
+            match pushed {
+                Ok(ChunkPlace { left: 0, .. }) => return Ok(Answer::Now),
+                Ok(next) => {
+                    self.charge(i64::from(RECORDS) * cost::LOADED + cost::bytes(next.at - before));
+                    if self.is_spent() {
+                        return Ok(Answer::Waits(Progress::Chunk(next), Until::Turn));
+                    }
+                    place = Ok(next);
+                }
+                Err(error) => {
+                    self.abort(client);
+                    return Err(error.refusal());
+                }
+            }
         }
-        Ok(record)
     }
 
     /// Ends a load: its table is visible from here on.
@@ -313,15 +440,6 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
             journal.notes.set_applied(journal.last(), table.next_version())?;
         }
         Ok(record)
-    }
-
-    /// Brings a table that was just loaded to the disk.
-    fn make_durable(&mut self) -> Result<(), Refusal> {
-        self.snapshot_now().map_err(|why| {
-            let why =
-                format!("the records are loaded, but not on the disk; writes wait until they are: {why}");
-            Refusal::new(ErrorCode::NotDurable, why)
-        })
     }
 
     /// The table that a load has written.
@@ -346,7 +464,13 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
         Table::new(self.node, parts)
     }
 
-    fn answer(&mut self, client: ClientId, request: &[u8], body: &mut Vec<u8>) -> Result<Handled, Refusal> {
+    fn answer(
+        &mut self,
+        client: ClientId,
+        request: &[u8],
+        progress: Progress,
+        body: &mut Vec<u8>,
+    ) -> Result<Answer, Refusal> {
         match Request::decode::<K>(self.creation, request)? {
             Request::Stats => self.stats().encode(body),
             Request::LoadBegin { parameters, expected_keys, coders } => {
@@ -356,25 +480,43 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
                 };
                 self.begin(client, Begin { parameters, expected_keys, coders })?;
             }
-            Request::LoadChunk(chunk) => {
-                let region = Arc::clone(&self.front.region);
-                let pushed = self.loader(client)?.push_chunk(&*region, &chunk);
-                if let Err(error) = pushed {
-                    self.abort(client);
-                    return Err(error.refusal());
-                }
-            }
-            Request::LoadCommit => {
-                let record = self.commit(client)?;
-                body.extend(record.keys.to_le_bytes());
-                body.extend(record.segments.to_le_bytes());
-            }
+            Request::LoadChunk(chunk) => return self.take_chunk(client, &chunk, progress),
+            Request::LoadCommit => return self.step_commit(client, progress, body),
             Request::LoadAbort => self.abort(client),
-            Request::Write(write) => return self.write(client, &write, body),
-            Request::Value(piece) => self.take_piece(client, &piece)?,
-            Request::Get(keys) => self.get(&keys, body)?,
+            Request::Write(write) => {
+                let going = if let Progress::Write(going) = progress { Some(going) } else { None };
+                return self.write(client, &write, going, body);
+            }
+            Request::Value(piece) => return self.take_piece(client, &piece),
+            Request::Get(keys) => return self.get(&keys, progress, body),
         }
-        Ok(Handled::Now)
+        Ok(Answer::Now)
+    }
+
+    /// Goes on with a request; returns it if it is to go on later.
+    pub(crate) fn resume(&mut self, parked: Parked) -> Option<Parked> {
+        let Parked { client, request, progress, .. } = parked;
+        let mut body = std::mem::take(&mut self.body);
+        body.clear();
+        let answer = self.answer(client, &request, progress, &mut body);
+        let mut reply = Vec::new();
+        let parked = match answer {
+            Ok(Answer::Waits(progress, until)) => Some(Parked { client, request, progress, until }),
+            Ok(Answer::Later) => None,
+            Ok(Answer::Now) => {
+                encode_reply(Ok(&body), &mut reply);
+                None
+            }
+            Err(refusal) => {
+                encode_reply(Err(&refusal), &mut reply);
+                None
+            }
+        };
+        if !reply.is_empty() {
+            self.parked.push_reply(client, reply);
+        }
+        self.body = body;
+        parked
     }
 
     pub(crate) fn no_table() -> Refusal {
@@ -384,55 +526,87 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
     }
 
     /// Looks keys up on behalf of a client that cannot.
-    fn get(&mut self, keys: &Keys<'_>, body: &mut Vec<u8>) -> Result<(), Refusal> {
+    fn get(&mut self, keys: &Keys<'_>, progress: Progress, body: &mut Vec<u8>) -> Result<Answer, Refusal> {
         /// More than any reply has room for.
-        const MOST: usize = 64 << 20;
+        const MOST: usize = 1 << 20;
+        /// Bytes of a reply to a key, without its value.
+        const LEAST: usize = 16;
+        let too_long = || Refusal::new(ErrorCode::Invalid, "the request asks for more than a reply can hold");
+        let (mut at, mut left) = match progress {
+            Progress::Get { at, left, body: before } => {
+                *body = before;
+                (at, left)
+            }
+            _ if keys.count as usize > MOST / LEAST => return Err(too_long()),
+            _ => (0, keys.count),
+        };
+        while left > 0 {
+            if self.is_spent() {
+                let body = std::mem::take(body);
+                return Ok(Answer::Waits(Progress::Get { at, left, body }, Until::Turn));
+            }
+            let before = body.len();
+            let rest = keys.bytes.get(at..).and_then(|bytes| take_key::<K>(bytes));
+            let Some((key, behind)) = rest else {
+                return Err(Refusal::new(ErrorCode::Invalid, "the request counts more keys than it holds"));
+            };
+            self.get_one(key.borrow(), body)?;
+            if body.len() > MOST {
+                return Err(too_long());
+            }
+            (at, left) = (keys.bytes.len() - behind.len(), left - 1);
+            self.charge(cost::OPERATION + cost::bytes(body.len() - before));
+        }
+        if at < keys.bytes.len() {
+            return Err(Refusal::new(ErrorCode::Invalid, "the request holds more keys than it counts"));
+        }
+        Ok(Answer::Now)
+    }
+
+    fn get_one(&mut self, key: &K::Key, body: &mut Vec<u8>) -> Result<(), Refusal> {
         const FOUND: u8 = 0;
         const OUTSIDE: u8 = 1;
         const ABSENT: u8 = 2;
         let Self { front, table: Some(table), .. } = self else { return Err(Self::no_table()) };
         // Whoever asks here has a directory that its changes do not reach.
         table.directory_wanted = true;
-        let mut rest = keys.bytes;
-        for _ in 0..keys.count {
-            let Some((key, behind)) = take_key::<K>(rest) else {
-                return Err(Refusal::new(ErrorCode::Invalid, "the request counts more keys than it holds"));
-            };
-            rest = behind;
-            if body.len() > MOST {
-                return Err(Refusal::new(
-                    ErrorCode::Invalid,
-                    "the request asks for more than a reply can hold",
-                ));
+        let found = table.get(front, key).map_err(internal)?;
+        let (status, value_bytes, token) = match &found {
+            None => (ABSENT, 0, 0),
+            // A record that a reply has no room for cannot be: its slot is shorter than that.
+            Some((token, Stored::Here(value))) => (FOUND, value.len() as u32, token.to_bits()),
+            Some((token, Stored::Outside(extent))) => (OUTSIDE, extent.bytes, token.to_bits()),
+        };
+        body.extend([status, 0, 0, 0]);
+        body.extend(value_bytes.to_le_bytes());
+        body.extend(token.to_le_bytes());
+        match found {
+            Some((_, Stored::Here(value))) => body.extend_from_slice(value),
+            Some((_, Stored::Outside(extent))) => {
+                body.extend(extent.checksum.to_le_bytes());
+                body.extend(extent.address.to_bits().to_le_bytes());
             }
-            let found = table.get(front, key.borrow()).map_err(internal)?;
-            let (status, value_bytes, token) = match &found {
-                None => (ABSENT, 0, 0),
-                // A record that a reply has no room for cannot be: its slot is shorter than that.
-                Some((token, Stored::Here(value))) => (FOUND, value.len() as u32, token.to_bits()),
-                Some((token, Stored::Outside(extent))) => (OUTSIDE, extent.bytes, token.to_bits()),
-            };
-            body.extend([status, 0, 0, 0]);
-            body.extend(value_bytes.to_le_bytes());
-            body.extend(token.to_le_bytes());
-            match found {
-                Some((_, Stored::Here(value))) => body.extend_from_slice(value),
-                Some((_, Stored::Outside(extent))) => {
-                    body.extend(extent.checksum.to_le_bytes());
-                    body.extend(extent.address.to_bits().to_le_bytes());
-                }
-                None => {}
-            }
-        }
-        if !rest.is_empty() {
-            return Err(Refusal::new(ErrorCode::Invalid, "the request holds more keys than it counts"));
+            None => {}
         }
         Ok(())
     }
 
+    /// Does a little of what can be done between requests; the log has something to do at the instant `due`, if ever.
+    fn work_between(&mut self, due: Option<Instant>) -> Work {
+        if self.parked.awaits_durable() {
+            return self.step_durable();
+        }
+        let Self { front, table: Some(table), pending, .. } = self else { return Work::Nothing };
+        let is_busy = matches!(table.work(front, pending.is_empty()), Ok(true));
+        // In its turn also while the table has work: under writes that never cease it always has.
+        let snapshot = self.work_on_snapshot(due);
+        self.charge(i64::from(is_busy) * cost::STEP + i64::from(snapshot == Work::More) * cost::STEP);
+        if is_busy { Work::More } else { snapshot }
+    }
+
     /// Gives up `client`'s load, if it has one.
     pub(crate) fn abort(&mut self, client: ClientId) {
-        if self.loading.take_if(|(owner, _)| *owner == client).is_some() {
+        if self.loading.take_if(|loading| loading.client == client).is_some() {
             self.give_back_unused();
         }
     }
@@ -445,6 +619,12 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
     }
 }
 
+/// The refusal of a load whose records did not reach the disk.
+fn not_durable(why: String) -> Refusal {
+    let why = format!("the records are loaded, but not on the disk; writes wait until they are: {why}");
+    Refusal::new(ErrorCode::NotDurable, why)
+}
+
 /// The refusal for a region that cannot be accessed: a bug.
 pub(crate) fn internal(error: AccessError) -> Refusal {
     Refusal::new(ErrorCode::Internal, format!("the region could not be accessed: {error}"))
@@ -453,11 +633,25 @@ pub(crate) fn internal(error: AccessError) -> Refusal {
 impl<K: BuildKeys, M: NodeMemory> Service for MemoryNode<K, M> {
     fn handle(&mut self, client: ClientId, request: &[u8], reply: &mut Vec<u8>) -> Handled {
         self.requests += 1;
+        let park = |progress, until| Parked { client, request: request.to_vec(), progress, until };
+        // A short one is served at once, as one of each ring is in every round; what it costs is owed.
+        let owed = if self.is_spent() { Some(self.allowance) } else { None };
+        if owed.is_some() {
+            if request.len() > SHORT_REQUEST {
+                self.parked.park(park(Progress::New, Until::Turn), false);
+                return Handled::Later;
+            }
+            self.allowance = SHORT_ALLOWANCE;
+        }
         let mut body = std::mem::take(&mut self.body);
         body.clear();
-        let handled = match self.answer(client, request, &mut body) {
-            Ok(Handled::Later) => Handled::Later,
-            Ok(Handled::Now) => {
+        let handled = match self.answer(client, request, Progress::New, &mut body) {
+            Ok(Answer::Later) => Handled::Later,
+            Ok(Answer::Waits(progress, until)) => {
+                self.parked.park(park(progress, until), false);
+                Handled::Later
+            }
+            Ok(Answer::Now) => {
                 encode_reply(Ok(&body), reply);
                 Handled::Now
             }
@@ -466,6 +660,9 @@ impl<K: BuildKeys, M: NodeMemory> Service for MemoryNode<K, M> {
                 Handled::Now
             }
         };
+        if let Some(owed) = owed {
+            self.allowance += owed - SHORT_ALLOWANCE;
+        }
         self.body = body;
         handled
     }
@@ -475,17 +672,25 @@ impl<K: BuildKeys, M: NodeMemory> Service for MemoryNode<K, M> {
     }
 
     fn work(&mut self) -> Work {
+        self.renew_allowance();
+        let may_work = !self.is_spent();
         let due = self.journal.as_mut().and_then(Journal::work);
         // What fails here fails again when somebody needs it, who is told then.
         let _ = self.publish_synced();
+        self.go_on();
         if let Some((last, journal)) = self.pending.last().zip(self.journal.as_mut()) {
             journal.want_synced(last);
         }
-        let Self { front, table: Some(table), pending, .. } = self else { return Work::Nothing };
-        let is_busy = matches!(table.work(front, pending.is_empty()), Ok(true));
-        // In its turn also while the table has work: under writes that never cease it always has.
-        let snapshot = self.work_on_snapshot(due);
-        if is_busy { Work::More } else { snapshot }
+        // What is done between requests has its turn however many are parked.
+        let work = if may_work { self.work_between(due) } else { Work::More };
+        match work {
+            _ if self.parked.is_empty() => work,
+            Work::More => Work::More,
+            _ if self.can_go_on() => Work::More,
+            // The disk wakes the loop where it has a thread of its own.
+            Work::Nothing => Work::At(self.clock.now() + PAUSE),
+            Work::At(at) => Work::At(at.min(self.clock.now() + PAUSE)),
+        }
     }
 
     fn waker(&self) -> Option<Waker> {
@@ -499,6 +704,7 @@ impl<K: BuildKeys, M: NodeMemory> Service for MemoryNode<K, M> {
     fn disconnected(&mut self, client: ClientId) {
         self.clients = self.clients.saturating_sub(1);
         self.abort(client);
+        self.drop_parked_of(client);
         self.drop_uploads_of(client);
     }
 }

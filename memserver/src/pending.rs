@@ -139,9 +139,15 @@ impl<K: BuildKeys> Pending<K> {
         Some(entry)
     }
 
-    /// Whether operations of the request in hand wait, which are those that were added last.
-    pub(crate) fn holds_up(&self, writer: &Writer) -> bool {
-        self.entries.back().is_some_and(|entry| entry.writer == *writer)
+    /// How many entries were ever added.
+    pub(crate) fn added(&self) -> u64 {
+        self.added
+    }
+
+    /// Whether so many entries have been published since the beginning.
+    #[inline]
+    pub(crate) fn has_published(&self, entries: u64) -> bool {
+        self.published >= entries
     }
 
     /// Whether operations of this client wait.
@@ -150,9 +156,9 @@ impl<K: BuildKeys> Pending<K> {
             || self.entries.iter().any(|entry| entry.writer.client == writer)
     }
 
-    /// A client waits for the reply to its request, whose operations were added last.
-    pub(crate) fn wait(&mut self, client: ClientId, writer: Writer) {
-        self.requests.push_back(Waiting { client, writer, entries: self.added });
+    /// A client waits for the reply to its request, until so many entries have been published.
+    pub(crate) fn wait(&mut self, client: ClientId, writer: Writer, entries: u64) {
+        self.requests.push_back(Waiting { client, writer, entries });
     }
 
     /// The next request that waits, whose operations go on waiting.

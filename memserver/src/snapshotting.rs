@@ -14,6 +14,7 @@ use crate::durability::{Lsn, SnapshotError, SnapshotInfo};
 use crate::journal::Journal;
 use crate::journal::background::SnapshotStart;
 use crate::node::MemoryNode;
+use crate::parked::cost;
 use crate::table::TableError;
 
 /// A snapshot under way.
@@ -33,7 +34,7 @@ const BLOCK_BYTES: usize = 256 << 10;
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 
 /// How long to wait for a disk that has not got so far.
-const PAUSE: Duration = Duration::from_millis(1);
+pub(crate) const PAUSE: Duration = Duration::from_millis(1);
 
 /// What a step of a snapshot came to.
 #[derive(Clone, Debug)]
@@ -60,8 +61,9 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
         table.record().parameters.encode::<K>(&mut header);
         header.extend(table.next_version().to_le_bytes());
         header.extend(K::encode_coders(table.coders()));
-        // What waits for the disk is not in the table yet. It comes there as what is written later does.
-        let first = self.pending.first().unwrap_or(journal.last() + 1);
+        // What waits for the disk is not in the table yet. It comes there as what is written later does; and the pieces of a value
+        // are of no use without the first.
+        let first = self.pending.first().or(self.parked.first_piece()).unwrap_or(journal.last() + 1);
         if !journal.snapshots.begin(SnapshotStart { lineage: journal.lineage(), header, first }) {
             return;
         }
@@ -138,6 +140,30 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
             }
             _ => due.map_or(Work::Nothing, Work::At),
         }
+    }
+
+    /// Brings the records of a load to the disk, before anything else is done between requests.
+    pub(crate) fn step_durable(&mut self) -> Work {
+        self.begin_snapshot();
+        let ended = match self.step_snapshot() {
+            Ok(Step::More) => {
+                self.charge(cost::STEP);
+                return Work::More;
+            }
+            Ok(Step::Waits | Step::Idle) => {
+                let Some(journal) = &mut self.journal else { return Work::Nothing };
+                let Some(failure) = journal.failure() else {
+                    journal.want_synced(journal.last());
+                    return Work::At(self.clock.now() + PAUSE);
+                };
+                self.give_up_snapshot();
+                Err(failure.to_string())
+            }
+            Ok(Step::Ended(outcome)) => outcome.map(|_| ()).map_err(|error| error.to_string()),
+            Err(error) => Err(error.to_string()),
+        };
+        self.durable = Some(ended);
+        Work::More
     }
 
     /// Takes a whole snapshot while nothing else goes on. Without a log there is nothing to do.

@@ -77,6 +77,20 @@ struct Ahead {
     connection: ClientId,
     request: u64,
     values: Vec<(u32, Upload)>,
+    /// Bytes of all values, as long as they will be.
+    bytes: u64,
+}
+
+impl Ahead {
+    fn new(connection: ClientId, request: u64) -> Self {
+        Self { connection, request, values: Vec::new(), bytes: 0 }
+    }
+
+    fn remove(&mut self, at: usize) -> Upload {
+        let (_, upload) = self.values.swap_remove(at);
+        self.bytes -= u64::from(upload.bytes());
+        upload
+    }
 }
 
 /// Values that have come, or are coming, ahead of writes.
@@ -87,6 +101,15 @@ pub(crate) struct Uploads {
 
 /// Clients that may have values on their way over one connection: many threads share one.
 const MOST_CLIENTS: usize = 256;
+
+/// Values that may be on their way over one connection, or for one load; what is kept of each beside its bytes takes 0.6 KiB.
+pub(crate) const MOST_VALUES: usize = MAX_OPERATIONS;
+
+/// Bytes of values that may be on their way over one connection to a region that has so many at most: those of two requests,
+/// and half of the region where that is more, but no more than those of four requests.
+pub(crate) fn most_ahead(region_bytes: u64) -> u64 {
+    (region_bytes / 2).clamp(2 * MAX_AHEAD_BYTES as u64, 4 * MAX_AHEAD_BYTES as u64)
+}
 
 /// Whether a piece can be one of a value of a table of this shape; the reason if not.
 pub(crate) fn check(piece: &Piece<'_>, shape: &RecordShape) -> Result<(), Refusal> {
@@ -122,9 +145,10 @@ impl Uploads {
         &mut self,
         connection: ClientId,
         piece: &Piece<'_>,
+        most: u64,
         freed: &mut Vec<Extent>,
     ) -> Result<Option<&mut Upload>, Refusal> {
-        let new = || Ahead { connection, request: piece.request, values: Vec::new() };
+        let new = || Ahead::new(connection, piece.request);
         if piece.operation as usize >= MAX_OPERATIONS {
             let why =
                 format!("a value of operation {}, a request has at most {MAX_OPERATIONS}", piece.operation);
@@ -138,6 +162,7 @@ impl Uploads {
                 return Err(Refusal::new(ErrorCode::Busy, why));
             }
         }
+        let others = if piece.offset == 0 { self.of_others(connection, piece.client) } else { (0, 0) };
         let ahead = self.by_client.entry(piece.client).or_insert_with(new);
         if piece.request < ahead.request {
             let why = "a value for a request that is older than its client's last one";
@@ -153,23 +178,38 @@ impl Uploads {
             None if piece.offset > 0 => Err(out_of_order()),
             begun => {
                 if let Some(at) = begun {
-                    freed.extend(ahead.values.swap_remove(at).1.memory());
+                    freed.extend(ahead.remove(at).memory());
                 }
-                let coming: u64 = ahead.values.iter().map(|(_, upload)| u64::from(upload.bytes)).sum();
-                if coming + u64::from(piece.value_bytes) > MAX_AHEAD_BYTES as u64 {
+                if ahead.bytes + u64::from(piece.value_bytes) > MAX_AHEAD_BYTES as u64 {
                     let why = format!(
                         "more than {MAX_AHEAD_BYTES} bytes of values ahead of one request: send several"
                     );
                     return Err(Refusal::new(ErrorCode::BadData, why));
+                }
+                let (values, bytes) = (others.0 + ahead.values.len(), others.1 + ahead.bytes);
+                if values >= MOST_VALUES || bytes + u64::from(piece.value_bytes) > most {
+                    let why = format!(
+                        "{values} values of {bytes} bytes are on their way over this connection, of at most {MOST_VALUES} \
+                         and {most}: wait for the writes of other threads, or give them connections of their own"
+                    );
+                    return Err(Refusal::new(ErrorCode::Busy, why));
                 }
                 Ok(None)
             }
         }
     }
 
+    /// Values of other clients on their way over a connection, and their bytes.
+    fn of_others(&self, connection: ClientId, client: u64) -> (usize, u64) {
+        let others = self.by_client.iter();
+        let others = others.filter(|(other, ahead)| **other != client && ahead.connection == connection);
+        others.fold((0, 0), |(values, bytes), (_, ahead)| (values + ahead.values.len(), bytes + ahead.bytes))
+    }
+
     /// Keeps a value whose first piece has come.
     pub(crate) fn keep(&mut self, piece: &Piece<'_>, upload: Upload) {
         if let Some(ahead) = self.by_client.get_mut(&piece.client) {
+            ahead.bytes += u64::from(upload.bytes());
             ahead.values.push((piece.operation, upload));
         }
     }
@@ -184,7 +224,7 @@ impl Uploads {
     pub(crate) fn take(&mut self, client: u64, request: u64, operation: usize) -> Option<Upload> {
         let ahead = self.by_client.get_mut(&client).filter(|ahead| ahead.request == request)?;
         let at = ahead.values.iter().position(|(of, _)| *of as usize == operation)?;
-        Some(ahead.values.swap_remove(at).1)
+        Some(ahead.remove(at))
     }
 
     /// Drops what has come for this request of a client, or one before; returns its memory.
@@ -207,4 +247,41 @@ impl Uploads {
 
 fn memories(ahead: &Ahead) -> impl Iterator<Item = Extent> {
     ahead.values.iter().filter_map(|(_, upload)| upload.memory())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn piece(client: u64, operation: u32, value_bytes: u32) -> Piece<'static> {
+        Piece { client, request: 1, operation, value_bytes, offset: 0, bytes: b"first" }
+    }
+
+    #[test]
+    fn a_connection_has_so_many_values_on_their_way_however_many_clients_it_serves() {
+        const MIB: u32 = 1 << 20;
+        let (mut uploads, mut freed) = (Uploads::default(), Vec::new());
+        let mut begin = |uploads: &mut Uploads, connection, piece: &Piece<'_>| {
+            let placed =
+                uploads.place(ClientId(connection), piece, most_ahead(200 << 20), &mut freed).map(|_| ());
+            placed
+                .map(|()| uploads.keep(piece, Upload::begin(None, piece.value_bytes)))
+                .map_err(|refusal| refusal.code)
+        };
+        assert_eq!((most_ahead(1 << 20), most_ahead(1 << 40)), (128 << 20, 256 << 20));
+        for client in 0..8 {
+            assert_eq!(begin(&mut uploads, 1, &piece(client, 0, 16 * MIB)), Ok(()));
+        }
+        assert_eq!(begin(&mut uploads, 1, &piece(9, 0, 16 * MIB)), Err(ErrorCode::Busy));
+        assert_eq!(begin(&mut uploads, 2, &piece(10, 0, 16 * MIB)), Ok(()), "another connection");
+        // A value that is sent anew, or done, makes room.
+        assert_eq!(begin(&mut uploads, 1, &piece(3, 0, 16 * MIB)), Ok(()), "sent anew");
+        assert!(uploads.take(4, 1, 0).is_some());
+        assert_eq!(begin(&mut uploads, 1, &piece(9, 1, 16 * MIB)), Ok(()));
+        uploads.disconnected(ClientId(1));
+        for value in 0..MOST_VALUES as u32 {
+            assert_eq!(begin(&mut uploads, 1, &piece(u64::from(value % 2), value, 17)), Ok(()));
+        }
+        assert_eq!(begin(&mut uploads, 1, &piece(5, 0, 17)), Err(ErrorCode::Busy));
+    }
 }

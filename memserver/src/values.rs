@@ -9,7 +9,8 @@ use fpcache::message::{ErrorCode, Piece, Refusal, Sent, Write, WriteKind, WriteO
 use fpcache_fabric::{ClientId, NodeMemory};
 
 use crate::clients::Writer;
-use crate::node::{MemoryNode, internal};
+use crate::node::{Answer, MemoryNode, internal};
+use crate::parked::{Progress, Until, cost};
 use crate::space::Extent;
 use crate::table::TableError;
 use crate::table::extents::memory_of;
@@ -21,15 +22,17 @@ const LOADS: u64 = 0;
 
 impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
     /// Takes a piece of a value that comes ahead of a write, or of a load's record.
-    pub(crate) fn take_piece(&mut self, client: ClientId, piece: &Piece<'_>) -> Result<(), Refusal> {
+    pub(crate) fn take_piece(&mut self, client: ClientId, piece: &Piece<'_>) -> Result<Answer, Refusal> {
         let region = Arc::clone(&self.front.region);
+        self.charge(cost::OPERATION + cost::bytes(piece.bytes.len()));
         if piece.client == LOADS {
-            return self.take_piece_of_load(client, &*region, piece);
+            return self.take_piece_of_load(client, &*region, piece).map(|()| Answer::Now);
         }
+        let most = uploads::most_ahead(self.front.grant.reach());
         let Self { table: Some(table), uploads, .. } = self else { return Err(Self::no_table()) };
         uploads::check(piece, &table.shape())?;
         let mut freed = Vec::new();
-        let begun = match uploads.place(client, piece, &mut freed) {
+        let begun = match uploads.place(client, piece, most, &mut freed) {
             Ok(Some(upload)) => Ok(Some(upload.add(&*region, piece).map_err(internal)?)),
             Ok(None) => Ok(None),
             Err(refusal) => Err(refusal),
@@ -38,13 +41,20 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
         let added = match begun? {
             Some(added) => added,
             None => {
-                let mut upload = Upload::begin(self.memory_for(piece)?, piece.value_bytes);
+                let memory = match self.memory_for(piece)? {
+                    // What waits for the disk gives the memory of old values back.
+                    None if !self.pending.is_empty() && !self.log_fails() => {
+                        return Ok(Answer::Waits(Progress::New, Until::Quiet));
+                    }
+                    memory => memory,
+                };
+                let mut upload = Upload::begin(memory, piece.value_bytes);
                 let added = upload.add(&*region, piece).map_err(internal)?;
                 self.uploads.keep(piece, upload);
                 added
             }
         };
-        if added { Ok(()) } else { Err(uploads::out_of_order()) }
+        if added { Ok(Answer::Now) } else { Err(uploads::out_of_order()) }
     }
 
     /// Takes a piece of the value of a record that `client`'s load has yet to send.
@@ -64,17 +74,11 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
 
     /// Memory for a value whose first piece has come; `None` if there is no room for it, as its operation will say.
     fn memory_for(&mut self, piece: &Piece<'_>) -> Result<Option<Extent>, Refusal> {
-        loop {
-            let Self { front, table: Some(table), .. } = self else { return Err(Self::no_table()) };
-            match table.allocate_value(front, piece.value_bytes as usize) {
-                Ok(memory) => return Ok(Some(memory)),
-                // What waits for the disk gives the memory of old values back.
-                Err(TableError::NoRoom { .. }) if !self.pending.is_empty() => {
-                    self.publish_all().map_err(Unable::refusal)?;
-                }
-                Err(TableError::NoRoom { .. }) => return Ok(None),
-                Err(error) => return Err(Refusal::new(ErrorCode::Internal, error.to_string())),
-            }
+        let Self { front, table: Some(table), .. } = self else { return Err(Self::no_table()) };
+        match table.allocate_value(front, piece.value_bytes as usize) {
+            Ok(memory) => Ok(Some(memory)),
+            Err(TableError::NoRoom { .. }) => Ok(None),
+            Err(error) => Err(Refusal::new(ErrorCode::Internal, error.to_string())),
         }
     }
 
@@ -89,8 +93,7 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
             let Sent::Ahead(bytes) = operation.value else { continue };
             let upload = self.uploads.get(write.client, write.request, at);
             if !upload.is_some_and(|upload| upload.is_whole(bytes)) {
-                let why = "the value of an operation was to come ahead of it, and did not, or not all of it";
-                return Err(Refusal::new(ErrorCode::Invalid, why));
+                return Err(not_ahead());
             }
         }
         Ok(())
@@ -114,8 +117,12 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
                 Err(error) => Ok(Err(Unable::Broken(error.to_string()))),
             },
             (Sent::Here(value), _) => Ok(Ok(Stored::Here(value))),
-            (Sent::Ahead(_), _) => {
-                // That it is there, whole, was looked at before the first operation.
+            (Sent::Ahead(bytes), _) => {
+                // It was there before the first operation; since then its client may have begun to send it anew.
+                let upload = self.uploads.get(writer.client, writer.request, operation);
+                if !upload.is_some_and(|upload| upload.is_whole(bytes)) {
+                    return Err(not_ahead());
+                }
                 let upload = self.uploads.take(writer.client, writer.request, operation);
                 let extent = upload.and_then(|upload| upload.finish(self.node));
                 Ok(extent.map(Stored::Outside).ok_or(Unable::NoRoom))
@@ -154,4 +161,10 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
             unused.into_iter().for_each(|memory| table.free_value(memory));
         }
     }
+}
+
+/// The refusal of a request without its values.
+fn not_ahead() -> Refusal {
+    let why = "the value of an operation was to come ahead of it, and did not, or not all of it";
+    Refusal::new(ErrorCode::Invalid, why)
 }

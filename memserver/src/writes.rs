@@ -6,19 +6,23 @@
 use std::borrow::Borrow;
 
 use fpcache::key_space::BuildKeys;
-use fpcache::layout::{RecordShape, Stored, ValuePlace};
+use fpcache::layout::{RecordShape, Stored, ValueExtent, ValuePlace};
 use fpcache::message::{
     ErrorCode, Refusal, Sent, Write, WriteKind, WriteOperation, WriteReply, WriteStatus, encode_reply,
 };
 #[cfg(feature = "sabotage")]
 use fpcache::sabotage::Sabotage;
-use fpcache_fabric::{ClientId, Handled, NodeMemory};
+use fpcache_fabric::{ClientId, NodeMemory};
 
 use crate::clients::{Known, Writer};
-use crate::durability::Lsn;
+use crate::durability::{AppendError, Lsn};
+#[cfg(feature = "sabotage")]
+use crate::journal::Journal;
+use crate::journal::JournalError;
 use crate::journal::entry::Entry as LogEntry;
 use crate::loader::describe;
-use crate::node::{MemoryNode, internal};
+use crate::node::{Answer, MemoryNode, internal};
+use crate::parked::{Going, Progress, Put, Until, cost};
 use crate::pending::{Entry, Lsns, Outcome};
 use crate::table::TableError;
 use crate::table::write::{Decision, Effect};
@@ -29,38 +33,70 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
         &mut self,
         client: ClientId,
         write: &Write<'_>,
+        going: Option<Going>,
         body: &mut Vec<u8>,
-    ) -> Result<Handled, Refusal> {
-        let Some(table) = &self.table else { return Err(Self::no_table()) };
+    ) -> Result<Answer, Refusal> {
+        if self.table.is_none() {
+            return Err(Self::no_table());
+        }
         let operations: Result<Vec<_>, _> = write.operations::<K>().collect();
         let operations = operations.map_err(|e| Refusal::new(ErrorCode::Invalid, e.to_string()))?;
+        let mut going = match going {
+            Some(going) => going,
+            None if self.parked.holds_writes() => return Ok(Answer::Waits(Progress::New, Until::Turn)),
+            None if self.is_in_hand(write.client) => {
+                // It came over another connection, while the first one waits.
+                if self.log_fails() {
+                    return Err(Unable::NotDurable.refusal());
+                }
+                return Ok(Answer::Waits(Progress::New, Until::Answered(write.client)));
+            }
+            None => self.begin_write(write, &operations)?,
+        };
+        match self.apply_all(&mut going, &operations) {
+            Ok(Step::Done) => {}
+            Ok(Step::Waits(until)) => return Ok(Answer::Waits(Progress::Write(going), until)),
+            Err(refusal) => {
+                if let Some(put) = going.put {
+                    self.give_up_value(&put);
+                }
+                return Err(refusal);
+            }
+        }
+        self.drop_uploads(write.client, write.request);
+        let Going { writer, entries, .. } = going;
+        if !self.pending.has_published(entries) {
+            self.pending.wait(client, writer, entries);
+            return Ok(Answer::Later);
+        }
+        self.writers.replies(writer.client).iter().for_each(|reply| body.extend(reply.encode()));
+        Ok(Answer::Now)
+    }
+
+    /// Begins a write whose client has no other in hand.
+    fn begin_write(
+        &mut self,
+        write: &Write<'_>,
+        operations: &[WriteOperation<'_, K::View<'_>>],
+    ) -> Result<Going, Refusal> {
+        let Some(table) = &self.table else { return Err(Self::no_table()) };
         operations.iter().try_for_each(|operation| check_fits::<K>(&table.shape(), operation))?;
         let (writer, done) = self.recognise(write)?;
         // What was done has its reply, and its values are where they belong.
-        self.check_uploads(write, &operations, done)?;
-        self.apply_all(&writer, done, &operations)?;
-        self.drop_uploads(write.client, write.request);
-        if self.pending.holds_up(&writer) {
-            self.pending.wait(client, writer);
-            return Ok(Handled::Later);
-        }
-        self.writers.replies(writer.client).iter().for_each(|reply| body.extend(reply.encode()));
-        Ok(Handled::Now)
+        self.check_uploads(write, operations, done)?;
+        Ok(Going { writer, next: done, entries: 0, put: None })
     }
 
     /// Whose request it is, and how many of its operations are done.
     fn recognise(&mut self, write: &Write<'_>) -> Result<(Writer, usize), Refusal> {
-        if self.pending.has_request_of(write.client) {
-            // It came over another connection, while the first one's reply waits for the disk.
-            self.publish_all().map_err(|status| status.refusal())?;
-        }
         match self.writers.look_up(write.client, write.request, write.sent_before) {
             Known::New => {
-                if self.writers.would_forget(write.client) {
-                    // Not one whose operations wait for the disk.
-                    self.publish_all().map_err(|status| status.refusal())?;
-                }
-                let writer = self.writers.begin(write.client, write.request);
+                let Self { writers, pending, parked, .. } = self;
+                let is_in_hand = |client| pending.has_request_of(client) || parked.has_begun(client);
+                let Some(writer) = writers.begin(write.client, write.request, is_in_hand) else {
+                    let why = "too many clients have requests in hand: send this one again";
+                    return Err(Refusal::new(ErrorCode::Busy, why));
+                };
                 if let Some(journal) = &self.journal {
                     let noted = journal.notes.begin_request(writer.place, writer.client, writer.request);
                     noted.map_err(internal)?;
@@ -80,65 +116,100 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
         }
     }
 
+    /// Applies the operations from the next one on, as long as the allowance lasts.
     fn apply_all(
         &mut self,
-        writer: &Writer,
-        done: usize,
+        going: &mut Going,
         operations: &[WriteOperation<'_, K::View<'_>>],
-    ) -> Result<(), Refusal> {
+    ) -> Result<Step, Refusal> {
         /// Operations that are prefetched ahead of the one in hand.
         const AHEAD: usize = 8;
-        for (i, operation) in operations.iter().enumerate().skip(done) {
+        for (i, operation) in operations.iter().enumerate().skip(going.next) {
+            going.next = i;
+            if self.is_spent() && going.put.is_none() {
+                return Ok(Step::Waits(Until::Turn));
+            }
             if let (Some(ahead), Some(table)) = (operations.get(i + AHEAD), &self.table) {
                 table.prefetch(&self.front, ahead.key.borrow(), ahead.hint);
             }
-            self.apply(writer, i, operation)?;
+            if let Step::Waits(until) = self.apply(going, i, operation)? {
+                return Ok(Step::Waits(until));
+            }
+            self.charge(cost::OPERATION + cost::bytes(operation.value.bytes().len()));
         }
-        Ok(())
+        Ok(Step::Done)
     }
 
     /// Applies one operation, or has it wait for the disk.
     fn apply(
         &mut self,
-        writer: &Writer,
+        going: &mut Going,
         operation: usize,
         wanted: &WriteOperation<'_, K::View<'_>>,
-    ) -> Result<(), Refusal> {
-        if self.pending.concerns(wanted.key.borrow())
-            && let Err(unable) = self.publish_all()
-        {
-            return self.reply(writer, operation, unable.reply()?);
+    ) -> Result<Step, Refusal> {
+        if self.pending.concerns(wanted.key.borrow()) {
+            if self.log_fails() {
+                return self.reply(going, operation, Unable::NotDurable.reply()?);
+            }
+            return Ok(Step::Waits(Until::Published(self.pending.added())));
         }
         loop {
             let Self { front, table: Some(table), .. } = self else { return Err(Self::no_table()) };
             match table.decide(front, wanted).map_err(internal)? {
-                Decision::Reply(reply) => return self.reply(writer, operation, reply),
+                Decision::Reply(reply) => {
+                    if let Some(put) = going.put.take() {
+                        self.give_up_value(&put);
+                    }
+                    return self.reply(going, operation, reply);
+                }
                 Decision::Change(effect) => {
-                    let unable = match self.put_in_place(writer, operation, wanted)? {
-                        Ok(value) => return self.change(writer, operation, &effect, &value),
-                        // What waits for the disk gives the memory of old values back.
-                        Err(Unable::NoRoom) if !self.pending.is_empty() => match self.publish_all() {
-                            Ok(()) => continue,
-                            Err(unable) => unable,
-                        },
-                        Err(unable) => unable,
+                    let placed = match going.put {
+                        Some(put) => Ok(Stored::Outside(put.extent)),
+                        None => self.put_in_place(&going.writer, operation, wanted)?,
                     };
-                    return self.reply(writer, operation, unable.reply()?);
+                    return match placed {
+                        Ok(value) => self.change(going, operation, &effect, &value),
+                        Err(unable) => self.unable(going, operation, unable),
+                    };
                 }
                 Decision::Full => {
                     if let Err(unable) = self.make_room(wanted.key.borrow()) {
-                        return self.reply(writer, operation, unable.reply()?);
+                        return self.unable(going, operation, unable);
                     }
                 }
             }
         }
     }
 
+    /// Replies that an operation cannot be done; or has it wait, if that may change once nothing waits for the disk.
+    fn unable(&mut self, going: &mut Going, operation: usize, unable: Unable) -> Result<Step, Refusal> {
+        let unable = match unable {
+            // What waits for the disk gives the memory of old values back.
+            Unable::NoRoom | Unable::NotQuiet if !self.pending.is_empty() => {
+                if !self.log_fails() {
+                    return Ok(Step::Waits(Until::Quiet));
+                }
+                Unable::NotDurable
+            }
+            unable => unable,
+        };
+        if let Some(put) = going.put.take() {
+            self.give_up_value(&put);
+        }
+        self.reply(going, operation, unable.reply()?)
+    }
+
     fn make_room(&mut self, key: &K::Key) -> Result<(), Unable> {
-        // No record may move that waits for the disk.
-        self.publish_all()?;
+        if !self.pending.is_empty() {
+            // No record may move that waits for the disk.
+            return Err(Unable::NotQuiet);
+        }
         let Self { front, table: Some(table), .. } = self else { return Ok(()) };
-        table.make_room(front, key).map_err(|error| match error {
+        let before = table.counters.copies;
+        let made = table.make_room(front, key);
+        let moved = table.counters.copies.saturating_sub(before) as i64;
+        self.charge(cost::REBUILD + cost::RECORD_MOVED * moved);
+        made.map_err(|error| match error {
             TableError::NoRoom { .. } => Unable::NoRoom,
             other => Unable::Broken(other.to_string()),
         })
@@ -147,21 +218,23 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
     /// Writes a decided effect down and does it, or has it wait for the disk.
     fn change(
         &mut self,
-        writer: &Writer,
+        going: &mut Going,
         operation: usize,
         effect: &Effect<K, K::View<'_>>,
         value: &Stored<'_>,
-    ) -> Result<(), Refusal> {
+    ) -> Result<Step, Refusal> {
         #[cfg(feature = "sabotage")]
         if self.front.breaks(Sabotage::ApplyBeforeStaging) {
-            return self.change_unwritten(writer, operation, effect, value);
+            return self.change_unwritten(going, operation, effect, value);
         }
-        let (lsns, waits) = match self.write_down(writer, operation, effect, value) {
-            Ok(written) => written,
+        let (lsns, waits) = match self.write_down(going, operation, effect, value) {
+            Ok(Written::Down(lsns, waits)) => (lsns, waits),
+            Ok(Written::Waits(until)) => return Ok(Step::Waits(until)),
             Err(unable) => {
+                going.put = None;
                 self.take_back(value);
                 self.skip_orphans(value)?;
-                return self.reply(writer, operation, unable.reply()?);
+                return self.reply(going, operation, unable.reply()?);
             }
         };
         let Some(table) = &mut self.table else { return Err(Self::no_table()) };
@@ -169,49 +242,62 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
         if waits {
             table.reserve(effect);
             let outcome = Outcome::Effect { lsns, effect: effect.to_owned(), value: value.into() };
-            self.pending.add(Entry { writer: *writer, operation, outcome });
-            return Ok(());
+            self.pending.add(Entry { writer: going.writer, operation, outcome });
+            going.entries = self.pending.added();
+            return Ok(Step::Done);
         }
-        self.perform(writer, operation, lsns.last, effect, value)
+        self.perform(&going.writer, operation, lsns.last, effect, value).map(|()| Step::Done)
     }
 
     /// [`change`](Self::change) in the wrong order: does a decided effect and then writes it down.
     #[cfg(feature = "sabotage")]
     fn change_unwritten(
         &mut self,
-        writer: &Writer,
+        going: &mut Going,
         operation: usize,
         effect: &Effect<K, K::View<'_>>,
         value: &Stored<'_>,
-    ) -> Result<(), Refusal> {
+    ) -> Result<Step, Refusal> {
         let Self { front, table: Some(table), .. } = self else { return Err(Self::no_table()) };
         table.accept(effect);
         let reply = table.perform(front, effect, value).map_err(internal)?;
         let next_version = table.next_version();
         front.region.release();
-        let (lsns, _) = match self.write_down(writer, operation, effect, value) {
-            Ok(written) => written,
-            Err(unable) => return self.reply(writer, operation, unable.reply()?),
+        let lsns = loop {
+            match self.write_down(going, operation, effect, value) {
+                Ok(Written::Down(lsns, _)) => break lsns,
+                Ok(Written::Waits(_)) => self.journal.as_mut().and_then(Journal::wait_a_little),
+                Err(unable) => return self.reply(going, operation, unable.reply()?),
+            };
         };
-        self.keep_reply(writer, operation, reply)?;
-        match &self.journal {
-            Some(journal) => journal.notes.set_applied(lsns.last, next_version).map_err(internal),
-            None => Ok(()),
+        self.keep_reply(&going.writer, operation, reply)?;
+        if let Some(journal) = &self.journal {
+            journal.notes.set_applied(lsns.last, next_version).map_err(internal)?;
         }
+        Ok(Step::Done)
     }
 
-    /// Writes an effect down, if there is a log: its numbers, and whether the effect must wait for the disk.
+    /// Writes an effect down, if there is a log, after the pieces of its value. What has been written of a value when it must wait
+    /// for its turn or for room in the log is kept.
     fn write_down(
         &mut self,
-        writer: &Writer,
+        going: &mut Going,
         operation: usize,
         effect: &Effect<K, K::View<'_>>,
         value: &Stored<'_>,
-    ) -> Result<(Lsns, bool), Unable> {
-        let Some(journal) = &mut self.journal else { return Ok((Lsns { first: 0, last: 0 }, false)) };
+    ) -> Result<Written, Unable> {
+        if self.journal.is_none() {
+            return Ok(Written::Down(Lsns { first: 0, last: 0 }, false));
+        }
         if !self.has_snapshot {
             return Err(Unable::NotDurable);
         }
+        if let Stored::Outside(extent) = value
+            && let Some(until) = self.write_pieces(going, extent)?
+        {
+            return Ok(Written::Waits(until));
+        }
+        let Some(journal) = &mut self.journal else { return Err(Unable::NotDurable) };
         let entry = LogEntry {
             kind: effect.kind,
             // Below a segment's cap.
@@ -221,17 +307,49 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
             version: effect.version,
             // Below the limit of a request.
             operation: operation as u16,
-            client: writer.client,
-            request: writer.request,
+            client: going.writer.client,
+            request: going.writer.request,
             key: effect.key,
             value: *value,
         };
-        match journal.append::<K>(&*self.front.region, &entry) {
-            #[cfg(feature = "sabotage")]
-            Ok(lsns) if self.front.breaks(Sabotage::AckBeforeLog) => Ok((lsns, false)),
-            Ok(lsns) => Ok((lsns, journal.syncs_first())),
-            Err(_) => Err(Unable::NotDurable),
+        let last = match journal.append::<K>(&entry) {
+            Ok(last) => last,
+            Err(JournalError::Append(AppendError::Full)) => return Ok(Written::Waits(Until::LogRoom)),
+            Err(_) => return Err(Unable::NotDurable),
+        };
+        let first = going.put.take().and_then(|put| put.first).unwrap_or(last);
+        let lsns = Lsns { first, last };
+        #[cfg(feature = "sabotage")]
+        if self.front.breaks(Sabotage::AckBeforeLog) {
+            return Ok(Written::Down(lsns, false));
         }
+        Ok(Written::Down(lsns, journal.syncs_first()))
+    }
+
+    /// Writes the pieces of a value down that are still to be; what must be waited for, if anything.
+    #[cold]
+    fn write_pieces(&mut self, going: &mut Going, extent: &ValueExtent) -> Result<Option<Until>, Unable> {
+        let mut put = going.put.unwrap_or(Put { extent: *extent, first: None, written: 0 });
+        let until = loop {
+            if put.written == extent.bytes {
+                break None;
+            }
+            if self.is_spent() && put.first.is_some() {
+                break Some(Until::NextPiece);
+            }
+            let Self { journal: Some(journal), front, .. } = self else { return Err(Unable::NotDurable) };
+            match journal.append_piece(&front.region, extent, put.written) {
+                Ok((lsn, bytes)) => {
+                    put.first.get_or_insert(lsn);
+                    put.written += bytes;
+                    self.charge(cost::bytes(bytes as usize));
+                }
+                Err(JournalError::Append(AppendError::Full)) => break Some(Until::LogRoom),
+                Err(_) => return Err(Unable::NotDurable),
+            }
+        };
+        going.put = Some(put);
+        Ok(until)
     }
 
     fn perform<Q: Borrow<K::Key> + Clone>(
@@ -253,16 +371,18 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
     }
 
     /// Replies to an operation that changes nothing, after those before it.
-    fn reply(&mut self, writer: &Writer, operation: usize, reply: WriteReply) -> Result<(), Refusal> {
-        if !self.pending.holds_up(writer) {
-            return self.keep_reply(writer, operation, reply);
+    fn reply(&mut self, going: &mut Going, operation: usize, reply: WriteReply) -> Result<Step, Refusal> {
+        let writer = going.writer;
+        if self.pending.has_published(going.entries) {
+            return self.keep_reply(&writer, operation, reply).map(|()| Step::Done);
         }
         if let Some(journal) = &self.journal {
             // Should the process end now, the effect before it is done again, and this is not decided anew.
             journal.notes.put_reply(writer.place, operation, &reply).map_err(internal)?;
         }
-        self.pending.add(Entry { writer: *writer, operation, outcome: Outcome::Reply(reply) });
-        Ok(())
+        self.pending.add(Entry { writer, operation, outcome: Outcome::Reply(reply) });
+        going.entries = self.pending.added();
+        Ok(Step::Done)
     }
 
     // Inlined for the reason that `Table::perform` is.
@@ -293,16 +413,12 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
         Ok(())
     }
 
-    /// Waits for the disk, and publishes everything that waits for it.
-    pub(crate) fn publish_all(&mut self) -> Result<(), Unable> {
-        if let (Some(last), Some(journal)) = (self.pending.last(), &mut self.journal) {
-            journal.wait_synced(last).map_err(|_| Unable::NotDurable)?;
-        }
-        self.publish_synced().map_err(|refusal| Unable::Broken(refusal.message))
-    }
-
     /// The reply to a request whose operations have waited for the disk.
     pub(crate) fn next_written(&mut self, reply: &mut Vec<u8>) -> Option<ClientId> {
+        if let Some((client, answer)) = self.parked.next_reply() {
+            *reply = answer;
+            return Some(client);
+        }
         let Some((client, writer)) = self.pending.next_answered() else { return self.next_failed(reply) };
         let replies = self.writers.replies(writer.client);
         let body: Vec<u8> = replies.iter().flat_map(WriteReply::encode).collect();
@@ -343,11 +459,27 @@ fn check_fits<K: BuildKeys>(
     )))
 }
 
+/// Whether an operation, or all of them, got as far as they can for now.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Step {
+    Done,
+    Waits(Until),
+}
+
+/// Whether an effect is in the log.
+enum Written {
+    /// With these entries; and whether it waits for the disk before anybody sees it.
+    Down(Lsns, bool),
+    Waits(Until),
+}
+
 /// Why an operation is not done.
 #[derive(Debug)]
 pub(crate) enum Unable {
     NoRoom,
     NotDurable,
+    /// A segment is to be replaced while operations wait for the disk.
+    NotQuiet,
     /// The region contradicts itself.
     Broken(String),
 }
@@ -356,7 +488,7 @@ impl Unable {
     fn reply(self) -> Result<WriteReply, Refusal> {
         let status = match self {
             Self::NoRoom => WriteStatus::NoRoom,
-            Self::NotDurable => WriteStatus::NotDurable,
+            Self::NotDurable | Self::NotQuiet => WriteStatus::NotDurable,
             Self::Broken(_) => return Err(self.refusal()),
         };
         Ok(WriteReply { status, token: None })
@@ -365,7 +497,7 @@ impl Unable {
     pub(crate) fn refusal(self) -> Refusal {
         match self {
             Self::NoRoom => Refusal::new(ErrorCode::Full, "the region has no room"),
-            Self::NotDurable => Refusal::new(
+            Self::NotDurable | Self::NotQuiet => Refusal::new(
                 ErrorCode::NotDurable,
                 "the log cannot be written: see the memory node's messages",
             ),

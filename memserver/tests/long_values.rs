@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use common::keys::{LongValues, Strings, TestKeys};
-use common::requests::{Writer, batch, call, post, statuses};
+use common::requests::{Writer, batch, call, call_from, statuses};
 use common::world::{REGION, World, load};
 use fpcache::key_space::U64Keys;
 use fpcache::layout::{MAX_VALUE_BYTES, RecordShape, RecordToken, TableParameters};
@@ -48,7 +48,7 @@ fn audit<T: TestKeys>(node: &MemoryNode<T::Space>) -> u64 {
 
 /// Sends a request whose reply has no body.
 fn send(node: &mut impl Service, client: ClientId, request: &Request<'_>) -> Result<(), Refusal> {
-    decode_reply(&post::<LongValues>(node, client, request).1).map(drop)
+    decode_reply(&call_from::<LongValues>(node, client, request)).map(drop)
 }
 
 /// Sends a value ahead in pieces of so many bytes.
@@ -78,7 +78,7 @@ fn put_ahead(
             value: Sent::Ahead(*bytes as u32),
         });
     }
-    statuses(&post::<LongValues>(node, CLIENT, &batch.request(client, request, false)).1)
+    statuses(&call_from::<LongValues>(node, CLIENT, &batch.request(client, request, false)))
 }
 
 #[test]

@@ -10,7 +10,7 @@
 //! | `closed` | tables that cannot be gone on with |
 //! | `open` | how a table begins: with nothing, or with what its folder holds |
 //! | `folders`, `descriptor` | a folder for each table, made and removed at one instant |
-//! | `requests` | create, list, drop |
+//! | `requests`, `jobs` | create, list, drop; on a thread what takes long |
 //! | `service`, `turns`, `seats` | whose request it is, and whose turn |
 
 mod closed;
@@ -18,6 +18,7 @@ mod descriptor;
 pub mod error;
 pub(crate) mod folders;
 mod hosted;
+mod jobs;
 mod open;
 mod requests;
 mod seats;
@@ -50,6 +51,7 @@ use descriptor::Descriptor;
 use error::TableOpenError;
 use folders::TablesFolder;
 use hosted::HostedTable;
+use jobs::{Dropping, Jobs, Making};
 use open::{Opening, new_incarnation};
 use seats::{Seat, Seats};
 use turns::Turns;
@@ -85,9 +87,10 @@ pub struct Catalogue {
     turns: Turns,
     /// Clients of tables that are gone.
     farewells: VecDeque<ClientId>,
+    jobs: Jobs,
     lobby: Export,
     opening: Opening,
-    folder: Option<TablesFolder>,
+    folder: Option<Arc<TablesFolder>>,
     waker: Waker,
     descriptors: Arc<Descriptors>,
     clock: Arc<dyn Clock>,
@@ -138,7 +141,7 @@ impl Catalogue {
         descriptors: Arc<Descriptors>,
     ) -> Result<Self, CatalogueError> {
         let (folders, sync) = config.durable.clone().unzip();
-        let folder = folders.as_ref().map(TablesFolder::open).transpose()?;
+        let folder = folders.as_ref().map(TablesFolder::open).transpose()?.map(Arc::new);
         let incarnation = new_incarnation();
         let clock: Arc<dyn Clock> = Arc::new(SystemClock);
         let mut catalogue = Self {
@@ -148,6 +151,7 @@ impl Catalogue {
             seats: Seats::default(),
             turns: Turns::default(),
             farewells: VecDeque::new(),
+            jobs: Jobs::default(),
             lobby: lobby(incarnation)?,
             opening: Opening {
                 budget: Budget::new(config.capacity),
@@ -162,15 +166,17 @@ impl Catalogue {
             incarnation,
             requests: 0,
         };
-        let there = catalogue.folder.as_ref().map(TablesFolder::tables).transpose()?;
+        let there = catalogue.folder.as_ref().map(|folder| folder.tables()).transpose()?;
         for name in there.unwrap_or_default() {
             let failed = |source| CatalogueError::Table { name, source: Box::new(source) };
             let descriptors = catalogue.take_descriptors().map_err(failed)?;
             let Some(folder) = &catalogue.folder else { break };
             let descriptor = folder.descriptor(&name);
             let kind = descriptor.as_ref().map_or(KeyKind::U64, |descriptor| descriptor.kind);
-            match descriptor.and_then(|descriptor| catalogue.host(name, &descriptor, descriptors)) {
-                Ok(()) => {}
+            let opened =
+                descriptor.and_then(|descriptor| catalogue.making(name, descriptor, descriptors).open());
+            match opened {
+                Ok(table) => catalogue.host(table),
                 // Of another memory node: that is no fault of the table.
                 Err(why @ TableOpenError::Memory(MemoryError::FileInUse { .. })) => return Err(failed(why)),
                 Err(why) => drop(catalogue.closed.insert(name, ClosedTable { kind, why })),
@@ -195,6 +201,13 @@ impl Catalogue {
         kind: KeyKind,
         region_bytes: Option<u64>,
     ) -> Result<(), Refusal> {
+        let table = self.can_make(name, kind, region_bytes)?.run()?;
+        self.host(table);
+        Ok(())
+    }
+
+    /// A table that can be made, as far as that is known before.
+    fn can_make(&self, name: TableName, kind: KeyKind, region_bytes: Option<u64>) -> Result<Making, Refusal> {
         if let Some(table) = self.get(&name) {
             let why = format!(
                 "there is a table `{name}` already, with keys of the kind {}: use it, drop it, or choose another name",
@@ -206,32 +219,16 @@ impl Catalogue {
             return Err(refusal);
         }
         self.check_region(region_bytes)?;
-        let unable = |why: TableOpenError| {
-            let code = match &why {
-                TableOpenError::Denied(_)
-                | TableOpenError::Region { .. }
-                | TableOpenError::Descriptors { .. } => ErrorCode::NoMemory,
-                TableOpenError::Folder(_) | TableOpenError::Disk(_) => ErrorCode::NotDurable,
-                _ => ErrorCode::Internal,
-            };
-            Refusal::new(code, format!("the table `{name}` cannot be made: {why}"))
-        };
-        // Before a folder is made that would have to be removed again.
-        let descriptors = self.take_descriptors().map_err(&unable)?;
+        let unable = |why: TableOpenError| jobs::unable(&name, &why);
         let creation = new_creation().map_err(|error| unable(error.into()))?;
-        let descriptor = Descriptor { kind, region_bytes, creation };
-        if let Some(folder) = &self.folder {
-            folder.create(&name, &descriptor).map_err(|error| unable(error.into()))?;
-        }
-        self.host(name, &descriptor, descriptors).map_err(|why| {
-            if let Some(folder) = &self.folder
-                && let Err(error) =
-                    folder.drop_table(&name).and_then(|()| folder.clear_dropped(name.as_str()))
-            {
-                eprintln!("fpcache-memserver: the table `{name}` was not made: {error}");
-            }
-            unable(why)
-        })
+        // Before a folder is made that would have to be removed again.
+        let descriptors = self.take_descriptors().map_err(unable)?;
+        Ok(self.making(name, Descriptor { kind, region_bytes, creation }, descriptors))
+    }
+
+    fn making(&self, name: TableName, descriptor: Descriptor, descriptors: Taken) -> Making {
+        let (folder, opening) = (self.folder.clone(), self.opening.clone());
+        Making { name, descriptor, folder, opening, waker: self.waker.beside(), descriptors }
     }
 
     /// Whether there can be a region of this size.
@@ -264,32 +261,20 @@ impl Catalogue {
         if self.drop_closed(name)? {
             return Ok(());
         }
+        let (dropping, clients) = self.detach(name)?;
+        self.farewells.extend(clients);
+        dropping.run()
+    }
+
+    /// Serves a table no longer, which is to be dropped; its clients.
+    fn detach(&mut self, name: &TableName) -> Result<(Dropping, Vec<ClientId>), Refusal> {
         let number = self.numbers.remove(name).ok_or_else(|| self.no_such_table(name.as_str()))?;
         let Some(table) = self.tables[number].take() else {
             return Err(Refusal::new(ErrorCode::Internal, "a table vanished"));
         };
         self.turns.forget(number);
-        self.farewells.extend(self.seats.clear(Seat::Table(number)));
-        // Its threads end here: nobody writes to its folder from now on.
-        let (region, used) = (Arc::clone(table.node.region()), table.node.used_end());
-        drop(table);
-        if let Some(folder) = &self.folder {
-            folder.drop_table(name).map_err(|error| {
-                let why =
-                    format!("the table `{name}` could not be dropped and is closed until a restart: {error}");
-                Refusal::new(ErrorCode::NotDurable, why)
-            })?;
-        }
-        // Only now: until here a crash would have left the table as it was.
-        hosted::give_up(&region, used).map_err(crate::node::internal)?;
-        // And with it the lock on its file.
-        drop(region);
-        if let Some(folder) = &self.folder
-            && let Err(error) = folder.clear_dropped(name.as_str())
-        {
-            eprintln!("fpcache-memserver: files of the table `{name}`, which was dropped, remain: {error}");
-        }
-        Ok(())
+        let clients = self.seats.clear(Seat::Table(number)).collect();
+        Ok((Dropping { table, folder: self.folder.clone() }, clients))
     }
 
     /// The tables there are, in the order of their names.
@@ -345,26 +330,16 @@ impl Catalogue {
         taken.ok_or_else(|| TableOpenError::Descriptors { needed, left: left() })
     }
 
-    /// Opens a table and serves it from now on.
-    fn host(
-        &mut self,
-        name: TableName,
-        descriptor: &Descriptor,
-        descriptors: Taken,
-    ) -> Result<(), TableOpenError> {
-        let folders = self.folder.as_ref().map(|folder| folder.of(&name)).transpose()?;
-        let waker = self.waker.beside();
-        let mut table = self.opening.open(name, descriptor, folders.as_ref(), waker)?;
-        table.descriptors = Some(descriptors);
+    /// Serves a table from now on.
+    fn host(&mut self, table: HostedTable) {
         let free = self.tables.iter().position(Option::is_none);
         let number = free.unwrap_or_else(|| {
             self.tables.push(None);
             self.tables.len() - 1
         });
+        self.numbers.insert(table.name, number);
         self.tables[number] = Some(table);
-        self.numbers.insert(name, number);
         self.turns.touch(number);
-        Ok(())
     }
 
     /// The refusal for a table that is not there.

@@ -22,7 +22,7 @@ use crate::recovery::{RecoverError, Recovery};
 use crate::store::{self, Background, Beginning, Memories, NOTES_FILE, REGION_FILE};
 
 /// What all tables of a memory node begin with.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Opening {
     pub(crate) budget: Arc<Budget>,
     pub(crate) huge_pages: HugePages,

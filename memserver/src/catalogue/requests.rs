@@ -4,27 +4,78 @@ use std::ops::Bound;
 
 use fpcache::message::tables::{MOST_LISTED, TablesError};
 use fpcache::message::{
-    ErrorCode, MessageError, NodeStats, Refusal, Request, TableInfo, TablesPage, TablesRequest,
+    ErrorCode, MessageError, NodeStats, Refusal, Request, TableInfo, TablesPage, TablesRequest, encode_reply,
 };
+use fpcache_fabric::{ClientId, Handled};
 
+use super::jobs::{Done, Job};
 use super::{Catalogue, HostedTable, NO_TABLE};
 use fpcache::TableName;
 use fpcache::key_space::U64Keys;
 
 impl Catalogue {
-    /// Answers a request about tables.
-    pub(super) fn manage(&mut self, request: &[u8], body: &mut Vec<u8>) -> Result<(), Refusal> {
+    /// Answers a request about tables, or has a thread do what it asks.
+    pub(super) fn manage(
+        &mut self,
+        client: ClientId,
+        request: &[u8],
+        body: &mut Vec<u8>,
+    ) -> Result<Handled, Refusal> {
         self.requests += 1;
-        let request = TablesRequest::decode(request).map_err(|error| match error {
+        let decoded = TablesRequest::decode(request).map_err(|error| match error {
             TablesError::Name(_) => Refusal::new(ErrorCode::BadName, error.to_string()),
             TablesError::Message(error) => error.into(),
         })?;
-        match request {
-            TablesRequest::Create { name, kind, region_bytes } => self.create(name, kind, region_bytes)?,
-            TablesRequest::List { after } => self.page(after).encode(body),
-            TablesRequest::Drop { name } => self.drop_table(&name)?,
+        let job = match decoded {
+            TablesRequest::List { after } => {
+                self.page(after).encode(body);
+                return Ok(Handled::Now);
+            }
+            // What it is refused for may be over by then.
+            _ if self.jobs.is_busy() => {
+                self.jobs.wait(client, request);
+                return Ok(Handled::Later);
+            }
+            TablesRequest::Create { name, kind, region_bytes } => {
+                Job::Make(Box::new(self.can_make(name, kind, region_bytes)?))
+            }
+            TablesRequest::Drop { name } => {
+                if self.drop_closed(&name)? {
+                    return Ok(Handled::Now);
+                }
+                let (dropping, clients) = self.detach(&name)?;
+                Job::Drop(Box::new(dropping), clients)
+            }
+        };
+        self.jobs.start(client, job, self.waker.clone())?;
+        Ok(Handled::Later)
+    }
+
+    /// Takes what a thread has done, and goes on with the next request that waited for it.
+    pub(super) fn work_on_jobs(&mut self) {
+        let Some((client, done)) = self.jobs.take_done() else { return };
+        let outcome = match done {
+            Done::Made(made) => made.map(|table| self.host(*table)),
+            Done::Dropped(outcome, clients) => {
+                self.farewells.extend(clients);
+                outcome
+            }
+        };
+        self.push_reply(client, outcome.map(|()| Vec::new()));
+        while let Some((client, request)) = self.jobs.next_waiting() {
+            let mut body = Vec::new();
+            match self.manage(client, &request, &mut body) {
+                Ok(Handled::Later) => {}
+                Ok(Handled::Now) => self.push_reply(client, Ok(body)),
+                Err(refusal) => self.push_reply(client, Err(refusal)),
+            }
         }
-        Ok(())
+    }
+
+    fn push_reply(&mut self, client: ClientId, outcome: Result<Vec<u8>, Refusal>) {
+        let mut reply = Vec::new();
+        encode_reply(outcome.as_ref().map(Vec::as_slice), &mut reply);
+        self.jobs.replies.push_back((client, reply));
     }
 
     /// The tables behind `after`, as many as one reply has.

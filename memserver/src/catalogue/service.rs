@@ -49,7 +49,10 @@ impl Service for Catalogue {
         }
         let mut body = Vec::new();
         let answered = match seat {
-            _ if TablesRequest::is_one(request) => self.manage(request, &mut body),
+            _ if TablesRequest::is_one(request) => match self.manage(client, request, &mut body) {
+                Ok(Handled::Later) => return Handled::Later,
+                answered => answered.map(drop),
+            },
             Seat::Lobby => self.answer_in_lobby(request, &mut body),
             Seat::Table(_) | Seat::Gone => {
                 let why = "the table of this connection was dropped: connect anew";
@@ -61,6 +64,10 @@ impl Service for Catalogue {
     }
 
     fn next_reply(&mut self, reply: &mut Vec<u8>) -> Option<ClientId> {
+        if let Some((client, answer)) = self.jobs.replies.pop_front() {
+            *reply = answer;
+            return Some(client);
+        }
         while let Some(number) = self.turns.replying() {
             let table = self.tables.get_mut(number).and_then(Option::as_mut);
             if let Some(client) = table.and_then(|table| table.node.next_reply(reply)) {
@@ -78,6 +85,7 @@ impl Service for Catalogue {
     /// Asks the tables that may have work, each in its turn, until one has done a little of it.
     fn work(&mut self) -> Work {
         self.wake_tables();
+        self.work_on_jobs();
         while let Some(number) = self.turns.next() {
             let Some(table) = &mut self.tables[number] else { continue };
             let work = table.node.work();
@@ -114,6 +122,7 @@ impl Service for Catalogue {
     }
 
     fn disconnected(&mut self, client: ClientId) {
+        self.jobs.disconnected(client);
         if let Seat::Table(number) = self.seats.remove(client)
             && let Some(table) = &mut self.tables[number]
         {
@@ -259,6 +268,88 @@ mod tests {
         std::thread::sleep(Duration::from_millis(6));
         assert_eq!(catalogue.work(), Work::Nothing);
         assert_eq!(asked(&scripts), [9]);
+    }
+
+    /// A request about tables, as a client sends it.
+    fn ask(catalogue: &mut Catalogue, client: u64, request: &TablesRequest) -> (Handled, Vec<u8>) {
+        let (mut bytes, mut reply) = (Vec::new(), Vec::new());
+        request.encode(&mut bytes);
+        let handled = catalogue.handle(ClientId(client), &bytes, &mut reply);
+        (handled, reply)
+    }
+
+    /// A table whose end takes long, and says so.
+    #[derive(Debug)]
+    struct Lasting(Scripted, Arc<AtomicU32>);
+
+    impl Service for Lasting {
+        fn handle(&mut self, client: ClientId, request: &[u8], reply: &mut Vec<u8>) -> Handled {
+            self.0.handle(client, request, reply)
+        }
+    }
+
+    impl Hosted for Lasting {
+        fn stats(&self) -> NodeStats {
+            self.0.stats()
+        }
+
+        fn region(&self) -> &Arc<SharedMemory> {
+            self.0.region()
+        }
+
+        fn used_end(&self) -> u64 {
+            self.0.used_end()
+        }
+    }
+
+    impl Drop for Lasting {
+        fn drop(&mut self) {
+            while self.1.load(Ordering::Acquire) == 0 {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        }
+    }
+
+    #[test]
+    fn a_table_that_is_made_or_dropped_keeps_no_other_waiting() {
+        let (mut catalogue, scripts) = catalogue(&[Work::Nothing, Work::More]);
+        let may_end = Arc::new(AtomicU32::new(0));
+        let table = catalogue.tables[0].as_mut().expect("it is there");
+        let region = Arc::new(SharedMemory::anonymous(4096).expect("memory"));
+        let scripted = Scripted { script: Script::new(Work::Nothing), region, owed: Vec::new() };
+        table.node = Box::new(Lasting(scripted, Arc::clone(&may_end)));
+        for (client, region) in [(1, &b"t0"[..]), (2, b"t1"), (3, b"")] {
+            catalogue.connected(ClientId(client), region);
+        }
+        let (dropped, made) =
+            (name(0), TablesRequest::Create { name: name(0), kind: KeyKind::U64, region_bytes: None });
+        assert_eq!(ask(&mut catalogue, 3, &TablesRequest::Drop { name: dropped }).0, Handled::Later);
+        // The table's name is taken until it is gone.
+        assert_eq!(ask(&mut catalogue, 2, &made).0, Handled::Later);
+        let (handled, reply) = ask(&mut catalogue, 1, &TablesRequest::List { after: None });
+        assert_eq!((handled, fpcache::message::decode_reply(&reply).is_ok()), (Handled::Now, true));
+        scripts[1].asked();
+        for _ in 0..100 {
+            assert_eq!(catalogue.work(), Work::More);
+            assert_eq!(catalogue.next_reply(&mut reply.clone()), None);
+            assert_eq!(catalogue.next_farewell(), None, "not before it is gone");
+        }
+        assert_eq!(scripts[1].asked(), 100);
+        may_end.store(1, Ordering::Release);
+        let mut answered = Vec::new();
+        while answered.len() < 2 {
+            catalogue.work();
+            let mut reply = Vec::new();
+            while let Some(client) = catalogue.next_reply(&mut reply) {
+                answered.push((client, fpcache::message::decode_reply(&reply).is_ok()));
+            }
+        }
+        assert_eq!(answered, [(ClientId(3), true), (ClientId(2), true)]);
+        assert_eq!(catalogue.next_farewell(), Some(ClientId(1)));
+        assert!(catalogue.export(b"t0").is_some());
+        let (handled, reply) = ask(&mut catalogue, 3, &made);
+        let refusal = fpcache::message::decode_reply(&reply).expect_err("it is there");
+        assert_eq!((handled, refusal.code), (Handled::Now, ErrorCode::TableExists));
     }
 
     #[test]

@@ -10,12 +10,11 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use fpcache::key_space::KeySpace;
-use fpcache::layout::{Stored, ValueExtent};
+use fpcache::layout::ValueExtent;
 use fpcache_fabric::{AccessError, Clock, NodeMemory, SystemClock};
 
 use crate::durability::{AppendError, LogError, Lsn, Staging, SyncPolicy};
 use crate::notes::Notes;
-use crate::pending::Lsns;
 use background::{Draining, Snapshots};
 use entry::{Entry, PIECE_HEADER_BYTES, encode_piece};
 
@@ -103,38 +102,32 @@ impl<M: NodeMemory> Journal<M> {
         self.staging.lineage()
     }
 
-    /// Writes an effect down, and the value outside that it gives a record, which lies in `region`. From here on the end of
-    /// the process does not undo it. Waits for the disk if the staging ring is full.
+    /// Writes an effect down, directly after the pieces of the value outside that it gives a record. From here on the end of the
+    /// process does not undo it. The memory node's thread does not wait for the disk:
+    /// [`has_room`](Self::has_room) says when one that found the staging ring full can be appended.
     pub(crate) fn append<K: KeySpace>(
         &mut self,
-        region: &M,
         entry: &Entry<'_, impl Borrow<K::Key>>,
-    ) -> Result<Lsns, JournalError> {
-        let mut first = None;
-        if let Stored::Outside(extent) = &entry.value {
-            first = self.append_value(region, extent)?;
-        }
+    ) -> Result<Lsn, JournalError> {
         entry.encode::<K>(&mut self.bytes);
-        let last = self.append_bytes()?;
-        Ok(Lsns { first: first.unwrap_or(last), last })
+        self.append_bytes()
     }
 
-    /// Writes a value outside down in pieces; returns the number of the first.
-    #[cold]
-    fn append_value(&mut self, region: &M, value: &ValueExtent) -> Result<Option<Lsn>, JournalError> {
+    /// Writes a piece of a value outside down, from `offset` on; returns its number, and how many bytes of the value it has.
+    pub(crate) fn append_piece(
+        &mut self,
+        region: &M,
+        value: &ValueExtent,
+        offset: u32,
+    ) -> Result<(Lsn, u32), JournalError> {
         let most =
             self.staging.max_payload_bytes().min(PIECE_BYTES).saturating_sub(PIECE_HEADER_BYTES).max(1);
-        let mut first = None;
-        for offset in (0..value.bytes).step_by(most) {
-            let len = most.min((value.bytes - offset) as usize);
-            encode_piece(offset, &mut self.bytes);
-            let at = self.bytes.len();
-            self.bytes.resize(at + len, 0);
-            region.read_bytes(value.address.offset() + u64::from(offset), &mut self.bytes[at..])?;
-            let lsn = self.append_bytes()?;
-            first = first.or(Some(lsn));
-        }
-        Ok(first)
+        let len = most.min((value.bytes - offset) as usize);
+        encode_piece(offset, &mut self.bytes);
+        let at = self.bytes.len();
+        self.bytes.resize(at + len, 0);
+        region.read_bytes(value.address.offset() + u64::from(offset), &mut self.bytes[at..])?;
+        Ok((self.append_bytes()?, len as u32))
     }
 
     /// Appends an entry.
@@ -145,16 +138,14 @@ impl<M: NodeMemory> Journal<M> {
         if self.has_lost() {
             return Err(JournalError::Lost);
         }
-        loop {
-            match self.staging.append(&self.bytes) {
-                Ok(lsn) => {
-                    self.since_snapshot += self.bytes.len() as u64;
-                    return Ok(lsn);
-                }
-                Err(AppendError::Full) => self.wait_for_disk()?,
-                Err(error) => return Err(error.into()),
-            }
-        }
+        let lsn = self.staging.append(&self.bytes)?;
+        self.since_snapshot += self.bytes.len() as u64;
+        Ok(lsn)
+    }
+
+    /// Whether there is room in the log for the entry that was to be appended last.
+    pub(crate) fn has_room(&mut self) -> bool {
+        self.staging.has_room(1, self.bytes.len())
     }
 
     /// Lets the disk get on.
@@ -173,14 +164,6 @@ impl<M: NodeMemory> Journal<M> {
     /// Lets the disk get on; says why it does not, if it does not.
     pub(crate) fn wait_a_little(&mut self) -> Option<String> {
         self.wait_for_disk().err().map(|error| error.to_string())
-    }
-
-    /// Waits until an entry is on the disk.
-    pub(crate) fn wait_synced(&mut self, lsn: Lsn) -> Result<(), JournalError> {
-        while self.synced() < lsn {
-            self.wait_for_disk()?;
-        }
-        Ok(())
     }
 
     /// Asks for an entry to be brought to the disk soon.

@@ -181,9 +181,14 @@ const PATIENCE: usize = 100;
 
 /// Has a request served, now or later.
 pub fn call<T: TestKeys>(node: &mut impl Service, request: &Request<'_>) -> Vec<u8> {
+    call_from::<T>(node, ClientId(1), request)
+}
+
+/// The same for a connection of this number.
+pub fn call_from<T: TestKeys>(node: &mut impl Service, client: ClientId, request: &Request<'_>) -> Vec<u8> {
     let (mut bytes, mut reply) = (Vec::new(), Vec::new());
     request.encode::<T::Space>(0, &mut bytes);
-    if node.handle(ClientId(1), &bytes, &mut reply) == Handled::Later {
+    if node.handle(client, &bytes, &mut reply) == Handled::Later {
         for _ in 0..PATIENCE {
             if node.next_reply(&mut reply).is_some() {
                 return reply;

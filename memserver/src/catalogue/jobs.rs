@@ -1,0 +1,200 @@
+//! Tables made and dropped on a thread, one at a time and in the order in which that was asked for: files and memory are given
+//! and taken in milliseconds, for which no other table's clients wait.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, TryRecvError, sync_channel};
+use std::thread::{self, JoinHandle};
+
+use fpcache::TableName;
+use fpcache::message::{ErrorCode, Refusal};
+use fpcache_fabric::descriptors::Taken;
+use fpcache_fabric::{ClientId, SharedMemory, Waker};
+
+use super::descriptor::Descriptor;
+use super::error::TableOpenError;
+use super::folders::TablesFolder;
+use super::hosted::{self, HostedTable};
+use super::open::Opening;
+
+/// A table that is to be made.
+pub(super) struct Making {
+    pub(super) name: TableName,
+    pub(super) descriptor: Descriptor,
+    pub(super) folder: Option<Arc<TablesFolder>>,
+    pub(super) opening: Opening,
+    pub(super) waker: Waker,
+    /// The process's descriptors that it is to have.
+    pub(super) descriptors: Taken,
+}
+
+impl Making {
+    /// Makes it: it is there for good, or not at all.
+    pub(super) fn run(self) -> Result<HostedTable, Refusal> {
+        let Self { name, descriptor, folder, .. } = &self;
+        let (name, folder) = (*name, folder.clone());
+        if let Some(folder) = &folder {
+            folder.create(&name, descriptor).map_err(|error| unable(&name, &error.into()))?;
+        }
+        self.open().map_err(|why| {
+            if let Some(folder) = &folder
+                && let Err(error) =
+                    folder.drop_table(&name).and_then(|()| folder.clear_dropped(name.as_str()))
+            {
+                eprintln!("fpcache-memserver: the table `{name}` was not made: {error}");
+            }
+            unable(&name, &why)
+        })
+    }
+
+    /// Opens a table that has its folder.
+    pub(super) fn open(self) -> Result<HostedTable, TableOpenError> {
+        let Self { name, descriptor, folder, opening, waker, descriptors } = self;
+        let folders = folder.as_ref().map(|folder| folder.of(&name)).transpose()?;
+        let mut table = opening.open(name, &descriptor, folders.as_ref(), waker)?;
+        table.descriptors = Some(descriptors);
+        Ok(table)
+    }
+}
+
+/// The refusal of a table that cannot be made.
+pub(super) fn unable(name: &TableName, why: &TableOpenError) -> Refusal {
+    let code = match why {
+        TableOpenError::Denied(_) | TableOpenError::Region { .. } | TableOpenError::Descriptors { .. } => {
+            ErrorCode::NoMemory
+        }
+        TableOpenError::Folder(_) | TableOpenError::Disk(_) => ErrorCode::NotDurable,
+        _ => ErrorCode::Internal,
+    };
+    Refusal::new(code, format!("the table `{name}` cannot be made: {why}"))
+}
+
+/// A table that is to be dropped, and is not served any more.
+pub(super) struct Dropping {
+    pub(super) table: HostedTable,
+    pub(super) folder: Option<Arc<TablesFolder>>,
+}
+
+impl Dropping {
+    /// Removes it: when that returns it is gone for good.
+    pub(super) fn run(self) -> Result<(), Refusal> {
+        let Self { table, folder } = self;
+        let name = table.name;
+        let region: Arc<SharedMemory> = Arc::clone(table.node.region());
+        let used = table.node.used_end();
+        // Its threads end here: nobody writes to its folder from now on.
+        drop(table);
+        if let Some(folder) = &folder {
+            folder.drop_table(&name).map_err(|error| {
+                let why =
+                    format!("the table `{name}` could not be dropped and is closed until a restart: {error}");
+                Refusal::new(ErrorCode::NotDurable, why)
+            })?;
+        }
+        // Only now: until here a crash would have left the table as it was.
+        hosted::give_up(&region, used).map_err(crate::node::internal)?;
+        // And with it the lock on its file.
+        drop(region);
+        if let Some(folder) = &folder
+            && let Err(error) = folder.clear_dropped(name.as_str())
+        {
+            eprintln!("fpcache-memserver: files of the table `{name}`, which was dropped, remain: {error}");
+        }
+        Ok(())
+    }
+}
+
+/// What a thread does.
+pub(super) enum Job {
+    Make(Box<Making>),
+    /// With the clients that have the table: they are hung up on when it is gone.
+    Drop(Box<Dropping>, Vec<ClientId>),
+}
+
+/// What it came to.
+pub(super) enum Done {
+    Made(Result<Box<HostedTable>, Refusal>),
+    Dropped(Result<(), Refusal>, Vec<ClientId>),
+}
+
+impl Job {
+    fn run(self) -> Done {
+        match self {
+            Self::Make(making) => Done::Made(making.run().map(Box::new)),
+            Self::Drop(dropping, clients) => Done::Dropped(dropping.run(), clients),
+        }
+    }
+}
+
+/// A job under way.
+#[derive(Debug)]
+struct Running {
+    client: ClientId,
+    done: Receiver<Done>,
+    thread: JoinHandle<()>,
+}
+
+/// The job under way, and the requests that wait for it.
+#[derive(Debug, Default)]
+pub(super) struct Jobs {
+    running: Option<Running>,
+    waiting: VecDeque<(ClientId, Vec<u8>)>,
+    pub(super) replies: VecDeque<(ClientId, Vec<u8>)>,
+}
+
+impl Jobs {
+    pub(super) fn is_busy(&self) -> bool {
+        self.running.is_some()
+    }
+
+    /// Has a request wait for the job under way.
+    pub(super) fn wait(&mut self, client: ClientId, request: &[u8]) {
+        self.waiting.push_back((client, request.to_vec()));
+    }
+
+    /// The next request, if no job is under way.
+    pub(super) fn next_waiting(&mut self) -> Option<(ClientId, Vec<u8>)> {
+        if self.is_busy() { None } else { self.waiting.pop_front() }
+    }
+
+    /// Starts a job for a client's request; the loop is woken when it is done.
+    pub(super) fn start(&mut self, client: ClientId, job: Job, waker: Waker) -> Result<(), Refusal> {
+        let (tell, done) = sync_channel(1);
+        let run = move || {
+            // Nobody listens any more if the memory node has ended.
+            let _ = tell.send(job.run());
+            waker.wake();
+        };
+        let thread = thread::Builder::new().name("fpcache-tables".into()).spawn(run).map_err(|error| {
+            Refusal::new(ErrorCode::Internal, format!("no thread can be started to do it: {error}"))
+        })?;
+        self.running = Some(Running { client, done, thread });
+        Ok(())
+    }
+
+    /// What the job under way came to, once it is done.
+    pub(super) fn take_done(&mut self) -> Option<(ClientId, Done)> {
+        let done = match self.running.as_ref()?.done.try_recv() {
+            Err(TryRecvError::Empty) => return None,
+            done => done,
+        };
+        let Running { client, thread, .. } = self.running.take()?;
+        let failed = || Refusal::new(ErrorCode::Internal, "the thread that was to do it has failed");
+        // Nothing is left for it to do but to end.
+        let _ = thread.join();
+        Some((client, done.unwrap_or_else(|_| Done::Dropped(Err(failed()), Vec::new()))))
+    }
+
+    /// Forgets what a client that has gone was waiting for.
+    pub(super) fn disconnected(&mut self, client: ClientId) {
+        self.waiting.retain(|(other, _)| *other != client);
+    }
+}
+
+impl Drop for Jobs {
+    fn drop(&mut self) {
+        if let Some(Running { thread, .. }) = self.running.take() {
+            let _ = thread.join();
+        }
+    }
+}

@@ -1,0 +1,276 @@
+//! Nobody waits for another's request: what a request does before its reply comes in steps of bounded cost, and the memory
+//! node's thread waits for no disk. Costs are counted, not measured.
+
+mod common;
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use common::keys::{Integers, LongValues, TestKeys};
+use common::requests::{Writer, batch, call, call_from, post, statuses, value};
+use common::world::{World, load, parameters};
+use fpcache::key_space::U64Keys;
+use fpcache::layout::TableParameters;
+use fpcache::message::keys::{put_key, put_record};
+use fpcache::message::{Chunk, ErrorCode, Keys, Request, Sent, WriteKind, WriteStatus, decode_reply};
+use fpcache_fabric::{ClientId, Clock, Handled, Service, SharedMemory, Work};
+use fpcache_memserver::MemoryNode;
+use fpcache_memserver::durability::SyncPolicy;
+
+/// Whose requests are long, and who must not wait for them.
+const GREEDY: ClientId = ClientId(10);
+const OTHER: ClientId = ClientId(11);
+
+/// Rounds of a serving loop until a client has its reply; the replies that others got meanwhile.
+fn rounds_until(node: &mut impl Service, client: ClientId) -> (usize, Vec<u8>, Vec<ClientId>) {
+    let mut others = Vec::new();
+    for round in 1..10_000 {
+        node.work();
+        let mut reply = Vec::new();
+        while let Some(answered) = node.next_reply(&mut reply) {
+            if answered == client {
+                return (round, reply, others);
+            }
+            others.push(answered);
+            reply.clear();
+        }
+    }
+    panic!("no reply")
+}
+
+#[test]
+fn updates_of_one_key_that_each_wait_for_the_disk_keep_nobody_else_waiting() {
+    let mut world = World::new(SyncPolicy::Always, 1);
+    let (mut node, _) = world.begin::<Integers>();
+    load::<Integers>(&mut node, 10);
+    let value = value::<Integers>(50, 1, 8);
+    let updates = batch::<Integers>(&[(WriteKind::Update, 50, &value[..]); 500]);
+    let syncs = world.disk.syncs();
+    let (handled, _) = post::<Integers>(&mut node, GREEDY, &updates.request(7, 1, false));
+    assert_eq!((handled, world.disk.syncs()), (Handled::Later, syncs), "nobody waits for the disk here");
+    let put = batch::<Integers>(&[(WriteKind::Put, 100, &value[..])]);
+    for request in 1..20 {
+        assert_eq!(post::<Integers>(&mut node, OTHER, &put.request(8, request, false)).0, Handled::Later);
+        let (rounds, reply, others) = rounds_until(&mut node, OTHER);
+        assert!(rounds <= 3 && others.is_empty(), "{rounds} rounds for put {request}");
+        assert_eq!(statuses(&reply), Ok(vec![WriteStatus::Done]));
+    }
+    let (_, reply, _) = rounds_until(&mut node, GREEDY);
+    assert_eq!(statuses(&reply), Ok(vec![WriteStatus::Done; 500]));
+    node.audit().expect("whole");
+}
+
+#[test]
+fn clients_that_update_the_same_key_take_turns() {
+    let mut world = World::new(SyncPolicy::Always, 2);
+    let (mut node, _) = world.begin::<Integers>();
+    load::<Integers>(&mut node, 10);
+    let value = value::<Integers>(50, 1, 8);
+    let many = batch::<Integers>(&[(WriteKind::Update, 50, &value[..]); 200]);
+    let few = batch::<Integers>(&[(WriteKind::Update, 50, &value[..]); 3]);
+    post::<Integers>(&mut node, GREEDY, &many.request(7, 1, false));
+    post::<Integers>(&mut node, OTHER, &few.request(8, 1, false));
+    let (rounds, reply, others) = rounds_until(&mut node, OTHER);
+    assert!(rounds < 40 && others.is_empty(), "{rounds} rounds");
+    assert_eq!(statuses(&reply), Ok(vec![WriteStatus::Done; 3]));
+}
+
+#[test]
+fn a_request_that_is_repeated_while_the_first_is_parked_is_done_once() {
+    let mut world = World::new(SyncPolicy::Always, 3);
+    let (mut node, _) = world.begin::<Integers>();
+    load::<Integers>(&mut node, 10);
+    let value = value::<Integers>(50, 1, 8);
+    let mut writes = vec![(WriteKind::Insert, 51, &value[..]), (WriteKind::Delete, 51, &[][..])];
+    writes.extend([(WriteKind::Insert, 51, &value[..]); 2]);
+    let once = Ok(vec![WriteStatus::Done, WriteStatus::Done, WriteStatus::Done, WriteStatus::Exists]);
+    let writes = batch::<Integers>(&writes);
+    assert_eq!(post::<Integers>(&mut node, GREEDY, &writes.request(7, 1, false)).0, Handled::Later);
+    node.work();
+    assert_eq!(post::<Integers>(&mut node, OTHER, &writes.request(7, 1, true)).0, Handled::Later);
+    let (_, reply, _) = rounds_until(&mut node, OTHER);
+    assert_eq!((statuses(&reply), node.stats().keys), (once.clone(), 11));
+    // The connection of the first breaks amid it.
+    let delete = batch::<Integers>(&[(WriteKind::Delete, 51, &[])]);
+    let deleted = call::<Integers>(&mut node, &delete.request(9, 1, false));
+    assert_eq!(statuses(&deleted), Ok(vec![WriteStatus::Done]));
+    assert_eq!(post::<Integers>(&mut node, GREEDY, &writes.request(7, 2, false)).0, Handled::Later);
+    node.work();
+    assert_eq!(post::<Integers>(&mut node, OTHER, &writes.request(7, 2, true)).0, Handled::Later);
+    node.disconnected(GREEDY);
+    let (_, reply, others) = rounds_until(&mut node, OTHER);
+    assert_eq!((statuses(&reply), others), (once, vec![]));
+    assert_eq!(node.stats().keys, 11);
+}
+
+#[test]
+fn a_value_longer_than_the_staging_ring_is_written_down_without_waiting_for_the_disk() {
+    for sync in [SyncPolicy::Always, SyncPolicy::Interval(Duration::from_secs(3600))] {
+        let mut world = World::new(sync, 4);
+        let (mut node, _) = world.begin::<LongValues>();
+        load::<LongValues>(&mut node, 10);
+        let long = vec![7; 150_000];
+        let writes = batch::<LongValues>(&[(WriteKind::Put, 50, &long)]);
+        let syncs = world.disk.syncs();
+        let (handled, _) = post::<LongValues>(&mut node, GREEDY, &writes.request(7, 1, false));
+        assert_eq!((handled, world.disk.syncs()), (Handled::Later, syncs), "nobody waits for the disk here");
+        // Nothing comes between its pieces: a crash amid them, and after, finds what it should.
+        let put = batch::<LongValues>(&[(WriteKind::Put, 100, b"short")]);
+        assert_eq!(post::<LongValues>(&mut node, OTHER, &put.request(8, 1, false)).0, Handled::Later);
+        node.work();
+        node.begin_snapshot();
+        let (_, reply, _) = rounds_until(&mut node, OTHER);
+        assert_eq!(statuses(&reply), Ok(vec![WriteStatus::Done]));
+        for _ in 0..200 {
+            node.work();
+        }
+        // One whose client goes away amid its pieces leaves nothing.
+        let used = node.stats().used_bytes;
+        post::<LongValues>(&mut node, GREEDY, &writes.request(7, 2, false));
+        node.work();
+        node.disconnected(GREEDY);
+        assert_eq!(node.stats().used_bytes, used);
+        let reader = Writer::<LongValues>::new(99);
+        for life in 0..3 {
+            assert_eq!(
+                reader.get(&mut node, 50).map(|(found, _)| found),
+                Some(long.clone()),
+                "{sync:?}, life {life}"
+            );
+            assert_eq!(reader.get(&mut node, 100).map(|(found, _)| found), Some(b"short".to_vec()));
+            node.audit().expect("whole");
+            for _ in 0..50 {
+                node.work();
+            }
+            drop(node);
+            if life == 1 && sync == SyncPolicy::Always {
+                world.disk = world.disk.crash();
+                (world.region, world.notes) = {
+                    let fresh = World::new(sync, 5);
+                    (fresh.region, fresh.notes)
+                };
+            }
+            (node, _) = world.begin::<LongValues>();
+        }
+    }
+}
+
+/// A memory node without a log, and its clock.
+fn empty(bytes: usize) -> MemoryNode<U64Keys> {
+    let region = Arc::new(SharedMemory::anonymous(bytes).expect("memory"));
+    MemoryNode::new(region, 1, 0, Instant::now()).expect("a region")
+}
+
+#[test]
+fn lookups_and_writes_of_many_keys_take_several_turns() {
+    let mut node = empty(64 << 20);
+    let values = [0; 8];
+    let keys = 60_000u32;
+    node.load(Integers::parameters(8), (0..keys).map(|i| u64::from(i) * 10), |_, out| {
+        out.copy_from_slice(&values)
+    })
+    .expect("room");
+    let mut bytes = Vec::new();
+    (0..40_000u64).for_each(|i| put_key::<U64Keys>(&(i * 10), &mut bytes));
+    let get = Request::Get(Keys { count: 40_000, bytes: &bytes });
+    let (handled, _) = post::<Integers>(&mut node, GREEDY, &get);
+    assert_eq!(handled, Handled::Later, "all at once");
+    let put = batch::<Integers>(&[(WriteKind::Put, 100, &values[..])]);
+    assert_eq!(post::<Integers>(&mut node, OTHER, &put.request(8, 1, false)).0, Handled::Later);
+    let (rounds, ..) = rounds_until(&mut node, OTHER);
+    assert!(rounds <= 2, "{rounds} rounds");
+    let (rounds, reply, _) = rounds_until(&mut node, GREEDY);
+    assert!(rounds >= 10, "{rounds} rounds for a long lookup");
+    assert_eq!(decode_reply(&reply).map(<[u8]>::len), Ok(40_000 * 24));
+    // More than a reply can hold is refused at once.
+    (0..40_000u64).for_each(|i| put_key::<U64Keys>(&i, &mut bytes));
+    let get = Request::Get(Keys { count: 80_000, bytes: &bytes });
+    let refused = call::<Integers>(&mut node, &get);
+    assert_eq!(decode_reply(&refused).map_err(|refusal| refusal.code), Err(ErrorCode::Invalid));
+    // Inserts into one place, most of which need a rebuild or two.
+    let inserts: Vec<_> =
+        (0..1000u64).map(|i| (WriteKind::Insert, 300_000 + i * 7 + 1, &values[..])).collect();
+    let inserts = batch::<Integers>(&inserts);
+    node.work();
+    assert_eq!(post::<Integers>(&mut node, GREEDY, &inserts.request(9, 1, false)).0, Handled::Later);
+    let (_, reply, _) = rounds_until(&mut node, GREEDY);
+    assert_eq!(statuses(&reply).map(|statuses| statuses.len()), Ok(1000));
+    node.audit().expect("whole");
+}
+
+fn chunk(first: u64, count: u64, shape: &fpcache::layout::RecordShape) -> Vec<u8> {
+    let mut records = Vec::new();
+    for key in first..first + count {
+        put_record::<U64Keys>(shape, &key, &Sent::Here(&[3; 8]), &mut records);
+    }
+    records
+}
+
+#[test]
+fn a_load_takes_several_turns_and_its_end_does_not_wait_for_the_disk() {
+    let mut world = World::new(SyncPolicy::Always, 6);
+    let (mut node, _) = world.begin::<Integers>();
+    let parameters = parameters::<Integers>();
+    let begin = Request::LoadBegin { parameters, expected_keys: 8000, coders: &[] };
+    decode_reply(&call_from::<Integers>(&mut node, GREEDY, &begin)).expect("begun");
+    let records = chunk(0, 8000, &parameters.shape);
+    let records = Request::LoadChunk(Chunk { first: 0, count: 8000, records: &records });
+    assert_eq!(post::<Integers>(&mut node, GREEDY, &records).0, Handled::Later, "all at once");
+    let (rounds, reply, _) = rounds_until(&mut node, GREEDY);
+    decode_reply(&reply).expect("taken");
+    assert!(rounds >= 3, "{rounds} rounds");
+    let syncs = world.disk.syncs();
+    assert_eq!(post::<Integers>(&mut node, GREEDY, &Request::LoadCommit).0, Handled::Later);
+    assert_eq!(world.disk.syncs(), syncs, "nobody waits for the disk here");
+    // A write to it waits, and is not refused.
+    let put = batch::<Integers>(&[(WriteKind::Put, 100, &[1; 8])]);
+    assert_eq!(post::<Integers>(&mut node, OTHER, &put.request(8, 1, false)).0, Handled::Later);
+    let (_, reply, before) = rounds_until(&mut node, OTHER);
+    assert_eq!((statuses(&reply), before), (Ok(vec![WriteStatus::Done]), vec![GREEDY]));
+    assert_eq!(node.stats().keys, 8000);
+    drop(node);
+    world.disk = world.disk.crash();
+    let fresh = World::new(SyncPolicy::Always, 7);
+    (world.region, world.notes) = (fresh.region, fresh.notes);
+    let (node, _) = world.begin::<Integers>();
+    assert_eq!(node.stats().keys, 8000, "what was acknowledged is on the disk");
+}
+
+/// A clock that a test moves.
+#[derive(Debug)]
+struct Hands(std::sync::Mutex<Instant>);
+
+impl Clock for Hands {
+    fn now(&self) -> Instant {
+        *self.0.lock().expect("no panic while it was held")
+    }
+
+    fn sleep(&self, _: Duration) {}
+}
+
+#[test]
+fn a_load_whose_client_has_stopped_makes_way_for_another() {
+    let hands = Arc::new(Hands(std::sync::Mutex::new(Instant::now())));
+    let mut node = empty(4 << 20).with_clock(hands.clone());
+    let parameters = TableParameters { shape: Integers::shape(8), ..TableParameters::default() };
+    let begin = Request::LoadBegin { parameters, expected_keys: 0, coders: &[] };
+    let pass = |seconds| *hands.0.lock().expect("free") += Duration::from_secs(seconds);
+    decode_reply(&call_from::<Integers>(&mut node, GREEDY, &begin)).expect("begun");
+    pass(59);
+    let records = chunk(0, 10, &parameters.shape);
+    let records = |first| Request::LoadChunk(Chunk { first, count: 10, records: &records });
+    decode_reply(&call_from::<Integers>(&mut node, GREEDY, &records(0))).expect("taken");
+    pass(59);
+    let refusal =
+        decode_reply(&call_from::<Integers>(&mut node, OTHER, &begin)).map(drop).expect_err("it lasts");
+    assert!(refusal.code == ErrorCode::Busy && refusal.message.contains("2 s from now"), "{refusal}");
+    pass(1);
+    decode_reply(&call_from::<Integers>(&mut node, OTHER, &begin)).expect("its time is over");
+    let refusal = decode_reply(&call_from::<Integers>(&mut node, GREEDY, &records(10)))
+        .map(drop)
+        .expect_err("given up");
+    assert_eq!(refusal.code, ErrorCode::Invalid);
+    decode_reply(&call_from::<Integers>(&mut node, OTHER, &records(0))).expect("taken");
+    decode_reply(&call_from::<Integers>(&mut node, OTHER, &Request::LoadCommit)).expect("done");
+    assert_eq!((node.stats().keys, node.work()), (10, Work::Nothing));
+}
