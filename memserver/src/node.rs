@@ -634,7 +634,7 @@ impl<K: BuildKeys, M: NodeMemory> Service for MemoryNode<K, M> {
     fn handle(&mut self, client: ClientId, request: &[u8], reply: &mut Vec<u8>) -> Handled {
         self.requests += 1;
         let park = |progress, until| Parked { client, request: request.to_vec(), progress, until };
-        // A short one is served at once, as one of each ring is in every round; what it costs is owed.
+        // A short one is served at once, as one of each ring is in every round.
         let owed = if self.is_spent() { Some(self.allowance) } else { None };
         if owed.is_some() {
             if request.len() > SHORT_REQUEST {
@@ -661,7 +661,8 @@ impl<K: BuildKeys, M: NodeMemory> Service for MemoryNode<K, M> {
             }
         };
         if let Some(owed) = owed {
-            self.allowance += owed - SHORT_ALLOWANCE;
+            // But for what it took beyond what it may: a segment that was replaced.
+            self.allowance = owed + self.allowance.min(0);
         }
         self.body = body;
         handled
