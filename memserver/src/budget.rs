@@ -218,6 +218,11 @@ impl Grant {
         self.shared.is_some()
     }
 
+    /// Whether more of the budget is granted than there is of it.
+    pub(crate) fn is_overdrawn(&self) -> bool {
+        self.shared.as_ref().is_some_and(|shared| shared.budget.granted() > shared.budget.bytes)
+    }
+
     /// Has at least the bytes before `end` granted. A comparison where they are.
     ///
     /// # Errors

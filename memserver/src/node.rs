@@ -1,6 +1,7 @@
 //! The memory node: its region, its table, the requests it answers.
 
 use std::borrow::Borrow;
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -166,6 +167,22 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
     pub fn learn_at(&mut self, keys: u64) {
         if let Some(table) = &mut self.table {
             table.learn_at(keys);
+        }
+    }
+
+    /// Has the table's segments brought together as soon as they take so many bytes too much for the records they hold, which
+    /// happens by itself when it is worth it.
+    pub fn give_back_from(&mut self, bytes: u64) {
+        if let Some(table) = &mut self.table {
+            table.give_back_from(bytes);
+        }
+    }
+
+    /// Has the table move what lies between these offsets of its region as soon as it has nothing else to do, so that they are
+    /// free in one piece, which happens by itself to some when such a piece is missed.
+    pub fn empty(&mut self, offsets: Range<u64>) {
+        if let Some(table) = &mut self.table {
+            table.empty(offsets);
         }
     }
 

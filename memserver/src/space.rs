@@ -1,6 +1,7 @@
 //! Room in a region: free extents, and extents that readers may still look at.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 use std::sync::Arc;
 
 use crate::budget::Grant;
@@ -21,6 +22,11 @@ impl Extent {
     fn end(self) -> u64 {
         self.offset + self.len
     }
+
+    /// Whether some of it lies between these offsets.
+    pub(crate) fn meets(self, range: &Range<u64>) -> bool {
+        self.offset < range.end && self.end() > range.start
+    }
 }
 
 /// The extents of a region that hold nothing: the smallest that fits is handed out, neighbours are joined. Extents that
@@ -36,6 +42,10 @@ pub(crate) struct Space {
     quarantined: u64,
     /// What more there is behind the bytes that are free or in use.
     grant: Option<Arc<Grant>>,
+    /// Bytes that are being emptied: nothing free that reaches into them is handed out.
+    emptied: Option<Range<u64>>,
+    /// What of them is free.
+    held: Vec<Extent>,
 }
 
 impl Space {
@@ -83,10 +93,15 @@ impl Space {
     /// The smallest free extent that has `len` bytes, cut to that; `None` if there is none.
     pub(crate) fn take(&mut self, len: u64) -> Option<Extent> {
         let len = len.max(1).checked_next_multiple_of(8)?;
-        if self.by_len.range((len, 0)..).next().is_none() {
-            self.grow(len)?;
-        }
-        let &(found, offset) = self.by_len.range((len, 0)..).next()?;
+        let (found, offset) = match self.fitting(len) {
+            Some(extent) => extent,
+            // What is granted behind bytes that are being emptied is theirs.
+            None if self.empties_end() => return None,
+            None => {
+                self.grow(len)?;
+                self.fitting(len)?
+            }
+        };
         self.by_len.remove(&(found, offset));
         self.by_offset.remove(&offset);
         self.free -= found;
@@ -96,12 +111,123 @@ impl Space {
         Some(Extent { offset, len })
     }
 
+    /// The smallest free extent that has `len` bytes, as length and offset.
+    fn fitting(&self, len: u64) -> Option<(u64, u64)> {
+        self.by_len.range((len, 0)..).next().copied()
+    }
+
+    /// Whether the last bytes that are granted are being emptied.
+    fn empties_end(&self) -> bool {
+        let end = self.grant.as_ref().map_or(u64::MAX, |grant| grant.end() & !7);
+        self.emptied.as_ref().is_some_and(|emptied| emptied.end >= end)
+    }
+
+    /// Bytes of the longest extent that can be had.
+    pub(crate) fn longest(&self) -> u64 {
+        let longest = self.by_len.last().map_or(0, |(len, _)| *len);
+        let Some(grant) = &self.grant else { return longest };
+        let end = grant.end() & !7;
+        if self.empties_end() {
+            return longest;
+        }
+        let last = self.by_offset.last_key_value().filter(|(offset, len)| *offset + *len == end);
+        longest.max(last.map_or(0, |(_, len)| *len) + ((grant.reach() & !7) - end))
+    }
+
+    /// The `bytes` bytes before `end` that have the fewest in use, and how many that are. They begin with free ones, and end
+    /// behind some if they end among them. O(free extents).
+    pub(crate) fn emptiest(&self, bytes: u64, end: u64) -> Option<(Range<u64>, u64)> {
+        let holes: Vec<Extent> =
+            self.by_offset.iter().map(|(offset, len)| Extent { offset: *offset, len: *len }).collect();
+        let (mut best, mut free, mut behind) = (None, 0, 0);
+        for first in &holes {
+            let until = first.offset.checked_add(bytes).filter(|until| *until <= end.max(first.end()));
+            let Some(until) = until else { break };
+            while let Some(next) = holes.get(behind).filter(|next| next.offset < until) {
+                free += next.len;
+                behind += 1;
+            }
+            // The last of them may reach beyond.
+            let until = behind.checked_sub(1).map_or(until, |last| until.max(holes[last].end()));
+            let used = until - first.offset - free;
+            if best.as_ref().is_none_or(|(_, least)| used < *least) {
+                best = Some((first.offset..until, used));
+            }
+            free -= first.len;
+        }
+        best
+    }
+
+    /// Hands out nothing of these bytes from here on, or again of all.
+    pub(crate) fn set_emptied(&mut self, emptied: Option<Range<u64>>) {
+        self.emptied = None;
+        for extent in std::mem::take(&mut self.held) {
+            self.join(extent);
+        }
+        let Some(emptied) = emptied else { return };
+        let first =
+            self.by_offset.range(..=emptied.start).next_back().map_or(emptied.start, |(offset, _)| *offset);
+        let inside: Vec<Extent> = self
+            .by_offset
+            .range(first..emptied.end)
+            .map(|(offset, len)| Extent { offset: *offset, len: *len })
+            .filter(|extent| extent.meets(&emptied))
+            .collect();
+        self.emptied = Some(emptied);
+        for extent in inside {
+            self.by_offset.remove(&extent.offset);
+            self.by_len.remove(&(extent.len, extent.offset));
+            self.keep(extent);
+        }
+    }
+
+    /// Holds back what of an extent lies among the bytes that are being emptied; the rest is free for all.
+    fn keep(&mut self, extent: Extent) {
+        let Some(emptied) = self.emptied.clone().filter(|emptied| extent.meets(emptied)) else {
+            return self.join(extent);
+        };
+        let (from, until) = (emptied.start.max(extent.offset), emptied.end.min(extent.end()));
+        self.held.push(Extent { offset: from, len: until - from });
+        self.join(Extent { offset: extent.offset, len: from - extent.offset });
+        self.join(Extent { offset: until, len: extent.end() - until });
+    }
+
+    /// The bytes of which nothing is handed out.
+    pub(crate) fn emptied(&self) -> Option<&Range<u64>> {
+        self.emptied.as_ref()
+    }
+
+    /// Gives free bytes at the end of what is granted back to those that share the budget, if they are many.
+    pub(crate) fn shrink(&mut self) {
+        /// Bytes that are not worth it, and the share of what is granted that is not.
+        const LEAST: (u64, u64) = (256 << 10, 8);
+        let Some(grant) = self.grant.clone().filter(|grant| grant.is_shared()) else { return };
+        let end = grant.end() & !7;
+        let Some((&offset, &len)) = self.by_offset.last_key_value() else { return };
+        if offset + len != end || len <= LEAST.0.max(end / LEAST.1) {
+            return;
+        }
+        grant.shrink_to(offset);
+        let now = grant.end() & !7;
+        if now < end {
+            self.by_offset.remove(&offset);
+            self.by_len.remove(&(len, offset));
+            self.free -= len;
+            self.put(Extent { offset, len: now - offset });
+        }
+    }
+
     /// Gives bytes back that no reader has ever known of.
-    pub(crate) fn put(&mut self, mut extent: Extent) {
+    pub(crate) fn put(&mut self, extent: Extent) {
+        self.free += extent.len;
+        self.keep(extent);
+    }
+
+    /// Joins an extent with its neighbours.
+    fn join(&mut self, mut extent: Extent) {
         if extent.len == 0 {
             return;
         }
-        self.free += extent.len;
         if let Some((&before, &len)) = self.by_offset.range(..extent.offset).next_back()
             && before + len == extent.offset
         {
@@ -152,6 +278,7 @@ impl Space {
     pub(crate) fn overlaps(&self, extent: Extent) -> bool {
         let before = self.by_offset.range(..extent.end()).next_back();
         before.is_some_and(|(offset, len)| offset + len > extent.offset)
+            || self.held.iter().any(|held| held.meets(&(extent.offset..extent.end())))
     }
 
     /// Gives bytes back that readers may look at whose directories are older than the log head `tag`. At once while the table
@@ -182,6 +309,11 @@ impl Space {
     /// Bytes that are free, or could be.
     pub(crate) fn free_bytes(&self) -> u64 {
         self.free + self.grant.as_ref().map_or(0, |grant| grant.reach() - grant.end())
+    }
+
+    /// End of the bytes that could be had.
+    pub(crate) fn end_in_reach(&self) -> u64 {
+        self.grant.as_ref().map_or(0, |grant| grant.reach())
     }
 
     /// Bytes that are granted and free.
@@ -291,6 +423,29 @@ mod tests {
         assert_eq!((space.free_bytes(), budget.left(), space.take(8)), (0, 0, None));
         space.put(first);
         assert_eq!(space.take(20 << 10), Some(first));
+    }
+
+    #[test]
+    fn nothing_of_bytes_that_are_being_emptied_is_handed_out() {
+        let mut space = Space::new([Extent::new(64, 64), Extent::new(256, 64)]);
+        space.set_emptied(Some(96..288));
+        assert_eq!(space.longest(), 32);
+        space.put(Extent::new(128, 128));
+        assert!(space.overlaps(Extent::new(128, 8)) && space.free_bytes() == 256);
+        let taken = [space.take(32), space.take(32), space.take(8)].map(|extent| extent.map(|e| e.offset));
+        assert_eq!(taken, [Some(64), Some(288), None]);
+        space.set_emptied(None);
+        assert_eq!((space.longest(), space.free_bytes()), (192, 192));
+        assert_eq!(space.take(192).map(|extent| extent.offset), Some(96));
+    }
+
+    #[test]
+    fn the_bytes_with_the_fewest_in_use_are_found() {
+        let space =
+            Space::new([Extent::new(0, 8), Extent::new(80, 16), Extent::new(104, 40), Extent::new(192, 8)]);
+        assert_eq!(space.emptiest(64, 400), Some((80..144, 8)));
+        assert_eq!(space.emptiest(40, 400), Some((104..144, 0)));
+        assert_eq!(space.emptiest(1000, 400), None);
     }
 
     proptest! {

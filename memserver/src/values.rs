@@ -74,12 +74,26 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
 
     /// Memory for a value whose first piece has come; `None` if there is no room for it, as its operation will say.
     fn memory_for(&mut self, piece: &Piece<'_>) -> Result<Option<Extent>, Refusal> {
-        let Self { front, table: Some(table), .. } = self else { return Err(Self::no_table()) };
-        match table.allocate_value(front, piece.value_bytes as usize) {
-            Ok(memory) => Ok(Some(memory)),
-            Err(TableError::NoRoom { .. }) => Ok(None),
-            Err(error) => Err(Refusal::new(ErrorCode::Internal, error.to_string())),
+        let (bytes, mut has_tried) = (piece.value_bytes as usize, false);
+        loop {
+            let Self { front, table: Some(table), .. } = self else { return Err(Self::no_table()) };
+            match table.allocate_value(front, bytes) {
+                Ok(memory) => return Ok(Some(memory)),
+                Err(TableError::NoRoom { .. })
+                    if !std::mem::replace(&mut has_tried, true)
+                        && self.pending.is_empty()
+                        && self.make_room_for_value(bytes)? => {}
+                Err(TableError::NoRoom { .. }) => return Ok(None),
+                Err(error) => return Err(Refusal::new(ErrorCode::Internal, error.to_string())),
+            }
         }
+    }
+
+    /// Does all that can make room for a value of so many bytes, while nothing waits for the disk; `false` if it did not help.
+    pub(crate) fn make_room_for_value(&mut self, bytes: usize) -> Result<bool, Refusal> {
+        let Self { front, table: Some(table), .. } = self else { return Err(Self::no_table()) };
+        let made = table.make_room_for_value(front, bytes);
+        made.map_err(|error| Refusal::new(ErrorCode::Internal, error.to_string()))
     }
 
     /// Whether all values are there that are to have come ahead of a request's operations, `done` of which are.

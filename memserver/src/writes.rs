@@ -24,8 +24,8 @@ use crate::loader::describe;
 use crate::node::{Answer, MemoryNode, internal};
 use crate::parked::{Going, Progress, Put, Until, cost};
 use crate::pending::{Entry, Lsns, Outcome};
-use crate::table::TableError;
 use crate::table::write::{Decision, Effect};
+use crate::table::{Table, TableError};
 
 impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
     /// Applies a batch of operations, each by itself, in order; what was applied when it came before is not applied again.
@@ -153,6 +153,7 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
             }
             return Ok(Step::Waits(Until::Published(self.pending.added())));
         }
+        let mut has_tried = false;
         loop {
             let Self { front, table: Some(table), .. } = self else { return Err(Self::no_table()) };
             match table.decide(front, wanted).map_err(internal)? {
@@ -169,6 +170,15 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
                     };
                     return match placed {
                         Ok(value) => self.change(going, operation, &effect, &value),
+                        // One that came ahead was looked for room for when its first piece came.
+                        Err(Unable::NoRoom)
+                            if matches!(wanted.value, Sent::Here(_))
+                                && !std::mem::replace(&mut has_tried, true)
+                                && self.pending.is_empty()
+                                && self.make_room_for_value(wanted.value.len())? =>
+                        {
+                            continue;
+                        }
                         Err(unable) => self.unable(going, operation, unable),
                     };
                 }
@@ -200,6 +210,9 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
     }
 
     fn make_room(&mut self, key: &K::Key) -> Result<(), Unable> {
+        if self.table.as_ref().is_some_and(Table::is_known_full) {
+            return Err(Unable::NoRoom);
+        }
         if !self.pending.is_empty() {
             // No record may move that waits for the disk.
             return Err(Unable::NotQuiet);

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use common::keys::TestKeys;
 use common::requests::{Writer, value};
-use common::world::{Mortal, REGION, RING, World, beginning, contents, load, loaded};
+use common::world::{Mortal, Node, REGION, RING, World, beginning, contents, load, loaded};
 use fpcache::layout::RecordToken;
 use fpcache::message::{ErrorCode, WriteKind, WriteStatus};
 use fpcache_fabric::{Service, Work};
@@ -100,6 +100,68 @@ fn the_process_may_end_at_any_store<T: TestKeys>() {
     }
 }
 
+/// A memory node with segments that deletions emptied, and free memory in many pieces.
+fn churned<T: TestKeys>(world: &mut World, writer: &mut Writer<T>) -> (Node<T>, BTreeMap<u64, Vec<u8>>) {
+    let (mut node, _) = world.begin::<T>();
+    load::<T>(&mut node, 40);
+    let mut model = loaded::<T>(40);
+    for n in 0..300 {
+        let key = n * 15;
+        let kind = if n % 3 == 0 { WriteKind::Put } else { WriteKind::Insert };
+        let wanted = apply(&mut model, kind, key, value::<T>(key, n, 8));
+        let reply = writer.one(&mut node, kind, key, RecordToken::default(), &value::<T>(key, n, 8));
+        assert_eq!(reply.status, wanted);
+    }
+    for n in (0..300).filter(|n| n % 6 != 0) {
+        apply(&mut model, WriteKind::Delete, n * 15, Vec::new());
+        writer.one(&mut node, WriteKind::Delete, n * 15, RecordToken::default(), &[]);
+    }
+    while node.work() == Work::More {}
+    (node, model)
+}
+
+/// Brings segments together, and empties some of the region.
+fn give_back<T: TestKeys>(node: &mut Node<T>) {
+    node.give_back_from(0);
+    while node.work() == Work::More {}
+    node.empty(4096..200 << 10);
+    while node.work() == Work::More {}
+}
+
+fn the_process_may_end_at_any_store_of_giving_room_back<T: TestKeys>() {
+    for sync in [SyncPolicy::Interval(Duration::ZERO), SyncPolicy::Always] {
+        // How many stores it takes, and that it does something.
+        const PLENTY: u64 = 1 << 40;
+        let (mut world, mut writer) = (World::new(sync, 1), Writer::<T>::new(5));
+        let (mut node, _) = churned::<T>(&mut world, &mut writer);
+        let before = node.stats();
+        world.left.store(PLENTY, Ordering::Relaxed);
+        give_back::<T>(&mut node);
+        let after = node.stats();
+        assert!(after.log_head > before.log_head, "nothing was replaced: {before:?} {after:?}");
+        let stores = PLENTY - world.left.load(Ordering::Relaxed);
+        let mut finished = 0;
+        for end in (1..stores).step_by(1 + stores as usize / 25) {
+            let (mut world, mut writer) = (World::new(sync, end), Writer::<T>::new(5));
+            let (mut node, model) = churned::<T>(&mut world, &mut writer);
+            world.left.store(end, Ordering::Relaxed);
+            give_back::<T>(&mut node);
+            drop(node);
+            let (mut node, recovery) = world.begin::<T>();
+            let Origin::Memory { finished_change, .. } = recovery.origin else {
+                panic!("the memory was there: {recovery}");
+            };
+            finished += u64::from(finished_change);
+            node.audit().unwrap_or_else(|e| panic!("{sync} after {end} of {stores} stores: {e}"));
+            assert!(contents::<T>(&mut node, &writer) == model, "{sync} after {end} of {stores} stores");
+            give_back::<T>(&mut node);
+            writer.one(&mut node, WriteKind::Put, 4999, RecordToken::default(), &value::<T>(4999, 9, 8));
+            node.audit().expect("every byte is right");
+        }
+        assert!(finished > 0, "{sync}: no change was left half done in {stores} stores");
+    }
+}
+
 fn the_end_of_the_machine_undoes_nothing_that_was_synced<T: TestKeys>() {
     for sync in [SyncPolicy::Always, SyncPolicy::Interval(Duration::from_secs(3600)), SyncPolicy::Never] {
         for seed in 0..12 {
@@ -183,6 +245,7 @@ fn a_full_disk_refuses_writes_with_a_reason_and_reads_go_on<T: TestKeys>() {
 
 for_all_keys_and_long_values!(
     the_process_may_end_at_any_store,
+    the_process_may_end_at_any_store_of_giving_room_back,
     the_end_of_the_machine_undoes_nothing_that_was_synced,
     memory_of_another_start_of_the_machine_is_not_gone_on_with,
     a_full_disk_refuses_writes_with_a_reason_and_reads_go_on,

@@ -56,6 +56,19 @@ pub struct RebuildOptions {
 }
 
 impl RebuildOptions {
+    /// The same for records that are brought together because deletes left their segments half empty: fuller, because
+    /// nobody inserts there.
+    #[must_use]
+    pub fn compact(self) -> Self {
+        Self { fill: self.compact_fill(), ..self }
+    }
+
+    /// Share of the slots that hold keys when segments were brought together.
+    pub fn compact_fill(&self) -> f64 {
+        const OF_SETTLED: f64 = 0.9;
+        self.fill.max(self.settled_fill * OF_SETTLED)
+    }
+
     /// ε of the cuts.
     pub fn cut_epsilon(&self) -> u32 {
         Limits::new(self).cut
@@ -111,9 +124,9 @@ pub struct Facts {
 }
 
 /// Segments of fewer keys are merged into a neighbour that is rebuilt, and no fewer are cut off.
-pub(super) const SMALL: usize = 64;
+pub(crate) const SMALL: usize = 64;
 /// A run that did not write to its reserve for so many writes has ended.
-const RUN_ENDED: u32 = 1 << 16;
+pub(crate) const RUN_ENDED: u32 = 1 << 16;
 
 impl Facts {
     /// Whether fewer than a quarter of the slots hold keys, and not because a run is just about to fill them: deletes
@@ -123,7 +136,7 @@ impl Facts {
     }
 
     /// Whether there are few keys in few slots: the rest of a cut, not a reserve.
-    fn is_small(&self) -> bool {
+    pub(crate) fn is_small(&self) -> bool {
         self.keys < SMALL && usize::from(self.cap) < 2 * SMALL
     }
 }

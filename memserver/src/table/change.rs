@@ -22,8 +22,17 @@ use super::slots::Slots;
 use super::{Table, TableError};
 use crate::front::Front;
 use crate::notes::Replaced;
-use crate::rebuild::plan::{Gathered, Planned, plan};
+use crate::rebuild::plan::{Gathered, Planned, RebuildOptions, plan};
 use crate::space::Extent;
+
+/// What segments are made for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Making {
+    /// Writes to come: with free slots where they are expected.
+    ForWrites,
+    /// Taking little room.
+    Compact,
+}
 
 /// A segment that is to take their place.
 #[derive(Debug)]
@@ -43,6 +52,9 @@ pub(super) struct Written<K: BuildKeys> {
     at_home: u64,
 }
 
+/// Segments as they were planned, and as they were written.
+type Made<K> = (Vec<New<K>>, Vec<Written<K>>);
+
 impl<K: BuildKeys> Table<K> {
     /// Replaces the segment that owns `key`, and small neighbours with it; leaves a free slot for `incoming`.
     pub(super) fn replace_segment<M: NodeMemory>(
@@ -55,7 +67,7 @@ impl<K: BuildKeys> Table<K> {
         if let Some(key) = incoming {
             self.gathering.add_incoming(key);
         }
-        self.replace(front, &old)
+        self.replace(front, &old, Making::ForWrites)
     }
 
     /// Replaces segments whose records have been gathered.
@@ -63,12 +75,11 @@ impl<K: BuildKeys> Table<K> {
         &mut self,
         front: &mut Front<K, M>,
         old: &Old<K>,
+        making: Making,
     ) -> Result<(), TableError> {
         let began = Instant::now();
         let copies = self.gathering.records.iter().filter(|record| record.body != INCOMING).count() as u64;
-        let new = self.plan_for(old);
-        self.room_in_log(front, log_records(old, &new))?;
-        let written = self.write_all(front, &new, old.behind.as_ref())?;
+        let (new, written) = self.plan_and_write(front, old, making)?;
         self.commit(front, old, &written)?;
         if let Some(taking) = &mut self.taking {
             taking.follow(&old.segments, &self.gathering, self.geometry.slot_bytes, &new, &written);
@@ -79,8 +90,44 @@ impl<K: BuildKeys> Table<K> {
         Ok(())
     }
 
+    /// Plans new segments and writes them; shorter ones if no free extent has room for those that would be best.
+    fn plan_and_write<M: NodeMemory>(
+        &mut self,
+        front: &mut Front<K, M>,
+        old: &Old<K>,
+        making: Making,
+    ) -> Result<Made<K>, TableError> {
+        let mut options = match making {
+            Making::ForWrites => self.rebuild,
+            Making::Compact => self.rebuild.compact(),
+        };
+        loop {
+            let new = self.plan_for(old, &options, making);
+            self.room_in_log(front, log_records(old, &new))?;
+            match self.write_all(front, &new, old.behind.as_ref()) {
+                Err(TableError::NoRoom { .. }) if self.shorten(&mut options, &new) => {}
+                written => return Ok((new, written?)),
+            }
+        }
+    }
+
+    /// Has segments planned that free extents have room for; `false` if that cannot be, or would make too short ones.
+    fn shorten(&mut self, options: &mut RebuildOptions, new: &[New<K>]) -> bool {
+        /// Slots of the shortest that are worth it.
+        const LEAST: usize = 64;
+        let bytes = |new: &New<K>| self.geometry.segment_bytes(new.planned.model.cap) as u64;
+        let (total, longest) = (new.iter().map(bytes).sum::<u64>(), new.iter().map(bytes).max().unwrap_or(0));
+        if self.space.free_bytes() < total + self.kept_for_compaction() {
+            return false;
+        }
+        self.giving_back.want_hole(longest);
+        let half = usize::try_from(longest.min(self.space.longest() + longest / 2)).unwrap_or(0) / 2;
+        options.max_segment_bytes = half;
+        half >= LEAST * options.slot_bytes
+    }
+
     /// Plans new segments for what was gathered.
-    fn plan_for(&mut self, old: &Old<K>) -> Vec<New<K>> {
+    fn plan_for(&mut self, old: &Old<K>, options: &RebuildOptions, making: Making) -> Vec<New<K>> {
         let now = self.next_version;
         let Gathering { records, keys: arena, xs, ages, .. } = &mut self.gathering;
         let age_of = |record: &GatheredRecord<K>| match record.body {
@@ -88,9 +135,11 @@ impl<K: BuildKeys> Table<K> {
             _ => age(record.version, now),
         };
         ages.clear();
-        ages.extend(records.iter().map(age_of));
+        if making == Making::ForWrites {
+            ages.extend(records.iter().map(age_of));
+        }
         let keys: Vec<&K::Key> = records.iter().map(|record| K::kept(&record.key, arena)).collect();
-        let divisions = K::divide(&keys, old.lo.borrow(), &self.coders, self.rebuild.cut_epsilon());
+        let divisions = K::divide(&keys, old.lo.borrow(), &self.coders, options.cut_epsilon());
         let mut new: Vec<New<K>> = Vec::with_capacity(2);
         let mut divisions = divisions.into_iter().peekable();
         while let Some(division) = divisions.next() {
@@ -100,11 +149,13 @@ impl<K: BuildKeys> Table<K> {
             xs.extend(keys[range.clone()].iter().map(coordinate));
             let behind = divisions.peek().map(|next| &next.lo).or(old.behind.as_ref()).map(Borrow::borrow);
             let (lo, hi) = K::coordinates_of(division.lo.borrow(), behind, tail, &self.coders);
-            let gathered = Gathered { lo, hi, xs, ages: &ages[range.clone()] };
+            // Without ages no run is met, and no slots are kept for one.
+            let ages = if making == Making::ForWrites { &ages[range.clone()] } else { &[] };
+            let gathered = Gathered { lo, hi, xs, ages };
             let keys = &keys[range.clone()];
             let parting = Parting { keys, xs, end: behind, tail, coders: &self.coders };
             let mut begin = Some(division.lo);
-            for planned in plan(&gathered, &self.rebuild) {
+            for planned in plan(&gathered, options) {
                 parting.add(begin.take(), planned, range.start, &mut new);
             }
         }
@@ -214,6 +265,9 @@ impl<K: BuildKeys> Table<K> {
             }
             self.space.retire(head, extent);
         }
+        let bytes = |cap| self.geometry.segment_bytes(cap) as u64;
+        self.segment_bytes += new.iter().map(|new| bytes(new.descriptor.model.cap)).sum::<u64>();
+        self.segment_bytes -= old.segments.iter().map(|old| bytes(old.model().cap)).sum::<u64>();
         // Whoever sees a write to the new segments sees the old ones frozen.
         #[cfg(feature = "sabotage")]
         if !front.breaks(Sabotage::NoFenceAfterFreeze) {

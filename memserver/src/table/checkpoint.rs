@@ -2,6 +2,7 @@
 //! changes go on. The change log tells what happened since.
 
 use std::borrow::Borrow;
+use std::ops::Range;
 
 use fpcache::key_space::BuildKeys;
 use fpcache::layout::{Descriptor, DirectoryPage, RootEntry, TableRecord, encode_root};
@@ -16,6 +17,9 @@ use crate::space::{Extent, Space};
 
 /// Pages written in one step: a few tens of microseconds.
 const PAGES_PER_STEP: usize = 32;
+
+/// The share of the memory in use that waits for the next directory at most, about.
+const WAITING_SHARE: u64 = 32;
 
 /// A directory that is being written.
 #[derive(Debug)]
@@ -107,14 +111,29 @@ impl Aside {
                 None => return false,
             }
         }
-        if self.root.is_none_or(|root| root.len < root_bytes) {
+        // Some more than needed, so that they are not taken and given back in turns.
+        while self.pages.len() as u64 > 2 * pages {
+            self.pages.pop().into_iter().for_each(|page| space.put(page));
+        }
+        let fits = self.root.is_some_and(|root| root.len >= root_bytes);
+        if !fits || self.root.is_some_and(|root| root.len > 4 * root_bytes.max(64)) {
             // Some more, so that it does not move with every page.
-            let Some(root) = space.take(root_bytes + root_bytes / 4) else { return false };
-            if let Some(old) = self.root.replace(root) {
-                space.put(old);
+            match space.take(root_bytes + root_bytes / 4) {
+                Some(root) => self.root.replace(root).into_iter().for_each(|old| space.put(old)),
+                None if fits => {}
+                None => return false,
             }
         }
         true
+    }
+
+    /// Gives back what meets bytes that are being emptied.
+    pub(super) fn leave(&mut self, emptied: &Range<u64>, space: &mut Space) {
+        let (leaving, staying) = self.pages.drain(..).partition(|page| page.meets(emptied));
+        self.pages = staying;
+        let leaving: Vec<Extent> = leaving;
+        let root = self.root.take_if(|root| root.meets(emptied));
+        leaving.into_iter().chain(root).for_each(|extent| space.put(extent));
     }
 }
 
@@ -140,7 +159,7 @@ impl<K: BuildKeys> Table<K> {
         // Memory in quarantine can be used again only when a directory without it is there.
         let (waiting, free) = (self.space.quarantined_bytes(), self.space.free_bytes());
         let in_use = front.grant.reach().saturating_sub(free + waiting);
-        let pressed = waiting > (free / 2).min(in_use / 8)
+        let pressed = waiting > (free / 2).min(in_use / WAITING_SHARE)
             && self.space.newest_tag(self.record.checkpoint).is_none()
             && since > 0;
         self.checkpoint.is_some()

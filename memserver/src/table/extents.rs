@@ -52,12 +52,31 @@ impl<K: BuildKeys> Table<K> {
         front: &mut Front<K, M>,
         bytes: usize,
     ) -> Result<Extent, TableError> {
-        let memory = self.allocate_for_records(front, ValueExtent::memory_bytes(bytes) as u64)?;
+        let len = ValueExtent::memory_bytes(bytes) as u64;
+        if self.is_known_too_long(len) {
+            return Err(self.no_room(front));
+        }
+        self.note_value(len);
+        let memory = self.allocate_for_records(front, len)?;
         if SegmentAddress::new(self.node, memory.offset).is_none() {
             self.space.put(memory);
             return Err(self.no_room(front));
         }
         Ok(memory)
+    }
+
+    /// Does all that can make room for a value that found none; `false` if it did not help. No slot may be spoken for.
+    pub(crate) fn make_room_for_value<M: NodeMemory>(
+        &mut self,
+        front: &mut Front<K, M>,
+        bytes: usize,
+    ) -> Result<bool, TableError> {
+        let len = ValueExtent::memory_bytes(bytes) as u64;
+        let made = !self.is_known_too_long(len) && self.make_every_room(front, len)?;
+        if !made {
+            self.note_too_long(len);
+        }
+        Ok(made)
     }
 
     /// Gives the memory of a value back that no slot names.

@@ -108,17 +108,28 @@ impl<K: BuildKeys> Table<K> {
     ) -> Result<Facts, TableError> {
         let slots = Slots::of(&*front.region, self.geometry, segment);
         let cap = segment.model().cap;
-        let all = Window { first: 0, last: u32::from(cap).saturating_sub(1) };
-        let fingerprints = &mut self.scratch.fingerprints;
-        slots.read_fingerprints(all, fingerprints)?;
-        let empty = self.matcher.hits(self.geometry.width, fingerprints, FingerprintWidth::EMPTY).count;
-        let mut facts = Facts { keys: usize::from(cap).saturating_sub(empty as usize), cap, idle: u32::MAX };
+        let mut facts = Facts { keys: self.live(front, segment)?, cap, idle: u32::MAX };
         if facts.has_shrunk() {
             for slot in 0..u32::from(cap) {
                 facts.idle = facts.idle.min(age(slots.word(slot)?.version(), self.next_version));
             }
         }
         Ok(facts)
+    }
+
+    /// Live records of a segment, by its fingerprints.
+    pub(super) fn live<M: NodeMemory>(
+        &mut self,
+        front: &Front<K, M>,
+        segment: &Segment<K>,
+    ) -> Result<usize, TableError> {
+        let slots = Slots::of(&*front.region, self.geometry, segment);
+        let cap = segment.model().cap;
+        let all = Window { first: 0, last: u32::from(cap).saturating_sub(1) };
+        let fingerprints = &mut self.scratch.fingerprints;
+        slots.read_fingerprints(all, fingerprints)?;
+        let empty = self.matcher.hits(self.geometry.width, fingerprints, FingerprintWidth::EMPTY).count;
+        Ok(usize::from(cap).saturating_sub(empty as usize))
     }
 
     /// Live records of a segment, by their words.

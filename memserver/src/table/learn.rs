@@ -15,6 +15,7 @@ use fpcache_fabric::NodeMemory;
 use fpcache_index::SegmentOptions;
 use xxhash_rust::xxh3::xxh3_64;
 
+use super::change::Making;
 use super::gather::Old;
 use super::slots::{Slots, live_records};
 use super::{Table, TableError};
@@ -171,7 +172,7 @@ impl<K: BuildKeys> Table<K> {
             self.gather_segment(front, lo.borrow(), segment)?;
         }
         let old = Old { lo, behind, segments };
-        match self.replace(front, &old) {
+        match self.replace(front, &old, Making::ForWrites) {
             Ok(()) => Ok(old.behind),
             // What replaces so many does not fit the change log, or free memory: fewer may.
             Err(TableError::NoRoom { .. }) if old.segments.len() > 1 => {

@@ -8,6 +8,9 @@
 //! | [`gather`] | the records of the segments that are to be replaced |
 //! | [`parting`] | where the ranges of planned segments begin |
 //! | [`room`] | free memory, and what has to happen before there is some |
+//! | [`giving_back`] | when segments take too much room, and when a table is known to be full |
+//! | [`compact`] | segments that deletes left half empty, brought together |
+//! | [`evacuate`] | bytes emptied of what lies in them, so that free memory is in one piece |
 //! | [`extents`] | values outside their slots |
 //! | [`learn`] | coders that suit the keys a table has by now |
 //! | [`audit`] | looking at every byte for what must hold |
@@ -18,8 +21,11 @@
 pub(crate) mod audit;
 pub(crate) mod change;
 pub(crate) mod checkpoint;
+mod compact;
+mod evacuate;
 pub(crate) mod extents;
 mod gather;
+mod giving_back;
 mod learn;
 mod parting;
 pub(crate) mod records;
@@ -46,6 +52,7 @@ use crate::space::{Extent, Space};
 use checkpoint::{Aside, Checkpoint, Separators};
 use extents::Outside;
 use gather::Gathering;
+use giving_back::GivingBack;
 use learn::Learning;
 use taking::Taking;
 
@@ -82,6 +89,9 @@ pub(crate) struct Table<K: BuildKeys> {
     matcher: Matcher,
     directory: Directory<K::Key, Segment<K>>,
     space: Space,
+    /// Bytes of all segments.
+    segment_bytes: u64,
+    giving_back: GivingBack<K>,
     /// Memory of the directory that is published.
     published: Vec<Extent>,
     checkpoint: Option<Checkpoint<K>>,
@@ -134,10 +144,12 @@ pub(crate) struct Parts<K: BuildKeys> {
 
 /// How a table's segments are rebuilt.
 fn rebuild_options(parameters: &TableParameters, geometry: &SegmentGeometry) -> RebuildOptions {
+    const OF_LOADED: f64 = 0.78;
     let standard = RebuildOptions::default();
     RebuildOptions {
         epsilon: parameters.epsilon,
-        fill: standard.fill.min(parameters.fill),
+        // What writes leave is not far from what a load makes of the same records, whatever its fill.
+        fill: standard.fill.min(parameters.fill).max(OF_LOADED * parameters.fill),
         settled_fill: parameters.fill,
         max_slots: parameters.max_slots,
         slot_bytes: geometry.slot_bytes + geometry.width.bytes(),
@@ -160,12 +172,16 @@ impl<K: BuildKeys> Table<K> {
         } = parts;
         let geometry = record.parameters.geometry();
         let separators = Separators::of::<K>(&directory);
+        let bytes = |segment: &Segment<K>| geometry.segment_bytes(segment.model().cap) as u64;
+        let segment_bytes = directory.iter().map(|(_, segment)| bytes(segment)).sum();
         Self {
             node,
             geometry,
             matcher: Matcher::detect(),
             directory,
             space,
+            segment_bytes,
+            giving_back: GivingBack::default(),
             published,
             checkpoint: None,
             reserved: HashSet::new(),
@@ -272,7 +288,14 @@ impl<K: BuildKeys> Table<K> {
         if may_replace && self.step_learning(front)? {
             return Ok(true);
         }
-        self.reclaim_early(front)?;
+        if may_replace && self.give_back(front)? {
+            return Ok(true);
+        }
+        if self.reclaim_early(front)? {
+            // What waits behind it may be due now.
+            return Ok(true);
+        }
+        self.space.shrink();
         Ok(false)
     }
 }

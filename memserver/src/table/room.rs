@@ -7,20 +7,36 @@ use super::{Table, TableError};
 use crate::front::Front;
 use crate::space::Extent;
 
+/// The share of what can be had that must wait for a new directory for it to be written before there is no room.
+const WORTH_A_DIRECTORY: u64 = 256;
+
 impl<K: BuildKeys> Table<K> {
-    /// Free memory for a segment or a value. Never what the next directory needs.
+    /// Free memory for a segment or a value. Never what the next directory needs, nor what giving room back needs.
     pub(super) fn allocate_for_records<M: NodeMemory>(
         &mut self,
         front: &mut Front<K, M>,
         len: u64,
     ) -> Result<Extent, TableError> {
-        let take = |table: &mut Self| table.set_aside().then(|| table.space.take(len)).flatten();
+        let take = |table: &mut Self| {
+            let has_room = table.space.free_bytes() >= len.saturating_add(table.kept_for_compaction());
+            (has_room && table.set_aside()).then(|| table.space.take(len)).flatten()
+        };
         if let Some(extent) = take(self) {
             return Ok(extent);
         }
-        self.reclaim(front)?;
-        if let Some(extent) = take(self) {
+        if self.reclaim(front)?
+            && let Some(extent) = take(self)
+        {
             return Ok(extent);
+        }
+        if !self.giving_back.is_compacting && self.give_up_evacuation() {
+            // Bytes that were being emptied are free for records that need them now.
+            if let Some(extent) = take(self) {
+                return Ok(extent);
+            }
+        }
+        if self.space.quarantined_bytes() < len.min(self.space.end_in_reach() / WORTH_A_DIRECTORY) {
+            return Err(self.no_room(front));
         }
         // What was replaced since the last directory can be used again once there is a new one.
         self.finish_checkpoint(front)?;
@@ -41,25 +57,25 @@ impl<K: BuildKeys> Table<K> {
         self.space.take(len).ok_or_else(|| self.no_room(front))
     }
 
-    /// Frees what readers know to be replaced if their directories contain the newest checkpoint.
-    pub(super) fn reclaim<M: NodeMemory>(&mut self, front: &mut Front<K, M>) -> Result<(), TableError> {
-        if let Some(tag) = self.space.newest_tag(self.record.checkpoint) {
-            front.set_reuse(tag)?;
-            self.space.release(tag);
-        }
-        Ok(())
+    /// Frees what readers know to be replaced if their directories contain the newest checkpoint; `false` if that is nothing.
+    pub(super) fn reclaim<M: NodeMemory>(&mut self, front: &mut Front<K, M>) -> Result<bool, TableError> {
+        let Some(tag) = self.space.newest_tag(self.record.checkpoint) else { return Ok(false) };
+        front.set_reuse(tag)?;
+        self.space.release(tag);
+        Ok(true)
     }
 
-    /// Frees what has become a considerable part of the memory in use, before somebody has to wait for it.
-    pub(super) fn reclaim_early<M: NodeMemory>(&mut self, front: &mut Front<K, M>) -> Result<(), TableError> {
-        const SHARE: u64 = 16;
+    /// Frees what has become a considerable part of the memory in use, before somebody has to wait for it; `false` if nothing
+    /// has.
+    pub(super) fn reclaim_early<M: NodeMemory>(
+        &mut self,
+        front: &mut Front<K, M>,
+    ) -> Result<bool, TableError> {
+        const SHARE: u64 = 32;
         let (waiting, free) = (self.space.quarantined_bytes(), self.space.free_bytes());
-        let most = match front.grant.is_shared() {
-            // What is free is others' too: a table does not keep much of it waiting.
-            true => (free / SHARE).min(front.grant.reach().saturating_sub(free) / SHARE),
-            false => free / SHARE,
-        };
-        if waiting > most { self.reclaim(front) } else { Ok(()) }
+        // What is free may be others' too, and a table does not keep much of what it uses waiting.
+        let most = (free / SHARE).min(front.grant.reach().saturating_sub(free) / SHARE);
+        if waiting > most { self.reclaim(front) } else { Ok(false) }
     }
 
     /// Whether the table has more than it may, which it can have from a restoration alone: then it takes no more memory for new

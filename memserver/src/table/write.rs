@@ -345,11 +345,24 @@ impl<K: BuildKeys> Table<K> {
         front: &mut Front<K, M>,
         key: &K::Key,
     ) -> Result<(), TableError> {
-        if self.is_over_limit(front) {
+        if self.is_over_limit(front) || self.is_known_full() {
             return Err(self.no_room(front));
         }
         self.counters.window_full_waits += 1;
-        self.replace_segment(front, key, Some(key))
+        match self.replace_segment(front, key, Some(key)) {
+            Err(TableError::NoRoom { .. }) => {}
+            other => return other,
+        }
+        let cap = self.directory.find(key).map_or(0, |segment| segment.model().cap);
+        let len = self.geometry.segment_bytes(cap) as u64;
+        let made = match self.make_every_room(front, len)? {
+            true => self.replace_segment(front, key, Some(key)),
+            false => Err(self.no_room(front)),
+        };
+        if let Err(TableError::NoRoom { .. }) = made {
+            self.note_full();
+        }
+        made
     }
 
     /// Replaces a segment that was crowded when its key was noted, if it still is.

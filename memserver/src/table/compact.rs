@@ -1,0 +1,236 @@
+//! Segments that hold few records for their slots, because records were deleted or a run of inserts ended: neighbours are
+//! brought together in fewer slots.
+//!
+//! Nobody counts while records are deleted. When all segments together take too much for the records they hold, some must
+//! hold few, and a sweep over the directory finds them by their fingerprints: those first that free the most slots per
+//! record copied.
+
+use std::borrow::Borrow;
+
+use fpcache::key_space::BuildKeys;
+use fpcache::layout::SlotState;
+use fpcache::models::Segment;
+use fpcache_fabric::NodeMemory;
+
+use super::change::Making;
+use super::gather::{Old, age};
+use super::giving_back::Sparing;
+use super::slots::Slots;
+use super::{Table, TableError};
+use crate::front::Front;
+use crate::notes::MOST_REPLACED;
+use crate::rebuild::plan::{RUN_ENDED, SMALL};
+
+/// Slots that must come free for a record that is copied, one pass over the directory after the other.
+const PASSES: [f64; 4] = [4.0, 1.0, 0.25, 0.05];
+/// The pass that spares nothing.
+const LAST: usize = PASSES.len() - 1;
+/// Segments whose fingerprints are looked at in one step, and about how many slots they have.
+const LOOKED_AT: usize = 256;
+const LOOKED_AT_SLOTS: usize = 1 << 16;
+/// Most records that are copied in one step, but for those of a single segment, and about how many slots are freed.
+const MOST_COPIED: usize = 2048;
+const MOST_FREED: usize = 1 << 14;
+/// Segments without a record that were built as lately as this may be slots kept for a run.
+const LATELY: u32 = 1024;
+
+/// A sweep over the directory.
+#[derive(Debug)]
+pub(super) struct Sweep<K: BuildKeys> {
+    from: K::Owned,
+    pass: usize,
+}
+
+/// Neighbouring segments that may be brought together.
+#[derive(Debug)]
+struct Run<K: BuildKeys> {
+    segments: Vec<(K::Owned, Segment<K>, usize)>,
+    keys: usize,
+    slots: usize,
+}
+
+impl<K: BuildKeys> Run<K> {
+    fn add(&mut self, lo: K::Owned, segment: Segment<K>, live: usize) {
+        self.keys += live;
+        self.slots += usize::from(segment.model().cap);
+        self.segments.push((lo, segment, live));
+    }
+
+    fn has_room_for(&self, segment: &Segment<K>, live: usize) -> bool {
+        self.segments.len() < MOST_REPLACED
+            && self.keys + live <= MOST_COPIED
+            && self.slots + usize::from(segment.model().cap) <= MOST_FREED
+    }
+}
+
+impl<K: BuildKeys> Table<K> {
+    /// Looks at some segments, and brings some together; `false` if there is nothing to do.
+    pub(super) fn step_sweep<M: NodeMemory>(&mut self, front: &mut Front<K, M>) -> Result<bool, TableError> {
+        let sweep = match self.giving_back.sweep.take() {
+            Some(_) if self.is_swept(front) => return Ok(true),
+            Some(sweep) => sweep,
+            None => match self.due_sweep(front) {
+                Some(Sparing::Runs) => Sweep { from: K::lowest().to_owned(), pass: 0 },
+                Some(Sparing::Nothing) => Sweep { from: K::lowest().to_owned(), pass: LAST },
+                None => return Ok(false),
+            },
+        };
+        let (run, next) = self.next_run(front, sweep.from.borrow(), sweep.pass)?;
+        if !run.segments.is_empty() {
+            match self.bring_together(front, run, next.clone()) {
+                // Those to come may find room.
+                Ok(()) | Err(TableError::NoRoom { .. }) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        self.giving_back.sweep = match next {
+            Some(from) => Some(Sweep { from, ..sweep }),
+            None if sweep.pass + 1 < LAST => {
+                Some(Sweep { from: K::lowest().to_owned(), pass: sweep.pass + 1 })
+            }
+            None => {
+                let now = Some((self.segment_bytes, self.keys));
+                if sweep.pass == LAST {
+                    self.giving_back.swept_all = now;
+                } else {
+                    self.giving_back.swept = now;
+                }
+                None
+            }
+        };
+        Ok(true)
+    }
+
+    /// Sweeps at once until an extent of `len` bytes is free, or nothing is left to do; `false` if none is.
+    pub(super) fn sweep_for<M: NodeMemory>(
+        &mut self,
+        front: &mut Front<K, M>,
+        len: u64,
+    ) -> Result<bool, TableError> {
+        /// Share of what can be had that is replaced before it is freed.
+        const SHARE: u64 = 16;
+        while self.step_sweep(front)? {
+            if self.space.quarantined_bytes() > self.space.end_in_reach() / SHARE
+                || self.giving_back.sweep.is_none()
+            {
+                self.free_replaced(front)?;
+                if self.has_hole(len) {
+                    return Ok(true);
+                }
+            }
+        }
+        self.free_replaced(front)?;
+        Ok(self.has_hole(len))
+    }
+
+    /// The next neighbours from `from` on that are worth it, if there are some close by, and where to go on: behind them.
+    fn next_run<M: NodeMemory>(
+        &mut self,
+        front: &Front<K, M>,
+        from: &K::Key,
+        pass: usize,
+    ) -> Result<(Run<K>, Option<K::Owned>), TableError> {
+        let entries: Vec<(K::Owned, Segment<K>)> =
+            self.directory.range_from(from).take(LOOKED_AT).map(|(lo, segment)| (lo, *segment)).collect();
+        let behind = entries.last().and_then(|(lo, _)| self.directory.locate(lo.borrow())?.hi);
+        let mut run = Run { segments: Vec::new(), keys: 0, slots: 0 };
+        let mut looked_at = 0;
+        for (lo, segment) in entries {
+            if looked_at > LOOKED_AT_SLOTS && run.segments.is_empty() {
+                return Ok((run, Some(lo)));
+            }
+            looked_at += usize::from(segment.model().cap);
+            let live = self.live(front, &segment)?;
+            let joins = self.begins_run(front, &segment, live, pass)?
+                || !run.segments.is_empty() && self.joins_run(&run, &segment, live, pass);
+            if joins && (run.segments.is_empty() || run.has_room_for(&segment, live)) {
+                run.add(lo, segment, live);
+            } else if self.is_worth_it(&run, pass) {
+                return Ok((run, Some(lo)));
+            } else {
+                run = Run { segments: Vec::new(), keys: 0, slots: 0 };
+                if joins {
+                    run.add(lo, segment, live);
+                }
+            }
+        }
+        if !self.is_worth_it(&run, pass) {
+            run.segments.clear();
+        }
+        Ok((run, behind))
+    }
+
+    /// Whether a segment alone is worth it, or small enough to be worth it with a neighbour; and not kept for a run.
+    fn begins_run<M: NodeMemory>(
+        &self,
+        front: &Front<K, M>,
+        segment: &Segment<K>,
+        live: usize,
+        pass: usize,
+    ) -> Result<bool, TableError> {
+        let cap = usize::from(segment.model().cap);
+        let is_candidate = self.frees_enough(live, cap, pass) || pass > 1 && live < SMALL && cap < 2 * SMALL;
+        Ok(is_candidate && (pass == LAST || live * 4 >= cap || !self.is_reserve(front, segment)?))
+    }
+
+    /// Whether a segment that is not worth it joins the neighbours before it because either is small.
+    fn joins_run(&self, run: &Run<K>, segment: &Segment<K>, live: usize, pass: usize) -> bool {
+        let cap = usize::from(segment.model().cap);
+        let is_small = live < SMALL && cap < 2 * SMALL;
+        is_small || run.keys < SMALL && pass > 0 && live * 4 >= cap
+    }
+
+    /// Whether so many records leave enough of so many slots free when they are brought together.
+    fn frees_enough(&self, keys: usize, slots: usize, pass: usize) -> bool {
+        let needed = (keys as f64 / self.rebuild.compact_fill()).max(f64::from(self.rebuild.least_slots));
+        let freed = slots as f64 - needed.ceil();
+        freed >= 1.0 && freed >= keys as f64 * PASSES[pass]
+    }
+
+    fn is_worth_it(&self, run: &Run<K>, pass: usize) -> bool {
+        !run.segments.is_empty() && self.frees_enough(run.keys, run.slots, pass)
+    }
+
+    /// Whether most free slots were never written to, and a run may be about to fill them.
+    fn is_reserve<M: NodeMemory>(
+        &self,
+        front: &Front<K, M>,
+        segment: &Segment<K>,
+    ) -> Result<bool, TableError> {
+        let slots = Slots::of(&*front.region, self.geometry, segment);
+        let (mut emptied, mut free, mut idle) = (0, 0, u32::MAX);
+        for slot in 0..u32::from(segment.model().cap) {
+            let word = slots.word(slot)?;
+            idle = idle.min(age(word.version(), self.next_version));
+            if word.state() == SlotState::Free {
+                free += 1;
+                emptied += u32::from(word.version() != 0);
+            }
+        }
+        let built = self.next_generation.wrapping_sub(segment.generation());
+        let is_new = if idle == u32::MAX { built < LATELY } else { idle <= RUN_ENDED };
+        Ok(is_new && emptied * 2 < free)
+    }
+
+    fn bring_together<M: NodeMemory>(
+        &mut self,
+        front: &mut Front<K, M>,
+        run: Run<K>,
+        behind: Option<K::Owned>,
+    ) -> Result<(), TableError> {
+        self.gathering.clear();
+        for (lo, segment, live) in &run.segments {
+            // Whoever follows records counts the slots of all.
+            if *live > 0 || self.taking.is_some() {
+                self.gather_segment(front, lo.borrow(), segment)?;
+            }
+        }
+        let Some((lo, ..)) = run.segments.first() else { return Ok(()) };
+        let old = Old {
+            lo: lo.clone(),
+            behind,
+            segments: run.segments.iter().map(|(_, segment, _)| *segment).collect(),
+        };
+        self.replace(front, &old, Making::Compact)
+    }
+}
