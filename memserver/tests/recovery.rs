@@ -140,8 +140,14 @@ fn the_process_may_end_at_any_store_of_giving_room_back<T: TestKeys>() {
         let after = node.stats();
         assert!(after.log_head > before.log_head, "nothing was replaced: {before:?} {after:?}");
         let stores = PLENTY - world.left.load(Ordering::Relaxed);
-        let mut finished = 0;
-        for end in (1..stores).step_by(1 + stores as usize / 25) {
+        let (mut finished, mut ends) = (0, (1..stores).step_by(1 + stores as usize / 25).collect::<Vec<_>>());
+        // Where few of the stores belong to a change, some more.
+        let more: Vec<u64> = (2..stores).step_by(1 + stores as usize / 300).collect();
+        ends.extend(more);
+        for (at, end) in ends.into_iter().enumerate() {
+            if at >= 25 && finished > 0 {
+                break;
+            }
             let (mut world, mut writer) = (World::new(sync, end), Writer::<T>::new(5));
             let (mut node, model) = churned::<T>(&mut world, &mut writer);
             world.left.store(end, Ordering::Relaxed);

@@ -17,10 +17,7 @@ const ENOUGH: f64 = 1.25;
 const TOO_MUCH: f64 = 1.40;
 /// Bytes of segments beyond that, as a share of the region and between these.
 const SLACK_SHARE: u64 = 32;
-const SLACK: (u64, u64) = (4 << 10, 256 << 10);
-/// Bytes beyond the last of these shares that slots kept for runs may take: a small table would lose them to a sweep that
-/// spares nothing while its runs go on.
-const KEPT_FOR_RUNS: u64 = 512 << 10;
+const SLACK: (u64, u64) = (4 << 10, 640 << 10);
 /// Share of what can be had that only giving room back may use, and most bytes of it.
 const KEPT_SHARE: u64 = 64;
 const MOST_KEPT: u64 = 256 << 10;
@@ -118,9 +115,9 @@ impl<K: BuildKeys> Table<K> {
         self.keys as f64 * slot as f64 / self.record.parameters.fill.max(0.01)
     }
 
-    /// Whether segments take more than so many times what a load would make of them, and `least` bytes.
-    fn exceeds<M: NodeMemory>(&self, front: &Front<K, M>, times: f64, least: u64) -> bool {
-        let share = (front.grant.reach() / SLACK_SHARE).clamp(SLACK.0, SLACK.1).max(least);
+    /// Whether segments take more than so many times what a load would make of them, and some more.
+    fn exceeds<M: NodeMemory>(&self, front: &Front<K, M>, times: f64) -> bool {
+        let share = (front.grant.reach() / SLACK_SHARE).clamp(SLACK.0, SLACK.1);
         let slack = self.giving_back.slack.unwrap_or(share);
         self.segment_bytes as f64 > self.loaded_bytes() * times + slack as f64
     }
@@ -132,11 +129,9 @@ impl<K: BuildKeys> Table<K> {
         let is_worse = |(bytes, keys): (u64, u64)| {
             self.segment_bytes > bytes + bytes / WORSE || self.keys < keys - keys / WORSE
         };
-        if self.exceeds(front, DUE, 0) && self.giving_back.swept.is_none_or(is_worse) {
+        if self.exceeds(front, DUE) && self.giving_back.swept.is_none_or(is_worse) {
             Some(Sparing::Runs)
-        } else if self.exceeds(front, TOO_MUCH, KEPT_FOR_RUNS)
-            && self.giving_back.swept_all.is_none_or(is_worse)
-        {
+        } else if self.exceeds(front, TOO_MUCH) && self.giving_back.swept_all.is_none_or(is_worse) {
             Some(Sparing::Nothing)
         } else {
             None
@@ -145,7 +140,7 @@ impl<K: BuildKeys> Table<K> {
 
     /// Whether a sweep has done enough.
     pub(super) fn is_swept<M: NodeMemory>(&self, front: &Front<K, M>) -> bool {
-        !self.exceeds(front, ENOUGH, 0)
+        !self.exceeds(front, ENOUGH)
     }
 
     /// Bytes that records are not given, so that giving room back has some.
