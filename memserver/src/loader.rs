@@ -181,6 +181,11 @@ pub struct Loader<K: BuildKeys> {
     parameters: TableParameters,
     geometry: SegmentGeometry,
     coders: K::Coders,
+    /// Where their bytes are to lie.
+    coders_at: u64,
+    /// Where the change log lies, and how many records it has room for.
+    log: u64,
+    log_records: u64,
     cutter: K::Cutter,
     /// Segments that were cut: all but the last are complete, whose range ends where the next one's begins.
     cut: Vec<CutSegment<K>>,
@@ -241,11 +246,26 @@ impl<K: BuildKeys> Loader<K> {
             return Err(LoadError::Full { capacity: reach, loaded: None, needed, remedy });
         }
         let geometry = parameters.geometry();
+        // What stays where it is comes first, so that what is behind it can be given back.
+        let mut allocator = allocator;
+        let coders_bytes = K::encode_coders(&coders);
+        let log_records = log_records::<K>(allocator.grant().expected_bytes(), &geometry.shape);
+        let log_bytes = log_records as usize * CHANGE_RECORD_BYTES;
+        let first =
+            allocator.allocate(coders_bytes.len()).and_then(|at| Ok((at, allocator.allocate(log_bytes)?)));
+        let Ok((coders_at, log)) = first else {
+            let needed = allocator.used() + least + (coders_bytes.len() + log_bytes) as u64;
+            let remedy = allocator.grant().remedy(needed);
+            return Err(LoadError::Full { capacity: reach, loaded: None, needed, remedy });
+        };
         Ok(Self {
             parameters,
             geometry,
             cutter: K::cutter(options, &coders)?,
             coders,
+            coders_at,
+            log,
+            log_records,
             cut: Vec::new(),
             allocator,
             expected_keys,
@@ -527,11 +547,7 @@ impl<K: BuildKeys> Loader<K> {
         region.write_bytes(offset, &bytes)?;
         published.push(Extent::new(offset, bytes.len() as u64));
         let coders = K::encode_coders(&self.coders);
-        let coders_at = self.allocator.allocate(coders.len()).map_err(|Exhausted| self.full())?;
-        region.write_bytes(coders_at, &coders)?;
-        let log_records = log_records::<K>(self.allocator.grant().expected_bytes(), &self.geometry.shape);
-        let log_bytes = log_records as usize * CHANGE_RECORD_BYTES;
-        let log = self.allocator.allocate(log_bytes).map_err(|Exhausted| self.full())?;
+        region.write_bytes(self.coders_at, &coders)?;
         let record = TableRecord {
             parameters: self.parameters,
             keys: self.keys,
@@ -542,10 +558,10 @@ impl<K: BuildKeys> Loader<K> {
             used: self.allocator.used(),
             at_home: self.at_home,
             checkpoint: 0,
-            log,
-            log_records,
+            log: self.log,
+            log_records: self.log_records,
             root_bytes: bytes.len() as u64,
-            coders: coders_at,
+            coders: self.coders_at,
             coders_bytes: coders.len() as u64,
             coders_checksum: xxh3_64(&coders),
         };

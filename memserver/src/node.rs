@@ -18,6 +18,7 @@ use fpcache_index::Directory;
 use crate::allocator::Allocator;
 use crate::budget::Grant;
 use crate::clients::Clients;
+use crate::durability::Lsn;
 use crate::front::Front;
 use crate::journal::Journal;
 use crate::loader::{Begin, ChunkPlace, FIRST_VERSION, Finished, LoadError, Loader};
@@ -48,6 +49,8 @@ pub struct MemoryNode<K: BuildKeys, M = SharedMemory> {
     pub(crate) snapshotting: Option<Snapshotting>,
     /// Whether the disk has a snapshot that the log follows. Without one nothing that is written is durable.
     pub(crate) has_snapshot: bool,
+    /// The last entry that was done again when this life began.
+    pub(crate) redone: Lsn,
     /// When to try again to write a snapshot that failed.
     pub(crate) retry_at: Option<Instant>,
     loading: Option<Loading<K>>,
@@ -133,6 +136,7 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
             uploads: Uploads::default(),
             snapshotting: None,
             has_snapshot: false,
+            redone: 0,
             retry_at: None,
             loading: None,
             durable: None,
@@ -678,8 +682,9 @@ impl<K: BuildKeys, M: NodeMemory> Service for MemoryNode<K, M> {
             }
         };
         if let Some(owed) = owed {
-            // But for what it took beyond what it may: a segment that was replaced.
-            self.allowance = owed + self.allowance.min(0);
+            // But for what it took beyond what it may: a segment that was replaced. Short requests, however many, leave the
+            // others something of the next turn.
+            self.allowance = (owed + self.allowance.min(0)).max(owed.min(-QUANTUM / 2));
         }
         self.body = body;
         handled

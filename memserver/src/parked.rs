@@ -270,9 +270,10 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
             }
         }
         let mut at = 0;
-        while at < self.parked.rest.len() && !self.is_spent() && !self.parked.holds_writes() {
+        while at < self.parked.rest.len() && !self.is_spent() {
             let until = self.parked.rest[at].until;
-            let ready = if self.is_ready(until) { self.parked.rest.remove(at) } else { None };
+            let ready =
+                if self.may_go_on(at) && self.is_ready(until) { self.parked.rest.remove(at) } else { None };
             let Some(parked) = ready else {
                 at += 1;
                 continue;
@@ -298,14 +299,17 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
 
     /// Whether a parked request can go on in the next turn.
     pub(crate) fn can_go_on(&mut self) -> bool {
-        if let Some(first) = &self.parked.first {
-            let until = first.until;
-            return self.is_ready(until);
-        }
-        (0..self.parked.rest.len()).any(|at| {
-            let until = self.parked.rest[at].until;
-            self.is_ready(until)
-        })
+        let first = self.parked.first.as_ref().map(|first| first.until);
+        first.is_some_and(|until| self.is_ready(until))
+            || (0..self.parked.rest.len()).any(|at| {
+                let until = self.parked.rest[at].until;
+                self.may_go_on(at) && self.is_ready(until)
+            })
+    }
+
+    /// Whether a parked request need not wait for the first: lookups need not.
+    fn may_go_on(&self, at: usize) -> bool {
+        !self.parked.holds_writes() || matches!(self.parked.rest[at].progress, Progress::Get { .. })
     }
 
     /// Drops what a client that has gone had parked. Operations that are done stay done.

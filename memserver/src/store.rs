@@ -157,6 +157,7 @@ pub fn resume<K: BuildKeys, M: NodeMemory, D: Disk + Clone + 'static>(
         MemoryNode::over(found.front, node, found.table, found.writers, Some(journal), beginning.now);
     node.waker = waker;
     node.has_snapshot = has_snapshot;
+    node.redone = node.journal.as_ref().map_or(0, Journal::last);
     let recovery = Recovery { origin, keys: node.stats().keys, took: began.elapsed() };
     Ok((node, recovery))
 }

@@ -92,7 +92,10 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
     /// Does all that can make room for a value of so many bytes, while nothing waits for the disk; `false` if it did not help.
     pub(crate) fn make_room_for_value(&mut self, bytes: usize) -> Result<bool, Refusal> {
         let Self { front, table: Some(table), .. } = self else { return Err(Self::no_table()) };
+        let before = table.counters.copies;
         let made = table.make_room_for_value(front, bytes);
+        let moved = table.counters.copies.saturating_sub(before) as i64;
+        self.charge(cost::STEP + cost::RECORD_MOVED * moved);
         made.map_err(|error| Refusal::new(ErrorCode::Internal, error.to_string()))
     }
 

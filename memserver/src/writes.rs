@@ -16,10 +16,8 @@ use fpcache_fabric::{ClientId, NodeMemory};
 
 use crate::clients::{Known, Writer};
 use crate::durability::{AppendError, Lsn};
-#[cfg(feature = "sabotage")]
-use crate::journal::Journal;
-use crate::journal::JournalError;
 use crate::journal::entry::Entry as LogEntry;
+use crate::journal::{Journal, JournalError};
 use crate::loader::describe;
 use crate::node::{Answer, MemoryNode, internal};
 use crate::parked::{Going, Progress, Put, Until, cost};
@@ -103,7 +101,17 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
                 }
                 Ok((writer, 0))
             }
-            Known::Repeated(writer, done) => Ok((writer, done)),
+            Known::Repeated(writer, done) => {
+                let is_on_disk = |journal: &Journal<M>| {
+                    !journal.syncs_first() || journal.synced() >= self.redone.min(journal.last())
+                };
+                // What the process before was to do, and this one has done again, may still wait for a full disk.
+                if self.journal.as_ref().is_some_and(|journal| !is_on_disk(journal)) {
+                    let why = "the log cannot be written, the outcome is open until it can";
+                    return Err(Refusal::new(ErrorCode::NotDurable, why));
+                }
+                Ok((writer, done))
+            }
             Known::Outdated => {
                 let why = "this request is older than the last one of its client, which has given it up";
                 Err(Refusal::new(ErrorCode::Invalid, why))

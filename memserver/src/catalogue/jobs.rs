@@ -126,6 +126,15 @@ impl Job {
     }
 }
 
+/// Wakes the loop when a job has ended, however it did.
+struct WakeAtEnd(Waker);
+
+impl Drop for WakeAtEnd {
+    fn drop(&mut self) {
+        self.0.wake();
+    }
+}
+
 /// A job under way.
 #[derive(Debug)]
 struct Running {
@@ -161,9 +170,11 @@ impl Jobs {
     pub(super) fn start(&mut self, client: ClientId, job: Job, waker: Waker) -> Result<(), Refusal> {
         let (tell, done) = sync_channel(1);
         let run = move || {
+            let _waking = WakeAtEnd(waker);
+            // Dropped before the loop is woken, also by a panic: that is how the loop learns of one.
+            let tell = tell;
             // Nobody listens any more if the memory node has ended.
             let _ = tell.send(job.run());
-            waker.wake();
         };
         let thread = thread::Builder::new().name("fpcache-tables".into()).spawn(run).map_err(|error| {
             Refusal::new(ErrorCode::Internal, format!("no thread can be started to do it: {error}"))

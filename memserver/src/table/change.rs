@@ -121,6 +121,8 @@ impl<K: BuildKeys> Table<K> {
             return false;
         }
         self.giving_back.want_hole(longest);
+        // Shorter with each time: keys that share their coordinates may keep a segment longer than it was to be.
+        let longest = longest.min(options.max_segment_bytes as u64);
         let half = usize::try_from(longest.min(self.space.longest() + longest / 2)).unwrap_or(0) / 2;
         options.max_segment_bytes = half;
         half >= LEAST * options.slot_bytes

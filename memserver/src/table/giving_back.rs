@@ -55,7 +55,8 @@ pub(super) struct GivingBack<K: BuildKeys> {
     pub(super) is_compacting: bool,
     /// How it was when a segment could not be replaced, and when nothing more helped.
     no_segment: Option<Level>,
-    no_help: Option<Level>,
+    /// With the bytes that were wanted.
+    no_help: Option<(u64, Level)>,
     /// The same for a value of so many bytes.
     no_value: Option<(u64, Level)>,
 }
@@ -217,8 +218,11 @@ impl<K: BuildKeys> Table<K> {
         known.is_some_and(|(least, level)| bytes >= least && !level.has_fallen(self.level(), 0))
     }
 
-    /// Notes that a segment found no room.
-    pub(super) fn note_full(&mut self) {
+    /// Notes that a segment of so many bytes found no room. A disk that gives none is not the table's to know.
+    pub(super) fn note_full(&mut self, bytes: u64) {
+        if self.space.longest() >= bytes {
+            return;
+        }
         self.giving_back.no_segment = Some(self.level());
     }
 
@@ -239,7 +243,8 @@ impl<K: BuildKeys> Table<K> {
         len: u64,
     ) -> Result<bool, TableError> {
         let now = self.level();
-        if self.giving_back.no_help.is_some_and(|level| !level.has_fallen(now, WORTH_TRYING)) {
+        let known = self.giving_back.no_help;
+        if known.is_some_and(|(least, level)| len >= least && !level.has_fallen(now, WORTH_TRYING)) {
             return Ok(false);
         }
         self.giving_back.is_compacting = true;
@@ -249,7 +254,7 @@ impl<K: BuildKeys> Table<K> {
         });
         self.giving_back.is_compacting = false;
         let made = made?;
-        self.giving_back.no_help = (!made).then(|| self.level());
+        self.giving_back.no_help = (!made).then(|| (len, self.level()));
         Ok(made)
     }
 

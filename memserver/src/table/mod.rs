@@ -282,7 +282,11 @@ impl<K: BuildKeys> Table<K> {
             return Ok(true);
         }
         if self.wants_checkpoint(front) {
-            self.step_checkpoint(front)?;
+            match self.step_checkpoint(front) {
+                // The bytes that are being emptied may be all that is free.
+                Err(TableError::NoRoom { .. }) if self.give_up_evacuation() => {}
+                stepped => stepped?,
+            }
             return Ok(true);
         }
         if may_replace && self.step_learning(front)? {

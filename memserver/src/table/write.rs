@@ -360,7 +360,7 @@ impl<K: BuildKeys> Table<K> {
             false => Err(self.no_room(front)),
         };
         if let Err(TableError::NoRoom { .. }) = made {
-            self.note_full();
+            self.note_full(len);
         }
         made
     }
