@@ -107,21 +107,20 @@ impl Dropping {
 /// What a thread does.
 pub(super) enum Job {
     Make(Box<Making>),
-    /// With the clients that have the table: they are hung up on when it is gone.
-    Drop(Box<Dropping>, Vec<ClientId>),
+    Drop(Box<Dropping>),
 }
 
 /// What it came to.
 pub(super) enum Done {
     Made(Result<Box<HostedTable>, Refusal>),
-    Dropped(Result<(), Refusal>, Vec<ClientId>),
+    Dropped(Result<(), Refusal>),
 }
 
 impl Job {
     fn run(self) -> Done {
         match self {
             Self::Make(making) => Done::Made(making.run().map(Box::new)),
-            Self::Drop(dropping, clients) => Done::Dropped(dropping.run(), clients),
+            Self::Drop(dropping) => Done::Dropped(dropping.run()),
         }
     }
 }
@@ -148,6 +147,8 @@ struct Running {
 pub(super) struct Jobs {
     running: Option<Running>,
     waiting: VecDeque<(ClientId, Vec<u8>)>,
+    /// Clients of the table that is being dropped: they are hung up on when the job has ended, however it did.
+    pub(super) farewells: Vec<ClientId>,
     pub(super) replies: VecDeque<(ClientId, Vec<u8>)>,
 }
 
@@ -193,7 +194,7 @@ impl Jobs {
         let failed = || Refusal::new(ErrorCode::Internal, "the thread that was to do it has failed");
         // Nothing is left for it to do but to end.
         let _ = thread.join();
-        Some((client, done.unwrap_or_else(|_| Done::Dropped(Err(failed()), Vec::new()))))
+        Some((client, done.unwrap_or_else(|_| Done::Dropped(Err(failed())))))
     }
 
     /// Forgets what a client that has gone was waiting for.

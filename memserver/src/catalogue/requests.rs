@@ -44,11 +44,15 @@ impl Catalogue {
                     return Ok(Handled::Now);
                 }
                 let (dropping, clients) = self.detach(&name)?;
-                Job::Drop(Box::new(dropping), clients)
+                self.jobs.farewells = clients;
+                Job::Drop(Box::new(dropping))
             }
         };
-        self.jobs.start(client, job, self.waker.clone())?;
-        Ok(Handled::Later)
+        let started = self.jobs.start(client, job, self.waker.clone());
+        if started.is_err() {
+            self.farewells.extend(self.jobs.farewells.drain(..));
+        }
+        started.map(|()| Handled::Later)
     }
 
     /// Takes what a thread has done, and goes on with the next request that waited for it.
@@ -56,11 +60,9 @@ impl Catalogue {
         let Some((client, done)) = self.jobs.take_done() else { return };
         let outcome = match done {
             Done::Made(made) => made.map(|table| self.host(*table)),
-            Done::Dropped(outcome, clients) => {
-                self.farewells.extend(clients);
-                outcome
-            }
+            Done::Dropped(outcome) => outcome,
         };
+        self.farewells.extend(self.jobs.farewells.drain(..));
         self.push_reply(client, outcome.map(|()| Vec::new()));
         while let Some((client, request)) = self.jobs.next_waiting() {
             let mut body = Vec::new();
