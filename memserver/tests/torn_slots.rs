@@ -10,7 +10,9 @@ use std::time::{Duration, Instant};
 use common::keys::TestKeys;
 use common::{Fixture, Place, RANGE, Reader, TWO_STAGE, WAYS, Way, scattered};
 use fpcache::fingerprint::FingerprintWidth;
-use fpcache::layout::{SlotState, SlotWord, TableParameters};
+use fpcache::layout::{
+    CHANGE_RECORD_BYTES, SUPERBLOCK_BYTES, SlotState, SlotWord, Superblock, TableParameters,
+};
 use fpcache::read::{Plan, ReadError};
 use proptest::prelude::*;
 
@@ -213,11 +215,13 @@ fn no_damaged_byte_of_a_segment_makes_a_wrong_value<T: TestKeys>() {
     for width in [FingerprintWidth::Bits8, FingerprintWidth::Bits64] {
         let parameters = TableParameters { width, epsilon: 4, ..T::parameters(9) };
         let f = Fixture::<T>::new((0..12).map(|i| i * i * 1000), parameters);
-        // Segments lie between superblock and directory.
-        let end = f.bytes(4096, 1 << 12).windows(4).position(|b| b == b"FPdp").unwrap() as u64 + 4096;
+        // Segments lie between change log and directory.
+        let record = Superblock::decode::<T::Space>(&f.bytes(0, SUPERBLOCK_BYTES)).unwrap().table.unwrap();
+        let begin = record.log + record.log_records * CHANGE_RECORD_BYTES as u64;
+        let end = f.bytes(begin, 1 << 12).windows(4).position(|b| b == b"FPdp").unwrap() as u64 + begin;
         let places: Vec<Place> = f.keys.iter().map(|key| f.place_of(*key)).collect();
         let mut readers = WAYS.map(|way| (way, f.reader(way)));
-        for at in 4096..end {
+        for at in begin..end {
             let byte = f.bytes(at, 1)[0];
             let flip = (at as u8).wrapping_mul(37) | 1;
             f.put(at, &[byte ^ flip]);
