@@ -168,7 +168,7 @@ impl Grant {
         self.is_restoring.load(Ordering::Relaxed)
     }
 
-    /// Whether the disk has refused to set space aside for the region.
+    /// Whether the disk has refused to set space aside for the region: at any time while it was restored, else the last time.
     pub(crate) fn is_disk_full(&self) -> bool {
         self.is_disk_full.load(Ordering::Relaxed)
     }
@@ -274,10 +274,14 @@ impl Grant {
         let taken = take(budget, most, least).ok_or(Denied::Budget)?;
         if let Err(error) = memory.reserve(from, taken) {
             budget.give_back(taken);
-            // Whoever wanted it hears only that there is no room.
-            eprintln!("fpcache-memserver: {error}");
-            self.is_disk_full.store(true, Ordering::Relaxed);
+            // Whoever wanted it hears only that there is no room. Said once, not with every insert that is refused.
+            if !self.is_disk_full.swap(true, Ordering::Relaxed) {
+                eprintln!("fpcache-memserver: {error}");
+            }
             return Err(Denied::Disk(error.to_string()));
+        }
+        if !self.is_restoring() {
+            self.is_disk_full.store(false, Ordering::Relaxed);
         }
         self.end.store(from + taken, Ordering::Relaxed);
         Ok(())

@@ -102,9 +102,8 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
                 Ok((writer, 0))
             }
             Known::Repeated(writer, done) => {
-                let is_on_disk = |journal: &Journal<M>| {
-                    !journal.syncs_first() || journal.synced() >= self.redone.min(journal.last())
-                };
+                let is_on_disk =
+                    |journal: &Journal<M>| !journal.syncs_first() || journal.synced() >= self.redone;
                 // What the process before was to do, and this one has done again, may still wait for a full disk.
                 if self.journal.as_ref().is_some_and(|journal| !is_on_disk(journal)) {
                     let why = "the log cannot be written, the outcome is open until it can";

@@ -3,6 +3,7 @@
 
 mod common;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -195,6 +196,55 @@ fn lookups_and_writes_of_many_keys_take_several_turns() {
     let (_, reply, _) = rounds_until(&mut node, GREEDY);
     assert_eq!(statuses(&reply).map(|statuses| statuses.len()), Ok(1000));
     node.audit().expect("whole");
+}
+
+/// However many short requests come with every round, and however many segments they replace.
+#[test]
+fn short_requests_leave_a_long_one_its_turns() {
+    let mut node = empty(64 << 20);
+    let values = [0; 8];
+    node.load(Integers::parameters(8), (0..60_000u32).map(|i| u64::from(i) * 1000), |_, out| {
+        out.copy_from_slice(&values)
+    })
+    .expect("room");
+    let mut bytes = Vec::new();
+    (0..20_000u64).for_each(|i| put_key::<U64Keys>(&(i * 1000), &mut bytes));
+    let get = Request::Get(Keys { count: 20_000, bytes: &bytes });
+    assert_eq!(post::<Integers>(&mut node, GREEDY, &get).0, Handled::Later);
+    let (mut number, before) = (0u64, node.stats().rebuilds);
+    // Clients whose replies are still to come: one that is owed sends nothing.
+    let mut owed = BTreeSet::new();
+    for round in 1..300 {
+        for client in (100..200).map(ClientId) {
+            if owed.contains(&client) {
+                continue;
+            }
+            let key = || {
+                number += 1;
+                number.wrapping_mul(0x9e37_79b9) % 60_000_000 | 1
+            };
+            let keys: Vec<u64> = std::iter::repeat_with(key).take(20).collect();
+            let inserts: Vec<_> = keys.iter().map(|key| (WriteKind::Insert, *key, &values[..])).collect();
+            let inserts = batch::<Integers>(&inserts);
+            if post::<Integers>(&mut node, client, &inserts.request(client.0, round, false)).0
+                == Handled::Later
+            {
+                owed.insert(client);
+            }
+        }
+        node.work();
+        let mut reply = Vec::new();
+        while let Some(answered) = node.next_reply(&mut reply) {
+            if answered == GREEDY {
+                let rebuilds = node.stats().rebuilds - before;
+                assert!(round > 5 && rebuilds > 10 * round, "{rebuilds} segments replaced in {round} rounds");
+                return;
+            }
+            owed.remove(&answered);
+            reply.clear();
+        }
+    }
+    panic!("20,000 keys are not looked up in 300 rounds");
 }
 
 fn chunk(first: u64, count: u64, shape: &fpcache::layout::RecordShape) -> Vec<u8> {
