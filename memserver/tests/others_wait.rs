@@ -221,7 +221,7 @@ fn short_requests_leave_a_long_one_its_turns() {
             }
             let key = || {
                 number += 1;
-                number.wrapping_mul(0x9e37_79b9) % 60_000_000 | 1
+                (number.wrapping_mul(0x9e37_79b9) % 60_000_000) | 1
             };
             let keys: Vec<u64> = std::iter::repeat_with(key).take(20).collect();
             let inserts: Vec<_> = keys.iter().map(|key| (WriteKind::Insert, *key, &values[..])).collect();
