@@ -45,7 +45,7 @@ mod segmenter;
 pub mod strings;
 mod window;
 
-pub use directory::{Directory, DirectoryError, DirectoryKey, Located, RangeIter};
+pub use directory::{Directory, DirectoryError, DirectoryKey, Located, RangeBackIter, RangeIter};
 pub use line::Line;
 pub use model::SegmentModel;
 pub use place::PlacedSegment;

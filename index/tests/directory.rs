@@ -44,6 +44,8 @@ fn locate<N: Numbering>(tree: &Tree<N>, key: u32) -> Option<(u32, Option<u32>, u
 fn assert_same<N: Numbering>(tree: &Tree<N>, map: &Map) {
     assert_eq!((tree.len(), tree.is_empty()), (map.len(), map.is_empty()));
     assert!(tree.iter().map(|(separator, entry)| (N::number(separator.borrow()), *entry)).eq(map.clone()));
+    let back = tree.iter_back().map(|(separator, entry)| (N::number(separator.borrow()), *entry));
+    assert!(back.eq(map.clone().into_iter().rev()));
 }
 
 fn assert_located<N: Numbering>(tree: &Tree<N>, map: &Map, key: u32) {
@@ -62,6 +64,10 @@ fn assert_located<N: Numbering>(tree: &Tree<N>, map: &Map, key: u32) {
     let range = tree.range_from(wanted).take(70);
     let range = range.map(|(separator, entry)| (N::number(separator.borrow()), *entry));
     assert!(range.eq(map.range(from..).take(70).map(|(&lo, &entry)| (lo, entry))), "from {key}");
+    let back = tree.range_back_from(wanted).take(70);
+    let back = back.map(|(separator, entry)| (N::number(separator.borrow()), *entry));
+    let expected = map.range(..=from).rev().take(70).map(|(&lo, &entry)| (lo, entry));
+    assert!(back.eq(expected), "back from {key}");
 }
 
 fn replace_in_map(map: &mut Map, lo: u32, hi: Option<u32>, with: &[(u32, u64)]) -> usize {

@@ -8,7 +8,7 @@ mod page;
 mod plain;
 mod separators;
 
-pub use iter::RangeIter;
+pub use iter::{RangeBackIter, RangeIter};
 pub use key::DirectoryKey;
 use page::Page;
 use std::borrow::Borrow;
@@ -197,6 +197,12 @@ impl<K: DirectoryKey + ?Sized, T> Directory<K, T> {
         RangeIter::from_key(&self.root, key)
     }
 
+    /// The entry whose range holds `key` and all before it, the greatest separator first; for a key below all separators
+    /// the first entry alone. As [`Directory::range_from`].
+    pub fn range_back_from(&self, key: &K) -> RangeBackIter<'_, K, T> {
+        RangeBackIter::from_key(&self.root, key)
+    }
+
     /// Number of entries.
     pub fn len(&self) -> usize {
         self.len
@@ -210,6 +216,11 @@ impl<K: DirectoryKey + ?Sized, T> Directory<K, T> {
     /// All entries in order.
     pub fn iter(&self) -> RangeIter<'_, K, T> {
         RangeIter::all(&self.root)
+    }
+
+    /// All entries, the last first.
+    pub fn iter_back(&self) -> RangeBackIter<'_, K, T> {
+        RangeBackIter::all(&self.root)
     }
 
     /// Bytes of the directory: itself, its pages, separators and reference counts, whether shared with clones or not.
