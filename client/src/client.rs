@@ -12,18 +12,17 @@ use fpcache::layout::{RecordToken, TableParameters};
 use fpcache::message::{NodeStats, Request, WriteOperation, WriteReply};
 use fpcache::read::{Cost, FabricCosts, LookupScratch, Outcome, Plan, PlanChoice};
 use fpcache::table::TableOptions;
-use fpcache_fabric::shm::{ConnectOptions, ShmAddress, ShmConnection, connect};
-use fpcache_fabric::{Deadline, FabricError, RegionName};
 
 use crate::answers::Answers;
-use crate::core::{Connector, Core};
+use crate::core::{Core, Wanted};
 use crate::counters::Counters;
 use crate::error::ClientError;
 use crate::key::AsKey;
 use crate::lanes::{Lanes, OpenLanes};
 use crate::load::Load;
+use crate::mapped::MappedNode;
+use crate::reader::{Place, Places, Reader};
 use crate::session::TableStats;
-use crate::tables::not_there;
 use crate::url::Url;
 
 /// How a client behaves.
@@ -58,7 +57,7 @@ impl Default for ClientConfig {
 
 impl ClientConfig {
     /// How tables are read, over memory that is mapped into this process.
-    fn table_options(&self) -> TableOptions {
+    pub(crate) fn table_options(&self) -> TableOptions {
         TableOptions {
             costs: FabricCosts::MAPPED_MEMORY,
             cache: self.cache,
@@ -96,9 +95,7 @@ pub struct Client<K: BuildKeys = U64Keys> {
 
 /// One [`Core`] per kind of connection, so that lookups are compiled for each.
 enum Transport<K: BuildKeys> {
-    Shm(Arc<Core<K, ShmConnector>>),
-    #[cfg(feature = "embedded")]
-    Embedded(Arc<Core<K, crate::embedded::EmbeddedNode>>),
+    Mapped(Arc<Core<K, MappedNode>>),
     #[cfg(feature = "sim")]
     Simulated(Arc<Core<K, crate::simulated::SimulatedNode>>),
 }
@@ -112,9 +109,7 @@ pub type ByteClient = Client<ByteKeys>;
 impl<K: BuildKeys> Clone for Client<K> {
     fn clone(&self) -> Self {
         let transport = match &self.transport {
-            Transport::Shm(core) => Transport::Shm(Arc::clone(core)),
-            #[cfg(feature = "embedded")]
-            Transport::Embedded(core) => Transport::Embedded(Arc::clone(core)),
+            Transport::Mapped(core) => Transport::Mapped(Arc::clone(core)),
             #[cfg(feature = "sim")]
             Transport::Simulated(core) => Transport::Simulated(Arc::clone(core)),
         };
@@ -126,41 +121,11 @@ impl<K: BuildKeys> Clone for Client<K> {
 macro_rules! with_core {
     ($client:expr, $core:ident => $body:expr) => {
         match &$client.transport {
-            Transport::Shm($core) => $body,
-            #[cfg(feature = "embedded")]
-            Transport::Embedded($core) => $body,
+            Transport::Mapped($core) => $body,
             #[cfg(feature = "sim")]
             Transport::Simulated($core) => $body,
         }
     };
-}
-
-/// Connects over shared memory.
-#[derive(Clone)]
-pub(crate) struct ShmConnector {
-    address: ShmAddress,
-    table: TableName,
-}
-
-impl Connector for ShmConnector {
-    type Connection = ShmConnection;
-
-    fn connect(&self, deadline: Deadline) -> Result<ShmConnection, FabricError> {
-        // No name of a table is longer than one of a region.
-        let region = RegionName::new(self.table.as_str()).unwrap_or_default();
-        connect(&self.address, ConnectOptions { region, deadline, ..Default::default() })
-    }
-}
-
-impl ShmConnector {
-    /// A client of the table, or the error that says which tables there are instead.
-    fn open<K: BuildKeys>(&self, config: &ClientConfig) -> Result<Arc<Core<K, Self>>, ClientError> {
-        let connected = Core::connect(self.clone(), config.table_options(), config.deadline);
-        connected.map_err(|error| match error {
-            ClientError::NoSuchTable { .. } => not_there(&self.address, self.table.as_str(), config.deadline),
-            error => error,
-        })
-    }
 }
 
 impl Client {
@@ -209,12 +174,10 @@ impl<K: BuildKeys> Client<K> {
     /// when it is first used.
     pub fn open(url: &str, config: ClientConfig) -> Result<Self, ClientError> {
         let url: Url = url.parse()?;
-        let transport = match &url {
-            Url::Shm(address) => {
-                let connector = ShmConnector { address: address.clone(), table: config.table };
-                Transport::Shm(connector.open(&config)?)
-            }
+        let node = match &url {
+            Url::Shm(address) => MappedNode::at(address.clone(), config.table),
         };
+        let transport = Transport::Mapped(node.open(&config)?);
         Ok(Self { transport, name: url.to_string().into(), deadline: config.deadline })
     }
 
@@ -225,9 +188,12 @@ impl<K: BuildKeys> Client<K> {
     /// If the memory cannot be had.
     #[cfg(feature = "embedded")]
     pub fn open_embedded(capacity: usize, config: ClientConfig) -> Result<Self, ClientError> {
-        let node = crate::embedded::EmbeddedNode::start::<K>(capacity)?;
-        let core = Core::connect(node, config.table_options(), config.deadline)?;
-        Ok(Self { transport: Transport::Embedded(core), name: "embedded".into(), deadline: config.deadline })
+        let node = MappedNode::Here(crate::embedded::EmbeddedNode::start::<K>(capacity)?);
+        Ok(Self {
+            transport: Transport::Mapped(node.open(&config)?),
+            name: "embedded".into(),
+            deadline: config.deadline,
+        })
     }
 
     /// Another client of the same memory node, with settings and connections of its own: of the table that the settings name.
@@ -236,14 +202,8 @@ impl<K: BuildKeys> Client<K> {
     /// As for [`connect`](Self::connect).
     pub fn beside(&self, config: ClientConfig) -> Result<Self, ClientError> {
         let transport = match &self.transport {
-            Transport::Shm(core) => {
-                let connector = ShmConnector { table: config.table, ..core.connector().clone() };
-                Transport::Shm(connector.open(&config)?)
-            }
-            #[cfg(feature = "embedded")]
-            Transport::Embedded(core) => {
-                let connector = core.connector().clone();
-                Transport::Embedded(Core::connect(connector, config.table_options(), config.deadline)?)
+            Transport::Mapped(core) => {
+                Transport::Mapped(core.connector().of_table(config.table).open(&config)?)
             }
             #[cfg(feature = "sim")]
             Transport::Simulated(core) => {
@@ -271,6 +231,17 @@ impl<K: BuildKeys> Client<K> {
             name: "simulated".into(),
             deadline: config.deadline,
         })
+    }
+
+    /// A reader for one thread: the same lookups and scans without what finding a thread's own buffers costs, and some that only
+    /// readers have. Cheap: what it needs is made by its first call.
+    pub fn reader(&self) -> Reader<K> {
+        let places = match &self.transport {
+            Transport::Mapped(core) => Places::Mapped(Place::new(core)),
+            #[cfg(feature = "sim")]
+            Transport::Simulated(core) => Places::Simulated(Place::new(core)),
+        };
+        Reader::new(places, self.deadline)
     }
 
     /// The same client with another deadline: `client.with_deadline(limit).get(key)`.
@@ -302,7 +273,7 @@ impl<K: BuildKeys> Client<K> {
             value.extend_from_slice(found.unwrap_or_default());
             Found::from(outcome)
         };
-        with_core!(self, core => core.look_up(key.as_key(), self.deadline, take))
+        with_core!(self, core => core.here(|held| core.look_up(held, key.as_key(), self.deadline, take)))
     }
 
     /// Whether `key` is there, without its value, which is not read if it lies outside its slot.
@@ -310,7 +281,7 @@ impl<K: BuildKeys> Client<K> {
     /// # Errors
     /// As for [`get`](Self::get).
     pub fn contains(&self, key: impl AsKey<K>) -> Result<bool, ClientError> {
-        with_core!(self, core => core.contains(key.as_key(), self.deadline))
+        with_core!(self, core => core.here(|held| core.contains(held, key.as_key(), self.deadline)))
     }
 
     /// The values of `keys`, in their order. All keys share their round trips: as many as the slowest of them needs, and one more
@@ -331,7 +302,8 @@ impl<K: BuildKeys> Client<K> {
     #[inline]
     pub fn multi_get_into(&self, keys: &[impl AsKey<K>], answers: &mut Answers) -> Result<(), ClientError> {
         let take = |scratch: &mut LookupScratch<K>| scratch.swap_outcomes(&mut answers.outcomes);
-        with_core!(self, core => core.lookup(keys.iter().map(AsKey::as_key), self.deadline, take))
+        let keys = (keys.iter().map(AsKey::as_key), Wanted::Values);
+        with_core!(self, core => core.here(|held| core.lookup(held, keys, self.deadline, take)))
     }
 
     /// Up to `limit` records in key order, from the least key not below `start`. One round trip for each 256 KiB of slots, and of
@@ -356,7 +328,7 @@ impl<K: BuildKeys> Client<K> {
         limit: usize,
         take: impl FnMut(K::View<'_>, &[u8]),
     ) -> Result<Cost, ClientError> {
-        with_core!(self, core => core.scan((start.as_key(), None), limit, self.deadline, take))
+        with_core!(self, core => core.here(|held| core.scan(held, (start.as_key(), None), limit, self.deadline, take)))
     }
 
     /// Hands up to `limit` records with keys from `start` up to `end`, exclusive, to `take`, in key order.
@@ -371,7 +343,7 @@ impl<K: BuildKeys> Client<K> {
         take: impl FnMut(K::View<'_>, &[u8]),
     ) -> Result<Cost, ClientError> {
         let range = (start.as_key(), Some(end.as_key()));
-        with_core!(self, core => core.scan(range, limit, self.deadline, take))
+        with_core!(self, core => core.here(|held| core.scan(held, range, limit, self.deadline, take)))
     }
 
     /// The memory node's counters: one request to its processor.
@@ -486,7 +458,7 @@ impl<K: BuildKeys> Client<K> {
             let (version, value) = outcome.version.zip(value)?;
             Some((value.to_vec(), RecordToken::of(version, &shape.identity::<K>(key, value))))
         };
-        with_core!(self, core => core.look_up(key, self.deadline, take))
+        with_core!(self, core => core.here(|held| core.look_up(held, key, self.deadline, take)))
     }
 
     pub(crate) fn max_request(&self) -> usize {
@@ -506,11 +478,16 @@ impl ByteClient {
         take: impl FnMut(&[u8], &[u8]),
     ) -> Result<Cost, ClientError> {
         let prefix = prefix.as_ref();
-        // The least string above all that begin so; there is none above those that begin with 0xff and nothing else.
-        let kept = prefix.iter().rposition(|byte| *byte != u8::MAX);
-        let end = kept.map(|at| [&prefix[..at], &[prefix[at] + 1]].concat());
-        with_core!(self, core => core.scan((prefix, end.as_deref()), limit, self.deadline, take))
+        let end = end_of_prefix(prefix);
+        let range = (prefix, end.as_deref());
+        with_core!(self, core => core.here(|held| core.scan(held, range, limit, self.deadline, take)))
     }
+}
+
+/// The least string above all that begin with `prefix`; there is none above those that begin with 0xff and nothing else.
+pub(crate) fn end_of_prefix(prefix: &[u8]) -> Option<Vec<u8>> {
+    let kept = prefix.iter().rposition(|byte| *byte != u8::MAX)?;
+    Some([&prefix[..kept], &[prefix[kept] + 1]].concat())
 }
 
 impl<K: BuildKeys> fmt::Debug for Client<K> {

@@ -1,6 +1,7 @@
-//! A client over one kind of connection: sessions, threads, retries.
+//! A client over one kind of connection: sessions, readers, retries.
 
 mod ahead;
+mod flat;
 pub(crate) mod lane;
 mod offloaded;
 mod recover;
@@ -12,6 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
+use crossbeam::utils::CachePadded;
 use fpcache::cache::CacheStats;
 use fpcache::key_space::{BuildKeys, KeyKind};
 use fpcache::matching::Matcher;
@@ -25,7 +27,7 @@ use crate::counters::{Counters, Tally};
 use crate::error::ClientError;
 use crate::kind::read_kind;
 use crate::leave::{Leave, when_thread_ends};
-use crate::session::{Buffers, Session, TableStats, ThreadContext};
+use crate::session::{Buffers, ReaderContext, Session, TableStats};
 use crate::turn::Turn;
 use lane::Lane;
 use recover::{Attempt, Failure, Next, Retry};
@@ -57,12 +59,13 @@ pub(crate) struct Core<K: BuildKeys, T: Connector> {
     matcher: Matcher,
     /// The session in use.
     session: Mutex<Arc<Session<K, T::Connection>>>,
-    /// The number of its table: threads notice a new session or a newer table by the number alone. Changes only under the
-    /// session's lock.
-    number: AtomicU64,
+    /// The number of its table: readers notice a new session or a newer table by the number alone. Changes only under the
+    /// session's lock. In a cache line of its own: every lookup loads it, and what lies around it is written.
+    number: CachePadded<AtomicU64>,
     /// Contexts made so far.
     contexts: AtomicU64,
-    threads: ThreadLocal<RefCell<Option<ContextOf<K, T>>>>,
+    /// What each thread holds that reads with the client itself.
+    threads: ThreadLocal<RefCell<Held<K, T>>>,
     /// Raised by this process: one that was forked from it finds it lowered.
     here: ForkFlag,
     /// How often this handle has come to another process: what its writers are to the memory node is one process's.
@@ -94,7 +97,7 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
             options,
             matcher: Matcher::detect(),
             session: Mutex::new(session),
-            number: AtomicU64::new(0),
+            number: CachePadded::new(AtomicU64::new(0)),
             contexts: AtomicU64::new(0),
             threads: ThreadLocal::new(),
             here,
@@ -116,6 +119,7 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
     #[inline]
     pub(crate) fn look_up<R>(
         &self,
+        held: &mut Held<K, T>,
         key: &K::Key,
         within: Duration,
         mut take: impl FnMut(&Outcome, Option<&[u8]>) -> R,
@@ -126,29 +130,34 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
                 let Buffers { endpoint, lookup, .. } = buffers;
                 look_up(endpoint, table, lookup, key, &mut take)
             };
-            if let Some(answer) = self.try_table(&mut retry, read)? {
+            if let Some(answer) = self.try_table(held, &mut retry, read)? {
                 return Ok(answer);
             }
-            match self.look_up_offloaded(key, &mut retry, &mut take) {
-                Err(error) => self.get_over(error, &mut retry)?,
+            match self.look_up_offloaded(held, key, &mut retry, &mut take) {
+                Err(error) => self.get_over(held, error, &mut retry)?,
                 answered => return answered,
             }
         }
     }
 
     /// Whether a key is there.
-    pub(crate) fn contains(&self, key: &K::Key, within: Duration) -> Result<bool, ClientError> {
+    pub(crate) fn contains(
+        &self,
+        held: &mut Held<K, T>,
+        key: &K::Key,
+        within: Duration,
+    ) -> Result<bool, ClientError> {
         let mut retry = Retry::new(within);
         let read = |buffers: &mut Buffers<K, EndpointOf<T>>, table: &Table<K>| {
             let Buffers { endpoint, lookup, .. } = buffers;
             contains(endpoint, table, lookup, key, |outcome| outcome.version.is_some())
         };
         loop {
-            if let Some(answer) = self.try_table(&mut retry, read)? {
+            if let Some(answer) = self.try_table(held, &mut retry, read)? {
                 return Ok(answer);
             }
-            match self.contains_offloaded(key, &mut retry) {
-                Err(error) => self.get_over(error, &mut retry)?,
+            match self.contains_offloaded(held, key, &mut retry) {
+                Err(error) => self.get_over(held, error, &mut retry)?,
                 answered => return answered,
             }
         }
@@ -158,7 +167,8 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
     #[inline]
     pub(crate) fn lookup<'k, R>(
         &self,
-        keys: impl Iterator<Item = &'k K::Key> + Clone,
+        held: &mut Held<K, T>,
+        (keys, wanted): (impl Iterator<Item = &'k K::Key> + Clone, Wanted),
         within: Duration,
         mut take: impl FnMut(&mut LookupScratch<K>) -> R,
     ) -> Result<R, ClientError> {
@@ -166,14 +176,17 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
         loop {
             let read = |buffers: &mut Buffers<K, EndpointOf<T>>, table: &Table<K>| {
                 let mut lookup = Lookup::new(table, &mut buffers.lookup, keys.clone());
+                if wanted == Wanted::Presence {
+                    lookup = lookup.without_values();
+                }
                 drive(&mut buffers.endpoint, &mut lookup)?;
                 Ok(take(&mut buffers.lookup))
             };
-            if let Some(answer) = self.try_table(&mut retry, read)? {
+            if let Some(answer) = self.try_table(held, &mut retry, read)? {
                 return Ok(answer);
             }
-            match self.lookup_offloaded(keys.clone(), &mut retry, &mut take) {
-                Err(error) => self.get_over(error, &mut retry)?,
+            match self.lookup_offloaded(held, keys.clone(), &mut retry, &mut take) {
+                Err(error) => self.get_over(held, error, &mut retry)?,
                 answered => return answered,
             }
         }
@@ -183,13 +196,14 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
     /// or the memory node to be gone, is handed over all the same; the scan goes on behind it.
     pub(crate) fn scan(
         &self,
+        held: &mut Held<K, T>,
         (start, end): (&K::Key, Option<&K::Key>),
         limit: usize,
         within: Duration,
         mut take: impl FnMut(K::View<'_>, &[u8]),
     ) -> Result<Cost, ClientError> {
         let (mut from, mut left, mut cost) = (Some(start.to_owned()), limit, Cost::default());
-        self.with_table(within, |buffers, table| {
+        self.with_table(held, within, |buffers, table| {
             // It may stop to have long values taken before there are more.
             while let Some(next) = from.take() {
                 let mut scan = Scan::new(table.snapshot(), &mut buffers.scan, next.borrow(), left);
@@ -208,12 +222,12 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
 
     /// The table as this compute node has it.
     pub(crate) fn table_stats(&self, within: Duration) -> Result<TableStats, ClientError> {
-        self.with_table(within, |_, table| Ok(table.into()))
+        self.here(|held| self.with_table(held, within, |_, table| Ok(table.into())))
     }
 
     /// What is kept within the budget, if there is one.
     pub(crate) fn cache_stats(&self, within: Duration) -> Result<Option<CacheStats>, ClientError> {
-        self.with_table(within, |_, table| Ok(table.cache_stats()))
+        self.here(|held| self.with_table(held, within, |_, table| Ok(table.cache_stats())))
     }
 
     /// Empties the hot cache.
@@ -225,21 +239,33 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
         }
     }
 
-    /// Runs `read` with this thread's buffers and the table until it gives an answer: a directory that is out of date is
+    /// Runs `f` with what the calling thread holds of this client.
+    #[inline]
+    pub(crate) fn here<R>(&self, f: impl FnOnce(&mut Held<K, T>) -> R) -> R {
+        // Nothing that runs inside calls back into this client.
+        let mut held = self.threads.get_or_default().borrow_mut();
+        if held.is_none() {
+            when_thread_ends(Weak::<Self>::clone(&self.me));
+        }
+        f(&mut held)
+    }
+
+    /// Runs `read` with the reader's buffers and the table until it gives an answer: a directory that is out of date is
     /// renewed, a lost memory node connected to again, a record that is being written read again, all within the
     /// deadline. The clock is first looked at when something went wrong.
     #[inline]
     fn with_table<R>(
         &self,
+        held: &mut Held<K, T>,
         within: Duration,
         mut read: impl FnMut(&mut Buffers<K, EndpointOf<T>>, &Table<K>) -> Result<R, ReadError>,
     ) -> Result<R, ClientError> {
         let mut retry = Retry::new(within);
         loop {
-            match self.with_context(|ThreadContext { table, buffers, .. }| read(buffers, table)) {
+            match self.with_context(held, |ReaderContext { table, buffers, .. }| read(buffers, table)) {
                 Ok(answer) => return Ok(answer),
                 Err(failure) => {
-                    if self.recover(*failure, &mut retry)? == Next::NoNewer {
+                    if self.recover(held, *failure, &mut retry)? == Next::NoNewer {
                         self.ask_for_directory(&mut retry);
                     }
                 }
@@ -251,14 +277,15 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
     #[inline]
     fn try_table<R>(
         &self,
+        held: &mut Held<K, T>,
         retry: &mut Retry,
         mut read: impl FnMut(&mut Buffers<K, EndpointOf<T>>, &Table<K>) -> Result<R, ReadError>,
     ) -> Result<Option<R>, ClientError> {
         loop {
-            match self.with_context(|ThreadContext { table, buffers, .. }| read(buffers, table)) {
+            match self.with_context(held, |ReaderContext { table, buffers, .. }| read(buffers, table)) {
                 Ok(answer) => return Ok(Some(answer)),
                 Err(failure) => {
-                    let next: Next = self.recover(*failure, retry)?;
+                    let next: Next = self.recover(held, *failure, retry)?;
                     if retry.has_had_enough(next) {
                         return Ok(None);
                     }
@@ -267,44 +294,39 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
         }
     }
 
-    /// Runs `f` with this thread's context for the session in use.
+    /// Runs `f` with the reader's context for the session in use.
     #[inline]
     fn with_context<R>(
         &self,
+        held: &mut Held<K, T>,
         f: impl FnOnce(&mut ContextOf<K, T>) -> Result<R, ReadError>,
     ) -> Result<R, Box<Failure>> {
-        // Nothing that runs inside calls back into this client.
-        let mut kept = self.threads.get_or_default().borrow_mut();
-        let context = match &mut *kept {
+        let context = match held {
             Some(context) if context.number == self.number() => context,
             outdated => self.enter(outdated)?,
         };
         f(context).map_err(|error| Failure::boxed(Attempt::Read(error), context.number))
     }
 
-    /// Gives this thread a context for the session in use, or the one it has the newer table.
+    /// Gives a reader a context for the session in use, or the one it has the newer table.
     #[cold]
-    fn enter<'k>(
-        &self,
-        kept: &'k mut Option<ContextOf<K, T>>,
-    ) -> Result<&'k mut ContextOf<K, T>, Box<Failure>> {
+    fn enter<'h>(&self, held: &'h mut Held<K, T>) -> Result<&'h mut ContextOf<K, T>, Box<Failure>> {
         let (session, number) = self.current();
-        if let Some(context) = kept
+        if let Some(context) = held
             && context.session == session.id
         {
             let newer = session.table(&mut context.buffers.endpoint);
             context.table = newer.map_err(|error| Failure::boxed(Attempt::Open(error), number))?;
             context.number = number;
             // Just found to be there.
-            return kept.as_mut().ok_or_else(|| Failure::boxed(Attempt::Read(ReadError::Stale), number));
+            return held.as_mut().ok_or_else(|| Failure::boxed(Attempt::Read(ReadError::Stale), number));
         }
-        // Before the new table is fetched: a thread never holds two.
-        *kept = None;
-        when_thread_ends(Weak::<Self>::clone(&self.me));
-        // Any numbers that differ between threads will do.
+        // Before the new table is fetched: a reader never holds two.
+        *held = None;
+        // Any numbers that differ between readers will do.
         let seed = self.contexts.fetch_add(1, Ordering::Relaxed);
         let context = session.context(number, self.matcher, seed);
-        Ok(kept.insert(context.map_err(|error| Failure::boxed(Attempt::Open(error), number))?))
+        Ok(held.insert(context.map_err(|error| Failure::boxed(Attempt::Open(error), number))?))
     }
 
     fn session(&self) -> MutexGuard<'_, Arc<Session<K, T::Connection>>> {
@@ -450,8 +472,8 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
 
 impl<K: BuildKeys, T: Connector> Leave for Core<K, T> {
     fn leave(&self) {
-        if let Some(kept) = self.threads.get() {
-            kept.take();
+        if let Some(held) = self.threads.get() {
+            held.take();
         }
     }
 }
@@ -460,7 +482,17 @@ impl<K: BuildKeys, T: Connector> Leave for Core<K, T> {
 pub(crate) type EndpointOf<T> = <<T as Connector>::Connection as Connection>::Endpoint;
 
 /// The contexts of a connector's connections.
-type ContextOf<K, T> = ThreadContext<K, <T as Connector>::Connection>;
+type ContextOf<K, T> = ReaderContext<K, <T as Connector>::Connection>;
+
+/// What one reader holds of a client: nothing before its first call, nor while it waits for another table.
+pub(crate) type Held<K, T> = Option<ContextOf<K, T>>;
+
+/// What is asked for of the keys of a group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Wanted {
+    Values,
+    Presence,
+}
 
 #[cfg(all(test, feature = "embedded"))]
 mod tests;

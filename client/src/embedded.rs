@@ -5,10 +5,9 @@ use std::time::Instant;
 
 use fpcache::key_space::BuildKeys;
 use fpcache_fabric::local::{Hub, LocalConnection, LocalOptions};
-use fpcache_fabric::{Deadline, FabricError, HugePages, Serving, SharedMemory};
+use fpcache_fabric::{FabricError, HugePages, Serving, SharedMemory};
 use fpcache_memserver::MemoryNode;
 
-use crate::core::Connector;
 use crate::error::ClientError;
 
 /// A memory node and the thread that answers its requests; both end when it is dropped.
@@ -32,12 +31,8 @@ impl EmbeddedNode {
         let serving = hub.spawn(node)?;
         Ok(Self { hub, _serving: Arc::new(serving) })
     }
-}
 
-impl Connector for EmbeddedNode {
-    type Connection = LocalConnection;
-
-    fn connect(&self, _: Deadline) -> Result<LocalConnection, FabricError> {
+    pub(crate) fn connect(&self) -> Result<LocalConnection, FabricError> {
         self.hub.connect()
     }
 }

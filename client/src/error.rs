@@ -138,6 +138,29 @@ pub enum ClientError {
         /// What this client's keys are.
         own: &'static str,
     },
+    /// Values are asked for as words of eight bytes, which the table's are not.
+    #[error(
+        "the values of this table {}, and not all eight bytes: look its keys up with multi_get_into, or make a table whose \
+         values have eight bytes",
+        .value_bytes.map_or("vary in length".to_owned(), |bytes| format!("have {bytes} bytes"))
+    )]
+    NotWords {
+        /// Bytes of the table's values; `None` where they vary.
+        value_bytes: Option<u32>,
+    },
+    /// Arrays that answers go into have other lengths than the keys'.
+    #[error(
+        "there are {keys} keys, and arrays for {} answers: pass arrays exactly as long as the keys",
+        .values.filter(|values| values != keys).unwrap_or(*.found)
+    )]
+    ArrayLengths {
+        /// How many keys there are.
+        keys: usize,
+        /// How many values there is room for, where values are asked for.
+        values: Option<usize>,
+        /// How many marks there is room for.
+        found: usize,
+    },
     /// The embedded memory node could not be set up.
     #[error("the memory node in this process could not start: {0}")]
     Embedded(String),
@@ -185,7 +208,9 @@ impl ClientError {
             | Self::ValueSize { .. }
             | Self::KeySize { .. }
             | Self::ValueTooLong { .. }
-            | Self::RecordSize { .. } => ErrorKind::Invalid,
+            | Self::RecordSize { .. }
+            | Self::NotWords { .. }
+            | Self::ArrayLengths { .. } => ErrorKind::Invalid,
             Self::Open(error) => of_open(error),
             Self::Refused(refusal) => of_code(refusal.code),
             Self::Message(MessageError::Version(_))

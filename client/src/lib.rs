@@ -1,7 +1,8 @@
 //! The client library of FPCache.
 //!
 //! A [`Client`] looks keys up in a memory node: one in another process, named by a URL, or one inside this process.
-//! Lookups are one-sided: the memory node's processor takes no part in them. One handle serves any number of threads.
+//! Lookups are one-sided: the memory node's processor takes no part in them. One handle serves any number of threads;
+//! a thread that looks up much has a [`Reader`] of its own.
 //!
 //! ```
 //! use fpcache_client::{Client, TableParameters};
@@ -91,7 +92,9 @@ mod kind;
 mod lanes;
 mod leave;
 mod load;
+mod mapped;
 mod pipeline;
+mod reader;
 mod session;
 #[cfg(feature = "sim")]
 mod simulated;
@@ -117,6 +120,7 @@ pub use fpcache::{TableName, TableNameError};
 pub use key::{AsKey, KeyRef};
 pub use load::{Load, Loaded};
 pub use pipeline::{Completed, MAX_IN_FLIGHT, Pipeline, WriteTicket};
+pub use reader::{ByteReader, Reader};
 pub use session::TableStats;
 pub use tables::{CreateOptions, TableList, Tables};
 pub use url::{Url, UrlError};

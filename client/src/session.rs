@@ -1,4 +1,4 @@
-//! One life of a memory node as a client knows it: connection, table, and each thread's own buffers.
+//! One life of a memory node as a client knows it: connection, table, and each reader's own buffers.
 
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
@@ -12,7 +12,7 @@ use fpcache_fabric::{Connection, Endpoint, REGION};
 
 /// A connection and what was fetched through it.
 ///
-/// A session that was replaced is dropped at once: threads keep its table, not the session, and each lets go of it with
+/// A session that was replaced is dropped at once: readers keep its table, not the session, and each lets go of it with
 /// its next call or its end. So do they with a table that was brought up to date, whose newer version shares the hot cache
 /// and most of the models.
 #[derive(Debug)]
@@ -101,21 +101,21 @@ impl<K: BuildKeys, C: Connection> Session<K, C> {
         Ok(table)
     }
 
-    /// A thread's context for this session, whose table has this `number`. Fetches the table if no thread has done so. `seed`
-    /// is for the random choices of the thread.
+    /// A reader's context for this session, whose table has this `number`. Fetches the table if nobody has done so. `seed`
+    /// is for its random choices.
     pub(crate) fn context(
         &self,
         number: u64,
         matcher: Matcher,
         seed: u64,
-    ) -> Result<ThreadContext<K, C>, OpenError> {
+    ) -> Result<ReaderContext<K, C>, OpenError> {
         let mut endpoint = self.connection.endpoint();
         let table = self.table(&mut endpoint)?;
         let mut lookup = LookupScratch::new(matcher);
         if let Some(cache) = table.cache() {
             lookup = lookup.with_visitor(cache.visitor(seed));
         }
-        Ok(ThreadContext {
+        Ok(ReaderContext {
             table,
             session: self.id,
             number,
@@ -136,9 +136,9 @@ impl<K: BuildKeys> From<&Table<K>> for TableStats {
     }
 }
 
-/// One thread's share of a session: its own endpoint and buffers, and the table all threads share.
+/// One reader's share of a session: its own endpoint and buffers, and the table all readers share.
 #[derive(Debug)]
-pub(crate) struct ThreadContext<K: BuildKeys, C: Connection> {
+pub(crate) struct ReaderContext<K: BuildKeys, C: Connection> {
     pub(crate) table: Arc<Table<K>>,
     /// The session's id.
     pub(crate) session: u64,

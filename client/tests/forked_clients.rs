@@ -106,6 +106,8 @@ fn children_write_for_themselves<K: TestKeys>(url: &str) {
     common::load(&client, K::parameters(), (0..LOADED).map(|number| number << 20 | 1), 1).unwrap();
     client.put(K::key(1), &value::<K>(1, 1)).unwrap();
     assert_eq!(client.get(K::key(1)).unwrap(), Some(value::<K>(1, 1)));
+    let mut reader = client.reader();
+    assert_eq!(reader.get(K::key(1)).unwrap(), Some(value::<K>(1, 1)));
     // Lanes that children find, and a write that is under way while they are made.
     let mut pipeline = client.pipeline(2).unwrap();
     pipeline.put(K::key(2), &value::<K>(2, 1)).unwrap();
@@ -123,7 +125,13 @@ fn children_write_for_themselves<K: TestKeys>(url: &str) {
                     pipeline.put(K::key(own(child) + 20), &value::<K>(3, 3)).unwrap();
                     assert!(pipeline.next().unwrap().outcome.is_ok());
                 }
+                if child == 2 {
+                    // One whose first call is by the parent's reader.
+                    assert_eq!(reader.get(K::key(1)).unwrap(), Some(value::<K>(1, 1)));
+                }
                 live_on(&client, own(child));
+                assert_eq!(reader.get(K::key(own(child))).unwrap(), Some(value::<K>(own(child), 2)));
+                assert_eq!(reader.scan(K::key(own(child)), 10).unwrap().len(), 10);
                 assert_eq!(tables.list().unwrap().tables.len(), 1);
                 // And their children.
                 let grandchild = Forked::child(|| live_on(&client, own(child + 100)));
@@ -136,6 +144,7 @@ fn children_write_for_themselves<K: TestKeys>(url: &str) {
     for number in 10..200 {
         client.put(K::key(number), &value::<K>(number, 3)).unwrap();
         assert_eq!(client.get(K::key(number)).unwrap(), Some(value::<K>(number, 3)));
+        assert_eq!(reader.get(K::key(number)).unwrap(), Some(value::<K>(number, 3)));
     }
     let all = children.into_iter().map(Forked::succeeds).collect::<Vec<_>>();
     assert_eq!(all, [true; CHILDREN as usize]);
@@ -187,6 +196,8 @@ fn a_memory_node_that_stayed_in_the_parent_is_told_by_an_error() {
     }
     let client = Client::embedded(16 << 20).unwrap();
     common::load(&client, U64Keys::parameters(), 0..LOADED, 1).unwrap();
+    let mut reader = client.reader();
+    assert!(reader.contains(1).unwrap());
     let child = Forked::child(|| {
         let begun = Instant::now();
         let left_behind = |error: ClientError| {
@@ -194,6 +205,8 @@ fn a_memory_node_that_stayed_in_the_parent_is_told_by_an_error() {
             assert!(!error.is_retryable() && error.to_string().contains("forked"), "{error}");
         };
         left_behind(client.get(1).unwrap_err());
+        left_behind(reader.get(1).unwrap_err());
+        left_behind(reader.multi_get_u64(&[1], &mut [0], &mut [false]).unwrap_err());
         left_behind(client.put(1, &[1; 8]).unwrap_err());
         left_behind(client.stats().unwrap_err());
         left_behind(client.pipeline(2).map(drop).unwrap_err());
@@ -204,6 +217,7 @@ fn a_memory_node_that_stayed_in_the_parent_is_told_by_an_error() {
     let ending = client.clone();
     assert!(Forked::child(move || drop(ending)).succeeds(), "one that drops its handle");
     client.put(1, &[7; 8]).unwrap();
+    assert_eq!(reader.get(1).unwrap(), Some(vec![7; 8]));
     assert_eq!(client.get(1).unwrap(), Some(vec![7; 8]));
     assert_eq!(client.counters().reconnects, 0);
 }

@@ -11,7 +11,7 @@ use fpcache_fabric::{Connection, Deadline};
 
 use super::recover::Retry;
 use super::write::check_key;
-use super::{Connector, Core};
+use super::{Connector, Core, Held};
 use crate::error::ClientError;
 
 /// Bytes of a reply beside the values, per key and in all.
@@ -26,19 +26,26 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
     #[cold]
     pub(super) fn look_up_offloaded<R>(
         &self,
+        held: &mut Held<K, T>,
         key: &K::Key,
         retry: &mut Retry,
         mut take: impl FnMut(&Outcome, Option<&[u8]>) -> R,
     ) -> Result<R, ClientError> {
-        let (version, value, reads) = self.whole(key, self.ask_one(key, retry)?, retry)?;
+        let answer = self.ask_one(held, key, retry)?;
+        let (version, value, reads) = self.whole(held, key, answer, retry)?;
         let outcome = Outcome::offloaded(version, value.len() as u64, reads);
         Ok(take(&outcome, version.map(|_| &value[..])))
     }
 
     /// Whether one key is there.
     #[cold]
-    pub(super) fn contains_offloaded(&self, key: &K::Key, retry: &mut Retry) -> Result<bool, ClientError> {
-        Ok(self.ask_one(key, retry)?.version.is_some())
+    pub(super) fn contains_offloaded(
+        &self,
+        held: &mut Held<K, T>,
+        key: &K::Key,
+        retry: &mut Retry,
+    ) -> Result<bool, ClientError> {
+        Ok(self.ask_one(held, key, retry)?.version.is_some())
     }
 
     /// Tells the memory node that its newest directory is out of date here, by asking it for no key at all: it writes
@@ -56,15 +63,16 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
     #[cold]
     pub(super) fn lookup_offloaded<'k, R>(
         &self,
+        held: &mut Held<K, T>,
         keys: impl Iterator<Item = &'k K::Key> + Clone,
         retry: &mut Retry,
         mut take: impl FnMut(&mut LookupScratch<K>) -> R,
     ) -> Result<R, ClientError> {
         let mut answers = Vec::new();
-        self.offload(keys.clone(), retry.deadline(&*self.clock), |answer| answers.push(answer))?;
+        self.offload(held, keys.clone(), retry.deadline(&*self.clock), |answer| answers.push(answer))?;
         let mut outcomes = Outcomes::default();
         for (key, answer) in keys.zip(answers) {
-            let (version, value, reads) = self.whole(key, answer, retry)?;
+            let (version, value, reads) = self.whole(held, key, answer, retry)?;
             outcomes.push_offloaded(version, &value, reads);
         }
         let mut scratch = LookupScratch::new(self.matcher);
@@ -73,10 +81,10 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
     }
 
     /// Asks for one key.
-    fn ask_one(&self, key: &K::Key, retry: &mut Retry) -> Result<Answer, ClientError> {
+    fn ask_one(&self, held: &mut Held<K, T>, key: &K::Key, retry: &mut Retry) -> Result<Answer, ClientError> {
         let mut answer = None;
         let taken = |given| answer = Some(given);
-        self.offload(std::iter::once(key), retry.deadline(&*self.clock), taken)?;
+        self.offload(held, std::iter::once(key), retry.deadline(&*self.clock), taken)?;
         answer.ok_or_else(|| cut_short().into())
     }
 
@@ -84,6 +92,7 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
     /// more, the record has changed, and is asked for again.
     fn whole(
         &self,
+        held: &mut Held<K, T>,
         key: &K::Key,
         mut answer: Answer,
         retry: &mut Retry,
@@ -96,7 +105,7 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
             };
             let deadline = retry.deadline(&*self.clock);
             let left = deadline.remaining(self.clock.now()).unwrap_or_default();
-            let value = self.with_table(left, |buffers, table| {
+            let value = self.with_table(held, left, |buffers, table| {
                 let mut words = Vec::new();
                 let value = fetch_value(&mut buffers.endpoint, table.snapshot(), extent, &mut words)?;
                 Ok(value.map(<[u8]>::to_vec))
@@ -110,20 +119,22 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
                 return Err(ClientError::Deadline { deadline: retry.within, last });
             }
             retry.pause(&*self.clock);
-            answer = self.ask_one(key, retry)?;
+            answer = self.ask_one(held, key, retry)?;
         }
     }
 
     /// Asks for keys, as many at once as request and reply have room for, and hands over what is said of each.
     fn offload<'k>(
         &self,
+        held: &mut Held<K, T>,
         keys: impl Iterator<Item = &'k K::Key>,
         deadline: Deadline,
         mut take: impl FnMut(Answer),
     ) -> Result<(), ClientError> {
         let left = deadline.remaining(self.clock.now()).unwrap_or_default();
-        let (shape, creation) = self
-            .with_table(left, |buffers, table| Ok((table.snapshot().geometry().shape, buffers.creation)))?;
+        let (shape, creation) = self.with_table(held, left, |buffers, table| {
+            Ok((table.snapshot().geometry().shape, buffers.creation))
+        })?;
         let value_bytes = shape.value_bytes.unwrap_or(shape.room) as usize;
         let connection = Arc::clone(&self.session().connection);
         let room = Request::keys_bytes(connection.max_request());

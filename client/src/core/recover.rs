@@ -12,10 +12,9 @@ use fpcache::read::ReadError;
 use fpcache::snapshot::OpenError;
 use fpcache_fabric::{Clock, Connection, Deadline, Endpoint, ErrorKind as FabricErrorKind, RemoteAddr};
 
-use super::{Connector, Core};
+use super::{Connector, Core, Held};
 use crate::error::ClientError;
 use crate::kind::read_kind;
-use crate::leave::Leave;
 
 /// How often a call brings the directory up to date before it asks the memory node's processor.
 const REFRESHES: u32 = 8;
@@ -91,7 +90,12 @@ impl Retry {
 impl<K: BuildKeys, T: Connector> Core<K, T> {
     /// Does what makes another attempt worth while, or gives the error that ends the call.
     #[cold]
-    pub(super) fn recover(&self, failure: Failure, retry: &mut Retry) -> Result<Next, ClientError> {
+    pub(super) fn recover(
+        &self,
+        held: &mut Held<K, T>,
+        failure: Failure,
+        retry: &mut Retry,
+    ) -> Result<Next, ClientError> {
         let error = match failure.error {
             Attempt::Read(error) => error,
             Attempt::Open(OpenError::Fabric(error)) => ReadError::Fabric(error),
@@ -108,9 +112,9 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
         }
         match error {
             ReadError::Contended { .. } => retry.pause(&*self.clock),
-            ReadError::Stale => return self.catch_up(failure.number, deadline, retry),
+            ReadError::Stale => return self.catch_up(held, failure.number, deadline, retry),
             ReadError::Fabric(e) if e.kind() == FabricErrorKind::Reconnect => {
-                self.leave();
+                *held = None;
                 self.reconnect(failure.number, deadline)?;
             }
             ReadError::Fabric(e) => return Err(e.into()),
@@ -134,21 +138,27 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
     }
 
     /// Gets a newer table than the one with the number `seen`, or waits a little where there is none.
-    fn catch_up(&self, seen: u64, deadline: Deadline, retry: &mut Retry) -> Result<Next, ClientError> {
+    fn catch_up(
+        &self,
+        held: &mut Held<K, T>,
+        seen: u64,
+        deadline: Deadline,
+        retry: &mut Retry,
+    ) -> Result<Next, ClientError> {
         retry.stale += 1;
         if retry.stale > 1 {
             retry.pause(&*self.clock);
         }
-        match self.refresh(seen) {
+        match self.refresh(held, seen) {
             Ok(Some(next)) => Ok(next),
             Ok(None) => {
                 // The old table is of no use any more: whoever fetches the new one may need its room.
-                self.leave();
+                *held = None;
                 self.renew(seen, deadline)?;
                 Ok(Next::Again)
             }
             Err(OpenError::Fabric(e)) if e.kind() == FabricErrorKind::Reconnect => {
-                self.leave();
+                *held = None;
                 self.reconnect(seen, deadline)?;
                 Ok(Next::Again)
             }
@@ -191,7 +201,12 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
 
     /// Does what makes another attempt worth while where the memory node's processor gave no answer; else gives the error.
     #[cold]
-    pub(super) fn get_over(&self, error: ClientError, retry: &mut Retry) -> Result<(), ClientError> {
+    pub(super) fn get_over(
+        &self,
+        held: &mut Held<K, T>,
+        error: ClientError,
+        retry: &mut Retry,
+    ) -> Result<(), ClientError> {
         let is_lost = match &error {
             ClientError::Fabric(e) => e.kind() == FabricErrorKind::Reconnect,
             ClientError::NoSuchTable { .. } => true,
@@ -204,13 +219,13 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
             return Err(error);
         }
         retry.pause(&*self.clock);
-        self.leave();
+        *held = None;
         Ok(self.reconnect(self.number(), deadline)?)
     }
 
     /// Brings the table with the number `seen` up to date, unless another thread has done so; `None` if it must be fetched
     /// anew.
-    fn refresh(&self, seen: u64) -> Result<Option<Next>, OpenError> {
+    fn refresh(&self, held: &mut Held<K, T>, seen: u64) -> Result<Option<Next>, OpenError> {
         let session = Arc::clone(&*self.session());
         // One thread at a time: the others find a newer table when they come in.
         let _opening = session.opening();
@@ -218,14 +233,9 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
             return Ok(Some(Next::Again));
         }
         let Some(table) = session.fetched() else { return Ok(Some(Next::Again)) };
-        let context = self.threads.get().and_then(|kept| kept.try_borrow_mut().ok());
-        let refreshed = match context {
-            Some(mut kept) if kept.is_some() => {
-                // Checked just now.
-                let Some(context) = &mut *kept else { return Ok(Some(Next::Again)) };
-                table.refreshed(&mut context.buffers.endpoint)
-            }
-            _ => table.refreshed(&mut session.connection.endpoint()),
+        let refreshed = match held {
+            Some(context) => table.refreshed(&mut context.buffers.endpoint),
+            None => table.refreshed(&mut session.connection.endpoint()),
         };
         match refreshed? {
             // Whoever sees a segment replaced finds its change in the log, but pages know only the last checkpoint.

@@ -45,10 +45,10 @@ struct Watched {
 impl Connector for Node {
     type Connection = Watched;
 
-    fn connect(&self, deadline: Deadline) -> Result<Watched, FabricError> {
+    fn connect(&self, _: Deadline) -> Result<Watched, FabricError> {
         self.watch.connects.fetch_add(1, Ordering::SeqCst);
         drop(self.watch.gate.lock().expect("no panic"));
-        let connection = self.life.lock().expect("no panic").connect(deadline)?;
+        let connection = self.life.lock().expect("no panic").connect()?;
         Ok(Watched { connection, watch: Arc::clone(&self.watch) })
     }
 }
@@ -115,7 +115,7 @@ impl Connection for Watched {
 /// A memory node whose keys are the odd numbers below `2 * KEYS`, each its own value.
 fn loaded_node() -> EmbeddedNode {
     let node = EmbeddedNode::start::<U64Keys>(4 << 20).expect("memory");
-    let connection = node.connect(Deadline::NONE).expect("it serves");
+    let connection = node.connect().expect("it serves");
     let record = |i: u64| [(2 * i + 1).to_le_bytes(); 2].concat();
     let records: Vec<u8> = (0..KEYS).flat_map(record).collect();
     let requests = [
@@ -161,7 +161,7 @@ impl Setup {
 }
 
 fn look_up_within(core: &Core<U64Keys, Node>, within: Duration) -> Result<(), ClientError> {
-    let value = core.look_up(&7, within, |_, value| value.map(<[u8]>::to_vec))?;
+    let value = core.here(|held| core.look_up(held, &7, within, |_, value| value.map(<[u8]>::to_vec)))?;
     assert_eq!(value, Some(7u64.to_le_bytes().to_vec()));
     Ok(())
 }
@@ -172,7 +172,8 @@ fn look_up_one(core: &Core<U64Keys, Node>) {
 
 /// The table of this thread's context; of no context, one that is gone.
 fn table_here(core: &Core<U64Keys, Node>) -> Weak<Table<U64Keys>> {
-    core.with_context(|context| Ok(Arc::downgrade(&context.table))).unwrap_or_default()
+    core.here(|held| core.with_context(held, |context| Ok(Arc::downgrade(&context.table))))
+        .unwrap_or_default()
 }
 
 #[test]
@@ -292,6 +293,26 @@ fn a_thread_that_ended_keeps_no_table() {
     assert_eq!(table.strong_count(), 1, "the session's");
     setup.core.renew(0, Deadline::NONE).expect("it serves");
     assert!(table.upgrade().is_none());
+}
+
+#[test]
+fn a_reader_keeps_its_table_until_its_next_call_or_its_end_and_never_two() {
+    let setup = Setup::new();
+    let look_up = |held: &mut Held<U64Keys, Node>| {
+        setup.core.look_up(held, &7, PATIENCE, |_, value| value.is_some()).expect("an answer")
+    };
+    let (mut held, mut other) = (None, None);
+    assert!(look_up(&mut held) && look_up(&mut other));
+    let table = Arc::downgrade(&held.as_ref().expect("a context").table);
+    setup.core.renew(0, Deadline::NONE).expect("it serves");
+    assert_eq!(table.strong_count(), 2, "the readers', not the session's");
+    drop(other);
+    assert_eq!(table.strong_count(), 1);
+    *setup.watch.old.lock().expect("no panic") = table;
+    assert!(look_up(&mut held));
+    assert!(setup.watch.old.lock().expect("no panic").upgrade().is_none());
+    assert!(!setup.watch.held_two.load(Ordering::SeqCst));
+    assert_eq!(setup.counts(), (1, 2, 1), "the thread itself has held nothing");
 }
 
 #[test]

@@ -18,7 +18,7 @@ use fpcache_fabric::{Clock, Connection, Deadline, ErrorKind as FabricErrorKind, 
 
 use super::ahead::Ahead;
 use super::recover::Retry;
-use super::{Connector, Core};
+use super::{Connector, Core, Held};
 use crate::error::ClientError;
 
 /// How much of a call's time one sending of a request waits for its reply, and at least how long.
@@ -159,7 +159,16 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
 
     /// How the table's records lie in slots.
     pub(crate) fn shape(&self, within: Duration) -> Result<RecordShape, ClientError> {
-        self.with_table(within, |_, table| Ok(table.snapshot().geometry().shape))
+        self.here(|held| self.shape_by(held, within))
+    }
+
+    /// As [`shape`](Self::shape), by a reader.
+    pub(super) fn shape_by(
+        &self,
+        held: &mut Held<K, T>,
+        within: Duration,
+    ) -> Result<RecordShape, ClientError> {
+        self.with_table(held, within, |_, table| Ok(table.snapshot().geometry().shape))
     }
 
     fn writer(&self) -> Result<RefMut<'_, Writer>, ClientError> {
@@ -227,8 +236,10 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
         if let Some((creation, shape)) = alone {
             return fill(creation, &shape, None);
         }
-        let filled = self.with_table(within, |buffers, table| {
-            Ok(fill(buffers.creation, &table.snapshot().geometry().shape, Some(table)))
+        let filled = self.here(|held| {
+            self.with_table(held, within, |buffers, table| {
+                Ok(fill(buffers.creation, &table.snapshot().geometry().shape, Some(table)))
+            })
         });
         match filled {
             Err(ClientError::Open(OpenError::Budget { .. })) => {

@@ -8,6 +8,7 @@
 use fpcache_fabric::{Batch, Endpoint, Landing, REGION, RemoteAddr};
 use zerocopy::IntoBytes;
 
+use super::lookup::Lookup;
 use super::outcome::Outcome;
 use super::round::Round;
 use super::scan::{Scan, ScanScratch};
@@ -39,6 +40,14 @@ pub(super) enum Wanted {
     Value,
     /// That it is there.
     Presence,
+}
+
+impl<K: KeySpace> Lookup<'_, K> {
+    /// The same lookup, of whether keys are there alone: values outside slots are not READ, and no answer has one of these.
+    #[must_use]
+    pub fn without_values(self) -> Self {
+        self.of(Wanted::Presence)
+    }
 }
 
 /// What extents of a table are judged by.

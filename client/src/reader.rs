@@ -1,0 +1,272 @@
+//! One thread's way to read.
+
+use std::borrow::Borrow;
+use std::cell::Cell;
+use std::fmt;
+use std::marker::PhantomData;
+use std::sync::Arc;
+use std::time::Duration;
+
+use fpcache::key_space::{BuildKeys, ByteKeys, U64Keys};
+use fpcache::read::{Cost, LookupScratch, Outcome};
+
+use crate::answers::Answers;
+use crate::client::{Found, Record, end_of_prefix};
+use crate::core::{Connector, Core, Held, Wanted};
+use crate::error::ClientError;
+use crate::key::AsKey;
+use crate::mapped::MappedNode;
+
+/// Reads a memory node's table for one thread at a time, as [`Client`](crate::Client) does for any number of them: with an
+/// endpoint and buffers of its own and its own hold of the table, so that a call takes no lock, looks nothing up for its thread and
+/// allocates nothing but what it returns. From [`Client::reader`](crate::Client::reader).
+///
+/// It follows its client wherever that goes: to a newer directory, to a memory node that was started anew, into a forked child.
+/// Each call notices by one load. A reader that makes no calls keeps its share of the table as it was, until its next call or its
+/// end; it keeps an embedded memory node running as its client does.
+///
+/// It can be sent to another thread, and is not shared among threads.
+///
+/// ```
+/// # use fpcache_client::{Client, TableParameters};
+/// # fn main() -> Result<(), fpcache_client::ClientError> {
+/// # #[cfg(feature = "embedded")] {
+/// # let client = Client::embedded(16 << 20)?;
+/// # let mut load = client.load(TableParameters::default(), 3)?;
+/// # for key in [10u64, 20, 30] {
+/// #     load.push(key, &(key * key).to_le_bytes())?;
+/// # }
+/// # load.finish()?;
+/// let mut reader = client.reader();
+/// assert_eq!(reader.get_with(20, |value| value.len())?, Some(8));
+///
+/// let keys = [10, 15, 20];
+/// let (mut values, mut found) = ([0; 3], [false; 3]);
+/// assert_eq!(reader.multi_get_u64(&keys, &mut values, &mut found)?, 2);
+/// assert_eq!((values, found), ([100, 0, 400], [true, false, true]));
+/// # }
+/// # Ok(())
+/// # }
+/// ```
+pub struct Reader<K: BuildKeys = U64Keys> {
+    places: Places<K>,
+    deadline: Duration,
+    /// For one thread at a time, whatever its buffers would allow.
+    _one_thread: PhantomData<Cell<()>>,
+}
+
+/// A reader of a table whose keys are byte strings.
+pub type ByteReader = Reader<ByteKeys>;
+
+/// One [`Place`] per kind of connection. Without simulated worlds there is one kind.
+pub(crate) enum Places<K: BuildKeys> {
+    Mapped(Place<K, MappedNode>),
+    #[cfg(feature = "sim")]
+    Simulated(Place<K, crate::simulated::SimulatedNode>),
+}
+
+/// A reader's client and what it holds of it.
+pub(crate) struct Place<K: BuildKeys, T: Connector> {
+    core: Arc<Core<K, T>>,
+    held: Held<K, T>,
+}
+
+impl<K: BuildKeys, T: Connector> Place<K, T> {
+    pub(crate) fn new(core: &Arc<Core<K, T>>) -> Self {
+        Self { core: Arc::clone(core), held: None }
+    }
+}
+
+/// Runs an expression with the core in use and what the reader holds.
+macro_rules! with_place {
+    ($reader:expr, ($core:ident, $held:ident) => $body:expr) => {
+        match &mut $reader.places {
+            Places::Mapped(Place { core: $core, held: $held }) => $body,
+            #[cfg(feature = "sim")]
+            Places::Simulated(Place { core: $core, held: $held }) => $body,
+        }
+    };
+}
+
+impl<K: BuildKeys> Reader<K> {
+    pub(crate) fn new(places: Places<K>, deadline: Duration) -> Self {
+        Self { places, deadline, _one_thread: PhantomData }
+    }
+
+    /// How long a call may take before it fails; its client's unless told.
+    pub fn set_deadline(&mut self, deadline: Duration) {
+        self.deadline = deadline;
+    }
+
+    /// The value of `key`, `None` if it is absent; at the cost of [`Client::get`](crate::Client::get).
+    ///
+    /// # Errors
+    /// As for [`Client::get`](crate::Client::get).
+    pub fn get(&mut self, key: impl AsKey<K>) -> Result<Option<Vec<u8>>, ClientError> {
+        self.get_with(key, <[u8]>::to_vec)
+    }
+
+    /// Puts the value of `key` into `value`, which it replaces, and says how the lookup went. An absent key leaves `value` empty.
+    ///
+    /// # Errors
+    /// As for [`Client::get`](crate::Client::get).
+    #[inline]
+    pub fn get_into(&mut self, key: impl AsKey<K>, value: &mut Vec<u8>) -> Result<Found, ClientError> {
+        let take = |outcome: &Outcome, found: Option<&[u8]>| {
+            value.clear();
+            value.extend_from_slice(found.unwrap_or_default());
+            Found::from(outcome)
+        };
+        with_place!(self, (core, held) => core.look_up(held, key.as_key(), self.deadline, take))
+    }
+
+    /// Hands the value of `key` to `take` where it was read to, without a copy, and returns what that returns; `None`, and `take`
+    /// is not called, if the key is absent.
+    ///
+    /// # Errors
+    /// As for [`Client::get`](crate::Client::get).
+    #[inline]
+    pub fn get_with<R>(
+        &mut self,
+        key: impl AsKey<K>,
+        take: impl FnOnce(&[u8]) -> R,
+    ) -> Result<Option<R>, ClientError> {
+        // An answer is handed over once, whatever was tried before.
+        let mut take = Some(take);
+        let hand_over = |_: &Outcome, value: Option<&[u8]>| value.and_then(|value| Some(take.take()?(value)));
+        with_place!(self, (core, held) => core.look_up(held, key.as_key(), self.deadline, hand_over))
+    }
+
+    /// Whether `key` is there, without its value, which is not read if it lies outside its slot.
+    ///
+    /// # Errors
+    /// As for [`Client::get`](crate::Client::get).
+    #[inline]
+    pub fn contains(&mut self, key: impl AsKey<K>) -> Result<bool, ClientError> {
+        with_place!(self, (core, held) => core.contains(held, key.as_key(), self.deadline))
+    }
+
+    /// The values of `keys`, in their order; see [`Client::multi_get`](crate::Client::multi_get).
+    ///
+    /// # Errors
+    /// As for [`Client::get`](crate::Client::get); the group fails as a whole.
+    pub fn multi_get(&mut self, keys: &[impl AsKey<K>]) -> Result<Vec<Option<Vec<u8>>>, ClientError> {
+        let mut answers = Answers::new();
+        self.multi_get_into(keys, &mut answers)?;
+        Ok(answers.values().map(|value| value.map(<[u8]>::to_vec)).collect())
+    }
+
+    /// As [`multi_get`](Self::multi_get), into buffers that are kept.
+    ///
+    /// # Errors
+    /// As for [`Client::get`](crate::Client::get).
+    #[inline]
+    pub fn multi_get_into(
+        &mut self,
+        keys: &[impl AsKey<K>],
+        answers: &mut Answers,
+    ) -> Result<(), ClientError> {
+        let take = |scratch: &mut LookupScratch<K>| scratch.swap_outcomes(&mut answers.outcomes);
+        let keys = (keys.iter().map(AsKey::as_key), Wanted::Values);
+        with_place!(self, (core, held) => core.lookup(held, keys, self.deadline, take))
+    }
+
+    /// Puts into `found`, which is as long as `keys`, whether each key is there, and returns how many are. Values outside their
+    /// slots are not read. Any number of keys: they are looked up in groups, each within the deadline.
+    ///
+    /// # Errors
+    /// As for [`Client::get`](crate::Client::get), after which some of `found` may be filled;
+    /// [`ArrayLengths`](ClientError::ArrayLengths).
+    pub fn multi_contains(
+        &mut self,
+        keys: &[impl AsKey<K>],
+        found: &mut [bool],
+    ) -> Result<usize, ClientError> {
+        let keys = keys.iter().map(AsKey::as_key);
+        with_place!(self, (core, held) => core.multi_contains(held, keys, found, self.deadline))
+    }
+
+    /// Up to `limit` records in key order, from the least key not below `start`; see [`Client::scan`](crate::Client::scan).
+    ///
+    /// # Errors
+    /// As for [`Client::get`](crate::Client::get).
+    pub fn scan(&mut self, start: impl AsKey<K>, limit: usize) -> Result<Vec<Record<K>>, ClientError> {
+        let mut records = Vec::new();
+        let take = |key: K::View<'_>, value: &[u8]| records.push((key.borrow().to_owned(), value.to_vec()));
+        self.scan_with(start, limit, take)?;
+        Ok(records)
+    }
+
+    /// As [`scan`](Self::scan), handing each record to `take`.
+    ///
+    /// # Errors
+    /// As for [`Client::get`](crate::Client::get).
+    pub fn scan_with(
+        &mut self,
+        start: impl AsKey<K>,
+        limit: usize,
+        take: impl FnMut(K::View<'_>, &[u8]),
+    ) -> Result<Cost, ClientError> {
+        with_place!(self, (core, held) => core.scan(held, (start.as_key(), None), limit, self.deadline, take))
+    }
+
+    /// Hands up to `limit` records with keys from `start` up to `end`, exclusive, to `take`, in key order.
+    ///
+    /// # Errors
+    /// As for [`Client::get`](crate::Client::get).
+    pub fn scan_range(
+        &mut self,
+        start: impl AsKey<K>,
+        end: impl AsKey<K>,
+        limit: usize,
+        take: impl FnMut(K::View<'_>, &[u8]),
+    ) -> Result<Cost, ClientError> {
+        let range = (start.as_key(), Some(end.as_key()));
+        with_place!(self, (core, held) => core.scan(held, range, limit, self.deadline, take))
+    }
+}
+
+impl Reader<U64Keys> {
+    /// Puts the values of `keys`, taken as little-endian words, into `values`, and whether each key is there into `found`; both
+    /// are as long as `keys`. A key that is absent gets the value 0. Returns how many are there.
+    ///
+    /// For tables whose values have eight bytes. Allocates nothing once its buffers have grown. Any number of keys: they are looked
+    /// up in groups, each within the deadline and at the cost of [`multi_get_into`](Self::multi_get_into).
+    ///
+    /// # Errors
+    /// As for [`Client::get`](crate::Client::get), after which some of the arrays may be filled;
+    /// [`NotWords`](ClientError::NotWords) if values have another length, [`ArrayLengths`](ClientError::ArrayLengths).
+    pub fn multi_get_u64(
+        &mut self,
+        keys: &[u64],
+        values: &mut [u64],
+        found: &mut [bool],
+    ) -> Result<usize, ClientError> {
+        let answers = (values, found);
+        with_place!(self, (core, held) => core.multi_get_u64(held, keys, answers, self.deadline))
+    }
+}
+
+impl ByteReader {
+    /// Hands up to `limit` records whose keys begin with `prefix` to `take`, in key order.
+    ///
+    /// # Errors
+    /// As for [`Client::get`](crate::Client::get).
+    pub fn scan_prefix(
+        &mut self,
+        prefix: impl AsRef<[u8]>,
+        limit: usize,
+        take: impl FnMut(&[u8], &[u8]),
+    ) -> Result<Cost, ClientError> {
+        let prefix = prefix.as_ref();
+        let end = end_of_prefix(prefix);
+        let range = (prefix, end.as_deref());
+        with_place!(self, (core, held) => core.scan(held, range, limit, self.deadline, take))
+    }
+}
+
+impl<K: BuildKeys> fmt::Debug for Reader<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Reader").field("deadline", &self.deadline).finish_non_exhaustive()
+    }
+}
