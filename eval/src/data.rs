@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::fmt::Debug;
 
 use anyhow::ensure;
-use fpcache_client::{Answers, BuildKeys, ByteKeys, Client, ClientError, Pipeline, U64Keys};
+use fpcache_client::{Answers, BuildKeys, ByteKeys, Client, ClientError, Pipeline, Reader, U64Keys};
 use fpcache_datasets::requests::{ByteRequests, RequestOptions, Requests, generate_bytes, generate_for};
 use fpcache_datasets::{ByteDataset, Dataset, KeySet, OpenOptions, Spec};
 
@@ -36,6 +36,16 @@ pub trait DataKeys: BuildKeys {
     /// As for [`Client::multi_get_into`].
     fn multi_get(
         client: &Client<Self>,
+        keys: &[Self::View<'_>],
+        answers: &mut Answers,
+    ) -> Result<(), ClientError>;
+
+    /// The same by a reader.
+    ///
+    /// # Errors
+    /// As for [`Client::multi_get_into`].
+    fn multi_get_by(
+        reader: &mut Reader<Self>,
         keys: &[Self::View<'_>],
         answers: &mut Answers,
     ) -> Result<(), ClientError>;
@@ -142,6 +152,15 @@ impl DataKeys for U64Keys {
     }
 
     #[inline]
+    fn multi_get_by(
+        reader: &mut Reader<Self>,
+        keys: &[u64],
+        answers: &mut Answers,
+    ) -> Result<(), ClientError> {
+        reader.multi_get_into(keys, answers)
+    }
+
+    #[inline]
     fn multi_get_behind(
         pipeline: &mut Pipeline,
         keys: &[u64],
@@ -204,6 +223,15 @@ impl DataKeys for ByteKeys {
     #[inline]
     fn multi_get(client: &Client<Self>, keys: &[&[u8]], answers: &mut Answers) -> Result<(), ClientError> {
         client.multi_get_into(keys, answers)
+    }
+
+    #[inline]
+    fn multi_get_by(
+        reader: &mut Reader<Self>,
+        keys: &[&[u8]],
+        answers: &mut Answers,
+    ) -> Result<(), ClientError> {
+        reader.multi_get_into(keys, answers)
     }
 
     #[inline]

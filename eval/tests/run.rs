@@ -186,6 +186,19 @@ fn both_transports_plans_and_batches_give_right_answers_at_the_known_costs() {
 }
 
 #[test]
+fn readers_and_the_handle_that_threads_share_are_measured_side_by_side() {
+    for options in ["", "--batch 32 --threads 2", "--cache 1MiB --transport local"] {
+        let rows = rows(&format!("--system fpcache,fpcache-client {options}"));
+        let systems: Vec<&str> = rows.iter().filter_map(|row| row["system"].as_str()).collect();
+        assert_eq!(systems, ["fpcache", "fpcache-client"]);
+        for field in ["mismatches", "rtts_per_op", "reads_per_op", "bytes_per_op"] {
+            assert_eq!(rows[0][field], rows[1][field], "{field} with {options}");
+        }
+        assert!(rows.iter().all(|row| row["mismatches"] == 0 && row["allocations_per_op"] == 0.0));
+    }
+}
+
+#[test]
 fn a_budget_is_reported_and_kept() {
     for options in ["", "--cold", "--batch 16 --threads 2", "--variant full --policy lru --on-conflict range"]
     {

@@ -25,6 +25,7 @@ use crate::data::DataKeys;
 use crate::machine::{Calibration, Machine, calibrate};
 use crate::progress::Bar;
 use crate::systems::SystemName;
+use crate::systems::fpcache::FpCache;
 use crate::systems::maps::{CityHash, Index, Inline, Map, Packed, Shape, SideBySide};
 use host::Host;
 use measure::Measurable;
@@ -90,6 +91,12 @@ pub fn measure<K: DataKeys>(
         match name {
             // There is one exactly if it is among the names, and each name comes once.
             SystemName::Fpcache => systems.extend(fpcache.take()),
+            SystemName::FpcacheClient => {
+                // With models and budget of its own.
+                let system = host.as_mut().map(|host| host.open(dataset, arguments.client_config(), bar));
+                let boxed = |system: FpCache<K>| Box::new(system.by_client()) as Box<dyn Measurable<K>>;
+                systems.extend(system.transpose()?.map(boxed));
+            }
             SystemName::Hashmap => systems.push(build_map::<K>(HASHMAP, dataset, values, bar)),
             SystemName::Btreemap => systems.push(build_map::<K>(BTREEMAP, dataset, values, bar)),
         }

@@ -28,6 +28,7 @@ use crate::systems::SystemName;
 pub const EXAMPLES: &str = "Examples:
   fpcache-eval run --dataset ipv4
   fpcache-eval run --dataset fb:16M --plan two-stage --fingerprint-bits 8 --epsilon 64
+  fpcache-eval run --dataset uniform:20M --system fpcache,fpcache-client,hashmap
   fpcache-eval run --dataset uniform:50M --batch 32 --lookups 10M --json result.json
   fpcache-eval run --dataset wiki:4M --system fpcache --dist zipf:0.99 --negative 0.1 --json -
   fpcache-eval run --dataset fb:16M --system fpcache --dist zipf:0.99 --cache 8MiB
@@ -198,6 +199,10 @@ impl RunArgs {
                 "--url names a memory node, but fpcache is not among the systems: add it with --system"
             );
         }
+        ensure!(
+            !self.systems.contains(&SystemName::FpcacheClient) || self.systems.contains(&SystemName::Fpcache),
+            "fpcache-client asks the memory node of fpcache, which is not among the systems: add it with --system"
+        );
         ensure!(
             self.store.store_dir.is_none() || self.transport == Transport::Shm,
             "--store-dir: only a memory node in a second process keeps its data: leave --transport local away"
@@ -413,6 +418,7 @@ mod tests {
             ("", "--dataset"),
             ("--dataset facebook", "fb:16M"),
             ("--dataset ipv4 --system redis", "hashmap"),
+            ("--dataset ipv4 --system fpcache-client", "add it with --system"),
             ("--dataset ipv4 --plan three-stage", "two-stage"),
             ("--dataset ipv4 --dist pareto", "zipf:0.99"),
             ("--dataset ipv4 --negative 1.5", "0 to 1"),

@@ -204,7 +204,7 @@ impl<'a, K: DataKeys> Sweep<'a, K> {
         self.maps.retain(|(_, of, _)| *of == values);
         for name in point.run.distinct_systems() {
             let kind = match name {
-                SystemName::Fpcache => continue,
+                SystemName::Fpcache | SystemName::FpcacheClient => continue,
                 SystemName::Hashmap => HASHMAP,
                 SystemName::Btreemap => BTREEMAP,
             };

@@ -82,6 +82,10 @@ impl SweepArgs {
         );
         let has_fpcache = self.run.systems.contains(&SystemName::Fpcache);
         ensure!(
+            !self.run.systems.contains(&SystemName::FpcacheClient),
+            "fpcache-client is no system of sweeps: leave it away, or compare it by `run`"
+        );
+        ensure!(
             has_fpcache || !self.over.is_of_fpcache(),
             "a sweep over {} needs fpcache among the systems: add it with --system",
             self.over.name()

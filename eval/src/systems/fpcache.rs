@@ -1,13 +1,16 @@
 //! FPCache: keys in a memory node, over shared memory or inside this process.
 
 use std::borrow::Borrow;
+use std::marker::PhantomData;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use fpcache_client::{Answers, CacheStats, Client, ClientConfig, Found, KeyRef, TableParameters};
+use fpcache_client::{
+    Answers, CacheStats, Client, ClientConfig, ClientError, Found, KeyRef, TableParameters,
+};
 use fpcache_datasets::{KeySet, Progress};
 
-use super::{Facts, Reader, System};
+use super::{Facts, Reader, System, SystemName};
 use crate::data::{DataKeys, DataSet};
 use crate::progress::Bar;
 use crate::run::values::ValueBytes;
@@ -138,9 +141,16 @@ impl<K: DataKeys> FpCache<K> {
     }
 }
 
+impl<K: DataKeys> FpCache<K> {
+    /// The same, asked without readers.
+    pub fn by_client(self) -> ByClient<K> {
+        ByClient(Self { name: SystemName::FpcacheClient.as_str(), ..self })
+    }
+}
+
 impl<K: DataKeys> System for FpCache<K> {
     type Keys = K;
-    type Reader<'a> = FpCacheReader<'a, K>;
+    type Reader<'a> = Looking<K, OwnReader<K>>;
 
     fn name(&self) -> &str {
         self.name
@@ -150,8 +160,8 @@ impl<K: DataKeys> System for FpCache<K> {
         self.facts
     }
 
-    fn reader(&self) -> FpCacheReader<'_, K> {
-        FpCacheReader { client: &self.client, value: Vec::new(), answers: Answers::new() }
+    fn reader(&self) -> Self::Reader<'_> {
+        Looking::by(OwnReader(self.client.reader()))
     }
 
     fn cache_stats(&self) -> anyhow::Result<Option<CacheStats>> {
@@ -163,29 +173,106 @@ impl<K: DataKeys> System for FpCache<K> {
     }
 }
 
-/// One thread's buffers.
+/// [`FpCache`], looked up in by the client that all threads share.
 #[derive(Debug)]
-pub struct FpCacheReader<'a, K: DataKeys> {
-    client: &'a Client<K>,
-    value: Vec<u8>,
-    answers: Answers,
+pub struct ByClient<K: DataKeys>(FpCache<K>);
+
+impl<K: DataKeys> System for ByClient<K> {
+    type Keys = K;
+    type Reader<'a> = Looking<K, SharedClient<'a, K>>;
+
+    fn name(&self) -> &str {
+        self.0.name
+    }
+
+    fn facts(&self) -> Facts {
+        self.0.facts
+    }
+
+    fn reader(&self) -> Self::Reader<'_> {
+        Looking::by(SharedClient(&self.0.client))
+    }
+
+    fn cache_stats(&self) -> anyhow::Result<Option<CacheStats>> {
+        System::cache_stats(&self.0)
+    }
+
+    fn clear_cache(&self) {
+        System::clear_cache(&self.0);
+    }
 }
 
-impl<K: DataKeys> Reader<K> for FpCacheReader<'_, K> {
+/// What answers: a reader, or the client.
+pub trait Asked<K: DataKeys> {
+    /// As [`Client::get_into`].
+    fn get_into(&mut self, key: KeyRef<'_, K>, value: &mut Vec<u8>) -> Result<Found, ClientError>;
+
+    /// As [`Client::multi_get_into`].
+    fn multi_get(&mut self, keys: &[K::View<'_>], answers: &mut Answers) -> Result<(), ClientError>;
+}
+
+/// A thread's own reader.
+#[derive(Debug)]
+pub struct OwnReader<K: DataKeys>(fpcache_client::Reader<K>);
+
+impl<K: DataKeys> Asked<K> for OwnReader<K> {
+    #[inline]
+    fn get_into(&mut self, key: KeyRef<'_, K>, value: &mut Vec<u8>) -> Result<Found, ClientError> {
+        self.0.get_into(key, value)
+    }
+
+    #[inline]
+    fn multi_get(&mut self, keys: &[K::View<'_>], answers: &mut Answers) -> Result<(), ClientError> {
+        K::multi_get_by(&mut self.0, keys, answers)
+    }
+}
+
+/// The client that all threads share.
+#[derive(Debug)]
+pub struct SharedClient<'a, K: DataKeys>(&'a Client<K>);
+
+impl<K: DataKeys> Asked<K> for SharedClient<'_, K> {
+    #[inline]
+    fn get_into(&mut self, key: KeyRef<'_, K>, value: &mut Vec<u8>) -> Result<Found, ClientError> {
+        self.0.get_into(key, value)
+    }
+
+    #[inline]
+    fn multi_get(&mut self, keys: &[K::View<'_>], answers: &mut Answers) -> Result<(), ClientError> {
+        K::multi_get(self.0, keys, answers)
+    }
+}
+
+/// One thread's buffers, and what it asks.
+#[derive(Debug)]
+pub struct Looking<K, A> {
+    asked: A,
+    value: Vec<u8>,
+    answers: Answers,
+    _keys: PhantomData<K>,
+}
+
+impl<K, A> Looking<K, A> {
+    fn by(asked: A) -> Self {
+        Self { asked, value: Vec::new(), answers: Answers::new(), _keys: PhantomData }
+    }
+}
+
+impl<K: DataKeys, A: Asked<K>> Reader<K> for Looking<K, A> {
     #[inline]
     fn get(&mut self, key: K::View<'_>) -> anyhow::Result<Option<&[u8]>> {
-        let found = self.client.get_into(KeyRef::<K>(key.borrow()), &mut self.value)?;
+        let found = self.asked.get_into(KeyRef::<K>(key.borrow()), &mut self.value)?;
         Ok(found.version.map(|_| &*self.value))
     }
 
     fn get_with_cost(&mut self, key: K::View<'_>) -> anyhow::Result<(Option<&[u8]>, Option<Found>)> {
-        let found = self.client.get_into(KeyRef::<K>(key.borrow()), &mut self.value)?;
+        let found = self.asked.get_into(KeyRef::<K>(key.borrow()), &mut self.value)?;
         Ok((found.version.map(|_| &*self.value), Some(found)))
     }
 
     #[inline]
     fn get_many(&mut self, keys: &[K::View<'_>]) -> anyhow::Result<()> {
-        Ok(K::multi_get(self.client, keys, &mut self.answers)?)
+        Ok(self.asked.multi_get(keys, &mut self.answers)?)
     }
 
     #[inline]

@@ -16,8 +16,10 @@ use crate::data::DataKeys;
 /// The systems there are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum SystemName {
-    /// FPCache: keys in a memory node
+    /// FPCache: keys in a memory node, a reader per thread
     Fpcache,
+    /// The same memory node, by a handle that threads share
+    FpcacheClient,
     /// A hash map in this process: hashbrown with CityHash64
     Hashmap,
     /// An ordered map in this process: the standard library's BTreeMap
@@ -29,6 +31,7 @@ impl SystemName {
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Fpcache => "fpcache",
+            Self::FpcacheClient => "fpcache-client",
             Self::Hashmap => "hashmap",
             Self::Btreemap => "btreemap",
         }
