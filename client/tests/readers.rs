@@ -130,7 +130,7 @@ fn a_reader_goes_on_while_the_table_is_rebuilt_under_it<K: TestKeys>() {
             reader
         });
         // Enough between two neighbours for their segments to be replaced, again and again.
-        for number in (0..12_000).map(|i: u64| (i % 40 << 20) + 1 + i / 40) {
+        for number in (0..12_000).map(|i: u64| ((i % 40) << 20) + 1 + i / 40) {
             writer.put(K::key(number), &value_of(number, 1, 8)).unwrap();
             made.insert(number, ());
         }
