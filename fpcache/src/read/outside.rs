@@ -11,14 +11,14 @@ use zerocopy::IntoBytes;
 use super::lookup::Lookup;
 use super::outcome::Outcome;
 use super::round::Round;
-use super::scan::{Scan, ScanScratch};
-use super::{Cost, MAX_ATTEMPTS, ReadError};
+use super::scan::{Progress, ScanScratch};
+use super::{Cost, ReadError};
 use crate::key_space::KeySpace;
 use crate::layout::{Stored, ValueExtent};
 use crate::snapshot::Snapshot;
 
 /// Most bytes of values that a group's keys ask for with one doorbell, and a scan's; a value that is longer comes alone.
-const GROUP_BYTES: u64 = 64 << 20;
+pub(super) const GROUP_BYTES: u64 = 64 << 20;
 const SCAN_BYTES: usize = 256 << 10;
 /// Bytes of values behind which a scan stops, so that whoever scans takes them before there are more.
 const PAUSE_BYTES: usize = 16 << 20;
@@ -52,14 +52,14 @@ impl<K: KeySpace> Lookup<'_, K> {
 
 /// What extents of a table are judged by.
 #[derive(Clone, Copy, Debug)]
-struct Extents {
+pub(super) struct Extents {
     region_bytes: u64,
     #[cfg(feature = "sabotage")]
     believes_all: bool,
 }
 
 impl Extents {
-    fn of<K: KeySpace>(snapshot: &Snapshot<K>) -> Self {
+    pub(super) fn of<K: KeySpace>(snapshot: &Snapshot<K>) -> Self {
         Self {
             region_bytes: snapshot.superblock().region_bytes,
             #[cfg(feature = "sabotage")]
@@ -68,7 +68,7 @@ impl Extents {
     }
 
     /// Where to READ an extent, and how many bytes; `None` if no memory node's slot says so, whatever its checksum.
-    fn place(self, extent: ValueExtent) -> Option<(RemoteAddr, usize)> {
+    pub(super) fn place(self, extent: ValueExtent) -> Option<(RemoteAddr, usize)> {
         let (bytes, offset) = (ValueExtent::memory_bytes(extent.bytes as usize), extent.address.offset());
         let end = offset.checked_add(bytes as u64)?;
         let lies_inside = extent.address.node() == 0 && offset.is_multiple_of(8) && end <= self.region_bytes;
@@ -76,7 +76,7 @@ impl Extents {
     }
 
     /// The value in the words that were read of an extent, if that is what they are.
-    fn value(self, extent: ValueExtent, words: &[u8]) -> Option<&[u8]> {
+    pub(super) fn value(self, extent: ValueExtent, words: &[u8]) -> Option<&[u8]> {
         let value = words.get(..extent.bytes as usize)?;
         #[cfg(feature = "sabotage")]
         if self.believes_all {
@@ -189,7 +189,7 @@ impl<K: KeySpace> Round<'_, K> {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Place {
     /// Where it starts in the arena, or the number of its extent.
-    start: usize,
+    pub(super) start: usize,
     bytes: u32,
     is_outside: bool,
 }
@@ -221,52 +221,65 @@ impl Place {
         if self.is_outside { &[] } else { &arena[self.start..][..self.bytes as usize] }
     }
 
+    /// That of a record of which no more is wanted than its key.
+    pub(super) const NOT_WANTED: Self = Self { start: 0, bytes: 0, is_outside: false };
+
     #[inline]
     pub(super) fn is_here(&self) -> bool {
         !self.is_outside
     }
 }
 
-impl<K: KeySpace> Scan<'_, K> {
-    /// Asks for the next values that are missing, in order. `false` if there are enough for once.
+/// What became of asking for values.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Asked {
+    /// They are on their way.
+    Posted,
+    /// There are enough for once.
+    Enough,
+    /// The first of them lies where none can: its slot is to be read again.
+    Impossible,
+}
+
+impl<K: KeySpace> ScanScratch<K> {
+    /// Asks for the next values that are missing, in order.
     #[cold]
-    pub(super) fn ask_for_values(&mut self) -> Result<bool, ReadError> {
-        let of_table = Extents::of(self.snapshot);
-        let ScanScratch { batch, stretches, records, arena, extents, landings, .. } = &mut *self.scratch;
+    pub(super) fn ask_for_values(&mut self, snapshot: &Snapshot<K>, progress: &mut Progress) -> Asked {
+        let of_table = Extents::of(snapshot);
+        let Self { batch, stretches, records, arena, extents, landings, .. } = self;
         // Whoever goes on from where the scan stops must get on.
-        if self.whole > 0 && arena.len() > PAUSE_BYTES {
-            return Ok(false);
+        if progress.whole > 0 && arena.len() > PAUSE_BYTES {
+            return Asked::Enough;
         }
         batch.clear();
         stretches.clear();
         landings.clear();
         let mut left = SCAN_BYTES;
-        for found in records[self.whole..].iter().filter(|found| !found.value.is_here()) {
+        for found in records[progress.whole..].iter().filter(|found| !found.value.is_here()) {
             let Some((from, bytes)) = of_table.place(extents[found.value.start]) else { break };
             if bytes > left && !landings.is_empty() {
                 break;
             }
             left = left.saturating_sub(bytes);
             landings.push(batch.read(from, bytes));
-            self.cost.reads += 1;
-            self.cost.bytes += bytes as u64;
+            progress.cost.reads += 1;
+            progress.cost.bytes += bytes as u64;
         }
         if landings.is_empty() {
-            self.go_back()?;
-        } else {
-            self.cost.round_trips += 1;
+            return Asked::Impossible;
         }
-        Ok(true)
+        progress.cost.round_trips += 1;
+        Asked::Posted
     }
 
-    /// Takes the values that arrived, in order, up to one that is not what its slot said: the scan goes on from there.
+    /// Takes the values that arrived, in order. `false` if one is not what its slot said: the scan goes on from there.
     #[cold]
-    pub(super) fn take_values(&mut self) -> Result<(), ReadError> {
-        let of_table = Extents::of(self.snapshot);
-        let ScanScratch { batch, records, arena, extents, landings, .. } = &mut *self.scratch;
+    pub(super) fn take_values(&mut self, snapshot: &Snapshot<K>, progress: &mut Progress) -> bool {
+        let of_table = Extents::of(snapshot);
+        let Self { batch, records, arena, extents, landings, .. } = self;
         let mut landings = landings.drain(..);
         let mut is_proven = true;
-        for found in &mut records[self.whole..] {
+        for found in &mut records[progress.whole..] {
             if !found.value.is_here() {
                 let Some(landing) = landings.next() else { break };
                 let value = of_table.value(extents[found.value.start], batch.bytes(landing));
@@ -275,24 +288,13 @@ impl<K: KeySpace> Scan<'_, K> {
                     break;
                 };
                 found.value = Place::of(value, arena);
-                self.attempts = 0;
+                progress.attempts = 0;
             }
-            self.whole += 1;
+            progress.whole += 1;
         }
         drop(landings);
         clear(batch);
-        if is_proven { Ok(()) } else { self.go_back() }
-    }
-
-    /// Drops the records from the first one on whose value is missing, to read their slots again.
-    fn go_back(&mut self) -> Result<(), ReadError> {
-        self.from = self.first_missing().map(ToOwned::to_owned);
-        self.scratch.records.truncate(self.whole);
-        self.attempts += 1;
-        if self.attempts >= MAX_ATTEMPTS {
-            return Err(ReadError::Contended { attempts: self.attempts });
-        }
-        Ok(())
+        is_proven
     }
 }
 

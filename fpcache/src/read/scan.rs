@@ -20,7 +20,7 @@ use std::sync::Arc;
 
 use fpcache_fabric::{Batch, Landing, REGION, RemoteAddr};
 
-use super::outside::Place;
+use super::outside::{Asked, Place};
 use super::verify::{Rules, Verdict, judge};
 use super::{Cost, MAX_ATTEMPTS, Operation, ReadError, Step};
 use crate::key_space::KeySpace;
@@ -47,7 +47,7 @@ pub(super) struct Stretch<K: KeySpace> {
 pub struct ScanScratch<K: KeySpace> {
     pub(super) batch: Batch,
     pub(super) stretches: Vec<Stretch<K>>,
-    found: Vec<Found<K>>,
+    pub(super) found: Vec<Found<K>>,
     pub(super) records: Vec<Found<K>>,
     /// Keys that have bytes, and values.
     pub(super) arena: Vec<u8>,
@@ -57,10 +57,30 @@ pub struct ScanScratch<K: KeySpace> {
     pub(super) landings: Vec<Landing>,
 }
 
+/// How far a scan has come.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Progress {
+    /// How many records are whole; the values of those behind are missing, or of some.
+    pub(super) whole: usize,
+    pub(super) attempts: u32,
+    pub(super) cost: Cost,
+}
+
+impl Progress {
+    /// Counts another attempt at what could not be judged.
+    pub(super) fn try_again(&mut self) -> Result<(), ReadError> {
+        self.attempts += 1;
+        match self.attempts {
+            MAX_ATTEMPTS.. => Err(ReadError::Contended { attempts: self.attempts }),
+            _ => Ok(()),
+        }
+    }
+}
+
 /// A record that was found.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Found<K: KeySpace> {
-    key: K::Kept,
+    pub(super) key: K::Kept,
     pub(super) value: Place,
 }
 
@@ -78,6 +98,29 @@ impl<K: KeySpace> Default for ScanScratch<K> {
     }
 }
 
+impl<K: KeySpace> ScanScratch<K> {
+    /// Forgets what the last scan found.
+    pub(super) fn clear(&mut self) {
+        self.records.clear();
+        self.arena.clear();
+        self.stretches.clear();
+        self.batch.clear();
+        self.landings.clear();
+    }
+
+    /// The first key, in the order of the scan, whose value is missing.
+    pub(super) fn first_missing(&self, progress: &Progress) -> Option<&K::Key> {
+        self.records.get(progress.whole).map(|found| K::kept(&found.key, &self.arena))
+    }
+
+    /// The records that are whole.
+    pub(super) fn whole(&self, progress: &Progress) -> impl ExactSizeIterator<Item = (&K::Key, &[u8])> {
+        let Self { records, arena, .. } = self;
+        let whole = &records[..progress.whole];
+        whole.iter().map(move |found| (K::kept(&found.key, arena), found.value.value(arena)))
+    }
+}
+
 /// Reads up to `limit` records in key order, starting at the least key not below `start`, of all keys or of those below an end.
 #[derive(Debug)]
 pub struct Scan<'a, K: KeySpace> {
@@ -85,8 +128,7 @@ pub struct Scan<'a, K: KeySpace> {
     pub(super) scratch: &'a mut ScanScratch<K>,
     /// Least key not yet covered; `None` when the scan has ended.
     pub(super) from: Option<K::Owned>,
-    /// How many records are whole; the values of those behind are missing, or of some.
-    pub(super) whole: usize,
+    pub(super) progress: Progress,
     /// First key behind the stretches that were asked for; `None` if they reach the table's end.
     behind: Option<K::Owned>,
     /// The directory page read last, with its number.
@@ -100,8 +142,8 @@ pub struct Scan<'a, K: KeySpace> {
     reaches_end: bool,
     /// Slots to read beyond the estimate, doubled while a stretch covers no key.
     extra: u32,
-    pub(super) attempts: u32,
-    pub(super) cost: Cost,
+    /// Whether values are wanted, or keys alone.
+    wants_values: bool,
     /// Whether the batch has come and the reuse sequence behind it is being looked at.
     is_checked: bool,
 }
@@ -114,17 +156,13 @@ impl<'a, K: KeySpace> Scan<'a, K> {
         start: &K::Key,
         limit: usize,
     ) -> Self {
-        scratch.records.clear();
-        scratch.arena.clear();
-        scratch.stretches.clear();
-        scratch.batch.clear();
-        scratch.landings.clear();
+        scratch.clear();
         let from = (limit > 0).then(|| start.to_owned());
         Self {
             snapshot,
             scratch,
             from,
-            whole: 0,
+            progress: Progress::default(),
             behind: None,
             page: None,
             coming: None,
@@ -132,8 +170,7 @@ impl<'a, K: KeySpace> Scan<'a, K> {
             until: None,
             reaches_end: false,
             extra: 0,
-            attempts: 0,
-            cost: Cost::default(),
+            wants_values: true,
             is_checked: false,
         }
     }
@@ -151,24 +188,23 @@ impl<'a, K: KeySpace> Scan<'a, K> {
     /// found 16 MiB where values lie outside their slots. `None` if the records that were wanted, or all there are, have been
     /// found.
     pub fn uncovered(&self) -> Option<&K::Key> {
-        self.first_missing().or(self.from.as_ref().map(Borrow::borrow))
+        self.scratch.first_missing(&self.progress).or(self.from.as_ref().map(Borrow::borrow))
     }
 
-    /// The first key whose value is missing.
-    pub(super) fn first_missing(&self) -> Option<&K::Key> {
-        let ScanScratch { records, arena, .. } = &*self.scratch;
-        records.get(self.whole).map(|found| K::kept(&found.key, arena))
+    /// The same scan, of keys alone: values are empty, and those outside slots are not READ.
+    #[must_use]
+    pub fn of_keys(self) -> Self {
+        Self { wants_values: false, ..self }
     }
 
     /// What the scan has cost so far.
     pub fn cost(&self) -> Cost {
-        self.cost
+        self.progress.cost
     }
 
     /// The records found so far, in key order.
     pub fn records(&self) -> impl ExactSizeIterator<Item = (&K::Key, &[u8])> {
-        let ScanScratch { records, arena, .. } = &*self.scratch;
-        records[..self.whole].iter().map(move |found| (K::kept(&found.key, arena), found.value.value(arena)))
+        self.scratch.whole(&self.progress)
     }
 
     /// Asks for enough slots, over as many segments as it takes, to hold the records still wanted, and for the directory
@@ -192,7 +228,7 @@ impl<'a, K: KeySpace> Scan<'a, K> {
             }
             Models::Paged(models) => self.read_on_in_pages(models, from, budget),
         }
-        self.cost.round_trips += 1;
+        self.progress.cost.round_trips += 1;
     }
 
     fn read_on_in_pages(&mut self, models: &PagedModels<K>, from: &K::Key, mut budget: usize) {
@@ -218,8 +254,8 @@ impl<'a, K: KeySpace> Scan<'a, K> {
             None => {
                 let at = RemoteAddr { area: REGION, offset: models.address(number) };
                 self.coming = Some((number, self.scratch.batch.read(at, K::PAGE_BYTES)));
-                self.cost.reads += 1;
-                self.cost.bytes += K::PAGE_BYTES as u64;
+                self.progress.cost.reads += 1;
+                self.progress.cost.bytes += K::PAGE_BYTES as u64;
             }
         }
         page
@@ -254,8 +290,8 @@ impl<'a, K: KeySpace> Scan<'a, K> {
             let from = RemoteAddr { area: REGION, offset };
             let landing = self.snapshot.ask_for_slots(&mut self.scratch.batch, from, len);
             self.scratch.stretches.push(Stretch { segment, lo, end, landing });
-            self.cost.reads += 1;
-            self.cost.bytes += len as u64;
+            self.progress.cost.reads += 1;
+            self.progress.cost.bytes += len as u64;
             *budget = budget.saturating_sub((end - first) as usize);
             if end < cap || *budget == 0 || self.reaches_end {
                 return true;
@@ -272,6 +308,13 @@ impl<'a, K: KeySpace> Scan<'a, K> {
         }
         let is_its_end = self.behind.as_ref().is_some_and(|behind| until == behind.borrow());
         is_its_end.then(|| u32::from(model.cap.saturating_sub(1)))
+    }
+
+    /// Drops the records from the first one on whose value is missing, to read their slots again.
+    fn go_back(&mut self) -> Result<(), ReadError> {
+        self.from = self.scratch.first_missing(&self.progress).map(ToOwned::to_owned);
+        self.scratch.records.truncate(self.progress.whole);
+        self.progress.try_again()
     }
 
     fn coordinate(&self, segment: &Segment<K>, lo: &K::Key, key: &K::Key) -> u64 {
@@ -302,9 +345,9 @@ impl<'a, K: KeySpace> Scan<'a, K> {
         // Extents are those of these stretches: records found before are whole.
         let missing = match extents.is_empty() {
             true => None,
-            false => records[self.whole..].iter().position(|found| !found.value.is_here()),
+            false => records[self.progress.whole..].iter().position(|found| !found.value.is_here()),
         };
-        self.whole = missing.map_or(records.len(), |at| self.whole + at);
+        self.progress.whole = missing.map_or(records.len(), |at| self.progress.whole + at);
         self.from = match (records.len() == self.limit || self.reaches_end, complete) {
             (true, _) => None,
             // All slots of these segments are in: go on behind the last one's range.
@@ -326,6 +369,7 @@ impl<'a, K: KeySpace> Scan<'a, K> {
         let slot_bytes = self.snapshot.geometry().slot_bytes;
         let (rules, coders) = (Rules::of(self.snapshot), self.snapshot.coders());
         let until: Option<&K::Key> = self.until.as_ref().map(Borrow::borrow);
+        let wants_values = self.wants_values;
         let ScanScratch { batch, stretches, found, arena, extents, .. } = &mut *self.scratch;
         let arena_before = arena.len();
         let mut complete = true;
@@ -347,7 +391,11 @@ impl<'a, K: KeySpace> Scan<'a, K> {
                         let wanted = key >= from && until.is_none_or(|until| key < until);
                         if wanted && (whole || end(key) < s.end) {
                             let key = K::keep(key, arena);
-                            found.push(Found { key, value: Place::keep(&value, arena, extents) });
+                            let value = match wants_values {
+                                true => Place::keep(&value, arena, extents),
+                                false => Place::NOT_WANTED,
+                            };
+                            found.push(Found { key, value });
                         }
                     }
                     Verdict::Free => {}
@@ -367,7 +415,9 @@ impl<K: KeySpace> Operation for Scan<'_, K> {
     fn step(&mut self) -> Result<Step, ReadError> {
         if !self.scratch.landings.is_empty() {
             // Values prove themselves.
-            self.take_values()?;
+            if !self.scratch.take_values(self.snapshot, &mut self.progress) {
+                self.go_back()?;
+            }
         } else if !self.is_checked && !self.scratch.batch.is_empty() {
             // Nothing is taken of a batch before it is known that it may be believed.
             self.is_checked = true;
@@ -377,22 +427,18 @@ impl<K: KeySpace> Operation for Scan<'_, K> {
         if !self.scratch.stretches.is_empty()
             && let Some(from) = self.from.clone()
         {
-            let settled = self.take(from.borrow())?;
-            if !settled {
-                self.attempts += 1;
-            } else if self.whole == self.scratch.records.len() {
-                self.attempts = 0;
-            }
-            if self.attempts >= MAX_ATTEMPTS {
-                return Err(ReadError::Contended { attempts: self.attempts });
+            if !self.take(from.borrow())? {
+                self.progress.try_again()?;
+            } else if self.progress.whole == self.scratch.records.len() {
+                self.progress.attempts = 0;
             }
         }
         self.take_page()?;
-        if self.whole < self.scratch.records.len() {
-            match self.ask_for_values()? {
-                false => return Ok(Step::Done),
-                true if !self.scratch.landings.is_empty() => return Ok(Step::Post),
-                true => {}
+        if self.progress.whole < self.scratch.records.len() {
+            match self.scratch.ask_for_values(self.snapshot, &mut self.progress) {
+                Asked::Posted => return Ok(Step::Post),
+                Asked::Enough => return Ok(Step::Done),
+                Asked::Impossible => self.go_back()?,
             }
         }
         let Some(from) = self.from.clone() else { return Ok(Step::Done) };
