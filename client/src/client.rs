@@ -88,13 +88,13 @@ impl From<&Outcome> for Found {
 /// A handle on a memory node's table. Clones are cheap and share connection and models; any number of threads may use
 /// one handle at once.
 pub struct Client<K: BuildKeys = U64Keys> {
-    transport: Transport<K>,
+    pub(crate) transport: Transport<K>,
     name: Arc<str>,
     deadline: Duration,
 }
 
 /// One [`Core`] per kind of connection, so that lookups are compiled for each.
-enum Transport<K: BuildKeys> {
+pub(crate) enum Transport<K: BuildKeys> {
     Mapped(Arc<Core<K, MappedNode>>),
     #[cfg(feature = "sim")]
     Simulated(Arc<Core<K, crate::simulated::SimulatedNode>>),
@@ -121,12 +121,13 @@ impl<K: BuildKeys> Clone for Client<K> {
 macro_rules! with_core {
     ($client:expr, $core:ident => $body:expr) => {
         match &$client.transport {
-            Transport::Mapped($core) => $body,
+            $crate::client::Transport::Mapped($core) => $body,
             #[cfg(feature = "sim")]
-            Transport::Simulated($core) => $body,
+            $crate::client::Transport::Simulated($core) => $body,
         }
     };
 }
+pub(crate) use with_core;
 
 impl Client {
     /// Connects to the memory node at `url`, for example `shm://fpcache`, whose table `default` has integer keys.

@@ -4,6 +4,7 @@ mod ahead;
 mod flat;
 pub(crate) mod lane;
 mod offloaded;
+mod ordered;
 mod recover;
 mod write;
 

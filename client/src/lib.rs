@@ -93,6 +93,7 @@ mod lanes;
 mod leave;
 mod load;
 mod mapped;
+mod ordered;
 mod pipeline;
 mod reader;
 mod session;

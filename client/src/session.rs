@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use fpcache::key_space::BuildKeys;
 use fpcache::layout::{RecordShape, TableRecord};
 use fpcache::matching::Matcher;
-use fpcache::read::{LookupScratch, ScanScratch};
+use fpcache::read::{LookupScratch, NearestScratch, ScanScratch};
 use fpcache::snapshot::{OpenError, read_shape};
 use fpcache::table::{Table, TableOptions};
 use fpcache_fabric::{Connection, Endpoint, REGION};
@@ -124,6 +124,7 @@ impl<K: BuildKeys, C: Connection> Session<K, C> {
                 creation: self.connection.creation(),
                 lookup,
                 scan: ScanScratch::default(),
+                nearest: NearestScratch::default(),
             },
         })
     }
@@ -155,4 +156,5 @@ pub(crate) struct Buffers<K: BuildKeys, E> {
     pub(crate) creation: u64,
     pub(crate) lookup: LookupScratch<K>,
     pub(crate) scan: ScanScratch<K>,
+    pub(crate) nearest: NearestScratch<K>,
 }

@@ -12,6 +12,8 @@ pub enum Sabotage {
     NoReuseCheck,
     /// Readers take values outside slots without comparing the checksum.
     UnprovenExtents,
+    /// Readers take the nearest key that they find without proof that no other was there at the same time.
+    UnprovenNeighbours,
     /// The memory node publishes an insert's word before its fingerprint.
     WordBeforeFingerprint,
     /// The memory node clears a deleted record's fingerprint before it frees its word.
@@ -32,11 +34,12 @@ pub enum Sabotage {
 
 impl Sabotage {
     /// All of them.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::NoChecksum,
         Self::Unguarded,
         Self::NoReuseCheck,
         Self::UnprovenExtents,
+        Self::UnprovenNeighbours,
         Self::WordBeforeFingerprint,
         Self::FingerprintBeforeWord,
         Self::ReuseAtOnce,

@@ -284,6 +284,15 @@ impl<K: KeySpace> Snapshot<K> {
         self.sabotage == Some(crate::sabotage::Sabotage::UnprovenExtents)
     }
 
+    /// Whether nearest keys are taken unproven.
+    #[inline]
+    pub(crate) fn believes_neighbours(&self) -> bool {
+        #[cfg(feature = "sabotage")]
+        return self.sabotage == Some(crate::sabotage::Sabotage::UnprovenNeighbours);
+        #[cfg(not(feature = "sabotage"))]
+        false
+    }
+
     /// Reads in a way that is broken on purpose.
     #[cfg(feature = "sabotage")]
     pub(crate) fn sabotage(&mut self, sabotage: Option<crate::sabotage::Sabotage>) {

@@ -96,6 +96,11 @@ impl KeySpace for ByteKeys {
         &[]
     }
 
+    fn highest() -> &'static [u8] {
+        // Longer than all of which it could be a prefix.
+        &[u8::MAX; Self::MAX_SEPARATOR_BYTES + 1]
+    }
+
     fn successor(key: &[u8]) -> Option<Vec<u8>> {
         let mut next = Vec::with_capacity(key.len() + 1);
         next.extend_from_slice(key);

@@ -59,6 +59,9 @@ pub trait KeySpace: Copy + Debug + Default + PartialEq + Eq + Send + Sync + 'sta
     /// The key every other key is greater than or equal to.
     fn lowest() -> &'static Self::Key;
 
+    /// A key that no key of a table and no end of a segment's range exceeds: the greatest key of all is searched for from there.
+    fn highest() -> &'static Self::Key;
+
     /// The least key greater than `key`, if there is one; scans resume there.
     fn successor(key: &Self::Key) -> Option<Self::Owned>;
 

@@ -23,6 +23,10 @@ impl KeySpace for U64Keys {
         &0
     }
 
+    fn highest() -> &'static u64 {
+        &u64::MAX
+    }
+
     #[inline]
     fn successor(key: &u64) -> Option<u64> {
         key.checked_add(1)

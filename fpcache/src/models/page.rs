@@ -39,6 +39,17 @@ impl<K: KeySpace> Page<K> {
         self.separators.iter().zip(&self.segments).skip(self.position(key))
     }
 
+    /// The segment whose range holds `key` and those before it in the page, in descending order, with their first keys.
+    pub fn range_back_from(&self, key: &K::Key) -> impl Iterator<Item = (&K::Owned, &Segment<K>)> {
+        let many = (self.position(key) + 1).min(self.len());
+        self.separators[..many].iter().zip(&self.segments[..many]).rev()
+    }
+
+    /// The last segment of the page, with its first key.
+    pub fn last(&self) -> Option<(&K::Owned, &Segment<K>)> {
+        self.separators.last().zip(self.segments.last())
+    }
+
     #[inline]
     fn position(&self, key: &K::Key) -> usize {
         self.separators.partition_point(|separator| separator.borrow() <= key).saturating_sub(1)

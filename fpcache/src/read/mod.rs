@@ -6,6 +6,7 @@
 //! how [`Lookup`] looks up many keys at the price of one.
 
 mod lookup;
+mod ordered;
 mod outcome;
 mod outside;
 mod planner;
@@ -18,6 +19,7 @@ mod verify;
 
 use fpcache_fabric::{Batch, Endpoint, FabricError};
 pub use lookup::Lookup;
+pub use ordered::{Nearest, NearestScratch, Neighbour, ScanBack, Side};
 pub use outcome::{Outcome, Outcomes};
 pub use outside::fetch_value;
 pub use planner::{FabricCosts, Planner, Rule};

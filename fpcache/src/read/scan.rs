@@ -29,7 +29,7 @@ use crate::models::{Models, Page, PagedModels, Segment};
 use crate::snapshot::Snapshot;
 
 /// Most bytes one round of a scan asks for.
-const ROUND_BYTES: usize = 256 << 10;
+pub(super) const ROUND_BYTES: usize = 256 << 10;
 
 /// A stretch of one segment's slots that was asked for.
 #[derive(Clone, Debug)]

@@ -46,7 +46,7 @@ impl Rules {
     }
 
     #[inline(always)]
-    fn vouched(self, word: SlotWord, generation: u32, body: &[u8]) -> bool {
+    pub(super) fn vouched(self, word: SlotWord, generation: u32, body: &[u8]) -> bool {
         #[cfg(feature = "sabotage")]
         if self.skips_checksums {
             return true;

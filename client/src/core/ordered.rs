@@ -1,0 +1,93 @@
+//! Calls that go by the order of keys: the nearest records, scans that go down, counts.
+
+use std::borrow::Borrow;
+use std::ops::Bound;
+use std::time::Duration;
+
+use fpcache::key_space::BuildKeys;
+use fpcache::read::{Cost, Nearest, NearestScratch, Scan, ScanBack, Side, drive};
+use fpcache_fabric::Endpoint;
+
+use super::{Connector, Core, Held};
+use crate::error::ClientError;
+
+/// Keys that a count holds at a time.
+const COUNTED_AT_ONCE: usize = 1 << 16;
+
+impl<K: BuildKeys, T: Connector> Core<K, T> {
+    /// Finds the records nearest to a group of keys, and hands the buffers with the answers to `take`.
+    #[inline]
+    pub(crate) fn nearest<'k, R>(
+        &self,
+        held: &mut Held<K, T>,
+        side: Side,
+        keys: impl Iterator<Item = &'k K::Key> + Clone,
+        within: Duration,
+        mut take: impl FnMut(&NearestScratch<K>) -> R,
+    ) -> Result<R, ClientError> {
+        self.with_table(held, within, |buffers, table| {
+            let is_guarded = buffers.endpoint.guards();
+            let scratch = &mut buffers.nearest;
+            let mut nearest = Nearest::new(table.snapshot(), scratch, side, keys.clone(), is_guarded);
+            drive(&mut buffers.endpoint, &mut nearest)?;
+            Ok(take(&buffers.nearest))
+        })
+    }
+
+    /// Scans downwards, from the greatest key within `to` to the least not below `from`, and hands each record to `take`. What was found
+    /// before the directory turned out to be out of date, or the memory node to be gone, is handed over all the same; the scan
+    /// goes on below it.
+    pub(crate) fn scan_back(
+        &self,
+        held: &mut Held<K, T>,
+        (from, to): (&K::Key, Bound<&K::Key>),
+        limit: usize,
+        within: Duration,
+        mut take: impl FnMut(K::View<'_>, &[u8]),
+    ) -> Result<Cost, ClientError> {
+        let (mut next, mut left, mut cost) = (Some(to.map(ToOwned::to_owned)), limit, Cost::default());
+        self.with_table(held, within, |buffers, table| {
+            // It may stop to have long values taken before there are more.
+            while let Some(to) = next.take() {
+                let to = to.as_ref().map(Borrow::borrow);
+                let mut scan = ScanBack::new(table.snapshot(), &mut buffers.scan, to, from, left);
+                let ended = drive(&mut buffers.endpoint, &mut scan);
+                scan.records().for_each(|(key, value)| take(K::as_view(key), value));
+                (next, left) = (scan.uncovered(), left - scan.records().len());
+                cost += scan.cost();
+                ended?;
+            }
+            Ok(cost)
+        })
+    }
+
+    /// Counts the keys from `start` up to `end`, or all that are not below `start`.
+    pub(crate) fn count(
+        &self,
+        held: &mut Held<K, T>,
+        (start, end): (&K::Key, Option<&K::Key>),
+        within: Duration,
+    ) -> Result<(u64, Cost), ClientError> {
+        let (mut from, mut count, mut cost) = (Some(start.to_owned()), 0, Cost::default());
+        self.with_table(held, within, |buffers, table| {
+            while let Some(next) = from.take() {
+                let mut scan =
+                    Scan::new(table.snapshot(), &mut buffers.scan, next.borrow(), COUNTED_AT_ONCE).of_keys();
+                if let Some(end) = end {
+                    scan = scan.until(end);
+                }
+                let ended = drive(&mut buffers.endpoint, &mut scan);
+                let counted = scan.records().len();
+                count += counted as u64;
+                from = match counted {
+                    // It stopped because there are enough for once.
+                    COUNTED_AT_ONCE => scan.records().last().and_then(|(last, _)| K::successor(last)),
+                    _ => scan.uncovered().map(ToOwned::to_owned),
+                };
+                cost += scan.cost();
+                ended?;
+            }
+            Ok((count, cost))
+        })
+    }
+}

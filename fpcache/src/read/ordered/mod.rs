@@ -1,0 +1,21 @@
+//! Reading by order: the nearest record to a key, and scans that go down.
+//!
+//! Both rest on what a scan rests on: coordinates do not decrease as keys grow, and a key lies in its window. So a key at or
+//! below *x* lies no higher than *x*'s window, and every key above one that was found lies no lower than that one's window.
+
+mod back;
+mod nearest;
+mod place;
+mod seek;
+
+pub use back::ScanBack;
+pub use nearest::{Nearest, NearestScratch, Neighbour};
+
+/// On which side of a key the nearest record is wanted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Side {
+    /// The record with the greatest key not above it.
+    Floor,
+    /// The record with the least key not below it.
+    Ceiling,
+}

@@ -1,0 +1,174 @@
+//! Segments and their neighbours, wherever the directory is.
+
+use std::borrow::Borrow;
+use std::sync::Arc;
+
+use fpcache_fabric::{Batch, Landing, REGION, RemoteAddr};
+use fpcache_index::Window;
+
+use crate::key_space::KeySpace;
+use crate::layout::Corrupt;
+use crate::models::{Models, Page, PagedModels, Segment};
+use crate::read::Cost;
+use crate::snapshot::Snapshot;
+
+/// A segment and where its range begins.
+#[derive(Clone, Debug)]
+pub(super) struct Place<K: KeySpace> {
+    pub(super) lo: K::Owned,
+    pub(super) segment: Segment<K>,
+}
+
+impl<K: KeySpace> Place<K> {
+    fn of((lo, segment): (&K::Owned, &Segment<K>)) -> Self {
+        Self { lo: lo.clone(), segment: *segment }
+    }
+
+    /// The slots that `key`, one of its range, can have.
+    #[inline]
+    pub(super) fn window(&self, key: &K::Key, snapshot: &Snapshot<K>) -> Window {
+        let shared = K::shared(key, self.lo.borrow());
+        self.segment.model().window(self.segment.coordinate(key, shared, snapshot.coders()))
+    }
+
+    /// How many slots it has.
+    #[inline]
+    pub(super) fn cap(&self) -> u32 {
+        u32::from(self.segment.model().cap)
+    }
+
+    /// Asks for these of its slots.
+    #[inline]
+    pub(super) fn ask(
+        &self,
+        (first, end): (u32, u32),
+        snapshot: &Snapshot<K>,
+        batch: &mut Batch,
+        cost: &mut Cost,
+    ) -> Landing {
+        let geometry = snapshot.geometry();
+        let offset = geometry.slot_offset(self.segment.model().cap, first) as u64;
+        let len = (end - first) as usize * geometry.slot_bytes;
+        cost.reads += 1;
+        cost.bytes += len as u64;
+        let from = RemoteAddr { area: REGION, offset: self.segment.address().offset() + offset };
+        snapshot.ask_for_slots(batch, from, len)
+    }
+}
+
+/// Where the search for a segment ended.
+#[derive(Debug)]
+pub(super) enum Found<K: KeySpace> {
+    Here(Place<K>),
+    /// There is none: the table ends.
+    Nowhere,
+    /// A page of the directory is needed first.
+    InPage(u32),
+}
+
+impl<K: KeySpace> Found<K> {
+    fn of(found: Option<(&K::Owned, &Segment<K>)>) -> Self {
+        found.map_or(Self::Nowhere, |found| Self::Here(Place::of(found)))
+    }
+}
+
+/// The two pages of the directory that were needed last, which neighbours on either side of a page's end may take, held so that
+/// they do not make way before they were used; and the one that was asked for.
+#[derive(Debug, Default)]
+pub(super) struct Pages<K: KeySpace> {
+    held: [Option<(u32, Arc<Page<K>>)>; 2],
+    coming: Option<(u32, Landing)>,
+}
+
+impl<K: KeySpace> Pages<K> {
+    pub(super) fn clear(&mut self) {
+        (self.held, self.coming) = ([None, None], None);
+    }
+
+    fn page(&mut self, models: &PagedModels<K>, number: u32) -> Option<Arc<Page<K>>> {
+        let held = self.held.iter().flatten().find(|(held, _)| *held == number);
+        if let Some((_, page)) = held {
+            return Some(Arc::clone(page));
+        }
+        let page = models.kept(number)?;
+        self.hold(number, Arc::clone(&page));
+        Some(page)
+    }
+
+    fn hold(&mut self, number: u32, page: Arc<Page<K>>) {
+        self.held.swap(0, 1);
+        self.held[0] = Some((number, page));
+    }
+
+    /// The segment whose range holds `key`.
+    #[inline]
+    pub(super) fn holding(&mut self, snapshot: &Snapshot<K>, key: &K::Key) -> Found<K> {
+        match snapshot.models() {
+            Models::Resident(directory) => directory.locate(key).map_or(Found::Nowhere, |located| {
+                Found::Here(Place { lo: located.lo, segment: *located.entry })
+            }),
+            Models::Paged(models) => {
+                let number = models.page_of(key);
+                let Some(page) = self.page(models, number) else { return Found::InPage(number) };
+                Found::of(page.range_from(key).next())
+            }
+        }
+    }
+
+    /// The segment before the one whose range begins at `lo`.
+    pub(super) fn before(&mut self, snapshot: &Snapshot<K>, lo: &K::Key) -> Found<K> {
+        match snapshot.models() {
+            Models::Resident(directory) => directory
+                .before(lo)
+                .map_or(Found::Nowhere, |(lo, segment)| Found::Here(Place { lo, segment: *segment })),
+            Models::Paged(models) => {
+                let number = models.page_of(lo);
+                let Some(page) = self.page(models, number) else { return Found::InPage(number) };
+                if let Some(found) = page.range_back_from(lo).nth(1) {
+                    return Found::Here(Place::of(found));
+                }
+                let Some(number) = number.checked_sub(1) else { return Found::Nowhere };
+                let Some(page) = self.page(models, number) else { return Found::InPage(number) };
+                Found::of(page.last())
+            }
+        }
+    }
+
+    /// The segment behind the one whose range begins at `lo`.
+    pub(super) fn behind(&mut self, snapshot: &Snapshot<K>, lo: &K::Key) -> Found<K> {
+        match snapshot.models() {
+            Models::Resident(directory) => directory
+                .range_from(lo)
+                .nth(1)
+                .map_or(Found::Nowhere, |(lo, segment)| Found::Here(Place { lo, segment: *segment })),
+            Models::Paged(models) => {
+                let number = models.page_of(lo);
+                let Some(page) = self.page(models, number) else { return Found::InPage(number) };
+                if let Some(found) = page.range_from(lo).nth(1) {
+                    return Found::Here(Place::of(found));
+                }
+                let Some(first) = models.first_behind(number) else { return Found::Nowhere };
+                let Some(page) = self.page(models, number + 1) else { return Found::InPage(number + 1) };
+                Found::of(page.range_from(first.borrow()).next())
+            }
+        }
+    }
+
+    /// Asks for a page.
+    pub(super) fn ask(&mut self, number: u32, snapshot: &Snapshot<K>, batch: &mut Batch, cost: &mut Cost) {
+        let Models::Paged(models) = snapshot.models() else { return };
+        let from = RemoteAddr { area: REGION, offset: models.address(number) };
+        self.coming = Some((number, batch.read(from, K::PAGE_BYTES)));
+        cost.reads += 1;
+        cost.bytes += K::PAGE_BYTES as u64;
+    }
+
+    /// Takes the page that was asked for, if there is one.
+    pub(super) fn take(&mut self, snapshot: &Snapshot<K>, batch: &Batch) -> Result<(), Corrupt> {
+        if let (Some((number, landing)), Models::Paged(models)) = (self.coming.take(), snapshot.models()) {
+            let page = models.keep(number, batch.bytes(landing))?;
+            self.hold(number, page);
+        }
+        Ok(())
+    }
+}
