@@ -96,6 +96,30 @@ impl<K: BuildKeys> Client<K> {
         self.multi_nearest(Side::Ceiling, keys)
     }
 
+    /// [`multi_floor`](Self::multi_floor), handing each record to `take`, in the order of `keys`, with what it cost.
+    ///
+    /// # Errors
+    /// As for [`floor`](Self::floor); the group fails as a whole.
+    pub fn multi_floor_with(
+        &self,
+        keys: &[impl AsKey<K>],
+        take: impl FnMut(Option<(K::View<'_>, &[u8])>, Cost),
+    ) -> Result<(), ClientError> {
+        self.multi_nearest_with(Side::Floor, keys, take)
+    }
+
+    /// [`multi_ceiling`](Self::multi_ceiling), handing each record to `take`, in the order of `keys`, with what it cost.
+    ///
+    /// # Errors
+    /// As for [`floor`](Self::floor); the group fails as a whole.
+    pub fn multi_ceiling_with(
+        &self,
+        keys: &[impl AsKey<K>],
+        take: impl FnMut(Option<(K::View<'_>, &[u8])>, Cost),
+    ) -> Result<(), ClientError> {
+        self.multi_nearest_with(Side::Ceiling, keys, take)
+    }
+
     /// How many keys there are from `start` up to `end`, exclusive; exact. Each key counts that was there at one instant of the
     /// call, as in a [`scan`](Self::scan): the count need not have been true of all of them at once.
     ///
@@ -116,6 +140,19 @@ impl<K: BuildKeys> Client<K> {
     /// As for [`get`](Self::get).
     pub fn count_from(&self, start: impl AsKey<K>) -> Result<u64, ClientError> {
         Ok(with_core!(self, core => core.here(|held| core.count(held, (start.as_key(), None), self.deadline())))?.0)
+    }
+
+    /// As [`count`](Self::count), up to `end` if there is one, with what it cost.
+    ///
+    /// # Errors
+    /// As for [`get`](Self::get).
+    pub fn count_with_cost(
+        &self,
+        start: impl AsKey<K>,
+        end: Option<impl AsKey<K>>,
+    ) -> Result<(u64, Cost), ClientError> {
+        let range = (start.as_key(), end.as_ref().map(AsKey::as_key));
+        with_core!(self, core => core.count(range, self.deadline()))
     }
 
     /// Up to `limit` records in descending order of their keys, from the greatest not above `start`. Costs what
@@ -208,9 +245,24 @@ impl<K: BuildKeys> Client<K> {
         side: Side,
         keys: &[impl AsKey<K>],
     ) -> Result<Vec<Option<Record<K>>>, ClientError> {
+        let mut records = Vec::with_capacity(keys.len());
+        self.multi_nearest_with(side, keys, |found, _| {
+            records.push(found.map(|(key, value)| (key.borrow().to_owned(), value.to_vec())));
+        })?;
+        Ok(records)
+    }
+
+    fn multi_nearest_with(
+        &self,
+        side: Side,
+        keys: &[impl AsKey<K>],
+        mut take: impl FnMut(Option<(K::View<'_>, &[u8])>, Cost),
+    ) -> Result<(), ClientError> {
         let take = |scratch: &NearestScratch<K>| {
-            let found = scratch.answers().map(|(found, _)| found);
-            found.map(|found| found.map(|found| (found.key.to_owned(), found.value.to_vec()))).collect()
+            let answers = scratch.answers();
+            answers.for_each(|(found, cost)| {
+                take(found.map(|found| (K::as_view(found.key), found.value)), cost);
+            });
         };
         let keys = keys.iter().map(AsKey::as_key);
         with_core!(self, core => core.here(|held| core.nearest(held, side, keys, self.deadline(), take)))

@@ -6,9 +6,11 @@ use clap::{Parser, Subcommand};
 use fpcache_client::TableName;
 
 use crate::change::{Delete, Record, Update};
+use crate::count::Count;
 use crate::create::Create;
 use crate::get::Get;
 use crate::load::Load;
+use crate::nearest::{End, Nearest};
 use crate::scan::Scan;
 use crate::tables::DropTable;
 use crate::verify::Verify;
@@ -41,6 +43,7 @@ const EXAMPLES: &str = "Examples:
   fpcache-cli load ipv4
   fpcache-cli get 16777216
   fpcache-cli put 16777216 42
+  fpcache-cli floor 0x01010101
   fpcache-cli scan 0x08000000 --limit 5
   fpcache-cli load words --table words
   fpcache-cli get zebra --table words
@@ -109,8 +112,48 @@ pub(crate) enum Command {
   fpcache-cli scan 0 --limit 5
   fpcache-cli scan 0x08000000 --limit 1000 --json
   fpcache-cli scan --from ape --to bee
-  fpcache-cli scan --prefix /usr/share/ --limit 100")]
+  fpcache-cli scan --prefix /usr/share/ --limit 100
+  fpcache-cli scan --reverse --limit 3
+  fpcache-cli scan 0x08000000 --reverse
+  fpcache-cli scan --prefix /usr/share/ --reverse
+
+It is no snapshot: each record is as of some instant of the scan.")]
     Scan(Scan),
+    /// Find the record with the greatest key not above a key
+    #[command(after_help = "Examples:
+  fpcache-cli floor 0x01010101
+  fpcache-cli floor 16777217 134744072 --json
+  fpcache-cli floor zebrx --table words
+
+The keys of `load ipv4` are the first addresses of the ranges that IPv4 is divided into: floor tells in which of them an
+address lies. 0x01010101 is 1.1.1.1.
+
+It costs what a get does: one round trip, and the slots of the key's window; one more where these were written to since they were
+loaded. Several keys share their round trips. A line has the record's key and its value, with several keys behind the one
+that was asked for.")]
+    Floor(Nearest),
+    /// Find the record with the least key not below a key
+    #[command(after_help = "Examples:
+  fpcache-cli ceiling 0x01010101
+  fpcache-cli ceiling zebrx zo --table words --json
+
+As floor.")]
+    Ceiling(Nearest),
+    /// Show the record with the least key
+    #[command(after_help = "Examples:\n  fpcache-cli first\n  fpcache-cli first --table words --json")]
+    First(End),
+    /// Show the record with the greatest key
+    #[command(after_help = "Examples:\n  fpcache-cli last\n  fpcache-cli last --table words --json")]
+    Last(End),
+    /// Count the keys of a range
+    #[command(after_help = "Examples:
+  fpcache-cli count
+  fpcache-cli count --from 0x08000000 --to 0x09000000
+  fpcache-cli count --prefix zeb --table words --json
+
+The count is exact, of each key as of some instant of the call. It costs what a scan of the range does without values that lie
+outside their slots: every slot is read, 256 KiB with each round trip; 29 bytes a key where values have 8.")]
+    Count(Count),
     /// Show a table and its counters
     #[command(after_help = "Examples:\n  fpcache-cli stats\n  fpcache-cli stats --table words --json")]
     Stats,

@@ -5,12 +5,14 @@
 
 mod arguments;
 mod change;
+mod count;
 mod create;
 mod data;
 mod get;
 mod hex;
 mod keys;
 mod load;
+mod nearest;
 mod output;
 mod parameters;
 mod progress;
@@ -28,6 +30,7 @@ use fpcache_client::{ByteClient, Client, ClientConfig, KeyKind, Tables};
 
 use arguments::{Arguments, Command};
 use keys::Keys;
+use nearest::Side;
 use output::Output;
 
 /// How a command that did not fail ended.
@@ -90,6 +93,11 @@ fn carry_out<K: Keys>(command: &Command, client: &Client<K>, output: &mut Output
     match command {
         Command::Get(get) => get.run(client, output),
         Command::Scan(scan) => scan.run(client, output),
+        Command::Floor(nearest) => nearest.run(Side::Floor, client, output),
+        Command::Ceiling(nearest) => nearest.run(Side::Ceiling, client, output),
+        Command::First(end) => end.run(Side::Ceiling, client, output),
+        Command::Last(end) => end.run(Side::Floor, client, output),
+        Command::Count(count) => count.run(client, output),
         Command::Put(record) => record.put(client, output),
         Command::Insert(record) => record.insert(client, output),
         Command::Update(update) => update.run(client, output),

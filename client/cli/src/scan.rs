@@ -1,9 +1,11 @@
 //! `scan`
 
 use std::borrow::Borrow;
+use std::ops::Bound;
 
+use anyhow::bail;
 use clap::Args;
-use fpcache_client::{Client, KeyRef};
+use fpcache_client::{Client, KeyRef, KeySpace};
 use serde_json::json;
 
 use crate::Outcome;
@@ -16,21 +18,16 @@ const PAGE: usize = 10_000;
 
 #[derive(Debug, Args)]
 pub(crate) struct Scan {
-    /// Where to start: the least key not below this [default: the least of all]
+    /// Where to start: the least key not below this; with --reverse the greatest not above it [default: the end of the range]
     #[arg(value_name = "START")]
     start: Option<String>,
 
-    /// The same, as an option
-    #[arg(long, value_name = "KEY", conflicts_with = "start")]
-    from: Option<String>,
+    #[command(flatten)]
+    range: Range,
 
-    /// Where to end: below this key
-    #[arg(long, value_name = "KEY")]
-    to: Option<String>,
-
-    /// List the keys that begin so, of byte strings
-    #[arg(long, value_name = "TEXT", conflicts_with_all = ["start", "from", "to"])]
-    prefix: Option<String>,
+    /// List from the greatest key down
+    #[arg(long)]
+    reverse: bool,
 
     /// Most records to list
     #[arg(long, value_name = "N", default_value_t = 10)]
@@ -43,12 +40,50 @@ pub(crate) struct Scan {
     key_format: KeyFormat,
 }
 
+/// Keys from one to another.
+#[derive(Debug, Args)]
+pub(crate) struct Range {
+    /// The least key that belongs to it
+    #[arg(long, value_name = "KEY")]
+    from: Option<String>,
+
+    /// Where it ends: below this key
+    #[arg(long, value_name = "KEY")]
+    to: Option<String>,
+
+    /// The keys that begin so, of byte strings
+    #[arg(long, value_name = "TEXT", conflicts_with_all = ["from", "to"])]
+    prefix: Option<String>,
+}
+
+/// Where a range begins and where it ends, exclusive, if it does.
+pub(crate) type Ends<K> = (Option<<K as KeySpace>::Owned>, Option<<K as KeySpace>::Owned>);
+
+impl Range {
+    /// Its ends.
+    pub(crate) fn bounds<K: Keys>(&self, format: KeyFormat) -> anyhow::Result<Ends<K>> {
+        if let Some(prefix) = &self.prefix {
+            let prefix = K::parse(prefix, format)?;
+            let end = K::behind(prefix.borrow())?;
+            return Ok((Some(prefix), end));
+        }
+        let parse = |key: &String| K::parse(key, format);
+        Ok((self.from.as_ref().map(parse).transpose()?, self.to.as_ref().map(parse).transpose()?))
+    }
+}
+
+/// The keys that are still to be listed.
+struct Left<K: Keys> {
+    from: K::Owned,
+    to: Bound<K::Owned>,
+}
+
 impl Scan {
     pub(crate) fn run<K: Keys>(&self, client: &Client<K>, output: &mut Output) -> anyhow::Result<Outcome> {
-        let (start, end) = self.range::<K>()?;
+        let mut keys = Some(self.keys::<K>()?);
         let format = self.format.in_table(client)?;
-        let (mut from, mut left) = (Some(start), self.limit);
-        while let Some(start) = from.take().filter(|_| left > 0) {
+        let mut left = self.limit;
+        while let Some(range) = keys.take().filter(|_| left > 0) {
             let wanted = left.min(PAGE);
             // Shown as they come: values may be long.
             let (mut count, mut last, mut shown) = (0, None, Ok(()));
@@ -61,19 +96,50 @@ impl Scan {
                     last = Some(key.borrow().to_owned());
                 }
             };
-            let start = KeyRef::<K>(start.borrow());
-            match &end {
-                Some(end) => client.scan_range(start, KeyRef::<K>(end.borrow()), wanted, take)?,
-                None => client.scan_with(start, wanted, take)?,
-            };
+            let from = KeyRef::<K>(range.from.borrow());
+            match (&range.to, self.reverse) {
+                (Bound::Excluded(to), false) => {
+                    client.scan_range(from, KeyRef::<K>(to.borrow()), wanted, take)?;
+                }
+                (_, false) => _ = client.scan_with(from, wanted, take)?,
+                (Bound::Excluded(to), true) => {
+                    client.scan_range_back(from, KeyRef::<K>(to.borrow()), wanted, take)?;
+                }
+                (Bound::Included(to), true) => {
+                    client.scan_back_with(KeyRef::<K>(to.borrow()), wanted, take)?;
+                }
+                (Bound::Unbounded, true) => _ = client.scan_back_to(from, wanted, take)?,
+            }
             shown?;
             left -= count.min(left);
-            from = last.and_then(|key: K::Owned| K::successor(key.borrow()));
+            let Some(last) = last else { break };
+            keys = match self.reverse {
+                true => Some(Left { to: Bound::Excluded(last), ..range }),
+                false => K::successor(last.borrow()).map(|from| Left { from, ..range }),
+            };
         }
         if output.is_json() {
             output.end_array()?;
         }
         Ok(Outcome::Done)
+    }
+
+    /// The keys to list.
+    fn keys<K: Keys>(&self) -> anyhow::Result<Left<K>> {
+        let (from, to) = self.range.bounds::<K>(self.key_format)?;
+        let start = self.start.as_ref().map(|start| K::parse(start, self.key_format)).transpose()?;
+        let (from, to) = match (start, self.reverse) {
+            (None, _) => (from, to.map_or(Bound::Unbounded, Bound::Excluded)),
+            (Some(start), false) if from.is_none() => {
+                (Some(start), to.map_or(Bound::Unbounded, Bound::Excluded))
+            }
+            (Some(start), true) if from.is_none() && to.is_none() => (None, Bound::Included(start)),
+            (Some(_), false) => bail!("START is where the range begins: leave --from and --prefix away"),
+            (Some(_), true) => {
+                bail!("with --reverse START is where the range ends: use --from and --to without it")
+            }
+        };
+        Ok(Left { from: from.unwrap_or_else(|| K::lowest().to_owned()), to })
     }
 
     fn show<K: Keys>(
@@ -90,17 +156,5 @@ impl Scan {
             output.line(format_args!("{} {}", K::text(key, self.key_format), format.text(value)?))?;
         }
         Ok(())
-    }
-
-    /// Where the scan begins, and where it ends if it does.
-    fn range<K: Keys>(&self) -> anyhow::Result<(K::Owned, Option<K::Owned>)> {
-        if let Some(prefix) = &self.prefix {
-            let prefix = K::parse(prefix, self.key_format)?;
-            let end = K::behind(prefix.borrow())?;
-            return Ok((prefix, end));
-        }
-        let parse = |key: &String| K::parse(key, self.key_format);
-        let start = self.start.as_ref().or(self.from.as_ref()).map(parse).transpose()?;
-        Ok((start.unwrap_or_else(|| K::lowest().to_owned()), self.to.as_ref().map(parse).transpose()?))
     }
 }

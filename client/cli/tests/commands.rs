@@ -343,8 +343,8 @@ fn values_that_do_not_fit_the_table_are_refused() {
 #[test]
 fn help_shows_examples() {
     for command_line in [
-        "", "create", "load", "get", "put", "insert", "update", "del", "scan", "stats", "verify", "tables",
-        "drop",
+        "", "create", "load", "get", "put", "insert", "update", "del", "scan", "floor", "ceiling", "first",
+        "last", "count", "stats", "verify", "tables", "drop",
     ] {
         let line = format!("{command_line} --help");
         let line = line.trim();
@@ -353,6 +353,51 @@ fn help_shows_examples() {
         let out = text(&output.stdout);
         assert!(out.contains("Examples:") && out.contains("\n  fpcache-cli "), "{line}: {out}");
     }
+}
+
+#[test]
+fn ranges_are_asked_for_their_neighbours_ends_and_counts() {
+    let node = Node::start(8 << 20);
+    assert_eq!(node.ends_with(2, "floor 1").0, "");
+    node.ends_with(0, "create");
+    assert_eq!(node.ends_with(1, "first").1, "the table is empty\n");
+    assert_eq!(node.ends_with(1, "floor 7").1, "there is no key at or below 7\n");
+    for key in [10, 20, 30, 40] {
+        node.ends_with(0, &format!("insert {key} {}", key * 2));
+    }
+    assert_eq!(node.ends_with(0, "floor 25").0, "20 40\n");
+    assert_eq!(node.ends_with(0, "floor 20").0, "20 40\n");
+    assert_eq!(node.ends_with(0, "ceiling 0x15").0, "30 60\n");
+    assert_eq!(
+        node.ends_with(0, "floor 18446744073709551615 10").0,
+        "18446744073709551615 40 80\n10 10 20\n"
+    );
+    let (out, err) = node.ends_with(1, "ceiling 41 40");
+    assert_eq!((&out[..], &err[..]), ("40 40 80\n", "there is no key at or above 41\n"));
+    assert_eq!(node.ends_with(0, "first").0, "10 20\n");
+    assert_eq!(node.ends_with(0, "last").0, "40 80\n");
+    assert_eq!(node.ends_with(0, "count").0, "4\n");
+    assert_eq!(node.ends_with(0, "count --from 10 --to 40").0, "3\n");
+    assert_eq!(node.ends_with(0, "scan --reverse --limit 2").0, "40 80\n30 60\n");
+    assert_eq!(node.ends_with(0, "scan 30 --reverse --limit 2").0, "30 60\n20 40\n");
+    assert_eq!(node.ends_with(0, "scan --from 10 --to 30 --reverse").0, "20 40\n10 20\n");
+    assert!(node.ends_with(2, "scan 30 --to 40 --reverse").1.contains("--from and --to"));
+    let floors = node.json(1, "floor 5 25 --json");
+    assert_eq!((&floors[0]["asked"], &floors[0]["key"]), (&5.into(), &Value::Null));
+    assert_eq!((&floors[1]["key"], &floors[1]["value"]), (&20.into(), &40.into()));
+    assert_eq!(node.json(0, "last --json")["key"], 40);
+    let count = node.json(0, "count --to 40 --json");
+    assert_eq!((&count["count"], &count["round_trips"]), (&3.into(), &1.into()));
+}
+
+#[test]
+fn the_range_of_an_address_is_one_floor_away() {
+    let node = Node::start(32 << 20);
+    node.ends_with(0, "load ipv4");
+    // 1.1.1.1 lies in the range that begins at 1.1.1.0.
+    let floor = node.json(0, "floor 0x01010101 --hex --json");
+    assert_eq!((&floor[0]["key"], &floor[0]["round_trips"]), (&"0x1010100".into(), &1.into()));
+    assert_eq!(node.ends_with(0, "count").0, "385602\n");
 }
 
 #[test]

@@ -47,6 +47,7 @@ use fpcache_index::Directory;
 use crate::counters::Counters;
 use crate::front::Front;
 use crate::image::SegmentImage;
+use crate::loader::FIRST_VERSION;
 use crate::rebuild::plan::RebuildOptions;
 use crate::space::{Extent, Space};
 use checkpoint::{Aside, Checkpoint, Separators};
@@ -252,7 +253,7 @@ impl<K: BuildKeys> Table<K> {
 
     /// Goes on counting versions from here.
     pub(crate) fn count_versions_from(&mut self, version: u32) {
-        self.next_version = (version % SlotWord::VERSIONS).max(1);
+        self.next_version = (version % SlotWord::VERSIONS).max(FIRST_VERSION + 1);
     }
 
     /// The version of the next write.

@@ -15,6 +15,7 @@ use fpcache_index::Window;
 use super::slots::Slots;
 use super::{Scratch, Table, TableError};
 use crate::front::Front;
+use crate::loader::FIRST_VERSION;
 use crate::rebuild::choose::{choose_slot, is_crowded};
 
 /// What an operation does to a slot.
@@ -391,6 +392,7 @@ const MAX_CROWDED: usize = 1024;
 
 /// The version after `version`.
 pub(crate) fn next_version(version: u32) -> u32 {
-    // Loaded records have version 1; 0 would make a token of zeros possible.
-    ((version + 1) % SlotWord::VERSIONS).max(1)
+    // What was never written to has version 0 or 1, and nothing else has: readers conclude from them that a slot never
+    // changed. 0 would also make a token of zeros possible.
+    ((version + 1) % SlotWord::VERSIONS).max(FIRST_VERSION + 1)
 }
