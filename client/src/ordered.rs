@@ -9,6 +9,7 @@ use fpcache::read::{Cost, NearestScratch, Side};
 use crate::client::{ByteClient, Client, Record, end_of_prefix, with_core};
 use crate::error::ClientError;
 use crate::key::AsKey;
+use crate::reader::{Reader, with_place};
 
 impl<K: BuildKeys> Client<K> {
     /// The record with the greatest key not above `key`, `None` if there is none: of ranges that are stored under their first
@@ -120,6 +121,20 @@ impl<K: BuildKeys> Client<K> {
         self.multi_nearest_with(Side::Ceiling, keys, take)
     }
 
+    /// Whether each of `keys` is there, in their order, without their values. As [`multi_get`](Self::multi_get); values outside their
+    /// slots are not read.
+    ///
+    /// # Errors
+    /// As for [`get`](Self::get); the group fails as a whole.
+    pub fn multi_contains(&self, keys: &[impl AsKey<K>]) -> Result<Vec<bool>, ClientError> {
+        let mut found = vec![false; keys.len()];
+        let keys = keys.iter().map(AsKey::as_key);
+        with_core!(self, core => core.here(|held| {
+            core.multi_contains(held, keys, &mut found, self.deadline())
+        }))?;
+        Ok(found)
+    }
+
     /// How many keys there are from `start` up to `end`, exclusive; exact. Each key counts that was there at one instant of the
     /// call, as in a [`scan`](Self::scan): the count need not have been true of all of them at once.
     ///
@@ -152,7 +167,7 @@ impl<K: BuildKeys> Client<K> {
         end: Option<impl AsKey<K>>,
     ) -> Result<(u64, Cost), ClientError> {
         let range = (start.as_key(), end.as_ref().map(AsKey::as_key));
-        with_core!(self, core => core.count(range, self.deadline()))
+        with_core!(self, core => core.here(|held| core.count(held, range, self.deadline())))
     }
 
     /// Up to `limit` records in descending order of their keys, from the greatest not above `start`. Costs what
@@ -232,11 +247,7 @@ impl<K: BuildKeys> Client<K> {
         key: &K::Key,
         mut take: impl FnMut(Option<(K::View<'_>, &[u8])>) -> R,
     ) -> Result<(R, Cost), ClientError> {
-        let take = |scratch: &NearestScratch<K>| {
-            let answer = scratch.answers().next();
-            let (found, cost) = answer.unwrap_or_default();
-            (take(found.map(|found| (K::as_view(found.key), found.value))), cost)
-        };
+        let take = |scratch: &NearestScratch<K>| take_one(scratch, &mut take);
         with_core!(self, core => core.here(|held| core.nearest(held, side, std::iter::once(key), self.deadline(), take)))
     }
 
@@ -295,4 +306,56 @@ impl ByteClient {
         let end = end_of_prefix(prefix);
         Ok(with_core!(self, core => core.here(|held| core.count(held, (prefix, end.as_deref()), self.deadline())))?.0)
     }
+}
+
+impl<K: BuildKeys> Reader<K> {
+    /// The record with the greatest key not above `key`, handed to `take`, and what it cost; see
+    /// [`Client::floor`](crate::Client::floor).
+    ///
+    /// # Errors
+    /// As for [`Client::floor`](crate::Client::floor).
+    #[inline]
+    pub fn floor_with<R>(
+        &mut self,
+        key: impl AsKey<K>,
+        take: impl FnMut(Option<(K::View<'_>, &[u8])>) -> R,
+    ) -> Result<(R, Cost), ClientError> {
+        self.nearest_with(Side::Floor, key.as_key(), take)
+    }
+
+    /// The record with the least key not below `key`, handed to `take`, and what it cost; see
+    /// [`Client::ceiling`](crate::Client::ceiling).
+    ///
+    /// # Errors
+    /// As for [`Client::floor`](crate::Client::floor).
+    #[inline]
+    pub fn ceiling_with<R>(
+        &mut self,
+        key: impl AsKey<K>,
+        take: impl FnMut(Option<(K::View<'_>, &[u8])>) -> R,
+    ) -> Result<(R, Cost), ClientError> {
+        self.nearest_with(Side::Ceiling, key.as_key(), take)
+    }
+
+    #[inline]
+    fn nearest_with<R>(
+        &mut self,
+        side: Side,
+        key: &K::Key,
+        mut take: impl FnMut(Option<(K::View<'_>, &[u8])>) -> R,
+    ) -> Result<(R, Cost), ClientError> {
+        let (keys, within) = (std::iter::once(key), self.deadline());
+        let take = |scratch: &NearestScratch<K>| take_one(scratch, &mut take);
+        with_place!(self, (core, held) => core.nearest(held, side, keys, within, take))
+    }
+}
+
+/// Hands over the answer of a search for one key.
+#[inline]
+fn take_one<K: BuildKeys, R>(
+    scratch: &NearestScratch<K>,
+    take: &mut impl FnMut(Option<(K::View<'_>, &[u8])>) -> R,
+) -> (R, Cost) {
+    let (found, cost) = scratch.answers().next().unwrap_or_default();
+    (take(found.map(|found| (K::as_view(found.key), found.value))), cost)
 }

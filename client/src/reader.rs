@@ -49,7 +49,7 @@ use crate::mapped::MappedNode;
 /// # }
 /// ```
 pub struct Reader<K: BuildKeys = U64Keys> {
-    places: Places<K>,
+    pub(crate) places: Places<K>,
     deadline: Duration,
     /// For one thread at a time, whatever its buffers would allow.
     _one_thread: PhantomData<Cell<()>>,
@@ -67,8 +67,8 @@ pub(crate) enum Places<K: BuildKeys> {
 
 /// A reader's client and what it holds of it.
 pub(crate) struct Place<K: BuildKeys, T: Connector> {
-    core: Arc<Core<K, T>>,
-    held: Held<K, T>,
+    pub(crate) core: Arc<Core<K, T>>,
+    pub(crate) held: Held<K, T>,
 }
 
 impl<K: BuildKeys, T: Connector> Place<K, T> {
@@ -81,12 +81,13 @@ impl<K: BuildKeys, T: Connector> Place<K, T> {
 macro_rules! with_place {
     ($reader:expr, ($core:ident, $held:ident) => $body:expr) => {
         match &mut $reader.places {
-            Places::Mapped(Place { core: $core, held: $held }) => $body,
+            $crate::reader::Places::Mapped($crate::reader::Place { core: $core, held: $held }) => $body,
             #[cfg(feature = "sim")]
-            Places::Simulated(Place { core: $core, held: $held }) => $body,
+            $crate::reader::Places::Simulated($crate::reader::Place { core: $core, held: $held }) => $body,
         }
     };
 }
+pub(crate) use with_place;
 
 impl<K: BuildKeys> Reader<K> {
     pub(crate) fn new(places: Places<K>, deadline: Duration) -> Self {
@@ -96,6 +97,10 @@ impl<K: BuildKeys> Reader<K> {
     /// How long a call may take before it fails; its client's unless told.
     pub fn set_deadline(&mut self, deadline: Duration) {
         self.deadline = deadline;
+    }
+
+    pub(crate) fn deadline(&self) -> Duration {
+        self.deadline
     }
 
     /// The value of `key`, `None` if it is absent; at the cost of [`Client::get`](crate::Client::get).

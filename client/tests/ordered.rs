@@ -59,6 +59,8 @@ fn check<K: TestKeys>(client: &Client<K>, records: &Records<K>, keys: &[K::Owned
     let ceilings: Vec<_> = keys.iter().map(|key| ceiling::<K>(records, key)).collect();
     assert_eq!(client.multi_floor(keys).unwrap(), floors);
     assert_eq!(client.multi_ceiling(keys).unwrap(), ceilings);
+    let present: Vec<bool> = keys.iter().map(|key| records.contains_key::<K::Key>(key.borrow())).collect();
+    assert_eq!(client.multi_contains(keys).unwrap(), present);
     for (i, key) in keys.iter().enumerate() {
         assert_eq!(client.floor(key.clone()).unwrap(), floors[i], "floor of {key:?}");
         assert_eq!(client.ceiling(key.clone()).unwrap(), ceilings[i], "ceiling of {key:?}");
