@@ -70,6 +70,17 @@ fn locate_tree(tree: &Directory<u64, Entry>, key: u64) -> u64 {
     located.lo ^ located.hi.unwrap_or(0) ^ located.entry[0]
 }
 
+/// Finds keys one stage after the other.
+fn find_in_stages(tree: &Directory<u64, Entry>, keys: &[u64]) -> u64 {
+    let mut pages = [None; 16];
+    for (page, key) in pages.iter_mut().zip(keys) {
+        *page = tree.page_for(key);
+    }
+    let pages = || pages.iter().flatten().zip(keys);
+    pages().for_each(|(page, key)| page.prefetch(key));
+    pages().map(|(page, key)| page.find_shared(key).expect("not empty").0[0]).fold(0, u64::wrapping_add)
+}
+
 fn locate_map(map: &BTreeMap<u64, Entry>, key: u64) -> u64 {
     map.range(..=key).next_back().map_or(0, |(lo, entry)| lo ^ entry[0])
 }
@@ -108,6 +119,18 @@ fn locate(c: &mut Criterion) {
         locate_both(c, &format!("paged, find/{kind}{segments}"), &probes, |key| {
             tree.find(&key).expect("not empty")[0]
         });
+        let mut at = 0;
+        let mut group = c.benchmark_group("locate");
+        group.bench_function(format!("paged, find in stages/{kind}{segments}/64 independent"), |b| {
+            b.iter(|| {
+                at = (at + 64) % (PROBES - 64);
+                probes[at..at + 64]
+                    .chunks(16)
+                    .map(|keys| find_in_stages(&tree, keys))
+                    .fold(0, u64::wrapping_add)
+            });
+        });
+        group.finish();
         if clustered {
             continue;
         }

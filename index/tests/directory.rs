@@ -57,6 +57,12 @@ fn assert_located<N: Numbering>(tree: &Tree<N>, map: &Map, key: u32) {
     assert_eq!(tree.find(wanted).copied(), expected.map(|(_, _, entry)| entry), "key {key}");
     let shared = expected.map(|(lo, ..)| N::shared(wanted, N::separator(lo).borrow()));
     assert_eq!(tree.find_shared(wanted).map(|(_, shared)| shared), shared, "key {key}");
+    let page = tree.page_for(wanted);
+    page.iter().for_each(|page| page.prefetch(wanted));
+    assert_eq!(page.and_then(|page| page.find_shared(wanted)), tree.find_shared(wanted), "key {key}");
+    let after = expected.and_then(|(_, hi, _)| Some((hi?, map[&hi?])));
+    let found = tree.after(wanted).map(|(lo, entry)| (N::number(lo.borrow()), *entry));
+    assert_eq!(found, after, "after key {key}");
     let from = expected.map_or(0, |(lo, ..)| lo);
     let before = map.range(..from).next_back().map(|(&lo, &entry)| (lo, entry));
     let found = tree.before(wanted).map(|(lo, entry)| (N::number(lo.borrow()), *entry));
@@ -244,6 +250,29 @@ fn a_segment_costs_three_bytes_beside_itself_also_after_splits() {
         tree.replace(&key, Some(&(key + 1)), &[(key, [0; 4])]).expect("valid");
     }
     assert!((41.0..43.0).contains(&bytes_each(&tree)), "{}", bytes_each(&tree));
+}
+
+/// Separators and keys up to the highest, which what fills unused room of pages is not above.
+#[test]
+fn the_highest_key_lies_in_the_last_range() {
+    for segments in [1, 7, 8, 9, 56, 57, 500, 3_584, 3_585, 8_000, 70_000] {
+        for last in [u64::MAX, u64::MAX - 1, 1 << 63] {
+            let entries = (0..segments - 1).map(|i| (i << 40, i)).chain([(last, segments - 1)]).collect();
+            let tree = Directory::<u64, u64>::from_sorted(entries).expect("sorted");
+            for key in [u64::MAX, last] {
+                let located = tree.locate(&key).expect("not empty");
+                assert_eq!((located.lo, located.hi, *located.entry), (last, None, segments - 1));
+                assert_eq!(
+                    tree.page_for(&key).and_then(|page| page.find_shared(&key)),
+                    Some((&(segments - 1), 0))
+                );
+                assert_eq!(tree.range_from(&key).count(), 1);
+                assert_eq!(tree.range_back_from(&key).map(|(lo, _)| lo).next(), Some(last));
+            }
+            let before = (last - 1, segments.saturating_sub(2));
+            assert_eq!(tree.find(&before.0), Some(&before.1));
+        }
+    }
 }
 
 /// A directory that only needs to be named: what it holds decides whether it can go to another thread.

@@ -9,7 +9,13 @@ use std::fmt::Debug;
 /// Sealed: pages are laid out for these two. Keys are looked up as `&K`; separators go in and come out as `K::Owned`,
 /// which is `u64` or `Vec<u8>`.
 pub trait DirectoryKey:
-    Kind + Ord + Debug + Send + Sync + 'static + ToOwned<Owned: Ord + Clone + Debug + Send + Sync + 'static>
+    Kind
+    + Ord
+    + Debug
+    + Send
+    + Sync
+    + 'static
+    + ToOwned<Owned: Ord + Clone + Debug + Default + Send + Sync + 'static>
 {
 }
 
@@ -24,31 +30,55 @@ pub trait Kind: ToOwned {
     /// What a page holds of its separators beside the heads.
     type Text: Clone + Debug + Send + Sync + 'static;
 
+    /// Separators of up to [`Kind::WIDTH`] children in the tree above the groups.
+    type Block: Clone + Debug + Send + Sync + 'static;
+
     /// What a search knows of a key on its way down: how it compares with the separator found last.
     type Trail: Copy;
 
     /// Reads the separators of a leaf one after the other.
     type Cursor: Clone + Debug + Default + Send + Sync + 'static;
 
+    /// Most children of a block.
+    const WIDTH: usize;
+
+    /// Heap bytes of a separator.
+    fn owned_bytes(separator: &Self::Owned) -> usize;
+
     /// Bytes of a text outside the page.
     fn text_bytes(text: &Self::Text) -> usize;
 
-    /// Packs the separators of at most [`super::separators::PAGE`] children.
+    /// Bytes of a block outside itself.
+    fn block_bytes(block: &Self::Block) -> usize;
+
+    /// Packs the separators of at most [`Kind::WIDTH`] children.
+    fn block(all: &[Self::Owned]) -> Self::Block;
+
+    /// Packs the separators of at most [`super::separators::PAGE`] leaves.
     fn pack(all: &[Self::Owned]) -> Separators<Self>;
 
-    /// The separator of child `index`, of which there must be one.
+    /// The separator of the first leaf, if there is one.
+    fn first(separators: &Separators<Self>) -> &Self;
+
+    /// The separator of leaf `index`, of which there must be one.
     fn separator(separators: &Separators<Self>, index: usize) -> Self::Owned;
 
-    /// Begins a search at an inner page. `Err` if the key lies below the first separator: with how many bytes the two
+    /// Begins a search where `first` is the first separator. `Err` if the key lies below it: with how many bytes the two
     /// share.
-    fn enter(separators: &Separators<Self>, key: &Self) -> Result<Self::Trail, usize>;
+    fn enter(first: &Self, key: &Self) -> Result<Self::Trail, usize>;
 
     /// Index of the greatest separator at or below `key`, which is not below the first. May lie behind the last child and
     /// then means that one. `trail` knows how the key compares with the first separator, and then with the one found.
-    fn search_inner(separators: &Separators<Self>, key: &Self, trail: &mut Self::Trail) -> usize;
+    fn search_block(block: &Self::Block, key: &Self, trail: &mut Self::Trail) -> usize;
 
-    /// As [`Kind::search_inner`], in a leaf.
+    /// As [`Kind::search_block`], in a group.
+    fn search_group(separators: &Separators<Self>, key: &Self, trail: &mut Self::Trail) -> usize;
+
+    /// As [`Kind::search_block`], in a leaf.
     fn search_leaf<T>(leaf: &Leaf<Self, T>, key: &Self, trail: &mut Self::Trail) -> usize;
+
+    /// Where the block of entries of a leaf begins among which [`Kind::search_leaf`] is going to look, or a neighbour of it.
+    fn block_of_leaf<T>(leaf: &Leaf<Self, T>, key: &Self, trail: Self::Trail) -> usize;
 
     /// How many bytes the key shares with the separator found last.
     fn shared(trail: Self::Trail) -> usize;

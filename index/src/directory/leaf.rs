@@ -1,8 +1,8 @@
 //! The pages that hold entries.
 
+use super::group::{Node, counted_bytes};
 use super::key::{DirectoryKey, Kind};
-use super::page::{Node, counted_bytes};
-use super::separators::{PAGE, STEP};
+use super::separators::{BLOCK, PAGE};
 use std::alloc::Layout;
 use std::sync::Arc;
 
@@ -19,8 +19,8 @@ const NEW_LEAF: usize = LEAF - LEAF / 8;
 /// as many entries as needed: a leaf is written anew when it changes, so that spare room would never be used.
 #[derive(Debug)]
 pub struct Leaf<K: Kind + ?Sized, T> {
-    /// What stands for heads 8, 16, … 56 in the first step.
-    pub(super) pivots: [u64; STEP],
+    /// As in [`super::separators::Separators`].
+    pub(super) pivots: [u64; BLOCK],
     pub(super) entries: Arc<[(u64, T)]>,
     /// What the heads do not say of the separators.
     pub(super) text: K::Text,
@@ -63,10 +63,6 @@ pub(super) fn cut_new<K: DirectoryKey + ?Sized, T: Clone>(entries: Vec<(K::Owned
 
 impl<K: DirectoryKey + ?Sized, T: Clone> Node<K, T> for Leaf<K, T> {
     const MOST: usize = LEAF;
-
-    fn first(&self) -> Option<K::Owned> {
-        self.separator(0)
-    }
 
     fn len(&self) -> usize {
         self.entries.len()

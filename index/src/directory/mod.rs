@@ -1,60 +1,73 @@
 //! The paged directory: from a key to the segment whose range holds it.
 
 mod bytes;
+mod group;
 mod iter;
 mod key;
 mod leaf;
 mod page;
 mod plain;
+#[allow(unsafe_code)]
+mod prefetch;
 mod separators;
+mod top;
 
+use iter::Place;
 pub use iter::{RangeBackIter, RangeIter};
 pub use key::DirectoryKey;
-use page::Page;
+pub use page::PageRef;
 use std::borrow::Borrow;
 use std::fmt;
-use std::sync::Arc;
 use thiserror::Error;
+use top::Top;
 
 /// Entries by ascending separator: entry `i` owns the keys from its separator up to the next one, exclusive.
 ///
 /// Separators are `u64`s or byte strings ([`DirectoryKey`]).
 ///
-/// A B+-tree of immutable leaf pages under inner pages, of up to 64 items each, which a search tells apart in two steps of
-/// eight without a jump that depends on the key. Clones share pages: a clone is O(1), and replacing entries in one of
-/// two clones copies only the pages on the paths it touches (path copying; Driscoll, Sarnak, Sleator and Tarjan, "Making data
-/// structures persistent", JCSS 38(1), 1989, §2). A directory that shares no inner pages changes them in place.
+/// Pages of up to 64 entries, immutable, lie in groups of up to 64 pages, and above the groups is a static tree over their
+/// first separators: two levels of it tell 289 groups apart, about a million segments. A search is the same instructions whatever
+/// the key: two steps of eight in the group and two in the page, of which none is a jump. Clones share everything: a clone is
+/// O(1), and replacing entries in one of two clones copies the pages it touches and what refers to them (path copying;
+/// Driscoll, Sarnak, Sleator and Tarjan, "Making data structures persistent", JCSS 38(1), 1989, §2). The static tree stays
+/// shared until a group comes or goes and is written anew then: once in a thousand splits of segments or less, at the cost
+/// of a reference to every group. A directory that shares no groups changes them in place.
 ///
 /// # Cost
-/// Random `u64` keys, entries of 32 bytes; the least of repeated runs on a shared machine with 2 MiB of level-2 cache per
-/// core, on which one dependent random read of memory takes 150 to 210 ns. In nanoseconds:
+/// Random `u64` keys, entries of 32 bytes; the least of repeated runs on a crowded machine with 1 MiB of level-2 cache per
+/// core. In nanoseconds:
 ///
 /// | segments | 1,000 | 20,000 | 100,000 | 1 M | 4 M |
 /// |---|---|---|---|---|---|
-/// | find, independent keys | 10 | 20 | 31 | 108 | 189 |
-/// | locate, independent keys | 11 | 23 | 34 | 119 | 192 |
-/// | find, each key after the last answer | 21 | 41 | 65 | 209 | 361 |
-/// | locate, each key after the last answer | 23 | 44 | 77 | 233 | 395 |
-/// | replace one segment by two | 330 | 330 | 620 | 1,450 | 2,250 |
-/// | the same in a clone that is then published | 1,350 | 1,680 | 2,190 | 3,590 | 4,830 |
+/// | find, independent keys | 13 | 23 | 47 | 160 | 330 |
+/// | locate, independent keys | 18 | 28 | 48 | 110 | 350 |
+/// | find, each key after the last answer | 20 | 39 | 69 | 200 | 630 |
+/// | locate, each key after the last answer | 23 | 43 | 77 | 170 | 620 |
+/// | find in stages, 16 keys at a time | 22 | 27 | 34 | 59 | 140 |
+/// | replace one segment by two | 260 | 340 | 620 | 1,220 | 1,620 |
+/// | the same in a clone that is then published | 630 | 980 | 1,230 | 2,300 | 3,450 |
 ///
-/// Two levels cost 10 ns, three 20; the rest is cache misses, one of them in the entry, which every directory has. Bytes per
-/// segment beside separator and entry: 1.8 when new, 2.4 after half of the segments were split.
+/// A lookup is 109 instructions in a directory of one group, and 31 more per level of the static tree. The rest is cache
+/// misses, one of them in the entry, which every directory has; [`Directory::page_for`] lets many keys wait for theirs at
+/// once. Bytes per segment beside separator and entry: 1.9 when new, 2.6 after half of the segments were split.
 ///
 /// Byte strings take 11 bytes beside the entry where seven bytes behind what their neighbours share tell them apart, and
 /// the rest of their tails where they do not: 16 for paths of 40 bytes. A lookup takes 1.4 to 1.7 times as long as for a
 /// number when each key waits for the last answer (random strings and `user...`, 20,000 and 200,000 segments) and 2.0 to 2.6
 /// times when keys are independent; words, many of which are shorter than eight bytes, 1.7 to 2.4 and 3.4 to 3.7 times; deep
-/// paths, whose tails are read on every level, 3 to 4.4 and 6.5 to 7.7 times. A replacement takes 4 µs, for deep paths up to
-/// 20. Ratios of one run on a crowded machine.
+/// paths, whose tails are read on every level, 3 to 4.4 and 6.5 to 7.7 times. A replacement takes 2.5 µs, in a clone that is
+/// then published 4 to 6; for deep paths twice that.
 ///
 /// Entries lie beside their separators because the cache lines of a block of eight then arrive together. With separators
-/// apart the entry waits for its separator: a fifth longer with 4 M segments. Pivots at the head of each leaf instead of
-/// in its parent cost another wait. A static tree over the separators of all leaves, beside the pages, saved a tenth at
-/// most, nothing at 100,000 segments, and every replacement would have to patch it. Steps of four instead of eight were
-/// slower when a key waits for the last answer, and no quicker else.
+/// apart the entry waits for its separator: a fifth longer with 4 M segments. Pivots at the head of each page instead of
+/// in its group cost another wait. Trees of pages all the way up, as B+-trees are, took as long for a key that waits for
+/// the last answer, up to a fifth longer for independent keys, and a fifth to two fifths longer to replace a segment.
+/// Steps of four instead of eight were slower when a key waits for the last answer, and no quicker else. Steps in AVX-512
+/// take half the instructions, but each waits longer: a vector comparison, the way of its mask to a register and a count
+/// are 20 % slower than seven comparisons when a key waits for the last answer, and in the static tree alone they changed
+/// nothing.
 pub struct Directory<K: DirectoryKey + ?Sized, T> {
-    root: Arc<Page<K, T>>,
+    top: Top<K, T>,
     len: usize,
 }
 
@@ -107,14 +120,15 @@ impl<K: DirectoryKey + ?Sized, T: Clone> Directory<K, T> {
     /// [`DirectoryError::NotAscending`].
     pub fn from_sorted(entries: Vec<(K::Owned, T)>) -> Result<Self, DirectoryError> {
         check_ascending::<K, T>(&entries)?;
-        Ok(Self { len: entries.len(), root: Page::from_entries(entries) })
+        Ok(Self { len: entries.len(), top: Top::from_entries(entries) })
     }
 
     /// Replaces the entries whose separators lie in `[lo, hi)` (`None`: no end) by `with`, whose separators must ascend
     /// strictly and lie there too. Returns how many entries were removed.
     ///
     /// Keys of the range below `with`'s first separator fall to the entry before, so that one who replaces segments starts
-    /// `with` at `lo`. O(log n + |with| + removed) amortised, times the page size where pages are shared with a clone.
+    /// `with` at `lo`. O(page + |with| + removed) amortised, and as many references again where they are shared with a clone;
+    /// one that makes a group come or go costs O(groups) besides.
     ///
     /// # Errors
     /// [`DirectoryError`]; nothing has changed then.
@@ -135,7 +149,7 @@ impl<K: DirectoryKey + ?Sized, T: Clone> Directory<K, T> {
         if let Some(position) = with.iter().position(outside) {
             return Err(DirectoryError::OutsideRange { position });
         }
-        let removed = self.root.replace(lo, hi, with);
+        let removed = self.top.replace(lo, hi, with);
         self.len = self.len + with.len() - removed;
         Ok(removed)
     }
@@ -145,8 +159,8 @@ impl<K: DirectoryKey + ?Sized, T> Directory<K, T> {
     /// The entry whose range holds `key`: that with the greatest separator at or below it, or the first for a key below all
     /// separators. `None` only if the directory is empty.
     ///
-    /// O(log n): per page two steps of comparisons, which wait for one cache line each; on random keys most of the time is
-    /// the cache misses in the lowest inner page and in the leaf.
+    /// O(log n): two steps of comparisons in the group and two in the page, which wait for one cache line each; on random
+    /// keys most of the time is their cache misses.
     #[inline]
     pub fn find(&self, key: &K) -> Option<&T> {
         self.find_shared(key).map(|(entry, _)| entry)
@@ -156,51 +170,69 @@ impl<K: DirectoryKey + ?Sized, T> Directory<K, T> {
     /// on, which the search knows anyway. 0 for `u64` keys.
     #[inline]
     pub fn find_shared(&self, key: &K) -> Option<(&T, usize)> {
-        match K::enter(&self.root.separators, key) {
-            Ok(mut trail) => {
-                let (leaf, at) = self.root.leaf(key, &mut trail)?;
-                leaf.entry(at).map(|entry| (entry, K::shared(trail)))
-            }
-            Err(shared) => self.root.first_leaf()?.entry(0).map(|entry| (entry, shared)),
-        }
+        self.top.find(key).and_then(|(leaf, at, shared)| Some((leaf.entry(at)?, shared)))
+    }
+
+    /// The page whose entries' ranges hold `key`, of which nothing has been read yet: the first of the stages of a lookup,
+    /// between which other keys can have theirs. `None` only if the directory is empty.
+    #[inline]
+    pub fn page_for(&self, key: &K) -> Option<PageRef<'_, K, T>> {
+        PageRef::find(&self.top, key)
     }
 
     /// As [`Directory::find`], with the ends of the range. They cost little more if keys are `u64`s; byte strings are put
     /// together and copied to the heap, O(their length) and two allocations.
     #[inline]
     pub fn locate(&self, key: &K) -> Option<Located<'_, K, T>> {
-        let (leaf, at) = match K::enter(&self.root.separators, key) {
-            Ok(mut trail) => self.root.leaf(key, &mut trail)?,
-            Err(_) => (self.root.first_leaf()?, 0),
-        };
-        let entry = leaf.entry(at)?;
-        let lo = leaf.separator(at)?;
-        Some(Located { lo, hi: leaf.separator(at + 1).or_else(|| self.root.behind_leaf(key)), entry })
+        let (leaf, at, _) = self.top.find(key)?;
+        let (lo, entry) = (leaf.separator(at)?, leaf.entry(at)?);
+        Some(Located { lo, hi: leaf.separator(at + 1).or_else(|| self.after_leaf(key)), entry })
+    }
+
+    /// The separator after the leaf whose range holds `key`. Few searches need it, so that they do better to come down
+    /// again for it than to carry it along.
+    #[cold]
+    fn after_leaf(&self, key: &K) -> Option<K::Owned> {
+        let [group, leaf, _] = self.top.position(key);
+        Place::new(&self.top, group, leaf)?.after()?.leaf()?.separator(0)
     }
 
     /// The entry before the one whose range holds `key`, with its separator; `None` if that is the first. As
     /// [`Directory::locate`].
     pub fn before(&self, key: &K) -> Option<(K::Owned, &T)> {
-        let (leaf, at) = match K::enter(&self.root.separators, key) {
-            Ok(mut trail) => self.root.leaf(key, &mut trail)?,
-            Err(_) => return None,
-        };
+        let [group, leaf, at] = self.top.position(key);
+        let place = Place::new(&self.top, group, leaf)?;
         let (leaf, at) = match at.checked_sub(1) {
-            Some(before) => (leaf, before),
-            None => self.root.before_leaf(key)?,
+            Some(before) => (place.leaf()?, before),
+            None => {
+                let leaf = place.before()?.leaf()?;
+                (leaf, leaf.entries.len().checked_sub(1)?)
+            }
+        };
+        Some((leaf.separator(at)?, leaf.entry(at)?))
+    }
+
+    /// The entry after the one whose range holds `key`, with its separator, which is the end of that range; `None` if that
+    /// is the last. As [`Directory::locate`].
+    pub fn after(&self, key: &K) -> Option<(K::Owned, &T)> {
+        let [group, leaf, at] = self.top.position(key);
+        let place = Place::new(&self.top, group, leaf)?;
+        let (leaf, at) = match place.leaf()? {
+            leaf if at + 1 < leaf.entries.len() => (leaf, at + 1),
+            _ => (place.after()?.leaf()?, 0),
         };
         Some((leaf.separator(at)?, leaf.entry(at)?))
     }
 
     /// The entry whose range holds `key` and all after it, in order. O(log n), then O(1) amortised per entry.
     pub fn range_from(&self, key: &K) -> RangeIter<'_, K, T> {
-        RangeIter::from_key(&self.root, key)
+        RangeIter::from_key(&self.top, key)
     }
 
     /// The entry whose range holds `key` and all before it, the greatest separator first; for a key below all separators
     /// the first entry alone. As [`Directory::range_from`].
     pub fn range_back_from(&self, key: &K) -> RangeBackIter<'_, K, T> {
-        RangeBackIter::from_key(&self.root, key)
+        RangeBackIter::from_key(&self.top, key)
     }
 
     /// Number of entries.
@@ -215,24 +247,24 @@ impl<K: DirectoryKey + ?Sized, T> Directory<K, T> {
 
     /// All entries in order.
     pub fn iter(&self) -> RangeIter<'_, K, T> {
-        RangeIter::all(&self.root)
+        RangeIter::all(&self.top)
     }
 
     /// All entries, the last first.
     pub fn iter_back(&self) -> RangeBackIter<'_, K, T> {
-        RangeBackIter::all(&self.root)
+        RangeBackIter::all(&self.top)
     }
 
     /// Bytes of the directory: itself, its pages, separators and reference counts, whether shared with clones or not.
     /// Without what entries own on the heap, and without the allocator's own. O(number of pages).
     pub fn size_in_bytes(&self) -> usize {
-        size_of::<Self>() + self.root.heap_bytes()
+        size_of::<Self>() + self.top.heap_bytes()
     }
 }
 
 impl<K: DirectoryKey + ?Sized, T> Clone for Directory<K, T> {
     fn clone(&self) -> Self {
-        Self { root: Arc::clone(&self.root), len: self.len }
+        Self { top: self.top.clone(), len: self.len }
     }
 }
 

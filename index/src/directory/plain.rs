@@ -1,25 +1,55 @@
 //! Pages of `u64` separators: the heads are the separators, and there is no text.
 
+use super::group::chunks;
 use super::key::Kind;
 use super::leaf::{LEAF, Leaf};
-use super::page::chunks;
-use super::separators::{BLOCK, Separators, count_not_above};
+use super::separators::{BLOCK, Separators, count_not_above, step};
 use std::array;
 use std::sync::Arc;
 
+/// Items of one of the two steps in a block.
+const QUARTER: usize = 4;
+
+/// Separators of all children but the first: two cache lines, of which a search reads both at once. Room behind the last is
+/// filled with what no key but one is at or above.
+#[derive(Clone, Debug)]
+#[repr(align(64))]
+pub struct Block([[u64; QUARTER]; QUARTER]);
+
 impl Kind for u64 {
     type Text = ();
-    type Trail = ();
+    type Block = Block;
+    /// The key, or the first separator if that is higher.
+    type Trail = u64;
     type Cursor = u64;
+
+    const WIDTH: usize = QUARTER * QUARTER + 1;
+
+    fn owned_bytes(_: &u64) -> usize {
+        0
+    }
 
     fn text_bytes((): &()) -> usize {
         0
     }
 
-    /// Room behind the last separator repeats it.
+    fn block_bytes(_: &Block) -> usize {
+        0
+    }
+
+    fn block(all: &[u64]) -> Block {
+        let at = |index: usize| all.get(index + 1).copied().unwrap_or(u64::MAX);
+        Block(array::from_fn(|quarter| array::from_fn(|i| at(QUARTER * quarter + i))))
+    }
+
+    /// Room behind the last separator is filled with what no key but one is at or above.
     fn pack(all: &[u64]) -> Separators<u64> {
-        let at = |index: usize| all.get(index).or(all.last()).copied().unwrap_or(0);
-        Separators { heads: array::from_fn(at), pivots: array::from_fn(|i| at(BLOCK * (i + 1))), text: () }
+        let at = |index: usize| all.get(index).copied().unwrap_or(u64::MAX);
+        Separators { heads: array::from_fn(at), pivots: array::from_fn(|i| at(BLOCK * i)), text: () }
+    }
+
+    fn first(separators: &Separators<u64>) -> &u64 {
+        &separators.heads[0]
     }
 
     fn separator(separators: &Separators<u64>, index: usize) -> u64 {
@@ -27,32 +57,44 @@ impl Kind for u64 {
     }
 
     #[inline(always)]
-    fn enter(_: &Separators<u64>, _: &u64) -> Result<(), usize> {
-        Ok(())
+    fn enter(first: &u64, key: &u64) -> Result<u64, usize> {
+        Ok(*first.max(key))
     }
 
     #[inline(always)]
-    fn search_inner(separators: &Separators<u64>, key: &u64, (): &mut ()) -> usize {
-        let block = BLOCK * count_not_above(&separators.pivots, |head| *head, *key);
-        let heads = separators.heads[block + 1..].first_chunk();
-        block + heads.map_or(0, |heads| count_not_above(heads, |head| *head, *key))
+    fn search_block(block: &Block, _: &u64, key: &mut u64) -> usize {
+        let Block(quarters) = block;
+        let [before @ .., _] = quarters;
+        let quarter: usize = before.iter().map(|quarter| usize::from(quarter[QUARTER - 1] <= *key)).sum();
+        let rest: usize = quarters[quarter].iter().map(|item| usize::from(item <= key)).sum();
+        QUARTER * quarter + rest
     }
 
     #[inline(always)]
-    fn search_leaf<T>(leaf: &Leaf<u64, T>, key: &u64, (): &mut ()) -> usize {
-        let entries = &*leaf.entries;
-        let block = BLOCK * count_not_above(&leaf.pivots, |head| *head, *key);
-        // The last block begins earlier, so as to be whole. Pivots that repeat the last separator lead there too.
-        let block = block.min(entries.len().saturating_sub(BLOCK));
-        if let Some(rest) = entries.get(block + 1..).and_then(|rest| rest.first_chunk()) {
-            return block + count_not_above(rest, |(head, _)| *head, *key);
+    fn search_group(separators: &Separators<u64>, _: &u64, key: &mut u64) -> usize {
+        let (blocks, _) = separators.heads.as_chunks();
+        let block = step(&separators.pivots, *key);
+        BLOCK * block + step(&blocks[block % BLOCK], *key)
+    }
+
+    #[inline(always)]
+    fn search_leaf<T>(leaf: &Leaf<u64, T>, wanted: &u64, key: &mut u64) -> usize {
+        if leaf.entries.len() < BLOCK {
+            return search_short(&leaf.entries, *key);
         }
-        // Shorter than a block.
-        entries.partition_point(|(head, _)| head <= key).saturating_sub(1)
+        let block = Self::block_of_leaf(leaf, wanted, *key);
+        let rest = leaf.entries[block..].first_chunk::<BLOCK>();
+        block + rest.map_or(0, |[_, rest @ ..]| count_not_above(rest, |(head, _)| *head, *key))
     }
 
     #[inline(always)]
-    fn shared((): ()) -> usize {
+    fn block_of_leaf<T>(leaf: &Leaf<u64, T>, _: &u64, key: u64) -> usize {
+        // The last block begins earlier, so as to be whole. Pivots that repeat the last separator lead there too.
+        (BLOCK * step(&leaf.pivots, key)).min(leaf.entries.len().saturating_sub(BLOCK))
+    }
+
+    #[inline(always)]
+    fn shared(_: u64) -> usize {
         0
     }
 
@@ -102,9 +144,15 @@ impl Kind for u64 {
     }
 }
 
+/// In a leaf of less than a block.
+#[cold]
+fn search_short<T>(entries: &[(u64, T)], key: u64) -> usize {
+    entries.partition_point(|(head, _)| *head <= key).saturating_sub(1)
+}
+
 fn leaf<T>(entries: Arc<[(u64, T)]>) -> Leaf<u64, T> {
     let at = |index: usize| entries.get(index).or(entries.last()).map_or(0, |(head, _)| *head);
-    Leaf { pivots: array::from_fn(|i| at(BLOCK * (i + 1))), entries, text: () }
+    Leaf { pivots: array::from_fn(|i| at(BLOCK * i)), entries, text: () }
 }
 
 #[cfg(test)]
@@ -116,7 +164,7 @@ mod tests {
         for len in 1..=LEAF as u64 {
             let leaf = leaf((1..=len).map(|i| (10 * i, i)).collect());
             for key in 0..10 * len + 20 {
-                let position = u64::search_leaf(&leaf, &key, &mut ()) as u64;
+                let position = u64::search_leaf(&leaf, &key, &mut key.max(10)) as u64;
                 assert_eq!(position, (key / 10).clamp(1, len) - 1, "{len} {key}");
             }
         }

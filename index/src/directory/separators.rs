@@ -1,4 +1,4 @@
-//! The separators of an inner page.
+//! The separators of a group of pages.
 
 use super::key::{DirectoryKey, Kind};
 use std::borrow::Borrow;
@@ -13,7 +13,7 @@ pub const PAGE: usize = BLOCK * BLOCK;
 /// Heads that one step compares. The block before ruled out that the key lies below its first one.
 pub const STEP: usize = BLOCK - 1;
 
-/// The first separator below each child of an inner page.
+/// The first separator of each leaf of a group.
 ///
 /// A search compares with seven pivots, every eighth head, and then with seven heads of one block: two cache lines, and the
 /// same instructions whatever the key and the number of children, so that no jump depends on either. This is one page of a
@@ -23,8 +23,8 @@ pub const STEP: usize = BLOCK - 1;
 pub struct Separators<K: Kind + ?Sized> {
     /// Heads by child. Room behind the last is filled.
     pub(super) heads: [u64; PAGE],
-    /// What stands for heads 8, 16, … 56 in the first step.
-    pub(super) pivots: [u64; STEP],
+    /// What stands for heads 8, 16, … 56 in the first step, after one that no key lies below.
+    pub(super) pivots: [u64; BLOCK],
     /// What the heads do not say.
     pub(super) text: K::Text,
 }
@@ -54,7 +54,7 @@ impl<K: DirectoryKey + ?Sized> Separators<K> {
     /// Index of the greatest separator at or below `key`, 0 if there is none. May lie behind the last child and then means
     /// that one.
     pub(super) fn position(&self, key: &K) -> usize {
-        K::enter(self, key).map_or(0, |mut trail| K::search_inner(self, key, &mut trail))
+        K::enter(K::first(self), key).map_or(0, |mut trail| K::search_group(self, key, &mut trail))
     }
 
     /// Index of the greatest separator below `key`, 0 if there is none.
@@ -68,6 +68,13 @@ impl<K: DirectoryKey + ?Sized> Separators<K> {
 #[inline(always)]
 pub(super) fn count_not_above<I>(items: &[I; STEP], head_of: impl Fn(&I) -> u64, head: u64) -> usize {
     items.iter().map(|item| usize::from(head_of(item) <= head)).sum()
+}
+
+/// How many of `items`, which ascend, are at or below `head`, without the first, which is.
+#[inline(always)]
+pub(super) fn step(items: &[u64; BLOCK], head: u64) -> usize {
+    let [_, items @ ..] = items;
+    count_not_above(items, |item| *item, head)
 }
 
 #[cfg(test)]

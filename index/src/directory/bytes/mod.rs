@@ -7,9 +7,9 @@ mod head;
 mod search;
 mod text;
 
+use super::group::counted_bytes;
 use super::key::Kind;
 use super::leaf::{LEAF, Leaf};
-use super::page::counted_bytes;
 use super::separators::{PAGE, Separators};
 use search::{Search, Trail};
 use std::sync::Arc;
@@ -17,17 +17,37 @@ use text::{Cursor, Packed, Text};
 
 impl Kind for [u8] {
     type Text = Text;
+    /// As in a group: two steps of eight.
+    type Block = Separators<[u8]>;
     type Trail = Trail;
     type Cursor = Cursor;
 
+    const WIDTH: usize = PAGE;
+
+    fn owned_bytes(separator: &Vec<u8>) -> usize {
+        separator.capacity()
+    }
+
     fn text_bytes(text: &Text) -> usize {
         counted_bytes(text.layout())
+    }
+
+    fn block_bytes(block: &Separators<[u8]>) -> usize {
+        Self::text_bytes(&block.text)
+    }
+
+    fn block(all: &[Vec<u8>]) -> Separators<[u8]> {
+        Self::pack(all)
     }
 
     fn pack(all: &[Vec<u8>]) -> Separators<[u8]> {
         let strings: Vec<&[u8]> = all.iter().map(Vec::as_slice).collect();
         let Packed { heads, pivots, text } = Packed::new(&strings);
         Separators { heads, pivots, text }
+    }
+
+    fn first(separators: &Separators<[u8]>) -> &[u8] {
+        separators.text.first()
     }
 
     fn separator(separators: &Separators<[u8]>, index: usize) -> Vec<u8> {
@@ -37,12 +57,17 @@ impl Kind for [u8] {
     }
 
     #[inline(always)]
-    fn enter(separators: &Separators<[u8]>, key: &[u8]) -> Result<Trail, usize> {
-        Trail::new(key, separators.text.first())
+    fn enter(first: &[u8], key: &[u8]) -> Result<Trail, usize> {
+        Trail::new(key, first)
     }
 
     #[inline(always)]
-    fn search_inner(separators: &Separators<[u8]>, key: &[u8], trail: &mut Trail) -> usize {
+    fn search_block(block: &Separators<[u8]>, key: &[u8], trail: &mut Trail) -> usize {
+        Self::search_group(block, key, trail)
+    }
+
+    #[inline(always)]
+    fn search_group(separators: &Separators<[u8]>, key: &[u8], trail: &mut Trail) -> usize {
         let Separators { pivots, heads, text } = separators;
         Search { pivots, slots: heads, text, key }.run(trail)
     }
@@ -51,6 +76,12 @@ impl Kind for [u8] {
     fn search_leaf<T>(leaf: &Leaf<[u8], T>, key: &[u8], trail: &mut Trail) -> usize {
         let Leaf { pivots, entries, text } = leaf;
         Search { pivots, slots: entries, text, key }.run(trail)
+    }
+
+    #[inline(always)]
+    fn block_of_leaf<T>(leaf: &Leaf<[u8], T>, key: &[u8], trail: Trail) -> usize {
+        let Leaf { pivots, entries, text } = leaf;
+        Search { pivots, slots: entries, text, key }.block(trail)
     }
 
     #[inline(always)]

@@ -1,6 +1,6 @@
 //! The search in a page of byte strings.
 
-use super::super::separators::{BLOCK, STEP, count_not_above};
+use super::super::separators::{BLOCK, count_not_above, step};
 use super::head::{HEAD_BYTES, Headed, Slot, common_prefix, is_long, shared_bytes};
 use super::text::{Block, Text};
 use std::cmp::Ordering;
@@ -30,7 +30,7 @@ impl Trail {
 
 /// A page and the key that is looked for there, which is not below the page's first string.
 pub(super) struct Search<'a, S> {
-    pub(super) pivots: &'a [u64; STEP],
+    pub(super) pivots: &'a [u64; BLOCK],
     pub(super) slots: &'a [S],
     pub(super) text: &'a Text,
     pub(super) key: &'a [u8],
@@ -59,17 +59,26 @@ impl<S: Slot> Search<'_, S> {
         if self.text.even { self.even(trail) } else { self.by_blocks(trail) }
     }
 
+    /// Where the key's block begins, as far as pivots tell.
+    #[inline(always)]
+    pub(super) fn block(&self, trail: Trail) -> usize {
+        let prefix = usize::from(self.text.prefix);
+        let has_prefix = trail.shared >= prefix;
+        let wanted = Headed::with_word(self.key, trail.short).head_behind(prefix, has_prefix);
+        BLOCK * step(self.pivots, wanted)
+    }
+
     /// In a page all of whose heads stand behind one prefix and differ.
     #[inline(always)]
     fn even(&self, trail: &mut Trail) -> usize {
         let prefix = usize::from(self.text.prefix);
         let has_prefix = trail.shared >= prefix;
         let wanted = Headed::with_word(self.key, trail.short).head_behind(prefix, has_prefix);
-        let block = count_not_above(self.pivots, |head| *head, wanted);
+        let block = step(self.pivots, wanted);
         let start = BLOCK * block;
         let count = self.count(start, wanted);
         let at = start + count;
-        let pivot = self.pivots[block.saturating_sub(1)];
+        let pivot = self.pivots[block];
         let found = self.slots.get(at).map_or(0, Slot::head);
         let found = select_unpredictable(count == 0, pivot, found);
         if found == wanted && is_long(wanted) {
@@ -88,7 +97,7 @@ impl<S: Slot> Search<'_, S> {
     fn even_by_text(self, block: usize, count: usize, wanted: u64, shared: usize) -> (usize, usize) {
         let (prefix, start) = (usize::from(self.text.prefix), BLOCK * block);
         if count > 0 {
-            let pivot = block.checked_sub(1).map(|before| self.pivots[before]);
+            let pivot = (block > 0).then(|| self.pivots[block]);
             let shared = pivot.map_or(shared, |pivot| prefix + shared_bytes(pivot, wanted));
             let (count, shared) = self.slot_by_text(start, count, wanted, shared);
             return (start + count, shared);
@@ -109,8 +118,8 @@ impl<S: Slot> Search<'_, S> {
         let prefix = usize::from(self.text.prefix);
         let has_prefix = trail.shared >= prefix;
         let wanted = key.head_behind(prefix, has_prefix);
-        let mut block = count_not_above(self.pivots, |head| *head, wanted);
-        let found = self.pivots[block.saturating_sub(1)];
+        let mut block = step(self.pivots, wanted);
+        let found = self.pivots[block];
         if found == wanted && is_long(wanted) {
             (block, trail.shared) = self.block_by_text(block, wanted, trail.shared);
         } else {
@@ -150,7 +159,7 @@ impl<S: Slot> Search<'_, S> {
     fn block_by_text(self, mut block: usize, wanted: u64, shared: usize) -> (usize, usize) {
         let prefix = usize::from(self.text.prefix);
         let tail = self.key.get(prefix + HEAD_BYTES..).unwrap_or_default();
-        while block > 0 && self.pivots[block - 1] == wanted {
+        while block > 0 && self.pivots[block] == wanted {
             let first = self.slots.get(BLOCK * block).map(|slot| self.text.reader(Block::of(slot)).string());
             let first = first.and_then(|first| first.get(HEAD_BYTES..)).unwrap_or_default();
             let common = common_prefix(tail, first);
@@ -159,7 +168,7 @@ impl<S: Slot> Search<'_, S> {
             }
             block -= 1;
         }
-        let before = block.checked_sub(1).map(|before| self.pivots[before]);
+        let before = (block > 0).then(|| self.pivots[block]);
         (block, before.map_or(shared, |before| prefix + shared_bytes(before, wanted)))
     }
 

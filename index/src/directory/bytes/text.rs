@@ -1,6 +1,6 @@
 //! What a page of byte strings holds beside their heads.
 
-use super::super::separators::{BLOCK, PAGE, STEP};
+use super::super::separators::{BLOCK, PAGE};
 use super::head::{HEAD_BYTES, Headed, Slot, UNUSED, bytes_of, common_prefix, is_long};
 use std::alloc::Layout;
 use std::sync::Arc;
@@ -122,7 +122,7 @@ fn write_string(string: &[u8], out: &mut Vec<u8>) {
 /// The strings of a page.
 pub(super) struct Packed {
     pub(super) heads: [u64; PAGE],
-    pub(super) pivots: [u64; STEP],
+    pub(super) pivots: [u64; BLOCK],
     pub(super) text: Text,
 }
 
@@ -138,16 +138,17 @@ impl Packed {
         let prefix = prefix_of(strings);
         let head = |string: &[u8]| Headed::new(string).head(prefix);
         let even = strings.windows(2).all(|pair| head(pair[0]) < head(pair[1]));
-        let (mut heads, mut pivots, mut text) = ([UNUSED; PAGE], [UNUSED; STEP], Vec::new());
+        let (mut heads, mut pivots, mut text) = ([UNUSED; PAGE], [UNUSED; BLOCK], Vec::new());
         for (number, (block, heads)) in strings.chunks(BLOCK).zip(heads.chunks_mut(BLOCK)).enumerate() {
             let description =
                 Block { prefix: if even { prefix } else { prefix_of(block) }, text: text.len() };
             let (first, others) = block.split_first().expect("a chunk is not empty");
             if number == 0 {
                 write_string(first, &mut text);
+                pivots[0] = 0;
             } else {
                 write_string(&first[prefix..], &mut text);
-                pivots[number - 1] = head(first);
+                pivots[number] = head(first);
             }
             heads[0] = description.bits();
             let tail = description.prefix + HEAD_BYTES;
