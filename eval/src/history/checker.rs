@@ -134,19 +134,29 @@ fn split(
     entries: &mut [Vec<Entry>],
     checked: &mut Checked,
 ) {
-    let Call::Scan { limit } = operation.call else {
+    if !matches!(operation.call, Call::Scan { .. } | Call::Floor | Call::Ceiling) {
         if let Some(key) = keys.number.get(&operation.key) {
             entries[*key as usize].push(Entry::own(number));
         }
         return;
-    };
+    }
     let Outcome::Scanned(scanned) = operation.outcome else { return };
     let records = history.records(scanned);
-    if let Some(fault) = scan::fault(operation.key, limit, records) {
+    let below = operation.call == Call::Floor;
+    let (fault, covered) = match operation.call {
+        Call::Scan { limit } => {
+            (scan::fault(operation.key, limit, records), scan::covered(operation.key, limit, records))
+        }
+        _ => (
+            scan::nearest_fault(operation.key, below, records),
+            Some(scan::covered_by_nearest(operation.key, below, records)),
+        ),
+    };
+    if let Some(fault) = fault {
         checked.add(|| Violation::Scan(BadScan::new(history, number, *operation, fault)));
         return;
     }
-    let Some(covered) = scan::covered(operation.key, limit, records) else { return };
+    let Some(covered) = covered else { return };
     let first = keys.sorted.partition_point(|key| key < covered.start());
     let mut returned = records.iter().enumerate().peekable();
     for (key, entries) in keys.sorted[first..].iter().zip(&mut entries[first..]) {

@@ -11,6 +11,9 @@
 //! absent throughout must not, and a value must be one that the key had meanwhile. That is all that scans promise: the
 //! records of one scan need never have been there at the same time. Order, duplicates, bounds and limit are checked too.
 //!
+//! **Floors and ceilings are of one instant**, over all keys between the one that was asked for and the one that was found. Key by key they are
+//! checked like scans; [`check_whole`] looks for an order of all calls on all keys at once, in short histories.
+//!
 //! | module | holds |
 //! |---|---|
 //! | [`operation`] | calls, outcomes, intervals |
@@ -51,6 +54,7 @@ mod shrink;
 mod steps;
 pub mod store;
 pub mod stress;
+mod whole;
 
 pub use checker::{Checked, MalformedHistory, Undecided, check};
 pub use linearize::Doubt;
@@ -58,6 +62,7 @@ pub use operation::{Call, NEVER, Operation, Outcome, Scanned};
 pub use recorder::{Open, Recorder, nanoseconds_since};
 pub use report::{BadScan, Disorder, Shown, Violation};
 pub use scan::ScanFault;
+pub use whole::{Whole, check_whole};
 
 use std::collections::BTreeMap;
 

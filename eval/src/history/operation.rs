@@ -34,6 +34,10 @@ pub enum Call {
         /// The most records it may return.
         limit: u32,
     },
+    /// The record with the greatest key not above the operation's.
+    Floor,
+    /// The record with the least key not below the operation's.
+    Ceiling,
 }
 
 impl Call {
@@ -42,13 +46,13 @@ impl Call {
         match self {
             Self::Insert(value) | Self::Put(value) | Self::Update(value) => Some(value),
             Self::CompareAndSet { value, .. } => Some(value),
-            Self::Get | Self::Delete | Self::Scan { .. } => None,
+            Self::Get | Self::Delete | Self::Scan { .. } | Self::Floor | Self::Ceiling => None,
         }
     }
 
     /// Whether the call may change a record.
     pub const fn writes(self) -> bool {
-        !matches!(self, Self::Get | Self::Scan { .. })
+        !matches!(self, Self::Get | Self::Scan { .. } | Self::Floor | Self::Ceiling)
     }
 }
 
@@ -69,7 +73,7 @@ pub enum Outcome {
     Differs,
     /// A write took effect.
     Done,
-    /// A scan returned these records.
+    /// A scan returned these records, a floor or a ceiling the one it found, if any.
     Scanned(Scanned),
 }
 
@@ -112,6 +116,10 @@ impl Operation {
                 matches!(self.outcome, Unknown | Refused | Done | Absent | Differs)
             }
             Call::Scan { .. } => matches!(self.outcome, Unknown | Refused | Scanned(_)),
+            Call::Floor | Call::Ceiling => match self.outcome {
+                Scanned(scanned) => scanned.count <= 1,
+                outcome => matches!(outcome, Unknown | Refused),
+            },
         };
         let in_order = match self.outcome {
             Unknown => self.returned == NEVER,
@@ -131,6 +139,8 @@ impl fmt::Display for Call {
             Self::Delete => write!(f, "delete"),
             Self::CompareAndSet { expected, value } => write!(f, "compare {expected} and set {value}"),
             Self::Scan { limit } => write!(f, "scan of up to {limit}"),
+            Self::Floor => write!(f, "floor"),
+            Self::Ceiling => write!(f, "ceiling"),
         }
     }
 }

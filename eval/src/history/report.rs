@@ -3,7 +3,7 @@
 use std::fmt;
 
 use super::History;
-use super::operation::{Call, NEVER, Operation};
+use super::operation::{Call, NEVER, Operation, Outcome};
 use super::scan::ScanFault;
 use super::shrink::Core;
 use super::steps::{Condition, Effect, Step};
@@ -81,7 +81,7 @@ impl Disorder {
         let shown = |number: u32| {
             let step = steps.iter().find(|step| step.operation == number)?;
             let operation = *history.operations().get(number as usize)?;
-            let saw = matches!(operation.call, Call::Scan { .. }).then_some(match step.condition {
+            let saw = matches!(operation.outcome, Outcome::Scanned(_)).then_some(match step.condition {
                 Condition::Exactly(value) => Some(value),
                 _ => None,
             });
@@ -198,6 +198,7 @@ impl Shown {
         };
         let call = match call {
             Call::Scan { .. } => format!("{call} from {key}"),
+            Call::Floor | Call::Ceiling => format!("{call} of {key}"),
             _ => call.to_string(),
         };
         let plan = plan.map_or(String::new(), |plan| format!(" by {}", plan.name()));

@@ -18,7 +18,7 @@ pub enum ScanFault {
         /// The key.
         key: u64,
     },
-    /// A key lies below the range that was asked for.
+    /// A key lies outside the range that was asked for.
     Outside {
         /// The key.
         key: u64,
@@ -37,7 +37,7 @@ impl fmt::Display for ScanFault {
                 write!(f, "keys are out of order: {key} came after {before}")
             }
             Self::Twice { key } => write!(f, "key {key} was returned twice"),
-            Self::Outside { key } => write!(f, "key {key} lies below the range"),
+            Self::Outside { key } => write!(f, "key {key} lies outside the range"),
             Self::TooMany { count } => write!(f, "{count} records are more than were asked for"),
         }
     }
@@ -62,6 +62,23 @@ pub(super) fn covered(start: u64, limit: u32, records: &[(u64, u64)]) -> Option<
         return Some(start..=u64::MAX);
     }
     records.last().map(|(last, _)| start..=*last)
+}
+
+/// What is wrong with the record nearest to `key`, if anything.
+pub(super) fn nearest_fault(key: u64, below: bool, records: &[(u64, u64)]) -> Option<ScanFault> {
+    let (found, _) = *records.first()?;
+    let is_outside = if below { found > key } else { found < key };
+    is_outside.then_some(ScanFault::Outside { key: found })
+}
+
+/// The keys that an answer speaks about which found this record nearest to `key`, or none: those from one to the other are absent, but
+/// for the record's.
+pub(super) fn covered_by_nearest(key: u64, below: bool, records: &[(u64, u64)]) -> RangeInclusive<u64> {
+    let found = records.first().map(|(found, _)| *found);
+    match below {
+        true => found.unwrap_or(0)..=key,
+        false => key..=found.unwrap_or(u64::MAX),
+    }
 }
 
 #[cfg(test)]

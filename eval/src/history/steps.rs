@@ -54,7 +54,7 @@ impl Step {
     pub fn of(operation: &Operation, number: u32) -> Option<Self> {
         let unknown = operation.outcome == Outcome::Unknown;
         let (condition, effect) = match (operation.call, operation.outcome) {
-            (_, Outcome::Refused) | (Call::Scan { .. }, _) => return None,
+            (_, Outcome::Refused) | (Call::Scan { .. } | Call::Floor | Call::Ceiling, _) => return None,
             (Call::Get, Outcome::Found(value)) => (Condition::Exactly(value), Effect::Nothing),
             (Call::Get | Call::Update(_) | Call::Delete | Call::CompareAndSet { .. }, Outcome::Absent) => {
                 (Condition::Absent, Effect::Nothing)

@@ -1,8 +1,8 @@
 //! Histories made by hand, each with the anomaly it is named for beside the right history next to it.
 
-use fpcache_eval::history::Call::{CompareAndSet, Delete, Get, Insert, Put, Scan, Update};
+use fpcache_eval::history::Call::{Ceiling, CompareAndSet, Delete, Floor, Get, Insert, Put, Scan, Update};
 use fpcache_eval::history::Outcome::{Absent, Differs, Done, Exists, Found, Refused, Unknown};
-use fpcache_eval::history::{Doubt, MalformedHistory, ScanFault, Violation, check};
+use fpcache_eval::history::{Doubt, MalformedHistory, ScanFault, Violation, Whole, check, check_whole};
 
 use super::Script;
 
@@ -281,4 +281,72 @@ fn a_violation_in_a_long_history_is_shown_by_few_operations() {
     let text = disorder.to_string();
     assert!(text.contains("2 of its 4001 operations have no order"), "{text}");
     assert!(text.contains("found 700") && text.contains("not possible by then"), "{text}");
+}
+
+#[track_caller]
+fn right_as_a_whole(script: &Script) {
+    right(script);
+    let whole = check_whole(&script.history());
+    assert!(matches!(whole, Whole::Ordered { .. }), "{whole:?}");
+}
+
+#[test]
+fn a_floor_says_what_is_there_and_what_is_not() {
+    let script = Script::from(&[(2, 20), (5, 50)]);
+    let script = script.nearest(4, Floor, Some((2, 20)), 1, 2).nearest(4, Ceiling, Some((5, 50)), 3, 4);
+    let script = script.nearest(1, Floor, None, 5, 6).nearest(6, Ceiling, None, 7, 8);
+    let script = script.nearest(5, Floor, Some((5, 50)), 9, 10).nearest(2, Ceiling, Some((2, 20)), 11, 12);
+    right_as_a_whole(&script);
+    for (key, call, found) in [
+        (4, Floor, Some((1, 10))),
+        (4, Floor, None),
+        (6, Floor, Some((2, 20))),
+        (6, Floor, Some((5, 51))),
+        (1, Ceiling, Some((5, 50))),
+        (1, Ceiling, None),
+    ] {
+        let script = Script::from(&[(2, 20), (5, 50)]).nearest(key, call, found, 1, 2);
+        assert!(!script.check().is_linearizable(), "{call} of {key}: {found:?}");
+        assert_eq!(check_whole(&script.history()), Whole::Disordered { operation: 0 });
+    }
+    let fault = |call, found| {
+        let Violation::Scan(scan) = wrong(&Script::from(&[(9, 1)]).nearest(4, call, Some(found), 1, 2))
+        else {
+            panic!()
+        };
+        scan.fault
+    };
+    assert_eq!(fault(Floor, (9, 1)), ScanFault::Outside { key: 9 });
+    assert_eq!(fault(Ceiling, (3, 1)), ScanFault::Outside { key: 3 });
+}
+
+#[test]
+fn a_floor_of_two_moments_is_right_of_each_key_and_wrong_of_all() {
+    // 2 was there before 1 came: 1 was never the greatest below 3.
+    let writes = empty().call(2, Insert(20), Done, 2, 3).call(1, Insert(10), Done, 4, 5);
+    let wrong = writes.nearest(3, Floor, Some((1, 10)), 1, 6);
+    right(&wrong);
+    assert_eq!(check_whole(&wrong.history()), Whole::Disordered { operation: 0 });
+    // Had they been under way at once, it could have been.
+    let writes = empty().call(2, Insert(20), Done, 2, 4).call(1, Insert(10), Done, 3, 5);
+    right_as_a_whole(&writes.nearest(3, Floor, Some((1, 10)), 1, 6));
+    // 2 came, then 1 went: one of them was always there.
+    let writes = Script::from(&[(1, 10)]).call(2, Insert(20), Done, 2, 3).call(1, Delete, Done, 4, 5);
+    let none = writes.nearest(3, Floor, None, 1, 6);
+    right(&none);
+    assert_eq!(check_whole(&none.history()), Whole::Disordered { operation: 0 });
+}
+
+#[test]
+fn a_write_of_unknown_outcome_explains_a_floor_or_does_not() {
+    let unknown = || Script::from(&[(1, 10)]).call(2, Insert(20), Unknown, 1, 2);
+    right_as_a_whole(&unknown().nearest(3, Floor, Some((1, 10)), 3, 4).nearest(
+        3,
+        Floor,
+        Some((2, 20)),
+        5,
+        6,
+    ));
+    let back = unknown().nearest(3, Floor, Some((2, 20)), 3, 4).nearest(3, Floor, Some((1, 10)), 5, 6);
+    assert_eq!(check_whole(&back.history()), Whole::Disordered { operation: 2 });
 }

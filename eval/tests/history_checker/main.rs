@@ -40,6 +40,12 @@ impl Script {
         self
     }
 
+    /// Adds a floor or a ceiling.
+    pub fn nearest(mut self, key: u64, call: Call, found: Option<(u64, u64)>, from: u64, to: u64) -> Self {
+        self.calls.push((key, call, Answer::Records(found.into_iter().collect()), from, to));
+        self
+    }
+
     /// What the callers saw.
     pub fn history(&self) -> History {
         let instant = Cell::new(0);

@@ -12,7 +12,7 @@ use fpcache_memserver::durability::SyncPolicy;
 use crate::caller::{Mix, Part, Queue};
 use crate::node::{Durability, Ending};
 use crate::play::{DEADLINE, Play, Tally, any_way, play};
-use crate::{STORM_OVER_MACHINES, any_sync, draw_without_queues as draw};
+use crate::{STORM_OVER_MACHINES, any_sync, draw_without_queues as draw, neighbours};
 
 /// Worlds that a break is looked for in.
 const SEEDS: std::ops::Range<u64> = 9_000_000..9_002_000;
@@ -156,6 +156,11 @@ fn readers_that_take_values_outside_slots_unseen_are_found() {
         let mix = Mix { update: 10, put: 5, delete: 2, ..Mix::NOTHING };
         Play { bytes: true, ..crowd(seed, mix, Duration::from_micros(10), 10) }
     });
+}
+
+#[test]
+fn neighbours_that_were_never_so_at_once_are_found() {
+    is_found(Sabotage::UnprovenNeighbours, Faults::WEATHER, neighbours);
 }
 
 #[test]

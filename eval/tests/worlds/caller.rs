@@ -31,6 +31,8 @@ pub struct Mix {
     pub batch: u64,
     /// A step of the process's queue, if it has one.
     pub queue: u64,
+    /// Floors and ceilings, one in three of a group.
+    pub nearest: u64,
 }
 
 impl Mix {
@@ -47,6 +49,7 @@ impl Mix {
         compare_and_set: 8,
         batch: 4,
         queue: 0,
+        nearest: 6,
     };
     /// Reads alone.
     pub const READS: Self = Self {
@@ -61,6 +64,7 @@ impl Mix {
         compare_and_set: 0,
         batch: 0,
         queue: 0,
+        nearest: 0,
     };
     /// Inserts and deletes, so that segments fill and are rebuilt.
     pub const CHURN: Self = Self { insert: 12, delete: 10, put: 2, batch: 2, ..Self::NOTHING };
@@ -69,10 +73,12 @@ impl Mix {
     /// Nothing.
     pub const NOTHING: Self = Self { get: 0, multi_get: 0, scan: 0, ..Self::READS };
 
-    const fn weights(self) -> [u64; 11] {
+    const fn weights(self) -> [u64; 12] {
         let Self { get, multi_get, get_versioned, scan, insert, put, update, delete, .. } = self;
-        let Self { compare_and_set, batch, queue, .. } = self;
-        [get, multi_get, get_versioned, scan, insert, put, update, delete, compare_and_set, batch, queue]
+        let Self { compare_and_set, batch, queue, nearest, .. } = self;
+        let reads = [get, multi_get, get_versioned, scan];
+        let [a, b, c, d] = reads;
+        [a, b, c, d, insert, put, update, delete, compare_and_set, batch, queue, nearest]
     }
 }
 
@@ -195,6 +201,7 @@ impl<K: NumberedKeys, C: Fn() -> u64> Caller<K, C> {
                 Some(8) => self.compare_and_set(),
                 Some(9) => self.batch(),
                 Some(10) => self.queue(),
+                Some(11) => self.nearest(),
                 Some(kind) => self.change(kind),
                 None => {}
             }
@@ -301,6 +308,41 @@ impl<K: NumberedKeys, C: Fn() -> u64> Caller<K, C> {
                     .iter()
                     .map(|(key, value)| (K::number(key.borrow()), ClientStore::<K>::decode(value)));
                 lock(&self.log).scanned(open, records, None);
+            }
+            Err(error) => drop(failed(&error)),
+        }
+    }
+
+    fn nearest(&mut self) {
+        let call = [Call::Floor, Call::Ceiling][self.process.random.below(2) as usize];
+        let count = if self.process.random.below(3) == 0 { self.process.random.between(2, 4) } else { 1 };
+        // Beside the keys that there are as often as on them.
+        let keys: Vec<u64> = (0..count)
+            .map(|_| {
+                let key = self.key();
+                match self.process.random.below(2) {
+                    0 if call == Call::Floor => key + 1,
+                    0 => key.saturating_sub(1),
+                    _ => key,
+                }
+            })
+            .collect();
+        let open: Vec<_> = keys.iter().map(|key| lock(&self.log).invoke(*key, call)).collect();
+        let owned: Vec<K::Owned> = keys.iter().map(|key| K::key(*key)).collect();
+        let keys: Vec<KeyRef<'_, K>> = owned.iter().map(|key| KeyRef(key.borrow())).collect();
+        let found = match (call, &keys[..]) {
+            (Call::Floor, [key]) => self.client.floor(*key).map(|found| vec![found]),
+            (Call::Floor, keys) => self.client.multi_floor(keys),
+            (_, [key]) => self.client.ceiling(*key).map(|found| vec![found]),
+            (_, keys) => self.client.multi_ceiling(keys),
+        };
+        match found {
+            Ok(found) => {
+                for (open, record) in open.into_iter().zip(found) {
+                    let record = record
+                        .map(|(key, value)| (K::number(key.borrow()), ClientStore::<K>::decode(&value)));
+                    lock(&self.log).scanned(open, record, None);
+                }
             }
             Err(error) => drop(failed(&error)),
         }

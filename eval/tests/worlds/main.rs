@@ -134,6 +134,53 @@ const STORM_OVER_CLIENTS: Faults = Faults { crash_node: 0, ..Faults::STORM };
 /// Nobody reads the memory of a machine that is off.
 const STORM_OVER_MACHINES: Faults = Faults { linger: false, ..Faults::STORM };
 
+/// Few keys beside each other that come and go, and readers that ask for neighbours: no two keys are ever looked at by
+/// themselves.
+pub fn neighbours(seed: u64) -> Play {
+    let mut drawn = draw_without_queues(seed, None);
+    let mut random = Random::new(seed ^ 0xf100);
+    let few = random.between(3, 8) as usize;
+    drawn.keys = drawn.keys.iter().copied().take(few).collect();
+    drawn.node.loaded.retain(|key| drawn.keys.contains(key));
+    let writers = random.between(2, 3);
+    let parts = (0..writers + 2).map(|number| {
+        let (name, config) = any_way(&mut random);
+        let mix = match number < writers {
+            true => Mix { insert: 5, delete: 5, update: 1, ..Mix::NOTHING },
+            false => Mix { nearest: 1, ..Mix::NOTHING },
+        };
+        let rest = (Duration::from_micros(random.between(1, 20)), random.between(1, 10));
+        Part {
+            name,
+            config,
+            mix,
+            calls: 60,
+            in_flight: 1,
+            keys: drawn.keys.clone(),
+            queue: Queue::default(),
+            rest,
+        }
+    });
+    drawn.parts = parts.collect();
+    drawn
+}
+
+#[test]
+fn neighbours_are_of_one_instant_whatever_memory_and_network_do() {
+    for (kind, faults, first) in
+        [("weather", Faults::WEATHER, 10_000_000), ("storm over clients", STORM_OVER_CLIENTS, 11_000_000)]
+    {
+        let tally = RefCell::new(Tally::default());
+        explore(first..first + 100, &SimOptions { faults, ..SimOptions::default() }, |world: &mut World| {
+            play(world, &neighbours(world.seed()), &tally)
+        });
+        let tally = tally.into_inner();
+        println!("neighbours, {kind}: {tally:?}");
+        assert!(tally.worlds < 50 || tally.whole * 10 > tally.worlds * 9, "most are decided: {tally:?}");
+        assert!(tally.worlds < 50 || tally.neighbours > 50 * tally.worlds, "{tally:?}");
+    }
+}
+
 #[test]
 fn whatever_memory_and_network_do_all_answers_have_an_order() {
     run("weather", 0..130, Faults::WEATHER, |_| None);

@@ -7,7 +7,7 @@ use std::time::Duration;
 use fpcache_client::{ByteKeys, CacheConfig, ClientConfig, KeySpace, U64Keys};
 use fpcache_eval::history::client::every_way;
 use fpcache_eval::history::keys::NumberedKeys;
-use fpcache_eval::history::{Call, History, Outcome, Recorder, check};
+use fpcache_eval::history::{Call, History, Outcome, Recorder, Whole, check, check_whole};
 use fpcache_fabric::Clock;
 use fpcache_fabric::sim::{Random, SimClock, Verdict, World};
 
@@ -41,6 +41,9 @@ pub struct Tally {
     /// Deletions of a queue's oldest key, and segments that these emptied.
     pub oldest: u64,
     pub emptied: u64,
+    /// Floors and ceilings, and worlds with such whose history was ordered as a whole.
+    pub neighbours: u64,
+    pub whole: u64,
     pub lives: Lives,
 }
 
@@ -123,6 +126,20 @@ fn play_over<K: NumberedKeys>(world: &mut World, play: &Play, tally: &RefCell<Ta
         return Err(format!("the history has no order: {violation}").into());
     }
     assert!(checked.is_linearizable(), "a history of a few hundred operations is decided");
+    let neighbours =
+        history.operations().iter().filter(|o| matches!(o.call, Call::Floor | Call::Ceiling)).count() as u64;
+    if neighbours > 0 {
+        let mut tally = tally.borrow_mut();
+        tally.neighbours += neighbours;
+        match check_whole(&history) {
+            Whole::Ordered { .. } => tally.whole += 1,
+            Whole::Undecided => {}
+            Whole::Disordered { operation } => {
+                let operation = history.operations()[operation];
+                return Err(format!("the history has no order as a whole: {operation:?}").into());
+            }
+        }
+    }
     tally.borrow_mut().add(play, &history, lives);
     Ok(())
 }
