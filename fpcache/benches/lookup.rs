@@ -18,7 +18,9 @@ use fpcache::layout::{
     Superblock, TableParameters, TableRecord, encode_root,
 };
 use fpcache::matching::Matcher;
-use fpcache::read::{Lookup, LookupScratch, Outcome, Plan, PlanChoice, drive, look_up, spot_of};
+use fpcache::read::{
+    Lookup, LookupScratch, Nearest, NearestScratch, Outcome, Plan, PlanChoice, Side, drive, look_up, spot_of,
+};
 use fpcache::table::{Table, TableOptions};
 use fpcache_fabric::local::{Hub, LocalOptions};
 use fpcache_fabric::{Connection, Endpoint, MappedEndpoint, REGION, RemoteAddr, SharedMemory};
@@ -330,5 +332,59 @@ fn hits(c: &mut Criterion) {
     group.finish();
 }
 
-criterion_group!(benches, lookups, hits);
+/// The nearest record against the record itself, by the plan that a client takes: keys asked for in random order, all of them
+/// there, and for floors their successors too, which are not.
+fn floors(c: &mut Criterion) {
+    let mut random = Random(88_172_645_463_325_252);
+    let mut keys: Vec<u64> = (0..KEYS).map(|_| random.next()).collect();
+    keys.sort_unstable();
+    keys.dedup();
+    let asked: Vec<u64> = (0..1 << 20).map(|_| keys[random.next() as usize % keys.len()]).collect();
+    let mut group = c.benchmark_group("floor of 1M keys");
+    group.sample_size(20).measurement_time(Duration::from_secs(2)).throughput(Throughput::Elements(1));
+    let mut bench = Bench::new(&keys, FingerprintWidth::Bits8);
+    let table = Table::open(&mut bench.endpoint, &TableOptions::plan(PlanChoice::Auto)).expect("just built");
+    group.bench_function("get", |b| {
+        let mut keys = asked.iter().cycle();
+        b.iter(|| keys.next().map(|key| bench.get(&table, *key)));
+    });
+    let mut scratch = NearestScratch::default();
+    for (name, beside) in [("floor", 0), ("floor beside a key", 1)] {
+        group.bench_function(name, |b| {
+            let mut keys = asked.iter().cycle();
+            b.iter(|| {
+                let key = keys.next()?.wrapping_add(beside);
+                let mut nearest = Nearest::new(
+                    table.snapshot(),
+                    &mut scratch,
+                    Side::Floor,
+                    [&key],
+                    bench.endpoint.guards(),
+                );
+                drive(&mut bench.endpoint, &mut nearest).expect("nobody writes");
+                let found = scratch.answers().next()?.0?;
+                assert_eq!(*found.key + beside, key, "keys are far apart");
+                Some(found.value[0])
+            });
+        });
+    }
+    group.throughput(Throughput::Elements(GROUP as u64));
+    group.bench_function(format!("get by {GROUP}"), |b| {
+        let mut groups = asked.chunks(GROUP).cycle();
+        b.iter(|| groups.next().map(|keys| bench.group(&table, keys)));
+    });
+    group.bench_function(format!("floor by {GROUP}"), |b| {
+        let mut groups = asked.chunks(GROUP).cycle();
+        b.iter(|| {
+            let keys = groups.next()?.iter();
+            let guards = bench.endpoint.guards();
+            let mut nearest = Nearest::new(table.snapshot(), &mut scratch, Side::Floor, keys, guards);
+            drive(&mut bench.endpoint, &mut nearest).expect("nobody writes");
+            Some(scratch.answers().filter_map(|(found, _)| found).count())
+        });
+    });
+    group.finish();
+}
+
+criterion_group!(benches, lookups, hits, floors);
 criterion_main!(benches);

@@ -18,7 +18,7 @@ use super::steps::{Condition, Effect, Step};
 /// Calls that may be under way at once: bits of a word.
 const MOST_PENDING: usize = 64;
 /// Configurations kept side by side before the search gives up.
-const MOST_CONFIGURATIONS: usize = 1 << 14;
+const MOST_CONFIGURATIONS: usize = 1 << 11;
 
 /// What the check of a history as a whole came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
