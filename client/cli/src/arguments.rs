@@ -128,7 +128,7 @@ It is no snapshot: each record is as of some instant of the scan.")]
 The keys of `load ipv4` are the first addresses of the ranges that IPv4 is divided into: floor tells in which of them an
 address lies. 0x01010101 is 1.1.1.1.
 
-It costs what a get does: one round trip, and the slots of the key's window; one more where these were written to since they were
+It costs one round trip and the slots of the key's window; one round trip more where these were written to since they were
 loaded. Several keys share their round trips. A line has the record's key and its value, with several keys behind the one
 that was asked for.")]
     Floor(Nearest),
