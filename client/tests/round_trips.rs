@@ -69,12 +69,17 @@ impl<K: TestKeys> Table<K> {
     }
 }
 
+/// Parameters of a table without false candidates, whose costs are exact.
+fn exact<K: TestKeys>() -> TableParameters {
+    TableParameters { width: FingerprintWidth::Bits64, ..K::parameters() }
+}
+
 fn get<K: TestKeys>(client: &Client<K>, key: u64) -> Found {
     client.get_into(K::key(key), &mut Vec::new()).unwrap()
 }
 
 fn two_round_trips_for_a_key_and_one_for_an_absent_one<K: TestKeys>() {
-    let table = Table::<K>::new(K::parameters());
+    let table = Table::<K>::new(exact::<K>());
     let client = table.client(Plan::TwoStage);
     for key in &table.keys {
         let (fingerprints, _) = table.window_bytes(*key);
@@ -136,7 +141,7 @@ fn a_range_read_is_one_round_trip_of_the_windows_slots<K: TestKeys>() {
 }
 
 fn keys_of_a_group_share_their_round_trips<K: TestKeys>() {
-    let table = Table::<K>::new(K::parameters());
+    let table = Table::<K>::new(exact::<K>());
     for (plan, round_trips) in [(Plan::TwoStage, 2), (Plan::Range, 1)] {
         let by_plan = table.by(plan);
         let mut endpoint = table.connection.endpoint();
@@ -182,7 +187,7 @@ fn what_a_lookup_tells_is_what_the_fabric_counted<K: TestKeys>() {
 }
 
 fn the_cost_of_a_group_is_told_key_by_key<K: TestKeys>() {
-    let table = Table::<K>::new(K::parameters());
+    let table = Table::<K>::new(exact::<K>());
     let client = table.client(Plan::TwoStage);
     let mut answers = Answers::new();
     let (present, absent) = (table.keys[7], table.keys[7] ^ 1);
@@ -193,7 +198,7 @@ fn the_cost_of_a_group_is_told_key_by_key<K: TestKeys>() {
 }
 
 fn a_scan_of_a_few_records_is_one_round_trip<K: TestKeys>() {
-    let table = Table::<K>::new(K::parameters());
+    let table = Table::<K>::new(exact::<K>());
     let client = table.node.client();
     for start in table.keys.iter().step_by(100) {
         let cost = client.scan_with(K::key(*start), 10, |_, _| {}).unwrap();
@@ -206,7 +211,7 @@ fn beside_the_record(shape: RecordShape, keys: &[Vec<u8>]) -> (Vec<Cost>, u64) {
     let node = ThreadNode::<ByteKeys>::start(64 << 20);
     let plan = PlanChoice::Fixed(Plan::TwoStage);
     let client = node.client_with(ClientConfig { plan, ..ClientConfig::default() });
-    let parameters = TableParameters { shape, ..TableParameters::default() };
+    let parameters = TableParameters { shape, width: FingerprintWidth::Bits64, ..TableParameters::default() };
     let mut load = client.load_like(parameters, 0, keys.iter().map(Vec::as_slice)).unwrap();
     let value = vec![7; shape.value_bytes.unwrap_or(8) as usize];
     keys.iter().for_each(|key| load.push(key, &value).unwrap());

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use anyhow::{Context, ensure};
 use clap::{Parser, ValueEnum};
 use fpcache::TableName;
-use fpcache::fingerprint::FingerprintWidth;
+use fpcache::fingerprint::WidthChoice;
 use fpcache::key_space::{BuildKeys, ByteKeys, KeyKind, U64Keys};
 use fpcache::layout::{RecordShape, TableParameters};
 use fpcache_datasets::{Duplicates, OpenOptions, Spec, write_value};
@@ -74,9 +74,10 @@ struct Arguments {
     #[arg(long, default_value_t = 32, requires = "load")]
     epsilon: u32,
 
-    /// With --load: bits of a fingerprint: 8, 16, 32 or 64
-    #[arg(long, default_value_t = 64, requires = "load")]
-    fingerprint_bits: u32,
+    /// With --load: bits of a fingerprint: 8, 16, 32 or 64, or auto for the fewest with which lookups of such windows and slots
+    /// rarely read a record in vain
+    #[arg(long, value_name = "BITS|auto", default_value_t, requires = "load")]
+    fingerprint_bits: WidthChoice,
 
     /// With --load: share of slots that hold a record
     #[arg(long, default_value_t = 0.85, requires = "load")]
@@ -301,12 +302,11 @@ impl LoadKeys for ByteKeys {
 /// What the table is built with, whose records have this shape.
 fn parameters<K: BuildKeys>(arguments: &Arguments, shape: RecordShape) -> anyhow::Result<TableParameters> {
     let parameters = TableParameters {
-        width: FingerprintWidth::from_bits(arguments.fingerprint_bits)?,
         shape,
         epsilon: arguments.epsilon,
         fill: arguments.fill,
         ..TableParameters::default()
     };
     parameters.validate::<K>()?;
-    Ok(parameters)
+    Ok(parameters.with_width(arguments.fingerprint_bits))
 }

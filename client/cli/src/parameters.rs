@@ -4,7 +4,7 @@ use std::str::FromStr;
 
 use anyhow::ensure;
 use clap::Args;
-use fpcache_client::{FingerprintWidth, RecordShape, TableParameters};
+use fpcache_client::{RecordShape, TableParameters, WidthChoice};
 
 use crate::keys::{KeyLengths, Keys};
 
@@ -64,9 +64,10 @@ pub(crate) struct Parameters {
     #[arg(long, value_name = "SLOTS")]
     epsilon: Option<u32>,
 
-    /// Bits of a fingerprint: 8, 16, 32 or 64 [default: 64]
-    #[arg(long, value_name = "BITS", value_parser = width)]
-    fingerprint_bits: Option<FingerprintWidth>,
+    /// Bits of a fingerprint: 8, 16, 32 or 64, or auto for the fewest with which lookups of such windows and slots rarely read
+    /// a record in vain [default: 16]
+    #[arg(long, value_name = "BITS|auto")]
+    fingerprint_bits: Option<WidthChoice>,
 
     /// Share of slots that hold a record, above 0 and at most 1 [default: 0.85]
     #[arg(long, value_name = "SHARE")]
@@ -84,12 +85,6 @@ pub(crate) struct Parameters {
     slot_bytes: Option<u32>,
 }
 
-fn width(text: &str) -> Result<FingerprintWidth, String> {
-    let unknown = || format!("`{text}` is none of 8, 16, 32 and 64");
-    let bits = text.parse().map_err(|_| unknown())?;
-    FingerprintWidth::from_bits(bits).map_err(|_| unknown())
-}
-
 impl Parameters {
     /// Whether any was given.
     pub(crate) fn any_given(&self) -> bool {
@@ -104,14 +99,13 @@ impl Parameters {
     pub(crate) fn checked<K: Keys>(&self, keys: KeyLengths) -> anyhow::Result<TableParameters> {
         let default = TableParameters::default();
         let parameters = TableParameters {
-            width: self.fingerprint_bits.unwrap_or(default.width),
             shape: self.shape(keys)?,
             epsilon: self.epsilon.unwrap_or(default.epsilon),
             fill: self.fill.unwrap_or(default.fill),
             ..default
         };
         parameters.validate::<K>()?;
-        Ok(parameters)
+        Ok(parameters.with_width(self.fingerprint_bits.unwrap_or_default()))
     }
 
     fn shape(&self, keys: KeyLengths) -> anyhow::Result<RecordShape> {
@@ -152,7 +146,7 @@ mod tests {
     #[test]
     fn the_help_names_the_defaults_there_are() {
         let TableParameters { width, shape, epsilon, fill, .. } = TableParameters::default();
-        assert_eq!((width.bits(), shape, epsilon, fill), (64, RecordShape::fixed(8, VALUE_BYTES), 32, 0.85));
+        assert_eq!((width.bits(), shape, epsilon, fill), (16, RecordShape::fixed(8, VALUE_BYTES), 32, 0.85));
     }
 
     fn shape(

@@ -4,9 +4,7 @@ use std::path::PathBuf;
 
 use anyhow::{Context, ensure};
 use clap::Args;
-use fpcache_client::{
-    ByteKeys, ClientConfig, FingerprintWidth, PlanChoice, RecordShape, TableParameters, Url,
-};
+use fpcache_client::{ByteKeys, ClientConfig, PlanChoice, RecordShape, TableParameters, Url, WidthChoice};
 use fpcache_datasets::requests::{Distribution, RequestOptions};
 use fpcache_datasets::{Duplicates, OpenOptions, Spec, Unsorted};
 use fpcache_memserver::capacity;
@@ -89,9 +87,9 @@ pub struct RunArgs {
     #[arg(long, default_value_t = 32, conflicts_with = "url")]
     pub epsilon: u32,
 
-    /// Bits of a fingerprint: 8, 16, 32 or 64
-    #[arg(long, value_name = "BITS", default_value = "64", value_parser = width, conflicts_with = "url")]
-    pub fingerprint_bits: FingerprintWidth,
+    /// Bits of a fingerprint: 8, 16, 32 or 64, or auto for the fewest that suit epsilon and records
+    #[arg(long, value_name = "BITS|auto", default_value_t, conflicts_with = "url")]
+    pub fingerprint_bits: WidthChoice,
 
     /// Share of slots that hold a record
     #[arg(long, default_value_t = 0.85, conflicts_with = "url")]
@@ -319,13 +317,13 @@ impl RunArgs {
         // Keys have at most 4,096 bytes.
         let key_bytes = keys.fixed().map(|bytes| bytes as u16);
         let room = keys.most as u32 + self.inline_bytes();
-        TableParameters {
-            width: self.fingerprint_bits,
+        let parameters = TableParameters {
             shape: RecordShape { key_bytes, value_bytes: self.value_bytes.fixed(), room },
             epsilon: self.epsilon,
             fill: self.fill,
             ..TableParameters::default()
-        }
+        };
+        parameters.with_width(self.fingerprint_bits)
     }
 
     /// Bytes of the longest values that lie in slots.
@@ -376,12 +374,6 @@ fn key_bytes(text: &str) -> Result<usize, String> {
 fn share(text: &str) -> Result<f64, String> {
     let share = text.parse::<f64>().ok().filter(|share| (0.0..=1.0).contains(share));
     share.ok_or_else(|| "write a share from 0 to 1, such as 0.1".to_owned())
-}
-
-/// A width of fingerprints in bits.
-pub fn width(text: &str) -> Result<FingerprintWidth, String> {
-    let bits = text.parse().map_err(|_| "write 8, 16, 32 or 64".to_owned())?;
-    FingerprintWidth::from_bits(bits).map_err(|error| error.to_string())
 }
 
 #[cfg(test)]

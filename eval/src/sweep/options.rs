@@ -171,7 +171,7 @@ impl SweepArgs {
             ("timeline", optional(run.timeline)),
             ("negative", run.negative.to_string()),
             ("epsilon", run.epsilon.to_string()),
-            ("fingerprint-bits", run.fingerprint_bits.bits().to_string()),
+            ("fingerprint-bits", run.fingerprint_bits.to_string()),
             ("fill", run.fill.to_string()),
             ("value-bytes", run.value_bytes.to_string()),
             ("plan", plans),

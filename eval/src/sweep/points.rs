@@ -1,12 +1,12 @@
 //! What is varied: the settings there are, the points along one, the lines beside each other.
 
-use anyhow::{Context, anyhow};
+use anyhow::{Context, anyhow, bail};
 use clap::ValueEnum;
-use fpcache_client::{ClientConfig, PlanChoice, Policy, TableParameters, Variant};
+use fpcache_client::{ClientConfig, PlanChoice, Policy, TableParameters, Variant, WidthChoice};
 use fpcache_datasets::count::human_bytes;
 
 use crate::run::cache::parse_budget;
-use crate::run::options::{RunArgs, width};
+use crate::run::options::RunArgs;
 use crate::run::values::ValueBytes;
 use crate::sweep::options::SweepArgs;
 
@@ -125,8 +125,11 @@ impl Over {
                 Ok(f64::from(run.epsilon))
             }
             Self::FingerprintBits => {
-                run.fingerprint_bits = width(text).map_err(|error| anyhow!(error))?;
-                Ok(f64::from(run.fingerprint_bits.bits()))
+                run.fingerprint_bits = text.parse()?;
+                match run.fingerprint_bits {
+                    WidthChoice::Fixed(width) => Ok(f64::from(width.bits())),
+                    WidthChoice::Auto => bail!("a sweep needs numbers of bits: write 8, 16, 32 or 64"),
+                }
             }
             Self::ValueBytes => {
                 let bytes = within(text, TableParameters::MAX_VALUE_BYTES)?;

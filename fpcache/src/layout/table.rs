@@ -11,7 +11,7 @@
 //! ```
 
 use super::{Corrupt, RecordShape, SEGMENT_HEADER_BYTES, SegmentGeometry, put, u32_at, u64_at};
-use crate::fingerprint::FingerprintWidth;
+use crate::fingerprint::{FingerprintWidth, WidthChoice};
 use crate::key_space::KeySpace;
 
 /// Bytes of a table record.
@@ -114,6 +114,12 @@ impl TableParameters {
             return Err(ParameterError::Room(room));
         }
         Ok(())
+    }
+
+    /// The same with fingerprints of the width that is chosen for its windows and slots.
+    #[must_use]
+    pub const fn with_width(self, choice: WidthChoice) -> Self {
+        Self { width: choice.of(self.epsilon, self.geometry().slot_bytes), ..self }
     }
 
     /// Sizes and offsets inside the table's segments.
@@ -298,6 +304,17 @@ mod tests {
         }
         assert!(TableRecord::decode::<U64Keys>(&[], 64).is_err());
         assert!(TableRecord::decode::<ByteKeys>(&bytes, 64).is_err(), "another key space");
+    }
+
+    #[test]
+    fn a_width_is_chosen_for_windows_and_slots() {
+        let table = TableParameters::default();
+        assert_eq!(table.width, FingerprintWidth::Bits16);
+        let narrow = TableParameters { epsilon: 8, ..table };
+        assert_eq!(narrow.with_width(WidthChoice::Auto).width, FingerprintWidth::Bits8);
+        assert_eq!(narrow.with_width(WidthChoice::default()), narrow);
+        let long = TableParameters { shape: RecordShape::fixed(8, 1024), ..narrow };
+        assert_eq!(long.with_width(WidthChoice::Auto).width, FingerprintWidth::Bits16);
     }
 
     #[test]
