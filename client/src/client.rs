@@ -363,6 +363,16 @@ impl<K: BuildKeys> Client<K> {
         with_core!(self, core => core.table_stats(self.deadline))
     }
 
+    /// Bytes of the table's region that this process has mapped in huge pages, which reads find faster; `None` if the operating
+    /// system does not tell. It goes through all mappings of the process: milliseconds for each GiB.
+    pub fn huge_bytes(&self) -> Option<u64> {
+        match &self.transport {
+            Transport::Mapped(core) => core.connection().region().huge_bytes(),
+            #[cfg(feature = "sim")]
+            Transport::Simulated(_) => None,
+        }
+    }
+
     /// What this compute node keeps within its budget and how far it helped, `None` without a budget.
     ///
     /// # Errors

@@ -111,6 +111,11 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
         }))
     }
 
+    /// The connection in use.
+    pub(crate) fn connection(&self) -> Arc<T::Connection> {
+        Arc::clone(&self.session().connection)
+    }
+
     /// What makes this client's connections.
     pub(crate) fn connector(&self) -> &T {
         &self.connector

@@ -252,6 +252,32 @@ fn arrays_that_do_not_fit_keys_or_values_are_refused_with_a_remedy() {
 }
 
 #[test]
+fn a_table_that_fills_comes_to_lie_in_huge_pages_while_it_is_read() {
+    use fpcache_fabric::{HugePages, SharedMemory};
+    let probe = SharedMemory::create_memfd("probe", 2 << 20, HugePages::Merged).unwrap().0;
+    // Of nothing but holes there is nothing to merge.
+    probe.write_words(0, &[1]).unwrap();
+    if !probe.merge_pages(0) {
+        // This kernel cannot, or has no huge page left.
+        return;
+    }
+    let directory = Directory::new();
+    let _node = ProcessNode::start::<U64Keys>(&directory, 64 << 20);
+    let client = Client::connect(&directory.url()).unwrap();
+    let keys = scattered(200_000);
+    common::load(&client, U64Keys::parameters(), keys.iter().copied(), 1).unwrap();
+    let mut reader = client.reader();
+    let (mut values, mut found) = (vec![0; keys.len()], vec![false; keys.len()]);
+    let begun = Instant::now();
+    while client.huge_bytes().is_some_and(|bytes| bytes < SharedMemory::HUGE_PAGE_BYTES) {
+        assert_eq!(reader.multi_get_u64(&keys, &mut values, &mut found).unwrap(), keys.len());
+        let is_right = |(key, value): (&u64, &u64)| value.to_le_bytes() == value_of(*key, 1, 8)[..];
+        assert!(keys.iter().zip(&values).all(is_right));
+        assert!(begun.elapsed() < PATIENCE, "no huge pages");
+    }
+}
+
+#[test]
 fn a_reader_can_be_sent_to_another_thread() {
     fn is_send<T: Send>() {}
     is_send::<Reader<U64Keys>>();

@@ -18,6 +18,7 @@ mod copy;
 mod file;
 mod fork;
 mod guarded;
+mod huge;
 mod kinds;
 
 use std::fmt;
@@ -84,7 +85,7 @@ impl SharedMemory {
     /// If `len` is zero, the operating system has no such memory, or huge pages are required and none are free.
     pub fn anonymous_with(len: usize, huge: HugePages) -> Result<Self, MemoryError> {
         let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
-        if huge != HugePages::No {
+        if huge.wants_reserved() {
             let mapped = round_up(len, HUGE_PAGE)?;
             // Without NORESERVE: a missing page must fail here, not kill the process at first touch.
             let reserved = MapFlags::PRIVATE | MapFlags::HUGETLB | MapFlags::HUGE_2MB;
@@ -111,7 +112,7 @@ impl SharedMemory {
     /// # Errors
     /// If `len` is zero, the operating system has no such memory, or huge pages are required and none are free.
     pub fn create_memfd(name: &str, len: usize, huge: HugePages) -> Result<(Self, OwnedFd), MemoryError> {
-        if huge != HugePages::No {
+        if huge.wants_reserved() {
             let flags = MemfdFlags::HUGETLB | MemfdFlags::HUGE_2MB;
             match Self::sealed_memfd(name, len, round_up(len, HUGE_PAGE)?, flags) {
                 Ok((mut memory, fd)) => {
@@ -127,8 +128,10 @@ impl SharedMemory {
         }
         let mapped = round_up(len, rustix::param::page_size())?;
         let (mut memory, fd) = Self::sealed_memfd(name, len, mapped, MemfdFlags::empty())?;
-        if huge == HugePages::IfAvailable {
-            memory.advise_huge();
+        match huge {
+            HugePages::IfAvailable => memory.advise_huge(),
+            HugePages::Merged => memory.pages = Pages::Advised,
+            HugePages::No | HugePages::Required => {}
         }
         Ok((memory, fd))
     }
@@ -172,12 +175,7 @@ impl SharedMemory {
             Access::ReadOnly => ProtFlags::READ,
             Access::ReadWrite => ProtFlags::READ | ProtFlags::WRITE,
         };
-        // SAFETY: a new mapping at an address of the kernel's choice replaces nothing, and `len` is not zero. Others
-        // may change the file's bytes; this type only ever accesses them as atomics.
-        let base =
-            unsafe { rustix::mm::mmap(std::ptr::null_mut(), mapped, protection, MapFlags::SHARED, fd, 0) }
-                .map_err(os("mapping a memory file", len))?;
-        let base = NonNull::new(base.cast()).ok_or(Errno::NOMEM).map_err(os("mapping a memory file", len))?;
+        let base = huge::map_shared(fd, mapped, protection).map_err(os("mapping a memory file", len))?;
         let pages = if is_huge { Pages::Huge } else { Pages::Ordinary };
         Ok(Self::mapping(base, len, mapped, access, pages))
     }

@@ -194,6 +194,11 @@ impl Grant {
         self.end.load(Ordering::Relaxed)
     }
 
+    /// The region's memory, where it is shared, and the end.
+    pub(crate) fn memory(&self) -> Option<(Arc<SharedMemory>, u64)> {
+        self.shared.as_ref().map(|shared| (Arc::clone(&shared.memory), self.end()))
+    }
+
     /// The end that could be had now.
     pub fn reach(&self) -> u64 {
         let reach = match &self.shared {

@@ -80,7 +80,7 @@ impl DaemonConfig {
         Self {
             listen,
             capacity: default_capacity(),
-            huge_pages: HugePages::No,
+            huge_pages: HugePages::Merged,
             allowed_users: Vec::new(),
             exit_with_parent: false,
             durable: None,

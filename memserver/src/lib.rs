@@ -33,6 +33,7 @@ mod front;
 mod image;
 mod journal;
 pub mod loader;
+mod merging;
 pub mod node;
 mod notes;
 mod parked;

@@ -49,7 +49,7 @@ struct Arguments {
 
     /// Whether regions lie in huge pages. One in reserved huge pages takes all of its bytes when its table is made: the whole
     /// capacity, unless the table is made with --region-bytes
-    #[arg(long, value_enum, default_value = "no")]
+    #[arg(long, value_enum, default_value = "merged")]
     huge_pages: HugePagesArgument,
 
     /// Numeric id of another user to let in (may be given several times), who connects to shm://NAME@UID, with the id of the
@@ -126,6 +126,8 @@ struct Arguments {
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum HugePagesArgument {
+    /// Ordinary pages, merged into huge ones in the background as a table fills them; not in files of --data-dir
+    Merged,
     /// Ordinary pages
     No,
     /// Huge pages if the machine has them free
@@ -157,6 +159,7 @@ fn main() -> anyhow::Result<()> {
     let config = DaemonConfig {
         capacity: arguments.capacity.unwrap_or_else(capacity::default_capacity),
         huge_pages: match arguments.huge_pages {
+            HugePagesArgument::Merged => HugePages::Merged,
             HugePagesArgument::No => HugePages::No,
             HugePagesArgument::IfAvailable => HugePages::IfAvailable,
             HugePagesArgument::Required => HugePages::Required,

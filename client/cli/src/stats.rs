@@ -13,20 +13,23 @@ use crate::output::Output;
 pub(crate) fn run<K: Keys>(client: &Client<K>, output: &mut Output) -> anyhow::Result<Outcome> {
     let node = client.stats()?;
     let table = if node.segments > 0 { Some(client.table()?) } else { None };
+    // Behind the table, with which the pages are mapped.
+    let huge = client.huge_bytes();
     if output.is_json() {
-        output.document(&document::<K>(client.name(), &node, table.as_ref()))?;
+        output.document(&document::<K>(client.name(), &node, table.as_ref(), huge))?;
     } else {
-        print::<K>(output, client.name(), &node, table.as_ref())?;
+        print::<K>(output, client.name(), &node, table.as_ref(), huge)?;
     }
     Ok(Outcome::Done)
 }
 
-fn document<K: Keys>(url: &str, node: &NodeStats, table: Option<&TableStats>) -> Value {
+fn document<K: Keys>(url: &str, node: &NodeStats, table: Option<&TableStats>, huge: Option<u64>) -> Value {
     json!({
         "url": url,
         "incarnation": format!("{:016x}", node.incarnation),
         "region_bytes": node.region_bytes,
         "used_bytes": node.used_bytes,
+        "huge_bytes": huge,
         "keys": node.keys,
         "segments": node.segments,
         "clients": node.clients,
@@ -82,6 +85,7 @@ fn print<K: Keys>(
     url: &str,
     node: &NodeStats,
     table: Option<&TableStats>,
+    huge: Option<u64>,
 ) -> anyhow::Result<()> {
     output.row("address", url)?;
     output.row("up for", format_args!("{:.1?}", Duration::from_millis(node.uptime_ms)))?;
@@ -89,6 +93,9 @@ fn print<K: Keys>(
     output.row("requests", node.requests)?;
     let (used, region) = (human_bytes(node.used_bytes), human_bytes(node.region_bytes));
     output.row("region", format_args!("{used} of {region} in use"))?;
+    if let Some(huge) = huge {
+        output.row("pages", format_args!("{} of it in huge pages, as mapped here", human_bytes(huge)))?;
+    }
     let Some(table) = table else {
         output
             .row("keys", format_args!("none: load some, for example `fpcache-cli --url {url} load ipv4`"))?;

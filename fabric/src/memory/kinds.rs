@@ -17,10 +17,19 @@ pub enum HugePages {
     /// Ordinary pages.
     #[default]
     No,
+    /// Ordinary pages, which their owner merges into huge ones as they fill, by [`merge_pages`](super::SharedMemory::merge_pages).
+    Merged,
     /// Reserved 2 MiB pages if the machine has enough free ones, else ordinary pages that the kernel is asked to merge.
     IfAvailable,
     /// Reserved 2 MiB pages, or an error that says how to reserve them.
     Required,
+}
+
+impl HugePages {
+    /// Whether reserved pages are to be had if there are any.
+    pub(super) fn wants_reserved(self) -> bool {
+        matches!(self, Self::IfAvailable | Self::Required)
+    }
 }
 
 /// Which pages a mapping got.
@@ -28,7 +37,7 @@ pub enum HugePages {
 pub enum Pages {
     /// Ordinary pages.
     Ordinary,
-    /// Ordinary pages which the kernel was asked to merge into huge ones, as its settings allow.
+    /// Ordinary pages that are merged into huge ones: by the kernel, as its settings allow, or by their owner.
     Advised,
     /// Reserved huge pages.
     Huge,

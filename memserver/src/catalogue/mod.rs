@@ -43,6 +43,7 @@ use fpcache_fabric::{
 use crate::budget::Budget;
 use crate::capacity::MIN_CAPACITY;
 use crate::durability::SyncPolicy;
+use crate::merging::PageMerger;
 use crate::node::MemoryNode;
 use crate::recovery::Recovery;
 use crate::store::Folders;
@@ -156,6 +157,10 @@ impl Catalogue {
             opening: Opening {
                 budget: Budget::new(config.capacity),
                 huge_pages: config.huge_pages,
+                merger: (config.huge_pages == HugePages::Merged)
+                    .then(PageMerger::start)
+                    .flatten()
+                    .map(Arc::new),
                 sync: sync.unwrap_or_default(),
             },
             folder,

@@ -17,6 +17,7 @@ use crate::budget::{Budget, Grant};
 use crate::capacity::MIN_CAPACITY;
 use crate::durability::{FileDisk, SyncPolicy};
 use crate::folder::{Folder, FolderError};
+use crate::merging::PageMerger;
 use crate::node::MemoryNode;
 use crate::recovery::{RecoverError, Recovery};
 use crate::store::{self, Background, Beginning, Memories, NOTES_FILE, REGION_FILE};
@@ -26,6 +27,8 @@ use crate::store::{self, Background, Beginning, Memories, NOTES_FILE, REGION_FIL
 pub(crate) struct Opening {
     pub(crate) budget: Arc<Budget>,
     pub(crate) huge_pages: HugePages,
+    /// What merges pages, where that is wanted.
+    pub(crate) merger: Option<Arc<PageMerger>>,
     /// When writes reach the disk, where there is one.
     pub(crate) sync: SyncPolicy,
 }
@@ -67,7 +70,7 @@ impl Opening {
     fn span(&self, descriptor: &Descriptor) -> u64 {
         const HUGE_PAGE: u64 = 2 << 20;
         let most = match self.huge_pages {
-            HugePages::No => self.budget.bytes(),
+            HugePages::No | HugePages::Merged => self.budget.bytes(),
             HugePages::IfAvailable | HugePages::Required => self.budget.left() / HUGE_PAGE * HUGE_PAGE,
         };
         descriptor.region_bytes.unwrap_or(most).max(MIN_CAPACITY)
@@ -85,6 +88,9 @@ impl Opening {
             .map_err(|source| TableOpenError::Region { capacity, source })?;
         let region = Arc::new(region);
         let grant = Grant::of(&self.budget, &region, u64::MAX)?;
+        if let Some(merger) = &self.merger {
+            merger.watch(&region, &grant);
+        }
         let node = MemoryNode::within(region, grant, incarnation, 0, Instant::now())?;
         Ok(Begun { node, fd, recovery: None })
     }
@@ -195,7 +201,9 @@ impl Opening {
         let create = |bytes| SharedMemory::create_sparse_file_at(region, len(bytes), self.huge_pages);
         let created = match self.huge_pages {
             // There may be file systems that have no files so long.
-            HugePages::No if restores => create(store::bytes_to_restore(limit)).or_else(|_| create(limit)),
+            HugePages::No | HugePages::Merged if restores => {
+                create(store::bytes_to_restore(limit)).or_else(|_| create(limit))
+            }
             _ => create(limit),
         };
         let (region, fd) = created.map_err(failed(limit))?;

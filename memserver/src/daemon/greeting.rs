@@ -115,7 +115,7 @@ impl fmt::Display for Greeting {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let pages = match self.pages {
             Pages::Ordinary => "ordinary pages",
-            Pages::Advised => "ordinary pages, huge ones where the kernel merges them",
+            Pages::Advised => "ordinary pages, merged into huge ones as they fill",
             Pages::Huge => "huge pages",
         };
         writeln!(f, "FPCache memory node {}", env!("CARGO_PKG_VERSION"))?;

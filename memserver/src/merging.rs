@@ -1,0 +1,196 @@
+//! Merging the pages of regions into huge ones, in the background.
+//!
+//! A random read of a large region misses the processor's translations nearly always, and a miss of ordinary pages walks one level
+//! more than one of huge pages, mostly through memory. Whatever the kernel's settings, a process may have pages of its own
+//! memory merged, and everyone who maps the region gains. Only what is granted whole is merged, so that no memory is taken that
+//! tables do not have; nothing is taken ahead, so that no request waits for pages to be cleared. One that meets the page
+//! that is being merged waits for the rest of its millisecond.
+
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use fpcache_fabric::{Pages, SharedMemory};
+
+use crate::budget::Grant;
+
+/// How often the regions are looked at when there is nothing to merge.
+const IDLE: Duration = Duration::from_millis(500);
+/// After which pages that could not be merged are tried again, the first time and at most: nothing was stored to them yet, or the
+/// kernel has no huge page left, or cannot.
+const PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(64));
+
+/// Merges pages on a thread of its own, which ends with this value.
+#[derive(Debug)]
+pub(crate) struct PageMerger {
+    work: Arc<Work>,
+    thread: Option<JoinHandle<()>>,
+}
+
+#[derive(Debug, Default)]
+struct Work {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    has_ended: bool,
+    regions: Vec<Region>,
+}
+
+/// A region, merged up to an offset.
+#[derive(Debug)]
+struct Region {
+    grant: Weak<Grant>,
+    next: u64,
+    /// The first page that could not be merged, and when it is tried again, with those behind it.
+    again: Option<(u64, Instant)>,
+    pause: Duration,
+}
+
+impl PageMerger {
+    /// Begins, with no region yet; `None` if there can be no thread.
+    pub(crate) fn start() -> Option<Self> {
+        let work = Arc::<Work>::default();
+        let own = Arc::clone(&work);
+        let named = std::thread::Builder::new().name("fpcache-pages".to_owned());
+        let thread = named.stack_size(128 << 10).spawn(move || own.run()).ok()?;
+        Some(Self { work, thread: Some(thread) })
+    }
+
+    /// Merges what of a region is granted and will be, if its pages are to be merged.
+    pub(crate) fn watch(&self, memory: &SharedMemory, grant: &Arc<Grant>) {
+        if memory.pages() == Pages::Advised {
+            self.work.state().regions.push(Region::new(grant));
+            self.work.changed.notify_all();
+        }
+    }
+}
+
+impl Drop for PageMerger {
+    fn drop(&mut self) {
+        self.work.state().has_ended = true;
+        self.work.changed.notify_all();
+        if let Some(thread) = self.thread.take() {
+            // It cannot have panicked; if it had, nothing would be lost.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Work {
+    fn state(&self) -> MutexGuard<'_, State> {
+        // Every change of it is one assignment, or one of a vector.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn run(&self) {
+        let mut state = self.state();
+        while !state.has_ended {
+            let pause = match state.next_page(Instant::now()) {
+                None => IDLE,
+                Some((index, memory, offset)) => {
+                    drop(state);
+                    let begun = Instant::now();
+                    let merged = memory.merge_pages(offset);
+                    drop(memory);
+                    let took = begun.elapsed();
+                    state = self.state();
+                    state.regions[index].went(merged, Instant::now());
+                    // Others want the processor, too.
+                    took
+                }
+            };
+            if !state.has_ended {
+                let waited = self.changed.wait_timeout(state, pause);
+                state = waited.unwrap_or_else(PoisonError::into_inner).0;
+            }
+        }
+    }
+}
+
+impl State {
+    /// A huge page that is granted whole and has not been merged, and the number of its region. Regions change their numbers
+    /// here alone.
+    fn next_page(&mut self, now: Instant) -> Option<(usize, Arc<SharedMemory>, u64)> {
+        self.regions.retain(|region| region.grant.strong_count() > 0);
+        self.regions.iter_mut().enumerate().find_map(|(index, region)| {
+            let (memory, end) = region.grant.upgrade()?.memory()?;
+            // What was given back is merged again when it is granted again.
+            region.next =
+                region.next.min(end / SharedMemory::HUGE_PAGE_BYTES * SharedMemory::HUGE_PAGE_BYTES);
+            if let Some((page, _)) = region.again.take_if(|(_, at)| *at <= now) {
+                region.next = region.next.min(page);
+            }
+            let fits = end - region.next >= SharedMemory::HUGE_PAGE_BYTES;
+            fits.then_some((index, memory, region.next))
+        })
+    }
+}
+
+impl Region {
+    fn new(grant: &Arc<Grant>) -> Self {
+        Self { grant: Arc::downgrade(grant), next: 0, again: None, pause: PAUSES.0 }
+    }
+
+    fn went(&mut self, merged: bool, now: Instant) {
+        if !merged && self.again.is_none() {
+            self.again = Some((self.next, now + self.pause));
+            self.pause = (2 * self.pause).min(PAUSES.1);
+        }
+        self.next += SharedMemory::HUGE_PAGE_BYTES;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use fpcache_fabric::HugePages;
+
+    use super::*;
+    use crate::budget::Budget;
+
+    const PAGE: u64 = SharedMemory::HUGE_PAGE_BYTES;
+
+    #[test]
+    fn what_is_granted_whole_is_merged_once_and_again_after_it_was_given_back() {
+        let (budget, bytes) = (Budget::new(64 << 20), 64 << 20);
+        let memory =
+            Arc::new(SharedMemory::create_memfd("test", bytes, HugePages::Merged).expect("memory").0);
+        let grant = Grant::of(&budget, &memory, u64::MAX).expect("room");
+        let (mut state, now) =
+            (State { has_ended: false, regions: vec![Region::new(&grant)] }, Instant::now());
+        assert!(state.next_page(now).is_none(), "a page is granted");
+        grant.cover(3 * PAGE - 1).expect("room");
+        let mut merged = Vec::new();
+        while let Some((index, _, offset)) = state.next_page(now) {
+            merged.push(offset);
+            state.regions[index].went(true, now);
+        }
+        assert_eq!(merged, [0, PAGE, 2 * PAGE]);
+        grant.shrink_to(PAGE);
+        assert!(state.next_page(now).is_none());
+        grant.cover(2 * PAGE).expect("room");
+        assert_eq!(state.next_page(now).map(|(.., offset)| offset), Some(PAGE));
+        // It fails, and is tried again after a while.
+        state.regions[0].went(false, now);
+        assert!(state.next_page(now).is_none());
+        let later = now + PAUSES.0;
+        assert_eq!(state.next_page(later).map(|(.., offset)| offset), Some(PAGE));
+        drop(grant);
+        assert!(state.next_page(later).is_none() && state.regions.is_empty(), "it is gone");
+    }
+
+    #[test]
+    fn a_merger_ends_at_once_and_keeps_no_region() {
+        let merger = PageMerger::start().expect("a thread");
+        let memory = SharedMemory::create_memfd("test", 16 << 20, HugePages::Merged).expect("memory").0;
+        let memory = Arc::new(memory);
+        let grant = Grant::of(&Budget::new(16 << 20), &memory, u64::MAX).expect("room");
+        grant.cover(16 << 20).expect("room");
+        merger.watch(&memory, &grant);
+        drop(grant);
+        drop(merger);
+        assert_eq!(Arc::strong_count(&memory), 1);
+    }
+}
