@@ -2,6 +2,7 @@
 
 use crate::clock::Deadline;
 use crate::error::FabricError;
+use crate::in_place::InPlace;
 use crate::memory::Access;
 use crate::meter::Meter;
 use crate::verbs::{AreaId, Batch, Landing, RemoteAddr};
@@ -63,6 +64,19 @@ pub struct AreaInfo {
 ///
 /// Batches of an endpoint execute in the order in which they were run or posted; see [`Batch`] for the order inside.
 pub trait Endpoint {
+    /// An area where it lies; [`NotMapped`](crate::NotMapped) where no area can be looked at.
+    type InPlace<'a>: InPlace
+    where
+        Self: 'a;
+
+    /// The area where it lies, if this endpoint can look at it there. Batches posted before are executed first.
+    ///
+    /// # Errors
+    /// [`Disconnected`](FabricError::Disconnected) if the memory node has gone, [`NoSuchArea`](FabricError::NoSuchArea).
+    fn in_place(&mut self, _area: AreaId) -> Result<Option<Self::InPlace<'_>>, FabricError> {
+        Ok(None)
+    }
+
     /// Posts a batch and waits for it: one dependent round trip. Mapped memory does it inline, without allocation.
     ///
     /// Batches posted before are executed first; their completions stay to be polled.

@@ -51,6 +51,7 @@ pub mod connection;
 pub mod descriptors;
 pub mod endpoint;
 pub mod error;
+pub mod in_place;
 pub mod local;
 mod mapped;
 #[allow(unsafe_code)]
@@ -74,10 +75,11 @@ pub use connection::{ClientId, Connection, Handled, Posted, Service, Serving, St
 pub use descriptors::Descriptors;
 pub use endpoint::{AreaInfo, Completion, Endpoint, Rejected, Ticket, WordRead};
 pub use error::{ErrorKind, FabricError};
-pub use mapped::{MappedConnection, MappedEndpoint};
+pub use in_place::{InPlace, NotMapped};
+pub use mapped::{MappedConnection, MappedEndpoint, MappedInPlace};
 pub use memory::{
     Access, AccessError, FileAt, FileIdentity, ForkFlag, HugePages, MemoryError, OutOfBounds, Pages,
-    SharedMemory,
+    SharedMemory, Words,
 };
 pub use meter::{Meter, MeterSnapshot};
 pub use node_memory::NodeMemory;

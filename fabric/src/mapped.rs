@@ -2,8 +2,10 @@
 
 mod connection;
 mod endpoint;
+mod in_place;
 
 pub use connection::MappedConnection;
 pub(crate) use connection::Parts;
 pub use endpoint::MappedEndpoint;
+pub use in_place::MappedInPlace;
 pub(crate) use endpoint::{Anchor, Area, Link, SPIN};

@@ -20,6 +20,7 @@ mod fork;
 mod guarded;
 mod huge;
 mod kinds;
+mod words;
 
 use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -31,6 +32,7 @@ pub use fork::ForkFlag;
 pub(crate) use fork::let_go;
 pub use guarded::CHANGED;
 pub use kinds::{Access, AccessError, HugePages, MemoryError, OutOfBounds, Pages};
+pub use words::Words;
 use rustix::fs::{MemfdFlags, Mode, SealFlags};
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags};

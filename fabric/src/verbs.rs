@@ -47,6 +47,9 @@ pub struct Landing {
 }
 
 impl Landing {
+    /// Where nothing arrives.
+    pub const NOTHING: Self = Self { word: 0, len: 0 };
+
     /// Length in bytes.
     #[must_use]
     pub const fn len(self) -> usize {

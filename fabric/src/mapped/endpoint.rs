@@ -8,6 +8,7 @@ use std::time::Duration;
 use crate::clock::{Clock, Deadline};
 use crate::endpoint::{AreaInfo, Completion, Endpoint, Rejected, Ticket, WordRead};
 use crate::error::FabricError;
+use super::in_place::MappedInPlace;
 use crate::memory::{Access, AccessError, ForkFlag, MemoryError, SharedMemory};
 use crate::meter::Meter;
 use crate::verbs::{AreaId, Batch, MAX_BATCH_BYTES, MAX_REQUEST_BYTES, Posted, RemoteAddr, Tally, Verb};
@@ -197,6 +198,15 @@ impl MappedEndpoint {
 }
 
 impl Endpoint for MappedEndpoint {
+    type InPlace<'a> = MappedInPlace<'a>;
+
+    #[inline(always)]
+    fn in_place(&mut self, id: AreaId) -> Result<Option<MappedInPlace<'_>>, FabricError> {
+        self.before_words()?;
+        let Some(area) = self.areas.get(usize::from(id.0)) else { return Err(*no_such_area(id)) };
+        Ok(Some(MappedInPlace { area, id, link: &self.link, meter: &self.meter }))
+    }
+
     #[inline]
     fn run(&mut self, batch: &mut Batch) -> Result<(), FabricError> {
         if !self.pending.is_empty() {
@@ -414,7 +424,7 @@ fn change(areas: &[Area], request: &Posted, buffer: &mut [u64]) -> Outcome {
 }
 
 #[cold]
-fn fault(area: AreaId, error: AccessError) -> Box<FabricError> {
+pub(super) fn fault(area: AreaId, error: AccessError) -> Box<FabricError> {
     Box::new(match error {
         AccessError::OutOfBounds(at) => {
             FabricError::OutOfBounds { area, offset: at.offset, len: at.len, area_len: at.memory_len }

@@ -8,6 +8,7 @@ use super::baton::Shared;
 use super::calls::until;
 use super::connection::Anchor;
 use super::flight::{QueuePair, fault};
+use super::in_place::SimInPlace;
 use super::state::{Event, Outcome, State, Wait, Waiter, Watch};
 use crate::clock::Deadline;
 use crate::endpoint::{AreaInfo, Completion, Endpoint, Rejected, Ticket, WordRead};
@@ -23,6 +24,8 @@ pub struct SimEndpoint {
     anchor: Arc<Anchor>,
     number: usize,
     meter: Arc<Meter>,
+    /// Whether areas can be looked at in place.
+    maps: bool,
     /// For READs of words: kept so that they do not allocate.
     words: Batch,
 }
@@ -39,8 +42,10 @@ impl SimEndpoint {
         let mut state = anchor.shared.lock();
         let number = state.pairs.len();
         state.pairs.push(QueuePair::new(anchor.connection, Arc::clone(&meter)));
+        // Half of them, so that both ways of reading meet every fault.
+        let maps = state.faults.in_place && state.random.below(2) == 0;
         drop(state);
-        Self { anchor: Arc::clone(anchor), number, meter, words: Batch::new() }
+        Self { anchor: Arc::clone(anchor), number, meter, maps, words: Batch::new() }
     }
 
     /// Begins a verb on a connection that is alive.
@@ -97,6 +102,12 @@ impl State {
 }
 
 impl Endpoint for SimEndpoint {
+    type InPlace<'a> = SimInPlace<'a>;
+
+    fn in_place(&mut self, area: AreaId) -> Result<Option<SimInPlace<'_>>, FabricError> {
+        Ok(self.maps.then(|| SimInPlace { endpoint: self, area, seen: Vec::new() }))
+    }
+
     fn run(&mut self, batch: &mut Batch) -> Result<(), FabricError> {
         let mut state = self.begin()?;
         let waiter = state.waiter();

@@ -23,6 +23,8 @@ pub struct Faults {
     pub tear: Tear,
     /// Stores that no release orders become visible in any order.
     pub reorder_stores: bool,
+    /// Half of the endpoints look at memory in place, as if it were mapped.
+    pub in_place: bool,
     /// The memory node may go on before its stores are visible, as a processor does.
     pub run_ahead: bool,
     /// READs of a dead memory node's memory succeed until its end is noticed, as on one machine.
@@ -46,6 +48,7 @@ impl Faults {
     pub const NONE: Self = Self {
         tear: Tear::Never,
         reorder_stores: false,
+        in_place: false,
         run_ahead: false,
         linger: false,
         delay: 0,
@@ -58,7 +61,7 @@ impl Faults {
 
     /// What memory and network may do while everybody lives: tear, reorder, delay.
     pub const WEATHER: Self =
-        Self { tear: Tear::Lines, reorder_stores: true, run_ahead: true, delay: 10_000, ..Self::NONE };
+        Self { tear: Tear::Lines, reorder_stores: true, in_place: true, run_ahead: true, delay: 10_000, ..Self::NONE };
 
     /// Everything, at rates that leave a few hundred operations between crashes.
     pub const STORM: Self = Self {
@@ -88,6 +91,7 @@ impl Faults {
         Self {
             tear,
             reorder_stores: self.reorder_stores && random.below(4) > 0,
+            in_place: self.in_place,
             run_ahead: self.run_ahead && random.below(2) > 0,
             linger: self.linger && random.below(2) > 0,
             delay,

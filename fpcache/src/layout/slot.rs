@@ -105,6 +105,12 @@ impl SlotWord {
     pub fn vouches_for(self, generation: u32, body: &[u8]) -> bool {
         self.checksum() == checksum(generation, self.version(), body)
     }
+
+    /// The same for a record of two words, in fewer instructions.
+    #[inline(always)]
+    pub fn vouches_for_pair(self, generation: u32, body: [u64; 2]) -> bool {
+        self.checksum() == checksum_of_pair(generation, self.version(), body)
+    }
 }
 
 /// Identifies what a record held when it was read, for compare-and-set.
@@ -145,6 +151,25 @@ pub fn checksum(generation: u32, version: u32, body: &[u8]) -> u32 {
     xxh3_64_with_seed(body, u64::from(generation) << 32 | u64::from(version)) as u32
 }
 
+/// [`checksum`] of a record of two words: XXH3-64 (xxHash specification, "XXH3 algorithm overview", inputs of 9 to 16
+/// bytes) for the one length that lookups of short records compute over and over.
+#[inline(always)]
+fn checksum_of_pair(generation: u32, version: u32, [first, second]: [u64; 2]) -> u32 {
+    /// Bytes 24 to 56 of the default secret, as little-endian words, combined as the algorithm does.
+    const FLIP_FIRST: u64 = 0x1f67_b3b7_a4a4_4072 ^ 0x78e5_c0cc_4ee6_79cb;
+    const FLIP_SECOND: u64 = 0x2172_ffcc_7dd0_5a82 ^ 0x8e24_43f7_7446_08b8;
+    let seed = u64::from(generation) << 32 | u64::from(version);
+    let first = first ^ FLIP_FIRST.wrapping_add(seed);
+    let second = second ^ FLIP_SECOND.wrapping_sub(seed);
+    let product = u128::from(first) * u128::from(second);
+    let mixed = 16u64
+        .wrapping_add(first.swap_bytes())
+        .wrapping_add(second)
+        .wrapping_add(product as u64 ^ (product >> 64) as u64);
+    let mixed = (mixed ^ mixed >> 37).wrapping_mul(0x1656_6791_9e37_79f9);
+    (mixed ^ mixed >> 32) as u32
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -161,6 +186,13 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn the_checksum_of_two_words_is_that_of_their_bytes(generation: u32, version: u32, first: u64, second: u64) {
+            let body = [first.to_le_bytes(), second.to_le_bytes()].concat();
+            let pair = checksum_of_pair(generation, version, [first, second]);
+            prop_assert_eq!(pair, checksum(generation, version, &body));
+        }
+
         #[test]
         fn parts_come_back(version: u32, checksum: u32) {
             for state in [SlotState::Free, SlotState::Busy, SlotState::Live, SlotState::Frozen] {

@@ -1,7 +1,14 @@
 //! Matching 64 bytes a step, the last step masked.
+//!
+//! Memory that others may change is loaded by one instruction of inline assembly a vector, which the
+//! compiler can neither repeat nor leave out: matching and looking for FROZEN see the same bytes.
 
+use std::arch::asm;
 use std::arch::x86_64::*;
 
+use fpcache_fabric::Words;
+
+use super::kernels::{Fingerprints, Kernels, WithKernels};
 use super::{Hits, KeyHits, SlotStride};
 use crate::fingerprint::FingerprintWidth;
 
@@ -23,6 +30,22 @@ pub(super) fn find(
 ) -> bool {
     debug_assert!(supported());
     // SAFETY: `Matcher::available` offers this kernel only where `supported` has seen AVX-512 F and BW.
+    // The bytes are those of a slice.
+    unsafe { find_at(width, Bytes::from(window), wanted, base, found) }
+}
+
+/// # Safety
+/// The processor has AVX-512 F and BW, and the bytes may be loaded.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw")]
+unsafe fn find_at(
+    width: FingerprintWidth,
+    window: Bytes,
+    wanted: u64,
+    base: u32,
+    found: &mut Vec<u32>,
+) -> bool {
+    // SAFETY: the caller vouches for the bytes.
     unsafe {
         match width {
             FingerprintWidth::Bits8 => scan::<1>(window, _mm512_set1_epi8(wanted as i8), base, found),
@@ -49,6 +72,16 @@ fn equal_lanes<const W: usize>(a: __m512i, b: __m512i) -> u64 {
 pub(super) fn hits(width: FingerprintWidth, window: &[u8], wanted: u64) -> Hits {
     debug_assert!(supported());
     // SAFETY: `Matcher::available` offers this kernel only where `supported` has seen AVX-512 F and BW.
+    // The bytes are those of a slice.
+    unsafe { hits_at(width, Bytes::from(window), wanted) }
+}
+
+/// # Safety
+/// As for [`find_at`].
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw")]
+unsafe fn hits_at(width: FingerprintWidth, window: Bytes, wanted: u64) -> Hits {
+    // SAFETY: the caller vouches for the bytes.
     unsafe {
         match width {
             FingerprintWidth::Bits8 => count::<1>(window, _mm512_set1_epi8(wanted as i8)),
@@ -59,126 +92,164 @@ pub(super) fn hits(width: FingerprintWidth, window: &[u8], wanted: u64) -> Hits 
     }
 }
 
+/// Bytes that may be loaded, and may change.
+#[derive(Clone, Copy)]
+struct Bytes {
+    at: *const u8,
+    len: usize,
+}
+
+impl From<&[u8]> for Bytes {
+    #[inline(always)]
+    fn from(bytes: &[u8]) -> Self {
+        Self { at: bytes.as_ptr(), len: bytes.len() }
+    }
+}
+
+/// Loads 64 bytes.
+///
+/// # Safety
+/// They may be loaded.
+#[inline]
 #[target_feature(enable = "avx512f,avx512bw")]
-fn count<const W: usize>(window: &[u8], needle: __m512i) -> Hits {
+unsafe fn load(at: *const u8) -> __m512i {
+    let v;
+    // SAFETY: one load of 64 bytes, for which the caller vouches; nothing else is touched. Racing stores are as sound as for
+    // relaxed loads of the words: processors do not tear an aligned 8-byte part of a move.
+    unsafe {
+        asm!("vmovdqu64 {v}, zmmword ptr [{at}]", v = out(zmm_reg) v, at = in(reg) at,
+            options(nostack, readonly, preserves_flags));
+    }
+    v
+}
+
+/// Loads the first `len` bytes of 64, at least one, and zeros for the others, which are not accessed.
+///
+/// # Safety
+/// They may be loaded.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw")]
+unsafe fn load_first(at: *const u8, len: usize) -> __m512i {
+    let (v, bytes) = (_mm512_setzero_si512(), u64::MAX >> (64 - len.clamp(1, 64)));
+    let mut v: __m512i = v;
+    // SAFETY: as for `load`; bytes that are masked off are not accessed.
+    unsafe {
+        asm!("vmovdqu8 {v}{{{bytes}}}, zmmword ptr [{at}]", v = inout(zmm_reg) v, at = in(reg) at,
+            bytes = in(kreg) bytes, options(nostack, readonly, preserves_flags));
+    }
+    v
+}
+
+/// Without a branch on what the window holds, so that the processor runs ahead while it is on its way.
+///
+/// # Safety
+/// The window's bytes may be loaded.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw")]
+unsafe fn count<const W: usize>(window: Bytes, needle: __m512i) -> Hits {
     let mut hits = Hits { first: u32::MAX, ..Hits::default() };
-    let mut base = 0;
-    for group in window.chunks(64 * W) {
-        let (lanes, frozen) = match_group::<W>(group, needle);
+    let (mut base, mut group) = (0, window);
+    let mut greatest = _mm512_setzero_si512();
+    while group.len > 0 {
+        let len = group.len.min(64 * W);
+        // SAFETY: these are the first of the window's bytes that are left.
+        let lanes = unsafe { match_group::<W>(Bytes { at: group.at, len }, needle, &mut greatest) };
         hits.count += lanes.count_ones();
-        // Without a branch on what the window holds, so that the processor runs ahead while it is on its way.
         let first = if lanes == 0 { u32::MAX } else { base + lanes.trailing_zeros() };
         hits.first = hits.first.min(first);
-        hits.frozen |= frozen;
         base += 64;
+        group = Bytes { at: group.at.wrapping_add(len), len: group.len - len };
     }
+    hits.frozen = is_frozen::<W>(greatest);
     hits
 }
 
+/// # Safety
+/// The window's bytes may be loaded.
+#[inline]
 #[target_feature(enable = "avx512f,avx512bw")]
-fn scan<const W: usize>(window: &[u8], needle: __m512i, base: u32, found: &mut Vec<u32>) -> bool {
-    let mut any_frozen = false;
-    let mut index = base;
-    for group in window.chunks(64 * W) {
-        let (mut lanes, frozen) = match_group::<W>(group, needle);
-        any_frozen |= frozen;
+unsafe fn scan<const W: usize>(window: Bytes, needle: __m512i, base: u32, found: &mut Vec<u32>) -> bool {
+    let mut greatest = _mm512_setzero_si512();
+    let (mut index, mut group) = (base, window);
+    while group.len > 0 {
+        let len = group.len.min(64 * W);
+        // SAFETY: these are the first of the window's bytes that are left.
+        let mut lanes = unsafe { match_group::<W>(Bytes { at: group.at, len }, needle, &mut greatest) };
         while lanes != 0 {
             found.push(index + lanes.trailing_zeros());
             lanes &= lanes - 1;
         }
         index += 64;
+        group = Bytes { at: group.at.wrapping_add(len), len: group.len - len };
     }
-    any_frozen
+    is_frozen::<W>(greatest)
 }
 
 /// See [`Matcher::key_hits`](super::Matcher::key_hits).
 pub(super) fn keys(window: &[u64], stride: &SlotStride, key: u64) -> KeyHits {
     debug_assert!(supported());
     // SAFETY: `Matcher::available` offers this kernel only where `supported` has seen AVX-512 F and BW.
-    unsafe { scan_slots(window, stride, key) }
+    unsafe { scan_slots(window.into(), stride, key) }
 }
 
+/// Each vector is loaded once, so that a slot's key and state are of one moment as far as they lie in one.
+#[inline]
 #[target_feature(enable = "avx512f,avx512bw")]
-fn scan_slots(window: &[u64], stride: &SlotStride, key: u64) -> KeyHits {
-    let needle = _mm512_set1_epi64(key as i64);
+fn scan_slots(window: Words<'_>, stride: &SlotStride, key: u64) -> KeyHits {
+    let (needle, frozen) = (_mm512_set1_epi64(key as i64), _mm512_set1_epi64(FROZEN_STATE));
     let mut hits = KeyHits { word: u32::MAX, ..KeyHits::default() };
-    let mut base = 0u32;
-    let mut masks = stride.masks();
-    // One bit per word of 64 of them, so that what each vector holds is no work of its own.
-    for group in window.chunks(64) {
-        let mut shows = 0u64;
-        for (part, chunk) in group.chunks(8).enumerate() {
-            let Some((_, seconds)) = masks.next() else { break };
-            let v = words(chunk);
-            let inside = u8::MAX >> (8 - chunk.len());
-            shows |= u64::from(_mm512_mask_cmpeq_epi64_mask(seconds & inside, v, needle)) << (8 * part);
+    let (mut base, mut any_frozen) = (0u32, 0);
+    for (firsts, seconds) in stride.masks() {
+        let done = base as usize;
+        if done >= window.len() {
+            break;
         }
+        let words = (window.len() - done).min(8);
+        // SAFETY: `done` is less than the words there are, of which `words` are left.
+        let v = unsafe { load_first(window.as_ptr().add(done).cast(), 8 * words) };
+        let inside = u8::MAX >> (8 - words);
+        let shows = _mm512_mask_cmpeq_epi64_mask(seconds & inside, v, needle);
+        any_frozen |= _mm512_mask_cmpeq_epi64_mask(firsts & inside, _mm512_and_si512(v, frozen), frozen);
         hits.count += shows.count_ones();
         // The slot begins one word before its key.
         let word = if shows == 0 { u32::MAX } else { base + shows.trailing_zeros() - 1 };
         hits.word = hits.word.min(word);
-        base += 64;
+        base += 8;
     }
-    hits.frozen = hits.count == 0 && any_frozen(window, stride);
+    hits.frozen = hits.count == 0 && any_frozen != 0;
     hits
 }
 
-/// Whether any slot is frozen.
-#[target_feature(enable = "avx512f,avx512bw")]
-fn any_frozen(window: &[u64], stride: &SlotStride) -> bool {
-    let frozen = _mm512_set1_epi64(FROZEN_STATE);
-    let mut any = 0;
-    for (chunk, (firsts, _)) in window.chunks(8).zip(stride.masks()) {
-        let v = words(chunk);
-        let inside = u8::MAX >> (8 - chunk.len());
-        any |= _mm512_mask_cmpeq_epi64_mask(firsts & inside, _mm512_and_si512(v, frozen), frozen);
-    }
-    any != 0
-}
-
-/// Up to eight words, zeros behind them.
+/// Matches up to 64 fingerprints: one bit per match. Raises `greatest` to the greatest of each lane.
+///
+/// # Safety
+/// The bytes may be loaded.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw")]
-fn words(chunk: &[u64]) -> __m512i {
-    // SAFETY: eight words are 64 readable bytes; of fewer the mask names only those inside `chunk`, and words that are
-    // masked off are not accessed. Neither load asks for alignment.
-    unsafe {
-        match chunk.len() {
-            8 => _mm512_loadu_si512(chunk.as_ptr().cast()),
-            n => _mm512_maskz_loadu_epi64(
-                u8::MAX.checked_shr(8 - n as u32).unwrap_or(0),
-                chunk.as_ptr().cast(),
-            ),
-        }
+unsafe fn match_group<const W: usize>(group: Bytes, needle: __m512i, greatest: &mut __m512i) -> u64 {
+    let (mut lanes, mut done) = (0, 0);
+    while done + 64 <= group.len {
+        // SAFETY: 64 bytes are left.
+        let v = unsafe { load(group.at.add(done)) };
+        *greatest = greatest_of::<W>(*greatest, v);
+        lanes |= equal_lanes::<W>(v, needle) << (done / W);
+        done += 64;
     }
-}
-
-/// Matches up to 64 fingerprints: one bit per match, and whether one of them is FROZEN.
-#[inline]
-#[target_feature(enable = "avx512f,avx512bw")]
-fn match_group<const W: usize>(group: &[u8], needle: __m512i) -> (u64, bool) {
-    let mut lanes = 0;
-    // FROZEN is the greatest fingerprint, so the greatest of all tells.
-    let mut greatest = _mm512_setzero_si512();
-    let (chunks, rest) = group.as_chunks::<64>();
-    let mut part = 0;
-    for chunk in chunks {
-        // SAFETY: `chunk` is 64 readable bytes, and the load asks for no alignment.
-        let v = unsafe { _mm512_loadu_si512(chunk.as_ptr().cast()) };
-        greatest = greatest_of::<W>(greatest, v);
-        lanes |= equal_lanes::<W>(v, needle) << part;
-        // With 64 lanes a chunk the group has one chunk.
-        part = (part + 64 / W) % 64;
-    }
-    let tail = rest.len() / W;
+    let tail = (group.len - done) / W;
     if tail > 0 {
-        let bytes = (1u64 << (tail * W)) - 1;
-        // SAFETY: the mask names only bytes inside `rest`; bytes that are masked off are not accessed.
-        let v = unsafe { _mm512_maskz_loadu_epi8(bytes, rest.as_ptr().cast()) };
-        greatest = greatest_of::<W>(greatest, v);
-        lanes |= (equal_lanes::<W>(v, needle) & ((1 << tail) - 1)) << part;
+        // SAFETY: so many whole fingerprints are left.
+        let v = unsafe { load_first(group.at.add(done), tail * W) };
+        *greatest = greatest_of::<W>(*greatest, v);
+        lanes |= (equal_lanes::<W>(v, needle) & ((1 << tail) - 1)) << (done / W);
     }
-    (lanes, equal_lanes::<W>(greatest, _mm512_set1_epi8(-1)) != 0)
+    lanes
+}
+
+/// FROZEN is the greatest fingerprint, so the greatest of all tells.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw")]
+fn is_frozen<const W: usize>(greatest: __m512i) -> bool {
+    equal_lanes::<W>(greatest, _mm512_set1_epi8(-1)) != 0
 }
 
 /// The greater of each lane of `W` bytes.
@@ -191,4 +262,56 @@ fn greatest_of<const W: usize>(a: __m512i, b: __m512i) -> __m512i {
         4 => _mm512_max_epu32(a, b),
         _ => _mm512_max_epu64(a, b),
     }
+}
+
+/// This module's kernels, on a processor that runs them.
+#[derive(Clone, Copy)]
+struct Here(());
+
+impl Kernels for Here {
+    #[inline(always)]
+    fn hits_in(self, window: Fingerprints<'_>, wanted: u64, _: &mut Vec<u64>) -> Hits {
+        // SAFETY: values of this type are made where `supported` has seen AVX-512 F and BW; the bytes lie in words that may be
+        // loaded.
+        unsafe { hits_at(window.width, bytes_of(window), wanted) }
+    }
+
+    #[inline(never)]
+    fn find_in(
+        self,
+        window: Fingerprints<'_>,
+        wanted: u64,
+        base: u32,
+        found: &mut Vec<u32>,
+        _: &mut Vec<u64>,
+    ) -> bool {
+        // SAFETY: as for `hits`.
+        unsafe { find_at(window.width, bytes_of(window), wanted, base, found) }
+    }
+
+    #[inline(always)]
+    fn key_hits_in(self, window: Words<'_>, stride: &SlotStride, key: u64, _: &mut Vec<u64>) -> KeyHits {
+        // SAFETY: as for `hits`.
+        unsafe { scan_slots(window, stride, key) }
+    }
+}
+
+/// The bytes of a window, no more than its words have.
+#[inline(always)]
+fn bytes_of(window: Fingerprints<'_>) -> Bytes {
+    let all = window.words.len() * 8;
+    let skip = window.skip.min(all);
+    Bytes { at: window.words.as_ptr().cast::<u8>().wrapping_add(skip), len: window.used.min(all - skip) }
+}
+
+/// Runs code that is compiled for these kernels.
+pub(super) fn run<W: WithKernels>(work: W) -> W::Output {
+    debug_assert!(supported());
+    // SAFETY: `Matcher` calls this only where `supported` has seen AVX-512 F and BW.
+    unsafe { run_here(work) }
+}
+
+#[target_feature(enable = "avx512f,avx512bw")]
+fn run_here<W: WithKernels>(work: W) -> W::Output {
+    work.run(Here(()))
 }

@@ -10,9 +10,11 @@ mod avx2;
 #[cfg(target_arch = "x86_64")]
 #[allow(unsafe_code)]
 mod avx512;
+mod kernels;
 mod portable;
 mod stride;
 
+pub(crate) use kernels::{Fingerprints, Kernels, WithKernels};
 pub use stride::SlotStride;
 
 use crate::fingerprint::FingerprintWidth;
@@ -53,6 +55,8 @@ pub struct Matcher {
     hits: HitsKernel,
     find: FindKernel,
     keys: KeyKernel,
+    /// Whether it looks at memory in place.
+    in_place: bool,
     name: &'static str,
 }
 
@@ -64,7 +68,13 @@ impl Matcher {
 
     /// Portable code, for comparison and for processors without vectors.
     pub const PORTABLE: Self =
-        Self { hits: portable::hits, find: portable::find, keys: stride::portable, name: "portable" };
+        Self {
+            hits: portable::hits,
+            find: portable::find,
+            keys: stride::portable,
+            in_place: false,
+            name: "portable",
+        };
 
     /// All kernels this processor runs, slowest first.
     pub fn available() -> Vec<Self> {
@@ -77,6 +87,7 @@ impl Matcher {
                     hits: avx2::hits,
                     find: avx2::find,
                     keys: stride::portable,
+                    in_place: false,
                     name: "avx2",
                 });
             }
@@ -85,6 +96,7 @@ impl Matcher {
                     hits: avx512::hits,
                     find: avx512::find,
                     keys: avx512::keys,
+                    in_place: true,
                     name: "avx512",
                 });
             }
@@ -95,6 +107,16 @@ impl Matcher {
     /// The kernel's name.
     pub fn name(&self) -> &'static str {
         self.name
+    }
+
+    /// Runs code compiled for this matcher's kernels.
+    #[inline(always)]
+    pub(crate) fn run<W: WithKernels>(&self, work: W) -> W::Output {
+        #[cfg(target_arch = "x86_64")]
+        if self.in_place {
+            return avx512::run(work);
+        }
+        work.run(*self)
     }
 
     /// How many fingerprints in `window` equal `wanted`, and where the first one is. Nearly always there is one at most,
@@ -137,11 +159,40 @@ impl Default for Matcher {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+    use zerocopy::IntoBytes;
 
     fn oracle(width: FingerprintWidth, window: &[u8], wanted: u64, base: u32) -> (Vec<u32>, bool) {
         let all: Vec<u64> = (0..).map_while(|i| width.get(window, i)).collect();
         let hits = all.iter().zip(base..).filter(|(f, _)| **f == wanted).map(|(_, i)| i).collect();
         (hits, all.contains(&width.frozen()))
+    }
+
+    /// Everything kernels find in words that others may change.
+    struct InWords<'a> {
+        window: Fingerprints<'a>,
+        wanted: u64,
+        base: u32,
+    }
+
+    impl WithKernels for InWords<'_> {
+        type Output = (Hits, Vec<u32>, bool);
+
+        fn run<M: Kernels>(self, kernels: M) -> Self::Output {
+            let (mut found, mut copy) = (Vec::new(), vec![7; 3]);
+            let hits = kernels.hits_in(self.window, self.wanted, &mut copy);
+            let frozen = kernels.find_in(self.window, self.wanted, self.base, &mut found, &mut copy);
+            (hits, found, frozen)
+        }
+    }
+
+    struct InSlots<'a>(&'a [u64], &'a SlotStride, u64);
+
+    impl WithKernels for InSlots<'_> {
+        type Output = KeyHits;
+
+        fn run<M: Kernels>(self, kernels: M) -> KeyHits {
+            kernels.key_hits_in(self.0.into(), self.1, self.2, &mut vec![7; 3])
+        }
     }
 
     proptest! {
@@ -162,6 +213,9 @@ mod tests {
                 if let Some(first) = shown.first() {
                     prop_assert_eq!(hits.word as usize, *first, "{}", matcher.name());
                 }
+                let in_place = matcher.run(InSlots(window, &stride, key));
+                prop_assert_eq!((in_place.count, in_place.frozen), (hits.count, hits.frozen), "{}", matcher.name());
+                prop_assert!(in_place.count == 0 || in_place.word == hits.word);
             }
         }
 
@@ -171,6 +225,7 @@ mod tests {
             repeat in prop::bool::ANY,
             at in any::<prop::sample::Index>(),
             base in 0u32..5000,
+            skip in 0usize..8,
         ) {
             for width in FingerprintWidth::ALL {
                 let w = width.bytes();
@@ -193,6 +248,15 @@ mod tests {
                         prop_assert_eq!(hits.first + base, *first);
                     }
                     prop_assert_eq!((&found[1..], frozen), (&expected.0[..], expected.1), "{} {}", matcher.name(), width);
+                    // The same window among other bytes of its words.
+                    let (skip, used) = (skip / w * w, count * w);
+                    let mut words = vec![u64::MAX; (skip + used).div_ceil(8)];
+                    words.as_mut_bytes()[skip..skip + used].copy_from_slice(&window[..used]);
+                    let window = Fingerprints { words: words[..].into(), skip, used, width };
+                    let (in_place, found, frozen) = matcher.run(InWords { window, wanted, base });
+                    prop_assert_eq!((in_place.count, in_place.frozen), (hits.count, hits.frozen));
+                    prop_assert!(in_place.count == 0 || in_place.first == hits.first);
+                    prop_assert_eq!((&found, frozen), (&expected.0, expected.1), "{} {}", matcher.name(), width);
                 }
             }
         }

@@ -1,32 +1,282 @@
-//! Looking keys up: any number of keys in the same doorbell batches.
+//! Looking keys up: one or many, over memory looked at in place or in doorbell batches.
+//!
+//! Keys of a batch share their round trips. Where memory is mapped, a round trip is a wait for
+//! memory, and keys share it by being taken in turns: all of a group are located, then all windows
+//! are matched, then all slots are verified, each step with the next one's lines on their way.
 
-use fpcache_fabric::Batch;
+use fpcache_fabric::{Batch, Endpoint, InPlace, REGION};
 
+use super::engine::{Doubt, Engine, Probe};
 use super::outcome::Outcome;
-use super::outside::Wanted;
-use super::planner::Rule;
-use super::round::{Doubt, Round, Trip};
-use super::scratch::LookupScratch;
-use super::target::Target;
-use super::{MAX_ATTEMPTS, Operation, Plan, ReadError, Step};
+use super::outside::clear;
+use super::scratch::{GroupScratch, LookupScratch};
+use super::source::{Landed, Mapped, Source};
+use super::{MAX_ATTEMPTS, Operation, Plan, ReadError, Step, Wanted, drive};
 use crate::key_space::KeySpace;
-use crate::layout::Corrupt;
+use crate::layout::{Corrupt, REUSE_OFFSET};
+use crate::matching::{Kernels, Matcher, WithKernels};
 use crate::table::Table;
 
-/// Looks up a group of keys together.
+/// Keys that are under way together where memory is looked at in place: their windows and slots fit
+/// a first-level cache.
+const TOGETHER: usize = 32;
+
+/// Looks up one key and hands the answer, with its value if the key is there, to `take`.
 ///
-/// Every round posts what all unfinished keys need as one doorbell batch: a group costs as many dependent round trips
-/// as its slowest key, two with two-stage reads. Values outside slots share theirs, up to 64 MiB of them.
+/// # Errors
+/// [`ReadError`].
+#[inline]
+pub fn look_up<K: KeySpace, E: Endpoint, R>(
+    endpoint: &mut E,
+    table: &Table<K>,
+    scratch: &mut LookupScratch<K>,
+    key: &K::Key,
+    take: impl FnOnce(&Outcome, Option<&[u8]>) -> R,
+) -> Result<R, ReadError> {
+    look_for(endpoint, table, scratch, (key, Wanted::Value), take)
+}
+
+/// Whether one key is there, as the outcome that `take` gets has it. Costs what [`look_up`] does, in round trips and bytes, but for a
+/// value outside its slot, which is not READ.
+///
+/// # Errors
+/// As for [`look_up`].
+#[inline]
+pub fn contains<K: KeySpace, E: Endpoint, R>(
+    endpoint: &mut E,
+    table: &Table<K>,
+    scratch: &mut LookupScratch<K>,
+    key: &K::Key,
+    take: impl FnOnce(&Outcome) -> R,
+) -> Result<R, ReadError> {
+    look_for(endpoint, table, scratch, (key, Wanted::Presence), |outcome, _| take(outcome))
+}
+
+/// Looks up a group of keys, of any number; their answers are [`LookupScratch::outcomes`], in their order.
+///
+/// In a batch a group costs as many dependent round trips as its slowest key, two with two-stage reads.
+/// Values outside slots share theirs, up to 64 MiB of them.
+///
+/// # Errors
+/// As for [`look_up`]; there are no answers then.
+#[inline]
+pub fn look_up_all<'k, K: KeySpace, E: Endpoint>(
+    endpoint: &mut E,
+    table: &Table<K>,
+    scratch: &mut LookupScratch<K>,
+    keys: impl IntoIterator<Item = &'k K::Key>,
+) -> Result<(), ReadError> {
+    if let Some(look) = endpoint.in_place(REGION)? {
+        let matcher = scratch.matcher;
+        return matcher.run(Group { look, table, scratch, keys: keys.into_iter() });
+    }
+    drive(endpoint, &mut Lookup::new(table, scratch, keys))
+}
+
+#[inline(always)]
+fn look_for<K: KeySpace, E: Endpoint, R>(
+    endpoint: &mut E,
+    table: &Table<K>,
+    scratch: &mut LookupScratch<K>,
+    (key, wanted): (&K::Key, Wanted),
+    take: impl FnOnce(&Outcome, Option<&[u8]>) -> R,
+) -> Result<R, ReadError> {
+    if let Some(look) = endpoint.in_place(REGION)? {
+        let matcher = scratch.matcher;
+        return matcher.run(Single { look, table, scratch, key, wanted, take });
+    }
+    drive(endpoint, &mut Lookup::new(table, scratch, [key]).of(wanted))?;
+    let (outcome, value) = scratch.outcomes().next().ok_or(ReadError::Stale)?;
+    Ok(take(outcome, value))
+}
+
+/// One key over memory looked at in place.
+struct Single<'a, K: KeySpace, L, F> {
+    look: L,
+    table: &'a Table<K>,
+    scratch: &'a mut LookupScratch<K>,
+    key: &'a K::Key,
+    wanted: Wanted,
+    take: F,
+}
+
+impl<K: KeySpace, L: InPlace, R, F: FnOnce(&Outcome, Option<&[u8]>) -> R> WithKernels
+    for Single<'_, K, L, F>
+{
+    type Output = Result<R, ReadError>;
+
+    #[inline(always)]
+    fn run<M: Kernels>(self, kernels: M) -> Self::Output {
+        let Self { look, table, scratch, key, wanted, take } = self;
+        let LookupScratch { lists, record, visitor, .. } = scratch;
+        lists.clear();
+        record.clear();
+        let mut engine = Engine {
+            table,
+            rule: *table.planner().single(),
+            wanted,
+            kernels,
+            source: Mapped::<L, false>::new(look, table.snapshot().guards_slots()),
+            visitor,
+            lists,
+            records: record,
+            doubt: Doubt::default(),
+            value_bytes: 0,
+        };
+        let mut outcome = Outcome::begun(Plan::TwoStage);
+        let mut probe = engine.begin(key, &mut outcome);
+        let mut trips = 0;
+        while !probe.is_done() {
+            engine.end_trip(&mut trips)?;
+            engine.take_in_place(key, &mut probe, &mut outcome)?;
+        }
+        engine.check_absence()?;
+        let value = outcome.version.map(|_| engine.records.bytes(outcome.value.clone()));
+        Ok(take(&outcome, value))
+    }
+}
+
+/// A group of keys over memory looked at in place.
+struct Group<'a, K: KeySpace, L, I> {
+    look: L,
+    table: &'a Table<K>,
+    scratch: &'a mut LookupScratch<K>,
+    keys: I,
+}
+
+impl<'k, K: KeySpace, L: InPlace, I: Iterator<Item = &'k K::Key>> WithKernels for Group<'_, K, L, I> {
+    type Output = Result<(), ReadError>;
+
+    #[inline(always)]
+    fn run<M: Kernels>(self, kernels: M) -> Self::Output {
+        let Self { look, table, scratch, mut keys } = self;
+        let LookupScratch { lists, visitor, group, .. } = scratch;
+        let answers = &mut group.answers;
+        answers.clear();
+        let mut engine = Engine {
+            table,
+            rule: table.planner().group(TOGETHER.min(keys.size_hint().0)),
+            wanted: Wanted::Value,
+            kernels,
+            source: Mapped::<L, true>::new(look, table.snapshot().guards_slots()),
+            visitor,
+            lists,
+            records: &mut answers.records,
+            doubt: Doubt::default(),
+            value_bytes: 0,
+        };
+        let mut some = [K::lowest(); TOGETHER];
+        let mut probes = [Probe::DONE; TOGETHER];
+        loop {
+            let mut count = 0;
+            for (key, place) in keys.by_ref().zip(&mut some) {
+                *place = key;
+                count += 1;
+                if count == TOGETHER {
+                    break;
+                }
+            }
+            let first = answers.outcomes.len();
+            answers.outcomes.resize(first + count, Outcome::begun(Plan::TwoStage));
+            engine.look_up_some(&some[..count], &mut probes[..count], &mut answers.outcomes[first..])?;
+            if count < TOGETHER {
+                return Ok(());
+            }
+        }
+    }
+}
+
+/// Driving over memory looked at in place.
+impl<K: KeySpace, L: InPlace, M: Kernels, const AHEAD: bool> Engine<'_, K, Mapped<L, AHEAD>, M> {
+    /// Looks up keys in turns.
+    #[inline(always)]
+    fn look_up_some(
+        &mut self,
+        keys: &[&K::Key],
+        probes: &mut [Probe],
+        outcomes: &mut [Outcome],
+    ) -> Result<(), ReadError> {
+        self.lists.clear();
+        for ((key, probe), outcome) in keys.iter().zip(probes.iter_mut()).zip(outcomes.iter_mut()) {
+            *probe = self.begin(key, outcome);
+        }
+        let mut trips = 0;
+        let mut goes_on = true;
+        while goes_on {
+            goes_on = false;
+            self.end_trip(&mut trips)?;
+            for ((key, probe), outcome) in keys.iter().zip(probes.iter_mut()).zip(outcomes.iter_mut()) {
+                self.take_in_place(key, probe, outcome)?;
+                goes_on |= !probe.is_done();
+            }
+        }
+        self.check_absence()
+    }
+
+    /// Lets a round trip pass. What is read again because it could not be judged may be no slot any more.
+    #[inline(always)]
+    fn end_trip(&mut self, trips: &mut u32) -> Result<(), ReadError> {
+        self.source.end_trip()?;
+        self.value_bytes = 0;
+        *trips += 1;
+        if self.doubt.unsettled {
+            self.doubt.unsettled = false;
+            self.check_reuse()?;
+            if *trips > MAX_ATTEMPTS {
+                return Err(ReadError::Contended { attempts: MAX_ATTEMPTS });
+            }
+        }
+        Ok(())
+    }
+
+    #[inline(always)]
+    fn take_in_place(
+        &mut self,
+        key: &K::Key,
+        probe: &mut Probe,
+        outcome: &mut Outcome,
+    ) -> Result<(), ReadError> {
+        match self.take(key, probe, outcome) {
+            Err(error @ ReadError::Corrupt(_)) => {
+                // Damaged, or no page of this directory any more.
+                self.check_reuse()?;
+                Err(error)
+            }
+            taken => taken,
+        }
+    }
+
+    /// That a key is absent may be believed of segments whose memory had no other use yet.
+    #[inline(always)]
+    fn check_absence(&mut self) -> Result<(), ReadError> {
+        match std::mem::take(&mut self.doubt).absent {
+            true => self.check_reuse(),
+            false => Ok(()),
+        }
+    }
+
+    #[inline(always)]
+    fn check_reuse(&mut self) -> Result<(), ReadError> {
+        match self.source.load_behind(REUSE_OFFSET)? > self.table.snapshot().holds_until() {
+            true => Err(ReadError::Stale),
+            false => Ok(()),
+        }
+    }
+}
+
+/// Looks up a group of keys in doorbell batches: as a state machine, for fabrics with real latency.
+///
+/// Every round posts what all unfinished keys need as one batch. [`look_up_all`] drives it where memory
+/// cannot be looked at in place.
 #[derive(Debug)]
 pub struct Lookup<'a, K: KeySpace> {
     table: &'a Table<K>,
-    rule: Rule,
     wanted: Wanted,
     scratch: &'a mut LookupScratch<K>,
     rounds: u32,
     doubt: Doubt,
     /// What comes after a check of the reuse sequence.
-    behind_check: Option<Then>,
+    after_check: Option<Then>,
 }
 
 /// What an operation does once it knows that what it read may be believed.
@@ -45,58 +295,32 @@ impl<'a, K: KeySpace> Lookup<'a, K> {
         scratch: &'a mut LookupScratch<K>,
         keys: impl IntoIterator<Item = &'k K::Key>,
     ) -> Self {
-        let group = &mut scratch.group;
-        group.keys.clear();
-        group.arena.clear();
-        group.targets.clear();
-        group.waiting.clear();
-        group.answers.clear();
-        let models = table.snapshot().models();
-        for key in keys {
-            let target = Target::of(table.snapshot(), key).unwrap_or_else(|| {
-                let page = models.paged().map_or(0, |models| models.page_of(key));
-                group.waiting.push((page, group.targets.len()));
-                Target::UNKNOWN
-            });
-            group.keys.push(K::keep(key, &mut group.arena));
-            group.targets.push(target);
-        }
-        group.waiting.sort_unstable();
-        group.answers.outcomes.resize(group.targets.len(), Outcome::begun(Plan::TwoStage));
-        let rule = table.planner().group(group.targets.len());
+        let GroupScratch { keys: kept, arena, probes, answers, trips } = &mut scratch.group;
+        kept.clear();
+        arena.clear();
+        kept.extend(keys.into_iter().map(|key| K::keep(key, arena)));
+        probes.clear();
+        probes.resize(kept.len(), Probe::DONE);
+        answers.clear();
+        answers.outcomes.resize(kept.len(), Outcome::begun(Plan::TwoStage));
+        trips.iter_mut().for_each(clear);
+        scratch.lists.clear();
         let (wanted, doubt) = (Wanted::Value, Doubt::default());
-        Self { table, rule, wanted, scratch, rounds: 0, doubt, behind_check: None }
-    }
-
-    /// The same lookup for keys that the hot cache was asked for before, by one plan.
-    pub(super) fn go_on_by(self, plan: Plan) -> Self {
-        Self { rule: self.rule.go_on_by(plan), ..self }
+        Self { table, wanted, scratch, rounds: 0, doubt, after_check: None }
     }
 
     /// The same lookup, of no more than this.
-    pub(super) fn of(self, wanted: Wanted) -> Self {
+    fn of(self, wanted: Wanted) -> Self {
         Self { wanted, ..self }
     }
-}
 
-impl<K: KeySpace> Lookup<'_, K> {
     /// Has the reuse sequence looked at before going on.
-    #[inline]
     fn check_first(&mut self, then: Then) -> Step {
         self.doubt = Doubt::default();
-        self.behind_check = Some(then);
+        self.after_check = Some(then);
         Step::Check(self.table.snapshot().holds_until())
     }
 
-    /// Posts what reads something again.
-    fn post_again(&mut self) -> Result<Step, ReadError> {
-        if self.rounds >= MAX_ATTEMPTS {
-            return Err(ReadError::Contended { attempts: self.rounds });
-        }
-        Ok(self.post())
-    }
-
-    #[inline]
     fn post(&mut self) -> Step {
         self.rounds += 1;
         Step::Post
@@ -104,89 +328,72 @@ impl<K: KeySpace> Lookup<'_, K> {
 }
 
 impl<K: KeySpace> Operation for Lookup<'_, K> {
-    #[inline]
     fn step(&mut self) -> Result<Step, ReadError> {
-        match self.behind_check.take() {
+        match self.after_check.take() {
             None => {}
-            Some(Then::Post) => return self.post_again(),
+            Some(Then::Post) if self.rounds >= MAX_ATTEMPTS => {
+                return Err(ReadError::Contended { attempts: self.rounds });
+            }
+            Some(Then::Post) => return Ok(self.post()),
             Some(Then::End) => return Ok(Step::Done),
             Some(Then::Fail(corrupt)) => return Err(corrupt.into()),
         }
-        let LookupScratch { single, group, visitor } = &mut *self.scratch;
-        let [even, odd] = &mut group.trips;
+        let LookupScratch { matcher, lists, visitor, group, .. } = &mut *self.scratch;
+        let GroupScratch { keys, arena, probes, answers, trips } = group;
+        let [even, odd] = trips;
         let (landed, next) = if self.rounds.is_multiple_of(2) { (&*odd, even) } else { (&*even, odd) };
-        next.clear();
-        let arrived = match landed.pages.is_empty() || self.rounds == 0 {
-            true => &[][..],
-            false => match take_pages(
-                self.table,
-                landed,
-                &group.waiting,
-                (&group.keys, &group.arena),
-                &mut group.targets,
-            ) {
-                Ok(arrived) => arrived,
-                // Damaged, or no page of this directory any more.
-                Err(corrupt) => return Ok(self.check_first(Then::Fail(corrupt))),
-            },
-        };
-        let mut round = Round {
+        clear(next);
+        let mut engine = Engine {
             table: self.table,
-            rule: &self.rule,
+            rule: self.table.planner().group(keys.len()),
             wanted: self.wanted,
-            matcher: &single.matcher,
+            kernels: *matcher,
+            source: Landed { landed, next, guards: self.table.snapshot().guards_slots() },
             visitor,
-            keys: &group.keys,
-            arena: &group.arena,
-            targets: &group.targets,
-            outcomes: &mut group.answers.outcomes,
-            values: &mut group.answers.values,
-            slots: &mut group.slots,
-            landed,
-            next,
-            doubt: &mut self.doubt,
+            lists,
+            records: &mut answers.records,
+            doubt: self.doubt,
+            value_bytes: 0,
         };
-        if self.rounds == 0 {
-            match group.waiting.is_empty() {
-                true => (0..round.targets.len()).for_each(|index| round.begin(index)),
-                false => round.begin_known(&group.waiting),
-            }
-        } else {
-            round.take()?;
-            arrived.iter().for_each(|(_, index)| round.begin(*index));
+        let all = keys.iter().zip(probes.iter_mut()).zip(&mut answers.outcomes);
+        let is_first = self.rounds == 0;
+        let taken = engine.take_all(is_first, all.map(|((key, p), o)| (K::kept(key, arena), p, o)));
+        let is_idle = engine.source.next.is_empty();
+        self.doubt = engine.doubt;
+        match taken {
+            Ok(()) => {}
+            // Damaged, or no page of this directory any more.
+            Err(ReadError::Corrupt(corrupt)) => return Ok(self.check_first(Then::Fail(corrupt))),
+            Err(error) => return Err(error),
         }
-        match round.next.batch.is_empty() {
-            true if self.doubt.absent => Ok(self.check_first(Then::End)),
-            true => Ok(Step::Done),
-            false if self.doubt.unsettled => Ok(self.check_first(Then::Post)),
-            false => Ok(self.post()),
-        }
+        Ok(match is_idle {
+            true if self.doubt.absent => self.check_first(Then::End),
+            true => Step::Done,
+            false if self.doubt.unsettled => self.check_first(Then::Post),
+            false => self.post(),
+        })
     }
 
     #[inline]
     fn batch(&mut self) -> &mut Batch {
         // A step that posts has counted its round.
-        &mut self.scratch.group.trips[usize::from(self.rounds.is_multiple_of(2))].batch
+        &mut self.scratch.group.trips[usize::from(self.rounds.is_multiple_of(2))]
     }
 }
 
-/// Takes the pages of the directory that were asked for: the targets that waited for them are known now, and returned.
-#[cold]
-fn take_pages<'w, K: KeySpace>(
-    table: &Table<K>,
-    landed: &Trip,
-    waiting: &'w [(u32, usize)],
-    (keys, arena): (&[K::Kept], &[u8]),
-    targets: &mut [Target],
-) -> Result<&'w [(u32, usize)], Corrupt> {
-    let Some(models) = table.snapshot().models().paged() else { return Ok(&[]) };
-    for (number, landing) in &landed.pages {
-        let page = models.keep(*number, landed.batch.bytes(*landing))?;
-        let first = waiting.partition_point(|(other, _)| other < number);
-        for (_, index) in waiting[first..].iter().take_while(|(other, _)| other == number) {
-            let key = K::kept(&keys[*index], arena);
-            targets[*index] = Target::in_page(&page, key, table.snapshot().coders());
+impl<K: KeySpace, S: Source> Engine<'_, K, S, Matcher> {
+    /// Takes what one batch brought for all keys, or begins them.
+    fn take_all<'k>(
+        &mut self,
+        is_first: bool,
+        all: impl Iterator<Item = (&'k K::Key, &'k mut Probe, &'k mut Outcome)>,
+    ) -> Result<(), ReadError> {
+        for (key, probe, outcome) in all {
+            match is_first {
+                true => *probe = self.begin(key, outcome),
+                false => self.take(key, probe, outcome)?,
+            }
         }
+        Ok(())
     }
-    Ok(waiting)
 }

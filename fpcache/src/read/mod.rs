@@ -1,31 +1,32 @@
 //! Reading: plans, and the operations that carry them out.
 //!
-//! An operation is a state machine without I/O, clock or thread of its own: each [`Operation::step`] takes the
-//! completions of the last doorbell batch and fills the next one. [`drive`] runs one over an endpoint; a fabric with
-//! real latency can interleave many. A batch costs one dependent round trip however many requests it carries, which is
-//! how [`Lookup`] looks up many keys at the price of one.
+//! A lookup is a state machine without I/O, clock or thread of its own (`engine`): what has come decides what is asked
+//! for next. It runs over memory looked at in place, one key inline and many in turns, or as an [`Operation`], each
+//! [`step`](Operation::step) of which takes the completions of the last doorbell batch and fills the next one. [`drive`]
+//! runs an operation over an endpoint; a fabric with real latency can interleave many. A batch costs one dependent round
+//! trip however many requests it carries, which is how a group of keys is looked up at the price of one.
 
+mod engine;
 mod lookup;
 mod ordered;
 mod outcome;
 mod outside;
 mod planner;
-mod round;
+mod records;
 mod scan;
 mod scratch;
-mod single;
+mod source;
 mod target;
 mod verify;
 
 use fpcache_fabric::{Batch, Endpoint, FabricError};
-pub use lookup::Lookup;
+pub use lookup::{Lookup, contains, look_up, look_up_all};
 pub use ordered::{Nearest, NearestScratch, Neighbour, ScanBack, Side};
 pub use outcome::{Outcome, Outcomes};
 pub use outside::fetch_value;
 pub use planner::{FabricCosts, Planner, Rule};
 pub use scan::{Scan, ScanScratch};
 pub use scratch::LookupScratch;
-pub use single::{contains, look_up};
 pub use target::spot_of;
 
 use crate::layout::Corrupt;
@@ -123,6 +124,14 @@ impl std::ops::AddAssign for Cost {
         self.fallbacks += other.fallbacks;
         self.conflicts += other.conflicts;
     }
+}
+
+/// What is wanted of a record that is there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Wanted {
+    Value,
+    /// That it is there.
+    Presence,
 }
 
 /// Why an operation did not end in an answer.

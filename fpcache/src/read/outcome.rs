@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use super::records::Records;
 use super::{Cost, Plan};
 
 /// The answer for one key.
@@ -13,7 +14,7 @@ pub struct Outcome {
     pub plan: Plan,
     /// What it cost. The round trips are those this key waited for; keys of one call share them.
     pub cost: Cost,
-    /// Where in the answers' values its value lies.
+    /// Where among the records its value lies.
     pub(super) value: Range<usize>,
 }
 
@@ -42,7 +43,7 @@ impl Outcome {
 #[derive(Clone, Debug, Default)]
 pub struct Outcomes {
     pub(super) outcomes: Vec<Outcome>,
-    pub(super) values: Vec<u8>,
+    pub(super) records: Records,
 }
 
 impl Outcomes {
@@ -61,26 +62,24 @@ impl Outcomes {
     #[inline]
     pub fn get(&self, index: usize) -> Option<(&Outcome, Option<&[u8]>)> {
         let outcome = self.outcomes.get(index)?;
-        Some((outcome, outcome.version.map(|_| &self.values[outcome.value.clone()])))
+        Some((outcome, outcome.version.map(|_| self.records.bytes(outcome.value.clone()))))
     }
 
     /// All of them, in order.
     #[inline]
     pub fn iter(&self) -> impl ExactSizeIterator<Item = (&Outcome, Option<&[u8]>)> {
-        let value = |o: &Outcome| o.version.map(|_| &self.values[o.value.clone()]);
+        let value = |o: &Outcome| o.version.map(|_| self.records.bytes(o.value.clone()));
         self.outcomes.iter().map(move |o| (o, value(o)))
     }
 
     /// Adds the answer of the memory node's processor for the next key, whose value took so many READs.
     pub fn push_offloaded(&mut self, version: Option<u32>, value: &[u8], reads: u32) {
-        let start = self.values.len();
-        self.values.extend_from_slice(value);
         let outcome = Outcome::offloaded(version, value.len() as u64, reads);
-        self.outcomes.push(Outcome { value: start..self.values.len(), ..outcome });
+        self.outcomes.push(Outcome { value: self.records.push(value), ..outcome });
     }
 
     pub(super) fn clear(&mut self) {
         self.outcomes.clear();
-        self.values.clear();
+        self.records.clear();
     }
 }

@@ -3,16 +3,13 @@
 //! The slot vouches for the value's checksum and the checksum for the value, so that nothing else is asked of the bytes that
 //! arrive. If they are not the value, the record has changed since its slot was read, and is read again as one that was being
 //! written; what keeps failing ends in [`ReadError::Contended`]. Most tables have no such values: all of this is kept apart from
-//! the ways of those.
+//! the ways of those. What a lookup does about them is in the engine.
 
-use fpcache_fabric::{Batch, Endpoint, Landing, REGION, RemoteAddr};
+use fpcache_fabric::{Batch, Endpoint, REGION, RemoteAddr};
 use zerocopy::IntoBytes;
 
-use super::lookup::Lookup;
-use super::outcome::Outcome;
-use super::round::Round;
 use super::scan::{Progress, ScanScratch};
-use super::{Cost, ReadError};
+use super::ReadError;
 use crate::key_space::KeySpace;
 use crate::layout::{Stored, ValueExtent};
 use crate::snapshot::Snapshot;
@@ -30,23 +27,6 @@ pub(super) fn clear(batch: &mut Batch) {
     match batch.tally().bytes_from > KEPT_BYTES as u64 {
         true => *batch = Batch::new(),
         false => batch.clear(),
-    }
-}
-
-/// What is wanted of a record that is there.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum Wanted {
-    #[default]
-    Value,
-    /// That it is there.
-    Presence,
-}
-
-impl<K: KeySpace> Lookup<'_, K> {
-    /// The same lookup, of whether keys are there alone: values outside slots are not READ, and no answer has one of these.
-    #[must_use]
-    pub fn without_values(self) -> Self {
-        self.of(Wanted::Presence)
     }
 }
 
@@ -77,31 +57,18 @@ impl Extents {
 
     /// The value in the words that were read of an extent, if that is what they are.
     pub(super) fn value(self, extent: ValueExtent, words: &[u8]) -> Option<&[u8]> {
-        let value = words.get(..extent.bytes as usize)?;
+        self.proves(extent, words).then(|| &words[..extent.bytes as usize])
+    }
+
+    /// Whether words that were read of an extent begin with its value.
+    pub(super) fn proves(self, extent: ValueExtent, words: &[u8]) -> bool {
+        let Some(value) = words.get(..extent.bytes as usize) else { return false };
         #[cfg(feature = "sabotage")]
         if self.believes_all {
-            return Some(value);
+            return true;
         }
-        extent.vouches_for(value).then_some(value)
+        extent.vouches_for(value)
     }
-}
-
-/// The value of a record whose slot was read for its key alone; `None` if it is to be read again.
-#[cold]
-pub(super) fn fetch<'b, K: KeySpace, E: Endpoint>(
-    endpoint: &mut E,
-    snapshot: &Snapshot<K>,
-    extent: ValueExtent,
-    (wanted, outcome): (Wanted, &mut Outcome),
-    buffer: &'b mut Vec<u64>,
-) -> Result<Option<&'b [u8]>, ReadError> {
-    if wanted == Wanted::Presence {
-        return Ok(Some(&[]));
-    }
-    let bytes = ValueExtent::memory_bytes(extent.bytes as usize) as u64;
-    let found = fetch_value(endpoint, snapshot, extent, buffer)?;
-    outcome.cost += Cost { round_trips: 1, reads: 1, bytes, ..Cost::default() };
-    Ok(found)
 }
 
 /// READs a value by what a slot, or the memory node's reply to a lookup, says of it: one round trip. `None` if it is not there,
@@ -126,63 +93,6 @@ pub fn fetch_value<'b, K: KeySpace, E: Endpoint>(
     let words = &mut buffer[..bytes / 8];
     endpoint.read_words(from, words)?;
     Ok(extents.value(extent, words.as_bytes()))
-}
-
-/// A value that a key of a group waits for.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Awaited {
-    index: usize,
-    version: u32,
-    extent: ValueExtent,
-    /// `None` if it was not asked for yet, because others were that are long enough together.
-    landing: Option<Landing>,
-}
-
-impl<K: KeySpace> Round<'_, K> {
-    /// Asks for the value of a key whose slot was found.
-    #[cold]
-    pub(super) fn ask_value(&mut self, index: usize, version: u32, extent: ValueExtent) {
-        // It is there, whatever other slots of its window say.
-        self.outcomes[index].version = Some(version);
-        if self.wanted == Wanted::Presence {
-            return;
-        }
-        let Some((from, bytes)) = Extents::of(self.table.snapshot()).place(extent) else {
-            return self.read_again_for_value(index);
-        };
-        let under_way = self.next.batch.tally().bytes_from;
-        let is_put_off = !self.next.values.is_empty() && under_way + bytes as u64 > GROUP_BYTES;
-        let cost = &mut self.outcomes[index].cost;
-        cost.round_trips += 1;
-        let landing = (!is_put_off).then(|| {
-            cost.reads += 1;
-            cost.bytes += bytes as u64;
-            self.next.batch.read(from, bytes)
-        });
-        self.next.values.push(Awaited { index, version, extent, landing });
-    }
-
-    /// Takes the values that have come, and asks for those that were put off.
-    #[cold]
-    pub(super) fn take_values(&mut self) {
-        let (landed, extents) = (self.landed, Extents::of(self.table.snapshot()));
-        for Awaited { index, version, extent, landing } in landed.values.iter().copied() {
-            let Some(landing) = landing else {
-                self.ask_value(index, version, extent);
-                continue;
-            };
-            match extents.value(extent, landed.batch.bytes(landing)) {
-                Some(value) => self.keep(index, version, value),
-                None => self.read_again_for_value(index),
-            }
-        }
-    }
-
-    /// Reads the slots again of a key whose value was not where its slot said.
-    fn read_again_for_value(&mut self, index: usize) {
-        self.outcomes[index].version = None;
-        self.fall_back(index);
-    }
 }
 
 /// Where a scan has the value of a record.

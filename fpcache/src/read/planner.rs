@@ -80,11 +80,6 @@ impl Rule {
         let range_below = if matches!(plan, Plan::Range) { u32::MAX } else { 0 };
         Self { range_below, otherwise: plan, cached_from: 0, asks: true }
     }
-
-    /// One plan for all windows, without asking the hot cache, which learns what is found all the same.
-    pub(super) const fn go_on_by(self, plan: Plan) -> Self {
-        Self { cached_from: self.cached_from, asks: false, ..Self::only(plan) }
-    }
 }
 
 impl Planner {

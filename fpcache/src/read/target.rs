@@ -1,7 +1,5 @@
 //! Where a key can be.
 
-use fpcache_fabric::REGION;
-use fpcache_fabric::RemoteAddr;
 use fpcache_index::Window;
 
 use super::Plan;
@@ -69,17 +67,6 @@ impl Target {
         }
     }
 
-    /// Whether its place is known: no segment is without slots.
-    pub(super) fn is_known(&self) -> bool {
-        self.cap > 0
-    }
-
-    /// The address of what lies `offset` bytes into the segment.
-    #[inline]
-    pub(super) fn at(&self, offset: usize) -> RemoteAddr {
-        RemoteAddr { area: REGION, offset: self.segment + offset as u64 }
-    }
-
     /// Bytes that `plan` reads for the key once its window is known: what a hint of the hot cache saves.
     #[inline]
     pub(super) fn bytes_by(&self, plan: Plan, geometry: &SegmentGeometry) -> u32 {
@@ -93,9 +80,13 @@ impl Target {
 
     /// What the hot cache knows the key by.
     #[inline(always)]
-    pub(super) fn spot<K: KeySpace>(&self, key: &K::Key, geometry: &SegmentGeometry) -> Spot {
+    pub(super) fn spot<K: KeySpace>(
+        &self,
+        (key, hash): (&K::Key, u64),
+        geometry: &SegmentGeometry,
+    ) -> Spot {
         Spot {
-            hash: K::hash(key),
+            hash,
             key: K::tag(key),
             predicted: self.predicted,
             window: self.window,
@@ -107,5 +98,5 @@ impl Target {
 
 /// What the hot cache knows `key` by. `None` where the page of the directory for it is not here.
 pub fn spot_of<K: KeySpace>(snapshot: &Snapshot<K>, key: &K::Key) -> Option<Spot> {
-    Some(Target::of(snapshot, key)?.spot::<K>(key, snapshot.geometry()))
+    Some(Target::of(snapshot, key)?.spot::<K>((key, K::hash(key)), snapshot.geometry()))
 }

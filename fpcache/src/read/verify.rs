@@ -1,17 +1,13 @@
-//! Deciding what bytes that were read say: a slot, the slots of a window, the fingerprints of a window.
+//! Deciding what the bytes of a slot say.
 
 use std::borrow::Borrow;
 
-use fpcache_index::Window;
 use zerocopy::IntoBytes;
 
 use super::ReadError;
 use super::target::Target;
 use crate::key_space::KeySpace;
-use crate::layout::{
-    RecordParts, RecordShape, SLOT_WORD_BYTES, SegmentGeometry, SlotState, SlotWord, Stored,
-};
-use crate::matching::Matcher;
+use crate::layout::{RecordParts, RecordShape, SLOT_WORD_BYTES, SlotState, SlotWord, Stored};
 use crate::snapshot::Snapshot;
 
 /// What a slot's bytes turned out to be.
@@ -52,6 +48,16 @@ impl Rules {
             return true;
         }
         word.vouches_for(generation, body)
+    }
+
+    /// The same, for a slot of one word and a record of two.
+    #[inline(always)]
+    fn vouched_pair(self, word: SlotWord, generation: u32, slot: &[u64]) -> bool {
+        #[cfg(feature = "sabotage")]
+        if self.skips_checksums {
+            return true;
+        }
+        matches!(slot, [_, first, second] if word.vouches_for_pair(generation, [*first, *second]))
     }
 }
 
@@ -95,6 +101,27 @@ pub(super) enum Check<'s> {
 /// What `slot` says about the key, whose place is the target; a frozen one, that the target's segment was replaced.
 #[inline(always)]
 pub(super) fn check<'s, K: KeySpace>(
+    slot: &'s [u64],
+    target: &Target,
+    wanted: &K::Key,
+    rules: Rules,
+) -> Result<Check<'s>, ReadError> {
+    // The record most tables have, a word each of key and value, in as few instructions as that takes.
+    if let ([word, key, _], Some(wanted_word), Some(value_bytes)) =
+        (slot, K::word(wanted), rules.shape.value_bytes)
+        && *key == wanted_word
+        && let word = SlotWord::from_bits(*word)
+        && word.state() == SlotState::Live
+        && rules.vouched_pair(word, target.generation, slot)
+    {
+        let value = &slot.as_bytes()[2 * SLOT_WORD_BYTES..][..value_bytes.min(8) as usize];
+        return Ok(Check::Found { version: word.version(), value: Stored::Here(value) });
+    }
+    check_any::<K>(slot.as_bytes(), target, wanted, rules)
+}
+
+#[inline]
+fn check_any<'s, K: KeySpace>(
     slot: &'s [u8],
     target: &Target,
     wanted: &K::Key,
@@ -111,133 +138,17 @@ pub(super) fn check<'s, K: KeySpace>(
     }
 }
 
-/// What the slots of a window say about a key.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum InWindow<'s> {
-    Absent,
-    /// The record, and the slot it lies in.
-    Found {
-        slot: u32,
-        version: u32,
-        value: Stored<'s>,
-    },
-    /// A slot that shows the key is being written.
-    Unsettled,
-}
-
 /// The word that slots show which hold the key, where a record begins with it.
 #[inline(always)]
 pub(super) fn shown_word<K: KeySpace>(key: &K::Key, snapshot: &Snapshot<K>) -> Option<u64> {
     K::word(key).filter(|_| snapshot.geometry().shape.is_fixed())
 }
 
-/// Looks for the key in all slots of its window, which is searched for the one that shows it.
-#[inline(always)]
-pub(super) fn look_through<'s, K: KeySpace>(
-    slots: &'s [u64],
-    target: &Target,
-    wanted: &K::Key,
-    snapshot: &Snapshot<K>,
-    matcher: &Matcher,
-) -> Result<InWindow<'s>, ReadError> {
-    let Some(key) = shown_word(wanted, snapshot) else {
-        return look_at_each(slots, target, wanted, snapshot);
-    };
-    let slot_bytes = snapshot.geometry().slot_bytes;
-    let hits = matcher.key_hits(slots, snapshot.stride(), key);
-    if hits.frozen {
-        return Err(ReadError::Stale);
-    }
-    let at = match hits.count {
-        0 => return Ok(InWindow::Absent),
-        1 => hits.word as usize * 8,
-        // The remains of deleted records, perhaps beside a live one.
-        _ => return look_at_each(slots, target, wanted, snapshot),
-    };
-    let slot = &slots.as_bytes()[at..][..slot_bytes];
-    Ok(match check::<K>(slot, target, wanted, Rules::of(snapshot))? {
-        Check::Found { version, value } => {
-            InWindow::Found { slot: target.window.first + (at / slot_bytes) as u32, version, value }
-        }
-        // The remains of a deleted record, which were the only ones to be looked at: other slots may be frozen.
-        Check::Other | Check::Nothing => return look_at_each(slots, target, wanted, snapshot),
-        Check::Unsettled => InWindow::Unsettled,
-    })
-}
-
-/// The same, slot by slot.
-#[cold]
-fn look_at_each<'s, K: KeySpace>(
-    slots: &'s [u64],
-    target: &Target,
-    wanted: &K::Key,
-    snapshot: &Snapshot<K>,
-) -> Result<InWindow<'s>, ReadError> {
-    let rules = Rules::of(snapshot);
-    let mut result = InWindow::Absent;
-    let all = slots.as_bytes().chunks_exact(snapshot.geometry().slot_bytes);
-    for (slot, bytes) in (target.window.first..).zip(all) {
-        if !shows::<K>(bytes, wanted, rules.shape) {
-            continue;
-        }
-        match check::<K>(bytes, target, wanted, rules)? {
-            Check::Found { version, value } => return Ok(InWindow::Found { slot, version, value }),
-            Check::Unsettled => result = InWindow::Unsettled,
-            Check::Other | Check::Nothing => {}
-        }
-    }
-    Ok(result)
-}
-
-/// What the fingerprints of a window say about a key.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Candidates {
-    /// None matches: the key is absent.
-    None,
-    /// The slot of the only one that does.
-    One(u32),
-    /// Several match: their slots were written to the list.
-    Several,
-    /// So many that one request for the whole window beats one for each.
-    TooMany,
-}
-
-/// Matches a window's fingerprints, which lie in the whole words that were read of them, with a key's hash.
-#[inline(always)]
-pub(super) fn match_fingerprints(
-    words: &[u8],
-    hash: u64,
-    window: Window,
-    geometry: &SegmentGeometry,
-    matcher: &Matcher,
-    slots: &mut Vec<u32>,
-) -> Result<Candidates, ReadError> {
-    let span = geometry.fingerprint_span(window);
-    let fingerprints = &words[span.skip..][..span.used];
-    let fingerprint = geometry.width.of_hash(hash);
-    let hits = matcher.hits(geometry.width, fingerprints, fingerprint);
-    if hits.frozen {
-        return Err(ReadError::Stale);
-    }
-    let first = window.first;
-    match hits.count {
-        0 => Ok(Candidates::None),
-        1 => Ok(Candidates::One(first + hits.first)),
-        // Past half of the window.
-        count if count as usize * 2 > window.len() as usize => Ok(Candidates::TooMany),
-        _ => {
-            slots.clear();
-            matcher.find(geometry.width, fingerprints, fingerprint, first, slots);
-            Ok(Candidates::Several)
-        }
-    }
-}
-
 /// Whether a slot read as part of a range needs [`judge`]: it shows the key, or is frozen. A slot that is being written
 /// shows another key only while the wanted key is not yet, or no longer, in it; so the checksum is computed only for
 /// the slot that matters.
 #[inline]
-fn shows<K: KeySpace>(slot: &[u8], key: &K::Key, shape: RecordShape) -> bool {
+pub(super) fn shows<K: KeySpace>(slot: &[u8], key: &K::Key, shape: RecordShape) -> bool {
     let Some((word, body)) = slot.split_first_chunk::<SLOT_WORD_BYTES>() else { return true };
     // A record whose lengths make no sense is half written, and then its key is nobody's yet.
     shape.parts::<K>(body).is_some_and(|parts| is_key::<K>(parts.key, key))

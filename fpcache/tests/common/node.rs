@@ -12,7 +12,7 @@ use fpcache::layout::{
 };
 use fpcache_fabric::local::{Hub, LocalOptions};
 use fpcache_fabric::{
-    AreaId, AreaInfo, Batch, Completion, Connection, Deadline, Endpoint, FabricError, MappedEndpoint, Meter,
+    AreaId, AreaInfo, Batch, Completion, Connection, Deadline, Endpoint, FabricError, MappedEndpoint, Meter, NotMapped,
     Rejected, RemoteAddr, SharedMemory, Ticket,
 };
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
@@ -286,6 +286,11 @@ pub struct Interrupted<'n> {
 }
 
 impl Endpoint for Interrupted<'_> {
+    type InPlace<'a>
+        = NotMapped
+    where
+        Self: 'a;
+
     fn run(&mut self, batch: &mut Batch) -> Result<(), FabricError> {
         (self.before)();
         self.inner.run(batch)

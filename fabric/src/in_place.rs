@@ -1,0 +1,87 @@
+//! Looking at an area where it lies, without a landing buffer.
+
+use crate::error::FabricError;
+use crate::memory::Words;
+
+/// One area that the processor can load from where it lies.
+///
+/// What is looked at this way counts as READ: [`count`](Self::count) has the caller say of how many
+/// requests it consists, and closes a round trip.
+///
+/// *What may be believed.* A word is of one moment, and words of different moments: nothing says
+/// which of two was loaded first, not even that the stretch is loaded in any order at all. What must
+/// be of one moment begins with a guard and is copied by [`record`](Self::record). Every method
+/// that loads ends in an acquire fence, or the caller's next call begins with one, so that two calls
+/// see memory in their order; see [`Endpoint::load_behind`](crate::Endpoint::load_behind) for what
+/// that gives.
+pub trait InPlace {
+    /// Hints that so many bytes at `offset` will be looked at soon. Out of bounds it does nothing.
+    fn prefetch(&self, offset: u64, bytes: usize);
+
+    /// The words of `bytes` bytes at `offset`; both must be multiples of eight.
+    ///
+    /// The loads are the caller's: it puts an acquire fence behind them, which [`count`](Self::count)
+    /// does, before anything that is to be newer.
+    ///
+    /// # Errors
+    /// [`OutOfBounds`](FabricError::OutOfBounds), [`Misaligned`](FabricError::Misaligned), and for
+    /// memory that only seems to be mapped what [`Endpoint::run`](crate::Endpoint::run) fails with.
+    fn words(&mut self, offset: u64, bytes: usize) -> Result<Words<'_>, FabricError>;
+
+    /// Copies one record with its guard, as [`Batch::read_records`](crate::Batch::read_records) does:
+    /// [`CHANGED`](crate::CHANGED) lands in the place of the guard if the record kept changing.
+    ///
+    /// # Errors
+    /// As for [`words`](Self::words).
+    fn record(&mut self, offset: u64, out: &mut [u64]) -> Result<(), FabricError>;
+
+    /// Copies words that are no record.
+    ///
+    /// # Errors
+    /// As for [`words`](Self::words), but any alignment will do.
+    fn copy(&mut self, offset: u64, out: &mut [u64]) -> Result<(), FabricError>;
+
+    /// Loads one aligned word behind everything looked at before, as
+    /// [`Endpoint::load_behind`](crate::Endpoint::load_behind) does.
+    ///
+    /// # Errors
+    /// As for [`words`](Self::words).
+    fn load_behind(&mut self, offset: u64) -> Result<u64, FabricError>;
+
+    /// Closes a round trip in which this was looked at: everything seen so far happens before
+    /// whatever is looked at next.
+    ///
+    /// # Errors
+    /// [`Disconnected`](FabricError::Disconnected) if the memory node has gone.
+    fn count(&mut self, reads: u32, bytes: u64) -> Result<(), FabricError>;
+}
+
+/// The area of a fabric that maps none.
+#[derive(Debug)]
+pub enum NotMapped {}
+
+impl InPlace for NotMapped {
+    fn prefetch(&self, _: u64, _: usize) {
+        match *self {}
+    }
+
+    fn words(&mut self, _: u64, _: usize) -> Result<Words<'_>, FabricError> {
+        match *self {}
+    }
+
+    fn record(&mut self, _: u64, _: &mut [u64]) -> Result<(), FabricError> {
+        match *self {}
+    }
+
+    fn copy(&mut self, _: u64, _: &mut [u64]) -> Result<(), FabricError> {
+        match *self {}
+    }
+
+    fn load_behind(&mut self, _: u64) -> Result<u64, FabricError> {
+        match *self {}
+    }
+
+    fn count(&mut self, _: u32, _: u64) -> Result<(), FabricError> {
+        match *self {}
+    }
+}

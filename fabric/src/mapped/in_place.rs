@@ -1,0 +1,71 @@
+//! An area of mapped memory, looked at where it lies.
+
+use std::sync::atomic::{Ordering, fence};
+
+use super::endpoint::{Area, Link, fault};
+use crate::error::FabricError;
+use crate::in_place::InPlace;
+use crate::memory::{OutOfBounds, Words};
+use crate::meter::Meter;
+use crate::verbs::{AreaId, Tally};
+
+/// One mapped area of an endpoint with nothing in flight.
+#[derive(Debug)]
+pub struct MappedInPlace<'a> {
+    pub(super) area: &'a Area,
+    pub(super) id: AreaId,
+    pub(super) link: &'a Link,
+    pub(super) meter: &'a Meter,
+}
+
+impl MappedInPlace<'_> {
+    #[cold]
+    fn outside(&self, error: OutOfBounds) -> FabricError {
+        *fault(self.id, error.into())
+    }
+
+    #[cold]
+    fn misaligned(&self, offset: u64) -> FabricError {
+        FabricError::Misaligned { area: self.id, offset }
+    }
+}
+
+impl InPlace for MappedInPlace<'_> {
+    #[inline(always)]
+    fn prefetch(&self, offset: u64, bytes: usize) {
+        self.area.memory.prefetch_near(offset, bytes);
+    }
+
+    #[inline(always)]
+    fn words(&mut self, offset: u64, bytes: usize) -> Result<Words<'_>, FabricError> {
+        if !(offset | bytes as u64).is_multiple_of(8) {
+            return Err(self.misaligned(offset));
+        }
+        self.area.memory.words(offset, bytes).map_err(|error| self.outside(error))
+    }
+
+    #[inline(always)]
+    fn record(&mut self, offset: u64, out: &mut [u64]) -> Result<(), FabricError> {
+        let stride = out.len();
+        self.area.memory.read_records(offset, out, stride).map_err(|error| self.outside(error))
+    }
+
+    fn copy(&mut self, offset: u64, out: &mut [u64]) -> Result<(), FabricError> {
+        self.area.memory.read_words(offset, out).map_err(|error| self.outside(error))?;
+        fence(Ordering::Acquire);
+        Ok(())
+    }
+
+    #[inline(always)]
+    fn load_behind(&mut self, offset: u64) -> Result<u64, FabricError> {
+        fence(Ordering::Acquire);
+        self.area.memory.load_acquire(offset).map_err(|error| *fault(self.id, error))
+    }
+
+    #[inline(always)]
+    fn count(&mut self, reads: u32, bytes: u64) -> Result<(), FabricError> {
+        fence(Ordering::Acquire);
+        self.meter.record(&Tally { reads, bytes_from: bytes, ..Tally::default() });
+        if self.link.is_alive() { Ok(()) } else { Err(self.link.disconnected()) }
+    }
+}

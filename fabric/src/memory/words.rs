@@ -1,0 +1,122 @@
+//! Words that others may change, looked at where they lie.
+
+use std::marker::PhantomData;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+
+use super::{OutOfBounds, SharedMemory, copy};
+
+/// A stretch of whole words that others may change while they are looked at, or that have landed.
+///
+/// Every load is of one aligned word, relaxed: two loads of one word may differ, and the words of a
+/// stretch may be of different moments. For code that loads vectors there is the address: a vector
+/// load stands for relaxed loads of its aligned words, in no order, and must be one instruction the
+/// compiler can neither repeat nor leave out (inline assembly).
+#[derive(Clone, Copy, Debug)]
+pub struct Words<'a> {
+    start: *const u64,
+    len: usize,
+    memory: PhantomData<&'a AtomicU64>,
+}
+
+impl<'a> Words<'a> {
+    /// How many there are.
+    #[inline(always)]
+    #[must_use]
+    pub const fn len(self) -> usize {
+        self.len
+    }
+
+    /// Whether there is none.
+    #[must_use]
+    pub const fn is_empty(self) -> bool {
+        self.len == 0
+    }
+
+    /// Where they lie: [`len`](Self::len) aligned words that may be loaded, as the type says, while
+    /// what they were taken from is borrowed.
+    #[inline(always)]
+    #[must_use]
+    pub const fn as_ptr(self) -> *const u64 {
+        self.start
+    }
+
+    /// Copies them to `out`, which they replace.
+    #[inline]
+    pub fn copy_to(self, out: &mut Vec<u64>) {
+        out.clear();
+        out.extend(self);
+    }
+}
+
+impl<'a> From<&'a [u64]> for Words<'a> {
+    #[inline(always)]
+    fn from(landed: &'a [u64]) -> Self {
+        Self { start: landed.as_ptr(), len: landed.len(), memory: PhantomData }
+    }
+}
+
+impl Iterator for Words<'_> {
+    type Item = u64;
+
+    #[inline]
+    fn next(&mut self) -> Option<u64> {
+        self.len = self.len.checked_sub(1)?;
+        // SAFETY: there was a word left, which is aligned and may be loaded: it lies in a mapping
+        // whose words are only accessed atomically, or in a slice nobody changes. A relaxed load
+        // needs no permission to write.
+        let word = unsafe { AtomicU64::from_ptr(self.start.cast_mut()) }.load(Relaxed);
+        // SAFETY: one past a word of the stretch lies in it or at its end.
+        self.start = unsafe { self.start.add(1) };
+        Some(word)
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        (self.len, Some(self.len))
+    }
+}
+
+impl ExactSizeIterator for Words<'_> {}
+
+impl SharedMemory {
+    /// The words of `bytes` bytes at `offset`, rounded down to whole words, where they lie.
+    /// `offset` is rounded down too.
+    ///
+    /// # Errors
+    /// If they reach past the end.
+    #[inline(always)]
+    pub fn words(&self, offset: u64, bytes: usize) -> Result<Words<'_>, OutOfBounds> {
+        // The base is on a page: a multiple of eight behind it is aligned.
+        let start = self.at(offset & !7, bytes)?.cast_const().cast();
+        Ok(Words { start, len: bytes / 8, memory: PhantomData })
+    }
+
+    /// Hints that the line at `offset`, and `bytes` bytes from there on, will be looked at at once.
+    #[inline(always)]
+    pub fn prefetch_near(&self, offset: u64, bytes: usize) {
+        let Ok(start) = self.at(offset, bytes) else { return };
+        let mut line = start as usize & !63;
+        while line < start as usize + bytes {
+            copy::prefetch_near(line as *const u8);
+            line += 64;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_are_those_that_lie_there_and_none_beyond() {
+        let memory = SharedMemory::anonymous(4096).unwrap();
+        memory.write_words(0, &(0..512).collect::<Vec<u64>>()).unwrap();
+        assert!(memory.words(24, 40).unwrap().eq(3..8));
+        assert_eq!(memory.words(4096, 0).unwrap().len(), 0);
+        assert!(memory.words(4088, 16).is_err());
+        let landed = [5u64, 6];
+        let mut copied = vec![1, 2, 3];
+        Words::from(&landed[..]).copy_to(&mut copied);
+        assert_eq!(copied, landed);
+    }
+}

@@ -1,0 +1,59 @@
+//! An area of a simulated memory node that seems to be mapped.
+//!
+//! Whatever is looked at is fetched at that moment, at the instants and in the pieces a READ has: so
+//! what is looked at in place tears, and other stores become visible between two looks.
+
+use super::endpoint::SimEndpoint;
+use crate::endpoint::Endpoint;
+use crate::error::FabricError;
+use crate::in_place::InPlace;
+use crate::memory::Words;
+use crate::verbs::{AreaId, RemoteAddr};
+
+/// One area of a simulated memory node.
+#[derive(Debug)]
+pub struct SimInPlace<'a> {
+    pub(super) endpoint: &'a mut SimEndpoint,
+    pub(super) area: AreaId,
+    pub(super) seen: Vec<u64>,
+}
+
+impl SimInPlace<'_> {
+    fn at(&self, offset: u64) -> RemoteAddr {
+        RemoteAddr { area: self.area, offset }
+    }
+}
+
+impl InPlace for SimInPlace<'_> {
+    fn prefetch(&self, _: u64, _: usize) {}
+
+    fn words(&mut self, offset: u64, bytes: usize) -> Result<Words<'_>, FabricError> {
+        if !(offset | bytes as u64).is_multiple_of(8) {
+            return Err(FabricError::Misaligned { area: self.area, offset });
+        }
+        self.seen.resize(bytes / 8, 0);
+        let from = self.at(offset);
+        self.endpoint.read_words(from, &mut self.seen)?;
+        Ok(self.seen[..].into())
+    }
+
+    fn record(&mut self, offset: u64, out: &mut [u64]) -> Result<(), FabricError> {
+        let (from, stride) = (self.at(offset), out.len());
+        self.endpoint.read_records(from, out, stride)
+    }
+
+    fn copy(&mut self, offset: u64, out: &mut [u64]) -> Result<(), FabricError> {
+        let from = self.at(offset);
+        self.endpoint.read_words(from, out)
+    }
+
+    fn load_behind(&mut self, offset: u64) -> Result<u64, FabricError> {
+        let at = self.at(offset);
+        self.endpoint.load_behind(at)
+    }
+
+    /// What was looked at was counted when it was fetched.
+    fn count(&mut self, _: u32, _: u64) -> Result<(), FabricError> {
+        Ok(())
+    }
+}

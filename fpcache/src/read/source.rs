@@ -1,0 +1,132 @@
+//! Where lookups look: at memory in place, or at what a doorbell batch brought.
+
+use fpcache_fabric::{Batch, FabricError, InPlace, Landing, REGION, RemoteAddr, Words};
+
+/// Bytes of the region that were asked for.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Asked {
+    offset: u64,
+    bytes: u32,
+    /// Where they land, if they are fetched.
+    landing: Landing,
+}
+
+impl Asked {
+    /// Nothing was.
+    pub(super) const NOTHING: Self = Self { offset: 0, bytes: 0, landing: Landing::NOTHING };
+}
+
+/// What is asked for in one round trip can be looked at after it.
+pub(super) trait Source {
+    /// Asks for `bytes` bytes at `offset` of the region.
+    fn ask(&mut self, offset: u64, bytes: usize) -> Asked;
+
+    /// Asks for slots, each guarded by its word.
+    fn ask_slots(&mut self, offset: u64, bytes: usize, slot_bytes: usize) -> Asked;
+
+    /// The words that were asked for: of many moments where they are looked at in place.
+    fn words(&mut self, asked: &Asked) -> Result<Words<'_>, FabricError>;
+
+    /// Copies the slot that lies `at` bytes behind the beginning of what was asked for: whole, or
+    /// with a busy word where that can be told.
+    fn slot(&mut self, asked: &Asked, at: usize, out: &mut [u64]) -> Result<(), FabricError>;
+}
+
+/// Memory looked at in place. With `AHEAD`, what is asked for is prefetched, because other keys'
+/// bytes are looked at before.
+#[derive(Debug)]
+pub(super) struct Mapped<L, const AHEAD: bool> {
+    look: L,
+    /// Whether slots are copied with their guards.
+    guards: bool,
+    /// What was asked for since the last round trip.
+    reads: u32,
+    bytes: u64,
+}
+
+impl<L: InPlace, const AHEAD: bool> Mapped<L, AHEAD> {
+    #[inline(always)]
+    pub(super) fn new(look: L, guards: bool) -> Self {
+        Self { look, guards, reads: 0, bytes: 0 }
+    }
+
+    /// Closes a round trip.
+    #[inline(always)]
+    pub(super) fn end_trip(&mut self) -> Result<(), FabricError> {
+        let (reads, bytes) = (std::mem::take(&mut self.reads), std::mem::take(&mut self.bytes));
+        self.look.count(reads, bytes)
+    }
+
+    /// The word at `offset`, behind everything that was looked at.
+    #[inline(always)]
+    pub(super) fn load_behind(&mut self, offset: u64) -> Result<u64, FabricError> {
+        self.look.load_behind(offset)
+    }
+}
+
+impl<L: InPlace, const AHEAD: bool> Source for Mapped<L, AHEAD> {
+    #[inline(always)]
+    fn ask(&mut self, offset: u64, bytes: usize) -> Asked {
+        self.reads += 1;
+        self.bytes += bytes as u64;
+        if AHEAD {
+            self.look.prefetch(offset, bytes);
+        }
+        // No READ is as long as 4 GiB: windows have fewer slots, values fewer bytes.
+        Asked { offset, bytes: u32::try_from(bytes).unwrap_or(u32::MAX), landing: Landing::NOTHING }
+    }
+
+    #[inline(always)]
+    fn ask_slots(&mut self, offset: u64, bytes: usize, _: usize) -> Asked {
+        self.ask(offset, bytes)
+    }
+
+    #[inline(always)]
+    fn words(&mut self, asked: &Asked) -> Result<Words<'_>, FabricError> {
+        self.look.words(asked.offset, asked.bytes as usize)
+    }
+
+    #[inline(always)]
+    fn slot(&mut self, asked: &Asked, at: usize, out: &mut [u64]) -> Result<(), FabricError> {
+        match self.guards {
+            true => self.look.record(asked.offset + at as u64, out),
+            false => self.look.copy(asked.offset + at as u64, out),
+        }
+    }
+}
+
+/// What landed with the last doorbell batch, and the next one.
+#[derive(Debug)]
+pub(super) struct Landed<'a> {
+    pub(super) landed: &'a Batch,
+    pub(super) next: &'a mut Batch,
+    pub(super) guards: bool,
+}
+
+impl Source for Landed<'_> {
+    fn ask(&mut self, offset: u64, bytes: usize) -> Asked {
+        let landing = self.next.read(RemoteAddr { area: REGION, offset }, bytes);
+        Asked { offset, bytes: 0, landing }
+    }
+
+    fn ask_slots(&mut self, offset: u64, bytes: usize, slot_bytes: usize) -> Asked {
+        if !self.guards {
+            return self.ask(offset, bytes);
+        }
+        let landing = self.next.read_records(RemoteAddr { area: REGION, offset }, bytes, slot_bytes);
+        Asked { offset, bytes: 0, landing }
+    }
+
+    fn words(&mut self, asked: &Asked) -> Result<Words<'_>, FabricError> {
+        Ok(self.landed.words(asked.landing).into())
+    }
+
+    fn slot(&mut self, asked: &Asked, at: usize, out: &mut [u64]) -> Result<(), FabricError> {
+        // The window's slots that were asked for have landed whole, each under its guard.
+        let words = self.landed.words(asked.landing).get(at / 8..).unwrap_or_default();
+        let some = words.len().min(out.len());
+        out[..some].copy_from_slice(&words[..some]);
+        out[some..].fill(0);
+        Ok(())
+    }
+}
