@@ -10,11 +10,11 @@ use fpcache::cache::{CacheConfig, CacheStats};
 use fpcache::key_space::{BuildKeys, ByteKeys, KeyKind, KeySpace, U64Keys};
 use fpcache::layout::{RecordToken, TableParameters};
 use fpcache::message::{NodeStats, Request, WriteOperation, WriteReply};
-use fpcache::read::{Cost, FabricCosts, LookupScratch, Outcome, Plan, PlanChoice};
+use fpcache::read::{Cost, FabricCosts, LookupScratch, Outcome, Plan, PlanChoice, Wanted};
 use fpcache::table::TableOptions;
 
 use crate::answers::Answers;
-use crate::core::{Core, Wanted};
+use crate::core::Core;
 use crate::counters::Counters;
 use crate::error::ClientError;
 use crate::key::AsKey;
@@ -303,7 +303,7 @@ impl<K: BuildKeys> Client<K> {
     #[inline]
     pub fn multi_get_into(&self, keys: &[impl AsKey<K>], answers: &mut Answers) -> Result<(), ClientError> {
         let take = |scratch: &mut LookupScratch<K>| scratch.swap_outcomes(&mut answers.outcomes);
-        let keys = (keys.iter().map(AsKey::as_key), Wanted::Values);
+        let keys = (keys.iter().map(AsKey::as_key), Wanted::Value);
         with_core!(self, core => core.here(|held| core.lookup(held, keys, self.deadline, take)))
     }
 

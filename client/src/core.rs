@@ -19,7 +19,9 @@ use fpcache::cache::CacheStats;
 use fpcache::key_space::{BuildKeys, KeyKind};
 use fpcache::matching::Matcher;
 use fpcache::message::{Request, decode_reply};
-use fpcache::read::{Cost, Lookup, LookupScratch, Outcome, ReadError, Scan, contains, drive, look_up};
+use fpcache::read::{
+    Cost, LookupScratch, Outcome, ReadError, Scan, Wanted, contains, drive, look_up, look_up_all,
+};
 use fpcache::table::{Table, TableOptions};
 use fpcache_fabric::{Clock, Connection, Deadline, FabricError, ForkFlag, SystemClock, random_bits};
 use thread_local::ThreadLocal;
@@ -181,11 +183,8 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
         let mut retry = Retry::new(within);
         loop {
             let read = |buffers: &mut Buffers<K, EndpointOf<T>>, table: &Table<K>| {
-                let mut lookup = Lookup::new(table, &mut buffers.lookup, keys.clone());
-                if wanted == Wanted::Presence {
-                    lookup = lookup.without_values();
-                }
-                drive(&mut buffers.endpoint, &mut lookup)?;
+                let Buffers { endpoint, lookup, .. } = buffers;
+                look_up_all(endpoint, table, lookup, keys.clone(), wanted)?;
                 Ok(take(&mut buffers.lookup))
             };
             if let Some(answer) = self.try_table(held, &mut retry, read)? {
@@ -492,13 +491,6 @@ type ContextOf<K, T> = ReaderContext<K, <T as Connector>::Connection>;
 
 /// What one reader holds of a client: nothing before its first call, nor while it waits for another table.
 pub(crate) type Held<K, T> = Option<ContextOf<K, T>>;
-
-/// What is asked for of the keys of a group.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Wanted {
-    Values,
-    Presence,
-}
 
 #[cfg(all(test, feature = "embedded"))]
 mod tests;

@@ -8,11 +8,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fpcache::key_space::{BuildKeys, ByteKeys, U64Keys};
-use fpcache::read::{Cost, LookupScratch, Outcome};
+use fpcache::read::{Cost, LookupScratch, Outcome, Wanted};
 
 use crate::answers::Answers;
 use crate::client::{Found, Record, end_of_prefix};
-use crate::core::{Connector, Core, Held, Wanted};
+use crate::core::{Connector, Core, Held};
 use crate::error::ClientError;
 use crate::key::AsKey;
 use crate::mapped::MappedNode;
@@ -172,7 +172,7 @@ impl<K: BuildKeys> Reader<K> {
         answers: &mut Answers,
     ) -> Result<(), ClientError> {
         let take = |scratch: &mut LookupScratch<K>| scratch.swap_outcomes(&mut answers.outcomes);
-        let keys = (keys.iter().map(AsKey::as_key), Wanted::Values);
+        let keys = (keys.iter().map(AsKey::as_key), Wanted::Value);
         with_place!(self, (core, held) => core.lookup(held, keys, self.deadline, take))
     }
 

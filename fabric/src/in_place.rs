@@ -11,17 +11,16 @@ use crate::memory::Words;
 /// *What may be believed.* A word is of one moment, and words of different moments: nothing says
 /// which of two was loaded first, not even that the stretch is loaded in any order at all. What must
 /// be of one moment begins with a guard and is copied by [`record`](Self::record). Every method
-/// that loads ends in an acquire fence, or the caller's next call begins with one, so that two calls
-/// see memory in their order; see [`Endpoint::load_behind`](crate::Endpoint::load_behind) for what
-/// that gives.
+/// that loads by itself ends in an acquire fence; behind the loads of [`words`](Self::words) the caller
+/// puts one before anything that is to be newer. See
+/// [`Endpoint::load_behind`](crate::Endpoint::load_behind) for what that gives.
 pub trait InPlace {
     /// Hints that so many bytes at `offset` will be looked at soon. Out of bounds it does nothing.
     fn prefetch(&self, offset: u64, bytes: usize);
 
     /// The words of `bytes` bytes at `offset`; both must be multiples of eight.
     ///
-    /// The loads are the caller's: it puts an acquire fence behind them, which [`count`](Self::count)
-    /// does, before anything that is to be newer.
+    /// The loads are the caller's, and so is the acquire fence behind them.
     ///
     /// # Errors
     /// [`OutOfBounds`](FabricError::OutOfBounds), [`Misaligned`](FabricError::Misaligned), and for
@@ -48,12 +47,42 @@ pub trait InPlace {
     /// As for [`words`](Self::words).
     fn load_behind(&mut self, offset: u64) -> Result<u64, FabricError>;
 
-    /// Closes a round trip in which this was looked at: everything seen so far happens before
-    /// whatever is looked at next.
+    /// Counts what was looked at, in so many waits for memory, as READs.
     ///
     /// # Errors
     /// [`Disconnected`](FabricError::Disconnected) if the memory node has gone.
-    fn count(&mut self, reads: u32, bytes: u64) -> Result<(), FabricError>;
+    fn count(&mut self, round_trips: u32, reads: u32, bytes: u64) -> Result<(), FabricError>;
+}
+
+impl<L: InPlace> InPlace for &mut L {
+    #[inline(always)]
+    fn prefetch(&self, offset: u64, bytes: usize) {
+        (**self).prefetch(offset, bytes);
+    }
+
+    #[inline(always)]
+    fn words(&mut self, offset: u64, bytes: usize) -> Result<Words<'_>, FabricError> {
+        (**self).words(offset, bytes)
+    }
+
+    #[inline(always)]
+    fn record(&mut self, offset: u64, out: &mut [u64]) -> Result<(), FabricError> {
+        (**self).record(offset, out)
+    }
+
+    fn copy(&mut self, offset: u64, out: &mut [u64]) -> Result<(), FabricError> {
+        (**self).copy(offset, out)
+    }
+
+    #[inline(always)]
+    fn load_behind(&mut self, offset: u64) -> Result<u64, FabricError> {
+        (**self).load_behind(offset)
+    }
+
+    #[inline(always)]
+    fn count(&mut self, round_trips: u32, reads: u32, bytes: u64) -> Result<(), FabricError> {
+        (**self).count(round_trips, reads, bytes)
+    }
 }
 
 /// The area of a fabric that maps none.
@@ -81,7 +110,7 @@ impl InPlace for NotMapped {
         match *self {}
     }
 
-    fn count(&mut self, _: u32, _: u64) -> Result<(), FabricError> {
+    fn count(&mut self, _: u32, _: u32, _: u64) -> Result<(), FabricError> {
         match *self {}
     }
 }

@@ -7,5 +7,5 @@ mod in_place;
 pub use connection::MappedConnection;
 pub(crate) use connection::Parts;
 pub use endpoint::MappedEndpoint;
-pub use in_place::MappedInPlace;
 pub(crate) use endpoint::{Anchor, Area, Link, SPIN};
+pub use in_place::MappedInPlace;

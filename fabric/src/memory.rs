@@ -32,10 +32,10 @@ pub use fork::ForkFlag;
 pub(crate) use fork::let_go;
 pub use guarded::CHANGED;
 pub use kinds::{Access, AccessError, HugePages, MemoryError, OutOfBounds, Pages};
-pub use words::Words;
 use rustix::fs::{MemfdFlags, Mode, SealFlags};
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags};
+pub use words::Words;
 
 const HUGE_PAGE: usize = 2 << 20;
 /// `f_type` of hugetlbfs, from statfs(2).

@@ -52,6 +52,14 @@ impl Meter {
         bump(&self.bytes_from, bytes);
     }
 
+    /// Counts doorbells that carried nothing but READs.
+    #[inline(always)]
+    pub fn record_reads(&self, round_trips: u32, reads: u32, bytes: u64) {
+        bump(&self.round_trips, u64::from(round_trips));
+        bump(&self.reads, u64::from(reads));
+        bump(&self.bytes_from, bytes);
+    }
+
     /// The counts now. Each count is exact; counts of a batch that is being recorded meanwhile may be missing in part.
     #[must_use]
     pub fn snapshot(&self) -> MeterSnapshot {

@@ -52,6 +52,13 @@ impl FingerprintWidth {
         }
     }
 
+    /// Bytes of so many fingerprints.
+    #[inline(always)]
+    pub const fn bytes_of(self, count: usize) -> usize {
+        // The widths are in order, each twice the one before.
+        count << self as u32
+    }
+
     /// All bits of this width set.
     #[inline]
     const fn mask(self) -> u64 {
@@ -179,6 +186,11 @@ impl fmt::Display for FingerprintWidth {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    #[test]
+    fn so_many_fingerprints_have_so_many_bytes() {
+        assert!(FingerprintWidth::ALL.into_iter().all(|width| width.bytes_of(7) == 7 * width.bytes()));
+    }
 
     #[test]
     fn golden_cuts_of_one_hash() {

@@ -317,7 +317,8 @@ fn in_every_way(
                 number += 1;
                 before(number);
             };
-            let mut endpoint = Interrupted { inner: built.endpoint(), before: Box::new(&mut count) };
+            let mut endpoint =
+                Interrupted { inner: built.endpoint(), before: Box::new(&mut count), in_place: false };
             let answer = match way {
                 "alone" => get(&mut endpoint, &table, &KEY).map(|(_, value)| value),
                 "in a group" => {

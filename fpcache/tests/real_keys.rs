@@ -14,7 +14,9 @@ use fpcache::fingerprint::FingerprintWidth;
 use fpcache::key_space::{ByteKeys, KeySpace, U64Keys};
 use fpcache::layout::{RecordShape, Superblock, TableParameters, TableRecord, decode_root};
 use fpcache::matching::Matcher;
-use fpcache::read::{Lookup, LookupScratch, Outcome, Plan, PlanChoice, Scan, ScanScratch, drive, look_up};
+use fpcache::read::{
+    Lookup, LookupScratch, Outcome, Plan, PlanChoice, Scan, ScanScratch, Wanted, drive, look_up, look_up_all,
+};
 use fpcache::snapshot::{OpenError, Snapshot};
 use fpcache::table::{Table, TableOptions};
 use proptest::prelude::*;
@@ -57,16 +59,18 @@ fn assert_lookups<K: Cuts>(built: &Built<K>, table: &Table<K>, questions: &[K::O
             look_up(&mut endpoint, table, &mut scratch, key.borrow(), take).unwrap();
         }
         for group in questions.chunks(1 + 16 * (round + 1)) {
-            let mut lookup = Lookup::new(table, &mut scratch, group.iter().map(Borrow::borrow));
-            drive(&mut endpoint, &mut lookup).unwrap();
-            assert_eq!(scratch.outcomes().len(), group.len());
-            for (key, (outcome, value)) in group.iter().zip(scratch.outcomes()) {
-                assert_eq!(
-                    value,
-                    expected(key),
-                    "{} in a group, {outcome:?}, {context}",
-                    K::show(key.borrow())
-                );
+            for in_place in [true, false] {
+                let keys = group.iter().map(Borrow::borrow);
+                match in_place {
+                    true => look_up_all(&mut endpoint, table, &mut scratch, keys, Wanted::Value).unwrap(),
+                    false => drive(&mut endpoint, &mut Lookup::new(table, &mut scratch, keys)).unwrap(),
+                }
+                assert_eq!(scratch.outcomes().len(), group.len());
+                for (key, (outcome, value)) in group.iter().zip(scratch.outcomes()) {
+                    let key_shown = K::show(key.borrow());
+                    let way = if in_place { "group in place" } else { "batch" };
+                    assert_eq!(value, expected(key), "{key_shown} in a {way}, {outcome:?}, {context}");
+                }
             }
         }
     }

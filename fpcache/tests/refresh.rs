@@ -16,8 +16,8 @@ use fpcache::key_space::{ByteKeys, ByteTail, U64Keys};
 use fpcache::layout::{Change, ChangeRecord, Descriptor, SegmentAddress};
 use fpcache::matching::Matcher;
 use fpcache::read::{
-    Lookup, LookupScratch, Operation, Outcome, Plan, PlanChoice, ReadError, Scan, ScanScratch, Step, drive,
-    look_up,
+    Lookup, LookupScratch, Operation, Outcome, Plan, PlanChoice, ReadError, Scan, ScanScratch, Step, Wanted,
+    drive, look_up, look_up_all,
 };
 use fpcache::snapshot::{OpenError, Snapshot};
 use fpcache::table::{Table, TableOptions};
@@ -93,7 +93,7 @@ fn by<K: Numbered>(snapshot: Snapshot<K>, plan: Plan) -> Table<K> {
     Table::over(snapshot, &TableOptions::plan(PlanChoice::Fixed(plan))).unwrap()
 }
 
-/// Looks a key up on its own and in a group, which must agree.
+/// Looks a key up on its own, in a group and in doorbell batches, which must agree.
 fn get<K: Numbered, E: Endpoint>(
     endpoint: &mut E,
     table: &Table<K>,
@@ -106,6 +106,9 @@ fn get<K: Numbered, E: Endpoint>(
     let grouped = drive(endpoint, &mut Lookup::new(table, &mut scratch, [key.borrow()]))
         .map(|()| scratch.outcomes().next().unwrap().1.map(Node::<K>::number));
     assert_eq!(format!("{single:?}"), format!("{grouped:?}"));
+    let in_place = look_up_all(endpoint, table, &mut scratch, [key.borrow()], Wanted::Value)
+        .map(|()| scratch.outcomes().next().unwrap().1.map(Node::<K>::number));
+    assert_eq!(format!("{single:?}"), format!("{in_place:?}"));
     single
 }
 
@@ -500,7 +503,7 @@ impl<K: Numbered> Node<K> {
 fn assert_answers_were_true_meanwhile<K: Numbered>(
     acts: Vec<Act>,
     keys: Vec<u64>,
-    pages: bool,
+    (pages, in_place, plan): (bool, bool, Plan),
 ) -> Result<(), TestCaseError> {
     let node = RefCell::new(node_with_log::<K>(16));
     let mut acts = acts.into_iter();
@@ -516,7 +519,7 @@ fn assert_answers_were_true_meanwhile<K: Numbered>(
         node.borrow_mut().do_it(acts.next().unwrap_or(Act::Nothing), *number.borrow());
         note(&mut seen.borrow_mut());
     });
-    let mut endpoint = Interrupted { inner, before };
+    let mut endpoint = Interrupted { inner, before, in_place };
     // Enough for the top level of a larger directory.
     let bytes = if pages { least_bytes(&node.borrow()) + 27 * 100 } else { u64::MAX };
     let open = |endpoint: &mut Interrupted<'_>| {
@@ -524,7 +527,7 @@ fn assert_answers_were_true_meanwhile<K: Numbered>(
         while matches!(opened, Err(OpenError::Moving { .. } | OpenError::Corrupt(_))) {
             opened = Snapshot::<K>::open_within(endpoint, bytes);
         }
-        by(opened.unwrap(), Plan::TwoStage)
+        by(opened.unwrap(), plan)
     };
     let mut table = open(&mut endpoint);
     let mut scratch = LookupScratch::new(Matcher::detect());
@@ -609,9 +612,12 @@ proptest! {
         acts in prop::collection::vec(act(), 1..120),
         keys in prop::collection::vec(0u64..50, 1..20),
         pages: bool,
+        in_place: bool,
+        plan in prop::sample::select(vec![Plan::TwoStage, Plan::Range, Plan::Speculative]),
     ) {
-        assert_answers_were_true_meanwhile::<U64Keys>(acts.clone(), keys.clone(), pages)?;
-        assert_answers_were_true_meanwhile::<ByteKeys>(acts, keys, pages)?;
+        let way = (pages, in_place, plan);
+        assert_answers_were_true_meanwhile::<U64Keys>(acts.clone(), keys.clone(), way)?;
+        assert_answers_were_true_meanwhile::<ByteKeys>(acts, keys, way)?;
     }
 
     #[test]

@@ -14,7 +14,8 @@ use fpcache::cache::CacheConfig;
 use fpcache::layout::{Descriptor, SlotState, SlotWord};
 use fpcache::matching::Matcher;
 use fpcache::read::{
-    Lookup, LookupScratch, Outcome, Plan, PlanChoice, ReadError, Scan, ScanScratch, drive, look_up, spot_of,
+    Lookup, LookupScratch, Outcome, Plan, PlanChoice, ReadError, Scan, ScanScratch, Wanted, drive, look_up,
+    look_up_all, spot_of,
 };
 use fpcache::table::{Table, TableOptions};
 use keys::Numbered;
@@ -188,8 +189,12 @@ fn ask<K: Numbered>(node: &Node<K>, plan: Plan, hot: Option<u32>) -> Answer {
     name_it();
     let grouped = drive(&mut endpoint, &mut Lookup::new(&table, &mut scratch, [wanted.borrow()]))
         .map(|()| number(scratch.outcomes().next().unwrap().1));
-    let (single, grouped) = (answer(single), answer(grouped));
-    assert_eq!(single, grouped, "one by one and in a group");
+    name_it();
+    let in_place = look_up_all(&mut endpoint, &table, &mut scratch, [wanted.borrow()], Wanted::Value)
+        .map(|()| number(scratch.outcomes().next().unwrap().1));
+    let (single, grouped, in_place) = (answer(single), answer(grouped), answer(in_place));
+    assert_eq!(single, grouped, "one by one and in a batch");
+    assert_eq!(single, in_place, "one by one and in a group");
     single
 }
 

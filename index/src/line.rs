@@ -46,6 +46,15 @@ impl Line {
 }
 
 impl Line {
+    /// [`value`](Self::value), clamped to `0..=last`, which is below 2^16.
+    #[inline(always)]
+    pub(crate) fn value_below(self, dx: u64, last: i64) -> i64 {
+        // Past 2^48 slots no intercept brings it back.
+        let scaled = self.scaled(dx);
+        let scaled = if scaled >> 56 == 0 { scaled as i64 } else { 1 << 56 };
+        ((scaled + self.intercept()) >> FRACTION_BITS).clamp(0, last)
+    }
+
     pub(crate) const MIN_INTERCEPT: i64 = -(1 << 23);
     pub(crate) const MAX_INTERCEPT: i64 = (1 << 23) - 1;
 
@@ -122,6 +131,16 @@ mod tests {
             let line = Line::from_bits(bits);
             assert_eq!(line.to_bits(), bits);
             assert_eq!(line.value(dx), value, "bits {bits:#018x} dx {dx}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn clamped_values_are_values_clamped(bits: u64, dx: u64, small in 0u64..1 << 20, last in 0i64..1 << 16) {
+            let line = Line::from_bits(bits);
+            for dx in [dx, small, 0, u64::MAX] {
+                prop_assert_eq!(line.value_below(dx, last), line.value(dx).clamp(0, last));
+            }
         }
     }
 

@@ -24,7 +24,7 @@ impl SegmentModel {
     pub fn predict(&self, x: u64) -> u32 {
         let last = i64::from(self.cap.saturating_sub(1));
         // The clamped value lies in 0..65535, so the cast keeps it.
-        self.line.value(x.saturating_sub(self.origin)).clamp(0, last) as u32
+        self.line.value_below(x.saturating_sub(self.origin), last) as u32
     }
 
     /// The slots from `predict(x) - epsilon` to `predict(x) + epsilon`, cut at both ends of the segment.

@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use fpcache::key_space::{BuildKeys, U64Keys};
+use fpcache::read::Wanted;
 
-use super::{Connector, Core, Held, Wanted};
+use super::{Connector, Core, Held};
 use crate::error::ClientError;
 
 /// Keys that are looked up together: enough for their waits for memory to overlap, few enough for what they read to stay in the
@@ -30,7 +31,7 @@ impl<T: Connector> Core<U64Keys, T> {
         let (mut total, mut odd) = (0, None);
         let groups = keys.chunks(GROUP).zip(values.chunks_mut(GROUP)).zip(found.chunks_mut(GROUP));
         for ((keys, values), found) in groups {
-            total += self.lookup(held, (keys.iter(), Wanted::Values), within, |scratch| {
+            total += self.lookup(held, (keys.iter(), Wanted::Value), within, |scratch| {
                 let mut there = 0;
                 for ((value, found), (_, bytes)) in values.iter_mut().zip(&mut *found).zip(scratch.outcomes())
                 {

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 use std::time::Duration;
 
+use super::in_place::MappedInPlace;
 use crate::clock::{Clock, Deadline};
 use crate::endpoint::{AreaInfo, Completion, Endpoint, Rejected, Ticket, WordRead};
 use crate::error::FabricError;
-use super::in_place::MappedInPlace;
 use crate::memory::{Access, AccessError, ForkFlag, MemoryError, SharedMemory};
 use crate::meter::Meter;
 use crate::verbs::{AreaId, Batch, MAX_BATCH_BYTES, MAX_REQUEST_BYTES, Posted, RemoteAddr, Tally, Verb};

@@ -7,7 +7,7 @@ use crate::error::FabricError;
 use crate::in_place::InPlace;
 use crate::memory::{OutOfBounds, Words};
 use crate::meter::Meter;
-use crate::verbs::{AreaId, Tally};
+use crate::verbs::AreaId;
 
 /// One mapped area of an endpoint with nothing in flight.
 #[derive(Debug)]
@@ -63,9 +63,8 @@ impl InPlace for MappedInPlace<'_> {
     }
 
     #[inline(always)]
-    fn count(&mut self, reads: u32, bytes: u64) -> Result<(), FabricError> {
-        fence(Ordering::Acquire);
-        self.meter.record(&Tally { reads, bytes_from: bytes, ..Tally::default() });
+    fn count(&mut self, round_trips: u32, reads: u32, bytes: u64) -> Result<(), FabricError> {
+        self.meter.record_reads(round_trips, reads, bytes);
         if self.link.is_alive() { Ok(()) } else { Err(self.link.disconnected()) }
     }
 }

@@ -53,7 +53,7 @@ impl InPlace for SimInPlace<'_> {
     }
 
     /// What was looked at was counted when it was fetched.
-    fn count(&mut self, _: u32, _: u64) -> Result<(), FabricError> {
+    fn count(&mut self, _: u32, _: u32, _: u64) -> Result<(), FabricError> {
         Ok(())
     }
 }

@@ -60,8 +60,14 @@ impl Faults {
     };
 
     /// What memory and network may do while everybody lives: tear, reorder, delay.
-    pub const WEATHER: Self =
-        Self { tear: Tear::Lines, reorder_stores: true, in_place: true, run_ahead: true, delay: 10_000, ..Self::NONE };
+    pub const WEATHER: Self = Self {
+        tear: Tear::Lines,
+        reorder_stores: true,
+        in_place: true,
+        run_ahead: true,
+        delay: 10_000,
+        ..Self::NONE
+    };
 
     /// Everything, at rates that leave a few hundred operations between crashes.
     pub const STORM: Self = Self {

@@ -42,9 +42,17 @@ impl KeySpace for U64Keys {
         0
     }
 
-    #[inline]
+    /// CityHash64 (Pike and Alakuijala, CityHash v1.1, `HashLen0to16`) of eight bytes, for the one length lookups hash.
+    #[inline(always)]
     fn hash(key: &u64) -> u64 {
-        cityhasher::hash::<u64>(key.to_le_bytes())
+        const K2: u64 = 0x9ae1_6a3b_2f90_404f;
+        const MUL: u64 = K2.wrapping_add(16);
+        let (a, b) = (key.wrapping_add(K2), *key);
+        let c = b.rotate_right(37).wrapping_mul(MUL).wrapping_add(a);
+        let d = a.rotate_right(25).wrapping_add(b).wrapping_mul(MUL);
+        let mixed = (c ^ d).wrapping_mul(MUL);
+        let mixed = (d ^ mixed ^ mixed >> 47).wrapping_mul(MUL);
+        (mixed ^ mixed >> 47).wrapping_mul(MUL)
     }
 
     #[inline]
@@ -145,6 +153,13 @@ mod tests {
         (1 << 63, 0x692d_baa4_2bc6_9d1a),
         (u64::MAX, 0x2fff_e7a4_1fb5_9155),
     ];
+
+    proptest::proptest! {
+        #[test]
+        fn hashes_are_those_of_the_library_for_any_length(key: u64) {
+            proptest::prop_assert_eq!(U64Keys::hash(&key), cityhasher::hash::<u64>(key.to_le_bytes()));
+        }
+    }
 
     #[test]
     fn encoding_round_trips_and_short_bytes_are_refused() {

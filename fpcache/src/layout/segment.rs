@@ -48,7 +48,7 @@ impl SegmentGeometry {
     /// Bytes from the segment's start to its slots.
     #[inline]
     pub const fn slots_offset(&self, cap: u16) -> usize {
-        SEGMENT_HEADER_BYTES + (cap as usize * self.width.bytes()).next_multiple_of(8)
+        SEGMENT_HEADER_BYTES + whole_words(self.width.bytes_of(cap as usize))
     }
 
     /// Bytes from the segment's start to slot `index`.
@@ -61,17 +61,21 @@ impl SegmentGeometry {
     /// how many bytes of the first word lie before the window's first fingerprint.
     #[inline]
     pub const fn fingerprint_span(&self, window: Window) -> FingerprintSpan {
-        let w = self.width.bytes();
-        let first = window.first as usize * w;
-        let end = (window.last as usize + 1) * w;
+        let first = self.width.bytes_of(window.first as usize);
+        let end = self.width.bytes_of(window.last as usize + 1);
         let start = first & !7;
         FingerprintSpan {
             offset: SEGMENT_HEADER_BYTES + start,
-            len: end.next_multiple_of(8) - start,
+            len: whole_words(end) - start,
             skip: first - start,
             used: end - first,
         }
     }
+}
+
+/// The next multiple of eight, of what is far below the greatest.
+const fn whole_words(bytes: usize) -> usize {
+    (bytes + 7) & !7
 }
 
 /// Where a window's fingerprints lie; see [`SegmentGeometry::fingerprint_span`].

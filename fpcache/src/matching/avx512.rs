@@ -17,7 +17,11 @@ const FROZEN_STATE: i64 = 3;
 
 /// Whether this processor runs the kernel.
 pub(super) fn supported() -> bool {
-    is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512bw")
+    is_x86_feature_detected!("avx512f")
+        && is_x86_feature_detected!("avx512bw")
+        && is_x86_feature_detected!("bmi1")
+        && is_x86_feature_detected!("bmi2")
+        && is_x86_feature_detected!("popcnt")
 }
 
 /// See [`Matcher::find`](super::Matcher::find).
@@ -29,15 +33,15 @@ pub(super) fn find(
     found: &mut Vec<u32>,
 ) -> bool {
     debug_assert!(supported());
-    // SAFETY: `Matcher::available` offers this kernel only where `supported` has seen AVX-512 F and BW.
+    // SAFETY: `Matcher::available` offers this kernel only where `supported` has seen these features.
     // The bytes are those of a slice.
     unsafe { find_at(width, Bytes::from(window), wanted, base, found) }
 }
 
 /// # Safety
-/// The processor has AVX-512 F and BW, and the bytes may be loaded.
+/// The processor has these features, and the bytes may be loaded.
 #[inline]
-#[target_feature(enable = "avx512f,avx512bw")]
+#[target_feature(enable = "avx512f,avx512bw,bmi1,bmi2,popcnt")]
 unsafe fn find_at(
     width: FingerprintWidth,
     window: Bytes,
@@ -58,7 +62,7 @@ unsafe fn find_at(
 
 /// One bit per lane of `W` bytes in which `a` and `b` agree.
 #[inline]
-#[target_feature(enable = "avx512f,avx512bw")]
+#[target_feature(enable = "avx512f,avx512bw,bmi1,bmi2,popcnt")]
 fn equal_lanes<const W: usize>(a: __m512i, b: __m512i) -> u64 {
     match W {
         1 => _mm512_cmpeq_epi8_mask(a, b),
@@ -71,7 +75,7 @@ fn equal_lanes<const W: usize>(a: __m512i, b: __m512i) -> u64 {
 /// See [`Matcher::hits`](super::Matcher::hits).
 pub(super) fn hits(width: FingerprintWidth, window: &[u8], wanted: u64) -> Hits {
     debug_assert!(supported());
-    // SAFETY: `Matcher::available` offers this kernel only where `supported` has seen AVX-512 F and BW.
+    // SAFETY: `Matcher::available` offers this kernel only where `supported` has seen these features.
     // The bytes are those of a slice.
     unsafe { hits_at(width, Bytes::from(window), wanted) }
 }
@@ -79,7 +83,7 @@ pub(super) fn hits(width: FingerprintWidth, window: &[u8], wanted: u64) -> Hits 
 /// # Safety
 /// As for [`find_at`].
 #[inline]
-#[target_feature(enable = "avx512f,avx512bw")]
+#[target_feature(enable = "avx512f,avx512bw,bmi1,bmi2,popcnt")]
 unsafe fn hits_at(width: FingerprintWidth, window: Bytes, wanted: u64) -> Hits {
     // SAFETY: the caller vouches for the bytes.
     unsafe {
@@ -111,7 +115,7 @@ impl From<&[u8]> for Bytes {
 /// # Safety
 /// They may be loaded.
 #[inline]
-#[target_feature(enable = "avx512f,avx512bw")]
+#[target_feature(enable = "avx512f,avx512bw,bmi1,bmi2,popcnt")]
 unsafe fn load(at: *const u8) -> __m512i {
     let v;
     // SAFETY: one load of 64 bytes, for which the caller vouches; nothing else is touched. Racing stores are as sound as for
@@ -123,15 +127,16 @@ unsafe fn load(at: *const u8) -> __m512i {
     v
 }
 
-/// Loads the first `len` bytes of 64, at least one, and zeros for the others, which are not accessed.
+/// Loads the first `len` bytes of 64, of which there is one at least, and zeros for the others, which are not accessed.
 ///
 /// # Safety
 /// They may be loaded.
 #[inline]
-#[target_feature(enable = "avx512f,avx512bw")]
+#[target_feature(enable = "avx512f,avx512bw,bmi1,bmi2,popcnt")]
 unsafe fn load_first(at: *const u8, len: usize) -> __m512i {
-    let (v, bytes) = (_mm512_setzero_si512(), u64::MAX >> (64 - len.clamp(1, 64)));
-    let mut v: __m512i = v;
+    debug_assert!((1..=64).contains(&len));
+    let mut v = _mm512_setzero_si512();
+    let bytes = u64::MAX.wrapping_shr((64 - len) as u32);
     // SAFETY: as for `load`; bytes that are masked off are not accessed.
     unsafe {
         asm!("vmovdqu8 {v}{{{bytes}}}, zmmword ptr [{at}]", v = inout(zmm_reg) v, at = in(reg) at,
@@ -145,20 +150,22 @@ unsafe fn load_first(at: *const u8, len: usize) -> __m512i {
 /// # Safety
 /// The window's bytes may be loaded.
 #[inline]
-#[target_feature(enable = "avx512f,avx512bw")]
+#[target_feature(enable = "avx512f,avx512bw,bmi1,bmi2,popcnt")]
 unsafe fn count<const W: usize>(window: Bytes, needle: __m512i) -> Hits {
     let mut hits = Hits { first: u32::MAX, ..Hits::default() };
-    let (mut base, mut group) = (0, window);
     let mut greatest = _mm512_setzero_si512();
-    while group.len > 0 {
-        let len = group.len.min(64 * W);
-        // SAFETY: these are the first of the window's bytes that are left.
-        let lanes = unsafe { match_group::<W>(Bytes { at: group.at, len }, needle, &mut greatest) };
+    let len = window.len / W * W;
+    let mut done = 0;
+    while done < len {
+        let some = (len - done).min(64);
+        // SAFETY: so many of the window's bytes are left.
+        let v = unsafe { load_first(window.at.add(done), some) };
+        greatest = greatest_of::<W>(greatest, v);
+        let lanes = equal_lanes::<W>(v, needle) & u64::MAX.wrapping_shr((64 - some / W) as u32);
         hits.count += lanes.count_ones();
-        let first = if lanes == 0 { u32::MAX } else { base + lanes.trailing_zeros() };
+        let first = if lanes == 0 { u32::MAX } else { (done / W) as u32 + lanes.trailing_zeros() };
         hits.first = hits.first.min(first);
-        base += 64;
-        group = Bytes { at: group.at.wrapping_add(len), len: group.len - len };
+        done += 64;
     }
     hits.frozen = is_frozen::<W>(greatest);
     hits
@@ -167,7 +174,7 @@ unsafe fn count<const W: usize>(window: Bytes, needle: __m512i) -> Hits {
 /// # Safety
 /// The window's bytes may be loaded.
 #[inline]
-#[target_feature(enable = "avx512f,avx512bw")]
+#[target_feature(enable = "avx512f,avx512bw,bmi1,bmi2,popcnt")]
 unsafe fn scan<const W: usize>(window: Bytes, needle: __m512i, base: u32, found: &mut Vec<u32>) -> bool {
     let mut greatest = _mm512_setzero_si512();
     let (mut index, mut group) = (base, window);
@@ -188,13 +195,13 @@ unsafe fn scan<const W: usize>(window: Bytes, needle: __m512i, base: u32, found:
 /// See [`Matcher::key_hits`](super::Matcher::key_hits).
 pub(super) fn keys(window: &[u64], stride: &SlotStride, key: u64) -> KeyHits {
     debug_assert!(supported());
-    // SAFETY: `Matcher::available` offers this kernel only where `supported` has seen AVX-512 F and BW.
+    // SAFETY: `Matcher::available` offers this kernel only where `supported` has seen these features.
     unsafe { scan_slots(window.into(), stride, key) }
 }
 
 /// Each vector is loaded once, so that a slot's key and state are of one moment as far as they lie in one.
 #[inline]
-#[target_feature(enable = "avx512f,avx512bw")]
+#[target_feature(enable = "avx512f,avx512bw,bmi1,bmi2,popcnt")]
 fn scan_slots(window: Words<'_>, stride: &SlotStride, key: u64) -> KeyHits {
     let (needle, frozen) = (_mm512_set1_epi64(key as i64), _mm512_set1_epi64(FROZEN_STATE));
     let mut hits = KeyHits { word: u32::MAX, ..KeyHits::default() };
@@ -225,7 +232,7 @@ fn scan_slots(window: Words<'_>, stride: &SlotStride, key: u64) -> KeyHits {
 /// # Safety
 /// The bytes may be loaded.
 #[inline]
-#[target_feature(enable = "avx512f,avx512bw")]
+#[target_feature(enable = "avx512f,avx512bw,bmi1,bmi2,popcnt")]
 unsafe fn match_group<const W: usize>(group: Bytes, needle: __m512i, greatest: &mut __m512i) -> u64 {
     let (mut lanes, mut done) = (0, 0);
     while done + 64 <= group.len {
@@ -247,14 +254,14 @@ unsafe fn match_group<const W: usize>(group: Bytes, needle: __m512i, greatest: &
 
 /// FROZEN is the greatest fingerprint, so the greatest of all tells.
 #[inline]
-#[target_feature(enable = "avx512f,avx512bw")]
+#[target_feature(enable = "avx512f,avx512bw,bmi1,bmi2,popcnt")]
 fn is_frozen<const W: usize>(greatest: __m512i) -> bool {
     equal_lanes::<W>(greatest, _mm512_set1_epi8(-1)) != 0
 }
 
 /// The greater of each lane of `W` bytes.
 #[inline]
-#[target_feature(enable = "avx512f,avx512bw")]
+#[target_feature(enable = "avx512f,avx512bw,bmi1,bmi2,popcnt")]
 fn greatest_of<const W: usize>(a: __m512i, b: __m512i) -> __m512i {
     match W {
         1 => _mm512_max_epu8(a, b),
@@ -271,9 +278,17 @@ struct Here(());
 impl Kernels for Here {
     #[inline(always)]
     fn hits_in(self, window: Fingerprints<'_>, wanted: u64, _: &mut Vec<u64>) -> Hits {
-        // SAFETY: values of this type are made where `supported` has seen AVX-512 F and BW; the bytes lie in words that may be
+        let bytes = bytes_of(window);
+        // SAFETY: values of this type are made where `supported` has seen these features; the bytes lie in words that may be
         // loaded.
-        unsafe { hits_at(window.width, bytes_of(window), wanted) }
+        unsafe {
+            match window.width {
+                FingerprintWidth::Bits8 => count::<1>(bytes, _mm512_set1_epi8(wanted as i8)),
+                FingerprintWidth::Bits16 => count::<2>(bytes, _mm512_set1_epi16(wanted as i16)),
+                FingerprintWidth::Bits32 => count::<4>(bytes, _mm512_set1_epi32(wanted as i32)),
+                FingerprintWidth::Bits64 => count::<8>(bytes, _mm512_set1_epi64(wanted as i64)),
+            }
+        }
     }
 
     #[inline(never)]
@@ -307,11 +322,11 @@ fn bytes_of(window: Fingerprints<'_>) -> Bytes {
 /// Runs code that is compiled for these kernels.
 pub(super) fn run<W: WithKernels>(work: W) -> W::Output {
     debug_assert!(supported());
-    // SAFETY: `Matcher` calls this only where `supported` has seen AVX-512 F and BW.
+    // SAFETY: `Matcher` calls this only where `supported` has seen these features.
     unsafe { run_here(work) }
 }
 
-#[target_feature(enable = "avx512f,avx512bw")]
+#[target_feature(enable = "avx512f,avx512bw,bmi1,bmi2,popcnt")]
 fn run_here<W: WithKernels>(work: W) -> W::Output {
     work.run(Here(()))
 }

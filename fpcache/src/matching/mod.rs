@@ -67,14 +67,13 @@ impl Matcher {
     }
 
     /// Portable code, for comparison and for processors without vectors.
-    pub const PORTABLE: Self =
-        Self {
-            hits: portable::hits,
-            find: portable::find,
-            keys: stride::portable,
-            in_place: false,
-            name: "portable",
-        };
+    pub const PORTABLE: Self = Self {
+        hits: portable::hits,
+        find: portable::find,
+        keys: stride::portable,
+        in_place: false,
+        name: "portable",
+    };
 
     /// All kernels this processor runs, slowest first.
     pub fn available() -> Vec<Self> {

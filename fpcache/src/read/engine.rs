@@ -16,7 +16,7 @@ use super::planner::Rule;
 use super::records::Records;
 use super::source::{Asked, Source};
 use super::target::Target;
-use super::verify::{Check, Rules, check, shown_word, shows};
+use super::verify::{Check, Rules, check, match_window, shown_word, shows};
 use super::{Plan, ReadError, Wanted};
 use crate::cache::{Hint, Visitor};
 use crate::key_space::KeySpace;
@@ -83,7 +83,7 @@ pub(super) struct Lists<K: KeySpace> {
     values: Vec<Awaited>,
     pages: Vec<AwaitedPage<K>>,
     /// Words that were copied from where others may change them.
-    copy: Vec<u64>,
+    pub(super) copy: Vec<u64>,
 }
 
 /// A value outside its slot.
@@ -263,8 +263,7 @@ impl<K: KeySpace, S: Source, M: Kernels> Engine<'_, K, S, M> {
         let (geometry, target) = (self.geometry(), &probe.target);
         let span = geometry.fingerprint_span(target.window);
         let words = self.source.words(&probe.asked)?;
-        let window = Fingerprints { words, skip: span.skip, used: span.used, width: geometry.width };
-        let hits = self.kernels.hits_in(window, geometry.width.of_hash(probe.hash), &mut self.lists.copy);
+        let hits = match_window((words, span), geometry, probe.hash, self.kernels, &mut self.lists.copy);
         if hits.frozen {
             return Err(ReadError::Stale);
         }
@@ -462,12 +461,7 @@ impl<K: KeySpace, S: Source, M: Kernels> Engine<'_, K, S, M> {
 
     /// The same, slot by slot.
     #[cold]
-    fn take_each(
-        &mut self,
-        key: &K::Key,
-        probe: &mut Probe,
-        outcome: &mut Outcome,
-    ) -> Result<(), ReadError> {
+    fn take_each(&mut self, key: &K::Key, probe: &mut Probe, outcome: &mut Outcome) -> Result<(), ReadError> {
         let (window, slot_bytes) = (probe.target.window, self.geometry().slot_bytes);
         let (asked, rules) = (probe.asked, Rules::of(self.snapshot()));
         probe.stage = Stage::Done;
@@ -576,7 +570,7 @@ impl<K: KeySpace, S: Source, M: Kernels> Engine<'_, K, S, M> {
         if self.wanted == Wanted::Presence {
             return;
         }
-        let Some((offset, bytes)) = Extents::of(self.snapshot()).place(extent) else {
+        let Some((from, bytes)) = Extents::of(self.snapshot()).place(extent) else {
             return self.read_again_for_value(probe, outcome);
         };
         outcome.cost.round_trips += 1;
@@ -585,7 +579,7 @@ impl<K: KeySpace, S: Source, M: Kernels> Engine<'_, K, S, M> {
             self.value_bytes += bytes as u64;
             outcome.cost.reads += 1;
             outcome.cost.bytes += bytes as u64;
-            self.source.ask(offset, bytes)
+            self.source.ask(from.offset, bytes)
         });
         probe.stage = Stage::Value(self.lists.values.len() as u32);
         self.lists.values.push(Awaited { version, extent, asked });
@@ -670,4 +664,3 @@ impl<K: KeySpace, S: Source, M: Kernels> Engine<'_, K, S, M> {
         Ok(kept)
     }
 }
-

@@ -6,12 +6,15 @@
 
 use fpcache_fabric::{Batch, Endpoint, InPlace, REGION};
 
+use super::attempt::{Attempts, Place, Slot};
 use super::engine::{Doubt, Engine, Probe};
-use super::outcome::Outcome;
+use super::outcome::{Outcome, Outcomes};
 use super::outside::clear;
+use super::planner::Rule;
 use super::scratch::{GroupScratch, LookupScratch};
 use super::source::{Landed, Mapped, Source};
 use super::{MAX_ATTEMPTS, Operation, Plan, ReadError, Step, Wanted, drive};
+use crate::cache::Visitor;
 use crate::key_space::KeySpace;
 use crate::layout::{Corrupt, REUSE_OFFSET};
 use crate::matching::{Kernels, Matcher, WithKernels};
@@ -65,12 +68,13 @@ pub fn look_up_all<'k, K: KeySpace, E: Endpoint>(
     table: &Table<K>,
     scratch: &mut LookupScratch<K>,
     keys: impl IntoIterator<Item = &'k K::Key>,
+    wanted: Wanted,
 ) -> Result<(), ReadError> {
     if let Some(look) = endpoint.in_place(REGION)? {
         let matcher = scratch.matcher;
-        return matcher.run(Group { look, table, scratch, keys: keys.into_iter() });
+        return matcher.run(Group { look, table, scratch, keys: keys.into_iter(), wanted });
     }
-    drive(endpoint, &mut Lookup::new(table, scratch, keys))
+    drive(endpoint, &mut Lookup::new(table, scratch, keys).of(wanted))
 }
 
 #[inline(always)]
@@ -107,13 +111,21 @@ impl<K: KeySpace, L: InPlace, R, F: FnOnce(&Outcome, Option<&[u8]>) -> R> WithKe
 
     #[inline(always)]
     fn run<M: Kernels>(self, kernels: M) -> Self::Output {
-        let Self { look, table, scratch, key, wanted, take } = self;
+        let Self { mut look, table, scratch, key, wanted, take } = self;
         let LookupScratch { lists, record, visitor, .. } = scratch;
-        lists.clear();
         record.clear();
+        let rule = table.planner().single();
+        let (look_at, copy) = (&mut look, &mut lists.copy);
+        let mut attempts = Attempts { look: look_at, table, kernels, records: &mut *record, copy };
+        if let Some(outcome) = attempts.single(key, rule, visitor)? {
+            look.count(outcome.cost.round_trips, outcome.cost.reads, outcome.cost.bytes)?;
+            let value = outcome.version.map(|_| record.bytes(outcome.value.clone()));
+            return Ok(take(&outcome, value));
+        }
+        lists.clear();
         let mut engine = Engine {
             table,
-            rule: *table.planner().single(),
+            rule: *rule,
             wanted,
             kernels,
             source: Mapped::<L, false>::new(look, table.snapshot().guards_slots()),
@@ -142,6 +154,7 @@ struct Group<'a, K: KeySpace, L, I> {
     table: &'a Table<K>,
     scratch: &'a mut LookupScratch<K>,
     keys: I,
+    wanted: Wanted,
 }
 
 impl<'k, K: KeySpace, L: InPlace, I: Iterator<Item = &'k K::Key>> WithKernels for Group<'_, K, L, I> {
@@ -149,36 +162,39 @@ impl<'k, K: KeySpace, L: InPlace, I: Iterator<Item = &'k K::Key>> WithKernels fo
 
     #[inline(always)]
     fn run<M: Kernels>(self, kernels: M) -> Self::Output {
-        let Self { look, table, scratch, mut keys } = self;
+        let Self { mut look, table, scratch, mut keys, wanted } = self;
         let LookupScratch { lists, visitor, group, .. } = scratch;
-        let answers = &mut group.answers;
-        answers.clear();
-        let mut engine = Engine {
-            table,
-            rule: table.planner().group(TOGETHER.min(keys.size_hint().0)),
-            wanted: Wanted::Value,
-            kernels,
-            source: Mapped::<L, true>::new(look, table.snapshot().guards_slots()),
-            visitor,
-            lists,
-            records: &mut answers.records,
-            doubt: Doubt::default(),
-            value_bytes: 0,
-        };
+        let Outcomes { outcomes, records } = &mut group.answers;
+        outcomes.clear();
+        records.clear();
+        let rule = table.planner().group(TOGETHER.min(keys.size_hint().0));
         let mut some = [K::lowest(); TOGETHER];
-        let mut probes = [Probe::DONE; TOGETHER];
         loop {
             let mut count = 0;
-            for (key, place) in keys.by_ref().zip(&mut some) {
+            for (place, key) in some.iter_mut().zip(keys.by_ref()) {
                 *place = key;
                 count += 1;
-                if count == TOGETHER {
-                    break;
-                }
             }
-            let first = answers.outcomes.len();
-            answers.outcomes.resize(first + count, Outcome::begun(Plan::TwoStage));
-            engine.look_up_some(&some[..count], &mut probes[..count], &mut answers.outcomes[first..])?;
+            let (some, first) = (&some[..count], outcomes.len());
+            outcomes.resize(first + count, Outcome::begun(Plan::TwoStage));
+            let outcomes = &mut outcomes[first..];
+            let (look_at, copy) = (&mut look, &mut lists.copy);
+            let mut attempts = Attempts { look: look_at, table, kernels, records: &mut *records, copy };
+            if !attempts.group(some, &rule, outcomes)? {
+                let mut engine = Engine {
+                    table,
+                    rule,
+                    wanted,
+                    kernels,
+                    source: Mapped::<&mut L, true>::new(&mut look, table.snapshot().guards_slots()),
+                    visitor: &mut *visitor,
+                    lists: &mut *lists,
+                    records: &mut *records,
+                    doubt: Doubt::default(),
+                    value_bytes: 0,
+                };
+                engine.look_up_rest(some, outcomes)?;
+            }
             if count < TOGETHER {
                 return Ok(());
             }
@@ -186,8 +202,81 @@ impl<'k, K: KeySpace, L: InPlace, I: Iterator<Item = &'k K::Key>> WithKernels fo
     }
 }
 
+/// The short way, where that is the plan.
+impl<K: KeySpace, L: InPlace, M: Kernels> Attempts<'_, K, L, M> {
+    /// The answer of one key, if the short way leads there.
+    #[inline(always)]
+    fn single(
+        &mut self,
+        key: &K::Key,
+        rule: &Rule,
+        visitor: &mut Visitor,
+    ) -> Result<Option<Outcome>, ReadError> {
+        let Some(mut place) = self.locate(key) else { return Ok(None) };
+        let slots = place.target.window.len();
+        let cache = self.table.cache().filter(|_| rule.asks(slots));
+        if let Some(cache) = cache {
+            let spot = place.target.spot::<K>((key, place.hash), self.table.snapshot().geometry());
+            // What the cache learns is the engine's to tell it.
+            let Some(hint) = cache.probe(&spot) else { return Ok(None) };
+            return self.cached(key, &place, hint, visitor);
+        }
+        if rule.choose(slots) != Plan::TwoStage {
+            return Ok(None);
+        }
+        self.prefetch_slot(&place.target, place.target.predicted);
+        place.slot = self.match_window(&place)?;
+        self.verify(key, &place)
+    }
+
+    /// The answers of those keys whom the short way leads there; whether these are all. Others have no reads in their costs.
+    #[inline(always)]
+    fn group(&mut self, keys: &[&K::Key], rule: &Rule, outcomes: &mut [Outcome]) -> Result<bool, ReadError> {
+        let has_cache = self.table.cache().is_some();
+        let is_short = |slots| rule.choose(slots) == Plan::TwoStage && !(has_cache && rule.asks(slots));
+        let mut places = [Place::RARE; TOGETHER];
+        for (place, key) in places.iter_mut().zip(keys) {
+            if let Some(located) = self.locate(key)
+                && is_short(located.target.window.len())
+            {
+                *place = located;
+                self.prefetch_window(place);
+            }
+        }
+        for place in &mut places[..keys.len()] {
+            if place.slot != Slot::Rare {
+                place.slot = self.match_window(place)?;
+            }
+            if let Slot::At(slot) = place.slot {
+                self.prefetch_slot(&place.target, slot);
+            }
+        }
+        let (mut are_all, mut trips, mut reads, mut bytes) = (true, 0, 0, 0);
+        for ((key, place), outcome) in keys.iter().zip(&places).zip(outcomes) {
+            match self.verify(key, place)? {
+                Some(answer) => {
+                    trips = answer.cost.round_trips.max(trips);
+                    reads += answer.cost.reads;
+                    bytes += answer.cost.bytes;
+                    *outcome = answer;
+                }
+                None => are_all = false,
+            }
+        }
+        self.look.count(trips, reads, bytes)?;
+        Ok(are_all)
+    }
+}
+
 /// Driving over memory looked at in place.
 impl<K: KeySpace, L: InPlace, M: Kernels, const AHEAD: bool> Engine<'_, K, Mapped<L, AHEAD>, M> {
+    /// Looks up those keys of a group for which nothing has been read yet.
+    #[inline(never)]
+    fn look_up_rest(&mut self, keys: &[&K::Key], outcomes: &mut [Outcome]) -> Result<(), ReadError> {
+        let mut probes = [Probe::DONE; TOGETHER];
+        self.look_up_some(keys, &mut probes[..keys.len()], outcomes)
+    }
+
     /// Looks up keys in turns.
     #[inline(always)]
     fn look_up_some(
@@ -198,7 +287,9 @@ impl<K: KeySpace, L: InPlace, M: Kernels, const AHEAD: bool> Engine<'_, K, Mappe
     ) -> Result<(), ReadError> {
         self.lists.clear();
         for ((key, probe), outcome) in keys.iter().zip(probes.iter_mut()).zip(outcomes.iter_mut()) {
-            *probe = self.begin(key, outcome);
+            if outcome.cost.reads == 0 {
+                *probe = self.begin(key, outcome);
+            }
         }
         let mut trips = 0;
         let mut goes_on = true;

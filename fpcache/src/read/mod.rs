@@ -6,6 +6,7 @@
 //! runs an operation over an endpoint; a fabric with real latency can interleave many. A batch costs one dependent round
 //! trip however many requests it carries, which is how a group of keys is looked up at the price of one.
 
+mod attempt;
 mod engine;
 mod lookup;
 mod ordered;
@@ -128,9 +129,10 @@ impl std::ops::AddAssign for Cost {
 
 /// What is wanted of a record that is there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Wanted {
+pub enum Wanted {
+    /// Its value.
     Value,
-    /// That it is there.
+    /// That it is there, without its value, which is not READ if it lies outside its slot.
     Presence,
 }
 

@@ -8,8 +8,8 @@
 use fpcache_fabric::{Batch, Endpoint, REGION, RemoteAddr};
 use zerocopy::IntoBytes;
 
-use super::scan::{Progress, ScanScratch};
 use super::ReadError;
+use super::scan::{Progress, ScanScratch};
 use crate::key_space::KeySpace;
 use crate::layout::{Stored, ValueExtent};
 use crate::snapshot::Snapshot;

@@ -1,5 +1,7 @@
 //! Where lookups look: at memory in place, or at what a doorbell batch brought.
 
+use std::sync::atomic::{Ordering, fence};
+
 use fpcache_fabric::{Batch, FabricError, InPlace, Landing, REGION, RemoteAddr, Words};
 
 /// Bytes of the region that were asked for.
@@ -54,7 +56,8 @@ impl<L: InPlace, const AHEAD: bool> Mapped<L, AHEAD> {
     #[inline(always)]
     pub(super) fn end_trip(&mut self) -> Result<(), FabricError> {
         let (reads, bytes) = (std::mem::take(&mut self.reads), std::mem::take(&mut self.bytes));
-        self.look.count(reads, bytes)
+        fence(Ordering::Acquire);
+        self.look.count(1, reads, bytes)
     }
 
     /// The word at `offset`, behind everything that was looked at.

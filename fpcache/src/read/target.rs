@@ -80,11 +80,7 @@ impl Target {
 
     /// What the hot cache knows the key by.
     #[inline(always)]
-    pub(super) fn spot<K: KeySpace>(
-        &self,
-        (key, hash): (&K::Key, u64),
-        geometry: &SegmentGeometry,
-    ) -> Spot {
+    pub(super) fn spot<K: KeySpace>(&self, (key, hash): (&K::Key, u64), geometry: &SegmentGeometry) -> Spot {
         Spot {
             hash,
             key: K::tag(key),

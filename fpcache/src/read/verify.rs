@@ -4,10 +4,15 @@ use std::borrow::Borrow;
 
 use zerocopy::IntoBytes;
 
+use fpcache_fabric::Words;
+
 use super::ReadError;
 use super::target::Target;
 use crate::key_space::KeySpace;
-use crate::layout::{RecordParts, RecordShape, SLOT_WORD_BYTES, SlotState, SlotWord, Stored};
+use crate::layout::{
+    FingerprintSpan, RecordParts, RecordShape, SLOT_WORD_BYTES, SegmentGeometry, SlotState, SlotWord, Stored,
+};
+use crate::matching::{Fingerprints, Hits, Kernels};
 use crate::snapshot::Snapshot;
 
 /// What a slot's bytes turned out to be.
@@ -142,6 +147,19 @@ fn check_any<'s, K: KeySpace>(
 #[inline(always)]
 pub(super) fn shown_word<K: KeySpace>(key: &K::Key, snapshot: &Snapshot<K>) -> Option<u64> {
     K::word(key).filter(|_| snapshot.geometry().shape.is_fixed())
+}
+
+/// What the words of a window's fingerprints hold of a key with this hash.
+#[inline(always)]
+pub(super) fn match_window<M: Kernels>(
+    (words, span): (Words<'_>, FingerprintSpan),
+    geometry: &SegmentGeometry,
+    hash: u64,
+    kernels: M,
+    copy: &mut Vec<u64>,
+) -> Hits {
+    let window = Fingerprints { words, skip: span.skip, used: span.used, width: geometry.width };
+    kernels.hits_in(window, geometry.width.of_hash(hash), copy)
 }
 
 /// Whether a slot read as part of a range needs [`judge`]: it shows the key, or is frozen. A slot that is being written

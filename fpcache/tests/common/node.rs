@@ -12,8 +12,8 @@ use fpcache::layout::{
 };
 use fpcache_fabric::local::{Hub, LocalOptions};
 use fpcache_fabric::{
-    AreaId, AreaInfo, Batch, Completion, Connection, Deadline, Endpoint, FabricError, MappedEndpoint, Meter, NotMapped,
-    Rejected, RemoteAddr, SharedMemory, Ticket,
+    AreaId, AreaInfo, Batch, Completion, Connection, Deadline, Endpoint, FabricError, InPlace,
+    MappedEndpoint, MappedInPlace, Meter, Rejected, RemoteAddr, SharedMemory, Ticket, Words,
 };
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
@@ -283,13 +283,56 @@ impl<K: Numbered> Node<K> {
 pub struct Interrupted<'n> {
     pub inner: MappedEndpoint,
     pub before: Box<dyn FnMut() + 'n>,
+    /// Whether memory is looked at in place.
+    pub in_place: bool,
+}
+
+/// Memory looked at in place, where something happens before each look.
+pub struct InterruptedInPlace<'a> {
+    inner: MappedInPlace<'a>,
+    before: &'a mut dyn FnMut(),
+}
+
+impl InPlace for InterruptedInPlace<'_> {
+    fn prefetch(&self, offset: u64, bytes: usize) {
+        self.inner.prefetch(offset, bytes);
+    }
+
+    fn words(&mut self, offset: u64, bytes: usize) -> Result<Words<'_>, FabricError> {
+        (self.before)();
+        self.inner.words(offset, bytes)
+    }
+
+    fn record(&mut self, offset: u64, out: &mut [u64]) -> Result<(), FabricError> {
+        (self.before)();
+        self.inner.record(offset, out)
+    }
+
+    fn copy(&mut self, offset: u64, out: &mut [u64]) -> Result<(), FabricError> {
+        (self.before)();
+        self.inner.copy(offset, out)
+    }
+
+    fn load_behind(&mut self, offset: u64) -> Result<u64, FabricError> {
+        self.inner.load_behind(offset)
+    }
+
+    fn count(&mut self, round_trips: u32, reads: u32, bytes: u64) -> Result<(), FabricError> {
+        self.inner.count(round_trips, reads, bytes)
+    }
 }
 
 impl Endpoint for Interrupted<'_> {
     type InPlace<'a>
-        = NotMapped
+        = InterruptedInPlace<'a>
     where
         Self: 'a;
+
+    fn in_place(&mut self, area: AreaId) -> Result<Option<InterruptedInPlace<'_>>, FabricError> {
+        let Self { inner, before, in_place } = self;
+        let inner = if *in_place { inner.in_place(area)? } else { None };
+        Ok(inner.map(|inner| InterruptedInPlace { inner, before }))
+    }
 
     fn run(&mut self, batch: &mut Batch) -> Result<(), FabricError> {
         (self.before)();
