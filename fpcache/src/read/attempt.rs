@@ -152,8 +152,9 @@ impl<K: KeySpace, L: InPlace, M: Kernels> Attempts<'_, K, L, M> {
         let room = self.records.room(words);
         // A length that is known makes the copy a few loads.
         match <&mut [u64; 3]>::try_from(&mut *room) {
-            Ok(room) => self.look.record(at, room)?,
-            Err(_) => self.look.record(at, room)?,
+            Ok(room) if self.table.snapshot().guards_slots() => self.look.record(at, room)?,
+            _ if self.table.snapshot().guards_slots() => self.look.record(at, room)?,
+            _ => self.look.copy(at, room)?,
         }
         let rules = Rules::of(self.table.snapshot());
         match check::<K>(room, target, key, rules) {
