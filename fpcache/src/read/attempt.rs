@@ -22,6 +22,11 @@ use crate::layout::{FingerprintSpan, REUSE_OFFSET, Stored};
 use crate::matching::Kernels;
 use crate::table::Table;
 
+/// Keys that are under way together: their windows and slots fit a first-level cache.
+pub(super) const TOGETHER: usize = 32;
+/// Segments whose directory stays in a second-level cache: 42 bytes each.
+const CACHED_SEGMENTS: usize = 40_000;
+
 /// Lookups of one table by the short way.
 pub(super) struct Attempts<'a, K: KeySpace, L, M> {
     pub(super) look: &'a mut L,
@@ -63,12 +68,46 @@ impl Place {
 }
 
 impl<K: KeySpace, L: InPlace, M: Kernels> Attempts<'_, K, L, M> {
-    /// Where a key can be, if its plan is one that goes this way.
+    /// Where a key can be, if the page of the directory for it is here.
     #[inline(always)]
     pub(super) fn locate(&self, key: &K::Key) -> Option<Place> {
-        let target = Target::of(self.table.snapshot(), key)?;
+        Some(self.place(Target::of(self.table.snapshot(), key)?, key))
+    }
+
+    /// Where each of a group of keys can be. In a directory that outgrows the cache, keys wait for its pages together.
+    #[inline(always)]
+    pub(super) fn locate_all(&self, keys: &[&K::Key], mut take: impl FnMut(&Self, usize, Place)) {
+        let snapshot = self.table.snapshot();
+        let large = snapshot.models().resident().filter(|directory| directory.len() > CACHED_SEGMENTS);
+        let Some(directory) = large else {
+            let all = keys.iter().enumerate();
+            return all.for_each(|(at, key)| {
+                if let Some(place) = self.locate(key) {
+                    take(self, at, place);
+                }
+            });
+        };
+        let mut pages = [None; TOGETHER];
+        for (page, key) in pages.iter_mut().zip(keys) {
+            *page = directory.page_for(key);
+        }
+        for (page, key) in pages.iter().zip(keys) {
+            if let Some(page) = page {
+                page.prefetch(key);
+            }
+        }
+        for (at, (page, key)) in pages.iter().zip(keys).enumerate() {
+            if let Some((segment, shared)) = page.and_then(|page| page.find_shared(key)) {
+                let target = Target::in_segment(segment, key, shared, snapshot.coders());
+                take(self, at, self.place(target, key));
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn place(&self, target: Target, key: &K::Key) -> Place {
         let span = self.table.snapshot().geometry().fingerprint_span(target.window);
-        Some(Place { target, hash: K::hash(key), span, slot: Slot::Absent })
+        Place { target, hash: K::hash(key), span, slot: Slot::Absent }
     }
 
     /// Has the lines of a key's window fetched, and that of the slot its prediction names.

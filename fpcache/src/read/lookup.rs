@@ -6,7 +6,7 @@
 
 use fpcache_fabric::{Batch, Endpoint, InPlace, REGION};
 
-use super::attempt::{Attempts, Place, Slot};
+use super::attempt::{Attempts, Place, Slot, TOGETHER};
 use super::engine::{Doubt, Engine, Probe};
 use super::outcome::{Outcome, Outcomes};
 use super::outside::clear;
@@ -19,10 +19,6 @@ use crate::key_space::KeySpace;
 use crate::layout::{Corrupt, REUSE_OFFSET};
 use crate::matching::{Kernels, Matcher, WithKernels};
 use crate::table::Table;
-
-/// Keys that are under way together where memory is looked at in place: their windows and slots fit
-/// a first-level cache.
-const TOGETHER: usize = 32;
 
 /// Looks up one key and hands the answer, with its value if the key is there, to `take`.
 ///
@@ -235,14 +231,12 @@ impl<K: KeySpace, L: InPlace, M: Kernels> Attempts<'_, K, L, M> {
         let has_cache = self.table.cache().is_some();
         let is_short = |slots| rule.choose(slots) == Plan::TwoStage && !(has_cache && rule.asks(slots));
         let mut places = [Place::RARE; TOGETHER];
-        for (place, key) in places.iter_mut().zip(keys) {
-            if let Some(located) = self.locate(key)
-                && is_short(located.target.window.len())
-            {
-                *place = located;
-                self.prefetch_window(place);
+        self.locate_all(keys, |this, at, place| {
+            if is_short(place.target.window.len()) {
+                places[at] = place;
+                this.prefetch_window(&place);
             }
-        }
+        });
         for place in &mut places[..keys.len()] {
             if place.slot != Slot::Rare {
                 place.slot = self.match_window(place)?;

@@ -50,7 +50,7 @@ impl Target {
 
     /// The only place in `segment` where `key` can be.
     #[inline(always)]
-    fn in_segment<K: KeySpace>(
+    pub(super) fn in_segment<K: KeySpace>(
         segment: &Segment<K>,
         key: &K::Key,
         shared: usize,
