@@ -12,6 +12,7 @@ use crate::run::options::{self, RunArgs};
 use crate::run::store::StoreArgs;
 use crate::scale::{self, ScaleArgs};
 use crate::sweep::options::{self as sweep_options, SweepArgs};
+use crate::waits::{self, WaitsArgs};
 use crate::ycsb::options::{self as ycsb_options, YcsbArgs};
 
 /// FPCache measured: keys in a memory node, looked up through models and fingerprints.
@@ -53,6 +54,7 @@ const EXAMPLES: &str = "Examples:
   fpcache-eval ycsb --workload B,C --dataset fb:16M --threads 2
   fpcache-eval growth --dataset fb:16M --order random,append
   fpcache-eval scale --dataset uniform --keys 1M,4M,16M
+  fpcache-eval waits --load idle,full,commit
   fpcache-eval sweep --over cache --values 4MiB,8MiB,16MiB --dataset fb:16M --dist zipf:0.99 --variants fd,full";
 
 /// The commands.
@@ -103,6 +105,9 @@ pub enum Command {
         mut_arg("url", |arg| arg.hide(true)),
     )]
     Scale(Box<ScaleArgs>),
+    /// Measure how long a put to one table waits while another table of the memory node has much to do.
+    #[command(after_help = waits::EXAMPLES)]
+    Waits(Box<WaitsArgs>),
     /// The memory node that the other commands start.
     #[command(hide = true)]
     MemoryNode(MemoryNodeArgs),

@@ -12,6 +12,7 @@
 //! | [`ycsb`] | workloads that also change records |
 //! | [`growth`] | a store that grows by inserts, beside one loaded with the same keys |
 //! | [`scale`] | lookups over the number of keys, beside the memory's own latency |
+//! | [`waits`] | how long a put to one table waits for the work of another |
 //! | [`sweep`] | an experiment along one setting: points, results that survive an interrupt, the plot |
 //! | [`data`] | data sets and lookups of keys of either kind |
 //! | [`systems`] | what is measured, behind one trait |
@@ -31,6 +32,7 @@ mod run;
 mod scale;
 mod sweep;
 mod systems;
+mod waits;
 mod ycsb;
 
 use std::alloc::System;
@@ -58,6 +60,7 @@ fn main() -> ExitCode {
             Command::Growth(arguments) => growth::growth(&arguments),
             Command::Scale(arguments) => scale::scale(&arguments),
             Command::Sweep(arguments) => sweep::sweep(&arguments),
+            Command::Waits(arguments) => waits::waits(&arguments),
             Command::MemoryNode(arguments) => node::serve(&arguments).map(|()| Verdict::AllRight),
         };
     match result {

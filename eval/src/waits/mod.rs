@@ -1,0 +1,142 @@
+//! How long a put to one table waits while another table of the same memory node has much to do: one thread serves both.
+
+mod loads;
+mod probe;
+mod row;
+
+use std::path::PathBuf;
+
+use anyhow::Context;
+use clap::Args;
+use fpcache_client::{ClientConfig, Tables, U64Keys};
+use fpcache_datasets::count;
+use fpcache_memserver::durability::SyncPolicy;
+
+use crate::Verdict;
+use crate::cli::positive_count;
+use crate::machine::{Calibration, calibrate};
+use crate::node::Node;
+use crate::progress::Bar;
+use crate::run::report::{check_json, deliver};
+use crate::run::store::StoreArgs;
+use loads::{Burden, LoadName};
+use probe::Probe;
+use row::WaitsRow;
+
+/// Ends the help of `waits`.
+pub const EXAMPLES: &str = "Examples:
+  fpcache-eval waits
+  fpcache-eval waits --load idle,full,churn --keys 1M --json waits.json
+  fpcache-eval waits --load idle-synced,one-key --store-dir /var/tmp
+
+Each load has a memory node of its own, in a process of its own, with two tables: one that the load goes to, and one that gets
+a put every 100 µs, whose latencies are reported while the load is under way. Puts that were due while one waited count as
+having waited, too. What the machine itself does to such a put is the row `idle`, and `idle-synced` where each put waits for
+the disk.
+
+Exit code: 0 if the loads ran, 2 if one failed.";
+
+/// The options of `waits`.
+#[derive(Args, Clone, Debug)]
+pub struct WaitsArgs {
+    /// What the other table is busy with, separated by commas [default: all]
+    #[arg(long = "load", value_enum, value_delimiter = ',')]
+    pub loads: Vec<LoadName>,
+
+    /// Keys of the table that is loaded, dropped or full, such as 4M
+    #[arg(long, default_value = "4M", value_parser = positive_count)]
+    pub keys: u64,
+
+    /// Seconds of each load, about
+    #[arg(long, default_value_t = 3.0, value_parser = seconds)]
+    pub seconds: f64,
+
+    /// Microseconds between two puts
+    #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
+    pub every_us: u64,
+
+    /// Folder for the data of the loads that are about the disk: in a new folder within, removed in the end [default: the
+    /// system's folder for temporary files]
+    #[arg(long, value_name = "FOLDER")]
+    pub store_dir: Option<PathBuf>,
+
+    /// Write the figures to this file, `-` for standard output
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+}
+
+fn seconds(text: &str) -> Result<f64, String> {
+    let seconds = text.parse().ok().filter(|seconds| (0.01..=3600.0).contains(seconds));
+    seconds.ok_or_else(|| "write seconds from 0.01 to 3600, such as 3".to_owned())
+}
+
+/// Measures the waits under each load and reports them.
+///
+/// # Errors
+/// If a memory node fails, or refuses what a load needs.
+pub fn waits(arguments: &WaitsArgs) -> anyhow::Result<Verdict> {
+    const CALIBRATION_BYTES: u64 = 64 << 20;
+    check_json(arguments.json.as_deref())?;
+    let bar = Bar::default();
+    let calibration = bar.during("measuring this machine", 1, || calibrate(CALIBRATION_BYTES));
+    let all = LoadName::all();
+    let loads = if arguments.loads.is_empty() { &all } else { &arguments.loads };
+    let mut rows = Vec::with_capacity(loads.len());
+    for (ordinal, load) in loads.iter().enumerate() {
+        let phase = format!("{load}, with {} keys", count::human(arguments.keys));
+        let row = bar.during(&phase, 1, || measure(arguments, *load, ordinal as u32, calibration));
+        rows.push(row.with_context(|| format!("--load {load}"))?);
+    }
+    deliver(&row::table(&rows), &rows, arguments.json.as_deref())?;
+    Ok(Verdict::AllRight)
+}
+
+/// Measures the waits under one load, over a memory node of its own.
+fn measure(
+    arguments: &WaitsArgs,
+    load: LoadName,
+    ordinal: u32,
+    calibration: Calibration,
+) -> anyhow::Result<WaitsRow> {
+    let folder = || arguments.store_dir.clone().unwrap_or_else(std::env::temp_dir);
+    let store = StoreArgs { store_dir: load.is_synced().then(folder), fsync: SyncPolicy::Always };
+    let mut node = Node::start::<U64Keys>(load.capacity(arguments.keys), ordinal, &store)?;
+    let measured = under(arguments, load, node.url());
+    let (latency, done) = measured.map_err(|error| node.explain(error))?;
+    Ok(WaitsRow::new(arguments, load, &store, &latency, done, calibration))
+}
+
+fn under(
+    arguments: &WaitsArgs,
+    load: LoadName,
+    url: &str,
+) -> anyhow::Result<(hdrhistogram::Histogram<u64>, loads::Done)> {
+    let tables = Tables::connect_with(url, loads::DEADLINE)?;
+    let probe = Probe::new(url, arguments.every_us)?;
+    let config =
+        ClientConfig { table: "busy".parse()?, deadline: loads::DEADLINE, ..ClientConfig::default() };
+    let burden = Burden { url, tables: &tables, config, keys: arguments.keys, seconds: arguments.seconds };
+    probe.beside(|probing| burden.run(load, probing))
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::cli::{Cli, Command};
+
+    #[test]
+    fn loads_are_named_and_counted() {
+        let parse = |options: &str| {
+            let words = ["fpcache-eval", "waits"].into_iter().chain(options.split_whitespace());
+            match Cli::of(words).map_err(|error| error.to_string())?.command {
+                Some(Command::Waits(arguments)) => Ok(arguments),
+                other => Err(format!("{other:?}")),
+            }
+        };
+        let arguments = parse("--load idle,one-key --keys 1M --seconds 0.5").expect("good options");
+        assert_eq!((arguments.loads.len(), arguments.keys), (2, 1_000_000));
+        for (options, remedy) in [("--load busy", "one-key"), ("--keys 0", "2M"), ("--seconds 0", "0.01")] {
+            let error = parse(options).expect_err(options);
+            assert!(error.contains(remedy), "{options}: {error}");
+        }
+    }
+}
