@@ -73,6 +73,11 @@ impl Node {
         &self.url
     }
 
+    /// Its process.
+    pub fn process_id(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Adds to an error that the memory node has ended, if so.
     pub fn explain(&mut self, error: anyhow::Error) -> anyhow::Error {
         match self.ended_within(Duration::from_millis(200)) {

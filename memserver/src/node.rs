@@ -516,10 +516,16 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
 
     /// Goes on with a request; returns it if it is to go on later.
     pub(crate) fn resume(&mut self, parked: Parked) -> Option<Parked> {
-        let Parked { client, request, progress, .. } = parked;
+        let Parked { client, request, progress, until } = parked;
         let mut body = std::mem::take(&mut self.body);
         body.clear();
         let answer = self.answer(client, &request, progress, &mut body);
+        if let (Until::Room, Some(table)) = (until, &mut self.table)
+            && !matches!(answer, Ok(Answer::Waits(_, Until::Room)))
+        {
+            // It needs none any more.
+            table.give_up_search();
+        }
         let mut reply = Vec::new();
         let parked = match answer {
             Ok(Answer::Waits(progress, until)) => Some(Parked { client, request, progress, until }),

@@ -57,6 +57,8 @@ pub(crate) enum Until {
     Answered(u64),
     /// No operation waits for the disk.
     Quiet,
+    /// The table's next turn, in which it goes on searching for room.
+    Room,
     /// The log has room for its next entry.
     LogRoom,
     /// The table's next turn, with nothing in the log between.
@@ -68,7 +70,7 @@ pub(crate) enum Until {
 impl Until {
     /// Whether other writes must wait meanwhile.
     fn is_exclusive(self) -> bool {
-        matches!(self, Self::Quiet | Self::LogRoom | Self::NextPiece | Self::Durable)
+        matches!(self, Self::Quiet | Self::Room | Self::LogRoom | Self::NextPiece | Self::Durable)
     }
 }
 
@@ -248,7 +250,7 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
 
     fn is_ready(&mut self, until: Until) -> bool {
         let is_ready = match until {
-            Until::Turn | Until::NextPiece => true,
+            Until::Turn | Until::Room | Until::NextPiece => true,
             Until::Published(entries) => self.pending.has_published(entries),
             Until::Answered(writer) => !self.is_in_hand(writer),
             Until::Quiet => self.pending.is_empty(),
@@ -315,6 +317,10 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
     /// Drops what a client that has gone had parked. Operations that are done stay done.
     pub(crate) fn drop_parked_of(&mut self, client: ClientId) {
         for parked in self.parked.take_of(client) {
+            if let (Until::Room, Some(table)) = (parked.until, &mut self.table) {
+                // Another's, which waits for this one's, begins anew.
+                table.give_up_search();
+            }
             if let Progress::Write(Going { put: Some(put), .. }) = parked.progress {
                 self.give_up_value(&put);
             }

@@ -12,8 +12,8 @@ use crate::clients::Writer;
 use crate::node::{Answer, MemoryNode, internal};
 use crate::parked::{Progress, Until, cost};
 use crate::space::Extent;
-use crate::table::TableError;
 use crate::table::extents::memory_of;
+use crate::table::{Table, TableError};
 use crate::uploads::{self, Upload};
 use crate::writes::Unable;
 
@@ -42,11 +42,13 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
             Some(added) => added,
             None => {
                 let memory = match self.memory_for(piece)? {
+                    Memory::Searched => return Ok(Answer::Waits(Progress::New, Until::Room)),
                     // What waits for the disk gives the memory of old values back.
-                    None if !self.pending.is_empty() && !self.log_fails() => {
+                    Memory::None if !self.pending.is_empty() && !self.log_fails() => {
                         return Ok(Answer::Waits(Progress::New, Until::Quiet));
                     }
-                    memory => memory,
+                    Memory::None => None,
+                    Memory::Found(memory) => Some(memory),
                 };
                 let mut upload = Upload::begin(memory, piece.value_bytes);
                 let added = upload.add(&*region, piece).map_err(internal)?;
@@ -72,31 +74,54 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
         }
     }
 
-    /// Memory for a value whose first piece has come; `None` if there is no room for it, as its operation will say.
-    fn memory_for(&mut self, piece: &Piece<'_>) -> Result<Option<Extent>, Refusal> {
+    /// Memory for a value whose first piece has come.
+    fn memory_for(&mut self, piece: &Piece<'_>) -> Result<Memory, Refusal> {
         let (bytes, mut has_tried) = (piece.value_bytes as usize, false);
+        if self.is_searching() && self.parked.holds_writes() {
+            // For another request, which what is free now is kept for.
+            return Ok(Memory::Searched);
+        }
         loop {
             let Self { front, table: Some(table), .. } = self else { return Err(Self::no_table()) };
-            match table.allocate_value(front, bytes) {
-                Ok(memory) => return Ok(Some(memory)),
-                Err(TableError::NoRoom { .. })
-                    if !std::mem::replace(&mut has_tried, true)
-                        && self.pending.is_empty()
-                        && self.make_room_for_value(bytes)? => {}
-                Err(TableError::NoRoom { .. }) => return Ok(None),
-                Err(error) => return Err(Refusal::new(ErrorCode::Internal, error.to_string())),
+            let found = match table.is_searching() {
+                true => None,
+                false => match table.allocate_value(front, bytes) {
+                    Ok(memory) => Some(memory),
+                    Err(TableError::NoRoom { .. }) => None,
+                    Err(error) => return Err(Refusal::new(ErrorCode::Internal, error.to_string())),
+                },
+            };
+            match found {
+                Some(memory) => return Ok(Memory::Found(memory)),
+                None if has_tried || !self.pending.is_empty() => return Ok(Memory::None),
+                None => match self.make_room_for_value(bytes)? {
+                    Some(true) => has_tried = true,
+                    Some(false) => return Ok(Memory::None),
+                    None => return Ok(Memory::Searched),
+                },
             }
         }
     }
 
-    /// Does all that can make room for a value of so many bytes, while nothing waits for the disk; `false` if it did not help.
-    pub(crate) fn make_room_for_value(&mut self, bytes: usize) -> Result<bool, Refusal> {
-        let Self { front, table: Some(table), .. } = self else { return Err(Self::no_table()) };
-        let before = table.counters.copies;
-        let made = table.make_room_for_value(front, bytes);
-        let moved = table.counters.copies.saturating_sub(before) as i64;
-        self.charge(cost::STEP + cost::RECORD_MOVED * moved);
-        made.map_err(|error| Refusal::new(ErrorCode::Internal, error.to_string()))
+    /// Does what can make room for a value of so many bytes, as long as the allowance lasts, while nothing waits for the disk;
+    /// whether it helped, once that is known.
+    pub(crate) fn make_room_for_value(&mut self, bytes: usize) -> Result<Option<bool>, Refusal> {
+        loop {
+            let Self { front, table: Some(table), .. } = self else { return Err(Self::no_table()) };
+            let before = table.counters.copies;
+            let made = table.make_room_for_value(front, bytes);
+            let moved = table.counters.copies.saturating_sub(before) as i64;
+            self.charge(cost::STEP + cost::RECORD_MOVED * moved);
+            let made = made.map_err(|error| Refusal::new(ErrorCode::Internal, error.to_string()))?;
+            if made.is_some() || self.is_spent() {
+                return Ok(made);
+            }
+        }
+    }
+
+    /// Whether a write has room searched for.
+    pub(crate) fn is_searching(&self) -> bool {
+        self.table.as_ref().is_some_and(Table::is_searching)
     }
 
     /// Whether all values are there that are to have come ahead of a request's operations, `done` of which are.
@@ -178,6 +203,15 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
             unused.into_iter().for_each(|memory| table.free_value(memory));
         }
     }
+}
+
+/// Memory for a value.
+enum Memory {
+    Found(Extent),
+    /// There is no room for it, as its operation will say.
+    None,
+    /// What can make room for it is being done.
+    Searched,
 }
 
 /// The refusal of a request without its values.

@@ -22,8 +22,8 @@ use crate::loader::describe;
 use crate::node::{Answer, MemoryNode, internal};
 use crate::parked::{Going, Progress, Put, Until, cost};
 use crate::pending::{Entry, Lsns, Outcome};
+use crate::table::TableError;
 use crate::table::write::{Decision, Effect};
-use crate::table::{Table, TableError};
 
 impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
     /// Applies a batch of operations, each by itself, in order; what was applied when it came before is not applied again.
@@ -173,6 +173,8 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
                 Decision::Change(effect) => {
                     let placed = match going.put {
                         Some(put) => Ok(Stored::Outside(put.extent)),
+                        // Nothing is taken of what is being made room of.
+                        None if self.is_searching() => Err(Unable::NoRoom),
                         None => self.put_in_place(&going.writer, operation, wanted)?,
                     };
                     return match placed {
@@ -181,19 +183,22 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
                         Err(Unable::NoRoom)
                             if matches!(wanted.value, Sent::Here(_))
                                 && !std::mem::replace(&mut has_tried, true)
-                                && self.pending.is_empty()
-                                && self.make_room_for_value(wanted.value.len())? =>
+                                && self.pending.is_empty() =>
                         {
-                            continue;
+                            match self.make_room_for_value(wanted.value.len())? {
+                                Some(true) => continue,
+                                Some(false) => self.unable(going, operation, Unable::NoRoom),
+                                None => Ok(Step::Waits(Until::Room)),
+                            }
                         }
                         Err(unable) => self.unable(going, operation, unable),
                     };
                 }
-                Decision::Full => {
-                    if let Err(unable) = self.make_room(wanted.key.borrow()) {
-                        return self.unable(going, operation, unable);
-                    }
-                }
+                Decision::Full => match self.make_room(wanted.key.borrow()) {
+                    Ok(true) => {}
+                    Ok(false) => return Ok(Step::Waits(Until::Room)),
+                    Err(unable) => return self.unable(going, operation, unable),
+                },
             }
         }
     }
@@ -216,23 +221,30 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
         self.reply(going, operation, unable.reply()?)
     }
 
-    fn make_room(&mut self, key: &K::Key) -> Result<(), Unable> {
-        if self.table.as_ref().is_some_and(Table::is_known_full) {
+    /// Makes room for a key whose window is full, as long as the allowance lasts; `false` if there is more to do.
+    fn make_room(&mut self, key: &K::Key) -> Result<bool, Unable> {
+        if self.table.as_ref().is_some_and(|table| table.is_known_full() && !table.is_searching()) {
             return Err(Unable::NoRoom);
         }
         if !self.pending.is_empty() {
             // No record may move that waits for the disk.
             return Err(Unable::NotQuiet);
         }
-        let Self { front, table: Some(table), .. } = self else { return Ok(()) };
-        let before = table.counters.copies;
-        let made = table.make_room(front, key);
-        let moved = table.counters.copies.saturating_sub(before) as i64;
-        self.charge(cost::REBUILD + cost::RECORD_MOVED * moved);
-        made.map_err(|error| match error {
-            TableError::NoRoom { .. } => Unable::NoRoom,
-            other => Unable::Broken(other.to_string()),
-        })
+        loop {
+            let Self { front, table: Some(table), .. } = self else { return Ok(true) };
+            let (before, was_searching) = (table.counters.copies, table.is_searching());
+            let made = table.make_room(front, key);
+            let moved = table.counters.copies.saturating_sub(before) as i64;
+            let step = if was_searching || matches!(made, Ok(false)) { cost::STEP } else { cost::REBUILD };
+            self.charge(step + cost::RECORD_MOVED * moved);
+            let made = made.map_err(|error| match error {
+                TableError::NoRoom { .. } => Unable::NoRoom,
+                other => Unable::Broken(other.to_string()),
+            })?;
+            if made || self.is_spent() {
+                return Ok(made);
+            }
+        }
     }
 
     /// Writes a decided effect down and does it, or has it wait for the disk.

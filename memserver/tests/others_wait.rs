@@ -247,6 +247,66 @@ fn short_requests_leave_a_long_one_its_turns() {
     panic!("20,000 keys are not looked up in 300 rounds");
 }
 
+/// A memory node with much room, none of it in one piece.
+fn fragmented() -> MemoryNode<U64Keys> {
+    let mut node = empty(64 << 20);
+    let parameters = TableParameters { epsilon: 4, max_slots: 64, ..LongValues::parameters(8) };
+    let records = (0..100_000u32).map(|i| (u64::from(i) * 10, vec![1; 600]));
+    node.load_records(parameters, Default::default(), records).expect("room");
+    for (first, request) in (0..100_000).step_by(1000).zip(1..) {
+        let deletes: Vec<_> =
+            (first..first + 1000).step_by(2).map(|i| (WriteKind::Delete, i * 10, &[][..])).collect();
+        let deletes = batch::<LongValues>(&deletes);
+        decode_reply(&call::<LongValues>(&mut node, &deletes.request(6, request, false))).expect("deleted");
+    }
+    node
+}
+
+#[test]
+fn a_value_without_room_has_the_table_gone_over_in_steps() {
+    let mut node = fragmented();
+    let put = |key: u64, value: &[u8]| batch::<LongValues>(&[(WriteKind::Put, key, value)]);
+    let (long, short) = (put(1, &[7; 3_000_000]), put(3, b"short"));
+    let mut key = Vec::new();
+    put_key::<U64Keys>(&10, &mut key);
+    let get = Request::Get(Keys { count: 1, bytes: &key });
+
+    let search = |node: &mut MemoryNode<U64Keys>, put: &Request<'_>| {
+        let (handled, reply) = post::<LongValues>(node, GREEDY, put);
+        assert_eq!(handled, Handled::Later, "all at once: {:?}", statuses(&reply));
+        for _ in 0..3 {
+            node.work();
+        }
+        assert_eq!(node.next_reply(&mut Vec::new()), None, "all at once");
+    };
+    search(&mut node, &long.request(7, 1, false));
+    let (handled, reply) = post::<LongValues>(&mut node, OTHER, &get);
+    assert_eq!((handled, decode_reply(&reply).is_ok()), (Handled::Now, true), "lookups go on");
+    let (handled, _) = post::<LongValues>(&mut node, OTHER, &short.request(8, 1, false));
+    assert_eq!(handled, Handled::Later, "another write would take what is made room of");
+    let (rounds, reply, others) = rounds_until(&mut node, OTHER);
+    assert_eq!(others, [GREEDY], "{rounds} rounds");
+    assert_eq!(statuses(&reply), Ok(vec![WriteStatus::Done]));
+    let reader = Writer::<LongValues>::new(99);
+    assert!(reader.get(&mut node, 1).is_some_and(|(value, _)| value == vec![7; 3_000_000]), "it found room");
+    node.audit().expect("whole");
+
+    // One whose client goes away keeps nobody waiting, and nothing from being used.
+    let mut node = fragmented();
+    search(&mut node, &long.request(7, 1, false));
+    let (handled, _) = post::<LongValues>(&mut node, OTHER, &short.request(8, 1, false));
+    assert_eq!(handled, Handled::Later);
+    node.disconnected(GREEDY);
+    let (rounds, reply, others) = rounds_until(&mut node, OTHER);
+    assert!(rounds <= 3 && others.is_empty(), "{rounds} rounds, {others:?}");
+    assert_eq!(statuses(&reply), Ok(vec![WriteStatus::Done]));
+    node.audit().expect("whole");
+    assert_eq!(post::<LongValues>(&mut node, GREEDY, &long.request(9, 1, false)).0, Handled::Later);
+    let (_, reply, _) = rounds_until(&mut node, GREEDY);
+    assert_eq!(statuses(&reply), Ok(vec![WriteStatus::Done]), "what was emptied is used");
+    node.audit().expect("whole");
+}
+
 fn chunk(first: u64, count: u64, shape: &fpcache::layout::RecordShape) -> Vec<u8> {
     let mut records = Vec::new();
     for key in first..first + count {

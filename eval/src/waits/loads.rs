@@ -174,11 +174,18 @@ impl Burden<'_> {
     }
 
     fn load_and_drop(&self, probing: &Probing, load: LoadName) -> anyhow::Result<Done> {
-        let step = (u64::MAX / (self.keys + 1)).max(1);
+        // Gaps of any length up to this, so that segments are as long as random keys have them.
+        let most = (u64::MAX / (self.keys + 1)).max(2);
         self.repeat(|| {
             let client = self.create(None)?;
             let mut loading = client.load(TableParameters::default(), self.keys)?;
-            let mut push = || (0..self.keys).try_for_each(|i| loading.push(i * step, &i.to_le_bytes()));
+            let (mut state, mut key) = (1, 0);
+            let mut push = || {
+                (0..self.keys).try_for_each(|number| {
+                    key += 1 + split_mix(&mut state) % (most - 1);
+                    loading.push(key, &number.to_le_bytes())
+                })
+            };
             let mut took = Duration::ZERO;
             if load == LoadName::Load {
                 took += timed(probing, push)?;

@@ -20,7 +20,7 @@ use crate::progress::Bar;
 use crate::run::report::{check_json, deliver};
 use crate::run::store::StoreArgs;
 use loads::{Burden, LoadName};
-use probe::Probe;
+use probe::{Latencies, Probe};
 use row::WaitsRow;
 
 /// Ends the help of `waits`.
@@ -32,7 +32,8 @@ pub const EXAMPLES: &str = "Examples:
 Each load has a memory node of its own, in a process of its own, with two tables: one that the load goes to, and one that gets
 a put every 100 µs, whose latencies are reported while the load is under way. Puts that were due while one waited count as
 having waited, too. What the machine itself does to such a put is the row `idle`, and `idle-synced` where each put waits for
-the disk.
+the disk. The columns `own` leave out for how long the thread of the puts or that of the memory node could run and had no
+processor, which on a busy machine is most of the rest.
 
 Exit code: 0 if the loads ran, 2 if one failed.";
 
@@ -101,18 +102,15 @@ fn measure(
     let folder = || arguments.store_dir.clone().unwrap_or_else(std::env::temp_dir);
     let store = StoreArgs { store_dir: load.is_synced().then(folder), fsync: SyncPolicy::Always };
     let mut node = Node::start::<U64Keys>(load.capacity(arguments.keys), ordinal, &store)?;
-    let measured = under(arguments, load, node.url());
-    let (latency, done) = measured.map_err(|error| node.explain(error))?;
-    Ok(WaitsRow::new(arguments, load, &store, &latency, done, calibration))
+    let measured = under(arguments, load, &node);
+    let (latencies, done) = measured.map_err(|error| node.explain(error))?;
+    Ok(WaitsRow::new(arguments, load, &store, &latencies, done, calibration))
 }
 
-fn under(
-    arguments: &WaitsArgs,
-    load: LoadName,
-    url: &str,
-) -> anyhow::Result<(hdrhistogram::Histogram<u64>, loads::Done)> {
+fn under(arguments: &WaitsArgs, load: LoadName, node: &Node) -> anyhow::Result<(Latencies, loads::Done)> {
+    let url = node.url();
     let tables = Tables::connect_with(url, loads::DEADLINE)?;
-    let probe = Probe::new(url, arguments.every_us)?;
+    let probe = Probe::new(url, node.process_id(), arguments.every_us)?;
     let config =
         ClientConfig { table: "busy".parse()?, deadline: loads::DEADLINE, ..ClientConfig::default() };
     let burden = Burden { url, tables: &tables, config, keys: arguments.keys, seconds: arguments.seconds };

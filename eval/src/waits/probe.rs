@@ -1,5 +1,7 @@
 //! Puts at a steady rate, timed while something else is under way.
 
+use std::fs::File;
+use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -18,6 +20,35 @@ const KEYS: u64 = 1000;
 pub struct Probe {
     client: Client<U64Keys>,
     every: Duration,
+    /// The process of the memory node, whose first thread serves.
+    node: u32,
+}
+
+/// Latencies of puts, in nanoseconds.
+#[derive(Clone, Debug)]
+pub struct Latencies {
+    /// As the client saw them.
+    pub seen: Histogram<u64>,
+    /// Without the time for which the client's thread or the memory node's could run and had no processor; `None` where the
+    /// operating system does not tell.
+    pub own: Option<Histogram<u64>>,
+}
+
+/// For how long a thread could run and had no processor, in all its life.
+struct RunDelay(File);
+
+impl RunDelay {
+    fn of(path: &str) -> Option<Self> {
+        let delay = Self(File::open(path).ok()?);
+        delay.nanoseconds().map(|_| delay)
+    }
+
+    /// The second of three numbers: on a processor, waiting for one, and how often.
+    fn nanoseconds(&self) -> Option<u64> {
+        let mut text = [0; 96];
+        let len = self.0.read_at(&mut text, 0).ok()?;
+        std::str::from_utf8(&text[..len]).ok()?.split_whitespace().nth(1)?.parse().ok()
+    }
 }
 
 /// Says when the puts count.
@@ -51,8 +82,8 @@ impl Drop for End<'_> {
 }
 
 impl Probe {
-    /// Makes the table of the puts, one every so many microseconds.
-    pub fn new(url: &str, every_us: u64) -> anyhow::Result<Self> {
+    /// Makes the table of the puts, one every so many microseconds, at the memory node of this process.
+    pub fn new(url: &str, node: u32, every_us: u64) -> anyhow::Result<Self> {
         let table = "probe".parse()?;
         Tables::connect_with(url, DEADLINE)?.create(&table, KeyKind::U64, Default::default())?;
         let config = ClientConfig { table, deadline: DEADLINE, ..ClientConfig::default() };
@@ -60,14 +91,14 @@ impl Probe {
         let mut load = client.load(TableParameters::default(), KEYS)?;
         (0..KEYS).try_for_each(|key| load.push(key, &key.to_le_bytes()))?;
         load.finish()?;
-        Ok(Self { client, every: Duration::from_micros(every_us) })
+        Ok(Self { client, every: Duration::from_micros(every_us), node })
     }
 
-    /// Puts beside `work`; returns the latencies in nanoseconds of the puts that counted, and what `work` did.
+    /// Puts beside `work`; returns the latencies of the puts that counted, and what `work` did.
     pub fn beside<R>(
         &self,
         work: impl FnOnce(&Probing) -> anyhow::Result<R>,
-    ) -> anyhow::Result<(Histogram<u64>, R)> {
+    ) -> anyhow::Result<(Latencies, R)> {
         let probing = Probing::default();
         thread::scope(|scope| {
             let puts = scope.spawn(|| self.put(&probing));
@@ -79,8 +110,15 @@ impl Probe {
         })
     }
 
-    fn put(&self, probing: &Probing) -> anyhow::Result<Histogram<u64>> {
-        let mut latencies = Histogram::new(3)?;
+    fn put(&self, probing: &Probing) -> anyhow::Result<Latencies> {
+        let delays = [
+            RunDelay::of("/proc/thread-self/schedstat"),
+            RunDelay::of(&format!("/proc/{}/schedstat", self.node)),
+        ];
+        let delayed =
+            || delays.iter().map(|delay| delay.as_ref().and_then(RunDelay::nanoseconds)).sum::<Option<u64>>();
+        let mut seen = Histogram::new(3)?;
+        let mut own = delayed().map(|_| seen.clone());
         let every = self.every.as_nanos() as u64;
         let mut due = Instant::now();
         for number in 0u64.. {
@@ -94,14 +132,19 @@ impl Probe {
             } else {
                 due = now;
             }
-            let counted = probing.counts();
+            let (counted, before) = (probing.counts(), delayed());
             let began = Instant::now();
             self.client.put(number.wrapping_mul(7) % KEYS, &number.to_le_bytes())?;
             let nanoseconds = began.elapsed().as_nanos() as u64;
-            if counted || probing.counts() {
-                latencies.record_correct(nanoseconds.max(1), every)?;
+            if !counted && !probing.counts() {
+                continue;
+            }
+            seen.record_correct(nanoseconds.max(1), every)?;
+            if let (Some(own), Some((after, before))) = (&mut own, delayed().zip(before)) {
+                let delayed = after.saturating_sub(before);
+                own.record_correct(nanoseconds.saturating_sub(delayed).max(1), every)?;
             }
         }
-        Ok(latencies)
+        Ok(Latencies { seen, own })
     }
 }

@@ -1,13 +1,13 @@
 //! The figures of the waits under one load.
 
 use fpcache_datasets::count::human;
-use hdrhistogram::Histogram;
 use serde::Serialize;
 
 use super::WaitsArgs;
 use super::loads::{Done, LoadName};
+use super::probe::Latencies;
 use crate::machine::{COMMIT, Calibration, Machine};
-use crate::run::report::{duration, new_table};
+use crate::run::report::{duration, new_table, none};
 use crate::run::store::StoreArgs;
 use crate::ycsb::row::Latency;
 
@@ -28,6 +28,9 @@ pub struct WaitsRow {
     pub fsync: Option<String>,
     /// Latencies of the puts; one that took longer than the time between two counts for those that were due meanwhile.
     pub latency: Latency,
+    /// The same without the time for which the thread of the puts or the memory node's could run and had no processor; null where
+    /// the operating system does not tell.
+    pub own_latency: Option<Latency>,
     /// The machine.
     pub machine: Machine,
     /// Its memory before the run.
@@ -43,7 +46,7 @@ impl WaitsRow {
         arguments: &WaitsArgs,
         load: LoadName,
         store: &StoreArgs,
-        latencies: &Histogram<u64>,
+        latencies: &Latencies,
         done: Done,
         calibration: Calibration,
     ) -> Self {
@@ -54,7 +57,8 @@ impl WaitsRow {
             seconds: done.took.as_secs_f64(),
             every_us: arguments.every_us,
             fsync: store.reported(),
-            latency: Latency::of(latencies),
+            latency: Latency::of(&latencies.seen),
+            own_latency: latencies.own.as_ref().map(Latency::of),
             machine: Machine::detect(),
             calibration,
             commit: COMMIT,
@@ -66,7 +70,18 @@ impl WaitsRow {
 /// The rows as a table, under a title that says what was measured.
 pub fn table(rows: &[WaitsRow]) -> String {
     let Some(first) = rows.first() else { return String::new() };
-    let mut table = new_table(&["load", "rounds", "seconds", "puts", "p50", "p99", "p99.9", "worst"]);
+    let mut table = new_table(&[
+        "load",
+        "rounds",
+        "seconds",
+        "puts",
+        "p50",
+        "p99",
+        "p99.9",
+        "worst",
+        "own p99",
+        "own worst",
+    ]);
     for row in rows {
         let Latency { operations, p50_ns, p99_ns, p999_ns, max_ns, .. } = row.latency;
         table.add_row([
@@ -78,6 +93,8 @@ pub fn table(rows: &[WaitsRow]) -> String {
             duration(p99_ns),
             duration(p999_ns),
             duration(max_ns),
+            row.own_latency.map_or_else(none, |own| duration(own.p99_ns)),
+            row.own_latency.map_or_else(none, |own| duration(own.max_ns)),
         ]);
     }
     format!(

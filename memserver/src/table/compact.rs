@@ -101,28 +101,6 @@ impl<K: BuildKeys> Table<K> {
         Ok(true)
     }
 
-    /// Sweeps at once until an extent of `len` bytes is free, or nothing is left to do; `false` if none is.
-    pub(super) fn sweep_for<M: NodeMemory>(
-        &mut self,
-        front: &mut Front<K, M>,
-        len: u64,
-    ) -> Result<bool, TableError> {
-        /// Share of what can be had that is replaced before it is freed.
-        const SHARE: u64 = 16;
-        while self.step_sweep(front)? {
-            if self.space.quarantined_bytes() > self.space.end_in_reach() / SHARE
-                || self.giving_back.sweep.is_none()
-            {
-                self.free_replaced(front)?;
-                if self.has_hole(len) {
-                    return Ok(true);
-                }
-            }
-        }
-        self.free_replaced(front)?;
-        Ok(self.has_hole(len))
-    }
-
     /// The next neighbours from `from` on that are worth it, if there are some close by, and where to go on: behind them.
     fn next_run<M: NodeMemory>(
         &mut self,

@@ -94,13 +94,13 @@ impl<K: BuildKeys> Table<K> {
     }
 
     /// What the next directory was to have of these bytes it will have elsewhere.
-    fn leave_emptied(&mut self) {
+    pub(super) fn leave_emptied(&mut self) {
         if let Some(emptied) = self.space.emptied().cloned() {
             self.aside.leave(&emptied, &mut self.space);
         }
     }
 
-    fn end_evacuation(&mut self, replaced: u64) {
+    pub(super) fn end_evacuation(&mut self, replaced: u64) {
         let was_end = self.space.emptied().is_some_and(|emptied| emptied.end == u64::MAX);
         self.space.set_emptied(None);
         self.space.shrink();
@@ -147,37 +147,8 @@ impl<K: BuildKeys> Table<K> {
         }
     }
 
-    /// Empties bytes at once so that an extent of `len` is free; `false` if that cannot be.
-    pub(super) fn evacuate_for<M: NodeMemory>(
-        &mut self,
-        front: &mut Front<K, M>,
-        len: u64,
-    ) -> Result<bool, TableError> {
-        self.give_up_evacuation();
-        if self.space.free_bytes() < len.saturating_add(self.kept_for_records()) {
-            return Ok(false);
-        }
-        let Some(window) = self.window_for(front, len) else { return Ok(false) };
-        self.space.set_emptied(Some(window));
-        let (mut from, mut replaced) = (Some(K::lowest().to_owned()), 0);
-        while let Some(at) = from.take() {
-            from = match self.move_some(front, at.borrow(), &mut replaced) {
-                Ok(next) => next,
-                Err(error) => {
-                    self.space.set_emptied(None);
-                    return Err(error);
-                }
-            };
-        }
-        self.leave_emptied();
-        let freed = self.free_replaced(front);
-        self.end_evacuation(replaced);
-        freed?;
-        Ok(self.has_hole(len))
-    }
-
     /// Replaces the next segment from `from` on that is among the bytes to empty, or has values there; returns where to go on.
-    fn move_some<M: NodeMemory>(
+    pub(super) fn move_some<M: NodeMemory>(
         &mut self,
         front: &mut Front<K, M>,
         from: &K::Key,

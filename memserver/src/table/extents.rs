@@ -65,15 +65,19 @@ impl<K: BuildKeys> Table<K> {
         Ok(memory)
     }
 
-    /// Does all that can make room for a value that found none; `false` if it did not help. No slot may be spoken for.
+    /// Does some more of what can make room for a value that found none; whether it helped, once that is known. No slot may be
+    /// spoken for.
     pub(crate) fn make_room_for_value<M: NodeMemory>(
         &mut self,
         front: &mut Front<K, M>,
         bytes: usize,
-    ) -> Result<bool, TableError> {
+    ) -> Result<Option<bool>, TableError> {
         let len = ValueExtent::memory_bytes(bytes) as u64;
-        let made = !self.is_known_too_long(len) && self.make_every_room(front, len)?;
-        if !made {
+        let made = match self.is_known_too_long(len) && !self.is_searching() {
+            true => Some(false),
+            false => self.step_search(front, len)?,
+        };
+        if made == Some(false) {
             self.note_too_long(len);
         }
         Ok(made)

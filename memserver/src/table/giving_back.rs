@@ -7,6 +7,7 @@ use fpcache_fabric::NodeMemory;
 
 use super::compact::Sweep;
 use super::evacuate::Evacuation;
+use super::search::Search;
 use super::{Table, TableError};
 use crate::front::Front;
 
@@ -40,6 +41,8 @@ pub(super) struct GivingBack<K: BuildKeys> {
     pub(super) swept: Option<(u64, u64)>,
     pub(super) swept_all: Option<(u64, u64)>,
     pub(super) evacuation: Option<Evacuation<K>>,
+    /// For an extent that is missed by a write.
+    pub(super) search: Option<Search<K>>,
     /// Free bytes when an evacuation could move nothing.
     pub(super) stuck: Option<u64>,
     /// The same when those at the end were moved.
@@ -68,6 +71,7 @@ impl<K: BuildKeys> Default for GivingBack<K> {
             swept: None,
             swept_all: None,
             evacuation: None,
+            search: None,
             stuck: None,
             shrunk: None,
             hole: 0,
@@ -235,37 +239,15 @@ impl<K: BuildKeys> Table<K> {
         self.giving_back.no_value = Some((least, self.level()));
     }
 
-    /// Does all at once that can make room for an extent of `len` bytes; `false` if it did not help, or would not because
-    /// hardly anything has changed since it did not. No slot may be spoken for.
-    pub(super) fn make_every_room<M: NodeMemory>(
-        &mut self,
-        front: &mut Front<K, M>,
-        len: u64,
-    ) -> Result<bool, TableError> {
-        let now = self.level();
+    /// Whether what can make room did not help an extent of `len` bytes, or a shorter one, and hardly anything has changed since.
+    pub(super) fn is_known_not_to_help(&self, len: u64) -> bool {
         let known = self.giving_back.no_help;
-        if known.is_some_and(|(least, level)| len >= least && !level.has_fallen(now, WORTH_TRYING)) {
-            return Ok(false);
-        }
-        self.giving_back.is_compacting = true;
-        let made = self.sweep_for(front, len).and_then(|made| match made {
-            true => Ok(true),
-            false => self.evacuate_for(front, len),
-        });
-        self.giving_back.is_compacting = false;
-        let made = made?;
-        self.giving_back.no_help = (!made).then(|| (len, self.level()));
-        Ok(made)
+        known.is_some_and(|(least, level)| len >= least && !level.has_fallen(self.level(), WORTH_TRYING))
     }
 
-    /// Frees what was replaced, at once.
-    pub(super) fn free_replaced<M: NodeMemory>(&mut self, front: &mut Front<K, M>) -> Result<(), TableError> {
-        match self.finish_checkpoint(front) {
-            Ok(()) | Err(TableError::NoRoom { .. }) => {}
-            Err(error) => return Err(error),
-        }
-        self.reclaim(front)?;
-        Ok(())
+    /// Notes whether what can make room did help an extent of `len` bytes.
+    pub(super) fn note_help(&mut self, len: u64, made: bool) {
+        self.giving_back.no_help = (!made).then(|| (len, self.level()));
     }
 
     /// Whether an extent of so many bytes is there for records.

@@ -11,6 +11,7 @@
 //! | [`giving_back`] | when segments take too much room, and when a table is known to be full |
 //! | [`compact`] | segments that deletes left half empty, brought together |
 //! | [`evacuate`] | bytes emptied of what lies in them, so that free memory is in one piece |
+//! | [`search`] | all that can make room for what found none, in steps
 //! | [`extents`] | values outside their slots |
 //! | [`learn`] | coders that suit the keys a table has by now |
 //! | [`audit`] | looking at every byte for what must hold |
@@ -30,6 +31,7 @@ mod learn;
 mod parting;
 pub(crate) mod records;
 mod room;
+mod search;
 pub(crate) mod slots;
 mod taking;
 pub(crate) mod write;
@@ -278,6 +280,8 @@ impl<K: BuildKeys> Table<K> {
         front: &mut Front<K, M>,
         may_replace: bool,
     ) -> Result<bool, TableError> {
+        // What it replaces would be in the way of a search for room.
+        let may_replace = may_replace && !self.is_searching();
         if may_replace && let Some(lo) = self.crowded.pop() {
             self.relieve(front, lo.borrow())?;
             return Ok(true);

@@ -88,7 +88,7 @@ impl<K: BuildKeys> Table<K> {
                     self.perform(front, &effect, &value)?;
                     return Ok(());
                 }
-                Decision::Full => self.make_room(front, key)?,
+                Decision::Full => drop(self.make_room(front, key)?),
             }
         }
     }

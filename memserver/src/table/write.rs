@@ -340,30 +340,34 @@ impl<K: BuildKeys> Table<K> {
         Ok(parts.map(|parts| (token, parts.value)))
     }
 
-    /// Replaces the segment of `key` whose window is full.
+    /// Replaces the segment of `key` whose window is full, or does some more of what can make room for that; `false` if there is
+    /// more to do.
     pub(crate) fn make_room<M: NodeMemory>(
         &mut self,
         front: &mut Front<K, M>,
         key: &K::Key,
-    ) -> Result<(), TableError> {
-        if self.is_over_limit(front) || self.is_known_full() {
-            return Err(self.no_room(front));
-        }
-        self.counters.window_full_waits += 1;
-        match self.replace_segment(front, key, Some(key)) {
-            Err(TableError::NoRoom { .. }) => {}
-            other => return other,
+    ) -> Result<bool, TableError> {
+        if !self.is_searching() {
+            if self.is_over_limit(front) || self.is_known_full() {
+                return Err(self.no_room(front));
+            }
+            self.counters.window_full_waits += 1;
+            match self.replace_segment(front, key, Some(key)) {
+                Err(TableError::NoRoom { .. }) => {}
+                other => return other.map(|()| true),
+            }
         }
         let cap = self.directory.find(key).map_or(0, |segment| segment.model().cap);
         let len = self.geometry.segment_bytes(cap) as u64;
-        let made = match self.make_every_room(front, len)? {
-            true => self.replace_segment(front, key, Some(key)),
-            false => Err(self.no_room(front)),
+        let made = match self.step_search(front, len)? {
+            None => return Ok(false),
+            Some(true) => self.replace_segment(front, key, Some(key)),
+            Some(false) => Err(self.no_room(front)),
         };
         if let Err(TableError::NoRoom { .. }) = made {
             self.note_full(len);
         }
-        made
+        made.map(|()| true)
     }
 
     /// Replaces a segment that was crowded when its key was noted, if it still is.

@@ -1,0 +1,171 @@
+//! Room for a segment or a value that found none: all that can make some is done, in steps, before it is refused. What was
+//! replaced is freed, segments are swept together, and bytes are emptied.
+//!
+//! Nothing else is written to the table meanwhile, and nothing else gives room back: the write it is for has the table to
+//! itself until its search has ended.
+
+use std::borrow::Borrow;
+
+use fpcache::key_space::BuildKeys;
+use fpcache_fabric::NodeMemory;
+
+use super::{Table, TableError};
+use crate::front::Front;
+
+/// Share of what can be had that is replaced before it is freed.
+const SHARE: u64 = 16;
+
+/// A search for a free extent.
+#[derive(Debug)]
+pub(super) struct Search<K: BuildKeys> {
+    len: u64,
+    stage: Stage<K>,
+}
+
+#[derive(Debug)]
+enum Stage<K: BuildKeys> {
+    /// Bringing segments together.
+    Sweeping,
+    /// Until a directory that contains so many changes is there; then sweeping goes on, unless it has come to its end.
+    FreeingSwept { head: u64, is_last: bool },
+    /// Emptying bytes, up to this key so far, with so many segments replaced.
+    Emptying { from: K::Owned, replaced: u64 },
+    /// Until a directory that contains so many changes is there.
+    FreeingEmptied { head: u64, replaced: u64 },
+}
+
+/// What a step came to.
+enum Stepped<K: BuildKeys> {
+    To(Stage<K>),
+    /// Whether an extent is free.
+    Ended(bool),
+}
+
+impl<K: BuildKeys> Table<K> {
+    /// Whether room is being searched for.
+    pub(crate) fn is_searching(&self) -> bool {
+        self.giving_back.search.is_some()
+    }
+
+    /// Gives up the search under way, if there is one.
+    pub(crate) fn give_up_search(&mut self) {
+        let Some(Search { stage, .. }) = self.giving_back.search.take() else { return };
+        if matches!(stage, Stage::Emptying { .. } | Stage::FreeingEmptied { .. }) {
+            self.space.set_emptied(None);
+        }
+    }
+
+    /// Does some more of what can make room for an extent of `len` bytes, or of those that a search under way is for; whether
+    /// there is one, once that is known. There is none at once if hardly anything has changed since nothing helped. No slot may
+    /// be spoken for.
+    pub(super) fn step_search<M: NodeMemory>(
+        &mut self,
+        front: &mut Front<K, M>,
+        len: u64,
+    ) -> Result<Option<bool>, TableError> {
+        let search = match self.giving_back.search.take() {
+            Some(search) => search,
+            None if self.is_known_not_to_help(len) => return Ok(Some(false)),
+            None => Search { len, stage: Stage::Sweeping },
+        };
+        let len = search.len;
+        let was_emptying = matches!(search.stage, Stage::Emptying { .. } | Stage::FreeingEmptied { .. });
+        self.giving_back.is_compacting = true;
+        let stepped = self.step_stage(front, len, search.stage);
+        self.giving_back.is_compacting = false;
+        match stepped {
+            Ok(Stepped::To(stage)) => {
+                self.giving_back.search = Some(Search { len, stage });
+                Ok(None)
+            }
+            Ok(Stepped::Ended(made)) => {
+                self.note_help(len, made);
+                Ok(Some(made))
+            }
+            Err(error) => {
+                if was_emptying {
+                    self.space.set_emptied(None);
+                }
+                Err(error)
+            }
+        }
+    }
+
+    fn step_stage<M: NodeMemory>(
+        &mut self,
+        front: &mut Front<K, M>,
+        len: u64,
+        stage: Stage<K>,
+    ) -> Result<Stepped<K>, TableError> {
+        Ok(match stage {
+            Stage::Sweeping => {
+                let is_last = !self.step_sweep(front)?;
+                let is_much = self.space.quarantined_bytes() > self.space.end_in_reach() / SHARE;
+                if is_last || is_much || self.giving_back.sweep.is_none() {
+                    Stepped::To(Stage::FreeingSwept { head: front.superblock().log_head, is_last })
+                } else {
+                    Stepped::To(Stage::Sweeping)
+                }
+            }
+            Stage::FreeingSwept { head, is_last } => {
+                if !self.step_freeing(front, head)? {
+                    Stepped::To(Stage::FreeingSwept { head, is_last })
+                } else if self.has_hole(len) {
+                    Stepped::Ended(true)
+                } else if is_last {
+                    self.begin_emptying_for(front, len)
+                } else {
+                    Stepped::To(Stage::Sweeping)
+                }
+            }
+            Stage::Emptying { from, mut replaced } => {
+                match self.move_some(front, from.borrow(), &mut replaced)? {
+                    Some(from) => Stepped::To(Stage::Emptying { from, replaced }),
+                    None => {
+                        self.leave_emptied();
+                        // With the change that this step made, if it made one.
+                        let head = front.superblock().log_head;
+                        Stepped::To(Stage::FreeingEmptied { head, replaced })
+                    }
+                }
+            }
+            Stage::FreeingEmptied { head, replaced } => {
+                if self.step_freeing(front, head)? {
+                    self.end_evacuation(replaced);
+                    Stepped::Ended(self.has_hole(len))
+                } else {
+                    Stepped::To(Stage::FreeingEmptied { head, replaced })
+                }
+            }
+        })
+    }
+
+    /// Frees some more of what was replaced before the log head was this; `true` if nothing of it is left.
+    fn step_freeing<M: NodeMemory>(
+        &mut self,
+        front: &mut Front<K, M>,
+        head: u64,
+    ) -> Result<bool, TableError> {
+        if self.record().checkpoint < head {
+            match self.step_checkpoint(front) {
+                Ok(()) if self.record().checkpoint < head => return Ok(false),
+                // Without room for a directory that is as good as it gets.
+                Ok(()) | Err(TableError::NoRoom { .. }) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        self.reclaim(front)?;
+        Ok(true)
+    }
+
+    /// Begins to empty the bytes that are the best for an extent of `len` bytes, if there are some.
+    fn begin_emptying_for<M: NodeMemory>(&mut self, front: &Front<K, M>, len: u64) -> Stepped<K> {
+        self.give_up_evacuation();
+        if self.space.free_bytes() < len.saturating_add(self.kept_for_records()) {
+            return Stepped::Ended(false);
+        }
+        let Some(window) = self.window_for(front, len) else { return Stepped::Ended(false) };
+        self.space.set_emptied(Some(window));
+        Stepped::To(Stage::Emptying { from: K::lowest().to_owned(), replaced: 0 })
+    }
+}
