@@ -66,7 +66,7 @@ impl Node {
 
     /// That its memory stayed within bounds, and that it serves.
     #[track_caller]
-    fn is_unharmed(mut self, by: &str) {
+    fn end_unharmed(mut self, by: &str) {
         let most = self.most_memory();
         println!("{by}: {:.1} MiB beside {} MiB of capacity", most as f64 / MIB as f64, CAPACITY / MIB);
         assert!(self.child.try_wait().unwrap().is_none(), "it ended");
@@ -168,7 +168,7 @@ fn loads_that_never_end() {
             |number, out| put_record::<U64Keys>(&shape, &number, &Sent::Here(&value), out),
         );
     }
-    node.is_unharmed("loads of integers");
+    node.end_unharmed("loads of integers");
 }
 
 #[test]
@@ -188,7 +188,7 @@ fn loads_of_byte_strings_that_never_end() {
             },
         );
     }
-    node.is_unharmed("loads of byte strings");
+    node.end_unharmed("loads of byte strings");
 }
 
 #[test]
@@ -219,7 +219,7 @@ fn values_that_never_get_a_record() {
         let _ = peer.call(&Request::Value(piece));
     }
     drop(peers);
-    node.is_unharmed("values ahead of nothing");
+    node.end_unharmed("values ahead of nothing");
 }
 
 #[test]
@@ -241,7 +241,7 @@ fn lookups_of_very_many_keys_over_many_connections() {
             decode_reply(&reply).unwrap();
         }
     }
-    node.is_unharmed("24 connections that look up 65,000 keys each");
+    node.end_unharmed("24 connections that look up 65,000 keys each");
 }
 
 #[test]
@@ -272,7 +272,7 @@ fn writes_of_long_requests_over_many_connections() {
             peer.0.wait(posted, &mut reply, deadline()).unwrap();
         }
     }
-    node.is_unharmed("24 connections that write until nothing fits");
+    node.end_unharmed("24 connections that write until nothing fits");
 }
 
 #[test]
@@ -297,7 +297,7 @@ fn garbage_over_connections_that_come_and_go() {
             let _ = peer.send(&bytes);
         }
     }
-    node.is_unharmed("garbage");
+    node.end_unharmed("garbage");
 }
 
 #[test]
@@ -308,5 +308,5 @@ fn connections_that_say_nothing() {
         peer.call(&Request::Stats).unwrap();
     }
     drop(peers);
-    node.is_unharmed("300 connections");
+    node.end_unharmed("300 connections");
 }

@@ -252,7 +252,7 @@ fn fragmented() -> MemoryNode<U64Keys> {
     let mut node = empty(64 << 20);
     let parameters = TableParameters { epsilon: 4, max_slots: 64, ..LongValues::parameters(8) };
     let records = (0..100_000u32).map(|i| (u64::from(i) * 10, vec![1; 600]));
-    node.load_records(parameters, Default::default(), records).expect("room");
+    node.load_records(parameters, (), records).expect("room");
     for (first, request) in (0..100_000).step_by(1000).zip(1..) {
         let deletes: Vec<_> =
             (first..first + 1000).step_by(2).map(|i| (WriteKind::Delete, i * 10, &[][..])).collect();
