@@ -1,11 +1,14 @@
 //! Tables that are there and cannot be gone on with: their names stay taken, and the others are served.
 
+use std::sync::Arc;
+
 use fpcache::TableName;
 use fpcache::key_space::KeyKind;
 use fpcache::message::{ErrorCode, Refusal, TableInfo};
 
 use super::Catalogue;
 use super::error::TableOpenError;
+use super::folders::TablesFolder;
 
 /// A table that is not served.
 #[derive(Debug)]
@@ -40,24 +43,30 @@ impl Catalogue {
         Some(Refusal::new(ErrorCode::TableExists, why))
     }
 
-    /// Removes a closed table and its files; `false` if there is none of that name.
-    pub(super) fn drop_closed(&mut self, name: &TableName) -> Result<bool, Refusal> {
-        if !self.closed.contains_key(name) {
-            return Ok(false);
+    /// What removes a closed table and its files; `None` if there is none of that name.
+    pub(super) fn removing_closed(&self, name: &TableName) -> Option<Removing> {
+        self.closed.contains_key(name).then(|| Removing { name: *name, folder: self.folder.clone() })
+    }
+}
+
+/// A closed table that is to be removed.
+pub(super) struct Removing {
+    pub(super) name: TableName,
+    folder: Option<Arc<TablesFolder>>,
+}
+
+impl Removing {
+    /// Removes its files: when that returns they are gone for good.
+    pub(super) fn run(&self) -> Result<(), Refusal> {
+        let (Some(folder), name) = (&self.folder, &self.name) else { return Ok(()) };
+        let refused = |error| {
+            let why = format!("the table `{name}`, which is closed, could not be dropped: {error}");
+            Refusal::new(ErrorCode::NotDurable, why)
+        };
+        folder.drop_table(name).map_err(refused)?;
+        if let Err(error) = folder.clear_dropped(name.as_str()) {
+            eprintln!("fpcache-memserver: files of the table `{name}`, which was dropped, remain: {error}");
         }
-        if let Some(folder) = &self.folder {
-            let refused = |error| {
-                let why = format!("the table `{name}`, which is closed, could not be dropped: {error}");
-                Refusal::new(ErrorCode::NotDurable, why)
-            };
-            folder.drop_table(name).map_err(refused)?;
-            if let Err(error) = folder.clear_dropped(name.as_str()) {
-                eprintln!(
-                    "fpcache-memserver: files of the table `{name}`, which was dropped, remain: {error}"
-                );
-            }
-        }
-        self.closed.remove(name);
-        Ok(true)
+        Ok(())
     }
 }

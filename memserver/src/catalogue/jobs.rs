@@ -11,6 +11,7 @@ use fpcache::message::{ErrorCode, Refusal};
 use fpcache_fabric::descriptors::Taken;
 use fpcache_fabric::{ClientId, SharedMemory, Waker};
 
+use super::closed::Removing;
 use super::descriptor::Descriptor;
 use super::error::TableOpenError;
 use super::folders::TablesFolder;
@@ -108,12 +109,14 @@ impl Dropping {
 pub(super) enum Job {
     Make(Box<Making>),
     Drop(Box<Dropping>),
+    Remove(Removing),
 }
 
 /// What it came to.
 pub(super) enum Done {
     Made(Result<Box<HostedTable>, Refusal>),
     Dropped(Result<(), Refusal>),
+    Removed(TableName, Result<(), Refusal>),
 }
 
 impl Job {
@@ -121,6 +124,7 @@ impl Job {
         match self {
             Self::Make(making) => Done::Made(making.run().map(Box::new)),
             Self::Drop(dropping) => Done::Dropped(dropping.run()),
+            Self::Remove(removing) => Done::Removed(removing.name, removing.run()),
         }
     }
 }

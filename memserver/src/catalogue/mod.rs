@@ -263,7 +263,9 @@ impl Catalogue {
     /// # Errors
     /// There is none of that name, or the disk refuses: then the table is not served until the memory node starts anew.
     pub fn drop_table(&mut self, name: &TableName) -> Result<(), Refusal> {
-        if self.drop_closed(name)? {
+        if let Some(removing) = self.removing_closed(name) {
+            removing.run()?;
+            self.closed.remove(name);
             return Ok(());
         }
         let (dropping, clients) = self.detach(name)?;

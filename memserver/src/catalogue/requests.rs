@@ -39,14 +39,14 @@ impl Catalogue {
             TablesRequest::Create { name, kind, region_bytes } => {
                 Job::Make(Box::new(self.can_make(name, kind, region_bytes)?))
             }
-            TablesRequest::Drop { name } => {
-                if self.drop_closed(&name)? {
-                    return Ok(Handled::Now);
+            TablesRequest::Drop { name } => match self.removing_closed(&name) {
+                Some(removing) => Job::Remove(removing),
+                None => {
+                    let (dropping, clients) = self.detach(&name)?;
+                    self.jobs.farewells = clients;
+                    Job::Drop(Box::new(dropping))
                 }
-                let (dropping, clients) = self.detach(&name)?;
-                self.jobs.farewells = clients;
-                Job::Drop(Box::new(dropping))
-            }
+            },
         };
         let started = self.jobs.start(client, job, self.waker.clone());
         if started.is_err() {
@@ -61,6 +61,8 @@ impl Catalogue {
         let outcome = match done {
             Done::Made(made) => made.map(|table| self.host(*table)),
             Done::Dropped(outcome) => outcome,
+            // Closed until then: its name stays taken.
+            Done::Removed(name, outcome) => outcome.map(|()| drop(self.closed.remove(&name))),
         };
         self.farewells.extend(self.jobs.farewells.drain(..));
         self.push_reply(client, outcome.map(|()| Vec::new()));

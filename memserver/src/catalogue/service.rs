@@ -146,6 +146,8 @@ mod tests {
     use fpcache_fabric::{HugePages, SharedMemory};
 
     use crate::catalogue::CatalogueConfig;
+    use crate::catalogue::closed::ClosedTable;
+    use crate::catalogue::error::TableOpenError;
     use crate::catalogue::hosted::{Hosted, HostedTable};
 
     /// What a table of a test says about its work, and how often it was asked.
@@ -350,6 +352,24 @@ mod tests {
         let (handled, reply) = ask(&mut catalogue, 3, &made);
         let refusal = fpcache::message::decode_reply(&reply).expect_err("it is there");
         assert_eq!((handled, refusal.code), (Handled::Now, ErrorCode::TableExists));
+    }
+
+    #[test]
+    fn a_closed_table_is_dropped_on_a_thread_and_has_its_name_until_then() {
+        let (mut catalogue, _) = catalogue(&[Work::Nothing]);
+        let why = TableOpenError::Descriptors { needed: 8, left: 0 };
+        catalogue.closed.insert(name(7), ClosedTable { kind: KeyKind::U64, why });
+        catalogue.connected(ClientId(1), b"");
+        let (handled, _) = ask(&mut catalogue, 1, &TablesRequest::Drop { name: name(7) });
+        assert_eq!((handled, catalogue.closed.len()), (Handled::Later, 1));
+        let mut reply = Vec::new();
+        while catalogue.next_reply(&mut reply).is_none() {
+            catalogue.work();
+        }
+        assert_eq!((fpcache::message::decode_reply(&reply), catalogue.closed.len()), (Ok(&[][..]), 0));
+        let (handled, reply) = ask(&mut catalogue, 1, &TablesRequest::Drop { name: name(7) });
+        let refusal = fpcache::message::decode_reply(&reply).expect_err("it is gone");
+        assert_eq!((handled, refusal.code), (Handled::Now, ErrorCode::NoSuchTable));
     }
 
     #[test]
