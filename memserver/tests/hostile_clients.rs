@@ -19,7 +19,7 @@ use fpcache_fabric::{Connection, Deadline, RegionName};
 use tempfile::TempDir;
 
 const MIB: u64 = 1 << 20;
-const CAPACITY: u64 = 32 * MIB;
+const CAPACITY: u64 = 16 * MIB;
 /// What the process may have beside its tables.
 const BESIDE: u64 = 64 * MIB;
 
@@ -36,7 +36,7 @@ impl Node {
         for name in ["FPCACHE_LISTEN", "FPCACHE_CAPACITY", "FPCACHE_STORE", "FPCACHE_DATA"] {
             command.env_remove(name);
         }
-        command.args(["--exit-with-parent", "--capacity", "32MiB", "--listen"]);
+        command.args(["--exit-with-parent", "--capacity", "16MiB", "--listen"]);
         command.arg(address(&folder).to_string()).args(options);
         let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
         let lines = BufReader::new(child.stdout.take().unwrap()).lines().map_while(Result::ok);
@@ -231,7 +231,7 @@ fn lookups_of_very_many_keys_over_many_connections() {
     let mut keys = Vec::new();
     (0..65_000u64).for_each(|key| put_key::<U64Keys>(&key, &mut keys));
     let request = owner.encoded::<U64Keys>(&Request::Get(Keys { count: 65_000, bytes: &keys }));
-    let peers: Vec<Peer> = (0..24).map(|_| node.connect("default")).collect();
+    let peers: Vec<Peer> = (0..16).map(|_| node.connect("default")).collect();
     for _ in 0..3 {
         // All of them at once: posted, and waited for afterwards.
         let posted: Vec<_> = peers.iter().map(|peer| peer.0.post(&request, deadline()).unwrap()).collect();
@@ -241,7 +241,7 @@ fn lookups_of_very_many_keys_over_many_connections() {
             decode_reply(&reply).unwrap();
         }
     }
-    node.end_unharmed("24 connections that look up 65,000 keys each");
+    node.end_unharmed("16 connections that look up 65,000 keys each");
 }
 
 #[test]
@@ -251,15 +251,15 @@ fn writes_of_long_requests_over_many_connections() {
     owner.call(&begin(long_values())).unwrap();
     owner.call(&Request::LoadCommit).unwrap();
     let value = vec![5; 900];
-    let peers: Vec<Peer> = (0..24).map(|_| node.connect("default")).collect();
-    for round in 1..3 {
+    let peers: Vec<Peer> = (0..16).map(|_| node.connect("default")).collect();
+    for round in 1..2 {
         let posted: Vec<_> = peers
             .iter()
             .zip(1u64..)
             .map(|(peer, client)| {
                 let mut batch = WriteBatch::default();
                 for i in 0..1000 {
-                    let (kind, key) = (WriteKind::Put, (client * 3 + round) * 1_000_003 + i * 977);
+                    let (kind, key) = (WriteKind::Put, (client * 2 + round) * 1_000_003 + i * 977);
                     let (expected, value) = (RecordToken::default(), Sent::Here(&value));
                     batch.push::<U64Keys>(&WriteOperation { kind, key, hint: None, expected, value });
                 }
@@ -272,7 +272,7 @@ fn writes_of_long_requests_over_many_connections() {
             peer.0.wait(posted, &mut reply, deadline()).unwrap();
         }
     }
-    node.end_unharmed("24 connections that write until nothing fits");
+    node.end_unharmed("16 connections that write until nothing fits");
 }
 
 #[test]
