@@ -1,7 +1,8 @@
 //! Memory that another process, another thread or a network card may change at any time.
 //!
 //! This is the only module of the crate with `unsafe` code. Nothing here ever makes a `&[u8]` into the mapping: bytes
-//! are copied into private memory by relaxed atomic loads of aligned 8-byte words, and only then looked at. A racing
+//! are loaded by relaxed atomic loads of aligned 8-byte words, or by vector loads that stand for these ([`Words`]), into
+//! private memory or a register, and only then looked at. A racing
 //! writer can therefore make a copy a mixture of old and new words (it *tears*), never undefined behaviour; checksums
 //! and versions, the business of the layers above, detect that.
 //!
@@ -449,8 +450,11 @@ impl SharedMemory {
         }
         let first = start as usize & !63;
         let last = (start as usize + len - 1) & !63;
-        let mut line = first;
-        while line <= last {
+        // Most stretches have a line or two, and which of it nobody can foretell: without a branch.
+        copy::prefetch_line(first as *const u8);
+        copy::prefetch_line(last as *const u8);
+        let mut line = first + 64;
+        while line < last {
             copy::prefetch_line(line as *const u8);
             line += 64;
         }

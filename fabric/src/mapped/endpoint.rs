@@ -18,7 +18,7 @@ const MAX_IN_FLIGHT: usize = 4096;
 /// How many READs prefetches run ahead of copies: what they fetch must stay in a first-level cache of 32 KiB or more.
 const READS_AHEAD: usize = 32;
 /// Of one READ at most this much is prefetched; behind that the processor's own prefetcher has caught on.
-const PREFETCH_PER_READ: usize = 1024;
+pub(super) const PREFETCH_PER_READ: usize = 1024;
 /// How long `wait_changed` spins before it naps.
 pub(crate) const SPIN: Duration = Duration::from_micros(20);
 /// The longest nap: how late `wait_changed` may be when nothing happened for long.

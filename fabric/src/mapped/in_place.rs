@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{Ordering, fence};
 
-use super::endpoint::{Area, Link, fault};
+use super::endpoint::{Area, Link, PREFETCH_PER_READ, fault};
 use crate::error::FabricError;
 use crate::in_place::InPlace;
 use crate::memory::{OutOfBounds, Words};
@@ -33,7 +33,7 @@ impl MappedInPlace<'_> {
 impl InPlace for MappedInPlace<'_> {
     #[inline(always)]
     fn prefetch(&self, offset: u64, bytes: usize) {
-        self.area.memory.prefetch_near(offset, bytes);
+        self.area.memory.prefetch(offset, bytes.min(PREFETCH_PER_READ));
     }
 
     #[inline(always)]
@@ -47,7 +47,9 @@ impl InPlace for MappedInPlace<'_> {
     #[inline(always)]
     fn record(&mut self, offset: u64, out: &mut [u64]) -> Result<(), FabricError> {
         let stride = out.len();
-        self.area.memory.read_records(offset, out, stride).map_err(|error| self.outside(error))
+        self.area.memory.read_records(offset, out, stride).map_err(|error| self.outside(error))?;
+        fence(Ordering::Acquire);
+        Ok(())
     }
 
     fn copy(&mut self, offset: u64, out: &mut [u64]) -> Result<(), FabricError> {

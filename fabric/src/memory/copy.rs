@@ -235,10 +235,10 @@ unsafe fn copy_chunks(_src: *const u8, _dst: *mut u8, _words: usize) -> usize {
 #[inline]
 pub(super) fn prefetch_line(line: *const u8) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
-    // Into the second-level cache, which can wait for more lines at a time than the first.
+    // Into the first-level cache, where what is looked at in place is wanted.
     // SAFETY: a prefetch never faults and changes no state the program can see.
     unsafe {
-        std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T1 }>(line.cast());
+        std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(line.cast());
     }
     #[cfg(all(target_arch = "aarch64", not(miri)))]
     // SAFETY: a prefetch never faults and changes no state the program can see.
@@ -248,16 +248,4 @@ pub(super) fn prefetch_line(line: *const u8) {
     }
     #[cfg(any(miri, not(any(target_arch = "x86_64", target_arch = "aarch64"))))]
     let _ = line;
-}
-
-/// Hints that the cache line at `line` will be read at once: into the first-level cache. Any address is allowed.
-#[inline(always)]
-pub(super) fn prefetch_near(line: *const u8) {
-    #[cfg(all(target_arch = "x86_64", not(miri)))]
-    // SAFETY: a prefetch never faults and changes no state the program can see.
-    unsafe {
-        std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(line.cast());
-    }
-    #[cfg(any(miri, not(target_arch = "x86_64")))]
-    prefetch_line(line);
 }

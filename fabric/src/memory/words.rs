@@ -4,7 +4,7 @@ use std::marker::PhantomData;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
-use super::{OutOfBounds, SharedMemory, copy};
+use super::{OutOfBounds, SharedMemory};
 
 /// A stretch of whole words that others may change while they are looked at, or that have landed.
 ///
@@ -16,6 +16,8 @@ use super::{OutOfBounds, SharedMemory, copy};
 pub struct Words<'a> {
     start: *const u64,
     len: usize,
+    /// Whether nobody changes them.
+    landed: bool,
     memory: PhantomData<&'a AtomicU64>,
 }
 
@@ -52,7 +54,7 @@ impl<'a> Words<'a> {
 impl<'a> From<&'a [u64]> for Words<'a> {
     #[inline(always)]
     fn from(landed: &'a [u64]) -> Self {
-        Self { start: landed.as_ptr(), len: landed.len(), memory: PhantomData }
+        Self { start: landed.as_ptr(), len: landed.len(), landed: true, memory: PhantomData }
     }
 }
 
@@ -62,10 +64,15 @@ impl Iterator for Words<'_> {
     #[inline]
     fn next(&mut self) -> Option<u64> {
         self.len = self.len.checked_sub(1)?;
-        // SAFETY: there was a word left, which is aligned and may be loaded: it lies in a mapping
-        // whose words are only accessed atomically, or in a slice nobody changes. A relaxed load
-        // needs no permission to write.
-        let word = unsafe { AtomicU64::from_ptr(self.start.cast_mut()) }.load(Relaxed);
+        // SAFETY: there was a word left, which is aligned and lies in a slice that is borrowed, or in
+        // a mapping whose words are only accessed atomically: a relaxed load there needs no
+        // permission to write.
+        let word = unsafe {
+            match self.landed {
+                true => self.start.read(),
+                false => AtomicU64::from_ptr(self.start.cast_mut()).load(Relaxed),
+            }
+        };
         // SAFETY: one past a word of the stretch lies in it or at its end.
         self.start = unsafe { self.start.add(1) };
         Some(word)
@@ -88,18 +95,7 @@ impl SharedMemory {
     pub fn words(&self, offset: u64, bytes: usize) -> Result<Words<'_>, OutOfBounds> {
         // The base is on a page: a multiple of eight behind it is aligned.
         let start = self.at(offset & !7, bytes)?.cast_const().cast();
-        Ok(Words { start, len: bytes / 8, memory: PhantomData })
-    }
-
-    /// Hints that the line at `offset`, and `bytes` bytes from there on, will be looked at at once.
-    #[inline(always)]
-    pub fn prefetch_near(&self, offset: u64, bytes: usize) {
-        let Ok(start) = self.at(offset, bytes) else { return };
-        let mut line = start as usize & !63;
-        while line < start as usize + bytes {
-            copy::prefetch_near(line as *const u8);
-            line += 64;
-        }
+        Ok(Words { start, len: bytes / 8, landed: false, memory: PhantomData })
     }
 }
 

@@ -9,17 +9,18 @@
 use std::sync::atomic::{Ordering, fence};
 
 use fpcache_fabric::InPlace;
+use fpcache_index::Window;
 use zerocopy::IntoBytes;
 
 use super::outcome::Outcome;
 use super::records::Records;
 use super::target::Target;
-use super::verify::{Check, Rules, check, match_window};
+use super::verify::{Check, Rules, check};
 use super::{Cost, Plan, ReadError};
-use crate::cache::{Hint, Visitor};
+use crate::cache::{Hint, Spot, Visitor};
 use crate::key_space::KeySpace;
-use crate::layout::{FingerprintSpan, REUSE_OFFSET, Stored};
-use crate::matching::Kernels;
+use crate::layout::{FingerprintSpan, REUSE_OFFSET, SegmentGeometry, Stored};
+use crate::matching::{Fingerprints, Kernels};
 use crate::table::Table;
 
 /// Keys that are under way together: their windows and slots fit a first-level cache.
@@ -37,13 +38,21 @@ pub(super) struct Attempts<'a, K: KeySpace, L, M> {
     pub(super) copy: &'a mut Vec<u64>,
 }
 
-/// A key's place, and what else of a key is needed from here on.
+/// Where a key can be, in addresses of the region.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Place {
-    pub(super) target: Target,
     pub(super) hash: u64,
-    /// Where its window's fingerprints lie.
-    pub(super) span: FingerprintSpan,
+    /// The whole words of its window's fingerprints: their address, and how many bytes.
+    words: u64,
+    word_bytes: u32,
+    /// Bytes before the window's fingerprints, and of these.
+    skip: u32,
+    used: u32,
+    generation: u32,
+    /// Slot 0 of its segment.
+    slots: u64,
+    pub(super) predicted: u32,
+    pub(super) window: Window,
     /// What is known of its slot.
     pub(super) slot: Slot,
 }
@@ -59,19 +68,69 @@ pub(super) enum Slot {
     Rare,
 }
 
+/// What a slot is to a key.
+#[derive(Clone, Copy)]
+enum Seen {
+    /// Its own, and its value is here.
+    Found,
+    /// Another key's.
+    Other,
+    /// Nobody's.
+    Nothing,
+    /// For the engine to say.
+    Rare,
+}
+
 impl Place {
     /// Of a key that the engine looks up.
     pub(super) const RARE: Self = {
-        let span = FingerprintSpan { offset: 0, len: 0, skip: 0, used: 0 };
-        Self { target: Target::UNKNOWN, hash: 0, span, slot: Slot::Rare }
+        let window = Window { first: 0, last: 0 };
+        Self {
+            hash: 0,
+            words: 0,
+            word_bytes: 0,
+            skip: 0,
+            used: 0,
+            generation: 0,
+            slots: 0,
+            predicted: 0,
+            window,
+            slot: Slot::Rare,
+        }
     };
+
+    #[inline(always)]
+    fn of<K: KeySpace>(target: &Target, key: &K::Key, geometry: &SegmentGeometry) -> Self {
+        let FingerprintSpan { offset, len, skip, used } = geometry.fingerprint_span(target.window);
+        Self {
+            hash: K::hash(key),
+            words: target.segment + offset as u64,
+            // A window has fewer than 2^16 fingerprints of 8 bytes at most.
+            word_bytes: len as u32,
+            skip: skip as u32,
+            used: used as u32,
+            generation: target.generation,
+            slots: target.segment + geometry.slots_offset(target.cap) as u64,
+            predicted: target.predicted,
+            window: target.window,
+            slot: Slot::Absent,
+        }
+    }
+
+    /// What the hot cache knows the key by.
+    #[inline(always)]
+    pub(super) fn spot<K: KeySpace>(&self, key: &K::Key, geometry: &SegmentGeometry) -> Spot {
+        let Self { hash, predicted, window, slots, .. } = *self;
+        Spot { hash, key: K::tag(key), predicted, window, slots, slot_bytes: geometry.slot_bytes as u32 }
+    }
 }
 
 impl<K: KeySpace, L: InPlace, M: Kernels> Attempts<'_, K, L, M> {
     /// Where a key can be, if the page of the directory for it is here.
     #[inline(always)]
     pub(super) fn locate(&self, key: &K::Key) -> Option<Place> {
-        Some(self.place(Target::of(self.table.snapshot(), key)?, key))
+        let snapshot = self.table.snapshot();
+        Some(Place::of::<K>(&Target::of(snapshot, key)?, key, snapshot.geometry()))
     }
 
     /// Where each of a group of keys can be. In a directory that outgrows the cache, keys wait for its pages together.
@@ -99,113 +158,132 @@ impl<K: KeySpace, L: InPlace, M: Kernels> Attempts<'_, K, L, M> {
         for (at, (page, key)) in pages.iter().zip(keys).enumerate() {
             if let Some((segment, shared)) = page.and_then(|page| page.find_shared(key)) {
                 let target = Target::in_segment(segment, key, shared, snapshot.coders());
-                take(self, at, self.place(target, key));
+                take(self, at, Place::of::<K>(&target, key, snapshot.geometry()));
             }
         }
     }
 
+    /// Has the lines of a key's window fetched.
     #[inline(always)]
-    fn place(&self, target: Target, key: &K::Key) -> Place {
-        let span = self.table.snapshot().geometry().fingerprint_span(target.window);
-        Place { target, hash: K::hash(key), span, slot: Slot::Absent }
-    }
-
-    /// Has the lines of a key's window fetched, and that of the slot its prediction names.
-    #[inline(always)]
-    pub(super) fn prefetch_window(&self, Place { target, span, .. }: &Place) {
-        self.look.prefetch(target.segment + span.offset as u64, span.len);
+    pub(super) fn prefetch_window(&self, place: &Place) {
+        self.look.prefetch(place.words, place.word_bytes as usize);
     }
 
     /// Has a slot's lines fetched.
     #[inline(always)]
-    pub(super) fn prefetch_slot(&self, target: &Target, slot: u32) {
-        let geometry = self.table.snapshot().geometry();
-        let at = target.segment + geometry.slot_offset(target.cap, slot) as u64;
-        self.look.prefetch(at, geometry.slot_bytes);
+    pub(super) fn prefetch_slot(&self, place: &Place, slot: u32) {
+        let slot_bytes = self.table.snapshot().geometry().slot_bytes;
+        self.look.prefetch(place.slots + u64::from(slot) * slot_bytes as u64, slot_bytes);
     }
 
     /// Matches a key's window.
     #[inline(always)]
     pub(super) fn match_window(&mut self, place: &Place) -> Result<Slot, ReadError> {
-        let (Place { target, span, .. }, geometry) = (place, self.table.snapshot().geometry());
-        let words = self.look.words(target.segment + span.offset as u64, span.len)?;
-        let hits = match_window((words, *span), geometry, place.hash, self.kernels, self.copy);
+        let width = self.table.snapshot().geometry().width;
+        let words = self.look.words(place.words, place.word_bytes as usize)?;
+        let window = Fingerprints { words, skip: place.skip as usize, used: place.used as usize, width };
+        let hits = self.kernels.hits_in(window, width.of_hash(place.hash), self.copy);
         Ok(match hits.count {
             _ if hits.frozen => Slot::Rare,
-            1 => Slot::At(target.window.first + hits.first),
+            1 => Slot::At(place.window.first + hits.first),
             0 => Slot::Absent,
             _ => Slot::Rare,
         })
     }
 
-    /// The answer, if the slot is the key's and has its value, or if the key is nowhere.
+    /// Whether this is the answer: the slot is the key's and has its value, or the key is nowhere.
     #[inline(always)]
-    pub(super) fn verify(&mut self, key: &K::Key, place: &Place) -> Result<Option<Outcome>, ReadError> {
-        let snapshot = self.table.snapshot();
-        let cost = Cost { round_trips: 1, reads: 1, bytes: place.span.len as u64, ..Cost::default() };
-        let absent = Outcome { version: None, plan: Plan::TwoStage, cost, value: 0..0 };
-        match place.slot {
-            Slot::Rare => Ok(None),
-            Slot::Absent => {
-                // That it is absent may be believed of a segment whose memory had no other use yet.
-                let is_held = self.look.load_behind(REUSE_OFFSET)? <= snapshot.holds_until();
-                Ok(is_held.then_some(absent))
-            }
-            Slot::At(slot) => {
-                // The window was looked at before the slot is.
-                fence(Ordering::Acquire);
-                let found = self.slot(key, &place.target, slot)?;
-                Ok(found.map(|mut outcome| {
-                    outcome.plan = Plan::TwoStage;
-                    outcome.cost.round_trips += cost.round_trips;
-                    outcome.cost.reads += cost.reads;
-                    outcome.cost.bytes += cost.bytes;
-                    outcome
-                }))
+    pub(super) fn verify(
+        &mut self,
+        key: &K::Key,
+        place: &Place,
+        outcome: &mut Outcome,
+    ) -> Result<bool, ReadError> {
+        outcome.plan = Plan::TwoStage;
+        let mut seen = Seen::Nothing;
+        if let Slot::At(slot) = place.slot {
+            // The window was looked at before the slot is.
+            fence(Ordering::Acquire);
+            seen = self.slot(key, place, slot, outcome)?;
+            if let Seen::Found = seen {
+                outcome.cost.round_trips = 2;
+                outcome.cost.reads = 2;
+                outcome.cost.bytes += u64::from(place.word_bytes);
+                return Ok(true);
             }
         }
+        let Some(cost) = self.absence(place.slot, seen, place.word_bytes)? else { return Ok(false) };
+        outcome.cost = cost;
+        Ok(true)
     }
 
-    /// The answer, if the slot that the hot cache names is the key's and has its value.
+    /// What it cost to see that a key is absent. That it is may be believed of a segment whose memory had no other use yet.
+    #[inline(never)]
+    fn absence(&mut self, slot: Slot, seen: Seen, word_bytes: u32) -> Result<Option<Cost>, ReadError> {
+        let mut cost = Cost { round_trips: 1, reads: 1, bytes: word_bytes.into(), ..Cost::default() };
+        match (slot, seen) {
+            (Slot::Rare, _) | (_, Seen::Rare | Seen::Found) => return Ok(None),
+            (Slot::Absent, _) => {}
+            (Slot::At(_), Seen::Other | Seen::Nothing) => {
+                cost.round_trips += 1;
+                cost.reads += 1;
+                cost.bytes += self.table.snapshot().geometry().slot_bytes as u64;
+                cost.false_candidates = u32::from(matches!(seen, Seen::Other));
+            }
+        }
+        let is_held = self.look.load_behind(REUSE_OFFSET)? <= self.table.snapshot().holds_until();
+        Ok(is_held.then_some(cost))
+    }
+
+    /// Whether this is the answer: the slot that the hot cache names is the key's and has its value.
     #[inline(always)]
     pub(super) fn cached(
         &mut self,
         key: &K::Key,
-        place: &Place,
-        hint: Hint,
+        (place, hint): (&Place, Hint),
         visitor: &mut Visitor,
-    ) -> Result<Option<Outcome>, ReadError> {
-        let found = self.slot(key, &place.target, hint.slot)?;
-        if let (Some(_), Some(cache)) = (&found, self.table.cache()) {
-            let geometry = self.table.snapshot().geometry();
-            cache.confirm(&place.target.spot::<K>((key, place.hash), geometry), hint, visitor);
+        outcome: &mut Outcome,
+    ) -> Result<bool, ReadError> {
+        let Seen::Found = self.slot(key, place, hint.slot, outcome)? else { return Ok(false) };
+        outcome.plan = Plan::Cached;
+        outcome.cost.reads = 1;
+        if let Some(cache) = self.table.cache() {
+            cache.confirm(&place.spot::<K>(key, self.table.snapshot().geometry()), hint, visitor);
         }
-        Ok(found)
+        Ok(true)
     }
 
+    /// Looks at a slot. Of what it costs, bytes are counted if it is the key's.
     #[inline(always)]
-    fn slot(&mut self, key: &K::Key, target: &Target, slot: u32) -> Result<Option<Outcome>, ReadError> {
-        let geometry = self.table.snapshot().geometry();
-        let at = target.segment + geometry.slot_offset(target.cap, slot) as u64;
-        let words = geometry.slot_bytes / 8;
-        let room = self.records.room(words);
+    fn slot(
+        &mut self,
+        key: &K::Key,
+        place: &Place,
+        slot: u32,
+        outcome: &mut Outcome,
+    ) -> Result<Seen, ReadError> {
+        let snapshot = self.table.snapshot();
+        let slot_bytes = snapshot.geometry().slot_bytes;
+        let at = place.slots + u64::from(slot) * slot_bytes as u64;
+        let room = self.records.room(slot_bytes / 8);
         // A length that is known makes the copy a few loads.
         match <&mut [u64; 3]>::try_from(&mut *room) {
-            Ok(room) if self.table.snapshot().guards_slots() => self.look.record(at, room)?,
-            _ if self.table.snapshot().guards_slots() => self.look.record(at, room)?,
+            Ok(room) if snapshot.guards_slots() => self.look.record(at, room)?,
+            _ if snapshot.guards_slots() => self.look.record(at, room)?,
             _ => self.look.copy(at, room)?,
         }
-        let rules = Rules::of(self.table.snapshot());
-        match check::<K>(room, target, key, rules) {
+        match check::<K>(room, place.generation, key, Rules::of(snapshot)) {
             Ok(Check::Found { version, value: Stored::Here(value) }) => {
                 let from = value.as_ptr() as usize - room.as_bytes().as_ptr() as usize;
                 let value = from..from + value.len();
-                let bytes = geometry.slot_bytes as u64;
-                let cost = Cost { round_trips: 1, reads: 1, bytes, ..Cost::default() };
-                let value = self.records.keep(words, value);
-                Ok(Some(Outcome { version: Some(version), plan: Plan::Cached, cost, value }))
+                outcome.version = Some(version);
+                outcome.cost.bytes = slot_bytes as u64;
+                outcome.value = self.records.keep(slot_bytes / 8, value);
+                Ok(Seen::Found)
             }
-            _ => Ok(None),
+            Ok(Check::Other) => Ok(Seen::Other),
+            Ok(Check::Nothing) => Ok(Seen::Nothing),
+            _ => Ok(Seen::Rare),
         }
     }
 }

@@ -5,6 +5,7 @@
 //! [`begin`](Engine::begin) and [`take`](Engine::take), and between one take and the next, for one
 //! key or for many at a time, over memory looked at in place or over doorbell batches.
 
+use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -82,6 +83,8 @@ pub(super) struct Lists<K: KeySpace> {
     candidates: Vec<(u32, Asked)>,
     values: Vec<Awaited>,
     pages: Vec<AwaitedPage<K>>,
+    /// Places of these, by number.
+    page_places: HashMap<u32, u32>,
     /// Words that were copied from where others may change them.
     pub(super) copy: Vec<u64>,
 }
@@ -106,7 +109,8 @@ struct AwaitedPage<K: KeySpace> {
 impl<K: KeySpace> Default for Lists<K> {
     fn default() -> Self {
         let (slots, candidates, values) = (Vec::new(), Vec::new(), Vec::new());
-        Self { slots, candidates, values, pages: Vec::new(), copy: Vec::new() }
+        let (pages, page_places) = (Vec::new(), HashMap::new());
+        Self { slots, candidates, values, pages, page_places, copy: Vec::new() }
     }
 }
 
@@ -116,7 +120,15 @@ impl<K: KeySpace> Lists<K> {
     pub(super) fn clear(&mut self) {
         self.candidates.clear();
         self.values.clear();
-        self.pages.clear();
+        if !self.pages.is_empty() {
+            self.pages.clear();
+            self.page_places.clear();
+        }
+    }
+
+    /// Whether lookups waited for values outside slots, which may be long.
+    pub(super) fn had_values(&self) -> bool {
+        !self.values.is_empty()
     }
 }
 
@@ -496,7 +508,7 @@ impl<K: KeySpace, S: Source, M: Kernels> Engine<'_, K, S, M> {
         let room = self.records.room(words);
         self.source.slot(asked, at, room)?;
         let start = room.as_ptr() as usize;
-        let slot = match check::<K>(room, &probe.target, key, Rules::of(self.table.snapshot()))? {
+        let slot = match check::<K>(room, probe.target.generation, key, Rules::of(self.table.snapshot()))? {
             Check::Other => Slot::Other,
             Check::Nothing => Slot::Nothing,
             Check::Unsettled => Slot::Unsettled,
@@ -518,6 +530,7 @@ impl<K: KeySpace, S: Source, M: Kernels> Engine<'_, K, S, M> {
         outcome.version = Some(found.version);
         match found.value {
             Value::Here(value) => {
+                probe.stage = Stage::Done;
                 outcome.value = self.records.keep(self.geometry().slot_bytes / 8, value);
             }
             Value::Outside(extent) => self.ask_value(found.version, extent, probe, outcome),
@@ -601,7 +614,11 @@ impl<K: KeySpace, S: Source, M: Kernels> Engine<'_, K, S, M> {
         room.iter_mut().zip(words).for_each(|(word, read)| *word = read);
         let length = extent.bytes as usize;
         match Extents::of(self.table.snapshot()).proves(extent, room.as_bytes()) {
-            true => outcome.value = self.records.keep(count, 0..length),
+            true => {
+                // Another of the key's slots may have been found since the one that named this value.
+                outcome.version = Some(version);
+                outcome.value = self.records.keep(count, 0..length);
+            }
             false => self.read_again_for_value(probe, outcome),
         }
         Ok(())
@@ -624,15 +641,15 @@ impl<K: KeySpace, S: Source, M: Kernels> Engine<'_, K, S, M> {
         let number = models.page_of(key);
         // The page's trip comes before the one every lookup is charged with.
         outcome.cost.round_trips += 1;
-        let place = self.lists.pages.iter().position(|page| page.number == number);
-        let place = place.unwrap_or_else(|| {
+        let Lists { pages, page_places, .. } = &mut *self.lists;
+        let place = *page_places.entry(number).or_insert_with(|| {
             outcome.cost.reads += 1;
             outcome.cost.bytes += K::PAGE_BYTES as u64;
             let asked = self.source.ask(models.address(number), K::PAGE_BYTES);
-            self.lists.pages.push(AwaitedPage { number, asked, page: None });
-            self.lists.pages.len() - 1
+            pages.push(AwaitedPage { number, asked, page: None });
+            (pages.len() - 1) as u32
         });
-        Probe { stage: Stage::Page(place as u32), ..Probe::DONE }
+        Probe { stage: Stage::Page(place), ..Probe::DONE }
     }
 
     /// Takes a page of the directory, and begins.

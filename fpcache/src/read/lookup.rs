@@ -113,25 +113,27 @@ impl<K: KeySpace, L: InPlace, R, F: FnOnce(&Outcome, Option<&[u8]>) -> R> WithKe
         let rule = table.planner().single();
         let (look_at, copy) = (&mut look, &mut lists.copy);
         let mut attempts = Attempts { look: look_at, table, kernels, records: &mut *record, copy };
-        if let Some(outcome) = attempts.single(key, rule, visitor)? {
+        // Of its own, not the engine's: it can stay in registers.
+        let mut outcome = Outcome::begun(Plan::TwoStage);
+        if attempts.single(key, rule, visitor, &mut outcome)? {
             look.count(outcome.cost.round_trips, outcome.cost.reads, outcome.cost.bytes)?;
             let value = outcome.version.map(|_| record.bytes(outcome.value.clone()));
             return Ok(take(&outcome, value));
         }
         lists.clear();
+        let mut outcome = Outcome::begun(Plan::TwoStage);
         let mut engine = Engine {
             table,
             rule: *rule,
             wanted,
             kernels,
-            source: Mapped::<L, false>::new(look, table.snapshot().guards_slots()),
+            source: Mapped::new(look, table.snapshot().guards_slots()),
             visitor,
             lists,
             records: record,
             doubt: Doubt::default(),
             value_bytes: 0,
         };
-        let mut outcome = Outcome::begun(Plan::TwoStage);
         let mut probe = engine.begin(key, &mut outcome);
         let mut trips = 0;
         while !probe.is_done() {
@@ -182,7 +184,7 @@ impl<'k, K: KeySpace, L: InPlace, I: Iterator<Item = &'k K::Key>> WithKernels fo
                     rule,
                     wanted,
                     kernels,
-                    source: Mapped::<&mut L, true>::new(&mut look, table.snapshot().guards_slots()),
+                    source: Mapped::new(&mut look, table.snapshot().guards_slots()),
                     visitor: &mut *visitor,
                     lists: &mut *lists,
                     records: &mut *records,
@@ -200,29 +202,30 @@ impl<'k, K: KeySpace, L: InPlace, I: Iterator<Item = &'k K::Key>> WithKernels fo
 
 /// The short way, where that is the plan.
 impl<K: KeySpace, L: InPlace, M: Kernels> Attempts<'_, K, L, M> {
-    /// The answer of one key, if the short way leads there.
+    /// Whether the short way led to the answer of one key; if not, the outcome may hold anything.
     #[inline(always)]
     fn single(
         &mut self,
         key: &K::Key,
         rule: &Rule,
         visitor: &mut Visitor,
-    ) -> Result<Option<Outcome>, ReadError> {
-        let Some(mut place) = self.locate(key) else { return Ok(None) };
-        let slots = place.target.window.len();
+        outcome: &mut Outcome,
+    ) -> Result<bool, ReadError> {
+        let Some(mut place) = self.locate(key) else { return Ok(false) };
+        let slots = place.window.len();
         let cache = self.table.cache().filter(|_| rule.asks(slots));
         if let Some(cache) = cache {
-            let spot = place.target.spot::<K>((key, place.hash), self.table.snapshot().geometry());
+            let spot = place.spot::<K>(key, self.table.snapshot().geometry());
             // What the cache learns is the engine's to tell it.
-            let Some(hint) = cache.probe(&spot) else { return Ok(None) };
-            return self.cached(key, &place, hint, visitor);
+            let Some(hint) = cache.probe(&spot) else { return Ok(false) };
+            return self.cached(key, (&place, hint), visitor, outcome);
         }
         if rule.choose(slots) != Plan::TwoStage {
-            return Ok(None);
+            return Ok(false);
         }
-        self.prefetch_slot(&place.target, place.target.predicted);
+        self.prefetch_slot(&place, place.predicted);
         place.slot = self.match_window(&place)?;
-        self.verify(key, &place)
+        self.verify(key, &place, outcome)
     }
 
     /// The answers of those keys whom the short way leads there; whether these are all. Others have no reads in their costs.
@@ -232,7 +235,7 @@ impl<K: KeySpace, L: InPlace, M: Kernels> Attempts<'_, K, L, M> {
         let is_short = |slots| rule.choose(slots) == Plan::TwoStage && !(has_cache && rule.asks(slots));
         let mut places = [Place::RARE; TOGETHER];
         self.locate_all(keys, |this, at, place| {
-            if is_short(place.target.window.len()) {
+            if is_short(place.window.len()) {
                 places[at] = place;
                 this.prefetch_window(&place);
             }
@@ -242,19 +245,17 @@ impl<K: KeySpace, L: InPlace, M: Kernels> Attempts<'_, K, L, M> {
                 place.slot = self.match_window(place)?;
             }
             if let Slot::At(slot) = place.slot {
-                self.prefetch_slot(&place.target, slot);
+                self.prefetch_slot(place, slot);
             }
         }
         let (mut are_all, mut trips, mut reads, mut bytes) = (true, 0, 0, 0);
         for ((key, place), outcome) in keys.iter().zip(&places).zip(outcomes) {
-            match self.verify(key, place)? {
-                Some(answer) => {
-                    trips = answer.cost.round_trips.max(trips);
-                    reads += answer.cost.reads;
-                    bytes += answer.cost.bytes;
-                    *outcome = answer;
-                }
-                None => are_all = false,
+            if self.verify(key, place, outcome)? {
+                trips = outcome.cost.round_trips.max(trips);
+                reads += outcome.cost.reads;
+                bytes += outcome.cost.bytes;
+            } else {
+                are_all = false;
             }
         }
         self.look.count(trips, reads, bytes)?;
@@ -263,7 +264,7 @@ impl<K: KeySpace, L: InPlace, M: Kernels> Attempts<'_, K, L, M> {
 }
 
 /// Driving over memory looked at in place.
-impl<K: KeySpace, L: InPlace, M: Kernels, const AHEAD: bool> Engine<'_, K, Mapped<L, AHEAD>, M> {
+impl<K: KeySpace, L: InPlace, M: Kernels> Engine<'_, K, Mapped<L>, M> {
     /// Looks up those keys of a group for which nothing has been read yet.
     #[inline(never)]
     fn look_up_rest(&mut self, keys: &[&K::Key], outcomes: &mut [Outcome]) -> Result<(), ReadError> {
@@ -388,7 +389,7 @@ impl<'a, K: KeySpace> Lookup<'a, K> {
         probes.resize(kept.len(), Probe::DONE);
         answers.clear();
         answers.outcomes.resize(kept.len(), Outcome::begun(Plan::TwoStage));
-        trips.iter_mut().for_each(clear);
+        trips.iter_mut().for_each(|batch| clear_after(batch, scratch.lists.had_values()));
         scratch.lists.clear();
         let (wanted, doubt) = (Wanted::Value, Doubt::default());
         Self { table, wanted, scratch, rounds: 0, doubt, after_check: None }
@@ -427,7 +428,7 @@ impl<K: KeySpace> Operation for Lookup<'_, K> {
         let GroupScratch { keys, arena, probes, answers, trips } = group;
         let [even, odd] = trips;
         let (landed, next) = if self.rounds.is_multiple_of(2) { (&*odd, even) } else { (&*even, odd) };
-        clear(next);
+        clear_after(next, lists.had_values());
         let mut engine = Engine {
             table: self.table,
             rule: self.table.planner().group(keys.len()),
@@ -480,5 +481,13 @@ impl<K: KeySpace, S: Source> Engine<'_, K, S, Matcher> {
             }
         }
         Ok(())
+    }
+}
+
+/// Clears a batch, without keeping room for long values if there were any.
+fn clear_after(batch: &mut Batch, had_values: bool) {
+    match had_values {
+        true => clear(batch),
+        false => batch.clear(),
     }
 }

@@ -8,7 +8,7 @@ use fpcache_fabric::{Batch, FabricError, InPlace, Landing, REGION, RemoteAddr, W
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Asked {
     offset: u64,
-    bytes: u32,
+    bytes: usize,
     /// Where they land, if they are fetched.
     landing: Landing,
 }
@@ -34,10 +34,9 @@ pub(super) trait Source {
     fn slot(&mut self, asked: &Asked, at: usize, out: &mut [u64]) -> Result<(), FabricError>;
 }
 
-/// Memory looked at in place. With `AHEAD`, what is asked for is prefetched, because other keys'
-/// bytes are looked at before.
+/// Memory looked at in place: what is asked for is prefetched, because other bytes are looked at before.
 #[derive(Debug)]
-pub(super) struct Mapped<L, const AHEAD: bool> {
+pub(super) struct Mapped<L> {
     look: L,
     /// Whether slots are copied with their guards.
     guards: bool,
@@ -46,7 +45,7 @@ pub(super) struct Mapped<L, const AHEAD: bool> {
     bytes: u64,
 }
 
-impl<L: InPlace, const AHEAD: bool> Mapped<L, AHEAD> {
+impl<L: InPlace> Mapped<L> {
     #[inline(always)]
     pub(super) fn new(look: L, guards: bool) -> Self {
         Self { look, guards, reads: 0, bytes: 0 }
@@ -67,16 +66,13 @@ impl<L: InPlace, const AHEAD: bool> Mapped<L, AHEAD> {
     }
 }
 
-impl<L: InPlace, const AHEAD: bool> Source for Mapped<L, AHEAD> {
+impl<L: InPlace> Source for Mapped<L> {
     #[inline(always)]
     fn ask(&mut self, offset: u64, bytes: usize) -> Asked {
         self.reads += 1;
         self.bytes += bytes as u64;
-        if AHEAD {
-            self.look.prefetch(offset, bytes);
-        }
-        // No READ is as long as 4 GiB: windows have fewer slots, values fewer bytes.
-        Asked { offset, bytes: u32::try_from(bytes).unwrap_or(u32::MAX), landing: Landing::NOTHING }
+        self.look.prefetch(offset, bytes);
+        Asked { offset, bytes, landing: Landing::NOTHING }
     }
 
     #[inline(always)]
@@ -86,7 +82,7 @@ impl<L: InPlace, const AHEAD: bool> Source for Mapped<L, AHEAD> {
 
     #[inline(always)]
     fn words(&mut self, asked: &Asked) -> Result<Words<'_>, FabricError> {
-        self.look.words(asked.offset, asked.bytes as usize)
+        self.look.words(asked.offset, asked.bytes)
     }
 
     #[inline(always)]
@@ -109,7 +105,7 @@ pub(super) struct Landed<'a> {
 impl Source for Landed<'_> {
     fn ask(&mut self, offset: u64, bytes: usize) -> Asked {
         let landing = self.next.read(RemoteAddr { area: REGION, offset }, bytes);
-        Asked { offset, bytes: 0, landing }
+        Asked { offset, bytes, landing }
     }
 
     fn ask_slots(&mut self, offset: u64, bytes: usize, slot_bytes: usize) -> Asked {
@@ -117,7 +113,7 @@ impl Source for Landed<'_> {
             return self.ask(offset, bytes);
         }
         let landing = self.next.read_records(RemoteAddr { area: REGION, offset }, bytes, slot_bytes);
-        Asked { offset, bytes: 0, landing }
+        Asked { offset, bytes, landing }
     }
 
     fn words(&mut self, asked: &Asked) -> Result<Words<'_>, FabricError> {

@@ -7,7 +7,6 @@ use zerocopy::IntoBytes;
 use fpcache_fabric::Words;
 
 use super::ReadError;
-use super::target::Target;
 use crate::key_space::KeySpace;
 use crate::layout::{
     FingerprintSpan, RecordParts, RecordShape, SLOT_WORD_BYTES, SegmentGeometry, SlotState, SlotWord, Stored,
@@ -103,11 +102,11 @@ pub(super) enum Check<'s> {
     Unsettled,
 }
 
-/// What `slot` says about the key, whose place is the target; a frozen one, that the target's segment was replaced.
+/// What `slot` says about the key, in a segment of this generation; a frozen one, that the segment was replaced.
 #[inline(always)]
 pub(super) fn check<'s, K: KeySpace>(
     slot: &'s [u64],
-    target: &Target,
+    generation: u32,
     wanted: &K::Key,
     rules: Rules,
 ) -> Result<Check<'s>, ReadError> {
@@ -117,22 +116,22 @@ pub(super) fn check<'s, K: KeySpace>(
         && *key == wanted_word
         && let word = SlotWord::from_bits(*word)
         && word.state() == SlotState::Live
-        && rules.vouched_pair(word, target.generation, slot)
+        && rules.vouched_pair(word, generation, slot)
     {
         let value = &slot.as_bytes()[2 * SLOT_WORD_BYTES..][..value_bytes.min(8) as usize];
         return Ok(Check::Found { version: word.version(), value: Stored::Here(value) });
     }
-    check_any::<K>(slot.as_bytes(), target, wanted, rules)
+    check_any::<K>(slot.as_bytes(), generation, wanted, rules)
 }
 
 #[inline]
 fn check_any<'s, K: KeySpace>(
     slot: &'s [u8],
-    target: &Target,
+    generation: u32,
     wanted: &K::Key,
     rules: Rules,
 ) -> Result<Check<'s>, ReadError> {
-    match judge::<K>(slot, target.generation, rules) {
+    match judge::<K>(slot, generation, rules) {
         Verdict::Record { key, version, value } if is_key::<K>(key, wanted) => {
             Ok(Check::Found { version, value })
         }
