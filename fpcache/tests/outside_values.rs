@@ -16,7 +16,8 @@ use fpcache::cache::CacheConfig;
 use fpcache::fingerprint::FingerprintWidth;
 use fpcache::key_space::{ByteKeys, KeySpace, U64Keys};
 use fpcache::layout::{
-    MAX_VALUE_BYTES, RecordShape, SLOT_WORD_BYTES, SegmentAddress, Stored, TableParameters, ValueExtent,
+    MAX_VALUE_BYTES, RecordShape, SEGMENT_HEADER_BYTES, SLOT_WORD_BYTES, SegmentAddress, Stored,
+    TableParameters, ValueExtent,
 };
 use fpcache::matching::Matcher;
 use fpcache::read::{
@@ -238,7 +239,7 @@ fn a_scan_reads_the_long_values_of_the_records_it_keeps_and_no_others() {
         assert_eq!((cost.bytes, cost.reads), (without.bytes + values, without.reads + reads), "{limit}");
         let counted = endpoint.meter().snapshot();
         assert_eq!((counted.reads, counted.bytes_from), (cost.reads.into(), cost.bytes));
-        assert_eq!(counted.round_trips, cost.round_trips.into());
+        assert_eq!(counted.round_trips, u64::from(cost.round_trips));
     }
 }
 
@@ -397,6 +398,55 @@ fn what_a_record_became_while_its_value_was_fetched_is_the_answer() {
             let allowed = answer.as_deref() == new || answer.as_ref() == Some(&value);
             assert!(allowed, "{answer:?}, not {new:?}, before READ {since}, {context}");
         });
+    }
+}
+
+/// Two fingerprints match, and between the looks at their slots the record moves from the one to the other.
+#[test]
+fn a_value_outside_is_never_an_answer_with_the_version_of_another_slot() {
+    let built = mixed();
+    let table = by(&built, Plan::TwoStage);
+    let geometry = *table.snapshot().geometry();
+    let index_of = |key: &u64| {
+        let spot = spot_of(table.snapshot(), key).unwrap();
+        ((built.slot_of(key).0 - spot.slots) / geometry.slot_bytes as u64, spot.window)
+    };
+    // Another slot of the window comes after the key's.
+    let is_before_another = |key: &u64| {
+        let (index, window) = index_of(key);
+        index < window.last.into() && built.records[key].len() > ROOM as usize
+    };
+    let key = *built.records.keys().find(|key| is_before_another(key)).unwrap();
+    let (old, at, (index, _)) = (built.records[&key].clone(), built.extent_of(&key), index_of(&key));
+    let (slot, generation) = built.slot_of(&key);
+    let other = slot + geometry.slot_bytes as u64;
+    // Fingerprints end where slots begin, packed but for their padding.
+    let segment = built.descriptors.iter().rfind(|d| d.address.offset() < slot).unwrap();
+    let fingerprint_at = segment.address.offset() + (SEGMENT_HEADER_BYTES + (index as usize + 1) * 8) as u64;
+    built
+        .memory
+        .write_bytes(fingerprint_at, &geometry.width.of_hash(U64Keys::hash(&key)).to_le_bytes())
+        .unwrap();
+    let mut before_it_moved = vec![0; geometry.slot_bytes];
+    built.memory.read_bytes(other, &mut before_it_moved).unwrap();
+    for (moves, in_place) in (1..9).flat_map(|moves| [(moves, false), (moves, true)]) {
+        built.write_slot((slot, generation), &key, 1, &Stored::Outside(at));
+        built.memory.write_bytes(other, &before_it_moved).unwrap();
+        let mut number = 0;
+        let before = Box::new(|| {
+            number += 1;
+            if number == moves {
+                built.memory.write_bytes(slot, &[0; SLOT_WORD_BYTES]).unwrap();
+                built.write_slot((other, generation), &key, 2, &Stored::Here(b"short"));
+            }
+        });
+        let mut endpoint = Interrupted { inner: built.endpoint(), before, in_place };
+        let (outcome, found) = get(&mut endpoint, &table, &key).unwrap();
+        match outcome.version {
+            Some(1) => assert_eq!(found.as_ref(), Some(&old), "moved before look {moves}"),
+            Some(2) => assert_eq!(found.as_deref(), Some(&b"short"[..]), "moved before look {moves}"),
+            version => panic!("{version:?} with {found:?}, moved before look {moves}"),
+        }
     }
 }
 
