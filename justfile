@@ -1,0 +1,76 @@
+# Recipes for https://just.systems. What a change must pass is `.ci/run`; those marked CI are its
+# steps.
+
+# List the recipes.
+default:
+    @just --list
+
+# Format the code.
+fmt:
+    cargo fmt --all
+
+# CI: see that the code is formatted.
+fmt-check:
+    cargo fmt --all --check
+
+# CI: lints.
+lint:
+    cargo clippy --workspace --all-targets --locked -- -D warnings
+    cargo clippy -p fpcache-datasets -p fpcache-memserver --no-default-features --locked -- \
+        -D warnings
+    cargo clippy -p fpcache-client --no-default-features --locked -- -D warnings
+    cargo clippy -p fpcache-client --all-targets --features sim --locked -- -D warnings
+
+# CI: documentation.
+docs:
+    RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked
+
+# CI: all tests that are not ignored.
+test:
+    cargo test --workspace --locked
+
+# CI: clients in a simulated world.
+simulated:
+    cargo test -p fpcache-client --features sim --test simulated --locked
+
+# CI: simulated worlds, and the protocol broken on purpose.
+worlds seeds="700":
+    FPCACHE_SIM_SEEDS={{seeds}} \
+        cargo test -p fpcache-eval --test worlds --features sabotage --locked
+
+# CI: a few million operations have an order.
+linearizability:
+    cargo test --release -p fpcache-eval --test linearizability --locked -- --ignored
+
+# CI: the hot cache under the model checker.
+loom:
+    RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=target/loom \
+        cargo test --release -p fpcache --lib --locked cache::
+
+# CI: calibration of the stand-ins at full size.
+calibration:
+    cargo test --release -p fpcache-datasets --test generators --locked -- --ignored
+
+# CI: the quickstart, small unless told otherwise.
+quickstart *arguments="--size small":
+    cargo run --release --locked -- quickstart {{arguments}}
+
+# CI: all binaries.
+build:
+    cargo build --release --workspace --locked
+
+# All of CI.
+ci:
+    .ci/run
+
+# One criterion bench, such as `just bench fpcache lookup`, or a part of it by a filter.
+bench package name *filter:
+    cargo bench -p {{package}} --bench {{name}} --locked -- {{filter}}
+
+# An experiment, such as `just eval run --dataset fb:16M`.
+eval *arguments:
+    cargo run --release --locked -- {{arguments}}
+
+# Licences, sources and advisories of dependencies; needs cargo-deny.
+deny:
+    cargo deny --locked check
