@@ -194,7 +194,10 @@ fn readers_and_the_handle_that_threads_share_are_measured_side_by_side() {
         for field in ["mismatches", "rtts_per_op", "reads_per_op", "bytes_per_op"] {
             assert_eq!(rows[0][field], rows[1][field], "{field} with {options}");
         }
-        assert!(rows.iter().all(|row| row["mismatches"] == 0 && row["allocations_per_op"] == 0.0));
+        for row in &rows {
+            assert_eq!(row["mismatches"], 0, "{row}");
+            assert_eq!(number(row, "allocations_per_op"), 0.0, "{row}");
+        }
     }
 }
 

@@ -108,7 +108,9 @@ struct AwaitedPage<K: KeySpace> {
 
 impl<K: KeySpace> Default for Lists<K> {
     fn default() -> Self {
-        let (slots, candidates, values) = (Vec::new(), Vec::new(), Vec::new());
+        // Room for what few lookups need, so that the first of these allocates no more than the others.
+        let (slots, candidates) = (Vec::with_capacity(64), Vec::with_capacity(64));
+        let values = Vec::new();
         let (pages, page_places) = (Vec::new(), HashMap::new());
         Self { slots, candidates, values, pages, page_places, copy: Vec::new() }
     }
