@@ -228,6 +228,26 @@ fn arrays_get_what_a_map_of_words_holds() {
 }
 
 #[test]
+fn arrays_get_the_words_of_a_table_that_was_made_anew_with_such() {
+    let directory = Directory::new();
+    let _node = ProcessNode::start::<U64Keys>(&directory, 16 << 20);
+    let (tables, table) =
+        (Tables::connect(&directory.url()).unwrap(), TableName::from_bytes(b"brief").unwrap());
+    let config = ClientConfig { table, deadline: PATIENCE, ..ClientConfig::default() };
+    tables.create(&table, KeyKind::U64, CreateOptions::default()).unwrap();
+    let client = Client::<U64Keys>::open(&directory.url(), config.clone()).unwrap();
+    common::load(&client, U64Keys::parameters_of(Some(16)), [5], 1).unwrap();
+    let (mut reader, mut found) = (client.reader(), [false]);
+    let refused = reader.multi_get_u64(&[5], &mut [0], &mut found).unwrap_err();
+    assert!(matches!(refused, ClientError::NotWords { .. }), "{refused}");
+    tables.drop_table(&table).unwrap();
+    tables.create(&table, KeyKind::U64, CreateOptions::default()).unwrap();
+    let other = Client::<U64Keys>::open(&directory.url(), config).unwrap();
+    common::load(&other, U64Keys::parameters_of(Some(8)), [5], 1).unwrap();
+    assert_eq!(reader.multi_get_u64(&[5], &mut [0], &mut found).unwrap(), 1);
+}
+
+#[test]
 fn arrays_that_do_not_fit_keys_or_values_are_refused_with_a_remedy() {
     let node = loaded::<U64Keys>(&[1, 2, 3], Some(8));
     let mut reader = node.client().reader();

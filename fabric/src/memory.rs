@@ -178,8 +178,9 @@ impl SharedMemory {
             Access::ReadOnly => ProtFlags::READ,
             Access::ReadWrite => ProtFlags::READ | ProtFlags::WRITE,
         };
-        let base = huge::map_shared(fd, mapped, protection).map_err(os("mapping a memory file", len))?;
         let pages = if is_huge { Pages::Huge } else { Pages::Ordinary };
+        let base =
+            huge::map_shared(fd, mapped, protection, pages).map_err(os("mapping a memory file", len))?;
         Ok(Self::mapping(base, len, mapped, access, pages))
     }
 

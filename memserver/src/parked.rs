@@ -316,11 +316,17 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
 
     /// Drops what a client that has gone had parked. Operations that are done stay done.
     pub(crate) fn drop_parked_of(&mut self, client: ClientId) {
-        for parked in self.parked.take_of(client) {
-            if let (Until::Room, Some(table)) = (parked.until, &mut self.table) {
-                // Another's, which waits for this one's, begins anew.
-                table.give_up_search();
-            }
+        let was_searching = self
+            .parked
+            .first
+            .as_ref()
+            .is_some_and(|first| first.client == client && first.until == Until::Room);
+        let gone = self.parked.take_of(client);
+        if let (true, Some(table)) = (was_searching, &mut self.table) {
+            // Those that wait for room begin searches of their own.
+            table.give_up_search();
+        }
+        for parked in gone {
             if let Progress::Write(Going { put: Some(put), .. }) = parked.progress {
                 self.give_up_value(&put);
             }

@@ -93,6 +93,8 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
             };
             match found {
                 Some(memory) => return Ok(Memory::Found(memory)),
+                // The write that others wait for has the table to itself: this one would search in its way.
+                None if self.parked.holds_writes() => return Ok(Memory::Searched),
                 None if has_tried || !self.pending.is_empty() => return Ok(Memory::None),
                 None => match self.make_room_for_value(bytes)? {
                     Some(true) => has_tried = true,

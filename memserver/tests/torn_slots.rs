@@ -126,7 +126,8 @@ fn neighbours<T: TestKeys>(f: &Fixture<T>) -> (u64, Place, Place) {
 fn another_key_under_the_same_fingerprint_is_a_false_candidate<T: TestKeys>() {
     let f = fixture::<T>();
     let (key, place, neighbour) = neighbours(&f);
-    let fingerprint = f.bytes(place.fingerprint, 8);
+    let fingerprint_bytes = f.geometry().width.bytes();
+    let fingerprint = f.bytes(place.fingerprint, fingerprint_bytes);
     f.with(neighbour.fingerprint, &fingerprint, || {
         for way in TWO_STAGE {
             let (outcome, answer) = f.reader(way).get_with_outcome(key).unwrap();
@@ -135,7 +136,7 @@ fn another_key_under_the_same_fingerprint_is_a_false_candidate<T: TestKeys>() {
         }
         // The key's own slot is freed, so that only the other one is left.
         f.with(place.slot, &[0; 8], || {
-            f.with(place.fingerprint, &[0; 8], || {
+            f.with(place.fingerprint, &vec![0; fingerprint_bytes], || {
                 for way in TWO_STAGE {
                     let (outcome, answer) = f.reader(way).get_with_outcome(key).unwrap();
                     assert_eq!(answer, None);

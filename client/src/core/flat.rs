@@ -23,9 +23,13 @@ impl<T: Connector> Core<U64Keys, T> {
         within: Duration,
     ) -> Result<usize, ClientError> {
         check_lengths(keys.len(), Some(values.len()), found.len())?;
-        if let shape = self.shape_by(held, within)?
-            && shape.value_bytes != Some(8)
-        {
+        let mut shape = self.shape_by(held, within)?;
+        if let (true, Some(key)) = (shape.value_bytes != Some(8), keys.first()) {
+            // The table may be another by now, which a lookup finds out.
+            self.lookup(held, (std::iter::once(key), Wanted::Presence), within, |_| ())?;
+            shape = self.shape_by(held, within)?;
+        }
+        if shape.value_bytes != Some(8) {
             return Err(ClientError::NotWords { value_bytes: shape.value_bytes });
         }
         let (mut total, mut odd) = (0, None);

@@ -10,12 +10,16 @@ use super::{Access, HUGE_PAGE, Pages, SharedMemory};
 
 /// Maps a file, shared. Mappings of a huge page or more begin at a multiple of one, without which the kernel can map none: it
 /// sees to that itself only where its settings ask for huge pages.
+///
+/// For files of ordinary pages; the kernel aligns those of reserved huge pages, of whatever length.
 pub(super) fn map_shared(
     fd: BorrowedFd<'_>,
     mapped: usize,
     protection: ProtFlags,
+    pages: Pages,
 ) -> Result<NonNull<u8>, Errno> {
-    let Some(reserved) = mapped.checked_add(HUGE_PAGE).filter(|_| mapped >= HUGE_PAGE) else {
+    let aligns = mapped >= HUGE_PAGE && pages != Pages::Huge;
+    let Some(reserved) = mapped.checked_add(HUGE_PAGE).filter(|_| aligns) else {
         // SAFETY: a new mapping at an address of the kernel's choice replaces nothing, and `mapped` is not zero. Others may
         // change the file's bytes; `SharedMemory` only ever accesses them as atomics.
         let base =
@@ -34,12 +38,8 @@ pub(super) fn map_shared(
     let base = unsafe {
         rustix::mm::mmap(place.cast(), mapped, protection, MapFlags::SHARED | MapFlags::FIXED, fd, 0)
     };
-    // What is left of the room, all of it if the file was not mapped.
-    let (end, rest) = match base {
-        Ok(_) => (before, HUGE_PAGE - before),
-        Err(_) => (reserved, 0),
-    };
-    for (from, len) in [(0, end), (before + mapped, rest)] {
+    // What is left of the room. Where the file was not mapped, its place stays: the kernel may have given it to somebody else.
+    for (from, len) in [(0, before), (before + mapped, HUGE_PAGE - before)] {
         if len > 0 {
             // SAFETY: within the room, of which this part is nobody's. If it fails, address space is lost and nothing else.
             let _ = unsafe { rustix::mm::munmap(room.cast::<u8>().add(from).cast(), len) };

@@ -117,7 +117,10 @@ impl<K: BuildKeys> Table<K> {
     /// Lets bytes that were being emptied be used again; `false` if none were.
     pub(super) fn give_up_evacuation(&mut self) -> bool {
         let was_under_way = self.giving_back.evacuation.take().is_some();
-        self.space.set_emptied(None);
+        if was_under_way {
+            // Else they are those that a search for room empties, if there are any.
+            self.space.set_emptied(None);
+        }
         was_under_way
     }
 

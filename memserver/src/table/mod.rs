@@ -286,7 +286,8 @@ impl<K: BuildKeys> Table<K> {
             self.relieve(front, lo.borrow())?;
             return Ok(true);
         }
-        if self.wants_checkpoint(front) {
+        // A search writes directories when it needs them, and has room for them then.
+        if !self.is_searching() && self.wants_checkpoint(front) {
             match self.step_checkpoint(front) {
                 // The bytes that are being emptied may be all that is free.
                 Err(TableError::NoRoom { .. }) if self.give_up_evacuation() => {}
