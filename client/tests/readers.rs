@@ -235,7 +235,7 @@ fn arrays_get_the_words_of_a_table_that_was_made_anew_with_such() {
         (Tables::connect(&directory.url()).unwrap(), TableName::from_bytes(b"brief").unwrap());
     let config = ClientConfig { table, deadline: PATIENCE, ..ClientConfig::default() };
     tables.create(&table, KeyKind::U64, CreateOptions::default()).unwrap();
-    let client = Client::<U64Keys>::open(&directory.url(), config.clone()).unwrap();
+    let client = Client::<U64Keys>::open(&directory.url(), config).unwrap();
     common::load(&client, U64Keys::parameters_of(Some(16)), [5], 1).unwrap();
     let (mut reader, mut found) = (client.reader(), [false]);
     let refused = reader.multi_get_u64(&[5], &mut [0], &mut found).unwrap_err();
