@@ -75,7 +75,7 @@ impl<K: KeySpace> NearestScratch<K> {
 /// was the nearest record at one instant of the call; no two need have been so at the same.
 ///
 /// # Cost
-/// One round trip, and the slots of the key's window with eight more: 27 for uniform keys, 73 at most at an ε of 32. One more round trip,
+/// One round trip, and the slots of the key's window with eight more: 27 for uniform keys, 76 at most at an ε of 32, in two READs at a segment's edge. One more round trip,
 /// with the same bytes, where one of them was written to since its segment was loaded: the slots are read twice to prove that they
 /// were all so at one instant, and again for as long as they change. One more in a few cases in a thousand, where the nearest
 /// record lies further off, and some where many records in a row were deleted; one for a page of the directory that is not here; one for a
