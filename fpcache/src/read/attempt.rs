@@ -17,7 +17,7 @@ use super::records::Records;
 use super::target::Target;
 use super::verify::{Check, Rules, check};
 use super::{Cost, Plan, ReadError};
-use crate::cache::{Hint, Spot, Visitor};
+use crate::cache::{Hint, HotCache, Spot, Visitor};
 use crate::key_space::KeySpace;
 use crate::layout::{FingerprintSpan, REUSE_OFFSET, SegmentGeometry, Stored};
 use crate::matching::{Fingerprints, Kernels};
@@ -251,6 +251,20 @@ impl<K: KeySpace, L: InPlace, M: Kernels> Attempts<'_, K, L, M> {
             cache.confirm(&place.spot::<K>(key, self.table.snapshot().geometry()), hint, visitor);
         }
         Ok(true)
+    }
+
+    /// Tells the hot cache where a key was found that it did not know, and how many bytes that would have saved.
+    #[inline]
+    pub(super) fn learn(
+        &self,
+        cache: &HotCache,
+        key: &K::Key,
+        (place, slot): (&Place, u32),
+        visitor: &mut Visitor,
+    ) {
+        let geometry = self.table.snapshot().geometry();
+        let saves = (place.word_bytes as usize + geometry.slot_bytes).try_into().unwrap_or(u32::MAX);
+        cache.learn(&place.spot::<K>(key, geometry), slot, saves, visitor);
     }
 
     /// Looks at a slot. Of what it costs, bytes are counted if it is the key's.

@@ -216,16 +216,24 @@ impl<K: KeySpace, L: InPlace, M: Kernels> Attempts<'_, K, L, M> {
         let cache = self.table.cache().filter(|_| rule.asks(slots));
         if let Some(cache) = cache {
             let spot = place.spot::<K>(key, self.table.snapshot().geometry());
-            // What the cache learns is the engine's to tell it.
-            let Some(hint) = cache.probe(&spot) else { return Ok(false) };
-            return self.cached(key, (&place, hint), visitor, outcome);
+            if let Some(hint) = cache.probe(&spot) {
+                return self.cached(key, (&place, hint), visitor, outcome);
+            }
         }
         if rule.choose(slots) != Plan::TwoStage {
             return Ok(false);
         }
         self.prefetch_slot(&place, place.predicted);
         place.slot = self.match_window(&place)?;
-        self.verify(key, &place, outcome)
+        let is_answer = self.verify(key, &place, outcome)?;
+        // As the engine does: what the cache did not know, or is not asked about, it is told if it keeps such windows.
+        if let (true, Some(cache), Slot::At(slot)) = (is_answer, self.table.cache(), place.slot)
+            && outcome.version.is_some()
+            && rule.keeps(slots)
+        {
+            self.learn(cache, key, (&place, slot), visitor);
+        }
+        Ok(is_answer)
     }
 
     /// The answers of those keys whom the short way leads there; whether these are all. Others have no reads in their costs.
