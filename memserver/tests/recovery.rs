@@ -8,8 +8,11 @@ use std::time::Duration;
 
 use common::keys::TestKeys;
 use common::requests::{Writer, value};
-use common::world::{Mortal, Node, REGION, RING, World, beginning, contents, load, loaded};
-use fpcache::layout::RecordToken;
+use common::world::{
+    Mortal, Node, REGION, RING, World, beginning, contents, load, load_with, loaded, parameters,
+};
+use fpcache::fingerprint::FingerprintWidth;
+use fpcache::layout::{RecordToken, TableParameters};
 use fpcache::message::{ErrorCode, WriteKind, WriteStatus};
 use fpcache_fabric::{Service, Work};
 use fpcache_memserver::Origin;
@@ -44,7 +47,9 @@ fn the_process_may_end_at_any_store<T: TestKeys>() {
         while stores < 6_000 {
             let mut world = World::new(sync, stores);
             let (mut node, _) = world.begin::<T>();
-            load::<T>(&mut node, 40);
+            // Wide fingerprints take more stores to freeze, so that more ends fall amid a change.
+            let parameters = TableParameters { width: FingerprintWidth::Bits64, ..parameters::<T>() };
+            load_with::<T>(&mut node, 40, parameters);
             let mut model = loaded::<T>(40);
             let mut writer = Writer::<T>::new(5);
             world.left.store(stores, Ordering::Relaxed);
@@ -94,7 +99,7 @@ fn the_process_may_end_at_any_store<T: TestKeys>() {
             stores += 1 + stores / T::ENDS;
         }
         assert!(
-            ends > 100 && redone >= 10 && finished >= 1,
+            ends > 100 && redone > 10 && finished > 2,
             "{sync}: {ends} ends, {redone} redone, {finished} finished"
         );
     }
