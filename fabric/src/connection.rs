@@ -195,6 +195,9 @@ impl AsFd for Waker {
     }
 }
 
+/// Requests and replies of at most this many bytes are short: each connection may have some under way, whatever others have.
+pub const SHORT_BODY: usize = 16 << 10;
+
 /// What a memory node does for its clients. Called by one thread, one request at a time.
 pub trait Service: Send {
     /// The region of a name that a client asks for; `None` if there is none, and the client is turned away. Asked where
@@ -202,6 +205,14 @@ pub trait Service: Send {
     fn export(&mut self, name: &[u8]) -> Option<Export> {
         let _ = name;
         None
+    }
+
+    /// Whether it has room for a request of so many bytes of this client, more than [`SHORT_BODY`], should that have to be
+    /// kept. One for which it has none is not taken over from the client: it is asked about again every round, and other long
+    /// ones wait behind it. What there is room for must not depend on what clients do.
+    fn has_room(&self, client: ClientId, request_bytes: usize) -> bool {
+        let _ = (client, request_bytes);
+        true
     }
 
     /// Answers a request; `reply` comes empty. The request's bytes arrived whole, but may be anything.

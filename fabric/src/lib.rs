@@ -71,7 +71,9 @@ mod spin;
 pub mod verbs;
 
 pub use clock::{Clock, Deadline, SystemClock};
-pub use connection::{ClientId, Connection, Handled, Posted, Service, Serving, StopHandle, Waker, Work};
+pub use connection::{
+    ClientId, Connection, Handled, Posted, SHORT_BODY, Service, Serving, StopHandle, Waker, Work,
+};
 pub use descriptors::Descriptors;
 pub use endpoint::{AreaInfo, Completion, Endpoint, Rejected, Ticket, WordRead};
 pub use error::{ErrorKind, FabricError};

@@ -141,6 +141,10 @@ impl<S: Service> Service for OneRegion<S> {
         (name == self.name.as_bytes()).then(|| self.export.clone())
     }
 
+    fn has_room(&self, client: ClientId, request_bytes: usize) -> bool {
+        self.service.has_room(client, request_bytes)
+    }
+
     fn handle(&mut self, client: ClientId, request: &[u8], reply: &mut Vec<u8>) -> Handled {
         self.service.handle(client, request, reply)
     }

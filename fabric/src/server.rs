@@ -1,7 +1,10 @@
 //! The memory node's side: one thread that serves all rings, spinning after work and sleeping when idle.
 //!
 //! A round is a *sweep* over the rings, one request of each at most, then one [`Service::work`], then the replies that have
-//! become ready, and hanging up on clients whose region is gone. Requests and work therefore wait for each other at most one round, however much there is of either.
+//! become ready, and hanging up on clients whose region is gone. Requests and work therefore wait for each other at most one round,
+//! however much there is of either. A long request stays in its ring while the service has no room for it.
+
+mod long_bodies;
 
 use std::os::fd::AsFd;
 use std::sync::atomic::{Ordering, fence};
@@ -11,7 +14,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 
 use crate::bell::{Bell, HUNG_UP, timespec};
-use crate::connection::{ClientId, Handled, Service, StopHandle, Waker, Work};
+use crate::connection::{ClientId, Handled, SHORT_BODY, Service, StopHandle, Waker, Work};
 use crate::descriptors::Taken;
 use crate::error::FabricError;
 use crate::memory::{AccessError, SharedMemory};
@@ -21,6 +24,7 @@ use crate::ring::{
     REQUEST_CHECKSUM, REQUEST_TAG, RingLayout, SERVED, SERVER_SLEEPS, checksum, len_of, sequence_of, tag,
 };
 use crate::spin::Spin;
+use long_bodies::{LongBodies, RingPages};
 
 /// How long the loop spins after the last request or reply before it sleeps, while that pays off.
 const SPIN: Duration = Duration::from_micros(50);
@@ -28,6 +32,8 @@ const SPIN: Duration = Duration::from_micros(50);
 const ATTEND: Duration = Duration::from_millis(1);
 /// Buffers above this size are given back after a request; a rare long one must not hold memory for ever.
 const KEEP_BUFFER: usize = 4 << 20;
+/// How long the loop sleeps at most while a request waits for room.
+const LOOK_FOR_ROOM: Duration = Duration::from_millis(2);
 
 /// A client's ring at the memory node.
 #[derive(Debug)]
@@ -41,6 +47,7 @@ pub(crate) struct Session {
     /// Its sequence, while the service owes the reply. The ring's next request, if the client has given up on this one,
     /// waits until then: a reply names only its client, so there can be one at a time.
     owed: Option<u32>,
+    pages: RingPages,
     /// Its socket among the process's descriptors, where those are counted.
     _descriptor: Option<Taken>,
 }
@@ -71,7 +78,8 @@ struct Buffers {
 
 impl Session {
     pub(crate) fn new(id: ClientId, ring: SharedMemory, layout: RingLayout, bell: Bell) -> Self {
-        Self { id, ring, layout, bell, taken: 0, owed: None, _descriptor: None }
+        let pages = RingPages::default();
+        Self { id, ring, layout, bell, taken: 0, owed: None, pages, _descriptor: None }
     }
 
     /// The same, whose socket is this one of the process's descriptors.
@@ -80,17 +88,30 @@ impl Session {
     }
 
     /// Serves the ring's request, if there is a new one: the quantum of a ring is one request per sweep.
-    fn serve<S: Service>(&mut self, service: &mut S, buffers: &mut Buffers) -> Result<Found, AccessError> {
+    fn serve<S: Service>(
+        &mut self,
+        service: &mut S,
+        buffers: &mut Buffers,
+        bodies: &mut LongBodies,
+    ) -> Result<Found, AccessError> {
         let asked = self.ring.load_acquire(REQUEST_TAG)?;
-        if asked == self.taken || self.owed.is_some() {
+        let (len, is_new) = (len_of(asked), asked != self.taken && self.owed.is_none());
+        let is_possible = len <= self.layout.request_capacity();
+        if is_new && is_possible && len > SHORT_BODY && !bodies.admits(self, len, service) {
+            return Ok(Found::Nothing);
+        }
+        if self.pages.waits() {
+            bodies.stop_waiting(self);
+        }
+        if !is_new {
             return Ok(Found::Nothing);
         }
         self.taken = asked;
+        bodies.begin(self)?;
         let Buffers { request, reply } = buffers;
         reply.clear();
         let mut status = DAMAGED;
-        let len = len_of(asked);
-        if len <= self.layout.request_capacity() {
+        if is_possible {
             request.resize(len, 0);
             self.ring.read_bytes(BODIES, request)?;
             if self.ring.load_relaxed(REQUEST_CHECKSUM)? == checksum(asked, request) {
@@ -103,17 +124,23 @@ impl Session {
         if self.owed.is_none() {
             self.answer(sequence_of(asked), status, reply)?;
         }
+        if request.len() > SHORT_BODY || reply.len() > SHORT_BODY {
+            bodies.passed(self, request.len(), reply.len());
+        }
         request.shrink_to(KEEP_BUFFER);
         reply.shrink_to(KEEP_BUFFER);
         Ok(Found::Something)
     }
 
     /// Sends the reply that is owed; one that is not is dropped.
-    fn settle(&mut self, reply: &[u8]) -> Result<(), AccessError> {
-        match self.owed.take() {
-            Some(sequence) => self.answer(sequence, SERVED, reply),
-            None => Ok(()),
+    fn settle(&mut self, reply: &[u8], bodies: &mut LongBodies) -> Result<(), AccessError> {
+        if let Some(sequence) = self.owed.take() {
+            self.answer(sequence, SERVED, reply)?;
+            if reply.len() > SHORT_BODY {
+                bodies.passed(self, 0, reply.len());
+            }
         }
+        Ok(())
     }
 
     fn answer(&self, sequence: u32, mut status: u64, mut reply: &[u8]) -> Result<(), AccessError> {
@@ -134,8 +161,11 @@ impl Session {
         Ok(())
     }
 
+    /// Whether there is a request that could be taken; one that waits for room does not count.
     fn has_request(&self) -> bool {
-        self.owed.is_none() && self.ring.load_acquire(REQUEST_TAG).is_ok_and(|asked| asked != self.taken)
+        !self.pages.waits()
+            && self.owed.is_none()
+            && self.ring.load_acquire(REQUEST_TAG).is_ok_and(|asked| asked != self.taken)
     }
 
     fn set_sleeping(&self, value: u64) {
@@ -151,6 +181,7 @@ struct Sessions<'s, S: Service> {
     waker: Option<Waker>,
     /// In the order of their ids, so that a reply finds its client.
     open: Vec<Session>,
+    bodies: LongBodies,
 }
 
 impl<S: Service> Sessions<'_, S> {
@@ -158,7 +189,7 @@ impl<S: Service> Sessions<'_, S> {
         let mut found = Found::Nothing;
         let mut index = 0;
         while index < self.open.len() {
-            match self.open[index].serve(self.service, buffers) {
+            match self.open[index].serve(self.service, buffers, &mut self.bodies) {
                 Ok(Found::Nothing) => index += 1,
                 Ok(Found::Something) => {
                     found = Found::Something;
@@ -180,7 +211,7 @@ impl<S: Service> Sessions<'_, S> {
             found = Found::Something;
             // A client that has gone is not among them.
             if let Ok(index) = self.open.binary_search_by_key(&client, |session| session.id)
-                && self.open[index].settle(&buffers.reply).is_err()
+                && self.open[index].settle(&buffers.reply, &mut self.bodies).is_err()
             {
                 self.close(index);
             }
@@ -199,7 +230,8 @@ impl<S: Service> Sessions<'_, S> {
     }
 
     fn close(&mut self, index: usize) {
-        let session = self.open.remove(index);
+        let mut session = self.open.remove(index);
+        self.bodies.closed(&mut session);
         session.bell.hang_up();
         self.service.disconnected(session.id);
     }
@@ -258,7 +290,8 @@ impl<S: Service> Sessions<'_, S> {
         // A client stores its tag before it looks at our word; we stored the word before we look at the tags.
         fence(Ordering::SeqCst);
         let awake = stop.is_stopped() || self.open.iter().any(Session::has_request);
-        let timeout = match acceptor.next_deadline().into_iter().chain(work_at).min() {
+        let room_at = self.bodies.is_awaited().then(|| Instant::now() + LOOK_FOR_ROOM);
+        let timeout = match acceptor.next_deadline().into_iter().chain(work_at).chain(room_at).min() {
             _ if awake => Some(Duration::ZERO),
             Some(at) => Some(at.saturating_duration_since(Instant::now())),
             None => None,
@@ -295,7 +328,7 @@ pub(crate) fn serve<S: Service, A: Acceptor>(
     stop: &StopHandle,
 ) -> Result<(), FabricError> {
     let waker = service.waker();
-    let mut sessions = Sessions { service, waker, open: Vec::new() };
+    let mut sessions = Sessions { service, waker, open: Vec::new(), bodies: LongBodies::default() };
     let mut buffers = Buffers::default();
     let mut last_found = Instant::now();
     let mut last_attended = last_found;

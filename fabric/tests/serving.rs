@@ -2,12 +2,15 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use fpcache_fabric::local::{Hub, LocalOptions};
-use fpcache_fabric::{ClientId, Connection, Deadline, Handled, Service, SharedMemory, Waker, Work};
+use fpcache_fabric::{
+    ClientId, Connection, Deadline, Handled, SHORT_BODY, Service, SharedMemory, Waker, Work,
+};
 
 fn limit() -> Deadline {
     Deadline::after(Duration::from_secs(20))
@@ -261,4 +264,75 @@ fn a_loop_that_owes_a_reply_and_waits_for_a_time_uses_no_processor_time() {
     let used = used.lock().unwrap();
     let idle = used[used.len() - 1] - used[used.len() - 2];
     assert!(idle < Duration::from_millis(10), "{idle:?} of 700 ms");
+}
+
+/// Echoes; has room for long requests when the test says so.
+struct Roomy {
+    has_room: Arc<AtomicBool>,
+    served: Sender<(ClientId, usize)>,
+}
+
+impl Service for Roomy {
+    fn has_room(&self, _: ClientId, request_bytes: usize) -> bool {
+        assert!(request_bytes > SHORT_BODY);
+        self.has_room.load(Ordering::Acquire)
+    }
+
+    fn handle(&mut self, client: ClientId, request: &[u8], reply: &mut Vec<u8>) -> Handled {
+        self.served.send((client, request.len())).unwrap();
+        reply.extend_from_slice(request);
+        // Room for one at a time.
+        self.has_room.store(false, Ordering::Release);
+        Handled::Now
+    }
+}
+
+#[test]
+fn long_requests_wait_for_room_in_the_order_in_which_they_came() {
+    let (served, order) = channel();
+    let has_room = Arc::<AtomicBool>::default();
+    let hub = hub();
+    let _serving = hub.spawn(Roomy { has_room: Arc::clone(&has_room), served }).unwrap();
+    let mut connections: Vec<_> = (0..5).map(|_| hub.connect().unwrap()).collect();
+    let (long, mut reply) = (vec![7; SHORT_BODY + 1], Vec::new());
+    let next = || order.recv_timeout(Duration::from_secs(20)).unwrap();
+    let posted: Vec<_> = [3, 0, 4, 1]
+        .into_iter()
+        .map(|number: usize| {
+            let posted = connections[number].post(&long, limit()).unwrap();
+            // Until it has been seen, and a short request passes it.
+            for _ in 0..3 {
+                connections[2].call(&[number as u8], &mut reply, limit()).unwrap();
+                assert_eq!((next().1, &reply[..]), (1, &[number as u8][..]));
+            }
+            (number, posted)
+        })
+        .collect();
+    let mut clients = Vec::new();
+    for (number, posted) in posted {
+        if number == 0 {
+            // One that was given up does not keep those after it.
+            connections[0].give_up(posted);
+            connections[0].call(&[0], &mut reply, limit()).unwrap();
+            assert_eq!(next().1, 1);
+            continue;
+        }
+        has_room.store(true, Ordering::Release);
+        connections[number].wait(posted, &mut reply, limit()).unwrap();
+        assert_eq!(reply, long);
+        let (client, bytes) = next();
+        assert_eq!(bytes, long.len());
+        clients.push(client);
+    }
+    assert_eq!(clients.len(), 3);
+    // One that goes away while it waits does not keep the others either.
+    let [leaving, passing, staying]: [_; 3] = connections.drain(2..).collect::<Vec<_>>().try_into().unwrap();
+    let left = leaving.post(&long, limit()).unwrap();
+    passing.call(&[1], &mut reply, limit()).unwrap();
+    let stayed = staying.post(&long, limit()).unwrap();
+    leaving.give_up(left);
+    drop(leaving);
+    has_room.store(true, Ordering::Release);
+    staying.wait(stayed, &mut reply, limit()).unwrap();
+    assert_eq!(reply, long);
 }

@@ -6,12 +6,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use fpcache::key_space::BuildKeys;
-use fpcache::layout::{SUPERBLOCK_BYTES, Stored, TableParameters, TableRecord};
-use fpcache::message::keys::take_key;
-use fpcache::message::{Chunk, ErrorCode, Keys, NodeStats, Refusal, Request, encode_reply};
+use fpcache::layout::{SUPERBLOCK_BYTES, TableParameters, TableRecord};
+use fpcache::message::{Chunk, ErrorCode, NodeStats, Refusal, Request, encode_reply};
 use fpcache::models::Segment;
 use fpcache_fabric::{
-    AccessError, ClientId, Clock, Handled, NodeMemory, Service, SharedMemory, SystemClock, Waker, Work,
+    AccessError, ClientId, Clock, Handled, NodeMemory, SHORT_BODY, Service, SharedMemory, SystemClock, Waker,
+    Work,
 };
 use fpcache_index::Directory;
 
@@ -29,6 +29,7 @@ use crate::space::{Extent, Space};
 use crate::table::audit::Audit;
 use crate::table::write::next_version;
 use crate::table::{Parts, Table, TableError};
+use crate::transit::{Held, Transit};
 use crate::uploads::Uploads;
 
 /// A memory node over one region, which nobody else writes.
@@ -62,6 +63,9 @@ pub struct MemoryNode<K: BuildKeys, M = SharedMemory> {
     pub(crate) clock: Arc<dyn Clock>,
     /// What else wakes the serving loop.
     pub(crate) waker: Option<Waker>,
+    pub(crate) transit: Transit,
+    /// What the reply in hand has room for, if it goes out later.
+    pub(crate) room: Option<Held>,
     /// The body of the reply in hand.
     body: Vec<u8>,
 }
@@ -145,6 +149,8 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
             started: now,
             clock: Arc::new(SystemClock),
             waker: None,
+            transit: Transit::default(),
+            room: None,
             body: Vec::new(),
         }
     }
@@ -154,6 +160,12 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
     #[must_use]
     pub fn with_creation(self, creation: u64) -> Self {
         Self { creation, ..self }
+    }
+
+    /// The same, keeping no more of requests and replies than these tables do together.
+    #[must_use]
+    pub(crate) fn beside(self, others: &Transit) -> Self {
+        Self { transit: others.beside(), ..self }
     }
 
     /// The same with another clock than the machine's: the one its loop goes by.
@@ -516,7 +528,7 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
 
     /// Goes on with a request; returns it if it is to go on later.
     pub(crate) fn resume(&mut self, parked: Parked) -> Option<Parked> {
-        let Parked { client, request, progress, until } = parked;
+        let Parked { client, request, progress, until, held } = parked;
         let mut body = std::mem::take(&mut self.body);
         body.clear();
         let answer = self.answer(client, &request, progress, &mut body);
@@ -528,7 +540,7 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
         }
         let mut reply = Vec::new();
         let parked = match answer {
-            Ok(Answer::Waits(progress, until)) => Some(Parked { client, request, progress, until }),
+            Ok(Answer::Waits(progress, until)) => Some(Parked { client, request, progress, until, held }),
             Ok(Answer::Later) => None,
             Ok(Answer::Now) => {
                 encode_reply(Ok(&body), &mut reply);
@@ -540,82 +552,24 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
             }
         };
         if !reply.is_empty() {
-            self.parked.push_reply(client, reply);
+            let room = self.room.take();
+            self.parked.push_reply(client, reply, room);
         }
-        self.body = body;
+        self.keep_body(body);
         parked
+    }
+
+    /// Keeps the reply's buffer for the next, unless it is long: every table has one.
+    fn keep_body(&mut self, mut body: Vec<u8>) {
+        body.clear();
+        body.shrink_to(SHORT_BODY);
+        self.body = body;
     }
 
     pub(crate) fn no_table() -> Refusal {
         let why = "the table holds nothing yet: load a data set or make it an empty one first, for example by \
                    `fpcache-cli load ipv4` or `fpcache-cli create`";
         Refusal::new(ErrorCode::NoTable, why)
-    }
-
-    /// Looks keys up on behalf of a client that cannot.
-    fn get(&mut self, keys: &Keys<'_>, progress: Progress, body: &mut Vec<u8>) -> Result<Answer, Refusal> {
-        /// More than any reply has room for.
-        const MOST: usize = 1 << 20;
-        /// Bytes of a reply to a key, without its value.
-        const LEAST: usize = 16;
-        let too_long = || Refusal::new(ErrorCode::Invalid, "the request asks for more than a reply can hold");
-        let (mut at, mut left) = match progress {
-            Progress::Get { at, left, body: before } => {
-                *body = before;
-                (at, left)
-            }
-            _ if keys.count as usize > MOST / LEAST => return Err(too_long()),
-            _ => (0, keys.count),
-        };
-        while left > 0 {
-            if self.is_spent() {
-                let body = std::mem::take(body);
-                return Ok(Answer::Waits(Progress::Get { at, left, body }, Until::Turn));
-            }
-            let before = body.len();
-            let rest = keys.bytes.get(at..).and_then(|bytes| take_key::<K>(bytes));
-            let Some((key, behind)) = rest else {
-                return Err(Refusal::new(ErrorCode::Invalid, "the request counts more keys than it holds"));
-            };
-            self.get_one(key.borrow(), body)?;
-            if body.len() > MOST {
-                return Err(too_long());
-            }
-            (at, left) = (keys.bytes.len() - behind.len(), left - 1);
-            self.charge(cost::OPERATION + cost::bytes(body.len() - before));
-        }
-        if at < keys.bytes.len() {
-            return Err(Refusal::new(ErrorCode::Invalid, "the request holds more keys than it counts"));
-        }
-        Ok(Answer::Now)
-    }
-
-    fn get_one(&mut self, key: &K::Key, body: &mut Vec<u8>) -> Result<(), Refusal> {
-        const FOUND: u8 = 0;
-        const OUTSIDE: u8 = 1;
-        const ABSENT: u8 = 2;
-        let Self { front, table: Some(table), .. } = self else { return Err(Self::no_table()) };
-        // Whoever asks here has a directory that its changes do not reach.
-        table.directory_wanted = true;
-        let found = table.get(front, key).map_err(internal)?;
-        let (status, value_bytes, token) = match &found {
-            None => (ABSENT, 0, 0),
-            // A record that a reply has no room for cannot be: its slot is shorter than that.
-            Some((token, Stored::Here(value))) => (FOUND, value.len() as u32, token.to_bits()),
-            Some((token, Stored::Outside(extent))) => (OUTSIDE, extent.bytes, token.to_bits()),
-        };
-        body.extend([status, 0, 0, 0]);
-        body.extend(value_bytes.to_le_bytes());
-        body.extend(token.to_le_bytes());
-        match found {
-            Some((_, Stored::Here(value))) => body.extend_from_slice(value),
-            Some((_, Stored::Outside(extent))) => {
-                body.extend(extent.checksum.to_le_bytes());
-                body.extend(extent.address.to_bits().to_le_bytes());
-            }
-            None => {}
-        }
-        Ok(())
     }
 
     /// Does a little of what can be done between requests; the log has something to do at the instant `due`, if ever.
@@ -658,9 +612,17 @@ pub(crate) fn internal(error: AccessError) -> Refusal {
 }
 
 impl<K: BuildKeys, M: NodeMemory> Service for MemoryNode<K, M> {
+    fn has_room(&self, _: ClientId, request_bytes: usize) -> bool {
+        self.transit.has_room_for_request(request_bytes)
+    }
+
     fn handle(&mut self, client: ClientId, request: &[u8], reply: &mut Vec<u8>) -> Handled {
         self.requests += 1;
-        let park = |progress, until| Parked { client, request: request.to_vec(), progress, until };
+        let held = self.transit.clone();
+        let park = |progress, until| {
+            let held = held.keep_request(request.len());
+            Parked { client, request: request.to_vec(), progress, until, held }
+        };
         // A short one is served at once, as one of each ring is in every round.
         let owed = if self.is_spent() { Some(self.allowance) } else { None };
         if owed.is_some() {
@@ -692,7 +654,7 @@ impl<K: BuildKeys, M: NodeMemory> Service for MemoryNode<K, M> {
             // others something of the next turn.
             self.allowance = (owed + self.allowance.min(0)).max(owed.min(-QUANTUM / 2));
         }
-        self.body = body;
+        self.keep_body(body);
         handled
     }
 

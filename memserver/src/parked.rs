@@ -16,7 +16,9 @@ use fpcache_fabric::{ClientId, NodeMemory};
 use crate::clients::Writer;
 use crate::durability::Lsn;
 use crate::loader::ChunkPlace;
+use crate::lookup::MOST_REPLY;
 use crate::node::MemoryNode;
+use crate::transit::Held;
 
 /// The allowance of a turn, in nanoseconds.
 pub(crate) const QUANTUM: i64 = 300_000;
@@ -63,6 +65,8 @@ pub(crate) enum Until {
     LogRoom,
     /// The table's next turn, with nothing in the log between.
     NextPiece,
+    /// There is room for a long reply.
+    ReplyRoom,
     /// The records that were loaded are on the disk.
     Durable,
 }
@@ -101,11 +105,12 @@ pub(crate) struct Going {
 pub(crate) enum Progress {
     New,
     Write(Going),
-    /// A lookup: bytes of keys that are done, keys that are left, and the reply so far.
+    /// A lookup: bytes of keys that are done, keys that are left, and the reply so far, which is short until it has room.
     Get {
         at: usize,
         left: u32,
         body: Vec<u8>,
+        room: Option<Held>,
     },
     Chunk(ChunkPlace),
     /// A load whose directory is being written.
@@ -134,6 +139,8 @@ pub(crate) struct Parked {
     pub(crate) request: Vec<u8>,
     pub(crate) progress: Progress,
     pub(crate) until: Until,
+    /// Counts the request's bytes, if it is long.
+    pub(crate) held: Option<Held>,
 }
 
 impl Parked {
@@ -155,7 +162,7 @@ pub(crate) struct Queue {
     /// Those that got on in this turn: their next one is after the others'.
     moved: VecDeque<Parked>,
     /// Replies to those that are done.
-    replies: VecDeque<(ClientId, Vec<u8>)>,
+    replies: VecDeque<(ClientId, Vec<u8>, Option<Held>)>,
 }
 
 impl Queue {
@@ -200,12 +207,13 @@ impl Queue {
         }
     }
 
-    pub(crate) fn push_reply(&mut self, client: ClientId, reply: Vec<u8>) {
-        self.replies.push_back((client, reply));
+    /// A reply that has what it had room for until it is taken.
+    pub(crate) fn push_reply(&mut self, client: ClientId, reply: Vec<u8>, room: Option<Held>) {
+        self.replies.push_back((client, reply, room));
     }
 
     pub(crate) fn next_reply(&mut self) -> Option<(ClientId, Vec<u8>)> {
-        self.replies.pop_front()
+        self.replies.pop_front().map(|(client, reply, _)| (client, reply))
     }
 
     /// Forgets the requests of a client that has gone. One whose records are being made durable goes on: others wait for that.
@@ -254,6 +262,7 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
             Until::Published(entries) => self.pending.has_published(entries),
             Until::Answered(writer) => !self.is_in_hand(writer),
             Until::Quiet => self.pending.is_empty(),
+            Until::ReplyRoom => return self.transit.has_room_for_reply(MOST_REPLY),
             Until::LogRoom => self.journal.as_mut().is_none_or(|journal| journal.has_room()),
             Until::Durable => return self.durable.is_some(),
         };

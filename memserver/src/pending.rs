@@ -14,6 +14,7 @@ use fpcache_fabric::ClientId;
 use crate::clients::Writer;
 use crate::durability::Lsn;
 use crate::table::write::Effect;
+use crate::transit::Held;
 
 /// What becomes of an operation.
 #[derive(Debug)]
@@ -65,12 +66,14 @@ pub(crate) struct Entry<K: BuildKeys> {
 }
 
 /// A request that waits for its operations.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 struct Waiting {
     client: ClientId,
     writer: Writer,
     /// How many entries must have been published since the beginning.
     entries: u64,
+    /// Counts what is kept of it, if that is much.
+    _held: Option<Held>,
 }
 
 /// What waits for the disk.
@@ -157,8 +160,8 @@ impl<K: BuildKeys> Pending<K> {
     }
 
     /// A client waits for the reply to its request, until so many entries have been published.
-    pub(crate) fn wait(&mut self, client: ClientId, writer: Writer, entries: u64) {
-        self.requests.push_back(Waiting { client, writer, entries });
+    pub(crate) fn wait(&mut self, client: ClientId, writer: Writer, entries: u64, held: Option<Held>) {
+        self.requests.push_back(Waiting { client, writer, entries, _held: held });
     }
 
     /// The next request that waits, whose operations go on waiting.

@@ -64,7 +64,12 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
         self.drop_uploads(write.client, write.request);
         let Going { writer, entries, .. } = going;
         if !self.pending.has_published(entries) {
-            self.pending.wait(client, writer, entries);
+            let kept = |operation: &WriteOperation<'_, _>| match operation.value {
+                Sent::Here(value) => size_of::<Entry<K>>() + value.len(),
+                Sent::Ahead(_) => size_of::<Entry<K>>(),
+            };
+            let held = self.transit.keep_request(operations.iter().map(kept).sum());
+            self.pending.wait(client, writer, entries, held);
             return Ok(Answer::Later);
         }
         self.writers.replies(writer.client).iter().for_each(|reply| body.extend(reply.encode()));

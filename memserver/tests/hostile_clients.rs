@@ -231,17 +231,47 @@ fn lookups_of_very_many_keys_over_many_connections() {
     let mut keys = Vec::new();
     (0..65_000u64).for_each(|key| put_key::<U64Keys>(&key, &mut keys));
     let request = owner.encoded::<U64Keys>(&Request::Get(Keys { count: 65_000, bytes: &keys }));
-    let peers: Vec<Peer> = (0..16).map(|_| node.connect("default")).collect();
+    let peers: Vec<Peer> = (0..48).map(|_| node.connect("default")).collect();
+    ask_all_at_once(&peers, &request, 16 * 65_000);
+    drop(peers);
+    node.end_unharmed("48 connections that look up 65,000 keys each");
+}
+
+/// Has all peers ask the same at once, three times, and compares their replies' lengths.
+fn ask_all_at_once(peers: &[Peer], request: &[u8], reply_bytes: usize) {
     for _ in 0..3 {
-        // All of them at once: posted, and waited for afterwards.
-        let posted: Vec<_> = peers.iter().map(|peer| peer.0.post(&request, deadline()).unwrap()).collect();
+        // Posted, and waited for afterwards.
+        let posted: Vec<_> = peers.iter().map(|peer| peer.0.post(request, deadline()).unwrap()).collect();
         let mut reply = Vec::new();
         for (peer, posted) in peers.iter().zip(posted) {
             peer.0.wait(posted, &mut reply, deadline()).unwrap();
-            decode_reply(&reply).unwrap();
+            assert_eq!(decode_reply(&reply).unwrap().len(), reply_bytes);
         }
     }
-    node.end_unharmed("16 connections that look up 65,000 keys each");
+}
+
+#[test]
+fn short_lookups_of_long_records_over_many_connections() {
+    const VALUE: usize = 60_000;
+    let node = Node::start(&[]);
+    let owner = node.connect("default");
+    let shape = RecordShape { key_bytes: Some(8), value_bytes: None, room: VALUE as u32 + 16 };
+    owner.call(&begin(TableParameters { shape, ..TableParameters::default() })).unwrap();
+    let value = vec![7; VALUE];
+    let mut records = Vec::new();
+    (0..17u64).for_each(|key| put_record::<U64Keys>(&shape, &key, &Sent::Here(&value), &mut records));
+    let (first, rest) = records.split_at(records.len() / 17 * 9);
+    for (chunk, records, count) in [(0, first, 9), (9, rest, 8)] {
+        owner.call(&Request::LoadChunk(Chunk { first: chunk, count, records })).unwrap();
+    }
+    owner.call(&Request::LoadCommit).unwrap();
+    let mut keys = Vec::new();
+    (0..17u64).for_each(|key| put_key::<U64Keys>(&key, &mut keys));
+    let request = owner.encoded::<U64Keys>(&Request::Get(Keys { count: 17, bytes: &keys }));
+    let peers: Vec<Peer> = (0..48).map(|_| node.connect("default")).collect();
+    ask_all_at_once(&peers, &request, 17 * (16 + VALUE));
+    drop(peers);
+    node.end_unharmed("48 connections that look up 17 long records each");
 }
 
 #[test]
@@ -251,7 +281,7 @@ fn writes_of_long_requests_over_many_connections() {
     owner.call(&begin(long_values())).unwrap();
     owner.call(&Request::LoadCommit).unwrap();
     let value = vec![5; 900];
-    let peers: Vec<Peer> = (0..16).map(|_| node.connect("default")).collect();
+    let peers: Vec<Peer> = (0..24).map(|_| node.connect("default")).collect();
     for round in 1..2 {
         let posted: Vec<_> = peers
             .iter()
@@ -272,7 +302,7 @@ fn writes_of_long_requests_over_many_connections() {
             peer.0.wait(posted, &mut reply, deadline()).unwrap();
         }
     }
-    node.end_unharmed("16 connections that write until nothing fits");
+    node.end_unharmed("24 connections that write until nothing fits");
 }
 
 #[test]

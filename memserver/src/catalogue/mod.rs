@@ -47,6 +47,7 @@ use crate::merging::PageMerger;
 use crate::node::MemoryNode;
 use crate::recovery::Recovery;
 use crate::store::Folders;
+use crate::transit::Transit;
 use closed::ClosedTable;
 use descriptor::Descriptor;
 use error::TableOpenError;
@@ -162,6 +163,7 @@ impl Catalogue {
                     .flatten()
                     .map(Arc::new),
                 sync: sync.unwrap_or_default(),
+                transit: Transit::default(),
             },
             folder,
             waker: Waker::new()?,

@@ -21,6 +21,7 @@ use crate::merging::PageMerger;
 use crate::node::MemoryNode;
 use crate::recovery::{RecoverError, Recovery};
 use crate::store::{self, Background, Beginning, Memories, NOTES_FILE, REGION_FILE};
+use crate::transit::Transit;
 
 /// What all tables of a memory node begin with.
 #[derive(Clone, Debug)]
@@ -31,6 +32,8 @@ pub(crate) struct Opening {
     pub(crate) merger: Option<Arc<PageMerger>>,
     /// When writes reach the disk, where there is one.
     pub(crate) sync: SyncPolicy,
+    /// What tables keep of requests and replies.
+    pub(crate) transit: Transit,
 }
 
 impl Opening {
@@ -62,7 +65,7 @@ impl Opening {
         };
         let creation = descriptor.creation;
         let export = Export::new(node.region(), fd, incarnation)?.with_creation(creation);
-        let node: Box<dyn Hosted> = Box::new(node.with_creation(creation));
+        let node: Box<dyn Hosted> = Box::new(node.with_creation(creation).beside(&self.transit));
         Ok(HostedTable { name, kind: descriptor.kind, node, export, waker, recovery, descriptors: None })
     }
 

@@ -43,6 +43,12 @@ impl Seats {
         }
     }
 
+    /// The same, without remembering where it was found.
+    pub(crate) fn find(&self, client: ClientId) -> Seat {
+        let found = self.seats.binary_search_by_key(&client, |(client, _)| *client);
+        found.map_or(Seat::Gone, |at| self.seats[at].1)
+    }
+
     /// Seats a client that has come.
     pub(crate) fn put(&mut self, client: ClientId, seat: Seat) {
         match self.seats.binary_search_by_key(&client, |(client, _)| *client) {

@@ -38,6 +38,16 @@ impl Service for Catalogue {
         self.tables[number].as_ref().map(|table| table.export.clone())
     }
 
+    fn has_room(&self, client: ClientId, request_bytes: usize) -> bool {
+        match self.seats.find(client) {
+            Seat::Table(number) => {
+                self.tables[number].as_ref().is_none_or(|table| table.node.has_room(client, request_bytes))
+            }
+            // Nothing that long is kept.
+            Seat::Lobby | Seat::Gone => true,
+        }
+    }
+
     fn handle(&mut self, client: ClientId, request: &[u8], reply: &mut Vec<u8>) -> Handled {
         let seat = self.seats.of(client);
         if let Seat::Table(number) = seat
