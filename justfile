@@ -40,7 +40,7 @@ worlds seeds="700":
 
 # CI: a few million operations have an order.
 linearizability:
-    cargo test --release -p fpcache-eval --test linearizability --locked -- --ignored
+    cargo test --release -p fpcache-eval --test histories --locked -- --ignored linearizability
 
 # CI: the hot cache under the model checker.
 loom:

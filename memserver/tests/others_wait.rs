@@ -1,6 +1,7 @@
 //! Nobody waits for another's request: what a request does before its reply comes in steps of bounded cost, and the memory
 //! node's thread waits for no disk. Costs are counted, not measured.
 
+#[path = "node/common/mod.rs"]
 mod common;
 
 use std::collections::BTreeSet;

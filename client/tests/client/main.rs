@@ -1,0 +1,22 @@
+//! Clients of a memory node in this process.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
+
+#[macro_use]
+#[path = "../common/mod.rs"]
+mod common;
+
+mod bad_input;
+mod byte_tables;
+mod changes;
+mod drop_and_create;
+mod long_values;
+mod lookups_match_a_btreemap;
+mod ordered;
+mod pipeline;
+mod round_trips;
+mod scans;
+mod small_budgets;
+mod tables;
+mod threads;
+mod values_ahead;
+mod writes;

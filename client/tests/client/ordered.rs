@@ -1,0 +1,268 @@
+//! Nearest records, scans that go down and counts are what a `BTreeMap` says, while records come and go between them.
+#![cfg(feature = "embedded")]
+
+use std::borrow::Borrow;
+use std::collections::BTreeMap;
+use std::ops::Bound;
+
+use crate::common::TestKeys;
+use fpcache_client::{
+    ByteClient, ByteKeys, CacheConfig, Client, ClientConfig, KeyRef, Record, TableParameters, U64Keys,
+};
+use proptest::collection::vec;
+use proptest::prelude::*;
+
+type Records<K> = BTreeMap<<K as fpcache_client::KeySpace>::Owned, Vec<u8>>;
+
+/// A client that has all models, and one that has room for some pages of them.
+struct Clients<K: TestKeys>(Client<K>, Client<K>);
+
+fn clients<K: TestKeys>(epsilon: u32, max_slots: u16, value_bytes: Option<u32>) -> Clients<K> {
+    let client = Client::<K>::open_embedded(32 << 20, ClientConfig::default()).unwrap();
+    let shape = K::shape(value_bytes);
+    client.create(TableParameters { shape, epsilon, max_slots, ..TableParameters::default() }).unwrap();
+    let budget = CacheConfig::of(5 * K::PAGE_BYTES as u64);
+    let poor = client.beside(ClientConfig { cache: Some(budget), ..ClientConfig::default() }).unwrap();
+    Clients(client, poor)
+}
+
+fn owned<K: TestKeys>(entry: Option<(&K::Owned, &Vec<u8>)>) -> Option<Record<K>> {
+    entry.map(|(key, value)| (key.clone(), value.clone()))
+}
+
+/// The records with keys from one up to another.
+fn within<'r, K: TestKeys>(
+    records: &'r Records<K>,
+    from: Bound<&K::Owned>,
+    to: Bound<&K::Owned>,
+) -> impl DoubleEndedIterator<Item = Record<K>> + use<'r, K> {
+    let range = records.range::<K::Key, _>((from.map(Borrow::borrow), to.map(Borrow::borrow)));
+    range.map(|(key, value)| (key.clone(), value.clone()))
+}
+
+fn floor<K: TestKeys>(records: &Records<K>, key: &K::Owned) -> Option<Record<K>> {
+    within::<K>(records, Bound::Unbounded, Bound::Included(key)).next_back()
+}
+
+fn ceiling<K: TestKeys>(records: &Records<K>, key: &K::Owned) -> Option<Record<K>> {
+    within::<K>(records, Bound::Included(key), Bound::Unbounded).next()
+}
+
+/// Asks everything there is to ask about these keys.
+fn check<K: TestKeys>(client: &Client<K>, records: &Records<K>, keys: &[K::Owned], limit: usize) {
+    assert_eq!(client.first().unwrap(), owned::<K>(records.first_key_value()));
+    assert_eq!(client.last().unwrap(), owned::<K>(records.last_key_value()));
+    let floors: Vec<_> = keys.iter().map(|key| floor::<K>(records, key)).collect();
+    let ceilings: Vec<_> = keys.iter().map(|key| ceiling::<K>(records, key)).collect();
+    assert_eq!(client.multi_floor(keys).unwrap(), floors);
+    assert_eq!(client.multi_ceiling(keys).unwrap(), ceilings);
+    let present: Vec<bool> = keys.iter().map(|key| records.contains_key::<K::Key>(key.borrow())).collect();
+    assert_eq!(client.multi_contains(keys).unwrap(), present);
+    for (i, key) in keys.iter().enumerate() {
+        assert_eq!(client.floor(key.clone()).unwrap(), floors[i], "floor of {key:?}");
+        assert_eq!(client.ceiling(key.clone()).unwrap(), ceilings[i], "ceiling of {key:?}");
+        let below = within::<K>(records, Bound::Unbounded, Bound::Included(key)).rev().take(limit);
+        assert_eq!(client.scan_back(key.clone(), limit).unwrap(), below.collect::<Vec<_>>(), "from {key:?}");
+        let count = within::<K>(records, Bound::Included(key), Bound::Unbounded).count() as u64;
+        assert_eq!(client.count_from(key.clone()).unwrap(), count, "from {key:?}");
+        for end in keys {
+            let inside: Vec<Record<K>> = match key < end {
+                true => within::<K>(records, Bound::Included(key), Bound::Excluded(end)).collect(),
+                false => Vec::new(),
+            };
+            assert_eq!(client.count(key.clone(), end.clone()).unwrap(), inside.len() as u64);
+            let mut found = Vec::new();
+            let take = |key: K::View<'_>, value: &[u8]| {
+                found.push((Borrow::<K::Key>::borrow(&key).to_owned(), value.to_vec()));
+            };
+            client.scan_range_back(key.clone(), end.clone(), limit, take).unwrap();
+            assert_eq!(found, inside.into_iter().rev().take(limit).collect::<Vec<_>>(), "{key:?} to {end:?}");
+        }
+    }
+}
+
+/// What happens to a table, one after the other.
+#[derive(Clone, Debug)]
+enum Step<T> {
+    Put(T, u8),
+    Delete(usize),
+    /// Deletes so many neighbours.
+    Clear(usize, usize),
+    Ask(Vec<T>, usize),
+}
+
+fn step<T: Clone + std::fmt::Debug + 'static>(
+    key: impl Strategy<Value = T> + Clone + 'static,
+) -> impl Strategy<Value = Step<T>> {
+    let limit = prop_oneof![3 => Just(usize::MAX), 1 => 0..20usize];
+    prop_oneof![
+        30 => (key.clone(), any::<u8>()).prop_map(|(key, len)| Step::Put(key, len)),
+        6 => any::<usize>().prop_map(Step::Delete),
+        1 => (any::<usize>(), 0..60usize).prop_map(|(at, count)| Step::Clear(at, count)),
+        1 => (vec(key, 0..4), limit).prop_map(|(keys, limit)| Step::Ask(keys, limit)),
+    ]
+}
+
+fn play<K: TestKeys>(
+    Clients(client, poor): &Clients<K>,
+    steps: Vec<Step<K::Owned>>,
+    value_bytes: Option<u32>,
+    edges: &[K::Owned],
+) {
+    let mut records = Records::<K>::new();
+    let delete = |records: &mut Records<K>, at: usize| {
+        if let Some(key) = records.keys().nth(at % records.len().max(1)).cloned() {
+            assert!(client.delete(key.clone()).unwrap());
+            records.remove::<K::Key>(key.borrow());
+        }
+    };
+    check(client, &records, edges, 3);
+    for step in steps {
+        match step {
+            Step::Put(key, len) => {
+                let value = vec![len; value_bytes.map_or(usize::from(len % 90), |bytes| bytes as usize)];
+                client.put(key.clone(), &value).unwrap();
+                records.insert(key, value);
+            }
+            Step::Delete(at) => delete(&mut records, at),
+            Step::Clear(at, count) => (0..count).for_each(|_| delete(&mut records, at)),
+            Step::Ask(keys, limit) => {
+                check(client, &records, &keys, limit);
+                check(poor, &records, &keys, limit);
+            }
+        }
+    }
+    for client in [client, poor] {
+        check(client, &records, edges, usize::MAX);
+    }
+}
+
+/// Numbers in clusters, among them the least and the greatest.
+fn number() -> impl Strategy<Value = u64> + Clone {
+    let near = (prop_oneof![Just(0u64), Just(1 << 20), Just(1 << 40), Just(u64::MAX - 300)], 0..300u64);
+    prop_oneof![8 => near.prop_map(|(base, step)| base + step), 1 => Just(u64::MAX), 1 => Just(0), 2 => any::<u64>()]
+}
+
+/// Strings of few letters, so that many begin alike, among them runs of the greatest byte; some are longer than any key.
+fn string(len: std::ops::Range<usize>) -> impl Strategy<Value = Vec<u8>> + Clone {
+    let letter = prop_oneof![Just(0u8), Just(b'a'), Just(b'b'), Just(254), Just(255)];
+    let long = vec(prop_oneof![Just("usr/"), Just("share/documentation/"), Just("\u{ff}")], 0..3)
+        .prop_map(|parts| parts.concat().into_bytes());
+    (long, vec(letter, len)).prop_map(|(front, back)| [front, back].concat())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 24, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn answers_about_numbers_are_those_of_a_btreemap(
+        steps in vec(step(number()), 1..600), epsilon in 1..40u32, max_slots in prop_oneof![Just(16u16), Just(4096)],
+    ) {
+        let edges = [0, 1, 299, 1 << 20, 1 << 40, (1 << 40) - 1, u64::MAX - 300, u64::MAX];
+        play::<U64Keys>(&clients(epsilon, max_slots, Some(8)), steps, Some(8), &edges);
+    }
+
+    #[test]
+    fn answers_about_strings_are_those_of_a_btreemap(
+        steps in vec(step(string(1..6)), 1..600), epsilon in 1..40u32, max_slots in prop_oneof![Just(16u16), Just(4096)],
+    ) {
+        let edges = [&b""[..], b"a", b"\0", b"\xff\xff\xff\xff\xff\xff\xff", b"usr/share/documentation/b", &[255; 5000]];
+        let edges = edges.map(<[u8]>::to_vec);
+        play::<ByteKeys>(&clients(epsilon, max_slots, None), steps, None, &edges);
+    }
+}
+
+/// Models in pages: neighbours lie in other pages of the directory than the key.
+fn neighbours_across_pages<K: TestKeys>() {
+    let Clients(client, poor) = clients::<K>(2, 16, Some(8));
+    let mut records = Records::<K>::new();
+    let mut changes = fpcache_client::Changes::<K>::default();
+    for number in 0..12_000u64 {
+        let (key, value) = (K::key(number * 7 + 3), number.to_le_bytes().to_vec());
+        changes.put(key.clone(), &value);
+        records.insert(key, value);
+        if changes.len() == 500 {
+            client.apply(&changes, &mut Vec::new()).unwrap();
+            changes.clear();
+        }
+    }
+    // All between two keys go, over many segments.
+    for some in (4_000..7_000u64).collect::<Vec<_>>().chunks(500) {
+        changes.clear();
+        for number in some {
+            let key = K::key(number * 7 + 3);
+            changes.delete(key.clone());
+            records.remove::<K::Key>(key.borrow());
+        }
+        client.apply(&changes, &mut Vec::new()).unwrap();
+    }
+    let keys: Vec<K::Owned> = (0..150u64).map(|i| K::key(i * 571)).collect();
+    for client in [&client, &poor] {
+        let floors: Vec<_> = keys.iter().map(|key| floor::<K>(&records, key)).collect();
+        let ceilings: Vec<_> = keys.iter().map(|key| ceiling::<K>(&records, key)).collect();
+        assert_eq!(client.multi_floor(&keys).unwrap(), floors);
+        assert_eq!(client.multi_ceiling(&keys).unwrap(), ceilings);
+        for (i, key) in keys.iter().enumerate().step_by(7) {
+            assert_eq!(client.floor(key.clone()).unwrap(), floors[i]);
+            assert_eq!(client.ceiling(key.clone()).unwrap(), ceilings[i]);
+        }
+        let all = client.scan_back(keys[149].clone(), usize::MAX).unwrap();
+        assert!(all.iter().map(|(key, _)| key).eq(records.keys().rev().skip_while(|key| **key > keys[149])));
+        assert_eq!(client.count_from(K::key(0)).unwrap(), 9_000);
+        assert_eq!(client.last().unwrap(), owned::<K>(records.last_key_value()));
+    }
+    assert!(poor.cache_stats().unwrap().unwrap().paged, "the models are too many for the budget");
+}
+
+for_both_kinds_of_keys!(neighbours_across_pages);
+
+#[test]
+fn an_empty_table_has_no_neighbours() {
+    let Clients(client, poor) = clients::<U64Keys>(8, 64, Some(8));
+    for client in [&client, &poor] {
+        check(client, &Records::<U64Keys>::new(), &[0, 5, u64::MAX], 10);
+    }
+}
+
+#[test]
+fn prefixes_are_counted_and_listed_from_their_ends() {
+    let Clients(client, _) = clients::<ByteKeys>(8, 64, None);
+    let keys: [&[u8]; 8] = [b"a", b"a\0", b"a\xff", b"a\xff\xff", b"b", b"\xfe\xff", b"\xff", b"\xff\xff"];
+    keys.iter().for_each(|key| client.put(*key, b"value").unwrap());
+    let listed = |client: &ByteClient, prefix: &[u8]| {
+        let mut found = Vec::new();
+        client.scan_prefix_back(prefix, usize::MAX, |key, _| found.push(key.to_vec())).unwrap();
+        found
+    };
+    for (prefix, expected) in [
+        (&b""[..], &keys[..]),
+        (b"a", &keys[..4]),
+        (b"a\xff", &keys[2..4]),
+        (b"\xff", &keys[6..]),
+        (b"c", &[]),
+    ] {
+        assert!(listed(&client, prefix).iter().eq(expected.iter().rev()), "{}", prefix.escape_ascii());
+        assert_eq!(client.count_prefix(prefix).unwrap(), expected.len() as u64);
+    }
+}
+
+#[test]
+fn long_values_outside_their_slots_come_with_their_neighbours() {
+    let Clients(client, _) = clients::<U64Keys>(8, 64, None);
+    let value = |key: u64| vec![key as u8; if key.is_multiple_of(3) { 100_000 } else { 10 }];
+    (0..400u64).for_each(|key| client.put(key * 2, &value(key)).unwrap());
+    for key in 0..400u64 {
+        assert_eq!(client.floor(key * 2 + 1).unwrap(), Some((key * 2, value(key))));
+    }
+    let keys: Vec<u64> = (0..800).collect();
+    let floors = client.multi_floor(&keys).unwrap();
+    assert!(floors.iter().zip(&keys).all(|(found, key)| *found == Some((key & !1, value(key / 2)))));
+    let (mut next, mut bytes) = (400, 0);
+    let take = |key, found: &[u8]| {
+        next -= 1;
+        bytes += found.len();
+        assert_eq!((key, found), (next * 2, &value(next)[..]));
+    };
+    client.scan_back_to(KeyRef::<U64Keys>(&0), usize::MAX, take).unwrap();
+    assert_eq!((next, bytes), (0, 134 * 100_000 + 266 * 10));
+}

@@ -1,0 +1,91 @@
+//! A budget below the directory's top level keeps nobody from writing: changes are made by the memory node.
+
+use crate::common::{TestKeys, ThreadNode, scattered, value_in};
+use fpcache::snapshot::OpenError;
+use fpcache_client::{CacheConfig, Changes, Client, ClientConfig, ClientError, CompareAndSet};
+
+for_both_kinds_of_keys!(
+    writes_go_on_where_lookups_say_that_the_budget_is_too_small,
+    a_budget_that_a_table_outgrows_keeps_nobody_from_writing,
+);
+
+/// That reads say what is wrong, and how much would do.
+fn assert_too_small<T: std::fmt::Debug>(result: Result<T, ClientError>) {
+    let error = result.unwrap_err();
+    assert!(matches!(error, ClientError::Open(OpenError::Budget { .. })), "{error:?}");
+    assert!(error.to_string().contains("raise the cache budget"), "{error}");
+}
+
+fn with_budget<K: TestKeys>(node: &ThreadNode<K>, bytes: u64) -> Client<K> {
+    node.client_with(ClientConfig { cache: Some(CacheConfig::of(bytes)), ..ClientConfig::default() })
+}
+
+fn writes_go_on_where_lookups_say_that_the_budget_is_too_small<K: TestKeys>() {
+    let node = ThreadNode::<K>::start(16 << 20);
+    let (rich, poor) = (node.client(), with_budget(&node, 1 << 10));
+    let parameters = K::parameters_of(None);
+    rich.create(parameters).unwrap();
+    let keys: Vec<K::Owned> = scattered(600).into_iter().map(K::key).collect();
+    let value = |number: usize, edition| value_in(&parameters.shape, number as u64, edition);
+    for (i, key) in keys.iter().enumerate() {
+        assert!(poor.insert(key.clone(), &value(i, 0)).unwrap());
+        assert!(!poor.insert(key.clone(), &value(i, 1)).unwrap());
+    }
+    assert_too_small(poor.get(keys[0].clone()));
+    poor.put(keys[0].clone(), &value(0, 2)).unwrap();
+    assert!(poor.update(keys[1].clone(), &value(1, 2)).unwrap());
+    assert!(poor.delete(keys[2].clone()).unwrap());
+    let (_, token) = rich.get_versioned(keys[3].clone()).unwrap().unwrap();
+    let set = poor.compare_and_set(keys[3].clone(), token, &value(3, 2)).unwrap();
+    assert!(matches!(set, CompareAndSet::Done(_)), "{set:?}");
+    let mut changes = Changes::<K>::default();
+    changes.put(keys[4].clone(), &value(4, 2));
+    changes.delete(keys[5].clone());
+    poor.apply(&changes, &mut Vec::new()).unwrap();
+    let mut pipeline = poor.pipeline(2).unwrap();
+    pipeline.put(keys[6].clone(), &value(6, 2)).unwrap();
+    while let Some(ended) = pipeline.next() {
+        ended.outcome.unwrap();
+    }
+    drop(pipeline);
+    for (i, key) in keys.iter().enumerate() {
+        let expected = match i {
+            2 | 5 => None,
+            0 | 1 | 3 | 4 | 6 => Some(value(i, 2)),
+            _ => Some(value(i, 0)),
+        };
+        assert_eq!(rich.get(key.clone()).unwrap(), expected, "{i}");
+    }
+    // What does not fit its slot is refused here as ever.
+    let too_long = vec![0; (16 << 20) + 1];
+    assert_eq!(poor.put(keys[0].clone(), &too_long).unwrap_err().kind(), fpcache_client::ErrorKind::Invalid);
+    assert_too_small(poor.get(keys[0].clone()));
+    assert_too_small(poor.multi_get(&keys[..2]));
+    assert_too_small(poor.scan(keys[0].clone(), 3));
+}
+
+/// At first the models fit, then some of their pages, and in the end perhaps nothing.
+fn a_budget_that_a_table_outgrows_keeps_nobody_from_writing<K: TestKeys>() {
+    let node = ThreadNode::<K>::start(64 << 20);
+    let (rich, poor) = (node.client(), with_budget(&node, 3 * K::PAGE_BYTES as u64));
+    let parameters = fpcache_client::TableParameters { max_slots: 16, epsilon: 2, ..K::parameters() };
+    rich.create(parameters).unwrap();
+    let keys: Vec<K::Owned> = scattered(6_000).into_iter().map(K::key).collect();
+    let (mut found, mut changes) = (0, Changes::<K>::default());
+    for (i, some) in keys.chunks(200).enumerate() {
+        changes.clear();
+        for key in some {
+            changes.put(key.clone(), &value_in(&parameters.shape, i as u64, 0));
+        }
+        poor.apply(&changes, &mut Vec::new()).unwrap();
+        assert!(poor.update(some[0].clone(), &value_in(&parameters.shape, i as u64, 1)).unwrap());
+        match poor.get(some[0].clone()) {
+            Ok(value) => found += usize::from(value.is_some()),
+            Err(error) => assert_too_small(Err::<(), _>(error)),
+        }
+    }
+    assert!(found > 0, "at first the models fit");
+    for (i, some) in keys.chunks(200).enumerate() {
+        assert_eq!(rich.get(some[0].clone()).unwrap(), Some(value_in(&parameters.shape, i as u64, 1)));
+    }
+}

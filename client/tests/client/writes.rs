@@ -1,0 +1,448 @@
+//! Changes take effect once however often they are sent, and a lookup's last resort is the memory node's processor: against
+//! a memory node that does what the test says.
+
+use std::borrow::Borrow;
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::common::{Directory, PATIENCE, TestKeys, scattered, value_of};
+use fpcache::layout::SEGMENT_HEADER_BYTES;
+use fpcache::message::keys::take_key;
+use fpcache::message::{ErrorCode, Refusal, Request, Write, encode_reply};
+use fpcache::snapshot::Snapshot;
+use fpcache_client::{
+    ByteKeys, Changes, Client, ClientConfig, ClientError, CompareAndSet, ErrorKind, Plan, RecordToken,
+    WriteKind, WriteReply, WriteStatus,
+};
+use fpcache_fabric::shm::{ListenOptions, Listener, connect};
+use fpcache_fabric::{
+    ClientId, Connection, Export, Handled, HugePages, OneRegion, Service, Serving, SharedMemory,
+};
+use fpcache_memserver::MemoryNode;
+
+for_both_kinds_of_keys!(
+    every_kind_of_change_says_what_became_of_it,
+    changes_go_together_in_as_few_requests_as_they_fit,
+    a_request_without_a_reply_is_sent_again_and_takes_effect_once,
+    a_request_is_sent_again_over_a_new_connection,
+    an_outcome_that_nobody_tells_is_unknown,
+    what_was_never_sent_is_not_unknown,
+    refusals_are_typed_and_name_the_remedy,
+    threads_write_under_numbers_of_their_own,
+    a_segment_that_stays_frozen_is_read_by_the_memory_nodes_processor,
+);
+
+/// What the memory node does with a write.
+#[derive(Clone, Debug)]
+enum Act {
+    /// Makes it, and answers after this time.
+    Late(Duration),
+    /// Makes it and ends without an answer.
+    Die,
+    Refuse(ErrorCode),
+    /// Says this of every operation.
+    Say(WriteStatus),
+    Garble,
+}
+
+/// A write request as it came.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Came {
+    client: u64,
+    request: u64,
+    sent_before: bool,
+    kinds: Vec<WriteKind>,
+}
+
+/// What outlives a memory node's process.
+struct State<K: TestKeys> {
+    script: VecDeque<Act>,
+    came: Vec<Came>,
+    records: BTreeMap<K::Owned, (u32, Vec<u8>)>,
+    version: u32,
+    replies: HashMap<u64, (u64, Vec<u8>)>,
+}
+
+impl<K: TestKeys> Default for State<K> {
+    fn default() -> Self {
+        let (script, came, records) = (VecDeque::new(), Vec::new(), BTreeMap::new());
+        Self { script, came, records, version: 0, replies: HashMap::new() }
+    }
+}
+
+impl<K: TestKeys> State<K> {
+    fn token(&self, key: &K::Key) -> Option<RecordToken> {
+        let (version, value) = self.records.get(key)?;
+        Some(RecordToken::of(*version, &K::shape(Some(8)).identity::<K>(key, value)))
+    }
+
+    /// Makes a request's changes, or repeats what was said of them.
+    fn write(&mut self, write: &Write<'_>) -> Result<Vec<u8>, Refusal> {
+        match self.replies.get(&write.client) {
+            Some((request, reply)) if *request == write.request => return Ok(reply.clone()),
+            Some((request, _)) if *request > write.request => {
+                return Err(Refusal::new(ErrorCode::Invalid, "an old request"));
+            }
+            None if write.sent_before => return Err(Refusal::new(ErrorCode::Forgotten, "who are you?")),
+            _ => {}
+        }
+        let mut reply = Vec::new();
+        for operation in write.operations::<K>() {
+            let o = operation.unwrap();
+            let key: &K::Key = o.key.borrow();
+            let (there, differs) = (self.records.contains_key(key), self.token(key) != Some(o.expected));
+            let status = match o.kind {
+                WriteKind::Insert if there => WriteStatus::Exists,
+                WriteKind::Update | WriteKind::Delete | WriteKind::CompareAndSet if !there => {
+                    WriteStatus::Absent
+                }
+                WriteKind::CompareAndSet if differs => WriteStatus::Differs,
+                _ => WriteStatus::Done,
+            };
+            if status == WriteStatus::Done {
+                self.version += 1;
+                match o.kind {
+                    WriteKind::Delete => _ = self.records.remove(key),
+                    _ => _ = self.records.insert(key.to_owned(), (self.version, o.value.bytes().to_vec())),
+                }
+            }
+            reply.extend(WriteReply { status, token: self.token(key) }.encode());
+        }
+        self.replies.insert(write.client, (write.request, reply.clone()));
+        Ok(reply)
+    }
+}
+
+/// Loads as the real one does; changes and lookups are the test's.
+struct Fake<K: TestKeys> {
+    node: MemoryNode<K>,
+    state: Arc<Mutex<State<K>>>,
+}
+
+impl<K: TestKeys> Service for Fake<K> {
+    fn handle(&mut self, client: ClientId, request: &[u8], reply: &mut Vec<u8>) -> Handled {
+        match Request::decode::<K>(0, request) {
+            Ok(Request::Write(write)) => {
+                let mut state = self.state.lock().unwrap();
+                let kinds = write.operations::<K>().map(|o| o.unwrap().kind).collect();
+                let Write { client, request, sent_before, count, .. } = write;
+                state.came.push(Came { client, request, sent_before, kinds });
+                let act = state.script.pop_front();
+                let said = match &act {
+                    Some(Act::Refuse(code)) => Err(Refusal::new(*code, "as the test has it")),
+                    Some(Act::Say(status)) => {
+                        Ok(WriteReply { status: *status, token: None }.encode().repeat(count as usize))
+                    }
+                    Some(Act::Garble) => Ok(vec![99; 16]),
+                    _ => state.write(&write),
+                };
+                drop(state);
+                if let Some(Act::Late(time)) = act {
+                    thread::sleep(time);
+                }
+                encode_reply(said.as_deref(), reply);
+                assert!(!matches!(act, Some(Act::Die)), "as the test has it");
+                Handled::Now
+            }
+            Ok(Request::Get(keys)) => {
+                let state = self.state.lock().unwrap();
+                let (mut body, mut rest) = (Vec::new(), keys.bytes);
+                for _ in 0..keys.count {
+                    let (key, behind) = take_key::<K>(rest).unwrap();
+                    rest = behind;
+                    let record = state.records.get(key.borrow());
+                    let value = record.map_or(&[][..], |(_, value)| value);
+                    body.extend([if record.is_some() { 0 } else { 2 }, 0, 0, 0]);
+                    body.extend((value.len() as u32).to_le_bytes());
+                    body.extend(state.token(key.borrow()).map_or(0, RecordToken::to_bits).to_le_bytes());
+                    body.extend(value);
+                }
+                encode_reply(Ok(&body), reply);
+                Handled::Now
+            }
+            _ => self.node.handle(client, request, reply),
+        }
+    }
+}
+
+struct Setup<K: TestKeys> {
+    directory: Directory,
+    state: Arc<Mutex<State<K>>>,
+    region: Arc<SharedMemory>,
+    serving: Option<Serving>,
+}
+
+impl<K: TestKeys> Setup<K> {
+    fn new() -> Self {
+        let (directory, state) = (Directory::new(), Arc::<Mutex<State<K>>>::default());
+        let (region, serving) = Self::serve(&directory, &state, 1);
+        let setup = Self { directory, state, region, serving: Some(serving) };
+        crate::common::load(&setup.client(), K::parameters(), scattered(500), 0).unwrap();
+        setup
+    }
+
+    fn serve(directory: &Directory, state: &Arc<Mutex<State<K>>>, life: u64) -> (Arc<SharedMemory>, Serving) {
+        let (region, fd) = SharedMemory::create_memfd("test", 1 << 20, HugePages::No).unwrap();
+        let region = Arc::new(region);
+        let node = MemoryNode::<K>::new(Arc::clone(&region), life, 0, Instant::now()).unwrap();
+        let export = Export::new(&region, fd, life).unwrap();
+        let listener = Listener::bind(&directory.address(), ListenOptions::default()).unwrap();
+        let fake = Fake { node, state: Arc::clone(state) };
+        (region, listener.spawn(OneRegion::new(crate::common::region_name(), export, fake)).unwrap())
+    }
+
+    /// Ends the memory node and starts another one that knows what it knew.
+    fn restart(&mut self) {
+        drop(self.serving.take());
+        let (region, serving) = Self::serve(&self.directory, &self.state, 2);
+        (self.region, self.serving) = (region, Some(serving));
+    }
+
+    fn client(&self) -> Client<K> {
+        Client::open(&self.directory.url(), ClientConfig::default()).unwrap()
+    }
+
+    fn hurried(&self) -> Client<K> {
+        self.client().with_deadline(Duration::from_millis(400))
+    }
+
+    fn script(&self, acts: impl IntoIterator<Item = Act>) {
+        self.state.lock().unwrap().script.extend(acts);
+    }
+
+    fn came(&self) -> Vec<Came> {
+        self.state.lock().unwrap().came.clone()
+    }
+
+    fn flags(&self) -> Vec<(u64, bool)> {
+        self.came().iter().map(|came| (came.request, came.sent_before)).collect()
+    }
+}
+
+fn v(n: u64) -> [u8; 8] {
+    n.to_le_bytes()
+}
+
+fn every_kind_of_change_says_what_became_of_it<K: TestKeys>() {
+    let setup = Setup::<K>::new();
+    let client = setup.client();
+    let k = K::key;
+    assert!(client.insert(k(1), &v(10)).unwrap() && !client.insert(k(1), &v(11)).unwrap());
+    assert!(client.update(k(1), &v(12)).unwrap() && !client.update(k(2), &v(20)).unwrap());
+    client.put(k(2), &v(21)).unwrap();
+    client.put(k(2), &v(22)).unwrap();
+    assert!(client.delete(k(1)).unwrap() && !client.delete(k(1)).unwrap());
+    let token = setup.state.lock().unwrap().token(k(2).borrow()).unwrap();
+    let CompareAndSet::Done(next) = client.compare_and_set(k(2), token, &v(23)).unwrap() else {
+        panic!("it was that")
+    };
+    assert_eq!(client.compare_and_set(k(2), token, &v(24)).unwrap(), CompareAndSet::Differs(next));
+    assert_eq!(client.compare_and_set(k(9), token, &v(24)).unwrap(), CompareAndSet::Absent);
+    assert_eq!(setup.state.lock().unwrap().records[k(2).borrow()].1, v(23));
+    let came = setup.came();
+    assert_eq!(came.iter().map(|c| c.request).collect::<Vec<_>>(), (1..=11).collect::<Vec<_>>());
+    assert!(came.iter().all(|c| c.client == came[0].client && !c.sent_before));
+}
+
+fn changes_go_together_in_as_few_requests_as_they_fit<K: TestKeys>() {
+    let setup = Setup::<K>::new();
+    let k = K::key;
+    let (mut changes, mut replies) =
+        (Changes::<K>::default(), vec![WriteReply { status: WriteStatus::NoRoom, token: None }]);
+    (0..2500).for_each(|key| _ = changes.insert(k(key), &v(key)));
+    changes
+        .delete(k(7))
+        .delete(k(7))
+        .put(k(8), &v(80))
+        .compare_and_set(k(8), RecordToken::from_bits(5), &v(81))
+        .update(k(9), &v(90));
+    setup.client().apply(&changes, &mut replies).unwrap();
+    let statuses: Vec<_> = replies[2500..].iter().map(|reply| reply.status).collect();
+    use WriteStatus::{Absent, Differs, Done};
+    assert_eq!(statuses, [Done, Absent, Done, Differs, Done]);
+    assert!(replies[..2500].iter().all(|r| r.status == Done) && changes.len() == 2505);
+    assert_eq!(setup.came().iter().map(|c| c.kinds.len()).collect::<Vec<_>>(), [1024, 1024, 457]);
+    let state = setup.state.lock().unwrap();
+    assert_eq!((state.records.len(), &state.records[k(8).borrow()].1[..]), (2499, &v(80)[..]));
+    drop(state);
+    setup.client().apply(&Changes::default(), &mut replies).unwrap();
+    assert_eq!((replies.len(), setup.came().len()), (0, 3));
+}
+
+fn a_request_without_a_reply_is_sent_again_and_takes_effect_once<K: TestKeys>() {
+    let setup = Setup::<K>::new();
+    let client = setup.hurried();
+    setup.script([Act::Late(Duration::from_millis(150))]);
+    assert!(client.insert(K::key(1), &v(1)).unwrap(), "made once, and not there before");
+    assert_eq!(setup.flags(), [(1, false), (1, true)]);
+    assert_eq!(client.counters().resent, 1);
+    assert!(!client.insert(K::key(1), &v(2)).unwrap());
+    assert_eq!(setup.flags()[2..], [(2, false)]);
+}
+
+fn a_request_is_sent_again_over_a_new_connection<K: TestKeys>() {
+    let mut setup = Setup::<K>::new();
+    let client = setup.client();
+    assert!(client.insert(K::key(5), &v(5)).unwrap());
+    setup.script([Act::Die]);
+    let waiting = thread::spawn(move || (client.insert(K::key(1), &v(1)), client.counters()));
+    let begun = Instant::now();
+    while setup.came().len() < 2 {
+        assert!(begun.elapsed() < PATIENCE);
+        thread::sleep(Duration::from_millis(1));
+    }
+    setup.restart();
+    let (inserted, counters) = waiting.join().unwrap();
+    assert!(inserted.unwrap(), "the first life made it");
+    assert_eq!(setup.flags(), [(1, false), (1, false), (1, true)], "the other thread counts for itself");
+    assert!(counters.reconnects >= 1 && counters.resent >= 1, "{counters:?}");
+}
+
+fn an_outcome_that_nobody_tells_is_unknown<K: TestKeys>() {
+    let setup = Setup::<K>::new();
+    let client = setup.hurried();
+    client.put(K::key(3), &v(3)).unwrap();
+    setup.script([Act::Late(Duration::from_millis(600))]);
+    let error = client.put(K::key(1), &v(1)).unwrap_err();
+    assert!(
+        matches!(error, ClientError::OutcomeUnknown { .. }) && error.kind() == ErrorKind::Unknown,
+        "{error}"
+    );
+    // The memory node has forgotten who asks.
+    let client = setup.hurried();
+    client.put(K::key(4), &v(4)).unwrap();
+    setup.script([Act::Late(Duration::from_millis(150)), Act::Refuse(ErrorCode::Forgotten)]);
+    let error = client.put(K::key(1), &v(2)).unwrap_err();
+    assert!(matches!(error, ClientError::OutcomeUnknown { .. }) && !error.is_retryable(), "{error}");
+    // Later requests have later numbers.
+    client.put(K::key(1), &v(3)).unwrap();
+    assert_eq!(setup.flags().last(), Some(&(3, false)));
+}
+
+fn what_was_never_sent_is_not_unknown<K: TestKeys>() {
+    let mut setup = Setup::<K>::new();
+    let client = setup.hurried();
+    client.put(K::key(1), &v(1)).unwrap();
+    drop(setup.serving.take());
+    assert!(client.stats().is_err(), "now it knows");
+    let error = client.put(K::key(1), &v(2)).unwrap_err();
+    assert!(matches!(error, ClientError::Fabric(_)) && error.kind() == ErrorKind::Retry, "{error}");
+}
+
+fn refusals_are_typed_and_name_the_remedy<K: TestKeys>() {
+    let setup = Setup::<K>::new();
+    let client = setup.client();
+    let k = K::key;
+    for (act, kind, part) in [
+        (Act::Say(WriteStatus::NoRoom), ErrorKind::Setup, "--capacity"),
+        (Act::Say(WriteStatus::NotDurable), ErrorKind::Setup, "--data-dir"),
+        (Act::Refuse(ErrorCode::NoTable), ErrorKind::Retry, "as the test has it"),
+        // What was written down may be done later.
+        (Act::Refuse(ErrorCode::NotDurable), ErrorKind::Unknown, "as the test has it"),
+        (Act::Refuse(ErrorCode::Invalid), ErrorKind::Invalid, "as the test has it"),
+        (Act::Garble, ErrorKind::Internal, "reply"),
+    ] {
+        setup.script([act.clone()]);
+        let error = client.put(k(77), &v(1)).unwrap_err();
+        assert_eq!(error.kind(), kind, "{act:?}: {error}");
+        assert!(error.to_string().contains(part), "{act:?}: {error}");
+    }
+    let sent = setup.came().len();
+    for value in [&[][..], &[1; 7], &[1; 9]] {
+        let error = client.put(k(5), value).unwrap_err();
+        let shown = K::show(k(5).borrow());
+        assert!(
+            matches!(&error, ClientError::ValueSize { key, expected: 8, .. } if *key == shown),
+            "{error}"
+        );
+        assert!(client.insert(k(5), value).is_err() && client.update(k(5), value).is_err());
+        let mut changes = Changes::<K>::default();
+        changes.put(k(4), &v(4)).put(k(5), value);
+        assert!(client.apply(&changes, &mut Vec::new()).is_err());
+    }
+    assert_eq!(setup.came().len(), sent, "nothing of it was sent");
+}
+
+fn threads_write_under_numbers_of_their_own<K: TestKeys>() {
+    let setup = Setup::<K>::new();
+    let client = setup.client();
+    thread::scope(|scope| {
+        for thread in 0..4u64 {
+            let client = &client;
+            scope.spawn(move || {
+                (0..50).for_each(|i| assert!(client.insert(K::key(1000 * thread + i), &v(i)).unwrap()));
+            });
+        }
+    });
+    let mut numbers: HashMap<u64, Vec<u64>> = HashMap::new();
+    setup.came().iter().for_each(|came| numbers.entry(came.client).or_default().push(came.request));
+    let total: usize = numbers.values().map(Vec::len).sum();
+    assert!(total == 200 && numbers.len() <= 4, "{numbers:?}");
+    assert!(numbers.values().all(|requests| requests.iter().copied().eq(1..=requests.len() as u64)));
+}
+
+fn a_segment_that_stays_frozen_is_read_by_the_memory_nodes_processor<K: TestKeys>() {
+    let setup = Setup::<K>::new();
+    let numbers = scattered(500);
+    let keys: Vec<K::Owned> = numbers.iter().copied().map(K::key).collect();
+    let connection = connect(&setup.directory.address(), crate::common::options()).unwrap();
+    let snapshot = Snapshot::<K>::open(&mut connection.endpoint()).unwrap();
+    let segment = snapshot.models().resident().unwrap().locate(keys[250].borrow()).unwrap().entry;
+    let fingerprints = segment.address().offset() + SEGMENT_HEADER_BYTES as u64;
+    setup.region.fill_words(fingerprints, segment.model().cap.into(), u64::MAX).unwrap();
+    for plan in [
+        fpcache_client::PlanChoice::Fixed(Plan::TwoStage),
+        fpcache_client::PlanChoice::Fixed(Plan::Speculative),
+    ] {
+        let config = ClientConfig { plan, ..ClientConfig::default() };
+        let client = Client::<K>::open(&setup.directory.url(), config).unwrap();
+        client.put(keys[250].clone(), &v(5)).unwrap();
+        let absent = K::key(numbers[250] ^ 1);
+        let mut value = Vec::new();
+        if plan == fpcache_client::PlanChoice::Fixed(Plan::TwoStage) {
+            let found = client.get_into(keys[250].clone(), &mut value).unwrap();
+            assert_eq!((found.plan, &value[..], found.version.is_some()), (Plan::Offloaded, &v(5)[..], true));
+            assert_eq!(client.get(absent.clone()).unwrap(), None);
+            let (read, token) = client.get_versioned(keys[250].clone()).unwrap().unwrap();
+            assert_eq!(read, v(5));
+            assert!(matches!(
+                client.compare_and_set(keys[250].clone(), token, &v(6)).unwrap(),
+                CompareAndSet::Done(_)
+            ));
+        } else {
+            assert!(!client.contains(absent.clone()).unwrap());
+        }
+        let group = client.multi_get(&[absent.clone(), keys[250].clone(), absent]).unwrap();
+        assert_eq!(group.iter().map(Option::is_some).collect::<Vec<_>>(), [false, true, false]);
+        assert!(client.counters().offloaded >= 4, "{:?}", client.counters());
+    }
+    // Who has had no trouble has asked nobody.
+    let other = setup.client();
+    let models = snapshot.models().resident().unwrap();
+    let far =
+        numbers.iter().find(|number| models.locate(K::key(**number).borrow()).unwrap().entry != segment);
+    if let Some(far) = far {
+        assert_eq!(other.get(K::key(*far)).unwrap().unwrap(), value_of(*far, 0, 8));
+        assert_eq!(other.counters(), Default::default());
+    }
+}
+
+#[test]
+fn a_key_that_no_table_holds_is_absent_to_the_memory_nodes_processor_too() {
+    let setup = Setup::<ByteKeys>::new();
+    let key = ByteKeys::key(scattered(500)[250]);
+    let connection = connect(&setup.directory.address(), crate::common::options()).unwrap();
+    let snapshot = Snapshot::<ByteKeys>::open(&mut connection.endpoint()).unwrap();
+    let segment = snapshot.models().resident().unwrap().locate(&key).unwrap().entry;
+    let fingerprints = segment.address().offset() + SEGMENT_HEADER_BYTES as u64;
+    setup.region.fill_words(fingerprints, segment.model().cap.into(), u64::MAX).unwrap();
+    let client = setup.client();
+    client.put(&key, &v(5)).unwrap();
+    // In the same segment, and longer than a request can say.
+    let long = [&key[..], &[0; 70_000]].concat();
+    assert_eq!(client.get(&long).unwrap(), None);
+    assert_eq!(client.multi_get(&[&long, &key, &long]).unwrap(), [None, Some(v(5).to_vec()), None]);
+    assert!(client.counters().offloaded >= 4, "{:?}", client.counters());
+}

@@ -1,0 +1,98 @@
+//! `growth` grows a store and compares it with a fresh one; `scale` measures several sizes.
+
+use crate::support::{run, stderr, stdout};
+#[allow(dead_code)]
+use serde_json::Value;
+
+const SMALL: &str = "--lookups 4K --rounds 2 --calibration-buffer 1MiB --json -";
+
+fn rows(options: &str) -> Vec<Value> {
+    let output = run(&format!("{options} {SMALL}"));
+    assert!(output.status.success(), "{options}: {}", stderr(&output));
+    serde_json::from_slice(&output.stdout).expect("standard output is JSON alone")
+}
+
+#[test]
+fn scale_measures_every_size_and_draws_them() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let plot = folder.path().join("scale.svg");
+    let rows = rows(&format!(
+        "scale --dataset uniform --keys 8K,2K --system fpcache,hashmap --plot {}",
+        plot.display()
+    ));
+    let keys: Vec<u64> = rows.iter().filter_map(|row| row["keys"].as_u64()).collect();
+    assert_eq!(keys, [2_000, 2_000, 8_000, 8_000]);
+    for row in &rows {
+        assert_eq!(row["mismatches"], 0);
+        assert!(row["calibration"]["random_read_ns"].as_f64() > Some(0.0), "{row}");
+    }
+    let text = std::fs::read_to_string(&plot).expect("a plot");
+    for part in ["fpcache lookup", "hashmap lookup", "random read", "nanoseconds", "2K", "8K"] {
+        assert!(text.contains(part), "{part}");
+    }
+}
+
+#[test]
+fn bad_options_end_with_their_remedy() {
+    for (options, remedy) in [
+        ("growth --dataset ipv4 --factor 0.5", "above 1"),
+        ("growth --dataset ipv4 --order sideways", "descending"),
+        ("growth --dataset sequential:100 --order fresh", "no key to insert"),
+        ("scale --dataset uniform:1M", "name alone"),
+        ("scale --dataset uniform --keys 1K --plot /no/such/folder/x.svg", "/no/such/folder/x.svg"),
+    ] {
+        let output = run(&format!("{options} --lookups 1K --calibration-buffer 1MiB"));
+        assert_eq!(output.status.code(), Some(2), "{options}");
+        assert!(stderr(&output).contains(remedy), "{options}: {}", stderr(&output));
+    }
+}
+
+#[test]
+fn every_order_doubles_the_store_and_ends_right() {
+    let rows = rows(
+        "growth --dataset uniform:20K --order random,append,descending,middle,hotspot-moves,fresh --threads 2",
+    );
+    assert_eq!(rows.len(), 6);
+    for row in &rows {
+        assert_eq!(row["mismatches"], 0, "{row}");
+        let expected = if row["order"] == "fresh" { (20_000, 20_000) } else { (10_000, 10_000) };
+        assert_eq!((row["loaded"].as_u64(), row["inserted"].as_u64()), (Some(expected.0), Some(expected.1)));
+        for field in ["inserts_per_s", "copies_per_insert", "after_to_fresh", "bytes_per_key_after"] {
+            assert!(row[field].as_f64() > Some(0.0), "{field}: {row}");
+        }
+    }
+}
+
+#[test]
+fn a_memory_node_without_clients_takes_updates_and_inserts() {
+    let rows = rows("growth --direct --dataset uniform:20K --order random,append");
+    for row in &rows {
+        for field in ["updates_per_s", "updates_per_s_unhinted", "inserts_per_s"] {
+            assert!(row[field].as_f64() > Some(0.0), "{field}: {row}");
+        }
+        assert_eq!(row["inserts"], 10_000);
+    }
+}
+
+#[test]
+fn the_table_of_sizes_shows_both_growths() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let plot = folder.path().join("plot.svg");
+    let output = run(&format!(
+        "scale --dataset sequential --keys 1K,2K --lookups 1K --rounds 1 --plot {}",
+        plot.display()
+    ));
+    assert!(output.status.success(), "{}", stderr(&output));
+    assert!(stdout(&output).contains("read : first"), "{}", stdout(&output));
+}
+
+#[test]
+fn byte_strings_grow_a_store_too() {
+    for row in rows("growth --dataset words:10K --order random,append") {
+        assert_eq!((&row["mismatches"], &row["key_space"]), (&0.into(), &"bytes".into()), "{row}");
+        assert_eq!((&row["loaded"], &row["inserted"]), (&5_000.into(), &5_000.into()));
+    }
+    let output = run("growth --direct --dataset words:10K --calibration-buffer 1MiB");
+    assert_eq!(output.status.code(), Some(2));
+    assert!(stderr(&output).contains("leave it away"), "{}", stderr(&output));
+}

@@ -1,0 +1,13 @@
+//! The commands as a user calls them.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
+
+mod growth;
+mod memory_node;
+mod quickstart;
+mod run;
+mod stores;
+#[path = "../support/mod.rs"]
+mod support;
+mod sweep;
+mod waits;
+mod ycsb;

@@ -1,0 +1,119 @@
+//! The memory node's process ends with the program, however that ends; a running one can be used; a dead one is named.
+
+#[allow(dead_code)]
+use std::io::{BufRead, BufReader, Read};
+use std::process::{Child, ChildStderr, Command, Stdio};
+
+use crate::support::{eventually, memory_node_in, program, run, runs, stderr, stdout};
+
+/// Starts a run that lasts until it is disturbed, and waits until it has its memory node.
+fn long_run() -> LongRun {
+    let arguments =
+        "run --dataset uniform:20K --system fpcache --lookups 200K --rounds 1000 --calibration-buffer 1MiB";
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let mut child = program()
+        .args(arguments.split(' '))
+        .env("XDG_RUNTIME_DIR", folder.path())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the program was built");
+    let mut notes = BufReader::new(child.stderr.take().expect("piped"));
+    let mut line = String::new();
+    while memory_node_in(&line).is_none() {
+        line.clear();
+        assert!(notes.read_line(&mut line).expect("readable") > 0, "ended without a memory node");
+    }
+    let node = memory_node_in(&line).expect("found above");
+    LongRun { child, node, notes, _folder: folder }
+}
+
+struct LongRun {
+    child: Child,
+    node: u32,
+    notes: BufReader<ChildStderr>,
+    /// A node that is killed leaves its address behind: in here.
+    _folder: tempfile::TempDir,
+}
+
+fn signal(pid: u32, signal: &str) {
+    let status = Command::new("kill").args([signal, &pid.to_string()]).status().expect("kill is there");
+    assert!(status.success());
+}
+
+/// A memory node of the test's own, which ends with the test.
+struct OwnNode(Child);
+
+impl Drop for OwnNode {
+    fn drop(&mut self) {
+        signal(self.0.id(), "-TERM");
+        self.0.wait().expect("it ended");
+    }
+}
+
+#[test]
+fn killing_the_program_ends_its_memory_node() {
+    let LongRun { mut child, node, notes: _notes, _folder } = long_run();
+    assert!(runs(node));
+    child.kill().expect("it runs");
+    child.wait().expect("it ended");
+    assert!(eventually(|| !runs(node)), "the memory node {node} outlives its parent");
+}
+
+#[test]
+fn a_memory_node_that_dies_is_named_in_the_error() {
+    let LongRun { mut child, node, mut notes, _folder } = long_run();
+    signal(node, "-KILL");
+    let mut text = String::new();
+    notes.read_to_string(&mut text).expect("readable");
+    assert_eq!(child.wait().expect("it ended").code(), Some(2), "{text}");
+    assert!(text.contains(&format!("the memory node (process {node}) ended during the run")), "{text}");
+}
+
+#[test]
+fn a_memory_node_that_runs_already_is_used_as_it_is() {
+    // Its own capacity and table, as somebody else would have made them.
+    let url = format!("shm://eval-test-{}", std::process::id());
+    let pid = std::process::id().to_string();
+    let node = program()
+        .args(["memory-node", "--listen", &url, "--capacity", "16000000", "--exit-with-parent", &pid])
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("the program was built");
+    let mut node = OwnNode(node);
+    let mut line = String::new();
+    BufReader::new(node.0.stdout.take().expect("piped")).read_line(&mut line).expect("readable");
+    assert_eq!(line, "ready\n");
+
+    let options = format!("--lookups 1K --calibration-buffer 1MiB --url {url}");
+    let empty = run(&format!("run --dataset uniform:5K {options}"));
+    assert_eq!(empty.status.code(), Some(2));
+    assert!(stderr(&empty).contains("load"), "{}", stderr(&empty));
+
+    let client = fpcache_client::Client::connect(&url).expect("it listens");
+    let dataset = "uniform:5K".parse::<fpcache_datasets::Spec>().expect("a spec");
+    let dataset = dataset.open(&Default::default()).expect("generated");
+    let shape = fpcache_client::RecordShape::fixed(8, 24);
+    let parameters = fpcache_client::TableParameters { shape, epsilon: 12, ..Default::default() };
+    let mut load = client.load(parameters, 0).expect("empty");
+    for (i, &key) in dataset.keys().iter().enumerate() {
+        let mut value = [0; 24];
+        fpcache_datasets::write_value(i as u64, &mut value);
+        load.push(key, &value).expect("in order");
+    }
+    load.finish().expect("fits");
+
+    let output = run(&format!("run --dataset uniform:5K {options} --json -"));
+    assert!(output.status.success(), "{}", stderr(&output));
+    let rows: Vec<serde_json::Value> = serde_json::from_str(&stdout(&output)).expect("JSON");
+    assert_eq!((&rows[0]["epsilon"], &rows[0]["load_s"]), (&12.into(), &serde_json::Value::Null));
+    assert!(rows.iter().all(|row| row["value_bytes"] == 24 && row["mismatches"] == 0));
+
+    // Another data set of the same size is noticed by its answers, one of another size before.
+    let other = run(&format!("run --dataset uniform:5K --seed 7 {options}"));
+    assert_eq!(other.status.code(), Some(1));
+    assert!(stderr(&other).contains("WRONG"), "{}", stderr(&other));
+    let smaller = run(&format!("run --dataset uniform:4K {options}"));
+    assert_eq!(smaller.status.code(), Some(2));
+    assert!(stderr(&smaller).contains("holds 5000 keys"), "{}", stderr(&smaller));
+}

@@ -1,0 +1,151 @@
+//! `ycsb` runs the workloads it is asked for, looks at every answer and writes every figure.
+
+use crate::support::{run, stderr, stdout};
+#[allow(dead_code)]
+use serde_json::Value;
+
+/// Every field a row must have beside those of `run`.
+const FIELDS: &[&str] = &[
+    "workload",
+    "mix",
+    "operations",
+    "operations_by_kind",
+    "duration_s",
+    "rate",
+    "arrivals",
+    "insert_order",
+    "inserted",
+    "ran_out_of_inserts",
+    "latencies",
+    "ops_ratio",
+    "reads_ratio",
+    "ratio_to",
+    "rebuilds",
+    "rebuild_ms_max",
+    "rebuild_ms_p99",
+    "refreshes_per_op",
+    "window_full_waits",
+    "copies_per_insert",
+    "final_mismatches",
+];
+
+/// Some of the fields of `run`.
+const OF_RUN: &[&str] =
+    &["system", "dataset", "dist", "keys", "ops_per_s", "p99_ns", "memory_node_bytes_per_key", "machine"];
+
+fn rows(options: &str) -> Vec<Value> {
+    rows_of("uniform:20K", options)
+}
+
+fn rows_of(data: &str, options: &str) -> Vec<Value> {
+    let output = run(&format!(
+        "ycsb --dataset {data} --ops 4K --rounds 2 --calibration-buffer 1MiB --json - {options}"
+    ));
+    assert!(output.status.success(), "{options}: {}", stderr(&output));
+    serde_json::from_slice(&output.stdout).expect("standard output is JSON alone")
+}
+
+fn assert_right(row: &Value) {
+    assert_eq!((&row["mismatches"], &row["final_mismatches"]), (&0.into(), &0.into()), "{row}");
+    assert!(row["ops_per_s"].as_f64() > Some(0.0));
+    for field in FIELDS.iter().chain(OF_RUN) {
+        assert!(row.get(field).is_some(), "{field}");
+    }
+}
+
+#[test]
+fn a_read_only_workload_needs_no_writes() {
+    let rows = rows("--workload C");
+    assert_eq!(rows.len(), 1);
+    assert_right(&rows[0]);
+    assert_eq!(rows[0]["workload"], "C");
+    assert_eq!(rows[0]["dist"], "zipf:0.99");
+    assert_eq!((&rows[0]["keys"], &rows[0]["operations"]), (&20_000.into(), &4_000.into()));
+    assert_eq!(rows[0]["latencies"]["read"]["operations"], 4_000);
+    assert_eq!((&rows[0]["ops_ratio"], &rows[0]["rate"]), (&Value::Null, &Value::Null));
+}
+
+#[test]
+fn groups_threads_time_and_instants_are_as_asked_for() {
+    for options in
+        ["--group 32 --threads 3", "--transport local --cache 1MiB", "--duration 20ms --value-bytes 100"]
+    {
+        rows(&format!("--workload c --dist uniform {options}")).iter().for_each(assert_right);
+    }
+    let rows = rows("--workload C --rate 100k --arrivals fixed");
+    assert_right(&rows[0]);
+    assert_eq!((&rows[0]["rate"], &rows[0]["arrivals"]), (&100_000.into(), &"fixed".into()));
+    assert!(rows[0]["ops_per_s"].as_f64() < Some(101_000.0));
+}
+
+#[test]
+fn the_table_says_what_was_measured() {
+    let output =
+        run("ycsb --workload C --data uniform:20K --ops 2K --rounds 1 --calibration-buffer 1MiB --threads 2");
+    let text = stdout(&output);
+    assert!(output.status.success(), "{}", stderr(&output));
+    for part in ["uniform:20K", "20.0 K keys loaded", "2 threads", "every answer was right", "copies/insert"]
+    {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+}
+
+#[test]
+fn bad_options_end_with_their_remedy() {
+    for (options, remedy) in [
+        ("--workload G --dataset ipv4", "xstore-prod1"),
+        ("--dataset ipv4", "--workload"),
+        ("--workload A --dataset ipv4 --negative 0.1", "leave it away"),
+        ("--workload C --dataset ipv4 --json /no/such/folder/x.json", "/no/such/folder/x.json"),
+    ] {
+        let output = run(&format!("ycsb {options}"));
+        assert_eq!(output.status.code(), Some(2), "{options}");
+        assert!(stderr(&output).contains(remedy), "{options}: {}", stderr(&output));
+    }
+}
+
+#[test]
+fn every_workload_runs_and_ends_right() {
+    let rows = rows(
+        "--workload A,B,C,D,E,F,paper-d,paper-e,xstore-b,xstore-d,xstore-prod1,xstore-prod2 --threads 2",
+    );
+    assert_eq!(rows.len(), 12);
+    for row in &rows {
+        assert_right(row);
+        assert_eq!(row["ratio_to"], "C");
+        let kinds = row["operations_by_kind"].as_object().expect("an object");
+        assert_eq!(kinds.values().filter_map(Value::as_u64).sum::<u64>(), 4_000);
+    }
+    assert_eq!(rows[2]["ops_ratio"], 1.0);
+    assert!(rows[0]["latencies"]["update"]["p99_ns"].as_u64() > Some(0));
+    // Four workloads insert 5 % of three passes each.
+    let inserted = rows[0]["inserted"].as_u64().expect("a number");
+    assert!((2_000..2_800).contains(&inserted), "{inserted}");
+}
+
+#[test]
+fn changes_go_in_groups_and_in_every_order() {
+    for options in ["--group 32", "--group 7 --threads 3 --value-bytes 40", "--transport local --rate 200k"] {
+        rows(&format!("--mix read=0.3,update=0.3,insert=0.2,scan=0.1,rmw=0.1 {options}"))
+            .iter()
+            .for_each(assert_right);
+    }
+    for order in ["random", "append", "descending", "middle", "hotspot-moves", "fresh"] {
+        rows(&format!("--workload D --insert-order {order}")).iter().for_each(assert_right);
+    }
+}
+
+#[test]
+fn every_workload_runs_over_byte_strings_and_ends_right() {
+    for (data, options) in [
+        ("ycsb:10K --key-bytes 24", "--workload A,B,C,D,E,F --threads 2"),
+        ("words:10K", "--workload D,E --insert-order append --value-bytes 40"),
+        ("paths:5K", "--mix read=0.3,update=0.3,insert=0.2,scan=0.1,rmw=0.1 --group 7 --threads 2"),
+        ("prefixes:5K", "--workload A,E --transport local --rate 50k"),
+    ] {
+        for row in rows_of(data, options) {
+            assert_right(&row);
+            assert_eq!(row["key_space"], "bytes");
+        }
+    }
+}

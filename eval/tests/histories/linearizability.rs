@@ -1,0 +1,125 @@
+//! Whatever clients read and write at once, by whatever plans and with segments replaced all the time, some order of the
+//! operations explains what every one of them was told.
+
+use std::time::{Duration, Instant};
+
+use fpcache_client::{ByteKeys, Client, ClientConfig, U64Keys};
+use fpcache_eval::history::client::{ClientStore, every_way};
+use fpcache_eval::history::keys::NumberedKeys;
+use fpcache_eval::history::nanoseconds_since;
+use fpcache_eval::history::stress::{Mix, Queue, StressOptions, StressProcess, StressReport, stress};
+use rand_xoshiro::Xoshiro256PlusPlus;
+use rand_xoshiro::rand_core::SeedableRng;
+
+/// Threads that read in different ways, over one memory node in this process whose segments inserts replace all the time.
+fn run<K: NumberedKeys>(ways: &[usize], options: &StressOptions, seed: u64) -> StressReport {
+    run_within::<K>(8 << 20, ways, options, seed)
+}
+
+fn run_within<K: NumberedKeys>(
+    capacity: usize,
+    ways: &[usize],
+    options: &StressOptions,
+    seed: u64,
+) -> StressReport {
+    let config = ClientConfig { deadline: Duration::from_secs(20), ..ClientConfig::default() };
+    let first = Client::<K>::open_embedded(capacity, config).unwrap();
+    // Models that suit the keys, or know nothing of them.
+    let known = if seed.is_multiple_of(2) { &options.keys[..] } else { &[] };
+    ClientStore::create_table(&first, known).unwrap();
+    let all = every_way(config, 64 << 10);
+    let processes = ways.iter().enumerate().map(|(i, way)| {
+        let (name, config) = &all[way % all.len()];
+        let client = first.beside(*config).unwrap();
+        let random = Xoshiro256PlusPlus::seed_from_u64(seed ^ (i as u64) << 32);
+        StressProcess { name: name.clone(), store: ClientStore::new(client), random }
+    });
+    let report = stress(options, processes.collect(), nanoseconds_since(Instant::now())).unwrap();
+    assert!(report.is_linearizable(), "{} keys, seed {seed}: {report:#?}", K::NAME);
+    assert_eq!(report.unknown, 0, "{report:#?}");
+    report
+}
+
+fn options(keys: Vec<u64>, batches: usize, calls: usize) -> StressOptions {
+    StressOptions { keys, batches, calls, ..StressOptions::default() }
+}
+
+fn every_plan<K: NumberedKeys>() {
+    let keys: Vec<u64> = (0..300).map(|i| i * 7).collect();
+    let mut operations = 0;
+    for (round, ways) in [[0, 1, 2, 3], [4, 5, 6, 7], [1, 2, 5, 6], [3, 7, 0, 4]].iter().enumerate() {
+        let report = run::<K>(ways, &options(keys.clone(), 6, 4_000), round as u64);
+        assert!(
+            report.rebuilds.is_some_and(|rebuilds| rebuilds > 200),
+            "segments were replaced: {report:#?}"
+        );
+        operations += report.operations;
+    }
+    assert!(operations > 300_000, "{operations} operations");
+}
+
+#[test]
+fn readers_by_every_plan_and_writers_agree_on_an_order() {
+    every_plan::<U64Keys>();
+}
+
+#[test]
+fn so_they_do_where_keys_are_byte_strings() {
+    every_plan::<ByteKeys>();
+}
+
+fn few_keys<K: NumberedKeys>() {
+    let keys: Vec<u64> = (0..12).map(|i| i * 1_000).collect();
+    let mix = Mix { compare_and_set: 3.0, ..Mix::default() };
+    for ways in [[1, 2, 4], [0, 3, 6]] {
+        run::<K>(&ways, &StressOptions { mix, ..options(keys.clone(), 6, 4_000) }, 9);
+    }
+}
+
+#[test]
+fn few_keys_that_everybody_wants_are_in_order_too() {
+    few_keys::<U64Keys>();
+    few_keys::<ByteKeys>();
+}
+
+/// Keys inserted in ascending order while the oldest are deleted, beside others that come and go.
+fn queues<K: NumberedKeys>(capacity: usize, queue: Queue) -> StressReport {
+    let mix = Mix { queue: 60.0, ..Mix::default() };
+    let keys = (0..100).map(|i| i * 7).collect();
+    let options = StressOptions { mix, queue, ..options(keys, 3, 1_500) };
+    let report = run_within::<K>(capacity, &[0, 2, 4, 6], &options, 12);
+    assert!(report.oldest > 1_500, "oldest keys were deleted: {report:#?}");
+    report
+}
+
+#[test]
+fn queues_of_a_constant_length_are_in_order() {
+    let queue = Queue { keys: (1_000..3_000).collect(), live: 50 };
+    queues::<U64Keys>(512 << 10, queue.clone());
+    queues::<ByteKeys>(2 << 20, queue);
+}
+
+#[test]
+fn queues_that_grow_until_there_is_no_room_are_in_order() {
+    let queue = Queue { keys: (1_000..5_000).collect(), live: usize::MAX };
+    let report = queues::<U64Keys>(64 << 10, queue.clone());
+    assert!(report.refused > 20, "the memory node was full: {report:#?}");
+    let report = queues::<ByteKeys>(256 << 10, queue);
+    assert!(report.refused > 20, "the memory node was full: {report:#?}");
+}
+
+/// A few million operations over each kind of keys; minutes in debug.
+#[test]
+#[ignore = "minutes"]
+fn a_few_million_operations_have_an_order() {
+    for run in [run::<U64Keys>, run::<ByteKeys>] {
+        let mut operations = 0;
+        let mut seed = 100;
+        while operations < 3_000_000 {
+            let keys: Vec<u64> = (0..200 + seed % 7 * 100).map(|i| i * (1 + seed % 3 * 1_000_003)).collect();
+            let ways = [0, 1, 2, 3].map(|way| (way + seed as usize) % 8);
+            operations += run(&ways, &options(keys, 10, 20_000), seed).operations;
+            seed += 1;
+        }
+    }
+}

@@ -1,0 +1,6 @@
+//! The suite that every fabric passes.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
+
+mod local;
+mod shm;
+mod sim;

@@ -1,0 +1,18 @@
+//! Lookups over segments in this process, the hot cache, and messages.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
+
+#[path = "../common/built.rs"]
+mod built;
+#[macro_use]
+#[path = "../common/keys.rs"]
+mod keys;
+#[path = "../common/node.rs"]
+mod node;
+
+mod hot_cache;
+mod hot_cache_rates;
+mod messages_longer_than_they_say;
+mod outside_values;
+mod real_keys;
+mod refresh;
+mod slot_states;

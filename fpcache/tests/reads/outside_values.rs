@@ -1,0 +1,568 @@
+//! Values outside their slots: what reading them costs, and that nothing else is ever taken for them.
+
+use std::borrow::Borrow;
+use std::collections::BTreeMap;
+
+use crate::built::{Built, Cuts, Records};
+use crate::node::Interrupted;
+use fpcache::cache::CacheConfig;
+use fpcache::fingerprint::FingerprintWidth;
+use fpcache::key_space::{ByteKeys, KeySpace, U64Keys};
+use fpcache::layout::{
+    MAX_VALUE_BYTES, RecordShape, SEGMENT_HEADER_BYTES, SLOT_WORD_BYTES, SegmentAddress, Stored,
+    TableParameters, ValueExtent,
+};
+use fpcache::matching::Matcher;
+use fpcache::read::{
+    Cost, Lookup, LookupScratch, Outcome, Plan, PlanChoice, ReadError, Scan, ScanScratch, contains, drive,
+    look_up, spot_of,
+};
+use fpcache::snapshot::Snapshot;
+use fpcache::table::{Table, TableOptions};
+use fpcache_fabric::Endpoint;
+use proptest::prelude::*;
+use xxhash_rust::xxh3::xxh3_64;
+
+const PLANS: [Plan; 3] = [Plan::TwoStage, Plan::Range, Plan::Speculative];
+const ROOM: u32 = 48;
+
+/// Fingerprints so wide that no other key has the same.
+const fn parameters(key_bytes: Option<u16>) -> TableParameters {
+    let shape = RecordShape { key_bytes, value_bytes: None, room: ROOM };
+    TableParameters { width: FingerprintWidth::Bits64, shape, epsilon: 6, fill: 0.8, max_slots: 48 }
+}
+
+/// Bytes that differ from key to key and from one position to the next.
+fn value(seed: u64, bytes: usize) -> Vec<u8> {
+    (0..bytes as u64).map(|i| (seed.wrapping_mul(31) ^ (i * (i >> 8 | 1))) as u8).collect()
+}
+
+/// Keys at odd distances, every third of which has a value in its slot.
+fn mixed() -> Built<U64Keys> {
+    let long = |i: u64| value(i, if i.is_multiple_of(3) { 9 } else { 41 + (i * i % 900) as usize });
+    Built::new((0..300).map(|i| (i * i * 17 + 5, long(i))).collect(), parameters(Some(8)))
+}
+
+/// A key whose value lies outside, with others around it.
+const KEY: u64 = 100 * 100 * 17 + 5;
+
+fn by<K: Cuts>(built: &Built<K>, plan: Plan) -> Table<K> {
+    Table::open(&mut built.endpoint(), &TableOptions::plan(PlanChoice::Fixed(plan))).unwrap()
+}
+
+/// How a lookup ended, and the value it found.
+type Answer = (Outcome, Option<Vec<u8>>);
+
+fn get<K: KeySpace, E: Endpoint>(
+    endpoint: &mut E,
+    table: &Table<K>,
+    key: &K::Key,
+) -> Result<Answer, ReadError> {
+    let mut scratch = LookupScratch::new(Matcher::detect());
+    look_up(endpoint, table, &mut scratch, key, |outcome, value| (outcome.clone(), value.map(<[u8]>::to_vec)))
+}
+
+/// The same, by way of a group.
+fn get_in_group<K: KeySpace, E: Endpoint>(
+    endpoint: &mut E,
+    table: &Table<K>,
+    keys: &[K::Owned],
+) -> Result<Vec<Answer>, ReadError> {
+    let mut scratch = LookupScratch::new(Matcher::detect());
+    drive(endpoint, &mut Lookup::new(table, &mut scratch, keys.iter().map(Borrow::borrow)))?;
+    Ok(scratch.outcomes().map(|(outcome, value)| (outcome.clone(), value.map(<[u8]>::to_vec))).collect())
+}
+
+/// What a scan found and cost, where another one would go on, and how it ended.
+struct Scanned<K: KeySpace> {
+    records: Vec<(K::Owned, Vec<u8>)>,
+    cost: Cost,
+    uncovered: Option<K::Owned>,
+    ended: Result<(), ReadError>,
+}
+
+/// Scans from a key on.
+fn scan<K: KeySpace, E: Endpoint>(
+    endpoint: &mut E,
+    snapshot: &Snapshot<K>,
+    start: &K::Key,
+    limit: usize,
+) -> Scanned<K> {
+    let mut scratch = ScanScratch::default();
+    let mut scan = Scan::new(snapshot, &mut scratch, start, limit);
+    let ended = drive(endpoint, &mut scan);
+    let records = scan.records().map(|(key, value)| (key.to_owned(), value.to_vec())).collect();
+    let (cost, uncovered) = (scan.cost(), scan.uncovered().map(ToOwned::to_owned));
+    Scanned { records, cost, uncovered, ended }
+}
+
+/// What a key's lookup costs by a plan, if all it needs is its slot.
+fn slot_cost(built: &Built<U64Keys>, snapshot: &Snapshot<U64Keys>, plan: Plan, key: u64) -> Cost {
+    let (spot, geometry) = (spot_of(snapshot, &key).unwrap(), snapshot.geometry());
+    let slot = geometry.slot_bytes as u64;
+    let fingerprints = geometry.fingerprint_span(spot.window).len as u64;
+    let at_home = built.slot_of(&key).0 == spot.slots + u64::from(spot.predicted) * slot;
+    let (round_trips, reads, bytes) = match plan {
+        Plan::Range => (1, 1, u64::from(spot.window.len()) * slot),
+        Plan::Speculative if at_home => (1, 2, fingerprints + slot),
+        Plan::Speculative => (2, 3, fingerprints + 2 * slot),
+        Plan::Cached => (1, 1, slot),
+        _ => (2, 2, fingerprints + slot),
+    };
+    Cost { round_trips, reads, bytes, ..Cost::default() }
+}
+
+/// What a value costs on top.
+fn value_cost(value: &[u8]) -> Cost {
+    match value.len() > ROOM as usize - 8 {
+        true => Cost {
+            round_trips: 1,
+            reads: 1,
+            bytes: value.len().next_multiple_of(8) as u64,
+            ..Cost::default()
+        },
+        false => Cost::default(),
+    }
+}
+
+#[test]
+fn a_value_outside_is_one_more_read_and_one_more_round_trip_by_any_plan() {
+    let built = mixed();
+    for plan in PLANS {
+        let table = by(&built, plan);
+        let keys: Vec<u64> = built.records.keys().copied().collect();
+        let grouped = get_in_group(&mut built.endpoint(), &table, &keys).unwrap();
+        for ((key, value), (in_group, found)) in built.records.iter().zip(grouped) {
+            let mut expected = slot_cost(&built, table.snapshot(), plan, *key);
+            expected += value_cost(value);
+            let mut endpoint = built.endpoint();
+            let (alone, got) = get(&mut endpoint, &table, key).unwrap();
+            assert_eq!((alone.cost, got.as_ref()), (expected, Some(value)), "{key} by {plan:?}");
+            assert_eq!(
+                (in_group.cost, found.as_ref()),
+                (expected, Some(value)),
+                "{key} in a group, {plan:?}"
+            );
+            let counted = endpoint.meter().snapshot();
+            assert_eq!((counted.reads, counted.bytes_from), (expected.reads.into(), expected.bytes));
+            assert_eq!(counted.round_trips, u64::from(expected.round_trips));
+        }
+    }
+}
+
+#[test]
+fn a_group_waits_for_its_long_values_together() {
+    let built = mixed();
+    let keys: Vec<u64> = built.records.keys().copied().collect();
+    for (plan, most) in [(Plan::TwoStage, 3), (Plan::Range, 2), (Plan::Speculative, 3)] {
+        let (table, mut endpoint) = (by(&built, plan), built.endpoint());
+        get_in_group(&mut endpoint, &table, &keys).unwrap();
+        assert_eq!(endpoint.meter().snapshot().round_trips, most, "{plan:?}");
+    }
+}
+
+#[test]
+fn the_hot_cache_names_slots_of_long_values_too() {
+    let built = mixed();
+    let cache = Some(CacheConfig::of(1 << 20));
+    let options = TableOptions { cache, ..TableOptions::plan(PlanChoice::Fixed(Plan::TwoStage)) };
+    let table = Table::<U64Keys>::open(&mut built.endpoint(), &options).unwrap();
+    let visitor = table.cache().unwrap().visitor(1);
+    let (mut scratch, mut endpoint) =
+        (LookupScratch::new(Matcher::detect()).with_visitor(visitor), built.endpoint());
+    for round in 0..2 {
+        for (key, value) in &built.records {
+            let take = |outcome: &Outcome, got: Option<&[u8]>| {
+                assert_eq!(got, Some(&value[..]));
+                outcome.clone()
+            };
+            let outcome = look_up(&mut endpoint, &table, &mut scratch, key, take).unwrap();
+            if round == 1 && outcome.plan == Plan::Cached {
+                let mut expected = slot_cost(&built, table.snapshot(), Plan::Cached, *key);
+                expected += value_cost(value);
+                assert_eq!(outcome.cost, expected);
+            }
+        }
+    }
+    let stats = table.cache_stats().unwrap();
+    assert!(stats.hits > 250 && stats.conflicts < 50, "{stats:?}");
+}
+
+#[test]
+fn whether_a_key_is_there_is_known_without_its_value() {
+    let built = mixed();
+    for plan in PLANS {
+        let (table, mut endpoint) = (by(&built, plan), built.endpoint());
+        let mut scratch = LookupScratch::new(Matcher::detect());
+        for key in built.records.keys() {
+            let outcome = contains(&mut endpoint, &table, &mut scratch, key, Outcome::clone).unwrap();
+            assert_eq!(outcome.version, Some(1));
+            assert_eq!(outcome.cost, slot_cost(&built, table.snapshot(), plan, *key));
+            let absent = contains(&mut endpoint, &table, &mut scratch, &(key + 1), Outcome::clone).unwrap();
+            assert_eq!(absent.version, None);
+        }
+        // Wherever the value may be.
+        built.rewrite(&KEY, 2, &Stored::Outside(ValueExtent { checksum: 1, ..built.extent_of(&KEY) }));
+        let outcome = contains(&mut endpoint, &table, &mut scratch, &KEY, Outcome::clone).unwrap();
+        assert_eq!(outcome.version, Some(2));
+        built.rewrite(&KEY, 1, &Stored::Outside(extent_of(&built, &built.records[&KEY])));
+    }
+}
+
+/// The extent in which a value of the table lies.
+fn extent_of(built: &Built<U64Keys>, value: &[u8]) -> ValueExtent {
+    ValueExtent { bytes: value.len() as u32, checksum: xxh3_64(value), ..built.extent_of(&KEY) }
+}
+
+#[test]
+fn a_scan_reads_the_long_values_of_the_records_it_keeps_and_no_others() {
+    let built = mixed();
+    let snapshot = Snapshot::<U64Keys>::open(&mut built.endpoint()).unwrap();
+    for (limit, start) in [(1, KEY), (7, KEY), (40, 0), (299, 6)] {
+        let mut endpoint = built.endpoint();
+        let Scanned { records, cost, uncovered, ended } = scan(&mut endpoint, &snapshot, &start, limit);
+        ended.unwrap();
+        let expected: Vec<_> = built.records.range(start..).take(limit).collect();
+        assert!(records.iter().map(|(key, value)| (key, value)).eq(expected.iter().copied()));
+        assert_eq!(uncovered, None);
+        let without = cost_with_short_values(&built, &snapshot, start, limit);
+        let values: u64 = expected.iter().map(|(_, value)| value_cost(value).bytes).sum();
+        let reads: u32 = expected.iter().map(|(_, value)| value_cost(value).reads).sum();
+        assert_eq!((cost.bytes, cost.reads), (without.bytes + values, without.reads + reads), "{limit}");
+        let counted = endpoint.meter().snapshot();
+        assert_eq!((counted.reads, counted.bytes_from), (cost.reads.into(), cost.bytes));
+        assert_eq!(counted.round_trips, u64::from(cost.round_trips));
+    }
+}
+
+/// What the same scan would cost if all values lay in their slots.
+fn cost_with_short_values(
+    built: &Built<U64Keys>,
+    snapshot: &Snapshot<U64Keys>,
+    start: u64,
+    limit: usize,
+) -> Cost {
+    let kept: Vec<_> =
+        built.records.iter().filter(|(_, value)| value_cost(value).reads > 0).map(|(key, _)| *key).collect();
+    let extents: Vec<_> = kept.iter().map(|key| built.extent_of(key)).collect();
+    kept.iter().for_each(|key| built.rewrite(key, 1, &Stored::Here(b"short")));
+    let cost = scan(&mut built.endpoint(), snapshot, &start, limit).cost;
+    kept.iter().zip(extents).for_each(|(key, extent)| built.rewrite(key, 1, &Stored::Outside(extent)));
+    cost
+}
+
+#[test]
+fn a_scan_asks_for_a_quarter_of_a_mebibyte_at_a_time_or_for_one_value() {
+    let bytes = |i: u64| [100_000, 30_000, 400_000, 10][i as usize % 4];
+    let records: Records<U64Keys> = (0..20).map(|i| (i * 10, value(i, bytes(i)))).collect();
+    let built = Built::<U64Keys>::new(records, parameters(Some(8)));
+    let snapshot = Snapshot::<U64Keys>::open(&mut built.endpoint()).unwrap();
+    let Scanned { records, cost, ended, .. } = scan(&mut built.endpoint(), &snapshot, &0, 100);
+    ended.unwrap();
+    assert!(records.into_iter().eq(built.records.clone()));
+    // Slots; the two before a long one, and that one, five times.
+    assert_eq!((cost.round_trips, cost.reads), (1 + 5 * 2, built.descriptors.len() as u32 + 5 * 3));
+}
+
+#[test]
+fn a_scan_of_values_without_end_stops_to_have_them_taken() {
+    let records: Records<U64Keys> = (0..9).map(|i| (i, value(i, 4_200_000))).collect();
+    let built = Built::<U64Keys>::new(records, parameters(Some(8)));
+    let snapshot = Snapshot::<U64Keys>::open(&mut built.endpoint()).unwrap();
+    let (mut next, mut found, mut scans) = (Some(0), Vec::new(), 0);
+    while let Some(start) = next {
+        let Scanned { records, uncovered, ended, .. } = scan(&mut built.endpoint(), &snapshot, &start, 100);
+        ended.unwrap();
+        assert!(records.len() <= 4);
+        found.extend(records);
+        (next, scans) = (uncovered, scans + 1);
+    }
+    assert!(scans == 3 && found.into_iter().eq(built.records.clone()));
+}
+
+#[test]
+fn values_of_a_group_that_are_too_long_together_come_in_several_round_trips() {
+    let records: Records<U64Keys> = (0..5).map(|i| (i, vec![i as u8; MAX_VALUE_BYTES])).collect();
+    let built = Built::<U64Keys>::new(records, parameters(Some(8)));
+    let (table, mut endpoint) = (by(&built, Plan::Range), built.endpoint());
+    let found = get_in_group(&mut endpoint, &table, &[0, 1, 2, 3, 4]).unwrap();
+    assert_eq!(endpoint.meter().snapshot().round_trips, 3);
+    for (i, (outcome, value)) in found.into_iter().enumerate() {
+        assert!(value.is_some_and(|v| v.len() == MAX_VALUE_BYTES && v.iter().all(|b| *b == i as u8)));
+        assert_eq!(outcome.cost.round_trips, if i < 4 { 2 } else { 3 });
+    }
+}
+
+/// Reads KEY alone, in a group and by a scan, while `before` is called before each READ with its number, counted anew for
+/// each of them; `check` gets what came of it.
+fn in_every_way(
+    built: &Built<U64Keys>,
+    mut before: impl FnMut(u32),
+    mut reset: impl FnMut(),
+    mut check: impl FnMut(Result<Option<Vec<u8>>, ReadError>, &str),
+) {
+    for plan in PLANS {
+        let table = by(built, plan);
+        for way in ["alone", "in a group", "by a scan"] {
+            reset();
+            let mut number = 0;
+            let mut count = || {
+                number += 1;
+                before(number);
+            };
+            let mut endpoint =
+                Interrupted { inner: built.endpoint(), before: Box::new(&mut count), in_place: false };
+            let answer = match way {
+                "alone" => get(&mut endpoint, &table, &KEY).map(|(_, value)| value),
+                "in a group" => {
+                    get_in_group(&mut endpoint, &table, &[KEY]).map(|mut found| found.remove(0).1)
+                }
+                _ => {
+                    let Scanned { records, ended, .. } = scan(&mut endpoint, table.snapshot(), &KEY, 1);
+                    ended.map(|()| records.into_iter().find(|(key, _)| *key == KEY).map(|(_, value)| value))
+                }
+            };
+            drop(endpoint);
+            check(answer, &format!("{way}, {plan:?}"));
+        }
+    }
+}
+
+#[test]
+fn a_mixture_of_two_values_is_never_an_answer() {
+    let built = mixed();
+    let (old, at) = (built.records[&KEY].clone(), built.extent_of(&KEY));
+    let new = value(1000, old.len());
+    for mixture in (1..1u32 << old.len().div_ceil(8).min(8)).step_by(5) {
+        let mixed: Vec<u8> =
+            (0..old.len()).map(|i| if mixture >> (i / 8 % 8) & 1 == 1 { new[i] } else { old[i] }).collect();
+        let whole = mixed == new || mixed == old;
+        let put = |bytes: &[u8]| built.memory.write_bytes(at.address.offset(), bytes).unwrap();
+        let reset = || {
+            built.rewrite(&KEY, 1, &Stored::Outside(at));
+            put(&mixed);
+        };
+        // The new value's slot comes with the fifth READ.
+        let before = |number| {
+            if number == 5 {
+                put(&new);
+                built.rewrite(&KEY, 2, &Stored::Outside(extent_of(&built, &new)));
+            }
+        };
+        in_every_way(&built, before, reset, |answer, context| {
+            let expected = if whole { &mixed } else { &new };
+            assert_eq!(answer.unwrap().as_ref(), Some(expected), "{mixture:b}, {context}");
+        });
+        in_every_way(
+            &built,
+            |_| {},
+            reset,
+            |answer, context| match answer {
+                Err(ReadError::Contended { .. }) if !whole => {}
+                other => panic!("{other:?}, {context}"),
+            },
+        );
+    }
+}
+
+#[test]
+fn what_a_record_became_while_its_value_was_fetched_is_the_answer() {
+    let built = mixed();
+    let (value, at) = (built.records[&KEY].clone(), built.extent_of(&KEY));
+    let slot = built.slot_of(&KEY);
+    let becomes = [Some(&b"short"[..]), None, Some(&b""[..])];
+    for (new, since) in becomes.into_iter().flat_map(|new| (1..6).map(move |since| (new, since))) {
+        let before = |number| {
+            if number == since {
+                match new {
+                    Some(value) => built.write_slot(slot, &KEY, 2, &Stored::Here(value)),
+                    None => built.memory.write_bytes(slot.0, &[0; SLOT_WORD_BYTES]).unwrap(),
+                }
+                built.memory.write_bytes(at.address.offset(), &[0xee; 41]).unwrap();
+            }
+        };
+        let reset = || {
+            built.memory.write_bytes(at.address.offset(), &value).unwrap();
+            built.write_slot(slot, &KEY, 1, &Stored::Outside(at));
+        };
+        in_every_way(&built, before, reset, |answer, context| {
+            let answer = answer.unwrap();
+            let allowed = answer.as_deref() == new || answer.as_ref() == Some(&value);
+            assert!(allowed, "{answer:?}, not {new:?}, before READ {since}, {context}");
+        });
+    }
+}
+
+/// Two fingerprints match, and between the looks at their slots the record moves from the one to the other.
+#[test]
+fn a_value_outside_is_never_an_answer_with_the_version_of_another_slot() {
+    let built = mixed();
+    let table = by(&built, Plan::TwoStage);
+    let geometry = *table.snapshot().geometry();
+    let index_of = |key: &u64| {
+        let spot = spot_of(table.snapshot(), key).unwrap();
+        ((built.slot_of(key).0 - spot.slots) / geometry.slot_bytes as u64, spot.window)
+    };
+    // Another slot of the window comes after the key's.
+    let is_before_another = |key: &u64| {
+        let (index, window) = index_of(key);
+        index < window.last.into() && built.records[key].len() > ROOM as usize
+    };
+    let key = *built.records.keys().find(|key| is_before_another(key)).unwrap();
+    let (old, at, (index, _)) = (built.records[&key].clone(), built.extent_of(&key), index_of(&key));
+    let (slot, generation) = built.slot_of(&key);
+    let other = slot + geometry.slot_bytes as u64;
+    // Fingerprints end where slots begin, packed but for their padding.
+    let segment = built.descriptors.iter().rfind(|d| d.address.offset() < slot).unwrap();
+    let fingerprint_at = segment.address.offset() + (SEGMENT_HEADER_BYTES + (index as usize + 1) * 8) as u64;
+    built
+        .memory
+        .write_bytes(fingerprint_at, &geometry.width.of_hash(U64Keys::hash(&key)).to_le_bytes())
+        .unwrap();
+    let mut before_it_moved = vec![0; geometry.slot_bytes];
+    built.memory.read_bytes(other, &mut before_it_moved).unwrap();
+    for (moves, in_place) in (1..9).flat_map(|moves| [(moves, false), (moves, true)]) {
+        built.write_slot((slot, generation), &key, 1, &Stored::Outside(at));
+        built.memory.write_bytes(other, &before_it_moved).unwrap();
+        let mut number = 0;
+        let before = Box::new(|| {
+            number += 1;
+            if number == moves {
+                built.memory.write_bytes(slot, &[0; SLOT_WORD_BYTES]).unwrap();
+                built.write_slot((other, generation), &key, 2, &Stored::Here(b"short"));
+            }
+        });
+        let mut endpoint = Interrupted { inner: built.endpoint(), before, in_place };
+        let (outcome, found) = get(&mut endpoint, &table, &key).unwrap();
+        match outcome.version {
+            Some(1) => assert_eq!(found.as_ref(), Some(&old), "moved before look {moves}"),
+            Some(2) => assert_eq!(found.as_deref(), Some(&b"short"[..]), "moved before look {moves}"),
+            version => panic!("{version:?} with {found:?}, moved before look {moves}"),
+        }
+    }
+}
+
+#[test]
+fn a_scan_keeps_what_it_found_before_a_value_that_does_not_prove_itself() {
+    let built = mixed();
+    let at = built.extent_of(&KEY);
+    built.memory.write_bytes(at.address.offset(), &[0xee; 41]).unwrap();
+    let snapshot = Snapshot::<U64Keys>::open(&mut built.endpoint()).unwrap();
+    let Scanned { records, uncovered, ended, .. } = scan(&mut built.endpoint(), &snapshot, &0, 1000);
+    assert!(matches!(ended, Err(ReadError::Contended { attempts: 100 })), "{ended:?}");
+    assert_eq!(uncovered, Some(KEY));
+    assert!(records.iter().map(|(key, value)| (key, value)).eq(built.records.range(..KEY)));
+}
+
+#[test]
+fn references_that_lie_end_in_an_error_and_are_not_followed_out_of_the_region() {
+    let built = mixed();
+    let (true_one, region) = (built.extent_of(&KEY), built.superblock.region_bytes);
+    let at = |node, offset| SegmentAddress::new(node, offset).unwrap();
+    let lies = [
+        ValueExtent { address: at(0, region), ..true_one },
+        ValueExtent { address: at(0, region - 8), ..true_one },
+        ValueExtent { address: at(0, SegmentAddress::MAX_OFFSET & !7), ..true_one },
+        ValueExtent { address: at(1, true_one.address.offset()), ..true_one },
+        ValueExtent { address: at(0, true_one.address.offset() + 1), ..true_one },
+        ValueExtent { address: at(0, true_one.address.offset() + 8), ..true_one },
+        ValueExtent { bytes: true_one.bytes - 1, ..true_one },
+        ValueExtent { bytes: true_one.bytes + 1, ..true_one },
+        ValueExtent { bytes: 0, ..true_one },
+        ValueExtent { bytes: MAX_VALUE_BYTES as u32, ..true_one },
+        ValueExtent { bytes: MAX_VALUE_BYTES as u32 + 1, ..true_one },
+        ValueExtent { bytes: u32::MAX, ..true_one },
+        ValueExtent { checksum: true_one.checksum ^ 1, ..true_one },
+        ValueExtent { address: at(0, 0), bytes: region as u32, ..true_one },
+    ];
+    let slot = built.slot_of(&KEY);
+    for lie in lies {
+        built.write_slot(slot, &KEY, 3, &Stored::Outside(lie));
+        // A length that no record can have is nobody's yet where all slots are looked at.
+        let makes_sense = lie.bytes as usize <= MAX_VALUE_BYTES;
+        let check = |answer: Result<Option<Vec<u8>>, ReadError>, context: &str| match answer {
+            Err(ReadError::Contended { .. }) => {}
+            Ok(None) if !makes_sense => {}
+            other => panic!("{other:?} for {lie:?}, {context}"),
+        };
+        in_every_way(&built, |_| {}, || {}, check);
+    }
+}
+
+#[test]
+#[cfg(feature = "sabotage")]
+fn a_reader_that_believes_extents_unseen_is_caught() {
+    use fpcache::sabotage::Sabotage;
+    let built = mixed();
+    let at = built.extent_of(&KEY);
+    built.memory.write_bytes(at.address.offset(), &[0xee; 8]).unwrap();
+    for (sabotage, believed) in [(None, false), (Some(Sabotage::UnprovenExtents), true)] {
+        let options = TableOptions { sabotage, ..TableOptions::plan(PlanChoice::Auto) };
+        let table = Table::<U64Keys>::open(&mut built.endpoint(), &options).unwrap();
+        let alone = get(&mut built.endpoint(), &table, &KEY);
+        let grouped = get_in_group(&mut built.endpoint(), &table, &[KEY]);
+        let scanned = scan(&mut built.endpoint(), table.snapshot(), &KEY, 1).ended;
+        assert_eq!([alone.is_ok(), grouped.is_ok(), scanned.is_ok()], [believed; 3]);
+    }
+}
+
+/// Lengths of values at which something begins or ends, for keys of so many bytes.
+fn lengths(key_bytes: usize) -> impl Strategy<Value = usize> {
+    let room = ROOM as usize - key_bytes;
+    prop_oneof![
+        4 => prop::sample::select(vec![0, 1, 8, room - 16, room - 1, room, room + 1, room + 8]),
+        4 => (1usize..40).prop_map(|words| words * 8),
+        4 => 0usize..700,
+        1 => Just(70_000),
+    ]
+}
+
+/// Every way to read finds these records, and only them.
+fn assert_reads<K: Cuts>(records: Records<K>, parameters: TableParameters) -> Result<(), TestCaseError> {
+    let built = Built::<K>::new(records, parameters);
+    let mut asked: Vec<K::Owned> = built.records.keys().cloned().collect();
+    asked.extend(built.records.keys().flat_map(|key| K::neighbours(key.borrow())).take(40));
+    let expected: BTreeMap<_, _> = built.records.clone();
+    for plan in PLANS {
+        let (table, mut endpoint) = (by(&built, plan), built.endpoint());
+        for key in &asked {
+            let (_, found) = get(&mut endpoint, &table, key.borrow()).unwrap();
+            prop_assert_eq!(found.as_ref(), expected.get(key.borrow()), "{}", K::show(key.borrow()));
+        }
+        for (group, (key, found)) in asked
+            .chunks(7)
+            .flat_map(|group| {
+                let found = get_in_group(&mut built.endpoint(), &table, group).unwrap();
+                group.iter().zip(found).collect::<Vec<_>>()
+            })
+            .enumerate()
+        {
+            prop_assert_eq!(found.1.as_ref(), expected.get(key.borrow()), "{} of the groups", group);
+        }
+        for (start, limit) in asked.iter().step_by(5).zip([1, 3, 1000].into_iter().cycle()) {
+            let found = scan(&mut endpoint, table.snapshot(), start.borrow(), limit).records;
+            let wanted = expected
+                .range::<K::Key, _>((std::ops::Bound::Included(start.borrow()), std::ops::Bound::Unbounded));
+            prop_assert!(found.iter().map(|(key, value)| (key, value)).eq(wanted.take(limit)));
+        }
+    }
+    Ok(())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+
+    #[test]
+    fn integers_with_values_of_any_length(lengths in prop::collection::btree_map(any::<u64>(), lengths(8), 1..80)) {
+        let records = lengths.into_iter().map(|(key, bytes)| (key, value(key, bytes))).collect();
+        assert_reads::<U64Keys>(records, parameters(Some(8)))?;
+    }
+
+    #[test]
+    fn byte_strings_with_values_of_any_length(
+        lengths in prop::collection::btree_map(prop::collection::vec(any::<u8>(), 1..=32), lengths(32), 1..80),
+    ) {
+        let records = lengths.into_iter().map(|(key, bytes)| (key, value(bytes as u64, bytes))).collect();
+        assert_reads::<ByteKeys>(records, parameters(None))?;
+    }
+}

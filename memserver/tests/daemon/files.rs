@@ -1,0 +1,580 @@
+//! The daemon and its folder: what it says, what it refuses, and what it has again after any end.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use fpcache::key_space::U64Keys;
+use fpcache::layout::RecordToken;
+use fpcache::message::{
+    Keys, Request, Sent, WriteBatch, WriteKind, WriteOperation, WriteReply, WriteStatus, decode_reply,
+};
+use fpcache_fabric::shm::{ConnectOptions, ShmAddress, ShmConnection, connect};
+use fpcache_fabric::{Connection, Deadline, RegionName};
+use rustix::process::{Pid, Signal, kill_process};
+use tempfile::TempDir;
+
+/// A folder for a memory node's data, beside its socket.
+struct Place(TempDir);
+
+impl Place {
+    fn new() -> Self {
+        Self(tempfile::tempdir().unwrap())
+    }
+
+    fn address(&self) -> ShmAddress {
+        ShmAddress::at_path(self.0.path().join("node.sock")).unwrap()
+    }
+
+    fn data(&self) -> PathBuf {
+        self.0.path().join("data")
+    }
+
+    /// The folder of the table that there is.
+    fn table(&self) -> PathBuf {
+        self.data().join("tables/default")
+    }
+
+    /// The program with this folder and options separated by spaces, which win.
+    fn command(&self, options: &str) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_fpcache-memserver"));
+        for name in ["FPCACHE_LISTEN", "FPCACHE_CAPACITY", "FPCACHE_STORE", "FPCACHE_DATA"] {
+            command.env_remove(name);
+        }
+        command.arg("--exit-with-parent");
+        if !options.contains("--listen") {
+            command.arg("--listen").arg(self.address().to_string());
+        }
+        if !options.contains("--data-dir") {
+            command.arg("--data-dir").arg(self.data());
+        }
+        if !options.contains("--capacity") {
+            command.args(["--capacity", "8MiB"]);
+        }
+        command.args(options.split_whitespace());
+        command
+    }
+
+    /// Starts it and waits until it listens.
+    #[track_caller]
+    fn start(&self, options: &str) -> Daemon {
+        started(&mut self.command(options))
+    }
+
+    /// Starts it where it must refuse, and returns what it says.
+    #[track_caller]
+    fn refused(&self, options: &str) -> String {
+        let Output { status, stdout, stderr } = self.command(options).output().unwrap();
+        let (out, error) = (String::from_utf8(stdout).unwrap(), String::from_utf8(stderr).unwrap());
+        assert_eq!((status.code(), out.as_str()), (Some(1), ""), "{error}");
+        error
+    }
+
+    /// What a restart of the machine takes.
+    fn lose_memory(&self) {
+        fs::remove_file(self.table().join("region.fpr")).unwrap();
+        fs::remove_file(self.table().join("notes.fpn")).unwrap();
+    }
+
+    /// The log's files, in order.
+    fn logs(&self) -> Vec<PathBuf> {
+        let entries = fs::read_dir(self.table()).unwrap().map(|entry| entry.unwrap().path());
+        let mut logs: Vec<_> = entries.filter(|path| path.extension().is_some_and(|e| e == "fpl")).collect();
+        logs.sort();
+        logs
+    }
+
+    fn client(&self) -> Client {
+        let region = RegionName::new("default").unwrap();
+        let connection = connect(&self.address(), ConnectOptions { region, ..Default::default() }).unwrap();
+        // A client of its own, as far as the memory node can tell.
+        static NEXT: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(1);
+        let identity = NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        Client { connection, identity, requests: 0 }
+    }
+}
+
+/// Starts a daemon and waits until it listens.
+#[track_caller]
+fn started(command: &mut Command) -> Daemon {
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut greeting = String::new();
+    for line in BufReader::new(child.stdout.take().unwrap()).lines().map_while(Result::ok) {
+        greeting += &line;
+        greeting.push('\n');
+        if line.starts_with("  next ") {
+            return Daemon { child, greeting };
+        }
+    }
+    let ended = child.wait_with_output().unwrap();
+    panic!("it ended: {greeting}{}", String::from_utf8_lossy(&ended.stderr));
+}
+
+struct Daemon {
+    child: Child,
+    greeting: String,
+}
+
+impl Daemon {
+    fn kill(mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+
+    /// Ends it as a service manager does.
+    fn end(mut self) {
+        kill_process(Pid::from_child(&self.child), Signal::TERM).unwrap();
+        assert!(self.child.wait().unwrap().success());
+    }
+
+    #[track_caller]
+    fn says(&self, parts: &[&str]) {
+        for part in parts {
+            assert!(self.greeting.contains(part), "{part} in {}", self.greeting);
+        }
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A client without the client library, which is built upon this package.
+struct Client {
+    connection: ShmConnection,
+    identity: u64,
+    requests: u64,
+}
+
+impl Client {
+    fn call(&self, request: &Request<'_>) -> Option<Vec<u8>> {
+        let (mut bytes, mut reply) = (Vec::new(), Vec::new());
+        request.encode::<U64Keys>(self.connection.creation(), &mut bytes);
+        self.connection.call(&bytes, &mut reply, Deadline::after(Duration::from_secs(20))).ok()?;
+        Some(decode_reply(&reply).unwrap().to_vec())
+    }
+
+    /// Sets a key's value; `None` if the memory node is gone.
+    fn put(&mut self, key: u64, value: u64) -> Option<()> {
+        self.requests += 1;
+        let mut batch = WriteBatch::default();
+        let (expected, value) = (RecordToken::default(), value.to_le_bytes());
+        batch.push::<U64Keys>(&WriteOperation {
+            kind: WriteKind::Put,
+            key,
+            hint: None,
+            expected,
+            value: Sent::Here(&value),
+        });
+        let body = self.call(&batch.request(self.identity, self.requests, false))?;
+        assert_eq!(WriteReply::decode(&body).unwrap().status, WriteStatus::Done);
+        Some(())
+    }
+
+    fn get(&self, key: u64) -> Option<u64> {
+        let body = self.call(&Request::Get(Keys { count: 1, bytes: &key.to_le_bytes() })).unwrap();
+        (body[0] == 0).then(|| u64::from_le_bytes(body[16..24].try_into().unwrap()))
+    }
+}
+
+/// Keys that are not in the data set `sequential:100`.
+const NEW: u64 = 1_000;
+
+/// A store with a data set and some changes, ended cleanly.
+fn written(place: &Place) {
+    let node = place.start("--load sequential:100");
+    node.says(&["found      an empty store", "holds      100 keys"]);
+    let mut client = place.client();
+    (0..50).for_each(|i| client.put(NEW + i, i).unwrap());
+    drop(client);
+    node.end();
+}
+
+#[track_caller]
+fn is_whole(place: &Place) {
+    let client = place.client();
+    assert!((0..100).all(|key| client.get(key) == Some(key)));
+    assert!((0..50).all(|i| client.get(NEW + i) == Some(i)));
+}
+
+#[test]
+fn a_killed_daemon_goes_on_with_its_memory() {
+    for sync in ["always", "10ms", "never"] {
+        let place = Place::new();
+        let node = place.start(&format!("--load sequential:100 --fsync {sync}"));
+        let mut client = place.client();
+        (0..50).for_each(|i| client.put(NEW + i, i).unwrap());
+        node.kill();
+        let node = place.start("");
+        node.says(&["found      150 keys in the memory of the process before", "holds      150 keys"]);
+        is_whole(&place);
+        node.end();
+    }
+}
+
+#[test]
+fn a_copied_store_is_not_taken_for_the_memory_of_its_process() {
+    let place = Place::new();
+    let node = place.start("--load sequential:100 --fsync always");
+    let mut client = place.client();
+    (0..50).for_each(|i| client.put(NEW + i, i).unwrap());
+    let copy = Place::new();
+    let copied = Command::new("cp").arg("-r").arg(place.data()).arg(copy.data()).status().unwrap();
+    assert!(copied.success());
+    let second = copy.start("");
+    second.says(&["found      150 keys from snapshot-", " and 50 entries", "its files are copies"]);
+    is_whole(&copy);
+    // Nor is a copy that has come to the place of what it was made of.
+    drop(client);
+    node.kill();
+    second.kill();
+    fs::remove_dir_all(place.data()).unwrap();
+    let copied = Command::new("cp").arg("-r").arg(copy.data()).arg(place.data()).status().unwrap();
+    assert!(copied.success());
+    let node = place.start("");
+    node.says(&["found      150 keys from snapshot-"]);
+    is_whole(&place);
+    // But what was moved is the very memory.
+    let moved = Place::new();
+    fs::rename(copy.data(), moved.data()).unwrap();
+    let second = moved.start("");
+    second.says(&["found      150 keys in the memory of the process before"]);
+    is_whole(&moved);
+}
+
+#[test]
+fn kills_at_random_instants_undo_nothing_that_was_acknowledged() {
+    let place = Place::new();
+    place.start("--load sequential:100").end();
+    let (mut acknowledged, mut random) = (0, 88_172_645_463_325_252_u64);
+    for round in 0..6 {
+        let node = place.start(["--fsync always", "--fsync 10ms", "--fsync never"][round % 3]);
+        let mut client = place.client();
+        let now = client.get(NEW).unwrap_or(0);
+        assert!((acknowledged..=acknowledged + 1).contains(&now), "{now}, {acknowledged} acknowledged");
+        // Xorshift.
+        random ^= random << 13;
+        random ^= random >> 7;
+        random ^= random << 17;
+        let killer = std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_micros(random % 60_000));
+            node.kill();
+        });
+        acknowledged = now;
+        while client.put(NEW, acknowledged + 1).is_some() {
+            acknowledged += 1;
+        }
+        killer.join().unwrap();
+    }
+}
+
+#[test]
+fn a_daemon_that_is_ended_has_its_log_on_the_disk() {
+    let place = Place::new();
+    let node = place.start("--load sequential:100 --fsync 1000s");
+    let mut client = place.client();
+    (0..50).for_each(|i| client.put(NEW + i, i).unwrap());
+    node.end();
+    place.lose_memory();
+    let node = place.start("");
+    node.says(&["found      150 keys from snapshot-", " and 50 entries of the log"]);
+    is_whole(&place);
+}
+
+#[test]
+fn one_daemon_at_a_time_has_a_folder() {
+    let place = Place::new();
+    let node = place.start("--load sequential:100");
+    let process = format!("(process {})", node.child.id());
+    let second = "--listen shm:///tmp/fpcache-never-bound.sock";
+    for options in [second.to_owned(), format!("{second} --region-dir {}/other", place.0.path().display())] {
+        let error = place.refused(&options);
+        assert!(
+            error.contains("another memory node keeps its data in")
+                && error.contains("--data-dir")
+                && error.contains(&process),
+            "{error}"
+        );
+    }
+    // Not even when it is stopped: it may go on.
+    kill_process(Pid::from_child(&node.child), Signal::STOP).unwrap();
+    assert!(place.refused(second).contains(&process));
+    // Nor when the files that it has open are gone.
+    place.lose_memory();
+    assert!(place.refused(second).contains("another memory node"));
+    // Nor does a region of another one's get removed.
+    let region = place.0.path().join("regions");
+    let (first, other) = (Place::new(), Place::new());
+    let shared = format!("--region-dir {}", region.display());
+    let node = first.start(&shared);
+    let error = other.refused(&shared);
+    assert!(
+        error.contains("region.fpr is in use by process") && error.contains("stop that memory node"),
+        "{error}"
+    );
+    assert!(region.join("tables/default/region.fpr").exists());
+    node.end();
+}
+
+#[test]
+fn a_region_keeps_its_size_and_a_new_one_takes_what_is_asked_for() {
+    let place = Place::new();
+    written(&place);
+    let node = place.start("--capacity 16MiB");
+    node.says(&[
+        "capacity   16.0 MiB\n",
+        "region     of default: 8.0 MiB, a region keeps its size",
+        "move its region.fpr away",
+    ]);
+    is_whole(&place);
+    node.end();
+    fs::remove_file(place.table().join("region.fpr")).unwrap();
+    let node = place.start("--capacity 16MiB");
+    node.says(&["capacity   16.0 MiB\n", "found      150 keys from snapshot-", "region.fpr is gone"]);
+    is_whole(&place);
+    node.end();
+    // What recovery wrote is as good as what it replaced.
+    let node = place.start("--capacity 16MiB");
+    node.says(&["found      150 keys in the memory of the process before"]);
+}
+
+#[test]
+fn a_region_elsewhere_comes_back_as_well() {
+    let shm = Path::new("/dev/shm");
+    let within = if shm.is_dir() { shm.to_owned() } else { std::env::temp_dir() };
+    let (place, region) = (Place::new(), tempfile::tempdir_in(within).unwrap());
+    let options = format!("--region-dir {}", region.path().display());
+    place.start(&format!("{options} --load sequential:100")).kill();
+    assert!(!place.table().join("region.fpr").exists());
+    place.start(&options).says(&["found      100 keys in the memory"]);
+}
+
+#[test]
+fn a_start_that_was_interrupted_is_made_up_for() {
+    for file in ["region.fpr", "notes.fpn"] {
+        let place = Place::new();
+        written(&place);
+        // Made, but without its size yet.
+        fs::write(place.table().join(file), "").unwrap();
+        let node = place.start("");
+        node.says(&["found      150 keys from snapshot-", "is empty: whoever created it was interrupted"]);
+        is_whole(&place);
+    }
+}
+
+#[test]
+fn a_torn_tail_is_cut_off_and_said() {
+    let place = Place::new();
+    written(&place);
+    place.lose_memory();
+    let logs = place.logs();
+    let last = logs.last().unwrap();
+    let len = fs::metadata(last).unwrap().len();
+    fs::OpenOptions::new().write(true).open(last).unwrap().set_len(len - 3).unwrap();
+    let node = place.start("");
+    node.says(&["found      149 keys from snapshot-", "bytes were cut off log-"]);
+    node.end();
+    // The cut is a clean end.
+    place.lose_memory();
+    let node = place.start("");
+    assert!(!node.greeting.contains("cut off"), "{}", node.greeting);
+}
+
+#[test]
+fn a_log_damaged_in_the_middle_is_refused_with_the_place_and_what_to_do() {
+    let place = Place::new();
+    written(&place);
+    place.lose_memory();
+    let logs = place.logs();
+    let mut bytes = fs::read(&logs[0]).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    fs::write(&logs[0], &bytes).unwrap();
+    let error = place.refused("");
+    let name = logs[0].file_name().unwrap().to_str().unwrap();
+    for part in ["cannot be gone on with", name, "offset"] {
+        assert!(error.contains(part), "{part} in {error}");
+    }
+    // Nothing was changed by that: with the byte put right everything is there.
+    bytes[middle] ^= 1;
+    fs::write(&logs[0], &bytes).unwrap();
+    let _node = place.start("");
+    is_whole(&place);
+}
+
+#[test]
+fn a_snapshot_that_is_gone_is_missed() {
+    let place = Place::new();
+    written(&place);
+    place.lose_memory();
+    for entry in fs::read_dir(place.table()).unwrap().map(Result::unwrap) {
+        if entry.path().extension().is_some_and(|e| e == "fps") {
+            fs::remove_file(entry.path()).unwrap();
+        }
+    }
+    let error = place.refused("");
+    assert!(error.contains("no whole snapshot") && error.contains("restore the snapshot's file"), "{error}");
+}
+
+#[test]
+fn folders_that_cannot_be_used_are_refused_with_what_can() {
+    let place = Place::new();
+    let file = place.0.path().join("file");
+    fs::write(&file, "").unwrap();
+    for folder in [file.join("below"), file, PathBuf::from("/proc/fpcache")] {
+        let error = place.refused(&format!("--data-dir {}", folder.display()));
+        assert!(error.contains(&folder.display().to_string()), "{error}");
+        assert!(error.contains("name one that this user may write"), "{error}");
+    }
+    for (options, remedy) in [("--fsync soon", "10ms"), ("--fsync 10", "unit is missing")] {
+        let output = place.command(options).output().unwrap();
+        let error = String::from_utf8(output.stderr).unwrap();
+        assert!(output.status.code() == Some(2) && error.contains(remedy), "{error}");
+    }
+}
+
+#[test]
+fn a_folder_without_the_right_to_write_is_refused() {
+    use std::os::unix::fs::PermissionsExt;
+    if rustix::process::geteuid().is_root() {
+        // Rights do not hold for that user.
+        return;
+    }
+    let place = Place::new();
+    fs::create_dir(place.data()).unwrap();
+    fs::set_permissions(place.data(), fs::Permissions::from_mode(0o555)).unwrap();
+    let error = place.refused("");
+    assert!(error.contains("give this user the right"), "{error}");
+}
+
+#[test]
+fn a_store_that_is_there_is_not_loaded_again() {
+    let place = Place::new();
+    written(&place);
+    let mut node = place.start("--load sequential:200");
+    node.says(&["holds      150 keys"]);
+    kill_process(Pid::from_child(&node.child), Signal::TERM).unwrap();
+    let mut error = String::new();
+    node.child.stderr.take().unwrap().read_to_string(&mut error).unwrap();
+    assert!(error.contains("--load sequential:200 is left out") && error.contains("150 keys"), "{error}");
+}
+
+#[test]
+fn every_table_comes_back_with_its_own() {
+    let place = Place::new();
+    let node = place.start("--load sequential:100 --table numbers");
+    node.says(&["table      numbers", "holds      100 keys, u64", "--table numbers scan"]);
+    node.end();
+    let node = place.start("--load words:50 --table texts");
+    node.says(&[
+        "table      numbers: 100 keys, u64",
+        "table      texts: 50 keys, bytes",
+        "found an empty store",
+    ]);
+    node.kill();
+    let node = place.start("");
+    node.says(&[
+        "numbers: 100 keys, u64",
+        "found 100 keys in the memory",
+        "texts: 50 keys, bytes",
+        "found 50 keys in",
+    ]);
+    assert!(!place.table().exists(), "there is no need of a default");
+    node.kill();
+    // One of them that is damaged is named, and the other served.
+    let descriptor = place.data().join("tables/texts/table.fpt");
+    let whole = fs::read(&descriptor).unwrap();
+    fs::write(&descriptor, &whole[..40]).unwrap();
+    let node = place.start("");
+    node.says(&["table      numbers", "found      100 keys in the memory"]);
+    node.says(&[
+        "closed     texts: ",
+        "table.fpt",
+        "40 bytes",
+        "move the table's folder away",
+        "drop texts --yes",
+    ]);
+    node.kill();
+    let error = place.refused("--load words:50 --table texts");
+    for part in ["a table `texts` already", "closed", "table.fpt", "drop the table"] {
+        assert!(error.contains(part), "{part} in {error}");
+    }
+    // Damage of all there are ends the start with the name.
+    fs::rename(place.data().join("tables/numbers"), place.0.path().join("away")).unwrap();
+    let error = place.refused("");
+    for part in ["the table `texts`", "table.fpt", "40 bytes", "move the table's folder away"] {
+        assert!(error.contains(part), "{part} in {error}");
+    }
+    fs::rename(place.0.path().join("away"), place.data().join("tables/numbers")).unwrap();
+    fs::write(&descriptor, &whole).unwrap();
+    let node = place.start("");
+    node.says(&["texts: 50 keys, bytes", "found 50 keys in"]);
+    assert!(!node.greeting.contains("closed"));
+}
+
+#[test]
+fn a_store_of_the_older_form_is_refused() {
+    let place = Place::new();
+    fs::create_dir(place.data()).unwrap();
+    fs::write(place.data().join("notes.fpn"), "").unwrap();
+    let error = place.refused("");
+    assert!(
+        error.contains("notes.fpn") && error.contains("older release") && error.contains("--data-dir"),
+        "{error}"
+    );
+    assert!(!place.data().join("tables").exists());
+}
+
+#[test]
+fn tables_that_are_there_keep_what_they_have_where_the_capacity_has_become_less() {
+    let place = Place::new();
+    place.start("--load sequential:20K").end();
+    let node = place.start("--capacity 256KiB");
+    node.says(&["capacity   256.0 KiB, of which the tables that were there have", "holds      20000 keys"]);
+    assert_eq!(place.client().get(19_999), Some(19_999));
+}
+
+#[test]
+fn a_second_start_takes_no_longer_than_the_first() {
+    let place = Place::new();
+    place.start("--load sequential:50K").kill();
+    let begun = Instant::now();
+    place.start("").says(&["found      50000 keys in the memory"]);
+    assert!(begun.elapsed() < Duration::from_secs(5));
+}
+
+#[test]
+fn a_daemon_raises_its_own_limit_of_open_files_and_says_what_it_leaves_room_for() {
+    let place = Place::new();
+    let limited = |limit: &str| {
+        let daemon = place.command("");
+        let mut command = Command::new("sh");
+        command.args(["-c", &format!("ulimit {limit}; exec \"$0\" \"$@\"")]);
+        command.arg(daemon.get_program()).args(daemon.get_args());
+        command
+    };
+    let node = started(&mut limited("-S -n 40"));
+    node.says(&["room  ", "clients, or", "tables more", "open files, ulimit -n"]);
+    node.end();
+    let Output { status, stderr, .. } = limited("-n 100").output().unwrap();
+    let error = String::from_utf8(stderr).unwrap();
+    assert!(
+        status.code() == Some(1) && error.contains("100 files") && error.contains("LimitNOFILE="),
+        "{error}"
+    );
+}
+
+#[test]
+fn a_daemon_that_lets_others_in_says_where_they_find_it() {
+    let place = Place::new();
+    let name = format!("shm://test-others-{}", std::process::id());
+    let node = place.start(&format!("--listen {name} --allow-user 65534"));
+    let user = rustix::process::geteuid().as_raw();
+    node.says(&[&format!("address    {name}\n"), &format!("others     {name}@{user}, for the users")]);
+    node.end();
+}

@@ -1,0 +1,369 @@
+//! The log keeps what was synced through every crash and failure, in order and once.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use crate::common::{LINEAGE, RING_BYTES, assert_holds, memory, options, payload, read_all};
+use fpcache_fabric::{AccessError, NodeMemory, SharedMemory};
+use fpcache_memserver::durability::{
+    AppendError, DiskErrorKind, Drain, LogError, LogOptions, Lsn, MemoryDisk, Staging, StagingError,
+    SyncPolicy,
+};
+use proptest::prelude::*;
+
+#[derive(Clone, Debug)]
+enum Event {
+    Append(u8),
+    Step(u8),
+    Want,
+    Kill,
+    Crash,
+    FailSyncs(u8),
+    FailAppends,
+    FillUp(u16),
+    Recover,
+}
+
+fn events() -> impl Strategy<Value = Vec<Event>> {
+    let event = prop_oneof![
+        8 => (1..30u8).prop_map(Event::Append),
+        8 => (0..30u8).prop_map(Event::Step),
+        1 => Just(Event::Want),
+        2 => Just(Event::Kill),
+        2 => Just(Event::Crash),
+        1 => (1..3u8).prop_map(Event::FailSyncs),
+        1 => Just(Event::FailAppends),
+        1 => (0..3000u16).prop_map(Event::FillUp),
+        4 => Just(Event::Recover),
+    ];
+    prop::collection::vec(event, 1..60)
+}
+
+struct World {
+    disk: MemoryDisk,
+    memory: Arc<SharedMemory>,
+    staging: Staging<SharedMemory>,
+    drain: Drain<SharedMemory, MemoryDisk>,
+    options: LogOptions,
+    now: Instant,
+    last: Lsn,
+    synced: Lsn,
+}
+
+impl World {
+    fn new(seed: u64, sync: SyncPolicy) -> Self {
+        let (disk, memory, options) = (MemoryDisk::new(seed), memory(), options(sync));
+        let staging = Staging::create(Arc::clone(&memory), 0, RING_BYTES, LINEAGE, 0).unwrap();
+        let drain = Drain::open(&staging, disk.clone(), options).unwrap();
+        Self { disk, memory, staging, drain, options, now: Instant::now(), last: 0, synced: 0 }
+    }
+
+    fn noticed(&mut self) {
+        let synced = self.staging.synced_lsn().unwrap();
+        assert!(
+            synced >= self.synced && synced <= self.last,
+            "{synced} after {} of {}",
+            self.synced,
+            self.last
+        );
+        self.synced = synced;
+    }
+
+    fn heal(&self) {
+        self.disk.fail_syncs(0);
+        self.disk.fail_appends(0);
+        self.disk.fill_up_after(u64::MAX);
+    }
+
+    /// The process ends; the machine does not.
+    fn kill(&mut self) {
+        self.heal();
+        self.disk = self.disk.restart();
+        self.staging = Staging::open(Arc::clone(&self.memory), 0, RING_BYTES).unwrap();
+        assert_eq!(self.staging.last_lsn(), self.last);
+        self.drain = Drain::open(&self.staging, self.disk.clone(), self.options).unwrap();
+    }
+
+    /// The machine stops.
+    fn crash(&mut self) {
+        self.heal();
+        self.disk = self.disk.crash();
+        let (found, report) = read_all(&mut self.disk).unwrap();
+        assert!(report.last >= self.synced, "{} of {} synced are left: {report:?}", report.last, self.synced);
+        assert!(report.last <= self.last);
+        let expected: Vec<_> = (1..=report.last).map(|lsn| (lsn, payload(lsn))).collect();
+        assert_eq!(found, expected);
+        self.last = report.last;
+        self.memory = memory();
+        self.staging = Staging::create(Arc::clone(&self.memory), 0, RING_BYTES, LINEAGE, self.last).unwrap();
+        self.drain = Drain::open(&self.staging, self.disk.clone(), self.options).unwrap();
+    }
+
+    fn run(&mut self, event: Event) {
+        match event {
+            Event::Append(count) => {
+                for _ in 0..count {
+                    match self.staging.append(&payload(self.last + 1)) {
+                        Ok(lsn) => {
+                            self.last += 1;
+                            assert_eq!(lsn, self.last);
+                        }
+                        Err(e) => assert_eq!(e, AppendError::Full),
+                    }
+                }
+            }
+            Event::Step(ms) => {
+                self.now += Duration::from_millis(u64::from(ms));
+                let result = self.drain.step(self.now);
+                assert_eq!(result.is_err(), self.staging.failure().is_some());
+                if let Ok(progress) = result {
+                    assert_eq!(progress.drained, self.last);
+                    assert!(self.options.sync != SyncPolicy::Always || progress.synced == self.last);
+                }
+            }
+            Event::Want => self.staging.want_sync(self.last),
+            Event::Kill => self.kill(),
+            Event::Crash => self.crash(),
+            Event::FailSyncs(count) => self.disk.fail_syncs(u32::from(count)),
+            Event::FailAppends => self.disk.fail_appends(1),
+            Event::FillUp(bytes) => self.disk.fill_up_after(u64::from(bytes)),
+            Event::Recover => {
+                self.heal();
+                assert_eq!(self.drain.retry().unwrap(), None);
+                assert!(self.staging.failure().is_none());
+            }
+        }
+        self.noticed();
+    }
+}
+
+fn check_history(seed: u64, sync: SyncPolicy, events: Vec<Event>) {
+    let mut world = World::new(seed, sync);
+    for event in events {
+        world.run(event);
+    }
+    world.kill();
+    world.drain.finish(world.now).unwrap();
+    assert_holds(&mut world.disk, world.last);
+    world.noticed();
+    assert_eq!(world.synced, world.last);
+    world.crash();
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 250, ..ProptestConfig::default() })]
+
+    #[test]
+    fn no_crash_loses_a_synced_record_or_invents_one_when_always_synced(seed: u64, events in events()) {
+        check_history(seed, SyncPolicy::Always, events);
+    }
+
+    #[test]
+    fn no_crash_loses_a_synced_record_or_invents_one_when_synced_at_times(seed: u64, events in events()) {
+        check_history(seed, SyncPolicy::Interval(Duration::from_millis(40)), events);
+    }
+
+    #[test]
+    fn no_crash_loses_a_synced_record_or_invents_one_when_never_synced(seed: u64, events in events()) {
+        // A failed sync does lose records under this policy: a test of its own.
+        let events = events.into_iter().filter(|event| !matches!(event, Event::FailSyncs(_))).collect();
+        check_history(seed, SyncPolicy::Never, events);
+    }
+}
+
+// The end of the process between any two stores.
+
+#[derive(Debug)]
+struct Mortal {
+    memory: Arc<SharedMemory>,
+    words_left: AtomicU64,
+}
+
+impl Mortal {
+    /// How many of `words` stores are still made.
+    fn stores(&self, words: u64) -> u64 {
+        let left = self.words_left.load(Ordering::Relaxed);
+        self.words_left.store(left.saturating_sub(words), Ordering::Relaxed);
+        left.min(words)
+    }
+
+    fn word(&self, offset: u64, value: u64) -> Result<(), AccessError> {
+        if self.stores(1) == 0 {
+            Err(AccessError::ReadOnly)
+        } else {
+            self.memory.store_release(offset, value)
+        }
+    }
+}
+
+impl NodeMemory for Mortal {
+    fn len(&self) -> u64 {
+        self.memory.len() as u64
+    }
+
+    fn read_bytes(&self, offset: u64, out: &mut [u8]) -> Result<(), AccessError> {
+        Ok(self.memory.read_bytes(offset, out)?)
+    }
+
+    fn write_bytes(&self, offset: u64, bytes: &[u8]) -> Result<(), AccessError> {
+        let words = bytes.len().div_ceil(8) as u64;
+        let made = self.stores(words);
+        self.memory.write_bytes(offset, &bytes[..bytes.len().min(made as usize * 8)])?;
+        if made < words { Err(AccessError::ReadOnly) } else { Ok(()) }
+    }
+
+    fn fill_words(&self, _: u64, _: usize, _: u64) -> Result<(), AccessError> {
+        Err(AccessError::ReadOnly)
+    }
+
+    fn load_relaxed(&self, offset: u64) -> Result<u64, AccessError> {
+        self.memory.load_relaxed(offset)
+    }
+
+    fn load_acquire(&self, offset: u64) -> Result<u64, AccessError> {
+        self.memory.load_acquire(offset)
+    }
+
+    fn store_relaxed(&self, offset: u64, value: u64) -> Result<(), AccessError> {
+        self.word(offset, value)
+    }
+
+    fn store_release(&self, offset: u64, value: u64) -> Result<(), AccessError> {
+        self.word(offset, value)
+    }
+
+    fn release(&self) {}
+}
+
+/// Appends and drains until memory takes no more stores; returns the last record that was acknowledged.
+fn live(mortal: Arc<Mortal>, disk: &MemoryDisk, sync: SyncPolicy) -> Option<Lsn> {
+    let mut staging = Staging::create(mortal, 0, RING_BYTES, LINEAGE, 0).ok()?;
+    let mut drain = Drain::open(&staging, disk.clone(), options(sync)).ok();
+    let now = Instant::now();
+    for lsn in 1..=120 {
+        match staging.append(&payload(lsn)) {
+            Ok(got) => assert_eq!(got, lsn),
+            Err(AppendError::Memory(_)) => return Some(lsn - 1),
+            Err(e) => panic!("{e}"),
+        }
+        if lsn % 5 == 0 && drain.as_mut()?.step(now).is_err() {
+            return Some(lsn);
+        }
+    }
+    Some(120)
+}
+
+#[test]
+fn a_process_may_end_between_any_two_stores() {
+    for sync in [SyncPolicy::Always, SyncPolicy::Never] {
+        for words in 0..1200 {
+            let (memory, disk) = (memory(), MemoryDisk::new(words));
+            let mortal = Arc::new(Mortal { memory: Arc::clone(&memory), words_left: AtomicU64::new(words) });
+            let acknowledged = live(mortal, &disk, sync);
+            let mut disk = disk.restart();
+            let staging = Staging::open(memory, 0, RING_BYTES);
+            let Some(acknowledged) = acknowledged else {
+                assert!(
+                    matches!(staging, Err(StagingError::Absent)) || staging.is_ok_and(|s| s.last_lsn() == 0)
+                );
+                continue;
+            };
+            let staging = staging.unwrap();
+            let last = staging.last_lsn();
+            assert!(
+                last == acknowledged || last == acknowledged + 1,
+                "{last} after {acknowledged}, {words} words"
+            );
+            let mut drain = Drain::open(&staging, disk.clone(), options(sync)).unwrap();
+            drain.finish(Instant::now()).unwrap();
+            assert_holds(&mut disk, last);
+        }
+    }
+}
+
+// Disks that refuse.
+
+#[test]
+fn a_full_disk_is_an_error_until_there_is_room_and_nothing_is_lost() {
+    let mut world = World::new(3, SyncPolicy::Always);
+    world.run(Event::Append(10));
+    world.disk.fill_up_after(100);
+    for _ in 0..3 {
+        let error = world.drain.step(world.now).unwrap_err();
+        assert!(
+            matches!(&error, LogError::Write { from: 1, source } if source.kind == DiskErrorKind::Full),
+            "{error}"
+        );
+        assert!(error.to_string().contains("free space"), "{error}");
+    }
+    assert!(world.staging.failure().is_some());
+    while world.staging.append(&payload(world.last + 1)).is_ok() {
+        world.last += 1;
+    }
+    assert!(world.drain.retry().is_err(), "the disk is still full");
+    world.heal();
+    assert_eq!(world.drain.retry().unwrap(), None);
+    assert_eq!(world.drain.step(world.now).unwrap().synced, world.last);
+    assert!(world.staging.has_room(1, 64));
+    world.crash();
+    assert!(world.last > 60);
+}
+
+#[test]
+fn what_a_failed_sync_lost_is_written_again_before_it_counts() {
+    let mut world = World::new(4, SyncPolicy::Always);
+    world.run(Event::Append(9));
+    world.drain.step(world.now).unwrap();
+    world.run(Event::Append(9));
+    world.disk.fail_syncs(1);
+    let error = world.drain.step(world.now).unwrap_err();
+    assert!(matches!(error, LogError::Sync { from: 10, .. }), "{error}");
+    // The disk would say yes now, and be wrong.
+    assert!(world.drain.step(world.now).is_err());
+    assert_eq!(world.staging.synced_lsn().unwrap(), 9);
+    world.drain.retry().unwrap();
+    assert_eq!(world.staging.synced_lsn().unwrap(), 9);
+    assert_eq!(world.drain.step(world.now).unwrap().synced, 18);
+    world.noticed();
+    world.crash();
+    assert_eq!(world.last, 18);
+}
+
+#[test]
+fn a_failed_sync_of_records_given_back_is_told() {
+    let mut world = World::new(4, SyncPolicy::Never);
+    world.run(Event::Append(9));
+    world.drain.step(world.now).unwrap();
+    world.disk.fail_syncs(1);
+    world.staging.want_sync(9);
+    assert!(matches!(world.drain.step(world.now), Err(LogError::Sync { from: 1, .. })));
+    assert_eq!(world.drain.retry().unwrap(), Some(1..=9));
+}
+
+#[test]
+fn records_longer_than_a_quarter_of_the_ring_are_refused() {
+    let mut staging = Staging::create(memory(), 0, RING_BYTES, LINEAGE, 0).unwrap();
+    let max = staging.max_payload_bytes();
+    assert_eq!(max, 1008);
+    assert_eq!(staging.append(&vec![0; max + 1]), Err(AppendError::TooLong { len: max + 1, max }));
+    for _ in 0..4 {
+        staging.append(&vec![0; max]).unwrap();
+    }
+    assert_eq!(staging.append(&[]), Err(AppendError::Full));
+}
+
+#[test]
+fn the_ring_tells_what_it_still_holds() {
+    let mut world = World::new(5, SyncPolicy::Always);
+    world.run(Event::Append(9));
+    world.drain.step(world.now).unwrap();
+    world.run(Event::Append(9));
+    let mut records = world.staging.records(12).unwrap();
+    for lsn in 12..=18 {
+        assert_eq!(records.next_record().unwrap(), Some((lsn, &payload(lsn)[..])));
+    }
+    assert_eq!(records.next_record().unwrap(), None);
+    assert!(world.staging.records(9).is_err());
+    assert!(world.staging.records(19).unwrap().next_record().unwrap().is_none());
+}

@@ -1,0 +1,27 @@
+//! A memory node in this process: its writes, its room, and what it finds again.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
+
+#[macro_use]
+mod common;
+
+mod any_request;
+mod byte_strings;
+mod cold_starts_under_pressure;
+mod damaged_directory;
+mod folders;
+mod growth_copies;
+mod growth_copies_strings;
+mod hot_cache;
+mod layout_version;
+mod learning;
+mod long_values;
+mod order_within_windows;
+mod paged_directory;
+mod rebuild_plans;
+mod recovery;
+mod recovery_corners;
+mod room_is_given_back;
+mod snapshots;
+mod snapshots_under_writes;
+mod torn_slots;
+mod writes_match_a_btreemap;

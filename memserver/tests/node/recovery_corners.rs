@@ -1,0 +1,312 @@
+//! Corners of recovery and durability in which writes were once lost, doubled or answered wrongly.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use crate::common::keys::{Key, TestKeys};
+use crate::common::requests::{Writer, batch, call, post, statuses, value};
+use crate::common::world::{Mortal, Node, REGION, RING, World, beginning, load, lost, parameters};
+use fpcache::key_space::KeySpace;
+use fpcache::layout::{RecordToken, TableParameters};
+use fpcache::message::{WriteKind, WriteStatus};
+use fpcache_fabric::{ClientId, Handled, Service, SharedMemory, Work};
+use fpcache_memserver::durability::{Disk, MemoryDisk, SyncPolicy};
+use fpcache_memserver::store::{Background, Memories, notes_bytes, restore, resume};
+use fpcache_memserver::{MemoryNode, Origin, Recovery};
+
+const HOURLY: SyncPolicy = SyncPolicy::Interval(Duration::from_secs(3600));
+
+/// What [`put`] puts.
+fn seven<T: TestKeys>(key: u64) -> Vec<u8> {
+    value::<T>(key, 7, 8)
+}
+
+fn put<T: TestKeys>(writer: &mut Writer<T>, node: &mut impl Service, key: u64) -> WriteStatus {
+    writer.one(node, WriteKind::Put, key, RecordToken::default(), &seven::<T>(key)).status
+}
+
+/// Records of forty keys, so far apart.
+fn records<T: TestKeys>(apart: u64) -> Vec<(Key<T>, Vec<u8>)> {
+    (0..40).map(|i| (T::key(i * apart), value::<T>(i * apart, 0, 8))).collect()
+}
+
+fn an_operation_that_changes_nothing_behind_one_that_waits_is_not_decided_again<T: TestKeys>() {
+    let mut world = World::new(SyncPolicy::Always, 1);
+    let (mut node, _) = world.begin::<T>();
+    load::<T>(&mut node, 10);
+    let values = [0, 3, 100].map(|key| value::<T>(key, 1, 8));
+    let batch = batch::<T>(&[
+        (WriteKind::Update, 0, &values[0]),
+        (WriteKind::Update, 3, &values[1]),
+        (WriteKind::Update, 100, &values[2]),
+    ]);
+    assert_eq!(post::<T>(&mut node, ClientId(1), &batch.request(5, 1, false)).0, Handled::Later);
+    drop(node);
+    let (mut node, _) = world.begin::<T>();
+    // Somebody else changes what the request had changed, before it is sent again.
+    put(&mut Writer::<T>::new(6), &mut node, 100);
+    let done = Ok(vec![WriteStatus::Done, WriteStatus::Absent, WriteStatus::Done]);
+    assert_eq!(statuses(&call::<T>(&mut node, &batch.request(5, 1, true))), done);
+    let reader = Writer::<T>::new(9);
+    assert_eq!(reader.get(&mut node, 100).map(|(value, _)| value), Some(seven::<T>(100)), "not done twice");
+    drop(node);
+    let (mut node, _) = world.begin::<T>();
+    assert_eq!(statuses(&call::<T>(&mut node, &batch.request(5, 1, true))), done);
+}
+
+fn a_client_whose_write_waits_for_the_disk_is_not_forgotten<T: TestKeys>() {
+    let mut world = World::new(SyncPolicy::Always, 1);
+    let (mut node, _) = world.begin::<T>();
+    load::<T>(&mut node, 10);
+    let write = batch::<T>(&[(WriteKind::Put, 3, &value::<T>(3, 1, 8))]);
+    assert_eq!(post::<T>(&mut node, ClientId(1), &write.request(5, 7, false)).0, Handled::Later);
+    let nothing = batch::<T>(&[(WriteKind::Delete, 1, &[])]);
+    for client in 1000..2024 {
+        let reply = call::<T>(&mut node, &nothing.request(client, 1, false));
+        assert_eq!(statuses(&reply), Ok(vec![WriteStatus::Absent]), "client {client}");
+    }
+    drop(node);
+    let (mut node, _) = world.begin::<T>();
+    let new = batch::<T>(&[(WriteKind::Put, 4, &value::<T>(4, 4, 8))]);
+    for client in 1000..2024 {
+        let reply = call::<T>(&mut node, &new.request(client, 2, false));
+        assert_eq!(statuses(&reply), Ok(vec![WriteStatus::Done]), "client {client}");
+    }
+}
+
+fn a_beginning_that_ends_at_any_store_leaves_everything_for_the_next<T: TestKeys>() {
+    for stores in 0..60 {
+        let mut world = World::new(HOURLY, 1);
+        let (mut node, _) = world.begin::<T>();
+        load::<T>(&mut node, 10);
+        let mut writer = Writer::<T>::new(5);
+        assert_eq!(put(&mut writer, &mut node, 3), WriteStatus::Done);
+        drop(node);
+        world.lives += 1;
+        (world.region, world.notes) = (world.region.heir(), world.notes.heir());
+        world.disk = world.disk.restart();
+        world.left.store(stores, Ordering::Relaxed);
+        let beginning = beginning(world.sync, world.lives);
+        let begun: Result<(Node<T>, Recovery), _> =
+            resume(world.memories(), world.disk.clone(), &beginning, Background::Inline);
+        drop(begun);
+        let (mut node, recovery) = world.begin::<T>();
+        let found = writer.get(&mut node, 3).map(|(value, _)| value);
+        assert_eq!(found, Some(seven::<T>(3)), "after {stores} stores: {recovery}");
+    }
+}
+
+fn a_snapshot_counts_only_when_the_log_up_to_its_end_is_on_the_disk<T: TestKeys>() {
+    for seed in 0..6 {
+        let mut world = World::new(HOURLY, seed);
+        let (mut node, _) = world.begin::<T>();
+        load::<T>(&mut node, 10);
+        let mut writer = Writer::<T>::new(5);
+        (0..5).for_each(|key| assert_eq!(put(&mut writer, &mut node, key), WriteStatus::Done));
+        drop(node);
+        // Without a snapshot one is written at once, while more comes.
+        world.disk = world.disk.restart();
+        for name in world.disk.list().expect("a folder").iter().filter(|name| name.starts_with("snapshot")) {
+            world.disk.clone().remove(name).expect("a file");
+        }
+        let (mut node, _) = world.begin::<T>();
+        let snapshots = |world: &World| {
+            let names = world.disk.list().expect("a folder");
+            names.iter().filter(|name| name.starts_with("snapshot") && name.ends_with(".fps")).count()
+        };
+        while snapshots(&world) == 0 {
+            node.work();
+        }
+        drop(node);
+        world.disk = world.disk.crash();
+        world.region = Mortal::new(REGION, &world.left);
+        world.notes = Mortal::new(notes_bytes(RING) as usize, &world.left);
+        let (mut node, _) = world.begin::<T>();
+        assert!(writer.get(&mut node, 4).is_some(), "seed {seed}");
+    }
+}
+
+fn nothing_is_acknowledged_while_no_snapshot_can_complete_the_log<T: TestKeys>() {
+    let mut world = World::new(SyncPolicy::Always, 1);
+    let (mut node, _) = world.begin::<T>();
+    world.disk.fill_up_after(0);
+    let loaded = node.load_records(parameters::<T>(), T::coders(), records::<T>(1).into_iter());
+    assert!(loaded.is_err_and(|refusal| refusal.message.contains("space")));
+    let mut writer = Writer::<T>::new(5);
+    assert_eq!(put(&mut writer, &mut node, 3), WriteStatus::NotDurable);
+    world.disk.fill_up_after(u64::MAX);
+    while put(&mut writer, &mut node, 3) == WriteStatus::NotDurable {
+        node.work();
+    }
+    drop(node);
+    world.disk = world.disk.crash();
+    world.region = Mortal::new(REGION, &world.left);
+    world.notes = Mortal::new(notes_bytes(RING) as usize, &world.left);
+    let (mut node, _) = world.begin::<T>();
+    assert_eq!(writer.get(&mut node, 3).map(|(value, _)| value), Some(seven::<T>(3)));
+}
+
+fn scans_go_on_while_an_insert_waits_for_a_full_disk<T: TestKeys>() {
+    use fpcache::read::{Scan, ScanScratch, drive};
+    use fpcache_fabric::Connection;
+    use fpcache_fabric::local::{Hub, LocalOptions};
+    let region = Arc::new(SharedMemory::anonymous(REGION).expect("memory"));
+    let notes = Arc::new(SharedMemory::anonymous(notes_bytes(RING) as usize).expect("memory"));
+    let disk = MemoryDisk::new(3);
+    let memories = Memories::new(Arc::clone(&region), notes);
+    let beginning = beginning(SyncPolicy::Always, 1);
+    let (mut node, _): (MemoryNode<T::Space>, _) =
+        restore(memories, disk.clone(), &beginning, Background::Inline, None).expect("an empty store");
+    node.load_records(parameters::<T>(), T::coders(), records::<T>(50).into_iter()).expect("room");
+    let hub = Hub::new(region, LocalOptions::default()).expect("a hub");
+    let mut endpoint = hub.connect().expect("a connection").endpoint();
+    disk.fill_up_after(0);
+    let insert = batch::<T>(&[(WriteKind::Insert, 77, &value::<T>(77, 1, 8))]);
+    assert_eq!(post::<T>(&mut node, ClientId(1), &insert.request(5, 1, false)).0, Handled::Later);
+    let snapshot = fpcache::snapshot::Snapshot::<T::Space>::open(&mut endpoint).expect("a table");
+    let mut scratch = ScanScratch::default();
+    let mut scan = Scan::new(&snapshot, &mut scratch, T::Space::lowest(), 1000);
+    drive(&mut endpoint, &mut scan).expect("reads go on");
+    assert_eq!(scan.records().len(), 40);
+}
+
+fn a_region_that_was_full_takes_records_again_after_deletes_and_after_another_beginning<T: TestKeys>() {
+    for seed in 1..7u64 {
+        let mut world = World::new(SyncPolicy::Never, seed);
+        let (mut node, _) = world.begin::<T>();
+        let value_bytes = if seed.is_multiple_of(2) { 8 } else { 100 };
+        let parameters = TableParameters { epsilon: 4, max_slots: 64, ..T::parameters(value_bytes) };
+        let none: [(Key<T>, Vec<u8>); 0] = [];
+        node.load_records(parameters, T::coders(), none.into_iter()).expect("room");
+        let mut writer = Writer::<T>::new(5);
+        let value = |key| value::<T>(key, 7, value_bytes as usize);
+        let (mut x, mut full, mut keys) = (seed, 0, Vec::new());
+        while full < 600 {
+            x = x.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            let inserted =
+                writer.one(&mut node, WriteKind::Insert, x >> 20, RecordToken::default(), &value(x >> 20));
+            match inserted.status {
+                WriteStatus::NoRoom => full += 1,
+                _ => keys.push(x >> 20),
+            }
+            if x.is_multiple_of(7) {
+                while node.work() == Work::More {}
+            }
+        }
+        drop(node);
+        let (mut node, recovery) = world.begin::<T>();
+        assert_eq!(recovery.keys, keys.len() as u64, "seed {seed}: {recovery}");
+        for key in &keys {
+            let gone = writer.one(&mut node, WriteKind::Delete, *key, RecordToken::default(), &[]);
+            assert_eq!(gone.status, WriteStatus::Done);
+        }
+        let refused = keys.iter().step_by(2).filter(|key| {
+            while node.work() == Work::More {}
+            let again =
+                writer.one(&mut node, WriteKind::Insert, **key, RecordToken::default(), &value(**key));
+            again.status != WriteStatus::Done
+        });
+        // Emptied segments keep their memory until they are rebuilt: now and then there is no room for that.
+        assert!(refused.count() * 100 <= keys.len(), "seed {seed}");
+        node.audit().expect("every byte is right");
+    }
+}
+
+fn work(node: &mut impl Service, rounds: usize) {
+    for _ in 0..rounds {
+        node.work();
+    }
+}
+
+fn a_restart_on_a_full_disk_serves_reads<T: TestKeys>() {
+    for machine_ends in [false, true] {
+        let mut world = World::new(SyncPolicy::Always, 1);
+        let (mut node, _) = world.begin::<T>();
+        load::<T>(&mut node, 10);
+        let mut writer = Writer::<T>::new(5);
+        assert_eq!(put(&mut writer, &mut node, 3), WriteStatus::Done);
+        drop(node);
+        if machine_ends {
+            world.disk = world.disk.crash();
+            (world.region, world.notes) = lost(&world.left);
+        }
+        world.disk.fill_up_after(0);
+        let (mut node, recovery) = world.begin::<T>();
+        assert_eq!(matches!(recovery.origin, Origin::Disk { .. }), machine_ends, "{recovery}");
+        assert_eq!(writer.get(&mut node, 3).map(|(value, _)| value), Some(seven::<T>(3)));
+        assert_eq!(put(&mut writer, &mut node, 4), WriteStatus::NotDurable);
+        work(&mut node, 10);
+        assert_eq!(writer.get(&mut node, 4), None);
+        world.disk.fill_up_after(u64::MAX);
+        work(&mut node, 10);
+        assert_eq!(put(&mut writer, &mut node, 4), WriteStatus::Done);
+        drop(node);
+        world.disk = world.disk.crash();
+        (world.region, world.notes) = lost(&world.left);
+        let (mut node, _) = world.begin::<T>();
+        assert_eq!([3, 4].map(|key| writer.get(&mut node, key).is_some()), [true; 2]);
+    }
+}
+
+fn entries_that_the_disk_lost_are_made_up_for_by_the_next_process<T: TestKeys>() {
+    let mut world = World::new(SyncPolicy::Never, 1);
+    let (mut node, _) = world.begin::<T>();
+    load::<T>(&mut node, 10);
+    let mut writer = Writer::<T>::new(5);
+    (0..5).for_each(|key| assert_eq!(put(&mut writer, &mut node, key), WriteStatus::Done));
+    node.work();
+    // A snapshot has the log synced.
+    world.disk.fail_syncs(1);
+    node.begin_snapshot();
+    while put(&mut writer, &mut node, 6) == WriteStatus::Done {
+        node.work();
+    }
+    // The log goes on behind what was lost; the process ends before there is another snapshot.
+    world.disk.fill_up_after(400);
+    work(&mut node, 3);
+    drop(node);
+    world.disk.fill_up_after(u64::MAX);
+    let (mut node, recovery) = world.begin::<T>();
+    assert!(matches!(recovery.origin, Origin::Memory { .. }), "{recovery}");
+    assert_eq!(put(&mut writer, &mut node, 7), WriteStatus::NotDurable, "it would follow a gap");
+    while put(&mut writer, &mut node, 7) == WriteStatus::NotDurable {
+        node.work();
+    }
+    while node.stats().synced < node.stats().logged {
+        node.begin_snapshot();
+        node.work();
+    }
+    drop(node);
+    world.disk = world.disk.crash();
+    (world.region, world.notes) = lost(&world.left);
+    let (mut node, recovery) = world.begin::<T>();
+    let there = [0, 1, 2, 3, 4, 7].map(|key| writer.get(&mut node, key).is_some());
+    assert_eq!(there, [true; 6], "{recovery}");
+}
+
+fn what_an_unfinished_snapshot_left_is_removed_at_every_start<T: TestKeys>() {
+    let mut world = World::new(SyncPolicy::Always, 1);
+    let (mut node, _) = world.begin::<T>();
+    load::<T>(&mut node, 10);
+    drop(node);
+    let left = "snapshot-0000000000000042.fps.tmp";
+    world.disk = world.disk.restart();
+    world.disk.clone().create(left).expect("a folder");
+    let (_node, recovery) = world.begin::<T>();
+    assert!(matches!(recovery.origin, Origin::Memory { .. }), "{recovery}");
+    assert!(world.disk.list().expect("a folder").iter().all(|name| name != left));
+}
+
+for_all_keys_and_long_values!(
+    a_restart_on_a_full_disk_serves_reads,
+    entries_that_the_disk_lost_are_made_up_for_by_the_next_process,
+    what_an_unfinished_snapshot_left_is_removed_at_every_start,
+    an_operation_that_changes_nothing_behind_one_that_waits_is_not_decided_again,
+    a_client_whose_write_waits_for_the_disk_is_not_forgotten,
+    a_beginning_that_ends_at_any_store_leaves_everything_for_the_next,
+    a_snapshot_counts_only_when_the_log_up_to_its_end_is_on_the_disk,
+    nothing_is_acknowledged_while_no_snapshot_can_complete_the_log,
+    scans_go_on_while_an_insert_waits_for_a_full_disk,
+    a_region_that_was_full_takes_records_again_after_deletes_and_after_another_beginning,
+);

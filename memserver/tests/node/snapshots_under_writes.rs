@@ -1,0 +1,190 @@
+//! A snapshot that is taken while writes go on has nothing but what was there when it began, and with the log makes the table.
+
+use std::collections::BTreeMap;
+
+use crate::common::keys::TestKeys;
+use crate::common::requests::{Writer, batch, post, value};
+use crate::common::world::{Mortal, Node, REGION, RING, World, load};
+use fpcache::key_space::KeySpace;
+use fpcache::layout::{RecordToken, Stored, TableParameters};
+use fpcache::message::{WriteKind, WriteStatus};
+use fpcache_fabric::{ClientId, Handled, Service, Work};
+use fpcache_memserver::durability::{Disk, SnapshotReader, SyncPolicy};
+use fpcache_memserver::store::notes_bytes;
+
+/// Numbers below a bound, one after the other.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, bound: u64) -> u64 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) % bound
+    }
+}
+
+/// By key: version and value.
+type Records = BTreeMap<u64, (u32, Vec<u8>)>;
+
+fn table<T: TestKeys>(node: &mut Node<T>, writer: &Writer<T>, keys: impl Iterator<Item = u64>) -> Records {
+    let found: Records = keys
+        .filter_map(|key| writer.get(node, key).map(|(value, token)| (key, (token.version(), value))))
+        .collect();
+    assert_eq!(found.len() as u64, node.stats().keys, "there are other keys");
+    found
+}
+
+fn snapshots(disk: &impl Disk) -> Vec<String> {
+    let mut names = disk.list().expect("a folder");
+    names.retain(|name| name.starts_with("snapshot-") && name.ends_with(".fps"));
+    names.sort();
+    names
+}
+
+/// What the newest snapshot holds, and its length.
+fn snapshot<T: TestKeys>(world: &World) -> (Records, u64) {
+    let mut disk = world.disk.clone();
+    let (reader, report) = SnapshotReader::newest(&mut disk, None).expect("a folder");
+    assert!(report.skipped.is_empty());
+    let mut reader = reader.expect("a snapshot");
+    let shape = TableParameters::decode::<T::Space>(reader.table_header()).expect("a table's header").shape;
+    let mut records = Records::new();
+    while let Some(record) = reader.next_record(&disk).expect("whole") {
+        let (version, rest) = record.split_first_chunk().expect("a version");
+        let parts = shape.parts::<T::Space>(rest).expect("a record");
+        let view = T::Space::view(parts.key).expect("a key");
+        let key = T::number(std::borrow::Borrow::borrow(&view));
+        let Stored::Here(value) = parts.value else { panic!("values are in place") };
+        assert!(records.insert(key, (u32::from_le_bytes(*version), value.to_vec())).is_none());
+    }
+    (records, reader.info().bytes)
+}
+
+/// A cold start after the end of the machine.
+fn machine_ends<T: TestKeys>(world: &mut World) -> Node<T> {
+    world.disk = world.disk.crash();
+    world.region = Mortal::new(REGION, &world.left);
+    world.notes = Mortal::new(notes_bytes(RING) as usize, &world.left);
+    world.begin::<T>().0
+}
+
+fn a_snapshot_has_nothing_but_what_was_there_when_it_began<T: TestKeys>() {
+    let (mut replaced, mut left_out) = (0, 0);
+    for seed in 0..4 {
+        let mut random = Random(seed);
+        let sync = if seed % 2 == 0 { SyncPolicy::Always } else { SyncPolicy::Never };
+        let mut world = World::new(sync, seed);
+        let (mut node, _) = world.begin::<T>();
+        load::<T>(&mut node, 300);
+        let keys = || (0..15_000).filter(|n| n % 50 == 0 || n % 10 == 3);
+        let mut writer = Writer::<T>::new(5);
+        let mut write = |random: &mut Random, node: &mut Node<T>, n: u64| {
+            let key = random.below(1500) * 10 + 3;
+            // Many in a narrow range, so that segments are replaced.
+            let key = if n.is_multiple_of(3) { key } else { key % 600 + n / 60 % 3 * 6000 };
+            let kind = [WriteKind::Put, WriteKind::Put, WriteKind::Delete][random.below(3) as usize];
+            writer.one(node, kind, key, RecordToken::default(), &value::<T>(key, n, 8)).status
+        };
+        for round in 0..3 {
+            for n in 0..150 {
+                write(&mut random, &mut node, n);
+            }
+            node.work();
+            let before = snapshots(&world.disk);
+            // What waits for the disk is not there yet.
+            let puts = [17u64, 1017, 3017].map(|key| value::<T>(key / 50 * 50, 99 + round, 8));
+            let waiting = batch::<T>(&[
+                (WriteKind::Put, 0, &puts[0]),
+                (WriteKind::Put, 1000, &puts[1]),
+                (WriteKind::Delete, 3000, &[]),
+            ]);
+            let (handled, _) = post::<T>(&mut node, ClientId(7), &waiting.request(77, round + 1, false));
+            assert_eq!(handled == Handled::Later, sync == SyncPolicy::Always);
+            let reader = Writer::<T>::new(9);
+            let there = table(&mut node, &reader, keys());
+            node.begin_snapshot();
+            while handled == Handled::Later && node.next_reply(&mut Vec::new()).is_none() {
+                node.work();
+            }
+            let (mut n, mut rebuilds) = (10_000 * (round + 1), node.stats().rebuilds);
+            while snapshots(&world.disk) == before {
+                for _ in 0..random.below(6) {
+                    n += 1;
+                    write(&mut random, &mut node, n);
+                }
+                node.work();
+                assert!(n < 10_000 * (round + 2), "the snapshot does not end");
+            }
+            rebuilds = node.stats().rebuilds - rebuilds;
+            replaced += rebuilds;
+            assert!(n % 10_000 > 10, "{n} writes meanwhile");
+            let (taken, _) = snapshot::<T>(&world);
+            for (key, record) in &taken {
+                assert_eq!(there.get(key), Some(record), "seed {seed}: {key} was not there so");
+            }
+            let now = table(&mut node, &reader, keys());
+            for (key, record) in there.iter().filter(|(key, record)| now.get(key) == Some(record)) {
+                assert_eq!(taken.get(key), Some(record), "seed {seed}: {key} is in neither");
+            }
+            left_out += there.len() - taken.len();
+        }
+        while node.work() == Work::More {}
+        let reader = Writer::<T>::new(9);
+        let there = table(&mut node, &reader, keys());
+        // With a policy that does not sync, the log is on the disk when a snapshot is.
+        let before = snapshots(&world.disk);
+        node.begin_snapshot();
+        while snapshots(&world.disk) == before {
+            node.work();
+        }
+        drop(node);
+        let mut node = machine_ends::<T>(&mut world);
+        assert_eq!(table(&mut node, &reader, keys()), there, "seed {seed}");
+        node.audit().expect("every byte is right");
+    }
+    assert!(replaced > 8 && left_out > 40, "{replaced} segments replaced, {left_out} records left out");
+}
+
+fn a_queue_does_not_fill_the_snapshots_that_are_taken_of_it<T: TestKeys>() {
+    const WAITING: u64 = 60;
+    let mut world = World::new(SyncPolicy::Always, 3);
+    let (mut node, _) = world.begin::<T>();
+    load::<T>(&mut node, 0);
+    let mut writer = Writer::<T>::new(5);
+    let of = |n: u64| value::<T>(n, 1, 8);
+    let mut put = |node: &mut Node<T>, n: u64| {
+        let put = writer.one(node, WriteKind::Put, n, RecordToken::default(), &of(n));
+        assert_eq!(put.status, WriteStatus::Done);
+        if n >= WAITING {
+            let gone = writer.one(node, WriteKind::Delete, n - WAITING, RecordToken::default(), &[]);
+            assert_eq!(gone.status, WriteStatus::Done);
+        }
+    };
+    (0..WAITING).for_each(|n| put(&mut node, n));
+    let mut head = WAITING;
+    for _ in 0..4 {
+        node.work();
+        let before = snapshots(&world.disk);
+        node.begin_snapshot();
+        while snapshots(&world.disk) == before {
+            // Far faster than the snapshot goes on.
+            for _ in 0..20 {
+                put(&mut node, head);
+                head += 1;
+            }
+            node.work();
+        }
+        let (taken, bytes) = snapshot::<T>(&world);
+        let most: usize = (head - WAITING..head).map(|n| of(n).len() + 100).sum();
+        assert!(taken.len() <= WAITING as usize && bytes < 4096 + most as u64, "{} in {bytes}", taken.len());
+    }
+    drop(node);
+    let mut node = machine_ends::<T>(&mut world);
+    let reader = Writer::<T>::new(9);
+    let there = table(&mut node, &reader, 0..head);
+    assert!(there.keys().copied().eq(head - WAITING..head), "{head}");
+}
+
+for_all_keys_and_long_values!(
+    a_snapshot_has_nothing_but_what_was_there_when_it_began,
+    a_queue_does_not_fill_the_snapshots_that_are_taken_of_it,
+);
