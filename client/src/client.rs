@@ -405,7 +405,7 @@ impl<K: BuildKeys> Client<K> {
     /// # Errors
     /// The memory node holds a table already, another client is loading, or the records cannot fit.
     pub fn load(&self, parameters: TableParameters, expected_keys: u64) -> Result<Load<'_, K>, ClientError> {
-        Load::begin(self, parameters, expected_keys, &K::Coders::default())
+        Load::begin(self, parameters, expected_keys, &K::Encoders::default())
     }
 
     /// As [`load`](Self::load), for a table whose models suit keys of which these are a sample, in order: some ten thousand from

@@ -198,7 +198,7 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
     }
 
     /// Scans, and hands each record to `take` in key order. What was found before the directory turned out to be out of date,
-    /// or the memory node to be gone, is handed over all the same; the scan goes on behind it.
+    /// or the memory node to be gone, is handed over all the same; the scan goes on after it.
     pub(crate) fn scan(
         &self,
         held: &mut Held<K, T>,
@@ -211,7 +211,7 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
         self.with_table(held, within, |buffers, table| {
             // It may stop to have long values taken before there are more.
             while let Some(next) = from.take() {
-                let mut scan = Scan::new(table.snapshot(), &mut buffers.scan, next.borrow(), left);
+                let mut scan = Scan::new(table.view(), &mut buffers.scan, next.borrow(), left);
                 if let Some(end) = end {
                     scan = scan.until(end);
                 }
@@ -382,7 +382,7 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
             }
             self.number.fetch_add(1, Ordering::AcqRel);
             let new = Arc::new(Session::new(connection, session.id + 1, self.options));
-            // Dropped behind the lock: unmapping a table takes its time.
+            // Dropped after the lock: unmapping a table takes its time.
             std::mem::replace(&mut *session, new)
         };
     }

@@ -1,6 +1,6 @@
 //! Byte strings that sort as typed keys do: integers, floats, texts, and tuples of them.
 //!
-//! A key of several parts is encoded part by part, one behind the other. The encoding of the first parts alone is therefore
+//! A key of several parts is encoded part by part, one after the other. The encoding of the first parts alone is therefore
 //! a prefix of the whole, and [`scan_prefix`](crate::ByteClient::scan_prefix) finds all keys that share them:
 //!
 //! ```
@@ -44,7 +44,7 @@
 //! | `str`, `String`, `[u8]`, `Vec<u8>` | the string with `00 01` for every `00`, then `00 00` | lexicographic by bytes, prefixes first |
 //! | `[u8; N]` | the `N` bytes | lexicographic |
 //! | `Option` | `00`, or `01` and the value | `None` first |
-//! | tuples of 1 to 6 | their parts, one behind the other | by the first part that differs |
+//! | tuples of 1 to 6 | their parts, one after the other | by the first part that differs |
 //!
 //! No encoding is a prefix of another one of the same type, which is why parts can follow each other without their lengths.
 //! The bytes are the same on every machine and stay as they are: they lie in tables. A key that is one string and nothing else
@@ -61,7 +61,7 @@ pub trait OrderedKey {
 
 /// An [`OrderedKey`] that can be read from its encoding.
 pub trait DecodeKey: OrderedKey + Sized {
-    /// Reads a value from the front of `bytes`, and returns what lies behind it; `None` if no value is encoded so.
+    /// Reads a value from the front of `bytes`, and returns what lies after it; `None` if no value is encoded so.
     fn decode_from(bytes: &[u8]) -> Option<(Self, &[u8])>;
 }
 
@@ -73,7 +73,7 @@ pub fn encode<T: OrderedKey + ?Sized>(key: &T) -> Vec<u8> {
     out
 }
 
-/// The key with this encoding; `None` if there is none of the type, or if something lies behind it.
+/// The key with this encoding; `None` if there is none of the type, or if something lies after it.
 pub fn decode<T: DecodeKey>(bytes: &[u8]) -> Option<T> {
     match T::decode_from(bytes)? {
         (key, []) => Some(key),
@@ -100,8 +100,8 @@ macro_rules! numbers {
         impl DecodeKey for $number {
             fn decode_from(bytes: &[u8]) -> Option<(Self, &[u8])> {
                 let turned_back: fn($pattern) -> $number = $turned_back;
-                let (pattern, behind) = bytes.split_first_chunk()?;
-                Some((turned_back(<$pattern>::from_be_bytes(*pattern)), behind))
+                let (pattern, after) = bytes.split_first_chunk()?;
+                Some((turned_back(<$pattern>::from_be_bytes(*pattern)), after))
             }
         }
     )*};
@@ -122,7 +122,7 @@ numbers! {
     f64: u64, |n| turned_64(n.to_bits()), |n| f64::from_bits(turned_back_64(n));
 }
 
-/// All bits of a negative float, the sign bit of another one: the patterns of IEEE 754 are magnitudes behind a sign.
+/// All bits of a negative float, the sign bit of another one: the patterns of IEEE 754 are magnitudes after a sign.
 fn turned_32(bits: u32) -> u32 {
     if bits >> 31 == 1 { !bits } else { bits ^ 1 << 31 }
 }
@@ -148,7 +148,7 @@ impl OrderedKey for bool {
 impl DecodeKey for bool {
     fn decode_from(bytes: &[u8]) -> Option<(Self, &[u8])> {
         match bytes {
-            [flag @ 0..=1, behind @ ..] => Some((*flag == 1, behind)),
+            [flag @ 0..=1, after @ ..] => Some((*flag == 1, after)),
             _ => None,
         }
     }
@@ -162,12 +162,12 @@ impl OrderedKey for char {
 
 impl DecodeKey for char {
     fn decode_from(bytes: &[u8]) -> Option<(Self, &[u8])> {
-        let (code, behind) = u32::decode_from(bytes)?;
-        Some((char::from_u32(code)?, behind))
+        let (code, after) = u32::decode_from(bytes)?;
+        Some((char::from_u32(code)?, after))
     }
 }
 
-/// What stands behind a zero byte: that it is one, or that the string ends.
+/// What stands after a zero byte: that it is one, or that the string ends.
 const ZERO: u8 = 1;
 const END: u8 = 0;
 
@@ -195,13 +195,13 @@ impl DecodeKey for Vec<u8> {
         loop {
             let zero = bytes.iter().position(|byte| *byte == 0)?;
             string.extend_from_slice(&bytes[..zero]);
-            let (what, behind) = bytes[zero + 1..].split_first()?;
+            let (what, after) = bytes[zero + 1..].split_first()?;
             match *what {
                 ZERO => string.push(0),
-                END => return Some((string, behind)),
+                END => return Some((string, after)),
                 _ => return None,
             }
-            bytes = behind;
+            bytes = after;
         }
     }
 }
@@ -220,8 +220,8 @@ impl OrderedKey for String {
 
 impl DecodeKey for String {
     fn decode_from(bytes: &[u8]) -> Option<(Self, &[u8])> {
-        let (string, behind) = Vec::decode_from(bytes)?;
-        Some((Self::from_utf8(string).ok()?, behind))
+        let (string, after) = Vec::decode_from(bytes)?;
+        Some((Self::from_utf8(string).ok()?, after))
     }
 }
 
@@ -233,8 +233,8 @@ impl<const N: usize> OrderedKey for [u8; N] {
 
 impl<const N: usize> DecodeKey for [u8; N] {
     fn decode_from(bytes: &[u8]) -> Option<(Self, &[u8])> {
-        let (array, behind) = bytes.split_first_chunk()?;
-        Some((*array, behind))
+        let (array, after) = bytes.split_first_chunk()?;
+        Some((*array, after))
     }
 }
 
@@ -249,12 +249,12 @@ impl<T: OrderedKey> OrderedKey for Option<T> {
 
 impl<T: DecodeKey> DecodeKey for Option<T> {
     fn decode_from(bytes: &[u8]) -> Option<(Self, &[u8])> {
-        let (is_some, behind) = bool::decode_from(bytes)?;
+        let (is_some, after) = bool::decode_from(bytes)?;
         if !is_some {
-            return Some((None, behind));
+            return Some((None, after));
         }
-        let (value, behind) = T::decode_from(behind)?;
-        Some((Some(value), behind))
+        let (value, after) = T::decode_from(after)?;
+        Some((Some(value), after))
     }
 }
 
@@ -270,8 +270,8 @@ macro_rules! tuples {
             fn decode_from(bytes: &[u8]) -> Option<(Self, &[u8])> {
                 let mut rest = bytes;
                 let key = ($({
-                    let (part, behind) = $part::decode_from(rest)?;
-                    rest = behind;
+                    let (part, after) = $part::decode_from(rest)?;
+                    rest = after;
                     part
                 },)+);
                 Some((key, rest))

@@ -6,7 +6,7 @@ use fpcache::key_space::KeyKind;
 use fpcache::layout::MAX_VALUE_BYTES;
 use fpcache::message::{ErrorCode, MessageError, Refusal};
 use fpcache::read::ReadError;
-use fpcache::snapshot::OpenError;
+use fpcache::table_view::OpenError;
 use fpcache_fabric::FabricError;
 
 use crate::tables::no_such_table;

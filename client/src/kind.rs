@@ -2,7 +2,7 @@
 
 use fpcache::key_space::{ByteKeys, KeyKind, U64Keys};
 use fpcache::layout::{Corrupt, SUPERBLOCK_BYTES, Superblock, SuperblockError};
-use fpcache::snapshot::OpenError;
+use fpcache::table_view::OpenError;
 use fpcache_fabric::{Batch, Endpoint, RemoteAddr};
 
 /// How often a superblock that is being changed is read again before giving up.

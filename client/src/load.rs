@@ -44,10 +44,10 @@ impl<'c, K: BuildKeys> Load<'c, K> {
         client: &'c Client<K>,
         parameters: TableParameters,
         expected_keys: u64,
-        coders: &K::Coders,
+        encoders: &K::Encoders,
     ) -> Result<Self, ClientError> {
-        let coders = K::encode_coders(coders);
-        let begin = Request::LoadBegin { parameters, expected_keys, coders: &coders };
+        let encoders = K::encode_encoders(encoders);
+        let begin = Request::LoadBegin { parameters, expected_keys, encoders: &encoders };
         let creation = match client.request(&begin, None, |creation, _| Ok(creation)) {
             Ok(creation) => creation,
             Err(error) => {

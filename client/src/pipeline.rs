@@ -116,7 +116,7 @@ impl<K: BuildKeys> Client<K> {
 }
 
 impl<K: BuildKeys> Pipeline<K> {
-    /// Posts the making of a record, behind the pieces of a value that is longer than a request, which are waited for; it ends with [`Exists`](crate::WriteStatus::Exists) if there is one.
+    /// Posts the making of a record, after the pieces of a value that is longer than a request, which are waited for; it ends with [`Exists`](crate::WriteStatus::Exists) if there is one.
     ///
     /// # Errors
     /// As for [`Client::insert`]; nothing was sent. What happens after sending is told with the write's end.
@@ -164,7 +164,7 @@ impl<K: BuildKeys> Pipeline<K> {
         self.post(&WriteOperation { kind, key, hint: None, expected, value })
     }
 
-    /// As [`Client::get`], behind this pipeline's writes of the key.
+    /// As [`Client::get`], after this pipeline's writes of the key.
     ///
     /// # Errors
     /// As for [`Client::get`].
@@ -173,7 +173,7 @@ impl<K: BuildKeys> Pipeline<K> {
         self.client.get(key)
     }
 
-    /// As [`Client::get_into`], behind this pipeline's writes of the key.
+    /// As [`Client::get_into`], after this pipeline's writes of the key.
     ///
     /// # Errors
     /// As for [`Client::get`].
@@ -183,7 +183,7 @@ impl<K: BuildKeys> Pipeline<K> {
         self.client.get_into(key, value)
     }
 
-    /// As [`Client::get_versioned`], behind this pipeline's writes of the key.
+    /// As [`Client::get_versioned`], after this pipeline's writes of the key.
     ///
     /// # Errors
     /// As for [`Client::get`].
@@ -195,7 +195,7 @@ impl<K: BuildKeys> Pipeline<K> {
         self.client.get_versioned(key)
     }
 
-    /// As [`Client::multi_get_into`], behind this pipeline's writes of the keys.
+    /// As [`Client::multi_get_into`], after this pipeline's writes of the keys.
     ///
     /// # Errors
     /// As for [`Client::get`].
@@ -212,7 +212,7 @@ impl<K: BuildKeys> Pipeline<K> {
         self.client.multi_get_into(keys, answers)
     }
 
-    /// As [`Client::scan_with`], behind all writes of this pipeline.
+    /// As [`Client::scan_with`], after all writes of this pipeline.
     ///
     /// # Errors
     /// As for [`Client::get`].

@@ -6,8 +6,8 @@ use fpcache::key_space::BuildKeys;
 use fpcache::layout::{RecordShape, TableRecord};
 use fpcache::matching::Matcher;
 use fpcache::read::{LookupScratch, NearestScratch, ScanScratch};
-use fpcache::snapshot::{OpenError, read_shape};
 use fpcache::table::{Table, TableOptions};
+use fpcache::table_view::{OpenError, read_shape};
 use fpcache_fabric::{Connection, Endpoint, REGION};
 
 /// A connection and what was fetched through it.
@@ -96,7 +96,7 @@ impl<K: BuildKeys, C: Connection> Session<K, C> {
             return Ok(table);
         }
         let table = Arc::new(Table::open(endpoint, &self.options)?);
-        self.connection.will_read(REGION, 0, table.snapshot().record().used);
+        self.connection.will_read(REGION, 0, table.view().record().used);
         self.put(Arc::clone(&table));
         Ok(table)
     }
@@ -113,7 +113,7 @@ impl<K: BuildKeys, C: Connection> Session<K, C> {
         let table = self.table(&mut endpoint)?;
         let mut lookup = LookupScratch::new(matcher);
         if let Some(cache) = table.cache() {
-            lookup = lookup.with_visitor(cache.visitor(seed));
+            lookup = lookup.with_cache_handle(cache.handle(seed));
         }
         Ok(ReaderContext {
             table,
@@ -132,8 +132,8 @@ impl<K: BuildKeys, C: Connection> Session<K, C> {
 
 impl<K: BuildKeys> From<&Table<K>> for TableStats {
     fn from(table: &Table<K>) -> Self {
-        let snapshot = table.snapshot();
-        Self { record: *snapshot.record(), model_bytes: snapshot.model_bytes() as u64 }
+        let view = table.view();
+        Self { record: *view.record(), model_bytes: view.model_bytes() as u64 }
     }
 }
 

@@ -24,7 +24,7 @@ const LOADED: u64 = 2_000;
 struct Forked(Pid);
 
 impl Forked {
-    /// Has a child do `work`, which fails by panicking. The child ends behind it, without the test harness's end.
+    /// Has a child do `work`, which fails by panicking. The child ends after it, without the test harness's end.
     fn child(work: impl FnOnce()) -> Self {
         // SAFETY: of this process's threads none but this one and those of clients, which only sleep in poll(2), is there: the
         // child finds no lock taken, neither the allocator's nor another. It ends with `_exit`.

@@ -12,7 +12,7 @@ use crate::spec::Spec;
 
 /// Keys per chunk handed to the counters.
 const CHUNK: usize = 1 << 16;
-/// Chunks a slow counter may be behind.
+/// Chunks a slow counter may be after.
 const AHEAD: usize = 4;
 
 /// What [`inspect`] found.

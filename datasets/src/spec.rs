@@ -88,7 +88,7 @@ pub enum SpecKind {
 
 /// A data set and how many of its keys.
 ///
-/// Reads and shows as `NAME`, `NAME:COUNT`, `sosd:PATH`, `sosd:PATH:COUNT`, `lines:PATH` or `lines:PATH:COUNT`. Behind a
+/// Reads and shows as `NAME`, `NAME:COUNT`, `sosd:PATH`, `sosd:PATH:COUNT`, `lines:PATH` or `lines:PATH:COUNT`. After a
 /// path, what follows the last colon is the count if it reads as one. Without a count: all of a file and of what is
 /// shipped, 200 M keys for the stand-ins of `fb`, `wiki`, `osm` and `books`, 1 M for all that is generated.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

@@ -120,7 +120,7 @@ fn paths_are_deep_and_share_long_prefixes() {
     let found = inspected("paths:10K");
     assert!((50..60).contains(&found.shared_by_all) && found.mean_shared > 80.0, "{found:?}");
     assert!((90.0..130.0).contains(&found.mean_length), "{found:?}");
-    // The trap for numbers of eight bytes: there are hardly any behind what all share.
+    // The trap for numbers of eight bytes: there are hardly any after what all share.
     assert!(found.numbers * 10 < found.distinct, "{found:?}");
 }
 

@@ -50,7 +50,7 @@ pub trait DataKeys: BuildKeys {
         answers: &mut Answers,
     ) -> Result<(), ClientError>;
 
-    /// The same behind the writes of a pipeline.
+    /// The same after the writes of a pipeline.
     ///
     /// # Errors
     /// As for [`Pipeline::multi_get_into`].
@@ -84,7 +84,7 @@ pub trait DataSet<K: DataKeys>: KeySet {
     /// The key with this number.
     fn named<'a>(&'a self, number: u64, buffer: &'a mut Vec<u8>) -> K::View<'a>;
 
-    /// The number of a key of the set, `None` if it is none. It is found faster if the key is not far behind that of the number
+    /// The number of a key of the set, `None` if it is none. It is found faster if the key is not far after that of the number
     /// `after`.
     fn number(&self, key: K::View<'_>, after: u64, buffer: &mut Vec<u8>) -> Option<u64>;
 }

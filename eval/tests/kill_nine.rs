@@ -51,7 +51,7 @@ fn key(place: u64) -> u64 {
     place * 1_000
 }
 
-/// The keys of a caller's queue, behind all others.
+/// The keys of a caller's queue, after all others.
 fn queue(caller: u32) -> impl Iterator<Item = u64> {
     let first = KEYS + u64::from(caller) * QUEUE;
     (first..first + QUEUE).map(key)
@@ -290,7 +290,7 @@ impl<K: NumberedKeys> Caller<K> {
         self.tokens.extend(seen.map(|seen| (key, seen)));
     }
 
-    /// Inserts the next key of its queue, behind all that are there, and deletes the oldest if there are enough.
+    /// Inserts the next key of its queue, after all that are there, and deletes the oldest if there are enough.
     fn queue<C: Fn() -> u64>(&mut self, log: &mut Recorder<C>) {
         let key_at = |at: u64| key(KEYS + u64::from(self.number) * QUEUE + at % QUEUE);
         let (newest, oldest, value) = (key_at(self.inserted), key_at(self.deleted), self.value());

@@ -1,6 +1,6 @@
 //! What every backend must do, as one suite.
 //!
-//! A backend provides a [`Fixture`] and calls [`run_all`], or the parts one by one. Nothing here looks behind the
+//! A backend provides a [`Fixture`] and calls [`run_all`], or the parts one by one. Nothing here looks after the
 //! traits, so a backend over TCP, RDMA or a simulator is held to the same behaviour.
 //!
 //! # Panics

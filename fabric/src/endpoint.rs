@@ -135,15 +135,15 @@ pub trait Endpoint {
         Ok(())
     }
 
-    /// Loads the 8-aligned word at `at` behind every READ this endpoint has completed: whether what was read may still be
+    /// Loads the 8-aligned word at `at` after every READ this endpoint has completed: whether what was read may still be
     /// believed. No round trip: memory that is mapped is looked at in place, and a fabric that cannot do that answers from
     /// a lease it holds.
     ///
     /// *What it rests on.* The memory node stores the word, then a release fence ([`NodeMemory::release`]), then what the
     /// word warns of. Every way of READing ends in an acquire fence before its data can be looked at ([`run`](Self::run),
     /// [`read_words`](Self::read_words), [`read_all_words`](Self::read_all_words), and of a posted batch the
-    /// [`poll`](Self::poll) or the later call that completes it), and this load stands behind that fence. If a READ saw any
-    /// word stored behind the release fence, the two fences synchronise (C11, 7.17.4), on machines of every memory order, and
+    /// [`poll`](Self::poll) or the later call that completes it), and this load stands after that fence. If a READ saw any
+    /// word stored after the release fence, the two fences synchronise (C11, 7.17.4), on machines of every memory order, and
     /// the load brings the value stored before it or a newer one. The same pair of fences makes what one reader has seen
     /// visible to another that it tells: READs of one word never go back in time along a chain of such messages. Copies by
     /// vector moves stand for relaxed loads of words, and are not moved across a fence by compiler or processor.
@@ -152,7 +152,7 @@ pub trait Endpoint {
     ///
     /// # Errors
     /// As for [`run`](Self::run).
-    fn load_behind(&mut self, at: RemoteAddr) -> Result<u64, FabricError>;
+    fn load_after_reads(&mut self, at: RemoteAddr) -> Result<u64, FabricError>;
 
     /// Posts a batch and returns at once. The fabric owns the batch, landing buffer included, until
     /// [`poll`](Self::poll) gives it back: dropping a waiting operation cannot leave a network card writing into

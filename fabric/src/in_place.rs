@@ -11,16 +11,16 @@ use crate::memory::Words;
 /// *What may be believed.* A word is of one moment, and words of different moments: nothing says
 /// which of two was loaded first, not even that the stretch is loaded in any order at all. What must
 /// be of one moment begins with a guard and is copied by [`record`](Self::record). Every method
-/// that loads by itself ends in an acquire fence; behind the loads of [`words`](Self::words) the caller
+/// that loads by itself ends in an acquire fence; after the loads of [`words`](Self::words) the caller
 /// puts one before anything that is to be newer. See
-/// [`Endpoint::load_behind`](crate::Endpoint::load_behind) for what that gives.
+/// [`Endpoint::load_after_reads`](crate::Endpoint::load_after_reads) for what that gives.
 pub trait InPlace {
     /// Hints that so many bytes at `offset` will be looked at soon. Out of bounds it does nothing.
     fn prefetch(&self, offset: u64, bytes: usize);
 
     /// The words of `bytes` bytes at `offset`; both must be multiples of eight.
     ///
-    /// The loads are the caller's, and so is the acquire fence behind them.
+    /// The loads are the caller's, and so is the acquire fence after them.
     ///
     /// # Errors
     /// [`OutOfBounds`](FabricError::OutOfBounds), [`Misaligned`](FabricError::Misaligned), and for
@@ -40,12 +40,12 @@ pub trait InPlace {
     /// As for [`words`](Self::words), but any alignment will do.
     fn copy(&mut self, offset: u64, out: &mut [u64]) -> Result<(), FabricError>;
 
-    /// Loads one aligned word behind everything looked at before, as
-    /// [`Endpoint::load_behind`](crate::Endpoint::load_behind) does.
+    /// Loads one aligned word after everything looked at before, as
+    /// [`Endpoint::load_after_reads`](crate::Endpoint::load_after_reads) does.
     ///
     /// # Errors
     /// As for [`words`](Self::words).
-    fn load_behind(&mut self, offset: u64) -> Result<u64, FabricError>;
+    fn load_after_reads(&mut self, offset: u64) -> Result<u64, FabricError>;
 
     /// Counts what was looked at, in so many waits for memory, as READs.
     ///
@@ -75,8 +75,8 @@ impl<L: InPlace> InPlace for &mut L {
     }
 
     #[inline(always)]
-    fn load_behind(&mut self, offset: u64) -> Result<u64, FabricError> {
-        (**self).load_behind(offset)
+    fn load_after_reads(&mut self, offset: u64) -> Result<u64, FabricError> {
+        (**self).load_after_reads(offset)
     }
 
     #[inline(always)]
@@ -106,7 +106,7 @@ impl InPlace for NotMapped {
         match *self {}
     }
 
-    fn load_behind(&mut self, _: u64) -> Result<u64, FabricError> {
+    fn load_after_reads(&mut self, _: u64) -> Result<u64, FabricError> {
         match *self {}
     }
 

@@ -1,7 +1,7 @@
 //! Processes that have what this one waits for: who they are, and whether they are about to end.
 //!
 //! A process that was killed has its locks and its sockets until the kernel has taken it down, which takes as long as freeing
-//! its memory does. It gives them up behind its last store: every thread lets go of the memory before it lets go of the
+//! its memory does. It gives them up after its last store: every thread lets go of the memory before it lets go of the
 //! files, and a lock ends with the last of them. So who gets the lock need not fear that anybody still writes.
 
 use std::os::fd::AsFd;

@@ -78,7 +78,7 @@ impl Export {
     /// Hands out `region`, whose descriptor is `fd`, for reading. `incarnation` says which life of the region this is;
     /// clients compare it after connecting again.
     ///
-    /// The file behind `fd`, if it is a memfd of [`SharedMemory::create_memfd`], loses its write permission, so that it
+    /// The file after `fd`, if it is a memfd of [`SharedMemory::create_memfd`], loses its write permission, so that it
     /// cannot be opened for writing by accident; descriptors and mappings that exist keep theirs.
     ///
     /// # Errors

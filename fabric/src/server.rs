@@ -220,7 +220,7 @@ impl<S: Service> Sessions<'_, S> {
         found
     }
 
-    /// Hangs up on clients whose region is gone, behind their last replies.
+    /// Hangs up on clients whose region is gone, after their last replies.
     fn part(&mut self) {
         while let Some(client) = self.service.next_farewell() {
             if let Ok(index) = self.open.binary_search_by_key(&client, |session| session.id) {
@@ -255,13 +255,13 @@ impl<S: Service> Sessions<'_, S> {
             Err(errno) => return Err(FabricError::io("waiting for clients")(errno)),
         }
         let states: Vec<PollFlags> = fds[..first_other].iter().map(PollFd::revents).collect();
-        // Behind the stop handle. Drained before the service is asked what it has, so that no use of it is missed.
+        // After the stop handle. Drained before the service is asked what it has, so that no use of it is missed.
         let woken = self.waker.is_some() && fds[first_other + 1].revents().contains(PollFlags::IN);
         drop(fds);
         if let Some(waker) = self.waker.as_ref().filter(|_| woken) {
             waker.drain();
         }
-        // Backwards, because closing moves the sessions behind.
+        // Backwards, because closing moves the sessions after.
         for (index, state) in states.into_iter().enumerate().rev() {
             if state.intersects(HUNG_UP) {
                 self.close(index);

@@ -10,7 +10,7 @@
 //! | stores | queued in program order, made visible one by one or a few at a time; relaxed ones out of order |
 //! | READs | cut at 64-byte lines, the pieces of a batch fetched at up to six instants in any order |
 //! | batches | in order within an endpoint, each taking its own time between endpoints |
-//! | replies | behind all stores before them |
+//! | replies | after all stores before them |
 //! | requests | lost, late, twice; the connection may break under them |
 //! | deaths | of a compute node at any fabric call; of a memory node at any store, with a next life over what survived |
 //! | time | moves from event to event; nothing waits in real time |
@@ -41,7 +41,7 @@
 //!     connection.call(b"count", &mut Vec::new(), deadline).expect("it answers");
 //!     let mut word = [0];
 //!     connection.endpoint().read_words(RemoteAddr::region(0), &mut word).expect("it is up");
-//!     assert_eq!(word, [1], "a reply comes behind the stores before it");
+//!     assert_eq!(word, [1], "a reply comes after the stores before it");
 //! });
 //! let report = world.run()?;
 //! assert!(report.elapsed < Duration::from_millis(1));

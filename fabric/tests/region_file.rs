@@ -160,7 +160,7 @@ fn clients_read_a_region_file_and_cannot_write_it() {
         let mut endpoint = connection.endpoint();
         let mut word = [0];
         endpoint.read_words(RemoteAddr::region(4096), &mut word).unwrap();
-        assert_eq!((word[0], endpoint.load_behind(RemoteAddr::region(4096)).unwrap()), (77, 77));
+        assert_eq!((word[0], endpoint.load_after_reads(RemoteAddr::region(4096)).unwrap()), (77, 77));
         let mut batch = Batch::new();
         batch.write(RemoteAddr::region(0), &[1]);
         assert!(endpoint.run(&mut batch).is_err());

@@ -136,7 +136,7 @@ fn greetings_of_other_versions_are_answered_whatever_follows_their_first_32_byte
         bytes.extend([0; 16]);
         bytes
     };
-    // Version 1 had zeros behind the version; a later one may have anything there.
+    // Version 1 had zeros after the version; a later one may have anything there.
     for (version, rest) in [(1, 0), (PROTOCOL_VERSION + 1, u32::MAX)] {
         let mut socket = UnixStream::connect(address.socket_path().unwrap()).unwrap();
         socket.write_all(&greeting(version, rest)).unwrap();

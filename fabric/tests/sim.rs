@@ -85,7 +85,7 @@ fn read_pair(connection: &SimConnection, reading: Reading) -> Result<Option<[u64
     endpoint.read_words(RemoteAddr::region(0), &mut before)?;
     let both = [64, 128].map(|offset| batch.read(RemoteAddr::region(offset), 8));
     endpoint.run(&mut batch)?;
-    let after = endpoint.load_behind(RemoteAddr::region(0))?;
+    let after = endpoint.load_after_reads(RemoteAddr::region(0))?;
     let words = both.map(|landing| batch.u64(landing));
     Ok((before[0] == after && after % 2 == 0).then_some(words))
 }
@@ -217,7 +217,7 @@ fn a_memory_node_dies_between_any_two_stores_and_leaves_a_beginning_of_them() {
     for after in 0..20 {
         assert_eq!(fill_and_die(SimOptions::calm(), after), (after, false), "killed after {after}");
     }
-    // Dead behind the last store, perhaps before the reply is out.
+    // Dead after the last store, perhaps before the reply is out.
     assert_eq!(fill_and_die(SimOptions::calm(), 20).0, 20);
     assert_eq!(fill_and_die(SimOptions::calm(), 21), (20, true));
     // In whatever order stores were seen, a dead process leaves them in program order.

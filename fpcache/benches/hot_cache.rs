@@ -5,7 +5,7 @@ use std::sync::Barrier;
 use std::time::{Duration, Instant};
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
-use fpcache::cache::{Hint, HotCache, Policy, Shape, Spot, Variant, Visitor};
+use fpcache::cache::{CacheHandle, CacheProbe, CachedSlot, HotCache, Policy, Shape, Variant};
 use fpcache_index::Window;
 
 /// Fits the second-level cache.
@@ -19,10 +19,10 @@ fn scattered(x: u64) -> u64 {
     bits ^ bits >> 27
 }
 
-fn spot(key: u64) -> Spot {
+fn cache_probe(key: u64) -> CacheProbe {
     let slot = (key % 190) as u32;
     let window = Window { first: slot.saturating_sub(32), last: (slot + 32).min(189) };
-    Spot {
+    CacheProbe {
         hash: scattered(key),
         key,
         predicted: slot,
@@ -38,30 +38,31 @@ fn cache(bytes: usize, variant: Variant, policy: Policy) -> HotCache {
 }
 
 /// A full cache, and keys that have entries, in random order.
-fn filled(bytes: usize, variant: Variant, policy: Policy) -> (HotCache, Vec<Spot>) {
+fn filled(bytes: usize, variant: Variant, policy: Policy) -> (HotCache, Vec<CacheProbe>) {
     let cache = cache(bytes, variant, policy);
-    let mut visitor = cache.visitor(1);
+    let mut handle = cache.handle(1);
     let keys = 0..2 * cache.capacity();
-    keys.clone().for_each(|key| cache.learn(&spot(key), spot(key).predicted, 544, &mut visitor));
-    let mut held: Vec<Spot> = keys.map(spot).filter(|spot| cache.probe(spot).is_some()).collect();
-    held.sort_unstable_by_key(|spot| scattered(spot.hash));
+    keys.clone().for_each(|key| cache.learn(&cache_probe(key), cache_probe(key).predicted, 544, &mut handle));
+    let mut held: Vec<CacheProbe> =
+        keys.map(cache_probe).filter(|probe| cache.probe(probe).is_some()).collect();
+    held.sort_unstable_by_key(|probe| scattered(probe.hash));
     if bytes == SMALL {
         // The questions themselves should not push the cache out of the processor's.
         held.truncate(4096);
     }
     // A few hits on all, as in a cache that has been used.
     for _ in 0..8 {
-        for spot in &held {
-            black_box(hit(&cache, spot, &mut visitor));
+        for probe in &held {
+            black_box(hit(&cache, probe, &mut handle));
         }
     }
     (cache, held)
 }
 
 #[inline]
-fn hit(cache: &HotCache, spot: &Spot, visitor: &mut Visitor) -> Option<Hint> {
-    let hint = cache.probe(spot)?;
-    cache.confirm(spot, hint, visitor);
+fn hit(cache: &HotCache, probe: &CacheProbe, handle: &mut CacheHandle) -> Option<CachedSlot> {
+    let hint = cache.probe(probe)?;
+    cache.confirm(probe, hint, handle);
     Some(hint)
 }
 
@@ -73,43 +74,43 @@ fn pieces(c: &mut Criterion) {
         for (size, bytes) in [("256 KiB", SMALL), ("16 MiB", LARGE)] {
             let (cache, held) = filled(bytes, variant, Policy::Heat);
             let id = |piece: &str| BenchmarkId::new(format!("{piece} {size}"), variant);
-            let mut visitor = cache.visitor(2);
+            let mut handle = cache.handle(2);
             group.bench_function(id("probe hit"), |b| {
-                let mut spots = held.iter().cycle();
-                b.iter(|| spots.next().and_then(|spot| cache.probe(spot)));
+                let mut probes = held.iter().cycle();
+                b.iter(|| probes.next().and_then(|probe| cache.probe(probe)));
             });
             group.bench_function(id("probe and confirm"), |b| {
-                let mut spots = held.iter().cycle();
-                b.iter(|| spots.next().and_then(|spot| hit(&cache, spot, &mut visitor)));
+                let mut probes = held.iter().cycle();
+                b.iter(|| probes.next().and_then(|probe| hit(&cache, probe, &mut handle)));
             });
-            let strangers: Vec<Spot> = (1 << 40..(1 << 40) + (1 << 16)).map(spot).collect();
+            let strangers: Vec<CacheProbe> = (1 << 40..(1 << 40) + (1 << 16)).map(cache_probe).collect();
             group.bench_function(id("probe miss"), |b| {
-                let mut spots = strangers.iter().cycle();
-                b.iter(|| spots.next().and_then(|spot| cache.probe(spot)));
+                let mut probes = strangers.iter().cycle();
+                b.iter(|| probes.next().and_then(|probe| cache.probe(probe)));
             });
             group.bench_function(id("learn, full"), |b| {
                 let mut key = 1 << 41;
                 b.iter(|| {
                     key += 1;
-                    let spot = spot(key);
-                    cache.learn(&spot, spot.predicted, 544, &mut visitor);
+                    let probe = cache_probe(key);
+                    cache.learn(&probe, probe.predicted, 544, &mut handle);
                 });
             });
         }
     }
     for policy in Policy::ALL.iter().copied() {
         let (cache, held) = filled(SMALL, Variant::Fd, policy);
-        let mut visitor = cache.visitor(2);
+        let mut handle = cache.handle(2);
         group.bench_function(BenchmarkId::new("probe and confirm by policy", policy), |b| {
-            let mut spots = held.iter().cycle();
-            b.iter(|| spots.next().and_then(|spot| hit(&cache, spot, &mut visitor)));
+            let mut probes = held.iter().cycle();
+            b.iter(|| probes.next().and_then(|probe| hit(&cache, probe, &mut handle)));
         });
         group.bench_function(BenchmarkId::new("learn by policy", policy), |b| {
             let mut key = 1 << 41;
             b.iter(|| {
                 key += 1;
-                let spot = spot(key);
-                cache.learn(&spot, spot.predicted, 544, &mut visitor);
+                let probe = cache_probe(key);
+                cache.learn(&probe, probe.predicted, 544, &mut handle);
             });
         });
     }
@@ -117,18 +118,18 @@ fn pieces(c: &mut Criterion) {
 }
 
 /// How long `threads` threads take for `rounds` hits each, skewed to a few keys.
-fn together(cache: &HotCache, asked: &[Spot], threads: usize, rounds: u64) -> Duration {
+fn together(cache: &HotCache, asked: &[CacheProbe], threads: usize, rounds: u64) -> Duration {
     let barrier = Barrier::new(threads);
     let times = std::thread::scope(|scope| {
         let run = |thread: usize| {
             let barrier = &barrier;
             scope.spawn(move || {
-                let mut visitor = cache.visitor(thread as u64);
-                let mut spots = asked.iter().cycle().skip(thread * asked.len() / threads);
+                let mut handle = cache.handle(thread as u64);
+                let mut probes = asked.iter().cycle().skip(thread * asked.len() / threads);
                 barrier.wait();
                 let start = Instant::now();
                 for _ in 0..rounds {
-                    black_box(spots.next().and_then(|spot| hit(cache, spot, &mut visitor)));
+                    black_box(probes.next().and_then(|probe| hit(cache, probe, &mut handle)));
                 }
                 start.elapsed()
             })
@@ -150,7 +151,7 @@ fn scaling(c: &mut Criterion) {
             let fraction = (scattered(i) >> 11) as f64 / (1u64 << 53) as f64;
             held[(fraction.powi(6) * held.len() as f64) as usize]
         };
-        let asked: Vec<Spot> = (0..1 << 16).map(skewed).collect();
+        let asked: Vec<CacheProbe> = (0..1 << 16).map(skewed).collect();
         // Until levels hardly rise any more, as in a cache at rest.
         together(&cache, &asked, 1, 40_000_000);
         for threads in [1, 2] {

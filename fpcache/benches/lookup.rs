@@ -19,7 +19,8 @@ use fpcache::layout::{
 };
 use fpcache::matching::Matcher;
 use fpcache::read::{
-    Lookup, LookupScratch, Nearest, NearestScratch, Outcome, Plan, PlanChoice, Side, drive, look_up, spot_of,
+    Lookup, LookupScratch, Nearest, NearestScratch, Outcome, Plan, PlanChoice, Side, cache_probe, drive,
+    look_up,
 };
 use fpcache::table::{Table, TableOptions};
 use fpcache_fabric::local::{Hub, LocalOptions};
@@ -138,9 +139,9 @@ impl Builder {
             log: 0,
             log_records: 0,
             root_bytes: bytes.len() as u64,
-            coders: 0,
-            coders_bytes: 0,
-            coders_checksum: 0,
+            encoders: 0,
+            encoders_bytes: 0,
+            encoders_checksum: 0,
         };
         let region_bytes = self.region.len() as u64;
         let superblock = Superblock {
@@ -200,10 +201,10 @@ impl Bench {
 
     /// Where the hot cache says that `key`'s record lies.
     fn cached(&mut self, table: &Table<U64Keys>, key: u64) -> RemoteAddr {
-        let (snapshot, cache) = (table.snapshot(), table.cache().expect("a hot cache"));
-        let spot = spot_of(snapshot, &key).expect("all models are here");
-        let slot = cache.probe(&spot).expect("there is room for every key").slot;
-        RemoteAddr { area: REGION, offset: spot.slots + u64::from(slot) * u64::from(spot.slot_bytes) }
+        let (view, cache) = (table.view(), table.cache().expect("a hot cache"));
+        let probe = cache_probe(view, &key).expect("all models are here");
+        let slot = cache.probe(&probe).expect("there is room for every key").slot;
+        RemoteAddr { area: REGION, offset: probe.slots + u64::from(slot) * u64::from(probe.slot_bytes) }
     }
 
     /// The value of `key`.
@@ -293,8 +294,8 @@ fn hits(c: &mut Criterion) {
     let options = TableOptions { cache: Some(CacheConfig::of(8 << 20)), ..TableOptions::plan(plan) };
     let table = Table::open(&mut bench.endpoint, &options).expect("the table just built");
     let cache = table.cache().expect("room beside the models");
-    bench.scratch = LookupScratch::new(Matcher::detect()).with_visitor(cache.visitor(1));
-    let mut group = c.benchmark_group(format!("record of {} models", table.snapshot().record().segments));
+    bench.scratch = LookupScratch::new(Matcher::detect()).with_cache_handle(cache.handle(1));
+    let mut group = c.benchmark_group(format!("record of {} models", table.view().record().segments));
     group.sample_size(20).measurement_time(Duration::from_secs(1)).warm_up_time(Duration::from_secs(1));
     for hot in [1_000, 10_000, 100_000] {
         let spread = keys.len() / hot;
@@ -354,13 +355,8 @@ fn floors(c: &mut Criterion) {
             let mut keys = asked.iter().cycle();
             b.iter(|| {
                 let key = keys.next()?.wrapping_add(beside);
-                let mut nearest = Nearest::new(
-                    table.snapshot(),
-                    &mut scratch,
-                    Side::Floor,
-                    [&key],
-                    bench.endpoint.guards(),
-                );
+                let mut nearest =
+                    Nearest::new(table.view(), &mut scratch, Side::Floor, [&key], bench.endpoint.guards());
                 drive(&mut bench.endpoint, &mut nearest).expect("nobody writes");
                 let found = scratch.answers().next()?.0?;
                 assert_eq!(*found.key + beside, key, "keys are far apart");
@@ -378,7 +374,7 @@ fn floors(c: &mut Criterion) {
         b.iter(|| {
             let keys = groups.next()?.iter();
             let guards = bench.endpoint.guards();
-            let mut nearest = Nearest::new(table.snapshot(), &mut scratch, Side::Floor, keys, guards);
+            let mut nearest = Nearest::new(table.view(), &mut scratch, Side::Floor, keys, guards);
             drive(&mut bench.endpoint, &mut nearest).expect("nobody writes");
             Some(scratch.answers().filter_map(|(found, _)| found).count())
         });

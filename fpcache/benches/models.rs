@@ -5,7 +5,7 @@ mod region;
 
 use criterion::{BatchSize, Criterion, criterion_group, criterion_main};
 use fpcache::key_space::{KeySpace, U64Keys};
-use fpcache::snapshot::Snapshot;
+use fpcache::table_view::TableView;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use region::{Region, first_key, generation, least_bytes};
@@ -18,10 +18,10 @@ const SEGMENTS: u64 = PAGES as u64 * 102;
 fn ways_to_a_segment(c: &mut Criterion) {
     let region = Region::<U64Keys>::new(&[102; PAGES]);
     let mut endpoint = region.endpoint();
-    let whole = Snapshot::<U64Keys>::open(&mut endpoint).expect("a sound directory");
+    let whole = TableView::<U64Keys>::open(&mut endpoint).expect("a sound directory");
     // A little less than the whole directory: nearly all pages are kept.
     let bytes = whole.model_bytes() as u64;
-    let paged = Snapshot::<U64Keys>::open_within(&mut endpoint, bytes).expect("room for pages");
+    let paged = TableView::<U64Keys>::open_within(&mut endpoint, bytes).expect("room for pages");
     let (directory, models) = whole.models().resident().zip(paged.models().paged()).expect("one of each");
     let mut page = [0; U64Keys::PAGE_BYTES];
     for number in 0..models.pages() {
@@ -51,7 +51,7 @@ fn ways_to_a_segment(c: &mut Criterion) {
     });
     group.finish();
     let few = least_bytes(&region);
-    let few = Snapshot::<U64Keys>::open_within(&mut endpoint, few).expect("room for a page");
+    let few = TableView::<U64Keys>::open_within(&mut endpoint, few).expect("room for a page");
     let models = few.models().paged().expect("too little for all");
     c.bench_function("decode_check_and_keep_a_page", |b| {
         let mut number = 0;

@@ -79,7 +79,7 @@ impl ChangeLog {
         from: u64,
         head: u64,
         directory: &mut Directory<K::Key, Segment<K>>,
-        coders: &K::Coders,
+        encoders: &K::Encoders,
     ) -> Result<(), Failed> {
         match head.checked_sub(from) {
             Some(news) if news <= self.records => {}
@@ -95,7 +95,7 @@ impl ChangeLog {
         let (mut batch, mut change, mut next) = (Batch::new(), Gathered::default(), from);
         while next < head {
             let count = (head - next).min(RECORDS_PER_BATCH);
-            // A ring: what lies behind its end comes from its beginning.
+            // A ring: what lies after its end comes from its beginning.
             let before_end = count.min(self.records - next % self.records);
             batch.clear();
             let landings =
@@ -105,7 +105,7 @@ impl ChangeLog {
                 });
             endpoint.run(&mut batch)?;
             for record in landings.iter().flat_map(|l| batch.bytes(*l).chunks_exact(CHANGE_RECORD_BYTES)) {
-                self.take(record, next, &mut change, directory, coders).map_err(|why| {
+                self.take(record, next, &mut change, directory, encoders).map_err(|why| {
                     let offset = ChangeRecord::offset(self.offset, self.records, next);
                     Failed::Unusable(damaged(offset, why))
                 })?;
@@ -118,14 +118,14 @@ impl ChangeLog {
         }
     }
 
-    /// Takes a record. Behind the last one of a change, the directory is changed.
+    /// Takes a record. After the last one of a change, the directory is changed.
     fn take<K: KeySpace>(
         &self,
         record: &[u8],
         sequence: u64,
         gathered: &mut Gathered,
         directory: &mut Directory<K::Key, Segment<K>>,
-        coders: &K::Coders,
+        encoders: &K::Encoders,
     ) -> Result<(), String> {
         let record = ChangeRecord::decode(record, sequence)
             .ok_or_else(|| format!("record {sequence} was overwritten or is damaged"))?;
@@ -137,7 +137,7 @@ impl ChangeLog {
         (gathered.records, gathered.parts) = (record.part + 1, record.parts);
         if gathered.records == gathered.parts {
             let change = Change::<K>::decode(&gathered.bytes).ok_or_else(|| wrong("it cannot be read"))?;
-            let lies = |d| Segment::can_lie(d, &self.geometry, self.region_bytes, coders);
+            let lies = |d| Segment::can_lie(d, &self.geometry, self.region_bytes, encoders);
             if !change.with.iter().all(lies) {
                 return Err(wrong("its segment cannot lie where it says"));
             }
@@ -164,16 +164,16 @@ pub fn put_into<K: KeySpace>(
     directory: &mut Directory<K::Key, Segment<K>>,
 ) -> Result<(), String> {
     let Some(first) = change.with.first() else { return Err("it has no segments".into()) };
-    let (lo, behind) = (first.lo.borrow(), change.behind.as_ref().map(Borrow::borrow));
+    let (lo, end) = (first.lo.borrow(), change.end.as_ref().map(Borrow::borrow));
     let begins = |key: &K::Key| directory.locate(key).is_some_and(|found| found.lo.borrow() == key);
     if !begins(lo) {
         return Err("the range it replaces begins inside a segment".into());
     }
-    if behind.is_some_and(|behind| !begins(behind)) {
+    if end.is_some_and(|end| !begins(end)) {
         return Err("the range it replaces ends inside a segment".into());
     }
     let with: Vec<_> = change.with.iter().map(|d| (d.lo.clone(), Segment::from(d))).collect();
-    directory.replace(lo, behind, &with).map_err(|error| error.to_string())?;
+    directory.replace(lo, end, &with).map_err(|error| error.to_string())?;
     Ok(())
 }
 

@@ -14,7 +14,7 @@
 //! | [`layout`] | every byte of a region: superblock, table record, directory pages, segments, slots |
 //! | [`cache`] | the hot cache: where hot keys lie, in a few bytes each |
 //! | [`models`] | the models of a table: all of them, or those that fit a number of bytes |
-//! | [`snapshot`] | the compute node's view of a table: parameters and models |
+//! | [`table_view`] | the compute node's view of a table: parameters and models |
 //! | [`table`] | a table as a compute node reads it: models, plans and hot cache within one budget |
 //! | [`read`] | plans and the resumable operations that carry them out |
 //! | [`message`] | the requests a client sends to a memory node's processor |
@@ -34,9 +34,9 @@ pub mod models;
 pub mod read;
 #[cfg(feature = "sabotage")]
 pub mod sabotage;
-pub mod snapshot;
 pub mod table;
 mod table_name;
+pub mod table_view;
 
 pub use changes::{Refresh, put_into};
 pub use table_name::{TableName, TableNameError};

@@ -8,7 +8,7 @@ pub enum Sabotage {
     NoChecksum,
     /// Readers have slots READ without guards, and take them without comparing the checksum.
     Unguarded,
-    /// Readers conclude absence without looking at the reuse sequence behind their last READ.
+    /// Readers conclude absence without looking at the reuse sequence after their last READ.
     NoReuseCheck,
     /// Readers take values outside slots without comparing the checksum.
     UnprovenExtents,
@@ -28,7 +28,7 @@ pub enum Sabotage {
     AckBeforeLog,
     /// The memory node changes a slot before it writes that down.
     ApplyBeforeStaging,
-    /// The memory node accepts writes to new segments without a release behind the freezing of the old ones.
+    /// The memory node accepts writes to new segments without a release after the freezing of the old ones.
     NoFenceAfterFreeze,
 }
 

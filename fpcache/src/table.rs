@@ -10,7 +10,7 @@ use crate::key_space::KeySpace;
 use crate::layout::TableParameters;
 use crate::models::Models;
 use crate::read::{FabricCosts, PlanChoice, Planner};
-use crate::snapshot::{OpenError, Snapshot};
+use crate::table_view::{OpenError, TableView};
 
 /// How a compute node reads a table.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -47,7 +47,7 @@ impl TableOptions {
 /// budget counts one version: what a thread holds longer is gone with its next call.
 #[derive(Debug)]
 pub struct Table<K: KeySpace> {
-    snapshot: Snapshot<K>,
+    view: TableView<K>,
     planner: Planner,
     cache: Option<Arc<HotCache>>,
     options: TableOptions,
@@ -64,7 +64,7 @@ struct Measured {
 }
 
 /// A record of the change log adds no more to the models, pages that are split for it included. A page of byte strings
-/// holds the first of each eight separators nearly whole, and another one may be the first of each behind a change.
+/// holds the first of each eight separators nearly whole, and another one may be the first of each after a change.
 const fn bytes_per_change<K: KeySpace>() -> u64 {
     match K::FIXED_BYTES {
         Some(_) => 64,
@@ -73,17 +73,17 @@ const fn bytes_per_change<K: KeySpace>() -> u64 {
 }
 
 impl<K: KeySpace> Table<K> {
-    /// Fetches a table, and of its models what the budget has room for; see [`Snapshot::open_within`] for the cost.
+    /// Fetches a table, and of its models what the budget has room for; see [`TableView::open_within`] for the cost.
     ///
     /// # Errors
-    /// As for [`Snapshot::open_within`]; [`OpenError::Budget`] names the least budget that would do.
+    /// As for [`TableView::open_within`]; [`OpenError::Budget`] names the least budget that would do.
     /// [`OpenError::Memory`] if the hot cache's memory cannot be had.
     pub fn open<E: Endpoint>(endpoint: &mut E, options: &TableOptions) -> Result<Self, OpenError> {
-        let snapshot = match options.cache {
-            None => Snapshot::open(endpoint)?,
+        let view = match options.cache {
+            None => TableView::open(endpoint)?,
             Some(CacheConfig { budget, .. }) => {
                 let mut beside = 0;
-                let opened = Snapshot::open_beside(endpoint, |stride| {
+                let opened = TableView::open_beside(endpoint, |stride| {
                     beside = Self::beside_models(stride);
                     for_models(budget, beside)
                 });
@@ -95,7 +95,7 @@ impl<K: KeySpace> Table<K> {
                 })?
             }
         };
-        Self::over(snapshot, options)
+        Self::over(view, options)
     }
 
     /// A table over models that were fetched before. What the budget leaves beside them, or beside what they may grow
@@ -104,31 +104,31 @@ impl<K: KeySpace> Table<K> {
     /// # Errors
     /// [`OpenError::Budget`] if the models have been allowed more than the budget, [`OpenError::Memory`] if the hot
     /// cache's memory cannot be had. A budget with no room for a hot cache is no error: then there is none.
-    pub fn over(snapshot: Snapshot<K>, options: &TableOptions) -> Result<Self, OpenError> {
-        let record = snapshot.record();
+    pub fn over(view: TableView<K>, options: &TableOptions) -> Result<Self, OpenError> {
+        let record = view.record();
         let at_home = record.at_home as f64 / record.keys.max(1) as f64;
         let on_conflict = options.cache.map(|config| config.on_conflict).unwrap_or_default();
-        let planner = Planner::new(options.plan, &options.costs, snapshot.geometry(), at_home.min(1.0))
+        let planner = Planner::new(options.plan, &options.costs, view.geometry(), at_home.min(1.0))
             .with_on_conflict(on_conflict);
         let cache = match &options.cache {
             None => None,
-            Some(config) => Self::hot_cache(&snapshot, config)?.map(Arc::new),
+            Some(config) => Self::hot_cache(&view, config)?.map(Arc::new),
         };
-        let measured = Measured { bytes: snapshot.model_bytes() as u64, sequence: snapshot.sequence() };
+        let measured = Measured { bytes: view.model_bytes() as u64, sequence: view.sequence() };
         #[cfg(feature = "sabotage")]
-        let snapshot = sabotaged(snapshot, options);
-        let mut table = Self { snapshot, planner, cache, options: *options, measured, outgrown_at: u64::MAX };
+        let view = sabotaged(view, options);
+        let mut table = Self { view, planner, cache, options: *options, measured, outgrown_at: u64::MAX };
         let room = table.options.cache.map_or(0, |config| config.budget);
         let used = table.measured.bytes / 8 + table.measured.bytes + table.hot_bytes();
         // More than half of the budget is left only where there are too few keys to fill it.
         if used < room / 2 {
-            table.outgrown_at = table.snapshot.segments().saturating_mul(2);
+            table.outgrown_at = table.view.segments().saturating_mul(2);
         }
         Ok(table)
     }
 
     /// The table as it is now, if this is not it: with the hot cache of this one, whose entries are checked whenever they are
-    /// used and so stay right, and with models brought up to date by [`Snapshot::refresh`], or opened anew in the bytes
+    /// used and so stay right, and with models brought up to date by [`TableView::refresh`], or opened anew in the bytes
     /// that the hot cache leaves them.
     ///
     /// [`Refresh::Lost`] if the models have outgrown what the budget has for them, if the table has twice as many segments as
@@ -138,10 +138,10 @@ impl<K: KeySpace> Table<K> {
     /// # Errors
     /// As for [`open`](Self::open).
     pub fn refreshed<E: Endpoint>(&self, endpoint: &mut E) -> Result<Refresh<Self>, OpenError> {
-        Ok(match self.snapshot.refresh(endpoint)? {
+        Ok(match self.view.refresh(endpoint)? {
             Refresh::Current => Refresh::Current,
-            Refresh::Newer(snapshot) => match self.grown(&snapshot) {
-                Some(measured) => Refresh::Newer(self.with(snapshot, measured)),
+            Refresh::Newer(view) => match self.grown(&view) {
+                Some(measured) => Refresh::Newer(self.with(view, measured)),
                 None => Refresh::Lost,
             },
             Refresh::Lost => self.reopened(endpoint)?,
@@ -149,25 +149,25 @@ impl<K: KeySpace> Table<K> {
     }
 
     /// The same table over newer models.
-    fn with(&self, snapshot: Snapshot<K>, measured: Measured) -> Self {
+    fn with(&self, view: TableView<K>, measured: Measured) -> Self {
         #[cfg(feature = "sabotage")]
-        let snapshot = sabotaged(snapshot, &self.options);
+        let view = sabotaged(view, &self.options);
         let (planner, cache, options) = (self.planner, self.cache.clone(), self.options);
-        Self { snapshot, planner, cache, options, measured, outgrown_at: self.outgrown_at }
+        Self { view, planner, cache, options, measured, outgrown_at: self.outgrown_at }
     }
 
-    /// Bytes of the snapshot's models, counted or estimated; `None` if the budget has no room for them.
-    fn grown(&self, snapshot: &Snapshot<K>) -> Option<Measured> {
-        if snapshot.segments() >= self.outgrown_at {
+    /// Bytes of the view's models, counted or estimated; `None` if the budget has no room for them.
+    fn grown(&self, view: &TableView<K>) -> Option<Measured> {
+        if view.segments() >= self.outgrown_at {
             return None;
         }
-        let room = self.room_for_models(snapshot.stride().heap_bytes());
-        let changes = snapshot.sequence().saturating_sub(self.measured.sequence);
+        let room = self.room_for_models(view.stride().heap_bytes());
+        let changes = view.sequence().saturating_sub(self.measured.sequence);
         if self.measured.bytes.saturating_add(changes.saturating_mul(bytes_per_change::<K>())) <= room {
             return Some(self.measured);
         }
-        let bytes = snapshot.model_bytes() as u64;
-        (bytes <= room).then_some(Measured { bytes, sequence: snapshot.sequence() })
+        let bytes = view.model_bytes() as u64;
+        (bytes <= room).then_some(Measured { bytes, sequence: view.sequence() })
     }
 
     /// Bytes the models may take beside everything else of this table.
@@ -178,37 +178,37 @@ impl<K: KeySpace> Table<K> {
 
     /// Opens the models anew, with what the hot cache leaves them.
     fn reopened<E: Endpoint>(&self, endpoint: &mut E) -> Result<Refresh<Self>, OpenError> {
-        let snapshot = match Snapshot::open_beside(endpoint, |stride| self.room_for_models(stride)) {
-            Ok(snapshot) => snapshot,
+        let view = match TableView::open_beside(endpoint, |stride| self.room_for_models(stride)) {
+            Ok(view) => view,
             Err(OpenError::Budget { .. }) => return Ok(Refresh::Lost),
             Err(error) => return Err(error),
         };
-        let (old, new) = (&self.snapshot, &snapshot);
+        let (old, new) = (&self.view, &view);
         let is_same = new.superblock().incarnation == old.superblock().incarnation
             && new.record().parameters == old.record().parameters;
         // Without the hot cache all of the models may fit: what was whole stays whole.
         if !is_same || (old.models().resident().is_some() && new.models().paged().is_some()) {
             return Ok(Refresh::Lost);
         }
-        let measured = Measured { bytes: snapshot.model_bytes() as u64, sequence: snapshot.sequence() };
-        Ok(Refresh::Newer(self.with(snapshot, measured)))
+        let measured = Measured { bytes: view.model_bytes() as u64, sequence: view.sequence() };
+        Ok(Refresh::Newer(self.with(view, measured)))
     }
 
     /// A hot cache in what the budget leaves, if that is enough for one. Models that change grow: those that are all here
     /// get an eighth on top of what they take now, so that it is long before they must be opened anew.
-    fn hot_cache(snapshot: &Snapshot<K>, config: &CacheConfig) -> Result<Option<HotCache>, OpenError> {
-        let models = snapshot.most_model_bytes() as u64;
-        let others = Self::beside_models(snapshot.stride().heap_bytes()) + models;
+    fn hot_cache(view: &TableView<K>, config: &CacheConfig) -> Result<Option<HotCache>, OpenError> {
+        let models = view.most_model_bytes() as u64;
+        let others = Self::beside_models(view.stride().heap_bytes()) + models;
         let Some(left) = config.budget.checked_sub(others) else {
             return Err(OpenError::Budget { budget: config.budget, least: others });
         };
-        let headroom = if snapshot.models().resident().is_some() { models / 8 } else { 0 };
+        let headroom = if view.models().resident().is_some() { models / 8 } else { 0 };
         let shape = Shape {
             variant: config.variant,
             policy: config.policy,
-            epsilon: snapshot.record().parameters.epsilon,
-            segments: snapshot.segments(),
-            keys: snapshot.keys(),
+            epsilon: view.record().parameters.epsilon,
+            segments: view.segments(),
+            keys: view.keys(),
         };
         let bytes = left.saturating_sub(headroom).saturating_sub(COUNTS_BYTES);
         match HotCache::new(usize::try_from(bytes).unwrap_or(usize::MAX), &shape) {
@@ -230,8 +230,8 @@ impl<K: KeySpace> Table<K> {
 
     /// Models and parameters.
     #[inline]
-    pub fn snapshot(&self) -> &Snapshot<K> {
-        &self.snapshot
+    pub fn view(&self) -> &TableView<K> {
+        &self.view
     }
 
     /// What chooses plans.
@@ -249,15 +249,15 @@ impl<K: KeySpace> Table<K> {
     /// What is kept within the budget; `None` without one. Counts the entries: tens of microseconds per MiB.
     pub fn cache_stats(&self) -> Option<CacheStats> {
         let config = self.options.cache?;
-        let model_bytes = self.snapshot.model_bytes() as u64;
+        let model_bytes = self.view.model_bytes() as u64;
         let hot = self.cache();
         let counts = hot.map(HotCache::counts).unwrap_or_default();
         Some(CacheStats {
             budget: config.budget,
-            used: Self::beside_models(self.snapshot.stride().heap_bytes()) + model_bytes + self.hot_bytes(),
+            used: Self::beside_models(self.view.stride().heap_bytes()) + model_bytes + self.hot_bytes(),
             model_bytes,
             hot_bytes: hot.map_or(0, |hot| hot.size_in_bytes() as u64),
-            paged: self.snapshot.models().paged().is_some(),
+            paged: self.view.models().paged().is_some(),
             capacity: hot.map_or(0, HotCache::capacity),
             entries: hot.map_or(0, HotCache::entries),
             hits: counts.hits,
@@ -267,16 +267,16 @@ impl<K: KeySpace> Table<K> {
     }
 }
 
-/// Bytes before a hot cache that is shared: the two counts of those who share it, and what aligns it behind them.
+/// Bytes before a hot cache that is shared: the two counts of those who share it, and what aligns it after them.
 const COUNTS_BYTES: u64 = {
     let (counts, align) = (2 * size_of::<usize>(), align_of::<HotCache>());
     (if counts > align { counts } else { align }) as u64
 };
 
 #[cfg(feature = "sabotage")]
-fn sabotaged<K: KeySpace>(mut snapshot: Snapshot<K>, options: &TableOptions) -> Snapshot<K> {
-    snapshot.sabotage(options.sabotage);
-    snapshot
+fn sabotaged<K: KeySpace>(mut view: TableView<K>, options: &TableOptions) -> TableView<K> {
+    view.sabotage(options.sabotage);
+    view
 }
 
 /// The models' share of a budget: seven eighths of what is left `beside` them.

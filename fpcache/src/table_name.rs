@@ -7,7 +7,7 @@ use std::str::FromStr;
 /// dot. Upper and lower case differ.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TableName {
-    // Zeros behind the name, which has none: names are in the order of their bytes.
+    // Zeros after the name, which has none: names are in the order of their bytes.
     bytes: [u8; Self::MAX],
     len: u8,
 }

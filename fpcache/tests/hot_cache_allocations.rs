@@ -3,7 +3,7 @@
 
 use std::alloc::System;
 
-use fpcache::cache::{HotCache, Policy, Shape, Spot, Variant};
+use fpcache::cache::{CacheProbe, HotCache, Policy, Shape, Variant};
 use fpcache_index::Window;
 use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
 
@@ -27,21 +27,27 @@ fn what_is_allocated_is_what_is_said_and_nothing_comes_later() {
                 assert_eq!(held + size_of::<HotCache>(), cache.size_in_bytes(), "{shape:?} in {bytes}");
 
                 let region = Region::new(ALLOCATOR);
-                let mut visitor = cache.visitor(1);
+                let mut handle = cache.handle(1);
                 for key in 0..50_000u64 {
                     let window = Window { first: 0, last: 64 };
                     let hash = (key % 9_000).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-                    let spot =
-                        Spot { hash, key, predicted: 32, window, slots: key / 190 * 6_000, slot_bytes: 24 };
-                    match cache.probe(&spot) {
-                        Some(hint) if key % 7 == 0 => cache.forget(&spot, hint, &mut visitor),
-                        Some(hint) => cache.confirm(&spot, hint, &mut visitor),
-                        None => cache.learn(&spot, (key % 65) as u32, 544, &mut visitor),
+                    let probe = CacheProbe {
+                        hash,
+                        key,
+                        predicted: 32,
+                        window,
+                        slots: key / 190 * 6_000,
+                        slot_bytes: 24,
+                    };
+                    match cache.probe(&probe) {
+                        Some(hint) if key % 7 == 0 => cache.forget(&probe, hint, &mut handle),
+                        Some(hint) => cache.confirm(&probe, hint, &mut handle),
+                        None => cache.learn(&probe, (key % 65) as u32, 544, &mut handle),
                     }
                 }
                 assert!(cache.counts().misses > 0 && cache.entries() > 0);
                 cache.clear();
-                drop(visitor);
+                drop(handle);
                 assert_eq!(region.change().allocations, 0);
             }
         }

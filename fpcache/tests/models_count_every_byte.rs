@@ -11,15 +11,15 @@ use allocations::{SPARE, live};
 use common::{Firsts, Region, least_bytes};
 use fpcache::key_space::{ByteKeys, U64Keys};
 use fpcache::models::{Models, PagedModels};
-use fpcache::snapshot::{OpenError, Snapshot};
+use fpcache::table_view::{OpenError, TableView};
 use rand::{Rng, SeedableRng, rngs::SmallRng};
 
 /// Compares what the models say with the bytes live since there were `before`, and the value itself.
-fn assert_counted<K: Firsts>(snapshot: &Snapshot<K>, before: usize) {
-    // A snapshot's stride is not its models'.
-    let beside = snapshot.stride().heap_bytes();
+fn assert_counted<K: Firsts>(view: &TableView<K>, before: usize) {
+    // A view's stride is not its models'.
+    let beside = view.stride().heap_bytes();
     let taken = live() - before - beside + size_of::<Models<K>>();
-    let counted = snapshot.model_bytes();
+    let counted = view.model_bytes();
     assert!(taken <= counted && counted <= taken + SPARE, "{counted} bytes counted, {taken} taken");
 }
 
@@ -39,35 +39,35 @@ fn assert_every_byte_counted<K: Firsts>() {
         let mut endpoint = region.endpoint();
         let whole = {
             let before = live();
-            let snapshot = Snapshot::<K>::open(&mut endpoint).unwrap();
-            assert_counted(&snapshot, before);
-            snapshot.model_bytes()
+            let view = TableView::<K>::open(&mut endpoint).unwrap();
+            assert_counted(&view, before);
+            view.model_bytes()
         };
         let least = least_bytes(&region) as usize;
         assert!(K::FIXED_BYTES.is_none() || least <= PagedModels::<K>::least_bytes(counts.len() as u64));
         let budgets = [40_000, 70_000, 200_000, 700_000, 1_500_000, 6_000_000];
         for budget in [least, least + 1, least + 5000].into_iter().chain(budgets) {
             let before = live();
-            let Ok(snapshot) = Snapshot::<K>::open_within(&mut endpoint, budget as u64) else {
+            let Ok(view) = TableView::<K>::open_within(&mut endpoint, budget as u64) else {
                 assert!(budget < least, "{budget} bytes refused, {least} are needed");
                 continue;
             };
-            assert!(snapshot.model_bytes() <= budget);
-            assert_counted(&snapshot, before);
-            if let Some(models) = snapshot.models().paged() {
+            assert!(view.model_bytes() <= budget);
+            assert_counted(&view, before);
+            if let Some(models) = view.models().paged() {
                 keep_random_pages(&region, models, budget, &mut rng);
-                assert!(snapshot.model_bytes() <= budget, "{} of {budget}", snapshot.model_bytes());
+                assert!(view.model_bytes() <= budget, "{} of {budget}", view.model_bytes());
             } else {
                 assert!(whole <= budget);
             }
-            assert_counted(&snapshot, before);
+            assert_counted(&view, before);
         }
-        match Snapshot::<K>::open_within(&mut endpoint, least as u64 - 1) {
+        match TableView::<K>::open_within(&mut endpoint, least as u64 - 1) {
             Err(error) => assert!(matches!(error, OpenError::Budget { .. }), "{error}"),
             // What a whole directory of byte strings takes is not foretold to the byte.
-            Ok(snapshot) => {
-                assert!(K::FIXED_BYTES.is_none() && snapshot.models().resident().is_some());
-                assert!(snapshot.model_bytes() < least);
+            Ok(view) => {
+                assert!(K::FIXED_BYTES.is_none() && view.models().resident().is_some());
+                assert!(view.model_bytes() < least);
             }
         }
     }

@@ -13,7 +13,7 @@ use std::thread;
 use common::{Firsts, Region, first_key, generation, least_bytes};
 use fpcache::key_space::{ByteKeys, U64Keys};
 use fpcache::models::{Page, PagedModels};
-use fpcache::snapshot::Snapshot;
+use fpcache::table_view::TableView;
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseError;
 
@@ -21,11 +21,11 @@ fn bytes_for<K: Firsts>(region: &Region<K>, pages: usize) -> u64 {
     least_bytes(region) + ((pages - 1) * K::kept_bytes()) as u64
 }
 
-/// A snapshot of the region with room for about so many full pages.
-fn open<K: Firsts>(region: &Region<K>, pages: usize) -> Snapshot<K> {
-    let snapshot = Snapshot::open_within(&mut region.endpoint(), bytes_for(region, pages)).unwrap();
-    assert!(snapshot.models().paged().is_some());
-    snapshot
+/// A view of the region with room for about so many full pages.
+fn open<K: Firsts>(region: &Region<K>, pages: usize) -> TableView<K> {
+    let view = TableView::open_within(&mut region.endpoint(), bytes_for(region, pages)).unwrap();
+    assert!(view.models().paged().is_some());
+    view
 }
 
 /// The page, fetched unless it is kept.
@@ -46,8 +46,8 @@ over_both_key_spaces! {
 
 fn the_least_recently_used_page_gives_way<K: Firsts>() {
     let region = Region::<K>::new(&[K::full(); 20]);
-    let snapshot = open(&region, 3);
-    let models = snapshot.models().paged().unwrap();
+    let view = open(&region, 3);
+    let models = view.models().paged().unwrap();
     for number in [0, 1, 2] {
         fetch(&region, models, number);
     }
@@ -66,8 +66,8 @@ fn the_least_recently_used_page_gives_way<K: Firsts>() {
 
 fn a_page_that_gave_way_serves_whoever_holds_it<K: Firsts>() {
     let region = Region::<K>::new(&[K::full(); 20]);
-    let snapshot = open(&region, 1);
-    let models = snapshot.models().paged().unwrap();
+    let view = open(&region, 1);
+    let models = view.models().paged().unwrap();
     let held = fetch(&region, models, 1);
     fetch(&region, models, 2);
     assert!(models.kept(1).is_none() && models.pages_kept() == 1);
@@ -79,8 +79,8 @@ fn a_page_that_gave_way_serves_whoever_holds_it<K: Firsts>() {
 
 fn a_page_fetched_twice_is_kept_once<K: Firsts>() {
     let region = Region::<K>::new(&[K::full(); 20]);
-    let snapshot = open(&region, 2);
-    let models = snapshot.models().paged().unwrap();
+    let view = open(&region, 2);
+    let models = view.models().paged().unwrap();
     let mut bytes = vec![0; K::PAGE_BYTES];
     region.page(3, &mut bytes);
     let (first, second) = (models.keep(3, &bytes).unwrap(), models.keep(3, &bytes).unwrap());
@@ -94,19 +94,19 @@ fn a_page_fetched_twice_is_kept_once<K: Firsts>() {
 fn threads_that_crowd_each_other_out_stay_within_the_bytes<K: Firsts>() {
     let region = Region::<K>::new(&[K::full(); 40]);
     for pages in [1, 3, 12, 33] {
-        let snapshot = open(&region, pages);
-        let models = snapshot.models().paged().unwrap();
+        let view = open(&region, pages);
+        let models = view.models().paged().unwrap();
         let bytes = bytes_for(&region, pages) as usize;
         thread::scope(|scope| {
             for thread in 0..2u64 {
-                let (region, snapshot) = (&region, &snapshot);
+                let (region, view) = (&region, &view);
                 scope.spawn(move || {
                     for i in 0..2000 {
                         let segment = (i * 977 + thread * 31 * i) % (40 * K::full() as u64);
                         let key = K::key(segment * 10 + 5 + i % 10);
                         let page = fetch(region, models, models.page_of(key.borrow()));
                         assert_eq!(page.find_shared(key.borrow()).0.generation(), generation(segment));
-                        assert!(snapshot.model_bytes() <= bytes);
+                        assert!(view.model_bytes() <= bytes);
                     }
                 });
             }
@@ -120,18 +120,18 @@ fn assert_the_same_segments<K: Firsts>(
     pages: usize,
 ) -> Result<(), TestCaseError> {
     let region = Region::<K>::new(counts);
-    let whole = Snapshot::<K>::open(&mut region.endpoint()).unwrap();
+    let whole = TableView::<K>::open(&mut region.endpoint()).unwrap();
     let directory = whole.models().resident().unwrap();
-    let snapshot = open(&region, pages);
-    let models = snapshot.models().paged().unwrap();
+    let view = open(&region, pages);
+    let models = view.models().paged().unwrap();
     for key in keys.iter().chain([&0, &u64::MAX]) {
         let key = K::key(*key);
         let key = key.borrow();
         let number = models.page_of(key);
         let page = fetch(&region, models, number);
         prop_assert_eq!(Some(page.find_shared(key)), directory.find_shared(key));
-        let behind = models.first_behind(number);
-        let in_page = directory.range_from(key).take_while(|(lo, _)| behind.is_none_or(|b| lo < b));
+        let end = models.first_after(number);
+        let in_page = directory.range_from(key).take_while(|(lo, _)| end.is_none_or(|b| lo < b));
         prop_assert!(page.range_from(key).map(|(lo, segment)| (lo.clone(), segment)).eq(in_page));
     }
     Ok(())

@@ -12,8 +12,8 @@ use common::{Firsts, Region};
 use fpcache::cache::{CacheConfig, Policy, Variant};
 use fpcache::key_space::{ByteKeys, U64Keys};
 use fpcache::read::PlanChoice;
-use fpcache::snapshot::{OpenError, Snapshot};
 use fpcache::table::{Table, TableOptions};
+use fpcache::table_view::{OpenError, TableView};
 
 fn options(config: CacheConfig) -> TableOptions {
     TableOptions { cache: Some(config), ..TableOptions::plan(PlanChoice::Auto) }
@@ -27,9 +27,9 @@ fn assert_counted<K: Firsts>(table: &Table<K>, before: usize) {
     assert!(taken <= used && used <= taken + SPARE, "{taken} bytes taken: {stats:?}");
     assert!(stats.used <= stats.budget, "{stats:?}");
     assert!(stats.model_bytes + stats.hot_bytes <= stats.used, "{stats:?}");
-    assert_eq!(stats.model_bytes, table.snapshot().model_bytes() as u64);
+    assert_eq!(stats.model_bytes, table.view().model_bytes() as u64);
     // Whatever the table's record says of its keys.
-    let room = table.snapshot().superblock().region_bytes / table.snapshot().geometry().slot_bytes as u64;
+    let room = table.view().superblock().region_bytes / table.view().geometry().slot_bytes as u64;
     assert!(stats.capacity < 2 * room + 16, "{stats:?}");
 }
 
@@ -50,7 +50,7 @@ fn assert_within_budgets<K: Firsts>() {
         match Table::<K>::open(&mut endpoint, &options(too_small)) {
             Err(error) => assert!(matches!(error, OpenError::Budget { .. }), "{error}"),
             // What a whole directory of byte strings takes is not foretold to the byte.
-            Ok(table) => assert!(K::FIXED_BYTES.is_none() && table.snapshot().models().resident().is_some()),
+            Ok(table) => assert!(K::FIXED_BYTES.is_none() && table.view().models().resident().is_some()),
         }
         for budget in [least, least + 1, least + 9_000, 100_000, 700_000, u64::MAX] {
             for (variant, policy) in Variant::ALL.iter().zip(Policy::ALL.iter().cycle()) {
@@ -58,7 +58,7 @@ fn assert_within_budgets<K: Firsts>() {
                 let (mut bytes, before) = (vec![0; K::PAGE_BYTES], live());
                 let table = Table::<K>::open(&mut endpoint, &options(config)).unwrap();
                 assert_counted(&table, before);
-                if let Some(models) = table.snapshot().models().paged() {
+                if let Some(models) = table.view().models().paged() {
                     for page in 0..models.pages() {
                         region.page(page, &mut bytes);
                         models.keep(page, &bytes).unwrap();
@@ -77,10 +77,10 @@ fn models_fetched_elsewhere<K: Firsts>(region: &Region<K>, least: u64) {
     for bytes in [u64::MAX, least + 20_000] {
         for budget in (0..1_000_000).step_by(19_999).chain([u64::MAX]) {
             let (mut page, before) = (vec![0; K::PAGE_BYTES], live());
-            let snapshot = Snapshot::<K>::open_within(&mut endpoint, bytes).unwrap();
-            match Table::over(snapshot, &options(CacheConfig::of(budget))) {
+            let view = TableView::<K>::open_within(&mut endpoint, bytes).unwrap();
+            match Table::over(view, &options(CacheConfig::of(budget))) {
                 Ok(table) => {
-                    if let Some(models) = table.snapshot().models().paged() {
+                    if let Some(models) = table.view().models().paged() {
                         for number in 0..models.pages() {
                             region.page(number, &mut page);
                             models.keep(number, &page).unwrap();

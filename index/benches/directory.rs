@@ -283,7 +283,7 @@ fn next(found: Option<&Entry>) -> usize {
     found.map_or(0, |entry| (entry[0] & 1) as usize)
 }
 
-/// Keys one behind the other, so that reading them costs no cache misses.
+/// Keys one after the other, so that reading them costs no cache misses.
 struct Probes {
     bytes: Vec<u8>,
     ends: Vec<usize>,

@@ -1,4 +1,4 @@
-//! Segments of byte strings: coders compared, training, coding.
+//! Segments of byte strings: encoders compared, training, coding.
 //!
 //! `FPCACHE_BENCH_LINES=words=/path,domains=/path` adds key sets from files, a key a line; `FPCACHE_BENCH_SETS=paths,ycsb`
 //! picks sets. What does not depend on the clock is printed as a table.
@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
-use fpcache_index::strings::{Coder, Cutter, StringSegment, Training, common_prefix, partition};
+use fpcache_index::strings::{Cutter, KeyEncoder, StringSegment, Training, common_prefix, partition};
 use fpcache_index::{SegmentOptions, Segmenter};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
@@ -171,25 +171,26 @@ fn sets() -> Vec<(String, Keys)> {
     sets
 }
 
-fn coders(keys: &Keys) -> Vec<(&'static str, Coder, f64)> {
+fn encoders(keys: &Keys) -> Vec<(&'static str, KeyEncoder, f64)> {
     let sample = || keys.iter().step_by(RATE).map(|key| &key[..]);
     let trained = |order, max_bytes| {
         let training = Training { table_keys: keys.len() as u64, max_bytes, order };
         let start = Instant::now();
-        let coder = Coder::train(sample(), &training);
-        (coder, start.elapsed().as_secs_f64() * 1e9 / keys.len() as f64)
+        let encoder = KeyEncoder::train(sample(), &training);
+        (encoder, start.elapsed().as_secs_f64() * 1e9 / keys.len() as f64)
     };
-    let mut coders = vec![("base 256", Coder::plain(), 0.0), ("ranks", Coder::ranks(sample()), 0.0)];
+    let mut encoders =
+        vec![("base 256", KeyEncoder::plain(), 0.0), ("ranks", KeyEncoder::ranks(sample()), 0.0)];
     for (name, order, bytes) in [
         ("order 0", 0, 16 << 10),
         ("order 1, 16 KiB", 1, 16 << 10),
         ("order 2, 16 KiB", 2, 16 << 10),
         ("order 2, 64 KiB", 2, 64 << 10),
     ] {
-        let (coder, ns) = trained(order, bytes);
-        coders.push((name, coder, ns));
+        let (encoder, ns) = trained(order, bytes);
+        encoders.push((name, encoder, ns));
     }
-    coders
+    encoders
 }
 
 /// Keys timed at a time: short enough that some run of several is not interrupted.
@@ -213,11 +214,11 @@ fn fastest(keys: &Keys, runs: usize, mut run: impl FnMut(&mut dyn FnMut(f64))) -
 }
 
 /// The segments of the keys, and nanoseconds per key to make them.
-fn cut(keys: &Keys, coder: &Arc<Coder>) -> (Vec<StringSegment>, f64) {
+fn cut(keys: &Keys, encoder: &Arc<KeyEncoder>) -> (Vec<StringSegment>, f64) {
     let mut segments = Vec::new();
     let ns = fastest(keys, 5, |time| {
         segments.clear();
-        let mut cutter = Cutter::new(SegmentOptions::default(), Arc::clone(coder)).expect("valid options");
+        let mut cutter = Cutter::new(SegmentOptions::default(), Arc::clone(encoder)).expect("valid options");
         for some in keys.chunks(TIMED) {
             let start = Instant::now();
             for key in some {
@@ -234,14 +235,14 @@ fn cut(keys: &Keys, coder: &Arc<Coder>) -> (Vec<StringSegment>, f64) {
     (segments, ns)
 }
 
-/// Nanoseconds to code a key behind what its segment skips.
-fn code_ns(keys: &Keys, segments: &[StringSegment], coder: &Coder) -> f64 {
+/// Nanoseconds to code a key after what its segment skips.
+fn code_ns(keys: &Keys, segments: &[StringSegment], encoder: &KeyEncoder) -> f64 {
     let skips: Vec<usize> =
         segments.iter().flat_map(|s| std::iter::repeat_n(usize::from(s.skip), s.placed.keys)).collect();
     fastest(keys, 5, |time| {
         for (keys, skips) in keys.chunks(TIMED).zip(skips.chunks(TIMED)) {
             let start = Instant::now();
-            let codes = keys.iter().zip(skips).fold(0, |sum, (key, skip)| sum ^ coder.code(key, *skip));
+            let codes = keys.iter().zip(skips).fold(0, |sum, (key, skip)| sum ^ encoder.code(key, *skip));
             time(start.elapsed().as_secs_f64());
             black_box(codes);
         }
@@ -269,9 +270,9 @@ fn table(_: &mut Criterion) {
         println!("\n{name}: {} keys of {:.1} bytes", keys.len(), bytes as f64 / keys.len() as f64);
         println!(
             "{:<16} {:>9} {:>7} {:>9} {:>7} {:>9} {:>9} {:>8} {:>8} {:>9}",
-            "coder",
+            "encoder",
             "keys/seg",
-            "coder",
+            "encoder",
             "separator",
             "front",
             "B/key",
@@ -280,18 +281,18 @@ fn table(_: &mut Criterion) {
             "cut ns",
             "code ns"
         );
-        for (coder_name, coder, train_ns) in coders(&keys) {
-            let coder = Arc::new(coder);
-            let (segments, ns) = cut(&keys, &coder);
-            let (n, size) = (keys.len() as f64, coder.size_in_bytes());
+        for (encoder_name, encoder, train_ns) in encoders(&keys) {
+            let encoder = Arc::new(encoder);
+            let (segments, ns) = cut(&keys, &encoder);
+            let (n, size) = (keys.len() as f64, encoder.size_in_bytes());
             let per_segment = n / segments.len() as f64;
             let (whole, front) = separator_bytes(&segments);
             let per_key = |separator: f64| (40.0 + separator) / per_segment + size as f64 / n;
             println!(
-                "{coder_name:<16} {per_segment:>9.1} {size:>7} {whole:>9.1} {front:>7.1} {:>9.3} {:>9.3} {train_ns:>8.1} {ns:>8.1} {:>9.1}",
+                "{encoder_name:<16} {per_segment:>9.1} {size:>7} {whole:>9.1} {front:>7.1} {:>9.3} {:>9.3} {train_ns:>8.1} {ns:>8.1} {:>9.1}",
                 per_key(whole),
                 per_key(front),
-                code_ns(&keys, &segments, &coder),
+                code_ns(&keys, &segments, &encoder),
             );
         }
     }
@@ -301,11 +302,11 @@ fn table(_: &mut Criterion) {
 fn rebuild(c: &mut Criterion) {
     let mut group = c.benchmark_group("rebuild");
     for (name, keys) in [("words", words(100_000)), ("paths", paths(100_000))] {
-        let coder = Coder::train(keys.iter().step_by(2).map(|key| &key[..]), &Training::default());
+        let encoder = KeyEncoder::train(keys.iter().step_by(2).map(|key| &key[..]), &Training::default());
         let some: Vec<&[u8]> = keys[keys.len() / 2..].iter().take(1000).map(|key| &key[..]).collect();
         group.throughput(Throughput::Elements(some.len() as u64));
         group.bench_function(format!("partition/{name}"), |b| {
-            b.iter(|| partition(black_box(&some), some[0], &coder, 20));
+            b.iter(|| partition(black_box(&some), some[0], &encoder, 20));
         });
     }
     group.finish();

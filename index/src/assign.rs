@@ -77,7 +77,7 @@ pub(crate) fn spread_slots(predictions: &[u16], model: &SegmentModel) -> Option<
     let mut slots = latest_slots(predictions, model)?;
     let (keys, cap) = (slots.len() as u32, u32::from(model.cap));
     let mut next = 0;
-    // Half a gap before the first key and behind the last: floor((2 rank + 1) cap / (2 keys)), below `cap`, and what is
+    // Half a gap before the first key and after the last: floor((2 rank + 1) cap / (2 keys)), below `cap`, and what is
     // left over, as a division for each key would take longer than all else.
     let (mut even, mut over) =
         (cap.checked_div(2 * keys).unwrap_or(0), cap.checked_rem(2 * keys).unwrap_or(0));
@@ -146,13 +146,13 @@ impl Queue {
         Some(key)
     }
 
-    /// Whether all keys meet their deadlines if the first of them gets the slot behind `slot`.
+    /// Whether all keys meet their deadlines if the first of them gets the slot after `slot`.
     fn can_wait(&self, slot: u16) -> bool {
         self.head == self.keys.len() || self.tightest + self.head as i64 > i64::from(slot)
     }
 }
 
-/// The latest slot of each key that leaves a slot to all keys behind it: ascending. `None` if a key has none in its
+/// The latest slot of each key that leaves a slot to all keys after it: ascending. `None` if a key has none in its
 /// window, which no set of predictions with a placement does.
 fn latest_slots(predictions: &[u16], model: &SegmentModel) -> Option<Vec<u16>> {
     let epsilon = i32::from(model.epsilon);

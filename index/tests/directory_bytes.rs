@@ -105,7 +105,7 @@ proptest! {
     }
 }
 
-/// A tree of three levels in which the same seven bytes come again and again behind long beginnings.
+/// A tree of three levels in which the same seven bytes come again and again after long beginnings.
 #[test]
 fn deep_paths_are_found_in_a_high_tree() {
     let folders = ["a/", "a long folder name/", "a long folder name too/", "\0\0\0\0\0\0\0\0", "z"];

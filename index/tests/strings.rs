@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use common::has_placement;
 use fpcache_index::strings::{
-    Coder, Cutter, MAX_KEY_BYTES, Part, StringSegment, StringsError, Training, common_prefix, partition,
+    Cutter, KeyEncoder, MAX_KEY_BYTES, Part, StringSegment, StringsError, Training, common_prefix, partition,
     separator,
 };
 use fpcache_index::{SegmentModel, SegmentOptions};
@@ -21,12 +21,12 @@ fn sorted(mut keys: Keys) -> Keys {
     keys
 }
 
-fn trained(keys: &Keys) -> Coder {
-    Coder::train(keys.iter().map(Vec::as_slice), &Training::default())
+fn trained(keys: &Keys) -> KeyEncoder {
+    KeyEncoder::train(keys.iter().map(Vec::as_slice), &Training::default())
 }
 
-fn cut(keys: &Keys, coder: &Arc<Coder>, options: SegmentOptions) -> Vec<StringSegment> {
-    let mut cutter = Cutter::new(options, Arc::clone(coder)).expect("valid options");
+fn cut(keys: &Keys, encoder: &Arc<KeyEncoder>, options: SegmentOptions) -> Vec<StringSegment> {
+    let mut cutter = Cutter::new(options, Arc::clone(encoder)).expect("valid options");
     let mut segments = Vec::new();
     for key in keys {
         cutter.push(key).expect("ascending");
@@ -38,11 +38,11 @@ fn cut(keys: &Keys, coder: &Arc<Coder>, options: SegmentOptions) -> Vec<StringSe
 }
 
 /// The coordinate a reader computes.
-fn coordinate(coder: &Coder, lo: &[u8], skip: u16, key: &[u8]) -> u64 {
-    coder.coordinate(key, usize::from(skip), common_prefix(lo, key))
+fn coordinate(encoder: &KeyEncoder, lo: &[u8], skip: u16, key: &[u8]) -> u64 {
+    encoder.coordinate(key, usize::from(skip), common_prefix(lo, key))
 }
 
-/// Pairs of what is at `i` and what is behind it.
+/// Pairs of what is at `i` and what is after it.
 fn pairs<T>(items: &[T]) -> impl Iterator<Item = (&T, &T)> {
     items.iter().zip(&items[1.min(items.len())..])
 }
@@ -68,7 +68,7 @@ fn check_ranges(keys: &[Vec<u8>], parts: &[(&[u8], u16, usize)]) {
 }
 
 /// Checks everything a reader and a writer rely on.
-fn check(keys: &Keys, coder: &Coder, segments: &[StringSegment], options: &SegmentOptions) {
+fn check(keys: &Keys, encoder: &KeyEncoder, segments: &[StringSegment], options: &SegmentOptions) {
     assert!(segments.first().is_none_or(|segment| segment.lo.is_empty()));
     let parts: Vec<_> = segments.iter().map(|s| (&*s.lo, s.skip, s.placed.keys)).collect();
     check_ranges(keys, &parts);
@@ -80,7 +80,8 @@ fn check(keys: &Keys, coder: &Coder, segments: &[StringSegment], options: &Segme
         let model = segment.placed.model;
         assert!(u32::from(model.epsilon) <= options.epsilon);
         assert!(usize::from(model.cap) >= own.len() && model.cap <= options.max_slots);
-        let xs: Vec<u64> = own.iter().map(|key| coordinate(coder, &segment.lo, segment.skip, key)).collect();
+        let xs: Vec<u64> =
+            own.iter().map(|key| coordinate(encoder, &segment.lo, segment.skip, key)).collect();
         assert!(xs.is_sorted());
         assert!(xs.first().is_none_or(|x| *x == model.origin));
         let mut slots = segment.placed.slots.clone();
@@ -99,13 +100,13 @@ fn check(keys: &Keys, coder: &Coder, segments: &[StringSegment], options: &Segme
 }
 
 /// Coordinates of keys that are not in the table ascend among those that are.
-fn check_foreign(coder: &Coder, segments: &[StringSegment], probes: &Keys) {
+fn check_foreign(encoder: &KeyEncoder, segments: &[StringSegment], probes: &Keys) {
     let at = |key: &Vec<u8>| segments.partition_point(|segment| *segment.lo <= **key) - 1;
     let located: Vec<(usize, u64)> = probes
         .iter()
         .map(|key| {
             let segment = &segments[at(key)];
-            (at(key), coordinate(coder, &segment.lo, segment.skip, key))
+            (at(key), coordinate(encoder, &segment.lo, segment.skip, key))
         })
         .collect();
     assert!(located.is_sorted(), "a greater key has a lower place");
@@ -162,15 +163,15 @@ fn adversarial() -> Vec<(&'static str, Keys)> {
 #[test]
 fn every_key_lies_in_its_window() {
     for (name, keys) in adversarial() {
-        for coder in [Coder::plain(), trained(&keys), Coder::ranks([&b"qz"[..]])] {
-            let coder = Arc::new(coder);
+        for encoder in [KeyEncoder::plain(), trained(&keys), KeyEncoder::ranks([&b"qz"[..]])] {
+            let encoder = Arc::new(encoder);
             for (epsilon, fill, max_slots) in
                 [(32, 0.85, 4096), (0, 1.0, 300), (1, 0.7, 64), (5, 0.5, 9), (64, 1.0, 1)]
             {
                 let options = SegmentOptions { epsilon, fill, max_slots, ..SegmentOptions::default() };
-                let segments = cut(&keys, &coder, options);
+                let segments = cut(&keys, &encoder, options);
                 assert_eq!(segments.is_empty(), keys.is_empty(), "{name}");
-                check(&keys, &coder, &segments, &options);
+                check(&keys, &encoder, &segments, &options);
             }
         }
     }
@@ -179,7 +180,7 @@ fn every_key_lies_in_its_window() {
 #[test]
 fn a_deep_common_beginning_is_skipped_behind_an_empty_segment() {
     let keys = deep_directories();
-    let segments = cut(&keys, &Arc::new(Coder::plain()), SegmentOptions::default());
+    let segments = cut(&keys, &Arc::new(KeyEncoder::plain()), SegmentOptions::default());
     assert_eq!((segments[0].placed.keys, segments[0].skip, &*segments[0].lo), (0, 0, &b""[..]));
     assert!(segments[1].skip > 40);
     // Below, within and above the keys.
@@ -191,8 +192,8 @@ fn a_deep_common_beginning_is_skipped_behind_an_empty_segment() {
 fn keys_that_one_skip_does_not_tell_apart_get_segments_with_a_longer_one() {
     let keys = deep_directories();
     let options = SegmentOptions::default();
-    for coder in [Coder::plain(), trained(&keys)] {
-        let segments = cut(&keys, &Arc::new(coder), options);
+    for encoder in [KeyEncoder::plain(), trained(&keys)] {
+        let segments = cut(&keys, &Arc::new(encoder), options);
         let per_segment = keys.len() / segments.len();
         // 2ε + 1 keys would fit a segment whatever their coordinates.
         assert!(per_segment > 100, "{per_segment} keys per segment");
@@ -205,7 +206,7 @@ fn random_digits_take_few_segments() {
     let keys = sorted((0..30_000).map(|i| format!("user{:020}", hash(i)).into_bytes()).collect());
     let segments = cut(&keys, &Arc::new(trained(&keys)), SegmentOptions::default());
     assert!(keys.len() / segments.len() > 500, "{} keys per segment", keys.len() / segments.len());
-    let plain = cut(&keys, &Arc::new(Coder::plain()), SegmentOptions::default());
+    let plain = cut(&keys, &Arc::new(KeyEncoder::plain()), SegmentOptions::default());
     assert!(plain.len() > 3 * segments.len());
 }
 
@@ -220,8 +221,8 @@ fn no_segment_ends_for_want_of_keys() {
 
 #[test]
 fn bad_keys_are_refused_and_change_nothing() {
-    let coder = Arc::new(Coder::plain());
-    let mut cutter = Cutter::new(SegmentOptions::default(), Arc::clone(&coder)).expect("valid options");
+    let encoder = Arc::new(KeyEncoder::plain());
+    let mut cutter = Cutter::new(SegmentOptions::default(), Arc::clone(&encoder)).expect("valid options");
     assert_eq!(cutter.push(b""), Err(StringsError::Length { position: 0, bytes: 0 }));
     cutter.push(b"m").expect("the first key");
     for key in [&b"m"[..], b"a", b"lzzz"] {
@@ -240,7 +241,7 @@ fn bad_keys_are_refused_and_change_nothing() {
     cutter.push(b"a").expect("a first key");
     cutter.finish();
     assert!(cutter.drain().all(|segment| segment.lo.is_empty()));
-    let refused = Cutter::new(SegmentOptions { fill: 0.0, ..SegmentOptions::default() }, coder);
+    let refused = Cutter::new(SegmentOptions { fill: 0.0, ..SegmentOptions::default() }, encoder);
     assert!(refused.is_err());
 }
 
@@ -260,21 +261,21 @@ fn few_keys_with_equal_coordinates_are_one_part() {
     let keys: Keys = (0..30u8).map(|i| [&[b'q'; 100][..], &[i]].concat()).collect();
     let slices: Vec<&[u8]> = keys.iter().map(Vec::as_slice).collect();
     let lo = &keys[0][..4];
-    let parts = partition(&slices, lo, &Coder::plain(), 32);
+    let parts = partition(&slices, lo, &KeyEncoder::plain(), 32);
     assert_eq!(parts[0], Part { keys: 0..0, lo: lo.into(), skip: 0 });
     assert_eq!(parts[1], Part { keys: 0..30, lo: keys[0][..100].into(), skip: 100 });
     assert_eq!(parts.len(), 2);
-    assert_eq!(partition(&[], lo, &Coder::plain(), 32), [Part { keys: 0..0, lo: lo.into(), skip: 0 }]);
+    assert_eq!(partition(&[], lo, &KeyEncoder::plain(), 32), [Part { keys: 0..0, lo: lo.into(), skip: 0 }]);
 }
 
-fn check_parts(keys: &[Vec<u8>], lo: &[u8], coder: &Coder, epsilon: u32) -> Vec<Part> {
+fn check_parts(keys: &[Vec<u8>], lo: &[u8], encoder: &KeyEncoder, epsilon: u32) -> Vec<Part> {
     let slices: Vec<&[u8]> = keys.iter().map(Vec::as_slice).collect();
-    let parts = partition(&slices, lo, coder, epsilon);
+    let parts = partition(&slices, lo, encoder, epsilon);
     assert_eq!(&*parts[0].lo, lo);
     check_ranges(keys, &parts.iter().map(|p| (&*p.lo, p.skip, p.keys.len())).collect::<Vec<_>>());
     for part in &parts {
         let xs: Vec<u64> =
-            keys[part.keys.clone()].iter().map(|key| coordinate(coder, &part.lo, part.skip, key)).collect();
+            keys[part.keys.clone()].iter().map(|key| coordinate(encoder, &part.lo, part.skip, key)).collect();
         assert!(xs.is_sorted());
         assert!(xs.chunk_by(|a, b| a == b).all(|equal| equal.len() <= epsilon.max(1) as usize));
     }
@@ -284,14 +285,14 @@ fn check_parts(keys: &[Vec<u8>], lo: &[u8], coder: &Coder, epsilon: u32) -> Vec<
 #[test]
 fn parts_of_a_rebuild_have_few_equal_coordinates() {
     for (_, keys) in adversarial() {
-        for coder in [Coder::plain(), trained(&keys)] {
+        for encoder in [KeyEncoder::plain(), trained(&keys)] {
             let Some(first) = keys.first() else { continue };
             for epsilon in [0, 1, 20, 32] {
                 for lo in [&first[..0], &first[..1], &first[..first.len().min(30)], first] {
-                    check_parts(&keys, lo, &coder, epsilon);
+                    check_parts(&keys, lo, &encoder, epsilon);
                 }
                 // A range that begins far below its keys.
-                check_parts(&keys[1..], first, &coder, epsilon);
+                check_parts(&keys[1..], first, &encoder, epsilon);
             }
         }
     }
@@ -310,12 +311,12 @@ fn string() -> impl Strategy<Value = Vec<u8>> {
     ]
 }
 
-fn coder() -> impl Strategy<Value = Coder> {
+fn encoder() -> impl Strategy<Value = KeyEncoder> {
     let sample = prop::collection::vec(string(), 0..80);
     (sample, 0usize..4, any::<u16>()).prop_map(|(sample, order, table_keys)| {
         let sample = sample.iter().map(Vec::as_slice);
         let training = Training { table_keys: u64::from(table_keys), order, ..Training::default() };
-        if order == 3 { Coder::ranks(sample) } else { Coder::train(sample, &training) }
+        if order == 3 { KeyEncoder::ranks(sample) } else { KeyEncoder::train(sample, &training) }
     })
 }
 
@@ -324,75 +325,75 @@ proptest! {
 
     #[test]
     fn codes_never_decrease(
-        coder in coder(), prefix in string(), mut rests in prop::collection::vec(string(), 2..40), beyond in 0usize..3,
+        encoder in encoder(), prefix in string(), mut rests in prop::collection::vec(string(), 2..40), beyond in 0usize..3,
     ) {
         rests.sort_unstable();
         let skip = prefix.len();
         let keys: Keys = rests.iter().map(|rest| [prefix.clone(), rest.clone()].concat()).collect();
         for (low, high) in pairs(&keys) {
-            let (a, b) = (coder.code(low, skip), coder.code(high, skip));
+            let (a, b) = (encoder.code(low, skip), encoder.code(high, skip));
             prop_assert!(a <= b && b < 1 << 32);
             if low.get(skip) != high.get(skip) {
                 prop_assert!(a < b, "{:?} {:?} differ at the first byte", low, high);
             }
         }
-        prop_assert_eq!(coder.code(&prefix, skip), 0, "the empty string is the lowest");
-        prop_assert_eq!(coder.code(&prefix, skip + beyond), 0);
+        prop_assert_eq!(encoder.code(&prefix, skip), 0, "the empty string is the lowest");
+        prop_assert_eq!(encoder.code(&prefix, skip + beyond), 0);
     }
 
     #[test]
-    fn encoded_coders_code_the_same(coder in coder(), keys in prop::collection::vec(string(), 20)) {
-        let decoded = Coder::decode(&coder.encode()).expect("own bytes");
-        prop_assert_eq!(&decoded, &coder);
+    fn encoded_coders_code_the_same(encoder in encoder(), keys in prop::collection::vec(string(), 20)) {
+        let decoded = KeyEncoder::decode(&encoder.encode()).expect("own bytes");
+        prop_assert_eq!(&decoded, &encoder);
         for key in &keys {
-            prop_assert_eq!(decoded.code(key, 0), coder.code(key, 0));
+            prop_assert_eq!(decoded.code(key, 0), encoder.code(key, 0));
         }
     }
 
     #[test]
     fn damaged_coders_are_refused_or_keep_order(
-        coder in coder(), at in any::<prop::sample::Index>(), to: u8, len in any::<prop::sample::Index>(),
+        encoder in encoder(), at in any::<prop::sample::Index>(), to: u8, len in any::<prop::sample::Index>(),
         mut keys in prop::collection::vec(string(), 20),
     ) {
-        let mut bytes = coder.encode();
+        let mut bytes = encoder.encode();
         let at = at.index(bytes.len().min(400));
         bytes[at] = to;
         keys.sort_unstable();
-        if let Ok(decoded) = Coder::decode(&bytes) {
+        if let Ok(decoded) = KeyEncoder::decode(&bytes) {
             prop_assert_eq!(decoded.encode(), &bytes[..]);
             prop_assert!(keys.iter().map(|key| decoded.code(key, 0)).is_sorted());
         }
-        prop_assert!(Coder::decode(&bytes[..len.index(bytes.len())]).is_err());
+        prop_assert!(KeyEncoder::decode(&bytes[..len.index(bytes.len())]).is_err());
         bytes.push(0);
-        prop_assert!(Coder::decode(&bytes).is_err());
+        prop_assert!(KeyEncoder::decode(&bytes).is_err());
     }
 
     #[test]
     fn any_keys_any_options(
-        keys in prop::collection::vec(string(), 0..300), coder in coder(), foreign in prop::collection::vec(string(), 0..100),
+        keys in prop::collection::vec(string(), 0..300), encoder in encoder(), foreign in prop::collection::vec(string(), 0..100),
         epsilon in 0u32..40, fill in 0.5f64..=1.0, max_slots in 2u16..300,
     ) {
         let keys = sorted(keys);
-        let coder = Arc::new(coder);
+        let encoder = Arc::new(encoder);
         let options = SegmentOptions { epsilon, fill, max_slots, ..SegmentOptions::default() };
-        let segments = cut(&keys, &coder, options);
-        check(&keys, &coder, &segments, &options);
+        let segments = cut(&keys, &encoder, options);
+        check(&keys, &encoder, &segments, &options);
         if !segments.is_empty() {
             let mut probes: Keys = foreign.into_iter().chain(keys.clone()).collect();
             // Neighbours of separators.
             probes.extend(segments.iter().map(|segment| segment.lo.to_vec()));
             probes.extend(segments.iter().map(|segment| [&*segment.lo, &[255]].concat()));
             probes.sort_unstable();
-            check_foreign(&coder, &segments, &probes);
+            check_foreign(&encoder, &segments, &probes);
         }
     }
 
     #[test]
-    fn any_keys_of_a_rebuild(keys in prop::collection::vec(string(), 1..200), coder in coder(), epsilon in 0u32..40, cut in 0usize..20) {
+    fn any_keys_of_a_rebuild(keys in prop::collection::vec(string(), 1..200), encoder in encoder(), epsilon in 0u32..40, cut in 0usize..20) {
         let keys = sorted(keys);
         if let Some(first) = keys.first() {
-            check_parts(&keys, &first[..cut.min(first.len())], &coder, epsilon);
-            check_parts(&keys[1..], first, &coder, epsilon);
+            check_parts(&keys, &first[..cut.min(first.len())], &encoder, epsilon);
+            check_parts(&keys[1..], first, &encoder, epsilon);
         }
     }
 }

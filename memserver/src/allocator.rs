@@ -16,7 +16,7 @@ pub(crate) struct Allocator {
 pub(crate) struct Exhausted;
 
 impl Allocator {
-    /// Hands out what lies behind `start`, a multiple of eight, as far as it is granted.
+    /// Hands out what lies after `start`, a multiple of eight, as far as it is granted.
     pub(crate) fn new(start: u64, grant: Arc<Grant>) -> Self {
         Self { next: start, grant }
     }

@@ -1,6 +1,6 @@
 //! Bytes that several regions share: what all tables of a memory node may use together.
 //!
-//! A region spans more than it uses; its pages take memory when they are first stored to. Before a table uses bytes behind
+//! A region spans more than it uses; its pages take memory when they are first stored to. Before a table uses bytes after
 //! the end it has ever used it obtains a *grant* of them: a stretch of some pages, for which the file system, where there is
 //! one, sets space aside. So a full memory node, or a full disk, is an error of whoever wants more, and nobody else's.
 
@@ -292,7 +292,7 @@ impl Grant {
         Ok(())
     }
 
-    /// Gives back what lies behind the step that contains the byte before `end`, of which nothing is in use. What the operating
+    /// Gives back what lies after the step that contains the byte before `end`, of which nothing is in use. What the operating
     /// system does not take back stays granted: others must not be promised memory that there is not.
     pub fn shrink_to(&self, end: u64) {
         let (end, before) = (self.stepped(end), self.end());
@@ -304,7 +304,7 @@ impl Grant {
         }
     }
 
-    /// Gives back the memory behind the end, which a process before this one may have used. Readers must have been told.
+    /// Gives back the memory after the end, which a process before this one may have used. Readers must have been told.
     pub(crate) fn discard_rest(&self) {
         if let Some(Shared { memory, .. }) = &self.shared {
             // Where the operating system does not take it back it is used again when the end comes to it: nothing but the room

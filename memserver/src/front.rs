@@ -93,7 +93,7 @@ impl<K: BuildKeys, M: NodeMemory> Front<K, M> {
         self.region.store_release(SEQUENCE_OFFSET, odd + 1)
     }
 
-    /// Notes which segments are about to be replaced by the change behind which the log head is `head`.
+    /// Notes which segments are about to be replaced by the change after which the log head is `head`.
     pub(crate) fn begin_change(
         &self,
         head: u64,

@@ -73,8 +73,8 @@ pub enum LoadError {
     )]
     TooMuchAhead,
     /// What the segments were to share cannot be read.
-    #[error("the coders of the load cannot be read: {0}")]
-    Coders(String),
+    #[error("the encoders of the load cannot be read: {0}")]
+    Encoders(String),
     /// A chunk is missing or came twice.
     #[error("records from {got} on arrived where {expected} was next: start the load anew")]
     Gap {
@@ -113,7 +113,7 @@ impl LoadError {
     /// The refusal a client gets.
     pub fn refusal(&self) -> Refusal {
         let code = match self {
-            Self::Parameter(_) | Self::Options(_) | Self::Coders(_) => ErrorCode::Invalid,
+            Self::Parameter(_) | Self::Options(_) | Self::Encoders(_) => ErrorCode::Invalid,
             Self::Order(_)
             | Self::Misfit { .. }
             | Self::Short { .. }
@@ -180,9 +180,9 @@ fn max_slots(parameters: &TableParameters) -> u16 {
 pub struct Loader<K: BuildKeys> {
     parameters: TableParameters,
     geometry: SegmentGeometry,
-    coders: K::Coders,
+    encoders: K::Encoders,
     /// Where their bytes are to lie.
-    coders_at: u64,
+    encoders_at: u64,
     /// Where the change log lies, and how many records it has room for.
     log: u64,
     log_records: u64,
@@ -218,7 +218,7 @@ pub(crate) struct Begin<K: BuildKeys> {
     /// 0 if unknown; otherwise a load that cannot fit is refused at once.
     pub(crate) expected_keys: u64,
     /// What the segments are to share.
-    pub(crate) coders: K::Coders,
+    pub(crate) encoders: K::Encoders,
 }
 
 impl<K: BuildKeys> Loader<K> {
@@ -229,7 +229,7 @@ impl<K: BuildKeys> Loader<K> {
         node: u16,
         next_generation: u32,
     ) -> Result<Self, LoadError> {
-        let Begin { parameters, expected_keys, coders } = begin;
+        let Begin { parameters, expected_keys, encoders } = begin;
         parameters.validate::<K>()?;
         let options = SegmentOptions {
             epsilon: parameters.epsilon,
@@ -246,24 +246,24 @@ impl<K: BuildKeys> Loader<K> {
             return Err(LoadError::Full { capacity: reach, loaded: None, needed, remedy });
         }
         let geometry = parameters.geometry();
-        // What stays where it is comes first, so that what is behind it can be given back.
+        // What stays where it is comes first, so that what is after it can be given back.
         let mut allocator = allocator;
-        let coders_bytes = K::encode_coders(&coders);
+        let encoders_bytes = K::encode_encoders(&encoders);
         let log_records = log_records::<K>(allocator.grant().expected_bytes(), &geometry.shape);
         let log_bytes = log_records as usize * CHANGE_RECORD_BYTES;
         let first =
-            allocator.allocate(coders_bytes.len()).and_then(|at| Ok((at, allocator.allocate(log_bytes)?)));
-        let Ok((coders_at, log)) = first else {
-            let needed = allocator.used() + least + (coders_bytes.len() + log_bytes) as u64;
+            allocator.allocate(encoders_bytes.len()).and_then(|at| Ok((at, allocator.allocate(log_bytes)?)));
+        let Ok((encoders_at, log)) = first else {
+            let needed = allocator.used() + least + (encoders_bytes.len() + log_bytes) as u64;
             let remedy = allocator.grant().remedy(needed);
             return Err(LoadError::Full { capacity: reach, loaded: None, needed, remedy });
         };
         Ok(Self {
             parameters,
             geometry,
-            cutter: K::cutter(options, &coders)?,
-            coders,
-            coders_at,
+            cutter: K::cutter(options, &encoders)?,
+            encoders,
+            encoders_at,
             log,
             log_records,
             cut: Vec::new(),
@@ -427,7 +427,7 @@ impl<K: BuildKeys> Loader<K> {
         let (mut first, mut bytes) = (0, 0);
         let mut cut = std::mem::take(&mut self.cut).into_iter().peekable();
         while let Some(segment) = cut.next() {
-            let behind = cut.peek().map(|next| K::mark(next.lo.borrow()));
+            let behind = cut.peek().map(|next| K::boundary_id(next.lo.borrow()));
             if behind.is_none() && !all {
                 self.cut.push(segment);
                 break;
@@ -458,8 +458,14 @@ impl<K: BuildKeys> Loader<K> {
         let address = SegmentAddress::new(self.node, offset).ok_or_else(|| self.full())?;
 
         let (live, epsilon) = (placed.keys as u32, model.epsilon);
-        let header =
-            SegmentHeader { generation, cap: model.cap, epsilon, lo: K::mark(lo.borrow()), behind, live };
+        let header = SegmentHeader {
+            generation,
+            cap: model.cap,
+            epsilon,
+            lo: K::boundary_id(lo.borrow()),
+            end: behind,
+            live,
+        };
         self.image.begin(&header);
         let mut byte = first_byte;
         for (at, slot) in (first..).zip(&placed.slots) {
@@ -471,7 +477,7 @@ impl<K: BuildKeys> Loader<K> {
             let body = &self.body;
             let x = self.geometry.shape.parts::<K>(body).and_then(|parts| K::view(parts.key)).map(|key| {
                 // The keys a segment was built from share all that it skips.
-                K::coordinate(key.borrow(), usize::MAX, tail, &self.coders)
+                K::coordinate(key.borrow(), usize::MAX, tail, &self.encoders)
             });
             self.at_home += u64::from(x.is_some_and(|x| model.predict(x) == u32::from(*slot)));
             self.image.put(*slot, hash, version, |out| out.copy_from_slice(body));
@@ -538,7 +544,7 @@ impl<K: BuildKeys> Loader<K> {
     }
 
     /// Ends the load: writes what is still to be written of the last segments and the directory, and returns the record to publish,
-    /// the allocator behind it, and the next unused generation.
+    /// the allocator after it, and the next unused generation.
     pub(crate) fn finish(mut self, region: &impl NodeMemory) -> Result<Finished<K>, LoadError> {
         while !self.step_finish(region)? {}
         let Finishing { root, mut published, .. } = self.finishing.take().unwrap_or_default();
@@ -546,8 +552,8 @@ impl<K: BuildKeys> Loader<K> {
         let offset = self.allocator.allocate(bytes.len()).map_err(|Exhausted| self.full())?;
         region.write_bytes(offset, &bytes)?;
         published.push(Extent::new(offset, bytes.len() as u64));
-        let coders = K::encode_coders(&self.coders);
-        region.write_bytes(self.coders_at, &coders)?;
+        let encoders = K::encode_encoders(&self.encoders);
+        region.write_bytes(self.encoders_at, &encoders)?;
         let record = TableRecord {
             parameters: self.parameters,
             keys: self.keys,
@@ -561,14 +567,14 @@ impl<K: BuildKeys> Loader<K> {
             log: self.log,
             log_records: self.log_records,
             root_bytes: bytes.len() as u64,
-            coders: self.coders_at,
-            coders_bytes: coders.len() as u64,
-            coders_checksum: xxh3_64(&coders),
+            encoders: self.encoders_at,
+            encoders_bytes: encoders.len() as u64,
+            encoders_checksum: xxh3_64(&encoders),
         };
         Ok(Finished {
             record,
             descriptors: self.descriptors,
-            coders: self.coders,
+            encoders: self.encoders,
             published,
             used: self.allocator.used(),
             next_generation: self.next_generation,
@@ -604,7 +610,7 @@ fn log_records<K: BuildKeys>(capacity: u64, shape: &RecordShape) -> u64 {
     1 << records.ilog2()
 }
 
-/// Bytes of the longest separator between keys of records like these: a key, and a byte that puts it right behind one.
+/// Bytes of the longest separator between keys of records like these: a key, and a byte that puts it right after one.
 fn longest_separator(shape: &RecordShape) -> usize {
     shape.key_bytes.map_or(shape.room as usize, usize::from).min(ByteKeys::MAX_KEY_BYTES) + 1
 }
@@ -632,7 +638,7 @@ pub(crate) const FIRST_VERSION: u32 = 1;
 pub(crate) struct Finished<K: BuildKeys> {
     pub(crate) record: TableRecord,
     pub(crate) descriptors: Vec<Descriptor<K>>,
-    pub(crate) coders: K::Coders,
+    pub(crate) encoders: K::Encoders,
     /// Where the directory lies.
     pub(crate) published: Vec<Extent>,
     /// End of the bytes in use.

@@ -291,13 +291,13 @@ impl LoadKeys for ByteKeys {
         let parameters = parameters::<Self>(arguments, shape)?;
         let key = |i: usize| keys.get(i, &mut Vec::new()).to_vec();
         let sample: Vec<Vec<u8>> = (0..keys.len()).step_by((keys.len() / SAMPLE).max(1)).map(key).collect();
-        let coders = Self::train(sample.iter().map(Vec::as_slice), dataset.len() as u64);
+        let encoders = Self::train(sample.iter().map(Vec::as_slice), dataset.len() as u64);
         let records = (0..keys.len()).map(|i| {
             let mut value = vec![0; value_bytes as usize];
             write_value(dataset.value(i), &mut value);
             (key(i), value)
         });
-        node.load_records(parameters, coders, records)?;
+        node.load_records(parameters, encoders, records)?;
         Ok(())
     }
 }

@@ -44,7 +44,7 @@ struct State {
 struct Region {
     grant: Weak<Grant>,
     next: u64,
-    /// The first page that could not be merged, and when it is tried again, with those behind it.
+    /// The first page that could not be merged, and when it is tried again, with those after it.
     again: Option<(u64, Instant)>,
     pause: Duration,
 }

@@ -236,30 +236,30 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
     ) -> Result<TableRecord, Refusal> {
         let mut bytes = vec![0; parameters.shape.value_bytes.unwrap_or(0) as usize];
         let records = keys.enumerate();
-        self.load_with(parameters, K::Coders::default(), records, |(i, key), push| {
+        self.load_with(parameters, K::Encoders::default(), records, |(i, key), push| {
             value(i, &mut bytes);
             push(key.borrow(), &bytes)
         })
     }
 
-    /// Loads records from this process, in ascending order of their keys, whose segments share `coders`.
+    /// Loads records from this process, in ascending order of their keys, whose segments share `encoders`.
     pub fn load_records<Q: Borrow<K::Key>, V: AsRef<[u8]>>(
         &mut self,
         parameters: TableParameters,
-        coders: K::Coders,
+        encoders: K::Encoders,
         records: impl ExactSizeIterator<Item = (Q, V)>,
     ) -> Result<TableRecord, Refusal> {
-        self.load_with(parameters, coders, records, |(key, value), push| push(key.borrow(), value.as_ref()))
+        self.load_with(parameters, encoders, records, |(key, value), push| push(key.borrow(), value.as_ref()))
     }
 
     fn load_with<R>(
         &mut self,
         parameters: TableParameters,
-        coders: K::Coders,
+        encoders: K::Encoders,
         records: impl ExactSizeIterator<Item = R>,
         mut each: impl FnMut(R, &mut dyn FnMut(&K::Key, &[u8]) -> Result<(), LoadError>) -> Result<(), LoadError>,
     ) -> Result<TableRecord, Refusal> {
-        self.begin(SELF, Begin { parameters, expected_keys: records.len() as u64, coders })?;
+        self.begin(SELF, Begin { parameters, expected_keys: records.len() as u64, encoders })?;
         let region = Arc::clone(&self.front.region);
         let loader = self.loader(SELF)?;
         let mut push = |key: &K::Key, value: &[u8]| loader.push(&*region, key, value, FIRST_VERSION);
@@ -477,7 +477,7 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
 
     /// The table that a load has written.
     fn take_over(&self, finished: Finished<K>) -> Table<K> {
-        let Finished { record, descriptors, coders, published, used, next_generation, outside } = finished;
+        let Finished { record, descriptors, encoders, published, used, next_generation, outside } = finished;
         let entries = descriptors.iter().map(|d| (d.lo.clone(), Segment::from(d))).collect();
         // A load's keys ascend, and so do the first keys of its segments.
         let directory = Directory::from_sorted(entries).expect("segments in key order");
@@ -485,7 +485,7 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
         let free = Extent { offset: used, len: (grant.end() & !7).saturating_sub(used) };
         let parts = Parts {
             record,
-            coders,
+            encoders,
             directory,
             space: Space::new([free]).with_more(Arc::clone(grant)),
             published,
@@ -506,12 +506,12 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
     ) -> Result<Answer, Refusal> {
         match Request::decode::<K>(self.creation, request)? {
             Request::Stats => self.stats().encode(body),
-            Request::LoadBegin { parameters, expected_keys, coders } => {
-                let coders = match coders {
-                    [] => K::Coders::default(),
-                    bytes => K::decode_coders(bytes).map_err(|why| LoadError::Coders(why).refusal())?,
+            Request::LoadBegin { parameters, expected_keys, encoders } => {
+                let encoders = match encoders {
+                    [] => K::Encoders::default(),
+                    bytes => K::decode_encoders(bytes).map_err(|why| LoadError::Encoders(why).refusal())?,
                 };
-                self.begin(client, Begin { parameters, expected_keys, coders })?;
+                self.begin(client, Begin { parameters, expected_keys, encoders })?;
             }
             Request::LoadChunk(chunk) => return self.take_chunk(client, &chunk, progress),
             Request::LoadCommit => return self.step_commit(client, progress, body),

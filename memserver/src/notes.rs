@@ -9,7 +9,7 @@
 //!       112 XXH3-64 of the 112 bytes before it
 //! 512   the same again: the two are written in turn, the greater life counts
 //! 256   table record to be published, 192 bytes · 448 its XXH3-64
-//! 1024  change in flight: 0 log head behind it u64 (0: none) · 8 segments u64 · 16 per segment: offset u64, generation << 32 | cap
+//! 1024  change in flight: 0 log head after it u64 (0: none) · 8 segments u64 · 16 per segment: offset u64, generation << 32 | cap
 //! 4096  the log's staging ring
 //! 4096 + ring   per client: 0 client u64 (0: none) · 8 request << 16 | operations done u64 · 16 a reply of 16 bytes per operation
 //! ```
@@ -167,7 +167,7 @@ impl<M: NodeMemory> Notes<M> {
         Ok((self.memory.load_acquire(APPLIED)?, self.memory.load_relaxed(NEXT_VERSION)? as u32))
     }
 
-    /// Notes which segments are about to be replaced by the change behind which the log head is `head`.
+    /// Notes which segments are about to be replaced by the change after which the log head is `head`.
     pub(crate) fn begin_change(&self, head: u64, old: &[Replaced]) -> Result<(), AccessError> {
         debug_assert!(old.len() <= MOST_REPLACED, "a change replaces few segments");
         self.memory.store_release(CHANGE, 0)?;
@@ -188,7 +188,7 @@ impl<M: NodeMemory> Notes<M> {
         self.memory.store_release(CHANGE, 0)
     }
 
-    /// The change that was in flight: the log head behind it, and what it replaces.
+    /// The change that was in flight: the log head after it, and what it replaces.
     pub(crate) fn change(&self) -> Result<Option<(u64, Vec<Replaced>)>, AccessError> {
         let head = self.memory.load_acquire(CHANGE)?;
         let count = self.memory.load_relaxed(CHANGE + 8)? as usize;
@@ -282,7 +282,7 @@ impl<M: NodeMemory> Notes<M> {
         Ok(WriteReply::decode(&bytes))
     }
 
-    /// Whether no client ever had a place; then none had those behind it.
+    /// Whether no client ever had a place; then none had those after it.
     pub(crate) fn is_unused(&self, index: usize) -> Result<bool, AccessError> {
         let at = self.client(index);
         Ok(self.memory.load_acquire(at)? == 0 && self.memory.load_acquire(at + 8)? == 0)
@@ -350,9 +350,9 @@ mod tests {
             log: 9,
             log_records: 16,
             root_bytes: 17,
-            coders: 18,
-            coders_bytes: 19,
-            coders_checksum: 20,
+            encoders: 18,
+            encoders_bytes: 19,
+            encoders_checksum: 20,
         };
         notes.set_record::<U64Keys>(&record).expect("inside");
         assert_eq!(notes.record::<U64Keys>(), Ok(Some(record)));

@@ -60,7 +60,7 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
         let mut header = vec![0; TableParameters::ENCODED_BYTES];
         table.record().parameters.encode::<K>(&mut header);
         header.extend(table.next_version().to_le_bytes());
-        header.extend(K::encode_coders(table.coders()));
+        header.extend(K::encode_encoders(table.encoders()));
         // What waits for the disk is not in the table yet. It comes there as what is written later does; and the pieces of a value
         // are of no use without the first.
         let first = self.pending.first().or(self.parked.first_piece()).unwrap_or(journal.last() + 1);

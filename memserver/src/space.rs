@@ -40,7 +40,7 @@ pub(crate) struct Space {
     /// By the log head that a reader's directory must have reached for them not to matter to it.
     quarantine: BTreeMap<u64, Vec<Extent>>,
     quarantined: u64,
-    /// What more there is behind the bytes that are free or in use.
+    /// What more there is after the bytes that are free or in use.
     grant: Option<Arc<Grant>>,
     /// Bytes that are being emptied: nothing free that reaches into them is handed out.
     emptied: Option<Range<u64>>,
@@ -95,7 +95,7 @@ impl Space {
         let len = len.max(1).checked_next_multiple_of(8)?;
         let (found, offset) = match self.fitting(len) {
             Some(extent) => extent,
-            // What is granted behind bytes that are being emptied is theirs.
+            // What is granted after bytes that are being emptied is theirs.
             None if self.empties_end() => return None,
             None => {
                 self.grow(len)?;
@@ -135,7 +135,7 @@ impl Space {
     }
 
     /// The `bytes` bytes before `end` that have the fewest in use, and how many that are. They begin with free ones, and end
-    /// behind some if they end among them. O(free extents).
+    /// after some if they end among them. O(free extents).
     pub(crate) fn emptiest(&self, bytes: u64, end: u64) -> Option<(Range<u64>, u64)> {
         let holes: Vec<Extent> =
             self.by_offset.iter().map(|(offset, len)| Extent { offset: *offset, len: *len }).collect();

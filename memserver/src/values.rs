@@ -181,7 +181,7 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
         }
     }
 
-    /// Notes that pieces of a value which was not written down to its end are of no use: they must not keep the log behind
+    /// Notes that pieces of a value which was not written down to its end are of no use: they must not keep the log after
     /// them.
     pub(crate) fn skip_orphans(&mut self, value: &Stored<'_>) -> Result<(), Refusal> {
         let (Stored::Outside(_), true) = (value, self.pending.is_empty()) else { return Ok(()) };

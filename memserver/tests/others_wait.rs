@@ -321,7 +321,7 @@ fn a_load_takes_several_turns_and_its_end_does_not_wait_for_the_disk() {
     let mut world = World::new(SyncPolicy::Always, 6);
     let (mut node, _) = world.begin::<Integers>();
     let parameters = parameters::<Integers>();
-    let begin = Request::LoadBegin { parameters, expected_keys: 8000, coders: &[] };
+    let begin = Request::LoadBegin { parameters, expected_keys: 8000, encoders: &[] };
     decode_reply(&call_from::<Integers>(&mut node, GREEDY, &begin)).expect("begun");
     let records = chunk(0, 8000, &parameters.shape);
     let records = Request::LoadChunk(Chunk { first: 0, count: 8000, records: &records });
@@ -363,7 +363,7 @@ fn a_load_whose_client_has_stopped_makes_way_for_another() {
     let hands = Arc::new(Hands(std::sync::Mutex::new(Instant::now())));
     let mut node = empty(4 << 20).with_clock(hands.clone());
     let parameters = TableParameters { shape: Integers::shape(8), ..TableParameters::default() };
-    let begin = Request::LoadBegin { parameters, expected_keys: 0, coders: &[] };
+    let begin = Request::LoadBegin { parameters, expected_keys: 0, encoders: &[] };
     let pass = |seconds| *hands.0.lock().expect("free") += Duration::from_secs(seconds);
     decode_reply(&call_from::<Integers>(&mut node, GREEDY, &begin)).expect("begun");
     pass(59);

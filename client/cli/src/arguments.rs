@@ -173,7 +173,7 @@ outside their slots: every slot is read, 256 KiB with each round trip; 29 bytes 
     Verify(Verify),
 }
 
-/// Reads a number, such as a `u64` key: decimal, or hexadecimal behind `0x`.
+/// Reads a number, such as a `u64` key: decimal, or hexadecimal after `0x`.
 pub(crate) fn number(text: &str) -> Result<u64, String> {
     let parsed = match text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")) {
         // The standard parser would take a second sign.

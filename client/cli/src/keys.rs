@@ -54,7 +54,7 @@ pub(crate) trait Keys: BuildKeys<Owned: AsKey<Self>> {
     fn json(key: &Self::Key, format: KeyFormat) -> Value;
 
     /// The least key above all that begin with `prefix`, if there is one.
-    fn behind(prefix: &Self::Key) -> anyhow::Result<Option<Self::Owned>>;
+    fn end_of(prefix: &Self::Key) -> anyhow::Result<Option<Self::Owned>>;
 
     /// Reads or generates a data set.
     fn open(spec: &Spec, options: &OpenOptions<'_>) -> anyhow::Result<Self::Set>;
@@ -93,7 +93,7 @@ impl Keys for U64Keys {
         if format.is_hex { Self::text(key, format).into() } else { (*key).into() }
     }
 
-    fn behind(_: &u64) -> anyhow::Result<Option<u64>> {
+    fn end_of(_: &u64) -> anyhow::Result<Option<u64>> {
         bail!("u64 keys have no prefixes: use --from and --to")
     }
 
@@ -151,7 +151,7 @@ impl Keys for ByteKeys {
         Self::text(key, format).into()
     }
 
-    fn behind(prefix: &[u8]) -> anyhow::Result<Option<Vec<u8>>> {
+    fn end_of(prefix: &[u8]) -> anyhow::Result<Option<Vec<u8>>> {
         let kept = prefix.iter().rposition(|byte| *byte != u8::MAX);
         Ok(kept.map(|at| [&prefix[..at], &[prefix[at] + 1]].concat()))
     }
@@ -181,14 +181,14 @@ impl Keys for ByteKeys {
 fn unescaped(text: &str) -> Option<Vec<u8>> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
-    while let Some((byte, behind)) = rest.split_first() {
-        rest = behind;
+    while let Some((byte, after)) = rest.split_first() {
+        rest = after;
         if *byte != b'\\' {
             bytes.push(*byte);
             continue;
         }
-        let (escape, behind) = rest.split_first()?;
-        rest = behind;
+        let (escape, after) = rest.split_first()?;
+        rest = after;
         bytes.push(match escape {
             b'\\' | b'"' | b'\'' => *escape,
             b'n' => b'\n',
@@ -196,8 +196,8 @@ fn unescaped(text: &str) -> Option<Vec<u8>> {
             b't' => b'\t',
             b'0' => 0,
             b'x' => {
-                let (digits, behind) = rest.split_first_chunk::<2>()?;
-                rest = behind;
+                let (digits, after) = rest.split_first_chunk::<2>()?;
+                rest = after;
                 hex::byte(*digits)?
             }
             _ => return None,
@@ -255,10 +255,10 @@ mod tests {
 
     #[test]
     fn a_prefix_ends_where_the_next_one_begins() {
-        let behind = |prefix: &[u8]| ByteKeys::behind(prefix).expect("bytes have prefixes");
-        assert_eq!(behind(b"ab"), Some(b"ac".to_vec()));
-        assert_eq!(behind(b"a\xff\xff"), Some(b"b".to_vec()));
-        assert_eq!((behind(b"\xff"), behind(b"")), (None, None));
-        assert!(U64Keys::behind(&5).is_err());
+        let end_of = |prefix: &[u8]| ByteKeys::end_of(prefix).expect("bytes have prefixes");
+        assert_eq!(end_of(b"ab"), Some(b"ac".to_vec()));
+        assert_eq!(end_of(b"a\xff\xff"), Some(b"b".to_vec()));
+        assert_eq!((end_of(b"\xff"), end_of(b"")), (None, None));
+        assert!(U64Keys::end_of(&5).is_err());
     }
 }

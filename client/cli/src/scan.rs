@@ -64,7 +64,7 @@ impl Range {
     pub(crate) fn bounds<K: Keys>(&self, format: KeyFormat) -> anyhow::Result<Ends<K>> {
         if let Some(prefix) = &self.prefix {
             let prefix = K::parse(prefix, format)?;
-            let end = K::behind(prefix.borrow())?;
+            let end = K::end_of(prefix.borrow())?;
             return Ok((Some(prefix), end));
         }
         let parse = |key: &String| K::parse(key, format);

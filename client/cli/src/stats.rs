@@ -13,7 +13,7 @@ use crate::output::Output;
 pub(crate) fn run<K: Keys>(client: &Client<K>, output: &mut Output) -> anyhow::Result<Outcome> {
     let node = client.stats()?;
     let table = if node.segments > 0 { Some(client.table()?) } else { None };
-    // Behind the table, with which the pages are mapped.
+    // After the table, with which the pages are mapped.
     let huge = client.huge_bytes();
     if output.is_json() {
         output.document(&document::<K>(client.name(), &node, table.as_ref(), huge))?;

@@ -155,7 +155,7 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
         Some(self.settle(lane))
     }
 
-    /// Posts the writer's request, behind what goes ahead of it.
+    /// Posts the writer's request, after what goes ahead of it.
     fn send_along(
         connection: &T::Connection,
         writer: &mut Writer,

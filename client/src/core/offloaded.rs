@@ -107,7 +107,7 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
             let left = deadline.remaining(self.clock.now()).unwrap_or_default();
             let value = self.with_table(held, left, |buffers, table| {
                 let mut words = Vec::new();
-                let value = fetch_value(&mut buffers.endpoint, table.snapshot(), extent, &mut words)?;
+                let value = fetch_value(&mut buffers.endpoint, table.view(), extent, &mut words)?;
                 Ok(value.map(<[u8]>::to_vec))
             })?;
             attempts += 1;
@@ -132,9 +132,8 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
         mut take: impl FnMut(Answer),
     ) -> Result<(), ClientError> {
         let left = deadline.remaining(self.clock.now()).unwrap_or_default();
-        let (shape, creation) = self.with_table(held, left, |buffers, table| {
-            Ok((table.snapshot().geometry().shape, buffers.creation))
-        })?;
+        let (shape, creation) = self
+            .with_table(held, left, |buffers, table| Ok((table.view().geometry().shape, buffers.creation)))?;
         let value_bytes = shape.value_bytes.unwrap_or(shape.room) as usize;
         let connection = Arc::clone(&self.session().connection);
         let room = Request::keys_bytes(connection.max_request());
@@ -172,28 +171,28 @@ struct Answer {
     value: Result<Vec<u8>, ValueExtent>,
 }
 
-/// Takes the answer for one key: status, length, token, value or its place; returns what lies behind.
+/// Takes the answer for one key: status, length, token, value or its place; returns what lies after.
 fn take_answer<'a>(bytes: &'a [u8], take: &mut impl FnMut(Answer)) -> Option<&'a [u8]> {
     let (head, rest) = bytes.split_first_chunk::<{ REPLY_HEADS.0 }>()?;
     let bytes = u32::from_le_bytes(*head[4..].first_chunk()?);
     let version = RecordToken::from_bits(u64::from_le_bytes(*head.last_chunk()?)).version();
-    let (version, value, behind) = match head[0] {
+    let (version, value, after) = match head[0] {
         FOUND => {
-            let (value, behind) = rest.split_at_checked(bytes as usize)?;
-            (Some(version), Ok(value.to_vec()), behind)
+            let (value, after) = rest.split_at_checked(bytes as usize)?;
+            (Some(version), Ok(value.to_vec()), after)
         }
         OUTSIDE => {
-            let (place, behind) = rest.split_first_chunk::<{ ValueExtent::REFERENCE_BYTES }>()?;
+            let (place, after) = rest.split_first_chunk::<{ ValueExtent::REFERENCE_BYTES }>()?;
             let [checksum, address] = *place.as_chunks::<8>().0 else { return None };
             let address = SegmentAddress::from_bits(u64::from_le_bytes(address));
             let checksum = u64::from_le_bytes(checksum);
-            (Some(version), Err(ValueExtent { address, bytes, checksum }), behind)
+            (Some(version), Err(ValueExtent { address, bytes, checksum }), after)
         }
         ABSENT => (None, Ok(Vec::new()), rest),
         _ => return None,
     };
     take(Answer { version, value });
-    Some(behind)
+    Some(after)
 }
 
 fn cut_short() -> MessageError {
@@ -213,16 +212,16 @@ mod tests {
         let absent = [&[ABSENT][..], &[0; 15]].concat();
         let reply = [here, outside, absent, vec![9; 16]].concat();
         let (mut taken, mut rest) = (Vec::new(), &reply[..]);
-        while let Some(behind) = take_answer(rest, &mut |answer| taken.push((answer.version, answer.value))) {
-            rest = behind;
+        while let Some(after) = take_answer(rest, &mut |answer| taken.push((answer.version, answer.value))) {
+            rest = after;
         }
         let extent = ValueExtent { address: SegmentAddress::from_bits(2), bytes: 200, checksum: 1 };
         let expected = [(Some(7), Ok(b"abc".to_vec())), (Some(7), Err(extent)), (None, Ok(Vec::new()))];
         assert_eq!((taken, rest), (expected.to_vec(), &[9; 16][..]), "an unknown status ends it");
         for cut in 0..reply.len() - 16 {
             let (mut count, mut rest) = (0, &reply[..cut]);
-            while let Some(behind) = take_answer(rest, &mut |_| count += 1) {
-                rest = behind;
+            while let Some(after) = take_answer(rest, &mut |_| count += 1) {
+                rest = after;
             }
             assert!(count < 3, "cut at {cut}");
         }

@@ -28,7 +28,7 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
         self.with_table(held, within, |buffers, table| {
             let is_guarded = buffers.endpoint.guards();
             let scratch = &mut buffers.nearest;
-            let mut nearest = Nearest::new(table.snapshot(), scratch, side, keys.clone(), is_guarded);
+            let mut nearest = Nearest::new(table.view(), scratch, side, keys.clone(), is_guarded);
             drive(&mut buffers.endpoint, &mut nearest)?;
             Ok(take(&buffers.nearest))
         })
@@ -50,7 +50,7 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
             // It may stop to have long values taken before there are more.
             while let Some(to) = next.take() {
                 let to = to.as_ref().map(Borrow::borrow);
-                let mut scan = ScanBack::new(table.snapshot(), &mut buffers.scan, to, from, left);
+                let mut scan = ScanBack::new(table.view(), &mut buffers.scan, to, from, left);
                 let ended = drive(&mut buffers.endpoint, &mut scan);
                 scan.records().for_each(|(key, value)| take(K::as_view(key), value));
                 (next, left) = (scan.uncovered(), left - scan.records().len());
@@ -72,7 +72,7 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
         self.with_table(held, within, |buffers, table| {
             while let Some(next) = from.take() {
                 let mut scan =
-                    Scan::new(table.snapshot(), &mut buffers.scan, next.borrow(), COUNTED_AT_ONCE).of_keys();
+                    Scan::new(table.view(), &mut buffers.scan, next.borrow(), COUNTED_AT_ONCE).of_keys();
                 if let Some(end) = end {
                     scan = scan.until(end);
                 }

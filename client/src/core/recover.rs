@@ -9,7 +9,7 @@ use fpcache::key_space::BuildKeys;
 use fpcache::layout::{DROPPED, REUSE_OFFSET, SuperblockError};
 use fpcache::message::ErrorCode;
 use fpcache::read::ReadError;
-use fpcache::snapshot::OpenError;
+use fpcache::table_view::OpenError;
 use fpcache_fabric::{Clock, Connection, Deadline, Endpoint, ErrorKind as FabricErrorKind, RemoteAddr};
 
 use super::{Connector, Core, Held};
@@ -239,7 +239,7 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
         };
         match refreshed? {
             // Whoever sees a segment replaced finds its change in the log, but pages know only the last checkpoint.
-            Refresh::Current if table.snapshot().models().paged().is_some() => Ok(Some(Next::NoNewer)),
+            Refresh::Current if table.view().models().paged().is_some() => Ok(Some(Next::NoNewer)),
             Refresh::Current => Ok(Some(Next::Again)),
             Refresh::Lost => Ok(None),
             Refresh::Newer(table) => {

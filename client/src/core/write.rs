@@ -11,9 +11,9 @@ use fpcache::layout::{MAX_VALUE_BYTES, RecordShape, ValueExtent, ValuePlace};
 use fpcache::message::{
     ErrorCode, MessageError, Refusal, Sent, WriteBatch, WriteKind, WriteOperation, WriteReply, decode_reply,
 };
-use fpcache::read::spot_of;
-use fpcache::snapshot::OpenError;
+use fpcache::read::cache_probe;
 use fpcache::table::Table;
+use fpcache::table_view::OpenError;
 use fpcache_fabric::{Clock, Connection, Deadline, ErrorKind as FabricErrorKind, FabricError};
 
 use super::ahead::Ahead;
@@ -168,7 +168,7 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
         held: &mut Held<K, T>,
         within: Duration,
     ) -> Result<RecordShape, ClientError> {
-        self.with_table(held, within, |_, table| Ok(table.snapshot().geometry().shape))
+        self.with_table(held, within, |_, table| Ok(table.view().geometry().shape))
     }
 
     fn writer(&self) -> Result<RefMut<'_, Writer>, ClientError> {
@@ -238,7 +238,7 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
         }
         let filled = self.here(|held| {
             self.with_table(held, within, |buffers, table| {
-                Ok(fill(buffers.creation, &table.snapshot().geometry().shape, Some(table)))
+                Ok(fill(buffers.creation, &table.view().geometry().shape, Some(table)))
             })
         });
         match filled {
@@ -353,10 +353,10 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
         // Without a context there is nothing to forget; and a stale entry does no harm.
         if let Some(table) = self.session().fetched()
             && let Some(cache) = table.cache()
-            && let Some(spot) = spot_of(table.snapshot(), key)
-            && let Some(hint) = cache.probe(&spot)
+            && let Some(probe) = cache_probe(table.view(), key)
+            && let Some(hint) = cache.probe(&probe)
         {
-            cache.remove(&spot, hint);
+            cache.remove(&probe, hint);
         }
     }
 }
@@ -520,7 +520,7 @@ fn is_passing(error: &FabricError) -> bool {
 
 /// Where the hot cache believes the record to lie.
 fn hint<K: BuildKeys>(table: &Table<K>, key: &K::Key) -> Option<u16> {
-    let hint = table.cache()?.probe(&spot_of(table.snapshot(), key)?)?;
+    let hint = table.cache()?.probe(&cache_probe(table.view(), key)?)?;
     u16::try_from(hint.slot).ok()
 }
 

@@ -141,7 +141,7 @@ fn make<K: TestKeys>(catalogue: &mut Catalogue, parameters: TableParameters) {
     let record = (K::key(7), value_in(&parameters.shape, 7, 1));
     let records = std::iter::once((record.0.borrow(), record.1));
     let node = catalogue.node::<K>(&name()).unwrap();
-    node.load_records(parameters, K::Coders::default(), records).unwrap();
+    node.load_records(parameters, K::Encoders::default(), records).unwrap();
 }
 
 fn name() -> TableName {

@@ -64,7 +64,7 @@ fn strings() -> impl Strategy<Value = Vec<Vec<u8>>> {
             .map(|(a, b, c)| format!("/srv/{}/{}{c}", "archive/".repeat(a * 4), "deep/".repeat(b * 6))
                 .into_bytes())
             .collect()),
-        // Many strings that differ behind what a number can tell, and one beside them.
+        // Many strings that differ after what a number can tell, and one beside them.
         (any::<u8>(), 1..KEYS as u16).prop_map(|(byte, n)| (0..n)
             .map(|i| [&[byte; 40][..], &i.to_be_bytes()].concat())
             .chain([vec![byte.wrapping_add(1)]])

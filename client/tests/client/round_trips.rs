@@ -4,9 +4,9 @@ use std::borrow::Borrow;
 
 use crate::common::{TestKeys, ThreadNode, scattered, value_of};
 use fpcache::matching::Matcher;
-use fpcache::read::{Lookup, LookupScratch, Outcome, drive, look_up, spot_of};
-use fpcache::snapshot::Snapshot;
+use fpcache::read::{Lookup, LookupScratch, Outcome, cache_probe, drive, look_up};
 use fpcache::table::{self, TableOptions};
+use fpcache::table_view::TableView;
 use fpcache_client::{
     Answers, ByteKeys, Client, ClientConfig, Cost, FingerprintWidth, Found, Plan, PlanChoice, RecordShape,
     TableParameters,
@@ -28,7 +28,7 @@ for_both_kinds_of_keys!(
 struct Table<K: TestKeys> {
     node: ThreadNode<K>,
     connection: ShmConnection,
-    snapshot: Snapshot<K>,
+    view: TableView<K>,
     /// The numbers that its keys stand for.
     keys: Vec<u64>,
 }
@@ -39,8 +39,8 @@ impl<K: TestKeys> Table<K> {
         let keys = scattered(5000);
         crate::common::load(&node.client(), parameters, keys.iter().copied(), 0).unwrap();
         let connection = connect(&node.directory.address(), crate::common::options()).unwrap();
-        let snapshot = Snapshot::open(&mut connection.endpoint()).unwrap();
-        Self { node, connection, snapshot, keys }
+        let view = TableView::open(&mut connection.endpoint()).unwrap();
+        Self { node, connection, view, keys }
     }
 
     /// The same table, read by one plan.
@@ -55,14 +55,14 @@ impl<K: TestKeys> Table<K> {
 
     /// Bytes of the window's fingerprints, and of its slots.
     fn window_bytes(&self, key: u64) -> (u64, u64) {
-        let window = spot_of(&self.snapshot, K::key(key).borrow()).unwrap().window;
-        let geometry = self.snapshot.geometry();
+        let window = cache_probe(&self.view, K::key(key).borrow()).unwrap().window;
+        let geometry = self.view.geometry();
         let slots = u64::from(window.len()) * self.slot_bytes();
         (geometry.fingerprint_span(window).len as u64, slots)
     }
 
     fn slot_bytes(&self) -> u64 {
-        self.snapshot.geometry().slot_bytes as u64
+        self.view.geometry().slot_bytes as u64
     }
 }
 
@@ -103,7 +103,7 @@ fn narrow_fingerprints_cost_false_candidates_but_no_more_round_trips<K: TestKeys
             let (fingerprints, _) = table.window_bytes(*key);
             let found = get(&client, *key);
             assert_eq!((found.cost.round_trips, found.cost.fallbacks), (2, 0));
-            // False candidates behind the record are fetched, but no longer looked at.
+            // False candidates after the record are fetched, but no longer looked at.
             let slots = u64::from(found.cost.reads - 1);
             assert!(slots > u64::from(found.cost.false_candidates), "{found:?}");
             assert_eq!(found.cost.bytes, fingerprints + slots * table.slot_bytes());
@@ -214,8 +214,8 @@ fn beside_the_record(shape: RecordShape, keys: &[Vec<u8>]) -> (Vec<Cost>, u64) {
     keys.iter().for_each(|key| load.push(key, &value).unwrap());
     load.finish().unwrap();
     let connection = connect(&node.directory.address(), crate::common::options()).unwrap();
-    let snapshot = Snapshot::<ByteKeys>::open(&mut connection.endpoint()).unwrap();
-    let slot = snapshot.geometry().slot_bytes as u64;
+    let view = TableView::<ByteKeys>::open(&mut connection.endpoint()).unwrap();
+    let slot = view.geometry().slot_bytes as u64;
     let mut value = Vec::new();
     let cost = |key: &Vec<u8>| {
         let cost = client.get_into(key, &mut value).unwrap().cost;

@@ -1,7 +1,7 @@
 //! A budget below the directory's top level keeps nobody from writing: changes are made by the memory node.
 
 use crate::common::{TestKeys, ThreadNode, scattered, value_in};
-use fpcache::snapshot::OpenError;
+use fpcache::table_view::OpenError;
 use fpcache_client::{CacheConfig, Changes, Client, ClientConfig, ClientError, CompareAndSet};
 
 for_both_kinds_of_keys!(

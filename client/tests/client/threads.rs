@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use crate::common::{TestKeys, ThreadNode, scattered, value_of};
 use fpcache::layout::{SEGMENT_HEADER_BYTES, SlotState, SlotWord, Stored};
-use fpcache::read::spot_of;
-use fpcache::snapshot::Snapshot;
+use fpcache::read::cache_probe;
+use fpcache::table_view::TableView;
 use fpcache_client::{Answers, Client, ErrorKind};
 use fpcache_fabric::Connection;
 use fpcache_fabric::shm::connect;
@@ -81,15 +81,15 @@ fn a_clone_serves_a_thread_that_outlives_the_handle<K: TestKeys>() {
 /// Where the slot and the fingerprint of a key lie in the region.
 fn place_of<K: TestKeys>(node: &ThreadNode<K>, number: u64) -> (u64, u64) {
     let connection = connect(&node.directory.address(), crate::common::options()).unwrap();
-    let snapshot = Snapshot::<K>::open(&mut connection.endpoint()).unwrap();
+    let view = TableView::<K>::open(&mut connection.endpoint()).unwrap();
     let key = K::key(number);
-    let spot = spot_of(&snapshot, key.borrow()).unwrap();
-    let segment = snapshot.models().resident().unwrap().locate(key.borrow()).unwrap().entry;
-    let geometry = snapshot.geometry();
+    let probe = cache_probe(&view, key.borrow()).unwrap();
+    let segment = view.models().resident().unwrap().locate(key.borrow()).unwrap().entry;
+    let geometry = view.geometry();
     let mut expected = vec![0; geometry.shape.body_bytes()];
     geometry.shape.fill::<K>(&mut expected, key.borrow(), &Stored::Here(&value(number)));
-    for index in spot.window.first..=spot.window.last {
-        let slot = spot.slots + u64::from(index) * geometry.slot_bytes as u64;
+    for index in probe.window.first..=probe.window.last {
+        let slot = probe.slots + u64::from(index) * geometry.slot_bytes as u64;
         let mut stored = vec![0; expected.len()];
         node.region.read_bytes(slot + 8, &mut stored).unwrap();
         if stored == expected && node.region.load_relaxed(slot).unwrap() & 3 == 2 {

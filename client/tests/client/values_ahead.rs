@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use crate::common::{Directory, PATIENCE, TestKeys, value_of};
 use fpcache::layout::SEGMENT_HEADER_BYTES;
 use fpcache::message::{ErrorCode, Piece, Refusal, Request, Sent, Write, encode_reply};
-use fpcache::snapshot::Snapshot;
+use fpcache::table_view::TableView;
 use fpcache_client::{
     Client, ClientConfig, ClientError, ErrorKind, Plan, PlanChoice, RecordToken, TableName, U64Keys,
     WriteReply, WriteStatus,
@@ -345,8 +345,8 @@ fn a_value_that_the_memory_nodes_processor_says_is_elsewhere_is_read_there() {
     let connection =
         connect(&setup.directory.address(), ConnectOptions { region: region_name(), ..Default::default() })
             .unwrap();
-    let snapshot = Snapshot::<U64Keys>::open(&mut connection.endpoint()).unwrap();
-    for (_, segment) in snapshot.models().resident().unwrap().range_from(&0) {
+    let view = TableView::<U64Keys>::open(&mut connection.endpoint()).unwrap();
+    for (_, segment) in view.models().resident().unwrap().range_from(&0) {
         let fingerprints = segment.address().offset() + SEGMENT_HEADER_BYTES as u64;
         setup.region.fill_words(fingerprints, segment.model().cap.into(), u64::MAX).unwrap();
     }

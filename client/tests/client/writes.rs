@@ -11,7 +11,7 @@ use crate::common::{Directory, PATIENCE, TestKeys, scattered, value_of};
 use fpcache::layout::SEGMENT_HEADER_BYTES;
 use fpcache::message::keys::take_key;
 use fpcache::message::{ErrorCode, Refusal, Request, Write, encode_reply};
-use fpcache::snapshot::Snapshot;
+use fpcache::table_view::TableView;
 use fpcache_client::{
     ByteKeys, Changes, Client, ClientConfig, ClientError, CompareAndSet, ErrorKind, Plan, RecordToken,
     WriteKind, WriteReply, WriteStatus,
@@ -150,8 +150,8 @@ impl<K: TestKeys> Service for Fake<K> {
                 let state = self.state.lock().unwrap();
                 let (mut body, mut rest) = (Vec::new(), keys.bytes);
                 for _ in 0..keys.count {
-                    let (key, behind) = take_key::<K>(rest).unwrap();
-                    rest = behind;
+                    let (key, after) = take_key::<K>(rest).unwrap();
+                    rest = after;
                     let record = state.records.get(key.borrow());
                     let value = record.map_or(&[][..], |(_, value)| value);
                     body.extend([if record.is_some() { 0 } else { 2 }, 0, 0, 0]);
@@ -388,8 +388,8 @@ fn a_segment_that_stays_frozen_is_read_by_the_memory_nodes_processor<K: TestKeys
     let numbers = scattered(500);
     let keys: Vec<K::Owned> = numbers.iter().copied().map(K::key).collect();
     let connection = connect(&setup.directory.address(), crate::common::options()).unwrap();
-    let snapshot = Snapshot::<K>::open(&mut connection.endpoint()).unwrap();
-    let segment = snapshot.models().resident().unwrap().locate(keys[250].borrow()).unwrap().entry;
+    let view = TableView::<K>::open(&mut connection.endpoint()).unwrap();
+    let segment = view.models().resident().unwrap().locate(keys[250].borrow()).unwrap().entry;
     let fingerprints = segment.address().offset() + SEGMENT_HEADER_BYTES as u64;
     setup.region.fill_words(fingerprints, segment.model().cap.into(), u64::MAX).unwrap();
     for plan in [
@@ -420,7 +420,7 @@ fn a_segment_that_stays_frozen_is_read_by_the_memory_nodes_processor<K: TestKeys
     }
     // Who has had no trouble has asked nobody.
     let other = setup.client();
-    let models = snapshot.models().resident().unwrap();
+    let models = view.models().resident().unwrap();
     let far =
         numbers.iter().find(|number| models.locate(K::key(**number).borrow()).unwrap().entry != segment);
     if let Some(far) = far {
@@ -434,8 +434,8 @@ fn a_key_that_no_table_holds_is_absent_to_the_memory_nodes_processor_too() {
     let setup = Setup::<ByteKeys>::new();
     let key = ByteKeys::key(scattered(500)[250]);
     let connection = connect(&setup.directory.address(), crate::common::options()).unwrap();
-    let snapshot = Snapshot::<ByteKeys>::open(&mut connection.endpoint()).unwrap();
-    let segment = snapshot.models().resident().unwrap().locate(&key).unwrap().entry;
+    let view = TableView::<ByteKeys>::open(&mut connection.endpoint()).unwrap();
+    let segment = view.models().resident().unwrap().locate(&key).unwrap().entry;
     let fingerprints = segment.address().offset() + SEGMENT_HEADER_BYTES as u64;
     setup.region.fill_words(fingerprints, segment.model().cap.into(), u64::MAX).unwrap();
     let client = setup.client();

@@ -74,7 +74,7 @@ impl TestKeys for U64Keys {
 }
 
 impl TestKeys for ByteKeys {
-    /// Keys of 2 to 57 bytes: behind a first byte of its own, each 256th of the numbers has up to 48 bytes that say nothing;
+    /// Keys of 2 to 57 bytes: after a first byte of its own, each 256th of the numbers has up to 48 bytes that say nothing;
     /// then the rest of the number without the zeros at its end. So there are long prefixes that keys share, keys that are
     /// prefixes of others, and zero bytes.
     fn key(number: u64) -> Vec<u8> {

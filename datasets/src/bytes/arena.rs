@@ -1,4 +1,4 @@
-//! Byte strings one behind the other.
+//! Byte strings one after the other.
 
 use std::cmp::Ordering;
 use std::collections::TryReserveError;

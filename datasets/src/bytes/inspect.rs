@@ -35,7 +35,7 @@ pub struct ByteInspection {
     pub most_shared: usize,
     /// Number of different bytes.
     pub alphabet: usize,
-    /// Number of different big-endian numbers made of the eight bytes behind those that all keys share.
+    /// Number of different big-endian numbers made of the eight bytes after those that all keys share.
     pub numbers: u64,
     /// For each ε asked for, the least number of lines that give the rank of every such number among the distinct numbers
     /// within ε. Keys of equal numbers count once, so that this is a lower bound of what such numbers cost.

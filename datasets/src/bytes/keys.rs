@@ -73,7 +73,7 @@ impl ByteKeys {
         self.cursor_of(0..self.len())
     }
 
-    /// The keys of these indices, ascending; indices behind the last key are left out.
+    /// The keys of these indices, ascending; indices after the last key are left out.
     pub fn cursor_of(&self, indices: Range<usize>) -> Cursor<'_> {
         let end = indices.end.min(self.len());
         Cursor { keys: self, indices: indices.start..end, buffer: Vec::new() }
@@ -172,7 +172,7 @@ pub struct Cursor<'a> {
 }
 
 impl Cursor<'_> {
-    /// The next key, or `None` behind the last.
+    /// The next key, or `None` after the last.
     #[inline]
     pub fn next_key(&mut self) -> Option<&[u8]> {
         let i = self.indices.next()?;

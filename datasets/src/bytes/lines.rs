@@ -92,7 +92,7 @@ impl LineReader {
     }
 }
 
-/// The keys of a file, ascending, duplicates one behind the other, and what is to be announced.
+/// The keys of a file, ascending, duplicates one after the other, and what is to be announced.
 pub(super) fn read(
     path: &Path,
     policy: Duplicates,

@@ -5,7 +5,7 @@ use super::{KeyArena, number, shared};
 /// Groups up to this size are sorted by comparing whole strings.
 const SMALL: usize = 12;
 
-/// A string as the sort sees it: the eight bytes behind what its group shares, and behind them how much is left of the
+/// A string as the sort sees it: the eight bytes after what its group shares, and after them how much is left of the
 /// string, up to 9, and its index.
 type Entry = (u64, u64);
 
@@ -41,7 +41,7 @@ pub(crate) fn order(arena: &KeyArena) -> Option<Vec<u32>> {
                 (head, low >> INDEX_BITS) == (group[first].0, group[first].1 >> INDEX_BITS)
             };
             let last = first + group[first..].iter().take_while(|entry| same(entry)).count();
-            // Equal strings are in order already; the others go on behind these eight bytes.
+            // Equal strings are in order already; the others go on after these eight bytes.
             let goes_on = group[first].1 >> INDEX_BITS > 8;
             if goes_on && last - first > 1 {
                 for slot in &mut group[first..last] {

@@ -147,7 +147,7 @@ impl Maker {
     /// A registered name.
     fn write_name(&mut self, out: &mut Vec<u8>) {
         match self.random.below(100) {
-            // Words, one behind the other.
+            // Words, one after the other.
             0..45 => {
                 self.write_word(out);
                 if self.random.below(100) < 66 {
@@ -172,7 +172,7 @@ impl Maker {
                     }
                 }
             }
-            // Digits before or behind letters.
+            // Digits before or after letters.
             rest => {
                 let digits = 1 + self.random.below(3);
                 let number = self.random.below(10u64.pow(digits as u32));

@@ -104,7 +104,7 @@ fn digits(number: u64) -> usize {
     number.checked_ilog10().unwrap_or(0) as usize + 1
 }
 
-/// The number with zeros behind it up to 19 digits: where two texts first differ, so do these numbers.
+/// The number with zeros after it up to 19 digits: where two texts first differ, so do these numbers.
 fn scaled(number: u64) -> u64 {
     // At most 19 digits, which fit.
     number * 10u64.pow((DIGITS - digits(number)) as u32)

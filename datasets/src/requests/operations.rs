@@ -110,7 +110,7 @@ impl Operations {
         self.steps.is_empty()
     }
 
-    /// The operations from the first on, and again from the first behind the last. `loaded` are the keys it was
+    /// The operations from the first on, and again from the first after the last. `loaded` are the keys it was
     /// generated for. `inserts` are the keys this thread inserts, of which it has inserted the first `inserted`; the
     /// stream ends where an insert has no key left.
     pub fn play<'a>(&'a self, loaded: &'a [u64], inserts: &'a [u64], inserted: usize) -> Play<'a> {

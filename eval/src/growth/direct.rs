@@ -9,8 +9,8 @@ use anyhow::{Context, anyhow, ensure};
 use fpcache::key_space::{KeySpace, U64Keys};
 use fpcache::layout::RecordToken;
 use fpcache::message::{Sent, WriteBatch, WriteKind, WriteOperation, WriteReply, WriteStatus, decode_reply};
-use fpcache::read::spot_of;
-use fpcache::snapshot::Snapshot;
+use fpcache::read::cache_probe;
+use fpcache::table_view::TableView;
 use fpcache_datasets::Dataset;
 use fpcache_datasets::count::human;
 use fpcache_datasets::requests::{Growth, InsertOrder, Mix, OperationKind, Operations, Workload};
@@ -195,16 +195,16 @@ impl Direct {
         // Its clients are disconnected when it goes.
         let hub = Hub::new(Arc::clone(&self.region), LocalOptions::default())?;
         let connection = hub.connect()?;
-        let snapshot = Snapshot::<U64Keys>::open(&mut connection.endpoint())?;
+        let view = TableView::<U64Keys>::open(&mut connection.endpoint())?;
         let mut encoded = [0; size_of::<u64>()];
         let mut found = encoded;
         let mut hints = Vec::with_capacity(keys.len());
         for key in keys {
-            let spot = spot_of(&snapshot, key).context("the models of a key are not here")?;
+            let probe = cache_probe(&view, key).context("the models of a key are not here")?;
             U64Keys::encode(key, &mut encoded);
             let mut hint = None;
-            for slot in spot.window.first..=spot.window.last {
-                let offset = spot.slots + u64::from(slot) * u64::from(spot.slot_bytes) + KEY_OFFSET;
+            for slot in probe.window.first..=probe.window.last {
+                let offset = probe.slots + u64::from(slot) * u64::from(probe.slot_bytes) + KEY_OFFSET;
                 self.region.read_bytes(offset, &mut found)?;
                 if found == encoded {
                     hint = u16::try_from(slot).ok();

@@ -56,7 +56,7 @@ impl NumberedKeys for U64Keys {
 
 /// In front of every key.
 const HEAD: u8 = b'k';
-/// Keys of one group, which differ behind a prefix that they share.
+/// Keys of one group, which differ after a prefix that they share.
 const DIGITS: [u8; 8] = [0x00, 0x01, b'0', b'a', b'z', 0x80, 0xfe, 0xff];
 /// Each key is a prefix of those that go on with one of these.
 const ENDS: [&[u8]; 4] = [b"", b"\0", b"\0\xff\0", b"\xff\xffx"];

@@ -6,11 +6,11 @@ use std::ops::RangeInclusive;
 /// What is wrong with a scan by itself, whatever else happened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ScanFault {
-    /// A key stands behind a greater one.
+    /// A key stands after a greater one.
     OutOfOrder {
         /// The greater key, which came first.
         before: u64,
-        /// The key behind it.
+        /// The key after it.
         key: u64,
     },
     /// A key was returned twice in a row.

@@ -62,7 +62,7 @@ pub struct Mix {
 }
 
 /// Keys that are inserted in ascending order while the oldest are deleted. Each process has every so-many-th of them for
-/// itself, so that all queues move through the keys together, and begins again at the first behind the last.
+/// itself, so that all queues move through the keys together, and begins again at the first after the last.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Queue {
     /// In ascending order; none of them one of [`StressOptions::keys`].

@@ -215,7 +215,7 @@ fn shift_explanation(system: &str, shift: &Shift) -> String {
     )
 }
 
-/// A table with right-aligned figures behind a first column of names.
+/// A table with right-aligned figures after a first column of names.
 pub fn new_table(header: &[&str]) -> Table {
     let mut table = Table::new();
     table.load_preset(presets::UTF8_BORDERS_ONLY).set_header(header);

@@ -71,7 +71,7 @@ impl ValueBytes {
         }
     }
 
-    /// Puts the value made from this number behind what `out` holds.
+    /// Puts the value made from this number after what `out` holds.
     #[inline]
     pub fn append(self, number: u64, out: &mut Vec<u8>) {
         let from = out.len();

@@ -149,7 +149,7 @@ fn document(height: i32, draw: impl for<'a> Fn(&Area<'a>) -> Drawn<'a>) -> anyho
         let drawn = area.fill(&WHITE).and_then(|()| draw(&area)).and_then(|()| area.present());
         drawn.map_err(|error| anyhow!("drawing the plot: {error}"))?;
     }
-    // Behind the tag of the document itself.
+    // After the tag of the document itself.
     let after_tag = text.find("<svg").and_then(|tag| Some(tag + text[tag..].find('>')? + 1));
     text.insert_str(after_tag.unwrap_or(0), &format!("\n{MARK}"));
     Ok(text)

@@ -320,7 +320,7 @@ struct Thread<'a, S> {
     in_flight: usize,
     checks: Checks,
     loaded: &'a [u64],
-    /// The sequence number of the group's first operation; those behind follow in steps of the number of threads.
+    /// The sequence number of the group's first operation; those after follow in steps of the number of threads.
     sequence: u64,
     keys: Vec<u64>,
     changes: Vec<(Change, u64)>,

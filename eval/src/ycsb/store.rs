@@ -40,7 +40,7 @@ pub trait Session {
     fn scan(&mut self, start: u64, limit: usize, take: impl FnMut(u64, &[u8])) -> anyhow::Result<()>;
 
     /// Makes changes together, in order, and says how many were refused: inserts of a record that is there, and
-    /// updates of one that is not. `values` are the values one behind the other. Of a single change that may be under way
+    /// updates of one that is not. `values` are the values one after the other. Of a single change that may be under way
     /// when this returns a later call says so.
     fn change(&mut self, changes: &[(Change, u64)], values: &[u8]) -> anyhow::Result<u64>;
 

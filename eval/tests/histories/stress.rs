@@ -25,7 +25,7 @@ enum Fault {
     Blind,
 }
 
-/// A map behind a lock.
+/// A map after a lock.
 struct Model {
     records: Arc<Mutex<BTreeMap<u64, u64>>>,
     old: BTreeMap<u64, u64>,

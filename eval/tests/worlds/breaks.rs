@@ -202,7 +202,7 @@ fn a_live_key_that_moves_is_found() {
 #[test]
 #[ignore = "not found in thousands of worlds"]
 fn no_fence_between_freezing_and_the_next_write_is_found() {
-    // It takes a deletion that comes right behind a rebuild in the background, while the freezing is on its way to be seen,
+    // It takes a deletion that comes right after a rebuild in the background, while the freezing is on its way to be seen,
     // a reader that knows the new segment, and after it one that does not: every store must be able to be late.
     let options = SimOptions { swarm: false, ..SimOptions::default() };
     is_found_in(Sabotage::NoFenceAfterFreeze, &options, deletions_behind_rebuilds);

@@ -85,7 +85,7 @@ impl Mix {
 /// Keys that are inserted in ascending order while the oldest of them are deleted.
 #[derive(Clone, Debug, Default)]
 pub struct Queue {
-    /// In ascending order; behind the last one the first is next.
+    /// In ascending order; after the last one the first is next.
     pub keys: Vec<u64>,
     /// How many of them are there at most. If it is as many as there are keys, they are inserted until there is no
     /// room, several with a request; then the older half is deleted.

@@ -220,8 +220,8 @@ fn the_end_of_the_process_undoes_nothing() {
     });
 }
 
-/// Operations that change nothing, behind some of their request that wait for the disk, are not done once more when the
-/// process has ended: they would see what came behind them, an insert for example its own record.
+/// Operations that change nothing, after some of their request that wait for the disk, are not done once more when the
+/// process has ended: they would see what came after them, an insert for example its own record.
 #[test]
 fn requests_of_several_operations_are_done_once_across_lives() {
     let tally = RefCell::new(Tally::default());

@@ -216,13 +216,13 @@ impl<K: NumberedKeys> Stage<K> {
         let keys: Vec<K::Owned> = self.shape.loaded.iter().map(|number| K::key(*number)).collect();
         // Models that suit the keys, or know nothing of them and learn.
         let learns = self.shape.loaded.len() % 2 == 1;
-        let coders = match learns {
+        let encoders = match learns {
             false => K::train(keys.iter().map(Borrow::borrow), 0),
-            true => K::Coders::default(),
+            true => K::Encoders::default(),
         };
         let values: Vec<Vec<u8>> =
             self.shape.loaded.iter().map(|key| value_of::<K>(first_value(*key))).collect();
-        node.load_records(K::small_segments(), coders, keys.into_iter().zip(values)).unwrap();
+        node.load_records(K::small_segments(), encoders, keys.into_iter().zip(values)).unwrap();
         if learns {
             node.learn_at(self.shape.loaded.len() as u64);
         }

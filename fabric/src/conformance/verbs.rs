@@ -351,10 +351,10 @@ pub fn many_in_flight<F: Fixture>(fixture: &F) {
     // Dropping the endpoint with batches in flight is allowed.
 }
 
-/// What is loaded behind a READ is at least as new as what the READ brought, however it was read; it costs no round trip.
+/// What is loaded after a READ is at least as new as what the READ brought, however it was read; it costs no round trip.
 pub fn loads_behind_follow_reads<F: Fixture>(fixture: &F) {
     const ROUNDS: u64 = 20_000;
-    let (behind, data) = (RemoteAddr::region(0), RemoteAddr::region(4096));
+    let (watched, data) = (RemoteAddr::region(0), RemoteAddr::region(4096));
     let (mut one, mut other) = ([0u64; 1], [0u64; 8]);
     std::thread::scope(|scope| {
         let region = fixture.region();
@@ -400,8 +400,8 @@ pub fn loads_behind_follow_reads<F: Fixture>(fixture: &F) {
                 }
             };
             let round_trips = endpoint.meter().snapshot().round_trips;
-            let loaded = endpoint.load_behind(behind).unwrap();
-            assert!(loaded >= read, "{loaded} behind a READ of {read}, way {}", way % 4);
+            let loaded = endpoint.load_after_reads(watched).unwrap();
+            assert!(loaded >= read, "{loaded} after a READ of {read}, way {}", way % 4);
             assert!(read >= seen, "{read} was read after {seen}");
             assert_eq!(endpoint.meter().snapshot().round_trips, round_trips, "a round trip");
             (seen, way) = (read, way + 1);
@@ -409,7 +409,7 @@ pub fn loads_behind_follow_reads<F: Fixture>(fixture: &F) {
     });
 
     let mut endpoint = fixture.connection().endpoint();
-    let mut refused = |at| endpoint.load_behind(at).unwrap_err();
+    let mut refused = |at| endpoint.load_after_reads(at).unwrap_err();
     assert!(matches!(refused(RemoteAddr::region(4)), FabricError::Misaligned { .. }));
     let beyond = RemoteAddr::region(fixture.region().len() as u64);
     assert!(matches!(refused(beyond), FabricError::OutOfBounds { .. }));

@@ -17,7 +17,7 @@ use crate::verbs::{AreaId, Batch, MAX_BATCH_BYTES, MAX_REQUEST_BYTES, Posted, Re
 const MAX_IN_FLIGHT: usize = 4096;
 /// How many READs prefetches run ahead of copies: what they fetch must stay in a first-level cache of 32 KiB or more.
 const READS_AHEAD: usize = 32;
-/// Of one READ at most this much is prefetched; behind that the processor's own prefetcher has caught on.
+/// Of one READ at most this much is prefetched; after that the processor's own prefetcher has caught on.
 pub(super) const PREFETCH_PER_READ: usize = 1024;
 /// How long `wait_changed` spins before it naps.
 pub(crate) const SPIN: Duration = Duration::from_micros(20);
@@ -260,8 +260,8 @@ impl Endpoint for MappedEndpoint {
     }
 
     #[inline]
-    fn load_behind(&mut self, at: RemoteAddr) -> Result<u64, FabricError> {
-        // Every READ before ended in an acquire fence; this load stands behind it.
+    fn load_after_reads(&mut self, at: RemoteAddr) -> Result<u64, FabricError> {
+        // Every READ before ended in an acquire fence; this load stands after it.
         fence(Ordering::Acquire);
         self.look(at)
     }

@@ -59,7 +59,7 @@ impl InPlace for MappedInPlace<'_> {
     }
 
     #[inline(always)]
-    fn load_behind(&mut self, offset: u64) -> Result<u64, FabricError> {
+    fn load_after_reads(&mut self, offset: u64) -> Result<u64, FabricError> {
         fence(Ordering::Acquire);
         self.area.memory.load_acquire(offset).map_err(|error| *fault(self.id, error))
     }

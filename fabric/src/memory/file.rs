@@ -216,7 +216,7 @@ impl SharedMemory {
         if access == Access::ReadWrite {
             lock(path, &fd)?;
         }
-        // Behind the lock: whoever is just creating the file sizes it under its own.
+        // After the lock: whoever is just creating the file sizes it under its own.
         let stat = rustix::fs::fstat(&fd).map_err(file(path, "examining"))?;
         if stat.st_size <= 0 {
             let what = "is empty: whoever created it was interrupted";

@@ -1,6 +1,6 @@
 //! Copies of records that a guard proves whole.
 //!
-//! A record begins with its *guard*, an aligned word that its writer changes before it changes anything behind it, with a
+//! A record begins with its *guard*, an aligned word that its writer changes before it changes anything after it, with a
 //! release between, and to another value after, with a release before. A reader loads the guard, copies the rest, and
 //! loads the guard again. If both loads agree, the copy is of one moment:
 //!
@@ -110,7 +110,7 @@ unsafe fn try_record(src: *const u64, out: &mut [u64]) -> bool {
     let guard = unsafe { guard(src) };
     let before = guard.load(Acquire);
     if out.len() < copy::CHUNK_WORDS {
-        // SAFETY: `src` has as many words as `out`, so both have as many behind the first.
+        // SAFETY: `src` has as many words as `out`, so both have as many after the first.
         unsafe { copy::load_few_words(src.add(1), &mut out[1..]) };
     } else {
         // SAFETY: `src` has as many words as `out`.

@@ -93,7 +93,7 @@ impl SharedMemory {
     /// If they reach past the end.
     #[inline(always)]
     pub fn words(&self, offset: u64, bytes: usize) -> Result<Words<'_>, OutOfBounds> {
-        // The base is on a page: a multiple of eight behind it is aligned.
+        // The base is on a page: a multiple of eight after it is aligned.
         let start = self.at(offset & !7, bytes)?.cast_const().cast();
         Ok(Words { start, len: bytes / 8, landed: false, memory: PhantomData })
     }

@@ -146,7 +146,7 @@ impl Endpoint for SimEndpoint {
         self.read_landings(reads)
     }
 
-    fn load_behind(&mut self, at: RemoteAddr) -> Result<u64, FabricError> {
+    fn load_after_reads(&mut self, at: RemoteAddr) -> Result<u64, FabricError> {
         let mut state = self.begin()?;
         // Stores may become visible between a READ and this.
         let after = state.random.between(20, 300);

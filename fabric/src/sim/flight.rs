@@ -142,7 +142,7 @@ impl State {
                 if piece.part == Part::Guard {
                     (guard_at, latest) = (piece.instant, piece.instant);
                 } else if flight.batch.requests[piece.request as usize].stride > 0 {
-                    // Behind the guard, and the guard again behind all the rest.
+                    // After the guard, and the guard again after all the rest.
                     let first = if piece.part == Part::GuardAgain { latest } else { guard_at };
                     piece.instant = piece.instant.max(first);
                     latest = latest.max(piece.instant);

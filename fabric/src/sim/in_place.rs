@@ -47,9 +47,9 @@ impl InPlace for SimInPlace<'_> {
         self.endpoint.read_words(from, out)
     }
 
-    fn load_behind(&mut self, offset: u64) -> Result<u64, FabricError> {
+    fn load_after_reads(&mut self, offset: u64) -> Result<u64, FabricError> {
         let at = self.at(offset);
-        self.endpoint.load_behind(at)
+        self.endpoint.load_after_reads(at)
     }
 
     /// What was looked at was counted when it was fetched.

@@ -20,11 +20,11 @@ const REORDER_WINDOW: usize = 32;
 pub(super) enum Entry {
     /// A relaxed store.
     Store { memory: u8, offset: u64, value: u64 },
-    /// A store behind everything before it.
+    /// A store after everything before it.
     Release { memory: u8, offset: u64, value: u64 },
-    /// Everything after it is behind everything before it.
+    /// Everything after it is after everything before it.
     Fence,
-    /// A reply, which is behind everything before it.
+    /// A reply, which is after everything before it.
     Reply(Reply),
 }
 
@@ -92,7 +92,7 @@ impl Stores {
         self.queue.push_back(Queued { number, entry });
     }
 
-    /// Makes one entry take effect: the oldest, or with `reorder` any that nothing orders behind an older one.
+    /// Makes one entry take effect: the oldest, or with `reorder` any that nothing orders after an older one.
     pub(super) fn apply_one(&mut self, reorder: Option<&mut Random>) -> Option<Applied> {
         let index = match reorder {
             None => 0,
@@ -107,7 +107,7 @@ impl Stores {
         if !matches!(self.queue.front().map(|queued| &queued.entry), Some(Entry::Store { .. })) {
             return 0;
         }
-        // Half the time the oldest, so that no store stays behind for ever.
+        // Half the time the oldest, so that no store stays after for ever.
         let steps = if random.below(2) == 0 { 0 } else { random.below(REORDER_WINDOW as u64) as usize };
         let mut chosen = 0;
         for (index, queued) in self.queue.iter().enumerate().take(steps + 1).skip(1) {

@@ -193,7 +193,7 @@ impl State {
         }
         node.turning = false;
         let run_ahead = self.faults.run_ahead && queued < RUN_AHEAD && self.random.below(4) == 0;
-        // Who is let in must see a memory node that is ready: that is a system call, behind which all stores are visible.
+        // Who is let in must see a memory node that is ready: that is a system call, after which all stores are visible.
         let connects = matches!(node.inbox.front(), Some(Item::Connect(_)));
         if queued > 0 && (connects || !run_ahead) {
             node.held_up = true;
@@ -371,7 +371,7 @@ impl State {
             return;
         }
         if queued > 0 {
-            // Now and then the processor is taken away just behind a point of the protocol.
+            // Now and then the processor is taken away just after a point of the protocol.
             let stall = at_point && self.random.below(8) == 0;
             let gap = if stall { 20_000 } else { self.pace.gap };
             let after = self.random.between(1, gap);

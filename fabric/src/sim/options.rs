@@ -37,7 +37,7 @@ pub struct Faults {
     pub duplicate: u32,
     /// Per call: the connection breaks while both sides live.
     pub cut: u32,
-    /// Per fabric call of a process: its compute node dies before or behind it.
+    /// Per fabric call of a process: its compute node dies before or after it.
     pub crash_client: u32,
     /// Per burst of stores and per turn of a memory node: it dies.
     pub crash_node: u32,

@@ -4,13 +4,13 @@ use std::collections::TryReserveError;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicU16, AtomicU64};
 
-use super::hot_cache::Spot;
+use super::handle::CacheHandle;
+use super::hot_cache::CacheProbe;
 use super::shape::collected;
-use super::visitor::Visitor;
 
 /// One access in so many is counted.
 const SAMPLING: u64 = 16;
-/// Samples a visitor takes between two ticks of the clock.
+/// Samples a handle takes between two ticks of the clock.
 const SAMPLES_PER_TICK: u32 = 256;
 /// Samples per counter in an epoch; counts halve from one epoch to the next, so a segment of average heat has about
 /// twice as many.
@@ -43,11 +43,11 @@ pub(super) struct SegmentHeat {
     pulse: Pulse,
 }
 
-/// What all visitors write now and then, away from what they read all the time.
+/// What all handles write now and then, away from what they read all the time.
 #[derive(Debug, Default)]
 #[repr(align(64))]
 struct Pulse {
-    /// Samples of all visitors, in ticks.
+    /// Samples of all handles, in ticks.
     ticks: AtomicU64,
     /// Running mean of the logarithm of what was learned, fixed point; 0 before the first.
     mean: AtomicU64,
@@ -80,24 +80,24 @@ impl SegmentHeat {
 
     /// Counts an access to the key's segment, if chance picks it. Nothing without counters.
     #[inline]
-    pub(super) fn touch(&self, spot: &Spot, visitor: &mut Visitor, chance: u64) {
+    pub(super) fn touch(&self, probe: &CacheProbe, handle: &mut CacheHandle, chance: u64) {
         if chance.is_multiple_of(SAMPLING) && !self.counters.is_empty() {
-            self.sample(spot, visitor);
+            self.sample(probe, handle);
         }
     }
 
     #[inline(never)]
-    fn sample(&self, spot: &Spot, visitor: &mut Visitor) {
-        visitor.samples += 1;
-        if visitor.samples >= SAMPLES_PER_TICK {
-            visitor.samples = 0;
+    fn sample(&self, probe: &CacheProbe, handle: &mut CacheHandle) {
+        handle.samples += 1;
+        if handle.samples >= SAMPLES_PER_TICK {
+            handle.samples = 0;
             self.pulse.ticks.fetch_add(1, Relaxed);
         }
-        let Some(counter) = self.counter(spot) else { return };
+        let Some(counter) = self.counter(probe) else { return };
         let epoch = self.epoch();
         let count = decayed(counter.load(Relaxed), epoch);
         let step = step(count);
-        if count + step <= MAX_COUNT && visitor.bits() >> 32 & u64::from(step - 1) == 0 {
+        if count + step <= MAX_COUNT && handle.bits() >> 32 & u64::from(step - 1) == 0 {
             counter.store((epoch << COUNT_BITS | (count + step)) as u16, Relaxed);
         }
     }
@@ -106,8 +106,8 @@ impl SegmentHeat {
     /// the segment times `miss_bytes`. The mean is of logarithms, because a few segments are much hotter than
     /// all others, and of misses, because what is cached already needs no comparison. 0 without counters.
     #[inline]
-    pub(super) fn warmth(&self, spot: &Spot, miss_bytes: u32, chance: u64) -> i64 {
-        let Some(counter) = self.counter(spot) else { return 0 };
+    pub(super) fn warmth(&self, probe: &CacheProbe, miss_bytes: u32, chance: u64) -> i64 {
+        let Some(counter) = self.counter(probe) else { return 0 };
         let count = decayed(counter.load(Relaxed), self.epoch());
         let heat = log2(u64::from(count + 1) * u64::from(miss_bytes.max(1)));
         let mean = self.pulse.mean.load(Relaxed);
@@ -126,9 +126,9 @@ impl SegmentHeat {
     }
 
     #[inline]
-    fn counter(&self, spot: &Spot) -> Option<&AtomicU16> {
+    fn counter(&self, probe: &CacheProbe) -> Option<&AtomicU16> {
         // Fibonacci hashing: segments lie at multiples of eight, a few kilobytes apart.
-        let scattered = (spot.slots >> self.neighbours).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let scattered = (probe.slots >> self.neighbours).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         let index = (u128::from(scattered) * self.counters.len() as u128) >> 64;
         self.counters.get(index as usize)
     }
@@ -166,9 +166,9 @@ mod tests {
     use super::*;
     use fpcache_index::Window;
 
-    fn spot(segment: u64) -> Spot {
+    fn cache_probe(segment: u64) -> CacheProbe {
         let window = Window { first: 0, last: 9 };
-        Spot { hash: 0, key: 0, predicted: 0, window, slots: segment * 5_000, slot_bytes: 24 }
+        CacheProbe { hash: 0, key: 0, predicted: 0, window, slots: segment * 5_000, slot_bytes: 24 }
     }
 
     #[test]
@@ -194,25 +194,28 @@ mod tests {
     #[test]
     fn a_hot_segment_is_warmer_and_cools_when_accesses_move_on() {
         let heat = SegmentHeat::new(1_000, 1_000).expect("memory");
-        let mut visitor = Visitor::default();
-        let warmth = |segment| heat.warmth(&spot(segment), 544, 1);
+        let mut handle = CacheHandle::default();
+        let warmth = |segment| heat.warmth(&cache_probe(segment), 544, 1);
         (0..20_000).for_each(|i| {
-            heat.touch(&spot(i % 1_000), &mut visitor, 0);
-            heat.touch(&spot(7), &mut visitor, 0);
-            heat.warmth(&spot(i % 1_000), 544, 0);
+            heat.touch(&cache_probe(i % 1_000), &mut handle, 0);
+            heat.touch(&cache_probe(7), &mut handle, 0);
+            heat.warmth(&cache_probe(i % 1_000), 544, 0);
         });
         assert!(warmth(7) > 4 * OCTAVE, "{}", warmth(7));
         assert!(warmth(8).abs() < 2 * OCTAVE, "{}", warmth(8));
-        assert!(heat.warmth(&spot(8), 544 * 8, 1) > warmth(8) + 2 * OCTAVE, "bytes count as accesses do");
-        (0..80_000).for_each(|i| heat.touch(&spot(i % 1_000), &mut visitor, 0));
+        assert!(
+            heat.warmth(&cache_probe(8), 544 * 8, 1) > warmth(8) + 2 * OCTAVE,
+            "bytes count as accesses do"
+        );
+        (0..80_000).for_each(|i| heat.touch(&cache_probe(i % 1_000), &mut handle, 0));
         assert!(warmth(7) < 2 * OCTAVE, "{}", warmth(7));
     }
 
     #[test]
     fn without_counters_nothing_is_warm_or_cold() {
         let heat = SegmentHeat::new(0, 1_000).expect("memory");
-        heat.touch(&spot(1), &mut Visitor::default(), 0);
-        assert_eq!((heat.warmth(&spot(1), 544, 0), heat.bytes()), (0, 0));
+        heat.touch(&cache_probe(1), &mut CacheHandle::default(), 0);
+        assert_eq!((heat.warmth(&cache_probe(1), 544, 0), heat.bytes()), (0, 0));
     }
 
     #[test]
@@ -221,12 +224,12 @@ mod tests {
         for counters in [0, 1, 2, 3, 1 << 10] {
             for segments in powers().chain([0, 3]) {
                 let heat = SegmentHeat::new(counters, segments).expect("memory");
-                let mut visitor = Visitor::default();
+                let mut handle = CacheHandle::default();
                 for slots in powers().chain([0]) {
-                    let spot = Spot { slots, ..spot(0) };
-                    assert_eq!(heat.counter(&spot).is_some(), counters > 0);
-                    heat.touch(&spot, &mut visitor, 0);
-                    heat.warmth(&spot, u32::MAX, 0);
+                    let probe = CacheProbe { slots, ..cache_probe(0) };
+                    assert_eq!(heat.counter(&probe).is_some(), counters > 0);
+                    heat.touch(&probe, &mut handle, 0);
+                    heat.warmth(&probe, u32::MAX, 0);
                 }
             }
         }

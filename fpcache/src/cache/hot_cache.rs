@@ -7,17 +7,17 @@ use std::sync::atomic::Ordering::Relaxed;
 use fpcache_index::Window;
 
 use super::bucket::{BUCKET_BYTES, Bucket, WORDS};
+use super::handle::{CacheHandle, CounterLines, Counts};
 use super::heat::SegmentHeat;
 use super::packing::Packing;
 use super::policy::{admits, after_hit, first_level, lowers};
 use super::shape::{NoCache, Shape, collected};
 use super::variants::{D, Deltas, F, Fd, Full};
-use super::visitor::{Counts, Seats, Visitor};
 use super::{Policy, Variant};
 
 /// What the read path knows of a key before it reads: all an entry is relative to.
 #[derive(Clone, Copy, Debug)]
-pub struct Spot {
+pub struct CacheProbe {
     /// The key's 64-bit hash: the bucket comes from its high bits, tags from its low ones.
     pub hash: u64,
     /// The key's slot encoding as a word.
@@ -35,7 +35,7 @@ pub struct Spot {
 /// What an entry says of a key: a slot of its window, which may hold another key. Two words, so that it travels in
 /// registers.
 #[derive(Clone, Copy, Debug)]
-pub struct Hint {
+pub struct CachedSlot {
     /// The slot.
     pub slot: u32,
     entry: u8,
@@ -43,7 +43,7 @@ pub struct Hint {
     mark: NonZeroU64,
 }
 
-const _: () = assert!(size_of::<Option<Hint>>() == 16);
+const _: () = assert!(size_of::<Option<CachedSlot>>() == 16);
 
 /// An entry as it was last seen.
 #[derive(Clone, Copy)]
@@ -55,10 +55,10 @@ pub(super) struct Seen {
 }
 
 impl Seen {
-    /// The entry a hint for this key came from.
+    /// The entry that named a slot for this key came from.
     #[inline]
-    pub(super) fn by(hint: Hint, spot: &Spot) -> Self {
-        Self { entry: hint.entry.into(), mark: hint.mark.get(), key: spot.key }
+    pub(super) fn by(cached: CachedSlot, probe: &CacheProbe) -> Self {
+        Self { entry: cached.entry.into(), mark: cached.mark.get(), key: probe.key }
     }
 }
 
@@ -68,8 +68,8 @@ pub struct HotCache {
     variant: Variant,
     policy: Policy,
     deltas: Deltas,
-    seats: Seats,
-    seat_bytes: usize,
+    lines: CounterLines,
+    counter_bytes: usize,
     heat: SegmentHeat,
 }
 
@@ -98,15 +98,15 @@ macro_rules! with_packing {
 }
 
 impl HotCache {
-    /// An empty cache that takes at most `bytes`: itself, buckets, counters of heat and of visitors; and fewer where the
+    /// An empty cache that takes at most `bytes`: itself, buckets, counters of heat and of handles; and fewer where the
     /// table's keys need fewer. Touches every byte once; nothing is allocated later.
     ///
     /// # Errors
     /// [`NoCache`] if not one bucket fits, or the memory cannot be had.
     pub fn new(bytes: usize, shape: &Shape) -> Result<Self, NoCache> {
         let counters = shape.counters(bytes);
-        let seat_bytes = Seats::size_within(bytes);
-        let others = size_of::<Self>() + seat_bytes + SegmentHeat::size(counters);
+        let counter_bytes = CounterLines::size_within(bytes);
+        let others = size_of::<Self>() + counter_bytes + SegmentHeat::size(counters);
         let fit = bytes.checked_sub(others).ok_or(NoCache::TooSmall(bytes))? / BUCKET_BYTES;
         if fit == 0 {
             return Err(NoCache::TooSmall(bytes));
@@ -119,8 +119,8 @@ impl HotCache {
             variant: shape.variant,
             policy: shape.policy,
             deltas: Deltas::new(shape.epsilon),
-            seats: Seats::within(bytes),
-            seat_bytes,
+            lines: CounterLines::within(bytes),
+            counter_bytes,
         })
     }
 
@@ -128,62 +128,62 @@ impl HotCache {
     /// the full key, and then calls [`confirm`](Self::confirm) or [`forget`](Self::forget). One cache line is read,
     /// nothing written.
     #[inline(always)]
-    pub fn probe(&self, spot: &Spot) -> Option<Hint> {
+    pub fn probe(&self, probe: &CacheProbe) -> Option<CachedSlot> {
         match self.variant {
-            Variant::Fd => self.find(Fd(self.deltas), spot),
-            _ => self.probe_larger(spot),
+            Variant::Fd => self.find(Fd(self.deltas), probe),
+            _ => self.probe_larger(probe),
         }
     }
 
     /// [`probe`](Self::probe) in the variants that are there to be compared with: out of the way of the one that is used.
     #[inline(never)]
-    fn probe_larger(&self, spot: &Spot) -> Option<Hint> {
-        with_packing!(self, packing => self.find(packing, spot))
+    fn probe_larger(&self, probe: &CacheProbe) -> Option<CachedSlot> {
+        with_packing!(self, packing => self.find(packing, probe))
     }
 
     #[inline(always)]
-    fn find<P: Packing>(&self, packing: P, spot: &Spot) -> Option<Hint> {
-        let words = self.bucket_of(spot)?.words();
-        let (entry, mark, slot) = packing.find(&words, spot)?;
-        Some(Hint { slot, entry: entry as u8, mark: NonZeroU64::new(mark)? })
+    fn find<P: Packing>(&self, packing: P, probe: &CacheProbe) -> Option<CachedSlot> {
+        let words = self.bucket_of(probe)?.words();
+        let (entry, mark, slot) = packing.find(&words, probe)?;
+        Some(CachedSlot { slot, entry: entry as u8, mark: NonZeroU64::new(mark)? })
     }
 
-    /// The hint was right. Counts a hit; writes to shared memory only where the policy raises the entry's level or
+    /// The slot was right. Counts a hit; writes to shared memory only where the policy raises the entry's level or
     /// samples the segment's heat.
     #[inline]
-    pub fn confirm(&self, spot: &Spot, hint: Hint, visitor: &mut Visitor) {
-        visitor.count_hit();
-        let chance = visitor.bits();
-        self.heat.touch(spot, visitor, chance >> 60);
-        with_packing!(self, packing => self.raise(packing, spot, hint, chance >> 32));
+    pub fn confirm(&self, probe: &CacheProbe, cached: CachedSlot, handle: &mut CacheHandle) {
+        handle.count_hit();
+        let chance = handle.bits();
+        self.heat.touch(probe, handle, chance >> 60);
+        with_packing!(self, packing => self.raise(packing, probe, cached, chance >> 32));
     }
 
-    /// The hint was wrong: its slot holds another key, or none. Counts a conflict and drops the entry, unless another
-    /// has taken its place meanwhile. `spot` is the one that was asked about.
-    pub fn forget(&self, spot: &Spot, hint: Hint, visitor: &mut Visitor) {
-        visitor.count_conflict();
-        self.remove(spot, hint);
+    /// The slot was wrong: its slot holds another key, or none. Counts a conflict and drops the entry, unless another
+    /// has taken its place meanwhile. `probe` is the one that was asked about.
+    pub fn forget(&self, probe: &CacheProbe, cached: CachedSlot, handle: &mut CacheHandle) {
+        handle.count_conflict();
+        self.remove(probe, cached);
     }
 
-    /// The key's record is no longer where the hint says. Drops the entry as [`forget`](Self::forget) does, but counts nothing:
+    /// The key's record is no longer where the entry says. Drops the entry as [`forget`](Self::forget) does, but counts nothing:
     /// the one who asks has removed the record himself.
-    pub fn remove(&self, spot: &Spot, hint: Hint) {
-        if let Some(bucket) = self.bucket_of(spot) {
-            let seen = Seen::by(hint, spot);
+    pub fn remove(&self, probe: &CacheProbe, cached: CachedSlot) {
+        if let Some(bucket) = self.bucket_of(probe) {
+            let seen = Seen::by(cached, probe);
             with_packing!(self, packing => replace(packing, bucket, &mut bucket.words(), seen, 0));
         }
     }
 
-    /// The key was found in `slot` without the cache's help, and a hint would have saved `miss_bytes` bytes. Counts a
+    /// The key was found in `slot` without the cache's help, and an entry would have saved `miss_bytes` bytes. Counts a
     /// miss; the policy decides whether the key gets an entry and whose place it takes. Slots outside the window are
     /// not learned.
-    pub fn learn(&self, spot: &Spot, slot: u32, miss_bytes: u32, visitor: &mut Visitor) {
-        visitor.count_miss();
-        let chance = visitor.bits();
-        let warmth = self.heat.warmth(spot, miss_bytes, chance >> 52);
-        self.heat.touch(spot, visitor, chance >> 60);
-        if spot.window.contains(slot) {
-            with_packing!(self, packing => self.insert(packing, spot, slot, warmth, chance));
+    pub fn learn(&self, probe: &CacheProbe, slot: u32, miss_bytes: u32, handle: &mut CacheHandle) {
+        handle.count_miss();
+        let chance = handle.bits();
+        let warmth = self.heat.warmth(probe, miss_bytes, chance >> 52);
+        self.heat.touch(probe, handle, chance >> 60);
+        if probe.window.contains(slot) {
+            with_packing!(self, packing => self.insert(packing, probe, slot, warmth, chance));
         }
     }
 
@@ -207,18 +207,18 @@ impl HotCache {
     /// Bytes this takes: exactly what was allocated, and the value itself. At most what [`new`](Self::new) was given,
     /// and less than one bucket short of it unless the table has too few keys.
     pub fn size_in_bytes(&self) -> usize {
-        size_of::<Self>() + self.seat_bytes + self.heat.bytes() + size_of_val(&*self.buckets)
+        size_of::<Self>() + self.counter_bytes + self.heat.bytes() + size_of_val(&*self.buckets)
     }
 
     /// Counters and random bits for one thread. Allocates nothing; threads beyond the 63rd share counters, and with fewer
     /// than 512 KiB, those beyond one per 8 KiB.
-    pub fn visitor(&self, seed: u64) -> Visitor {
-        Visitor::new(&self.seats, seed)
+    pub fn handle(&self, seed: u64) -> CacheHandle {
+        CacheHandle::new(&self.lines, seed)
     }
 
-    /// What all visitors ever counted. Each count is exact, though they may be of slightly different instants.
+    /// What all handles ever counted. Each count is exact, though they may be of slightly different instants.
     pub fn counts(&self) -> Counts {
-        self.seats.counts()
+        self.lines.counts()
     }
 
     /// Puts what `word` gives in place of every bucket's contents and of all heat. For tests.
@@ -230,29 +230,29 @@ impl HotCache {
 
     /// The key's bucket. Every key has one.
     #[inline]
-    fn bucket_of(&self, spot: &Spot) -> Option<&Bucket> {
+    fn bucket_of(&self, probe: &CacheProbe) -> Option<&Bucket> {
         // Multiply-high (Lemire, ACM TOMACS 29(1), 2019): below the number of buckets.
-        let number = (u128::from(spot.hash) * self.buckets.len() as u128) >> 64;
+        let number = (u128::from(probe.hash) * self.buckets.len() as u128) >> 64;
         self.buckets.get(number as usize)
     }
 
     #[inline]
-    fn raise<P: Packing>(&self, packing: P, spot: &Spot, hint: Hint, chance: u64) {
-        let seen = Seen::by(hint, spot);
+    fn raise<P: Packing>(&self, packing: P, probe: &CacheProbe, cached: CachedSlot, chance: u64) {
+        let seen = Seen::by(cached, probe);
         let level = P::level(seen.mark);
         let raised = after_hit(self.policy, level, chance);
         if raised != level
-            && let Some(bucket) = self.bucket_of(spot)
+            && let Some(bucket) = self.bucket_of(probe)
         {
             replace(packing, bucket, &mut bucket.words(), seen, P::at_level(seen.mark, raised));
         }
     }
 
-    fn insert<P: Packing>(&self, packing: P, spot: &Spot, slot: u32, warmth: i64, chance: u64) {
-        let Some(mark) = packing.mark(spot, slot) else { return };
-        let Some(bucket) = self.bucket_of(spot) else { return };
+    fn insert<P: Packing>(&self, packing: P, probe: &CacheProbe, slot: u32, warmth: i64, chance: u64) {
+        let Some(mark) = packing.mark(probe, slot) else { return };
+        let Some(bucket) = self.bucket_of(probe) else { return };
         let mut words = bucket.words();
-        let entry = match packing.find(&words, spot) {
+        let entry = match packing.find(&words, probe) {
             // Another thread was quicker.
             Some((_, _, there)) if there == slot => return,
             // What has this key's tag or even the key, and is wrong, would be found first.
@@ -280,9 +280,9 @@ impl HotCache {
         };
         // The old mark goes before the new key comes, so that two entries mix only where two threads insert at once.
         if replace(packing, bucket, &mut words, seen, 0) {
-            bucket.0[key_word].store(spot.key, Relaxed);
-            words[key_word] = spot.key;
-            replace(packing, bucket, &mut words, Seen { entry, mark: 0, key: spot.key }, mark);
+            bucket.0[key_word].store(probe.key, Relaxed);
+            words[key_word] = probe.key;
+            replace(packing, bucket, &mut words, Seen { entry, mark: 0, key: probe.key }, mark);
         }
     }
 }

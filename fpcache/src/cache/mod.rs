@@ -5,7 +5,7 @@
 //! 16; [`Variant`] has all four combinations of §4.3.2, each as dense as its fields allow. Entries lie in buckets of
 //! one cache line; a key's hash names the bucket, and inside it every entry will do.
 //!
-//! **No entry is trusted.** A hint names a slot of the key's window, and whoever asked reads that slot and compares the
+//! **No entry is trusted.** An entry names a slot of the key's window, and whoever asked reads that slot and compares the
 //! full key. An entry that is wrong, because two keys have one tag, the record has moved, or memory was overwritten,
 //! costs that one READ and is dropped. Absence is never concluded from the cache.
 //!
@@ -18,10 +18,11 @@
 //! two newcomers want one place, one of them stays out and is learned at its next miss.
 //!
 //! **The hit path hardly writes.** Levels ([`Policy`]) are logarithms of counts that rise by chance, so a hot entry's
-//! cache line stays shared between processors; hits are counted in the [`Visitor`], a line of the thread's own.
+//! cache line stays shared between processors; hits are counted in the [`CacheHandle`], a line of the thread's own.
 
 mod bucket;
 mod config;
+mod handle;
 mod heat;
 mod hot_cache;
 #[cfg(all(test, loom))]
@@ -31,11 +32,10 @@ mod policy;
 mod shape;
 mod sync;
 mod variants;
-mod visitor;
 
 pub use config::{
     CacheConfig, CacheStats, OnConflict, Policy, UnknownOnConflict, UnknownPolicy, UnknownVariant, Variant,
 };
-pub use hot_cache::{Hint, HotCache, Spot};
+pub use handle::{CacheHandle, Counts};
+pub use hot_cache::{CacheProbe, CachedSlot, HotCache};
 pub use shape::{NoCache, Shape};
-pub use visitor::{Counts, Visitor};

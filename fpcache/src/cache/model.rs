@@ -8,12 +8,12 @@ use loom::thread;
 use super::hot_cache::{Seen, replace};
 use super::packing::Packing;
 use super::variants::{Deltas, Fd};
-use super::{Hint, HotCache, Policy, Shape, Spot, Variant, Visitor};
+use super::{CacheHandle, CacheProbe, CachedSlot, HotCache, Policy, Shape, Variant};
 
 const WINDOW: Window = Window { first: 100, last: 164 };
 
-fn spot(key: u64) -> Spot {
-    Spot { hash: key, key, predicted: 132, window: WINDOW, slots: 4096, slot_bytes: 24 }
+fn cache_probe(key: u64) -> CacheProbe {
+    CacheProbe { hash: key, key, predicted: 132, window: WINDOW, slots: 4096, slot_bytes: 24 }
 }
 
 /// One bucket.
@@ -24,15 +24,15 @@ fn cache(variant: Variant, policy: Policy) -> Arc<HotCache> {
 }
 
 fn learn(cache: &HotCache, key: u64, slot: u32) {
-    cache.learn(&spot(key), slot, 544, &mut Visitor::default());
+    cache.learn(&cache_probe(key), slot, 544, &mut CacheHandle::default());
 }
 
 fn slot(cache: &HotCache, key: u64) -> Option<u32> {
-    cache.probe(&spot(key)).map(|hint| hint.slot)
+    cache.probe(&cache_probe(key)).map(|cached| cached.slot)
 }
 
-fn hint(cache: &HotCache, key: u64) -> Hint {
-    cache.probe(&spot(key)).expect("just learned")
+fn cached(cache: &HotCache, key: u64) -> CachedSlot {
+    cache.probe(&cache_probe(key)).expect("just learned")
 }
 
 #[test]
@@ -76,15 +76,15 @@ fn what_replaced_a_forgotten_entry_stays() {
     loom::model(|| {
         let cache = cache(Variant::Fd, Policy::Frequency);
         learn(&cache, 1, 101);
-        let wrong = hint(&cache, 1);
+        let wrong = cached(&cache, 1);
         let others = cache.clone();
         let other = thread::spawn(move || {
             let packing = Fd(Deltas::new(32));
-            let mark = packing.mark(&spot(2), 102).expect("inside the window");
+            let mark = packing.mark(&cache_probe(2), 102).expect("inside the window");
             let bucket = others.only_bucket();
-            replace(packing, bucket, &mut bucket.words(), Seen::by(wrong, &spot(1)), mark)
+            replace(packing, bucket, &mut bucket.words(), Seen::by(wrong, &cache_probe(1)), mark)
         });
-        cache.forget(&spot(1), wrong, &mut Visitor::default());
+        cache.forget(&cache_probe(1), wrong, &mut CacheHandle::default());
         let replaced = other.join().expect("no panic");
         assert_eq!(slot(&cache, 1), None);
         assert_eq!(slot(&cache, 2), replaced.then_some(102));
@@ -97,12 +97,14 @@ fn changes_to_two_entries_of_one_word_are_both_kept() {
         let cache = cache(Variant::Fd, Policy::Lru);
         let bucket = cache.only_bucket();
         let packing = Fd(Deltas::new(32));
-        let [low, high] = [1, 2].map(|key| packing.mark(&spot(key), 100 + key as u32).expect("inside"));
+        let [low, high] =
+            [1, 2].map(|key| packing.mark(&cache_probe(key), 100 + key as u32).expect("inside"));
         bucket.0[0].store(high << 32 | low, std::sync::atomic::Ordering::Relaxed);
-        let (first, second) = (hint(&cache, 1), hint(&cache, 2));
+        let (first, second) = (cached(&cache, 1), cached(&cache, 2));
         let others = cache.clone();
-        let other = thread::spawn(move || others.confirm(&spot(1), first, &mut Visitor::default()));
-        cache.forget(&spot(2), second, &mut Visitor::default());
+        let other =
+            thread::spawn(move || others.confirm(&cache_probe(1), first, &mut CacheHandle::default()));
+        cache.forget(&cache_probe(2), second, &mut CacheHandle::default());
         other.join().expect("no panic");
         assert_eq!(bucket.words()[0], Fd::at_level(low, 15));
     });
@@ -115,10 +117,11 @@ fn a_hit_never_brings_a_forgotten_entry_back() {
             // A newcomer is at level 0, which the first hit raises.
             let cache = cache(*variant, Policy::Frequency);
             learn(&cache, 1, 101);
-            let learned = hint(&cache, 1);
+            let learned = cached(&cache, 1);
             let others = cache.clone();
-            let other = thread::spawn(move || others.confirm(&spot(1), learned, &mut Visitor::default()));
-            cache.forget(&spot(1), learned, &mut Visitor::default());
+            let other =
+                thread::spawn(move || others.confirm(&cache_probe(1), learned, &mut CacheHandle::default()));
+            cache.forget(&cache_probe(1), learned, &mut CacheHandle::default());
             other.join().expect("no panic");
             assert_eq!((slot(&cache, 1), cache.entries()), (None, 0));
         });
@@ -136,9 +139,9 @@ fn mixed_keys_and_marks_stay_inside_the_window_and_can_be_forgotten() {
             other.join().expect("no panic");
             assert!(cache.entries() <= 2);
             for key in [1, 2] {
-                if let Some(hint) = cache.probe(&spot(key)) {
-                    assert!([101, 102].contains(&hint.slot));
-                    cache.forget(&spot(key), hint, &mut Visitor::default());
+                if let Some(cached) = cache.probe(&cache_probe(key)) {
+                    assert!([101, 102].contains(&cached.slot));
+                    cache.forget(&cache_probe(key), cached, &mut CacheHandle::default());
                 }
                 assert_eq!(slot(&cache, key), None);
             }

@@ -1,7 +1,7 @@
 //! What the words of a bucket mean: entries and their marks, whatever the variant.
 
 use super::bucket::WORDS;
-use super::hot_cache::Spot;
+use super::hot_cache::CacheProbe;
 
 /// Where in a bucket entries lie and what their bits mean: one type per variant. Every function is total: words may
 /// hold anything.
@@ -25,13 +25,13 @@ pub(super) trait Packing: Copy {
     fn mask(&self) -> u64;
 
     /// What those bits are for this key.
-    fn wanted(&self, spot: &Spot) -> u64;
+    fn wanted(&self, probe: &CacheProbe) -> u64;
 
     /// The mark of a key in `slot`, level 0; `None` where the packing cannot express it.
-    fn mark(&self, spot: &Spot, slot: u32) -> Option<u64>;
+    fn mark(&self, probe: &CacheProbe, slot: u32) -> Option<u64>;
 
     /// The slot a mark names for this key; `None` outside the key's window.
-    fn slot(&self, spot: &Spot, mark: u64) -> Option<u32>;
+    fn slot(&self, probe: &CacheProbe, mark: u64) -> Option<u32>;
 
     /// The mark of entry `entry`.
     #[inline]
@@ -71,12 +71,12 @@ pub(super) trait Packing: Copy {
 
     /// The entries that may be this key's, as bits.
     #[inline]
-    fn matches(&self, words: &[u64; WORDS], spot: &Spot) -> u32 {
-        let (mask, wanted) = (self.mask(), self.wanted(spot));
+    fn matches(&self, words: &[u64; WORDS], probe: &CacheProbe) -> u32 {
+        let (mask, wanted) = (self.mask(), self.wanted(probe));
         let mut found = 0;
         // No branch on the words: which entry is the key's cannot be foretold.
         for entry in 0..Self::ENTRIES {
-            let same_key = Self::key_word(entry).is_none_or(|word| words[word] == spot.key);
+            let same_key = Self::key_word(entry).is_none_or(|word| words[word] == probe.key);
             found |= u32::from(Self::get(words, entry) & mask == wanted && same_key) << entry;
         }
         found
@@ -84,12 +84,12 @@ pub(super) trait Packing: Copy {
 
     /// The first entry that may be this key's and names a slot of its window: entry, mark and slot.
     #[inline]
-    fn find(&self, words: &[u64; WORDS], spot: &Spot) -> Option<(usize, u64, u32)> {
-        let mut found = self.matches(words, spot);
+    fn find(&self, words: &[u64; WORDS], probe: &CacheProbe) -> Option<(usize, u64, u32)> {
+        let mut found = self.matches(words, probe);
         while found != 0 {
             let entry = found.trailing_zeros() as usize;
             let mark = Self::get(words, entry);
-            if let Some(slot) = self.slot(spot, mark) {
+            if let Some(slot) = self.slot(probe, mark) {
                 return Some((entry, mark, slot));
             }
             found &= found - 1;

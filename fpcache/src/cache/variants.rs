@@ -16,7 +16,7 @@
 //! 8 bits of tag.
 
 use super::bucket::WORDS;
-use super::hot_cache::Spot;
+use super::hot_cache::CacheProbe;
 use super::packing::Packing;
 
 /// Deltas of a table: how far slots lie from where the model puts them.
@@ -34,33 +34,33 @@ impl Deltas {
     }
 
     #[inline]
-    fn encode(self, spot: &Spot, slot: u32) -> Option<u64> {
+    fn encode(self, probe: &CacheProbe, slot: u32) -> Option<u64> {
         // A segment has fewer than 2^16 slots; for callers who say otherwise this is what `decode` takes back.
-        let delta = slot.wrapping_add(self.bias).wrapping_sub(spot.predicted);
+        let delta = slot.wrapping_add(self.bias).wrapping_sub(probe.predicted);
         (delta <= 2 * self.bias).then_some(u64::from(delta))
     }
 
     #[inline]
-    fn decode(self, spot: &Spot, delta: u64) -> Option<u32> {
+    fn decode(self, probe: &CacheProbe, delta: u64) -> Option<u32> {
         // At most 15 bits of delta beside a predicted slot: a segment has fewer than 2^16, and hostile callers wrap.
-        let slot = spot.predicted.wrapping_add(delta as u32).wrapping_sub(self.bias);
-        spot.window.contains(slot).then_some(slot)
+        let slot = probe.predicted.wrapping_add(delta as u32).wrapping_sub(self.bias);
+        probe.window.contains(slot).then_some(slot)
     }
 }
 
 /// Offset in the region of `slot`.
 #[inline]
-fn address(spot: &Spot, slot: u32) -> Option<u64> {
-    let address = spot.slots.checked_add(u64::from(slot) * u64::from(spot.slot_bytes))?;
+fn address(probe: &CacheProbe, slot: u32) -> Option<u64> {
+    let address = probe.slots.checked_add(u64::from(slot) * u64::from(probe.slot_bytes))?;
     (address < 1 << 48).then_some(address)
 }
 
 /// The slot of the key's window at offset `address` of the region.
 #[inline]
-fn slot_at(spot: &Spot, address: u64) -> Option<u32> {
-    let bytes = u32::try_from(address.checked_sub(spot.slots)?).ok()?;
-    let slot = bytes.checked_div(spot.slot_bytes)?;
-    (slot * spot.slot_bytes == bytes && spot.window.contains(slot)).then_some(slot)
+fn slot_at(probe: &CacheProbe, address: u64) -> Option<u32> {
+    let bytes = u32::try_from(address.checked_sub(probe.slots)?).ok()?;
+    let slot = bytes.checked_div(probe.slot_bytes)?;
+    (slot * probe.slot_bytes == bytes && probe.window.contains(slot)).then_some(slot)
 }
 
 /// Fingerprint and offset from the predicted slot.
@@ -92,16 +92,16 @@ impl Packing for Fd {
     }
 
     #[inline]
-    fn wanted(&self, spot: &Spot) -> u64 {
-        (spot.hash & self.mask()).max(1)
+    fn wanted(&self, probe: &CacheProbe) -> u64 {
+        (probe.hash & self.mask()).max(1)
     }
 
     /// Two marks at a time: where tags agree the difference is 0, and adding all ones below the level does not carry.
     #[inline]
-    fn matches(&self, words: &[u64; WORDS], spot: &Spot) -> u32 {
+    fn matches(&self, words: &[u64; WORDS], probe: &CacheProbe) -> u32 {
         const BOTH: u64 = 1 << 32 | 1;
         const CARRY: u64 = BOTH << 28;
-        let (mask, wanted) = (self.mask() * BOTH, self.wanted(spot) * BOTH);
+        let (mask, wanted) = (self.mask() * BOTH, self.wanted(probe) * BOTH);
         let mut found = 0;
         for (word, marks) in words.iter().enumerate() {
             let same = !(((marks ^ wanted) & mask) + (CARRY - BOTH)) & CARRY;
@@ -112,13 +112,13 @@ impl Packing for Fd {
     }
 
     #[inline]
-    fn mark(&self, spot: &Spot, slot: u32) -> Option<u64> {
-        Some(self.0.encode(spot, slot)? << (28 - self.0.bits) | self.wanted(spot))
+    fn mark(&self, probe: &CacheProbe, slot: u32) -> Option<u64> {
+        Some(self.0.encode(probe, slot)? << (28 - self.0.bits) | self.wanted(probe))
     }
 
     #[inline]
-    fn slot(&self, spot: &Spot, mark: u64) -> Option<u32> {
-        self.0.decode(spot, Self::bare(mark) >> (28 - self.0.bits))
+    fn slot(&self, probe: &CacheProbe, mark: u64) -> Option<u32> {
+        self.0.decode(probe, Self::bare(mark) >> (28 - self.0.bits))
     }
 }
 
@@ -155,20 +155,20 @@ impl Packing for F {
     }
 
     #[inline]
-    fn wanted(&self, spot: &Spot) -> u64 {
-        (spot.hash & self.mask()).max(1)
+    fn wanted(&self, probe: &CacheProbe) -> u64 {
+        (probe.hash & self.mask()).max(1)
     }
 
     #[inline]
-    fn mark(&self, spot: &Spot, slot: u32) -> Option<u64> {
+    fn mark(&self, probe: &CacheProbe, slot: u32) -> Option<u64> {
         // Slots lie at multiples of eight.
-        let address = address(spot, slot).filter(|address| address.is_multiple_of(8))?;
-        Some(((address / 8) << Self::TAG_BITS) | self.wanted(spot))
+        let address = address(probe, slot).filter(|address| address.is_multiple_of(8))?;
+        Some(((address / 8) << Self::TAG_BITS) | self.wanted(probe))
     }
 
     #[inline]
-    fn slot(&self, spot: &Spot, mark: u64) -> Option<u32> {
-        slot_at(spot, (Self::bare(mark) >> Self::TAG_BITS) * 8)
+    fn slot(&self, probe: &CacheProbe, mark: u64) -> Option<u32> {
+        slot_at(probe, (Self::bare(mark) >> Self::TAG_BITS) * 8)
     }
 }
 
@@ -205,18 +205,18 @@ impl Packing for D {
     }
 
     #[inline]
-    fn wanted(&self, _: &Spot) -> u64 {
+    fn wanted(&self, _: &CacheProbe) -> u64 {
         Self::LIVE
     }
 
     #[inline]
-    fn mark(&self, spot: &Spot, slot: u32) -> Option<u64> {
-        Some(self.0.encode(spot, slot)? | Self::LIVE)
+    fn mark(&self, probe: &CacheProbe, slot: u32) -> Option<u64> {
+        Some(self.0.encode(probe, slot)? | Self::LIVE)
     }
 
     #[inline]
-    fn slot(&self, spot: &Spot, mark: u64) -> Option<u32> {
-        self.0.decode(spot, mark & (Self::LIVE - 1))
+    fn slot(&self, probe: &CacheProbe, mark: u64) -> Option<u32> {
+        self.0.decode(probe, mark & (Self::LIVE - 1))
     }
 }
 
@@ -253,18 +253,18 @@ impl Packing for Full {
     }
 
     #[inline]
-    fn wanted(&self, _: &Spot) -> u64 {
+    fn wanted(&self, _: &CacheProbe) -> u64 {
         Self::LIVE
     }
 
     #[inline]
-    fn mark(&self, spot: &Spot, slot: u32) -> Option<u64> {
-        Some(address(spot, slot)? | Self::LIVE)
+    fn mark(&self, probe: &CacheProbe, slot: u32) -> Option<u64> {
+        Some(address(probe, slot)? | Self::LIVE)
     }
 
     #[inline]
-    fn slot(&self, spot: &Spot, mark: u64) -> Option<u32> {
-        slot_at(spot, mark & ((1 << 48) - 1))
+    fn slot(&self, probe: &CacheProbe, mark: u64) -> Option<u32> {
+        slot_at(probe, mark & ((1 << 48) - 1))
     }
 }
 
@@ -274,40 +274,40 @@ mod tests {
     use fpcache_index::Window;
     use proptest::prelude::*;
 
-    fn spot(hash: u64, key: u64) -> Spot {
+    fn cache_probe(hash: u64, key: u64) -> CacheProbe {
         let window = Window { first: 0, last: 9_000 };
-        Spot { hash, key, predicted: 4_500, window, slots: 1 << 40, slot_bytes: 264 }
+        CacheProbe { hash, key, predicted: 4_500, window, slots: 1 << 40, slot_bytes: 264 }
     }
 
-    /// Words among which `spot` finds itself now and then: random ones, and its own mark in random places.
-    fn words<P: Packing>(packing: P, spot: &Spot, random: [u64; WORDS], own: u16) -> [u64; WORDS] {
+    /// Words among which `probe` finds itself now and then: random ones, and its own mark in random places.
+    fn words<P: Packing>(packing: P, probe: &CacheProbe, random: [u64; WORDS], own: u16) -> [u64; WORDS] {
         let mut words = random;
         for entry in (0..P::ENTRIES).filter(|entry| own >> entry & 1 == 1) {
             let slot = 4_500 + entry as u32 - 5;
-            let mark = packing.mark(spot, slot).expect("inside the window");
+            let mark = packing.mark(probe, slot).expect("inside the window");
             words[P::word(entry)] = P::put(words[P::word(entry)], entry, P::at_level(mark, entry as u32));
             if let Some(word) = P::key_word(entry) {
-                words[word] = spot.key;
+                words[word] = probe.key;
             }
         }
         words
     }
 
-    fn holds_for<P: Packing>(packing: P, spot: &Spot, random: [u64; WORDS], own: u16) {
-        let words = words(packing, spot, random, own);
+    fn holds_for<P: Packing>(packing: P, probe: &CacheProbe, random: [u64; WORDS], own: u16) {
+        let words = words(packing, probe, random, own);
         // One entry at a time, by the definition of a match.
         let mut by_definition = 0;
         for entry in 0..P::ENTRIES {
-            let same_tag = P::get(&words, entry) & packing.mask() == packing.wanted(spot);
-            let same_key = P::key_word(entry).is_none_or(|word| words[word] == spot.key);
+            let same_tag = P::get(&words, entry) & packing.mask() == packing.wanted(probe);
+            let same_key = P::key_word(entry).is_none_or(|word| words[word] == probe.key);
             by_definition |= u32::from(same_tag && same_key) << entry;
         }
-        assert_eq!(packing.matches(&words, spot), by_definition);
+        assert_eq!(packing.matches(&words, probe), by_definition);
         for entry in (0..P::ENTRIES).filter(|entry| own >> entry & 1 == 1) {
             assert!(by_definition >> entry & 1 == 1);
             let mark = P::get(&words, entry);
             assert_eq!(
-                (P::level(mark), packing.slot(spot, mark)),
+                (P::level(mark), packing.slot(probe, mark)),
                 (entry as u32, Some(4_495 + entry as u32))
             );
         }
@@ -323,25 +323,26 @@ mod tests {
     #[test]
     fn marks_at_either_end_of_the_slot_numbers_neither_overflow_nor_lie() {
         const ENDS: [u32; 8] = [0, 1, 4_095, 4_096, 1 << 31, u32::MAX - 4_096, u32::MAX - 1, u32::MAX];
-        fn recalled<P: Packing>(packing: P, spot: &Spot, slot: u32) -> Option<u32> {
-            packing.slot(spot, packing.mark(spot, slot)?)
+        fn recalled<P: Packing>(packing: P, probe: &CacheProbe, slot: u32) -> Option<u32> {
+            packing.slot(probe, packing.mark(probe, slot)?)
         }
         let windows = [(0, u32::MAX), (0, 0), (u32::MAX, u32::MAX), (u32::MAX - 5_000, u32::MAX)];
         for (predicted, slot) in ENDS.into_iter().flat_map(|at| ENDS.map(|slot| (at, slot))) {
             for (first, last) in windows {
                 for (slots, slot_bytes) in [(0, 0), (4096, 24), (u64::MAX, u32::MAX)] {
                     let window = Window { first, last };
-                    let spot = Spot { predicted, window, slots, slot_bytes, ..spot(1, 2) };
+                    let probe = CacheProbe { predicted, window, slots, slot_bytes, ..cache_probe(1, 2) };
                     for deltas in [0, 32, 4_096, u32::MAX].map(Deltas::new) {
                         let near = slot.wrapping_sub(predicted).wrapping_add(deltas.bias) <= 2 * deltas.bias;
                         let expected = (near && window.contains(slot)).then_some(slot);
-                        assert_eq!(recalled(Fd(deltas), &spot, slot), expected, "{slot} of {spot:?}");
-                        assert_eq!(recalled(D(deltas), &spot, slot), expected, "{slot} of {spot:?}");
+                        assert_eq!(recalled(Fd(deltas), &probe, slot), expected, "{slot} of {probe:?}");
+                        assert_eq!(recalled(D(deltas), &probe, slot), expected, "{slot} of {probe:?}");
                     }
-                    // Addresses 4 GiB behind the segment's first slot are not taken back.
-                    for back in [recalled(F, &spot, slot), recalled(Full, &spot, slot)].into_iter().flatten()
+                    // Addresses 4 GiB after the segment's first slot are not taken back.
+                    for back in
+                        [recalled(F, &probe, slot), recalled(Full, &probe, slot)].into_iter().flatten()
                     {
-                        assert!(back == slot && window.contains(slot), "{slot} of {spot:?}");
+                        assert!(back == slot && window.contains(slot), "{slot} of {probe:?}");
                     }
                 }
             }
@@ -357,11 +358,11 @@ mod tests {
             key: u64,
             epsilon in 16u32..=4096,
         ) {
-            let (spot, deltas) = (spot(hash, key), Deltas::new(epsilon));
-            holds_for(Fd(deltas), &spot, random, own);
-            holds_for(F, &spot, random, own);
-            holds_for(D(deltas), &spot, random, own);
-            holds_for(Full, &spot, random, own);
+            let (probe, deltas) = (cache_probe(hash, key), Deltas::new(epsilon));
+            holds_for(Fd(deltas), &probe, random, own);
+            holds_for(F, &probe, random, own);
+            holds_for(D(deltas), &probe, random, own);
+            holds_for(Full, &probe, random, own);
         }
     }
 }

@@ -4,10 +4,10 @@ use std::fmt::Debug;
 use std::ops::Range;
 use std::sync::Arc;
 
-use fpcache_index::strings::{self, Coder, StringsError, Training, partition};
+use fpcache_index::strings::{self, KeyEncoder, StringsError, Training, partition};
 use fpcache_index::{NotAscending, OptionsError, PlacedSegment, SegmentOptions, Segmenter};
 
-use super::{ByteCoders, ByteKeys, ByteTail, KeySpace, U64Keys};
+use super::{ByteKeys, ByteTail, KeyEncoders, KeySpace, U64Keys};
 
 /// A segment cut from a stream of keys.
 #[derive(Clone, Debug)]
@@ -38,7 +38,7 @@ pub struct Between<'a, K: KeySpace> {
     pub x: u64,
     /// The last key below, or the beginning of the first one's range if it has none: the boundary must lie above.
     pub below: &'a K::Key,
-    /// The first key behind that has their tail, if there is one: the boundary must not lie above.
+    /// The first key after that has their tail, if there is one: the boundary must not lie above.
     pub next: Option<&'a K::Key>,
     /// Where the range ends of segments that have their tail: the boundary must lie below.
     pub end: Option<&'a K::Key>,
@@ -53,7 +53,7 @@ pub struct Between<'a, K: KeySpace> {
 pub enum Boundary {
     /// Wherever it is shortest.
     Anywhere,
-    /// Right behind the key below: what lies between the keys is the second segment's.
+    /// Right after the key below: what lies between the keys is the second segment's.
     RightBehind,
     /// At its coordinate: slots of one of the segments are kept for keys to come.
     AtCoordinate,
@@ -79,7 +79,7 @@ pub trait BuildKeys: KeySpace {
     ///
     /// # Errors
     /// An option out of range.
-    fn cutter(options: SegmentOptions, coders: &Self::Coders) -> Result<Self::Cutter, OptionsError>;
+    fn cutter(options: SegmentOptions, encoders: &Self::Encoders) -> Result<Self::Cutter, OptionsError>;
 
     /// Adds the next key. Segments that are complete now are appended to `cut`.
     ///
@@ -99,53 +99,53 @@ pub trait BuildKeys: KeySpace {
     fn divide(
         keys: &[&Self::Key],
         lo: &Self::Key,
-        coders: &Self::Coders,
+        encoders: &Self::Encoders,
         epsilon: u32,
     ) -> Vec<Division<Self>>;
 
     /// The first and the last coordinate that keys of a range can have which share what segments of this tail skip.
     fn coordinates_of(
         lo: &Self::Key,
-        behind: Option<&Self::Key>,
+        end: Option<&Self::Key>,
         tail: Self::Tail,
-        coders: &Self::Coders,
+        encoders: &Self::Encoders,
     ) -> (u64, u64);
 
     /// Where the range of the second of two segments begins. `None` if nothing parts them, which cannot be if a key lies
     /// on either side.
-    fn boundary(between: &Between<'_, Self>, coders: &Self::Coders) -> Option<Self::Owned>;
+    fn boundary(between: &Between<'_, Self>, encoders: &Self::Encoders) -> Option<Self::Owned>;
 
     /// What suits a table of so many keys, 0 if these are all, of which these are a sample, in order.
-    fn train<'k>(sample: impl IntoIterator<Item = &'k Self::Key>, table_keys: u64) -> Self::Coders;
+    fn train<'k>(sample: impl IntoIterator<Item = &'k Self::Key>, table_keys: u64) -> Self::Encoders;
 
-    /// The coders of a table of about so many keys and another one, trained on these runs of neighbouring keys, which must be in
+    /// The encoders of a table of about so many keys and another one, trained on these runs of neighbouring keys, which must be in
     /// order; `None` if the newest there is makes hardly more segments of them, or there is no room for more. Some
     /// milliseconds for ten thousand keys.
     fn learn(
-        coders: &Self::Coders,
+        encoders: &Self::Encoders,
         runs: &[Vec<Self::Owned>],
         options: SegmentOptions,
         table_keys: u64,
-    ) -> Option<Self::Coders> {
-        let _ = (coders, runs, options, table_keys);
+    ) -> Option<Self::Encoders> {
+        let _ = (encoders, runs, options, table_keys);
         None
     }
 
-    /// Whether the table's coders were made for its keys.
-    fn is_trained(coders: &Self::Coders) -> bool {
-        let _ = coders;
+    /// Whether the table's encoders were made for its keys.
+    fn is_trained(encoders: &Self::Encoders) -> bool {
+        let _ = encoders;
         true
     }
 
-    /// Whether segments may have been built with another coder than the newest.
-    fn has_outdated(coders: &Self::Coders) -> bool {
-        let _ = coders;
+    /// Whether segments may have been built with another encoder than the newest.
+    fn has_outdated(encoders: &Self::Encoders) -> bool {
+        let _ = encoders;
         false
     }
 
-    /// Whether segments of this tail were built with another coder than the newest.
-    fn is_outdated(coders: &Self::Coders, tail: Self::Tail) -> bool {
-        let _ = (coders, tail);
+    /// Whether segments of this tail were built with another encoder than the newest.
+    fn is_outdated(encoders: &Self::Encoders, tail: Self::Tail) -> bool {
+        let _ = (encoders, tail);
         false
     }
 
@@ -208,8 +208,8 @@ impl BuildKeys for U64Keys {
         vec![Division { keys: 0..keys.len(), lo: *lo, tail: () }]
     }
 
-    fn coordinates_of(lo: &u64, behind: Option<&u64>, (): (), (): &()) -> (u64, u64) {
-        (*lo, behind.map_or(u64::MAX, |behind| behind - 1))
+    fn coordinates_of(lo: &u64, end: Option<&u64>, (): (), (): &()) -> (u64, u64) {
+        (*lo, end.map_or(u64::MAX, |end| end - 1))
     }
 
     fn boundary(between: &Between<'_, Self>, (): &()) -> Option<u64> {
@@ -223,15 +223,15 @@ impl BuildKeys for U64Keys {
     }
 }
 
-/// A string behind `prefix` whose coordinate is `x` or little less, the prefix skipped; `None` if no string's is so great.
+/// A string after `prefix` whose coordinate is `x` or little less, the prefix skipped; `None` if no string's is so great.
 /// A few microseconds.
-fn string_at(x: u64, prefix: &[u8], coder: &Coder) -> Option<Vec<u8>> {
-    /// Bytes behind the prefix: more than coordinates take.
+fn string_at(x: u64, prefix: &[u8], encoder: &KeyEncoder) -> Option<Vec<u8>> {
+    /// Bytes after the prefix: more than coordinates take.
     const MOST: usize = 16;
     let skip = prefix.len();
     let most = (skip + MOST).min(ByteKeys::MAX_KEY_BYTES);
     let mut string = prefix.to_vec();
-    while x <= Coder::MAX_CODE && string.len() < most && coder.code(&string, skip) < x {
+    while x <= KeyEncoder::MAX_CODE && string.len() < most && encoder.code(&string, skip) < x {
         let at = string.len();
         string.push(0);
         // Coordinates do not decrease with the last byte: the greatest that does not go beyond.
@@ -239,7 +239,7 @@ fn string_at(x: u64, prefix: &[u8], coder: &Coder) -> Option<Vec<u8>> {
         while fits.map_or(0, |byte| byte + 1) < beyond {
             let byte = (fits.map_or(0, |byte| byte + 1) + beyond) / 2;
             string[at] = byte as u8;
-            if coder.code(&string, skip) <= x { fits = Some(byte) } else { beyond = byte }
+            if encoder.code(&string, skip) <= x { fits = Some(byte) } else { beyond = byte }
         }
         match fits {
             Some(byte) => string[at] = byte as u8,
@@ -249,22 +249,22 @@ fn string_at(x: u64, prefix: &[u8], coder: &Coder) -> Option<Vec<u8>> {
             }
         }
     }
-    (x <= Coder::MAX_CODE).then_some(string)
+    (x <= KeyEncoder::MAX_CODE).then_some(string)
 }
 
 /// Cuts byte strings.
 #[derive(Debug)]
 pub struct StringCutter {
     cutter: strings::Cutter,
-    coder: u8,
+    encoder: u8,
 }
 
 impl StringCutter {
     fn take(&mut self, cut: &mut Vec<CutSegment<ByteKeys>>) {
-        let coder = self.coder;
+        let encoder = self.encoder;
         cut.extend(self.cutter.drain().map(|segment| CutSegment {
             lo: segment.lo.into_vec(),
-            tail: ByteTail { skip: segment.skip, coder },
+            tail: ByteTail { skip: segment.skip, encoder },
             placed: segment.placed,
         }));
     }
@@ -273,10 +273,10 @@ impl StringCutter {
 impl BuildKeys for ByteKeys {
     type Cutter = StringCutter;
 
-    fn cutter(options: SegmentOptions, coders: &ByteCoders) -> Result<StringCutter, OptionsError> {
-        let number = coders.newest();
-        let coder = coders.get(number).cloned().unwrap_or_else(|| Arc::new(Coder::plain()));
-        Ok(StringCutter { cutter: strings::Cutter::new(options, coder)?, coder: number })
+    fn cutter(options: SegmentOptions, encoders: &KeyEncoders) -> Result<StringCutter, OptionsError> {
+        let number = encoders.newest();
+        let encoder = encoders.get(number).cloned().unwrap_or_else(|| Arc::new(KeyEncoder::plain()));
+        Ok(StringCutter { cutter: strings::Cutter::new(options, encoder)?, encoder: number })
     }
 
     fn push(
@@ -294,32 +294,32 @@ impl BuildKeys for ByteKeys {
         cutter.take(cut);
     }
 
-    fn divide(keys: &[&[u8]], lo: &[u8], coders: &ByteCoders, epsilon: u32) -> Vec<Division<Self>> {
-        let coder = coders.newest();
-        let Some(by) = coders.get(coder) else {
+    fn divide(keys: &[&[u8]], lo: &[u8], encoders: &KeyEncoders, epsilon: u32) -> Vec<Division<Self>> {
+        let encoder = encoders.newest();
+        let Some(by) = encoders.get(encoder) else {
             return vec![Division {
                 keys: 0..keys.len(),
                 lo: lo.to_vec(),
-                tail: ByteTail { skip: 0, coder },
+                tail: ByteTail { skip: 0, encoder },
             }];
         };
         let parts = partition(keys, lo, by, epsilon);
         let division = |part: strings::Part| Division {
             keys: part.keys,
             lo: part.lo.into_vec(),
-            tail: ByteTail { skip: part.skip, coder },
+            tail: ByteTail { skip: part.skip, encoder },
         };
         parts.into_iter().map(division).collect()
     }
 
-    fn coordinates_of(lo: &[u8], behind: Option<&[u8]>, tail: ByteTail, coders: &ByteCoders) -> (u64, u64) {
+    fn coordinates_of(lo: &[u8], end: Option<&[u8]>, tail: ByteTail, encoders: &KeyEncoders) -> (u64, u64) {
         let skip = usize::from(tail.skip);
-        let Some(coder) = coders.get(tail.coder) else { return (0, u64::MAX) };
-        let behind = behind.filter(|behind| strings::common_prefix(lo, behind) >= skip);
-        (coder.code(lo, skip), behind.map_or(Coder::MAX_CODE, |behind| coder.code(behind, skip)))
+        let Some(encoder) = encoders.get(tail.encoder) else { return (0, u64::MAX) };
+        let end = end.filter(|end| strings::common_prefix(lo, end) >= skip);
+        (encoder.code(lo, skip), end.map_or(KeyEncoder::MAX_CODE, |end| encoder.code(end, skip)))
     }
 
-    fn boundary(between: &Between<'_, Self>, coders: &ByteCoders) -> Option<Vec<u8>> {
+    fn boundary(between: &Between<'_, Self>, encoders: &KeyEncoders) -> Option<Vec<u8>> {
         let Between { x, below, next, end, wanted, tail } = *between;
         let skip = usize::from(tail.skip);
         let limit = next.or(end);
@@ -331,7 +331,8 @@ impl BuildKeys for ByteKeys {
             Boundary::Anywhere => shortest(),
             Boundary::RightBehind => Self::successor(below),
             Boundary::AtCoordinate => {
-                let at = coders.get(tail.coder).and_then(|coder| string_at(x, below.get(..skip)?, coder));
+                let at =
+                    encoders.get(tail.encoder).and_then(|encoder| string_at(x, below.get(..skip)?, encoder));
                 let parts =
                     |at: &Vec<u8>| at.as_slice() > below && limit.is_none_or(|limit| at.as_slice() < limit);
                 at.filter(parts).or_else(shortest)
@@ -339,32 +340,33 @@ impl BuildKeys for ByteKeys {
         }
     }
 
-    fn train<'k>(sample: impl IntoIterator<Item = &'k [u8]>, table_keys: u64) -> ByteCoders {
-        ByteCoders::of(Coder::train(sample, &Training { table_keys, ..Training::default() }))
+    fn train<'k>(sample: impl IntoIterator<Item = &'k [u8]>, table_keys: u64) -> KeyEncoders {
+        KeyEncoders::of(KeyEncoder::train(sample, &Training { table_keys, ..Training::default() }))
     }
 
     fn learn(
-        coders: &ByteCoders,
+        encoders: &KeyEncoders,
         runs: &[Vec<Vec<u8>>],
         options: SegmentOptions,
         table_keys: u64,
-    ) -> Option<ByteCoders> {
+    ) -> Option<KeyEncoders> {
         let sample = runs.iter().flatten().map(Vec::as_slice);
-        let more = coders.and(Coder::train(sample, &Training { table_keys, ..Training::default() }))?;
-        let (before, after) = (segments_of(runs, options, coders)?, segments_of(runs, options, &more)?);
+        let more =
+            encoders.and(KeyEncoder::train(sample, &Training { table_keys, ..Training::default() }))?;
+        let (before, after) = (segments_of(runs, options, encoders)?, segments_of(runs, options, &more)?);
         (after * 4 <= before * 3).then_some(more)
     }
 
-    fn is_trained(coders: &ByteCoders) -> bool {
-        coders.get(coders.newest()).is_some_and(|newest| newest.encode() != Coder::plain().encode())
+    fn is_trained(encoders: &KeyEncoders) -> bool {
+        encoders.get(encoders.newest()).is_some_and(|newest| newest.encode() != KeyEncoder::plain().encode())
     }
 
-    fn has_outdated(coders: &ByteCoders) -> bool {
-        coders.len() > 1
+    fn has_outdated(encoders: &KeyEncoders) -> bool {
+        encoders.len() > 1
     }
 
-    fn is_outdated(coders: &ByteCoders, tail: ByteTail) -> bool {
-        tail.coder != coders.newest()
+    fn is_outdated(encoders: &KeyEncoders, tail: ByteTail) -> bool {
+        tail.encoder != encoders.newest()
     }
 
     fn check(key: &[u8]) -> Result<(), String> {
@@ -375,11 +377,11 @@ impl BuildKeys for ByteKeys {
     }
 }
 
-/// Segments that the newest coder makes of runs of keys; `None` if one is not in order.
-fn segments_of(runs: &[Vec<Vec<u8>>], options: SegmentOptions, coders: &ByteCoders) -> Option<usize> {
+/// Segments that the newest encoder makes of runs of keys; `None` if one is not in order.
+fn segments_of(runs: &[Vec<Vec<u8>>], options: SegmentOptions, encoders: &KeyEncoders) -> Option<usize> {
     let mut segments = 0;
     for run in runs {
-        let (mut cutter, mut cut) = (ByteKeys::cutter(options, coders).ok()?, Vec::new());
+        let (mut cutter, mut cut) = (ByteKeys::cutter(options, encoders).ok()?, Vec::new());
         for key in run {
             ByteKeys::push(&mut cutter, key, &mut cut).ok()?;
         }
@@ -394,29 +396,29 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn coders() -> [ByteCoders; 2] {
+    fn encoders() -> [KeyEncoders; 2] {
         let sample: Vec<Vec<u8>> = (0..500u32).map(|i| format!("{:07}", i * 7919).into_bytes()).collect();
-        [ByteCoders::default(), ByteKeys::train(sample.iter().map(Vec::as_slice), 0)]
+        [KeyEncoders::default(), ByteKeys::train(sample.iter().map(Vec::as_slice), 0)]
     }
 
     #[test]
     fn a_range_without_keys_ends_above_its_beginning_and_not_above_the_first_key_behind() {
-        for coders in coders() {
+        for encoders in encoders() {
             let between = |below, next, x| {
-                let tail = ByteTail { skip: 2, coder: 0 };
+                let tail = ByteTail { skip: 2, encoder: 0 };
                 let between =
                     Between::<ByteKeys> { x, below, next, end: None, wanted: Boundary::AtCoordinate, tail };
-                ByteKeys::boundary(&between, &coders)
+                ByteKeys::boundary(&between, &encoders)
             };
-            // The shortest beginning of the key behind that has the shared bytes would lie below the range.
-            let x = coders.get(0).expect("one").code(b"ab5000000", 2);
+            // The shortest beginning of the key after that has the shared bytes would lie below the range.
+            let x = encoders.get(0).expect("one").code(b"ab5000000", 2);
             let boundary = between(b"ab37", Some(b"ab7000000"), x).expect("much lies between");
             assert!(
                 boundary.as_slice() > b"ab37" && boundary.as_slice() <= b"ab7000000",
                 "{}",
                 boundary.escape_ascii()
             );
-            assert!(coders.get(0).expect("one").code(&boundary, 2) <= x);
+            assert!(encoders.get(0).expect("one").code(&boundary, 2) <= x);
             assert_eq!(between(b"ab37", Some(b"ab37"), x), None, "nothing lies between");
         }
     }
@@ -426,24 +428,24 @@ mod tests {
         fn boundaries_lie_between_and_have_what_is_skipped(
             mut keys in prop::collection::btree_set(prop::collection::vec(prop::sample::select(&b"\0\x01059z\xff"[..]), 0..9), 2),
             prefix in prop::collection::vec(any::<u8>(), 0..4),
-            x in prop_oneof![0..=Coder::MAX_CODE, any::<u64>()],
+            x in prop_oneof![0..=KeyEncoder::MAX_CODE, any::<u64>()],
             which in 0..2usize,
             has_next: bool,
             wanted in prop::sample::select(&[Boundary::Anywhere, Boundary::RightBehind, Boundary::AtCoordinate][..]),
         ) {
             let with = |key: Vec<u8>| [prefix.as_slice(), &key].concat();
             let below = with(keys.pop_first().expect("two"));
-            let behind = with(keys.pop_first().expect("two"));
-            let (next, end) = if has_next { (Some(behind.as_slice()), None) } else { (None, Some(behind.as_slice())) };
+            let bound = with(keys.pop_first().expect("two"));
+            let (next, end) = if has_next { (Some(bound.as_slice()), None) } else { (None, Some(bound.as_slice())) };
             if next.is_none() && wanted != Boundary::AtCoordinate {
                 return Ok(());
             }
-            let tail = ByteTail { skip: prefix.len() as u16, coder: 0 };
+            let tail = ByteTail { skip: prefix.len() as u16, encoder: 0 };
             let between = Between::<ByteKeys> { x, below: &below, next, end, wanted, tail };
-            match ByteKeys::boundary(&between, &coders()[which]) {
+            match ByteKeys::boundary(&between, &encoders()[which]) {
                 Some(boundary) => {
                     prop_assert!(boundary > below && boundary.starts_with(&prefix));
-                    prop_assert!(boundary < behind || (has_next && boundary == behind));
+                    prop_assert!(boundary < bound || (has_next && boundary == bound));
                 }
                 None => prop_assert!(!has_next, "keys are always parted"),
             }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use fpcache_index::strings::{Coder, common_prefix};
+use fpcache_index::strings::{KeyEncoder, common_prefix};
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::KeySpace;
@@ -10,7 +10,7 @@ use super::KeySpace;
 /// Byte strings in lexicographic order; the encoded form is the string itself.
 ///
 /// The keys of a segment share a prefix, the first `skip` bytes of the separator its range begins with. The coordinate of a key
-/// that has the prefix is what the segment's [`Coder`] makes of the bytes behind it; a key of the range that lacks
+/// that has the prefix is what the segment's [`KeyEncoder`] makes of the bytes after it; a key of the range that lacks
 /// it lies above all that have it, and has the greatest coordinate there is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ByteKeys;
@@ -27,26 +27,26 @@ impl ByteKeys {
 pub struct ByteTail {
     /// Leading bytes that the keys the segment was built from share with its separator.
     pub skip: u16,
-    /// Which of the table's coders makes numbers of the bytes behind them.
-    pub coder: u8,
+    /// Which of the table's encoders makes numbers of the bytes after them.
+    pub encoder: u8,
 }
 
-/// The coders of a table: few, and never changed once segments refer to them.
+/// The encoders of a table: few, and never changed once segments refer to them.
 #[derive(Clone, Debug)]
-pub struct ByteCoders(Arc<[Arc<Coder>]>);
+pub struct KeyEncoders(Arc<[Arc<KeyEncoder>]>);
 
-impl ByteCoders {
-    /// Most coders of a table.
+impl KeyEncoders {
+    /// Most encoders of a table.
     pub const MOST: usize = 8;
 
-    /// One coder.
-    pub fn of(coder: Coder) -> Self {
-        Self([Arc::new(coder)].into())
+    /// One encoder.
+    pub fn of(encoder: KeyEncoder) -> Self {
+        Self([Arc::new(encoder)].into())
     }
 
-    /// Coder of this number, if there is one.
+    /// KeyEncoder of this number, if there is one.
     #[inline]
-    pub fn get(&self, number: u8) -> Option<&Arc<Coder>> {
+    pub fn get(&self, number: u8) -> Option<&Arc<KeyEncoder>> {
         self.0.get(usize::from(number))
     }
 
@@ -68,14 +68,14 @@ impl ByteCoders {
 
     /// These and another one, if there is room for it.
     #[must_use]
-    pub fn and(&self, coder: Coder) -> Option<Self> {
-        (self.len() < Self::MOST).then(|| Self(self.0.iter().cloned().chain([Arc::new(coder)]).collect()))
+    pub fn and(&self, encoder: KeyEncoder) -> Option<Self> {
+        (self.len() < Self::MOST).then(|| Self(self.0.iter().cloned().chain([Arc::new(encoder)]).collect()))
     }
 }
 
-impl Default for ByteCoders {
+impl Default for KeyEncoders {
     fn default() -> Self {
-        Self::of(Coder::plain())
+        Self::of(KeyEncoder::plain())
     }
 }
 
@@ -85,7 +85,7 @@ impl KeySpace for ByteKeys {
     type View<'a> = &'a [u8];
     type Kept = (usize, usize);
     type Tail = ByteTail;
-    type Coders = ByteCoders;
+    type Encoders = KeyEncoders;
 
     const ID: u32 = 2;
     const NAME: &'static str = "bytes";
@@ -109,10 +109,10 @@ impl KeySpace for ByteKeys {
     }
 
     #[inline]
-    fn coordinate(key: &[u8], shared: usize, tail: ByteTail, coders: &ByteCoders) -> u64 {
+    fn coordinate(key: &[u8], shared: usize, tail: ByteTail, encoders: &KeyEncoders) -> u64 {
         let skip = usize::from(tail.skip);
-        match coders.get(tail.coder) {
-            Some(coder) if shared >= skip => coder.code(key, skip),
+        match encoders.get(tail.encoder) {
+            Some(encoder) if shared >= skip => encoder.code(key, skip),
             _ => u64::MAX,
         }
     }
@@ -170,7 +170,7 @@ impl KeySpace for ByteKeys {
         &arena[at..at + len]
     }
 
-    fn mark(key: &[u8]) -> u64 {
+    fn boundary_id(key: &[u8]) -> u64 {
         xxh3_64(key)
     }
 
@@ -186,7 +186,7 @@ impl KeySpace for ByteKeys {
         let shared = before.map_or(0, |before| common_prefix(before, lo));
         let rest = &lo[shared..];
         out.extend(tail.skip.to_le_bytes());
-        out.extend([tail.coder, 0]);
+        out.extend([tail.encoder, 0]);
         // Separators are no longer than keys.
         out.extend((shared as u16).to_le_bytes());
         out.extend((rest.len() as u16).to_le_bytes());
@@ -196,8 +196,8 @@ impl KeySpace for ByteKeys {
     fn take_separator<'b>(before: Option<&[u8]>, bytes: &'b [u8]) -> Option<(Vec<u8>, ByteTail, &'b [u8])> {
         let (head, rest) = bytes.split_first_chunk::<8>()?;
         let u16_at = |at: usize| u16::from_le_bytes([head[at], head[at + 1]]);
-        let tail = ByteTail { skip: u16_at(0), coder: head[2] };
-        let (rest, behind) = rest.split_at_checked(usize::from(u16_at(6)))?;
+        let tail = ByteTail { skip: u16_at(0), encoder: head[2] };
+        let (rest, after) = rest.split_at_checked(usize::from(u16_at(6)))?;
         let shared = before.unwrap_or_default().get(..usize::from(u16_at(4)))?;
         let len = shared.len() + rest.len();
         // Else a few bytes of each that came next could stand for ever more.
@@ -207,41 +207,41 @@ impl KeySpace for ByteKeys {
         let mut lo = Vec::with_capacity(len);
         lo.extend_from_slice(shared);
         lo.extend_from_slice(rest);
-        Some((lo, tail, behind))
+        Some((lo, tail, after))
     }
 
-    fn encode_coders(coders: &ByteCoders) -> Vec<u8> {
+    fn encode_encoders(encoders: &KeyEncoders) -> Vec<u8> {
         let mut out = Vec::new();
-        for coder in coders.0.iter() {
-            let bytes = coder.encode();
+        for encoder in encoders.0.iter() {
+            let bytes = encoder.encode();
             out.extend((bytes.len() as u32).to_le_bytes());
             out.extend(bytes);
         }
         out
     }
 
-    fn decode_coders(mut bytes: &[u8]) -> Result<ByteCoders, String> {
-        let mut coders = Vec::new();
+    fn decode_encoders(mut bytes: &[u8]) -> Result<KeyEncoders, String> {
+        let mut encoders = Vec::new();
         while let Some((len, rest)) = bytes.split_first_chunk() {
-            let (coder, behind) =
-                rest.split_at_checked(u32::from_le_bytes(*len) as usize).ok_or("a coder is cut short")?;
-            coders.push(Arc::new(Coder::decode(coder).map_err(|error| error.to_string())?));
-            bytes = behind;
+            let (encoder, after) =
+                rest.split_at_checked(u32::from_le_bytes(*len) as usize).ok_or("an encoder is cut short")?;
+            encoders.push(Arc::new(KeyEncoder::decode(encoder).map_err(|error| error.to_string())?));
+            bytes = after;
         }
-        match coders.len() {
-            1..=ByteCoders::MOST if bytes.is_empty() => Ok(ByteCoders(coders.into())),
-            count => Err(format!("{count} coders and {} bytes", bytes.len())),
+        match encoders.len() {
+            1..=KeyEncoders::MOST if bytes.is_empty() => Ok(KeyEncoders(encoders.into())),
+            count => Err(format!("{count} encoders and {} bytes", bytes.len())),
         }
     }
 
-    fn coders_bytes(coders: &ByteCoders) -> usize {
+    fn encoders_bytes(encoders: &KeyEncoders) -> usize {
         let counts = 2 * size_of::<usize>();
-        let one = |coder: &Arc<Coder>| size_of::<Arc<Coder>>() + counts + coder.size_in_bytes();
-        coders.0.iter().map(one).sum::<usize>() + counts
+        let one = |encoder: &Arc<KeyEncoder>| size_of::<Arc<KeyEncoder>>() + counts + encoder.size_in_bytes();
+        encoders.0.iter().map(one).sum::<usize>() + counts
     }
 
-    fn knows(coders: &ByteCoders, tail: ByteTail) -> bool {
-        usize::from(tail.coder) < coders.len()
+    fn knows(encoders: &KeyEncoders, tail: ByteTail) -> bool {
+        usize::from(tail.encoder) < encoders.len()
     }
 }
 
@@ -259,7 +259,7 @@ mod tests {
     #[test]
     fn separators_are_cut_by_what_the_one_before_has() {
         let mut out = Vec::new();
-        let tail = ByteTail { skip: 3, coder: 1 };
+        let tail = ByteTail { skip: 3, encoder: 1 };
         ByteKeys::put_separator(b"/usr/lib", tail, Some(b"/usr/bin"), &mut out);
         assert_eq!(out, [3, 0, 1, 0, 5, 0, 3, 0, b'l', b'i', b'b']);
         let back = ByteKeys::take_separator(Some(b"/usr/bin"), &out);
@@ -283,11 +283,11 @@ mod tests {
     }
 
     #[test]
-    fn coders_round_trip_and_damage_is_refused() {
-        let bytes = ByteKeys::encode_coders(&ByteCoders::default());
-        assert_eq!(ByteKeys::decode_coders(&bytes).map(|coders| coders.len()), Ok(1));
-        assert!(ByteKeys::decode_coders(&bytes[..bytes.len() - 1]).is_err());
-        assert!(ByteKeys::decode_coders(&[]).is_err());
+    fn encoders_round_trip_and_damage_is_refused() {
+        let bytes = ByteKeys::encode_encoders(&KeyEncoders::default());
+        assert_eq!(ByteKeys::decode_encoders(&bytes).map(|encoders| encoders.len()), Ok(1));
+        assert!(ByteKeys::decode_encoders(&bytes[..bytes.len() - 1]).is_err());
+        assert!(ByteKeys::decode_encoders(&[]).is_err());
     }
 
     proptest! {
@@ -296,11 +296,11 @@ mod tests {
             lo in prop::collection::vec(0u8..4, 0..5), skip in 0u16..5,
             mut keys in prop::collection::vec(prop::collection::vec(0u8..4, 0..7), 1..50),
         ) {
-            let tail = ByteTail { skip: skip.min(lo.len() as u16), coder: 0 };
+            let tail = ByteTail { skip: skip.min(lo.len() as u16), encoder: 0 };
             keys.retain(|key| *key >= lo);
             keys.sort();
-            let coders = ByteCoders::default();
-            let xs = keys.iter().map(|key| ByteKeys::coordinate(key, common_prefix(key, &lo), tail, &coders));
+            let encoders = KeyEncoders::default();
+            let xs = keys.iter().map(|key| ByteKeys::coordinate(key, common_prefix(key, &lo), tail, &encoders));
             prop_assert!(xs.is_sorted());
         }
 

@@ -14,7 +14,7 @@ use fpcache_index::DirectoryKey;
 pub use build::{
     Between, Boundary, BuildKeys, CutSegment, Division, IntegerCutter, OrderError, StringCutter,
 };
-pub use byte_keys::{ByteCoders, ByteKeys, ByteTail};
+pub use byte_keys::{ByteKeys, ByteTail, KeyEncoders};
 pub use kind::KeyKind;
 pub use u64_keys::U64Keys;
 
@@ -45,7 +45,7 @@ pub trait KeySpace: Copy + Debug + Default + PartialEq + Eq + Send + Sync + 'sta
     /// What a segment's descriptor says about coordinates beside the model.
     type Tail: Copy + Debug + Default + PartialEq + Eq + Send + Sync + 'static;
     /// What the segments of a table share to compute coordinates.
-    type Coders: Clone + Debug + Default + Send + Sync + 'static;
+    type Encoders: Clone + Debug + Default + Send + Sync + 'static;
 
     /// Identifies the key space in a table record, so that a client never reads a table with another's rules.
     const ID: u32;
@@ -67,7 +67,7 @@ pub trait KeySpace: Copy + Debug + Default + PartialEq + Eq + Send + Sync + 'sta
 
     /// The number a model sees, for a key in the range of a segment whose first key shares its first `shared` bytes. Must
     /// not decrease as keys of one segment grow.
-    fn coordinate(key: &Self::Key, shared: usize, tail: Self::Tail, coders: &Self::Coders) -> u64;
+    fn coordinate(key: &Self::Key, shared: usize, tail: Self::Tail, encoders: &Self::Encoders) -> u64;
 
     /// How many leading bytes two keys share, where coordinates depend on that.
     fn shared(a: &Self::Key, b: &Self::Key) -> usize;
@@ -100,7 +100,7 @@ pub trait KeySpace: Copy + Debug + Default + PartialEq + Eq + Send + Sync + 'sta
     fn kept<'a>(kept: &'a Self::Kept, arena: &'a [u8]) -> &'a Self::Key;
 
     /// A number that tells the ends of ranges apart, in segments' headers: the key itself if it is a word, else a hash.
-    fn mark(key: &Self::Key) -> u64;
+    fn boundary_id(key: &Self::Key) -> u64;
 
     /// The key for people.
     fn show(key: &Self::Key) -> String;
@@ -108,28 +108,28 @@ pub trait KeySpace: Copy + Debug + Default + PartialEq + Eq + Send + Sync + 'sta
     /// Heap bytes of a key that is held on its own.
     fn heap_bytes(key: &Self::Owned) -> usize;
 
-    /// Appends the low end of a segment's range, and the tail, to a descriptor that comes behind one whose range begins
+    /// Appends the low end of a segment's range, and the tail, to a descriptor that comes after one whose range begins
     /// at `before`.
     fn put_separator(lo: &Self::Key, tail: Self::Tail, before: Option<&Self::Key>, out: &mut Vec<u8>);
 
-    /// Reads what [`put_separator`](Self::put_separator) wrote, and returns what lies behind; `None` if it cannot be.
+    /// Reads what [`put_separator`](Self::put_separator) wrote, and returns what lies after; `None` if it cannot be.
     fn take_separator<'b>(
         before: Option<&Self::Key>,
         bytes: &'b [u8],
     ) -> Option<(Self::Owned, Self::Tail, &'b [u8])>;
 
     /// The bytes of what segments share; empty if that is nothing.
-    fn encode_coders(coders: &Self::Coders) -> Vec<u8>;
+    fn encode_encoders(encoders: &Self::Encoders) -> Vec<u8>;
 
-    /// Reads what [`encode_coders`](Self::encode_coders) wrote.
+    /// Reads what [`encode_encoders`](Self::encode_encoders) wrote.
     ///
     /// # Errors
     /// In words, what about the bytes cannot be.
-    fn decode_coders(bytes: &[u8]) -> Result<Self::Coders, String>;
+    fn decode_encoders(bytes: &[u8]) -> Result<Self::Encoders, String>;
 
     /// Bytes of what segments share, on the heap.
-    fn coders_bytes(coders: &Self::Coders) -> usize;
+    fn encoders_bytes(encoders: &Self::Encoders) -> usize;
 
-    /// Whether `coders` have what the tail refers to.
-    fn knows(coders: &Self::Coders, tail: Self::Tail) -> bool;
+    /// Whether `encoders` have what the tail refers to.
+    fn knows(encoders: &Self::Encoders, tail: Self::Tail) -> bool;
 }

@@ -12,7 +12,7 @@ impl KeySpace for U64Keys {
     type View<'a> = u64;
     type Kept = u64;
     type Tail = ();
-    type Coders = ();
+    type Encoders = ();
 
     const ID: u32 = 1;
     const NAME: &'static str = "u64";
@@ -95,7 +95,7 @@ impl KeySpace for U64Keys {
         kept
     }
 
-    fn mark(key: &u64) -> u64 {
+    fn boundary_id(key: &u64) -> u64 {
         *key
     }
 
@@ -116,15 +116,15 @@ impl KeySpace for U64Keys {
         Some((u64::from_le_bytes(*lo), (), rest))
     }
 
-    fn encode_coders((): &()) -> Vec<u8> {
+    fn encode_encoders((): &()) -> Vec<u8> {
         Vec::new()
     }
 
-    fn decode_coders(bytes: &[u8]) -> Result<(), String> {
-        if bytes.is_empty() { Ok(()) } else { Err("integer keys have no coders".into()) }
+    fn decode_encoders(bytes: &[u8]) -> Result<(), String> {
+        if bytes.is_empty() { Ok(()) } else { Err("integer keys have no encoders".into()) }
     }
 
-    fn coders_bytes((): &()) -> usize {
+    fn encoders_bytes((): &()) -> usize {
         0
     }
 

@@ -7,7 +7,7 @@
 //!
 //! A change says that a range, from the first new segment's `lo` up to its end, exclusive, belongs to new segments. It takes as many
 //! records in a row as it is long, `part` counting from 0. Record `n` lies at `n mod capacity` of a ring. The log head in the
-//! superblock is stored behind the last part: that commits the change.
+//! superblock is stored after the last part: that commits the change.
 
 use std::borrow::Borrow;
 
@@ -29,8 +29,8 @@ const CHANGE_HEADER_BYTES: usize = 8;
 pub struct Change<K: KeySpace> {
     /// The new segments, in order; the first one's `lo` is where the range begins.
     pub with: Vec<Descriptor<K>>,
-    /// First key behind the range; `None` at the table's end.
-    pub behind: Option<K::Owned>,
+    /// First key after the range; `None` at the table's end.
+    pub end: Option<K::Owned>,
 }
 
 impl<K: KeySpace> Change<K> {
@@ -38,15 +38,15 @@ impl<K: KeySpace> Change<K> {
         let mut out = Vec::new();
         // A rebuild makes a few segments of a few.
         out.extend((self.with.len() as u16).to_le_bytes());
-        out.extend(u16::from(self.behind.is_some()).to_le_bytes());
+        out.extend(u16::from(self.end.is_some()).to_le_bytes());
         out.resize(CHANGE_HEADER_BYTES, 0);
         let mut before = None;
         for descriptor in &self.with {
             descriptor.encode(before, &mut out);
             before = Some(descriptor.lo.borrow());
         }
-        if let Some(behind) = &self.behind {
-            K::put_separator(behind.borrow(), K::Tail::default(), before, &mut out);
+        if let Some(end) = &self.end {
+            K::put_separator(end.borrow(), K::Tail::default(), before, &mut out);
         }
         out
     }
@@ -57,16 +57,16 @@ impl<K: KeySpace> Change<K> {
         let mut with: Vec<Descriptor<K>> = Vec::new();
         for _ in 0..u16_at(head, 0) {
             let before = with.last().map(|d| d.lo.borrow());
-            let (descriptor, behind) = Descriptor::decode(before, rest)?;
+            let (descriptor, after) = Descriptor::decode(before, rest)?;
             with.push(descriptor);
-            rest = behind;
+            rest = after;
         }
         let last = with.last()?.lo.borrow();
-        let behind = match u16_at(head, 2) {
+        let end = match u16_at(head, 2) {
             0 => None,
             _ => Some(K::take_separator(Some(last), rest)?.0),
         };
-        Some(Self { with, behind })
+        Some(Self { with, end })
     }
 
     /// The records of the change, the first of which has the number `first`.
@@ -157,15 +157,15 @@ mod tests {
 
     #[test]
     fn changes_round_trip_over_several_records() {
-        for behind in [None, Some(1000)] {
+        for end in [None, Some(1000)] {
             let with = vec![descriptor::<U64Keys>(10, ()), descriptor(20, ())];
-            assert_eq!(Change { with: with.clone(), behind }.records(0).len(), 2);
-            assert_round_trips(&Change { with, behind });
+            assert_eq!(Change { with: with.clone(), end }.records(0).len(), 2);
+            assert_round_trips(&Change { with, end });
         }
-        let tail = ByteTail { skip: 3, coder: 2 };
+        let tail = ByteTail { skip: 3, encoder: 2 };
         let with = vec![descriptor::<ByteKeys>(b"/usr".to_vec(), tail), descriptor(vec![b'/'; 4096], tail)];
-        assert_round_trips(&Change { with: with.clone(), behind: Some(vec![0xff; 4000]) });
-        assert_round_trips(&Change { with, behind: None });
+        assert_round_trips(&Change { with: with.clone(), end: Some(vec![0xff; 4000]) });
+        assert_round_trips(&Change { with, end: None });
     }
 
     #[test]
@@ -192,7 +192,7 @@ mod tests {
 
     #[test]
     fn a_change_has_the_drawn_order() {
-        let change = Change { with: vec![descriptor::<U64Keys>(10, ())], behind: Some(99) };
+        let change = Change { with: vec![descriptor::<U64Keys>(10, ())], end: Some(99) };
         let bytes = bytes_of(&change.records(0));
         assert_eq!((u16_at(&bytes, 0), u16_at(&bytes, 2), u32_at(&bytes, 4)), (1, 1, 0));
         assert_eq!((u64_at(&bytes, 8), u64_at(&bytes, 16), u64_at(&bytes, 48)), (10, 11, 99));

@@ -6,7 +6,7 @@
 //! descriptor:  separator · 0 origin u64 · 8 line u64 · 16 address u64 · 24 generation u32 · 28 cap u16 · 30 epsilon u16
 //!
 //! separator    u64 keys:   lo u64
-//!              bytes:      0 skip u16 · 2 coder u8 · 3 zero u8 · 4 bytes shared with the separator before, in page or root u16 · 6 more bytes u16 · 8 these
+//!              bytes:      0 skip u16 · 2 encoder u8 · 3 zero u8 · 4 bytes shared with the separator before, in page or root u16 · 6 more bytes u16 · 8 these
 //! ```
 //!
 //! A page has 4 KiB for u64 keys, 16 KiB for byte strings. The descriptor's `line` is the eight-byte form of [`fpcache_index::Line`].
@@ -39,7 +39,7 @@ pub struct Descriptor<K: KeySpace> {
 }
 
 impl<K: KeySpace> Descriptor<K> {
-    /// Appends the descriptor's bytes, behind those of one whose range begins at `before`.
+    /// Appends the descriptor's bytes, after those of one whose range begins at `before`.
     pub(super) fn encode(&self, before: Option<&K::Key>, out: &mut Vec<u8>) {
         K::put_separator(self.lo.borrow(), self.tail, before, out);
         out.extend(self.model.origin.to_le_bytes());
@@ -50,10 +50,10 @@ impl<K: KeySpace> Descriptor<K> {
         out.extend(self.model.epsilon.to_le_bytes());
     }
 
-    /// Reads what [`encode`](Self::encode) wrote, and returns what lies behind.
+    /// Reads what [`encode`](Self::encode) wrote, and returns what lies after.
     pub(super) fn decode<'b>(before: Option<&K::Key>, bytes: &'b [u8]) -> Option<(Self, &'b [u8])> {
         let (lo, tail, rest) = K::take_separator(before, bytes)?;
-        let (b, behind) = rest.split_first_chunk::<MODEL_BYTES>()?;
+        let (b, after) = rest.split_first_chunk::<MODEL_BYTES>()?;
         let model = SegmentModel {
             origin: u64_at(b, 0),
             line: Line::from_bits(u64_at(b, 8)),
@@ -61,7 +61,7 @@ impl<K: KeySpace> Descriptor<K> {
             epsilon: u16_at(b, 30),
         };
         let address = SegmentAddress::from_bits(u64_at(b, 16));
-        Some((Self { lo, tail, model, address, generation: u32_at(b, 24) }, behind))
+        Some((Self { lo, tail, model, address, generation: u32_at(b, 24) }, after))
     }
 }
 
@@ -125,10 +125,10 @@ impl DirectoryPage {
         let first = out.len();
         for _ in 0..count {
             let before = out.get(first..).and_then(<[_]>::last).map(|d: &Descriptor<K>| d.lo.borrow());
-            let (descriptor, behind) =
+            let (descriptor, after) =
                 Descriptor::decode(before, rest).ok_or_else(|| damaged("a descriptor is cut short"))?;
             out.push(descriptor);
-            rest = behind;
+            rest = after;
         }
         if rest.is_empty() { Ok(()) } else { Err(damaged("there are bytes behind its descriptors")) }
     }
@@ -160,10 +160,10 @@ pub fn decode_root<K: KeySpace>(mut bytes: &[u8]) -> Option<Vec<RootEntry<K>>> {
     while !bytes.is_empty() {
         let before = entries.last().map(|entry| entry.lo.borrow());
         let (lo, _, rest) = K::take_separator(before, bytes)?;
-        let (_, behind) = rest.split_first_chunk::<8>()?;
+        let (_, after) = rest.split_first_chunk::<8>()?;
         let page = u64::from_le_bytes(field(rest, 0));
         entries.push(RootEntry { lo, page });
-        bytes = behind;
+        bytes = after;
     }
     Some(entries)
 }
@@ -185,7 +185,7 @@ mod tests {
     }
 
     fn path(i: u64) -> Descriptor<ByteKeys> {
-        descriptor(i, format!("/usr/share/{i:09}").into_bytes(), ByteTail { skip: 11, coder: 0 })
+        descriptor(i, format!("/usr/share/{i:09}").into_bytes(), ByteTail { skip: 11, encoder: 0 })
     }
 
     fn assert_round_trips<K: KeySpace>(all: &[Descriptor<K>], most: usize) {
@@ -209,7 +209,7 @@ mod tests {
 
     #[test]
     fn a_page_holds_one_of_the_longest_separators() {
-        let long = |byte| descriptor::<ByteKeys>(1, vec![byte; 4097], ByteTail { skip: 4096, coder: 0 });
+        let long = |byte| descriptor::<ByteKeys>(1, vec![byte; 4097], ByteTail { skip: 4096, encoder: 0 });
         let (_, held) = DirectoryPage::encode(&[long(1), long(2), long(3), long(4), long(5)], 0);
         assert_eq!(held, 3);
     }

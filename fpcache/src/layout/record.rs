@@ -8,7 +8,7 @@
 //! ```
 //!
 //! Where both lengths are the table's, a record has no field for either. A value that does not fit beside its key lies
-//! elsewhere in the region, in an *extent*: [`ValueExtent`]. Whatever lies behind is zero.
+//! elsewhere in the region, in an *extent*: [`ValueExtent`]. Whatever lies after is zero.
 
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -63,7 +63,7 @@ pub struct ValueExtent {
 }
 
 impl ValueExtent {
-    /// Bytes that a slot has for an extent behind the key.
+    /// Bytes that a slot has for an extent after the key.
     pub const REFERENCE_BYTES: usize = 16;
 
     /// Bytes of memory that a value takes: whole words.
@@ -212,7 +212,7 @@ impl RecordShape {
         record
     }
 
-    /// Where the value begins behind the key, if that is the same for all records.
+    /// Where the value begins after the key, if that is the same for all records.
     #[inline]
     pub fn is_fixed(&self) -> bool {
         self.head_bytes() == 0
@@ -223,7 +223,7 @@ impl RecordShape {
 const HERE: u16 = 0;
 const OUTSIDE: u16 = 1;
 
-/// The value of a record with such a head, in what lies behind the key.
+/// The value of a record with such a head, in what lies after the key.
 #[inline]
 fn stored(bytes: u32, place: u16, rest: &[u8]) -> Option<Stored<'_>> {
     match place {

@@ -6,7 +6,7 @@
 //! │ header │ cap fingerprints   │ cap slots                            │
 //! │        │ of w bytes, pad 8  │                                      │
 //! └────────┴────────────────────┴──────────────────────────────────────┘
-//! header:  0 generation u32 · 4 cap u16 · 6 epsilon u16 · 8 mark of the range's first key · 16 mark of the key behind it
+//! header:  0 generation u32 · 4 cap u16 · 6 epsilon u16 · 8 mark of the range's first key · 16 mark of the key after it
 //!          24 live records u32 · 28 checksum u32 (of the 28 bytes before it)
 //! ```
 //!
@@ -30,7 +30,7 @@ pub struct SegmentGeometry {
     pub width: FingerprintWidth,
     /// Bytes from one slot to the next.
     pub slot_bytes: usize,
-    /// What lies in a slot behind its word.
+    /// What lies in a slot after its word.
     pub shape: RecordShape,
 }
 
@@ -102,8 +102,8 @@ pub struct SegmentHeader {
     pub epsilon: u16,
     /// Mark of the first key of the segment's range: see [`KeySpace::mark`](crate::key_space::KeySpace::mark).
     pub lo: u64,
-    /// Mark of the key behind the range, all ones if it has no end.
-    pub behind: u64,
+    /// Mark of the key after the range, all ones if it has no end.
+    pub end: u64,
     /// Live records when the header was written.
     pub live: u32,
 }
@@ -116,7 +116,7 @@ impl SegmentHeader {
         put(&mut b, 4, self.cap.to_le_bytes());
         put(&mut b, 6, self.epsilon.to_le_bytes());
         put(&mut b, 8, self.lo.to_le_bytes());
-        put(&mut b, 16, self.behind.to_le_bytes());
+        put(&mut b, 16, self.end.to_le_bytes());
         put(&mut b, 24, self.live.to_le_bytes());
         let checksum = xxh3_64(&b[..28]) as u32;
         put(&mut b, 28, checksum.to_le_bytes());
@@ -135,7 +135,7 @@ impl SegmentHeader {
             cap: u16_at(b, 4),
             epsilon: u16_at(b, 6),
             lo: u64_at(b, 8),
-            behind: u64_at(b, 16),
+            end: u64_at(b, 16),
             live: u32_at(b, 24),
         })
     }
@@ -147,8 +147,7 @@ mod tests {
 
     #[test]
     fn headers_round_trip_and_damage_is_seen() {
-        let header =
-            SegmentHeader { generation: 1, cap: 200, epsilon: 32, lo: 5, behind: u64::MAX, live: 170 };
+        let header = SegmentHeader { generation: 1, cap: 200, epsilon: 32, lo: 5, end: u64::MAX, live: 170 };
         let mut bytes = header.encode();
         assert_eq!(SegmentHeader::decode(&bytes, 4096), Ok(header));
         bytes[9] ^= 1;

@@ -8,7 +8,7 @@
 //!
 //! The memory node makes the sequence odd, rewrites the record and the checksum, and makes it even again; a reader
 //! takes a copy only if the sequence was even and the checksum agrees, and else reads again. The reuse sequence is
-//! stored before memory is given a new use, the log head behind the records of every change; both stand outside the checksum
+//! stored before memory is given a new use, the log head after the records of every change; both stand outside the checksum
 //! because they change on their own, and on cache lines apart, because all readers look at the one and few at the other.
 
 use xxhash_rust::xxh3::Xxh3Default;
@@ -161,9 +161,9 @@ mod tests {
             log: 4096,
             log_records: 64,
             root_bytes: 16,
-            coders: 0,
-            coders_bytes: 0,
-            coders_checksum: 0,
+            encoders: 0,
+            encoders_bytes: 0,
+            encoders_checksum: 0,
         };
         Superblock {
             incarnation: 9,

@@ -7,7 +7,7 @@
 //!  40 keys u64 · 48 segments u64 · 56 directory root offset u64 · 64 directory pages u64 · 72 checksum of the root u64
 //!  80 end of used bytes u64 · 88 records in the slot their prediction names u64 · 96 checkpoint u64
 //! 104 change log offset u64 · 112 records of the change log u64 · 120 bytes of the root u64
-//! 128 coders offset u64 · 136 bytes of the coders u64 · 144 checksum of the coders u64 · 152–191 zero
+//! 128 encoders offset u64 · 136 bytes of the encoders u64 · 144 checksum of the encoders u64 · 152–191 zero
 //! ```
 
 use super::{Corrupt, RecordShape, SEGMENT_HEADER_BYTES, SegmentGeometry, put, u32_at, u64_at};
@@ -169,7 +169,7 @@ impl TableParameters {
             value_bytes: Some(u32_at(b, 12)).filter(|bytes| *bytes != VARIES),
             room: u32_at(b, 32),
         };
-        // Zeros behind it, or they are no slots.
+        // Zeros after it, or they are no slots.
         let max_slots = u16::try_from(u32_at(b, 28)).map_err(|_| "segments are too large".to_string())?;
         let parameters = Self { width, shape, epsilon: u32_at(b, 20), fill, max_slots };
         parameters.validate::<K>().map_err(|e| e.to_string())?;
@@ -208,11 +208,11 @@ pub struct TableRecord {
     /// Bytes of the root.
     pub root_bytes: u64,
     /// Offset of what the segments share to compute coordinates.
-    pub coders: u64,
+    pub encoders: u64,
     /// Its bytes; 0 if they share nothing.
-    pub coders_bytes: u64,
+    pub encoders_bytes: u64,
     /// XXH3-64 of these bytes.
-    pub coders_checksum: u64,
+    pub encoders_checksum: u64,
 }
 
 impl TableRecord {
@@ -232,9 +232,9 @@ impl TableRecord {
             self.log,
             self.log_records,
             self.root_bytes,
-            self.coders,
-            self.coders_bytes,
-            self.coders_checksum,
+            self.encoders,
+            self.encoders_bytes,
+            self.encoders_checksum,
         ];
         for (i, word) in words.into_iter().enumerate() {
             put(&mut b, TableParameters::ENCODED_BYTES + 8 * i, word.to_le_bytes());
@@ -260,9 +260,9 @@ impl TableRecord {
             log: word(8),
             log_records: word(9),
             root_bytes: word(10),
-            coders: word(11),
-            coders_bytes: word(12),
-            coders_checksum: word(13),
+            encoders: word(11),
+            encoders_bytes: word(12),
+            encoders_checksum: word(13),
         })
     }
 }
@@ -286,9 +286,9 @@ mod tests {
             log: 4096,
             log_records: 64,
             root_bytes: 16,
-            coders: 16384,
-            coders_bytes: 99,
-            coders_checksum: 3,
+            encoders: 16384,
+            encoders_bytes: 99,
+            encoders_checksum: 3,
         }
     }
 

@@ -21,7 +21,7 @@ pub fn put_key<K: KeySpace>(key: &K::Key, out: &mut Vec<u8>) {
     K::encode(key, &mut out[at..]);
 }
 
-/// Reads a key, and returns what lies behind it; `None` if it is cut short.
+/// Reads a key, and returns what lies after it; `None` if it is cut short.
 pub fn take_key<K: KeySpace>(bytes: &[u8]) -> Option<(K::View<'_>, &[u8])> {
     let (len, rest) = match K::FIXED_BYTES {
         Some(len) => (len, bytes),
@@ -48,7 +48,7 @@ pub fn put_record<K: KeySpace>(shape: &RecordShape, key: &K::Key, value: &Sent<'
     out.extend_from_slice(value.bytes());
 }
 
-/// Reads a record, and returns what lies behind it; `None` if it is cut short.
+/// Reads a record, and returns what lies after it; `None` if it is cut short.
 #[allow(clippy::type_complexity, reason = "a record and the rest")]
 pub fn take_record<'a, K: KeySpace>(
     shape: &RecordShape,
@@ -61,8 +61,8 @@ pub fn take_record<'a, K: KeySpace>(
             (Sent::Here(value), rest)
         }
         None => {
-            let (len, behind) = rest.split_first_chunk()?;
-            Sent::take(u32::from_le_bytes(*len), behind)?
+            let (len, after) = rest.split_first_chunk()?;
+            Sent::take(u32::from_le_bytes(*len), after)?
         }
     };
     Some(((key, value), rest))

@@ -5,7 +5,7 @@
 //! reply:    0 status u16 (0 = done, else an error code) · 2 zero · 8 body, or the error's text in UTF-8
 //!
 //! stats        body empty                                        reply: see [`NodeStats`]
-//! load begin   0 parameters, 40 bytes · 40 expected keys u64 · 48 bytes of the coders u32 · 52 zero u32 · 56 coders   reply empty
+//! load begin   0 parameters, 40 bytes · 40 expected keys u64 · 48 bytes of the encoders u32 · 52 zero u32 · 56 encoders   reply empty
 //! load chunk   0 index of its first record u64 · 8 count u32 · 12 bytes of the records u32 · 16 records, see [`keys`]   reply empty
 //! load commit  body empty                                        reply: 0 keys u64 · 8 segments u64
 //! load abort   body empty                                        reply empty
@@ -59,7 +59,7 @@ pub enum Request<'a> {
         /// How many records will come, 0 if unknown; lets the node refuse early what cannot fit.
         expected_keys: u64,
         /// What the segments are to share, encoded; empty for the key space's own choice.
-        coders: &'a [u8],
+        encoders: &'a [u8],
     },
     /// More records, in ascending key order.
     LoadChunk(Chunk<'a>),
@@ -262,13 +262,13 @@ impl<'a> Request<'a> {
         Self::begin(operation, out);
         out.extend(creation.to_le_bytes());
         match self {
-            Self::LoadBegin { parameters, expected_keys, coders } => {
+            Self::LoadBegin { parameters, expected_keys, encoders } => {
                 let mut encoded = [0; TableParameters::ENCODED_BYTES];
                 parameters.encode::<K>(&mut encoded);
                 out.extend(encoded);
                 out.extend(expected_keys.to_le_bytes());
-                out.extend(u64::from(length_of(coders)).to_le_bytes());
-                out.extend_from_slice(coders);
+                out.extend(u64::from(length_of(encoders)).to_le_bytes());
+                out.extend_from_slice(encoders);
             }
             Self::LoadChunk(chunk) => {
                 out.extend(chunk.first.to_le_bytes());
@@ -295,7 +295,7 @@ impl<'a> Request<'a> {
         out.extend([0; 4]);
     }
 
-    /// The operation of a request, and what lies behind its version.
+    /// The operation of a request, and what lies after its version.
     ///
     /// # Errors
     /// If it is of another version.
@@ -338,9 +338,9 @@ impl<'a> Request<'a> {
         let parameters = TableParameters::decode::<K>(body).map_err(malformed)?;
         let rest = body.get(TableParameters::ENCODED_BYTES..).and_then(|b| b.split_first_chunk());
         let (expected, rest) = rest.ok_or_else(|| malformed("no key count"))?;
-        let (coders_bytes, coders) = rest.split_first_chunk().ok_or_else(|| malformed("no coders"))?;
-        check_length(u64::from_le_bytes(*coders_bytes) as u32, coders)?;
-        Ok(Self::LoadBegin { parameters, expected_keys: u64::from_le_bytes(*expected), coders })
+        let (encoders_bytes, encoders) = rest.split_first_chunk().ok_or_else(|| malformed("no encoders"))?;
+        check_length(u64::from_le_bytes(*encoders_bytes) as u32, encoders)?;
+        Ok(Self::LoadBegin { parameters, expected_keys: u64::from_le_bytes(*expected), encoders })
     }
 
     fn decode_chunk(body: &'a [u8]) -> Result<Self, MessageError> {
@@ -423,7 +423,7 @@ mod tests {
         round_trip(&Request::LoadBegin {
             parameters: TableParameters::default(),
             expected_keys: 12,
-            coders: &[5],
+            encoders: &[5],
         });
         round_trip(&Request::LoadChunk(Chunk { first: 3, count: 2, records: &[2; 40] }));
         round_trip(&Request::LoadCommit);
@@ -437,7 +437,7 @@ mod tests {
         let write = WriteBatch::default();
         let requests = [
             Request::Stats,
-            Request::LoadBegin { parameters: TableParameters::default(), expected_keys: 0, coders: &[] },
+            Request::LoadBegin { parameters: TableParameters::default(), expected_keys: 0, encoders: &[] },
             Request::LoadChunk(Chunk { first: 0, count: 0, records: &[] }),
             Request::LoadCommit,
             Request::LoadAbort,
@@ -468,7 +468,7 @@ mod tests {
         let keys = Request::Get(Keys { count: 1, bytes: b"abcd" });
         assert_eq!(encoded(keys), [&head(7)[..], b"\x01\0\0\0\x04\0\0\0abcd"].concat());
         let begin =
-            Request::LoadBegin { parameters: TableParameters::default(), expected_keys: 1, coders: b"c" };
+            Request::LoadBegin { parameters: TableParameters::default(), expected_keys: 1, encoders: b"c" };
         assert_eq!(encoded(begin)[56..], *b"\x01\0\0\0\0\0\0\0\x01\0\0\0\0\0\0\0c");
     }
 
@@ -509,9 +509,9 @@ mod tests {
             }
             if let Ok(Request::LoadChunk(chunk)) = Request::decode::<U64Keys>(0, &bytes) {
                 let mut rest = chunk.records;
-                while let Some((_, behind)) = keys::take_record::<ByteKeys>(&RecordShape::fixed(8, 1), rest) {
-                    prop_assert!(behind.len() < rest.len());
-                    rest = behind;
+                while let Some((_, after)) = keys::take_record::<ByteKeys>(&RecordShape::fixed(8, 1), rest) {
+                    prop_assert!(after.len() < rest.len());
+                    rest = after;
                 }
             }
         }

@@ -5,7 +5,7 @@
 //!
 //! table create  0 key kind u32 (1 u64, 2 bytes) · 4 bytes of the name u32 · 8 bytes of its region u64 (0: as many as there are) · 16 name
 //!               reply empty
-//! table list    0 bytes of the name u32 · 4 zero u32 · 8 name: the tables behind this one; empty: from the first
+//! table list    0 bytes of the name u32 · 4 zero u32 · 8 name: the tables after this one; empty: from the first
 //!               reply: 0 bytes the tables may use together u64 · 8 bytes they have of these u64 · 16 tables u32
 //!                      20 whether more follow u32 · 24 the tables, in the order of their names
 //! table drop    0 bytes of the name u32 · 4 zero u32 · 8 name    reply empty
@@ -52,7 +52,7 @@ pub enum TablesRequest {
     },
     /// Asks which tables there are, in the order of their names.
     List {
-        /// Those behind this name; `None`: from the first.
+        /// Those after this name; `None`: from the first.
         after: Option<TableName>,
     },
     /// Removes a table and all its records.
@@ -190,7 +190,7 @@ fn put_name(name: &str, out: &mut Vec<u8>) {
     out.extend_from_slice(name.as_bytes());
 }
 
-/// Reads a name behind its length.
+/// Reads a name after its length.
 fn take_name(body: &[u8]) -> Result<&[u8], MessageError> {
     let (len, name) = body.split_first_chunk().ok_or_else(|| malformed("it has no name"))?;
     check_length(u64::from_le_bytes(*len) as u32, name)?;
@@ -228,9 +228,9 @@ impl TablesPage {
         let (count, more) = (counts as u32 as usize, counts >> 32);
         let mut tables = Vec::with_capacity(count.min(MOST_LISTED));
         for _ in 0..count {
-            let (table, behind) = take_table(rest)?.ok_or_else(cut)?;
+            let (table, after) = take_table(rest)?.ok_or_else(cut)?;
             tables.push(table);
-            rest = behind;
+            rest = after;
         }
         if !rest.is_empty() {
             return Err(too_long());
@@ -244,7 +244,7 @@ impl TablesPage {
     }
 }
 
-/// Reads a table of a list, and returns what lies behind it; `None` if it is cut short.
+/// Reads a table of a list, and returns what lies after it; `None` if it is cut short.
 fn take_table(bytes: &[u8]) -> Result<Option<(TableInfo, &[u8])>, MessageError> {
     let Some((head, rest)) = bytes.split_first_chunk::<ENTRY_BYTES>() else { return Ok(None) };
     let [first, keys, region, used, clients] = *head.as_chunks::<8>().0 else { return Ok(None) };

@@ -67,7 +67,7 @@ impl<'a> Sent<'a> {
         }
     }
 
-    /// Reads the value with this length, and returns what lies behind it; `None` if it is cut short.
+    /// Reads the value with this length, and returns what lies after it; `None` if it is cut short.
     pub(super) fn take(length: u32, bytes: &'a [u8]) -> Option<(Self, &'a [u8])> {
         if length & AHEAD != 0 {
             return Some((Self::Ahead(length & !AHEAD), bytes));

@@ -120,7 +120,7 @@ impl<'a> Write<'a> {
         })
     }
 
-    /// The operations, in order. An item that does not decode is the last one; so is the error for bytes behind them.
+    /// The operations, in order. An item that does not decode is the last one; so is the error for bytes after them.
     pub fn operations<K: KeySpace>(
         &self,
     ) -> impl Iterator<Item = Result<WriteOperation<'a, K::View<'a>>, MessageError>> + use<'a, K> {
@@ -139,8 +139,8 @@ fn operations_in<'a, K: KeySpace>(
         }
         left = left.checked_sub(1)?;
         match split_operation::<K>(rest) {
-            Some((operation, behind)) => {
-                rest = behind;
+            Some((operation, after)) => {
+                rest = after;
                 Some(Ok(operation))
             }
             None => {
@@ -159,9 +159,9 @@ fn split_operation<K: KeySpace>(bytes: &[u8]) -> Option<(WriteOperation<'_, K::V
     let (key, mut rest) = take_key::<K>(rest)?;
     let mut expected = RecordToken::default();
     if kind == WriteKind::CompareAndSet {
-        let (token, behind) = rest.split_first_chunk()?;
+        let (token, after) = rest.split_first_chunk()?;
         expected = RecordToken::from_bits(u64::from_le_bytes(*token));
-        rest = behind;
+        rest = after;
     }
     let (value, rest) = Sent::take(value_bytes, rest)?;
     let hint = (hint != NO_HINT).then_some(hint);

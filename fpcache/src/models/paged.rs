@@ -68,10 +68,10 @@ impl<K: KeySpace> PagedModels<K> {
         Ok(self.shard(page).keep(page, Page::new(&descriptors)))
     }
 
-    /// First key of the next page; `None` behind the last.
+    /// First key of the next page; `None` after the last.
     #[inline]
-    pub fn first_behind(&self, page: u32) -> Option<&K::Owned> {
-        self.root.first_behind(page)
+    pub fn first_after(&self, page: u32) -> Option<&K::Owned> {
+        self.root.first_after(page)
     }
 
     /// Pages that are kept.

@@ -13,7 +13,7 @@ pub(crate) struct Root<K: KeySpace> {
     firsts: Box<[K::Owned]>,
     offsets: Box<[u64]>,
     geometry: SegmentGeometry,
-    coders: K::Coders,
+    encoders: K::Encoders,
     region_bytes: u64,
     /// Of the directory; pages of another one are refused.
     checkpoint: u64,
@@ -29,7 +29,7 @@ impl<K: KeySpace> Root<K> {
     pub(crate) fn new(
         record: &TableRecord,
         entries: Vec<RootEntry<K>>,
-        coders: &K::Coders,
+        encoders: &K::Encoders,
         region_bytes: u64,
     ) -> Result<Self, Corrupt> {
         let damaged = |why: String| Corrupt::new("directory root", record.root, why);
@@ -56,7 +56,7 @@ impl<K: KeySpace> Root<K> {
         let offsets = entries.iter().map(|e| e.page).collect();
         let firsts = entries.into_iter().map(|e| e.lo).collect();
         let (geometry, checkpoint) = (record.parameters.geometry(), record.checkpoint);
-        Ok(Self { firsts, offsets, geometry, coders: coders.clone(), region_bytes, checkpoint })
+        Ok(Self { firsts, offsets, geometry, encoders: encoders.clone(), region_bytes, checkpoint })
     }
 
     pub(crate) fn pages(&self) -> usize {
@@ -82,9 +82,9 @@ impl<K: KeySpace> Root<K> {
         self.offsets.get(page as usize).copied().unwrap_or(u64::MAX)
     }
 
-    /// First key behind a page.
+    /// First key after a page.
     #[inline]
-    pub(crate) fn first_behind(&self, page: u32) -> Option<&K::Owned> {
+    pub(crate) fn first_after(&self, page: u32) -> Option<&K::Owned> {
         self.firsts.get(page as usize + 1)
     }
 
@@ -106,11 +106,11 @@ impl<K: KeySpace> Root<K> {
         }
         let ascending = out.is_sorted_by(|a, b| a.lo < b.lo);
         let last = out.last().map(|d| &d.lo);
-        let reaches_over = self.first_behind(page).is_some_and(|behind| last.is_some_and(|l| l >= behind));
+        let reaches_over = self.first_after(page).is_some_and(|end| last.is_some_and(|l| l >= end));
         if !ascending || reaches_over {
             return Err(damaged("its segments are out of order".into()));
         }
-        match out.iter().find(|d| !Segment::can_lie(d, &self.geometry, self.region_bytes, &self.coders)) {
+        match out.iter().find(|d| !Segment::can_lie(d, &self.geometry, self.region_bytes, &self.encoders)) {
             Some(d) => Err(damaged(format!("the segment at {} cannot lie there", d.address))),
             None => Ok(()),
         }
@@ -156,9 +156,9 @@ mod tests {
             log: 0,
             log_records: 64,
             root_bytes: 32,
-            coders: 0,
-            coders_bytes: 0,
-            coders_checksum: 0,
+            encoders: 0,
+            encoders_bytes: 0,
+            encoders_checksum: 0,
         }
     }
 
@@ -240,6 +240,6 @@ mod tests {
         let root = root();
         assert_eq!([0, 10, 49, 50, u64::MAX].map(|key| root.page_of(&key)), [0, 0, 0, 1, 1]);
         assert_eq!([0, 1, 2, u32::MAX].map(|page| root.address(page)), [8192, 16384, u64::MAX, u64::MAX]);
-        assert_eq!([0, 1, u32::MAX].map(|page| root.first_behind(page).copied()), [Some(50), None, None]);
+        assert_eq!([0, 1, u32::MAX].map(|page| root.first_after(page).copied()), [Some(50), None, None]);
     }
 }

@@ -44,20 +44,20 @@ impl<K: KeySpace> Segment<K> {
 
     /// The coordinate of a key of its range, which shares so many bytes with its first key.
     #[inline]
-    pub fn coordinate(&self, key: &K::Key, shared: usize, coders: &K::Coders) -> u64 {
-        K::coordinate(key, shared, self.tail, coders)
+    pub fn coordinate(&self, key: &K::Key, shared: usize, encoders: &K::Encoders) -> u64 {
+        K::coordinate(key, shared, self.tail, encoders)
     }
 
-    /// Whether a segment can be what a descriptor says: with slots, whole, inside the region, over coders there are.
+    /// Whether a segment can be what a descriptor says: with slots, whole, inside the region, over encoders there are.
     pub(crate) fn can_lie(
         d: &Descriptor<K>,
         geometry: &SegmentGeometry,
         region_bytes: u64,
-        coders: &K::Coders,
+        encoders: &K::Encoders,
     ) -> bool {
         let (start, cap) = (d.address.offset(), d.model.cap);
         let end = start.saturating_add(geometry.segment_bytes(cap) as u64);
-        cap > 0 && start.is_multiple_of(8) && end <= region_bytes && K::knows(coders, d.tail)
+        cap > 0 && start.is_multiple_of(8) && end <= region_bytes && K::knows(encoders, d.tail)
     }
 }
 

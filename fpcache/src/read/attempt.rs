@@ -14,10 +14,10 @@ use zerocopy::IntoBytes;
 
 use super::outcome::Outcome;
 use super::records::Records;
-use super::target::Target;
+use super::slot_window::SlotWindow;
 use super::verify::{Check, Rules, check};
 use super::{Cost, Plan, ReadError};
-use crate::cache::{Hint, HotCache, Spot, Visitor};
+use crate::cache::{CacheHandle, CacheProbe, CachedSlot, HotCache};
 use crate::key_space::KeySpace;
 use crate::layout::{FingerprintSpan, REUSE_OFFSET, SegmentGeometry, Stored};
 use crate::matching::{Fingerprints, Kernels};
@@ -100,7 +100,7 @@ impl Place {
     };
 
     #[inline(always)]
-    fn of<K: KeySpace>(target: &Target, key: &K::Key, geometry: &SegmentGeometry) -> Self {
+    fn of<K: KeySpace>(target: &SlotWindow, key: &K::Key, geometry: &SegmentGeometry) -> Self {
         let FingerprintSpan { offset, len, skip, used } = geometry.fingerprint_span(target.window);
         Self {
             hash: K::hash(key),
@@ -119,9 +119,16 @@ impl Place {
 
     /// What the hot cache knows the key by.
     #[inline(always)]
-    pub(super) fn spot<K: KeySpace>(&self, key: &K::Key, geometry: &SegmentGeometry) -> Spot {
+    pub(super) fn cache_probe<K: KeySpace>(&self, key: &K::Key, geometry: &SegmentGeometry) -> CacheProbe {
         let Self { hash, predicted, window, slots, .. } = *self;
-        Spot { hash, key: K::tag(key), predicted, window, slots, slot_bytes: geometry.slot_bytes as u32 }
+        CacheProbe {
+            hash,
+            key: K::tag(key),
+            predicted,
+            window,
+            slots,
+            slot_bytes: geometry.slot_bytes as u32,
+        }
     }
 }
 
@@ -129,15 +136,15 @@ impl<K: KeySpace, L: InPlace, M: Kernels> Attempts<'_, K, L, M> {
     /// Where a key can be, if the page of the directory for it is here.
     #[inline(always)]
     pub(super) fn locate(&self, key: &K::Key) -> Option<Place> {
-        let snapshot = self.table.snapshot();
-        Some(Place::of::<K>(&Target::of(snapshot, key)?, key, snapshot.geometry()))
+        let view = self.table.view();
+        Some(Place::of::<K>(&SlotWindow::of(view, key)?, key, view.geometry()))
     }
 
     /// Where each of a group of keys can be. In a directory that outgrows the cache, keys wait for its pages together.
     #[inline(always)]
     pub(super) fn locate_all(&self, keys: &[&K::Key], mut take: impl FnMut(&Self, usize, Place)) {
-        let snapshot = self.table.snapshot();
-        let large = snapshot.models().resident().filter(|directory| directory.len() > CACHED_SEGMENTS);
+        let view = self.table.view();
+        let large = view.models().resident().filter(|directory| directory.len() > CACHED_SEGMENTS);
         let Some(directory) = large else {
             let all = keys.iter().enumerate();
             return all.for_each(|(at, key)| {
@@ -157,8 +164,8 @@ impl<K: KeySpace, L: InPlace, M: Kernels> Attempts<'_, K, L, M> {
         }
         for (at, (page, key)) in pages.iter().zip(keys).enumerate() {
             if let Some((segment, shared)) = page.and_then(|page| page.find_shared(key)) {
-                let target = Target::in_segment(segment, key, shared, snapshot.coders());
-                take(self, at, Place::of::<K>(&target, key, snapshot.geometry()));
+                let target = SlotWindow::in_segment(segment, key, shared, view.encoders());
+                take(self, at, Place::of::<K>(&target, key, view.geometry()));
             }
         }
     }
@@ -172,14 +179,14 @@ impl<K: KeySpace, L: InPlace, M: Kernels> Attempts<'_, K, L, M> {
     /// Has a slot's lines fetched.
     #[inline(always)]
     pub(super) fn prefetch_slot(&self, place: &Place, slot: u32) {
-        let slot_bytes = self.table.snapshot().geometry().slot_bytes;
+        let slot_bytes = self.table.view().geometry().slot_bytes;
         self.look.prefetch(place.slots + u64::from(slot) * slot_bytes as u64, slot_bytes);
     }
 
     /// Matches a key's window.
     #[inline(always)]
     pub(super) fn match_window(&mut self, place: &Place) -> Result<Slot, ReadError> {
-        let width = self.table.snapshot().geometry().width;
+        let width = self.table.view().geometry().width;
         let words = self.look.words(place.words, place.word_bytes as usize)?;
         let window = Fingerprints { words, skip: place.skip as usize, used: place.used as usize, width };
         let hits = self.kernels.hits_in(window, width.of_hash(place.hash), self.copy);
@@ -227,11 +234,11 @@ impl<K: KeySpace, L: InPlace, M: Kernels> Attempts<'_, K, L, M> {
             (Slot::At(_), Seen::Other | Seen::Nothing) => {
                 cost.round_trips += 1;
                 cost.reads += 1;
-                cost.bytes += self.table.snapshot().geometry().slot_bytes as u64;
+                cost.bytes += self.table.view().geometry().slot_bytes as u64;
                 cost.false_candidates = u32::from(matches!(seen, Seen::Other));
             }
         }
-        let is_held = self.look.load_behind(REUSE_OFFSET)? <= self.table.snapshot().holds_until();
+        let is_held = self.look.load_after_reads(REUSE_OFFSET)? <= self.table.view().holds_until();
         Ok(is_held.then_some(cost))
     }
 
@@ -240,15 +247,15 @@ impl<K: KeySpace, L: InPlace, M: Kernels> Attempts<'_, K, L, M> {
     pub(super) fn cached(
         &mut self,
         key: &K::Key,
-        (place, hint): (&Place, Hint),
-        visitor: &mut Visitor,
+        (place, cached): (&Place, CachedSlot),
+        handle: &mut CacheHandle,
         outcome: &mut Outcome,
     ) -> Result<bool, ReadError> {
-        let Seen::Found = self.slot(key, place, hint.slot, outcome)? else { return Ok(false) };
+        let Seen::Found = self.slot(key, place, cached.slot, outcome)? else { return Ok(false) };
         outcome.plan = Plan::Cached;
         outcome.cost.reads = 1;
         if let Some(cache) = self.table.cache() {
-            cache.confirm(&place.spot::<K>(key, self.table.snapshot().geometry()), hint, visitor);
+            cache.confirm(&place.cache_probe::<K>(key, self.table.view().geometry()), cached, handle);
         }
         Ok(true)
     }
@@ -260,11 +267,11 @@ impl<K: KeySpace, L: InPlace, M: Kernels> Attempts<'_, K, L, M> {
         cache: &HotCache,
         key: &K::Key,
         (place, slot): (&Place, u32),
-        visitor: &mut Visitor,
+        handle: &mut CacheHandle,
     ) {
-        let geometry = self.table.snapshot().geometry();
+        let geometry = self.table.view().geometry();
         let saves = (place.word_bytes as usize + geometry.slot_bytes).try_into().unwrap_or(u32::MAX);
-        cache.learn(&place.spot::<K>(key, geometry), slot, saves, visitor);
+        cache.learn(&place.cache_probe::<K>(key, geometry), slot, saves, handle);
     }
 
     /// Looks at a slot. Of what it costs, bytes are counted if it is the key's.
@@ -276,17 +283,17 @@ impl<K: KeySpace, L: InPlace, M: Kernels> Attempts<'_, K, L, M> {
         slot: u32,
         outcome: &mut Outcome,
     ) -> Result<Seen, ReadError> {
-        let snapshot = self.table.snapshot();
-        let slot_bytes = snapshot.geometry().slot_bytes;
+        let view = self.table.view();
+        let slot_bytes = view.geometry().slot_bytes;
         let at = place.slots + u64::from(slot) * slot_bytes as u64;
         let room = self.records.room(slot_bytes / 8);
         // A length that is known makes the copy a few loads.
         match <&mut [u64; 3]>::try_from(&mut *room) {
-            Ok(room) if snapshot.guards_slots() => self.look.record(at, room)?,
-            _ if snapshot.guards_slots() => self.look.record(at, room)?,
+            Ok(room) if view.guards_slots() => self.look.record(at, room)?,
+            _ if view.guards_slots() => self.look.record(at, room)?,
             _ => self.look.copy(at, room)?,
         }
-        match check::<K>(room, place.generation, key, Rules::of(snapshot)) {
+        match check::<K>(room, place.generation, key, Rules::of(view)) {
             Ok(Check::Found { version, value: Stored::Here(value) }) => {
                 let from = value.as_ptr() as usize - room.as_bytes().as_ptr() as usize;
                 let value = from..from + value.len();

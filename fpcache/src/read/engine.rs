@@ -15,17 +15,17 @@ use super::outcome::Outcome;
 use super::outside::Extents;
 use super::planner::Rule;
 use super::records::Records;
+use super::slot_window::SlotWindow;
 use super::source::{Asked, Source};
-use super::target::Target;
 use super::verify::{Check, Rules, check, match_window, shown_word, shows};
 use super::{Plan, ReadError, Wanted};
-use crate::cache::{Hint, Visitor};
+use crate::cache::{CacheHandle, CachedSlot};
 use crate::key_space::KeySpace;
 use crate::layout::{Corrupt, SegmentGeometry, Stored, ValueExtent};
 use crate::matching::{Fingerprints, Kernels};
 use crate::models::{Page, PagedModels};
-use crate::snapshot::Snapshot;
 use crate::table::Table;
+use crate::table_view::TableView;
 
 /// Most bytes of values outside slots that keys of a group ask for at a time; a longer value comes alone.
 const VALUE_BYTES: u64 = 64 << 20;
@@ -33,7 +33,7 @@ const VALUE_BYTES: u64 = 64 << 20;
 /// A key's lookup under way.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Probe {
-    pub(super) target: Target,
+    pub(super) target: SlotWindow,
     hash: u64,
     pub(super) stage: Stage,
     asked: Asked,
@@ -47,7 +47,7 @@ pub(super) enum Stage {
     /// The page of the directory that says where the key is, by its place in the list.
     Page(u32),
     /// The slot that the hot cache names.
-    Cached(Hint),
+    Cached(CachedSlot),
     /// The predicted slot, and the window's fingerprints.
     Predicted(Asked),
     /// The window's fingerprints.
@@ -66,7 +66,7 @@ impl Probe {
     /// Of a key that is not there.
     pub(super) const DONE: Self = {
         let asked = Asked::NOTHING;
-        Self { target: Target::UNKNOWN, hash: 0, stage: Stage::Done, asked }
+        Self { target: SlotWindow::UNKNOWN, hash: 0, stage: Stage::Done, asked }
     };
 
     #[inline(always)]
@@ -150,7 +150,7 @@ pub(super) struct Engine<'a, K: KeySpace, S, M> {
     pub(super) wanted: Wanted,
     pub(super) kernels: M,
     pub(super) source: S,
-    pub(super) visitor: &'a mut Visitor,
+    pub(super) handle: &'a mut CacheHandle,
     pub(super) lists: &'a mut Lists<K>,
     pub(super) records: &'a mut Records,
     pub(super) doubt: Doubt,
@@ -161,35 +161,35 @@ pub(super) struct Engine<'a, K: KeySpace, S, M> {
 /// Asking.
 impl<'a, K: KeySpace, S: Source, M: Kernels> Engine<'a, K, S, M> {
     #[inline(always)]
-    fn snapshot(&self) -> &'a Snapshot<K> {
-        self.table.snapshot()
+    fn view(&self) -> &'a TableView<K> {
+        self.table.view()
     }
 
     #[inline(always)]
     fn geometry(&self) -> &'a SegmentGeometry {
-        self.table.snapshot().geometry()
+        self.table.view().geometry()
     }
 
     /// Asks for what a key's plan reads first.
     #[inline(always)]
     pub(super) fn begin(&mut self, key: &K::Key, outcome: &mut Outcome) -> Probe {
-        match Target::of(self.snapshot(), key) {
+        match SlotWindow::of(self.view(), key) {
             Some(target) => self.begin_at(target, key, outcome),
             None => self.ask_for_page(key, outcome),
         }
     }
 
     #[inline(always)]
-    fn begin_at(&mut self, target: Target, key: &K::Key, outcome: &mut Outcome) -> Probe {
+    fn begin_at(&mut self, target: SlotWindow, key: &K::Key, outcome: &mut Outcome) -> Probe {
         let mut probe = Probe { target, hash: K::hash(key), stage: Stage::Done, asked: Asked::NOTHING };
         let slots = target.window.len();
         if let Some(cache) = self.table.cache()
             && self.rule.asks(slots)
-            && let Some(hint) = cache.probe(&self.spot(&probe, key))
+            && let Some(cached) = cache.probe(&self.cache_probe(&probe, key))
         {
             outcome.plan = Plan::Cached;
-            probe.asked = self.ask_slots(&probe.target, (hint.slot, 1), outcome);
-            probe.stage = Stage::Cached(hint);
+            probe.asked = self.ask_slots(&probe.target, (cached.slot, 1), outcome);
+            probe.stage = Stage::Cached(cached);
         } else {
             self.ask(self.rule.choose(slots), &mut probe, outcome);
         }
@@ -221,7 +221,7 @@ impl<'a, K: KeySpace, S: Source, M: Kernels> Engine<'a, K, S, M> {
     }
 
     #[inline(always)]
-    fn ask_fingerprints(&mut self, target: &Target, outcome: &mut Outcome) -> Asked {
+    fn ask_fingerprints(&mut self, target: &SlotWindow, outcome: &mut Outcome) -> Asked {
         let span = self.geometry().fingerprint_span(target.window);
         outcome.cost.reads += 1;
         outcome.cost.bytes += span.len as u64;
@@ -229,7 +229,7 @@ impl<'a, K: KeySpace, S: Source, M: Kernels> Engine<'a, K, S, M> {
     }
 
     #[inline(always)]
-    fn ask_slots(&mut self, target: &Target, (first, count): (u32, u32), outcome: &mut Outcome) -> Asked {
+    fn ask_slots(&mut self, target: &SlotWindow, (first, count): (u32, u32), outcome: &mut Outcome) -> Asked {
         let (geometry, slot_bytes) = (self.geometry(), self.geometry().slot_bytes);
         let (offset, bytes) = (geometry.slot_offset(target.cap, first), count as usize * slot_bytes);
         outcome.cost.reads += 1;
@@ -262,7 +262,7 @@ impl<K: KeySpace, S: Source, M: Kernels> Engine<'_, K, S, M> {
             Stage::Done => Ok(()),
             Stage::Fingerprints => self.take_fingerprints(probe, outcome),
             Stage::Slot(slot) => self.take_slot(slot, key, probe, outcome),
-            Stage::Cached(hint) => self.take_cached(hint, key, probe, outcome),
+            Stage::Cached(cached) => self.take_cached(cached, key, probe, outcome),
             Stage::Window => self.take_window(key, probe, outcome),
             Stage::Predicted(fingerprints) => self.take_predicted(fingerprints, key, probe, outcome),
             Stage::Slots(first, count) => self.take_slots((first, count), key, probe, outcome),
@@ -346,7 +346,7 @@ impl<K: KeySpace, S: Source, M: Kernels> Engine<'_, K, S, M> {
                 outcome.cost.false_candidates += 1;
             }
             Slot::Nothing => self.doubt.absent = true,
-            Slot::Unsettled => self.fall_back(probe, outcome),
+            Slot::Torn => self.fall_back(probe, outcome),
         }
         Ok(())
     }
@@ -372,7 +372,7 @@ impl<K: KeySpace, S: Source, M: Kernels> Engine<'_, K, S, M> {
                 }
                 Slot::Other => outcome.cost.false_candidates += 1,
                 Slot::Nothing => {}
-                Slot::Unsettled => is_unsettled = true,
+                Slot::Torn => is_unsettled = true,
             }
         }
         match is_unsettled {
@@ -387,7 +387,7 @@ impl<K: KeySpace, S: Source, M: Kernels> Engine<'_, K, S, M> {
     #[inline(always)]
     fn take_cached(
         &mut self,
-        hint: Hint,
+        cached: CachedSlot,
         key: &K::Key,
         probe: &mut Probe,
         outcome: &mut Outcome,
@@ -398,19 +398,19 @@ impl<K: KeySpace, S: Source, M: Kernels> Engine<'_, K, S, M> {
             Slot::Found(found) => {
                 self.found(found, probe, outcome);
                 if let Some(cache) = self.table.cache() {
-                    cache.confirm(&self.spot(probe, key), hint, self.visitor);
+                    cache.confirm(&self.cache_probe(probe, key), cached, self.handle);
                 }
             }
-            Slot::Unsettled => self.fall_back(probe, outcome),
-            Slot::Other | Slot::Nothing => self.take_conflict(hint, key, probe, outcome),
+            Slot::Torn => self.fall_back(probe, outcome),
+            Slot::Other | Slot::Nothing => self.take_conflict(cached, key, probe, outcome),
         }
         Ok(())
     }
 
     #[cold]
-    fn take_conflict(&mut self, hint: Hint, key: &K::Key, probe: &mut Probe, outcome: &mut Outcome) {
+    fn take_conflict(&mut self, cached: CachedSlot, key: &K::Key, probe: &mut Probe, outcome: &mut Outcome) {
         if let Some(cache) = self.table.cache() {
-            cache.forget(&self.spot(probe, key), hint, self.visitor);
+            cache.forget(&self.cache_probe(probe, key), cached, self.handle);
         }
         outcome.cost.conflicts += 1;
         outcome.cost.round_trips += 1;
@@ -447,10 +447,10 @@ impl<K: KeySpace, S: Source, M: Kernels> Engine<'_, K, S, M> {
         probe: &mut Probe,
         outcome: &mut Outcome,
     ) -> Result<(), ReadError> {
-        let (snapshot, asked) = (self.snapshot(), probe.asked);
-        let Some(word) = shown_word(key, snapshot) else { return self.take_each(key, probe, outcome) };
+        let (view, asked) = (self.view(), probe.asked);
+        let Some(word) = shown_word(key, view) else { return self.take_each(key, probe, outcome) };
         let words = self.source.words(&asked)?;
-        let hits = self.kernels.key_hits_in(words, snapshot.stride(), word, &mut self.lists.copy);
+        let hits = self.kernels.key_hits_in(words, view.stride(), word, &mut self.lists.copy);
         if hits.frozen {
             return Err(ReadError::Stale);
         }
@@ -463,7 +463,7 @@ impl<K: KeySpace, S: Source, M: Kernels> Engine<'_, K, S, M> {
                     self.found(found, probe, outcome);
                     self.learn(probe.target.window.first + slot as u32, key, probe, outcome);
                 }
-                Slot::Unsettled => self.fall_back(probe, outcome),
+                Slot::Torn => self.fall_back(probe, outcome),
                 // The remains of a deleted record, which were the only ones to be looked at: others may be frozen.
                 Slot::Other | Slot::Nothing => return self.take_each(key, probe, outcome),
             },
@@ -477,7 +477,7 @@ impl<K: KeySpace, S: Source, M: Kernels> Engine<'_, K, S, M> {
     #[cold]
     fn take_each(&mut self, key: &K::Key, probe: &mut Probe, outcome: &mut Outcome) -> Result<(), ReadError> {
         let (window, slot_bytes) = (probe.target.window, self.geometry().slot_bytes);
-        let (asked, rules) = (probe.asked, Rules::of(self.snapshot()));
+        let (asked, rules) = (probe.asked, Rules::of(self.view()));
         probe.stage = Stage::Done;
         let mut is_unsettled = false;
         for at in 0..window.len() {
@@ -492,7 +492,7 @@ impl<K: KeySpace, S: Source, M: Kernels> Engine<'_, K, S, M> {
                     self.learn(window.first + at, key, probe, outcome);
                     return Ok(());
                 }
-                Slot::Unsettled => is_unsettled = true,
+                Slot::Torn => is_unsettled = true,
                 Slot::Other | Slot::Nothing => {}
             }
         }
@@ -503,17 +503,17 @@ impl<K: KeySpace, S: Source, M: Kernels> Engine<'_, K, S, M> {
         Ok(())
     }
 
-    /// Copies a slot that was asked for, or that lies `at` bytes behind the beginning of it, and says what it is.
+    /// Copies a slot that was asked for, or that lies `at` bytes after the beginning of it, and says what it is.
     #[inline(always)]
     fn check(&mut self, asked: &Asked, at: usize, key: &K::Key, probe: &Probe) -> Result<Slot, ReadError> {
         let words = self.geometry().slot_bytes / 8;
         let room = self.records.room(words);
         self.source.slot(asked, at, room)?;
         let start = room.as_ptr() as usize;
-        let slot = match check::<K>(room, probe.target.generation, key, Rules::of(self.table.snapshot()))? {
+        let slot = match check::<K>(room, probe.target.generation, key, Rules::of(self.table.view()))? {
             Check::Other => Slot::Other,
             Check::Nothing => Slot::Nothing,
-            Check::Unsettled => Slot::Unsettled,
+            Check::Torn => Slot::Torn,
             Check::Found { version, value: Stored::Here(value) } => {
                 let from = value.as_ptr() as usize - start;
                 let value = from..from + value.len();
@@ -546,14 +546,14 @@ impl<K: KeySpace, S: Source, M: Kernels> Engine<'_, K, S, M> {
             && self.rule.keeps(probe.target.window.len())
         {
             let saves = probe.target.bytes_by(outcome.plan, self.geometry());
-            cache.learn(&self.spot(probe, key), slot, saves, self.visitor);
+            cache.learn(&self.cache_probe(probe, key), slot, saves, self.handle);
         }
     }
 
     /// What the hot cache knows the key by.
     #[inline(always)]
-    fn spot(&self, probe: &Probe, key: &K::Key) -> crate::cache::Spot {
-        probe.target.spot::<K>((key, probe.hash), self.geometry())
+    fn cache_probe(&self, probe: &Probe, key: &K::Key) -> crate::cache::CacheProbe {
+        probe.target.cache_probe::<K>((key, probe.hash), self.geometry())
     }
 }
 
@@ -562,7 +562,7 @@ enum Slot {
     Found(Found),
     Other,
     Nothing,
-    Unsettled,
+    Torn,
 }
 
 /// A record that was found.
@@ -585,7 +585,7 @@ impl<K: KeySpace, S: Source, M: Kernels> Engine<'_, K, S, M> {
         if self.wanted == Wanted::Presence {
             return;
         }
-        let Some((from, bytes)) = Extents::of(self.snapshot()).place(extent) else {
+        let Some((from, bytes)) = Extents::of(self.view()).place(extent) else {
             return self.read_again_for_value(probe, outcome);
         };
         outcome.cost.round_trips += 1;
@@ -615,7 +615,7 @@ impl<K: KeySpace, S: Source, M: Kernels> Engine<'_, K, S, M> {
         let room = self.records.room(count);
         room.iter_mut().zip(words).for_each(|(word, read)| *word = read);
         let length = extent.bytes as usize;
-        match Extents::of(self.table.snapshot()).proves(extent, room.as_bytes()) {
+        match Extents::of(self.table.view()).proves(extent, room.as_bytes()) {
             true => {
                 // Another of the key's slots may have been found since the one that named this value.
                 outcome.version = Some(version);
@@ -633,13 +633,13 @@ impl<K: KeySpace, S: Source, M: Kernels> Engine<'_, K, S, M> {
     }
 
     fn paged(&self) -> Option<&PagedModels<K>> {
-        self.table.snapshot().models().paged()
+        self.table.view().models().paged()
     }
 
     /// Asks for the page of the directory that says where a key is, if no other key has.
     #[cold]
     fn ask_for_page(&mut self, key: &K::Key, outcome: &mut Outcome) -> Probe {
-        let Some(models) = self.table.snapshot().models().paged() else { return Probe::DONE };
+        let Some(models) = self.table.view().models().paged() else { return Probe::DONE };
         let number = models.page_of(key);
         // The page's trip comes before the one every lookup is charged with.
         outcome.cost.round_trips += 1;
@@ -664,7 +664,7 @@ impl<K: KeySpace, S: Source, M: Kernels> Engine<'_, K, S, M> {
         outcome: &mut Outcome,
     ) -> Result<(), ReadError> {
         let page = self.page(place as usize)?;
-        let target = Target::in_page(&page, key, self.snapshot().coders());
+        let target = SlotWindow::in_page(&page, key, self.view().encoders());
         *probe = self.begin_at(target, key, outcome);
         Ok(())
     }

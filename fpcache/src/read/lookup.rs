@@ -14,7 +14,7 @@ use super::planner::Rule;
 use super::scratch::{GroupScratch, LookupScratch};
 use super::source::{Landed, Mapped, Source};
 use super::{MAX_ATTEMPTS, Operation, Plan, ReadError, Step, Wanted, drive};
-use crate::cache::Visitor;
+use crate::cache::CacheHandle;
 use crate::key_space::KeySpace;
 use crate::layout::{Corrupt, REUSE_OFFSET};
 use crate::matching::{Kernels, Matcher, WithKernels};
@@ -108,14 +108,14 @@ impl<K: KeySpace, L: InPlace, R, F: FnOnce(&Outcome, Option<&[u8]>) -> R> WithKe
     #[inline(always)]
     fn run<M: Kernels>(self, kernels: M) -> Self::Output {
         let Self { mut look, table, scratch, key, wanted, take } = self;
-        let LookupScratch { lists, record, visitor, .. } = scratch;
+        let LookupScratch { lists, record, handle, .. } = scratch;
         record.clear();
         let rule = table.planner().single();
         let (look_at, copy) = (&mut look, &mut lists.copy);
         let mut attempts = Attempts { look: look_at, table, kernels, records: &mut *record, copy };
         // Of its own, not the engine's: it can stay in registers.
         let mut outcome = Outcome::begun(Plan::TwoStage);
-        if attempts.single(key, rule, visitor, &mut outcome)? {
+        if attempts.single(key, rule, handle, &mut outcome)? {
             look.count(outcome.cost.round_trips, outcome.cost.reads, outcome.cost.bytes)?;
             let value = outcome.version.map(|_| record.bytes(outcome.value.clone()));
             return Ok(take(&outcome, value));
@@ -127,8 +127,8 @@ impl<K: KeySpace, L: InPlace, R, F: FnOnce(&Outcome, Option<&[u8]>) -> R> WithKe
             rule: *rule,
             wanted,
             kernels,
-            source: Mapped::new(look, table.snapshot().guards_slots()),
-            visitor,
+            source: Mapped::new(look, table.view().guards_slots()),
+            handle,
             lists,
             records: record,
             doubt: Doubt::default(),
@@ -161,7 +161,7 @@ impl<'k, K: KeySpace, L: InPlace, I: Iterator<Item = &'k K::Key>> WithKernels fo
     #[inline(always)]
     fn run<M: Kernels>(self, kernels: M) -> Self::Output {
         let Self { mut look, table, scratch, mut keys, wanted } = self;
-        let LookupScratch { lists, visitor, group, .. } = scratch;
+        let LookupScratch { lists, handle, group, .. } = scratch;
         let Outcomes { outcomes, records } = &mut group.answers;
         outcomes.clear();
         records.clear();
@@ -184,8 +184,8 @@ impl<'k, K: KeySpace, L: InPlace, I: Iterator<Item = &'k K::Key>> WithKernels fo
                     rule,
                     wanted,
                     kernels,
-                    source: Mapped::new(&mut look, table.snapshot().guards_slots()),
-                    visitor: &mut *visitor,
+                    source: Mapped::new(&mut look, table.view().guards_slots()),
+                    handle: &mut *handle,
                     lists: &mut *lists,
                     records: &mut *records,
                     doubt: Doubt::default(),
@@ -208,16 +208,16 @@ impl<K: KeySpace, L: InPlace, M: Kernels> Attempts<'_, K, L, M> {
         &mut self,
         key: &K::Key,
         rule: &Rule,
-        visitor: &mut Visitor,
+        handle: &mut CacheHandle,
         outcome: &mut Outcome,
     ) -> Result<bool, ReadError> {
         let Some(mut place) = self.locate(key) else { return Ok(false) };
         let slots = place.window.len();
         let cache = self.table.cache().filter(|_| rule.asks(slots));
         if let Some(cache) = cache {
-            let spot = place.spot::<K>(key, self.table.snapshot().geometry());
-            if let Some(hint) = cache.probe(&spot) {
-                return self.cached(key, (&place, hint), visitor, outcome);
+            let cache_probe = place.cache_probe::<K>(key, self.table.view().geometry());
+            if let Some(cached) = cache.probe(&cache_probe) {
+                return self.cached(key, (&place, cached), handle, outcome);
             }
         }
         if rule.choose(slots) != Plan::TwoStage {
@@ -231,7 +231,7 @@ impl<K: KeySpace, L: InPlace, M: Kernels> Attempts<'_, K, L, M> {
             && outcome.version.is_some()
             && rule.keeps(slots)
         {
-            self.learn(cache, key, (&place, slot), visitor);
+            self.learn(cache, key, (&place, slot), handle);
         }
         Ok(is_answer)
     }
@@ -351,7 +351,7 @@ impl<K: KeySpace, L: InPlace, M: Kernels> Engine<'_, K, Mapped<L>, M> {
 
     #[inline(always)]
     fn check_reuse(&mut self) -> Result<(), ReadError> {
-        match self.source.load_behind(REUSE_OFFSET)? > self.table.snapshot().holds_until() {
+        match self.source.load_after_reads(REUSE_OFFSET)? > self.table.view().holds_until() {
             true => Err(ReadError::Stale),
             false => Ok(()),
         }
@@ -412,7 +412,7 @@ impl<'a, K: KeySpace> Lookup<'a, K> {
     fn check_first(&mut self, then: Then) -> Step {
         self.doubt = Doubt::default();
         self.after_check = Some(then);
-        Step::Check(self.table.snapshot().holds_until())
+        Step::Check(self.table.view().holds_until())
     }
 
     fn post(&mut self) -> Step {
@@ -432,7 +432,7 @@ impl<K: KeySpace> Operation for Lookup<'_, K> {
             Some(Then::End) => return Ok(Step::Done),
             Some(Then::Fail(corrupt)) => return Err(corrupt.into()),
         }
-        let LookupScratch { matcher, lists, visitor, group, .. } = &mut *self.scratch;
+        let LookupScratch { matcher, lists, handle, group, .. } = &mut *self.scratch;
         let GroupScratch { keys, arena, probes, answers, trips } = group;
         let [even, odd] = trips;
         let (landed, next) = if self.rounds.is_multiple_of(2) { (&*odd, even) } else { (&*even, odd) };
@@ -442,8 +442,8 @@ impl<K: KeySpace> Operation for Lookup<'_, K> {
             rule: self.table.planner().group(keys.len()),
             wanted: self.wanted,
             kernels: *matcher,
-            source: Landed { landed, next, guards: self.table.snapshot().guards_slots() },
-            visitor,
+            source: Landed { landed, next, guards: self.table.view().guards_slots() },
+            handle,
             lists,
             records: &mut answers.records,
             doubt: self.doubt,

@@ -16,8 +16,8 @@ mod planner;
 mod records;
 mod scan;
 mod scratch;
+mod slot_window;
 mod source;
-mod target;
 mod verify;
 
 use fpcache_fabric::{Batch, Endpoint, FabricError};
@@ -28,10 +28,10 @@ pub use outside::fetch_value;
 pub use planner::{FabricCosts, Planner, Rule};
 pub use scan::{Scan, ScanScratch};
 pub use scratch::LookupScratch;
-pub use target::spot_of;
+pub use slot_window::cache_probe;
 
 use crate::layout::Corrupt;
-use crate::snapshot::reuse_behind;
+use crate::table_view::reuse_behind;
 
 /// How a key is read from a memory node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -161,9 +161,9 @@ pub enum ReadError {
 pub enum Step {
     /// Run the batch, then step again.
     Post,
-    /// Load the reuse sequence behind the last READ, and step again unless it exceeds this: then what was read may be what
+    /// Load the reuse sequence after the last READ, and step again unless it exceeds this: then what was read may be what
     /// other segments hold by now, and the operation is [`ReadError::Stale`]. No round trip; see
-    /// [`Endpoint::load_behind`].
+    /// [`Endpoint::load_after_reads`].
     Check(u64),
     /// Nothing: the result is there.
     Done,

@@ -1,4 +1,4 @@
-//! Values that lie outside their slots: one more READ, behind the slot's.
+//! Values that lie outside their slots: one more READ, after the slot's.
 //!
 //! The slot vouches for the value's checksum and the checksum for the value, so that nothing else is asked of the bytes that
 //! arrive. If they are not the value, the record has changed since its slot was read, and is read again as one that was being
@@ -12,12 +12,12 @@ use super::ReadError;
 use super::scan::{Progress, ScanScratch};
 use crate::key_space::KeySpace;
 use crate::layout::{Stored, ValueExtent};
-use crate::snapshot::Snapshot;
+use crate::table_view::TableView;
 
 /// Most bytes of values that a group's keys ask for with one doorbell, and a scan's; a value that is longer comes alone.
 pub(super) const GROUP_BYTES: u64 = 64 << 20;
 const SCAN_BYTES: usize = 256 << 10;
-/// Bytes of values behind which a scan stops, so that whoever scans takes them before there are more.
+/// Bytes of values after which a scan stops, so that whoever scans takes them before there are more.
 const PAUSE_BYTES: usize = 16 << 20;
 /// Bytes that buffers keep from one long value to the next.
 const KEPT_BYTES: usize = 1 << 20;
@@ -39,11 +39,11 @@ pub(super) struct Extents {
 }
 
 impl Extents {
-    pub(super) fn of<K: KeySpace>(snapshot: &Snapshot<K>) -> Self {
+    pub(super) fn of<K: KeySpace>(view: &TableView<K>) -> Self {
         Self {
-            region_bytes: snapshot.superblock().region_bytes,
+            region_bytes: view.superblock().region_bytes,
             #[cfg(feature = "sabotage")]
-            believes_all: snapshot.believes_extents(),
+            believes_all: view.believes_extents(),
         }
     }
 
@@ -78,11 +78,11 @@ impl Extents {
 /// If the fabric fails.
 pub fn fetch_value<'b, K: KeySpace, E: Endpoint>(
     endpoint: &mut E,
-    snapshot: &Snapshot<K>,
+    view: &TableView<K>,
     extent: ValueExtent,
     buffer: &'b mut Vec<u64>,
 ) -> Result<Option<&'b [u8]>, ReadError> {
-    let extents = Extents::of(snapshot);
+    let extents = Extents::of(view);
     let Some((from, bytes)) = extents.place(extent) else { return Ok(None) };
     if bytes <= KEPT_BYTES && buffer.len() > KEPT_BYTES / 8 {
         *buffer = Vec::new();
@@ -154,8 +154,8 @@ pub(super) enum Asked {
 impl<K: KeySpace> ScanScratch<K> {
     /// Asks for the next values that are missing, in order.
     #[cold]
-    pub(super) fn ask_for_values(&mut self, snapshot: &Snapshot<K>, progress: &mut Progress) -> Asked {
-        let of_table = Extents::of(snapshot);
+    pub(super) fn ask_for_values(&mut self, view: &TableView<K>, progress: &mut Progress) -> Asked {
+        let of_table = Extents::of(view);
         let Self { batch, stretches, records, arena, extents, landings, .. } = self;
         // Whoever goes on from where the scan stops must get on.
         if progress.whole > 0 && arena.len() > PAUSE_BYTES {
@@ -184,8 +184,8 @@ impl<K: KeySpace> ScanScratch<K> {
 
     /// Takes the values that arrived, in order. `false` if one is not what its slot said: the scan goes on from there.
     #[cold]
-    pub(super) fn take_values(&mut self, snapshot: &Snapshot<K>, progress: &mut Progress) -> bool {
-        let of_table = Extents::of(snapshot);
+    pub(super) fn take_values(&mut self, view: &TableView<K>, progress: &mut Progress) -> bool {
+        let of_table = Extents::of(view);
         let Self { batch, records, arena, extents, landings, .. } = self;
         let mut landings = landings.drain(..);
         let mut is_proven = true;

@@ -7,7 +7,7 @@ use zerocopy::IntoBytes;
 /// Bytes that are kept from one long value to the next.
 const KEPT_BYTES: usize = 1 << 20;
 
-/// Slots and values that were found, one behind the other.
+/// Slots and values that were found, one after the other.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Records {
     words: Vec<u64>,

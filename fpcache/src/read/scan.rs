@@ -8,12 +8,12 @@
 //! doorbell as the stretches before it. A scan holds the page it is in, so that it gets on however few are kept.
 //!
 //! While records change, a key that is there throughout is found exactly once, in order: its record does not move while its
-//! segment lives, a stretch whose segment was replaced is [`ReadError::Stale`], and so is one behind which the reuse
+//! segment lives, a stretch whose segment was replaced is [`ReadError::Stale`], and so is one after which the reuse
 //! sequence says that its memory may have been used again. A scan that ends so has kept what it found before, and says
 //! where to go on with a newer directory. A key that is removed and made again during a READ may show in two slots; it is
 //! listed once.
 //!
-//! Values outside slots are read behind the stretches, of the records that are kept, in order and several with one doorbell.
+//! Values outside slots are read after the stretches, of the records that are kept, in order and several with one doorbell.
 
 use std::borrow::Borrow;
 use std::sync::Arc;
@@ -21,12 +21,12 @@ use std::sync::Arc;
 use fpcache_fabric::{Batch, Landing, REGION, RemoteAddr};
 
 use super::outside::{Asked, Place};
-use super::verify::{Rules, Verdict, judge};
+use super::verify::{Rules, SlotRead, judge};
 use super::{Cost, MAX_ATTEMPTS, Operation, ReadError, Step};
 use crate::key_space::KeySpace;
 use crate::layout::{Corrupt, ValueExtent};
 use crate::models::{Models, Page, PagedModels, Segment};
-use crate::snapshot::Snapshot;
+use crate::table_view::TableView;
 
 /// Most bytes one round of a scan asks for.
 pub(super) const ROUND_BYTES: usize = 256 << 10;
@@ -60,7 +60,7 @@ pub struct ScanScratch<K: KeySpace> {
 /// How far a scan has come.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Progress {
-    /// How many records are whole; the values of those behind are missing, or of some.
+    /// How many records are whole; the values of those after are missing, or of some.
     pub(super) whole: usize,
     pub(super) attempts: u32,
     pub(super) cost: Cost,
@@ -124,13 +124,13 @@ impl<K: KeySpace> ScanScratch<K> {
 /// Reads up to `limit` records in key order, starting at the least key not below `start`, of all keys or of those below an end.
 #[derive(Debug)]
 pub struct Scan<'a, K: KeySpace> {
-    pub(super) snapshot: &'a Snapshot<K>,
+    pub(super) view: &'a TableView<K>,
     pub(super) scratch: &'a mut ScanScratch<K>,
     /// Least key not yet covered; `None` when the scan has ended.
     pub(super) from: Option<K::Owned>,
     pub(super) progress: Progress,
-    /// First key behind the stretches that were asked for; `None` if they reach the table's end.
-    behind: Option<K::Owned>,
+    /// First key after the stretches that were asked for; `None` if they reach the table's end.
+    range_end: Option<K::Owned>,
     /// The directory page read last, with its number.
     page: Option<(u32, Arc<Page<K>>)>,
     /// The directory page that was asked for.
@@ -144,14 +144,14 @@ pub struct Scan<'a, K: KeySpace> {
     extra: u32,
     /// Whether values are wanted, or keys alone.
     wants_values: bool,
-    /// Whether the batch has come and the reuse sequence behind it is being looked at.
+    /// Whether the batch has come and the reuse sequence after it is being looked at.
     is_checked: bool,
 }
 
 impl<'a, K: KeySpace> Scan<'a, K> {
-    /// A scan of the table as `snapshot` has it.
+    /// A scan of the table as `view` has it.
     pub fn new(
-        snapshot: &'a Snapshot<K>,
+        view: &'a TableView<K>,
         scratch: &'a mut ScanScratch<K>,
         start: &K::Key,
         limit: usize,
@@ -159,11 +159,11 @@ impl<'a, K: KeySpace> Scan<'a, K> {
         scratch.clear();
         let from = (limit > 0).then(|| start.to_owned());
         Self {
-            snapshot,
+            view,
             scratch,
             from,
             progress: Progress::default(),
-            behind: None,
+            range_end: None,
             page: None,
             coming: None,
             limit,
@@ -175,7 +175,7 @@ impl<'a, K: KeySpace> Scan<'a, K> {
         }
     }
 
-    /// The same scan, of keys below `end` only; none of the slots that only keys behind it can have is read, but those of
+    /// The same scan, of keys below `end` only; none of the slots that only keys after it can have is read, but those of
     /// their common windows.
     #[must_use]
     pub fn until(mut self, end: &K::Key) -> Self {
@@ -208,16 +208,16 @@ impl<'a, K: KeySpace> Scan<'a, K> {
     }
 
     /// Asks for enough slots, over as many segments as it takes, to hold the records still wanted, and for the directory
-    /// page of those behind if that is where the segments end that are known.
+    /// page of those after if that is where the segments end that are known.
     fn read_on(&mut self, from: &K::Key) {
         let wanted = (self.limit - self.scratch.records.len()) as f64;
-        let slots = (wanted / self.snapshot.record().parameters.fill).ceil();
-        let most = (ROUND_BYTES / self.snapshot.geometry().slot_bytes).max(1);
+        let slots = (wanted / self.view.record().parameters.fill).ceil();
+        let most = (ROUND_BYTES / self.view.geometry().slot_bytes).max(1);
         let mut budget = (slots as usize).clamp(1, most);
         self.scratch.batch.clear();
         self.scratch.stretches.clear();
         self.reaches_end = false;
-        match self.snapshot.models() {
+        match self.view.models() {
             Models::Resident(directory) => {
                 self.ask_for_segments(
                     directory.range_from(from).map(|(lo, segment)| (lo, *segment)),
@@ -235,10 +235,10 @@ impl<'a, K: KeySpace> Scan<'a, K> {
         let mut number = models.page_of(from);
         loop {
             let Some(page) = self.hold(models, number) else { return };
-            let behind = models.first_behind(number);
+            let range_end = models.first_after(number);
             let segments = page.range_from(from).map(|(lo, segment)| (lo.clone(), *segment));
-            let enough = self.ask_for_segments(segments, from, behind, &mut budget);
-            if enough || behind.is_none() {
+            let enough = self.ask_for_segments(segments, from, range_end, &mut budget);
+            if enough || range_end.is_none() {
                 return;
             }
             number += 1;
@@ -262,15 +262,15 @@ impl<'a, K: KeySpace> Scan<'a, K> {
     }
 
     /// Asks for the slots of these segments, the first one's from the window of `from` on. `true` if they are enough,
-    /// `false` if those behind the last one, which begin at `behind`, are wanted too.
+    /// `false` if those after the last one, which begin at `range_end`, are wanted too.
     fn ask_for_segments(
         &mut self,
         segments: impl Iterator<Item = (K::Owned, Segment<K>)>,
         from: &K::Key,
-        behind: Option<&K::Owned>,
+        range_end: Option<&K::Owned>,
         budget: &mut usize,
     ) -> bool {
-        let geometry = self.snapshot.geometry();
+        let geometry = self.view.geometry();
         let mut segments = segments.peekable();
         while let Some((lo, segment)) = segments.next() {
             let model = segment.model();
@@ -281,14 +281,14 @@ impl<'a, K: KeySpace> Scan<'a, K> {
             // The first key covered may lie two half-widths on, and so may the last one wanted.
             let margin = 4 * u32::from(model.epsilon) + 2 + self.extra;
             let end = cap.min(first.saturating_add(*budget as u32).saturating_add(margin));
-            self.behind = segments.peek().map(|(lo, _)| lo).or(behind).cloned();
+            self.range_end = segments.peek().map(|(lo, _)| lo).or(range_end).cloned();
             let last = self.last_wanted(&segment, lo.borrow());
             self.reaches_end = last.is_some_and(|last| last < end);
             let end = last.map_or(end, |last| end.min(last + 1)).max(first + 1);
             let offset = segment.address().offset() + geometry.slot_offset(model.cap, first) as u64;
             let len = (end - first) as usize * geometry.slot_bytes;
             let from = RemoteAddr { area: REGION, offset };
-            let landing = self.snapshot.ask_for_slots(&mut self.scratch.batch, from, len);
+            let landing = self.view.ask_for_slots(&mut self.scratch.batch, from, len);
             self.scratch.stretches.push(Stretch { segment, lo, end, landing });
             self.progress.cost.reads += 1;
             self.progress.cost.bytes += len as u64;
@@ -303,10 +303,10 @@ impl<'a, K: KeySpace> Scan<'a, K> {
     /// The last slot of the segment that a wanted key can have, where the scan's end lies in its range or is that of it.
     fn last_wanted(&self, segment: &Segment<K>, lo: &K::Key) -> Option<u32> {
         let (until, model) = (self.until.as_ref()?.borrow(), segment.model());
-        if self.behind.as_ref().is_none_or(|behind| until < behind.borrow()) {
+        if self.range_end.as_ref().is_none_or(|range_end| until < range_end.borrow()) {
             return Some(model.window(self.coordinate(segment, lo, until)).last);
         }
-        let is_its_end = self.behind.as_ref().is_some_and(|behind| until == behind.borrow());
+        let is_its_end = self.range_end.as_ref().is_some_and(|range_end| until == range_end.borrow());
         is_its_end.then(|| u32::from(model.cap.saturating_sub(1)))
     }
 
@@ -318,12 +318,12 @@ impl<'a, K: KeySpace> Scan<'a, K> {
     }
 
     fn coordinate(&self, segment: &Segment<K>, lo: &K::Key, key: &K::Key) -> u64 {
-        segment.coordinate(key, K::shared(key, lo), self.snapshot.coders())
+        segment.coordinate(key, K::shared(key, lo), self.view.encoders())
     }
 
     /// Takes the directory page that arrived, if the scan goes on.
     fn take_page(&mut self) -> Result<(), Corrupt> {
-        if let (Some((number, landing)), Models::Paged(models)) = (self.coming.take(), self.snapshot.models())
+        if let (Some((number, landing)), Models::Paged(models)) = (self.coming.take(), self.view.models())
             && self.from.is_some()
         {
             let page = models.keep(number, self.scratch.batch.bytes(landing))?;
@@ -350,8 +350,8 @@ impl<'a, K: KeySpace> Scan<'a, K> {
         self.progress.whole = missing.map_or(records.len(), |at| self.progress.whole + at);
         self.from = match (records.len() == self.limit || self.reaches_end, complete) {
             (true, _) => None,
-            // All slots of these segments are in: go on behind the last one's range.
-            (false, true) => self.behind.take(),
+            // All slots of these segments are in: go on after the last one's range.
+            (false, true) => self.range_end.take(),
             (false, false) if any => progress,
             // Not one key was covered: read further.
             (false, false) => {
@@ -366,8 +366,8 @@ impl<'a, K: KeySpace> Scan<'a, K> {
     /// Finds the covered records of the stretches that arrived, and says whether these end with their segments; `None` if a
     /// slot was being written.
     fn gather(&mut self, from: &K::Key) -> Result<Option<bool>, ReadError> {
-        let slot_bytes = self.snapshot.geometry().slot_bytes;
-        let (rules, coders) = (Rules::of(self.snapshot), self.snapshot.coders());
+        let slot_bytes = self.view.geometry().slot_bytes;
+        let (rules, encoders) = (Rules::of(self.view), self.view.encoders());
         let until: Option<&K::Key> = self.until.as_ref().map(Borrow::borrow);
         let wants_values = self.wants_values;
         let ScanScratch { batch, stretches, found, arena, extents, .. } = &mut *self.scratch;
@@ -381,12 +381,12 @@ impl<'a, K: KeySpace> Scan<'a, K> {
             complete = whole;
             for slot in batch.bytes(s.landing).chunks_exact(slot_bytes) {
                 match judge::<K>(slot, s.segment.generation(), rules) {
-                    Verdict::Record { key, value, .. } => {
+                    SlotRead::Live { key, value, .. } => {
                         let Some(key) = K::view(key) else { continue };
                         let key = key.borrow();
                         let end = |key: &K::Key| {
                             let shared = K::shared(key, s.lo.borrow());
-                            model.window(s.segment.coordinate(key, shared, coders)).last
+                            model.window(s.segment.coordinate(key, shared, encoders)).last
                         };
                         let wanted = key >= from && until.is_none_or(|until| key < until);
                         if wanted && (whole || end(key) < s.end) {
@@ -398,12 +398,12 @@ impl<'a, K: KeySpace> Scan<'a, K> {
                             found.push(Found { key, value });
                         }
                     }
-                    Verdict::Free => {}
-                    Verdict::Unsettled => {
+                    SlotRead::Free => {}
+                    SlotRead::Torn => {
                         arena.truncate(arena_before);
                         return Ok(None);
                     }
-                    Verdict::Frozen => return Err(ReadError::Stale),
+                    SlotRead::Frozen => return Err(ReadError::Stale),
                 }
             }
         }
@@ -415,13 +415,13 @@ impl<K: KeySpace> Operation for Scan<'_, K> {
     fn step(&mut self) -> Result<Step, ReadError> {
         if !self.scratch.landings.is_empty() {
             // Values prove themselves.
-            if !self.scratch.take_values(self.snapshot, &mut self.progress) {
+            if !self.scratch.take_values(self.view, &mut self.progress) {
                 self.go_back()?;
             }
         } else if !self.is_checked && !self.scratch.batch.is_empty() {
             // Nothing is taken of a batch before it is known that it may be believed.
             self.is_checked = true;
-            return Ok(Step::Check(self.snapshot.holds_until()));
+            return Ok(Step::Check(self.view.holds_until()));
         }
         self.is_checked = false;
         if !self.scratch.stretches.is_empty()
@@ -435,7 +435,7 @@ impl<K: KeySpace> Operation for Scan<'_, K> {
         }
         self.take_page()?;
         if self.progress.whole < self.scratch.records.len() {
-            match self.scratch.ask_for_values(self.snapshot, &mut self.progress) {
+            match self.scratch.ask_for_values(self.view, &mut self.progress) {
                 Asked::Posted => return Ok(Step::Post),
                 Asked::Enough => return Ok(Step::Done),
                 Asked::Impossible => self.go_back()?,

@@ -5,7 +5,7 @@ use fpcache_fabric::Batch;
 use super::engine::{Lists, Probe};
 use super::outcome::{Outcome, Outcomes};
 use super::records::Records;
-use crate::cache::Visitor;
+use crate::cache::CacheHandle;
 use crate::key_space::KeySpace;
 use crate::matching::Matcher;
 
@@ -29,7 +29,7 @@ pub struct LookupScratch<K: KeySpace> {
     /// The record of a lookup of a single key.
     pub(super) record: Records,
     pub(super) group: GroupScratch<K>,
-    pub(super) visitor: Visitor,
+    pub(super) handle: CacheHandle,
 }
 
 impl<K: KeySpace> LookupScratch<K> {
@@ -46,15 +46,15 @@ impl<K: KeySpace> LookupScratch<K> {
                 answers: Outcomes::default(),
                 trips: [Batch::new(), Batch::new()],
             },
-            visitor: Visitor::default(),
+            handle: CacheHandle::default(),
         }
     }
 
     /// The same buffers, with what a thread needs to use a table's hot cache: see
-    /// [`HotCache::visitor`](crate::cache::HotCache::visitor).
+    /// [`HotCache::handle`](crate::cache::HotCache::handle).
     #[must_use]
-    pub fn with_visitor(self, visitor: Visitor) -> Self {
-        Self { visitor, ..self }
+    pub fn with_cache_handle(self, handle: CacheHandle) -> Self {
+        Self { handle, ..self }
     }
 
     /// The answers of the last finished lookup of a group, in the order of its keys, each with its value if the key is there.

@@ -29,7 +29,7 @@ pub(super) trait Source {
     /// The words that were asked for: of many moments where they are looked at in place.
     fn words(&mut self, asked: &Asked) -> Result<Words<'_>, FabricError>;
 
-    /// Copies the slot that lies `at` bytes behind the beginning of what was asked for: whole, or
+    /// Copies the slot that lies `at` bytes after the beginning of what was asked for: whole, or
     /// with a busy word where that can be told.
     fn slot(&mut self, asked: &Asked, at: usize, out: &mut [u64]) -> Result<(), FabricError>;
 }
@@ -59,10 +59,10 @@ impl<L: InPlace> Mapped<L> {
         self.look.count(1, reads, bytes)
     }
 
-    /// The word at `offset`, behind everything that was looked at.
+    /// The word at `offset`, after everything that was looked at.
     #[inline(always)]
-    pub(super) fn load_behind(&mut self, offset: u64) -> Result<u64, FabricError> {
-        self.look.load_behind(offset)
+    pub(super) fn load_after_reads(&mut self, offset: u64) -> Result<u64, FabricError> {
+        self.look.load_after_reads(offset)
     }
 }
 

@@ -12,17 +12,17 @@ use crate::layout::{
     FingerprintSpan, RecordParts, RecordShape, SLOT_WORD_BYTES, SegmentGeometry, SlotState, SlotWord, Stored,
 };
 use crate::matching::{Fingerprints, Hits, Kernels};
-use crate::snapshot::Snapshot;
+use crate::table_view::TableView;
 
 /// What a slot's bytes turned out to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Verdict<'a> {
+pub(super) enum SlotRead<'a> {
     /// A record, whole; its value may lie outside.
-    Record { key: &'a [u8], version: u32, value: Stored<'a> },
+    Live { key: &'a [u8], version: u32, value: Stored<'a> },
     /// No record.
     Free,
     /// A record that is being written, or bytes of two moments: read again.
-    Unsettled,
+    Torn,
     /// The segment was replaced.
     Frozen,
 }
@@ -37,11 +37,11 @@ pub(super) struct Rules {
 
 impl Rules {
     #[inline(always)]
-    pub(super) fn of<K: KeySpace>(snapshot: &Snapshot<K>) -> Self {
+    pub(super) fn of<K: KeySpace>(view: &TableView<K>) -> Self {
         Self {
-            shape: snapshot.geometry().shape,
+            shape: view.geometry().shape,
             #[cfg(feature = "sabotage")]
-            skips_checksums: snapshot.skips_checksums(),
+            skips_checksums: view.skips_checksums(),
         }
     }
 
@@ -67,18 +67,18 @@ impl Rules {
 
 /// Judges `slot`, which lies in a segment of this generation. A record is accepted only if state and checksum agree.
 #[inline(always)]
-pub(super) fn judge<K: KeySpace>(slot: &[u8], generation: u32, rules: Rules) -> Verdict<'_> {
-    let Some((word, body)) = slot.split_first_chunk::<SLOT_WORD_BYTES>() else { return Verdict::Unsettled };
+pub(super) fn judge<K: KeySpace>(slot: &[u8], generation: u32, rules: Rules) -> SlotRead<'_> {
+    let Some((word, body)) = slot.split_first_chunk::<SLOT_WORD_BYTES>() else { return SlotRead::Torn };
     let word = SlotWord::from_bits(u64::from_le_bytes(*word));
     match word.state() {
-        SlotState::Free => Verdict::Free,
-        SlotState::Busy => Verdict::Unsettled,
-        SlotState::Frozen => Verdict::Frozen,
+        SlotState::Free => SlotRead::Free,
+        SlotState::Busy => SlotRead::Torn,
+        SlotState::Frozen => SlotRead::Frozen,
         SlotState::Live => match rules.shape.parts::<K>(body) {
             Some(RecordParts { key, value }) if rules.vouched(word, generation, body) => {
-                Verdict::Record { key, version: word.version(), value }
+                SlotRead::Live { key, version: word.version(), value }
             }
-            _ => Verdict::Unsettled,
+            _ => SlotRead::Torn,
         },
     }
 }
@@ -99,7 +99,7 @@ pub(super) enum Check<'s> {
     /// No record.
     Nothing,
     /// It cannot be told: read again.
-    Unsettled,
+    Torn,
 }
 
 /// What `slot` says about the key, in a segment of this generation; a frozen one, that the segment was replaced.
@@ -132,20 +132,20 @@ fn check_any<'s, K: KeySpace>(
     rules: Rules,
 ) -> Result<Check<'s>, ReadError> {
     match judge::<K>(slot, generation, rules) {
-        Verdict::Record { key, version, value } if is_key::<K>(key, wanted) => {
+        SlotRead::Live { key, version, value } if is_key::<K>(key, wanted) => {
             Ok(Check::Found { version, value })
         }
-        Verdict::Record { .. } => Ok(Check::Other),
-        Verdict::Free => Ok(Check::Nothing),
-        Verdict::Unsettled => Ok(Check::Unsettled),
-        Verdict::Frozen => Err(ReadError::Stale),
+        SlotRead::Live { .. } => Ok(Check::Other),
+        SlotRead::Free => Ok(Check::Nothing),
+        SlotRead::Torn => Ok(Check::Torn),
+        SlotRead::Frozen => Err(ReadError::Stale),
     }
 }
 
 /// The word that slots show which hold the key, where a record begins with it.
 #[inline(always)]
-pub(super) fn shown_word<K: KeySpace>(key: &K::Key, snapshot: &Snapshot<K>) -> Option<u64> {
-    K::word(key).filter(|_| snapshot.geometry().shape.is_fixed())
+pub(super) fn shown_word<K: KeySpace>(key: &K::Key, view: &TableView<K>) -> Option<u64> {
+    K::word(key).filter(|_| view.geometry().shape.is_fixed())
 }
 
 /// What the words of a window's fingerprints hold of a key with this hash.
@@ -200,14 +200,14 @@ mod tests {
         let value = Stored::Here(&[7, 0, 0, 0, 0, 0, 0, 0]);
         assert_eq!(
             judge::<U64Keys>(&live, 5, RULES),
-            Verdict::Record { key: &42u64.to_le_bytes(), version: 1, value }
+            SlotRead::Live { key: &42u64.to_le_bytes(), version: 1, value }
         );
-        assert_eq!(judge::<U64Keys>(&live, 6, RULES), Verdict::Unsettled, "another generation");
-        assert_eq!(judge::<U64Keys>(&slot(SlotState::Free), 5, RULES), Verdict::Free);
-        assert_eq!(judge::<U64Keys>(&slot(SlotState::Busy), 5, RULES), Verdict::Unsettled);
-        assert_eq!(judge::<U64Keys>(&slot(SlotState::Frozen), 5, RULES), Verdict::Frozen);
-        assert_eq!(judge::<U64Keys>(&live[..20], 5, RULES), Verdict::Unsettled, "cut short");
-        assert_eq!(judge::<U64Keys>(&live[..3], 5, RULES), Verdict::Unsettled, "no word");
+        assert_eq!(judge::<U64Keys>(&live, 6, RULES), SlotRead::Torn, "another generation");
+        assert_eq!(judge::<U64Keys>(&slot(SlotState::Free), 5, RULES), SlotRead::Free);
+        assert_eq!(judge::<U64Keys>(&slot(SlotState::Busy), 5, RULES), SlotRead::Torn);
+        assert_eq!(judge::<U64Keys>(&slot(SlotState::Frozen), 5, RULES), SlotRead::Frozen);
+        assert_eq!(judge::<U64Keys>(&live[..20], 5, RULES), SlotRead::Torn, "cut short");
+        assert_eq!(judge::<U64Keys>(&live[..3], 5, RULES), SlotRead::Torn, "no word");
     }
 
     #[test]
@@ -220,7 +220,7 @@ mod tests {
             let mut torn = a;
             torn[cut..].copy_from_slice(&b[cut..]);
             if torn != a && torn != b {
-                assert_eq!(judge::<U64Keys>(&torn, 5, RULES), Verdict::Unsettled, "cut at {cut}");
+                assert_eq!(judge::<U64Keys>(&torn, 5, RULES), SlotRead::Torn, "cut at {cut}");
             }
         }
     }
@@ -267,9 +267,9 @@ mod tests {
                 }
                 let verdict = judge::<ByteKeys>(&mixed, 5, VARIES);
                 if [a, b].contains(&&mixed) {
-                    assert!(matches!(verdict, Verdict::Record { .. }));
+                    assert!(matches!(verdict, SlotRead::Live { .. }));
                 } else {
-                    assert_eq!(verdict, Verdict::Unsettled, "{mixture:b} of {a:?} and {b:?}");
+                    assert_eq!(verdict, SlotRead::Torn, "{mixture:b} of {a:?} and {b:?}");
                 }
             }
         }

@@ -5,7 +5,7 @@ use std::borrow::Borrow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use fpcache::key_space::{ByteCoders, ByteKeys, ByteTail, KeySpace, U64Keys};
+use fpcache::key_space::{ByteKeys, ByteTail, KeyEncoders, KeySpace, U64Keys};
 use fpcache::layout::{
     Descriptor, DirectoryPage, RootEntry, SEGMENT_HEADER_BYTES, SLOT_WORD_BYTES, SUPERBLOCK_BYTES,
     SegmentAddress, SlotWord, Stored, Superblock, TableParameters, TableRecord, ValueExtent, ValuePlace,
@@ -13,7 +13,7 @@ use fpcache::layout::{
 };
 use fpcache_fabric::local::{Hub, LocalOptions};
 use fpcache_fabric::{Connection, MappedEndpoint, SharedMemory};
-use fpcache_index::strings::{Coder, Cutter, Training};
+use fpcache_index::strings::{Cutter, KeyEncoder, Training};
 use fpcache_index::{PlacedSegment, SegmentOptions, Segmenter};
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -30,7 +30,7 @@ pub struct Cut<K: KeySpace> {
 /// A key space whose tables can be built here.
 pub trait Cuts: KeySpace {
     /// What the segments share, and the segments.
-    fn cut(keys: &[&Self::Key], options: SegmentOptions) -> (Self::Coders, Vec<Cut<Self>>);
+    fn cut(keys: &[&Self::Key], options: SegmentOptions) -> (Self::Encoders, Vec<Cut<Self>>);
 
     /// Keys near this one.
     fn neighbours(key: &Self::Key) -> Vec<Self::Owned>;
@@ -59,17 +59,17 @@ impl Cuts for U64Keys {
 }
 
 impl Cuts for ByteKeys {
-    fn cut(keys: &[&[u8]], options: SegmentOptions) -> (ByteCoders, Vec<Cut<Self>>) {
-        let coder = Coder::train(keys.iter().copied(), &Training::default());
-        let mut cutter = Cutter::new(options, Arc::new(coder.clone())).expect("options in range");
+    fn cut(keys: &[&[u8]], options: SegmentOptions) -> (KeyEncoders, Vec<Cut<Self>>) {
+        let encoder = KeyEncoder::train(keys.iter().copied(), &Training::default());
+        let mut cutter = Cutter::new(options, Arc::new(encoder.clone())).expect("options in range");
         keys.iter().for_each(|key| cutter.push(key).expect("ascending keys"));
         cutter.finish();
         let cut = |s: fpcache_index::strings::StringSegment| Cut {
             lo: s.lo.into(),
-            tail: ByteTail { skip: s.skip, coder: 0 },
+            tail: ByteTail { skip: s.skip, encoder: 0 },
             placed: s.placed,
         };
-        (ByteCoders::of(coder), cutter.drain().map(cut).collect())
+        (KeyEncoders::of(encoder), cutter.drain().map(cut).collect())
     }
 
     /// Above and below, longer and shorter, and some that lack what the key begins with.
@@ -104,7 +104,7 @@ pub struct Built<K: KeySpace> {
     /// Segments whose keys share bytes that are not coded.
     pub skipping: usize,
     parameters: TableParameters,
-    coders: K::Coders,
+    encoders: K::Encoders,
 }
 
 impl<K: Cuts> Built<K> {
@@ -117,12 +117,12 @@ impl<K: Cuts> Built<K> {
             ..SegmentOptions::default()
         };
         let keys: Vec<&K::Key> = records.keys().map(Borrow::borrow).collect();
-        let (coders, cuts) = K::cut(&keys, options);
+        let (encoders, cuts) = K::cut(&keys, options);
         let mut image = vec![0; SUPERBLOCK_BYTES];
         let (mut descriptors, mut left, mut at_home) = (Vec::new(), records.iter(), 0);
         for (generation, cut) in (1..).zip(&cuts) {
             let of: Vec<_> = left.by_ref().take(cut.placed.keys).collect();
-            at_home += write_segment(&mut image, &of, cut, generation, &parameters, &coders);
+            at_home += write_segment(&mut image, &of, cut, generation, &parameters, &encoders);
             let bytes = parameters.geometry().segment_bytes(cut.placed.model.cap) as u64;
             descriptors.push(Descriptor::<K> {
                 lo: cut.lo.clone(),
@@ -135,12 +135,12 @@ impl<K: Cuts> Built<K> {
         assert!(left.next().is_none(), "every key is in a segment");
         let skipping = cuts.iter().filter(|cut| cut.tail != K::Tail::default()).count();
         let superblock =
-            write_directory(&mut image, &descriptors, &coders, parameters, (records.len() as u64, at_home));
+            write_directory(&mut image, &descriptors, &encoders, parameters, (records.len() as u64, at_home));
         let memory = SharedMemory::anonymous(image.len()).expect("memory");
         memory.write_bytes(0, &image).expect("inside");
         let memory = Arc::new(memory);
         let hub = Hub::new(Arc::clone(&memory), LocalOptions::default()).expect("a hub");
-        Self { memory, hub, superblock, records, descriptors, skipping, parameters, coders }
+        Self { memory, hub, superblock, records, descriptors, skipping, parameters, encoders }
     }
 
     /// Has `change` done to the bytes of a part of the region.
@@ -162,7 +162,7 @@ impl<K: Cuts> Built<K> {
             key.borrow(),
             K::shared(key.borrow(), segment.lo.borrow()),
             segment.tail,
-            &self.coders,
+            &self.encoders,
         );
         let (window, start) = (segment.model.window(x), segment.address.offset());
         let at = |slot| start + geometry.slot_offset(segment.model.cap, slot) as u64;
@@ -256,7 +256,7 @@ fn write_segment<K: KeySpace>(
     cut: &Cut<K>,
     generation: u32,
     parameters: &TableParameters,
-    coders: &K::Coders,
+    encoders: &K::Encoders,
 ) -> u64 {
     let (geometry, model) = (parameters.geometry(), cut.placed.model);
     let stored: Vec<_> =
@@ -267,7 +267,7 @@ fn write_segment<K: KeySpace>(
     assert_eq!(records.len(), cut.placed.slots.len());
     for (((key, _), stored), slot) in records.iter().zip(&stored).zip(&cut.placed.slots) {
         let key: &K::Key = (*key).borrow();
-        let x = K::coordinate(key, K::shared(key, cut.lo.borrow()), cut.tail, coders);
+        let x = K::coordinate(key, K::shared(key, cut.lo.borrow()), cut.tail, encoders);
         assert!(model.window(x).contains((*slot).into()), "every key lies in its window");
         at_home += u64::from(model.predict(x) == u32::from(*slot));
         let fingerprint = geometry.width.of_hash(K::hash(key));
@@ -284,7 +284,7 @@ fn write_segment<K: KeySpace>(
 fn write_directory<K: KeySpace>(
     image: &mut Vec<u8>,
     descriptors: &[Descriptor<K>],
-    coders: &K::Coders,
+    encoders: &K::Encoders,
     parameters: TableParameters,
     (keys, at_home): (u64, u64),
 ) -> Superblock {
@@ -300,7 +300,7 @@ fn write_directory<K: KeySpace>(
         root.push(RootEntry::<K> { lo: first.lo.clone(), page: append(image, &page) });
         rest = &rest[held..];
     }
-    let (root_bytes, coders_bytes) = (encode_root(&root), K::encode_coders(coders));
+    let (root_bytes, encoders_bytes) = (encode_root(&root), K::encode_encoders(encoders));
     let record = TableRecord {
         parameters,
         keys,
@@ -314,9 +314,9 @@ fn write_directory<K: KeySpace>(
         log: 0,
         log_records: 0,
         root_bytes: root_bytes.len() as u64,
-        coders: append(image, &coders_bytes),
-        coders_bytes: coders_bytes.len() as u64,
-        coders_checksum: xxh3_64(&coders_bytes),
+        encoders: append(image, &encoders_bytes),
+        encoders_bytes: encoders_bytes.len() as u64,
+        encoders_checksum: xxh3_64(&encoders_bytes),
     };
     image.resize(image.len().next_multiple_of(4096), 0);
     let region_bytes = image.len() as u64;

@@ -57,7 +57,7 @@ impl Numbered for U64Keys {
 
 /// What keys begin with, up to the number from which on they begin with something else; so segments from below that on
 /// hold keys that lack what they skip.
-const PREFIX: &[u8] = b"\0/a/prefix\0/that is/longer than/the coder codes/";
+const PREFIX: &[u8] = b"\0/a/prefix\0/that is/longer than/the encoder codes/";
 const OTHER_PREFIX: &[u8] = b"\0/a/prefix\0/that is/not the/same/";
 pub const OTHERS_FROM: u64 = 47;
 
@@ -81,15 +81,15 @@ impl Numbered for ByteKeys {
 
     fn tail(first: u64) -> ByteTail {
         let prefix = if first < OTHERS_FROM { PREFIX } else { OTHER_PREFIX };
-        ByteTail { skip: prefix.len() as u16, coder: 0 }
+        ByteTail { skip: prefix.len() as u16, encoder: 0 }
     }
 
     fn model(first: u64, cap: u16, epsilon: u16) -> SegmentModel {
-        let (tail, coders) = (Self::tail(first), Self::Coders::default());
+        let (tail, encoders) = (Self::tail(first), Self::Encoders::default());
         let prefix = &Self::key(first)[..tail.skip.into()];
         let x = |number: u64| {
             let key = [prefix, &(number as u16).to_be_bytes()].concat();
-            Self::coordinate(&key, prefix.len(), tail, &coders)
+            Self::coordinate(&key, prefix.len(), tail, &encoders)
         };
         // Digits are nearly evenly spaced: a slot per digit, and a quarter of one for what "nearly" says.
         const SHIFT: u64 = 46;

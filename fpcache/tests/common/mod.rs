@@ -9,7 +9,7 @@ use fpcache::layout::{
     Descriptor, DirectoryPage, RecordShape, RootEntry, SegmentAddress, Superblock, TableParameters,
     TableRecord, encode_root,
 };
-use fpcache::snapshot::{OpenError, Snapshot};
+use fpcache::table_view::{OpenError, TableView};
 use fpcache_fabric::local::{Hub, LocalOptions};
 use fpcache_fabric::{Connection, MappedEndpoint, SharedMemory};
 use fpcache_index::{Line, SegmentModel};
@@ -58,7 +58,7 @@ impl Firsts for ByteKeys {
     }
 
     fn tail(i: u64) -> ByteTail {
-        ByteTail { skip: (i % 5) as u16, coder: 0 }
+        ByteTail { skip: (i % 5) as u16, encoder: 0 }
     }
 
     fn shape(value_bytes: u32) -> RecordShape {
@@ -81,7 +81,7 @@ pub fn first_key<K: Firsts>(i: u64) -> K::Owned {
 
 /// The fewest bytes with which the region's models can be used, as whoever has fewer is told.
 pub fn least_bytes<K: Firsts>(region: &Region<K>) -> u64 {
-    match Snapshot::<K>::open_within(&mut region.endpoint(), 1) {
+    match TableView::<K>::open_within(&mut region.endpoint(), 1) {
         Err(OpenError::Budget { least, .. }) => least,
         other => panic!("{other:?}"),
     }
@@ -132,9 +132,9 @@ impl<K: Firsts> Region<K> {
         let root_bytes = encode_root(&root);
         let at = PAGES + (counts.len() * K::PAGE_BYTES) as u64;
         memory.write_bytes(at, &root_bytes).expect("inside");
-        let coders = K::encode_coders(&K::Coders::default());
-        let at_coders = (at + root_bytes.len() as u64).next_multiple_of(8);
-        memory.write_bytes(at_coders, &coders).expect("inside");
+        let encoders = K::encode_encoders(&K::Encoders::default());
+        let at_encoders = (at + root_bytes.len() as u64).next_multiple_of(8);
+        memory.write_bytes(at_encoders, &encoders).expect("inside");
         let record = TableRecord {
             parameters: TableParameters { shape: K::shape(value_bytes), ..TableParameters::default() },
             keys: next,
@@ -148,9 +148,9 @@ impl<K: Firsts> Region<K> {
             log: 0,
             log_records: 0,
             root_bytes: root_bytes.len() as u64,
-            coders: at_coders,
-            coders_bytes: coders.len() as u64,
-            coders_checksum: xxh3_64(&coders),
+            encoders: at_encoders,
+            encoders_bytes: encoders.len() as u64,
+            encoders_checksum: xxh3_64(&encoders),
         };
         let superblock = Superblock {
             incarnation: 1,

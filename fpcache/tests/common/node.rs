@@ -144,8 +144,8 @@ impl<K: Numbered> Node<K> {
         width.of_hash(K::hash(K::key(key).borrow())).to_le_bytes()[..width.bytes()].to_vec()
     }
 
-    /// Writes a segment with what the range from `lo` up to `behind` holds: one slot per key, from the first key on.
-    pub fn build(&mut self, lo: u64, behind: Option<u64>) -> Descriptor<K> {
+    /// Writes a segment with what the range from `lo` up to `end` holds: one slot per key, from the first key on.
+    pub fn build(&mut self, lo: u64, end: Option<u64>) -> Descriptor<K> {
         self.generation += 1;
         let offset = self.take(self.geometry().segment_bytes(CAP));
         let segment = Descriptor {
@@ -158,7 +158,7 @@ impl<K: Numbered> Node<K> {
         let records: Vec<(u64, u64)> = self
             .records
             .range(lo..)
-            .take_while(|(key, _)| behind.is_none_or(|behind| **key < behind))
+            .take_while(|(key, _)| end.is_none_or(|end| **key < end))
             .map(|(key, value)| (*key, *value))
             .collect();
         let mut taken = [false; CAP as usize];
@@ -186,9 +186,9 @@ impl<K: Numbered> Node<K> {
         let bytes = encode_root(&root);
         let at = self.take(bytes.len());
         self.put(at, &bytes);
-        let coders = K::encode_coders(&K::Coders::default());
-        let at_coders = self.take(coders.len());
-        self.put(at_coders, &coders);
+        let encoders = K::encode_encoders(&K::Encoders::default());
+        let at_encoders = self.take(encoders.len());
+        self.put(at_encoders, &encoders);
         self.superblock.table = Some(TableRecord {
             parameters: self.parameters,
             keys: self.records.len() as u64,
@@ -202,9 +202,9 @@ impl<K: Numbered> Node<K> {
             log: self.log,
             log_records: self.log_records,
             root_bytes: bytes.len() as u64,
-            coders: at_coders,
-            coders_bytes: coders.len() as u64,
-            coders_checksum: xxh3_64(&coders),
+            encoders: at_encoders,
+            encoders_bytes: encoders.len() as u64,
+            encoders_checksum: xxh3_64(&encoders),
         });
         self.superblock.sequence += 2;
         self.superblock.log_head = self.head;
@@ -238,19 +238,19 @@ impl<K: Numbered> Node<K> {
         records.len() as u64
     }
 
-    /// Replaces the segments from the one that begins at `lo` up to the one that ends before `behind` by segments that begin
+    /// Replaces the segments from the one that begins at `lo` up to the one that ends before `end` by segments that begin
     /// at these keys, `lo` the first of them. Returns the old ones, frozen.
-    pub fn replace(&mut self, lo: u64, behind: Option<u64>, firsts: &[u64]) -> Vec<Descriptor<K>> {
+    pub fn replace(&mut self, lo: u64, end: Option<u64>, firsts: &[u64]) -> Vec<Descriptor<K>> {
         let new: Vec<(u64, Descriptor<K>)> = firsts
             .iter()
             .enumerate()
-            .map(|(i, first)| (*first, self.build(*first, firsts.get(i + 1).copied().or(behind))))
+            .map(|(i, first)| (*first, self.build(*first, firsts.get(i + 1).copied().or(end))))
             .collect();
         let with = new.iter().map(|(_, segment)| segment.clone()).collect();
-        let records = self.log_change(&Change { with, behind: behind.map(K::key) });
+        let records = self.log_change(&Change { with, end: end.map(K::key) });
         self.set_head(self.head + records);
         let old: Vec<u64> = self.segments.range(lo..).map(|(first, _)| *first).collect();
-        let old = old.into_iter().filter(|first| behind.is_none_or(|behind| *first < behind));
+        let old = old.into_iter().filter(|first| end.is_none_or(|end| *first < end));
         let old: Vec<Descriptor<K>> = old.filter_map(|first| self.segments.remove(&first)).collect();
         self.segments.extend(new);
         old.iter().for_each(|segment| self.freeze(segment));
@@ -267,7 +267,7 @@ impl<K: Numbered> Node<K> {
     }
 
     /// Where the range of the segment that begins at `lo` ends; `None` for the last.
-    pub fn behind(&self, lo: u64) -> Option<u64> {
+    pub fn end_after(&self, lo: u64) -> Option<u64> {
         self.segments.range(lo + 1..).next().map(|(next, _)| *next)
     }
 
@@ -275,7 +275,7 @@ impl<K: Numbered> Node<K> {
     pub fn coordinate(segment: &Descriptor<K>, key: u64) -> u64 {
         let key = K::key(key);
         let shared = K::shared(key.borrow(), segment.lo.borrow());
-        K::coordinate(key.borrow(), shared, segment.tail, &K::Coders::default())
+        K::coordinate(key.borrow(), shared, segment.tail, &K::Encoders::default())
     }
 }
 
@@ -313,8 +313,8 @@ impl InPlace for InterruptedInPlace<'_> {
         self.inner.copy(offset, out)
     }
 
-    fn load_behind(&mut self, offset: u64) -> Result<u64, FabricError> {
-        self.inner.load_behind(offset)
+    fn load_after_reads(&mut self, offset: u64) -> Result<u64, FabricError> {
+        self.inner.load_after_reads(offset)
     }
 
     fn count(&mut self, round_trips: u32, reads: u32, bytes: u64) -> Result<(), FabricError> {
@@ -339,8 +339,8 @@ impl Endpoint for Interrupted<'_> {
         self.inner.run(batch)
     }
 
-    fn load_behind(&mut self, at: RemoteAddr) -> Result<u64, FabricError> {
-        self.inner.load_behind(at)
+    fn load_after_reads(&mut self, at: RemoteAddr) -> Result<u64, FabricError> {
+        self.inner.load_after_reads(at)
     }
 
     fn post(&mut self, batch: Batch) -> Result<Ticket, Rejected> {

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use fpcache::cache::{HotCache, NoCache, Policy, Shape, Spot, Variant};
+use fpcache::cache::{CacheProbe, HotCache, NoCache, Policy, Shape, Variant};
 use fpcache_index::Window;
 use proptest::prelude::*;
 
@@ -11,10 +11,17 @@ fn hash(key: u64) -> u64 {
     key.wrapping_mul(0x9e37_79b9_7f4a_7c15) & 0xff00_0000_0000_000f
 }
 
-fn spot(key: u64, epsilon: u32) -> Spot {
+fn cache_probe(key: u64, epsilon: u32) -> CacheProbe {
     let predicted = (key % 5_000) as u32;
     let window = Window { first: predicted.saturating_sub(epsilon), last: (predicted + epsilon).min(4_999) };
-    Spot { hash: hash(key), key, predicted, window, slots: 4096 + key / 5_000 * 200_000, slot_bytes: 24 }
+    CacheProbe {
+        hash: hash(key),
+        key,
+        predicted,
+        window,
+        slots: 4096 + key / 5_000 * 200_000,
+        slot_bytes: 24,
+    }
 }
 
 /// Whether an entry that was learned for `a` may be taken for `b`'s: never more of them than the low 14 bits of the
@@ -64,42 +71,42 @@ proptest! {
     #[test]
     fn hints_name_slots_of_the_window_that_were_learned_for_such_a_key(shape in shapes(), steps in steps()) {
         let cache = HotCache::new(4_000, &shape).expect("room for buckets");
-        let mut visitor = cache.visitor(1);
+        let mut handle = cache.handle(1);
         let epsilon = shape.epsilon.min(4096);
         // Everything ever learned since the last clear: key, and what an entry would hold.
-        let mut learned: Vec<(Spot, u32)> = Vec::new();
+        let mut learned: Vec<(CacheProbe, u32)> = Vec::new();
         let mut latest = HashMap::new();
         let (mut hits, mut misses, mut conflicts) = (0, 0, 0);
         for step in steps {
             match step {
                 Step::Learn(key, share) => {
-                    let spot = spot(key, epsilon);
-                    let slot = spot.window.first + spot.window.len() * u32::from(share) / 256;
-                    cache.learn(&spot, slot, 544, &mut visitor);
+                    let probe = cache_probe(key, epsilon);
+                    let slot = probe.window.first + probe.window.len() * u32::from(share) / 256;
+                    cache.learn(&probe, slot, 544, &mut handle);
                     misses += 1;
-                    learned.push((spot, slot));
+                    learned.push((probe, slot));
                     latest.insert(key, slot);
                 }
                 Step::Probe(key) => {
-                    let spot = spot(key, epsilon);
-                    let Some(hint) = cache.probe(&spot) else { continue };
-                    prop_assert!(spot.window.contains(hint.slot));
+                    let probe = cache_probe(key, epsilon);
+                    let Some(hint) = cache.probe(&probe) else { continue };
+                    prop_assert!(probe.window.contains(hint.slot));
                     // What an entry keeps of a slot: its distance from the prediction, or its address.
-                    let same = |(other, slot): &(Spot, u32)| match shape.variant {
+                    let same = |(other, slot): &(CacheProbe, u32)| match shape.variant {
                         Variant::Fd | Variant::D => {
-                            hint.slot.wrapping_sub(spot.predicted) == slot.wrapping_sub(other.predicted)
+                            hint.slot.wrapping_sub(probe.predicted) == slot.wrapping_sub(other.predicted)
                         }
-                        Variant::F | Variant::Full => other.slots == spot.slots && hint.slot == *slot,
+                        Variant::F | Variant::Full => other.slots == probe.slots && hint.slot == *slot,
                     };
                     let origin = learned.iter().any(|one| alike(shape.variant, one.0.key, key) && same(one));
                     prop_assert!(origin, "nobody learned slot {} for key {}", hint.slot, key);
                     if latest.get(&key) == Some(&hint.slot) {
-                        cache.confirm(&spot, hint, &mut visitor);
+                        cache.confirm(&probe, hint, &mut handle);
                         hits += 1;
-                        prop_assert_eq!(cache.probe(&spot).map(|again| again.slot), Some(hint.slot));
+                        prop_assert_eq!(cache.probe(&probe).map(|again| again.slot), Some(hint.slot));
                     } else {
                         let before = cache.entries();
-                        cache.forget(&spot, hint, &mut visitor);
+                        cache.forget(&probe, hint, &mut handle);
                         conflicts += 1;
                         prop_assert_eq!(cache.entries(), before - 1);
                     }
@@ -112,7 +119,7 @@ proptest! {
             }
             prop_assert!(cache.entries() <= cache.capacity());
         }
-        drop(visitor);
+        drop(handle);
         let counts = cache.counts();
         prop_assert_eq!((counts.hits, counts.misses, counts.conflicts), (hits, misses, conflicts));
     }
@@ -128,23 +135,23 @@ proptest! {
         let cache = HotCache::new(3_000, &shape).expect("room for buckets");
         let mut at = words.iter().cycle();
         cache.overwrite(|| *at.next().expect("at least one word"));
-        let mut visitor = cache.visitor(9);
+        let mut handle = cache.handle(9);
         for key in keys {
             let (predicted, a, b, slots, slot_bytes) = place;
-            let hostile = Spot { hash: key, key, predicted, window: Window { first: a.min(b), last: a.max(b) }, slots, slot_bytes };
+            let hostile = CacheProbe { hash: key, key, predicted, window: Window { first: a.min(b), last: a.max(b) }, slots, slot_bytes };
             // What the words hold is met under their own bits too.
-            let named = Spot { hash: words[key as usize % words.len()], key: words[0], ..hostile };
-            for spot in [spot(key % 10_000, 4096), Spot { hash: key, ..spot(key % 10_000, 4096) }, hostile, named] {
-                if let Some(hint) = cache.probe(&spot) {
-                    prop_assert!(spot.window.contains(hint.slot));
+            let named = CacheProbe { hash: words[key as usize % words.len()], key: words[0], ..hostile };
+            for probe in [cache_probe(key % 10_000, 4096), CacheProbe { hash: key, ..cache_probe(key % 10_000, 4096) }, hostile, named] {
+                if let Some(hint) = cache.probe(&probe) {
+                    prop_assert!(probe.window.contains(hint.slot));
                     match share % 3 {
-                        0 => cache.confirm(&spot, hint, &mut visitor),
-                        1 => cache.forget(&spot, hint, &mut visitor),
+                        0 => cache.confirm(&probe, hint, &mut handle),
+                        1 => cache.forget(&probe, hint, &mut handle),
                         _ => {}
                     }
                 }
-                let slot = if share % 2 == 0 { spot.window.first } else { share.into() };
-                cache.learn(&spot, slot, slot_bytes, &mut visitor);
+                let slot = if share % 2 == 0 { probe.window.first } else { share.into() };
+                cache.learn(&probe, slot, slot_bytes, &mut handle);
             }
             prop_assert!(cache.entries() <= cache.capacity());
         }
@@ -173,18 +180,19 @@ fn every_variant_gives_back_every_slot_of_every_window() {
             let shape =
                 Shape { variant: *variant, policy: Policy::Lru, epsilon, segments: 10, keys: u64::MAX };
             let cache = HotCache::new(1_000, &shape).expect("room");
-            let mut visitor = cache.visitor(1);
+            let mut handle = cache.handle(1);
             for predicted in [0, epsilon, 4_999] {
                 let window = Window { first: predicted.saturating_sub(epsilon), last: predicted + epsilon };
                 for slot in window.first..=window.last {
                     let hash = u64::from(slot).wrapping_mul(0x9e37_79b9_7f4a_7c15);
                     let slots = (1 << 48) - 10_000 * 1_024;
-                    let spot = Spot { hash, key: slot.into(), predicted, window, slots, slot_bytes: 1_024 };
-                    cache.learn(&spot, slot, 544, &mut visitor);
-                    let hint = cache.probe(&spot).expect("newcomers come in by this policy");
+                    let probe =
+                        CacheProbe { hash, key: slot.into(), predicted, window, slots, slot_bytes: 1_024 };
+                    cache.learn(&probe, slot, 544, &mut handle);
+                    let hint = cache.probe(&probe).expect("newcomers come in by this policy");
                     assert_eq!(hint.slot, slot, "{variant} at epsilon {epsilon}, predicted {predicted}");
-                    cache.forget(&spot, hint, &mut visitor);
-                    assert!(cache.probe(&spot).is_none());
+                    cache.forget(&probe, hint, &mut handle);
+                    assert!(cache.probe(&probe).is_none());
                 }
             }
         }
@@ -196,11 +204,11 @@ fn a_slot_outside_the_window_is_not_learned() {
     for variant in Variant::ALL {
         let shape = Shape { variant: *variant, epsilon: 32, keys: 6_000, ..Shape::default() };
         let cache = HotCache::new(1 << 16, &shape).expect("room");
-        let mut visitor = cache.visitor(1);
-        let spot = spot(100, 32);
-        [spot.window.first - 1, spot.window.last + 1, u32::MAX]
+        let mut handle = cache.handle(1);
+        let probe = cache_probe(100, 32);
+        [probe.window.first - 1, probe.window.last + 1, u32::MAX]
             .into_iter()
-            .for_each(|slot| cache.learn(&spot, slot, 544, &mut visitor));
+            .for_each(|slot| cache.learn(&probe, slot, 544, &mut handle));
         assert_eq!(cache.entries(), 0);
         assert_eq!(cache.counts().misses, 3);
     }
@@ -225,14 +233,17 @@ fn threads_share_one_cache_and_every_count_is_kept() {
         for seed in 0..4 {
             let cache = &cache;
             scope.spawn(move || {
-                let mut visitor = cache.visitor(seed);
+                let mut handle = cache.handle(seed);
                 for step in 0..20_000u64 {
                     let key = step.wrapping_mul(seed * 2 + 1) % 9_000;
-                    let spot = Spot { hash: key.wrapping_mul(0x9e37_79b9_7f4a_7c15), ..spot(key, 32) };
-                    match cache.probe(&spot) {
-                        Some(hint) if hint.slot == spot.predicted => cache.confirm(&spot, hint, &mut visitor),
-                        Some(hint) => cache.forget(&spot, hint, &mut visitor),
-                        None => cache.learn(&spot, spot.predicted, 544, &mut visitor),
+                    let probe =
+                        CacheProbe { hash: key.wrapping_mul(0x9e37_79b9_7f4a_7c15), ..cache_probe(key, 32) };
+                    match cache.probe(&probe) {
+                        Some(hint) if hint.slot == probe.predicted => {
+                            cache.confirm(&probe, hint, &mut handle)
+                        }
+                        Some(hint) => cache.forget(&probe, hint, &mut handle),
+                        None => cache.learn(&probe, probe.predicted, 544, &mut handle),
                     }
                 }
             });
@@ -252,10 +263,11 @@ fn no_limit_takes_what_the_keys_can_fill_and_holds_nearly_all_of_them() {
                 let cache = HotCache::new(usize::MAX, &shape).expect("little is needed");
                 assert!((2 * keys..2 * keys + 16).contains(&cache.capacity()) || keys == 0, "{shape:?}");
                 assert!(cache.size_in_bytes() < 10_000 + 40 * keys as usize, "{shape:?}");
-                let mut visitor = cache.visitor(1);
-                let spots = || (0..keys).map(|key| Spot { hash: scattered(key), ..spot(key, 32) });
-                spots().for_each(|spot| cache.learn(&spot, spot.predicted, 544, &mut visitor));
-                let held = spots().filter(|spot| cache.probe(spot).is_some()).count() as u64;
+                let mut handle = cache.handle(1);
+                let probes =
+                    || (0..keys).map(|key| CacheProbe { hash: scattered(key), ..cache_probe(key, 32) });
+                probes().for_each(|probe| cache.learn(&probe, probe.predicted, 544, &mut handle));
+                let held = probes().filter(|probe| cache.probe(probe).is_some()).count() as u64;
                 assert!(held >= keys * 9 / 10, "{held} of {keys} keys: {shape:?}");
             }
         }
@@ -285,12 +297,13 @@ fn slots_near_the_end_of_their_numbers_are_learned_like_others() {
     for variant in Variant::ALL {
         let shape = Shape { variant: *variant, epsilon: 32, keys: 100, ..Shape::default() };
         let cache = HotCache::new(1 << 16, &shape).expect("room");
-        let mut visitor = cache.visitor(1);
+        let mut handle = cache.handle(1);
         let window = Window { first: u32::MAX - 64, last: u32::MAX };
-        let spot = Spot { predicted: u32::MAX - 32, window, slots: 4096, slot_bytes: 0, ..spot(7, 32) };
+        let probe =
+            CacheProbe { predicted: u32::MAX - 32, window, slots: 4096, slot_bytes: 0, ..cache_probe(7, 32) };
         for slot in [u32::MAX - 64, u32::MAX - 1, u32::MAX] {
-            cache.learn(&spot, slot, 544, &mut visitor);
-            assert!(cache.probe(&spot).is_none_or(|hint| window.contains(hint.slot)));
+            cache.learn(&probe, slot, 544, &mut handle);
+            assert!(cache.probe(&probe).is_none_or(|hint| window.contains(hint.slot)));
         }
     }
 }

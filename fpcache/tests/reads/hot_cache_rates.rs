@@ -6,7 +6,7 @@
 
 use std::collections::HashMap;
 
-use fpcache::cache::{HotCache, Policy, Shape, Spot, Variant, Visitor};
+use fpcache::cache::{CacheHandle, CacheProbe, HotCache, Policy, Shape, Variant};
 use fpcache_index::Window;
 
 const EPSILON: u32 = 32;
@@ -87,7 +87,7 @@ fn permuted(x: u64, n: u64, seed: u64) -> u64 {
     }
 }
 
-fn spot(key: u64) -> Spot {
+fn cache_probe(key: u64) -> CacheProbe {
     let (segment, slot) = (key / KEYS_PER_SEGMENT, (key % KEYS_PER_SEGMENT) as u32);
     let error = (scattered(key ^ 0xabc) % (2 * u64::from(EPSILON) + 1)) as u32;
     let predicted = (slot + error).saturating_sub(EPSILON).min(KEYS_PER_SEGMENT as u32 - 1);
@@ -97,13 +97,13 @@ fn spot(key: u64) -> Spot {
     };
     let segment_bytes = 32 + KEYS_PER_SEGMENT * (8 + u64::from(SLOT_BYTES));
     let slots = 4096 + segment * segment_bytes + 32 + KEYS_PER_SEGMENT * 8;
-    Spot { hash: scattered(key), key, predicted, window, slots, slot_bytes: SLOT_BYTES }
+    CacheProbe { hash: scattered(key), key, predicted, window, slots, slot_bytes: SLOT_BYTES }
 }
 
 /// The cache under test, as a read path would drive it.
 struct Subject {
     cache: HotCache,
-    visitor: Visitor,
+    handle: CacheHandle,
 }
 
 impl Subject {
@@ -118,21 +118,21 @@ impl Subject {
         };
         let bytes = (entries * 64 / per_bucket) as usize;
         let cache = HotCache::new(bytes, &shape).expect("room");
-        let visitor = cache.visitor(1);
-        Self { cache, visitor }
+        let handle = cache.handle(1);
+        Self { cache, handle }
     }
 
     fn access(&mut self, key: u64) -> bool {
-        let spot = spot(key);
+        let probe = cache_probe(key);
         let slot = (key % KEYS_PER_SEGMENT) as u32;
-        if let Some(hint) = self.cache.probe(&spot) {
+        if let Some(hint) = self.cache.probe(&probe) {
             if hint.slot == slot {
-                self.cache.confirm(&spot, hint, &mut self.visitor);
+                self.cache.confirm(&probe, hint, &mut self.handle);
                 return true;
             }
-            self.cache.forget(&spot, hint, &mut self.visitor);
+            self.cache.forget(&probe, hint, &mut self.handle);
         }
-        self.cache.learn(&spot, slot, MISS_BYTES, &mut self.visitor);
+        self.cache.learn(&probe, slot, MISS_BYTES, &mut self.handle);
         false
     }
 }

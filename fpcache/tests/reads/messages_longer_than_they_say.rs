@@ -1,4 +1,4 @@
-//! A message with bytes behind its end is refused, whatever it is: they would be of somebody who means something else.
+//! A message with bytes after its end is refused, whatever it is: they would be of somebody who means something else.
 
 use fpcache::key_space::{ByteKeys, KeyKind, KeySpace, U64Keys};
 use fpcache::layout::{RecordShape, RecordToken, TableParameters};
@@ -45,7 +45,7 @@ fn requests<K: KeySpace>(
     let piece = Piece { client: 1, request: 2, operation: 3, value_bytes: 1 << 20, offset: 0, bytes: value };
     let all = [
         Request::Stats,
-        Request::LoadBegin { parameters, expected_keys: 3, coders: value },
+        Request::LoadBegin { parameters, expected_keys: 3, encoders: value },
         Request::LoadChunk(Chunk { first: 0, count, records: &encoded }),
         Request::LoadCommit,
         Request::LoadAbort,

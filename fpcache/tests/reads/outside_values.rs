@@ -14,11 +14,11 @@ use fpcache::layout::{
 };
 use fpcache::matching::Matcher;
 use fpcache::read::{
-    Cost, Lookup, LookupScratch, Outcome, Plan, PlanChoice, ReadError, Scan, ScanScratch, contains, drive,
-    look_up, spot_of,
+    Cost, Lookup, LookupScratch, Outcome, Plan, PlanChoice, ReadError, Scan, ScanScratch, cache_probe,
+    contains, drive, look_up,
 };
-use fpcache::snapshot::Snapshot;
 use fpcache::table::{Table, TableOptions};
+use fpcache::table_view::TableView;
 use fpcache_fabric::Endpoint;
 use proptest::prelude::*;
 use xxhash_rust::xxh3::xxh3_64;
@@ -84,12 +84,12 @@ struct Scanned<K: KeySpace> {
 /// Scans from a key on.
 fn scan<K: KeySpace, E: Endpoint>(
     endpoint: &mut E,
-    snapshot: &Snapshot<K>,
+    view: &TableView<K>,
     start: &K::Key,
     limit: usize,
 ) -> Scanned<K> {
     let mut scratch = ScanScratch::default();
-    let mut scan = Scan::new(snapshot, &mut scratch, start, limit);
+    let mut scan = Scan::new(view, &mut scratch, start, limit);
     let ended = drive(endpoint, &mut scan);
     let records = scan.records().map(|(key, value)| (key.to_owned(), value.to_vec())).collect();
     let (cost, uncovered) = (scan.cost(), scan.uncovered().map(ToOwned::to_owned));
@@ -97,13 +97,13 @@ fn scan<K: KeySpace, E: Endpoint>(
 }
 
 /// What a key's lookup costs by a plan, if all it needs is its slot.
-fn slot_cost(built: &Built<U64Keys>, snapshot: &Snapshot<U64Keys>, plan: Plan, key: u64) -> Cost {
-    let (spot, geometry) = (spot_of(snapshot, &key).unwrap(), snapshot.geometry());
+fn slot_cost(built: &Built<U64Keys>, view: &TableView<U64Keys>, plan: Plan, key: u64) -> Cost {
+    let (probe, geometry) = (cache_probe(view, &key).unwrap(), view.geometry());
     let slot = geometry.slot_bytes as u64;
-    let fingerprints = geometry.fingerprint_span(spot.window).len as u64;
-    let at_home = built.slot_of(&key).0 == spot.slots + u64::from(spot.predicted) * slot;
+    let fingerprints = geometry.fingerprint_span(probe.window).len as u64;
+    let at_home = built.slot_of(&key).0 == probe.slots + u64::from(probe.predicted) * slot;
     let (round_trips, reads, bytes) = match plan {
-        Plan::Range => (1, 1, u64::from(spot.window.len()) * slot),
+        Plan::Range => (1, 1, u64::from(probe.window.len()) * slot),
         Plan::Speculative if at_home => (1, 2, fingerprints + slot),
         Plan::Speculative => (2, 3, fingerprints + 2 * slot),
         Plan::Cached => (1, 1, slot),
@@ -133,7 +133,7 @@ fn a_value_outside_is_one_more_read_and_one_more_round_trip_by_any_plan() {
         let keys: Vec<u64> = built.records.keys().copied().collect();
         let grouped = get_in_group(&mut built.endpoint(), &table, &keys).unwrap();
         for ((key, value), (in_group, found)) in built.records.iter().zip(grouped) {
-            let mut expected = slot_cost(&built, table.snapshot(), plan, *key);
+            let mut expected = slot_cost(&built, table.view(), plan, *key);
             expected += value_cost(value);
             let mut endpoint = built.endpoint();
             let (alone, got) = get(&mut endpoint, &table, key).unwrap();
@@ -167,9 +167,9 @@ fn the_hot_cache_names_slots_of_long_values_too() {
     let cache = Some(CacheConfig::of(1 << 20));
     let options = TableOptions { cache, ..TableOptions::plan(PlanChoice::Fixed(Plan::TwoStage)) };
     let table = Table::<U64Keys>::open(&mut built.endpoint(), &options).unwrap();
-    let visitor = table.cache().unwrap().visitor(1);
+    let handle = table.cache().unwrap().handle(1);
     let (mut scratch, mut endpoint) =
-        (LookupScratch::new(Matcher::detect()).with_visitor(visitor), built.endpoint());
+        (LookupScratch::new(Matcher::detect()).with_cache_handle(handle), built.endpoint());
     for round in 0..2 {
         for (key, value) in &built.records {
             let take = |outcome: &Outcome, got: Option<&[u8]>| {
@@ -178,7 +178,7 @@ fn the_hot_cache_names_slots_of_long_values_too() {
             };
             let outcome = look_up(&mut endpoint, &table, &mut scratch, key, take).unwrap();
             if round == 1 && outcome.plan == Plan::Cached {
-                let mut expected = slot_cost(&built, table.snapshot(), Plan::Cached, *key);
+                let mut expected = slot_cost(&built, table.view(), Plan::Cached, *key);
                 expected += value_cost(value);
                 assert_eq!(outcome.cost, expected);
             }
@@ -197,7 +197,7 @@ fn whether_a_key_is_there_is_known_without_its_value() {
         for key in built.records.keys() {
             let outcome = contains(&mut endpoint, &table, &mut scratch, key, Outcome::clone).unwrap();
             assert_eq!(outcome.version, Some(1));
-            assert_eq!(outcome.cost, slot_cost(&built, table.snapshot(), plan, *key));
+            assert_eq!(outcome.cost, slot_cost(&built, table.view(), plan, *key));
             let absent = contains(&mut endpoint, &table, &mut scratch, &(key + 1), Outcome::clone).unwrap();
             assert_eq!(absent.version, None);
         }
@@ -217,15 +217,15 @@ fn extent_of(built: &Built<U64Keys>, value: &[u8]) -> ValueExtent {
 #[test]
 fn a_scan_reads_the_long_values_of_the_records_it_keeps_and_no_others() {
     let built = mixed();
-    let snapshot = Snapshot::<U64Keys>::open(&mut built.endpoint()).unwrap();
+    let view = TableView::<U64Keys>::open(&mut built.endpoint()).unwrap();
     for (limit, start) in [(1, KEY), (7, KEY), (40, 0), (299, 6)] {
         let mut endpoint = built.endpoint();
-        let Scanned { records, cost, uncovered, ended } = scan(&mut endpoint, &snapshot, &start, limit);
+        let Scanned { records, cost, uncovered, ended } = scan(&mut endpoint, &view, &start, limit);
         ended.unwrap();
         let expected: Vec<_> = built.records.range(start..).take(limit).collect();
         assert!(records.iter().map(|(key, value)| (key, value)).eq(expected.iter().copied()));
         assert_eq!(uncovered, None);
-        let without = cost_with_short_values(&built, &snapshot, start, limit);
+        let without = cost_with_short_values(&built, &view, start, limit);
         let values: u64 = expected.iter().map(|(_, value)| value_cost(value).bytes).sum();
         let reads: u32 = expected.iter().map(|(_, value)| value_cost(value).reads).sum();
         assert_eq!((cost.bytes, cost.reads), (without.bytes + values, without.reads + reads), "{limit}");
@@ -238,7 +238,7 @@ fn a_scan_reads_the_long_values_of_the_records_it_keeps_and_no_others() {
 /// What the same scan would cost if all values lay in their slots.
 fn cost_with_short_values(
     built: &Built<U64Keys>,
-    snapshot: &Snapshot<U64Keys>,
+    view: &TableView<U64Keys>,
     start: u64,
     limit: usize,
 ) -> Cost {
@@ -246,7 +246,7 @@ fn cost_with_short_values(
         built.records.iter().filter(|(_, value)| value_cost(value).reads > 0).map(|(key, _)| *key).collect();
     let extents: Vec<_> = kept.iter().map(|key| built.extent_of(key)).collect();
     kept.iter().for_each(|key| built.rewrite(key, 1, &Stored::Here(b"short")));
-    let cost = scan(&mut built.endpoint(), snapshot, &start, limit).cost;
+    let cost = scan(&mut built.endpoint(), view, &start, limit).cost;
     kept.iter().zip(extents).for_each(|(key, extent)| built.rewrite(key, 1, &Stored::Outside(extent)));
     cost
 }
@@ -256,8 +256,8 @@ fn a_scan_asks_for_a_quarter_of_a_mebibyte_at_a_time_or_for_one_value() {
     let bytes = |i: u64| [100_000, 30_000, 400_000, 10][i as usize % 4];
     let records: Records<U64Keys> = (0..20).map(|i| (i * 10, value(i, bytes(i)))).collect();
     let built = Built::<U64Keys>::new(records, parameters(Some(8)));
-    let snapshot = Snapshot::<U64Keys>::open(&mut built.endpoint()).unwrap();
-    let Scanned { records, cost, ended, .. } = scan(&mut built.endpoint(), &snapshot, &0, 100);
+    let view = TableView::<U64Keys>::open(&mut built.endpoint()).unwrap();
+    let Scanned { records, cost, ended, .. } = scan(&mut built.endpoint(), &view, &0, 100);
     ended.unwrap();
     assert!(records.into_iter().eq(built.records.clone()));
     // Slots; the two before a long one, and that one, five times.
@@ -268,10 +268,10 @@ fn a_scan_asks_for_a_quarter_of_a_mebibyte_at_a_time_or_for_one_value() {
 fn a_scan_of_values_without_end_stops_to_have_them_taken() {
     let records: Records<U64Keys> = (0..9).map(|i| (i, value(i, 4_200_000))).collect();
     let built = Built::<U64Keys>::new(records, parameters(Some(8)));
-    let snapshot = Snapshot::<U64Keys>::open(&mut built.endpoint()).unwrap();
+    let view = TableView::<U64Keys>::open(&mut built.endpoint()).unwrap();
     let (mut next, mut found, mut scans) = (Some(0), Vec::new(), 0);
     while let Some(start) = next {
-        let Scanned { records, uncovered, ended, .. } = scan(&mut built.endpoint(), &snapshot, &start, 100);
+        let Scanned { records, uncovered, ended, .. } = scan(&mut built.endpoint(), &view, &start, 100);
         ended.unwrap();
         assert!(records.len() <= 4);
         found.extend(records);
@@ -318,7 +318,7 @@ fn in_every_way(
                     get_in_group(&mut endpoint, &table, &[KEY]).map(|mut found| found.remove(0).1)
                 }
                 _ => {
-                    let Scanned { records, ended, .. } = scan(&mut endpoint, table.snapshot(), &KEY, 1);
+                    let Scanned { records, ended, .. } = scan(&mut endpoint, table.view(), &KEY, 1);
                     ended.map(|()| records.into_iter().find(|(key, _)| *key == KEY).map(|(_, value)| value))
                 }
             };
@@ -398,10 +398,10 @@ fn what_a_record_became_while_its_value_was_fetched_is_the_answer() {
 fn a_value_outside_is_never_an_answer_with_the_version_of_another_slot() {
     let built = mixed();
     let table = by(&built, Plan::TwoStage);
-    let geometry = *table.snapshot().geometry();
+    let geometry = *table.view().geometry();
     let index_of = |key: &u64| {
-        let spot = spot_of(table.snapshot(), key).unwrap();
-        ((built.slot_of(key).0 - spot.slots) / geometry.slot_bytes as u64, spot.window)
+        let probe = cache_probe(table.view(), key).unwrap();
+        ((built.slot_of(key).0 - probe.slots) / geometry.slot_bytes as u64, probe.window)
     };
     // Another slot of the window comes after the key's.
     let is_before_another = |key: &u64| {
@@ -447,8 +447,8 @@ fn a_scan_keeps_what_it_found_before_a_value_that_does_not_prove_itself() {
     let built = mixed();
     let at = built.extent_of(&KEY);
     built.memory.write_bytes(at.address.offset(), &[0xee; 41]).unwrap();
-    let snapshot = Snapshot::<U64Keys>::open(&mut built.endpoint()).unwrap();
-    let Scanned { records, uncovered, ended, .. } = scan(&mut built.endpoint(), &snapshot, &0, 1000);
+    let view = TableView::<U64Keys>::open(&mut built.endpoint()).unwrap();
+    let Scanned { records, uncovered, ended, .. } = scan(&mut built.endpoint(), &view, &0, 1000);
     assert!(matches!(ended, Err(ReadError::Contended { attempts: 100 })), "{ended:?}");
     assert_eq!(uncovered, Some(KEY));
     assert!(records.iter().map(|(key, value)| (key, value)).eq(built.records.range(..KEY)));
@@ -501,7 +501,7 @@ fn a_reader_that_believes_extents_unseen_is_caught() {
         let table = Table::<U64Keys>::open(&mut built.endpoint(), &options).unwrap();
         let alone = get(&mut built.endpoint(), &table, &KEY);
         let grouped = get_in_group(&mut built.endpoint(), &table, &[KEY]);
-        let scanned = scan(&mut built.endpoint(), table.snapshot(), &KEY, 1).ended;
+        let scanned = scan(&mut built.endpoint(), table.view(), &KEY, 1).ended;
         assert_eq!([alone.is_ok(), grouped.is_ok(), scanned.is_ok()], [believed; 3]);
     }
 }
@@ -540,7 +540,7 @@ fn assert_reads<K: Cuts>(records: Records<K>, parameters: TableParameters) -> Re
             prop_assert_eq!(found.1.as_ref(), expected.get(key.borrow()), "{} of the groups", group);
         }
         for (start, limit) in asked.iter().step_by(5).zip([1, 3, 1000].into_iter().cycle()) {
-            let found = scan(&mut endpoint, table.snapshot(), start.borrow(), limit).records;
+            let found = scan(&mut endpoint, table.view(), start.borrow(), limit).records;
             let wanted = expected
                 .range::<K::Key, _>((std::ops::Bound::Included(start.borrow()), std::ops::Bound::Unbounded));
             prop_assert!(found.iter().map(|(key, value)| (key, value)).eq(wanted.take(limit)));

@@ -13,8 +13,8 @@ use fpcache::matching::Matcher;
 use fpcache::read::{
     Lookup, LookupScratch, Outcome, Plan, PlanChoice, Scan, ScanScratch, Wanted, drive, look_up, look_up_all,
 };
-use fpcache::snapshot::{OpenError, Snapshot};
 use fpcache::table::{Table, TableOptions};
+use fpcache::table_view::{OpenError, TableView};
 use proptest::prelude::*;
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -27,7 +27,7 @@ const CHOICES: [PlanChoice; 4] = [
 
 /// The fewest bytes with which the table's models can be used.
 fn least_bytes<K: Cuts>(built: &Built<K>) -> u64 {
-    match Snapshot::<K>::open_within(&mut built.endpoint(), 1) {
+    match TableView::<K>::open_within(&mut built.endpoint(), 1) {
         Err(OpenError::Budget { least, .. }) => least,
         other => panic!("{other:?}"),
     }
@@ -43,8 +43,8 @@ fn questions<K: Cuts>(built: &Built<K>) -> Vec<K::Owned> {
 /// Asks for every key on its own and in groups, twice, so that a hot cache knows it the second time.
 fn assert_lookups<K: Cuts>(built: &Built<K>, table: &Table<K>, questions: &[K::Owned], context: &str) {
     let mut endpoint = built.endpoint();
-    let visitor = table.cache().map(|cache| cache.visitor(1)).unwrap_or_default();
-    let mut scratch = LookupScratch::new(Matcher::detect()).with_visitor(visitor);
+    let handle = table.cache().map(|cache| cache.handle(1)).unwrap_or_default();
+    let mut scratch = LookupScratch::new(Matcher::detect()).with_cache_handle(handle);
     let expected = |key: &K::Owned| built.records.get(key.borrow()).map(Vec::as_slice);
     for round in 0..2 {
         for key in questions {
@@ -73,10 +73,10 @@ fn assert_lookups<K: Cuts>(built: &Built<K>, table: &Table<K>, questions: &[K::O
 }
 
 /// Scans from every one of these keys on.
-fn assert_scans<K: Cuts>(built: &Built<K>, snapshot: &Snapshot<K>, starts: &[K::Owned], context: &str) {
+fn assert_scans<K: Cuts>(built: &Built<K>, view: &TableView<K>, starts: &[K::Owned], context: &str) {
     let (mut endpoint, mut scratch) = (built.endpoint(), ScanScratch::default());
     for (start, limit) in starts.iter().zip([1, 2, 7, 30, 400].into_iter().cycle()) {
-        let mut scan = Scan::new(snapshot, &mut scratch, start.borrow(), limit);
+        let mut scan = Scan::new(view, &mut scratch, start.borrow(), limit);
         drive(&mut endpoint, &mut scan).unwrap();
         let found = scan.records().map(|(key, value)| (key.to_owned(), value.to_vec()));
         let expected =
@@ -84,7 +84,7 @@ fn assert_scans<K: Cuts>(built: &Built<K>, snapshot: &Snapshot<K>, starts: &[K::
         let expected = expected.map(|(key, value)| (key.clone(), value.clone()));
         assert!(found.eq(expected), "{limit} records from {}, {context}", K::show(start.borrow()));
     }
-    let mut scan = Scan::new(snapshot, &mut scratch, K::lowest(), usize::MAX >> 1);
+    let mut scan = Scan::new(view, &mut scratch, K::lowest(), usize::MAX >> 1);
     drive(&mut endpoint, &mut scan).unwrap();
     assert!(
         scan.records().map(|(key, _)| key).eq(built.records.keys().map(Borrow::borrow)),
@@ -105,13 +105,13 @@ fn assert_all_ways_to<K: Cuts>(built: &Built<K>, name: &str) {
     let (least, questions) = (least_bytes(built), questions(built));
     for bytes in [u64::MAX, least] {
         for choice in CHOICES {
-            let snapshot = Snapshot::open_within(&mut built.endpoint(), bytes).unwrap();
-            let table = Table::over(snapshot, &TableOptions::plan(choice)).unwrap();
+            let view = TableView::open_within(&mut built.endpoint(), bytes).unwrap();
+            let table = Table::over(view, &TableOptions::plan(choice)).unwrap();
             let context = format!("{name}, {}, models of {bytes} bytes", choice.name());
             assert_lookups(built, &table, &questions, &context);
         }
-        let snapshot = Snapshot::open_within(&mut built.endpoint(), bytes).unwrap();
-        assert_scans(built, &snapshot, &questions, &format!("{name}, models of {bytes} bytes"));
+        let view = TableView::open_within(&mut built.endpoint(), bytes).unwrap();
+        assert_scans(built, &view, &questions, &format!("{name}, models of {bytes} bytes"));
     }
     for (variant, choice) in Variant::ALL.iter().zip(CHOICES) {
         for budget in [least * 2 + 2_000, 1 << 22] {
@@ -192,7 +192,7 @@ fn keys_of_a_segment_that_lack_what_it_skips() {
     let keys = (0..480).map(|i| deep(i).into_bytes());
     let mut built = Built::<ByteKeys>::new(with_values::<ByteKeys>(keys, 10), any_lengths(80));
     assert!(built.skipping > 8);
-    // Whatever came later: behind the keys of a folder, before the next one's.
+    // Whatever came later: after the keys of a folder, before the next one's.
     let later = (0..480).flat_map(|i| {
         let key = deep(i).into_bytes();
         [30, 40, 47].map(|len| [&key[..len], b"~", &key[len..]].concat())
@@ -279,14 +279,14 @@ fn a_table_of_one_key() {
     let built = Built::<ByteKeys>::new(one, any_lengths(30));
     let table = Table::open(&mut built.endpoint(), &TableOptions::plan(PlanChoice::Auto)).unwrap();
     assert_lookups(&built, &table, &questions(&built), "one");
-    assert_scans(&built, table.snapshot(), &questions(&built), "one");
+    assert_scans(&built, table.view(), &questions(&built), "one");
 }
 
 /// What of a directory is forged, and made to agree with its checksum again.
 #[derive(Clone, Copy, Debug)]
 enum Forged {
     Root,
-    Coders,
+    Encoders,
     Page,
     Record,
 }
@@ -302,9 +302,9 @@ fn forge<K: Cuts>(built: &Built<K>, what: Forged, changes: &Changes) {
     let mut table = built.superblock.table.unwrap();
     match what {
         Forged::Root => table.root_checksum = xxh3_64(&built.forge(table.root, table.root_bytes, change)),
-        Forged::Coders if table.coders_bytes == 0 => {}
-        Forged::Coders => {
-            table.coders_checksum = xxh3_64(&built.forge(table.coders, table.coders_bytes, change));
+        Forged::Encoders if table.encoders_bytes == 0 => {}
+        Forged::Encoders => {
+            table.encoders_checksum = xxh3_64(&built.forge(table.encoders, table.encoders_bytes, change));
         }
         Forged::Page => {
             let entries = decode_root::<K>(&built.forge(table.root, table.root_bytes, |_| ())).unwrap();
@@ -320,7 +320,7 @@ fn forge<K: Cuts>(built: &Built<K>, what: Forged, changes: &Changes) {
         }
         Forged::Record => {
             let mut bytes = table.encode::<K>();
-            // Behind the parameters, which have checks of their own.
+            // After the parameters, which have checks of their own.
             changes.iter().for_each(|(at, byte)| bytes[40 + at.index(112)] = *byte);
             table = TableRecord::decode::<K>(&bytes, 64).unwrap();
         }
@@ -334,13 +334,13 @@ fn read_in_every_way<K: Cuts>(built: &Built<K>) {
     let (mut endpoint, keys) = (built.endpoint(), questions(built));
     for bytes in [u64::MAX, 1, 60_000] {
         for choice in CHOICES {
-            let Ok(snapshot) = Snapshot::<K>::open_within(&mut endpoint, bytes) else { continue };
-            let Ok(table) = Table::over(snapshot, &TableOptions::plan(choice)) else { continue };
+            let Ok(view) = TableView::<K>::open_within(&mut endpoint, bytes) else { continue };
+            let Ok(table) = Table::over(view, &TableOptions::plan(choice)) else { continue };
             let mut scratch = LookupScratch::new(Matcher::detect());
             for key in keys.iter().step_by(9) {
                 let _ = look_up(&mut endpoint, &table, &mut scratch, key.borrow(), |_, _| ());
                 let mut scratch = ScanScratch::default();
-                let _ = drive(&mut endpoint, &mut Scan::new(table.snapshot(), &mut scratch, key.borrow(), 9));
+                let _ = drive(&mut endpoint, &mut Scan::new(table.view(), &mut scratch, key.borrow(), 9));
             }
             let _ =
                 drive(&mut endpoint, &mut Lookup::new(&table, &mut scratch, keys.iter().map(Borrow::borrow)));
@@ -349,7 +349,7 @@ fn read_in_every_way<K: Cuts>(built: &Built<K>) {
 }
 
 fn forged() -> impl Strategy<Value = (Forged, Changes)> {
-    let what = prop::sample::select(vec![Forged::Root, Forged::Coders, Forged::Page, Forged::Record]);
+    let what = prop::sample::select(vec![Forged::Root, Forged::Encoders, Forged::Page, Forged::Record]);
     let byte = prop_oneof![0u8..20, any::<u8>()];
     (what, prop::collection::vec((any::<prop::sample::Index>(), byte), 1..6))
 }
@@ -388,9 +388,9 @@ proptest! {
         let built = Built::<ByteKeys>::new(with_values::<ByteKeys>(keys, 25), parameters);
         let questions = questions(&built);
         let bytes = if paged { least_bytes(&built) } else { u64::MAX };
-        let snapshot = Snapshot::open_within(&mut built.endpoint(), bytes).unwrap();
-        let table = Table::over(snapshot, &TableOptions::plan(choice)).unwrap();
+        let view = TableView::open_within(&mut built.endpoint(), bytes).unwrap();
+        let table = Table::over(view, &TableOptions::plan(choice)).unwrap();
         assert_lookups(&built, &table, &questions, "drawn");
-        assert_scans(&built, table.snapshot(), &questions, "drawn");
+        assert_scans(&built, table.view(), &questions, "drawn");
     }
 }

@@ -14,8 +14,8 @@ use fpcache::read::{
     Lookup, LookupScratch, Operation, Outcome, Plan, PlanChoice, ReadError, Scan, ScanScratch, Step, Wanted,
     drive, look_up, look_up_all,
 };
-use fpcache::snapshot::{OpenError, Snapshot};
 use fpcache::table::{Table, TableOptions};
+use fpcache::table_view::{OpenError, TableView};
 use fpcache_fabric::Endpoint;
 use fpcache_index::{Line, SegmentModel};
 use proptest::prelude::*;
@@ -51,28 +51,28 @@ fn node_with_log<K: Numbered>(log: u64) -> Node<K> {
     Node::new(&[0, 10, 20, 30, 40], &records, log, 8)
 }
 
-fn entries<K: Numbered>(snapshot: &Snapshot<K>) -> Vec<(K::Owned, u64, u32)> {
-    let directory = snapshot.models().resident().unwrap();
+fn entries<K: Numbered>(view: &TableView<K>) -> Vec<(K::Owned, u64, u32)> {
+    let directory = view.models().resident().unwrap();
     directory.iter().map(|(lo, s)| (lo, s.address().offset(), s.generation())).collect()
 }
 
-fn open<K: Numbered>(node: &Node<K>) -> Snapshot<K> {
-    Snapshot::open(&mut node.endpoint()).unwrap()
+fn open<K: Numbered>(node: &Node<K>) -> TableView<K> {
+    TableView::open(&mut node.endpoint()).unwrap()
 }
 
 /// The fewest bytes with which the table's models can be used.
 fn least_bytes<K: Numbered>(node: &Node<K>) -> u64 {
-    match Snapshot::<K>::open_within(&mut node.endpoint(), 1) {
+    match TableView::<K>::open_within(&mut node.endpoint(), 1) {
         Err(OpenError::Budget { least, .. }) => least,
         other => panic!("{other:?}"),
     }
 }
 
-/// A snapshot that fetches pages.
-fn open_paged<K: Numbered>(node: &Node<K>) -> Snapshot<K> {
-    let snapshot = Snapshot::open_within(&mut node.endpoint(), least_bytes(node)).unwrap();
-    assert!(snapshot.models().paged().is_some());
-    snapshot
+/// A view that fetches pages.
+fn open_paged<K: Numbered>(node: &Node<K>) -> TableView<K> {
+    let view = TableView::open_within(&mut node.endpoint(), least_bytes(node)).unwrap();
+    assert!(view.models().paged().is_some());
+    view
 }
 
 fn newer<T: std::fmt::Debug>(refreshed: Result<Refresh<T>, OpenError>) -> T {
@@ -82,8 +82,8 @@ fn newer<T: std::fmt::Debug>(refreshed: Result<Refresh<T>, OpenError>) -> T {
     }
 }
 
-fn by<K: Numbered>(snapshot: Snapshot<K>, plan: Plan) -> Table<K> {
-    Table::over(snapshot, &TableOptions::plan(PlanChoice::Fixed(plan))).unwrap()
+fn by<K: Numbered>(view: TableView<K>, plan: Plan) -> Table<K> {
+    Table::over(view, &TableOptions::plan(PlanChoice::Fixed(plan))).unwrap()
 }
 
 /// Looks a key up on its own, in a group and in doorbell batches, which must agree.
@@ -132,10 +132,10 @@ fn a_snapshot_that_is_refreshed_is_the_one_that_is_opened<K: Numbered>() {
 
 fn a_refresh_costs_a_round_trip_for_the_head_and_one_for_the_news<K: Numbered>() {
     let mut node = node::<K>();
-    let snapshot = open(&node);
+    let view = open(&node);
     node.replace(10, Some(20), &[10]);
     let mut endpoint = node.endpoint();
-    let _ = newer(snapshot.refresh(&mut endpoint));
+    let _ = newer(view.refresh(&mut endpoint));
     assert_eq!(endpoint.meter().snapshot().round_trips, 2);
 }
 
@@ -149,10 +149,10 @@ fn a_reader_that_fell_behind_the_log_opens_anew_and_keeps_its_hot_cache<K: Numbe
         node.replace(10, Some(20), &[10]);
         node.checkpoint();
     }
-    assert!(matches!(table.snapshot().refresh(&mut endpoint).unwrap(), Refresh::Lost));
+    assert!(matches!(table.view().refresh(&mut endpoint).unwrap(), Refresh::Lost));
     let refreshed = newer(table.refreshed(&mut endpoint));
     assert!(node.head > LOG);
-    assert_eq!(refreshed.snapshot().sequence(), node.head);
+    assert_eq!(refreshed.view().sequence(), node.head);
     assert!(std::ptr::eq(table.cache().unwrap(), refreshed.cache().unwrap()));
     assert_eq!(get(&mut endpoint, &refreshed, 12).unwrap(), Some(12));
 }
@@ -165,7 +165,8 @@ fn hot_entries_of_before_are_right_after_a_refresh<K: Numbered>() {
     };
     let mut endpoint = node.endpoint();
     let table = Table::<K>::open(&mut endpoint, &options).unwrap();
-    let mut scratch = LookupScratch::new(Matcher::detect()).with_visitor(table.cache().unwrap().visitor(1));
+    let mut scratch =
+        LookupScratch::new(Matcher::detect()).with_cache_handle(table.cache().unwrap().handle(1));
     let mut ask = |table: &Table<K>, key| {
         let take = |o: &Outcome, v: Option<&[u8]>| (o.plan, v.map(Node::<K>::number));
         look_up(&mut node.endpoint(), table, &mut scratch, K::key(key).borrow(), take).unwrap()
@@ -203,7 +204,7 @@ fn absence_rests_on_the_reuse_sequence_and_presence_does_not<K: Numbered>() {
         assert!(is_stale(&get(&mut endpoint, &table, 13)), "{plan:?}");
         assert_eq!(get(&mut endpoint, &table, 12).unwrap(), Some(12), "{plan:?}");
         let mut scratch = ScanScratch::default();
-        let scanned = drive(&mut endpoint, &mut Scan::new(table.snapshot(), &mut scratch, K::lowest(), 10));
+        let scanned = drive(&mut endpoint, &mut Scan::new(table.view(), &mut scratch, K::lowest(), 10));
         assert!(is_stale(&scanned));
         // A table of that sequence.
         node.checkpoint();
@@ -237,7 +238,7 @@ fn a_scan_that_meets_a_change_goes_on_where_it_was<K: Numbered>() {
     let (mut endpoint, mut scratch) = (node.endpoint(), ScanScratch::default());
     let (mut seen, mut from, mut refreshes) = (Vec::new(), Some(K::lowest().to_owned()), 0);
     while let Some(next) = from {
-        let mut scan = Scan::new(table.snapshot(), &mut scratch, next.borrow(), usize::MAX >> 1);
+        let mut scan = Scan::new(table.view(), &mut scratch, next.borrow(), usize::MAX >> 1);
         let mut rounds = 0;
         let ended = loop {
             match scan.step() {
@@ -246,13 +247,13 @@ fn a_scan_that_meets_a_change_goes_on_where_it_was<K: Numbered>() {
                     if rounds == 2 && refreshes < 5 {
                         // Segments ahead are merged and cut otherwise.
                         let lo = 100 * (refreshes + 1);
-                        node.replace(lo, node.behind(lo + 10), &[lo, lo + 7, lo + 14]);
-                        node.replace(lo + 50, node.behind(lo + 50), &[lo + 50]);
+                        node.replace(lo, node.end_after(lo + 10), &[lo, lo + 7, lo + 14]);
+                        node.replace(lo + 50, node.end_after(lo + 50), &[lo + 50]);
                     }
                     endpoint.run(scan.batch()).unwrap();
                 }
                 Ok(Step::Check(until)) => {
-                    assert_eq!(until, table.snapshot().sequence());
+                    assert_eq!(until, table.view().sequence());
                 }
                 Ok(Step::Done) => break Ok(()),
                 Err(error) => break Err(error),
@@ -280,7 +281,7 @@ fn a_scan_lists_a_key_once_though_it_shows_in_two_slots<K: Numbered>() {
     // Removed from slot 2, which the READ saw before, and made again in slot 3.
     node.put(node.slot_at(&segment, 3), &node.slot(&segment, 9, 12, 77));
     let (table, mut scratch) = (by(open(&node), Plan::TwoStage), ScanScratch::default());
-    let mut scan = Scan::new(table.snapshot(), &mut scratch, start.borrow(), 4);
+    let mut scan = Scan::new(table.view(), &mut scratch, start.borrow(), 4);
     drive(&mut node.endpoint(), &mut scan).unwrap();
     assert_eq!(scan.records().map(|(key, _)| K::number(key)).collect::<Vec<_>>(), [10, 12, 14, 16]);
 }
@@ -289,7 +290,7 @@ fn pages_of_another_directory_are_stale_and_damaged_ones_corrupt<K: Numbered>() 
     for moved in [false, true] {
         let mut node = node::<K>();
         let table = by(open_paged(&node), Plan::TwoStage);
-        let models = table.snapshot().models().paged().unwrap();
+        let models = table.view().models().paged().unwrap();
         let page = models.address(models.page_of(K::key(2).borrow()));
         node.put(page + 20, &[0xa5; 8]);
         if moved {
@@ -297,8 +298,7 @@ fn pages_of_another_directory_are_stale_and_damaged_ones_corrupt<K: Numbered>() 
             node.reuse(1);
         }
         let (answer, mut scratch) = (get(&mut node.endpoint(), &table, 2), ScanScratch::default());
-        let scanned =
-            drive(&mut node.endpoint(), &mut Scan::new(table.snapshot(), &mut scratch, K::lowest(), 3));
+        let scanned = drive(&mut node.endpoint(), &mut Scan::new(table.view(), &mut scratch, K::lowest(), 3));
         match moved {
             true => assert!(is_stale(&answer) && is_stale(&scanned)),
             false => {
@@ -317,11 +317,11 @@ fn models_in_pages_wait_for_the_next_checkpoint<K: Numbered>() {
     let mut endpoint = node.endpoint();
     node.replace(10, Some(20), &[10]);
     assert!(is_stale(&get(&mut endpoint, &table, 12)));
-    assert!(matches!(table.snapshot().refresh(&mut endpoint).unwrap(), Refresh::Current));
+    assert!(matches!(table.view().refresh(&mut endpoint).unwrap(), Refresh::Current));
     node.checkpoint();
-    assert!(matches!(table.snapshot().refresh(&mut endpoint).unwrap(), Refresh::Lost));
+    assert!(matches!(table.view().refresh(&mut endpoint).unwrap(), Refresh::Lost));
     let table = by(open_paged(&node), Plan::Range);
-    assert_eq!((get(&mut endpoint, &table, 12).unwrap(), table.snapshot().sequence()), (Some(12), node.head));
+    assert_eq!((get(&mut endpoint, &table, 12).unwrap(), table.view().sequence()), (Some(12), node.head));
 }
 
 fn logs_that_make_no_sense_are_errors<K: Numbered>() {
@@ -332,8 +332,8 @@ fn logs_that_make_no_sense_are_errors<K: Numbered>() {
         address: SegmentAddress::from_bits(offset),
         generation: 7,
     };
-    let changed = |with: &[Descriptor<K>], behind: Option<u64>| {
-        Change { with: with.to_vec(), behind: behind.map(K::key) }.records(0)
+    let changed = |with: &[Descriptor<K>], end: Option<u64>| {
+        Change { with: with.to_vec(), end: end.map(K::key) }.records(0)
     };
     let (good, second) = (segment(10, CAP, 8192), segment(15, CAP, 8192));
     let whole = changed(&[good.clone(), second.clone()], Some(20));
@@ -369,13 +369,13 @@ fn logs_that_make_no_sense_are_errors<K: Numbered>() {
 /// A log of these records is taken if there is nothing to say against it.
 fn assert_refused_unless_sound<K: Numbered>(records: &[ChangeRecord], why: &str) {
     let mut node = node::<K>();
-    let snapshot = open(&node);
+    let view = open(&node);
     for (sequence, record) in (0..).zip(records) {
         node.log_record(&ChangeRecord { sequence, ..*record });
     }
     node.set_head(records.len() as u64);
-    let opened = Snapshot::<K>::open(&mut node.endpoint());
-    let refreshed = snapshot.refresh(&mut node.endpoint()).unwrap();
+    let opened = TableView::<K>::open(&mut node.endpoint());
+    let refreshed = view.refresh(&mut node.endpoint()).unwrap();
     match why {
         "" => assert!(opened.is_ok() && matches!(refreshed, Refresh::Newer(_))),
         why => {
@@ -388,15 +388,15 @@ fn assert_refused_unless_sound<K: Numbered>(records: &[ChangeRecord], why: &str)
 
 #[test]
 fn a_change_to_a_coder_that_the_reader_lacks_is_refused() {
-    for (coder, why) in [(0, ""), (1, "no such coder")] {
+    for (encoder, why) in [(0, ""), (1, "no such encoder")] {
         let good = Descriptor::<ByteKeys> {
             lo: ByteKeys::key(10),
-            tail: ByteTail { coder, ..ByteKeys::tail(10) },
+            tail: ByteTail { encoder, ..ByteKeys::tail(10) },
             model: ByteKeys::model(10, CAP, EPSILON),
             address: SegmentAddress::from_bits(8192),
             generation: 7,
         };
-        let change = Change { with: vec![good], behind: Some(ByteKeys::key(20)) };
+        let change = Change { with: vec![good], end: Some(ByteKeys::key(20)) };
         assert_refused_unless_sound::<ByteKeys>(&change.records(0), why);
     }
 }
@@ -404,10 +404,10 @@ fn a_change_to_a_coder_that_the_reader_lacks_is_refused() {
 fn heads_and_logs_that_cannot_be_are_errors<K: Numbered>() {
     for head in [LOG + 1, 1 << 20, u64::MAX] {
         let mut node = node::<K>();
-        let snapshot = open(&node);
+        let view = open(&node);
         node.set_head(head);
-        assert!(matches!(snapshot.refresh(&mut node.endpoint()).unwrap(), Refresh::Lost));
-        let error = Snapshot::<K>::open(&mut node.endpoint()).unwrap_err();
+        assert!(matches!(view.refresh(&mut node.endpoint()).unwrap(), Refresh::Lost));
+        let error = TableView::<K>::open(&mut node.endpoint()).unwrap_err();
         assert!(error.to_string().contains("change log") && error.to_string().contains("records"), "{error}");
     }
     // Below the checkpoint.
@@ -415,13 +415,13 @@ fn heads_and_logs_that_cannot_be_are_errors<K: Numbered>() {
     node.replace(10, Some(20), &[10]);
     node.checkpoint();
     node.set_head(0);
-    assert!(matches!(Snapshot::<K>::open(&mut node.endpoint()), Err(OpenError::Corrupt(_))));
+    assert!(matches!(TableView::<K>::open(&mut node.endpoint()), Err(OpenError::Corrupt(_))));
     let end = node.region_bytes();
     for (log, records) in [(8192, 3), (8196, 8), (end, 8), (8192, 1 << 63), (u64::MAX - 7, 1 << 58)] {
         let mut node = self::node::<K>();
         (node.log, node.log_records) = (log, records);
         node.checkpoint();
-        let error = Snapshot::<K>::open(&mut node.endpoint()).unwrap_err();
+        let error = TableView::<K>::open(&mut node.endpoint()).unwrap_err();
         assert!(error.to_string().contains("no log of"), "{error}");
     }
 }
@@ -457,23 +457,23 @@ impl<K: Numbered> Node<K> {
         }
         let firsts: Vec<u64> = self.segments.keys().copied().collect();
         let at = |n: u8| firsts[usize::from(n) % firsts.len()];
-        // Behind the last key there may be of a segment.
-        let end = |node: &Self, lo| node.behind(lo).unwrap_or(51).min(51);
+        // After the last key there may be of a segment.
+        let last = |node: &Self, lo| node.end_after(lo).unwrap_or(51).min(51);
         match act {
             Act::Nothing => {}
-            Act::Rebuild(n) => _ = self.replace(at(n), self.behind(at(n)), &[at(n)]),
-            Act::Cut(n) if end(self, at(n)) > at(n) + 2 => {
-                let (lo, behind) = (at(n), self.behind(at(n)));
-                self.replace(lo, behind, &[lo, lo + 1 + u64::from(n) % (end(self, lo) - 1 - lo)]);
+            Act::Rebuild(n) => _ = self.replace(at(n), self.end_after(at(n)), &[at(n)]),
+            Act::Cut(n) if last(self, at(n)) > at(n) + 2 => {
+                let (lo, end) = (at(n), self.end_after(at(n)));
+                self.replace(lo, end, &[lo, lo + 1 + u64::from(n) % (last(self, lo) - 1 - lo)]);
             }
             Act::Cut(_) => {}
             Act::Merge(n) => {
                 let lo = at(n);
                 // As many keys as there are slots.
-                if let Some(next) = self.behind(lo)
-                    && end(self, next) - 1 - lo < u64::from(CAP)
+                if let Some(next) = self.end_after(lo)
+                    && last(self, next) - 1 - lo < u64::from(CAP)
                 {
-                    self.replace(lo, self.behind(next), &[lo]);
+                    self.replace(lo, self.end_after(next), &[lo]);
                 }
             }
             // A change of a record that the node makes by replacing its segment.
@@ -484,7 +484,7 @@ impl<K: Numbered> Node<K> {
                     _ => _ = self.records.insert(key, 1000 * number + key),
                 }
                 let lo = *self.segments.range(..=key).next_back().unwrap().0;
-                self.replace(lo, self.behind(lo), &[lo]);
+                self.replace(lo, self.end_after(lo), &[lo]);
             }
             Act::Checkpoint => self.checkpoint(),
             Act::Reuse => self.reuse(self.checkpoint_sequence()),
@@ -516,9 +516,9 @@ fn assert_answers_were_true_meanwhile<K: Numbered>(
     // Enough for the top level of a larger directory.
     let bytes = if pages { least_bytes(&node.borrow()) + 27 * 100 } else { u64::MAX };
     let open = |endpoint: &mut Interrupted<'_>| {
-        let mut opened = Snapshot::<K>::open_within(endpoint, bytes);
+        let mut opened = TableView::<K>::open_within(endpoint, bytes);
         while matches!(opened, Err(OpenError::Moving { .. } | OpenError::Corrupt(_))) {
-            opened = Snapshot::<K>::open_within(endpoint, bytes);
+            opened = TableView::<K>::open_within(endpoint, bytes);
         }
         by(opened.unwrap(), plan)
     };
@@ -559,9 +559,9 @@ fn assert_no_panic<K: Numbered>(
     torn: &[u8],
 ) -> Result<(), TestCaseError> {
     let mut node = node::<K>();
-    let snapshot = open(&node);
+    let view = open(&node);
     let mut head = 0;
-    for (segments, behind) in drawn {
+    for (segments, end) in drawn {
         let forged = |(lo, cap, address): &Forged| Descriptor::<K> {
             lo: K::key(*lo),
             tail: K::tail(*lo),
@@ -574,7 +574,7 @@ fn assert_no_panic<K: Numbered>(
             address: SegmentAddress::from_bits((address % (5 << 20)) & !7),
             generation: 1,
         };
-        let change = Change { with: segments.iter().map(forged).collect(), behind: behind.map(K::key) };
+        let change = Change { with: segments.iter().map(forged).collect(), end: end.map(K::key) };
         for record in change.records(head) {
             node.log_record(&record);
             head += 1;
@@ -582,16 +582,15 @@ fn assert_no_panic<K: Numbered>(
     }
     node.put(node.log + 64 * 5, torn);
     node.set_head(head);
-    let _ = snapshot.refresh(&mut node.endpoint()).unwrap();
-    if let Ok(snapshot) = Snapshot::<K>::open(&mut node.endpoint()) {
-        let table = by(snapshot, Plan::Range);
+    let _ = view.refresh(&mut node.endpoint()).unwrap();
+    if let Ok(view) = TableView::<K>::open(&mut node.endpoint()) {
+        let table = by(view, Plan::Range);
         for key in [0, 10, 33, u64::MAX] {
             let mut scratch = LookupScratch::new(Matcher::detect());
             let key = K::key(key);
             let _ = look_up(&mut node.endpoint(), &table, &mut scratch, key.borrow(), |_: &Outcome, _| ());
             let mut scratch = ScanScratch::default();
-            let _ =
-                drive(&mut node.endpoint(), &mut Scan::new(table.snapshot(), &mut scratch, key.borrow(), 5));
+            let _ = drive(&mut node.endpoint(), &mut Scan::new(table.view(), &mut scratch, key.borrow(), 5));
         }
     }
     Ok(())

@@ -9,8 +9,8 @@ use fpcache::cache::CacheConfig;
 use fpcache::layout::{Descriptor, SlotState, SlotWord};
 use fpcache::matching::Matcher;
 use fpcache::read::{
-    Lookup, LookupScratch, Outcome, Plan, PlanChoice, ReadError, Scan, ScanScratch, Wanted, drive, look_up,
-    look_up_all, spot_of,
+    Lookup, LookupScratch, Outcome, Plan, PlanChoice, ReadError, Scan, ScanScratch, Wanted, cache_probe,
+    drive, look_up, look_up_all,
 };
 use fpcache::table::{Table, TableOptions};
 
@@ -167,11 +167,11 @@ fn ask<K: Numbered>(node: &Node<K>, plan: Plan, hot: Option<u32>) -> Answer {
     let options = TableOptions { cache, ..TableOptions::plan(PlanChoice::Fixed(plan)) };
     let mut endpoint = node.endpoint();
     let table = Table::<K>::open(&mut endpoint, &options).unwrap();
-    let mut visitor = table.cache().map(|cache| cache.visitor(1)).unwrap_or_default();
+    let mut handle = table.cache().map(|cache| cache.handle(1)).unwrap_or_default();
     let wanted = K::key(KEY);
     let mut name_it = || {
         if let (Some(cache), Some(slot)) = (table.cache(), hot) {
-            cache.learn(&spot_of(table.snapshot(), wanted.borrow()).unwrap(), slot, 1000, &mut visitor);
+            cache.learn(&cache_probe(table.view(), wanted.borrow()).unwrap(), slot, 1000, &mut handle);
         }
     };
     let number = |value: Option<&[u8]>| value.map(Node::<K>::number);
@@ -196,7 +196,7 @@ fn scan<K: Numbered>(node: &Node<K>) -> Answer {
     let table = Table::<K>::open(&mut endpoint, &TableOptions::plan(PlanChoice::Auto)).unwrap();
     let mut scratch = ScanScratch::default();
     let wanted = K::key(KEY);
-    let mut scan = Scan::new(table.snapshot(), &mut scratch, wanted.borrow(), 1);
+    let mut scan = Scan::new(table.view(), &mut scratch, wanted.borrow(), 1);
     let ended = drive(&mut endpoint, &mut scan);
     let found = scan.records().find(|(key, _)| *key == wanted.borrow());
     answer(ended.map(|()| found.map(|(_, value)| Node::<K>::number(value))))

@@ -54,7 +54,7 @@ pub(super) trait Node<K: DirectoryKey + ?Sized, T>: Clone {
 
 /// Heap bytes of a counted reference to a value of the given layout: it, and the two counts before.
 pub(super) fn counted_bytes(value: Layout) -> usize {
-    // The value exists behind its counts, so that their sum is no overflow.
+    // The value exists after its counts, so that their sum is no overflow.
     Layout::new::<[usize; 2]>().extend(value).map_or(0, |(both, _)| both.pad_to_align().size())
 }
 

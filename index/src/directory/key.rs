@@ -67,7 +67,7 @@ pub trait Kind: ToOwned {
     /// share.
     fn enter(first: &Self, key: &Self) -> Result<Self::Trail, usize>;
 
-    /// Index of the greatest separator at or below `key`, which is not below the first. May lie behind the last child and
+    /// Index of the greatest separator at or below `key`, which is not below the first. May lie after the last child and
     /// then means that one. `trail` knows how the key compares with the first separator, and then with the one found.
     fn search_block(block: &Self::Block, key: &Self, trail: &mut Self::Trail) -> usize;
 

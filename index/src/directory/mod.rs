@@ -51,7 +51,7 @@ use top::Top;
 /// misses, one of them in the entry, which every directory has; [`Directory::page_for`] lets many keys wait for theirs at
 /// once. Bytes per segment beside separator and entry: 1.9 when new, 2.6 after half of the segments were split.
 ///
-/// Byte strings take 11 bytes beside the entry where seven bytes behind what their neighbours share tell them apart, and
+/// Byte strings take 11 bytes beside the entry where seven bytes after what their neighbours share tell them apart, and
 /// the rest of their tails where they do not: 16 for paths of 40 bytes. A lookup takes 1.4 to 1.7 times as long as for a
 /// number when each key waits for the last answer (random strings and `user...`, 20,000 and 200,000 segments) and 2.0 to 2.6
 /// times when keys are independent; words, many of which are shorter than eight bytes, 1.7 to 2.4 and 3.4 to 3.7 times; deep

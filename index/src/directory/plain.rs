@@ -10,7 +10,7 @@ use std::sync::Arc;
 /// Items of one of the two steps in a block.
 const QUARTER: usize = 4;
 
-/// Separators of all children but the first: two cache lines, of which a search reads both at once. Room behind the last is
+/// Separators of all children but the first: two cache lines, of which a search reads both at once. Room after the last is
 /// filled with what no key but one is at or above.
 #[derive(Clone, Debug)]
 #[repr(align(64))]
@@ -42,7 +42,7 @@ impl Kind for u64 {
         Block(array::from_fn(|quarter| array::from_fn(|i| at(QUARTER * quarter + i))))
     }
 
-    /// Room behind the last separator is filled with what no key but one is at or above.
+    /// Room after the last separator is filled with what no key but one is at or above.
     fn pack(all: &[u64]) -> Separators<u64> {
         let at = |index: usize| all.get(index).copied().unwrap_or(u64::MAX);
         Separators { heads: array::from_fn(at), pivots: array::from_fn(|i| at(BLOCK * i)), text: () }

@@ -21,7 +21,7 @@ pub const STEP: usize = BLOCK - 1;
 /// B-Trees").
 #[repr(C)]
 pub struct Separators<K: Kind + ?Sized> {
-    /// Heads by child. Room behind the last is filled.
+    /// Heads by child. Room after the last is filled.
     pub(super) heads: [u64; PAGE],
     /// What stands for heads 8, 16, … 56 in the first step, after one that no key lies below.
     pub(super) pivots: [u64; BLOCK],
@@ -51,7 +51,7 @@ impl<K: DirectoryKey + ?Sized> Separators<K> {
         *self = K::pack(&all);
     }
 
-    /// Index of the greatest separator at or below `key`, 0 if there is none. May lie behind the last child and then means
+    /// Index of the greatest separator at or below `key`, 0 if there is none. May lie after the last child and then means
     /// that one.
     pub(super) fn position(&self, key: &K) -> usize {
         K::enter(K::first(self), key).map_or(0, |mut trail| K::search_group(self, key, &mut trail))

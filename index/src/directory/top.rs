@@ -77,7 +77,7 @@ impl<K: DirectoryKey + ?Sized> Index<K> {
     fn search(&self, key: &K, trail: &mut K::Trail) -> usize {
         let mut at = 0;
         for _ in 0..self.levels {
-            // The highest of keys is at or above what fills the last block, and finds a group behind the last.
+            // The highest of keys is at or above what fills the last block, and finds a group after the last.
             let Some(block) = self.blocks.get(at) else { return self.groups };
             at = K::WIDTH * at + K::search_block(block, key, trail) + 1;
         }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use thiserror::Error;
 
 use super::longest::{Accept, Finder, Keys};
-use super::{Coder, MAX_KEY_BYTES, common_prefix, separator};
+use super::{KeyEncoder, MAX_KEY_BYTES, common_prefix, separator};
 use crate::{Line, OptionsError, Piece, PlacedSegment, SegmentModel, SegmentOptions, Segmenter};
 
 /// A segment of a byte-string table, ready to be built.
@@ -15,7 +15,7 @@ pub struct StringSegment {
     pub lo: Box<[u8]>,
     /// Bytes of `lo` that all its keys share and that are not coded.
     pub skip: u16,
-    /// The model over coordinates `coder.code(key, skip)`, and the slots of its keys.
+    /// The model over coordinates `encoder.code(key, skip)`, and the slots of its keys.
     pub placed: PlacedSegment,
 }
 
@@ -57,7 +57,7 @@ pub enum StringsError {
 #[derive(Clone, Debug)]
 pub struct Cutter {
     max_keys: usize,
-    /// Keys that are not in a segment yet, one behind the other, where each begins, and how many bytes it shares with
+    /// Keys that are not in a segment yet, one after the other, where each begins, and how many bytes it shares with
     /// the one before.
     bytes: Vec<u8>,
     starts: Vec<usize>,
@@ -72,7 +72,7 @@ pub struct Cutter {
 #[derive(Clone, Debug)]
 struct Shaper {
     options: SegmentOptions,
-    coder: Arc<Coder>,
+    encoder: Arc<KeyEncoder>,
     finder: Finder,
     fit: Fit,
     segments: Vec<StringSegment>,
@@ -83,7 +83,7 @@ impl Cutter {
     ///
     /// # Errors
     /// An option out of range.
-    pub fn new(options: SegmentOptions, coder: Arc<Coder>) -> Result<Self, OptionsError> {
+    pub fn new(options: SegmentOptions, encoder: Arc<KeyEncoder>) -> Result<Self, OptionsError> {
         let fit = Fit { segmenter: Segmenter::new(options)?, closed: None };
         Ok(Self {
             max_keys: options.max_keys(),
@@ -94,7 +94,7 @@ impl Cutter {
             position: 0,
             shaper: Shaper {
                 options,
-                coder,
+                encoder,
                 finder: Finder::new(0, options.epsilon),
                 fit,
                 segments: Vec::new(),
@@ -169,11 +169,11 @@ impl Cutter {
 }
 
 impl Shaper {
-    /// Makes segments of the longest run from the first key on, behind the key `last`; returns its keys.
+    /// Makes segments of the longest run from the first key on, after the key `last`; returns its keys.
     fn cut_one(&mut self, last: Option<&[u8]>, keys: Keys<'_>) -> usize {
         let (run, front) = match last {
-            Some(_) => (self.finder.longest(keys, usize::MAX, &self.coder, &mut self.fit), false),
-            None => self.finder.first(keys, 0, &self.coder, &mut self.fit),
+            Some(_) => (self.finder.longest(keys, usize::MAX, &self.encoder, &mut self.fit), false),
+            None => self.finder.first(keys, 0, &self.encoder, &mut self.fit),
         };
         if front {
             self.segments.push(StringSegment::empty(&self.options));

@@ -1,44 +1,44 @@
-//! Coders in bytes.
+//! Encoders in bytes.
 
 use thiserror::Error;
 
-use super::Coder;
-use super::coder::{Cell, Classes, MAX_CELLS, RUN};
+use super::KeyEncoder;
+use super::key_encoder::{Cell, Classes, MAX_CELLS, RUN};
 
-/// Bytes that are no coder.
+/// Bytes that are no encoder.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
 #[non_exhaustive]
-pub enum CoderError {
+pub enum EncoderError {
     /// Another format.
     #[error(
-        "the coder has format {found}, this build reads {VERSION}: use a build of the version that wrote it"
+        "the encoder has format {found}, this build reads {VERSION}: use a build of the version that wrote it"
     )]
     Version {
         /// The format found.
         found: u16,
     },
     /// Cut short, or followed by something else.
-    #[error("the coder has {found} bytes where {expected} belong: fetch or write it anew")]
+    #[error("the encoder has {found} bytes where {expected} belong: fetch or write it anew")]
     Size {
         /// Bytes that its head asks for.
         expected: usize,
         /// Bytes there are.
         found: usize,
     },
-    /// Shares or rows that no coder has.
-    #[error("the coder's table is damaged at byte {at}: fetch or write it anew")]
+    /// Shares or rows that no encoder has.
+    #[error("the encoder's table is damaged at byte {at}: fetch or write it anew")]
     Table {
         /// Where.
         at: usize,
     },
 }
 
-/// The format of [`Coder::encode`].
+/// The format of [`KeyEncoder::encode`].
 const VERSION: u16 = 1;
 const HEAD: usize = 40;
 
-impl Coder {
-    /// The coder in bytes: format version (2), cells of a row (2), cells (4), the bytes that are classes of their own
+impl KeyEncoder {
+    /// The encoder in bytes: format version (2), cells of a row (2), cells (4), the bytes that are classes of their own
     /// (32, a bit each from the lowest of the first), then for each cell share (2) and next row (2); little-endian.
     pub fn encode(&self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(HEAD + 4 * self.cells.len());
@@ -59,28 +59,28 @@ impl Coder {
     /// Reads what [`Self::encode`] wrote. Whatever is accepted codes every string, in order.
     ///
     /// # Errors
-    /// Bytes of another format, too few or too many, or a table that no coder has.
-    pub fn decode(bytes: &[u8]) -> Result<Self, CoderError> {
+    /// Bytes of another format, too few or too many, or a table that no encoder has.
+    pub fn decode(bytes: &[u8]) -> Result<Self, EncoderError> {
         let field = |at: usize| bytes.get(at..at + 2).map(|b| u16::from_le_bytes([b[0], b[1]]));
-        let short = CoderError::Size { expected: HEAD, found: bytes.len() };
+        let short = EncoderError::Size { expected: HEAD, found: bytes.len() };
         let found = field(0).ok_or(short)?;
         if found != VERSION {
-            return Err(CoderError::Version { found });
+            return Err(EncoderError::Version { found });
         }
         let bits = bytes.get(8..HEAD).ok_or(short)?;
         let seen: [bool; 256] = std::array::from_fn(|byte| bits[byte / 8] >> (byte % 8) & 1 == 1);
         let classes = Classes::new(&seen);
         let width = classes.width();
         if field(2) != Some(width as u16) {
-            return Err(CoderError::Table { at: 2 });
+            return Err(EncoderError::Table { at: 2 });
         }
         let count = u32::from_le_bytes([bytes[4], bytes[5], bytes[6], bytes[7]]) as usize;
         if count == 0 || count > MAX_CELLS || !count.is_multiple_of(width) {
-            return Err(CoderError::Table { at: 4 });
+            return Err(EncoderError::Table { at: 4 });
         }
         let expected = HEAD + 4 * count;
         if bytes.len() != expected {
-            return Err(CoderError::Size { expected, found: bytes.len() });
+            return Err(EncoderError::Size { expected, found: bytes.len() });
         }
         let cells: Vec<Cell> = bytes[HEAD..]
             .chunks_exact(4)
@@ -88,15 +88,15 @@ impl Coder {
             .collect();
         for (i, row) in cells.chunks(width).enumerate() {
             if let Some(column) = first_fault(row, width, count) {
-                return Err(CoderError::Table { at: HEAD + 4 * (i * width + column) });
+                return Err(EncoderError::Table { at: HEAD + 4 * (i * width + column) });
             }
         }
-        let coder = Self::from_table(classes, cells);
-        // A class of one unseen byte is one of a seen byte: there is one form of each coder.
-        if coder.encode() != bytes {
-            return Err(CoderError::Table { at: 8 });
+        let encoder = Self::from_table(classes, cells);
+        // A class of one unseen byte is one of a seen byte: there is one form of each encoder.
+        if encoder.encode() != bytes {
+            return Err(EncoderError::Table { at: 8 });
         }
-        Ok(coder)
+        Ok(encoder)
     }
 }
 
@@ -113,12 +113,12 @@ fn first_fault(row: &[Cell], width: usize, count: usize) -> Option<usize> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::coder::tests::trained;
+    use super::super::key_encoder::tests::trained;
     use super::*;
 
     #[test]
     fn encoded_bytes_lie_where_the_format_says() {
-        let bytes = Coder::plain().encode();
+        let bytes = KeyEncoder::plain().encode();
         assert_eq!(bytes[..8], [1, 0, 1, 1, 1, 1, 0, 0]);
         assert_eq!(bytes[8..40], [255; 32]);
         assert_eq!(bytes[40..48], [255, 0, 0, 0, 254, 1, 0, 0]);
@@ -127,7 +127,7 @@ mod tests {
         assert_eq!(trained[..8], [1, 0, 6, 0, 24, 0, 0, 0]);
         assert_eq!(trained[8..40].iter().position(|bits| *bits != 0), Some(12));
         assert_eq!(trained[20], 0b1110);
-        // The row behind `a`: the end, other bytes, `a`, `b`, `c`, other bytes, and the rows that follow.
+        // The row after `a`: the end, other bytes, `a`, `b`, `c`, other bytes, and the rows that follow.
         let row = [
             [15, 0, 0, 0],
             [17, 0, 6, 0],
@@ -142,13 +142,13 @@ mod tests {
     #[test]
     fn other_bytes_are_refused_with_what_is_wrong() {
         let mut bytes = trained(2).encode();
-        let size = CoderError::Size { expected: bytes.len(), found: bytes.len() - 1 };
-        assert_eq!(Coder::decode(&bytes[..bytes.len() - 1]), Err(size));
-        assert_eq!(Coder::decode(&[]), Err(CoderError::Size { expected: 40, found: 0 }));
+        let size = EncoderError::Size { expected: bytes.len(), found: bytes.len() - 1 };
+        assert_eq!(KeyEncoder::decode(&bytes[..bytes.len() - 1]), Err(size));
+        assert_eq!(KeyEncoder::decode(&[]), Err(EncoderError::Size { expected: 40, found: 0 }));
         // A share not above the one before.
         bytes[44..46].copy_from_slice(&[0, 0]);
-        assert_eq!(Coder::decode(&bytes), Err(CoderError::Table { at: 44 }));
+        assert_eq!(KeyEncoder::decode(&bytes), Err(EncoderError::Table { at: 44 }));
         bytes[0] = 2;
-        assert_eq!(Coder::decode(&bytes), Err(CoderError::Version { found: 2 }));
+        assert_eq!(KeyEncoder::decode(&bytes), Err(EncoderError::Version { found: 2 }));
     }
 }

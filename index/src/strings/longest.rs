@@ -5,7 +5,7 @@
 //! with a longer skip is the one with a shorter skip, stretched. So a run that can be served can be served so, every
 //! part of it can, and taking the longest each time takes the fewest.
 
-use super::Coder;
+use super::KeyEncoder;
 
 /// Ascending keys, and how many bytes each shares with the one before.
 #[derive(Clone, Copy)]
@@ -87,7 +87,7 @@ impl Finder {
         &mut self,
         keys: Keys<'_>,
         max_skip: usize,
-        coder: &Coder,
+        encoder: &KeyEncoder,
         accept: &mut A,
     ) -> Run<A::Found> {
         let all = keys.keys.len();
@@ -95,7 +95,7 @@ impl Finder {
         let mut best: Option<Run<A::Found>> = None;
         for _ in 0..ROUNDS {
             let mut xs = std::mem::take(&mut self.spare);
-            let (end, ties) = code_run(keys, skip, coder, accept, &mut xs);
+            let (end, ties) = code_run(keys, skip, encoder, accept, &mut xs);
             let len = xs.len();
             if best.as_ref().is_none_or(|best| len > best.xs.len()) {
                 let found = accept.found();
@@ -125,14 +125,14 @@ impl Finder {
         &mut self,
         keys: Keys<'_>,
         max_skip: usize,
-        coder: &Coder,
+        encoder: &KeyEncoder,
         accept: &mut A,
     ) -> (Run<A::Found>, bool) {
-        let free = self.longest(keys, usize::MAX, coder, accept);
+        let free = self.longest(keys, usize::MAX, encoder, accept);
         if free.skip <= max_skip {
             return (free, false);
         }
-        let bound = self.longest(keys, max_skip, coder, accept);
+        let bound = self.longest(keys, max_skip, encoder, accept);
         if free.skip >= max_skip + FRONT || free.xs.len() >= 2 * bound.xs.len() {
             return (free, true);
         }
@@ -144,7 +144,7 @@ impl Finder {
 fn code_run(
     keys: Keys<'_>,
     skip: usize,
-    coder: &Coder,
+    encoder: &KeyEncoder,
     accept: &mut impl Accept,
     xs: &mut Vec<u64>,
 ) -> (End, usize) {
@@ -157,7 +157,7 @@ fn code_run(
         if usize::from(*shared) < skip && !xs.is_empty() {
             return (End::Prefix, ties);
         }
-        let x = coder.code(key, skip);
+        let x = encoder.code(key, skip);
         let equals = x == last;
         if !accept.accept(x, equals) {
             return (End::Refused, ties);

@@ -1,27 +1,27 @@
 //! Lines over byte strings.
 //!
 //! A segment of a byte-string table owns the keys from its *separator* to the next one's. The keys it was built from
-//! share the first `skip` bytes of the separator; the bytes behind these a [`Coder`] turns into the `u64` coordinate that
+//! share the first `skip` bytes of the separator; the bytes after these a [`KeyEncoder`] turns into the `u64` coordinate that
 //! [`crate::SegmentModel`] takes. A key of the segment's range without the shared bytes lies above all that have them, so
-//! its coordinate is `u64::MAX`, and coordinates never decrease over the whole range ([`Coder::coordinate`]).
+//! its coordinate is `u64::MAX`, and coordinates never decrease over the whole range ([`KeyEncoder::coordinate`]).
 //!
 //! Coordinates of different keys may be equal. A window of 2ε + 1 slots holds that many such keys, so lines still serve
 //! them; where more come together a longer skip tells them apart.
 //!
-//! * [`Coder`] maps strings to numbers in their order. It belongs to a table and is trained on a sample of keys.
+//! * [`KeyEncoder`] maps strings to numbers in their order. It belongs to a table and is trained on a sample of keys.
 //! * [`Cutter`] cuts a stream of keys into the fewest segments and places their keys.
 //! * [`partition`] divides the keys of a rebuild where one skip does not tell them apart.
 
-mod coder;
 mod cutter;
 mod format;
+mod key_encoder;
 mod longest;
 mod partition;
 mod train;
 
-pub use coder::Coder;
 pub use cutter::{Cutter, StringSegment, StringsError};
-pub use format::CoderError;
+pub use format::EncoderError;
+pub use key_encoder::KeyEncoder;
 pub use partition::{Part, partition};
 pub use train::Training;
 

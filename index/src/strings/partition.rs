@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use super::longest::{Accept, Finder, Keys};
-use super::{Coder, common_prefix, separator};
+use super::{KeyEncoder, common_prefix, separator};
 
 /// Keys of a rebuild that segments with one skip serve.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -21,11 +21,11 @@ pub struct Part {
 ///
 /// Parts are consecutive and hold all keys; there is at least one, and the first one's range begins with `lo`. It is an
 /// empty one if the keys share more bytes than `lo` has, and either many more or without them too few would be told apart.
-/// Segments made of a part have its skip, coordinates `coder.code(key, skip)`, and, from the second on,
+/// Segments made of a part have its skip, coordinates `encoder.code(key, skip)`, and, from the second on,
 /// `separator(previous, first, skip)` as the beginning of their ranges.
 ///
 /// Every key is coded once where one part does, and about twice more where not (`benches/strings.rs`).
-pub fn partition(keys: &[&[u8]], lo: &[u8], coder: &Coder, epsilon: u32) -> Vec<Part> {
+pub fn partition(keys: &[&[u8]], lo: &[u8], encoder: &KeyEncoder, epsilon: u32) -> Vec<Part> {
     let Some(first) = keys.first() else {
         return vec![Part { keys: 0..0, lo: lo.into(), skip: 0 }];
     };
@@ -42,7 +42,7 @@ pub fn partition(keys: &[&[u8]], lo: &[u8], coder: &Coder, epsilon: u32) -> Vec<
     while end < keys.keys.len() {
         let start = end;
         let (part_lo, run) = if start == 0 {
-            let (run, front) = finder.first(keys, usize::from(brief(common)), coder, &mut ties);
+            let (run, front) = finder.first(keys, usize::from(brief(common)), encoder, &mut ties);
             if front {
                 parts.push(Part { keys: 0..0, lo: lo.into(), skip: 0 });
                 (separator(lo, first, run.skip), run)
@@ -50,7 +50,7 @@ pub fn partition(keys: &[&[u8]], lo: &[u8], coder: &Coder, epsilon: u32) -> Vec<
                 (lo, run)
             }
         } else {
-            let run = finder.longest(keys.from(start), usize::MAX, coder, &mut ties);
+            let run = finder.longest(keys.from(start), usize::MAX, encoder, &mut ties);
             (separator(keys.keys[start - 1], keys.keys[start], run.skip), run)
         };
         end += run.xs.len();

@@ -1,4 +1,4 @@
-//! Fitting a [`Coder`] to keys.
+//! Fitting a [`KeyEncoder`] to keys.
 //!
 //! # What is counted
 //!
@@ -17,15 +17,15 @@
 
 use std::collections::BTreeMap;
 
-use super::coder::{Cell, Classes, Coder, MAX_CELLS, MAX_ORDER, WHOLE};
 use super::common_prefix;
+use super::key_encoder::{Cell, Classes, KeyEncoder, MAX_CELLS, MAX_ORDER, WHOLE};
 
-/// How a coder is trained.
+/// How an encoder is trained.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Training {
     /// Keys of the table the sample stands for; 0 if the sample is all there is.
     pub table_keys: u64,
-    /// Most bytes of the coder's table, in 4 to 256 KiB. With 64 KiB English words take 2 % fewer segments than with 16.
+    /// Most bytes of the encoder's table, in 4 to 256 KiB. With 64 KiB English words take 2 % fewer segments than with 16.
     pub max_bytes: usize,
     /// Most bytes of a context, at most 2.
     pub order: usize,
@@ -55,8 +55,8 @@ const SMOOTHING: f64 = 4.0;
 /// Weight of a class of bytes never seen, where that of a seen one is 1.
 const UNSEEN: f64 = 0.05;
 
-/// The coder without training.
-pub(super) fn plain() -> Coder {
+/// The encoder without training.
+pub(super) fn plain() -> KeyEncoder {
     uniform(&[true; 256])
 }
 
@@ -68,15 +68,15 @@ pub(super) fn seen<'a>(sample: impl IntoIterator<Item = &'a [u8]>) -> [bool; 256
 }
 
 /// Equal shares for all bytes seen and the end.
-pub(super) fn uniform(seen: &[bool; 256]) -> Coder {
+pub(super) fn uniform(seen: &[bool; 256]) -> KeyEncoder {
     let classes = Classes::new(seen);
     let mut cells = Vec::with_capacity(classes.width());
     push_row(&mut cells, &equal_shares(&classes, seen));
-    Coder::from_table(classes, cells)
+    KeyEncoder::from_table(classes, cells)
 }
 
-/// The coder for keys like the sample's.
-pub(super) fn train(mut sample: Vec<&[u8]>, training: &Training) -> Coder {
+/// The encoder for keys like the sample's.
+pub(super) fn train(mut sample: Vec<&[u8]>, training: &Training) -> KeyEncoder {
     if sample.len() > MAX_SAMPLE {
         let step = sample.len().div_ceil(MAX_SAMPLE);
         sample = sample.into_iter().step_by(step).collect();
@@ -196,9 +196,9 @@ fn level(counts: &[f64]) -> Vec<f64> {
             sum += counts[*i];
             len += 1;
         }
-        let (group, behind) = rest.split_at(len as usize);
+        let (group, after) = rest.split_at(len as usize);
         group.iter().for_each(|i| levelled[*i] = sum / f64::from(len));
-        rest = behind;
+        rest = after;
     }
     levelled
 }
@@ -286,7 +286,7 @@ const fn shorten(context: Context, order: usize) -> Context {
 }
 
 /// The table: rows in the order of their contexts, that without any first.
-fn build(classes: Classes, seen: &[bool; 256], rows: &BTreeMap<Context, Vec<f64>>) -> Coder {
+fn build(classes: Classes, seen: &[bool; 256], rows: &BTreeMap<Context, Vec<f64>>) -> KeyEncoder {
     let width = classes.width();
     let starts: BTreeMap<Context, usize> = rows.keys().copied().zip((0..).step_by(width)).collect();
     let mut cells = Vec::with_capacity(rows.len() * width);
@@ -304,7 +304,7 @@ fn build(classes: Classes, seen: &[bool; 256], rows: &BTreeMap<Context, Vec<f64>
             cells[start + classes.of(byte)].next = *longest as u16;
         }
     }
-    Coder::from_table(classes, cells)
+    KeyEncoder::from_table(classes, cells)
 }
 
 /// Adds a row with the given shares, none of them empty. The first is that of the end; the cell of a class says what is

@@ -82,7 +82,7 @@ impl Catalogue {
         self.jobs.replies.push_back((client, reply));
     }
 
-    /// The tables behind `after`, as many as one reply has.
+    /// The tables after `after`, as many as one reply has.
     fn page(&self, after: Option<TableName>) -> TablesPage {
         let behind = (after.map_or(Bound::Unbounded, Bound::Excluded), Bound::Unbounded);
         let hosted = self.numbers.range(behind).filter_map(|(_, number)| self.tables[*number].as_ref());

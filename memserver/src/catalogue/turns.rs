@@ -39,7 +39,7 @@ impl Turns {
         }
     }
 
-    /// A table that has more work: behind the others.
+    /// A table that has more work: after the others.
     pub(crate) fn queue(&mut self, table: usize) {
         let state = self.state(table);
         if !std::mem::replace(&mut state.is_queued, true) {

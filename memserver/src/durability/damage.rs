@@ -1,11 +1,11 @@
-//! What lies behind the first bad frame of the last file tells a torn tail from damage.
+//! What lies after the first bad frame of the last file tells a torn tail from damage.
 
 use super::Lsn;
 use super::frame::{self, FRAME_HEADER_BYTES, Frame};
 
 const SECTOR: u64 = 512;
 
-/// What was found behind a bad frame.
+/// What was found after a bad frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Behind {
     /// Nothing valid: the tail is torn.

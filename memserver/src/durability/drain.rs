@@ -394,7 +394,7 @@ impl<M: NodeMemory, D: Disk> Drain<M, D> {
     }
 }
 
-/// How many bytes of `staged` are whole frames, and the LSN of the last, if they go on behind `before`. The records'
+/// How many bytes of `staged` are whole frames, and the LSN of the last, if they go on after `before`. The records'
 /// checksums are not looked at: they are checked when the ring is opened and when the log is read.
 fn whole_frames(staged: &[u8], before: Lsn) -> Result<(usize, Lsn), StagingError> {
     let mut done = 0;

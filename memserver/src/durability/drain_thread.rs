@@ -31,7 +31,7 @@ pub enum LogEvent {
 
 /// Runs a [`Drain`] on a thread of its own, so that no writer waits for the disk.
 ///
-/// It sleeps until something is staged, or a sync is due or wanted. Dropping it stops it behind a last sync.
+/// It sleeps until something is staged, or a sync is due or wanted. Dropping it stops it after a last sync.
 pub struct DrainThread<M: NodeMemory + 'static, D: Disk + 'static> {
     signals: Arc<Signals>,
     thread: Option<JoinHandle<Drain<M, D>>>,
@@ -61,7 +61,7 @@ impl<M: NodeMemory + 'static, D: Disk + 'static> DrainThread<M, D> {
         Ok(Self { signals, thread: Some(thread) })
     }
 
-    /// Stops the thread behind a last sync and gives the drain back; `None` if the thread has panicked.
+    /// Stops the thread after a last sync and gives the drain back; `None` if the thread has panicked.
     #[must_use]
     pub fn stop(mut self) -> Option<Drain<M, D>> {
         self.end()

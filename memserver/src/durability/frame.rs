@@ -20,7 +20,7 @@
 //! | 16 | payload, zeros to a multiple of 8 |
 //!
 //! A mark has no payload and stands in files only. It says that all records up to its LSN were on the disk before it was
-//! written, so a damaged record that a mark behind it covers was not torn by a crash.
+//! written, so a damaged record that a mark after it covers was not torn by a crash.
 //!
 //! The lineage is a random number that clients never learn, so no value can be made that passes for a record.
 

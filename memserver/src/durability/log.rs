@@ -53,7 +53,7 @@ pub enum RecoveryError {
         from: Lsn,
         /// Last missing record.
         to: Lsn,
-        /// The file behind the gap.
+        /// The file after the gap.
         file: String,
     },
     /// The files do not hold the record to begin with.
@@ -129,7 +129,7 @@ pub(super) fn log_name(first: Lsn) -> String {
     format!("log-{first:016x}.fpl")
 }
 
-/// The first LSN in a name of the form `<before><16 hexadecimal digits><behind>`.
+/// The first LSN in a name of the form `<before><16 hexadecimal digits><after>`.
 pub(super) fn lsn_in_name(name: &str, before: &str, behind: &str) -> Option<Lsn> {
     let digits = name.strip_prefix(before)?.strip_suffix(behind)?;
     let is_ours = digits.len() == 16 && digits.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
@@ -180,7 +180,7 @@ impl LogFiles {
             let bytes = disk.len(name)?;
             let is_last = index + 1 == names.len();
             if is_last && bytes <= FILE_HEADER_BYTES as u64 && read_header(disk, name)?.is_err() {
-                // Records are written behind a synced header only: this file never had any.
+                // Records are written after a synced header only: this file never had any.
                 disk.remove(name)?;
                 report.removed.push(name.clone());
                 continue;
@@ -303,7 +303,7 @@ impl LogReader {
     /// Examines the log on `disk`: the headers of all files, and the records of the last, whose torn tail is cut off.
     /// The other files are read, and checked, by [`records`](Self::records). Costs about a read of the last file.
     ///
-    /// The tail is torn if nothing valid lies behind it, or if sectors in it were never written and no mark says that
+    /// The tail is torn if nothing valid lies after it, or if sectors in it were never written and no mark says that
     /// they had been on the disk. Anything else is damage.
     ///
     /// # Errors
@@ -315,7 +315,7 @@ impl LogReader {
     /// The records from LSN `from` on. There are none if there are no files at all, or if `from` is the next.
     ///
     /// # Errors
-    /// If the files begin behind `from`, or end before it.
+    /// If the files begin after `from`, or end before it.
     pub fn records<'a, D: Disk>(
         &'a self,
         disk: &'a D,
@@ -351,7 +351,7 @@ impl<D: Disk> LogRecords<'_, D> {
         let len = loop {
             let Some(cursor) = &mut self.cursor else { return Ok(None) };
             let next_file = self.reader.files.get(self.index + 1);
-            // What lies behind the next file's first record was replaced by it.
+            // What lies after the next file's first record was replaced by it.
             let limit = next_file.map_or(self.reader.last + 1, |file| file.first);
             if self.expected >= limit {
                 self.cursor = next_file.map(Cursor::new);

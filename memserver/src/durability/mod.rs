@@ -6,7 +6,7 @@
 //! ```
 //!
 //! Records are numbered 1, 2, 3, …: the *log sequence number*, LSN. A record exists once its bytes are in the [`Staging`]
-//! ring and the ring's tail behind them; nothing the process does or suffers afterwards takes it away. The [`Drain`]
+//! ring and the ring's tail after them; nothing the process does or suffers afterwards takes it away. The [`Drain`]
 //! copies records to files, syncs them by [`SyncPolicy`], and gives their room in the ring back. While it syncs, more
 //! are staged, and share the next sync: group commit needs no further machinery.
 //!

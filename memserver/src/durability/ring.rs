@@ -7,7 +7,7 @@
 //! | 16 | capacity of the ring in bytes u64 |
 //! | 24 | XXH3-64 of bytes 0–23 |
 //! | 64 | tail: bytes ever staged |
-//! | 72 | LSN of the last record staged: a hint, it may be one behind the tail |
+//! | 72 | LSN of the last record staged: a hint, it may be one after the tail |
 //! | 128 | drained: bytes ever written to files |
 //! | 136 | LSN of the last record in files |
 //! | 144 | synced LSN |
@@ -65,7 +65,7 @@ impl<M> Clone for Ring<M> {
 }
 
 impl<M: NodeMemory> Ring<M> {
-    /// Makes an empty ring whose next record is the one behind `last`.
+    /// Makes an empty ring whose next record is the one after `last`.
     pub(super) fn create(
         memory: Arc<M>,
         base: u64,

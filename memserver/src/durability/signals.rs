@@ -31,7 +31,7 @@ pub(super) struct Signals {
 }
 
 impl Signals {
-    /// Wakes the drain if it sleeps idly, or in any way if it is `urgent`. To be called behind the store that the
+    /// Wakes the drain if it sleeps idly, or in any way if it is `urgent`. To be called after the store that the
     /// drain is to see.
     ///
     /// There is no fence between the two: it would wait for every cache miss of the record's stores, several times what

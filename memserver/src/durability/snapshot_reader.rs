@@ -209,7 +209,7 @@ impl SnapshotReader {
         Ok(())
     }
 
-    /// Reads and checks the next block of records; `false` behind the last, if they are as many as the footer says.
+    /// Reads and checks the next block of records; `false` after the last, if they are as many as the footer says.
     fn next_block<D: Disk>(&mut self, disk: &D) -> Result<bool, BadSnapshot> {
         let end = self.info.bytes - FOOTER_BYTES as u64;
         if self.offset >= end {

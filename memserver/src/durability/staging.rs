@@ -79,7 +79,7 @@ pub enum StagingError {
 }
 
 impl<M: NodeMemory> Staging<M> {
-    /// Makes an empty ring in `len` bytes of `memory` from the 8-aligned `offset` on. Its next record is the one behind
+    /// Makes an empty ring in `len` bytes of `memory` from the 8-aligned `offset` on. Its next record is the one after
     /// `last`; `lineage` is the log's random number.
     ///
     /// # Errors
@@ -225,7 +225,7 @@ impl<M: NodeMemory> Staging<M> {
     }
 
     /// The last record that the disk lost after the ring had given it back, in this life or one before; 0 if it lost none. Until a
-    /// snapshot begins behind it, the end of the machine may leave a gap there.
+    /// snapshot begins after it, the end of the machine may leave a gap there.
     #[inline]
     #[must_use]
     pub fn lost_lsn(&self) -> Lsn {
@@ -239,7 +239,7 @@ impl<M: NodeMemory> Staging<M> {
         self.signals.failure()
     }
 
-    /// The records behind LSN `from - 1` that the ring still holds, in order.
+    /// The records after LSN `from - 1` that the ring still holds, in order.
     ///
     /// # Errors
     /// If the ring has given back the record `from` already: the log's files have it.

@@ -81,7 +81,7 @@ pub(crate) struct SnapshotStart {
 pub(crate) trait Snapshots: Send {
     /// Begins one, in the place of any that was given up. `false` if the disk has not yet got so far.
     fn begin(&mut self, start: SnapshotStart) -> bool;
-    /// Adds records, one after another in `records`, each behind its length; gives them back if the disk has not yet got so far.
+    /// Adds records, one after another in `records`, each after its length; gives them back if the disk has not yet got so far.
     fn push(&mut self, records: Vec<u8>) -> Option<Vec<u8>>;
     /// Ends the snapshot; `last` is the last entry of the log that may be contained in it, and is on the disk. `false` if
     /// the disk has not yet got so far.

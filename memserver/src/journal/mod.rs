@@ -83,7 +83,7 @@ impl<M: NodeMemory> Journal<M> {
         }
     }
 
-    /// The same behind the newest snapshot, which begins with this entry, and so many bytes of the log since.
+    /// The same after the newest snapshot, which begins with this entry, and so many bytes of the log since.
     pub(crate) fn going_on_from(self, newest: Option<Lsn>, since_snapshot: u64) -> Self {
         Self { covered: newest.unwrap_or(0), since_snapshot, ..self }
     }

@@ -146,7 +146,7 @@ impl Facts {
 pub struct Gather {
     /// Those of the segment before.
     pub left: bool,
-    /// Those of the segment behind.
+    /// Those of the segment after.
     pub right: bool,
 }
 
@@ -195,7 +195,7 @@ pub struct Planned {
 /// most `20 * keys + 20` slots and [`RebuildOptions::least_slots`] for each segment, 1.5 a key unless a run is met.
 ///
 /// Records whose youngest are the trace of ordered inserts are divided at the run's head: old keys, keys the run left
-/// behind, and the head with a reserve of slots ahead of it become segments of their own, so that what is settled is
+/// after, and the head with a reserve of slots ahead of it become segments of their own, so that what is settled is
 /// not copied again when the reserve is used up. Records written at random within a small part are cut into segments of
 /// [`RunOptions::keys_ahead`] for the same reason. Options out of range are taken to the nearest in range.
 ///
@@ -339,7 +339,7 @@ impl Planner<'_> {
 
     fn push(&mut self, hi: u64, keys: Range<usize>, model: SegmentModel, slots: Vec<u16>) {
         self.planned.push(Planned { lo: self.low, hi, keys, model, slots });
-        // Behind the last coordinate of all nothing is left to cover.
+        // After the last coordinate of all nothing is left to cover.
         self.low = hi.saturating_add(1);
     }
 }

@@ -80,13 +80,13 @@ fn load<K: BuildKeys, M: NodeMemory, D: Disk>(
     let parameters = TableParameters::decode::<K>(snapshot.table_header())
         .map_err(|why| undecodable(format!("the header of a snapshot ({why})")))?;
     let rest = snapshot.table_header().get(TableParameters::ENCODED_BYTES..);
-    let (version, coders) = rest
+    let (version, encoders) = rest
         .and_then(|rest| rest.split_first_chunk())
         .ok_or_else(|| undecodable("the header of a snapshot".into()))?;
     let version = u32::from_le_bytes(*version);
-    let coders =
-        K::decode_coders(coders).map_err(|why| undecodable(format!("the header of a snapshot ({why})")))?;
-    let begin = Begin { parameters, expected_keys: snapshot.info().records, coders };
+    let encoders = K::decode_encoders(encoders)
+        .map_err(|why| undecodable(format!("the header of a snapshot ({why})")))?;
+    let begin = Begin { parameters, expected_keys: snapshot.info().records, encoders };
     let mut loader = node.loader_for(begin)?;
     let (region, shape) = (node.region().clone(), parameters.shape);
     while let Some(record) = snapshot.next_record(disk)? {

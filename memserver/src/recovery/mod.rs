@@ -117,7 +117,7 @@ pub enum Origin {
     Disk {
         /// The snapshot's file.
         snapshot: String,
-        /// Entries of the log behind it.
+        /// Entries of the log after it.
         replayed: u64,
         /// What was cut off the log's end, in words.
         truncated: Option<String>,

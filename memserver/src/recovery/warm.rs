@@ -183,7 +183,7 @@ fn table<K: BuildKeys, M: NodeMemory>(
         published.push(Extent::new(entry.page, K::PAGE_BYTES as u64));
     }
     let pair = |d: &Descriptor<K>| (d.lo.clone(), Segment::from(d));
-    let coders = coders::<K, M>(region, &record)?;
+    let encoders = encoders::<K, M>(region, &record)?;
     let damaged = |why: String| Corrupt::new("directory", record.root, why);
     let mut directory =
         Directory::from_sorted(descriptors.iter().map(pair).collect()).map_err(|e| damaged(e.to_string()))?;
@@ -191,16 +191,16 @@ fn table<K: BuildKeys, M: NodeMemory>(
 
     let geometry = record.parameters.geometry();
     let log = Extent::new(record.log, record.log_records * CHANGE_RECORD_BYTES as u64);
-    let coders_extent = Extent::new(record.coders, record.coders_bytes);
+    let encoders_extent = Extent::new(record.encoders, record.encoders_bytes);
     let mut used: Vec<Extent> = published.iter().copied().chain([log]).collect();
-    used.extend((record.coders_bytes > 0).then_some(coders_extent));
+    used.extend((record.encoders_bytes > 0).then_some(encoders_extent));
     let mut generation = 0;
     for (_, segment) in &directory {
         generation = generation.max(segment.generation());
         let bytes = geometry.segment_bytes(segment.model().cap) as u64;
         used.push(Extent::new(segment.address().offset(), bytes));
     }
-    // What a budget grants anew ends behind all of it.
+    // What a budget grants anew ends after all of it.
     let end = used.iter().map(|extent| extent.offset + extent.len).max().unwrap_or(0);
     let taken = front.grant.claim(end);
     taken
@@ -210,7 +210,7 @@ fn table<K: BuildKeys, M: NodeMemory>(
     let next_generation = generation.wrapping_add(1);
     let parts = Parts {
         record,
-        coders,
+        encoders,
         directory,
         space,
         published,
@@ -257,14 +257,17 @@ fn replay_changes<K: BuildKeys, M: NodeMemory>(
 }
 
 /// What the segments share to compute coordinates.
-fn coders<K: BuildKeys, M: NodeMemory>(region: &M, record: &TableRecord) -> Result<K::Coders, RecoverError> {
-    let damaged = |why: String| Corrupt::new("coders", record.coders, why);
-    let mut bytes = vec![0; record.coders_bytes as usize];
-    region.read_bytes(record.coders, &mut bytes)?;
-    if xxh3_64(&bytes) != record.coders_checksum {
+fn encoders<K: BuildKeys, M: NodeMemory>(
+    region: &M,
+    record: &TableRecord,
+) -> Result<K::Encoders, RecoverError> {
+    let damaged = |why: String| Corrupt::new("encoders", record.encoders, why);
+    let mut bytes = vec![0; record.encoders_bytes as usize];
+    region.read_bytes(record.encoders, &mut bytes)?;
+    if xxh3_64(&bytes) != record.encoders_checksum {
         return Err(damaged("their checksum does not match".into()).into());
     }
-    Ok(K::decode_coders(&bytes).map_err(damaged)?)
+    Ok(K::decode_encoders(&bytes).map_err(damaged)?)
 }
 
 impl<K: BuildKeys, M: NodeMemory> Found<K, M> {

@@ -62,9 +62,9 @@ impl<K: BuildKeys> Table<K> {
         let mut header = [0; SEGMENT_HEADER_BYTES];
         front.region.read_bytes(at, &mut header)?;
         let header = SegmentHeader::decode(&header, at)?;
-        let mark = behind.map_or(u64::MAX, K::mark);
-        let expected = (segment.generation(), model.cap, model.epsilon, K::mark(lo), mark);
-        if (header.generation, header.cap, header.epsilon, header.lo, header.behind) != expected {
+        let mark = behind.map_or(u64::MAX, K::boundary_id);
+        let expected = (segment.generation(), model.cap, model.epsilon, K::boundary_id(lo), mark);
+        if (header.generation, header.cap, header.epsilon, header.lo, header.end) != expected {
             return Err(Corrupt::new("segment header", at, "it contradicts the directory").into());
         }
         let slots = Slots::of(&*front.region, geometry, segment);
@@ -96,7 +96,7 @@ impl<K: BuildKeys> Table<K> {
                     if key < lo || behind.is_some_and(|behind| key >= behind) {
                         return Err(damaged(slot, "its key lies outside the segment's range"));
                     }
-                    let x = segment.coordinate(key, K::shared(key, lo), &self.coders);
+                    let x = segment.coordinate(key, K::shared(key, lo), &self.encoders);
                     if !model.window(x).contains(slot) {
                         return Err(damaged(slot, "it lies outside its key's window"));
                     }

@@ -141,21 +141,21 @@ impl<K: BuildKeys> Table<K> {
             ages.extend(records.iter().map(age_of));
         }
         let keys: Vec<&K::Key> = records.iter().map(|record| K::kept(&record.key, arena)).collect();
-        let divisions = K::divide(&keys, old.lo.borrow(), &self.coders, options.cut_epsilon());
+        let divisions = K::divide(&keys, old.lo.borrow(), &self.encoders, options.cut_epsilon());
         let mut new: Vec<New<K>> = Vec::with_capacity(2);
         let mut divisions = divisions.into_iter().peekable();
         while let Some(division) = divisions.next() {
             let (tail, range) = (division.tail, division.keys);
             xs.clear();
-            let coordinate = |key: &&K::Key| K::coordinate(key, usize::MAX, tail, &self.coders);
+            let coordinate = |key: &&K::Key| K::coordinate(key, usize::MAX, tail, &self.encoders);
             xs.extend(keys[range.clone()].iter().map(coordinate));
             let behind = divisions.peek().map(|next| &next.lo).or(old.behind.as_ref()).map(Borrow::borrow);
-            let (lo, hi) = K::coordinates_of(division.lo.borrow(), behind, tail, &self.coders);
+            let (lo, hi) = K::coordinates_of(division.lo.borrow(), behind, tail, &self.encoders);
             // Without ages no run is met, and no slots are kept for one.
             let ages = if making == Making::ForWrites { &ages[range.clone()] } else { &[] };
             let gathered = Gathered { lo, hi, xs, ages };
             let keys = &keys[range.clone()];
-            let parting = Parting { keys, xs, end: behind, tail, coders: &self.coders };
+            let parting = Parting { keys, xs, end: behind, tail, encoders: &self.encoders };
             let mut begin = Some(division.lo);
             for planned in plan(&gathered, options) {
                 parting.add(begin.take(), planned, range.start, &mut new);
@@ -207,8 +207,8 @@ impl<K: BuildKeys> Table<K> {
             generation,
             cap: model.cap,
             epsilon: model.epsilon,
-            lo: K::mark(lo.borrow()),
-            behind: behind.map_or(u64::MAX, |key| K::mark(key.borrow())),
+            lo: K::boundary_id(lo.borrow()),
+            end: behind.map_or(u64::MAX, |key| K::boundary_id(key.borrow())),
             live,
         };
         self.image.begin(&header);
@@ -221,7 +221,7 @@ impl<K: BuildKeys> Table<K> {
             }
             let body = &bytes[record.body as usize..][..body_bytes];
             let key = K::kept(&record.key, keys);
-            let x = K::coordinate(key, usize::MAX, *tail, &self.coders);
+            let x = K::coordinate(key, usize::MAX, *tail, &self.encoders);
             at_home += u64::from(model.predict(x) == u32::from(*slot));
             self.image.put(*slot, K::hash(key), record.version, |out| out.copy_from_slice(body));
         }
@@ -244,7 +244,7 @@ impl<K: BuildKeys> Table<K> {
         });
         let change = Change {
             with: new.iter().map(|segment| segment.descriptor.clone()).collect(),
-            behind: old.behind.clone(),
+            end: old.behind.clone(),
         };
         let records = change.records(front.superblock().log_head);
         front.begin_change(front.superblock().log_head + records.len() as u64, replaced)?;
@@ -291,7 +291,7 @@ impl<K: BuildKeys> Table<K> {
         let Some(first) = change.with.first() else { return };
         let before = self.directory.before(first.lo.borrow()).map(|(lo, _)| lo);
         let old = self.directory.range_from(first.lo.borrow()).take(replaced + 1).map(|(lo, _)| lo);
-        let new = change.with.iter().map(|d| d.lo.clone()).chain(change.behind.clone());
+        let new = change.with.iter().map(|d| d.lo.clone()).chain(change.end.clone());
         self.separators.replace::<K>(before, old, new);
     }
 
@@ -336,5 +336,5 @@ fn log_records<K: BuildKeys>(old: &Old<K>, new: &[New<K>]) -> usize {
         address: SegmentAddress::from_bits(0),
         generation: 0,
     };
-    Change { with: new.iter().map(descriptor).collect(), behind: old.behind.clone() }.records(0).len()
+    Change { with: new.iter().map(descriptor).collect(), end: old.behind.clone() }.records(0).len()
 }

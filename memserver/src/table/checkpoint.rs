@@ -77,7 +77,7 @@ impl Separators {
         own
     }
 
-    /// Takes note that separators of a directory that come behind `before` give way to others; each side ends with the one behind
+    /// Takes note that separators of a directory that come after `before` give way to others; each side ends with the one after
     /// them all, if there is one.
     pub(super) fn replace<K: BuildKeys>(
         &mut self,

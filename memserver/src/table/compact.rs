@@ -101,7 +101,7 @@ impl<K: BuildKeys> Table<K> {
         Ok(true)
     }
 
-    /// The next neighbours from `from` on that are worth it, if there are some close by, and where to go on: behind them.
+    /// The next neighbours from `from` on that are worth it, if there are some close by, and where to go on: after them.
     fn next_run<M: NodeMemory>(
         &mut self,
         front: &Front<K, M>,

@@ -109,7 +109,7 @@ impl<K: BuildKeys> Table<K> {
             self.giving_back.stuck = Some(free);
         }
         if was_end {
-            // What is left cannot be had by moving what lies behind it.
+            // What is left cannot be had by moving what lies after it.
             self.giving_back.shrunk = Some(free);
         }
     }

@@ -55,7 +55,7 @@ struct Order<K: BuildKeys> {
 #[derive(Debug)]
 pub(super) struct Old<K: BuildKeys> {
     pub(super) lo: K::Owned,
-    /// First key behind them; `None` at the table's end.
+    /// First key after them; `None` at the table's end.
     pub(super) behind: Option<K::Owned>,
     pub(super) segments: Vec<Segment<K>>,
 }
@@ -168,7 +168,7 @@ impl<K: BuildKeys> Table<K> {
             let parts = self.geometry.shape.parts::<K>(body);
             let Some(key) = parts.and_then(|parts| K::view(parts.key)) else { continue };
             let key = key.borrow();
-            let predicted = model.predict(segment.coordinate(key, K::shared(key, lo), &self.coders));
+            let predicted = model.predict(segment.coordinate(key, K::shared(key, lo), &self.encoders));
             *at_home += u64::from(predicted == slot);
             // All slots of a few segments are far below 4 GiB.
             let body = (at + SLOT_WORD_BYTES) as u32;

@@ -1,11 +1,11 @@
-//! Coders that suit the keys a table has by now.
+//! Encoders that suit the keys a table has by now.
 //!
 //! What makes numbers of byte strings is trained on a sample when a table is loaded. A table that began empty, or whose keys have
 //! become others, learns from the keys it holds: at [`FIRST`] records, and again whenever it has sixteen times as many. If
-//! that saves a quarter of the segments, the new coder joins the table's, and segments built with others are replaced in the
+//! that saves a quarter of the segments, the new encoder joins the table's, and segments built with others are replaced in the
 //! background, some neighbours at a time.
 //!
-//! Readers who meet a descriptor with a coder that they do not know open the table anew.
+//! Readers who meet a descriptor with an encoder that they do not know open the table anew.
 
 use std::borrow::Borrow;
 
@@ -50,12 +50,12 @@ pub(super) struct Learning<K: BuildKeys> {
 
 impl<K: BuildKeys> Learning<K> {
     /// For a table of so many records.
-    pub(super) fn new(coders: &K::Coders, keys: u64) -> Self {
-        let at = if K::is_trained(coders) { keys.saturating_mul(GROWTH).max(FIRST) } else { FIRST };
+    pub(super) fn new(encoders: &K::Encoders, keys: u64) -> Self {
+        let at = if K::is_trained(encoders) { keys.saturating_mul(GROWTH).max(FIRST) } else { FIRST };
         // Those that the process before did not get to.
         Self {
             at,
-            outdated_from: K::has_outdated(coders).then(|| K::lowest().to_owned()),
+            outdated_from: K::has_outdated(encoders).then(|| K::lowest().to_owned()),
             at_once: MOST_REPLACED,
         }
     }
@@ -86,8 +86,8 @@ impl<K: BuildKeys> Table<K> {
             max_slots: self.rebuild.max_slots,
             ..SegmentOptions::default()
         };
-        if let Some(coders) = K::learn(&self.coders, &runs, options, self.keys) {
-            self.adopt(front, coders)?;
+        if let Some(encoders) = K::learn(&self.encoders, &runs, options, self.keys) {
+            self.adopt(front, encoders)?;
             self.learning.outdated_from = Some(K::lowest().to_owned());
         }
         Ok(true)
@@ -115,22 +115,26 @@ impl<K: BuildKeys> Table<K> {
         Ok(runs)
     }
 
-    /// Makes coders the table's, which include those it has: from here on segments are built with the newest.
-    fn adopt<M: NodeMemory>(&mut self, front: &mut Front<K, M>, coders: K::Coders) -> Result<(), TableError> {
-        let bytes = K::encode_coders(&coders);
+    /// Makes encoders the table's, which include those it has: from here on segments are built with the newest.
+    fn adopt<M: NodeMemory>(
+        &mut self,
+        front: &mut Front<K, M>,
+        encoders: K::Encoders,
+    ) -> Result<(), TableError> {
+        let bytes = K::encode_encoders(&encoders);
         let extent = self.allocate_for_records(front, bytes.len() as u64)?;
         front.region.write_bytes(extent.offset, &bytes)?;
         front.region.release();
-        let old = Extent::new(self.record.coders, self.record.coders_bytes);
+        let old = Extent::new(self.record.encoders, self.record.encoders_bytes);
         let record = TableRecord {
-            coders: extent.offset,
-            coders_bytes: bytes.len() as u64,
-            coders_checksum: xxh3_64(&bytes),
+            encoders: extent.offset,
+            encoders_bytes: bytes.len() as u64,
+            encoders_checksum: xxh3_64(&bytes),
             ..self.record
         };
         front.publish(record)?;
         self.record = record;
-        self.coders = coders;
+        self.encoders = encoders;
         if old.len > 0 {
             self.space.retire(front.superblock().log_head, old);
         }
@@ -143,7 +147,7 @@ impl<K: BuildKeys> Table<K> {
         front: &mut Front<K, M>,
         from: K::Owned,
     ) -> Result<Option<K::Owned>, TableError> {
-        let is_outdated = |tail| K::is_outdated(&self.coders, tail);
+        let is_outdated = |tail| K::is_outdated(&self.encoders, tail);
         let mut entries =
             self.directory.range_from(from.borrow()).map(|(lo, segment)| (lo, *segment)).peekable();
         for _ in 0..LOOKED_AT {

@@ -13,7 +13,7 @@
 //! | [`evacuate`] | bytes emptied of what lies in them, so that free memory is in one piece |
 //! | [`search`] | all that can make room for what found none, in steps
 //! | [`extents`] | values outside their slots |
-//! | [`learn`] | coders that suit the keys a table has by now |
+//! | [`learn`] | encoders that suit the keys a table has by now |
 //! | [`audit`] | looking at every byte for what must hold |
 //! | [`records`] | records as snapshots have them, and records put back by key |
 //! | [`taking`] | the records of a snapshot, while writes go on |
@@ -88,7 +88,7 @@ pub(crate) struct Table<K: BuildKeys> {
     record: TableRecord,
     geometry: SegmentGeometry,
     /// What the segments share to compute coordinates.
-    coders: K::Coders,
+    encoders: K::Encoders,
     matcher: Matcher,
     directory: Directory<K::Key, Segment<K>>,
     space: Space,
@@ -135,7 +135,7 @@ struct Scratch {
 #[derive(Debug)]
 pub(crate) struct Parts<K: BuildKeys> {
     pub(crate) record: TableRecord,
-    pub(crate) coders: K::Coders,
+    pub(crate) encoders: K::Encoders,
     pub(crate) directory: Directory<K::Key, Segment<K>>,
     pub(crate) space: Space,
     pub(crate) published: Vec<Extent>,
@@ -164,7 +164,7 @@ impl<K: BuildKeys> Table<K> {
     pub(crate) fn new(node: u16, parts: Parts<K>) -> Self {
         let Parts {
             record,
-            coders,
+            encoders,
             directory,
             space,
             published,
@@ -192,7 +192,7 @@ impl<K: BuildKeys> Table<K> {
             separators,
             directory_wanted: false,
             crowded: Vec::new(),
-            learning: Learning::new(&coders, record.keys),
+            learning: Learning::new(&encoders, record.keys),
             taking: None,
             next_generation,
             next_version,
@@ -205,7 +205,7 @@ impl<K: BuildKeys> Table<K> {
             gathering: Gathering::default(),
             scratch: Scratch::default(),
             record,
-            coders,
+            encoders,
         }
     }
 
@@ -269,8 +269,8 @@ impl<K: BuildKeys> Table<K> {
     }
 
     /// What the segments share to compute coordinates.
-    pub(crate) fn coders(&self) -> &K::Coders {
-        &self.coders
+    pub(crate) fn encoders(&self) -> &K::Encoders {
+        &self.encoders
     }
 
     /// Does a little of what can be done between operations; `true` if there is more. No segment is replaced while slots
@@ -302,7 +302,7 @@ impl<K: BuildKeys> Table<K> {
             return Ok(true);
         }
         if self.reclaim_early(front)? {
-            // What waits behind it may be due now.
+            // What waits after it may be due now.
             return Ok(true);
         }
         self.space.shrink();

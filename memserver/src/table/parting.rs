@@ -15,7 +15,7 @@ pub(super) struct Parting<'a, K: BuildKeys> {
     /// Where its range ends.
     pub(super) end: Option<&'a K::Key>,
     pub(super) tail: K::Tail,
-    pub(super) coders: &'a K::Coders,
+    pub(super) encoders: &'a K::Encoders,
 }
 
 impl<K: BuildKeys> Parting<'_, K> {
@@ -51,7 +51,7 @@ impl<K: BuildKeys> Parting<'_, K> {
         let (at, lo) = (planned.keys.start, before.lo.borrow());
         let next = self.keys.get(at).copied();
         let previous = at.checked_sub(1);
-        // That range may begin behind the key, where slots were kept free.
+        // That range may begin after the key, where slots were kept free.
         let below = previous.map_or(lo, |previous| self.keys[previous].max(lo));
         let wanted = if before.planned.keys.is_empty() || planned.keys.is_empty() {
             Boundary::AtCoordinate
@@ -63,7 +63,7 @@ impl<K: BuildKeys> Parting<'_, K> {
         } else {
             Boundary::Anywhere
         };
-        let Self { end, tail, coders, .. } = *self;
-        K::boundary(&Between { x: planned.lo, below, next, end, wanted, tail }, coders)
+        let Self { end, tail, encoders, .. } = *self;
+        K::boundary(&Between { x: planned.lo, below, next, end, wanted, tail }, encoders)
     }
 }

@@ -119,7 +119,7 @@ impl<K: BuildKeys> Table<K> {
                 return Ok(None);
             }
         }
-        let predicted = segment.model().predict(segment.coordinate(key, shared, &self.coders));
+        let predicted = segment.model().predict(segment.coordinate(key, shared, &self.encoders));
         let (slot, hash) = (u32::from(slot), K::hash(key));
         let effect = Effect { kind, segment, slot, predicted, key, hash, version };
         // Counts are made anew once everything is done.

@@ -73,7 +73,7 @@ impl<K: BuildKeys> Table<K> {
     fn place(&self, key: &K::Key) -> Option<Place<K>> {
         let (segment, shared) = self.directory.find_shared(key)?;
         let (segment, model) = (*segment, segment.model());
-        let predicted = model.predict(segment.coordinate(key, shared, &self.coders));
+        let predicted = model.predict(segment.coordinate(key, shared, &self.encoders));
         Some(Place { segment, predicted, window: model.window_around(predicted) })
     }
 

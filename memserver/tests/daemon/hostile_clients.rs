@@ -120,7 +120,7 @@ fn long_values() -> TableParameters {
 }
 
 fn begin(parameters: TableParameters) -> Request<'static> {
-    Request::LoadBegin { parameters, expected_keys: 0, coders: &[] }
+    Request::LoadBegin { parameters, expected_keys: 0, encoders: &[] }
 }
 
 /// Sends chunks of 1 MiB until the load is over.
@@ -178,7 +178,7 @@ fn loads_of_byte_strings_that_never_end() {
         let shape = RecordShape { key_bytes: None, value_bytes: None, room };
         let peer = node.connect("strings");
         let parameters = TableParameters { shape, ..TableParameters::default() };
-        peer.call_bytes(&Request::LoadBegin { parameters, expected_keys: 0, coders: &[] }).unwrap();
+        peer.call_bytes(&Request::LoadBegin { parameters, expected_keys: 0, encoders: &[] }).unwrap();
         load_until_full(
             |chunk| peer.call_bytes(&Request::LoadChunk(*chunk)),
             |number, out| {

@@ -108,8 +108,8 @@ impl<T: TestKeys> Peers<T> {
                 }
                 let expected_keys =
                     if self.random.one_in(4) { self.random.odd() } else { self.random.below(1000) };
-                let coders = if self.random.one_in(6) { self.bytes(200) } else { Vec::new() };
-                encoded(&Request::LoadBegin { parameters, expected_keys, coders: &coders })
+                let encoders = if self.random.one_in(6) { self.bytes(200) } else { Vec::new() };
+                encoded(&Request::LoadBegin { parameters, expected_keys, encoders: &encoders })
             }
             88..95 => self.chunk(),
             95..98 => encoded(&Request::LoadCommit),
@@ -312,7 +312,7 @@ fn any_request_is_answered_once_and_does_no_harm<T: TestKeys>() {
         if seed % 3 != 0 {
             let records = (0..300).map(|i| (T::key(i * 50), value::<T>(i * 50, 0, 100)));
             let records: Vec<_> = records.collect();
-            node.load_records(parameters, T::coders(), records.into_iter()).expect("room");
+            node.load_records(parameters, T::encoders(), records.into_iter()).expect("room");
         }
         let (mut peers, mut exchange) = (Peers::<T>::new(seed, parameters), Exchange::default());
         (0..CONNECTIONS).for_each(|connection| exchange.reconnect(&mut node, connection, b""));

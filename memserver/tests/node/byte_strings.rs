@@ -8,7 +8,7 @@ use std::time::Instant;
 use crate::common::keys::{Strings, TestKeys};
 use crate::common::requests::Writer;
 use crate::common::world::World;
-use fpcache::key_space::{BuildKeys, ByteCoders, ByteKeys};
+use fpcache::key_space::{BuildKeys, ByteKeys, KeyEncoders};
 use fpcache::layout::{MAX_VALUE_BYTES, RecordShape, RecordToken, TableParameters};
 use fpcache::message::{Sent, WriteKind, WriteOperation, WriteStatus};
 use fpcache_fabric::{NodeMemory, Service, SharedMemory, Work};
@@ -29,10 +29,10 @@ struct Checked<M: NodeMemory> {
 }
 
 impl Checked<SharedMemory> {
-    fn new(capacity: usize, parameters: TableParameters, coders: ByteCoders, keys: &[Vec<u8>]) -> Self {
+    fn new(capacity: usize, parameters: TableParameters, encoders: KeyEncoders, keys: &[Vec<u8>]) -> Self {
         let region = Arc::new(SharedMemory::anonymous(capacity).expect("memory"));
         let node = MemoryNode::new(region, 1, 0, Instant::now()).expect("a region");
-        Checked::over(node, parameters, coders, keys)
+        Checked::over(node, parameters, encoders, keys)
     }
 }
 
@@ -40,14 +40,14 @@ impl<M: NodeMemory> Checked<M> {
     fn over(
         mut node: MemoryNode<ByteKeys, M>,
         parameters: TableParameters,
-        coders: ByteCoders,
+        encoders: KeyEncoders,
         keys: &[Vec<u8>],
     ) -> Self {
         let mut keys = keys.to_vec();
         keys.sort();
         let model: BTreeMap<_, _> = keys.into_iter().map(|key| (key, b"loaded".to_vec())).collect();
         let records = model.iter().map(|(key, value)| (key.clone(), value));
-        node.load_records(parameters, coders, records).expect("room");
+        node.load_records(parameters, encoders, records).expect("room");
         Self { node, writer: Writer::new(1), model }
     }
 
@@ -79,15 +79,15 @@ fn keys(count: u64, key: impl Fn(u64) -> String) -> Vec<Vec<u8>> {
     (0..count).map(|i| key(i).into_bytes()).collect()
 }
 
-fn trained(keys: &[Vec<u8>]) -> ByteCoders {
+fn trained(keys: &[Vec<u8>]) -> KeyEncoders {
     ByteKeys::train(keys.iter().map(Vec::as_slice), 0)
 }
 
 #[test]
 fn keys_without_the_prefix_that_their_segment_skips_find_room_above_it_and_below() {
     let loaded = keys(500, |i| format!("https://example.org/catalogue/of/things/{i:06}"));
-    for coders in [ByteCoders::default(), trained(&loaded)] {
-        let mut table = Checked::new(4 << 20, parameters(64, 4), coders, &loaded);
+    for encoders in [KeyEncoders::default(), trained(&loaded)] {
+        let mut table = Checked::new(4 << 20, parameters(64, 4), encoders, &loaded);
         for i in 0..300 {
             // Above all that have the prefix, below them, and in their midst but for the end of the prefix.
             table.insert(format!("https://example.org/d{i:04}").as_bytes());
@@ -104,12 +104,12 @@ fn keys_without_the_prefix_that_their_segment_skips_find_room_above_it_and_below
 #[test]
 fn more_keys_of_one_coordinate_than_a_window_holds_are_told_apart() {
     let loaded = keys(300, |i| format!("{:08x}", i.wrapping_mul(0x9e37_79b9)));
-    for coders in [ByteCoders::default(), trained(&loaded)] {
+    for encoders in [KeyEncoders::default(), trained(&loaded)] {
         for epsilon in [0, 1, 2, 8, 32] {
-            let mut table = Checked::new(4 << 20, parameters(96, epsilon), coders.clone(), &loaded);
+            let mut table = Checked::new(4 << 20, parameters(96, epsilon), encoders.clone(), &loaded);
             for i in 0..400u64 {
                 let mixed = i.wrapping_mul(7919) % 400;
-                // Every coder has given up long before these differ.
+                // Every encoder has given up long before these differ.
                 table.insert(format!("7777{}{mixed:03}", "deep".repeat(20)).as_bytes());
                 // And once more deeper still, within the first.
                 table.insert(format!("7777{}1{}{mixed:03}", "deep".repeat(16), "er".repeat(8)).as_bytes());
@@ -123,7 +123,7 @@ fn more_keys_of_one_coordinate_than_a_window_holds_are_told_apart() {
 fn every_key_may_be_a_prefix_of_the_next() {
     for byte in [0, b'a', 255] {
         for order in 0..3 {
-            let mut table = Checked::new(8 << 20, parameters(600, 4), ByteCoders::default(), &[]);
+            let mut table = Checked::new(8 << 20, parameters(600, 4), KeyEncoders::default(), &[]);
             for i in 1..=600usize {
                 let len = [i, 601 - i, 1 + i * 7 % 601][order];
                 table.insert(&vec![byte; len.min(600)]);
@@ -142,7 +142,7 @@ fn keys_of_four_kibibytes_are_inserted_into_a_small_region_until_it_is_full() {
         key[at..at + 8].copy_from_slice(&i.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes());
         key
     };
-    let mut table = Checked::new(1 << 20, parameters(4096, 4), ByteCoders::default(), &[]);
+    let mut table = Checked::new(1 << 20, parameters(4096, 4), KeyEncoders::default(), &[]);
     let mut full = 0;
     for i in 0..1000 {
         let (key, token) = (long(i), RecordToken::default());
@@ -182,7 +182,7 @@ fn keys_of_four_kibibytes_are_inserted_into_a_small_region_until_it_is_full() {
 #[test]
 fn a_table_that_began_empty_fills_its_region_with_records() {
     let parameters = parameters(24, 8);
-    let mut table = Checked::new(4 << 20, parameters, ByteCoders::default(), &[]);
+    let mut table = Checked::new(4 << 20, parameters, KeyEncoders::default(), &[]);
     let slot = parameters.geometry().slot_bytes + parameters.width.bytes();
     let mut inserted = 0;
     for i in 0..u64::MAX {
@@ -204,7 +204,7 @@ fn a_table_that_began_empty_fills_its_region_with_records() {
 
 #[test]
 fn keys_and_values_of_lengths_that_no_record_has_are_refused_and_change_nothing() {
-    let mut table = Checked::new(4 << 20, parameters(4098, 8), ByteCoders::default(), &[b"k".to_vec()]);
+    let mut table = Checked::new(4 << 20, parameters(4098, 8), KeyEncoders::default(), &[b"k".to_vec()]);
     let (writer, node) = (&mut table.writer, &mut table.node);
     let no_records = [
         (vec![], vec![]),
@@ -235,15 +235,15 @@ fn keys_and_values_of_lengths_that_no_record_has_are_refused_and_change_nothing(
     table.check();
 }
 
-/// Coders lie in the region like segments: a process that goes on must not take their memory for free.
+/// Encoders lie in the region like segments: a process that goes on must not take their memory for free.
 #[test]
-fn coders_survive_every_end_and_are_not_written_over() {
+fn encoders_survive_every_end_and_are_not_written_over() {
     let sample = keys(400, |i| format!("{}/{i:05}", crate::common::keys::Paths::key(i).escape_ascii()));
-    let (coders, loaded) = (trained(&sample), &sample[..40]);
+    let (encoders, loaded) = (trained(&sample), &sample[..40]);
     let mut world = World::new(SyncPolicy::Always, 3);
     let (node, _) = world.begin::<Strings>();
     let parameters = TableParameters { epsilon: 4, max_slots: 64, ..parameters(100, 4) };
-    let mut table = Checked::over(node, parameters, coders, loaded);
+    let mut table = Checked::over(node, parameters, encoders, loaded);
     for life in 0..6usize {
         for key in sample.iter().skip(40 + life * 60).take(60) {
             table.insert(key);

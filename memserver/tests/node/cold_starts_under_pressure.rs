@@ -95,7 +95,7 @@ fn a_table_that_was_full_is_restored_with_all_that_was_acknowledged<T: TestKeys>
         let most = if T::ENDS == 50 { [60, 300, 1000][seed as usize % 3] } else { 100 };
         let parameters = TableParameters { epsilon: 4, max_slots: 64, ..T::parameters(most as u32) };
         let none: [(Key<T>, Vec<u8>); 0] = [];
-        node.load_records(parameters, T::coders(), none.into_iter()).expect("room");
+        node.load_records(parameters, T::encoders(), none.into_iter()).expect("room");
         let (writer, there) = (Writer::<T>::new(5), BTreeMap::new());
         // Records of all kinds of lives: in a queue, anywhere, and put wherever there is room left, until nearly none is.
         let (random, is_queue, is_packed) = (Random(seed), seed % 3 == 0, seed % 3 == 1);

@@ -11,7 +11,7 @@ use fpcache::layout::{
 };
 use fpcache::models::PagedModels;
 use fpcache::read::ReadError;
-use fpcache::snapshot::{OpenError, Snapshot};
+use fpcache::table_view::{OpenError, TableView};
 use fpcache_index::{Line, SegmentModel};
 use proptest::prelude::*;
 use xxhash_rust::xxh3::xxh3_64;
@@ -107,10 +107,10 @@ fn a_record_that_contradicts_the_region_is_refused<T: TestKeys>() {
         TableRecord { segments: 0, pages: 0, root_checksum: empty, root_bytes: 0, ..record },
         TableRecord { root_bytes: record.root_bytes - 1, ..record },
         TableRecord { root_bytes: u64::MAX, ..record },
-        TableRecord { coders_bytes: u64::MAX, ..record },
-        TableRecord { coders: u64::MAX - 8, coders_bytes: 16, ..record },
-        TableRecord { coders_bytes: record.coders_bytes + 1, coders_checksum: 1, ..record },
-        TableRecord { coders_bytes: record.coders_bytes ^ 1, ..record },
+        TableRecord { encoders_bytes: u64::MAX, ..record },
+        TableRecord { encoders: u64::MAX - 8, encoders_bytes: 16, ..record },
+        TableRecord { encoders_bytes: record.encoders_bytes + 1, encoders_checksum: 1, ..record },
+        TableRecord { encoders_bytes: record.encoders_bytes ^ 1, ..record },
     ] {
         with_record(&f, wrong, || {
             let error = f.open().map(|_| ()).expect_err(&format!("{wrong:?}"));
@@ -181,17 +181,17 @@ fn step<T: TestKeys>() -> usize {
 }
 
 /// The table with the fewest bytes for models that do: pages are fetched when they are needed, and one is kept.
-fn open_paged<T: TestKeys>(f: &Fixture<T>, pages: u64) -> Result<Snapshot<T::Space>, OpenError> {
+fn open_paged<T: TestKeys>(f: &Fixture<T>, pages: u64) -> Result<TableView<T::Space>, OpenError> {
     let mut bytes = PagedModels::<T::Space>::least_bytes(pages) as u64;
-    let snapshot = loop {
-        match Snapshot::open_within(&mut f.endpoint(), bytes) {
+    let view = loop {
+        match TableView::open_within(&mut f.endpoint(), bytes) {
             // What separators take is known only when they are here.
             Err(OpenError::Budget { least, .. }) if least > bytes => bytes = least,
             other => break other?,
         }
     };
-    assert!(snapshot.models().paged().is_some(), "too small a table");
-    Ok(snapshot)
+    assert!(view.models().paged().is_some(), "too small a table");
+    Ok(view)
 }
 
 fn every_damaged_byte_of_a_page_is_noticed_when_the_page_is_fetched<T: TestKeys>() {
@@ -378,8 +378,8 @@ fn lie_on_demand<T: TestKeys>(pages: &[Vec<Descriptor<T::Space>>], honest: bool,
     let segments = pages * DirectoryPage::most_descriptors::<T::Space>() as u64;
     let lie = TableRecord { root, pages, segments, root_checksum: xxh3_64(&bytes), root_bytes, ..record };
     with_record(&f, lie, || {
-        let Ok(snapshot) = open_paged(&f, pages) else { return };
-        let mut reader = Reader::<T>::new(f.endpoint(), snapshot, WAYS[0]);
+        let Ok(view) = open_paged(&f, pages) else { return };
+        let mut reader = Reader::<T>::new(f.endpoint(), view, WAYS[0]);
         for start in from.iter().copied().chain([0, u64::MAX]) {
             if let Ok(records) = reader.scan(start, 5) {
                 records.iter().for_each(|(key, value)| assert_eq!(*value, f.value(*key, 1)));

@@ -85,12 +85,12 @@ impl Store {
         let (mut rest, mut lo) = (keys, 0);
         for piece in pieces {
             for placed in piece.place(&rest[..piece.keys], &options) {
-                let (own, behind) = rest.split_at(placed.keys);
-                let hi = behind.first().map_or(u64::MAX, |next| next - 1);
+                let (own, after) = rest.split_at(placed.keys);
+                let hi = after.first().map_or(u64::MAX, |next| next - 1);
                 let records: Vec<Record> = own.iter().map(|key| (*key, 0)).collect();
                 store.build(lo, hi, placed.model, &placed.slots, &records);
                 lo = hi.wrapping_add(1);
-                rest = behind;
+                rest = after;
             }
         }
         store

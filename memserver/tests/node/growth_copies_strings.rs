@@ -114,10 +114,10 @@ fn grow<T: TestKeys>(
     let region = Arc::new(SharedMemory::anonymous((loaded.len() * 600).max(16 << 20)).unwrap());
     let mut node: MemoryNode<T::Space> = MemoryNode::new(region, 1, 0, Instant::now()).unwrap();
     let parameters = TableParameters { shape, ..TableParameters::default() };
-    let coders = T::Space::train(loaded.iter().step_by(7).map(|key| of::<T>(key)), loaded.len() as u64);
+    let encoders = T::Space::train(loaded.iter().step_by(7).map(|key| of::<T>(key)), loaded.len() as u64);
     let value = [7; 8];
     let records = loaded.iter().map(|key| (key.clone(), value));
-    node.load_records(parameters, coders, records).unwrap();
+    node.load_records(parameters, encoders, records).unwrap();
     let mut writer = Writer::<T>::new(1);
     for (i, key) in inserted.enumerate() {
         let reply =
@@ -148,11 +148,11 @@ fn of<T: TestKeys>(key: &Key<T>) -> &KeyRef<T> {
 enum Order {
     /// At random.
     Random,
-    /// In order, behind those loaded.
+    /// In order, after those loaded.
     Appended,
     /// In descending order, before those loaded.
     Descending,
-    /// In order, one behind each that was loaded.
+    /// In order, one after each that was loaded.
     Between,
     /// The same in descending order.
     BetweenDescending,

@@ -8,10 +8,10 @@ use std::borrow::Borrow;
 
 use crate::common::keys::TestKeys;
 use crate::common::{Fixture, Reader, TWO_STAGE, WAYS, Way, scattered};
-use fpcache::cache::{CacheConfig, OnConflict, Policy, Spot, Variant};
+use fpcache::cache::{CacheConfig, CacheProbe, OnConflict, Policy, Variant};
 use fpcache::fingerprint::FingerprintWidth;
 use fpcache::layout::TableParameters;
-use fpcache::read::{Plan, ReadError, spot_of};
+use fpcache::read::{Plan, ReadError, cache_probe};
 use proptest::prelude::*;
 
 const KEYS: u64 = 600;
@@ -36,8 +36,8 @@ fn all_configs() -> impl Iterator<Item = (Way, CacheConfig)> {
 }
 
 /// What the hot cache knows `key` by.
-fn spot<T: TestKeys>(reader: &Reader<T>, key: u64) -> Spot {
-    spot_of(reader.table.snapshot(), T::key(key).borrow()).expect("all models are here")
+fn probe<T: TestKeys>(reader: &Reader<T>, key: u64) -> CacheProbe {
+    cache_probe(reader.table.view(), T::key(key).borrow()).expect("all models are here")
 }
 
 fn check<T: TestKeys>(f: &Fixture<T>, reader: &mut Reader<T>, key: u64) -> Result<(), TestCaseError> {
@@ -78,16 +78,16 @@ fn wrong_slots_of_the_right_window_change_no_answer<T: TestKeys>() {
         let questions: Vec<_> = questions.flat_map(|asked| [asked, (asked.0 ^ 1, None)]).collect();
         for (way, config) in all_configs() {
             let mut reader = f.cached_reader(way, config);
-            let mut visitor = reader.hot().visitor(7);
+            let mut handle = reader.hot().handle(7);
             let (mut conflicts, mut learned) = (0, 0);
             for (key, right) in questions.iter().copied() {
-                let spot = spot(&reader, key);
-                let wrong = spot.window.first + (spot.predicted + shift - spot.window.first) % spot.window.len();
+                let probe = probe(&reader, key);
+                let wrong = probe.window.first + (probe.predicted + shift - probe.window.first) % probe.window.len();
                 if right == Some(wrong) {
                     continue;
                 }
-                reader.hot().learn(&spot, wrong, 500, &mut visitor);
-                learned += u32::from(reader.hot().probe(&spot).is_some_and(|hint| hint.slot == wrong));
+                reader.hot().learn(&probe, wrong, 500, &mut handle);
+                learned += u32::from(reader.hot().probe(&probe).is_some_and(|hint| hint.slot == wrong));
                 let (outcome, _) = reader.get_with_outcome(key).unwrap();
                 conflicts += outcome.cost.conflicts;
                 check(&f, &mut reader, key)?;
@@ -136,14 +136,14 @@ fn absent_keys_are_never_answered_from_the_cache_alone<T: TestKeys>() {
 }
 
 /// A key, and another key's slot in its window.
-fn mistaken<T: TestKeys>(f: &Fixture<T>, reader: &Reader<T>) -> (u64, Spot, u32) {
-    let of = |key: u64| (key, spot(reader, key), f.place_of(key));
+fn mistaken<T: TestKeys>(f: &Fixture<T>, reader: &Reader<T>) -> (u64, CacheProbe, u32) {
+    let of = |key: u64| (key, probe(reader, key), f.place_of(key));
     let all: Vec<_> = f.keys.iter().map(|key| of(*key)).collect();
     all.windows(2)
         .find_map(|pair| {
-            let ((key, spot, _), (_, other_spot, other)) = (&pair[0], &pair[1]);
-            let shared = spot.slots == other_spot.slots && spot.window.contains(other.index);
-            (shared && spot.window.len() > 8).then_some((*key, *spot, other.index))
+            let ((key, probe, _), (_, other_spot, other)) = (&pair[0], &pair[1]);
+            let shared = probe.slots == other_spot.slots && probe.window.contains(other.index);
+            (shared && probe.window.len() > 8).then_some((*key, *probe, other.index))
         })
         .expect("neighbours share windows")
 }
@@ -154,10 +154,10 @@ fn after_a_conflict_the_entry_goes_and_the_option_decides<T: TestKeys>() {
         for variant in Variant::ALL {
             for on_conflict in OnConflict::ALL {
                 let mut reader = f.cached_reader(way, config(*variant, *on_conflict));
-                let (key, spot, other) = mistaken(&f, &reader);
-                let mut visitor = reader.hot().visitor(1);
-                reader.hot().learn(&spot, other, 500, &mut visitor);
-                assert_eq!(reader.hot().probe(&spot).map(|hint| hint.slot), Some(other));
+                let (key, probe, other) = mistaken(&f, &reader);
+                let mut handle = reader.hot().handle(1);
+                reader.hot().learn(&probe, other, 500, &mut handle);
+                assert_eq!(reader.hot().probe(&probe).map(|hint| hint.slot), Some(other));
 
                 let (outcome, answer) = reader.get_with_outcome(key).unwrap();
                 assert_eq!(answer, Some((1, f.value(key, 1))));
@@ -187,16 +187,16 @@ fn a_conflict_in_a_long_window_keeps_its_cost_and_its_option<T: TestKeys>() {
     for way in WAYS {
         for on_conflict in OnConflict::ALL {
             let mut reader = f.cached_reader(way, config(Variant::Fd, *on_conflict));
-            let (key, spot, other) = mistaken(&f, &reader);
-            assert!(spot.window.len() * spot.slot_bytes > 4096, "{spot:?}");
-            let mut visitor = reader.hot().visitor(1);
-            reader.hot().learn(&spot, other, 500, &mut visitor);
+            let (key, probe, other) = mistaken(&f, &reader);
+            assert!(probe.window.len() * probe.slot_bytes > 4096, "{probe:?}");
+            let mut handle = reader.hot().handle(1);
+            reader.hot().learn(&probe, other, 500, &mut handle);
             let (outcome, answer) = reader.get_with_outcome(key).unwrap();
             assert_eq!(answer, Some((1, f.value(key, 1))));
             let plan = if *on_conflict == OnConflict::Range { Plan::Range } else { way.plan };
             assert_eq!((outcome.plan, outcome.cost.conflicts), (plan, 1), "{way:?} {on_conflict}");
             if plan == Plan::Range {
-                let bytes = u64::from(spot.slot_bytes * (1 + spot.window.len()));
+                let bytes = u64::from(probe.slot_bytes * (1 + probe.window.len()));
                 let cost = outcome.cost;
                 assert_eq!((cost.round_trips, cost.reads, cost.bytes), (2, 2, bytes));
             }

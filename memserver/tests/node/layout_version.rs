@@ -7,7 +7,7 @@ use crate::common::{Fixture, scattered};
 use fpcache::key_space::U64Keys;
 use fpcache::layout::{LAYOUT_VERSION, SuperblockError, TableParameters};
 use fpcache::message::{ErrorCode, NodeStats, PROTOCOL_VERSION, Request, decode_reply};
-use fpcache::snapshot::OpenError;
+use fpcache::table_view::OpenError;
 use fpcache_fabric::{ClientId, Service, SharedMemory};
 use fpcache_memserver::MemoryNode;
 
@@ -82,7 +82,7 @@ fn requests_that_make_no_sense_change_nothing() {
     let mut reply = Vec::new();
     let mut begin = Vec::new();
     let parameters = TableParameters::default();
-    Request::LoadBegin { parameters, expected_keys: 0, coders: &[] }.encode::<U64Keys>(0, &mut begin);
+    Request::LoadBegin { parameters, expected_keys: 0, encoders: &[] }.encode::<U64Keys>(0, &mut begin);
     let version = PROTOCOL_VERSION as u8;
     let head = |operation: u8| [operation, 0, version, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
     let chunk_without_a_load = [head(3), [0; 16]].concat();

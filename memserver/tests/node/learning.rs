@@ -117,9 +117,9 @@ fn readers_go_on_while_a_table_learns() {
         assert_eq!(found, [value(i), value(i / 2), None]);
     }
     assert_eq!(
-        table.snapshot().coders().len(),
+        table.view().encoders().len(),
         2,
-        "it fetched the new coder when it met a segment that has it"
+        "it fetched the new encoder when it met a segment that has it"
     );
 }
 
@@ -145,8 +145,8 @@ fn the_process_and_the_machine_may_end_while_a_table_learns() {
             // What was begun is gone on with.
             while node.work() == Work::More {}
             check(&mut node, &writer, 600);
-            let coders = |node: &MemoryNode<ByteKeys, Mortal>| node.read(0, 512)[64 + 136];
-            learned += u64::from(coders(&node) > 0);
+            let encoders = |node: &MemoryNode<ByteKeys, Mortal>| node.read(0, 512)[64 + 136];
+            learned += u64::from(encoders(&node) > 0);
             drop(node);
             world.disk = world.disk.crash();
             world.region = Mortal::new(REGION, &world.left);

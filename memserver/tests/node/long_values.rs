@@ -24,7 +24,7 @@ fn empty<T: TestKeys>(capacity: usize) -> MemoryNode<T::Space> {
     let mut node = MemoryNode::new(region, 1, 0, Instant::now()).expect("a region");
     let none: [(u64, Vec<u8>); 0] = [];
     let records = none.into_iter().map(|(key, value)| (T::key(key), value));
-    node.load_records(T::parameters(24), T::coders(), records).expect("room");
+    node.load_records(T::parameters(24), T::encoders(), records).expect("room");
     node
 }
 
@@ -251,7 +251,7 @@ fn a_load_takes_values_of_any_length() {
     let mut node = MemoryNode::<U64Keys>::new(region, 1, 0, Instant::now()).expect("a region");
     let shape = RecordShape { key_bytes: Some(8), value_bytes: None, room: 24 };
     let parameters = TableParameters { shape, ..TableParameters::default() };
-    let begin = Request::LoadBegin { parameters, expected_keys: 0, coders: &[] };
+    let begin = Request::LoadBegin { parameters, expected_keys: 0, encoders: &[] };
     send(&mut node, CLIENT, &begin).expect("an empty memory node");
     let values: Vec<Vec<u8>> = [0, 16, 17, 400, 300_000, 8, 200_000].map(|len| bytes(len as u64, len)).into();
     let mut records = Vec::new();
@@ -279,7 +279,7 @@ fn a_load_whose_value_did_not_come_is_refused() {
     let mut node = MemoryNode::<U64Keys>::new(region, 1, 0, Instant::now()).expect("a region");
     let shape = RecordShape { key_bytes: Some(8), value_bytes: None, room: 24 };
     let parameters = TableParameters { shape, ..TableParameters::default() };
-    let begin = Request::LoadBegin { parameters, expected_keys: 0, coders: &[] };
+    let begin = Request::LoadBegin { parameters, expected_keys: 0, encoders: &[] };
     send(&mut node, CLIENT, &begin).expect("an empty memory node");
     let mut records = Vec::new();
     put_record::<U64Keys>(&shape, &1, &Sent::Ahead(500), &mut records);

@@ -66,8 +66,8 @@ fn nothing_depends_on_it<T: TestKeys>() {
 
 fn check<T: TestKeys>(parameters: TableParameters, rng: &mut TestRng) -> Result<(), TestCaseError> {
     let f = Fixture::<T>::new(scattered(700), parameters);
-    let snapshot = f.open().unwrap();
-    let segments = snapshot.models().resident().unwrap();
+    let view = f.open().unwrap();
+    let segments = view.models().resident().unwrap();
     let moved: usize = segments.iter().map(|(_, segment)| shuffle(&f, segment, rng)).sum();
     prop_assert!(moved > 350, "only {moved} records moved");
     for way in WAYS {

@@ -9,7 +9,7 @@ use fpcache::key_space::KeySpace;
 use fpcache::layout::TableParameters;
 use fpcache::models::PagedModels;
 use fpcache::read::{Cost, Scan, ScanScratch, drive};
-use fpcache::snapshot::{OpenError, Snapshot};
+use fpcache::table_view::{OpenError, TableView};
 use proptest::prelude::*;
 
 /// Keys of the tables; pages of byte strings are longer, and so are the tables.
@@ -25,8 +25,8 @@ fn fixture<T: TestKeys>(max_slots: u16, epsilon: u32) -> Fixture<T> {
     Fixture::new(scattered(keys::<T>()), parameters)
 }
 
-fn open_within<T: TestKeys>(f: &Fixture<T>, bytes: usize) -> Result<Snapshot<T::Space>, OpenError> {
-    Snapshot::open_within(&mut f.endpoint(), bytes as u64)
+fn open_within<T: TestKeys>(f: &Fixture<T>, bytes: usize) -> Result<TableView<T::Space>, OpenError> {
+    TableView::open_within(&mut f.endpoint(), bytes as u64)
 }
 
 /// The fewest bytes that do, as those are told who ask for fewer.
@@ -43,17 +43,17 @@ fn least_bytes<T: TestKeys>(f: &Fixture<T>) -> usize {
     }
 }
 
-/// A paged snapshot with the fewest bytes that do.
-fn open_least<T: TestKeys>(f: &Fixture<T>) -> (Snapshot<T::Space>, usize) {
+/// A paged view with the fewest bytes that do.
+fn open_least<T: TestKeys>(f: &Fixture<T>) -> (TableView<T::Space>, usize) {
     let least = least_bytes(f);
-    let snapshot = open_within(f, least).unwrap();
-    assert!(snapshot.models().paged().is_some(), "too small a table");
-    (snapshot, least)
+    let view = open_within(f, least).unwrap();
+    assert!(view.models().paged().is_some(), "too small a table");
+    (view, least)
 }
 
 /// Bytes of the models themselves.
-fn model_bytes<T: TestKeys>(snapshot: &Snapshot<T::Space>) -> usize {
-    snapshot.model_bytes() - T::Space::coders_bytes(snapshot.coders())
+fn model_bytes<T: TestKeys>(view: &TableView<T::Space>) -> usize {
+    view.model_bytes() - T::Space::encoders_bytes(view.encoders())
 }
 
 /// What a scan must find.
@@ -64,12 +64,12 @@ fn expected<T: TestKeys>(f: &Fixture<T>, start: u64, limit: usize) -> impl Itera
 
 fn scan_with_cost<T: TestKeys>(
     f: &Fixture<T>,
-    snapshot: &Snapshot<T::Space>,
+    view: &TableView<T::Space>,
     start: u64,
     limit: usize,
 ) -> (Vec<(u64, Vec<u8>)>, Cost) {
     let mut scratch = ScanScratch::default();
-    let mut scan = Scan::new(snapshot, &mut scratch, T::key(start).borrow(), limit);
+    let mut scan = Scan::new(view, &mut scratch, T::key(start).borrow(), limit);
     drive(&mut f.endpoint(), &mut scan).unwrap();
     (scan.records().map(|(key, value)| (T::number(key), value.to_vec())).collect(), scan.cost())
 }
@@ -90,10 +90,10 @@ fn a_budget_is_kept_or_refused_with_the_least_that_would_do<T: TestKeys>() {
     // How many bytes all of it takes is known for certain only when it is here.
     let all = model_bytes::<T>(&whole) * 3 / 2 + whole.record().pages as usize * T::Space::PAGE_BYTES;
     for bytes in (least..all).step_by(997) {
-        let snapshot = open_within(&f, bytes).unwrap();
-        let is_paged = snapshot.models().paged().is_some();
+        let view = open_within(&f, bytes).unwrap();
+        let is_paged = view.models().paged().is_some();
         assert!(was_paged || !is_paged, "paged again with more bytes");
-        assert!(model_bytes::<T>(&snapshot) <= bytes);
+        assert!(model_bytes::<T>(&view) <= bytes);
         was_paged = is_paged;
     }
     assert!(!was_paged, "never resident");
@@ -130,17 +130,17 @@ fn two_threads_share_the_pages_and_stay_within_the_bytes<T: TestKeys>() {
     let f = fixture::<T>(16, 1);
     let (_, least) = open_least(&f);
     for bytes in [least, least + 3000, least * 2, least * 4] {
-        let snapshot = open_within(&f, bytes).unwrap();
+        let view = open_within(&f, bytes).unwrap();
         thread::scope(|scope| {
             for thread in 0..2usize {
-                let (f, snapshot) = (&f, &snapshot);
+                let (f, view) = (&f, &view);
                 scope.spawn(move || {
                     for i in 0..150 {
                         let start = f.keys[(i * 7919 + thread * 1777) % f.keys.len()];
                         let limit = [1, 3, 40, 300][i % 4];
-                        let (records, _) = scan_with_cost(f, snapshot, start, limit);
+                        let (records, _) = scan_with_cost(f, view, start, limit);
                         assert!(records.into_iter().eq(expected(f, start, limit)), "from {start}, {limit}");
-                        assert!(model_bytes::<T>(snapshot) <= bytes);
+                        assert!(model_bytes::<T>(view) <= bytes);
                     }
                 });
             }
@@ -149,7 +149,7 @@ fn two_threads_share_the_pages_and_stay_within_the_bytes<T: TestKeys>() {
 }
 
 /// Bytes for models: the least, and a share of what is between that and all.
-fn budget<T: TestKeys>(f: &Fixture<T>, whole: &Snapshot<T::Space>, share: f64) -> usize {
+fn budget<T: TestKeys>(f: &Fixture<T>, whole: &TableView<T::Space>, share: f64) -> usize {
     let least = least_bytes(f);
     least + ((model_bytes::<T>(whole).saturating_sub(least)) as f64 * share) as usize
 }
@@ -167,12 +167,12 @@ fn scans_do_not_depend_on_what_is_kept<T: TestKeys>() {
         prop_assert!(share > 1.0 || T::Space::FIXED_BYTES.is_none() || paged.models().paged().is_some());
         let starts = scans.iter().map(|(at, by, limit)| (f.keys[*at].saturating_add_signed(*by), *limit));
         let ends = ends.iter().chain(&[0, u64::MAX]).map(|start| (*start, usize::MAX));
-        let mut readers = [whole, paged].map(|snapshot| Reader::<T>::new(f.endpoint(), snapshot, WAYS[0]));
+        let mut readers = [whole, paged].map(|view| Reader::<T>::new(f.endpoint(), view, WAYS[0]));
         for (start, limit) in starts.chain(ends) {
             let [resident, paged] = readers.each_mut().map(|reader| reader.scan(start, limit).unwrap());
             prop_assert!(resident.iter().cloned().eq(expected(&f, start, limit)), "from {}, {}", start, limit);
             prop_assert_eq!(&resident, &paged, "from {}, {}", start, limit);
-            prop_assert!(model_bytes::<T>(readers[1].table.snapshot()) <= bytes);
+            prop_assert!(model_bytes::<T>(readers[1].table.view()) <= bytes);
         }
     });
 }
@@ -202,7 +202,7 @@ fn lookups_do_not_depend_on_what_is_kept<T: TestKeys>() {
                 let answers: Vec<_> = keys.iter().map(expected).collect();
                 prop_assert_eq!(reader.group(keys).unwrap(), answers, "{:?}", way);
             }
-            prop_assert!(model_bytes::<T>(reader.table.snapshot()) <= bytes);
+            prop_assert!(model_bytes::<T>(reader.table.view()) <= bytes);
         }
     });
 }

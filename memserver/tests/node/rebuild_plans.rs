@@ -158,7 +158,7 @@ fn a_segment_never_exceeds_its_bytes() {
     }
 }
 
-/// Two thousand old keys, and behind them a run of as many as told.
+/// Two thousand old keys, and after them a run of as many as told.
 fn appended(run: u64) -> (Vec<u64>, Vec<u32>) {
     let xs = (0..2_000 + run).map(|i| 1_000 + 10 * i).collect();
     let ages = (0..2_000).map(|_| u32::MAX).chain((0..run as u32).rev()).collect();

@@ -131,7 +131,7 @@ fn nothing_is_acknowledged_while_no_snapshot_can_complete_the_log<T: TestKeys>()
     let mut world = World::new(SyncPolicy::Always, 1);
     let (mut node, _) = world.begin::<T>();
     world.disk.fill_up_after(0);
-    let loaded = node.load_records(parameters::<T>(), T::coders(), records::<T>(1).into_iter());
+    let loaded = node.load_records(parameters::<T>(), T::encoders(), records::<T>(1).into_iter());
     assert!(loaded.is_err_and(|refusal| refusal.message.contains("space")));
     let mut writer = Writer::<T>::new(5);
     assert_eq!(put(&mut writer, &mut node, 3), WriteStatus::NotDurable);
@@ -158,13 +158,13 @@ fn scans_go_on_while_an_insert_waits_for_a_full_disk<T: TestKeys>() {
     let beginning = beginning(SyncPolicy::Always, 1);
     let (mut node, _): (MemoryNode<T::Space>, _) =
         restore(memories, disk.clone(), &beginning, Background::Inline, None).expect("an empty store");
-    node.load_records(parameters::<T>(), T::coders(), records::<T>(50).into_iter()).expect("room");
+    node.load_records(parameters::<T>(), T::encoders(), records::<T>(50).into_iter()).expect("room");
     let hub = Hub::new(region, LocalOptions::default()).expect("a hub");
     let mut endpoint = hub.connect().expect("a connection").endpoint();
     disk.fill_up_after(0);
     let insert = batch::<T>(&[(WriteKind::Insert, 77, &value::<T>(77, 1, 8))]);
     assert_eq!(post::<T>(&mut node, ClientId(1), &insert.request(5, 1, false)).0, Handled::Later);
-    let snapshot = fpcache::snapshot::Snapshot::<T::Space>::open(&mut endpoint).expect("a table");
+    let snapshot = fpcache::table_view::TableView::<T::Space>::open(&mut endpoint).expect("a table");
     let mut scratch = ScanScratch::default();
     let mut scan = Scan::new(&snapshot, &mut scratch, T::Space::lowest(), 1000);
     drive(&mut endpoint, &mut scan).expect("reads go on");
@@ -178,7 +178,7 @@ fn a_region_that_was_full_takes_records_again_after_deletes_and_after_another_be
         let value_bytes = if seed.is_multiple_of(2) { 8 } else { 100 };
         let parameters = TableParameters { epsilon: 4, max_slots: 64, ..T::parameters(value_bytes) };
         let none: [(Key<T>, Vec<u8>); 0] = [];
-        node.load_records(parameters, T::coders(), none.into_iter()).expect("room");
+        node.load_records(parameters, T::encoders(), none.into_iter()).expect("room");
         let mut writer = Writer::<T>::new(5);
         let value = |key| value::<T>(key, 7, value_bytes as usize);
         let (mut x, mut full, mut keys) = (seed, 0, Vec::new());
@@ -262,7 +262,7 @@ fn entries_that_the_disk_lost_are_made_up_for_by_the_next_process<T: TestKeys>()
     while put(&mut writer, &mut node, 6) == WriteStatus::Done {
         node.work();
     }
-    // The log goes on behind what was lost; the process ends before there is another snapshot.
+    // The log goes on after what was lost; the process ends before there is another snapshot.
     world.disk.fill_up_after(400);
     work(&mut node, 3);
     drop(node);

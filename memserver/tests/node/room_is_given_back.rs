@@ -67,7 +67,7 @@ impl<T: TestKeys> Churned<T> {
         let mut node = MemoryNode::new(region, 1, 0, Instant::now()).expect("a region");
         let records: Vec<_> =
             model.iter().map(|(key, (n, len))| (T::key(*key), value_of::<T>(*key, *n, *len))).collect();
-        node.load_records(parameters, T::coders(), records.into_iter()).expect("room");
+        node.load_records(parameters, T::encoders(), records.into_iter()).expect("room");
         node
     }
 

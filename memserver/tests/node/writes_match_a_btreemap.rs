@@ -23,7 +23,7 @@ fn node<T: TestKeys>(
 ) -> MemoryNode<T::Space> {
     let region = Arc::new(SharedMemory::anonymous(capacity).expect("memory"));
     let mut node = MemoryNode::new(region, 1, 0, Instant::now()).expect("a region");
-    node.load_records(parameters, T::coders(), records.iter().map(|(key, value)| (key.clone(), value)))
+    node.load_records(parameters, T::encoders(), records.iter().map(|(key, value)| (key.clone(), value)))
         .expect("room");
     node
 }

@@ -12,9 +12,9 @@ use super::place::{Found, Pages, Place};
 use crate::key_space::KeySpace;
 use crate::read::outside::{Asked, Place as ValuePlace};
 use crate::read::scan::{Found as Kept, Progress, ROUND_BYTES, ScanScratch};
-use crate::read::verify::{Rules, Verdict, judge};
+use crate::read::verify::{Rules, SlotRead, judge};
 use crate::read::{Cost, Operation, ReadError, Step};
-use crate::snapshot::Snapshot;
+use crate::table_view::TableView;
 
 /// Slots of one segment that were asked for: `first..end`.
 #[derive(Debug)]
@@ -28,7 +28,7 @@ struct Stretch<K: KeySpace> {
 /// change is what [`Scan`](crate::read::Scan) promises.
 #[derive(Debug)]
 pub struct ScanBack<'a, K: KeySpace> {
-    snapshot: &'a Snapshot<K>,
+    view: &'a TableView<K>,
     scratch: &'a mut ScanScratch<K>,
     stretches: Vec<Stretch<K>>,
     pages: Pages<K>,
@@ -46,9 +46,9 @@ pub struct ScanBack<'a, K: KeySpace> {
 }
 
 impl<'a, K: KeySpace> ScanBack<'a, K> {
-    /// A scan of the table as `snapshot` has it, from the greatest key within `to` down to the least that is not below `from`.
+    /// A scan of the table as `view` has it, from the greatest key within `to` down to the least that is not below `from`.
     pub fn new(
-        snapshot: &'a Snapshot<K>,
+        view: &'a TableView<K>,
         scratch: &'a mut ScanScratch<K>,
         to: Bound<&K::Key>,
         from: &K::Key,
@@ -62,7 +62,7 @@ impl<'a, K: KeySpace> ScanBack<'a, K> {
             Bound::Included(_) | Bound::Excluded(_) => None,
         };
         Self {
-            snapshot,
+            view,
             scratch,
             stretches: Vec::new(),
             pages: Pages::default(),
@@ -96,8 +96,8 @@ impl<'a, K: KeySpace> ScanBack<'a, K> {
     /// Asks for enough slots, over as many segments as it takes, to hold the records still wanted.
     fn read_on(&mut self, to: &Bound<K::Owned>) {
         let wanted = (self.limit - self.scratch.records.len()) as f64;
-        let slots = (wanted / self.snapshot.record().parameters.fill).ceil();
-        let most = (ROUND_BYTES / self.snapshot.geometry().slot_bytes).max(1);
+        let slots = (wanted / self.view.record().parameters.fill).ceil();
+        let most = (ROUND_BYTES / self.view.geometry().slot_bytes).max(1);
         let mut budget = (slots as usize).clamp(1, most) as u32;
         self.scratch.batch.clear();
         self.stretches.clear();
@@ -112,24 +112,24 @@ impl<'a, K: KeySpace> ScanBack<'a, K> {
                 }
                 Found::InPage(number) => {
                     let batch = &mut self.scratch.batch;
-                    return self.pages.ask(number, self.snapshot, batch, &mut self.progress.cost);
+                    return self.pages.ask(number, self.view, batch, &mut self.progress.cost);
                 }
             };
             let lo = place.lo.clone();
             if self.ask_for(place, to, &mut budget) {
                 return;
             }
-            found = self.pages.before(self.snapshot, lo.borrow());
+            found = self.pages.before(self.view, lo.borrow());
         }
     }
 
     /// The segment that holds the greatest keys that are not covered.
     fn highest_segment(&mut self, to: &Bound<K::Owned>) -> Found<K> {
         match to {
-            Bound::Included(key) => self.pages.holding(self.snapshot, key.borrow()),
-            Bound::Excluded(key) => match self.pages.holding(self.snapshot, key.borrow()) {
+            Bound::Included(key) => self.pages.holding(self.view, key.borrow()),
+            Bound::Excluded(key) => match self.pages.holding(self.view, key.borrow()) {
                 Found::Here(place) if place.lo.borrow() == key.borrow() => {
-                    self.pages.before(self.snapshot, key.borrow())
+                    self.pages.before(self.view, key.borrow())
                 }
                 found => found,
             },
@@ -142,7 +142,7 @@ impl<'a, K: KeySpace> ScanBack<'a, K> {
         let (cap, from) = (place.cap(), self.from.borrow());
         let end = match to {
             Bound::Included(key) | Bound::Excluded(key) if self.stretches.is_empty() && place.lo <= *key => {
-                place.window(key.borrow(), self.snapshot).last + 1
+                place.window(key.borrow(), self.view).last + 1
             }
             _ => cap,
         };
@@ -150,13 +150,13 @@ impl<'a, K: KeySpace> ScanBack<'a, K> {
         let margin = 4 * u32::from(place.segment.model().epsilon) + 2 + self.extra;
         let first = end.saturating_sub(budget.saturating_add(margin));
         let least = match place.lo.borrow() <= from {
-            true => Some(place.window(from, self.snapshot).first),
+            true => Some(place.window(from, self.view).first),
             false => None,
         };
         self.reaches_end = least.is_some_and(|least| first <= least);
         let first = first.max(least.unwrap_or(0)).min(end - 1);
         let ScanScratch { batch, .. } = &mut *self.scratch;
-        let landing = place.ask((first, end), self.snapshot, batch, &mut self.progress.cost);
+        let landing = place.ask((first, end), self.view, batch, &mut self.progress.cost);
         *budget = budget.saturating_sub(end - first);
         self.stretches.push(Stretch { place, first, landing });
         first > 0 || *budget == 0 || self.reaches_end
@@ -200,7 +200,7 @@ impl<'a, K: KeySpace> ScanBack<'a, K> {
 
     /// Finds the covered records of the stretches that arrived; `false` if a slot was being written.
     fn gather(&mut self, to: &Bound<K::Owned>) -> Result<bool, ReadError> {
-        let (snapshot, rules) = (self.snapshot, Rules::of(self.snapshot));
+        let (view, rules) = (self.view, Rules::of(self.view));
         let from: &K::Key = self.from.borrow();
         let ScanScratch { batch, found, arena, extents, .. } = &mut *self.scratch;
         let arena_before = arena.len();
@@ -215,22 +215,22 @@ impl<'a, K: KeySpace> ScanBack<'a, K> {
                 }
         };
         for Stretch { place, first, landing } in &self.stretches {
-            for slot in batch.bytes(*landing).chunks_exact(snapshot.geometry().slot_bytes) {
+            for slot in batch.bytes(*landing).chunks_exact(view.geometry().slot_bytes) {
                 match judge::<K>(slot, place.segment.generation(), rules) {
-                    Verdict::Record { key, value, .. } => {
+                    SlotRead::Live { key, value, .. } => {
                         let Some(key) = K::view(key) else { continue };
                         let key = key.borrow();
-                        if is_wanted(key) && (*first == 0 || place.window(key, snapshot).first >= *first) {
+                        if is_wanted(key) && (*first == 0 || place.window(key, view).first >= *first) {
                             let key = K::keep(key, arena);
                             found.push(Kept { key, value: ValuePlace::keep(&value, arena, extents) });
                         }
                     }
-                    Verdict::Free => {}
-                    Verdict::Unsettled => {
+                    SlotRead::Free => {}
+                    SlotRead::Torn => {
                         arena.truncate(arena_before);
                         return Ok(false);
                     }
-                    Verdict::Frozen => return Err(ReadError::Stale),
+                    SlotRead::Frozen => return Err(ReadError::Stale),
                 }
             }
         }
@@ -250,13 +250,13 @@ impl<K: KeySpace> Operation for ScanBack<'_, K> {
     fn step(&mut self) -> Result<Step, ReadError> {
         if !self.scratch.landings.is_empty() {
             // Values prove themselves.
-            if !self.scratch.take_values(self.snapshot, &mut self.progress) {
+            if !self.scratch.take_values(self.view, &mut self.progress) {
                 self.go_back()?;
             }
         } else if !self.is_checked && !self.scratch.batch.is_empty() {
             // Nothing is taken of a batch before it is known that it may be believed.
             self.is_checked = true;
-            return Ok(Step::Check(self.snapshot.holds_until()));
+            return Ok(Step::Check(self.view.holds_until()));
         }
         self.is_checked = false;
         if !self.stretches.is_empty()
@@ -269,9 +269,9 @@ impl<K: KeySpace> Operation for ScanBack<'_, K> {
             }
             self.stretches.clear();
         }
-        self.pages.take(self.snapshot, &self.scratch.batch)?;
+        self.pages.take(self.view, &self.scratch.batch)?;
         if self.progress.whole < self.scratch.records.len() {
-            match self.scratch.ask_for_values(self.snapshot, &mut self.progress) {
+            match self.scratch.ask_for_values(self.view, &mut self.progress) {
                 Asked::Posted => return Ok(Step::Post),
                 Asked::Enough => return Ok(Step::Done),
                 Asked::Impossible => self.go_back()?,

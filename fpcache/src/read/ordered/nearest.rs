@@ -10,7 +10,7 @@ use super::seek::{Answer, Rule, Seek, Value};
 use crate::key_space::KeySpace;
 use crate::read::outside::{GROUP_BYTES, clear};
 use crate::read::{Cost, Operation, ReadError, Step};
-use crate::snapshot::Snapshot;
+use crate::table_view::TableView;
 
 /// A record that was found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -91,7 +91,7 @@ impl<'a, K: KeySpace> Nearest<'a, K> {
     /// A search on one `side` of `keys`. `is_guarded` says whether the endpoint [guards](fpcache_fabric::Endpoint::guards) READs.
     #[inline]
     pub fn new<'k>(
-        snapshot: &'a Snapshot<K>,
+        view: &'a TableView<K>,
         scratch: &'a mut NearestScratch<K>,
         side: Side,
         keys: impl IntoIterator<Item = &'k K::Key>,
@@ -110,8 +110,8 @@ impl<'a, K: KeySpace> Nearest<'a, K> {
                 None => scratch.seeks.push(Seek::default()),
             }
         }
-        let is_guarded = is_guarded && snapshot.guards_slots();
-        Self { rule: Rule { snapshot, side, is_guarded }, scratch, is_checked: false }
+        let is_guarded = is_guarded && view.guards_slots();
+        Self { rule: Rule { view, side, is_guarded }, scratch, is_checked: false }
     }
 
     /// Takes what has come for all keys.
@@ -124,7 +124,7 @@ impl<'a, K: KeySpace> Nearest<'a, K> {
             let ended = seek.take(K::kept(wanted, arena), &self.rule, batch)?;
             let Some(Answer::Record(version, place)) = ended else { continue };
             // What was found is there.
-            let Some((key, value)) = seek.record(self.rule.snapshot) else { continue };
+            let Some((key, value)) = seek.record(self.rule.view) else { continue };
             let value = match place {
                 Value::InSlot => value,
                 Value::Landed(landing, bytes) => &batch.bytes(landing)[..bytes],
@@ -158,7 +158,7 @@ impl<K: KeySpace> Operation for Nearest<'_, K> {
         if !self.is_checked && !self.scratch.batch.is_empty() {
             // Nothing is taken of a batch before it is known that it may be believed.
             self.is_checked = true;
-            return Ok(Step::Check(self.rule.snapshot.holds_until()));
+            return Ok(Step::Check(self.rule.view.holds_until()));
         }
         self.is_checked = false;
         loop {

@@ -10,7 +10,7 @@ use crate::key_space::KeySpace;
 use crate::layout::Corrupt;
 use crate::models::{Models, Page, PagedModels, Segment};
 use crate::read::Cost;
-use crate::snapshot::Snapshot;
+use crate::table_view::TableView;
 
 /// A segment and where its range begins.
 #[derive(Clone, Debug)]
@@ -26,9 +26,9 @@ impl<K: KeySpace> Place<K> {
 
     /// The slots that `key`, one of its range, can have.
     #[inline]
-    pub(super) fn window(&self, key: &K::Key, snapshot: &Snapshot<K>) -> Window {
+    pub(super) fn window(&self, key: &K::Key, view: &TableView<K>) -> Window {
         let shared = K::shared(key, self.lo.borrow());
-        self.segment.model().window(self.segment.coordinate(key, shared, snapshot.coders()))
+        self.segment.model().window(self.segment.coordinate(key, shared, view.encoders()))
     }
 
     /// How many slots it has.
@@ -42,17 +42,17 @@ impl<K: KeySpace> Place<K> {
     pub(super) fn ask(
         &self,
         (first, end): (u32, u32),
-        snapshot: &Snapshot<K>,
+        view: &TableView<K>,
         batch: &mut Batch,
         cost: &mut Cost,
     ) -> Landing {
-        let geometry = snapshot.geometry();
+        let geometry = view.geometry();
         let offset = geometry.slot_offset(self.segment.model().cap, first) as u64;
         let len = (end - first) as usize * geometry.slot_bytes;
         cost.reads += 1;
         cost.bytes += len as u64;
         let from = RemoteAddr { area: REGION, offset: self.segment.address().offset() + offset };
-        snapshot.ask_for_slots(batch, from, len)
+        view.ask_for_slots(batch, from, len)
     }
 }
 
@@ -102,8 +102,8 @@ impl<K: KeySpace> Pages<K> {
 
     /// The segment whose range holds `key`.
     #[inline]
-    pub(super) fn holding(&mut self, snapshot: &Snapshot<K>, key: &K::Key) -> Found<K> {
-        match snapshot.models() {
+    pub(super) fn holding(&mut self, view: &TableView<K>, key: &K::Key) -> Found<K> {
+        match view.models() {
             Models::Resident(directory) => directory.locate(key).map_or(Found::Nowhere, |located| {
                 Found::Here(Place { lo: located.lo, segment: *located.entry })
             }),
@@ -116,8 +116,8 @@ impl<K: KeySpace> Pages<K> {
     }
 
     /// The segment before the one whose range begins at `lo`.
-    pub(super) fn before(&mut self, snapshot: &Snapshot<K>, lo: &K::Key) -> Found<K> {
-        match snapshot.models() {
+    pub(super) fn before(&mut self, view: &TableView<K>, lo: &K::Key) -> Found<K> {
+        match view.models() {
             Models::Resident(directory) => directory
                 .before(lo)
                 .map_or(Found::Nowhere, |(lo, segment)| Found::Here(Place { lo, segment: *segment })),
@@ -134,9 +134,9 @@ impl<K: KeySpace> Pages<K> {
         }
     }
 
-    /// The segment behind the one whose range begins at `lo`.
-    pub(super) fn behind(&mut self, snapshot: &Snapshot<K>, lo: &K::Key) -> Found<K> {
-        match snapshot.models() {
+    /// The segment after the one whose range begins at `lo`.
+    pub(super) fn after(&mut self, view: &TableView<K>, lo: &K::Key) -> Found<K> {
+        match view.models() {
             Models::Resident(directory) => directory
                 .range_from(lo)
                 .nth(1)
@@ -147,7 +147,7 @@ impl<K: KeySpace> Pages<K> {
                 if let Some(found) = page.range_from(lo).nth(1) {
                     return Found::Here(Place::of(found));
                 }
-                let Some(first) = models.first_behind(number) else { return Found::Nowhere };
+                let Some(first) = models.first_after(number) else { return Found::Nowhere };
                 let Some(page) = self.page(models, number + 1) else { return Found::InPage(number + 1) };
                 Found::of(page.range_from(first.borrow()).next())
             }
@@ -155,8 +155,8 @@ impl<K: KeySpace> Pages<K> {
     }
 
     /// Asks for a page.
-    pub(super) fn ask(&mut self, number: u32, snapshot: &Snapshot<K>, batch: &mut Batch, cost: &mut Cost) {
-        let Models::Paged(models) = snapshot.models() else { return };
+    pub(super) fn ask(&mut self, number: u32, view: &TableView<K>, batch: &mut Batch, cost: &mut Cost) {
+        let Models::Paged(models) = view.models() else { return };
         let from = RemoteAddr { area: REGION, offset: models.address(number) };
         self.coming = Some((number, batch.read(from, K::PAGE_BYTES)));
         cost.reads += 1;
@@ -164,8 +164,8 @@ impl<K: KeySpace> Pages<K> {
     }
 
     /// Takes the page that was asked for, if there is one.
-    pub(super) fn take(&mut self, snapshot: &Snapshot<K>, batch: &Batch) -> Result<(), Corrupt> {
-        if let (Some((number, landing)), Models::Paged(models)) = (self.coming.take(), snapshot.models()) {
+    pub(super) fn take(&mut self, view: &TableView<K>, batch: &Batch) -> Result<(), Corrupt> {
+        if let (Some((number, landing)), Models::Paged(models)) = (self.coming.take(), view.models()) {
             let page = models.keep(number, batch.bytes(landing))?;
             self.hold(number, page);
         }

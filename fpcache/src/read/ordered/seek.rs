@@ -30,9 +30,9 @@ use crate::key_space::KeySpace;
 use crate::layout::{SLOT_WORD_BYTES, SlotState, SlotWord, Stored, ValueExtent};
 use crate::read::outside::Extents;
 use crate::read::scan::ROUND_BYTES;
-use crate::read::verify::{Rules, Verdict, judge};
+use crate::read::verify::{Rules, SlotRead, judge};
 use crate::read::{Cost, MAX_ATTEMPTS, ReadError};
-use crate::snapshot::Snapshot;
+use crate::table_view::TableView;
 use zerocopy::IntoBytes;
 
 /// Slots that are read beyond a window at first. Most keys' neighbours have a window that does not reach further.
@@ -114,7 +114,7 @@ pub(super) struct Seek<K: KeySpace> {
     /// The nearest record of this collection: its stretch and its slot's bytes.
     nearest: Option<usize>,
     slot: Vec<u64>,
-    /// Whether the table ends behind the last stretch.
+    /// Whether the table ends after the last stretch.
     is_at_end: bool,
     attempts: u32,
     pub(super) cost: Cost,
@@ -141,7 +141,7 @@ impl<K: KeySpace> Default for Seek<K> {
 /// What searches of one call have in common.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Rule<'a, K: KeySpace> {
-    pub(super) snapshot: &'a Snapshot<K>,
+    pub(super) view: &'a TableView<K>,
     pub(super) side: Side,
     /// Whether a slot that lands is proven to be of one moment.
     pub(super) is_guarded: bool,
@@ -171,7 +171,7 @@ impl<K: KeySpace> Seek<K> {
             Next::Nothing => None,
             Next::Fetch(version, extent) => {
                 // Looked at when the record was found.
-                let Some((from, bytes)) = Extents::of(rule.snapshot).place(extent) else { return };
+                let Some((from, bytes)) = Extents::of(rule.view).place(extent) else { return };
                 if !batch.is_empty() && batch.tally().bytes_from + bytes as u64 > most {
                     return;
                 }
@@ -196,12 +196,12 @@ impl<K: KeySpace> Seek<K> {
     /// The first stretch, and one of the neighbour beside it where the window lies at its segment's end.
     #[inline]
     fn begin(&mut self, key: &K::Key, rule: &Rule<'_, K>, batch: &mut Batch) {
-        let place = match self.pages.holding(rule.snapshot, key) {
+        let place = match self.pages.holding(rule.view, key) {
             Found::Here(place) => place,
             Found::Nowhere => return self.is_at_end = true,
-            Found::InPage(number) => return self.pages.ask(number, rule.snapshot, batch, &mut self.cost),
+            Found::InPage(number) => return self.pages.ask(number, rule.view, batch, &mut self.cost),
         };
-        let (window, cap) = (place.window(key, rule.snapshot), place.cap());
+        let (window, cap) = (place.window(key, rule.view), place.cap());
         let epsilon = u32::from(place.segment.model().epsilon);
         let (first, end, is_at_edge) = match rule.side {
             Side::Floor => {
@@ -238,8 +238,8 @@ impl<K: KeySpace> Seek<K> {
         let Some(last) = self.stretches.last() else { return false };
         let lo = last.place.lo.borrow();
         let found = match rule.side {
-            Side::Floor => self.pages.before(rule.snapshot, lo),
-            Side::Ceiling => self.pages.behind(rule.snapshot, lo),
+            Side::Floor => self.pages.before(rule.view, lo),
+            Side::Ceiling => self.pages.after(rule.view, lo),
         };
         match found {
             Found::Here(place) => {
@@ -257,7 +257,7 @@ impl<K: KeySpace> Seek<K> {
                 false
             }
             Found::InPage(number) => {
-                self.pages.ask(number, rule.snapshot, batch, &mut self.cost);
+                self.pages.ask(number, rule.view, batch, &mut self.cost);
                 false
             }
         }
@@ -274,7 +274,7 @@ impl<K: KeySpace> Seek<K> {
             };
         }
         let read = self.words.len() as u32;
-        let most = (ROUND_BYTES / rule.snapshot.geometry().slot_bytes).max(1) as u32;
+        let most = (ROUND_BYTES / rule.view.geometry().slot_bytes).max(1) as u32;
         let mut more = read.saturating_mul(2).clamp(FURTHER, most.max(FURTHER));
         if !self.reaches_edge(rule.side) {
             match rule.side {
@@ -299,12 +299,12 @@ impl<K: KeySpace> Seek<K> {
     fn ask_for_stretches(&mut self, from: usize, rule: &Rule<'_, K>, batch: &mut Batch) -> Awaited {
         let (mut asked, mut to) = (0, from);
         for stretch in &mut self.stretches[from..] {
-            let bytes = (stretch.end - stretch.first) as usize * rule.snapshot.geometry().slot_bytes;
+            let bytes = (stretch.end - stretch.first) as usize * rule.view.geometry().slot_bytes;
             if asked > 0 && asked + bytes > ROUND_BYTES {
                 break;
             }
             let slots = (stretch.first, stretch.end);
-            stretch.landing = Some(stretch.place.ask(slots, rule.snapshot, batch, &mut self.cost));
+            stretch.landing = Some(stretch.place.ask(slots, rule.view, batch, &mut self.cost));
             (asked, to) = (asked + bytes, to + 1);
         }
         if to > from { Awaited::Stretches(from, to) } else { Awaited::Page }
@@ -321,7 +321,7 @@ impl<K: KeySpace> Seek<K> {
         batch: &Batch,
     ) -> Result<Option<Answer>, ReadError> {
         let Some(awaited) = self.awaited.take() else { return Ok(None) };
-        self.pages.take(rule.snapshot, batch)?;
+        self.pages.take(rule.view, batch)?;
         match awaited {
             Awaited::Page if self.is_at_end => self.end_collection(rule),
             Awaited::Page => {
@@ -345,7 +345,7 @@ impl<K: KeySpace> Seek<K> {
                 Ok(None)
             }
             Awaited::Value(version, extent, landing) => {
-                if Extents::of(rule.snapshot).value(extent, batch.bytes(landing)).is_none() {
+                if Extents::of(rule.view).value(extent, batch.bytes(landing)).is_none() {
                     self.read_again()?;
                     return Ok(None);
                 }
@@ -378,7 +378,7 @@ impl<K: KeySpace> Seek<K> {
     ) -> Result<bool, ReadError> {
         let stretch = &self.stretches[index];
         let Some(landing) = stretch.landing else { return Ok(true) };
-        let (rules, stride) = (Rules::of(rule.snapshot), rule.snapshot.geometry().slot_bytes / 8);
+        let (rules, stride) = (Rules::of(rule.view), rule.view.geometry().slot_bytes / 8);
         let held = std::mem::take(&mut self.slot);
         let mut nearest = self.nearest.and_then(|_| key_of::<K>(&held, rules));
         let mut found = None;
@@ -426,9 +426,9 @@ impl<K: KeySpace> Seek<K> {
     }
 
     /// The key of the nearest record.
-    fn nearest_key(&self, snapshot: &Snapshot<K>) -> Option<K::View<'_>> {
+    fn nearest_key(&self, view: &TableView<K>) -> Option<K::View<'_>> {
         self.nearest?;
-        key_of::<K>(&self.slot, Rules::of(snapshot))
+        key_of::<K>(&self.slot, Rules::of(view))
     }
 
     /// Up to where slots are to be read further in the last stretch's segment, if that is known: to the end of the window of
@@ -438,7 +438,7 @@ impl<K: KeySpace> Seek<K> {
         if !nearest.is_of(&last.place) {
             return None;
         }
-        let window = last.place.window(self.nearest_key(rule.snapshot)?.borrow(), rule.snapshot);
+        let window = last.place.window(self.nearest_key(rule.view)?.borrow(), rule.view);
         match rule.side {
             Side::Floor => (window.first < last.first).then_some(window.first),
             Side::Ceiling => (window.last >= last.end).then_some(window.last + 1),
@@ -458,8 +458,8 @@ impl<K: KeySpace> Seek<K> {
     #[inline]
     fn all_that_matter(&self, rule: &Rule<'_, K>, holds: impl Fn(std::ops::Range<usize>) -> bool) -> bool {
         let nearest = self.nearest.map(|index| &self.stretches[index].place);
-        let window = nearest.zip(self.nearest_key(rule.snapshot));
-        let window = window.map(|(place, key)| (place, place.window(key.borrow(), rule.snapshot)));
+        let window = nearest.zip(self.nearest_key(rule.view));
+        let window = window.map(|(place, key)| (place, place.window(key.borrow(), rule.view)));
         let mut is_behind = false;
         self.stretches.iter().all(|stretch| {
             let (mut first, mut end) = (stretch.first, stretch.end);
@@ -483,7 +483,7 @@ impl<K: KeySpace> Seek<K> {
     /// Whether what was collected was there at one instant.
     #[inline]
     fn is_of_one_instant(&self, rule: &Rule<'_, K>) -> bool {
-        if rule.snapshot.believes_neighbours() {
+        if rule.view.believes_neighbours() {
             return true;
         }
         let is_loaded = |word: &u64| SlotWord::from_bits(*word).version() <= LOADED;
@@ -510,24 +510,24 @@ impl<K: KeySpace> Seek<K> {
             return Ok(Some(Answer::Nothing));
         };
         let generation = self.stretches[index].place.segment.generation();
-        match judge::<K>(self.slot.as_bytes(), generation, Rules::of(rule.snapshot)) {
-            Verdict::Record { value: Stored::Outside(extent), .. }
-                if Extents::of(rule.snapshot).place(extent).is_none() =>
+        match judge::<K>(self.slot.as_bytes(), generation, Rules::of(rule.view)) {
+            SlotRead::Live { value: Stored::Outside(extent), .. }
+                if Extents::of(rule.view).place(extent).is_none() =>
             {
                 // No memory node's slot says so.
                 self.read_again()?;
                 Ok(None)
             }
-            Verdict::Record { version, value: Stored::Outside(extent), .. } => {
+            SlotRead::Live { version, value: Stored::Outside(extent), .. } => {
                 self.next = Next::Fetch(version, extent);
                 Ok(None)
             }
-            Verdict::Record { version, .. } => {
+            SlotRead::Live { version, .. } => {
                 self.next = Next::Nothing;
                 Ok(Some(Answer::Record(version, Value::InSlot)))
             }
-            Verdict::Frozen => Err(ReadError::Stale),
-            Verdict::Free | Verdict::Unsettled => {
+            SlotRead::Frozen => Err(ReadError::Stale),
+            SlotRead::Free | SlotRead::Torn => {
                 self.read_again()?;
                 Ok(None)
             }
@@ -535,9 +535,9 @@ impl<K: KeySpace> Seek<K> {
     }
 
     /// The record that was found: its key, and its value if that lies in the slot.
-    pub(super) fn record(&self, snapshot: &Snapshot<K>) -> Option<(K::View<'_>, &[u8])> {
+    pub(super) fn record(&self, view: &TableView<K>) -> Option<(K::View<'_>, &[u8])> {
         let body = self.slot.as_bytes().get(SLOT_WORD_BYTES..)?;
-        let parts = Rules::of(snapshot).shape.parts::<K>(body)?;
+        let parts = Rules::of(view).shape.parts::<K>(body)?;
         let value = match parts.value {
             Stored::Here(value) => value,
             Stored::Outside(_) => &[],

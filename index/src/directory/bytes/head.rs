@@ -6,7 +6,7 @@ use std::hint::select_unpredictable;
 /// Bytes of the string that a head holds.
 pub(super) const HEAD_BYTES: usize = 7;
 
-/// Last byte of the heads of strings that go on behind what the head holds.
+/// Last byte of the heads of strings that go on after what the head holds.
 const LONG: u64 = HEAD_BYTES as u64 + 1;
 
 /// Head of room that is not used. No search counts it.
@@ -38,7 +38,7 @@ impl<T> Slot for (u64, T) {
 #[derive(Clone, Copy)]
 pub(super) struct Headed<'a> {
     bytes: &'a [u8],
-    /// Its bytes and zeros behind, if it is shorter than a word.
+    /// Its bytes and zeros after, if it is shorter than a word.
     short: u64,
 }
 
@@ -59,11 +59,11 @@ impl<'a> Headed<'a> {
         self.short
     }
 
-    /// The head of the string behind its first `at` bytes, which it must have: seven bytes, with zeros behind the end, and how many there are,
+    /// The head of the string after its first `at` bytes, which it must have: seven bytes, with zeros after the end, and how many there are,
     /// or eight if there are more.
     ///
     /// Among strings that share those `at` bytes, heads do not descend as strings ascend, and equal heads without
-    /// [`is_long`] are equal strings: a zero that is data counts, one behind the end does not. This is the normalised
+    /// [`is_long`] are equal strings: a zero that is data counts, one after the end does not. This is the normalised
     /// prefix of G. Graefe and P.-Å. Larson, "B-tree indexes and CPU caches", ICDE 2001, §3, made exact for short keys.
     #[inline(always)]
     pub(super) fn head(&self, at: usize) -> u64 {
@@ -89,14 +89,14 @@ impl<'a> Headed<'a> {
     }
 }
 
-/// The bytes of a string shorter than eight, and zeros behind. No jump depends on the length.
+/// The bytes of a string shorter than eight, and zeros after. No jump depends on the length.
 fn short_word(bytes: &[u8]) -> u64 {
     let Some(last) = bytes.len().checked_sub(1) else { return 0 };
     let at = |i: usize| select_unpredictable(i <= last, bytes[i.min(last)], 0);
     u64::from_be_bytes(std::array::from_fn(at))
 }
 
-/// Whether the string goes on behind what the head holds.
+/// Whether the string goes on after what the head holds.
 #[inline(always)]
 pub(super) fn is_long(head: u64) -> bool {
     head & 0xFF == LONG
@@ -113,7 +113,7 @@ pub(super) fn bytes_of(head: u64) -> ([u8; 8], usize) {
 pub(super) fn shared_bytes(low: u64, high: u64) -> usize {
     // Of the last byte no more is to be known than that the seven before are alike.
     let alike = ((low ^ high) | 1).leading_zeros() / 8;
-    // Zeros behind the end of the lower one are not shared.
+    // Zeros after the end of the lower one are not shared.
     u64::from(alike).min(low & 0xFF) as usize
 }
 

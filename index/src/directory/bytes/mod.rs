@@ -1,6 +1,6 @@
 //! Pages of separators that are byte strings of any length.
 //!
-//! They cost their entry eight bytes as a number does, as long as they differ within seven bytes behind what their block of
+//! They cost their entry eight bytes as a number does, as long as they differ within seven bytes after what their block of
 //! eight begins with, and what front coding leaves of their tails where they do not.
 
 mod head;
@@ -158,7 +158,7 @@ fn leaf<T>(strings: &[&[u8]], entries: Arc<[(u64, T)]>) -> Leaf<[u8], T> {
     Leaf { pivots, entries, text }
 }
 
-/// Strings of leaves, one behind the other.
+/// Strings of leaves, one after the other.
 struct Strings {
     bytes: Vec<u8>,
     ends: Vec<usize>,

@@ -52,7 +52,7 @@ impl<S: Slot> Search<'_, S> {
     /// string of the page or block, so if it shares less with it than the prefix, it lies above all strings that have the
     /// prefix. What is known of the bytes at the front is carried along (offset-value coding; W. M. Conner, "Offset-value
     /// coding", IBM Technical Disclosure Bulletin 20(7), 1977), and from one page to the next, because the first string of
-    /// a page is the separator that led to it. Text is read only where seven bytes behind the prefix do not tell strings
+    /// a page is the separator that led to it. Text is read only where seven bytes after the prefix do not tell strings
     /// apart.
     #[inline(always)]
     pub(super) fn run(&self, trail: &mut Trail) -> usize {
@@ -68,7 +68,7 @@ impl<S: Slot> Search<'_, S> {
         BLOCK * step(self.pivots, wanted)
     }
 
-    /// In a page all of whose heads stand behind one prefix and differ.
+    /// In a page all of whose heads stand after one prefix and differ.
     #[inline(always)]
     fn even(&self, trail: &mut Trail) -> usize {
         let prefix = usize::from(self.text.prefix);

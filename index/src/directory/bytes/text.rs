@@ -8,7 +8,7 @@ use std::sync::Arc;
 /// What the heads of a page of byte strings do not say.
 ///
 /// A block of eight has its first string here: the page's first one whole, the others without the prefix of the page. Its
-/// further strings have a head each, of what follows the prefix of the block, and are here only if they go on behind that:
+/// further strings have a head each, of what follows the prefix of the block, and are here only if they go on after that:
 /// without what they share with the string before (front coding; I. H. Witten, A. Moffat and T. C. Bell, "Managing
 /// Gigabytes", 2nd edition, 1999, §4.1). In place of its first string's head a block has its [`Block`].
 #[repr(C)]
@@ -16,7 +16,7 @@ use std::sync::Arc;
 pub struct Text {
     /// Length of the page's prefix: what all of its strings begin with, or the first part of that.
     pub(super) prefix: u16,
-    /// Whether the prefix of every block is the page's, and no two heads behind it are equal.
+    /// Whether the prefix of every block is the page's, and no two heads after it are equal.
     pub(super) even: bool,
     bytes: Arc<[u8]>,
 }
@@ -211,7 +211,7 @@ impl Cursor {
             self.string.truncate(block.prefix);
             self.string.extend_from_slice(&bytes[..len]);
         } else {
-            // Only strings of one head share anything behind it.
+            // Only strings of one head share anything after it.
             self.string.truncate(block.prefix + HEAD_BYTES + shared);
         }
         self.string.extend_from_slice(reader.string());

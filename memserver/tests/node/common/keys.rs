@@ -41,7 +41,7 @@ pub trait TestKeys: Copy + Debug + Send + Sync + 'static {
     }
 
     /// What tables of such keys are built with.
-    fn coders() -> <Self::Space as KeySpace>::Coders {
+    fn encoders() -> <Self::Space as KeySpace>::Encoders {
         Default::default()
     }
 
@@ -221,11 +221,11 @@ impl TestKeys for Strings {
     }
 }
 
-/// Long byte strings of one length that share many bytes, with values of any length, under a coder trained for them.
+/// Long byte strings of one length that share many bytes, with values of any length, under an encoder trained for them.
 #[derive(Clone, Copy, Debug)]
 pub struct Paths;
 
-/// Long enough that no coder has room for it.
+/// Long enough that no encoder has room for it.
 const ROOT: &str = "/srv/archive/of/the/house/with/a/long/name";
 const PATH_BYTES: usize = ROOT.len() + 7 * 4;
 
@@ -282,7 +282,7 @@ impl TestKeys for Paths {
         (prop::option::of(0u32..20), 0u32..20).prop_map(shape).boxed()
     }
 
-    fn coders() -> <ByteKeys as KeySpace>::Coders {
+    fn encoders() -> <ByteKeys as KeySpace>::Encoders {
         let sample: Vec<Vec<u8>> =
             (0..400u64).map(|i| Self::key(i.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (i % 60))).collect();
         ByteKeys::train(sample.iter().map(Borrow::borrow), 0)
@@ -309,8 +309,8 @@ fn varied(number: u64, n: u64, most: usize) -> usize {
 }
 
 fn any_tail(bits: u32, lo: &[u8]) -> ByteTail {
-    // Most have the coder that is there.
-    ByteTail { skip: (bits as u16) % (lo.len() as u16 + 1), coder: (bits >> 24) as u8 / 200 }
+    // Most have the encoder that is there.
+    ByteTail { skip: (bits as u16) % (lo.len() as u16 + 1), encoder: (bits >> 24) as u8 / 200 }
 }
 
 /// By bisection.
@@ -328,7 +328,7 @@ fn at_or_above<T: TestKeys<Space = ByteKeys>>(key: &[u8]) -> u64 {
 macro_rules! for_all_keys_and_long_values {
     ($($(#[$attribute:meta])* $test:ident),+ $(,)?) => {
         $crate::for_all_keys!($($(#[$attribute])* $test),+);
-        mod long_values { $($(#[$attribute])* #[test] fn $test() { super::$test::<crate::common::keys::LongValues>() })+ }
+        mod long_values { $($(#[$attribute])* #[test] fn $test() { super::$test::<$crate::common::keys::LongValues>() })+ }
     };
 }
 
@@ -336,8 +336,8 @@ macro_rules! for_all_keys_and_long_values {
 #[macro_export]
 macro_rules! for_all_keys {
     ($($(#[$attribute:meta])* $test:ident),+ $(,)?) => {
-        mod integers { $($(#[$attribute])* #[test] fn $test() { super::$test::<crate::common::keys::Integers>() })+ }
-        mod strings { $($(#[$attribute])* #[test] fn $test() { super::$test::<crate::common::keys::Strings>() })+ }
-        mod paths { $($(#[$attribute])* #[test] fn $test() { super::$test::<crate::common::keys::Paths>() })+ }
+        mod integers { $($(#[$attribute])* #[test] fn $test() { super::$test::<$crate::common::keys::Integers>() })+ }
+        mod strings { $($(#[$attribute])* #[test] fn $test() { super::$test::<$crate::common::keys::Strings>() })+ }
+        mod paths { $($(#[$attribute])* #[test] fn $test() { super::$test::<$crate::common::keys::Paths>() })+ }
     };
 }

@@ -20,8 +20,8 @@ use fpcache::models::Segment;
 use fpcache::read::{
     Lookup, LookupScratch, Outcome, Plan, PlanChoice, ReadError, Scan, ScanScratch, drive, look_up,
 };
-use fpcache::snapshot::{OpenError, Snapshot};
 use fpcache::table::{Table, TableOptions};
+use fpcache::table_view::{OpenError, TableView};
 use fpcache_fabric::local::{Hub, LocalConnection, LocalOptions};
 use fpcache_fabric::{Connection, MappedEndpoint, SharedMemory};
 use fpcache_index::Window;
@@ -80,7 +80,7 @@ impl<T: TestKeys> Fixture<T> {
             MemoryNode::<T::Space>::new(Arc::clone(&region), 1, 0, Instant::now()).expect("a region");
         let value = |key| value_of::<T>(key, 1, T::value_bytes(&parameters.shape));
         let records = keys.iter().map(|key| (T::key(*key), value(*key)));
-        node.load_records(parameters, T::coders(), records).expect("fits");
+        node.load_records(parameters, T::encoders(), records).expect("fits");
         Self::over(region, keys, parameters)
     }
 
@@ -95,8 +95,8 @@ impl<T: TestKeys> Fixture<T> {
         self.connection.endpoint()
     }
 
-    pub fn open(&self) -> Result<Snapshot<T::Space>, OpenError> {
-        Snapshot::open(&mut self.endpoint())
+    pub fn open(&self) -> Result<TableView<T::Space>, OpenError> {
+        TableView::open(&mut self.endpoint())
     }
 
     pub fn reader(&self, way: Way) -> Reader<T> {
@@ -118,12 +118,12 @@ impl<T: TestKeys> Fixture<T> {
 
     /// The segment of a key, and the key's window there.
     pub fn window_of(&self, key: u64) -> (Segment<T::Space>, Window) {
-        let snapshot = self.open().expect("an undamaged directory");
+        let view = self.open().expect("an undamaged directory");
         let key = T::key(key);
-        let found = snapshot.models().resident().expect("opened whole").locate(key.borrow());
+        let found = view.models().resident().expect("opened whole").locate(key.borrow());
         let found = found.expect("a table has segments");
         let shared = T::Space::shared(key.borrow(), found.lo.borrow());
-        let x = found.entry.coordinate(key.borrow(), shared, snapshot.coders());
+        let x = found.entry.coordinate(key.borrow(), shared, view.encoders());
         (*found.entry, found.entry.model().window(x))
     }
 
@@ -220,21 +220,21 @@ pub struct Reader<T: TestKeys = Integers> {
 }
 
 impl<T: TestKeys> Reader<T> {
-    pub fn new(endpoint: MappedEndpoint, snapshot: Snapshot<T::Space>, way: Way) -> Self {
-        Self::cached(endpoint, snapshot, way, None)
+    pub fn new(endpoint: MappedEndpoint, view: TableView<T::Space>, way: Way) -> Self {
+        Self::cached(endpoint, view, way, None)
     }
 
     pub fn cached(
         endpoint: MappedEndpoint,
-        snapshot: Snapshot<T::Space>,
+        view: TableView<T::Space>,
         way: Way,
         cache: Option<CacheConfig>,
     ) -> Self {
         let options = TableOptions { cache, ..TableOptions::plan(PlanChoice::Fixed(way.plan)) };
-        let table = Table::over(snapshot, &options).expect("a budget that is enough");
+        let table = Table::over(view, &options).expect("a budget that is enough");
         let mut lookup = LookupScratch::new(Matcher::detect());
         if let Some(cache) = table.cache() {
-            lookup = lookup.with_visitor(cache.visitor(1));
+            lookup = lookup.with_cache_handle(cache.handle(1));
         }
         Self { endpoint, table, grouped: way.grouped, lookup, scan: ScanScratch::default() }
     }
@@ -275,7 +275,7 @@ impl<T: TestKeys> Reader<T> {
 
     pub fn scan(&mut self, start: u64, limit: usize) -> Result<Vec<(u64, Vec<u8>)>, ReadError> {
         let start = T::key(start);
-        let mut scan = Scan::new(self.table.snapshot(), &mut self.scan, start.borrow(), limit);
+        let mut scan = Scan::new(self.table.view(), &mut self.scan, start.borrow(), limit);
         drive(&mut self.endpoint, &mut scan)?;
         Ok(scan.records().map(|(key, value)| (T::number(key), value.to_vec())).collect())
     }
@@ -290,8 +290,8 @@ pub struct Sharing<'a, T: TestKeys = Integers> {
 
 impl<'a, T: TestKeys> Sharing<'a, T> {
     pub fn new(endpoint: MappedEndpoint, table: &'a Table<T::Space>, seed: u64) -> Self {
-        let visitor = table.cache().map(|cache| cache.visitor(seed)).unwrap_or_default();
-        Self { endpoint, table, lookup: LookupScratch::new(Matcher::detect()).with_visitor(visitor) }
+        let handle = table.cache().map(|cache| cache.handle(seed)).unwrap_or_default();
+        Self { endpoint, table, lookup: LookupScratch::new(Matcher::detect()).with_cache_handle(handle) }
     }
 
     pub fn get(&mut self, key: u64) -> Option<Vec<u8>> {

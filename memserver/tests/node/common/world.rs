@@ -164,7 +164,7 @@ pub fn load<T: TestKeys>(node: &mut Node<T>, keys: u64) {
 pub fn load_with<T: TestKeys>(node: &mut Node<T>, keys: u64, parameters: TableParameters) {
     let records = loaded::<T>(keys).into_iter().map(|(key, value)| (T::key(key), value));
     let records: Vec<_> = records.collect();
-    node.load_records(parameters, T::coders(), records.into_iter()).expect("room");
+    node.load_records(parameters, T::encoders(), records.into_iter()).expect("room");
 }
 
 /// Everything in the table, the numbers of whose keys are multiples of five, or lie where most writes go.

@@ -75,13 +75,13 @@ const PAGES_PER_BATCH: usize = 64;
 /// The sequence is a number of records of the change log: the models contain all below it and none from it on. Answers
 /// that rest on a key's absence hold as long as the region's reuse sequence does not exceed it.
 #[derive(Debug)]
-pub struct Snapshot<K: KeySpace> {
+pub struct TableView<K: KeySpace> {
     superblock: Superblock,
     record: TableRecord,
     geometry: SegmentGeometry,
     stride: SlotStride,
     models: Models<K>,
-    coders: K::Coders,
+    encoders: K::Encoders,
     sequence: u64,
     #[cfg(feature = "sabotage")]
     sabotage: Option<crate::sabotage::Sabotage>,
@@ -112,7 +112,7 @@ impl From<Failed> for Again {
     }
 }
 
-impl<K: KeySpace> Snapshot<K> {
+impl<K: KeySpace> TableView<K> {
     /// Fetches a table with all its models: one round trip for the superblock, one for the directory's root, one per 64
     /// directory pages, one for the log's head and one per 256 changes since the directory was written. For integer keys 40 bytes cross the
     /// fabric per segment.
@@ -135,7 +135,7 @@ impl<K: KeySpace> Snapshot<K> {
         Self::open_beside(endpoint, |_| bytes)
     }
 
-    /// As [`open_within`](Self::open_within), with the bytes for models decided when it is known how many a snapshot
+    /// As [`open_within`](Self::open_within), with the bytes for models decided when it is known how many a view
     /// allocates beside them.
     pub(crate) fn open_beside<E: Endpoint>(
         endpoint: &mut E,
@@ -144,7 +144,7 @@ impl<K: KeySpace> Snapshot<K> {
         let mut last = OpenError::Moving { attempts: OPEN_ATTEMPTS };
         for _ in 0..OPEN_ATTEMPTS {
             match Self::open_once(endpoint, &mut bytes) {
-                Ok(snapshot) => return Ok(snapshot),
+                Ok(view) => return Ok(view),
                 Err(Again::Failed(error)) => return Err(error),
                 Err(Again::Moved) => last = OpenError::Moving { attempts: OPEN_ATTEMPTS },
                 Err(Again::Unusable(corrupt)) => last = corrupt.into(),
@@ -158,12 +158,12 @@ impl<K: KeySpace> Snapshot<K> {
         let superblock = read_superblock::<K, E>(endpoint, &mut batch)?;
         let record = superblock.table.ok_or(OpenError::Empty)?;
         check_lies_inside("directory root", record.root, record.root_bytes, superblock.region_bytes)?;
-        check_lies_inside("coders", record.coders, record.coders_bytes, superblock.region_bytes)?;
+        check_lies_inside("encoders", record.encoders, record.encoders_bytes, superblock.region_bytes)?;
         let log = ChangeLog::of(&record, superblock.region_bytes)?;
         let geometry = record.parameters.geometry();
         let stride = SlotStride::new(geometry.slot_bytes / 8);
         let bytes = bytes(stride.heap_bytes());
-        // What byte strings take shows when their top level and their coders are here.
+        // What byte strings take shows when their top level and their encoders are here.
         if K::FIXED_BYTES.is_some() {
             let paged = PagedModels::<K>::least_bytes(record.pages) as u64;
             let least = Models::<K>::resident_bytes_at_most(record.segments, record.pages).min(paged);
@@ -172,7 +172,7 @@ impl<K: KeySpace> Snapshot<K> {
             }
         }
         let fetched = fetch_directory(endpoint, &mut batch, &superblock, &record, bytes);
-        let Fetched { root, directory, coders } = match fetched {
+        let Fetched { root, directory, encoders } = match fetched {
             Err(OpenError::Corrupt(_)) if has_moved(endpoint, &superblock, &record)? => {
                 return Err(Again::Moved);
             }
@@ -182,12 +182,12 @@ impl<K: KeySpace> Snapshot<K> {
             return Err(Again::Moved);
         }
         let paged = PagedModels::least_bytes_with(&root) as u64;
-        let (given, shared) = (bytes, K::coders_bytes(&coders) as u64);
+        let (given, shared) = (bytes, K::encoders_bytes(&encoders) as u64);
         let bytes = given.saturating_sub(shared);
         let (mut resident, mut sequence) = (None, record.checkpoint);
         if let Some(mut directory) = directory {
             let head = ChangeLog::head(endpoint)?;
-            log.apply::<K, E>(endpoint, sequence, head, &mut directory, &coders)?;
+            log.apply::<K, E>(endpoint, sequence, head, &mut directory, &encoders)?;
             let models = Models::Resident(directory);
             // The changes may have been many.
             if models.most_bytes() as u64 <= bytes {
@@ -209,7 +209,7 @@ impl<K: KeySpace> Snapshot<K> {
             geometry,
             stride,
             models,
-            coders,
+            encoders,
             sequence,
             #[cfg(feature = "sabotage")]
             sabotage: None,
@@ -236,7 +236,7 @@ impl<K: KeySpace> Snapshot<K> {
         }
         let mut directory = directory.clone();
         let log = ChangeLog::of(&self.record, self.superblock.region_bytes)?;
-        match log.apply::<K, E>(endpoint, self.sequence, head, &mut directory, &self.coders) {
+        match log.apply::<K, E>(endpoint, self.sequence, head, &mut directory, &self.encoders) {
             Ok(()) => {}
             Err(Failed::Unusable(_)) => return Ok(Refresh::Lost),
             Err(Failed::Fabric(error)) => return Err(error.into()),
@@ -247,7 +247,7 @@ impl<K: KeySpace> Snapshot<K> {
             geometry: self.geometry,
             stride: self.stride.clone(),
             models: Models::Resident(directory),
-            coders: self.coders.clone(),
+            encoders: self.encoders.clone(),
             sequence: head,
             #[cfg(feature = "sabotage")]
             sabotage: self.sabotage,
@@ -299,7 +299,7 @@ impl<K: KeySpace> Snapshot<K> {
         self.sabotage = sabotage;
     }
 
-    /// The superblock this snapshot was taken from.
+    /// The superblock this view was taken from.
     pub fn superblock(&self) -> &Superblock {
         &self.superblock
     }
@@ -348,11 +348,11 @@ impl<K: KeySpace> Snapshot<K> {
 
     /// What the segments share to compute coordinates.
     #[inline]
-    pub fn coders(&self) -> &K::Coders {
-        &self.coders
+    pub fn encoders(&self) -> &K::Encoders {
+        &self.encoders
     }
 
-    /// Segments of the table, as of this snapshot.
+    /// Segments of the table, as of this view.
     pub(crate) fn segments(&self) -> u64 {
         self.models.resident().map_or(self.record.segments, |directory| directory.len() as u64)
     }
@@ -369,12 +369,12 @@ impl<K: KeySpace> Snapshot<K> {
     /// Bytes this compute node spends on models: what it keeps of the directory, with everything around it, and what the
     /// segments share.
     pub fn model_bytes(&self) -> usize {
-        self.models.size_in_bytes() + K::coders_bytes(&self.coders)
+        self.models.size_in_bytes() + K::encoders_bytes(&self.encoders)
     }
 
     /// The bytes they never exceed, whatever is fetched.
     pub(crate) fn most_model_bytes(&self) -> usize {
-        self.models.most_bytes() + K::coders_bytes(&self.coders)
+        self.models.most_bytes() + K::encoders_bytes(&self.encoders)
     }
 }
 
@@ -405,10 +405,10 @@ fn read_superblock<K: KeySpace, E: Endpoint>(
     Err(Corrupt::new("superblock", 0, why).into())
 }
 
-/// The reuse sequence behind everything that was read so far.
+/// The reuse sequence after everything that was read so far.
 #[inline(always)]
 pub(crate) fn reuse_behind<E: Endpoint>(endpoint: &mut E) -> Result<u64, FabricError> {
-    endpoint.load_behind(RemoteAddr::region(REUSE_OFFSET))
+    endpoint.load_after_reads(RemoteAddr::region(REUSE_OFFSET))
 }
 
 /// Whether the directory of this superblock was replaced since, so that its memory may hold something else.
@@ -427,7 +427,7 @@ struct Fetched<K: KeySpace> {
     root: Root<K>,
     /// If there is room for it.
     directory: Option<Directory<K::Key, Segment<K>>>,
-    coders: K::Coders,
+    encoders: K::Encoders,
 }
 
 /// The directory's top level, and all the rest of it if that fits so many bytes.
@@ -438,11 +438,11 @@ fn fetch_directory<K: KeySpace, E: Endpoint>(
     record: &TableRecord,
     bytes: u64,
 ) -> Result<Fetched<K>, OpenError> {
-    let (root, coders) = read_root(endpoint, batch, record, superblock.region_bytes)?;
+    let (root, encoders) = read_root(endpoint, batch, record, superblock.region_bytes)?;
     let whole = Models::<K>::resident_bytes_at_most(record.segments, record.pages)
-        .saturating_add(K::coders_bytes(&coders) as u64);
+        .saturating_add(K::encoders_bytes(&encoders) as u64);
     let directory = if whole <= bytes { Some(read_pages(endpoint, batch, record, &root)?) } else { None };
-    Ok(Fetched { root, directory, coders })
+    Ok(Fetched { root, directory, encoders })
 }
 
 fn check_lies_inside(what: &'static str, offset: u64, bytes: u64, region_bytes: u64) -> Result<(), Corrupt> {
@@ -458,25 +458,26 @@ fn read_root<K: KeySpace, E: Endpoint>(
     batch: &mut Batch,
     record: &TableRecord,
     region_bytes: u64,
-) -> Result<(Root<K>, K::Coders), OpenError> {
+) -> Result<(Root<K>, K::Encoders), OpenError> {
     batch.clear();
     // Both fit, as they lie inside the region.
     let root = batch.read(RemoteAddr::region(record.root), record.root_bytes as usize);
-    let coders = (record.coders_bytes > 0)
-        .then(|| batch.read(RemoteAddr::region(record.coders), record.coders_bytes as usize));
+    let encoders = (record.encoders_bytes > 0)
+        .then(|| batch.read(RemoteAddr::region(record.encoders), record.encoders_bytes as usize));
     endpoint.run(batch)?;
     let root = batch.bytes(root);
-    let coders = coders.map_or(&[][..], |landing| batch.bytes(landing));
+    let encoders = encoders.map_or(&[][..], |landing| batch.bytes(landing));
     if xxh3_64_with_seed(root, record.checkpoint) != record.root_checksum {
         return Err(Corrupt::new("directory root", record.root, "its checksum does not match").into());
     }
-    if !coders.is_empty() && xxh3_64(coders) != record.coders_checksum {
-        return Err(Corrupt::new("coders", record.coders, "their checksum does not match").into());
+    if !encoders.is_empty() && xxh3_64(encoders) != record.encoders_checksum {
+        return Err(Corrupt::new("encoders", record.encoders, "their checksum does not match").into());
     }
-    let coders = K::decode_coders(coders).map_err(|why| Corrupt::new("coders", record.coders, why))?;
+    let encoders =
+        K::decode_encoders(encoders).map_err(|why| Corrupt::new("encoders", record.encoders, why))?;
     let entries = decode_root(root)
         .ok_or_else(|| Corrupt::new("directory root", record.root, "an entry is cut short"))?;
-    Ok((Root::new(record, entries, &coders, region_bytes)?, coders))
+    Ok((Root::new(record, entries, &encoders, region_bytes)?, encoders))
 }
 
 /// The whole directory.

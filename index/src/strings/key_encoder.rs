@@ -15,7 +15,7 @@
 //! # The table
 //!
 //! Contexts are states of an automaton: a row for each, and in it for each class of bytes where its share begins and
-//! which row follows. One row without context gives base-256 numbers ([`Coder::plain`]), ranks among the bytes seen or
+//! which row follows. One row without context gives base-256 numbers ([`KeyEncoder::plain`]), ranks among the bytes seen or
 //! order-0 coding, as its shares are set; see `train` for the contexts chosen. A byte seen in training is a class of its
 //! own, and so is each run of unseen bytes between two of them, divided evenly.
 
@@ -26,7 +26,7 @@ use super::train::{self, Training};
 /// A table with a row of shares for each of a few contexts; the same numbers on every processor. Every byte string has a
 /// coordinate below 2^32; those of strings far apart differ, of close ones they may not.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Coder {
+pub struct KeyEncoder {
     pub(super) classes: Classes,
     /// Rows of [`Classes::width`] cells.
     pub(super) cells: Box<[Cell]>,
@@ -95,7 +95,7 @@ impl Classes {
 /// The interval of the empty string has this many bits. Distances then stay where a line is fitted in fast arithmetic; 56
 /// bits gave fewer segments on no key set, and took longer to use up.
 const BITS: u32 = 32;
-/// An interval that is narrower is divided no further: what differs behind it takes another skip to tell.
+/// An interval that is narrower is divided no further: what differs after it takes another skip to tell.
 const NARROWEST: u64 = 1 << 4;
 /// Bytes after which a string is coded no further, however predictable they were.
 const MAX_CODED: usize = 32;
@@ -106,16 +106,16 @@ pub(super) const MAX_CELLS: usize = 1 << 16;
 /// Shares are counted in this many parts; the last is never reached.
 pub(super) const WHOLE: u16 = u16::MAX;
 
-impl Coder {
+impl KeyEncoder {
     /// The greatest coordinate of a key that has what its segment skips.
     pub const MAX_CODE: u64 = (1 << BITS) - 1;
 
-    /// The coder that knows nothing of the keys: base-256 numbers, the end of a string a digit below all others.
+    /// The encoder that knows nothing of the keys: base-256 numbers, the end of a string a digit below all others.
     pub fn plain() -> Self {
         train::plain()
     }
 
-    /// A coder for keys like those of the sample.
+    /// An encoder for keys like those of the sample.
     ///
     /// A sample of 50,000 keys drawn evenly does; order does not matter. An empty one gives [`Self::plain`]. 0.3 to
     /// 1 µs per key of the sample, and a few hundred bytes of memory for the time.
@@ -123,7 +123,7 @@ impl Coder {
         train::train(sample.into_iter().collect(), training)
     }
 
-    /// The coder that numbers the bytes seen in the sample by rank, all with equal shares: what [`Self::train`] is to
+    /// The encoder that numbers the bytes seen in the sample by rank, all with equal shares: what [`Self::train`] is to
     /// be compared with.
     pub fn ranks<'a>(sample: impl IntoIterator<Item = &'a [u8]>) -> Self {
         train::uniform(&train::seen(sample))
@@ -186,7 +186,7 @@ impl Coder {
 pub(super) mod tests {
     use super::*;
 
-    fn every_other() -> Coder {
+    fn every_other() -> KeyEncoder {
         let mut seen = [false; 256];
         (b'a'..=b'z').step_by(2).for_each(|byte| seen[usize::from(byte)] = true);
         train::uniform(&seen)
@@ -195,7 +195,7 @@ pub(super) mod tests {
     #[test]
     fn bytes_seen_and_runs_of_others_are_classes() {
         let classes = every_other().classes;
-        // 13 seen, 12 between, one run before and one behind.
+        // 13 seen, 12 between, one run before and one after.
         assert_eq!(classes.count, 27);
         assert_eq!(
             [0, b'`', b'a', b'b', b'c', b'y', b'z', 255].map(|b| classes.of(b)),
@@ -203,7 +203,7 @@ pub(super) mod tests {
         );
     }
 
-    /// Codes of the same keys by the plain coder, by one without context and by one with contexts.
+    /// Codes of the same keys by the plain encoder, by one without context and by one with contexts.
     const KEYS: [(&[u8], usize); 12] = [
         (b"", 0),
         (b"\0", 0),
@@ -220,7 +220,7 @@ pub(super) mod tests {
     ];
 
     /// A few keys in which `b` follows `a` and nothing else does.
-    pub(in crate::strings) fn trained(order: usize) -> Coder {
+    pub(in crate::strings) fn trained(order: usize) -> KeyEncoder {
         let keys: Vec<Vec<u8>> = (0..4096u32)
             .map(|i| {
                 (0..6)
@@ -229,14 +229,14 @@ pub(super) mod tests {
                     .collect()
             })
             .collect();
-        Coder::train(keys.iter().map(Vec::as_slice), &Training { order, ..Training::default() })
+        KeyEncoder::train(keys.iter().map(Vec::as_slice), &Training { order, ..Training::default() })
     }
 
     #[test]
     fn golden_vectors() {
         let vectors = [
             (
-                Coder::plain(),
+                KeyEncoder::plain(),
                 [
                     0,
                     16_711_680,
@@ -290,9 +290,9 @@ pub(super) mod tests {
                 136,
             ),
         ];
-        for (coder, codes, bytes) in vectors {
-            let found = KEYS.map(|(key, skip)| coder.code(key, skip));
-            assert_eq!((found, coder.encode().len()), (codes, bytes));
+        for (encoder, codes, bytes) in vectors {
+            let found = KEYS.map(|(key, skip)| encoder.code(key, skip));
+            assert_eq!((found, encoder.encode().len()), (codes, bytes));
         }
     }
 }

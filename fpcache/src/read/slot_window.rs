@@ -3,15 +3,15 @@
 use fpcache_index::Window;
 
 use super::Plan;
-use crate::cache::Spot;
+use crate::cache::CacheProbe;
 use crate::key_space::KeySpace;
 use crate::layout::SegmentGeometry;
 use crate::models::{Models, Page, Segment};
-use crate::snapshot::Snapshot;
+use crate::table_view::TableView;
 
 /// Where a key must be, if it is anywhere.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Target {
+pub(super) struct SlotWindow {
     /// Offset of its segment in the region.
     pub(super) segment: u64,
     pub(super) generation: u32,
@@ -20,7 +20,7 @@ pub(super) struct Target {
     pub(super) window: Window,
 }
 
-impl Target {
+impl SlotWindow {
     /// A key whose place is not known yet.
     pub(super) const UNKNOWN: Self = {
         let window = Window { first: 0, last: 0 };
@@ -30,22 +30,22 @@ impl Target {
     /// The only place where `key` can be in the table; `None` if the page of the directory for it is
     /// not here.
     #[inline(always)]
-    pub(super) fn of<K: KeySpace>(snapshot: &Snapshot<K>, key: &K::Key) -> Option<Self> {
-        match snapshot.models() {
+    pub(super) fn of<K: KeySpace>(view: &TableView<K>, key: &K::Key) -> Option<Self> {
+        match view.models() {
             Models::Resident(directory) => {
                 let (segment, shared) = directory.find_shared(key)?;
-                Some(Self::in_segment(segment, key, shared, snapshot.coders()))
+                Some(Self::in_segment(segment, key, shared, view.encoders()))
             }
             Models::Paged(models) => {
-                Some(Self::in_page(&*models.kept(models.page_of(key))?, key, snapshot.coders()))
+                Some(Self::in_page(&*models.kept(models.page_of(key))?, key, view.encoders()))
             }
         }
     }
 
     /// The only place where `key` can be, given the page of the directory for it.
-    pub(super) fn in_page<K: KeySpace>(page: &Page<K>, key: &K::Key, coders: &K::Coders) -> Self {
+    pub(super) fn in_page<K: KeySpace>(page: &Page<K>, key: &K::Key, encoders: &K::Encoders) -> Self {
         let (segment, shared) = page.find_shared(key);
-        Self::in_segment(segment, key, shared, coders)
+        Self::in_segment(segment, key, shared, encoders)
     }
 
     /// The only place in `segment` where `key` can be.
@@ -54,10 +54,10 @@ impl Target {
         segment: &Segment<K>,
         key: &K::Key,
         shared: usize,
-        coders: &K::Coders,
+        encoders: &K::Encoders,
     ) -> Self {
         let model = segment.model();
-        let predicted = model.predict(segment.coordinate(key, shared, coders));
+        let predicted = model.predict(segment.coordinate(key, shared, encoders));
         Self {
             segment: segment.address().offset(),
             generation: segment.generation(),
@@ -67,7 +67,7 @@ impl Target {
         }
     }
 
-    /// Bytes that `plan` reads for the key once its window is known: what a hint of the hot cache saves.
+    /// Bytes that `plan` reads for the key once its window is known: what a cached of the hot cache saves.
     #[inline]
     pub(super) fn bytes_by(&self, plan: Plan, geometry: &SegmentGeometry) -> u32 {
         let bytes = match plan {
@@ -80,8 +80,12 @@ impl Target {
 
     /// What the hot cache knows the key by.
     #[inline(always)]
-    pub(super) fn spot<K: KeySpace>(&self, (key, hash): (&K::Key, u64), geometry: &SegmentGeometry) -> Spot {
-        Spot {
+    pub(super) fn cache_probe<K: KeySpace>(
+        &self,
+        (key, hash): (&K::Key, u64),
+        geometry: &SegmentGeometry,
+    ) -> CacheProbe {
+        CacheProbe {
             hash,
             key: K::tag(key),
             predicted: self.predicted,
@@ -93,6 +97,6 @@ impl Target {
 }
 
 /// What the hot cache knows `key` by. `None` where the page of the directory for it is not here.
-pub fn spot_of<K: KeySpace>(snapshot: &Snapshot<K>, key: &K::Key) -> Option<Spot> {
-    Some(Target::of(snapshot, key)?.spot::<K>((key, K::hash(key)), snapshot.geometry()))
+pub fn cache_probe<K: KeySpace>(view: &TableView<K>, key: &K::Key) -> Option<CacheProbe> {
+    Some(SlotWindow::of(view, key)?.cache_probe::<K>((key, K::hash(key)), view.geometry()))
 }

@@ -28,78 +28,78 @@ impl Add for Counts {
     }
 }
 
-/// The counters of one visitor at a time, on a cache line of their own. Counts stay when the visitor leaves, and its
+/// The counters of one handle at a time, on a cache line of their own. Counts stay when the handle leaves, and its
 /// successor goes on from them.
 #[derive(Debug, Default)]
 #[repr(align(64))]
-struct Seat {
+struct CounterLine {
     taken: AtomicBool,
     hits: AtomicU64,
     misses: AtomicU64,
     conflicts: AtomicU64,
 }
 
-/// Every visitor's counters. The first seat is shared by all who find no other free.
+/// Every handle's counters. The first line is shared by all who find no other free.
 #[derive(Clone, Debug)]
-pub(super) struct Seats(Arc<[Seat]>);
+pub(super) struct CounterLines(Arc<[CounterLine]>);
 
-impl Seats {
-    /// Most seats a cache has: threads beyond share one.
+impl CounterLines {
+    /// Most lines a cache has: threads beyond share one.
     const MOST: usize = 64;
 
-    /// Seats for a cache of `bytes`: at most 1/128 of it, at least the shared one.
+    /// CounterLines for a cache of `bytes`: at most 1/128 of it, at least the shared one.
     pub(super) fn within(bytes: usize) -> Self {
-        Self((0..Self::number(bytes)).map(|_| Seat::default()).collect())
+        Self((0..Self::number(bytes)).map(|_| CounterLine::default()).collect())
     }
 
     fn number(bytes: usize) -> usize {
-        (bytes / 128 / size_of::<Seat>()).clamp(1, Self::MOST)
+        (bytes / 128 / size_of::<CounterLine>()).clamp(1, Self::MOST)
     }
 
-    /// Bytes [`within`](Self::within) allocates: the seats behind the two reference counts, padded to a seat's alignment.
+    /// Bytes [`within`](Self::within) allocates: the lines after the two reference counts, padded to a line's alignment.
     pub(super) fn size_within(bytes: usize) -> usize {
-        (Self::number(bytes) + 1) * size_of::<Seat>()
+        (Self::number(bytes) + 1) * size_of::<CounterLine>()
     }
 
     pub(super) fn counts(&self) -> Counts {
-        let one = |seat: &Seat| Counts {
-            hits: seat.hits.load(Relaxed),
-            misses: seat.misses.load(Relaxed),
-            conflicts: seat.conflicts.load(Relaxed),
+        let one = |line: &CounterLine| Counts {
+            hits: line.hits.load(Relaxed),
+            misses: line.misses.load(Relaxed),
+            conflicts: line.conflicts.load(Relaxed),
         };
         self.0.iter().map(one).fold(Counts::default(), Add::add)
     }
 
-    /// Takes a free seat, or the shared one.
+    /// Takes a free line, or the shared one.
     fn take(&self) -> usize {
-        // Acquire: whoever takes a seat goes on from all its last owner counted.
-        let free = |seat: &Seat| seat.taken.compare_exchange(false, true, Acquire, Relaxed).is_ok();
+        // Acquire: whoever takes a line goes on from all its last owner counted.
+        let free = |line: &CounterLine| line.taken.compare_exchange(false, true, Acquire, Relaxed).is_ok();
         self.0.iter().skip(1).position(free).map_or(0, |behind_shared| behind_shared + 1)
     }
 }
 
 /// One thread's counters, which it alone writes, and its random bits.
 ///
-/// From [`HotCache::visitor`](super::HotCache::visitor); the `Default` one counts nowhere. When a visitor is dropped its
+/// From [`HotCache::handle`](super::HotCache::handle); the `Default` one counts nowhere. When a handle is dropped its
 /// counts stay in its cache's sum.
 #[derive(Debug)]
-pub struct Visitor {
-    seats: Option<Seats>,
-    seat: usize,
+pub struct CacheHandle {
+    lines: Option<CounterLines>,
+    line: usize,
     random: u64,
     /// Samples of accesses since the last that was told to the clock of the cache.
     pub(super) samples: u32,
 }
 
-impl Default for Visitor {
+impl Default for CacheHandle {
     fn default() -> Self {
-        Self { seats: None, seat: 0, random: scattered(0), samples: 0 }
+        Self { lines: None, line: 0, random: scattered(0), samples: 0 }
     }
 }
 
-impl Visitor {
-    pub(super) fn new(seats: &Seats, seed: u64) -> Self {
-        Self { seats: Some(seats.clone()), seat: seats.take(), random: scattered(seed), samples: 0 }
+impl CacheHandle {
+    pub(super) fn new(lines: &CounterLines, seed: u64) -> Self {
+        Self { lines: Some(lines.clone()), line: lines.take(), random: scattered(seed), samples: 0 }
     }
 
     /// 64 random bits: xorshift64* (Vigna, ACM TOMS 42(4), 2016); the high ones are the better ones.
@@ -113,24 +113,24 @@ impl Visitor {
 
     #[inline]
     pub(super) fn count_hit(&self) {
-        self.count(|seat| &seat.hits);
+        self.count(|line| &line.hits);
     }
 
     #[inline]
     pub(super) fn count_miss(&self) {
-        self.count(|seat| &seat.misses);
+        self.count(|line| &line.misses);
     }
 
     #[inline]
     pub(super) fn count_conflict(&self) {
-        self.count(|seat| &seat.conflicts);
+        self.count(|line| &line.conflicts);
     }
 
     #[inline]
-    fn count(&self, counter: impl Fn(&Seat) -> &AtomicU64) {
-        let Some(seat) = self.seats.as_ref().and_then(|seats| seats.0.get(self.seat)) else { return };
-        let counter = counter(seat);
-        if self.seat == 0 {
+    fn count(&self, counter: impl Fn(&CounterLine) -> &AtomicU64) {
+        let Some(line) = self.lines.as_ref().and_then(|lines| lines.0.get(self.line)) else { return };
+        let counter = counter(line);
+        if self.line == 0 {
             counter.fetch_add(1, Relaxed);
         } else {
             // The only writer: a plain load and store.
@@ -139,10 +139,10 @@ impl Visitor {
     }
 }
 
-impl Drop for Visitor {
+impl Drop for CacheHandle {
     fn drop(&mut self) {
-        if let Some(seat) = self.seats.as_ref().and_then(|seats| seats.0.get(self.seat)) {
-            seat.taken.store(false, Release);
+        if let Some(line) = self.lines.as_ref().and_then(|lines| lines.0.get(self.line)) {
+            line.taken.store(false, Release);
         }
     }
 }
@@ -161,35 +161,35 @@ mod tests {
 
     #[test]
     fn counts_outlive_their_visitors_and_threads_beyond_the_seats_share_one() {
-        let seats = Seats::within(64 * 128 * 3);
-        assert_eq!(seats.0.len(), 3);
+        let lines = CounterLines::within(64 * 128 * 3);
+        assert_eq!(lines.0.len(), 3);
         for _ in 0..4 {
-            let visitors: Vec<Visitor> = (0..5).map(|seed| Visitor::new(&seats, seed)).collect();
-            assert_eq!(visitors.iter().map(|v| v.seat).collect::<Vec<_>>(), [1, 2, 0, 0, 0]);
+            let handles: Vec<CacheHandle> = (0..5).map(|seed| CacheHandle::new(&lines, seed)).collect();
+            assert_eq!(handles.iter().map(|v| v.line).collect::<Vec<_>>(), [1, 2, 0, 0, 0]);
             std::thread::scope(|scope| {
-                for visitor in visitors {
+                for handle in handles {
                     scope.spawn(move || {
-                        (0..1_000).for_each(|_| visitor.count_hit());
-                        visitor.count_miss();
-                        visitor.count_conflict();
+                        (0..1_000).for_each(|_| handle.count_hit());
+                        handle.count_miss();
+                        handle.count_conflict();
                     });
                 }
             });
         }
-        assert_eq!(seats.counts(), Counts { hits: 20_000, misses: 20, conflicts: 20 });
+        assert_eq!(lines.counts(), Counts { hits: 20_000, misses: 20, conflicts: 20 });
     }
 
     #[test]
     fn an_unregistered_visitor_counts_nowhere_and_still_has_random_bits() {
-        let mut visitor = Visitor::default();
-        visitor.count_hit();
-        assert_ne!(visitor.bits(), visitor.bits());
+        let mut handle = CacheHandle::default();
+        handle.count_hit();
+        assert_ne!(handle.bits(), handle.bits());
     }
 
     #[test]
     fn seeds_give_different_bits() {
-        let seats = Seats::within(0);
-        let mut firsts: Vec<u64> = (0..1_000).map(|seed| Visitor::new(&seats, seed).bits()).collect();
+        let lines = CounterLines::within(0);
+        let mut firsts: Vec<u64> = (0..1_000).map(|seed| CacheHandle::new(&lines, seed).bits()).collect();
         firsts.sort_unstable();
         firsts.dedup();
         assert_eq!(firsts.len(), 1_000);
