@@ -209,7 +209,7 @@ pub trait Service: Send {
 
     /// Whether it has room for a request of so many bytes of this client, more than [`SHORT_BODY`], should that have to be
     /// kept. One for which it has none is not taken over from the client: it is asked about again every round, and other long
-    /// ones wait behind it. What there is room for must not depend on what clients do.
+    /// ones wait after it. What there is room for must not depend on what clients do.
     fn has_room(&self, client: ClientId, request_bytes: usize) -> bool {
         let _ = (client, request_bytes);
         true
