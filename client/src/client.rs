@@ -8,7 +8,7 @@ use std::time::Duration;
 use fpcache::TableName;
 use fpcache::cache::{CacheConfig, CacheStats};
 use fpcache::key_space::{BuildKeys, ByteKeys, KeyKind, KeySpace, U64Keys};
-use fpcache::layout::{RecordToken, TableParameters};
+use fpcache::layout::{RecordShape, RecordToken, TableParameters};
 use fpcache::message::{NodeStats, Request, WriteOperation, WriteReply};
 use fpcache::read::{Cost, FabricCosts, LookupScratch, Outcome, Plan, PlanChoice, Wanted};
 use fpcache::table::TableOptions;
@@ -16,6 +16,7 @@ use fpcache::table::TableOptions;
 use crate::answers::Answers;
 use crate::core::Core;
 use crate::counters::Counters;
+use crate::empty::first_parameters;
 use crate::error::ClientError;
 use crate::key::AsKey;
 use crate::lanes::{Lanes, OpenLanes};
@@ -33,7 +34,7 @@ pub struct ClientConfig {
     /// Which plan lookups use.
     pub plan: PlanChoice,
     /// How long a call may take before it fails; [`Client::with_deadline`] changes it for single calls. Values of many MiB take
-    /// some milliseconds each. Scans and counts may take longer, as long as they get on.
+    /// some milliseconds each.
     pub deadline: Duration,
     /// What this compute node may keep; `None`: all models, and no hot cache.
     pub cache: Option<CacheConfig>,
@@ -133,7 +134,7 @@ impl Client {
     /// Connects to the memory node at `url`, for example `shm://fpcache`, whose table `default` has integer keys.
     ///
     /// # Errors
-    /// A bad URL, no memory node there, no table of the name, no right to it, or one of another release.
+    /// As for [`open`](Self::open).
     pub fn connect(url: &str) -> Result<Self, ClientError> {
         Self::open(url, ClientConfig::default())
     }
@@ -141,7 +142,7 @@ impl Client {
     /// Connects with settings.
     ///
     /// # Errors
-    /// As for [`connect`](Self::connect).
+    /// As for [`open`](Self::open).
     pub fn connect_with(url: &str, config: ClientConfig) -> Result<Self, ClientError> {
         Self::open(url, config)
     }
@@ -171,8 +172,8 @@ impl<K: BuildKeys> Client<K> {
     /// [`ByteClient::open`](Client::open) for byte strings.
     ///
     /// # Errors
-    /// A bad URL, no memory node there, no table of the name, no right to it, or one of another release. That its table has other keys shows
-    /// when it is first used.
+    /// A bad URL, no memory node there, no table of the name, no right to it, one of another release, or
+    /// [`OtherKeys`](ClientError::OtherKeys).
     pub fn open(url: &str, config: ClientConfig) -> Result<Self, ClientError> {
         let url: Url = url.parse()?;
         let node = match &url {
@@ -363,6 +364,18 @@ impl<K: BuildKeys> Client<K> {
         with_core!(self, core => core.table_stats(self.deadline))
     }
 
+    /// How the table's records lie in slots: how long keys and values are. Of an empty table without parameters, what the first
+    /// write gives it.
+    ///
+    /// # Errors
+    /// As for [`get`](Self::get).
+    pub fn shape(&self) -> Result<RecordShape, ClientError> {
+        match with_core!(self, core => core.shape(self.deadline)) {
+            Err(error) if error.is_of_empty_table() => Ok(first_parameters::<K>().shape),
+            shape => shape,
+        }
+    }
+
     /// Bytes of the table's region that this process has mapped in huge pages, which reads find faster; `None` if the operating
     /// system does not tell. It goes through all mappings of the process: milliseconds for each GiB.
     pub fn huge_bytes(&self) -> Option<u64> {
@@ -399,11 +412,15 @@ impl<K: BuildKeys> Client<K> {
         with_core!(self, core => core.key_kind(self.deadline))
     }
 
-    /// Begins loading a table into an empty memory node. `expected_keys` lets it refuse early what cannot fit; 0 if
+    /// Begins loading records into an empty table. `expected_keys` lets the memory node refuse early what cannot fit; 0 if
     /// unknown.
     ///
+    /// A table that has its parameters already, by [`create`](Self::create) or from records that were removed since, takes the
+    /// records as inserts: they are visible as they are sent, and take some more room.
+    ///
     /// # Errors
-    /// The memory node holds a table already, another client is loading, or the records cannot fit.
+    /// The table holds records, or is empty and has other parameters ([`OtherParameters`](ClientError::OtherParameters));
+    /// another client is loading; the records cannot fit.
     pub fn load(&self, parameters: TableParameters, expected_keys: u64) -> Result<Load<'_, K>, ClientError> {
         Load::begin(self, parameters, expected_keys, &K::Encoders::default())
     }
@@ -425,6 +442,11 @@ impl<K: BuildKeys> Client<K> {
     /// The memory node's name: its URL, or `embedded`.
     pub fn name(&self) -> &str {
         &self.name
+    }
+
+    /// The creation number of the table that this client is connected to.
+    pub(crate) fn creation(&self) -> u64 {
+        with_core!(self, core => fpcache_fabric::Connection::creation(&*core.connection()))
     }
 
     pub(crate) fn request<R>(
@@ -464,7 +486,10 @@ impl<K: BuildKeys> Client<K> {
 
     /// A record's value and token.
     pub(crate) fn read_versioned(&self, key: &K::Key) -> Result<Option<(Vec<u8>, RecordToken)>, ClientError> {
-        let shape = with_core!(self, core => core.shape(self.deadline))?;
+        let shape = match with_core!(self, core => core.shape(self.deadline)) {
+            Err(error) if error.is_of_empty_table() => return Ok(None),
+            shape => shape?,
+        };
         let take = |outcome: &Outcome, value: Option<&[u8]>| {
             let (version, value) = outcome.version.zip(value)?;
             Some((value.to_vec(), RecordToken::of(version, &shape.identity::<K>(key, value))))

@@ -10,7 +10,7 @@ mod write;
 
 use std::borrow::Borrow;
 use std::cell::RefCell;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
@@ -20,13 +20,14 @@ use fpcache::key_space::{BuildKeys, KeyKind};
 use fpcache::matching::Matcher;
 use fpcache::message::{Request, decode_reply};
 use fpcache::read::{
-    Cost, LookupScratch, Outcome, ReadError, Scan, Wanted, contains, drive, look_up, look_up_all,
+    Cost, LookupScratch, Outcome, Outcomes, ReadError, Scan, Wanted, contains, drive, look_up, look_up_all,
 };
 use fpcache::table::{Table, TableOptions};
 use fpcache_fabric::{Clock, Connection, Deadline, FabricError, ForkFlag, SystemClock, random_bits};
 use thread_local::ThreadLocal;
 
 use crate::counters::{Counters, Tally};
+use crate::empty::or_of_empty;
 use crate::error::ClientError;
 use crate::kind::read_kind;
 use crate::leave::{Leave, when_thread_ends};
@@ -80,6 +81,8 @@ pub(crate) struct Core<K: BuildKeys, T: Connector> {
     /// Of threads that have lost the memory node one connects at a time.
     connecting: Turn,
     tally: Tally,
+    /// Whether the table had parameters once: then it is not empty but lost if it has none.
+    has_opened: AtomicBool,
     /// For threads to leave when they end.
     me: Weak<Self>,
 }
@@ -109,6 +112,7 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
             lanes: Mutex::default(),
             connecting: Turn::default(),
             tally: Tally::default(),
+            has_opened: AtomicBool::new(false),
             me: Weak::clone(me),
         }))
     }
@@ -138,8 +142,13 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
                 let Buffers { endpoint, lookup, .. } = buffers;
                 look_up(endpoint, table, lookup, key, &mut take)
             };
-            if let Some(answer) = self.try_table(held, &mut retry, read)? {
-                return Ok(answer);
+            match self.try_table(held, &mut retry, read) {
+                Ok(Some(answer)) => return Ok(answer),
+                Ok(None) => {}
+                Err(error) if error.is_of_empty_table() => {
+                    return Ok(take(&Outcome::offloaded(None, 0, 0), None));
+                }
+                Err(error) => return Err(error),
             }
             match self.look_up_offloaded(held, key, &mut retry, &mut take) {
                 Err(error) => self.get_over(held, error, &mut retry)?,
@@ -161,8 +170,11 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
             contains(endpoint, table, lookup, key, |outcome| outcome.version.is_some())
         };
         loop {
-            if let Some(answer) = self.try_table(held, &mut retry, read)? {
-                return Ok(answer);
+            match self.try_table(held, &mut retry, read) {
+                Ok(Some(answer)) => return Ok(answer),
+                Ok(None) => {}
+                Err(error) if error.is_of_empty_table() => return Ok(false),
+                Err(error) => return Err(error),
             }
             match self.contains_offloaded(held, key, &mut retry) {
                 Err(error) => self.get_over(held, error, &mut retry)?,
@@ -187,14 +199,26 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
                 look_up_all(endpoint, table, lookup, keys.clone(), wanted)?;
                 Ok(take(&mut buffers.lookup))
             };
-            if let Some(answer) = self.try_table(held, &mut retry, read)? {
-                return Ok(answer);
+            match self.try_table(held, &mut retry, read) {
+                Ok(Some(answer)) => return Ok(answer),
+                Ok(None) => {}
+                Err(error) if error.is_of_empty_table() => return Ok(take(&mut self.absent(keys.count()))),
+                Err(error) => return Err(error),
             }
             match self.lookup_offloaded(held, keys.clone(), &mut retry, &mut take) {
                 Err(error) => self.get_over(held, error, &mut retry)?,
                 answered => return answered,
             }
         }
+    }
+
+    /// The answers of a group of keys that are all absent.
+    fn absent(&self, keys: usize) -> LookupScratch<K> {
+        let mut outcomes = Outcomes::default();
+        (0..keys).for_each(|_| outcomes.push_offloaded(None, &[], 0));
+        let mut scratch = LookupScratch::new(self.matcher);
+        scratch.swap_outcomes(&mut outcomes);
+        scratch
     }
 
     /// Scans, and hands each record to `take` in key order. What was found before the directory turned out to be out of date,
@@ -208,7 +232,7 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
         mut take: impl FnMut(K::View<'_>, &[u8]),
     ) -> Result<Cost, ClientError> {
         let (mut from, mut left, mut cost) = (Some(start.to_owned()), limit, Cost::default());
-        self.by_parts(held, within, |buffers, table, got_on| {
+        let scanned = self.with_table(held, within, |buffers, table| {
             // It may stop to have long values taken before there are more.
             while let Some(next) = from.take() {
                 let mut scan = Scan::new(table.view(), &mut buffers.scan, next.borrow(), left);
@@ -218,12 +242,12 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
                 let ended = drive(&mut buffers.endpoint, &mut scan);
                 scan.records().for_each(|(key, value)| take(K::as_view(key), value));
                 (from, left) = (scan.uncovered().map(ToOwned::to_owned), left - scan.records().len());
-                got_on.note(from.as_ref() != Some(&next));
                 cost += scan.cost();
                 ended?;
             }
             Ok(cost)
-        })
+        });
+        or_of_empty(scanned, Cost::default())
     }
 
     /// The table as this compute node has it.
@@ -266,30 +290,11 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
         within: Duration,
         mut read: impl FnMut(&mut Buffers<K, EndpointOf<T>>, &Table<K>) -> Result<R, ReadError>,
     ) -> Result<R, ClientError> {
-        self.by_parts(held, within, |buffers, table, _| read(buffers, table))
-    }
-
-    /// As [`with_table`](Self::with_table), of what is read by parts, of which an attempt that fails may have got some: it says
-    /// so, and the deadline is then that of the rest.
-    #[inline]
-    fn by_parts<R>(
-        &self,
-        held: &mut Held<K, T>,
-        within: Duration,
-        mut read: impl FnMut(&mut Buffers<K, EndpointOf<T>>, &Table<K>, &mut GotOn) -> Result<R, ReadError>,
-    ) -> Result<R, ClientError> {
         let mut retry = Retry::new(within);
         loop {
-            let mut got_on = GotOn(false);
-            let read = |ReaderContext { table, buffers, .. }: &mut ContextOf<K, T>| {
-                read(buffers, table, &mut got_on)
-            };
-            match self.with_context(held, read) {
+            match self.with_context(held, |ReaderContext { table, buffers, .. }| read(buffers, table)) {
                 Ok(answer) => return Ok(answer),
                 Err(failure) => {
-                    if got_on.0 {
-                        retry = Retry::new(within);
-                    }
                     if self.recover(held, *failure, &mut retry)? == Next::NoNewer {
                         self.ask_for_directory(&mut retry);
                     }
@@ -327,20 +332,10 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
         f: impl FnOnce(&mut ContextOf<K, T>) -> Result<R, ReadError>,
     ) -> Result<R, Box<Failure>> {
         let context = match held {
-            Some(context) if self.is_current(context) => context,
+            Some(context) if context.number == self.number() => context,
             outdated => self.enter(outdated)?,
         };
         f(context).map_err(|error| Failure::boxed(Attempt::Read(error), context.number))
-    }
-
-    /// Whether a reader has the table in use.
-    #[inline(always)]
-    fn is_current(&self, context: &ContextOf<K, T>) -> bool {
-        #[cfg(feature = "sabotage")]
-        if self.options.sabotage == Some(fpcache::sabotage::Sabotage::ReadersStay) {
-            return true;
-        }
-        context.number == self.number()
     }
 
     /// Gives a reader a context for the session in use, or the one it has the newer table.
@@ -361,7 +356,9 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
         // Any numbers that differ between readers will do.
         let seed = self.contexts.fetch_add(1, Ordering::Relaxed);
         let context = session.context(number, self.matcher, seed);
-        Ok(held.insert(context.map_err(|error| Failure::boxed(Attempt::Open(error), number))?))
+        let context = context.map_err(|error| Failure::boxed(Attempt::Open(error), number))?;
+        self.has_opened.store(true, Ordering::Relaxed);
+        Ok(held.insert(context))
     }
 
     fn session(&self) -> MutexGuard<'_, Arc<Session<K, T::Connection>>> {
@@ -510,16 +507,6 @@ impl<K: BuildKeys, T: Connector> Leave for Core<K, T> {
         if let Some(held) = self.threads.get() {
             held.take();
         }
-    }
-}
-
-/// Whether an attempt that failed got on before it did.
-#[derive(Clone, Copy, Debug)]
-struct GotOn(bool);
-
-impl GotOn {
-    fn note(&mut self, got_on: bool) {
-        self.0 |= got_on;
     }
 }
 

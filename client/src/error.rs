@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use fpcache::key_space::KeyKind;
-use fpcache::layout::MAX_VALUE_BYTES;
+use fpcache::layout::{MAX_VALUE_BYTES, TableParameters};
 use fpcache::message::{ErrorCode, MessageError, Refusal};
 use fpcache::read::ReadError;
 use fpcache::table_view::OpenError;
@@ -138,6 +138,23 @@ pub enum ClientError {
         /// What this client's keys are.
         own: &'static str,
     },
+    /// The table had records or could have some when this client first read it, and has not even parameters now: its memory node
+    /// was started anew without its data, or the table was dropped and made anew.
+    #[error(
+        "the table was made anew and holds nothing yet: load it again, or open it with a new client, which finds it empty"
+    )]
+    Emptied,
+    /// The table is empty, and was made for records of another kind than those that were to be loaded.
+    #[error(
+        "the table is empty, but was created with other parameters ({theirs:?}) than are asked for ({asked:?}): use its own, a table \
+         of another name, or drop this one first"
+    )]
+    OtherParameters {
+        /// The table's.
+        theirs: Box<TableParameters>,
+        /// Those that are asked for.
+        asked: Box<TableParameters>,
+    },
     /// Values are asked for as words of eight bytes, which the table's are not.
     #[error(
         "the values of this table {}, and not all eight bytes: look its keys up with multi_get_into, or make a table whose \
@@ -188,7 +205,7 @@ impl From<FabricError> for ClientError {
 /// What a caller can do about an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ErrorKind {
-    /// Call again, perhaps after a pause: the memory node is gone, busy, empty, or the time was short.
+    /// Call again, perhaps after a pause: the memory node is gone, busy or has lost the table, or the time was short.
     Retry,
     /// Look before calling again: whether the change was made is not known.
     Unknown,
@@ -216,11 +233,12 @@ impl ClientError {
             Self::Message(MessageError::Version(_))
             | Self::Embedded(_)
             | Self::OtherKeys { .. }
+            | Self::OtherParameters { .. }
             | Self::NoSuchTable { .. }
             | Self::TableClosed { .. } => ErrorKind::Setup,
             Self::Message(_) => ErrorKind::Internal,
             Self::Fabric(error) => of_fabric(error),
-            Self::Deadline { .. } => ErrorKind::Retry,
+            Self::Deadline { .. } | Self::Emptied => ErrorKind::Retry,
             Self::OutcomeUnknown { .. } => ErrorKind::Unknown,
             Self::NoRoom { .. } | Self::NotDurable { .. } => ErrorKind::Setup,
         }

@@ -85,8 +85,10 @@ mod core;
 mod counters;
 #[cfg(feature = "embedded")]
 mod embedded;
+mod empty;
 pub mod encode;
 mod error;
+mod inserting;
 mod key;
 mod kind;
 mod lanes;

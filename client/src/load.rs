@@ -8,11 +8,13 @@ use fpcache::message::{Chunk, ErrorCode, MAX_AHEAD_BYTES, MessageError, Piece, R
 use crate::client::Client;
 use crate::core::check_record;
 use crate::error::ClientError;
+use crate::inserting::Inserting;
 use crate::key::AsKey;
 
 /// A load in progress: records in ascending key order, sent in chunks that fill a request.
 ///
-/// The table becomes visible with [`finish`](Self::finish); dropping the load before that leaves no trace of it.
+/// The records become visible with [`finish`](Self::finish); dropping the load before that leaves no trace of it. A table that has
+/// its parameters already takes them as inserts instead, which are visible at once.
 #[derive(Debug)]
 #[must_use = "nothing is visible before `finish`"]
 pub struct Load<'c, K: BuildKeys = U64Keys> {
@@ -27,6 +29,8 @@ pub struct Load<'c, K: BuildKeys = U64Keys> {
     records: Vec<u8>,
     /// Bytes of values that went ahead of the chunk that is being filled.
     ahead: usize,
+    /// How the records are sent if the table has its parameters already.
+    inserting: Option<Inserting<K>>,
     finished: bool,
 }
 
@@ -48,8 +52,14 @@ impl<'c, K: BuildKeys> Load<'c, K> {
     ) -> Result<Self, ClientError> {
         let encoders = K::encode_encoders(encoders);
         let begin = Request::LoadBegin { parameters, expected_keys, encoders: &encoders };
-        let creation = match client.request(&begin, None, |creation, _| Ok(creation)) {
+        let begun = client.request(&begin, None, |creation, _| Ok(creation));
+        let mut inserting = None;
+        let creation = match begun {
             Ok(creation) => creation,
+            Err(ClientError::Refused(refusal)) if refusal.code == ErrorCode::NotEmpty => {
+                inserting = Some(Inserting::begin(client, &parameters, refusal)?);
+                client.creation()
+            }
             Err(error) => {
                 if matches!(error, ClientError::Fabric(_)) {
                     // It may have been executed all the same; nothing is in the way of the next one then.
@@ -67,6 +77,7 @@ impl<'c, K: BuildKeys> Load<'c, K> {
             count: 0,
             records: Vec::new(),
             ahead: 0,
+            inserting,
             finished: false,
         })
     }
@@ -80,6 +91,9 @@ impl<'c, K: BuildKeys> Load<'c, K> {
     pub fn push(&mut self, key: impl AsKey<K>, value: &[u8]) -> Result<(), ClientError> {
         let (key, shape) = (key.as_key(), self.parameters.shape);
         check_record::<K>(key, value, &shape)?;
+        if let Some(inserting) = &mut self.inserting {
+            return inserting.push(self.client, self.creation, key, value);
+        }
         let mut sent = Sent::Here(value);
         if record_bytes::<K>(&shape, key, &sent) > self.chunk_bytes
             && shape.place(K::encoded_len(key), value.len()) == Some(ValuePlace::Outside)
@@ -114,8 +128,11 @@ impl<'c, K: BuildKeys> Load<'c, K> {
     /// Ends the load and makes the table visible.
     ///
     /// # Errors
-    /// As for [`push`](Self::push); nothing is visible then.
+    /// As for [`push`](Self::push); nothing is visible then, unless the records were sent as inserts.
     pub fn finish(mut self) -> Result<Loaded, ClientError> {
+        if let Some(inserting) = &mut self.inserting {
+            return inserting.finish(self.client, self.creation);
+        }
         self.flush()?;
         let loaded = self.request(&Request::LoadCommit, |body| match body.as_chunks::<8>().0 {
             [keys, segments, ..] => {
@@ -175,7 +192,7 @@ fn explained<K: BuildKeys>(
 
 impl<K: BuildKeys> Drop for Load<'_, K> {
     fn drop(&mut self) {
-        if !self.finished {
+        if !self.finished && self.inserting.is_none() {
             // The memory node drops an unfinished load by itself when the connection ends.
             let _ = self.request(&Request::LoadAbort, |_| Ok(()));
         }

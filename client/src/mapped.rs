@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use fpcache::TableName;
-use fpcache::key_space::BuildKeys;
+use fpcache::key_space::{BuildKeys, KeyKind};
 use fpcache_fabric::shm::{ConnectOptions, ShmAddress, connect};
 use fpcache_fabric::{Deadline, FabricError, MappedConnection, RegionName};
 
@@ -12,7 +12,7 @@ use crate::core::{Connector, Core};
 #[cfg(feature = "embedded")]
 use crate::embedded::EmbeddedNode;
 use crate::error::ClientError;
-use crate::tables::not_there;
+use crate::tables::{Tables, not_there};
 
 /// Where a table lies. All connections are of one type, so that reading is compiled once.
 #[derive(Clone)]
@@ -45,15 +45,32 @@ impl MappedNode {
         }
     }
 
-    /// A client of the table, or the error that says which tables there are instead.
+    /// A client of the table, whose keys must be of its kind; or the error that says which tables there are instead.
     pub(crate) fn open<K: BuildKeys>(self, config: &ClientConfig) -> Result<Arc<Core<K, Self>>, ClientError> {
-        let connected = Core::connect(self.clone(), config.table_options(), config.deadline);
-        connected.map_err(|error| match (error, self) {
-            (ClientError::NoSuchTable { .. }, Self::Elsewhere(ShmNode { address, table })) => {
-                not_there(&address, table.as_str(), config.deadline)
+        let core = match (Core::connect(self.clone(), config.table_options(), config.deadline), &self) {
+            (Err(ClientError::NoSuchTable { .. }), Self::Elsewhere(ShmNode { address, table })) => {
+                return Err(not_there(address, table.as_str(), config.deadline));
             }
-            (error, _) => error,
-        })
+            (connected, _) => connected?,
+        };
+        match self.kind_of(&core, config) {
+            Some(theirs) if !theirs.is::<K>() => Err(ClientError::OtherKeys { theirs, own: K::NAME }),
+            // What cannot be told now is told by the first call.
+            _ => Ok(core),
+        }
+    }
+
+    /// What the keys of a table are, as far as it can be told.
+    fn kind_of<K: BuildKeys>(&self, core: &Core<K, Self>, config: &ClientConfig) -> Option<KeyKind> {
+        let told = core.key_kind(config.deadline).ok()?;
+        match self {
+            // The region of a table without parameters does not say.
+            Self::Elsewhere(ShmNode { address, table }) if told.is_none() => {
+                let tables = Tables::at(address.clone(), config.deadline).ok()?;
+                Some(tables.find(table).ok()??.kind)
+            }
+            _ => told,
+        }
     }
 }
 

@@ -271,12 +271,15 @@ impl<K: BuildKeys> Client<K> {
     ) -> Result<(), ClientError> {
         let take = |scratch: &NearestScratch<K>| {
             let answers = scratch.answers();
+            if answers.len() == 0 {
+                keys.iter().for_each(|_| take(None, Cost::default()));
+            }
             answers.for_each(|(found, cost)| {
                 take(found.map(|found| (K::as_view(found.key), found.value)), cost);
             });
         };
-        let keys = keys.iter().map(AsKey::as_key);
-        with_core!(self, core => core.here(|held| core.nearest(held, side, keys, self.deadline(), take)))
+        let all = keys.iter().map(AsKey::as_key);
+        with_core!(self, core => core.here(|held| core.nearest(held, side, all, self.deadline(), take)))
     }
 }
 

@@ -88,7 +88,9 @@ impl Tables {
         }
     }
 
-    /// Makes an empty table. If the memory node keeps its data, the table outlives it from here on.
+    /// Makes an empty table, which a client of it can read, write and load into. What its records are like is said by
+    /// [`Client::create`](crate::Client::create) or by a load; else the first write takes values of eight bytes beside integer
+    /// keys, of any length beside byte strings. If the memory node keeps its data, the table outlives it from here on.
     ///
     /// # Errors
     /// [`Refused`](ClientError::Refused): there is one of that name, or no memory for it; [`is_retryable`] says which calls may
@@ -98,6 +100,14 @@ impl Tables {
     pub fn create(&self, name: &TableName, kind: KeyKind, options: CreateOptions) -> Result<(), ClientError> {
         let CreateOptions { region_bytes } = options;
         self.call(&TablesRequest::Create { name: *name, kind, region_bytes }, |_| Ok(()))
+    }
+
+    /// What is known of one table; `None` if there is none of the name.
+    ///
+    /// # Errors
+    /// The memory node is gone.
+    pub fn find(&self, name: &TableName) -> Result<Option<TableInfo>, ClientError> {
+        Ok(self.list()?.tables.into_iter().find(|table| table.name == *name))
     }
 
     /// Removes a table and all its records. From here on nobody gets an answer from it; its memory is given back at once.

@@ -209,10 +209,12 @@ impl<K: BuildKeys> Client<K> {
         self.write(changes.operations(), replies)
     }
 
-    /// Makes an empty table. As a load without records.
+    /// Gives an empty table its parameters, which a load or the first write does otherwise. It stays empty: it can be read,
+    /// written and loaded into. Does nothing if these are its parameters.
     ///
     /// # Errors
-    /// The memory node holds a table already, or the parameters are out of range.
+    /// The table holds records, or is empty and has other parameters ([`OtherParameters`](ClientError::OtherParameters)), or the
+    /// parameters are out of range.
     pub fn create(&self, parameters: TableParameters) -> Result<(), ClientError> {
         self.load(parameters, 0)?.finish().map(drop)
     }

@@ -23,7 +23,14 @@ impl<T: Connector> Core<U64Keys, T> {
         within: Duration,
     ) -> Result<usize, ClientError> {
         check_lengths(keys.len(), Some(values.len()), found.len())?;
-        let mut shape = self.shape_by(held, within)?;
+        let mut shape = match self.shape_by(held, within) {
+            Err(error) if error.is_of_empty_table() => {
+                values.fill(0);
+                found.fill(false);
+                return Ok(0);
+            }
+            shape => shape?,
+        };
         if let (true, Some(key)) = (shape.value_bytes != Some(8), keys.first()) {
             // The table may be another by now, which a lookup finds out.
             self.lookup(held, (std::iter::once(key), Wanted::Presence), within, |_| ())?;

@@ -1,6 +1,7 @@
 //! What makes another attempt worth while: a newer directory, a new connection, a pause.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use crossbeam::utils::Backoff;
@@ -103,6 +104,9 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
             Attempt::Open(OpenError::Moving { attempts }) => ReadError::Contended { attempts },
             // About to be hung up on: whoever connects anew learns what there is.
             Attempt::Open(_) if self.was_dropped() => ReadError::Contended { attempts: 1 },
+            Attempt::Open(OpenError::Empty) if self.has_opened.load(Ordering::Relaxed) => {
+                return Err(ClientError::Emptied);
+            }
             Attempt::Open(error) => self.explained(error)?,
         };
         self.tally.retries.add(1);
@@ -118,10 +122,6 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
                 self.reconnect(failure.number, deadline)?;
             }
             ReadError::Fabric(e) => return Err(e.into()),
-            // It was told to stop when the deadline had passed.
-            error @ ReadError::Unfinished { .. } => {
-                return Err(ClientError::Deadline { deadline: retry.within, last: error });
-            }
             ReadError::Corrupt(_) if self.was_dropped() => retry.pause(&*self.clock),
             ReadError::Corrupt(e) => return Err(OpenError::Corrupt(e).into()),
         }

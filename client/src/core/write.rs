@@ -236,11 +236,20 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
         if let Some((creation, shape)) = alone {
             return fill(creation, &shape, None);
         }
-        let filled = self.here(|held| {
-            self.with_table(held, within, |buffers, table| {
-                Ok(fill(buffers.creation, &table.view().geometry().shape, Some(table)))
+        let mut try_to_fill = || {
+            self.here(|held| {
+                self.with_table(held, within, |buffers, table| {
+                    Ok(fill(buffers.creation, &table.view().geometry().shape, Some(table)))
+                })
             })
-        });
+        };
+        let filled = match try_to_fill() {
+            Err(error) if error.is_of_empty_table() => {
+                self.create_for_write(within)?;
+                try_to_fill()
+            }
+            filled => filled,
+        };
         match filled {
             Err(ClientError::Open(OpenError::Budget { .. })) => {
                 let session = Arc::clone(&self.session());

@@ -1,0 +1,64 @@
+//! Tables without records: what reads find in them, and what the first write makes of them.
+//!
+//! A table that was made under a name has no parameters before the first of: [`Client::create`](crate::Client::create), a load,
+//! which both bring theirs, and a write, for which [`first_parameters`] are taken. Until then every read finds nothing. Reads
+//! cannot mistake a table that is being recovered for such a one: a memory node serves tables only once they are. Nor one that
+//! was lost: a client that knew the table with parameters gets [`ClientError::Emptied`] instead, from reads and writes.
+
+use std::time::Duration;
+
+use fpcache::key_space::{BuildKeys, KeySpace};
+use fpcache::layout::{RecordShape, TableParameters};
+use fpcache::message::{ErrorCode, Request};
+use fpcache::table_view::OpenError;
+
+use crate::core::{Connector, Core};
+use crate::error::ClientError;
+
+/// Bytes that key and value have in a slot where both vary.
+const ROOM: u32 = 128;
+
+/// The parameters of a table that gets its first record by a write: of integer keys values have eight bytes; beside byte strings
+/// they have any length.
+pub(crate) fn first_parameters<K: KeySpace>() -> TableParameters {
+    let shape = match K::FIXED_BYTES {
+        Some(_) => TableParameters::default().shape,
+        None => RecordShape { key_bytes: None, value_bytes: None, room: ROOM },
+    };
+    TableParameters { shape, ..TableParameters::default() }
+}
+
+impl<K: BuildKeys, T: Connector> Core<K, T> {
+    /// Gives the table its parameters, unless it has some by now.
+    #[cold]
+    pub(crate) fn create_for_write(&self, within: Duration) -> Result<(), ClientError> {
+        let encoders = K::encode_encoders(&K::Encoders::default());
+        let begin =
+            Request::LoadBegin { parameters: first_parameters::<K>(), expected_keys: 0, encoders: &encoders };
+        let creation = match self.call(&begin, None, within, |creation, _| Ok(creation)) {
+            Err(ClientError::Refused(refusal)) if refusal.code == ErrorCode::NotEmpty => return Ok(()),
+            begun => begun?,
+        };
+        let committed = self.call(&Request::LoadCommit, Some(creation), within, |_, _| Ok(()));
+        if committed.is_err() {
+            // Nothing must be in the way of the next attempt; that it was committed after all is as good.
+            let _ = self.call(&Request::LoadAbort, Some(creation), within, |_, _| Ok(()));
+        }
+        committed
+    }
+}
+
+/// What a read found, `nothing` if the table has no parameters yet.
+pub(crate) fn or_of_empty<R>(found: Result<R, ClientError>, nothing: R) -> Result<R, ClientError> {
+    match found {
+        Err(error) if error.is_of_empty_table() => Ok(nothing),
+        found => found,
+    }
+}
+
+impl ClientError {
+    /// Whether the table has no parameters yet, so that it holds nothing.
+    pub(crate) fn is_of_empty_table(&self) -> bool {
+        matches!(self, Self::Open(OpenError::Empty))
+    }
+}

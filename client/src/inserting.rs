@@ -1,0 +1,96 @@
+//! Loads into tables that have their parameters already: inserts, many together.
+
+use std::borrow::Borrow;
+
+use fpcache::key_space::BuildKeys;
+use fpcache::layout::TableParameters;
+use fpcache::message::{ErrorCode, Refusal, WriteReply, WriteStatus};
+
+use crate::client::Client;
+use crate::error::ClientError;
+use crate::key::KeyRef;
+use crate::load::Loaded;
+use crate::write::{Changes, outcome};
+
+/// Bytes of records that are kept until they are sent; one more record may come on top.
+const KEPT_BYTES: usize = 1 << 20;
+
+/// The records that are still to be sent, and what is known of those that were.
+#[derive(Debug)]
+pub(crate) struct Inserting<K: BuildKeys> {
+    changes: Changes<K>,
+    /// The keys of the changes, and of the last one before them.
+    keys: Vec<K::Owned>,
+    bytes: usize,
+    sent: u64,
+    replies: Vec<WriteReply>,
+}
+
+impl<K: BuildKeys> Inserting<K> {
+    /// Begins after the memory node has refused a plain load, because the table has parameters.
+    pub(crate) fn begin(
+        client: &Client<K>,
+        asked: &TableParameters,
+        refusal: Refusal,
+    ) -> Result<Self, ClientError> {
+        if client.stats()?.keys > 0 {
+            return Err(refusal.into());
+        }
+        let theirs = client.table()?.record.parameters;
+        if theirs != *asked {
+            return Err(ClientError::OtherParameters { theirs: theirs.into(), asked: (*asked).into() });
+        }
+        let (changes, keys, replies) = (Changes::default(), Vec::new(), Vec::new());
+        Ok(Self { changes, keys, bytes: 0, sent: 0, replies })
+    }
+
+    /// Adds a record, whose key must be above the one before.
+    pub(crate) fn push(
+        &mut self,
+        client: &Client<K>,
+        creation: u64,
+        key: &K::Key,
+        value: &[u8],
+    ) -> Result<(), ClientError> {
+        if self.keys.last().is_some_and(|last| last.borrow() >= key) {
+            let why =
+                format!("key {} is not above the one before: load keys in ascending order", K::show(key));
+            return Err(Refusal::new(ErrorCode::BadData, why).into());
+        }
+        self.changes.insert(KeyRef::<K>(key), value);
+        self.keys.push(key.to_owned());
+        self.bytes += K::encoded_len(key) + value.len();
+        if self.bytes >= KEPT_BYTES { self.send(client, creation) } else { Ok(()) }
+    }
+
+    /// Sends what is left.
+    pub(crate) fn finish(&mut self, client: &Client<K>, creation: u64) -> Result<Loaded, ClientError> {
+        self.send(client, creation)?;
+        Ok(Loaded { keys: self.sent, segments: client.stats()?.segments })
+    }
+
+    fn send(&mut self, client: &Client<K>, creation: u64) -> Result<(), ClientError> {
+        if client.creation() != creation {
+            let why = "the table was dropped and another one has its name: load anew".to_owned();
+            return Err(Refusal::new(ErrorCode::OtherTable, why).into());
+        }
+        client.apply(&self.changes, &mut self.replies)?;
+        let first = self.keys.len() - self.changes.len();
+        for (key, reply) in self.keys[first..].iter().zip(&self.replies) {
+            if outcome::<K>(key.borrow(), *reply)?.status != WriteStatus::Done {
+                let why = format!(
+                    "key {} is there already: another client writes to the table that is being loaded",
+                    K::show(key.borrow())
+                );
+                return Err(Refusal::new(ErrorCode::NotEmpty, why).into());
+            }
+        }
+        self.sent += self.changes.len() as u64;
+        self.changes.clear();
+        self.bytes = 0;
+        let last = self.keys.pop();
+        self.keys.clear();
+        self.keys.extend(last);
+        Ok(())
+    }
+}
