@@ -12,9 +12,13 @@ fn main() {
             println!("cargo:rerun-if-changed={path}");
         }
     }
+    let mut version = std::env::var("CARGO_PKG_VERSION").unwrap_or_default();
     if let Some(commit) = git(&["rev-parse", "HEAD"]) {
         println!("cargo:rustc-env=FPCACHE_COMMIT={commit}");
+        version += &format!(" ({})", commit.get(..12).unwrap_or(&commit));
     }
+    // What `--version` says.
+    println!("cargo:rustc-env=FPCACHE_VERSION={version}");
 }
 
 /// What git answers; nothing without git or outside a clone.

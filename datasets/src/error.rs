@@ -189,6 +189,18 @@ pub enum DatasetError {
         /// What compresses files of this suffix.
         program: &'static str,
     },
+    /// A file is compressed in a way that is not read.
+    #[error(
+        "{}: {program} files are not read: decompress it first, for example `{program} -dc FILE | fpcache-cli load lines:-`, or \
+         compress it with gzip or zstd",
+        path.display()
+    )]
+    OtherCompression {
+        /// The file.
+        path: PathBuf,
+        /// What decompresses it.
+        program: &'static str,
+    },
     /// Keys of the other kind than were asked for.
     #[error("{name} has {is} keys, {asked} keys were asked for; {}", kind_remedy(*asked))]
     WrongKind {
@@ -309,6 +321,7 @@ impl DatasetError {
             | Self::TooWide { .. }
             | Self::Exists { .. }
             | Self::CompressedOutput { .. }
+            | Self::OtherCompression { .. }
             | Self::WrongKind { .. }
             | Self::KeyBytes { .. }
             | Self::NewlineInKey { .. } => ErrorKind::BadRequest,

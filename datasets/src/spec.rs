@@ -99,10 +99,13 @@ pub struct Spec {
 
 /// A text that names no data set.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{text}`: {cause}; known data sets: {}; for example fb:16M, wiki, sosd:data/books_200M_uint32:1M", KNOWN_NAMES.join(", "))]
+#[error("`{text}`: {cause}{}; known data sets: {}; for example fb:16M, wiki, sosd:data/books_200M_uint32:1M",
+    .meant.map(|name| format!(": did you mean `{name}`?")).unwrap_or_default(), KNOWN_NAMES.join(", "))]
 pub struct ParseSpecError {
     text: String,
     cause: &'static str,
+    /// The known name that is most like it, if one is.
+    meant: Option<&'static str>,
 }
 
 impl Spec {
@@ -156,7 +159,7 @@ impl FromStr for Spec {
     type Err = ParseSpecError;
 
     fn from_str(text: &str) -> Result<Self, ParseSpecError> {
-        let fail = |cause| ParseSpecError { text: text.to_owned(), cause };
+        let fail = |cause| ParseSpecError { text: text.to_owned(), cause, meant: None };
         for (scheme, missing, kind) in PATHS {
             let Some(rest) = text.strip_prefix(scheme) else { continue };
             let (path, count) = match rest.rsplit_once(':') {
@@ -191,7 +194,10 @@ impl FromStr for Spec {
             "prefixes" => SpecKind::Prefixes,
             "sosd" => return Err(fail("the path is missing after `sosd`")),
             "lines" => return Err(fail("the path is missing after `lines`")),
-            _ => return Err(fail("no data set of this name (a file is written sosd:PATH or lines:PATH)")),
+            _ => {
+                let error = fail("no data set of this name (a file is written sosd:PATH or lines:PATH)");
+                return Err(ParseSpecError { meant: meant_by(name), ..error });
+            }
         };
         let count = match suffix {
             None => None,
@@ -207,6 +213,29 @@ impl FromStr for Spec {
         };
         Ok(Self { kind, count })
     }
+}
+
+/// The known name that a misspelt one stands for, as far as it can be told.
+fn meant_by(name: &str) -> Option<&'static str> {
+    let name = name.to_lowercase();
+    let plain = KNOWN_NAMES.iter().copied().filter(|known| !known.contains(':'));
+    let nearest = plain.map(|known| (distance(&name, known), known)).min()?;
+    // Of short names any other is a few letters away.
+    Some(nearest).filter(|(distance, known)| *distance <= 2.min(known.len() / 2)).map(|(_, known)| known)
+}
+
+/// How many letters must be inserted, removed or replaced to make one word of the other (Levenshtein).
+fn distance(one: &str, other: &str) -> usize {
+    let mut row: Vec<usize> = (0..=other.len()).collect();
+    for (i, letter) in one.bytes().enumerate() {
+        let mut diagonal = std::mem::replace(&mut row[0], i + 1);
+        for (j, with) in other.bytes().enumerate() {
+            let replaced = diagonal + usize::from(letter != with);
+            diagonal = row[j + 1];
+            row[j + 1] = replaced.min(diagonal + 1).min(row[j] + 1);
+        }
+    }
+    row[other.len()]
 }
 
 impl fmt::Display for Spec {
@@ -240,6 +269,17 @@ impl fmt::Display for Spec {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_misspelt_name_is_answered_with_the_one_that_was_meant() {
+        for (text, meant) in
+            [("ipv6", "ipv4"), ("unifrom:1M", "uniform"), ("Words", "words"), ("ycbs:5", "ycsb")]
+        {
+            let error = text.parse::<Spec>().unwrap_err().to_string();
+            assert!(error.contains(&format!("did you mean `{meant}`?")), "{error}");
+        }
+        assert!(!"shakespeare".parse::<Spec>().unwrap_err().to_string().contains("did you mean"));
+    }
 
     #[test]
     fn every_form_reads_and_shows_the_same() {

@@ -20,7 +20,7 @@ use crate::ycsb::options::{self as ycsb_options, YcsbArgs};
 /// Without a command it runs the quickstart: a memory node in a second process, three data sets, every answer checked,
 /// beside the maps it is compared with.
 #[derive(Debug, Parser)]
-#[command(name = "fpcache-eval", version, after_help = EXAMPLES)]
+#[command(name = "fpcache-eval", version = env!("FPCACHE_VERSION"), after_help = EXAMPLES)]
 pub struct Cli {
     /// What to do.
     #[command(subcommand)]
@@ -55,7 +55,9 @@ const EXAMPLES: &str = "Examples:
   fpcache-eval growth --dataset fb:16M --order random,append
   fpcache-eval scale --dataset uniform --keys 1M,4M,16M
   fpcache-eval waits --load idle,full,commit
-  fpcache-eval sweep --over cache --values 4MiB,8MiB,16MiB --dataset fb:16M --dist zipf:0.99 --variants fd,full";
+  fpcache-eval sweep --over cache --values 4MiB,8MiB,16MiB --dataset fb:16M --dist zipf:0.99 --variants fd,full
+
+Exit codes: 0 done, 1 an answer was wrong, 2 wrong usage or a failure.";
 
 /// The commands.
 #[derive(Debug, Subcommand)]

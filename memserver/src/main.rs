@@ -1,6 +1,7 @@
 //! `fpcache-memserver`: a memory node as a daemon.
 
 use std::path::PathBuf;
+use std::process::ExitCode;
 
 use anyhow::{Context, ensure};
 use clap::{Parser, ValueEnum};
@@ -19,7 +20,7 @@ use fpcache_memserver::{Daemon, DaemonConfig, DaemonError, DurableConfig, FirstT
 /// A memory node of FPCache: holds tables in shared memory and lets clients look keys up in them without taking part.
 #[derive(Debug, Parser)]
 #[command(
-    version,
+    version = env!("FPCACHE_VERSION"),
     after_help = "Examples:\n  \
         fpcache-memserver                               a quarter of the memory, at shm://fpcache\n  \
         fpcache-memserver --capacity 4GiB --load fb:16M\n  \
@@ -36,7 +37,8 @@ use fpcache_memserver::{Daemon, DaemonConfig, DaemonError, DurableConfig, FirstT
         DATA_DIR/tables/NAME. A region keeps its size.\n\n\
         Open files bound clients and tables: a client takes one, a table with --data-dir eight. The daemon raises its soft limit\n\
         (ulimit -n) to the hard one and says what that leaves room for.\n\n\
-        Ends cleanly on SIGTERM and Ctrl-C, its log on the disk; a second one ends it at once, also in the midst of a load."
+        Ends cleanly on SIGTERM and Ctrl-C, its log on the disk; a second one ends it at once, also in the midst of a load.\n\n\
+        Exit codes: 0 ended when it was asked to, 2 wrong usage or a failure."
 )]
 struct Arguments {
     /// Address to listen at
@@ -153,8 +155,18 @@ impl From<KeysArgument> for KeyKind {
     }
 }
 
-fn main() -> anyhow::Result<()> {
-    let arguments = Arguments::parse();
+fn main() -> ExitCode {
+    match run(Arguments::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            // As for wrong usage, and as the other programs have it.
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn run(arguments: Arguments) -> anyhow::Result<()> {
     raise_descriptor_limit();
     let config = DaemonConfig {
         capacity: arguments.capacity.unwrap_or_else(capacity::default_capacity),

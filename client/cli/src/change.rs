@@ -7,10 +7,9 @@ use clap::Args;
 use fpcache_client::{Changes, Client, CompareAndSet, KeyRef, RecordToken, WriteStatus};
 use serde_json::json;
 
-use crate::Outcome;
-use crate::arguments::number;
 use crate::keys::{KeyFormat, Keys};
-use crate::output::Output;
+use crate::numbers::number;
+use crate::output::{Outcome, Output};
 use crate::value::{Format, read_value};
 
 /// A key and the value it gets.
@@ -94,7 +93,7 @@ impl Record {
         if is_done {
             return Ok(Outcome::Done);
         }
-        eprintln!("key {} {otherwise}", K::text(key, self.key_format));
+        eprintln!("key {} {otherwise}", K::short(key, self.key_format));
         Ok(Outcome::Wrong)
     }
 }
@@ -127,7 +126,7 @@ impl Delete {
         client.apply(&changes, &mut replies)?;
         let mut outcome = Outcome::Done;
         for (key, reply) in keys.iter().zip(&replies) {
-            let shown = K::text(key.borrow(), self.key_format);
+            let shown = K::short(key.borrow(), self.key_format);
             if output.is_json() {
                 let is_done = reply.status == WriteStatus::Done;
                 output.element(&json!({ "key": K::json(key.borrow(), self.key_format), "done": is_done }))?;

@@ -6,9 +6,8 @@ use clap::Args;
 use fpcache_client::{Client, KeyRef};
 use serde_json::json;
 
-use crate::Outcome;
 use crate::keys::{KeyFormat, Keys};
-use crate::output::Output;
+use crate::output::{Outcome, Output};
 use crate::scan::Range;
 
 #[derive(Debug, Args)]

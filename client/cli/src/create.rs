@@ -1,14 +1,14 @@
 //! `create`
 
 use clap::{Args, ValueEnum};
-use fpcache_client::{ByteKeys, Client, KeyKind, TableName, TableParameters, Tables, U64Keys};
+use fpcache_client::{ByteKeys, Client, KeyKind, TableParameters, U64Keys};
 use serde_json::json;
 
-use crate::Outcome;
 use crate::keys::{KeyLengths, Keys};
-use crate::output::Output;
+use crate::output::{Outcome, Output};
 use crate::parameters::{Length, Parameters};
-use crate::tables::NewTable;
+use crate::place::Place;
+use crate::tables::{NewTable, kind_of};
 
 #[derive(Debug, Args)]
 pub(crate) struct Create {
@@ -37,17 +37,31 @@ enum KeysArgument {
 }
 
 impl Create {
-    /// Makes the table if it is not there; says what its keys are.
-    pub(crate) fn make(&self, tables: &Tables, table: &TableName) -> anyhow::Result<KeyKind> {
-        let kind = match (self.keys, self.key_bytes) {
+    /// What its keys are to be, if that was said.
+    fn kind(&self) -> Option<KeyKind> {
+        match (self.keys, self.key_bytes) {
             (Some(KeysArgument::U64), _) => Some(KeyKind::U64),
             (Some(KeysArgument::Bytes), _) | (None, Some(_)) => Some(KeyKind::Bytes),
             (None, None) => None,
+        }
+    }
+
+    pub(crate) fn run(&self, place: &Place, output: &mut Output) -> anyhow::Result<Outcome> {
+        let (tables, name) = (place.tables()?, &place.table);
+        // Nothing is made with parameters that make no sense.
+        match kind_of(&tables, name, self.kind())?.or(self.kind()).unwrap_or(KeyKind::U64) {
+            KeyKind::U64 => self.checked::<U64Keys>().map(drop)?,
+            KeyKind::Bytes => self.checked::<ByteKeys>().map(drop)?,
+        }
+        let ensured = self.new.ensure(&tables, name, self.kind())?;
+        let created = match ensured.kind {
+            KeyKind::U64 => self.create(&place.client::<U64Keys>()?, output),
+            KeyKind::Bytes => self.create(&place.client::<ByteKeys>()?, output),
         };
-        self.new.ensure(tables, table, kind, |kind| match kind {
-            KeyKind::U64 => self.checked::<U64Keys>().map(drop),
-            KeyKind::Bytes => self.checked::<ByteKeys>().map(drop),
-        })
+        if created.is_err() {
+            ensured.undo(&tables, name);
+        }
+        created
     }
 
     /// The table's parameters.
@@ -60,7 +74,7 @@ impl Create {
         self.parameters.checked::<K>(lengths)
     }
 
-    pub(crate) fn run<K: Keys>(&self, client: &Client<K>, output: &mut Output) -> anyhow::Result<Outcome> {
+    fn create<K: Keys>(&self, client: &Client<K>, output: &mut Output) -> anyhow::Result<Outcome> {
         let parameters = self.checked::<K>()?;
         client.create(parameters)?;
         if output.is_json() {

@@ -35,7 +35,7 @@ pub(crate) struct Data {
     seed: u64,
 
     /// The folder with published files
-    #[arg(long, value_name = "FOLDER", env = "FPCACHE_DATA")]
+    #[arg(long = "datasets-dir", alias = "data-dir", value_name = "FOLDER", env = "FPCACHE_DATA")]
     data_dir: Option<PathBuf>,
 }
 

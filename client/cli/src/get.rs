@@ -9,9 +9,8 @@ use clap::Args;
 use fpcache_client::{Answers, Client, KeyRef, RecordShape, RecordToken};
 use serde_json::{Value, json};
 
-use crate::Outcome;
 use crate::keys::{KeyFormat, Keys};
-use crate::output::Output;
+use crate::output::{Outcome, Output};
 use crate::value::{Format, TableFormat};
 
 #[derive(Debug, Args)]
@@ -20,7 +19,8 @@ pub(crate) struct Get {
     #[arg(required = true, value_name = "KEY")]
     keys: Vec<String>,
 
-    /// Write the value to this file, its bytes as they are; for one key
+    /// Write the value to this file, its bytes as they are, - for standard output; for one key. Where standard output is no
+    /// terminal, values whose length varies are written so in any case unless --format tells otherwise
     #[arg(long, value_name = "PATH", conflicts_with = "format")]
     output: Option<PathBuf>,
 
@@ -37,11 +37,11 @@ impl Get {
         let keys = self.keys.iter().map(|key| K::parse(key, self.key_format));
         let keys = keys.collect::<anyhow::Result<Vec<_>>>()?;
         if let Some(path) = &self.output {
-            return self.write_to::<K>(client, &keys, path);
+            return self.write_to::<K>(client, &keys, path, output);
         }
         let mut answers = Answers::new();
         client.multi_get_into(&keys, &mut answers)?;
-        let (shape, format) = (client.table()?.record.parameters.shape, self.format.in_table(client)?);
+        let (shape, format) = (client.shape()?, self.format.in_table(client)?);
         let mut outcome = Outcome::Done;
         for (i, key) in keys.iter().enumerate() {
             let (value, shown) = (answers.value(i), K::text(key.borrow(), self.key_format));
@@ -51,9 +51,12 @@ impl Get {
             match value {
                 None => {
                     outcome = Outcome::Wrong;
-                    eprintln!("key {shown} is absent");
+                    eprintln!("key {} is absent", K::short(key.borrow(), self.key_format));
                 }
                 Some(_) if output.is_json() => {}
+                Some(value) if keys.len() == 1 && format.is_plain() && !output.is_terminal() => {
+                    output.bytes(value)?;
+                }
                 Some(value) if keys.len() == 1 => output.line(format.text(value)?)?,
                 Some(value) => output.line(format_args!("{shown} {}", format.text(value)?))?,
             }
@@ -70,13 +73,18 @@ impl Get {
         client: &Client<K>,
         keys: &[K::Owned],
         path: &Path,
+        output: &mut Output,
     ) -> anyhow::Result<Outcome> {
         let [key] = keys else { bail!("--output takes the value of one key, {} were given", keys.len()) };
         let key: &K::Key = key.borrow();
         let Some(value) = client.get(KeyRef::<K>(key))? else {
-            eprintln!("key {} is absent", K::text(key, self.key_format));
+            eprintln!("key {} is absent", K::short(key, self.key_format));
             return Ok(Outcome::Wrong);
         };
+        if path.as_os_str() == "-" {
+            output.bytes(&value)?;
+            return Ok(Outcome::Done);
+        }
         fs::write(path, value).with_context(|| format!("writing the value to {}", path.display()))?;
         Ok(Outcome::Done)
     }

@@ -8,8 +8,8 @@ use fpcache_client::{AsKey, BuildKeys, ByteKeys, U64Keys};
 use fpcache_datasets::{ByteDataset, Dataset, KeySet, OpenOptions, Spec};
 use serde_json::Value;
 
-use crate::arguments::number;
 use crate::hex;
+use crate::numbers::number;
 
 /// How keys are written.
 #[derive(Clone, Copy, Debug, Args)]
@@ -50,6 +50,11 @@ pub(crate) trait Keys: BuildKeys<Owned: AsKey<Self>> {
     /// The key as [`parse`](Self::parse) reads it, without spaces.
     fn text(key: &Self::Key, format: KeyFormat) -> String;
 
+    /// The key in messages to people: only its beginning if it is long.
+    fn short(key: &Self::Key, format: KeyFormat) -> String {
+        shortened(Self::text(key, format))
+    }
+
     /// The key in JSON.
     fn json(key: &Self::Key, format: KeyFormat) -> Value;
 
@@ -82,7 +87,7 @@ impl Keys for U64Keys {
             None if format.is_hex => number(&format!("0x{text}")),
             _ => number(text),
         };
-        parsed.map_err(|why| anyhow!("`{text}` is no key of this table: {why}"))
+        parsed.map_err(|why| anyhow!("`{}` is no key of this table: {why}", shortened(text.to_owned())))
     }
 
     fn text(key: &u64, format: KeyFormat) -> String {
@@ -126,12 +131,18 @@ impl Keys for ByteKeys {
     fn parse(text: &str, format: KeyFormat) -> anyhow::Result<Vec<u8>> {
         if format.is_hex {
             let wrong = || {
-                anyhow!("`{text}` is no key in hexadecimal digits: write two per byte, or leave --hex away")
+                anyhow!(
+                    "`{}` is no key in hexadecimal digits: write two per byte, or leave --hex away",
+                    shortened(text.to_owned())
+                )
             };
             return hex::bytes(text).ok_or_else(wrong);
         }
         unescaped(text).ok_or_else(|| {
-            anyhow!("`{text}` has a backslash without meaning: write \\\\ for one, \\n, \\r, \\t, \\0, or \\xNN for any byte")
+            anyhow!(
+                "`{}` has a backslash without meaning: write \\\\ for one, \\n, \\r, \\t, \\0, or \\xNN for any byte",
+                shortened(text.to_owned())
+            )
         })
     }
 
@@ -139,12 +150,22 @@ impl Keys for ByteKeys {
         if format.is_hex {
             return hex::digits(key);
         }
-        key.iter().fold(String::with_capacity(key.len()), |mut text, byte| {
-            // Writing to a string cannot fail. A space would end the key.
-            let _ =
-                if *byte == b' ' { write!(text, "\\x20") } else { write!(text, "{}", byte.escape_ascii()) };
-            text
-        })
+        let mut text = String::with_capacity(key.len());
+        for chunk in key.utf8_chunks() {
+            for c in chunk.valid().chars() {
+                // Writing to a string cannot fail. A space would end the key.
+                let _ = match c {
+                    ' ' => write!(text, "\\x20"),
+                    _ if c.is_ascii() => write!(text, "{}", (c as u8).escape_ascii()),
+                    _ if c.is_control() || c.is_whitespace() => {
+                        escape(c.encode_utf8(&mut [0; 4]).as_bytes(), &mut text)
+                    }
+                    _ => write!(text, "{c}"),
+                };
+            }
+            let _ = escape(chunk.invalid(), &mut text);
+        }
+        text
     }
 
     fn json(key: &[u8], format: KeyFormat) -> Value {
@@ -175,6 +196,22 @@ impl Keys for ByteKeys {
         let longest = set.keys().longest() as u32;
         KeyLengths { every: set.keys().every_length().map(|len| len as u16), longest, usual: longest }
     }
+}
+
+/// Characters of a text that messages show.
+const SHOWN: usize = 80;
+
+/// The beginning of a text, if it is longer than people want to see.
+fn shortened(text: String) -> String {
+    match text.char_indices().nth(SHOWN) {
+        Some((end, _)) => format!("{}... ({} characters)", &text[..end], text.chars().count()),
+        None => text,
+    }
+}
+
+/// Appends each byte as `\xNN`.
+fn escape(bytes: &[u8], text: &mut String) -> std::fmt::Result {
+    bytes.iter().try_for_each(|byte| write!(text, "\\x{byte:02x}"))
 }
 
 /// The bytes that a text with escapes stands for.
@@ -219,12 +256,13 @@ mod tests {
         for key in [&b""[..], b"user42", b"a b", b"\\x20", "grün".as_bytes(), b"\n\r\t\0'\"", &all] {
             for format in [PLAIN, HEX] {
                 let text = ByteKeys::text(key, format);
-                assert!(text.bytes().all(|byte| byte.is_ascii_graphic()), "{text}");
+                assert!(!text.contains(|c: char| c.is_whitespace() || c.is_control()), "{text}");
                 assert_eq!(ByteKeys::parse(&text, format).expect("as shown"), key, "{text}");
             }
         }
         assert_eq!(ByteKeys::text(b"a b\n", PLAIN), "a\\x20b\\n");
         assert_eq!(ByteKeys::text(b"a b\n", HEX), "6120620a");
+        assert_eq!(ByteKeys::text("grün\u{2028}\u{85}".as_bytes(), PLAIN), "grün\\xe2\\x80\\xa8\\xc2\\x85");
         assert_eq!(ByteKeys::parse("grün \\0", PLAIN).expect("text"), "grün \0".as_bytes());
     }
 
@@ -240,6 +278,15 @@ mod tests {
         }
         let error = U64Keys::parse("seven", PLAIN).expect_err("a word").to_string();
         assert!(error.contains("seven") && error.contains("0x2a"), "{error}");
+    }
+
+    #[test]
+    fn a_long_key_is_not_shown_whole() {
+        let text = ByteKeys::short(&[b'k'; 4096], PLAIN);
+        assert!(text.len() < 120 && text.ends_with("... (4096 characters)"), "{text}");
+        assert_eq!(ByteKeys::short(b"key", PLAIN), "key");
+        let error = U64Keys::parse(&"7".repeat(5000), PLAIN).expect_err("too long").to_string();
+        assert!(error.len() < 400, "{error}");
     }
 
     #[test]

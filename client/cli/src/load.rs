@@ -6,20 +6,20 @@ use std::time::{Duration, Instant};
 use anyhow::{anyhow, bail};
 use clap::Args;
 use fpcache_client::{
-    ByteKeys, Changes, Client, ClientError, KeyKind, KeyRef, Loaded, TableName, TableParameters, Tables,
-    U64Keys, WriteReply, WriteStatus,
+    ByteKeys, Changes, Client, ClientError, KeyKind, KeyRef, Loaded, TableName, TableParameters, U64Keys,
+    WriteReply, WriteStatus,
 };
 use fpcache_datasets::count::human_bytes;
 use fpcache_datasets::{KeySet, write_value};
 use serde_json::json;
 
-use crate::Outcome;
 use crate::data::Data;
 use crate::keys::{KeyFormat, KeyLengths, Keys};
-use crate::output::Output;
+use crate::output::{Outcome, Output, counted};
 use crate::parameters::Parameters;
+use crate::place::Place;
 use crate::progress::Bar;
-use crate::tables::NewTable;
+use crate::tables::{NewTable, kind_of};
 
 /// Records between two reports of progress.
 const STEP: usize = 1 << 16;
@@ -41,50 +41,69 @@ pub(crate) struct Load {
 }
 
 impl Load {
-    /// Makes the table if it is not there; says what its keys are.
-    pub(crate) fn make(&self, tables: &Tables, table: &TableName) -> anyhow::Result<KeyKind> {
-        self.new.ensure(tables, table, Some(self.data.key_kind()), |kind| match kind {
-            KeyKind::U64 => self.parameters.checked::<U64Keys>(U64Keys::LENGTHS).map(drop),
-            KeyKind::Bytes => self.parameters.checked::<ByteKeys>(ByteKeys::LENGTHS).map(drop),
-        })
+    pub(crate) fn run(&self, place: &Place, output: &mut Output) -> anyhow::Result<Outcome> {
+        match self.data.key_kind() {
+            KeyKind::U64 => self.load::<U64Keys>(place, output),
+            KeyKind::Bytes => self.load::<ByteKeys>(place, output),
+        }
     }
 
-    pub(crate) fn run<K: Keys>(&self, client: &Client<K>, output: &mut Output) -> anyhow::Result<Outcome> {
+    /// What the memory node refuses in any case it refuses before the data set is read, and a data set that cannot be read leaves
+    /// no table.
+    fn load<K: Keys>(&self, place: &Place, output: &mut Output) -> anyhow::Result<Outcome> {
         let parameters = self.parameters.checked::<K>(K::LENGTHS)?;
-        let bar = Bar::default();
-        if client.stats()?.segments > 0 {
-            return self.add(client, output, &bar);
+        let (tables, name, bar) = (place.tables()?, &place.table, Bar::default());
+        if kind_of(&tables, name, Some(self.data.key_kind()))?.is_some() {
+            let client = place.client::<K>()?;
+            if client.stats()?.segments > 0 {
+                return self.add(&client, name, output, &bar);
+            }
+            drop(client.load(parameters, 0)?);
         }
-        // Begun and dropped: what the memory node refuses in any case it refuses before the data set is read.
-        drop(client.load(parameters, 0)?);
         let started = Instant::now();
         let dataset = self.data.open::<K>(&bar)?;
         let opened = started.elapsed();
         let lengths = K::lengths(&dataset);
         let every = lengths.every.filter(|_| !self.data.wants_any_length());
         let parameters = self.parameters.checked::<K>(KeyLengths { every, ..lengths })?;
-        let loaded = send(client, parameters, &dataset, &bar)
-            .map_err(|e| anyhow!("loading {} into {}: {e}", dataset.name(), client.name()))?;
+        let ensured = self.new.ensure(&tables, name, Some(self.data.key_kind()))?;
+        let loaded = || -> anyhow::Result<_> {
+            let client = place.client::<K>()?;
+            let loaded = send(&client, parameters, &dataset, &bar)
+                .map_err(|e| anyhow!("loading {} into `{name}` at {}: {e}", dataset.name(), client.name()))?;
+            Ok((client, loaded))
+        };
+        let (client, loaded) = loaded().inspect_err(|_| ensured.undo(&tables, name))?;
         let time = Times { dataset: opened, load: started.elapsed() - opened };
-        report::<K>(client, output, &parameters, &dataset, &loaded, &time)?;
+        report::<K>(&client, output, &parameters, &dataset, &loaded, &time)?;
         Ok(Outcome::Done)
     }
 
     /// Puts the data set into a table that is there.
-    fn add<K: Keys>(&self, client: &Client<K>, output: &mut Output, bar: &Bar) -> anyhow::Result<Outcome> {
+    fn add<K: Keys>(
+        &self,
+        client: &Client<K>,
+        name: &TableName,
+        output: &mut Output,
+        bar: &Bar,
+    ) -> anyhow::Result<Outcome> {
         if self.parameters.any_given() {
+            let has = match client.stats()?.keys {
+                0 => "was created with parameters that stay".to_owned(),
+                keys => format!("already holds {}, whose parameters stay", counted(keys, "record")),
+            };
             bail!(
-                "the table at {} already holds records, whose parameters stay: leave --epsilon, --fingerprint-bits, --fill, \
-                 --value-bytes and --slot-bytes away to add to it, or drop it",
+                "the table `{name}` at {} {has}: leave --epsilon, --fingerprint-bits, --fill, --value-bytes and --slot-bytes \
+                 away to add to it, or drop it",
                 client.name()
             );
         }
-        let value_bytes = client.table()?.record.parameters.shape.value_bytes.unwrap_or(VALUE_BYTES) as usize;
+        let value_bytes = client.shape()?.value_bytes.unwrap_or(VALUE_BYTES) as usize;
         let started = Instant::now();
         let dataset = self.data.open::<K>(bar)?;
         let opened = started.elapsed();
         let new = add_all(client, value_bytes, &dataset, bar)
-            .map_err(|e| anyhow!("adding {} to {}: {e}", dataset.name(), client.name()))?;
+            .map_err(|e| anyhow!("adding {} to `{name}` at {}: {e}", dataset.name(), client.name()))?;
         let (dataset_s, load_s) = (opened.as_secs_f64(), (started.elapsed() - opened).as_secs_f64());
         let keys = dataset.len() as u64;
         if output.is_json() {
@@ -217,7 +236,7 @@ fn apply<K: Keys>(
     replies: &mut Vec<WriteReply>,
 ) -> Result<(), ClientError> {
     client.apply(changes, replies)?;
-    let key = K::text(first.borrow(), KeyFormat { is_hex: false });
+    let key = K::short(first.borrow(), KeyFormat { is_hex: false });
     match replies.iter().find(|r| matches!(r.status, WriteStatus::NoRoom | WriteStatus::NotDurable)) {
         Some(WriteReply { status: WriteStatus::NoRoom, .. }) => Err(ClientError::NoRoom { key }),
         Some(_) => Err(ClientError::NotDurable { key }),

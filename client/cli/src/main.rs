@@ -13,8 +13,10 @@ mod hex;
 mod keys;
 mod load;
 mod nearest;
+mod numbers;
 mod output;
 mod parameters;
+mod place;
 mod progress;
 mod scan;
 mod stats;
@@ -25,71 +27,69 @@ mod verify;
 use std::io;
 use std::process::ExitCode;
 
-use clap::Parser;
-use fpcache_client::{ByteClient, Client, ClientConfig, KeyKind, Tables};
+use clap::parser::ValueSource;
+use clap::{CommandFactory, FromArgMatches};
+use fpcache_client::{ByteKeys, Client, KeyKind, TableName, U64Keys};
 
 use arguments::{Arguments, Command};
 use keys::Keys;
 use nearest::Side;
-use output::Output;
-
-/// How a command that did not fail ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Outcome {
-    /// All was well.
-    Done,
-    /// A key is absent, there already or changed, or an answer is not what it should be.
-    Wrong,
-}
+use output::{Outcome, Output};
+use place::Place;
 
 fn main() -> ExitCode {
-    match run(&Arguments::parse()) {
+    let matches = Arguments::command().get_matches();
+    // The environment names a table for all commands, of which `tables` is about all tables.
+    let is_named = matches
+        .subcommand()
+        .is_some_and(|(_, matches)| matches.value_source("table") == Some(ValueSource::CommandLine));
+    let arguments = Arguments::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
+    match run(&arguments, is_named) {
         Ok(Outcome::Done) => ExitCode::SUCCESS,
         Ok(Outcome::Wrong) => ExitCode::from(1),
         // A reader such as `head` that has seen enough is no failure.
         Err(error) if is_closed_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("error: {error}");
+            eprintln!("error: {error:#}");
             ExitCode::from(2)
         }
     }
 }
 
-fn run(arguments: &Arguments) -> anyhow::Result<Outcome> {
-    let mut output = Output::new(arguments.json);
-    let tables = || Tables::connect_with(&arguments.url, arguments.deadline);
+fn run(arguments: &Arguments, is_named: bool) -> anyhow::Result<Outcome> {
+    let Arguments { url, table, deadline, .. } = arguments;
+    let place = Place { url: url.clone(), table: *table, deadline: *deadline };
+    let mut output = Output::new(arguments.json || arguments.json_strings, arguments.json_strings);
     let outcome = match &arguments.command {
-        Command::Tables => tables::list(&tables()?, &mut output)?,
-        Command::Drop(drop) => drop.run(&tables()?, &mut output)?,
-        command => run_on_table(arguments, command, &mut output)?,
+        Command::Tables => tables::list(&place.tables()?, is_named.then_some(table), &mut output)?,
+        Command::Drop(drop) => drop.run(&place.tables()?, &mut output)?,
+        Command::Create(create) => create.run(&place, &mut output)?,
+        Command::Load(load) => load.run(&place, &mut output)?,
+        command => run_on_table(&place, command, &mut output)?,
     };
     output.finish()?;
     Ok(outcome)
 }
 
-/// Carries out a command about a table, for the kind of keys that it has.
-fn run_on_table(arguments: &Arguments, command: &Command, output: &mut Output) -> anyhow::Result<Outcome> {
-    let Arguments { url, table, deadline, .. } = arguments;
-    let config = ClientConfig { table: *table, deadline: *deadline, ..ClientConfig::default() };
-    let tables = || Tables::connect_with(url, *deadline);
+/// Carries out a command about the records of a table, for the kind of keys that it has.
+fn run_on_table(place: &Place, command: &Command, output: &mut Output) -> anyhow::Result<Outcome> {
     let kind = match command {
-        Command::Create(create) => Some(create.make(&tables()?, table)?),
-        Command::Load(load) => Some(load.make(&tables()?, table)?),
         Command::Verify(verify) => Some(verify.key_kind()),
-        _ => None,
-    };
-    let kind = match kind {
-        None => Client::connect_with(url, config)?.key_kind()?,
-        told => told,
+        _ => place.tables()?.find(&place.table)?.map(|table| table.kind),
     };
     match kind {
-        Some(KeyKind::Bytes) => carry_out(command, &ByteClient::open(url, config)?, output),
-        // Without records any client says so.
-        Some(KeyKind::U64) | None => carry_out(command, &Client::connect_with(url, config)?, output),
+        Some(KeyKind::Bytes) => carry_out(command, &place.client::<ByteKeys>()?, &place.table, output),
+        // Of a table that is not there any client says so.
+        Some(KeyKind::U64) | None => carry_out(command, &place.client::<U64Keys>()?, &place.table, output),
     }
 }
 
-fn carry_out<K: Keys>(command: &Command, client: &Client<K>, output: &mut Output) -> anyhow::Result<Outcome> {
+fn carry_out<K: Keys>(
+    command: &Command,
+    client: &Client<K>,
+    table: &TableName,
+    output: &mut Output,
+) -> anyhow::Result<Outcome> {
     match command {
         Command::Get(get) => get.run(client, output),
         Command::Scan(scan) => scan.run(client, output),
@@ -102,12 +102,10 @@ fn carry_out<K: Keys>(command: &Command, client: &Client<K>, output: &mut Output
         Command::Insert(record) => record.insert(client, output),
         Command::Update(update) => update.run(client, output),
         Command::Del(delete) => delete.run(client, output),
-        Command::Create(create) => create.run(client, output),
-        Command::Load(load) => load.run(client, output),
         Command::Stats => stats::run(client, output),
-        Command::Verify(verify) => verify.run(client, output),
-        // Not about a table's records.
-        Command::Tables | Command::Drop(_) => Ok(Outcome::Done),
+        Command::Verify(verify) => verify.run(client, table, output),
+        // About tables, not their records.
+        Command::Create(_) | Command::Load(_) | Command::Tables | Command::Drop(_) => Ok(Outcome::Done),
     }
 }
 

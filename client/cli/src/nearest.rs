@@ -6,9 +6,8 @@ use clap::Args;
 use fpcache_client::{Client, Cost, KeyRef};
 use serde_json::{Value, json};
 
-use crate::Outcome;
 use crate::keys::{KeyFormat, Keys};
-use crate::output::Output;
+use crate::output::{Outcome, Output};
 use crate::value::{Format, TableFormat};
 
 /// Which record is wanted.
@@ -69,7 +68,7 @@ impl Nearest {
             let Some((key, value)) = &shown.0 else {
                 outcome = Outcome::Wrong;
                 let where_to = if side == Side::Floor { "at or below" } else { "at or above" };
-                eprintln!("there is no key {where_to} {}", K::text(asked, key_format));
+                eprintln!("there is no key {where_to} {}", K::short(asked, key_format));
                 continue;
             };
             let (key, value) = (K::text(key.borrow(), key_format), format.text(value)?);

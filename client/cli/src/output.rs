@@ -1,21 +1,32 @@
 //! Standard output, as text or as one JSON document.
 
 use std::fmt::Display;
-use std::io::{self, BufWriter, StdoutLock, Write};
+use std::io::{self, BufWriter, IsTerminal, StdoutLock, Write};
 
 use serde_json::Value;
+
+/// How a command that did not fail ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    /// All was well.
+    Done,
+    /// A key is absent, there already or changed, or an answer is not what it should be.
+    Wrong,
+}
 
 /// Where a command writes what it found.
 pub(crate) struct Output {
     out: BufWriter<StdoutLock<'static>>,
     json: bool,
+    /// Whether keys and values that are numbers are strings in JSON.
+    strings: bool,
     /// Elements of the JSON array that is being written.
     elements: u64,
 }
 
 impl Output {
-    pub(crate) fn new(json: bool) -> Self {
-        Self { out: BufWriter::new(io::stdout().lock()), json, elements: 0 }
+    pub(crate) fn new(json: bool, strings: bool) -> Self {
+        Self { out: BufWriter::new(io::stdout().lock()), json, strings, elements: 0 }
     }
 
     /// Whether JSON is wanted.
@@ -28,6 +39,16 @@ impl Output {
         writeln!(self.out, "{text}")
     }
 
+    /// Whether people read it.
+    pub(crate) fn is_terminal(&self) -> bool {
+        io::stdout().is_terminal()
+    }
+
+    /// Writes bytes as they are.
+    pub(crate) fn bytes(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.out.write_all(bytes)
+    }
+
     /// Writes a name and what belongs to it, in columns.
     pub(crate) fn row(&mut self, name: &str, text: impl Display) -> io::Result<()> {
         writeln!(self.out, "{name:<12}{text}")
@@ -35,14 +56,27 @@ impl Output {
 
     /// Writes a whole JSON document.
     pub(crate) fn document(&mut self, value: &Value) -> io::Result<()> {
-        writeln!(self.out, "{value}")
+        writeln!(self.out, "{}", self.as_asked(value))
+    }
+
+    /// The object with keys and values as strings, if these were asked for.
+    fn as_asked(&self, value: &Value) -> Value {
+        let mut value = value.clone();
+        if self.strings {
+            for field in ["key", "value", "asked"] {
+                if let Some(number) = value.get_mut(field).filter(|field| field.is_u64()) {
+                    *number = number.to_string().into();
+                }
+            }
+        }
+        value
     }
 
     /// Writes the next element of a JSON array, on a line of its own.
     pub(crate) fn element(&mut self, value: &Value) -> io::Result<()> {
         let before = if self.elements == 0 { "[\n" } else { ",\n" };
         self.elements += 1;
-        write!(self.out, "{before}{value}")
+        write!(self.out, "{before}{}", self.as_asked(value))
     }
 
     /// Ends the JSON array.
@@ -54,4 +88,9 @@ impl Output {
     pub(crate) fn finish(&mut self) -> io::Result<()> {
         self.out.flush()
     }
+}
+
+/// A number of things: `1 key`, `2 keys`.
+pub(crate) fn counted(number: u64, thing: &str) -> String {
+    format!("{number} {thing}{}", if number == 1 { "" } else { "s" })
 }

@@ -7,6 +7,7 @@ use clap::Args;
 use fpcache_client::{RecordShape, TableParameters, WidthChoice};
 
 use crate::keys::{KeyLengths, Keys};
+use crate::numbers::bytes;
 
 /// Bytes that slots have for values that vary, unless told.
 const USUAL_VALUE_BYTES: u32 = 64;
@@ -28,7 +29,7 @@ impl FromStr for Length {
     fn from_str(text: &str) -> Result<Self, String> {
         match text {
             "vary" => Ok(Self::Vary),
-            _ => text.parse().map(Self::Bytes).map_err(|e| format!("{e}; write a number of bytes, or vary")),
+            _ => bytes(text).map(Self::Bytes).map_err(|why| format!("{why}; or vary")),
         }
     }
 }
@@ -46,10 +47,8 @@ impl FromStr for ValueLength {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let number = |text: &str| {
-            text.parse()
-                .map_err(|e| format!("{e}; write a number of bytes, vary, or vary:BYTES as in vary:200"))
-        };
+        let number =
+            |text: &str| bytes(text).map_err(|why| format!("{why}; or vary, or vary:BYTES as in vary:200"));
         match text.strip_prefix("vary") {
             Some("") => Ok(Self::Vary(USUAL_VALUE_BYTES)),
             Some(rest) => number(rest.strip_prefix(':').unwrap_or(rest)).map(Self::Vary),
@@ -81,7 +80,7 @@ pub(crate) struct Parameters {
 
     /// Bytes that a slot has for key and value together, where the length of either varies [default: what the longest record
     /// takes, as far as that is known; 64 for keys that vary, INLINE for values that do]
-    #[arg(long, value_name = "BYTES")]
+    #[arg(long, value_name = "BYTES", value_parser = bytes)]
     slot_bytes: Option<u32>,
 }
 
@@ -197,6 +196,8 @@ mod tests {
     fn values_that_vary_may_say_how_many_bytes_lie_in_slots() {
         let parse = str::parse::<ValueLength>;
         assert_eq!(parse("12"), Ok(ValueLength::Bytes(12)));
+        assert_eq!(parse("1MiB"), Ok(ValueLength::Bytes(1 << 20)));
+        assert_eq!(parse("vary:1KiB"), Ok(ValueLength::Vary(1024)));
         assert_eq!(parse("vary"), Ok(ValueLength::Vary(64)));
         assert_eq!(parse("vary:200"), Ok(ValueLength::Vary(200)));
         for text in ["", "eight", "vary:", "vary:many", "varying", "-1"] {

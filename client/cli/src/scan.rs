@@ -8,9 +8,8 @@ use clap::Args;
 use fpcache_client::{Client, KeyRef, KeySpace};
 use serde_json::json;
 
-use crate::Outcome;
 use crate::keys::{KeyFormat, Keys};
-use crate::output::Output;
+use crate::output::{Outcome, Output};
 use crate::value::{Format, TableFormat};
 
 /// Records asked for at once: bounds the memory a long scan takes here.
@@ -68,8 +67,26 @@ impl Range {
             return Ok((Some(prefix), end));
         }
         let parse = |key: &String| K::parse(key, format);
-        Ok((self.from.as_ref().map(parse).transpose()?, self.to.as_ref().map(parse).transpose()?))
+        let (from, to) =
+            (self.from.as_ref().map(parse).transpose()?, self.to.as_ref().map(parse).transpose()?);
+        check_order::<K>(from.as_ref(), to.as_ref(), format)?;
+        Ok((from, to))
     }
+}
+
+/// Refuses a range that ends before it begins.
+fn check_order<K: Keys>(
+    from: Option<&K::Owned>,
+    to: Option<&K::Owned>,
+    format: KeyFormat,
+) -> anyhow::Result<()> {
+    if let (Some(from), Some(to)) = (from, to)
+        && from > to
+    {
+        let (from, to) = (K::short(from.borrow(), format), K::short(to.borrow(), format));
+        bail!("the range from {from} to {to} ends before it begins: exchange the two");
+    }
+    Ok(())
 }
 
 /// The keys that are still to be listed.
@@ -131,6 +148,7 @@ impl Scan {
         let (from, to) = match (start, self.reverse) {
             (None, _) => (from, to.map_or(Bound::Unbounded, Bound::Excluded)),
             (Some(start), false) if from.is_none() => {
+                check_order::<K>(Some(&start), to.as_ref(), self.key_format)?;
                 (Some(start), to.map_or(Bound::Unbounded, Bound::Excluded))
             }
             (Some(start), true) if from.is_none() && to.is_none() => (None, Bound::Included(start)),

@@ -6,9 +6,8 @@ use fpcache_client::{Client, NodeStats, RecordShape, TableStats};
 use fpcache_datasets::count::{human, human_bytes};
 use serde_json::{Value, json};
 
-use crate::Outcome;
 use crate::keys::Keys;
-use crate::output::Output;
+use crate::output::{Outcome, Output};
 
 pub(crate) fn run<K: Keys>(client: &Client<K>, output: &mut Output) -> anyhow::Result<Outcome> {
     let node = client.stats()?;

@@ -1,14 +1,13 @@
 //! `tables`, `drop`, and the tables that `create` and `load` make.
 
-use anyhow::bail;
+use anyhow::{bail, ensure};
 use bytesize::ByteSize;
 use clap::Args;
 use fpcache_client::{ClientError, CreateOptions, KeyKind, RefusalCode, TableInfo, TableName, Tables};
 use fpcache_datasets::count::{human, human_bytes};
 use serde_json::{Value, json};
 
-use crate::Outcome;
-use crate::output::Output;
+use crate::output::{Outcome, Output, counted};
 
 /// What a table is made with that is not there yet.
 #[derive(Clone, Copy, Debug, Args)]
@@ -19,42 +18,73 @@ pub(crate) struct NewTable {
     region_bytes: Option<ByteSize>,
 }
 
+/// A table that a command is about, and whether the command has made it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ensured {
+    pub(crate) kind: KeyKind,
+    is_new: bool,
+}
+
+impl Ensured {
+    /// Removes the table again if the command that has made it failed.
+    pub(crate) fn undo(self, tables: &Tables, name: &TableName) {
+        if self.is_new {
+            // The command's own error says more than one of this.
+            let _ = tables.drop_table(name);
+        }
+    }
+}
+
+/// What the keys of a table are, if it is there; they must be of the kind that is wanted.
+pub(crate) fn kind_of(
+    tables: &Tables,
+    name: &TableName,
+    wanted: Option<KeyKind>,
+) -> anyhow::Result<Option<KeyKind>> {
+    match (tables.find(name)?.map(|table| table.kind), wanted) {
+        (Some(found), Some(wanted)) if found != wanted => bail!(
+            "the table `{name}` has keys of the kind {found}, not {wanted}: use a table of another name with --table, which is \
+             made if it is not there, or drop this one with `fpcache-cli drop {name}`"
+        ),
+        (found, _) => Ok(found),
+    }
+}
+
 impl NewTable {
     /// Makes the table if it is not there, and says what its keys are. They must be of this kind; without one they are what they
-    /// are, u64 if it is made. Nothing is made that `check` refuses.
+    /// are, u64 if it is made.
     pub(crate) fn ensure(
         self,
         tables: &Tables,
         name: &TableName,
         kind: Option<KeyKind>,
-        check: impl Fn(KeyKind) -> anyhow::Result<()>,
-    ) -> anyhow::Result<KeyKind> {
-        kind.map_or(Ok(()), &check)?;
-        let found = tables.list()?.tables.into_iter().find(|table| table.name == *name);
-        match (found, kind) {
-            (Some(TableInfo { kind: found, .. }), Some(kind)) if found != kind => bail!(
-                "the table `{name}` has keys of the kind {found}, not {kind}: use a table of another name with --table, which \
-                 is made if it is not there, or drop this one with `fpcache-cli drop {name}`"
-            ),
-            (Some(TableInfo { kind, .. }), _) => Ok(kind),
-            (None, kind) => {
-                let kind = kind.unwrap_or(KeyKind::U64);
-                check(kind)?;
-                let region_bytes = self.region_bytes.map(|size| size.as_u64());
-                match tables.create(name, kind, CreateOptions { region_bytes }) {
-                    // Somebody else was faster; what its keys are is seen when it is used.
-                    Err(ClientError::Refused(refusal)) if refusal.code == RefusalCode::TableExists => {}
-                    made => made?,
-                }
-                Ok(kind)
-            }
+    ) -> anyhow::Result<Ensured> {
+        if let Some(kind) = kind_of(tables, name, kind)? {
+            return Ok(Ensured { kind, is_new: false });
         }
+        let kind = kind.unwrap_or(KeyKind::U64);
+        let region_bytes = self.region_bytes.map(|size| size.as_u64());
+        let is_new = match tables.create(name, kind, CreateOptions { region_bytes }) {
+            // Somebody else was faster; what its keys are is seen when it is used.
+            Err(ClientError::Refused(refusal)) if refusal.code == RefusalCode::TableExists => false,
+            made => made.map(|()| true)?,
+        };
+        Ok(Ensured { kind, is_new })
     }
 }
 
-/// Lists the tables.
-pub(crate) fn list(tables: &Tables, output: &mut Output) -> anyhow::Result<Outcome> {
-    let list = tables.list()?;
+/// Lists the tables, or the one of this name.
+pub(crate) fn list(
+    tables: &Tables,
+    only: Option<&TableName>,
+    output: &mut Output,
+) -> anyhow::Result<Outcome> {
+    let mut list = tables.list()?;
+    if let Some(name) = only {
+        let names: Vec<String> = list.tables.iter().map(|table| format!("`{}`", table.name)).collect();
+        list.tables.retain(|table| table.name == *name);
+        ensure!(!list.tables.is_empty(), "there is no table `{name}`; there are: {}", names.join(", "));
+    }
     if output.is_json() {
         output.document(&json!({
             "capacity_bytes": list.capacity_bytes,
@@ -114,7 +144,7 @@ pub(crate) struct DropTable {
 impl DropTable {
     pub(crate) fn run(&self, tables: &Tables, output: &mut Output) -> anyhow::Result<Outcome> {
         let name = &self.name;
-        let found = tables.list()?.tables.into_iter().find(|table| table.name == *name);
+        let found = tables.find(name)?;
         if found.is_some_and(|table| table.is_closed()) && !self.yes {
             bail!(
                 "`{name}` is closed, and nothing brings its records back once it is dropped: say --yes to drop it"
@@ -122,7 +152,9 @@ impl DropTable {
         }
         if let (Some(TableInfo { keys, clients, .. }), false) = (found, self.yes) {
             bail!(
-                "`{name}` has {keys} keys and {clients} clients, and nothing brings the records back: say --yes to drop it"
+                "`{name}` has {} and {}, and nothing brings the records back: say --yes to drop it",
+                counted(keys, "key"),
+                counted(clients, "client")
             );
         }
         tables.drop_table(name)?;

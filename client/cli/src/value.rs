@@ -1,16 +1,19 @@
 //! Showing and reading values: as integer, text or hexadecimal digits, or from a file.
 
+use std::fmt::Write;
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
 
-use anyhow::{Context, bail, ensure};
+use anyhow::{Context, anyhow, bail, ensure};
 use clap::{Args, ValueEnum};
 use fpcache_client::Client;
 use serde_json::Value;
 
 use crate::hex;
 use crate::keys::Keys;
+use crate::numbers::number;
+use crate::output::counted;
 
 /// How values are written.
 #[derive(Clone, Copy, Debug, Args)]
@@ -36,13 +39,14 @@ pub(crate) struct TableFormat {
     kind: Kind,
     /// Bytes of every value; `None` if they vary.
     len: Option<usize>,
+    /// Whether it was asked for.
+    is_told: bool,
 }
 
 impl Format {
     /// How the values of a client's table are written.
     pub(crate) fn in_table<K: Keys>(self, client: &Client<K>) -> anyhow::Result<TableFormat> {
-        let len = client.table()?.record.parameters.shape.value_bytes;
-        Ok(self.of(len.map(|len| len as usize)))
+        Ok(self.of(client.shape()?.value_bytes.map(|len| len as usize)))
     }
 
     fn of(self, len: Option<usize>) -> TableFormat {
@@ -51,7 +55,7 @@ impl Format {
             Some(1..=8) => Kind::Int,
             Some(_) => Kind::Hex,
         };
-        TableFormat { kind: self.format.unwrap_or(default), len }
+        TableFormat { kind: self.format.unwrap_or(default), len, is_told: self.format.is_some() }
     }
 }
 
@@ -60,8 +64,9 @@ impl TableFormat {
     pub(crate) fn parse(self, text: &str) -> anyhow::Result<Vec<u8>> {
         let value = match self.kind {
             Kind::Int => {
-                let number =
-                    crate::arguments::number(text).map_err(|why| anyhow::anyhow!("value `{text}`: {why}"))?;
+                let number = number(text).map_err(|why| {
+                    anyhow!("value `{text}`: {why}; or say --format text or hex for a value that is no number")
+                })?;
                 let bytes = number.to_le_bytes();
                 let len = self.len.unwrap_or(8);
                 let (low, high) = bytes.split_at(len.min(8));
@@ -77,17 +82,23 @@ impl TableFormat {
             let got = value.len();
             ensure!(
                 got == len,
-                "the value has {got} bytes, the table's values have {len}: all must have that size"
+                "the value has {}, the table's values have {len}: all must have that size",
+                counted(got as u64, "byte")
             );
         }
         Ok(value)
+    }
+
+    /// Whether values are written as the texts they are, because the table says nothing else of them and nothing else was asked for.
+    pub(crate) fn is_plain(self) -> bool {
+        self.len.is_none() && self.kind == Kind::Text && !self.is_told
     }
 
     /// The value for people and scripts: one line.
     pub(crate) fn text(self, value: &[u8]) -> anyhow::Result<String> {
         Ok(match self.kind {
             Kind::Int => integer(value)?.to_string(),
-            Kind::Text => String::from_utf8_lossy(value).chars().fold(String::new(), push_visible),
+            Kind::Text => visible(value),
             Kind::Hex => hex::digits(value),
         })
     }
@@ -129,12 +140,15 @@ fn integer(value: &[u8]) -> anyhow::Result<u64> {
     Ok(u64::from_le_bytes(bytes))
 }
 
-/// Control characters would break the line, or the terminal.
-fn push_visible(mut text: String, c: char) -> String {
-    if c.is_control() {
-        text.extend(c.escape_default())
-    } else {
-        text.push(c)
+/// UTF-8 as it is, except for control characters, which would break the line or the terminal; other bytes as `\xNN`.
+fn visible(value: &[u8]) -> String {
+    let mut text = String::with_capacity(value.len());
+    for chunk in value.utf8_chunks() {
+        for c in chunk.valid().chars() {
+            if c.is_control() { text.extend(c.escape_default()) } else { text.push(c) }
+        }
+        // Writing to a string cannot fail.
+        chunk.invalid().iter().for_each(|byte| _ = write!(text, "\\x{byte:02x}"));
     }
     text
 }
@@ -160,7 +174,7 @@ mod tests {
         assert_eq!(text(None, &[]), "");
         assert_eq!(text(Kind::Hex, &[1, 0xff]), "01ff");
         assert_eq!(text(Kind::Text, "grün\n".as_bytes()), "grün\\n");
-        assert_eq!(text(Kind::Text, &[0xff, b'a']), "\u{fffd}a");
+        assert_eq!(text(Kind::Text, &[0xff, b'a']), "\\xffa");
     }
 
     #[test]

@@ -4,15 +4,14 @@ use std::borrow::Borrow;
 use std::time::Instant;
 
 use clap::Args;
-use fpcache_client::{Answers, Client, KeyKind};
+use fpcache_client::{Answers, Client, KeyKind, TableName};
 use fpcache_datasets::{KeySet, write_value};
 use serde_json::json;
 
-use crate::Outcome;
 use crate::data::Data;
 use crate::keys::{KeyFormat, Keys};
 use crate::load::VALUE_BYTES;
-use crate::output::Output;
+use crate::output::{Outcome, Output, counted};
 use crate::progress::Bar;
 
 /// Keys looked up together.
@@ -53,16 +52,22 @@ impl Verify {
         self.data.key_kind()
     }
 
-    pub(crate) fn run<K: Keys>(&self, client: &Client<K>, output: &mut Output) -> anyhow::Result<Outcome> {
-        let record = client.table()?.record;
+    pub(crate) fn run<K: Keys>(
+        &self,
+        client: &Client<K>,
+        table: &TableName,
+        output: &mut Output,
+    ) -> anyhow::Result<Outcome> {
+        // Those that are there now: the table's record counts those of its last directory.
+        let held = client.stats()?.keys;
         let bar = Bar::default();
         let dataset = self.data.open::<K>(&bar)?;
-        if dataset.len() as u64 != record.keys {
-            let (held, asked) = (record.keys, dataset.len());
-            eprintln!("note: {} holds {held} keys, {} has {asked}", client.name(), dataset.name());
+        if dataset.len() as u64 != held {
+            let (holds, name, asked) = (counted(held, "key"), dataset.name(), dataset.len());
+            eprintln!("note: the table `{table}` at {} holds {holds}, {name} has {asked}", client.name());
         }
         let started = Instant::now();
-        let tally = check(client, &dataset, record.parameters.shape.value_bytes, &bar)?;
+        let tally = check(client, &dataset, client.shape()?.value_bytes, &bar)?;
         let seconds = started.elapsed().as_secs_f64();
         let Tally { missing, wrong } = tally;
         let (name, source, keys) = (dataset.name(), dataset.source(), dataset.len());
@@ -71,7 +76,8 @@ impl Verify {
                 "dataset": name,
                 "dataset_source": source,
                 "keys": keys,
-                "held_keys": record.keys,
+                "table": table.as_str(),
+                "held_keys": held,
                 "missing": missing,
                 "wrong": wrong,
                 "seconds": seconds,
@@ -81,7 +87,10 @@ impl Verify {
                 (0, 0) => "every value is right".to_owned(),
                 _ => format!("{missing} missing, {wrong} with a wrong value"),
             };
-            output.line(format_args!("{keys} keys of {name} ({source}) in {seconds:.2} s: {verdict}"))?;
+            let keys = counted(keys as u64, "key");
+            output.line(format_args!(
+                "{keys} of {name} ({source}) looked up in `{table}` in {seconds:.2} s: {verdict}"
+            ))?;
         }
         Ok(if missing + wrong == 0 { Outcome::Done } else { Outcome::Wrong })
     }
@@ -106,7 +115,7 @@ fn check<K: Keys>(
             let value = answers.value(at);
             write_value(dataset.value(i), &mut expected);
             if value != Some(&expected) {
-                tally.count(&K::text(keys[at].borrow(), KeyFormat { is_hex: false }), value.is_none());
+                tally.count(&K::short(keys[at].borrow(), KeyFormat { is_hex: false }), value.is_none());
             }
         }
         if group.is_multiple_of(STEP) {

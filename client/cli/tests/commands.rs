@@ -246,9 +246,7 @@ fn duplicates_are_refused_unless_told_what_they_mean() {
 fn failures_end_with_two_and_name_cause_and_remedy() {
     let mut node = Node::start(64 << 10);
     for (line, parts) in [
-        ("get 1", &["no data", "load"][..]),
-        ("verify ipv4", &["no data", "load"]),
-        ("load uniform:100K", &["64.0 KiB", "--capacity"]),
+        ("load uniform:100K", &["64.0 KiB", "--capacity"][..]),
         ("load sosd:/no/such/file_uint64", &["/no/such/file_uint64", "check the path"]),
         ("load fb:16Q", &["fb:16Q", "known data sets"]),
         ("load ipv4 --epsilon 9999", &["epsilon 9999"]),
@@ -268,7 +266,7 @@ fn failures_end_with_two_and_name_cause_and_remedy() {
     }
     node.ends_with(0, "load sequential:50 --value-bytes 20");
     let (_, err) = node.ends_with(2, "load sequential:50 --fill 0.5");
-    assert!(err.contains("already holds records") && err.contains("drop it"), "{err}");
+    assert!(err.contains("already holds 50 records") && err.contains("drop it"), "{err}");
     let (_, err) = node.ends_with(2, "get 5 --format int");
     assert!(err.contains("20 bytes") && err.contains("--format hex"), "{err}");
     drop(node.serving.take());
@@ -325,15 +323,13 @@ fn a_data_set_is_added_to_a_table_that_is_there() {
 #[test]
 fn values_that_do_not_fit_the_table_are_refused() {
     let node = Node::start(1 << 20);
-    let (_, err) = node.ends_with(2, "put 1 1");
-    assert!(err.contains("no data") || err.contains("create"), "{err}");
     node.ends_with(0, "create --value-bytes 4");
     for (line, part) in [
         ("put 1 4294967296", "does not fit"),
-        ("insert 1 abc --format text", "3 bytes"),
+        ("insert 1 a --format text", "1 byte,"),
         ("update 1 0102 --format hex", "2 bytes"),
-        ("put 1 one", "one"),
-        ("create", "already holds"),
+        ("put 1 one", "--format text"),
+        ("create", "other parameters"),
     ] {
         let (_, err) = node.ends_with(2, line);
         assert!(err.contains(part), "{line}: {err}");
@@ -358,7 +354,7 @@ fn help_shows_examples() {
 #[test]
 fn ranges_are_asked_for_their_neighbours_ends_and_counts() {
     let node = Node::start(8 << 20);
-    assert_eq!(node.ends_with(2, "floor 1").0, "");
+    assert_eq!(node.ends_with(1, "floor 1").1, "there is no key at or below 1\n");
     node.ends_with(0, "create");
     assert_eq!(node.ends_with(1, "first").1, "the table is empty\n");
     assert_eq!(node.ends_with(1, "floor 7").1, "there is no key at or below 7\n");
@@ -426,9 +422,9 @@ fn byte_strings_are_written_and_shown_as_text_with_escapes() {
     for (key, value) in records {
         node.ends_with(0, &format!("insert {key} {value}"));
     }
-    let all = "a 7\na\\n 4\na\\x20b 3\ngr\\xc3\\xbcn 5\nuser1 1\nuser2 2\n\\xff\\x00 6\n";
+    let all = "a 7\na\\n 4\na\\x20b 3\ngrün 5\nuser1 1\nuser2 2\n\\xff\\x00 6\n";
     assert_eq!(node.ends_with(0, "scan").0, all);
-    assert_eq!(node.ends_with(0, "scan b --limit 2").0, "gr\\xc3\\xbcn 5\nuser1 1\n");
+    assert_eq!(node.ends_with(0, "scan b --limit 2").0, "grün 5\nuser1 1\n");
     assert_eq!(node.ends_with(0, r"scan --from a\x01 --to user2").0.lines().count(), 4);
     assert_eq!(node.ends_with(0, "scan --prefix user").0, "user1 1\nuser2 2\n");
     assert_eq!(node.ends_with(0, "scan --prefix 757365 --hex --limit 1").0, "7573657231 1\n");
@@ -455,10 +451,9 @@ fn what_is_no_key_of_a_table_of_byte_strings_is_refused_or_absent() {
     for (line, parts) in [
         (r"get a\q", &[r"a\q", r"\xNN"][..]),
         ("get xyz --hex", &["xyz", "two per byte"]),
-        ("put key x --format text", &["1 bytes", "8"]),
+        ("put key x --format text", &["1 byte,", "8"]),
         ("scan a --prefix b", &["--prefix"]),
-        ("create --keys bytes", &["already holds"]),
-        ("create", &["already holds"]),
+        ("create --keys bytes --epsilon 8", &["other parameters"]),
         ("create --keys u64", &["kind bytes, not u64", "drop default"]),
         ("load ipv4", &["kind bytes, not u64", "--table"]),
         ("verify ipv4", &["`bytes`", "`u64`"]),
@@ -515,7 +510,7 @@ fn long_values_go_from_files_to_files() {
     let versioned = node.json(0, "get long --json --format hex");
     let token = versioned[0]["token"].as_str().unwrap();
     node.ends_with(0, &format!("update long short --if-token {token}"));
-    assert_eq!(node.ends_with(0, "get long").0, "short\n");
+    assert_eq!(node.ends_with(0, "get long").0, "short");
 
     std::fs::write(&from, vec![0; (16 << 20) + 1]).unwrap();
     for (arguments, part) in [
@@ -612,7 +607,7 @@ fn u64_tables_take_ranges_and_values_of_any_length_too() {
     node.ends_with(0, "put 0x10 sixteen");
     assert_eq!(node.ends_with(0, "scan --from 1 --to 16").0, "7 seven\n");
     assert_eq!(node.ends_with(0, "scan --hex").0, "0x7 seven\n0x10 sixteen\n");
-    assert_eq!(node.ends_with(0, "get 10 --hex").0, "sixteen\n");
+    assert_eq!(node.ends_with(0, "get 10 --hex").0, "sixteen");
     for (line, parts) in [
         ("scan --prefix 1", &["prefixes", "--from"][..]),
         ("get seven", &["seven", "0x2a"]),
@@ -671,4 +666,138 @@ fn tables_are_made_listed_and_dropped_by_name() {
     assert_eq!(node.json(0, "tables --json")["tables"].as_array().unwrap().len(), 3, "nothing half made");
     // The name is free again, for other keys too.
     node.ends_with(0, "load words:100 --table numbers");
+}
+
+#[test]
+fn a_fresh_memory_node_is_read_and_written_at_once() {
+    let node = Node::start(8 << 20);
+    assert_eq!(node.ends_with(1, "get 1").1, "key 1 is absent\n");
+    assert_eq!(node.ends_with(0, "scan").0, "");
+    assert_eq!(node.ends_with(0, "count").0, "0\n");
+    assert!(node.ends_with(1, "verify sequential:100").0.contains("100 missing"));
+    node.ends_with(0, "put 1 10");
+    assert_eq!(node.ends_with(0, "get 1").0, "10\n");
+    // Made twice, it is there once, and loaded into.
+    let node = Node::start(8 << 20);
+    node.ends_with(0, "create");
+    node.ends_with(0, "create");
+    node.ends_with(0, "load sequential:100");
+    assert_eq!(node.ends_with(0, "count").0, "100\n");
+}
+
+#[test]
+fn a_failed_load_leaves_no_table() {
+    let node = Node::start(8 << 20);
+    let lines = node.directory.path().join("empty_line.txt");
+    std::fs::write(&lines, b"a\n\nb\n").unwrap();
+    for line in [
+        "load sosd:/no/such/file_uint64 --table t".to_owned(),
+        format!("load lines:{} --table t", lines.display()),
+        "load ycsb:100 --key-bytes 12 --table t".to_owned(),
+        "load uniform:1M --table t".to_owned(),
+        "load words --slot-bytes 9 --table t".to_owned(),
+        "create --value-bytes 17MiB --table t".to_owned(),
+    ] {
+        node.ends_with(2, &line);
+        let tables = node.json(0, "tables --json");
+        assert_eq!(tables["tables"].as_array().unwrap().len(), 1, "{line}");
+    }
+}
+
+#[test]
+fn lines_are_loaded_from_standard_input() {
+    use std::io::Write;
+    let node = Node::start_for::<ByteKeys>(8 << 20);
+    let mut child = command()
+        .args(["--url", &node.url, "load", "lines:-"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    child.stdin.take().unwrap().write_all(b"pear\napple\n").unwrap();
+    assert!(child.wait().unwrap().success());
+    assert_eq!(node.ends_with(0, "scan").0, "apple 0\npear 1\n");
+    let xz = node.directory.path().join("lines.xz");
+    std::fs::write(&xz, b"\xfd7zXZ\0").unwrap();
+    let (_, err) = node.ends_with(2, &format!("load lines:{}", xz.display()));
+    assert!(err.contains("xz -dc") && err.contains("lines:-"), "{err}");
+}
+
+#[test]
+fn values_go_to_files_and_pipes_as_they_are() {
+    let node = Node::start_for::<ByteKeys>(64 << 20);
+    node.ends_with(0, "create --keys bytes --value-bytes vary");
+    let value: Vec<u8> = (0..100_000u32).map(|i| (i ^ (i >> 8)) as u8).collect();
+    let from = node.directory.path().join("from");
+    std::fs::write(&from, &value).unwrap();
+    let from = from.to_str().unwrap();
+    assert!(node.run(["put", "long", "--value-file", from]).status.success());
+    for line in ["get long --output -", "get long"] {
+        assert!(node.run(line.split(' ')).stdout == value, "{line}");
+    }
+    // As text if that was asked for, or beside others: UTF-8 as it is, other bytes with escapes.
+    assert!(node.run(["put", "grün", "süß"]).status.success());
+    assert_eq!(node.run(["get", "grün", "--format", "text"]).stdout, "süß\n".as_bytes());
+    assert!(node.ends_with(0, "get long --format text").0.contains("\\x80"));
+    let scanned = node.ends_with(0, "scan --limit 1").0;
+    assert_eq!(scanned, "grün süß\n");
+    // Integers stay numbers for scripts.
+    let node = Node::start(8 << 20);
+    node.ends_with(0, "put 7 70");
+    assert_eq!(node.ends_with(0, "get 7").0, "70\n");
+    assert_eq!(node.run(["get", "7", "--output", "-"]).stdout, 70u64.to_le_bytes());
+    assert_eq!(node.json(0, "get 7 --json-strings")[0]["key"], "7");
+    assert_eq!(node.json(0, "scan --json-strings")[0]["value"], "70");
+    assert_eq!(node.json(0, "last --json-strings")["value"], "70");
+}
+
+#[test]
+fn what_is_mistyped_is_told_with_what_was_meant() {
+    let node = Node::start(8 << 20);
+    node.ends_with(0, "load sequential:100");
+    node.ends_with(0, "put 100 0");
+    for (line, parts) in [
+        ("put 7 hello", &["hello", "--format text"][..]),
+        ("load ipv6", &["did you mean `ipv4`"]),
+        ("scan --from 9 --to 5", &["from 9 to 5", "before it begins"]),
+        ("scan 9 --to 5", &["from 9 to 5"]),
+        ("count --from 9 --to 5", &["from 9 to 5"]),
+        ("tables --table nosuch", &["no table `nosuch`", "`default`"]),
+        ("create --table big --value-bytes 17MiB", &["17825792"]),
+    ] {
+        let (_, err) = node.ends_with(2, line);
+        assert!(parts.iter().all(|part| err.contains(part)), "{line}: {err}");
+    }
+    assert_eq!(node.ends_with(0, "count --from 5 --to 5").0, "0\n");
+    assert!(node.ends_with(0, "tables --table default").0.contains("default"));
+    let only = command().env("FPCACHE_URL", &node.url).env("FPCACHE_TABLE", "nosuch").arg("tables").output();
+    assert!(only.unwrap().status.success(), "the environment is for commands about one table");
+
+    // What is there now counts, and the table is named.
+    let (out, err) = node.ends_with(0, "verify sequential:100");
+    assert!(err.contains("table `default`") && err.contains("holds 101 keys"), "{err}");
+    assert!(out.contains("looked up in `default`"), "{out}");
+}
+
+#[test]
+fn long_keys_are_not_shown_whole_and_one_is_no_plural() {
+    let node = Node::start_for::<ByteKeys>(8 << 20);
+    node.ends_with(0, "create --keys bytes --slot-bytes 100");
+    let long = "k".repeat(4000);
+    let (_, absent) = node.ends_with(1, &format!("get {long}"));
+    let (_, too_long) = node.ends_with(2, &format!("put {long} 1"));
+    let (_, far_too_long) = node.ends_with(2, &format!("put {} 1", "k".repeat(5000)));
+    for err in [absent, too_long, far_too_long] {
+        assert!(err.len() < 500, "{err}");
+    }
+    node.ends_with(0, "put one 1");
+    let (_, err) = node.ends_with(2, "drop default");
+    assert!(err.contains("has 1 key and "), "{err}");
+}
+
+#[test]
+fn the_version_is_told() {
+    let output = command().arg("--version").output().unwrap();
+    let version = text(&output.stdout);
+    assert!(version.starts_with(&format!("fpcache-cli {}", env!("CARGO_PKG_VERSION"))), "{version}");
 }

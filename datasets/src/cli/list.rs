@@ -18,7 +18,7 @@ pub(super) struct List {
     #[arg(long)]
     json: bool,
     /// The folder with published files.
-    #[arg(long, env = "FPCACHE_DATA", value_name = "FOLDER")]
+    #[arg(long = "datasets-dir", alias = "data-dir", env = "FPCACHE_DATA", value_name = "FOLDER")]
     data_dir: Option<PathBuf>,
 }
 

@@ -23,7 +23,7 @@ use progress::Bar;
 /// $FPCACHE_DATA holds them (plain or .zst), else calibrated stand-ins. Their keys are numbers; byte strings are in words,
 /// domains:1M, paths:1M, ycsb:60M, binary:1M, prefixes:1M and lines:PATH, a file with one key per line, plain, .gz or .zst.
 #[derive(Parser)]
-#[command(name = "fpcache-datasets", version, after_help = EXAMPLES)]
+#[command(name = "fpcache-datasets", version = env!("FPCACHE_VERSION"), after_help = EXAMPLES)]
 pub(crate) struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -35,7 +35,9 @@ const EXAMPLES: &str = "Examples:
   fpcache-datasets inspect wiki:10M --epsilon 8,64,256
   fpcache-datasets inspect books_200M_uint32.zst --json
   fpcache-datasets inspect lines:urls.txt.gz
-  fpcache-datasets verify $FPCACHE_DATA/*_uint64";
+  fpcache-datasets verify $FPCACHE_DATA/*_uint64
+
+Exit codes: 0 done, 1 a file that was verified is wrong, 2 wrong usage or a failure.";
 
 #[derive(Subcommand)]
 enum Command {
@@ -71,7 +73,7 @@ struct SourceArgs {
     #[arg(long, default_value_t = 42)]
     seed: u64,
     /// The folder with published files.
-    #[arg(long, env = "FPCACHE_DATA", value_name = "FOLDER")]
+    #[arg(long = "datasets-dir", alias = "data-dir", env = "FPCACHE_DATA", value_name = "FOLDER")]
     data_dir: Option<PathBuf>,
     /// The length of every key, for ycsb (at least 23) and binary.
     #[arg(long, value_name = "BYTES")]
@@ -128,7 +130,7 @@ pub(crate) fn run(cli: &Cli) -> ExitCode {
 
 fn report(error: &dyn Error) -> ExitCode {
     eprintln!("error: {error}");
-    ExitCode::FAILURE
+    ExitCode::from(2)
 }
 
 fn announce(notes: &[String]) {

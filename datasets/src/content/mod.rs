@@ -80,12 +80,19 @@ impl Content {
     }
 
     /// Opens a file that is gzip or zstd where its name ends so, and else what its first bytes say.
+    /// `-` is standard input.
     pub(crate) fn open_any(path: &Path, hash: bool) -> Result<Self, DatasetError> {
-        let (file, length) = open(path)?;
+        let (file, length): (Box<dyn Read + Send>, _) = match path.as_os_str() == "-" {
+            true => (Box::new(io::stdin()), None),
+            false => open(path).map(|(file, length)| (Box::new(file) as _, length))?,
+        };
         let mut file = BufReader::with_capacity(FILE_BUFFER, file);
         let encoding = match Encoding::of_name(path) {
             Encoding::Plain => {
                 let start = file.fill_buf().map_err(failed(path, "reading"))?;
+                if let Some(program) = unread(path, start) {
+                    return Err(DatasetError::OtherCompression { path: path.to_owned(), program });
+                }
                 Encoding::of_content(start)
             }
             compressed => compressed,
@@ -171,6 +178,15 @@ impl Content {
 }
 
 /// The file, and its length where it has one.
+/// What decompresses a file that is compressed in a way that is not read here: by its name, or by the bytes that no text begins with.
+fn unread(path: &Path, start: &[u8]) -> Option<&'static str> {
+    let is_named = |suffix| path.extension().is_some_and(|extension| extension == suffix);
+    if is_named("xz") || start.starts_with(b"\xfd7zXZ\0") {
+        return Some("xz");
+    }
+    is_named("bz2").then_some("bzip2")
+}
+
 fn open(path: &Path) -> Result<(File, Option<u64>), DatasetError> {
     let file = File::open(path).map_err(|source| match source.kind() {
         io::ErrorKind::NotFound => DatasetError::Missing { path: path.to_owned() },

@@ -153,7 +153,7 @@ pub struct RunArgs {
     pub json: Option<PathBuf>,
 
     /// Folder with published data sets
-    #[arg(long, env = "FPCACHE_DATA", value_name = "FOLDER")]
+    #[arg(long = "datasets-dir", alias = "data-dir", env = "FPCACHE_DATA", value_name = "FOLDER")]
     pub data_dir: Option<PathBuf>,
 
     /// Buffer for measuring the machine's memory

@@ -175,7 +175,14 @@ impl KeySpace for ByteKeys {
     }
 
     fn show(key: &[u8]) -> String {
-        format!("\"{}\"", key.escape_ascii())
+        /// Bytes of a key that messages show.
+        const SHOWN: usize = 80;
+        match key.get(..SHOWN) {
+            Some(start) if key.len() > SHOWN => {
+                format!("\"{}...\" of {} bytes", start.escape_ascii(), key.len())
+            }
+            _ => format!("\"{}\"", key.escape_ascii()),
+        }
     }
 
     fn heap_bytes(key: &Vec<u8>) -> usize {

@@ -68,7 +68,7 @@ impl Place {
     fn refused(&self, options: &str) -> String {
         let Output { status, stdout, stderr } = self.command(options).output().unwrap();
         let (out, error) = (String::from_utf8(stdout).unwrap(), String::from_utf8(stderr).unwrap());
-        assert_eq!((status.code(), out.as_str()), (Some(1), ""), "{error}");
+        assert_eq!((status.code(), out.as_str()), (Some(2), ""), "{error}");
         error
     }
 
@@ -564,7 +564,7 @@ fn a_daemon_raises_its_own_limit_of_open_files_and_says_what_it_leaves_room_for(
     let Output { status, stderr, .. } = limited("-n 100").output().unwrap();
     let error = String::from_utf8(stderr).unwrap();
     assert!(
-        status.code() == Some(1) && error.contains("100 files") && error.contains("LimitNOFILE="),
+        status.code() == Some(2) && error.contains("100 files") && error.contains("LimitNOFILE="),
         "{error}"
     );
 }

@@ -1,0 +1,26 @@
+//! The memory node and the table that a command is about.
+
+use std::time::Duration;
+
+use fpcache_client::{BuildKeys, Client, ClientConfig, ClientError, TableName, Tables};
+
+/// Where a table lies, and how long a request to it may take.
+#[derive(Clone, Debug)]
+pub(crate) struct Place {
+    pub(crate) url: String,
+    pub(crate) table: TableName,
+    pub(crate) deadline: Duration,
+}
+
+impl Place {
+    /// The memory node's tables.
+    pub(crate) fn tables(&self) -> Result<Tables, ClientError> {
+        Tables::connect_with(&self.url, self.deadline)
+    }
+
+    /// A client of the table.
+    pub(crate) fn client<K: BuildKeys>(&self) -> Result<Client<K>, ClientError> {
+        let config = ClientConfig { table: self.table, deadline: self.deadline, ..ClientConfig::default() };
+        Client::open(&self.url, config)
+    }
+}
