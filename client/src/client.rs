@@ -34,7 +34,7 @@ pub struct ClientConfig {
     /// Which plan lookups use.
     pub plan: PlanChoice,
     /// How long a call may take before it fails; [`Client::with_deadline`] changes it for single calls. Values of many MiB take
-    /// some milliseconds each.
+    /// some milliseconds each. Scans and counts may take longer, as long as they get on.
     pub deadline: Duration,
     /// What this compute node may keep; `None`: all models, and no hot cache.
     pub cache: Option<CacheConfig>,

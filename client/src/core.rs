@@ -232,7 +232,7 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
         mut take: impl FnMut(K::View<'_>, &[u8]),
     ) -> Result<Cost, ClientError> {
         let (mut from, mut left, mut cost) = (Some(start.to_owned()), limit, Cost::default());
-        let scanned = self.with_table(held, within, |buffers, table| {
+        let scanned = self.by_parts(held, within, |buffers, table, got_on| {
             // It may stop to have long values taken before there are more.
             while let Some(next) = from.take() {
                 let mut scan = Scan::new(table.view(), &mut buffers.scan, next.borrow(), left);
@@ -242,6 +242,7 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
                 let ended = drive(&mut buffers.endpoint, &mut scan);
                 scan.records().for_each(|(key, value)| take(K::as_view(key), value));
                 (from, left) = (scan.uncovered().map(ToOwned::to_owned), left - scan.records().len());
+                got_on.note(from.as_ref() != Some(&next));
                 cost += scan.cost();
                 ended?;
             }
@@ -290,11 +291,30 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
         within: Duration,
         mut read: impl FnMut(&mut Buffers<K, EndpointOf<T>>, &Table<K>) -> Result<R, ReadError>,
     ) -> Result<R, ClientError> {
+        self.by_parts(held, within, |buffers, table, _| read(buffers, table))
+    }
+
+    /// As [`with_table`](Self::with_table), of what is read by parts, of which an attempt that fails may have got some: it says
+    /// so, and the deadline is then that of the rest.
+    #[inline]
+    fn by_parts<R>(
+        &self,
+        held: &mut Held<K, T>,
+        within: Duration,
+        mut read: impl FnMut(&mut Buffers<K, EndpointOf<T>>, &Table<K>, &mut GotOn) -> Result<R, ReadError>,
+    ) -> Result<R, ClientError> {
         let mut retry = Retry::new(within);
         loop {
-            match self.with_context(held, |ReaderContext { table, buffers, .. }| read(buffers, table)) {
+            let mut got_on = GotOn(false);
+            let read = |ReaderContext { table, buffers, .. }: &mut ContextOf<K, T>| {
+                read(buffers, table, &mut got_on)
+            };
+            match self.with_context(held, read) {
                 Ok(answer) => return Ok(answer),
                 Err(failure) => {
+                    if got_on.0 {
+                        retry = Retry::new(within);
+                    }
                     if self.recover(held, *failure, &mut retry)? == Next::NoNewer {
                         self.ask_for_directory(&mut retry);
                     }
@@ -332,10 +352,20 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
         f: impl FnOnce(&mut ContextOf<K, T>) -> Result<R, ReadError>,
     ) -> Result<R, Box<Failure>> {
         let context = match held {
-            Some(context) if context.number == self.number() => context,
+            Some(context) if self.is_current(context) => context,
             outdated => self.enter(outdated)?,
         };
         f(context).map_err(|error| Failure::boxed(Attempt::Read(error), context.number))
+    }
+
+    /// Whether a reader has the table in use.
+    #[inline(always)]
+    fn is_current(&self, context: &ContextOf<K, T>) -> bool {
+        #[cfg(feature = "sabotage")]
+        if self.options.sabotage == Some(fpcache::sabotage::Sabotage::ReadersStay) {
+            return true;
+        }
+        context.number == self.number()
     }
 
     /// Gives a reader a context for the session in use, or the one it has the newer table.
@@ -507,6 +537,16 @@ impl<K: BuildKeys, T: Connector> Leave for Core<K, T> {
         if let Some(held) = self.threads.get() {
             held.take();
         }
+    }
+}
+
+/// Whether an attempt that failed got on before it did.
+#[derive(Clone, Copy, Debug)]
+struct GotOn(bool);
+
+impl GotOn {
+    fn note(&mut self, got_on: bool) {
+        self.0 |= got_on;
     }
 }
 

@@ -243,7 +243,8 @@ impl<K: NumberedKeys> Caller<K> {
     fn call<C: Fn() -> u64>(&mut self, log: &mut Recorder<C>) {
         self.written += 1;
         let value = self.value();
-        let key = key(self.random.random_range(0..KEYS));
+        let number = self.random.random_range(0..KEYS);
+        let (key, key_behind) = (key(number), key(number + 20));
         let token = self.tokens.get(&key).copied();
         let (call, kind) = match (self.random.random_range(0..100), token) {
             (0..10, _) => return self.queue(log),
@@ -252,9 +253,11 @@ impl<K: NumberedKeys> Caller<K> {
             (40..50, _) => (Call::Update(value), 2),
             (50..70, _) => (Call::Delete, 3),
             (70..80, Some((expected, _))) => (Call::CompareAndSet { expected, value }, 4),
-            (80..85, _) => (Call::Scan { limit: 20 }, 5),
-            (85..92, _) => (Call::Get, 6),
-            _ => (Call::Get, 7),
+            (80..83, _) => (Call::Scan { limit: 20 }, 5),
+            (83..85, _) => (Call::ScanBack { limit: 20 }, 6),
+            (85..87, _) => (Call::Count { end: key_behind }, 7),
+            (87..93, _) => (Call::Get, 8),
+            _ => (Call::Get, 9),
         };
         let open = log.invoke(key, call);
         let done_or = |answer: Answer<bool>, otherwise| {
@@ -272,7 +275,12 @@ impl<K: NumberedKeys> Caller<K> {
                 Ok((records, plan)) => return log.scanned(open, records, plan),
                 Err(failure) => Err(failure),
             },
-            6 => store.get(key).map(|(value, plan)| (found(value), plan)),
+            6 => match store.scan_back(key, 20) {
+                Ok((records, plan)) => return log.scanned(open, records, plan),
+                Err(failure) => Err(failure),
+            },
+            7 => store.count(key, key_behind).map(|(count, plan)| (Outcome::Counted(count), plan)),
+            8 => store.get(key).map(|(value, plan)| (found(value), plan)),
             _ => store.get_versioned(key).map(|(record, plan)| {
                 seen = record;
                 (found(record.map(|(value, _)| value)), plan)
@@ -364,10 +372,15 @@ impl<K: NumberedKeys> Test<K> {
             let (name, config) = &ways[(number as usize * 3 + seed as usize) % ways.len()];
             let table = number as usize % tables;
             let config = ClientConfig { table: table_name(table), ..*config };
+            let store = ClientStore::new(connect(&place.url(), config));
+            let (store, name) = match number % 2 {
+                0 => (store, name.clone()),
+                _ => (store.with_reader(), format!("{name}, reader")),
+            };
             Caller {
                 number,
-                name: name.clone(),
-                store: ClientStore::new(connect(&place.url(), config)),
+                name,
+                store,
                 random: Xoshiro256PlusPlus::seed_from_u64(seed << 8 | u64::from(number)),
                 written: 0,
                 tokens: HashMap::new(),

@@ -14,6 +14,10 @@ pub enum Sabotage {
     UnprovenExtents,
     /// Readers take the nearest key that they find without proof that no other was there at the same time.
     UnprovenNeighbours,
+    /// Scans, up or down, and counts take a frozen slot for a free one.
+    ScansPassFrozen,
+    /// What a program reads by keeps the table that it has, whatever newer one its client has.
+    ReadersStay,
     /// The memory node publishes an insert's word before its fingerprint.
     WordBeforeFingerprint,
     /// The memory node clears a deleted record's fingerprint before it frees its word.
@@ -34,12 +38,14 @@ pub enum Sabotage {
 
 impl Sabotage {
     /// All of them.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 15] = [
         Self::NoChecksum,
         Self::Unguarded,
         Self::NoReuseCheck,
         Self::UnprovenExtents,
         Self::UnprovenNeighbours,
+        Self::ScansPassFrozen,
+        Self::ReadersStay,
         Self::WordBeforeFingerprint,
         Self::FingerprintBeforeWord,
         Self::ReuseAtOnce,

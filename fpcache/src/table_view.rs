@@ -293,6 +293,15 @@ impl<K: KeySpace> TableView<K> {
         false
     }
 
+    /// Whether scans take frozen slots for free ones.
+    #[inline]
+    pub(crate) fn passes_frozen(&self) -> bool {
+        #[cfg(feature = "sabotage")]
+        return self.sabotage == Some(crate::sabotage::Sabotage::ScansPassFrozen);
+        #[cfg(not(feature = "sabotage"))]
+        false
+    }
+
     /// Reads in a way that is broken on purpose.
     #[cfg(feature = "sabotage")]
     pub(crate) fn sabotage(&mut self, sabotage: Option<crate::sabotage::Sabotage>) {

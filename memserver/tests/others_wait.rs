@@ -14,7 +14,7 @@ use common::world::{World, load, parameters};
 use fpcache::key_space::U64Keys;
 use fpcache::layout::TableParameters;
 use fpcache::message::keys::{put_key, put_record};
-use fpcache::message::{Chunk, ErrorCode, Keys, Request, Sent, WriteKind, WriteStatus, decode_reply};
+use fpcache::message::{Chunk, ErrorCode, Keys, Piece, Request, Sent, WriteKind, WriteStatus, decode_reply};
 use fpcache_fabric::{ClientId, Clock, Handled, Service, SharedMemory, Work};
 use fpcache_memserver::MemoryNode;
 use fpcache_memserver::durability::SyncPolicy;
@@ -306,6 +306,83 @@ fn a_value_without_room_has_the_table_gone_over_in_steps() {
     let (_, reply, _) = rounds_until(&mut node, GREEDY);
     assert_eq!(statuses(&reply), Ok(vec![WriteStatus::Done]), "what was emptied is used");
     node.audit().expect("whole");
+}
+
+/// A piece of a value of so many bytes, whose memory has to be found.
+fn first_piece(client: u64, value_bytes: u32) -> Request<'static> {
+    Request::Value(Piece { client, request: 1, operation: 0, value_bytes, offset: 0, bytes: &[9; 100] })
+}
+
+/// Has a long value put into a table whose room is in pieces; the rounds until it is there, before each of which something
+/// happens.
+fn rounds_of_a_search(mut meanwhile: impl FnMut(&mut MemoryNode<U64Keys>)) -> usize {
+    let mut node = fragmented();
+    let long = batch::<LongValues>(&[(WriteKind::Put, 1, &[7; 3_000_000])]);
+    assert_eq!(post::<LongValues>(&mut node, GREEDY, &long.request(7, 1, false)).0, Handled::Later);
+    for round in 1..2_000 {
+        meanwhile(&mut node);
+        node.work();
+        let mut reply = Vec::new();
+        while let Some(client) = node.next_reply(&mut reply) {
+            if client == GREEDY {
+                assert_eq!(statuses(&reply), Ok(vec![WriteStatus::Done]), "after {round} rounds");
+                node.audit().expect("whole");
+                return round;
+            }
+            reply.clear();
+        }
+    }
+    panic!("no reply")
+}
+
+#[test]
+fn waiters_that_hang_up_do_not_have_the_search_of_another_begin_anew() {
+    let alone = rounds_of_a_search(|_| {});
+    let piece = first_piece(8, 2_000_000);
+    let beside = rounds_of_a_search(|node| {
+        assert_eq!(post::<LongValues>(node, OTHER, &piece).0, Handled::Later);
+        node.disconnected(OTHER);
+    });
+    assert!(beside <= alone + 3, "{beside} rounds, {alone} alone");
+}
+
+#[test]
+fn readers_that_want_a_directory_have_none_written_amid_a_search() {
+    let directories = |wanted: bool| {
+        let mut key = Vec::new();
+        put_key::<U64Keys>(&10, &mut key);
+        let get = Request::Get(Keys { count: 1, bytes: &key });
+        let mut seen = BTreeSet::new();
+        rounds_of_a_search(|node| {
+            if wanted {
+                post::<LongValues>(node, OTHER, &get);
+            }
+            seen.insert(node.stats().checkpoint);
+        });
+        seen.len()
+    };
+    assert_eq!(directories(true), directories(false));
+}
+
+#[test]
+fn a_value_that_finds_no_room_does_not_search_while_another_write_is_first() {
+    for sync in [SyncPolicy::Always, SyncPolicy::Interval(Duration::from_secs(3600))] {
+        let mut world = World::new(sync, 8);
+        let (mut node, _) = world.begin::<LongValues>();
+        load::<LongValues>(&mut node, 100);
+        // The first is on its way to the log for a while; there is room for both.
+        let writes = [(WriteKind::Put, 50, &[7; 150_000][..]), (WriteKind::Put, 100, &[8; 5_000])];
+        let writes = batch::<LongValues>(&writes);
+        assert_eq!(post::<LongValues>(&mut node, GREEDY, &writes.request(7, 1, false)).0, Handled::Later);
+        // There is none for this, whatever is moved.
+        assert_eq!(post::<LongValues>(&mut node, OTHER, &first_piece(8, 400_000)).0, Handled::Later);
+        let (_, reply, others) = rounds_until(&mut node, GREEDY);
+        assert_eq!(statuses(&reply), Ok(vec![WriteStatus::Done; 2]), "{sync:?}");
+        if others.is_empty() {
+            rounds_until(&mut node, OTHER);
+        }
+        node.audit().expect("whole");
+    }
 }
 
 fn chunk(first: u64, count: u64, shape: &fpcache::layout::RecordShape) -> Vec<u8> {

@@ -5,13 +5,15 @@ use std::ops::Bound;
 use std::time::Duration;
 
 use fpcache::key_space::BuildKeys;
-use fpcache::read::{Cost, Nearest, NearestScratch, Scan, ScanBack, Side, drive};
-use fpcache_fabric::Endpoint;
+use fpcache::read::{Cost, NearestScratch, Scan, ScanBack, Side, drive, find_nearest};
 
 use super::{Connector, Core, Held};
 use crate::empty::or_of_empty;
 use crate::error::ClientError;
+use crate::session::Buffers;
 
+/// Round trips between two looks at the clock.
+const UNTIMED: u32 = 64;
 /// Keys that a count holds at a time.
 const COUNTED_AT_ONCE: usize = 1 << 16;
 
@@ -27,12 +29,19 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
         within: Duration,
         mut take: impl FnMut(&NearestScratch<K>) -> R,
     ) -> Result<R, ClientError> {
+        let mut started = None;
+        let mut goes_on = |round_trips: u32| {
+            // Most have ended long before: the clock is not looked at for them.
+            if !round_trips.is_multiple_of(UNTIMED) {
+                return true;
+            }
+            let now = self.clock.now();
+            now.saturating_duration_since(*started.get_or_insert(now)) < within
+        };
         let found = self.with_table(held, within, |buffers, table| {
-            let is_guarded = buffers.endpoint.guards();
-            let scratch = &mut buffers.nearest;
-            let mut nearest = Nearest::new(table.view(), scratch, side, keys.clone(), is_guarded);
-            drive(&mut buffers.endpoint, &mut nearest)?;
-            Ok(take(&buffers.nearest))
+            let Buffers { endpoint, nearest, .. } = buffers;
+            find_nearest(endpoint, table.view(), nearest, (side, keys.clone()), &mut goes_on)?;
+            Ok(take(nearest))
         });
         match found {
             Err(error) if error.is_of_empty_table() => Ok(take(&NearestScratch::default())),
@@ -52,14 +61,15 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
         mut take: impl FnMut(K::View<'_>, &[u8]),
     ) -> Result<Cost, ClientError> {
         let (mut next, mut left, mut cost) = (Some(to.map(ToOwned::to_owned)), limit, Cost::default());
-        let scanned = self.with_table(held, within, |buffers, table| {
+        let scanned = self.by_parts(held, within, |buffers, table, got_on| {
             // It may stop to have long values taken before there are more.
             while let Some(to) = next.take() {
-                let to = to.as_ref().map(Borrow::borrow);
-                let mut scan = ScanBack::new(table.view(), &mut buffers.scan, to, from, left);
+                let bound = to.as_ref().map(Borrow::borrow);
+                let mut scan = ScanBack::new(table.view(), &mut buffers.scan, bound, from, left);
                 let ended = drive(&mut buffers.endpoint, &mut scan);
                 scan.records().for_each(|(key, value)| take(K::as_view(key), value));
                 (next, left) = (scan.uncovered(), left - scan.records().len());
+                got_on.note(next.as_ref() != Some(&to));
                 cost += scan.cost();
                 ended?;
             }
@@ -76,7 +86,7 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
         within: Duration,
     ) -> Result<(u64, Cost), ClientError> {
         let (mut from, mut count, mut cost) = (Some(start.to_owned()), 0, Cost::default());
-        let counted = self.with_table(held, within, |buffers, table| {
+        let counted = self.by_parts(held, within, |buffers, table, got_on| {
             while let Some(next) = from.take() {
                 let mut scan =
                     Scan::new(table.view(), &mut buffers.scan, next.borrow(), COUNTED_AT_ONCE).of_keys();
@@ -91,6 +101,7 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
                     COUNTED_AT_ONCE => scan.records().last().and_then(|(last, _)| K::successor(last)),
                     _ => scan.uncovered().map(ToOwned::to_owned),
                 };
+                got_on.note(from.as_ref() != Some(&next));
                 cost += scan.cost();
                 ended?;
             }

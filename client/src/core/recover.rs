@@ -122,6 +122,10 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
                 self.reconnect(failure.number, deadline)?;
             }
             ReadError::Fabric(e) => return Err(e.into()),
+            // It was told to stop when the deadline had passed.
+            error @ ReadError::Unfinished { .. } => {
+                return Err(ClientError::Deadline { deadline: retry.within, last: error });
+            }
             ReadError::Corrupt(_) if self.was_dropped() => retry.pause(&*self.clock),
             ReadError::Corrupt(e) => return Err(OpenError::Corrupt(e).into()),
         }

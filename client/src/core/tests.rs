@@ -365,3 +365,23 @@ fn a_thread_that_connects_stretches_nobodys_deadline() {
     });
     assert_eq!(setup.counts(), (2, 2, 1));
 }
+
+#[test]
+fn what_is_read_by_parts_has_its_deadline_anew_with_each_part() {
+    let setup = Setup::new();
+    let within = Duration::from_millis(60);
+    let read = |gets_on: bool| {
+        let mut attempts = 0;
+        setup.core.here(|held| {
+            setup.core.by_parts(held, within, |_, _, got_on| {
+                attempts += 1;
+                thread::sleep(within / 2);
+                got_on.note(gets_on);
+                if attempts < 6 { Err(ReadError::Contended { attempts }) } else { Ok(attempts) }
+            })
+        })
+    };
+    assert_eq!(read(true).expect("each part comes in time"), 6);
+    let error = read(false).expect_err("nothing comes");
+    assert!(matches!(error, ClientError::Deadline { .. }), "{error}");
+}

@@ -3,10 +3,11 @@
 use hashbrown::HashMap;
 
 use super::History;
+use super::count;
 use super::linearize::{Doubt, Verdict, linearize};
 use super::operation::{Call, Operation, Outcome};
 use super::report::{BadScan, Disorder, Violation};
-use super::scan;
+use super::scan::{self, ScanFault};
 use super::shrink::shrink;
 use super::steps::{Entry, Step};
 
@@ -87,6 +88,9 @@ pub fn check(history: &History) -> Result<Checked, MalformedHistory> {
         // Checked above.
         split(history, &keys, number as u32, operation, &mut entries, &mut checked);
     }
+    for (number, operation) in history.operations.iter().enumerate() {
+        check_count(history, &keys, (number as u32, operation), &entries, &mut checked);
+    }
     for (key, entries) in keys.sorted.iter().zip(&entries) {
         check_key(history, *key, entries, &mut checked);
     }
@@ -112,6 +116,7 @@ impl Keys {
                 Outcome::Scanned(scanned) => {
                     history.records(scanned).iter().for_each(|(key, _)| add(*key));
                 }
+                _ if operation.call.is_by_order() => {}
                 _ => add(operation.key),
             }
         }
@@ -134,7 +139,7 @@ fn split(
     entries: &mut [Vec<Entry>],
     checked: &mut Checked,
 ) {
-    if !matches!(operation.call, Call::Scan { .. } | Call::Floor | Call::Ceiling) {
+    if !operation.call.is_by_order() {
         if let Some(key) = keys.number.get(&operation.key) {
             entries[*key as usize].push(Entry::own(number));
         }
@@ -147,6 +152,10 @@ fn split(
         Call::Scan { limit } => {
             (scan::fault(operation.key, limit, records), scan::covered(operation.key, limit, records))
         }
+        Call::ScanBack { limit } => (
+            scan::fault_back(operation.key, limit, records),
+            scan::covered_back(operation.key, limit, records),
+        ),
         _ => (
             scan::nearest_fault(operation.key, below, records),
             Some(scan::covered_by_nearest(operation.key, below, records)),
@@ -158,14 +167,41 @@ fn split(
     }
     let Some(covered) = covered else { return };
     let first = keys.sorted.partition_point(|key| key < covered.start());
-    let mut returned = records.iter().enumerate().peekable();
+    let is_down = matches!(operation.call, Call::ScanBack { .. });
+    let mut met = 0;
     for (key, entries) in keys.sorted[first..].iter().zip(&mut entries[first..]) {
         if key > covered.end() {
             break;
         }
-        // Both ascend, and every returned key is one of the keys.
-        let place = returned.next_if(|(_, record)| record.0 == *key).map(|(place, _)| place as u32);
+        // Keys ascend, records do in one direction, and every returned key is one of the keys.
+        let place = if is_down { records.len().wrapping_sub(1 + met) } else { met };
+        let place = records.get(place).filter(|record| record.0 == *key).map(|_| place as u32);
+        met += usize::from(place.is_some());
         entries.push(Entry::scanned(number, place));
+    }
+}
+
+/// Whether a count can have been so.
+fn check_count(
+    history: &History,
+    keys: &Keys,
+    (number, operation): (u32, &Operation),
+    entries: &[Vec<Entry>],
+    checked: &mut Checked,
+) {
+    let (Call::Count { end }, Outcome::Counted(count)) = (operation.call, operation.outcome) else { return };
+    let first = keys.sorted.partition_point(|key| *key < operation.key);
+    let behind = keys.sorted.partition_point(|key| *key < end).max(first);
+    let range = keys.sorted[first..behind].iter().zip(&entries[first..behind]);
+    let steps = range.map(|(key, entries)| {
+        let steps = entries.iter().filter_map(|entry| entry.step(history));
+        (history.initial.contains_key(key), steps)
+    });
+    let bounds = count::bounds((operation.invoked, operation.returned), steps);
+    if !bounds.contains(&count) {
+        let (least, most) = bounds.into_inner();
+        let fault = ScanFault::Miscounted { least, most, count };
+        checked.add(|| Violation::Scan(BadScan::new(history, number, *operation, fault)));
     }
 }
 

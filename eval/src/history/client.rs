@@ -4,7 +4,7 @@ use std::borrow::Borrow;
 
 use fpcache_client::{
     CacheConfig, Client, ClientConfig, ClientError, CompareAndSet, ErrorKind, KeyRef, Plan, PlanChoice,
-    RecordToken, U64Keys,
+    Reader, RecordToken, U64Keys,
 };
 
 use super::keys::NumberedKeys;
@@ -16,6 +16,8 @@ use super::store::{Answer, Failure, Store};
 #[derive(Debug)]
 pub struct ClientStore<K: NumberedKeys = U64Keys> {
     client: Client<K>,
+    /// Reads what readers read, if there is one.
+    reader: Option<Reader<K>>,
     buffer: Vec<u8>,
 }
 
@@ -25,7 +27,13 @@ pub const TORN: u64 = u64::MAX;
 impl<K: NumberedKeys> ClientStore<K> {
     /// Over a client of a table whose parameters are [`NumberedKeys::small_segments`], or have records of the same lengths.
     pub fn new(client: Client<K>) -> Self {
-        Self { client, buffer: Vec::new() }
+        Self { client, reader: None, buffer: Vec::new() }
+    }
+
+    /// The same store, which has a reader of its own read what readers read.
+    #[must_use]
+    pub fn with_reader(self) -> Self {
+        Self { reader: Some(self.client.reader()), ..self }
     }
 
     /// Makes an empty table there, whose models suit such keys.
@@ -94,7 +102,11 @@ impl<K: NumberedKeys> Store for ClientStore<K> {
 
     fn get(&mut self, key: u64) -> Answer<Option<u64>> {
         let key = K::key(key);
-        let found = self.client.get_into(KeyRef::<K>(key.borrow()), &mut self.buffer);
+        let key = KeyRef::<K>(key.borrow());
+        let found = match &mut self.reader {
+            Some(reader) => reader.get_into(key, &mut self.buffer),
+            None => self.client.get_into(key, &mut self.buffer),
+        };
         let found = found.map_err(|error| failure(&error))?;
         Ok((found.version.map(|_| Self::decode(&self.buffer)), Some(found.plan)))
     }
@@ -102,7 +114,11 @@ impl<K: NumberedKeys> Store for ClientStore<K> {
     fn multi_get(&mut self, keys: &[u64]) -> Answer<Vec<Option<u64>>> {
         let keys: Vec<K::Owned> = keys.iter().map(|key| K::key(*key)).collect();
         let keys: Vec<KeyRef<'_, K>> = keys.iter().map(|key| KeyRef(key.borrow())).collect();
-        let values = self.client.multi_get(&keys).map_err(|error| failure(&error))?;
+        let values = match &mut self.reader {
+            Some(reader) => reader.multi_get(&keys),
+            None => self.client.multi_get(&keys),
+        };
+        let values = values.map_err(|error| failure(&error))?;
         Ok((values.iter().map(|value| value.as_deref().map(Self::decode)).collect(), None))
     }
 
@@ -117,9 +133,29 @@ impl<K: NumberedKeys> Store for ClientStore<K> {
         let mut records = Vec::with_capacity(limit as usize);
         let take =
             |key: K::View<'_>, value: &[u8]| records.push((K::number(key.borrow()), Self::decode(value)));
-        let scanned = self.client.scan_with(KeyRef::<K>(start.borrow()), limit as usize, take);
+        let start = KeyRef::<K>(start.borrow());
+        let scanned = match &mut self.reader {
+            Some(reader) => reader.scan_with(start, limit as usize, take),
+            None => self.client.scan_with(start, limit as usize, take),
+        };
         scanned.map_err(|error| failure(&error))?;
         Ok((records, None))
+    }
+
+    fn scan_back(&mut self, start: u64, limit: u32) -> Answer<Vec<(u64, u64)>> {
+        let start = K::key(start);
+        let mut records = Vec::with_capacity(limit as usize);
+        let take =
+            |key: K::View<'_>, value: &[u8]| records.push((K::number(key.borrow()), Self::decode(value)));
+        let scanned = self.client.scan_back_with(KeyRef::<K>(start.borrow()), limit as usize, take);
+        scanned.map_err(|error| failure(&error))?;
+        Ok((records, None))
+    }
+
+    fn count(&mut self, start: u64, end: u64) -> Answer<u64> {
+        let (start, end) = (K::key(start), K::key(end));
+        let counted = self.client.count(KeyRef::<K>(start.borrow()), KeyRef::<K>(end.borrow()));
+        counted.map(|count| (count, None)).map_err(|error| failure(&error))
     }
 
     fn insert(&mut self, key: u64, value: u64) -> Answer<bool> {

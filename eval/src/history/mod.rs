@@ -11,6 +11,9 @@
 //! absent throughout must not, and a value must be one that the key had meanwhile. That is all that scans promise: the
 //! records of one scan need never have been there at the same time. Order, duplicates, bounds and limit are checked too.
 //!
+//! A scan down is a scan. A count says of no key whether it was there: it is right if it is no less than the number of keys that
+//! were certainly there throughout, and no more than that of those that may have been there at all.
+//!
 //! **Floors and ceilings are of one instant**, over all keys between the one that was asked for and the one that was found. Key by key they are
 //! checked like scans; [`check_whole`] looks for an order of all calls on all keys at once, in short histories.
 //!
@@ -43,6 +46,7 @@
 
 pub mod checker;
 pub mod client;
+mod count;
 pub mod keys;
 mod linearize;
 pub mod operation;

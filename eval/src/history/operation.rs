@@ -34,6 +34,16 @@ pub enum Call {
         /// The most records it may return.
         limit: u32,
     },
+    /// Records in descending order of their keys, from the operation's key on.
+    ScanBack {
+        /// The most records it may return.
+        limit: u32,
+    },
+    /// How many keys there are from the operation's up to another one.
+    Count {
+        /// The first key that does not count.
+        end: u64,
+    },
     /// The record with the greatest key not above the operation's.
     Floor,
     /// The record with the least key not below the operation's.
@@ -46,13 +56,22 @@ impl Call {
         match self {
             Self::Insert(value) | Self::Put(value) | Self::Update(value) => Some(value),
             Self::CompareAndSet { value, .. } => Some(value),
-            Self::Get | Self::Delete | Self::Scan { .. } | Self::Floor | Self::Ceiling => None,
+            Self::Get | Self::Delete => None,
+            Self::Scan { .. } | Self::ScanBack { .. } | Self::Count { .. } | Self::Floor | Self::Ceiling => {
+                None
+            }
         }
     }
 
     /// Whether the call may change a record.
     pub const fn writes(self) -> bool {
-        !matches!(self, Self::Get | Self::Scan { .. } | Self::Floor | Self::Ceiling)
+        !self.is_by_order() && !matches!(self, Self::Get)
+    }
+
+    /// Whether the call reads what lies about its key, by the order of keys.
+    pub const fn is_by_order(self) -> bool {
+        use Call::*;
+        matches!(self, Scan { .. } | ScanBack { .. } | Count { .. } | Floor | Ceiling)
     }
 }
 
@@ -73,6 +92,8 @@ pub enum Outcome {
     Differs,
     /// A write took effect.
     Done,
+    /// A count found so many keys.
+    Counted(u64),
     /// A scan returned these records, a floor or a ceiling the one it found, if any.
     Scanned(Scanned),
 }
@@ -115,7 +136,10 @@ impl Operation {
             Call::CompareAndSet { .. } => {
                 matches!(self.outcome, Unknown | Refused | Done | Absent | Differs)
             }
-            Call::Scan { .. } => matches!(self.outcome, Unknown | Refused | Scanned(_)),
+            Call::Scan { .. } | Call::ScanBack { .. } => {
+                matches!(self.outcome, Unknown | Refused | Scanned(_))
+            }
+            Call::Count { .. } => matches!(self.outcome, Unknown | Refused | Counted(_)),
             Call::Floor | Call::Ceiling => match self.outcome {
                 Scanned(scanned) => scanned.count <= 1,
                 outcome => matches!(outcome, Unknown | Refused),
@@ -139,6 +163,8 @@ impl fmt::Display for Call {
             Self::Delete => write!(f, "delete"),
             Self::CompareAndSet { expected, value } => write!(f, "compare {expected} and set {value}"),
             Self::Scan { limit } => write!(f, "scan of up to {limit}"),
+            Self::ScanBack { limit } => write!(f, "scan down of up to {limit}"),
+            Self::Count { end } => write!(f, "count up to {end}"),
             Self::Floor => write!(f, "floor"),
             Self::Ceiling => write!(f, "ceiling"),
         }
@@ -155,6 +181,7 @@ impl fmt::Display for Outcome {
             Self::Exists => write!(f, "exists"),
             Self::Differs => write!(f, "differs"),
             Self::Done => write!(f, "done"),
+            Self::Counted(count) => write!(f, "{count} keys"),
             Self::Scanned(scanned) => write!(f, "{} records", scanned.count),
         }
     }

@@ -49,7 +49,7 @@ pub fn apply(model: &mut BTreeMap<u64, u64>, key: u64, call: Call) -> Outcome {
         (Call::Get | Call::Update(_) | Call::Delete | Call::CompareAndSet { .. }, None) => {
             return Outcome::Absent;
         }
-        (Call::Scan { .. } | Call::Floor | Call::Ceiling, _) => return Outcome::Refused,
+        (call, _) if call.is_by_order() => return Outcome::Refused,
         (call, _) => (call.written(), Outcome::Done),
     };
     match after {

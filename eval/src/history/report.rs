@@ -143,7 +143,11 @@ impl fmt::Display for Violation {
 
 impl fmt::Display for BadScan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "a scan from key {} is wrong: {}", self.scan.operation.key, self.fault)?;
+        writeln!(
+            f,
+            "a {} from key {} is wrong: {}",
+            self.scan.operation.call, self.scan.operation.key, self.fault
+        )?;
         self.scan.line(f, self.scan.operation.invoked)
     }
 }
@@ -197,7 +201,7 @@ impl Shown {
             None => outcome.to_string(),
         };
         let call = match call {
-            Call::Scan { .. } => format!("{call} from {key}"),
+            Call::Scan { .. } | Call::ScanBack { .. } | Call::Count { .. } => format!("{call} from {key}"),
             Call::Floor | Call::Ceiling => format!("{call} of {key}"),
             _ => call.to_string(),
         };

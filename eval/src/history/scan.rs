@@ -23,6 +23,15 @@ pub enum ScanFault {
         /// The key.
         key: u64,
     },
+    /// No instants of the range's keys give this number of them.
+    Miscounted {
+        /// Keys that were there throughout.
+        least: u64,
+        /// Keys that were there, or may have been, at one instant at least.
+        most: u64,
+        /// What the count said.
+        count: u64,
+    },
     /// More records than asked for.
     TooMany {
         /// Records returned.
@@ -38,6 +47,9 @@ impl fmt::Display for ScanFault {
             }
             Self::Twice { key } => write!(f, "key {key} was returned twice"),
             Self::Outside { key } => write!(f, "key {key} lies outside the range"),
+            Self::Miscounted { least, most, count } => {
+                write!(f, "{count} keys where {least} were there throughout and {most} at most")
+            }
             Self::TooMany { count } => write!(f, "{count} records are more than were asked for"),
         }
     }
@@ -62,6 +74,27 @@ pub(super) fn covered(start: u64, limit: u32, records: &[(u64, u64)]) -> Option<
         return Some(start..=u64::MAX);
     }
     records.last().map(|(last, _)| start..=*last)
+}
+
+/// What is wrong with the keys of a scan down from `start`, if anything.
+pub(super) fn fault_back(start: u64, limit: u32, records: &[(u64, u64)]) -> Option<ScanFault> {
+    if records.len() > limit as usize {
+        return Some(ScanFault::TooMany { count: records.len() });
+    }
+    if let Some(&(key, _)) = records.iter().find(|(key, _)| *key > start) {
+        return Some(ScanFault::Outside { key });
+    }
+    let pair = records.windows(2).find(|pair| pair[0].0 <= pair[1].0)?;
+    let (before, key) = (pair[0].0, pair[1].0);
+    Some(if before == key { ScanFault::Twice { key } } else { ScanFault::OutOfOrder { before, key } })
+}
+
+/// The keys that a scan down speaks about.
+pub(super) fn covered_back(start: u64, limit: u32, records: &[(u64, u64)]) -> Option<RangeInclusive<u64>> {
+    if records.len() < limit as usize {
+        return Some(0..=start);
+    }
+    records.last().map(|(last, _)| *last..=start)
 }
 
 /// What is wrong with the record nearest to `key`, if anything.
@@ -93,6 +126,17 @@ mod tests {
         assert_eq!(fault(5, 3, &[(4, 0), (6, 0)]), Some(ScanFault::Outside { key: 4 }));
         assert_eq!(fault(5, 3, &[(6, 0), (6, 1)]), Some(ScanFault::Twice { key: 6 }));
         assert_eq!(fault(5, 3, &[(9, 0), (6, 0)]), Some(ScanFault::OutOfOrder { before: 9, key: 6 }));
+    }
+
+    #[test]
+    fn faults_of_scans_down_are_found() {
+        assert_eq!(fault_back(9, 3, &[(9, 0), (6, 0), (5, 0)]), None);
+        assert_eq!(fault_back(9, 2, &[(9, 0), (6, 0), (5, 0)]), Some(ScanFault::TooMany { count: 3 }));
+        assert_eq!(fault_back(8, 3, &[(9, 0)]), Some(ScanFault::Outside { key: 9 }));
+        assert_eq!(fault_back(9, 3, &[(6, 0), (6, 1)]), Some(ScanFault::Twice { key: 6 }));
+        assert_eq!(fault_back(9, 3, &[(6, 0), (9, 0)]), Some(ScanFault::OutOfOrder { before: 6, key: 9 }));
+        assert_eq!(covered_back(9, 2, &[(8, 0), (5, 0)]), Some(5..=9));
+        assert_eq!(covered_back(9, 3, &[(8, 0), (5, 0)]), Some(0..=9));
     }
 
     #[test]

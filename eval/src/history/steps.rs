@@ -54,7 +54,7 @@ impl Step {
     pub fn of(operation: &Operation, number: u32) -> Option<Self> {
         let unknown = operation.outcome == Outcome::Unknown;
         let (condition, effect) = match (operation.call, operation.outcome) {
-            (_, Outcome::Refused) | (Call::Scan { .. } | Call::Floor | Call::Ceiling, _) => return None,
+            (_, Outcome::Refused) => return None,
             (Call::Get, Outcome::Found(value)) => (Condition::Exactly(value), Effect::Nothing),
             (Call::Get | Call::Update(_) | Call::Delete | Call::CompareAndSet { .. }, Outcome::Absent) => {
                 (Condition::Absent, Effect::Nothing)
@@ -63,7 +63,8 @@ impl Step {
             (Call::CompareAndSet { expected, .. }, Outcome::Differs) => {
                 (Condition::Unlike(expected), Effect::Nothing)
             }
-            (Call::Get, _) => return None,
+            (Call::Get | Call::Scan { .. } | Call::ScanBack { .. } | Call::Count { .. }, _) => return None,
+            (Call::Floor | Call::Ceiling, _) => return None,
             (Call::Insert(value), _) => (Condition::Absent, Effect::Write(value)),
             (Call::Put(value), _) => (Condition::Any, Effect::Write(value)),
             (Call::Update(value), _) => (Condition::Present, Effect::Write(value)),

@@ -46,6 +46,12 @@ pub trait Store: Send {
     /// Up to `limit` records from `start` on.
     fn scan(&mut self, start: u64, limit: u32) -> Answer<Vec<(u64, u64)>>;
 
+    /// Up to `limit` records from `start` down.
+    fn scan_back(&mut self, start: u64, limit: u32) -> Answer<Vec<(u64, u64)>>;
+
+    /// How many keys there are from `start` up to `end`, exclusive.
+    fn count(&mut self, start: u64, end: u64) -> Answer<u64>;
+
     /// Makes a record; `false` if there is one.
     fn insert(&mut self, key: u64, value: u64) -> Answer<bool>;
 

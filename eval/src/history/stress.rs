@@ -47,6 +47,10 @@ pub struct Mix {
     pub get_versioned: f64,
     /// Scans.
     pub scan: f64,
+    /// Scans that go down.
+    pub scan_back: f64,
+    /// Counts.
+    pub count: f64,
     /// Inserts.
     pub insert: f64,
     /// Puts.
@@ -78,7 +82,9 @@ impl Default for Mix {
             get: 30.0,
             multi_get: 3.0,
             get_versioned: 8.0,
-            scan: 4.0,
+            scan: 3.0,
+            scan_back: 2.0,
+            count: 1.0,
             insert: 20.0,
             put: 8.0,
             update: 8.0,
@@ -281,6 +287,8 @@ enum Kind {
     MultiGet,
     GetVersioned,
     Scan,
+    ScanBack,
+    Count,
     Insert,
     Put,
     Update,
@@ -289,11 +297,13 @@ enum Kind {
     Queue,
 }
 
-const KINDS: [Kind; 10] = [
+const KINDS: [Kind; 12] = [
     Kind::Get,
     Kind::MultiGet,
     Kind::GetVersioned,
     Kind::Scan,
+    Kind::ScanBack,
+    Kind::Count,
     Kind::Insert,
     Kind::Put,
     Kind::Update,
@@ -305,12 +315,15 @@ const KINDS: [Kind; 10] = [
 impl Mix {
     fn weights(&self, emptying: bool) -> Result<WeightedIndex<f64>, StressError> {
         let (insert, delete) = if emptying { (self.delete, self.insert) } else { (self.insert, self.delete) };
-        let Self { get, multi_get, get_versioned, scan, put, update, compare_and_set, queue, .. } = *self;
+        let Self { get, multi_get, get_versioned, scan, scan_back, count, put, .. } = *self;
+        let Self { update, compare_and_set, queue, .. } = *self;
         WeightedIndex::new([
             get,
             multi_get,
             get_versioned,
             scan,
+            scan_back,
+            count,
             insert,
             put,
             update,
@@ -363,7 +376,8 @@ impl<S: Store, R: Rng> Worker<S, R> {
             let kind = KINDS[calls.sample(&mut self.process.random)];
             match kind {
                 Kind::MultiGet => self.multi_get(options, &mut log),
-                Kind::Scan => self.scan(options, &mut log),
+                Kind::Scan | Kind::ScanBack => self.scan(options, matches!(kind, Kind::ScanBack), &mut log),
+                Kind::Count => self.count(options, &mut log),
                 Kind::Queue => self.queue(options.queue.live, &mut log),
                 _ => {
                     let key = self.key(options);
@@ -462,17 +476,29 @@ impl<S: Store, R: Rng> Worker<S, R> {
         }
     }
 
-    fn scan<C: Fn() -> u64>(&mut self, options: &StressOptions, log: &mut Recorder<C>) {
+    fn scan<C: Fn() -> u64>(&mut self, options: &StressOptions, down: bool, log: &mut Recorder<C>) {
         let key = self.key(options);
         let limit = self.process.random.random_range(1..=options.scan_limit.max(1));
-        let open = log.invoke(key, Call::Scan { limit });
-        match self.process.store.scan(key, limit) {
+        let open = log.invoke(key, if down { Call::ScanBack { limit } } else { Call::Scan { limit } });
+        let store = &mut self.process.store;
+        match if down { store.scan_back(key, limit) } else { store.scan(key, limit) } {
             Ok((records, plan)) => log.scanned(open, records, plan),
             Err(failure) => {
                 let outcome = self.failed(&failure);
                 log.returned(open, outcome, None);
             }
         }
+    }
+
+    fn count<C: Fn() -> u64>(&mut self, options: &StressOptions, log: &mut Recorder<C>) {
+        let first = self.process.random.random_range(0..options.keys.len());
+        let most = self.process.random.random_range(0..=options.scan_limit as usize);
+        let (key, end) = (options.keys[first], options.keys[(first + most).min(options.keys.len() - 1)]);
+        let open = log.invoke(key, Call::Count { end });
+        let counted = self.process.store.count(key, end);
+        let counted = counted.map(|(count, plan)| (Outcome::Counted(count), plan));
+        let (outcome, plan) = counted.unwrap_or_else(|failure| (self.failed(&failure), None));
+        log.returned(open, outcome, plan);
     }
 
     fn failed(&mut self, failure: &Failure) -> Outcome {

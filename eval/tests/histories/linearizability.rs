@@ -32,7 +32,11 @@ fn run_within<K: NumberedKeys>(
         let (name, config) = &all[way % all.len()];
         let client = first.beside(*config).unwrap();
         let random = Xoshiro256PlusPlus::seed_from_u64(seed ^ (i as u64) << 32);
-        StressProcess { name: name.clone(), store: ClientStore::new(client), random }
+        let store = ClientStore::new(client);
+        match i % 2 {
+            0 => StressProcess { name: name.clone(), store, random },
+            _ => StressProcess { name: format!("{name}, reader"), store: store.with_reader(), random },
+        }
     });
     let report = stress(options, processes.collect(), nanoseconds_since(Instant::now())).unwrap();
     assert!(report.is_linearizable(), "{} keys, seed {seed}: {report:#?}", K::NAME);

@@ -21,6 +21,8 @@ enum Fault {
     Stale,
     /// A scan now and then misses a record.
     Misses,
+    /// A count now and then is too high.
+    Miscounts,
     /// A compare-and-set does not compare.
     Blind,
 }
@@ -91,6 +93,19 @@ impl Store for Model {
         Ok((found, None))
     }
 
+    fn scan_back(&mut self, start: u64, limit: u32) -> Answer<Vec<(u64, u64)>> {
+        let records = self.records.lock().unwrap();
+        let down = records.range(..=start).rev().take(limit as usize);
+        Ok((down.map(|(key, value)| (*key, *value)).collect(), None))
+    }
+
+    fn count(&mut self, start: u64, end: u64) -> Answer<u64> {
+        self.calls += 1;
+        let count = self.records.lock().unwrap().range(start..end.max(start)).count() as u64;
+        let miscounts = self.fault == Fault::Miscounts && self.calls.is_multiple_of(16);
+        Ok((count + u64::from(miscounts) * 8, None))
+    }
+
     fn insert(&mut self, key: u64, value: u64) -> Answer<bool> {
         self.done(key, Call::Insert(value))
     }
@@ -153,11 +168,12 @@ fn lost_answers_go_on_into_the_next_batch() {
 
 #[test]
 fn faults_are_found_and_end_the_run() {
-    for fault in [Fault::Stale, Fault::Misses, Fault::Blind] {
+    for fault in [Fault::Stale, Fault::Misses, Fault::Miscounts, Fault::Blind] {
         let report = run(fault, &options()).unwrap();
         assert!(report.violated > 0 && report.batches == 1, "{fault:?}: {report:?}");
         let text = report.violations[0].to_string();
-        assert!(text.contains("have no order") && text.contains("(model "), "{text}");
+        let what = if fault == Fault::Miscounts { "were there throughout" } else { "have no order" };
+        assert!(text.contains(what) && text.contains("(model "), "{text}");
     }
 }
 

@@ -35,7 +35,7 @@ pub fn candidates(history: &History) -> Vec<Candidate> {
                     all.push(Candidate { operation, optional: false });
                 }
             }
-            (Call::Scan { .. } | Call::Floor | Call::Ceiling, _) => {}
+            (call, _) if call.is_by_order() => {}
             (_, outcome) => all.push(Candidate { operation, optional: outcome == Outcome::Unknown }),
         }
     }
@@ -83,7 +83,7 @@ fn step(state: &BTreeMap<u64, u64>, operation: Operation) -> Option<BTreeMap<u64
         Call::Put(_) => true,
         Call::Update(_) | Call::Delete => held.is_some(),
         Call::CompareAndSet { expected, .. } => held == Some(expected),
-        Call::Get | Call::Scan { .. } | Call::Floor | Call::Ceiling => false,
+        _ => false,
     };
     let possible = match operation.outcome {
         Outcome::Unknown | Outcome::Done => took_effect,
@@ -91,7 +91,7 @@ fn step(state: &BTreeMap<u64, u64>, operation: Operation) -> Option<BTreeMap<u64
         Outcome::Absent => held.is_none(),
         Outcome::Exists => held.is_some(),
         Outcome::Differs => held.is_some() && !took_effect,
-        Outcome::Refused | Outcome::Scanned(_) => false,
+        Outcome::Refused | Outcome::Scanned(_) | Outcome::Counted(_) => false,
     };
     possible.then(|| {
         let mut after = state.clone();

@@ -1,7 +1,9 @@
 //! Histories made by hand, each with the anomaly it is named for beside the right history next to it.
 
-use fpcache_eval::history::Call::{Ceiling, CompareAndSet, Delete, Floor, Get, Insert, Put, Scan, Update};
-use fpcache_eval::history::Outcome::{Absent, Differs, Done, Exists, Found, Refused, Unknown};
+use fpcache_eval::history::Call::{
+    Ceiling, CompareAndSet, Count, Delete, Floor, Get, Insert, Put, Scan, Update,
+};
+use fpcache_eval::history::Outcome::{Absent, Counted, Differs, Done, Exists, Found, Refused, Unknown};
 use fpcache_eval::history::{Doubt, MalformedHistory, ScanFault, Violation, Whole, check, check_whole};
 
 use super::Script;
@@ -288,6 +290,47 @@ fn right_as_a_whole(script: &Script) {
     right(script);
     let whole = check_whole(&script.history());
     assert!(matches!(whole, Whole::Ordered { .. }), "{whole:?}");
+}
+
+#[test]
+fn a_scan_down_says_what_is_there_and_what_is_not() {
+    let three = || Script::from(&[(2, 20), (5, 50), (9, 90)]);
+    right(&three().scan_back(9, 2, &[(9, 90), (5, 50)], 1, 2).scan_back(8, 9, &[(5, 50), (2, 20)], 3, 4));
+    right(&three().call(5, Delete, Done, 1, 4).scan_back(9, 9, &[(9, 90), (2, 20)], 2, 3));
+    for records in [&[(9, 90), (2, 20)][..], &[(9, 90)], &[(9, 91), (5, 50), (2, 20)]] {
+        let script = three().scan_back(9, 9, records, 1, 2);
+        assert!(!script.check().is_linearizable(), "{records:?}");
+    }
+    let Violation::Scan(scan) = wrong(&three().scan_back(9, 9, &[(2, 20), (5, 50)], 1, 2)) else { panic!() };
+    assert_eq!(scan.fault, ScanFault::OutOfOrder { before: 2, key: 5 });
+}
+
+#[test]
+fn a_count_lies_between_what_was_there_throughout_and_what_may_have_been() {
+    let count =
+        |script: Script, end, count, from, to| script.call(2, Count { end }, Counted(count), from, to);
+    let miscounted = |script: Script| {
+        let Violation::Scan(scan) = wrong(&script) else { panic!() };
+        scan.fault
+    };
+    let three = || Script::from(&[(2, 20), (5, 50), (9, 90)]);
+    right(&count(count(three(), 9, 2, 1, 2), 10, 3, 1, 2));
+    right(&count(three(), 1, 0, 1, 2));
+    assert_eq!(miscounted(count(three(), 9, 3, 1, 2)), ScanFault::Miscounted { least: 2, most: 2, count: 3 });
+    // Under way: either will do. Over, or not begun: one alone.
+    let (deleted, inserted) =
+        (|| three().call(5, Delete, Done, 3, 6), || three().call(6, Insert(60), Done, 3, 6));
+    for (before, after, script) in [(2, 1, &deleted as &dyn Fn() -> Script), (2, 3, &inserted)] {
+        right(&count(count(script(), 9, before, 4, 5), 9, after, 4, 5));
+        right(&count(count(script(), 9, before, 1, 2), 9, after, 7, 8));
+        assert!(!count(script(), 9, after, 1, 2).check().is_linearizable());
+        assert!(!count(script(), 9, before, 7, 8).check().is_linearizable());
+    }
+    // Without an answer it may come at any later time, unless what is seen says that it has.
+    let unknown = || three().call(6, Insert(60), Unknown, 3, 4);
+    right(&count(count(unknown(), 9, 2, 7, 8), 9, 3, 9, 10));
+    let seen = unknown().call(6, Get, Found(60), 5, 6);
+    assert!(!count(seen, 9, 2, 7, 8).check().is_linearizable());
 }
 
 #[test]

@@ -40,6 +40,12 @@ impl Script {
         self
     }
 
+    /// Adds a scan that goes down.
+    pub fn scan_back(mut self, start: u64, limit: u32, records: &[(u64, u64)], from: u64, to: u64) -> Self {
+        self.calls.push((start, Call::ScanBack { limit }, Answer::Records(records.to_vec()), from, to));
+        self
+    }
+
     /// Adds a floor or a ceiling.
     pub fn nearest(mut self, key: u64, call: Call, found: Option<(u64, u64)>, from: u64, to: u64) -> Self {
         self.calls.push((key, call, Answer::Records(found.into_iter().collect()), from, to));

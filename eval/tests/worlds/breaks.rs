@@ -163,6 +163,35 @@ fn neighbours_that_were_never_so_at_once_are_found() {
     is_found(Sabotage::UnprovenNeighbours, Faults::WEATHER, neighbours);
 }
 
+/// Readers that make no other calls than this one.
+fn crowd_around(seed: u64, reads: Mix) -> Play {
+    let mut drawn = crowd(seed, CHURN, Duration::from_micros(100), 5);
+    drawn.parts.iter_mut().skip(2).for_each(|part| part.mix = reads);
+    drawn
+}
+
+#[test]
+fn scans_down_of_segments_that_were_replaced_are_found() {
+    is_found(Sabotage::ScansPassFrozen, Faults::WEATHER, |seed| {
+        crowd_around(seed, Mix { scan_back: 1, ..Mix::NOTHING })
+    });
+}
+
+#[test]
+fn counts_of_segments_that_were_replaced_are_found() {
+    is_found(Sabotage::ScansPassFrozen, Faults::WEATHER, |seed| {
+        crowd_around(seed, Mix { count: 1, ..Mix::NOTHING })
+    });
+}
+
+#[test]
+fn readers_that_do_not_follow_their_client_are_found() {
+    // The memory node's processor answers gets in the end, but not these.
+    is_found(Sabotage::ReadersStay, Faults::WEATHER, |seed| {
+        crowd_around(seed, Mix { nearest: 1, scan: 1, ..Mix::NOTHING })
+    });
+}
+
 #[test]
 fn readers_that_skip_the_check_after_their_last_read_are_found() {
     is_found(Sabotage::NoReuseCheck, Faults::WEATHER, |seed| {

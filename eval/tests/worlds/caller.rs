@@ -8,11 +8,11 @@ use std::time::Duration;
 use fpcache::message::{ErrorCode, WriteStatus};
 use fpcache_client::KeyRef;
 use fpcache_client::{
-    Changes, Client, ClientConfig, ClientError, CompareAndSet, ErrorKind, Plan, RecordToken,
+    Changes, Client, ClientConfig, ClientError, CompareAndSet, ErrorKind, Plan, Reader, Record, RecordToken,
 };
 use fpcache_eval::history::client::ClientStore;
 use fpcache_eval::history::keys::NumberedKeys;
-use fpcache_eval::history::{Call, Outcome, Recorder};
+use fpcache_eval::history::{Call, Open, Outcome, Recorder};
 use fpcache_fabric::sim::{NodeId, Process};
 
 /// How often which call comes, out of their sum.
@@ -33,6 +33,9 @@ pub struct Mix {
     pub queue: u64,
     /// Floors and ceilings, one in three of a group.
     pub nearest: u64,
+    /// Scans that go down.
+    pub scan_back: u64,
+    pub count: u64,
 }
 
 impl Mix {
@@ -50,6 +53,8 @@ impl Mix {
         batch: 4,
         queue: 0,
         nearest: 6,
+        scan_back: 3,
+        count: 3,
     };
     /// Reads alone.
     pub const READS: Self = Self {
@@ -65,20 +70,24 @@ impl Mix {
         batch: 0,
         queue: 0,
         nearest: 0,
+        scan_back: 1,
+        count: 1,
     };
     /// Inserts and deletes, so that segments fill and are rebuilt.
     pub const CHURN: Self = Self { insert: 12, delete: 10, put: 2, batch: 2, ..Self::NOTHING };
     /// A queue, and reads beside it.
     pub const QUEUE: Self = Self { queue: 12, get: 3, scan: 1, update: 1, ..Self::NOTHING };
     /// Nothing.
-    pub const NOTHING: Self = Self { get: 0, multi_get: 0, scan: 0, ..Self::READS };
+    pub const NOTHING: Self = Self { get: 0, multi_get: 0, scan: 0, scan_back: 0, count: 0, ..Self::READS };
 
-    const fn weights(self) -> [u64; 12] {
+    const fn weights(self) -> [u64; 14] {
         let Self { get, multi_get, get_versioned, scan, insert, put, update, delete, .. } = self;
-        let Self { compare_and_set, batch, queue, nearest, .. } = self;
+        let Self { compare_and_set, batch, queue, nearest, scan_back, count, .. } = self;
         let reads = [get, multi_get, get_versioned, scan];
         let [a, b, c, d] = reads;
-        [a, b, c, d, insert, put, update, delete, compare_and_set, batch, queue, nearest]
+        let changes = [insert, put, update, delete, compare_and_set, batch, queue];
+        let [e, f, g, h, i, j, k] = changes;
+        [a, b, c, d, e, f, g, h, i, j, k, nearest, scan_back, count]
     }
 }
 
@@ -127,6 +136,8 @@ pub(crate) fn lock<C>(log: &Log<C>) -> MutexGuard<'_, Recorder<C>> {
 pub struct Caller<K: NumberedKeys, C> {
     pub(crate) process: Process,
     pub(crate) client: Client<K>,
+    /// Reads what readers read, if there is one.
+    reader: Option<Reader<K>>,
     pub(crate) log: Log<C>,
     pub(crate) part: Part,
     written: u64,
@@ -163,11 +174,19 @@ pub(crate) fn found(value: Option<u64>) -> Outcome {
 }
 
 impl<K: NumberedKeys, C: Fn() -> u64> Caller<K, C> {
-    pub fn new(process: Process, node: NodeId, log: Log<C>, number: u64, part: Part) -> Self {
+    pub fn new(
+        process: Process,
+        node: NodeId,
+        log: Log<C>,
+        (number, has_reader): (u64, bool),
+        part: Part,
+    ) -> Self {
         let client = connect(&process, node, part.config);
+        let reader = has_reader.then(|| client.reader());
         Self {
             process,
             client,
+            reader,
             log,
             part,
             written: 0,
@@ -202,6 +221,8 @@ impl<K: NumberedKeys, C: Fn() -> u64> Caller<K, C> {
                 Some(9) => self.batch(),
                 Some(10) => self.queue(),
                 Some(11) => self.nearest(),
+                Some(12) => self.scan_back(),
+                Some(13) => self.count(),
                 Some(kind) => self.change(kind),
                 None => {}
             }
@@ -260,12 +281,17 @@ impl<K: NumberedKeys, C: Fn() -> u64> Caller<K, C> {
         self.get_key(key);
     }
 
-    fn get_key(&self, key: u64) {
+    fn get_key(&mut self, key: u64) {
+        let mut reader = self.reader.take();
         self.call(key, Call::Get, |client, key| {
             let mut bytes = Vec::new();
-            let answer = client.get_into(key, &mut bytes)?;
+            let answer = match &mut reader {
+                Some(reader) => reader.get_into(key, &mut bytes)?,
+                None => client.get_into(key, &mut bytes)?,
+            };
             Ok((found(answer.version.map(|_| ClientStore::<K>::decode(&bytes))), Some(answer.plan)))
         });
+        self.reader = reader;
     }
 
     fn multi_get(&mut self) {
@@ -273,7 +299,11 @@ impl<K: NumberedKeys, C: Fn() -> u64> Caller<K, C> {
         let open: Vec<_> = keys.iter().map(|key| lock(&self.log).invoke(*key, Call::Get)).collect();
         let owned: Vec<K::Owned> = keys.iter().map(|key| K::key(*key)).collect();
         let keys: Vec<KeyRef<'_, K>> = owned.iter().map(|key| KeyRef(key.borrow())).collect();
-        match self.client.multi_get(&keys) {
+        let values = match &mut self.reader {
+            Some(reader) => reader.multi_get(&keys),
+            None => self.client.multi_get(&keys),
+        };
+        match values {
             Ok(values) => {
                 for (open, value) in open.into_iter().zip(values) {
                     let outcome = found(value.as_deref().map(ClientStore::<K>::decode));
@@ -300,9 +330,27 @@ impl<K: NumberedKeys, C: Fn() -> u64> Caller<K, C> {
         self.scan_from(key, limit);
     }
 
-    fn scan_from(&self, key: u64, limit: u32) {
+    fn scan_from(&mut self, key: u64, limit: u32) {
         let open = lock(&self.log).invoke(key, Call::Scan { limit });
-        match self.client.scan(KeyRef::<K>(K::key(key).borrow()), limit as usize) {
+        let owned = K::key(key);
+        let start = KeyRef::<K>(owned.borrow());
+        let scanned = match &mut self.reader {
+            Some(reader) => reader.scan(start, limit as usize),
+            None => self.client.scan(start, limit as usize),
+        };
+        self.scanned(open, scanned);
+    }
+
+    fn scan_back(&mut self) {
+        let key = self.key();
+        let limit = self.process.random.between(1, 40) as u32;
+        let open = lock(&self.log).invoke(key, Call::ScanBack { limit });
+        let scanned = self.client.scan_back(KeyRef::<K>(K::key(key).borrow()), limit as usize);
+        self.scanned(open, scanned);
+    }
+
+    fn scanned(&self, open: Open, scanned: Result<Vec<Record<K>>, ClientError>) {
+        match scanned {
             Ok(records) => {
                 let records = records
                     .iter()
@@ -311,6 +359,15 @@ impl<K: NumberedKeys, C: Fn() -> u64> Caller<K, C> {
             }
             Err(error) => drop(failed(&error)),
         }
+    }
+
+    fn count(&mut self) {
+        let (one, other) = (self.key(), self.key());
+        let (key, end) = (one.min(other), one.max(other));
+        self.call(key, Call::Count { end }, |client, key| {
+            let end = K::key(end);
+            Ok((Outcome::Counted(client.count(key, KeyRef::<K>(end.borrow()))?), None))
+        });
     }
 
     fn nearest(&mut self) {
@@ -331,9 +388,15 @@ impl<K: NumberedKeys, C: Fn() -> u64> Caller<K, C> {
         let owned: Vec<K::Owned> = keys.iter().map(|key| K::key(*key)).collect();
         let keys: Vec<KeyRef<'_, K>> = owned.iter().map(|key| KeyRef(key.borrow())).collect();
         let found = match (call, &keys[..]) {
-            (Call::Floor, [key]) => self.client.floor(*key).map(|found| vec![found]),
+            (Call::Floor, [key]) => match &mut self.reader {
+                Some(reader) => reader.floor_with(*key, own::<K>).map(|(found, _)| vec![found]),
+                None => self.client.floor(*key).map(|found| vec![found]),
+            },
             (Call::Floor, keys) => self.client.multi_floor(keys),
-            (_, [key]) => self.client.ceiling(*key).map(|found| vec![found]),
+            (_, [key]) => match &mut self.reader {
+                Some(reader) => reader.ceiling_with(*key, own::<K>).map(|(found, _)| vec![found]),
+                None => self.client.ceiling(*key).map(|found| vec![found]),
+            },
             (_, keys) => self.client.multi_ceiling(keys),
         };
         match found {
@@ -468,6 +531,10 @@ impl<K: NumberedKeys, C: Fn() -> u64> Caller<K, C> {
         }
         found_room
     }
+}
+
+fn own<K: NumberedKeys>(found: Option<(K::View<'_>, &[u8])>) -> Option<Record<K>> {
+    found.map(|(key, value)| (key.borrow().to_owned(), value.to_vec()))
 }
 
 /// What a call without an answer is in a history.

@@ -124,6 +124,8 @@ fn run(kind: &str, seeds: Range<u64>, faults: Faults, durability: Keeps) {
         assert!(tally.fillers > 0 || tally.lives.restored > 0, "and such that grow: {tally:?}");
         assert!(tally.refused_when_full >= tally.fillers, "memory nodes were full: {tally:?}");
         assert!(tally.oldest > 20 * tally.queues && tally.emptied > tally.queues, "{tally:?}");
+        let (scans, counts) = (tally.scans_back, tally.counts);
+        assert!(tally.readers > tally.worlds && scans > tally.worlds && counts > tally.worlds, "{tally:?}");
         assert!(tally.lives.wrapped > tally.worlds / 10, "versions wrap around: {tally:?}");
         assert!((tally.worlds / 6..tally.worlds / 2).contains(&tally.of_bytes), "{tally:?}");
     }

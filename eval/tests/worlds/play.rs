@@ -7,7 +7,7 @@ use std::time::Duration;
 use fpcache_client::{ByteKeys, CacheConfig, ClientConfig, KeySpace, U64Keys};
 use fpcache_eval::history::client::every_way;
 use fpcache_eval::history::keys::NumberedKeys;
-use fpcache_eval::history::{Call, History, Outcome, Recorder, Whole, check, check_whole};
+use fpcache_eval::history::{Call, History, Operation, Outcome, Recorder, Whole, check, check_whole};
 use fpcache_fabric::Clock;
 use fpcache_fabric::sim::{Random, SimClock, Verdict, World};
 
@@ -44,6 +44,10 @@ pub struct Tally {
     /// Floors and ceilings, and worlds with such whose history was ordered as a whole.
     pub neighbours: u64,
     pub whole: u64,
+    /// Processes that read by a reader of their own, scans that went down, and counts, each with an answer.
+    pub readers: u64,
+    pub scans_back: u64,
+    pub counts: u64,
     pub lives: Lives,
 }
 
@@ -90,13 +94,18 @@ fn play_over<K: NumberedKeys>(world: &mut World, play: &Play, tally: &RefCell<Ta
     let (stage, node) = Stage::<K>::add(world, play.node.clone());
     let instants = instants(world.sim().clock());
     let mut logs: Vec<Log<_>> = Vec::new();
+    // Drawn apart, so that a seed's world is the same whoever reads by what.
+    let mut random = Random::new(world.seed() ^ 0x04ea_de45);
+    let mut readers = 0;
     for (number, part) in (0..).zip(&play.parts) {
+        let has_reader = random.below(2) == 0;
+        readers += u64::from(has_reader);
         let log = Arc::new(Mutex::new(Recorder::new(number, part.name.clone(), instants.clone())));
         logs.push(Arc::clone(&log));
         let mut part = part.clone();
         part.config.cache = part.config.cache.map(fitting::<K>);
         world.spawn(&part.name.clone(), move |process| {
-            Caller::<K, _>::new(process, node, log, u64::from(number), part).run();
+            Caller::<K, _>::new(process, node, log, (u64::from(number), has_reader), part).run();
         });
     }
     world.run()?;
@@ -114,7 +123,7 @@ fn play_over<K: NumberedKeys>(world: &mut World, play: &Play, tally: &RefCell<Ta
         rest: (Duration::ZERO, 0),
     };
     world.spawn("last reader", move |process| {
-        Caller::<K, _>::new(process, node, last, u64::from(number), part).read_all();
+        Caller::<K, _>::new(process, node, last, (u64::from(number), true), part).read_all();
     });
     world.run()?;
     if !world.settle(1_000_000) {
@@ -144,7 +153,9 @@ fn play_over<K: NumberedKeys>(world: &mut World, play: &Play, tally: &RefCell<Ta
             }
         }
     }
-    tally.borrow_mut().add(play, &history, lives);
+    let mut tally = tally.borrow_mut();
+    tally.add(play, &history, lives);
+    tally.readers += readers;
     Ok(())
 }
 
@@ -154,6 +165,11 @@ impl Tally {
         self.worlds += 1;
         self.of_bytes += u64::from(play.bytes);
         self.operations += history.operations().len() as u64;
+        let answered = |o: &&Operation| matches!(o.outcome, Outcome::Scanned(_) | Outcome::Counted(_));
+        for operation in history.operations().iter().filter(answered) {
+            self.scans_back += u64::from(matches!(operation.call, Call::ScanBack { .. }));
+            self.counts += u64::from(matches!(operation.call, Call::Count { .. }));
+        }
         self.unknown += count(Outcome::Unknown);
         let queues = || play.parts.iter().map(|part| &part.queue).filter(|queue| !queue.keys.is_empty());
         let fills = queues().any(Queue::fills);

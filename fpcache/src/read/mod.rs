@@ -22,7 +22,7 @@ mod verify;
 
 use fpcache_fabric::{Batch, Endpoint, FabricError};
 pub use lookup::{Lookup, contains, look_up, look_up_all};
-pub use ordered::{Nearest, NearestScratch, Neighbour, ScanBack, Side};
+pub use ordered::{Nearest, NearestScratch, Neighbour, ScanBack, Side, find_nearest};
 pub use outcome::{Outcome, Outcomes};
 pub use outside::fetch_value;
 pub use planner::{FabricCosts, Planner, Rule};
@@ -148,6 +148,14 @@ pub enum ReadError {
         /// Reads that were tried.
         attempts: u32,
     },
+    /// Whoever asked would wait no longer.
+    #[error(
+        "no end of it after {round_trips} round trips: many keys beside the wanted one may have been deleted"
+    )]
+    Unfinished {
+        /// Doorbell batches that were waited for.
+        round_trips: u32,
+    },
     /// A page of the directory, fetched on demand, contradicts itself or the pages around it.
     #[error(transparent)]
     Corrupt(#[from] Corrupt),
@@ -181,12 +189,30 @@ pub trait Operation {
 /// Runs an operation to its end over one endpoint.
 #[inline]
 pub fn drive<E: Endpoint, O: Operation>(endpoint: &mut E, operation: &mut O) -> Result<(), ReadError> {
+    drive_while(endpoint, operation, |_| true)
+}
+
+/// Runs an operation over one endpoint while `goes_on`, asked before each further round trip, says so of how many there were.
+#[inline]
+fn drive_while<E: Endpoint, O: Operation>(
+    endpoint: &mut E,
+    operation: &mut O,
+    mut goes_on: impl FnMut(u32) -> bool,
+) -> Result<(), ReadError> {
+    let mut round_trips = 0;
     loop {
         match operation.step()? {
+            Step::Post if round_trips > 0 && !goes_on(round_trips) => {
+                return Err(ReadError::Unfinished { round_trips });
+            }
             Step::Post => endpoint.run(operation.batch())?,
-            Step::Check(until) => check_reuse(endpoint, until)?,
+            Step::Check(until) => {
+                check_reuse(endpoint, until)?;
+                continue;
+            }
             Step::Done => return Ok(()),
         }
+        round_trips = round_trips.saturating_add(1);
     }
 }
 

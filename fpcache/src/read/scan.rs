@@ -367,7 +367,8 @@ impl<'a, K: KeySpace> Scan<'a, K> {
     /// slot was being written.
     fn gather(&mut self, from: &K::Key) -> Result<Option<bool>, ReadError> {
         let slot_bytes = self.view.geometry().slot_bytes;
-        let (rules, encoders) = (Rules::of(self.view), self.view.encoders());
+        let view = self.view;
+        let (rules, encoders) = (Rules::of(view), view.encoders());
         let until: Option<&K::Key> = self.until.as_ref().map(Borrow::borrow);
         let wants_values = self.wants_values;
         let ScanScratch { batch, stretches, found, arena, extents, .. } = &mut *self.scratch;
@@ -399,6 +400,7 @@ impl<'a, K: KeySpace> Scan<'a, K> {
                         }
                     }
                     SlotRead::Free => {}
+                    SlotRead::Frozen if view.passes_frozen() => {}
                     SlotRead::Torn => {
                         arena.truncate(arena_before);
                         return Ok(None);

@@ -12,6 +12,7 @@ mod node;
 mod hot_cache;
 mod hot_cache_rates;
 mod messages_longer_than_they_say;
+mod nearest;
 mod outside_values;
 mod real_keys;
 mod refresh;

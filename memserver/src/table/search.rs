@@ -169,3 +169,34 @@ impl<K: BuildKeys> Table<K> {
         Stepped::To(Stage::Emptying { from: K::lowest().to_owned(), replaced: 0 })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+    use std::time::Instant;
+
+    use fpcache::key_space::U64Keys;
+    use fpcache::layout::{RecordShape, TableParameters};
+    use fpcache_fabric::SharedMemory;
+
+    use crate::node::MemoryNode;
+
+    #[test]
+    fn what_a_search_empties_stays_its_own_when_no_evacuation_is_given_up() {
+        let region = Arc::new(SharedMemory::anonymous(1 << 20).expect("memory"));
+        let mut node = MemoryNode::<U64Keys>::new(region, 1, 0, Instant::now()).expect("a region");
+        let parameters = TableParameters { shape: RecordShape::fixed(8, 8), ..TableParameters::default() };
+        node.load(parameters, (0..5_000u32).map(|key| u64::from(key) * 10), |_, _| {}).expect("room");
+        let MemoryNode { table: Some(table), front, .. } = &mut node else { panic!("a table was loaded") };
+        let len = table.space.longest() / 4;
+        let Stepped::To(stage) = table.begin_emptying_for(front, len) else { panic!("much is free") };
+        table.giving_back.search = Some(Search { len, stage });
+        let emptied = table.space.emptied().cloned();
+        assert!(emptied.is_some() && !table.give_up_evacuation());
+        assert_eq!(table.space.emptied(), emptied.as_ref(), "nothing else is put there");
+        // The search's own end leaves nothing behind.
+        table.give_up_search();
+        assert_eq!(table.space.emptied(), None);
+    }
+}

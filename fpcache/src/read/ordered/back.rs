@@ -8,7 +8,7 @@ use std::ops::Bound;
 
 use fpcache_fabric::{Batch, Landing};
 
-use super::place::{Found, Pages, Place};
+use super::place::{Coming, Found, Pages, Place};
 use crate::key_space::KeySpace;
 use crate::read::outside::{Asked, Place as ValuePlace};
 use crate::read::scan::{Found as Kept, Progress, ROUND_BYTES, ScanScratch};
@@ -32,6 +32,7 @@ pub struct ScanBack<'a, K: KeySpace> {
     scratch: &'a mut ScanScratch<K>,
     stretches: Vec<Stretch<K>>,
     pages: Pages<K>,
+    coming: Coming<K>,
     /// What is not covered yet lies below; `None` when the scan has ended.
     to: Option<Bound<K::Owned>>,
     /// The least key that is wanted.
@@ -66,6 +67,7 @@ impl<'a, K: KeySpace> ScanBack<'a, K> {
             scratch,
             stretches: Vec::new(),
             pages: Pages::default(),
+            coming: Coming::default(),
             to: to.filter(|_| limit > 0),
             from: from.to_owned(),
             limit,
@@ -111,8 +113,8 @@ impl<'a, K: KeySpace> ScanBack<'a, K> {
                     return;
                 }
                 Found::InPage(number) => {
-                    let batch = &mut self.scratch.batch;
-                    return self.pages.ask(number, self.view, batch, &mut self.progress.cost);
+                    let doorbell = (&mut self.scratch.batch, &mut self.coming);
+                    return self.pages.ask(number, self.view, doorbell, &mut self.progress.cost);
                 }
             };
             let lo = place.lo.clone();
@@ -226,6 +228,7 @@ impl<'a, K: KeySpace> ScanBack<'a, K> {
                         }
                     }
                     SlotRead::Free => {}
+                    SlotRead::Frozen if view.passes_frozen() => {}
                     SlotRead::Torn => {
                         arena.truncate(arena_before);
                         return Ok(false);
@@ -269,7 +272,8 @@ impl<K: KeySpace> Operation for ScanBack<'_, K> {
             }
             self.stretches.clear();
         }
-        self.pages.take(self.view, &self.scratch.batch)?;
+        self.pages.take(self.view, (&self.scratch.batch, &mut self.coming))?;
+        self.coming.clear();
         if self.progress.whole < self.scratch.records.len() {
             match self.scratch.ask_for_values(self.view, &mut self.progress) {
                 Asked::Posted => return Ok(Step::Post),

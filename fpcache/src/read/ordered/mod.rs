@@ -9,7 +9,7 @@ mod place;
 mod seek;
 
 pub use back::ScanBack;
-pub use nearest::{Nearest, NearestScratch, Neighbour};
+pub use nearest::{Nearest, NearestScratch, Neighbour, find_nearest};
 
 /// On which side of a key the nearest record is wanted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

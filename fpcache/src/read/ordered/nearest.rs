@@ -3,13 +3,14 @@
 use std::borrow::Borrow;
 use std::ops::Range;
 
-use fpcache_fabric::Batch;
+use fpcache_fabric::{Batch, Endpoint};
 
 use super::Side;
-use super::seek::{Answer, Rule, Seek, Value};
+use super::place::Coming;
+use super::seek::{Answer, Doorbell, Rule, Seek, Value};
 use crate::key_space::KeySpace;
-use crate::read::outside::{GROUP_BYTES, clear};
-use crate::read::{Cost, Operation, ReadError, Step};
+use crate::read::outside::clear;
+use crate::read::{Cost, Operation, ReadError, Step, drive_while};
 use crate::table_view::TableView;
 
 /// A record that was found.
@@ -35,6 +36,7 @@ struct Kept<K: KeySpace> {
 #[derive(Debug)]
 pub struct NearestScratch<K: KeySpace> {
     batch: Batch,
+    coming: Coming<K>,
     /// One for each key; more are kept from calls with more keys.
     seeks: Vec<Seek<K>>,
     /// The keys that were asked for, and those that were found, with their bytes if they have any.
@@ -48,6 +50,7 @@ impl<K: KeySpace> Default for NearestScratch<K> {
     fn default() -> Self {
         Self {
             batch: Batch::new(),
+            coming: Coming::default(),
             seeks: Vec::new(),
             keys: Vec::new(),
             arena: Vec::new(),
@@ -71,6 +74,23 @@ impl<K: KeySpace> NearestScratch<K> {
     }
 }
 
+/// Finds the records nearest to a group of keys, as [`Nearest`] does; the answers are [`NearestScratch::answers`]. `goes_on` is asked
+/// before each round trip but the first, of how many there were, whether to wait for more.
+///
+/// # Errors
+/// [`ReadError`]; [`Unfinished`](ReadError::Unfinished) where `goes_on` said no. There are no answers then.
+#[inline]
+pub fn find_nearest<'k, K: KeySpace, E: Endpoint>(
+    endpoint: &mut E,
+    view: &TableView<K>,
+    scratch: &mut NearestScratch<K>,
+    (side, keys): (Side, impl IntoIterator<Item = &'k K::Key>),
+    goes_on: impl FnMut(u32) -> bool,
+) -> Result<(), ReadError> {
+    let is_guarded = endpoint.guards();
+    drive_while(endpoint, &mut Nearest::new(view, scratch, side, keys, is_guarded), goes_on)
+}
+
 /// Finds, for each key of a group, the record with the greatest key not above it, or with the least key not below it. Each answer
 /// was the nearest record at one instant of the call; no two need have been so at the same.
 ///
@@ -79,7 +99,8 @@ impl<K: KeySpace> NearestScratch<K> {
 /// with the same bytes, where one of them was written to since its segment was loaded: the slots are read twice to prove that they
 /// were all so at one instant, and again for as long as they change. One more in a few cases in a thousand, where the nearest
 /// record lies further off, and some where many records in a row were deleted; one for a page of the directory that is not here; one for a
-/// value outside its slot. The keys of a group share their round trips, and those of 64 MiB of values.
+/// value outside its slot. The keys of a group share their round trips, for up to 64 MiB of slots and values at a time: where many
+/// keys lie before a long run of slots that were emptied, some wait until others have done.
 #[derive(Debug)]
 pub struct Nearest<'a, K: KeySpace> {
     rule: Rule<'a, K>,
@@ -98,6 +119,7 @@ impl<'a, K: KeySpace> Nearest<'a, K> {
         is_guarded: bool,
     ) -> Self {
         scratch.batch.clear();
+        scratch.coming.clear();
         scratch.keys.clear();
         scratch.arena.clear();
         scratch.values.clear();
@@ -116,12 +138,12 @@ impl<'a, K: KeySpace> Nearest<'a, K> {
 
     /// Takes what has come for all keys.
     fn take(&mut self) -> Result<(), ReadError> {
-        let NearestScratch { batch, seeks, keys, arena, found, values } = &mut *self.scratch;
+        let NearestScratch { batch, coming, seeks, keys, arena, found, values } = &mut *self.scratch;
         for ((seek, wanted), found) in seeks.iter_mut().zip(&*keys).zip(found) {
             if seek.is_done() {
                 continue;
             }
-            let ended = seek.take(K::kept(wanted, arena), &self.rule, batch)?;
+            let ended = seek.take(K::kept(wanted, arena), &self.rule, (batch, coming))?;
             let Some(Answer::Record(version, place)) = ended else { continue };
             // What was found is there.
             let Some((key, value)) = seek.record(self.rule.view) else { continue };
@@ -135,16 +157,20 @@ impl<'a, K: KeySpace> Nearest<'a, K> {
             *found = Some(Kept { key, version, value: start..values.len() });
         }
         clear(batch);
+        coming.clear();
         Ok(())
     }
 
-    /// Asks for what all keys need. Whether one still waits for something.
+    /// Asks for what all keys need, as far as that may be under way at once. Whether one still waits for something.
     fn ask(&mut self) -> bool {
-        let NearestScratch { batch, seeks, keys, arena, .. } = &mut *self.scratch;
+        let NearestScratch { batch, coming, seeks, keys, arena, .. } = &mut *self.scratch;
+        let seeks = &mut seeks[..keys.len()];
+        let kept = seeks.iter().map(Seek::kept).sum();
+        let mut doorbell = Doorbell { batch, coming, kept };
         let mut waits = false;
         for (seek, wanted) in seeks.iter_mut().zip(&*keys) {
             if !seek.is_done() {
-                seek.ask(K::kept(wanted, arena), &self.rule, batch, GROUP_BYTES);
+                seek.ask(K::kept(wanted, arena), &self.rule, &mut doorbell);
                 waits = true;
             }
         }

@@ -1,6 +1,7 @@
 //! Segments and their neighbours, wherever the directory is.
 
 use std::borrow::Borrow;
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use fpcache_fabric::{Batch, Landing, REGION, RemoteAddr};
@@ -72,17 +73,64 @@ impl<K: KeySpace> Found<K> {
     }
 }
 
+/// Pages of the directory that were asked for with one doorbell, each once, whoever needs it.
+#[derive(Debug)]
+pub(super) struct Coming<K: KeySpace> {
+    /// Where each lands, by its number, and what came of it once somebody has looked.
+    pages: HashMap<u32, Landed<K>>,
+}
+
+type Landed<K> = (Landing, Option<Arc<Page<K>>>);
+
+impl<K: KeySpace> Default for Coming<K> {
+    fn default() -> Self {
+        Self { pages: HashMap::new() }
+    }
+}
+
+impl<K: KeySpace> Coming<K> {
+    /// Forgets the doorbell before.
+    pub(super) fn clear(&mut self) {
+        if !self.pages.is_empty() {
+            self.pages.clear();
+        }
+    }
+
+    fn ask(&mut self, number: u32, models: &PagedModels<K>, batch: &mut Batch, cost: &mut Cost) {
+        self.pages.entry(number).or_insert_with(|| {
+            let from = RemoteAddr { area: REGION, offset: models.address(number) };
+            cost.reads += 1;
+            cost.bytes += K::PAGE_BYTES as u64;
+            (batch.read(from, K::PAGE_BYTES), None)
+        });
+    }
+
+    /// A page that has come.
+    fn page(
+        &mut self,
+        number: u32,
+        models: &PagedModels<K>,
+        batch: &Batch,
+    ) -> Result<Option<Arc<Page<K>>>, Corrupt> {
+        let Some((landing, page)) = self.pages.get_mut(&number) else { return Ok(None) };
+        if page.is_none() {
+            *page = Some(models.keep(number, batch.bytes(*landing))?);
+        }
+        Ok(page.clone())
+    }
+}
+
 /// The two pages of the directory that were needed last, which neighbours on either side of a page's end may take, held so that
 /// they do not make way before they were used; and the one that was asked for.
 #[derive(Debug, Default)]
 pub(super) struct Pages<K: KeySpace> {
     held: [Option<(u32, Arc<Page<K>>)>; 2],
-    coming: Option<(u32, Landing)>,
+    wanted: Option<u32>,
 }
 
 impl<K: KeySpace> Pages<K> {
     pub(super) fn clear(&mut self) {
-        (self.held, self.coming) = ([None, None], None);
+        (self.held, self.wanted) = ([None, None], None);
     }
 
     fn page(&mut self, models: &PagedModels<K>, number: u32) -> Option<Arc<Page<K>>> {
@@ -154,19 +202,28 @@ impl<K: KeySpace> Pages<K> {
         }
     }
 
-    /// Asks for a page.
-    pub(super) fn ask(&mut self, number: u32, view: &TableView<K>, batch: &mut Batch, cost: &mut Cost) {
+    /// Asks for a page, unless somebody else has with the same doorbell.
+    pub(super) fn ask(
+        &mut self,
+        number: u32,
+        view: &TableView<K>,
+        (batch, coming): (&mut Batch, &mut Coming<K>),
+        cost: &mut Cost,
+    ) {
         let Models::Paged(models) = view.models() else { return };
-        let from = RemoteAddr { area: REGION, offset: models.address(number) };
-        self.coming = Some((number, batch.read(from, K::PAGE_BYTES)));
-        cost.reads += 1;
-        cost.bytes += K::PAGE_BYTES as u64;
+        self.wanted = Some(number);
+        coming.ask(number, models, batch, cost);
     }
 
     /// Takes the page that was asked for, if there is one.
-    pub(super) fn take(&mut self, view: &TableView<K>, batch: &Batch) -> Result<(), Corrupt> {
-        if let (Some((number, landing)), Models::Paged(models)) = (self.coming.take(), view.models()) {
-            let page = models.keep(number, batch.bytes(landing))?;
+    pub(super) fn take(
+        &mut self,
+        view: &TableView<K>,
+        (batch, coming): (&Batch, &mut Coming<K>),
+    ) -> Result<(), Corrupt> {
+        if let (Some(number), Models::Paged(models)) = (self.wanted.take(), view.models())
+            && let Some(page) = coming.page(number, models, batch)?
+        {
             self.hold(number, page);
         }
         Ok(())

@@ -25,10 +25,10 @@ use std::borrow::Borrow;
 use fpcache_fabric::{Batch, Landing};
 
 use super::Side;
-use super::place::{Found, Pages, Place};
+use super::place::{Coming, Found, Pages, Place};
 use crate::key_space::KeySpace;
 use crate::layout::{SLOT_WORD_BYTES, SlotState, SlotWord, Stored, ValueExtent};
-use crate::read::outside::Extents;
+use crate::read::outside::{Extents, GROUP_BYTES};
 use crate::read::scan::ROUND_BYTES;
 use crate::read::verify::{Rules, SlotRead, judge};
 use crate::read::{Cost, MAX_ATTEMPTS, ReadError};
@@ -39,6 +39,9 @@ use zerocopy::IntoBytes;
 const BEYOND: u32 = 8;
 /// The fewest slots that are read where nothing was found.
 const FURTHER: u32 = 64;
+/// What a search keeps room for until the next one.
+const KEPT_WORDS: usize = 1 << 10;
+const KEPT_STRETCHES: usize = 16;
 /// The greatest version of a slot that was never written to since its segment was made of loaded records.
 const LOADED: u32 = 1;
 
@@ -114,6 +117,8 @@ pub(super) struct Seek<K: KeySpace> {
     /// The nearest record of this collection: its stretch and its slot's bytes.
     nearest: Option<usize>,
     slot: Vec<u64>,
+    /// Whether one of the words of this collection is that of a slot that cannot be judged.
+    has_busy: bool,
     /// Whether the table ends after the last stretch.
     is_at_end: bool,
     attempts: u32,
@@ -131,6 +136,7 @@ impl<K: KeySpace> Default for Seek<K> {
             before: Vec::new(),
             nearest: None,
             slot: Vec::new(),
+            has_busy: false,
             is_at_end: false,
             attempts: 0,
             cost: Cost::default(),
@@ -147,13 +153,27 @@ pub(super) struct Rule<'a, K: KeySpace> {
     pub(super) is_guarded: bool,
 }
 
+/// What searches of one call ask for with one doorbell.
+#[derive(Debug)]
+pub(super) struct Doorbell<'a, K: KeySpace> {
+    pub(super) batch: &'a mut Batch,
+    pub(super) coming: &'a mut Coming<K>,
+    /// Bytes that searches under way keep of what they have read.
+    pub(super) kept: u64,
+}
+
+impl<K: KeySpace> Doorbell<'_, K> {
+    fn held(&self) -> u64 {
+        self.kept + self.batch.tally().bytes_from
+    }
+}
+
 /// Asking.
 impl<K: KeySpace> Seek<K> {
     /// Forgets the search before.
     pub(super) fn clear(&mut self) {
         self.pages.clear();
-        self.stretches.clear();
-        self.before.clear();
+        self.forget_words();
         (self.next, self.awaited, self.is_at_end) = (Next::Begin, None, false);
         (self.attempts, self.cost) = (0, Cost::default());
         self.collect_again();
@@ -161,45 +181,79 @@ impl<K: KeySpace> Seek<K> {
 
     fn collect_again(&mut self) {
         self.words.clear();
-        self.nearest = None;
+        (self.nearest, self.has_busy) = (None, false);
     }
 
-    /// Asks for what is needed next; for a value later if more than `most` bytes would be under way.
-    pub(super) fn ask(&mut self, key: &K::Key, rule: &Rule<'_, K>, batch: &mut Batch, most: u64) {
-        let asked_before = batch.len();
+    /// Forgets what was read, and gives its room back if that was a long way.
+    fn forget_words(&mut self) {
+        for words in [&mut self.words, &mut self.before] {
+            words.clear();
+            words.shrink_to(KEPT_WORDS);
+        }
+        self.stretches.clear();
+        self.stretches.shrink_to(KEPT_STRETCHES);
+    }
+
+    /// Ends the search: of all that was read, the record that was found is kept.
+    fn end(&mut self) {
+        self.next = Next::Nothing;
+        self.forget_words();
+    }
+
+    /// Bytes that it keeps of what it has read.
+    pub(super) fn kept(&self) -> u64 {
+        (size_of_val(&*self.words) + size_of_val(&*self.before)) as u64
+    }
+
+    /// Whether it has to wait for others of its group, which hold enough already. The first that asks never has to.
+    fn is_put_off(&self, doorbell: &Doorbell<'_, K>) -> bool {
+        !doorbell.batch.is_empty() && doorbell.held() > GROUP_BYTES
+    }
+
+    fn ask_for_page(&mut self, number: u32, rule: &Rule<'_, K>, doorbell: &mut Doorbell<'_, K>) {
+        let Doorbell { batch, coming, .. } = doorbell;
+        self.pages.ask(number, rule.view, (batch, coming), &mut self.cost);
+    }
+
+    /// Asks for what is needed next; later if more than [`GROUP_BYTES`] would be under way.
+    pub(super) fn ask(&mut self, key: &K::Key, rule: &Rule<'_, K>, doorbell: &mut Doorbell<'_, K>) {
+        if self.is_put_off(doorbell) {
+            return;
+        }
+        let asked_before = doorbell.batch.len();
         self.awaited = match self.next {
             Next::Nothing => None,
             Next::Fetch(version, extent) => {
                 // Looked at when the record was found.
                 let Some((from, bytes)) = Extents::of(rule.view).place(extent) else { return };
-                if !batch.is_empty() && batch.tally().bytes_from + bytes as u64 > most {
+                if !doorbell.batch.is_empty() && doorbell.held() + bytes as u64 > GROUP_BYTES {
                     return;
                 }
                 self.cost.reads += 1;
                 self.cost.bytes += bytes as u64;
-                Some(Awaited::Value(version, extent, batch.read(from, bytes)))
+                Some(Awaited::Value(version, extent, doorbell.batch.read(from, bytes)))
             }
             Next::Begin => {
-                self.begin(key, rule, batch);
-                Some(self.ask_for_stretches(0, rule, batch))
+                self.begin(key, rule, doorbell);
+                Some(self.ask_for_stretches(0, rule, doorbell.batch))
             }
             Next::Extend => {
                 let from = self.stretches.len();
-                self.extend(key, rule, batch);
-                Some(self.ask_for_stretches(from, rule, batch))
+                self.extend(key, rule, doorbell);
+                Some(self.ask_for_stretches(from, rule, doorbell.batch))
             }
-            Next::Collect(from) => Some(self.ask_for_stretches(from, rule, batch)),
+            Next::Collect(from) => Some(self.ask_for_stretches(from, rule, doorbell.batch)),
         };
-        self.cost.round_trips += u32::from(batch.len() > asked_before);
+        self.cost.round_trips += u32::from(doorbell.batch.len() > asked_before);
     }
 
     /// The first stretch, and one of the neighbour beside it where the window lies at its segment's end.
     #[inline]
-    fn begin(&mut self, key: &K::Key, rule: &Rule<'_, K>, batch: &mut Batch) {
+    fn begin(&mut self, key: &K::Key, rule: &Rule<'_, K>, doorbell: &mut Doorbell<'_, K>) {
         let place = match self.pages.holding(rule.view, key) {
             Found::Here(place) => place,
             Found::Nowhere => return self.is_at_end = true,
-            Found::InPage(number) => return self.pages.ask(number, rule.view, batch, &mut self.cost),
+            Found::InPage(number) => return self.ask_for_page(number, rule, doorbell),
         };
         let (window, cap) = (place.window(key, rule.view), place.cap());
         let epsilon = u32::from(place.segment.model().epsilon);
@@ -215,7 +269,7 @@ impl<K: KeySpace> Seek<K> {
         };
         self.push(place, first, end);
         if is_at_edge && self.reaches_edge(rule.side) {
-            self.go_on_in_neighbour(BEYOND, rule, batch);
+            self.go_on_in_neighbour(BEYOND, rule, doorbell);
         }
     }
 
@@ -234,7 +288,7 @@ impl<K: KeySpace> Seek<K> {
 
     /// A stretch of the segment beside the last one, as long as its windows and so many slots. `false` if there is none, or
     /// its page of the directory has to come first.
-    fn go_on_in_neighbour(&mut self, more: u32, rule: &Rule<'_, K>, batch: &mut Batch) -> bool {
+    fn go_on_in_neighbour(&mut self, more: u32, rule: &Rule<'_, K>, doorbell: &mut Doorbell<'_, K>) -> bool {
         let Some(last) = self.stretches.last() else { return false };
         let lo = last.place.lo.borrow();
         let found = match rule.side {
@@ -257,15 +311,15 @@ impl<K: KeySpace> Seek<K> {
                 false
             }
             Found::InPage(number) => {
-                self.pages.ask(number, rule.view, batch, &mut self.cost);
+                self.ask_for_page(number, rule, doorbell);
                 false
             }
         }
     }
 
     /// Stretches further out: up to the end of the window of the record that was found, or as many slots again as were read.
-    fn extend(&mut self, key: &K::Key, rule: &Rule<'_, K>, batch: &mut Batch) {
-        let Some(last) = self.stretches.last() else { return self.begin(key, rule, batch) };
+    fn extend(&mut self, key: &K::Key, rule: &Rule<'_, K>, doorbell: &mut Doorbell<'_, K>) {
+        let Some(last) = self.stretches.last() else { return self.begin(key, rule, doorbell) };
         let (place, first, end) = (last.place.clone(), last.first, last.end);
         if let Some(edge) = self.edge(rule) {
             return match rule.side {
@@ -286,7 +340,7 @@ impl<K: KeySpace> Seek<K> {
             }
             more = more.saturating_sub(self.last_len());
         }
-        while self.reaches_edge(rule.side) && more > 0 && self.go_on_in_neighbour(more, rule, batch) {
+        while self.reaches_edge(rule.side) && more > 0 && self.go_on_in_neighbour(more, rule, doorbell) {
             more = more.saturating_sub(self.last_len());
         }
     }
@@ -318,10 +372,10 @@ impl<K: KeySpace> Seek<K> {
         &mut self,
         key: &K::Key,
         rule: &Rule<'_, K>,
-        batch: &Batch,
+        (batch, coming): (&Batch, &mut Coming<K>),
     ) -> Result<Option<Answer>, ReadError> {
         let Some(awaited) = self.awaited.take() else { return Ok(None) };
-        self.pages.take(rule.view, batch)?;
+        self.pages.take(rule.view, (batch, coming))?;
         match awaited {
             Awaited::Page if self.is_at_end => self.end_collection(rule),
             Awaited::Page => {
@@ -330,10 +384,7 @@ impl<K: KeySpace> Seek<K> {
             }
             Awaited::Stretches(from, to) => {
                 for index in from..to {
-                    if !self.look(index, key, rule, batch)? {
-                        self.read_again()?;
-                        return Ok(None);
-                    }
+                    self.look(index, key, rule, batch)?;
                 }
                 if to < self.stretches.len() {
                     self.next = Next::Collect(to);
@@ -349,7 +400,7 @@ impl<K: KeySpace> Seek<K> {
                     self.read_again()?;
                     return Ok(None);
                 }
-                self.next = Next::Nothing;
+                self.end();
                 Ok(Some(Answer::Record(version, Value::Landed(landing, extent.bytes as usize))))
             }
         }
@@ -367,7 +418,7 @@ impl<K: KeySpace> Seek<K> {
         Ok(())
     }
 
-    /// Looks for the nearest record in a stretch that has come. `false` if a slot cannot be judged.
+    /// Looks for the nearest record in a stretch that has come. A slot that cannot be judged is kept as a busy one.
     #[inline]
     fn look(
         &mut self,
@@ -375,38 +426,40 @@ impl<K: KeySpace> Seek<K> {
         key: &K::Key,
         rule: &Rule<'_, K>,
         batch: &Batch,
-    ) -> Result<bool, ReadError> {
+    ) -> Result<(), ReadError> {
         let stretch = &self.stretches[index];
-        let Some(landing) = stretch.landing else { return Ok(true) };
+        let Some(landing) = stretch.landing else { return Ok(()) };
         let (rules, stride) = (Rules::of(rule.view), rule.view.geometry().slot_bytes / 8);
         let held = std::mem::take(&mut self.slot);
         let mut nearest = self.nearest.and_then(|_| key_of::<K>(&held, rules));
         let mut found = None;
-        let (mut is_settled, mut is_frozen) = (true, false);
+        let mut is_frozen = false;
         for slot in batch.words(landing).chunks_exact(stride) {
             let word = SlotWord::from_bits(slot[0]);
             self.words.push(slot[0]);
             match word.state() {
                 SlotState::Free => continue,
-                SlotState::Live => {}
                 SlotState::Busy => {
-                    is_settled = false;
+                    self.has_busy = true;
                     continue;
                 }
+                SlotState::Live => {}
                 SlotState::Frozen => {
                     is_frozen = true;
                     break;
                 }
             }
             let body = &slot.as_bytes()[SLOT_WORD_BYTES..];
-            let Some(parts) = rules.shape.parts::<K>(body) else {
-                is_settled = false;
+            let parts = rules
+                .shape
+                .parts::<K>(body)
+                .filter(|_| rule.is_guarded || rules.vouched(word, stretch.place.segment.generation(), body));
+            let Some(parts) = parts else {
+                let last = self.words.len() - 1;
+                self.words[last] = SlotWord::new(SlotState::Busy, word.version(), 0).to_bits();
+                self.has_busy = true;
                 continue;
             };
-            if !rule.is_guarded && !rules.vouched(word, stretch.place.segment.generation(), body) {
-                is_settled = false;
-                continue;
-            }
             let Some(view) = K::view(parts.key) else { continue };
             let is_nearer = match rule.side {
                 Side::Floor => view.borrow() <= key && nearest.is_none_or(|nearest| view > nearest),
@@ -422,7 +475,7 @@ impl<K: KeySpace> Seek<K> {
             self.slot.extend_from_slice(slot);
             self.nearest = Some(index);
         }
-        if is_frozen { Err(ReadError::Stale) } else { Ok(is_settled) }
+        if is_frozen { Err(ReadError::Stale) } else { Ok(()) }
     }
 
     /// The key of the nearest record.
@@ -491,9 +544,20 @@ impl<K: KeySpace> Seek<K> {
             || self.all_that_matter(rule, |range| self.before.get(range.clone()) == Some(&self.words[range]))
     }
 
+    /// Whether a slot that matters was being written. What the others hold is nothing to the answer.
+    #[inline]
+    fn is_unsettled(&self, rule: &Rule<'_, K>) -> bool {
+        let is_busy = |word: &u64| SlotWord::from_bits(*word).state() == SlotState::Busy;
+        self.has_busy && !self.all_that_matter(rule, |range| !self.words[range].iter().any(is_busy))
+    }
+
     /// Ends a collection: with the answer, or with another one.
     #[inline]
     fn end_collection(&mut self, rule: &Rule<'_, K>) -> Result<Option<Answer>, ReadError> {
+        if self.is_unsettled(rule) {
+            self.read_again()?;
+            return Ok(None);
+        }
         if !self.is_of_one_instant(rule) {
             std::mem::swap(&mut self.words, &mut self.before);
             // The first one is no attempt that failed.
@@ -506,7 +570,7 @@ impl<K: KeySpace> Seek<K> {
             return Ok(None);
         }
         let Some(index) = self.nearest else {
-            self.next = Next::Nothing;
+            self.end();
             return Ok(Some(Answer::Nothing));
         };
         let generation = self.stretches[index].place.segment.generation();
@@ -523,7 +587,7 @@ impl<K: KeySpace> Seek<K> {
                 Ok(None)
             }
             SlotRead::Live { version, .. } => {
-                self.next = Next::Nothing;
+                self.end();
                 Ok(Some(Answer::Record(version, Value::InSlot)))
             }
             SlotRead::Frozen => Err(ReadError::Stale),

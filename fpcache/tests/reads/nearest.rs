@@ -1,0 +1,106 @@
+//! Floors and ceilings of a table that changes while they are looked for, by doorbell batches and in place.
+
+use std::borrow::Borrow;
+
+use fpcache::layout::{SlotState, SlotWord};
+use fpcache::read::{Nearest, NearestScratch, Operation, ReadError, Side, Step, find_nearest};
+use fpcache::table_view::TableView;
+use fpcache_fabric::Endpoint;
+
+use crate::keys::Numbered;
+use crate::node::{Interrupted, Node};
+
+over_both_key_spaces! {
+    a_slot_that_does_not_matter_keeps_no_search_waiting
+    a_slot_that_matters_and_is_being_written_is_waited_for
+    a_search_that_is_told_to_stop_says_so
+    a_large_group_has_a_bounded_number_of_bytes_under_way
+}
+
+/// What is nearest to a key, both by doorbell batches and in place.
+fn nearest<K: Numbered>(node: &Node<K>, side: Side, key: u64) -> Result<Option<u64>, String> {
+    let [batches, in_place] = [false, true].map(|in_place| {
+        let mut endpoint = Interrupted { inner: node.endpoint(), before: Box::new(|| {}), in_place };
+        let view = TableView::<K>::open(&mut endpoint).unwrap();
+        let (mut scratch, key) = (NearestScratch::default(), K::key(key));
+        find_nearest(&mut endpoint, &view, &mut scratch, (side, [key.borrow()]), |_| true)
+            .map_err(|error| error.to_string())?;
+        Ok(scratch.answers().next().unwrap().0.map(|found| K::number(found.key)))
+    });
+    assert_eq!(batches, in_place);
+    batches
+}
+
+fn make_busy<K: Numbered>(node: &Node<K>, index: u32) {
+    let at = node.slot_at(&node.segments[&0], index);
+    node.put(at, &SlotWord::new(SlotState::Busy, 9, 0).to_bits().to_le_bytes());
+}
+
+/// Records in the slots of their numbers, two apart from each other's windows.
+fn sparse<K: Numbered>() -> Node<K> {
+    Node::new(&[0, 40], &[(1, 1), (10, 10), (45, 45)], 8, 8)
+}
+
+fn a_slot_that_does_not_matter_keeps_no_search_waiting<K: Numbered>() {
+    let node = sparse::<K>();
+    // Read with the windows, but further off than the record's own window.
+    make_busy(&node, 4);
+    assert_eq!(nearest(&node, Side::Floor, 11), Ok(Some(10)));
+    make_busy(&node, 14);
+    assert_eq!(nearest(&node, Side::Ceiling, 9), Ok(Some(10)));
+}
+
+fn a_slot_that_matters_and_is_being_written_is_waited_for<K: Numbered>() {
+    let node = sparse::<K>();
+    make_busy(&node, 12);
+    let contended = ReadError::Contended { attempts: 100 }.to_string();
+    assert_eq!(nearest(&node, Side::Floor, 12), Err(contended.clone()));
+    assert_eq!(nearest(&node, Side::Ceiling, 9), Err(contended));
+}
+
+fn a_search_that_is_told_to_stop_says_so<K: Numbered>() {
+    // Nothing but the first record, thirty segments before the key.
+    let firsts: Vec<u64> = (0..31).map(|i| i * 16).collect();
+    let node = Node::<K>::new(&firsts, &[(1, 1)], 8, 8);
+    let mut endpoint = node.endpoint();
+    let view = TableView::<K>::open(&mut endpoint).unwrap();
+    let (mut scratch, key) = (NearestScratch::default(), K::key(490));
+    let mut asked = Vec::new();
+    let mut find = |most: u32| {
+        find_nearest(&mut endpoint, &view, &mut scratch, (Side::Floor, [key.borrow()]), |round_trips| {
+            asked.push(round_trips);
+            round_trips < most
+        })
+    };
+    let stopped = find(2);
+    assert!(matches!(stopped, Err(ReadError::Unfinished { round_trips: 2 })), "{stopped:?}");
+    find(u32::MAX).unwrap();
+    assert!(asked.starts_with(&[1, 2, 1, 2, 3]), "{asked:?}");
+    assert_eq!(scratch.answers().next().unwrap().0.map(|found| K::number(found.key)), Some(1));
+}
+
+fn a_large_group_has_a_bounded_number_of_bytes_under_way<K: Numbered>() {
+    let node = Node::<K>::new(&[0, 40], &[(1, 1), (10, 10), (45, 45)], 8, 32 << 10);
+    let mut endpoint = node.endpoint();
+    let view = TableView::<K>::open(&mut endpoint).unwrap();
+    let (mut scratch, key) = (NearestScratch::default(), K::key(11));
+    let (count, guards) = (600, endpoint.guards());
+    let keys = std::iter::repeat_n(key.borrow(), count);
+    let mut search = Nearest::new(&view, &mut scratch, Side::Floor, keys, guards);
+    let mut trips = Vec::new();
+    loop {
+        match search.step().unwrap() {
+            Step::Post => {
+                trips.push(search.batch().tally().bytes_from);
+                endpoint.run(search.batch()).unwrap();
+            }
+            Step::Check(_) => {}
+            Step::Done => break,
+        }
+    }
+    // One search more than the bound allows may have asked.
+    let most = (64 << 20) + 16 * node.geometry().slot_bytes as u64;
+    assert!(trips.len() > 1 && trips.iter().all(|bytes| *bytes <= most), "{trips:?}");
+    assert_eq!(scratch.answers().len(), count);
+    assert!(scratch.answers().all(|(found, _)| found.is_some_and(|found| K::number(found.key) == 10)));
+}
