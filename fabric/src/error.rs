@@ -197,9 +197,20 @@ pub enum FabricError {
         /// What was wrong.
         what: &'static str,
     },
+    /// A memory node ended a connection, because its peer did what it may not do or bear with.
+    #[error("{peer} was hung up on: {why}")]
+    HungUp {
+        /// Which peer.
+        peer: String,
+        /// What it did.
+        why: String,
+    },
     /// The address cannot be used.
     #[error("{0}")]
     Address(#[from] crate::shm::AddressError),
+    /// The address over TCP cannot be used.
+    #[error("{0}")]
+    TcpAddress(Box<crate::tcp::TcpAddressError>),
     /// Memory could not be had or mapped.
     #[error(transparent)]
     Memory(#[from] MemoryError),
@@ -233,6 +244,8 @@ impl FabricError {
             | Self::ReplyTooLong { .. }
             | Self::NoSuchRegion { .. }
             | Self::Protocol { .. }
+            | Self::HungUp { .. }
+            | Self::TcpAddress(_)
             | Self::Address(_) => ErrorKind::Invalid,
             Self::DeadlinePassed { .. } | Self::Crowded => ErrorKind::Deadline,
             Self::VersionMismatch { .. } => ErrorKind::Version,

@@ -13,7 +13,7 @@
 //! | [`connection`] | what a compute node holds of a memory node, and what a memory node serves |
 //! | [`region`] | regions by name: what clients ask for and get |
 //! | [`ring`] | the bytes of the request ring |
-//! | [`local`], [`shm`] | the backends: in this process, and across processes on one machine |
+//! | [`local`], [`shm`], [`tcp`] | the backends: in this process, across processes on one machine, across machines |
 //! | [`meter`] | round trips, requests and bytes |
 //! | `sim` (feature) | a world of simulated nodes, deterministic from one seed, with faults |
 //! | `conformance` (feature) | the suite every backend passes |
@@ -68,7 +68,9 @@ pub mod shm;
 #[cfg(feature = "sim")]
 pub mod sim;
 mod spin;
+pub mod tcp;
 pub mod verbs;
+mod watch;
 
 pub use clock::{Clock, Deadline, SystemClock};
 pub use connection::{
@@ -87,4 +89,5 @@ pub use meter::{Meter, MeterSnapshot};
 pub use node_memory::NodeMemory;
 pub use random::random_bits;
 pub use region::{Export, OneRegion, RegionName};
+pub use tcp::{TcpAddress, TcpConnection, TcpEndpoint};
 pub use verbs::{AreaId, Batch, CHANGED, Landing, REGION, RINGS, RemoteAddr, Request};

@@ -150,7 +150,7 @@ impl Hub {
         }
         // Also when the service panics.
         let _closing = CloseOnDrop(&self.inner);
-        server::serve(&mut Queue(&self.inner), service, stop)
+        server::serve(&mut Queue(&self.inner), None, service, stop)
     }
 
     /// Serves clients on a new thread.

@@ -5,11 +5,11 @@
 use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use crate::connection::{ClientId, Handled, Service, Waker, Work};
 use crate::error::FabricError;
-use crate::memory::{SharedMemory, reopen_read_only};
+use crate::memory::{Access, MemoryError, SharedMemory, reopen_read_only};
 use crate::shm::ListenError;
 
 /// The name of a region: 0 to 64 bytes. The empty one is a name like any other.
@@ -72,6 +72,9 @@ pub struct Export {
     read_only: Arc<OwnedFd>,
     incarnation: u64,
     creation: u64,
+    watched: Option<u64>,
+    /// Where this process maps it for those who cannot, as long as there are any.
+    mapped: Arc<Mutex<Weak<SharedMemory>>>,
 }
 
 impl Export {
@@ -86,7 +89,14 @@ impl Export {
     pub fn new(region: &SharedMemory, fd: impl AsFd, incarnation: u64) -> Result<Self, ListenError> {
         let read_only = reopen_read_only(fd.as_fd())
             .map_err(crate::shm::os("opening for reading", Path::new("the region")))?;
-        Ok(Self { len: region.len() as u64, read_only: Arc::new(read_only), incarnation, creation: 0 })
+        Ok(Self {
+            len: region.len() as u64,
+            read_only: Arc::new(read_only),
+            incarnation,
+            creation: 0,
+            watched: None,
+            mapped: Arc::default(),
+        })
     }
 
     /// The same with another creation number than 0. Which numbers there are is the service's to say: regions of one name
@@ -94,6 +104,32 @@ impl Export {
     #[must_use]
     pub fn with_creation(self, creation: u64) -> Self {
         Self { creation, ..self }
+    }
+
+    /// The same, whose aligned word at `offset` is *watched*: over fabrics that map nothing, what
+    /// [`Endpoint::load_behind`](crate::Endpoint::load_behind) loads there comes with every batch of READs and costs no
+    /// round trip.
+    #[must_use]
+    pub fn with_watched(self, offset: u64) -> Self {
+        Self { watched: Some(offset), ..self }
+    }
+
+    /// The watched word, if it is one.
+    pub(crate) fn watched(&self) -> Option<u64> {
+        self.watched.filter(|offset| offset.is_multiple_of(8) && offset.checked_add(8).is_some_and(|end| end <= self.len))
+    }
+
+    /// The region mapped into this process for reading, once for all who ask.
+    pub(crate) fn map(&self) -> Result<Arc<SharedMemory>, MemoryError> {
+        // Replaced in one assignment.
+        let mut mapped = self.mapped.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(memory) = mapped.upgrade() {
+            return Ok(memory);
+        }
+        let len = usize::try_from(self.len).unwrap_or(usize::MAX);
+        let memory = Arc::new(SharedMemory::map(&self.read_only, len, Access::ReadOnly)?);
+        *mapped = Arc::downgrade(&memory);
+        Ok(memory)
     }
 
     /// Bytes of the region.

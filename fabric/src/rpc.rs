@@ -25,6 +25,16 @@ const SPIN: Duration = mapped::SPIN;
 /// Replies up to this many bytes are fetched with the look at their tag.
 const SHORT: usize = 64;
 
+/// Sends requests over one way, one at a time.
+pub(crate) trait Calls {
+    /// Sends a request and says by which number its reply is asked for. One that was sent before is given up.
+    fn post(&mut self, request: &[u8]) -> Result<u32, FabricError>;
+    /// Takes the reply to the last request if it is there.
+    fn poll(&mut self, reply: &mut Vec<u8>) -> Result<bool, FabricError>;
+    /// Waits for the reply to the last request and takes it.
+    fn wait(&mut self, reply: &mut Vec<u8>, deadline: Deadline) -> Result<(), FabricError>;
+}
+
 /// Sends requests through one ring, one at a time.
 #[derive(Debug)]
 pub(crate) struct Caller<E> {
@@ -49,49 +59,6 @@ impl<E: Endpoint> Caller<E> {
     ) -> Self {
         let (batch, spin) = (Batch::new(), Spin::new(SPIN));
         Self { endpoint, bell, link, layout, clock, batch, sequence: 0, seen: 0, spin }
-    }
-
-    /// Sends a request and says by which number its reply is asked for. One that was sent before is given up.
-    pub(crate) fn post(&mut self, request: &[u8]) -> Result<u32, FabricError> {
-        if request.len() > self.layout.request_capacity() {
-            let (len, max) = (request.len() as u64, self.layout.request_capacity() as u64);
-            return Err(FabricError::RequestTooLong { len, max });
-        }
-        self.send(request)?;
-        Ok(self.sequence)
-    }
-
-    /// Waits for the reply to the last request and takes it.
-    pub(crate) fn wait(&mut self, reply: &mut Vec<u8>, deadline: Deadline) -> Result<(), FabricError> {
-        if self.poll(reply)? {
-            return Ok(());
-        }
-        let answered = self.await_reply(deadline)?;
-        self.fetch(answered, reply)
-    }
-
-    /// Takes the reply to the last request if it is there. A short one comes with the look that finds it, as in RFP (Su et
-    /// al., "RFP: When RPC is Faster than Server-Bypass with RDMA", EuroSys 2017, section 3.2), and no clock is looked at.
-    pub(crate) fn poll(&mut self, reply: &mut Vec<u8>) -> Result<bool, FabricError> {
-        reply.clear();
-        let (mut head, mut body) = ([0; 3], [0; SHORT / 8]);
-        let reads = [
-            WordRead { from: at(REPLY_TAG), out: &mut head, guarded: false },
-            WordRead { from: at(self.layout.reply_body()), out: &mut body, guarded: false },
-        ];
-        self.endpoint.read_all_words(reads)?;
-        let [tag, sum, status] = head;
-        self.seen = tag;
-        if sequence_of(tag) != self.sequence {
-            return Ok(false);
-        }
-        let bytes = body.as_bytes().get(..len_of(tag)).filter(|_| status == SERVED);
-        match bytes.filter(|bytes| checksum(tag, bytes) == sum) {
-            Some(bytes) => reply.extend_from_slice(bytes),
-            // The READs have no order: what came with the tag may be older than it.
-            None => self.fetch(tag, reply)?,
-        }
-        Ok(true)
     }
 
     fn send(&mut self, request: &[u8]) -> Result<(), FabricError> {
@@ -195,26 +162,69 @@ impl<E: Endpoint> Caller<E> {
     }
 }
 
-/// A [`Caller`] that the threads of a connection take turns with: a turn lasts from a request to its reply. Waiting for one's
+impl<E: Endpoint> Calls for Caller<E> {
+    fn post(&mut self, request: &[u8]) -> Result<u32, FabricError> {
+        if request.len() > self.layout.request_capacity() {
+            let (len, max) = (request.len() as u64, self.layout.request_capacity() as u64);
+            return Err(FabricError::RequestTooLong { len, max });
+        }
+        self.send(request)?;
+        Ok(self.sequence)
+    }
+
+    fn wait(&mut self, reply: &mut Vec<u8>, deadline: Deadline) -> Result<(), FabricError> {
+        if self.poll(reply)? {
+            return Ok(());
+        }
+        let answered = self.await_reply(deadline)?;
+        self.fetch(answered, reply)
+    }
+
+    /// Takes the reply to the last request if it is there. A short one comes with the look that finds it, as in RFP (Su et
+    /// al., "RFP: When RPC is Faster than Server-Bypass with RDMA", EuroSys 2017, section 3.2), and no clock is looked at.
+    fn poll(&mut self, reply: &mut Vec<u8>) -> Result<bool, FabricError> {
+        reply.clear();
+        let (mut head, mut body) = ([0; 3], [0; SHORT / 8]);
+        let reads = [
+            WordRead { from: at(REPLY_TAG), out: &mut head, guarded: false },
+            WordRead { from: at(self.layout.reply_body()), out: &mut body, guarded: false },
+        ];
+        self.endpoint.read_all_words(reads)?;
+        let [tag, sum, status] = head;
+        self.seen = tag;
+        if sequence_of(tag) != self.sequence {
+            return Ok(false);
+        }
+        let bytes = body.as_bytes().get(..len_of(tag)).filter(|_| status == SERVED);
+        match bytes.filter(|bytes| checksum(tag, bytes) == sum) {
+            Some(bytes) => reply.extend_from_slice(bytes),
+            // The READs have no order: what came with the tag may be older than it.
+            None => self.fetch(tag, reply)?,
+        }
+        Ok(true)
+    }
+}
+
+/// A way of calling that the threads of a connection take turns with: a turn lasts from a request to its reply. Waiting for one's
 /// turn ends with the deadline, which a plain mutex could not do.
 #[derive(Debug)]
-pub(crate) struct SharedCaller<E> {
-    state: Mutex<Shared<E>>,
+pub(crate) struct SharedCaller<C> {
+    state: Mutex<Shared<C>>,
     freed: Condvar,
 }
 
 #[derive(Debug)]
-struct Shared<E> {
+struct Shared<C> {
     /// `None` while a thread waits for its reply.
-    caller: Option<Box<Caller<E>>>,
+    caller: Option<Box<C>>,
     /// The request whose reply is owed to whoever posted it.
     posted: Option<u32>,
     /// Threads that wait for their turn: nobody else has to be woken, which is a system call.
     waiting: usize,
 }
 
-impl<E: Endpoint> SharedCaller<E> {
-    pub(crate) fn new(caller: Caller<E>) -> Self {
+impl<C: Calls> SharedCaller<C> {
+    pub(crate) fn new(caller: C) -> Self {
         let shared = Shared { caller: Some(Box::new(caller)), posted: None, waiting: 0 };
         Self { state: Mutex::new(shared), freed: Condvar::new() }
     }
@@ -271,7 +281,7 @@ impl<E: Endpoint> SharedCaller<E> {
     }
 
     /// Takes the caller out for whoever posted the request.
-    fn resume(&self, posted: &Posted) -> Result<Turn<'_, E>, FabricError> {
+    fn resume(&self, posted: &Posted) -> Result<Turn<'_, C>, FabricError> {
         let mut state = self.lock();
         if !state.posted.is_some_and(|number| posted.is(number)) {
             return Err(FabricError::NotPosted);
@@ -283,9 +293,9 @@ impl<E: Endpoint> SharedCaller<E> {
     /// Waits until a turn ends.
     fn sleep<'s>(
         &self,
-        mut state: MutexGuard<'s, Shared<E>>,
+        mut state: MutexGuard<'s, Shared<C>>,
         deadline: Deadline,
-    ) -> Result<MutexGuard<'s, Shared<E>>, FabricError> {
+    ) -> Result<MutexGuard<'s, Shared<C>>, FabricError> {
         let left = deadline.remaining(Instant::now());
         if left == Some(Duration::ZERO) {
             return Err(FabricError::Crowded);
@@ -299,7 +309,7 @@ impl<E: Endpoint> SharedCaller<E> {
     }
 
     /// Ends the turn of what was posted.
-    fn end(&self, mut state: MutexGuard<'_, Shared<E>>) {
+    fn end(&self, mut state: MutexGuard<'_, Shared<C>>) {
         state.posted = None;
         let is_awaited = state.waiting > 0;
         drop(state);
@@ -308,7 +318,7 @@ impl<E: Endpoint> SharedCaller<E> {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Shared<E>> {
+    fn lock(&self) -> MutexGuard<'_, Shared<C>> {
         // A request that was half sent by a thread that panicked is one that was given up.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -316,12 +326,12 @@ impl<E: Endpoint> SharedCaller<E> {
 
 /// The end of one thread's turn; gives the caller back when dropped, also by a panic: a call that was cut short left at worst
 /// an unanswered sequence behind, which the next call ignores.
-struct Turn<'s, E: Endpoint> {
-    shared: &'s SharedCaller<E>,
-    caller: Option<Box<Caller<E>>>,
+struct Turn<'s, C: Calls> {
+    shared: &'s SharedCaller<C>,
+    caller: Option<Box<C>>,
 }
 
-impl<E: Endpoint> Drop for Turn<'_, E> {
+impl<C: Calls> Drop for Turn<'_, C> {
     fn drop(&mut self) {
         let mut state = self.shared.lock();
         state.caller = self.caller.take();

@@ -24,6 +24,7 @@ use crate::ring::{
     REQUEST_CHECKSUM, REQUEST_TAG, RingLayout, SERVED, SERVER_SLEEPS, checksum, len_of, sequence_of, tag,
 };
 use crate::spin::Spin;
+use crate::tcp::Desk;
 use long_bodies::{LongBodies, RingPages};
 
 /// How long the loop spins after the last request or reply before it sleeps, while that pays off.
@@ -61,6 +62,21 @@ pub(crate) trait Acceptor {
     /// Does what can be done without waiting, and returns clients that have been let in, each with the name of its region;
     /// `open` are served already.
     fn advance(&mut self, open: usize, service: &mut dyn Service) -> Vec<(Session, RegionName)>;
+}
+
+/// Where no clients with rings come from.
+pub(crate) struct NoRings;
+
+impl Acceptor for NoRings {
+    fn watch<'a>(&'a self, _: &mut Vec<PollFd<'a>>) {}
+
+    fn next_deadline(&self) -> Option<Instant> {
+        None
+    }
+
+    fn advance(&mut self, _: usize, _: &mut dyn Service) -> Vec<(Session, RegionName)> {
+        Vec::new()
+    }
 }
 
 /// What a look at the rings, or at the service's replies, found.
@@ -182,6 +198,8 @@ struct Sessions<'s, S: Service> {
     /// In the order of their ids, so that a reply finds its client.
     open: Vec<Session>,
     bodies: LongBodies,
+    /// The clients over sockets, if there may be any.
+    desk: Option<&'s mut Desk>,
 }
 
 impl<S: Service> Sessions<'_, S> {
@@ -199,6 +217,11 @@ impl<S: Service> Sessions<'_, S> {
                 Err(_) => self.close(index),
             }
         }
+        if let Some(desk) = &mut self.desk
+            && desk.sweep(self.service)
+        {
+            found = Found::Something;
+        }
         found
     }
 
@@ -210,10 +233,14 @@ impl<S: Service> Sessions<'_, S> {
             let Some(client) = self.service.next_reply(&mut buffers.reply) else { break };
             found = Found::Something;
             // A client that has gone is not among them.
-            if let Ok(index) = self.open.binary_search_by_key(&client, |session| session.id)
-                && self.open[index].settle(&buffers.reply, &mut self.bodies).is_err()
-            {
-                self.close(index);
+            match self.open.binary_search_by_key(&client, |session| session.id) {
+                Ok(index) if self.open[index].settle(&buffers.reply, &mut self.bodies).is_err() => self.close(index),
+                Ok(_) => {}
+                Err(_) => {
+                    if let Some(desk) = &mut self.desk {
+                        desk.settle(client, &mut buffers.reply);
+                    }
+                }
             }
         }
         buffers.reply.shrink_to(KEEP_BUFFER);
@@ -223,8 +250,10 @@ impl<S: Service> Sessions<'_, S> {
     /// Hangs up on clients whose region is gone, after their last replies.
     fn part(&mut self) {
         while let Some(client) = self.service.next_farewell() {
-            if let Ok(index) = self.open.binary_search_by_key(&client, |session| session.id) {
-                self.close(index);
+            match (self.open.binary_search_by_key(&client, |session| session.id), &mut self.desk) {
+                (Ok(index), _) => self.close(index),
+                (Err(_), Some(desk)) => desk.part(client, self.service),
+                (Err(_), None) => {}
             }
         }
     }
@@ -249,6 +278,8 @@ impl<S: Service> Sessions<'_, S> {
         let first_other = fds.len();
         fds.push(PollFd::new(stop, PollFlags::IN));
         fds.extend(self.waker.as_ref().map(|waker| PollFd::new(waker, PollFlags::IN)));
+        let desk_at = fds.len();
+        fds.extend(self.desk.as_deref().map(|desk| PollFd::new(desk, PollFlags::IN)));
         acceptor.watch(&mut fds);
         match poll(&mut fds, timeout.map(timespec).as_ref()) {
             Ok(_) | Err(Errno::INTR) => {}
@@ -257,7 +288,11 @@ impl<S: Service> Sessions<'_, S> {
         let states: Vec<PollFlags> = fds[..first_other].iter().map(PollFd::revents).collect();
         // After the stop handle. Drained before the service is asked what it has, so that no use of it is missed.
         let woken = self.waker.is_some() && fds[first_other + 1].revents().contains(PollFlags::IN);
+        let has_message = self.desk.is_some() && fds[desk_at].revents().contains(PollFlags::IN);
         drop(fds);
+        if let Some(desk) = self.desk.as_deref() {
+            desk.end_sleep(has_message);
+        }
         if let Some(waker) = self.waker.as_ref().filter(|_| woken) {
             waker.drain();
         }
@@ -289,8 +324,11 @@ impl<S: Service> Sessions<'_, S> {
         }
         // A client stores its tag before it looks at our word; we stored the word before we look at the tags.
         fence(Ordering::SeqCst);
-        let awake = stop.is_stopped() || self.open.iter().any(Session::has_request);
-        let room_at = self.bodies.is_awaited().then(|| Instant::now() + LOOK_FOR_ROOM);
+        let has_message = self.desk.as_deref().is_some_and(|desk| !desk.begin_sleep());
+        let awake = stop.is_stopped() || has_message || self.open.iter().any(Session::has_request);
+        let is_room_awaited =
+            self.bodies.is_awaited() || self.desk.as_deref().is_some_and(Desk::is_room_awaited);
+        let room_at = is_room_awaited.then(|| Instant::now() + LOOK_FOR_ROOM);
         let timeout = match acceptor.next_deadline().into_iter().chain(work_at).chain(room_at).min() {
             _ if awake => Some(Duration::ZERO),
             Some(at) => Some(at.saturating_duration_since(Instant::now())),
@@ -314,6 +352,9 @@ impl<S: Service> Drop for Sessions<'_, S> {
                 self.service.disconnected(session.id);
             }
         }
+        if let Some(desk) = self.desk.as_deref_mut().filter(|_| !std::thread::panicking()) {
+            desk.part_all(self.service);
+        }
     }
 }
 
@@ -324,11 +365,12 @@ impl<S: Service> Drop for Sessions<'_, S> {
 /// If the operating system cannot wait for descriptors.
 pub(crate) fn serve<S: Service, A: Acceptor>(
     acceptor: &mut A,
+    desk: Option<&mut Desk>,
     service: &mut S,
     stop: &StopHandle,
 ) -> Result<(), FabricError> {
     let waker = service.waker();
-    let mut sessions = Sessions { service, waker, open: Vec::new(), bodies: LongBodies::default() };
+    let mut sessions = Sessions { service, waker, open: Vec::new(), bodies: LongBodies::default(), desk };
     let mut buffers = Buffers::default();
     let mut last_found = Instant::now();
     let mut last_attended = last_found;

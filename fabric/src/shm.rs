@@ -27,4 +27,4 @@ pub use client::{ConnectOptions, ShmConnection, connect};
 pub use handshake::PROTOCOL_VERSION;
 pub use listener::{ListenOptions, Listener};
 pub use socket_file::ListenError;
-pub(crate) use socket_file::os;
+pub(crate) use socket_file::{PathLock, os, remove_stale};

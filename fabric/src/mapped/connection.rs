@@ -41,7 +41,7 @@ pub struct MappedConnection {
     creation: u64,
     node_process: Option<u32>,
     anchor: Option<Arc<dyn Send + Sync + Anchor>>,
-    caller: SharedCaller<MappedEndpoint>,
+    caller: SharedCaller<Caller<MappedEndpoint>>,
     bell: Bell,
     call_meter: Arc<Meter>,
 }

@@ -3,7 +3,6 @@
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::Arc;
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, poll};
@@ -23,6 +22,7 @@ use crate::mapped::{Anchor, Area, Link, MappedConnection, Parts};
 use crate::memory::{Access, SharedMemory};
 use crate::region::RegionName;
 use crate::ring::{RingLayout, RingOptions};
+use crate::watch::Watch;
 
 /// How to connect.
 #[derive(Clone, Debug)]
@@ -198,48 +198,6 @@ fn gone_or(errno: Errno, doing: &'static str, address: &ShmAddress) -> FabricErr
 /// A thread that sleeps until the socket closes makes [`is_alive`](crate::Connection::is_alive) false when the memory node
 /// ends. The connection closes when it and all its endpoints have been dropped.
 pub type ShmConnection = MappedConnection;
-
-/// The thread that notices the end of the memory node.
-#[derive(Debug)]
-struct Watch {
-    bell: Bell,
-    link: Arc<Link>,
-    thread: Option<JoinHandle<()>>,
-}
-
-impl Anchor for Watch {}
-
-impl Watch {
-    fn start(bell: Bell, link: Arc<Link>) -> Result<Self, FabricError> {
-        let (watched, to_cut) = (bell.clone(), Arc::clone(&link));
-        let body = move || {
-            watched.wait_hung_up();
-            to_cut.cut();
-        };
-        let thread = std::thread::Builder::new()
-            .name("fpcache-watch".to_owned())
-            .stack_size(64 << 10)
-            .spawn(body)
-            .map_err(|source| FabricError::Io { doing: "starting the watching thread", source })?;
-        Ok(Self { bell, link, thread: Some(thread) })
-    }
-}
-
-impl Drop for Watch {
-    fn drop(&mut self) {
-        if self.link.is_inherited() {
-            // The parent goes on with the connection, and the thread is there alone.
-            self.bell.let_go();
-            std::mem::forget(self.thread.take());
-            return;
-        }
-        self.bell.hang_up();
-        if let Some(thread) = self.thread.take() {
-            // It only sleeps and sets a flag; it cannot have panicked.
-            let _ = thread.join();
-        }
-    }
-}
 
 /// Maps what the memory node handed over.
 fn establish(

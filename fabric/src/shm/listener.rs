@@ -163,7 +163,21 @@ impl Listener {
     /// # Errors
     /// If the operating system cannot wait for descriptors.
     pub fn serve<S: Service>(&mut self, service: &mut S, stop: &StopHandle) -> Result<(), FabricError> {
-        server::serve(self, service, stop)
+        server::serve(self, None, service, stop)
+    }
+
+    /// As [`serve`](Self::serve), and clients over sockets besides, whose requests this thread answers in the same rounds.
+    ///
+    /// # Errors
+    /// As for [`serve`](Self::serve), or if no threads can be had for the sockets.
+    pub fn serve_beside<S: Service>(
+        &mut self,
+        sockets: &mut crate::tcp::Listener,
+        service: &mut S,
+        stop: &StopHandle,
+    ) -> Result<(), FabricError> {
+        let mut threads = sockets.start()?;
+        server::serve(self, Some(&mut threads.desk), service, stop)
     }
 
     /// Serves clients on a new thread.

@@ -1,5 +1,6 @@
 //! The socket file of a memory node: where it lies, whose it is, and whether somebody still listens at it.
 
+use std::fmt;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
@@ -9,7 +10,7 @@ use rustix::fs::{FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
-use super::{AddressError, ShmAddress};
+use super::AddressError;
 use crate::memory::MemoryError;
 use crate::process::{Wait, lock_holder};
 use crate::ring::RingOptions;
@@ -21,6 +22,23 @@ pub enum ListenError {
     /// The address cannot be used.
     #[error(transparent)]
     Address(#[from] AddressError),
+    /// The address over TCP cannot be used.
+    #[error(transparent)]
+    Tcp(#[from] crate::tcp::TcpAddressError),
+    /// The address can be reached from other machines.
+    #[error(
+        "{address} means {target}, which other machines reach, and a memory node cannot tell yet who may use it: listen at \
+         tcp://127.0.0.1:PORT or tcp+unix:///absolute/path.sock, and reach that from elsewhere through a tunnel (ssh -L)"
+    )]
+    BeyondThisMachine {
+        /// The address asked for.
+        address: String,
+        /// What it means.
+        target: String,
+    },
+    /// What serving sockets needs cannot be had.
+    #[error("serving sockets cannot begin: {0}")]
+    Threads(String),
     /// Another memory node listens there.
     #[error(
         "{address} is served by {}; stop it or listen at another address",
@@ -139,7 +157,7 @@ pub(super) fn open_socket(path: &Path) -> Result<OwnedFd, ListenError> {
 }
 
 /// Removes a socket file nobody listens at; we hold the lock, so nobody is about to.
-pub(super) fn remove_stale(path: &Path, address: &ShmAddress) -> Result<(), ListenError> {
+pub(crate) fn remove_stale(path: &Path, address: &dyn fmt::Display) -> Result<(), ListenError> {
     use std::os::unix::fs::FileTypeExt;
     match std::fs::symlink_metadata(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
@@ -196,16 +214,16 @@ fn probe(path: &Path) -> Probe {
 /// Exclusive right to a socket path: an advisory lock on `PATH.lock`, which the kernel drops with the process. Two
 /// memory nodes that start at the same time could otherwise each take the other's fresh socket for a stale one.
 #[derive(Debug)]
-pub(super) struct PathLock {
+pub(crate) struct PathLock {
     path: PathBuf,
     _file: OwnedFd,
 }
 
 impl PathLock {
     /// Takes the right to `socket_path`. Whoever has it listens at one of `places`.
-    pub(super) fn take(
+    pub(crate) fn take(
         socket_path: &Path,
-        address: &ShmAddress,
+        address: &dyn fmt::Display,
         places: &[&Path],
     ) -> Result<Self, ListenError> {
         let mut path = socket_path.as_os_str().to_owned();

@@ -1,0 +1,39 @@
+//! The backend across machines: batches as frames over TCP, or over unix sockets by the same protocol.
+//!
+//! A memory node listens at [`TcpAddress`]es. A client that connects names a region ([`RegionName`](crate::RegionName)) and has
+//! from then on a socket for requests to the service; each of its endpoints connects another one that joins it. READs are
+//! answered by threads of their own straight from the region, and never meet the thread that runs the service.
+//!
+//! **Who gets in.** Over a unix socket the memory node's own user, and those that are named. Over TCP every process of the
+//! machine; addresses that other machines reach are refused.
+//!
+//! | | |
+//! |---|---|
+//! | [`TcpAddress`] | `tcp://HOST:PORT` or `tcp+unix:///absolute/path.sock` |
+//! | [`Listener`] | the memory node's side |
+//! | [`connect`], [`TcpConnection`], [`TcpEndpoint`] | the client's side |
+//!
+//! The bytes are drawn in `tcp/handshake.rs` and `tcp/frame.rs`.
+
+mod address;
+mod areas;
+mod calls;
+mod channel;
+mod client;
+mod desk;
+mod encode;
+mod endpoint;
+mod frame;
+mod handshake;
+mod io_thread;
+mod listener;
+mod mailbox;
+mod node;
+mod peer;
+mod socket;
+
+pub use address::{TcpAddress, TcpAddressError};
+pub use client::{ConnectOptions, TcpConnection, connect};
+pub(crate) use desk::Desk;
+pub use endpoint::TcpEndpoint;
+pub use listener::{HangUps, ListenOptions, Listener};

@@ -1,0 +1,201 @@
+//! Addresses of memory nodes on other machines, and of sockets that behave alike.
+
+use std::fmt;
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+const TCP: &str = "tcp://";
+const UNIX: &str = "tcp+unix://";
+/// What `sockaddr_un` takes, without the closing zero.
+const MAX_PATH: usize = 107;
+
+/// `tcp://HOST:PORT`, where HOST is a name, an IPv4 address or an IPv6 address in brackets, or
+/// `tcp+unix:///absolute/path.sock`, the same protocol over a unix socket.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct TcpAddress {
+    place: Place,
+}
+
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+enum Place {
+    Host(String, u16),
+    Path(PathBuf),
+}
+
+/// Where a socket is connected to or bound.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) enum Target {
+    Internet(SocketAddr),
+    Unix(PathBuf),
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Internet(address) => address.fmt(f),
+            Self::Unix(path) => path.display().fmt(f),
+        }
+    }
+}
+
+/// An address that cannot be used.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum TcpAddressError {
+    /// Not of the form expected.
+    #[error(
+        "`{text}` is not an address over TCP; write tcp://HOST:PORT, for example tcp://127.0.0.1:7400 or tcp://[::1]:7400, \
+         or tcp+unix:///absolute/path.sock"
+    )]
+    Malformed {
+        /// What was given.
+        text: String,
+    },
+    /// The socket file's path is longer than the operating system takes.
+    #[error("socket path {path} has {len} bytes, the system takes {MAX_PATH}; choose a shorter path")]
+    TooLong {
+        /// The path.
+        path: String,
+        /// Its length in bytes.
+        len: usize,
+    },
+    /// Nobody knows the host.
+    #[error("the host of {address} cannot be found: {why}; correct the name, or write its address")]
+    UnknownHost {
+        /// The address asked for.
+        address: String,
+        /// What the resolver said.
+        why: String,
+    },
+}
+
+impl TcpAddress {
+    /// The memory node that listens at this address of the internet.
+    #[must_use]
+    pub fn internet(address: SocketAddr) -> Self {
+        let host = match address {
+            SocketAddr::V4(v4) => v4.ip().to_string(),
+            SocketAddr::V6(v6) => format!("[{}]", v6.ip()),
+        };
+        Self { place: Place::Host(host, address.port()) }
+    }
+
+    /// The memory node whose socket file is `path`.
+    ///
+    /// # Errors
+    /// If the path is not absolute, or too long for a socket.
+    pub fn at_path(path: impl Into<PathBuf>) -> Result<Self, TcpAddressError> {
+        let path = path.into();
+        if !path.is_absolute() || path.file_name().is_none() {
+            return Err(TcpAddressError::Malformed { text: path.display().to_string() });
+        }
+        let len = path.as_os_str().len();
+        if len > MAX_PATH {
+            return Err(TcpAddressError::TooLong { path: path.display().to_string(), len });
+        }
+        Ok(Self { place: Place::Path(path) })
+    }
+
+    /// The socket file, where it is one.
+    pub(super) fn path(&self) -> Option<&Path> {
+        match &self.place {
+            Place::Path(path) => Some(path),
+            Place::Host(..) => None,
+        }
+    }
+
+    /// Whom the address means now, in the order to try. Asks the resolver, which may take its time.
+    pub(super) fn targets(&self) -> Result<Vec<Target>, TcpAddressError> {
+        let (host, port) = match &self.place {
+            Place::Path(path) => return Ok(vec![Target::Unix(path.clone())]),
+            Place::Host(host, port) => (host, *port),
+        };
+        let unknown = |why: String| TcpAddressError::UnknownHost { address: self.to_string(), why };
+        let bare = host.trim_start_matches('[').trim_end_matches(']');
+        let found: Vec<Target> = (bare, port)
+            .to_socket_addrs()
+            .map_err(|error| unknown(error.to_string()))?
+            .map(Target::Internet)
+            .collect();
+        if found.is_empty() { Err(unknown("it has no address".to_owned())) } else { Ok(found) }
+    }
+}
+
+impl FromStr for TcpAddress {
+    type Err = TcpAddressError;
+
+    fn from_str(text: &str) -> Result<Self, TcpAddressError> {
+        let malformed = || TcpAddressError::Malformed { text: text.to_owned() };
+        if let Some(path) = text.strip_prefix(UNIX) {
+            return Self::at_path(path).map_err(|error| match error {
+                TcpAddressError::Malformed { .. } => malformed(),
+                other => other,
+            });
+        }
+        let (host, port) =
+            text.strip_prefix(TCP).and_then(|rest| rest.rsplit_once(':')).ok_or_else(malformed)?;
+        let port = port.parse().map_err(|_| malformed())?;
+        let is_named = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_');
+        let fits = match host.strip_prefix('[') {
+            Some(rest) => rest.strip_suffix(']').is_some_and(|ip| ip.parse::<std::net::Ipv6Addr>().is_ok()),
+            None => !host.is_empty() && host.chars().all(is_named),
+        };
+        if fits { Ok(Self { place: Place::Host(host.to_owned(), port) }) } else { Err(malformed()) }
+    }
+}
+
+impl fmt::Display for TcpAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.place {
+            Place::Host(host, port) => write!(f, "{TCP}{host}:{port}"),
+            Place::Path(path) => write!(f, "{UNIX}{}", path.display()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_read_back_as_written() {
+        for text in [
+            "tcp://127.0.0.1:7400",
+            "tcp://[::1]:0",
+            "tcp://node-1.example:65535",
+            "tcp+unix:///run/fpcache.sock",
+        ] {
+            assert_eq!(text.parse::<TcpAddress>().unwrap().to_string(), text);
+        }
+        for text in [
+            "",
+            "tcp://",
+            "tcp://host",
+            "tcp://:1",
+            "tcp://host:65536",
+            "tcp://host:x",
+            "tcp://::1:7400",
+            "tcp://[host]:1",
+            "tcp://a b:1",
+            "tcp://user@host:1",
+            "tcp+unix://relative",
+            "tcp+unix:///",
+            "shm://a",
+        ] {
+            let error = text.parse::<TcpAddress>().unwrap_err().to_string();
+            assert!(error.contains(text) && error.contains("tcp://127.0.0.1:7400"), "{error}");
+        }
+        let long = format!("tcp+unix:///{}", "a".repeat(107)).parse::<TcpAddress>().unwrap_err();
+        assert!(matches!(long, TcpAddressError::TooLong { len: 108, .. }), "{long}");
+    }
+
+    #[test]
+    fn hosts_that_nobody_knows_are_named() {
+        let address: TcpAddress = "tcp://no-such-host.invalid:1".parse().unwrap();
+        let error = address.targets().unwrap_err().to_string();
+        assert!(error.contains("no-such-host.invalid:1") && error.contains("cannot be found"), "{error}");
+        let six: TcpAddress = "tcp://[::1]:7".parse().unwrap();
+        assert_eq!(six.targets().unwrap(), [Target::Internet("[::1]:7".parse().unwrap())]);
+    }
+}

@@ -1,0 +1,287 @@
+//! Executing batches on the memory of the node.
+
+use std::sync::Arc;
+use std::sync::atomic::{Ordering, fence};
+
+use zerocopy::IntoBytes;
+
+use super::frame::{Change, Changes, FrameError, READ_BYTES, ReadEntry, ReplyHead, RequestHead, SERVED};
+use crate::memory::{Access, SharedMemory};
+
+/// How many READs prefetches run ahead of copies, as where memory is mapped.
+const READS_AHEAD: usize = 32;
+/// Of one READ at most this much is prefetched.
+const PREFETCH_PER_READ: usize = 1024;
+
+/// The area that clients may change, where there is one.
+pub(super) const SCRATCH: u8 = 2;
+
+/// The areas that a client may address.
+#[derive(Clone, Debug)]
+pub(super) struct Areas {
+    /// Area 0, for reading.
+    pub(super) region: Arc<SharedMemory>,
+    /// The word of the region that is loaded behind the READs of a frame.
+    pub(super) watched: Option<u64>,
+    /// Area 2, which clients may change.
+    pub(super) scratch: Option<Arc<SharedMemory>>,
+}
+
+/// Replies that are to be sent, as words: landing buffers are words too.
+#[derive(Debug, Default)]
+pub(super) struct Output {
+    words: Vec<u64>,
+    used: usize,
+}
+
+impl Output {
+    /// Bytes that wait.
+    pub(super) fn len(&self) -> usize {
+        self.used * 8
+    }
+
+    /// The bytes that wait.
+    pub(super) fn bytes(&self) -> &[u8] {
+        self.words[..self.used].as_bytes()
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.used = 0;
+    }
+
+    /// Gives room back that is rarely needed.
+    pub(super) fn shrink_to(&mut self, words: usize) {
+        if self.words.len() > words && self.used <= words {
+            self.words.truncate(words);
+            self.words.shrink_to_fit();
+        }
+    }
+
+    /// The next so many words, whatever they hold.
+    fn take(&mut self, words: usize) -> &mut [u64] {
+        let (start, end) = (self.used, self.used + words);
+        if end > self.words.len() {
+            self.words.resize(end.next_power_of_two().max(512), 0);
+        }
+        self.used = end;
+        &mut self.words[start..end]
+    }
+
+    /// Appends a reply without a batch.
+    pub(super) fn push(&mut self, head: ReplyHead, body: &[u8]) {
+        let padded = body.len().div_ceil(8);
+        let words = self.take(2 + padded);
+        words[..2].copy_from_slice(&head.encode());
+        if let Some(last) = words[2..].last_mut() {
+            *last = 0;
+        }
+        words[2..].as_mut_bytes()[..body.len()].copy_from_slice(body);
+    }
+}
+
+impl Areas {
+    /// Executes a batch of READs and appends the reply.
+    ///
+    /// The watched word is loaded behind the copies with an acquire fence between, as
+    /// [`Endpoint::load_behind`](crate::Endpoint::load_behind) asks.
+    pub(super) fn read(
+        &self,
+        head: &RequestHead,
+        body: &[u8],
+        reply_bytes: u32,
+        out: &mut Output,
+    ) -> Result<(), FrameError> {
+        let entries = || body.as_chunks::<READ_BYTES>().0.iter().map(ReadEntry::decode);
+        let words: u64 = entries().map(|entry| entry.words() as u64).sum();
+        if words * 8 > u64::from(reply_bytes) {
+            return Err(FrameError::Reply);
+        }
+        let before = out.used;
+        // Within `reply_bytes`.
+        let reply = out.take(2 + words as usize);
+        let outcome = self.copy_all(entries, &mut reply[2..]);
+        if outcome.is_err() {
+            out.used = before;
+            return outcome;
+        }
+        let word = self.watched_word()?;
+        let bytes = (words * 8) as u32;
+        reply[..2].copy_from_slice(&ReplyHead { bytes, tag: head.tag, status: SERVED, word }.encode());
+        Ok(())
+    }
+
+    fn copy_all<I: Iterator<Item = ReadEntry>>(
+        &self,
+        entries: impl Fn() -> I,
+        mut landing: &mut [u64],
+    ) -> Result<(), FrameError> {
+        let mut upcoming = entries();
+        for entry in upcoming.by_ref().take(READS_AHEAD) {
+            self.prefetch(&entry);
+        }
+        for entry in entries() {
+            if let Some(next) = upcoming.next() {
+                self.prefetch(&next);
+            }
+            let (out, rest) = landing.split_at_mut(entry.words());
+            self.copy(&entry, out)?;
+            landing = rest;
+        }
+        Ok(())
+    }
+
+    fn prefetch(&self, entry: &ReadEntry) {
+        if entry.area == 0 {
+            self.region.prefetch(entry.offset, (entry.len as usize).min(PREFETCH_PER_READ));
+        }
+    }
+
+    /// Copies what one READ asks for.
+    fn copy(&self, entry: &ReadEntry, out: &mut [u64]) -> Result<(), FrameError> {
+        let memory = self.area(entry.area)?;
+        if entry.len.is_multiple_of(8) {
+            match entry.stride {
+                0 => memory.read_words(entry.offset, out)?,
+                stride => memory.read_records(entry.offset, out, stride as usize)?,
+            }
+        } else {
+            if let Some(last) = out.last_mut() {
+                *last = 0;
+            }
+            memory.read_bytes(entry.offset, &mut out.as_mut_bytes()[..entry.len as usize])?;
+        }
+        Ok(())
+    }
+
+    fn area(&self, area: u8) -> Result<&SharedMemory, FrameError> {
+        match (area, &self.scratch) {
+            (0, _) => Ok(&self.region),
+            (SCRATCH, Some(scratch)) => Ok(scratch),
+            _ => Err(FrameError::Access),
+        }
+    }
+
+    fn watched_word(&self) -> Result<u64, FrameError> {
+        fence(Ordering::Acquire);
+        Ok(self.watched.map_or(Ok(0), |offset| self.region.load_relaxed(offset))?)
+    }
+
+    /// Executes a batch that may change memory, in order, and appends the reply. What came before an entry that cannot
+    /// be executed has been.
+    pub(super) fn change(
+        &self,
+        head: &RequestHead,
+        body: &[u8],
+        reply_bytes: u32,
+        out: &mut Output,
+    ) -> Result<(), FrameError> {
+        let (mut changes, mut bytes) = (Changes::of(head, body), 0usize);
+        while let Some(change) = changes.next()? {
+            bytes = bytes.saturating_add(change.reply_bytes());
+        }
+        if bytes as u64 > u64::from(reply_bytes) {
+            return Err(FrameError::Reply);
+        }
+        let before = out.used;
+        let reply = out.take(2 + bytes / 8);
+        let outcome = self.change_all(Changes::of(head, body), &mut reply[2..]);
+        // The next batch's READs must not be older than this one's WRITEs.
+        fence(Ordering::SeqCst);
+        match outcome.and_then(|()| self.watched_word()) {
+            Ok(word) => {
+                let head = ReplyHead { bytes: bytes as u32, tag: head.tag, status: SERVED, word };
+                reply[..2].copy_from_slice(&head.encode());
+                Ok(())
+            }
+            Err(error) => {
+                out.used = before;
+                Err(error)
+            }
+        }
+    }
+
+    fn change_all(&self, mut changes: Changes<'_>, mut landing: &mut [u64]) -> Result<(), FrameError> {
+        while let Some(change) = changes.next()? {
+            let (out, rest) = landing.split_at_mut(change.reply_bytes() / 8);
+            match change {
+                Change::Read(entry) => self.copy(&entry, out)?,
+                Change::Write(entry, bytes) => {
+                    // Changes take effect in posting order: whoever sees this one sees those before.
+                    fence(Ordering::Release);
+                    self.changeable(&entry)?.write_bytes(entry.offset, bytes)?;
+                }
+                Change::CompareSwap(entry, expected, new) => {
+                    out[0] = self.changeable(&entry)?.compare_exchange(entry.offset, expected, new)?;
+                }
+                Change::FetchAdd(entry, delta) => {
+                    out[0] = self.changeable(&entry)?.fetch_add(entry.offset, delta)?;
+                }
+            }
+            landing = rest;
+        }
+        Ok(())
+    }
+
+    fn changeable(&self, entry: &ReadEntry) -> Result<&SharedMemory, FrameError> {
+        match entry.area {
+            SCRATCH => self.area(SCRATCH).and_then(|memory| match memory.access() {
+                Access::ReadWrite => Ok(memory),
+                Access::ReadOnly => Err(FrameError::Access),
+            }),
+            _ => Err(FrameError::Access),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tcp::frame::Kind;
+
+    fn areas() -> Areas {
+        let region = Arc::new(SharedMemory::anonymous(4096).unwrap());
+        region.write_words(0, &(0..512).collect::<Vec<u64>>()).unwrap();
+        Areas { region, watched: Some(40), scratch: None }
+    }
+
+    fn read(areas: &Areas, entries: &[ReadEntry], out: &mut Output) -> Result<(), FrameError> {
+        let body: Vec<u8> = entries.iter().flat_map(ReadEntry::encode).collect();
+        let entries = entries.len() as u32;
+        areas.read(&RequestHead { bytes: body.len() as u32, entries, tag: 3, kind: Kind::Reads }, &body, 256, out)
+    }
+
+    #[test]
+    fn reads_land_one_after_another_with_the_watched_word_in_the_head() {
+        let (areas, mut out) = (areas(), Output::default());
+        let entry = |offset, len| ReadEntry { offset, len, area: 0, stride: 0 };
+        read(&areas, &[entry(8, 8), entry(16, 3), entry(80, 16)], &mut out).unwrap();
+        let head = ReplyHead { bytes: 32, tag: 3, status: SERVED, word: 5 };
+        let expected = [&head.encode()[..], &[1, 2, 10, 11]].concat();
+        assert_eq!(out.bytes(), expected.as_bytes());
+        // What is refused leaves no trace, and the buffer's old contents do not show.
+        for bad in [entry(4096, 1), entry(u64::MAX, 8), entry(0, 264), ReadEntry { area: 1, ..entry(0, 8) }] {
+            assert!(read(&areas, &[entry(0, 8), bad], &mut out).is_err());
+            assert_eq!(out.len(), expected.len() * 8);
+        }
+        out.clear();
+        read(&areas, &[ReadEntry { stride: 2, ..entry(8, 32) }, entry(0, 0)], &mut out).unwrap();
+        assert_eq!(out.bytes()[16..], [1u64, 2, 3, 4].as_bytes()[..]);
+        out.clear();
+        out.push(head, b"abc");
+        assert_eq!(out.bytes()[16..], *b"abc\0\0\0\0\0");
+    }
+
+    #[test]
+    fn a_region_is_not_changed_and_what_came_before_has_run() {
+        let scratch = Arc::new(SharedMemory::anonymous(4096).unwrap());
+        let areas = Areas { scratch: Some(Arc::clone(&scratch)), ..areas() };
+        let entry = |area| ReadEntry { offset: 8, len: 8, area, stride: 0 };
+        let mut body = Vec::new();
+        Change::FetchAdd(entry(SCRATCH), 7).encode(&mut body);
+        Change::FetchAdd(entry(0), 7).encode(&mut body);
+        let head = RequestHead { bytes: body.len() as u32, entries: 2, tag: 3, kind: Kind::Changes };
+        let mut out = Output::default();
+        assert_eq!(areas.change(&head, &body, 256, &mut out), Err(FrameError::Access));
+        assert_eq!((scratch.load_relaxed(8), areas.region.load_relaxed(8), out.len()), (Ok(7), Ok(1), 0));
+    }
+}

@@ -1,0 +1,228 @@
+//! Requests to the memory node's service, over the socket that a connection came with.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::frame::{
+    CALL_BYTES, DAMAGED, HEAD_BYTES, Kind, Limits, REPLY_TOO_LONG, ReplyHead, RequestHead, SERVED, checksum, padding,
+};
+use super::socket::{Moved, Ready, receive, send, wait};
+use crate::bell::Bell;
+use crate::clock::Deadline;
+use crate::error::FabricError;
+use crate::mapped::Link;
+use crate::meter::Meter;
+use crate::rpc::Calls;
+use crate::spin::Spin;
+use crate::verbs::Tally;
+
+/// Bytes that are received at once.
+const INPUT: usize = 16 << 10;
+/// Buffers above this size are given back after a reply.
+const KEEP: usize = 4 << 20;
+
+/// Sends requests, one at a time, and takes their replies. The memory node answers in order: replies to requests that were
+/// given up come first and are dropped.
+#[derive(Debug)]
+pub(super) struct Caller {
+    bell: Bell,
+    link: Arc<Link>,
+    limits: Limits,
+    spin: Spin,
+    meter: Arc<Meter>,
+    out: Vec<u8>,
+    sent: usize,
+    input: Vec<u8>,
+    body: Vec<u8>,
+    /// The reply whose body is arriving, and bytes of it and of its padding that are to come.
+    arriving: Option<(ReplyHead, usize)>,
+    /// Requests sent, and replies that have come.
+    posted: u32,
+    answered: u32,
+}
+
+impl Caller {
+    pub(super) fn new(
+        bell: Bell,
+        link: Arc<Link>,
+        limits: Limits,
+        spin: Duration,
+        meter: Arc<Meter>,
+    ) -> Self {
+        Self {
+            bell,
+            link,
+            limits,
+            spin: Spin::new(spin),
+            meter,
+            out: Vec::new(),
+            sent: 0,
+            input: Vec::new(),
+            body: Vec::new(),
+            arriving: None,
+            posted: 0,
+            answered: 0,
+        }
+    }
+
+    fn is_unsent(&self) -> bool {
+        self.sent < self.out.len()
+    }
+
+    #[cold]
+    fn lose(&self) -> FabricError {
+        self.link.cut();
+        self.link.disconnected()
+    }
+
+    fn push_out(&mut self) -> Result<(), FabricError> {
+        while self.is_unsent() {
+            match send(&self.bell, &self.out[self.sent..]) {
+                Moved::Bytes(bytes) => self.sent += bytes,
+                Moved::Nothing => return Ok(()),
+                Moved::Gone => return Err(self.lose()),
+            }
+        }
+        self.out.clear();
+        self.out.shrink_to(KEEP);
+        self.sent = 0;
+        Ok(())
+    }
+
+    /// Receives what is there, and gives the head of the last request's reply once all of it is.
+    fn advance(&mut self) -> Result<Option<ReplyHead>, FabricError> {
+        if !self.link.is_alive() {
+            return Err(self.link.disconnected());
+        }
+        self.push_out()?;
+        loop {
+            while let Some(head) = self.digest()? {
+                self.answered = self.answered.wrapping_add(1);
+                if self.answered == self.posted {
+                    return Ok(Some(head));
+                }
+            }
+            let have = self.input.len();
+            self.input.resize(have + INPUT, 0);
+            let received = receive(&self.bell, &mut self.input[have..]);
+            let bytes = if let Moved::Bytes(bytes) = received { bytes } else { 0 };
+            self.input.truncate(have + bytes);
+            match received {
+                Moved::Bytes(_) => {}
+                Moved::Nothing => return Ok(None),
+                Moved::Gone => return Err(self.lose()),
+            }
+        }
+    }
+
+    /// Takes what has been received; the head of a reply that is complete.
+    fn digest(&mut self) -> Result<Option<ReplyHead>, FabricError> {
+        if self.arriving.is_none() {
+            let Some(head) = self.input.first_chunk::<HEAD_BYTES>() else { return Ok(None) };
+            let head = ReplyHead::decode(head);
+            let is_asked_for = self.answered != self.posted && head.tag == self.answered as u16;
+            if !is_asked_for || head.bytes > self.limits.call_reply {
+                return Err(self.damaged());
+            }
+            self.input.drain(..HEAD_BYTES);
+            self.body.clear();
+            let bytes = head.bytes as usize;
+            self.arriving = Some((head, bytes + padding(bytes)));
+        }
+        let Some((head, left)) = &mut self.arriving else { return Ok(None) };
+        let more = (*left).min(self.input.len());
+        self.body.extend(self.input.drain(..more));
+        *left -= more;
+        if *left > 0 {
+            return Ok(None);
+        }
+        let head = *head;
+        self.arriving = None;
+        self.body.truncate(head.bytes as usize);
+        Ok(Some(head))
+    }
+
+    #[cold]
+    fn damaged(&self) -> FabricError {
+        // What follows cannot be told apart any more.
+        self.link.cut();
+        FabricError::DamagedReply { peer: Arc::clone(self.link.peer()) }
+    }
+
+    /// Hands over a reply that has come.
+    fn take(&mut self, head: ReplyHead, reply: &mut Vec<u8>) -> Result<(), FabricError> {
+        self.meter.record(&Tally { reads: 1, bytes_from: head.bytes.into(), ..Tally::default() });
+        match head.status {
+            SERVED if checksum(&self.body) == head.word => {
+                std::mem::swap(reply, &mut self.body);
+                self.body.clear();
+                self.body.shrink_to(KEEP);
+                Ok(())
+            }
+            REPLY_TOO_LONG => {
+                Err(FabricError::ReplyTooLong { len: head.word, max: self.limits.call_reply.into() })
+            }
+            DAMAGED => Err(FabricError::DamagedRequest),
+            _ => Err(self.damaged()),
+        }
+    }
+}
+
+impl Calls for Caller {
+    fn post(&mut self, request: &[u8]) -> Result<u32, FabricError> {
+        if request.len() > self.limits.call_request as usize {
+            let (len, max) = (request.len() as u64, self.limits.call_request.into());
+            return Err(FabricError::RequestTooLong { len, max });
+        }
+        if !self.link.is_alive() {
+            return Err(self.link.disconnected());
+        }
+        self.push_out()?;
+        if self.out.len() - self.sent > self.limits.call_request as usize {
+            // The memory node has not yet taken what was given up.
+            return Err(FabricError::Crowded);
+        }
+        // Within the limit, which leaves room.
+        let bytes = (request.len() + CALL_BYTES) as u32;
+        let head = RequestHead { bytes, entries: 0, tag: self.posted as u16, kind: Kind::Call };
+        self.out.extend_from_slice(&head.encode());
+        self.out.extend_from_slice(&checksum(request).to_le_bytes());
+        self.out.extend_from_slice(request);
+        self.posted = self.posted.wrapping_add(1);
+        self.meter.record(&Tally { writes: 1, bytes_to: request.len() as u64, ..Tally::default() });
+        self.push_out()?;
+        Ok(self.posted)
+    }
+
+    fn poll(&mut self, reply: &mut Vec<u8>) -> Result<bool, FabricError> {
+        reply.clear();
+        match self.advance()? {
+            Some(head) => self.take(head, reply).map(|()| true),
+            None => Ok(false),
+        }
+    }
+
+    fn wait(&mut self, reply: &mut Vec<u8>, deadline: Deadline) -> Result<(), FabricError> {
+        if self.poll(reply)? {
+            return Ok(());
+        }
+        let spin = Deadline::after(self.spin.budget()).earlier(deadline);
+        while !spin.has_passed(Instant::now()) {
+            if self.poll(reply)? {
+                self.spin.paid_off();
+                return Ok(());
+            }
+            std::hint::spin_loop();
+        }
+        self.spin.was_in_vain();
+        loop {
+            let ready = wait(&self.bell, self.is_unsent(), deadline);
+            if self.poll(reply)? {
+                return Ok(());
+            }
+            if ready == Ready::TimedOut {
+                return Err(FabricError::DeadlinePassed { waiting_for: "the memory node's reply" });
+            }
+        }
+    }
+}

@@ -1,0 +1,192 @@
+//! The clients over sockets, as the thread that runs the service sees them.
+
+use std::collections::{HashMap, VecDeque};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use super::areas::Areas;
+use super::frame::Limits;
+use super::handshake::{ADMITTED, Membership, NO_SUCH_REGION, Welcome};
+use super::node::{Charge, Client, PeerKey, Shared, ToDesk, ToThread};
+use crate::connection::{ClientId, Handled, SHORT_BODY, Service};
+use crate::error::FabricError;
+use crate::random::random_bits;
+use crate::region::{Export, RegionName};
+use crate::shm::PROTOCOL_VERSION;
+
+/// Numbers of clients over sockets begin here, above those of any clients over request rings.
+const FIRST_CLIENT: u64 = 1 << 32;
+
+/// A client, and where its answers go.
+#[derive(Debug)]
+struct Seat {
+    client: Arc<Client>,
+    peer: PeerKey,
+    is_owed: bool,
+}
+
+/// The service's side of the threads that serve sockets.
+#[derive(Debug)]
+pub(crate) struct Desk {
+    shared: Arc<Shared>,
+    seats: HashMap<ClientId, Seat>,
+    next_client: u64,
+    limits: Limits,
+    /// Long requests for which the service has no room, in the order in which they came.
+    waiting: VecDeque<(ClientId, Vec<u8>, Charge)>,
+}
+
+impl Desk {
+    pub(super) fn new(shared: Arc<Shared>, limits: Limits) -> Self {
+        Self { shared, seats: HashMap::new(), next_client: FIRST_CLIENT, limits, waiting: VecDeque::new() }
+    }
+
+    /// Handles what has come: of each client at most one request. Whether there was something.
+    pub(crate) fn sweep<S: Service>(&mut self, service: &mut S) -> bool {
+        let mut found = self.take_waiting(service);
+        for _ in 0..self.shared.desk.len() {
+            let Some(message) = self.shared.desk.take() else { break };
+            found = true;
+            match message {
+                ToDesk::Hello { peer, name } => self.let_in(peer, &name, service),
+                ToDesk::Request { client, bytes, charge } => {
+                    let is_long = bytes.len() > SHORT_BODY;
+                    if is_long && (self.is_room_awaited() || !service.has_room(client, bytes.len())) {
+                        self.waiting.push_back((client, bytes, charge));
+                    } else {
+                        self.handle(client, &bytes, service);
+                    }
+                }
+                ToDesk::Gone(client) => self.part(client, service),
+                ToDesk::Rejected(error) => {
+                    self.shared.reported();
+                    service.rejected(&error);
+                }
+            }
+        }
+        found
+    }
+
+    /// Whether requests wait for the service to have room.
+    pub(crate) fn is_room_awaited(&self) -> bool {
+        !self.waiting.is_empty()
+    }
+
+    /// Handles requests that have waited, as far as the service has room for them, in order.
+    fn take_waiting<S: Service>(&mut self, service: &mut S) -> bool {
+        let mut found = false;
+        while let Some((client, bytes, _)) = self.waiting.front() {
+            if self.seats.contains_key(client) && !service.has_room(*client, bytes.len()) {
+                break;
+            }
+            let Some((client, bytes, _charge)) = self.waiting.pop_front() else { break };
+            self.handle(client, &bytes, service);
+            found = true;
+        }
+        found
+    }
+
+    fn handle<S: Service>(&mut self, client: ClientId, request: &[u8], service: &mut S) {
+        // One that was hung up on meanwhile is none.
+        let Some(seat) = self.seats.get_mut(&client) else { return };
+        let mut reply = Vec::new();
+        match service.handle(client, request, &mut reply) {
+            Handled::Now => self.send(client, reply),
+            Handled::Later => seat.is_owed = true,
+        }
+    }
+
+    /// Sends the answer that is owed to a client, if it is one of these.
+    pub(crate) fn settle(&mut self, client: ClientId, reply: &mut Vec<u8>) {
+        if let Some(seat) = self.seats.get_mut(&client)
+            && std::mem::take(&mut seat.is_owed)
+        {
+            self.send(client, std::mem::take(reply));
+        }
+    }
+
+    fn send(&self, client: ClientId, mut bytes: Vec<u8>) {
+        let Some(Seat { peer, .. }) = self.seats.get(&client) else { return };
+        let len = bytes.len();
+        if len > self.limits.call_reply as usize {
+            bytes = Vec::new();
+        }
+        self.shared.threads[peer.thread].post(ToThread::Reply { key: peer.key, len, bytes });
+    }
+
+    fn let_in<S: Service>(&mut self, peer: PeerKey, name: &RegionName, service: &mut S) {
+        match self.admit(name, service) {
+            Ok(client) => {
+                let id = client.id();
+                self.shared.enter(&client);
+                self.seats.insert(id, Seat { client: Arc::clone(&client), peer, is_owed: false });
+                service.connected(id, name.as_bytes());
+                self.shared.threads[peer.thread].post(ToThread::Admit { key: peer.key, client });
+            }
+            Err(error) => {
+                let status = NO_SUCH_REGION;
+                let welcome = Box::new(Welcome::refusal(PROTOCOL_VERSION, status, 0));
+                let error = Box::new(error);
+                self.shared.threads[peer.thread].post(ToThread::Refuse { key: peer.key, welcome, error });
+            }
+        }
+    }
+
+    fn admit<S: Service>(&mut self, name: &RegionName, service: &mut S) -> Result<Arc<Client>, FabricError> {
+        let address = || "a client over TCP".to_owned();
+        let no_region = || FabricError::NoSuchRegion { address: address(), name: name.to_string() };
+        let export: Export = service.export(name.as_bytes()).ok_or_else(no_region)?;
+        let scratch = self.shared.options.scratch.clone();
+        let membership = Membership { client: self.next_client, secret: [random_bits()?, random_bits()?] };
+        self.next_client += 1;
+        let welcome = Welcome {
+            version: PROTOCOL_VERSION,
+            status: ADMITTED,
+            region_len: export.region_bytes(),
+            incarnation: export.incarnation(),
+            creation: export.creation(),
+            membership,
+            watched: export.watched(),
+            limits: self.limits,
+            scratch_len: scratch.as_ref().map_or(0, |memory| memory.len() as u64),
+            detail: 0,
+        };
+        let areas = Areas { region: export.map()?, watched: export.watched(), scratch };
+        let active = AtomicU64::new(self.shared.began.elapsed().as_secs());
+        Ok(Arc::new(Client { areas, welcome, is_open: AtomicBool::new(true), active }))
+    }
+
+    /// Hangs up on a client, if it is one of these.
+    pub(crate) fn part<S: Service>(&mut self, client: ClientId, service: &mut S) {
+        let Some(seat) = self.seats.remove(&client) else { return };
+        seat.client.is_open.store(false, Ordering::Release);
+        self.shared.leave(client);
+        for thread in &self.shared.threads {
+            thread.post(ToThread::Part(client));
+        }
+        service.disconnected(client);
+    }
+
+    /// Hangs up on all.
+    pub(crate) fn part_all<S: Service>(&mut self, service: &mut S) {
+        let all: Vec<ClientId> = self.seats.keys().copied().collect();
+        all.into_iter().for_each(|client| self.part(client, service));
+    }
+
+    /// Says that the service's thread is about to sleep; `false` if there is something to do.
+    pub(crate) fn begin_sleep(&self) -> bool {
+        self.shared.desk.begin_sleep()
+    }
+
+    /// It is awake, and by these threads if so told.
+    pub(crate) fn end_sleep(&self, was_woken: bool) {
+        self.shared.desk.end_sleep(was_woken);
+    }
+}
+
+impl AsFd for Desk {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.shared.desk.as_fd()
+    }
+}

@@ -1,0 +1,369 @@
+//! A queue pair over a socket.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::areas::SCRATCH;
+use super::channel::{Channel, Landed};
+use super::client::Session;
+use super::frame::MAX_STRIDE;
+use super::socket::{Ready, wait};
+use crate::clock::Deadline;
+use crate::endpoint::{AreaInfo, Completion, Endpoint, Rejected, Ticket, WordRead};
+use crate::error::FabricError;
+use crate::in_place::NotMapped;
+use crate::memory::Access;
+use crate::meter::Meter;
+use crate::spin::Spin;
+use crate::verbs::{
+    AreaId, Batch, Landing, MAX_BATCH_BYTES, MAX_REQUEST_BYTES, Posted, REGION, RemoteAddr, Tally, Verb,
+};
+
+/// Batches one endpoint keeps in flight.
+const MAX_IN_FLIGHT: usize = 4096;
+/// How long `wait_changed` looks without a pause, and its longest pause.
+const LOOK: Duration = Duration::from_micros(100);
+const LONGEST_PAUSE: Duration = Duration::from_millis(4);
+
+/// A queue pair to a memory node over a socket of its own, which it takes when it is first used and leaves to the next endpoint of
+/// its connection.
+///
+/// A batch is one frame, or several where it is longer than the memory node takes at once, and is sent at once. What lands does
+/// so while the endpoint is asked for something.
+#[derive(Debug)]
+pub struct TcpEndpoint {
+    session: Arc<Session>,
+    channel: Option<Channel>,
+    meter: Arc<Meter>,
+    spin: Spin,
+    next_ticket: u64,
+    done: VecDeque<Completion>,
+    /// What was waited for.
+    ran: Option<(Batch, Result<(), FabricError>)>,
+    /// When something last moved while something was under way.
+    moved_at: Instant,
+    /// For READs of words: kept so that they do not allocate.
+    words: Batch,
+}
+
+impl TcpEndpoint {
+    pub(super) fn new(session: &Arc<Session>) -> Self {
+        Self {
+            session: Arc::clone(session),
+            channel: None,
+            meter: Arc::new(Meter::new()),
+            spin: Spin::new(session.spin),
+            next_ticket: 0,
+            done: VecDeque::new(),
+            ran: None,
+            moved_at: Instant::now(),
+            words: Batch::new(),
+        }
+    }
+
+    /// The counts, to be read by other threads.
+    #[must_use]
+    pub fn shared_meter(&self) -> Arc<Meter> {
+        Arc::clone(&self.meter)
+    }
+
+    /// What is alive, with a socket.
+    fn begin(&mut self) -> Result<(), FabricError> {
+        if !self.session.link.is_alive() {
+            return Err(self.lose());
+        }
+        if self.channel.is_none() {
+            self.channel = Some(self.session.channel()?);
+        }
+        Ok(())
+    }
+
+    /// The memory node is gone, and what was under way with it.
+    #[cold]
+    fn lose(&mut self) -> FabricError {
+        let link = &self.session.link;
+        link.cut();
+        if let Some(mut channel) = self.channel.take() {
+            for (ticket, batch) in channel.abandon() {
+                let result = Err(link.disconnected());
+                match ticket {
+                    Some(ticket) => self.done.push_back(Completion { ticket, batch, result }),
+                    None => self.ran = Some((batch, result)),
+                }
+            }
+        }
+        link.disconnected()
+    }
+
+    /// Puts a batch on its way.
+    fn submit(&mut self, ticket: Option<Ticket>, batch: Batch) {
+        let error = self.session.fault_of(&batch);
+        if let Some(channel) = &mut self.channel {
+            if channel.is_idle() {
+                self.moved_at = Instant::now();
+            }
+            channel.submit(ticket, batch, error);
+        }
+    }
+
+    /// Moves what can be moved, and says whether anything did.
+    fn progress(&mut self) -> Result<bool, FabricError> {
+        let Self { channel, done, ran, .. } = self;
+        let Some(channel) = channel else { return Ok(false) };
+        let moved = channel.progress(&mut |Landed { ticket, batch, result }| match ticket {
+            Some(ticket) => done.push_back(Completion { ticket, batch, result }),
+            None => *ran = Some((batch, result)),
+        });
+        match moved {
+            Ok(true) => {
+                self.moved_at = Instant::now();
+                Ok(true)
+            }
+            Ok(false) => Ok(false),
+            Err(_) => Err(self.lose()),
+        }
+    }
+
+    /// Waits until what was submitted without a ticket is back: looks for a while, then sleeps.
+    fn finish(&mut self) -> Result<(), FabricError> {
+        self.progress()?;
+        if self.ran.is_some() {
+            return Ok(());
+        }
+        let budget = self.spin.budget();
+        let began = Instant::now();
+        while began.elapsed() < budget {
+            if self.progress()? && self.ran.is_some() {
+                self.spin.paid_off();
+                return Ok(());
+            }
+            std::hint::spin_loop();
+        }
+        self.spin.was_in_vain();
+        while self.ran.is_none() {
+            let deadline = Deadline::at(self.moved_at + self.session.patience);
+            let Some(channel) = &self.channel else { return Err(self.session.link.disconnected()) };
+            let ready = wait(channel.socket(), channel.is_unsent(), deadline);
+            if !self.progress()? && ready == Ready::TimedOut {
+                return Err(self.lose());
+            }
+        }
+        Ok(())
+    }
+
+    /// Runs a batch without counting it.
+    fn execute(&mut self, batch: &mut Batch) -> Result<(), FabricError> {
+        self.begin()?;
+        if let Some(len) = batch.oversize() {
+            let max = if len > MAX_BATCH_BYTES { MAX_BATCH_BYTES } else { MAX_REQUEST_BYTES as u64 };
+            return Err(FabricError::TooLong { len, max });
+        }
+        self.submit(None, std::mem::take(batch));
+        let finished = self.finish();
+        match self.ran.take() {
+            Some((back, result)) => {
+                *batch = back;
+                finished.and(result)
+            }
+            None => finished.and_then(|()| Err(self.session.link.disconnected())),
+        }
+    }
+
+    /// READs words through the batch that is kept for it.
+    fn read_kept<const N: usize>(
+        &mut self,
+        reads: [WordRead<'_>; N],
+        is_counted: bool,
+    ) -> Result<(), FabricError> {
+        let mut batch = std::mem::take(&mut self.words);
+        batch.clear();
+        let landings: [Landing; N] = reads.each_ref().map(|read| read.ask(&mut batch));
+        let outcome = if is_counted { self.run(&mut batch) } else { self.execute(&mut batch) };
+        if outcome.is_ok() {
+            for (read, landing) in reads.into_iter().zip(landings) {
+                read.out.copy_from_slice(batch.words(landing));
+            }
+        }
+        self.words = batch;
+        outcome
+    }
+
+    /// Looks at a word, without counting it.
+    fn look(&mut self, at: RemoteAddr) -> Result<u64, FabricError> {
+        self.session.check_word(at)?;
+        let mut word = [0];
+        self.read_kept([WordRead { from: at, out: &mut word, guarded: false }], false)?;
+        Ok(word[0])
+    }
+}
+
+impl Endpoint for TcpEndpoint {
+    type InPlace<'a> = NotMapped;
+
+    fn run(&mut self, batch: &mut Batch) -> Result<(), FabricError> {
+        let tally = *batch.tally();
+        let outcome = self.execute(batch);
+        if !matches!(outcome, Err(FabricError::Disconnected { .. } | FabricError::TooLong { .. })) {
+            self.meter.record(&tally);
+        }
+        outcome
+    }
+
+    fn read_words(&mut self, from: RemoteAddr, out: &mut [u64]) -> Result<(), FabricError> {
+        self.read_kept([WordRead { from, out, guarded: false }], true)
+    }
+
+    fn read_records(&mut self, from: RemoteAddr, out: &mut [u64], stride: usize) -> Result<(), FabricError> {
+        let mut batch = std::mem::take(&mut self.words);
+        batch.clear();
+        let landing = batch.read_records(from, size_of_val(out), stride * 8);
+        let outcome = self.run(&mut batch);
+        if outcome.is_ok() {
+            out.copy_from_slice(batch.words(landing));
+        }
+        self.words = batch;
+        outcome
+    }
+
+    fn guards(&self) -> bool {
+        true
+    }
+
+    fn read_all_words<const N: usize>(&mut self, reads: [WordRead<'_>; N]) -> Result<(), FabricError> {
+        self.read_kept(reads, true)
+    }
+
+    /// The watched word comes with every batch: of it the newest reply tells. Any other word costs a round trip.
+    fn load_behind(&mut self, at: RemoteAddr) -> Result<u64, FabricError> {
+        if at.area == REGION
+            && self.session.watched == Some(at.offset)
+            && let Some(word) = self.channel.as_ref().and_then(|channel| channel.watched)
+        {
+            return Ok(word);
+        }
+        self.look(at)
+    }
+
+    fn post(&mut self, batch: Batch) -> Result<Ticket, Rejected> {
+        if let Err(error) = self.begin() {
+            return Err(Rejected { batch, error });
+        }
+        let in_flight = self.channel.as_ref().map_or(0, Channel::len) + self.done.len();
+        if in_flight >= MAX_IN_FLIGHT {
+            return Err(Rejected { batch, error: FabricError::QueueFull { in_flight } });
+        }
+        if let Some(len) = batch.oversize() {
+            let max = if len > MAX_BATCH_BYTES { MAX_BATCH_BYTES } else { MAX_REQUEST_BYTES as u64 };
+            return Err(Rejected { batch, error: FabricError::TooLong { len, max } });
+        }
+        let ticket = Ticket(self.next_ticket);
+        self.next_ticket += 1;
+        self.meter.record(batch.tally());
+        self.submit(Some(ticket), batch);
+        // The batch is under way; what fails here comes with its completion.
+        let _ = self.progress();
+        Ok(ticket)
+    }
+
+    fn poll(&mut self) -> Option<Completion> {
+        if self.done.is_empty() && self.channel.as_ref().is_some_and(|channel| !channel.is_idle()) {
+            let moved = self.progress();
+            if matches!(moved, Ok(false)) && self.moved_at.elapsed() > self.session.patience {
+                self.lose();
+            }
+        }
+        self.done.pop_front()
+    }
+
+    /// By READs, with pauses that grow to 4 ms: the memory node keeps nothing for those who wait.
+    fn wait_changed(&mut self, at: RemoteAddr, seen: u64, deadline: Deadline) -> Result<u64, FabricError> {
+        self.meter.record(&Tally { reads: 1, bytes_from: 8, ..Tally::default() });
+        let clock = Arc::clone(&self.session.clock);
+        let (began, mut pause) = (clock.now(), Duration::from_micros(50));
+        loop {
+            let value = self.look(at)?;
+            if value != seen {
+                return Ok(value);
+            }
+            let now = clock.now();
+            if deadline.has_passed(now) {
+                return Err(FabricError::DeadlinePassed {
+                    waiting_for: "a word of the memory node to change",
+                });
+            }
+            if now.saturating_duration_since(began) >= LOOK {
+                clock.sleep(deadline.remaining(now).map_or(pause, |left| pause.min(left)));
+                pause = (pause * 2).min(LONGEST_PAUSE);
+            }
+        }
+    }
+
+    fn area(&self, area: AreaId) -> Option<AreaInfo> {
+        let len = self.session.area_len(area)?;
+        let access = if area == REGION { Access::ReadOnly } else { Access::ReadWrite };
+        Some(AreaInfo { len, access })
+    }
+
+    fn meter(&self) -> &Meter {
+        &self.meter
+    }
+}
+
+impl Drop for TcpEndpoint {
+    fn drop(&mut self) {
+        if let Some(channel) = self.channel.take() {
+            self.session.keep(channel);
+        }
+    }
+}
+
+/// What the memory node would hang up for is found out here, as where memory is mapped.
+impl Session {
+    /// Bytes of an area, if there is one.
+    pub(super) fn area_len(&self, area: AreaId) -> Option<u64> {
+        match area.0 {
+            0 => Some(self.region_len),
+            id if id == u16::from(SCRATCH) && self.scratch_len > 0 => Some(self.scratch_len),
+            _ => None,
+        }
+    }
+
+    /// The first request of a batch that cannot be executed, and why.
+    fn fault_of(&self, batch: &Batch) -> Option<(usize, FabricError)> {
+        let checked = batch.requests.iter().enumerate();
+        checked.filter_map(|(at, posted)| Some((at, self.check(posted).err()?))).next()
+    }
+
+    fn check(&self, posted: &Posted) -> Result<(), FabricError> {
+        let Posted { offset, len, area, verb, stride, .. } = *posted;
+        let area_len = self.area_len(area).ok_or(FabricError::NoSuchArea { area })?;
+        if verb != Verb::Read && area == REGION {
+            return Err(FabricError::AccessDenied { area });
+        }
+        if matches!(verb, Verb::CompareSwap | Verb::FetchAdd) && !offset.is_multiple_of(8) {
+            return Err(FabricError::Misaligned { area, offset });
+        }
+        if offset > area_len || u64::from(len) > area_len - offset {
+            return Err(FabricError::OutOfBounds { area, offset, len: len.into(), area_len });
+        }
+        let (longest, max) = (u64::from(stride) * 8, u64::from(self.limits.reply_bytes));
+        if stride > MAX_STRIDE || longest > max {
+            return Err(FabricError::TooLong { len: longest, max });
+        }
+        Ok(())
+    }
+
+    /// Whether a word can be looked at.
+    fn check_word(&self, at: RemoteAddr) -> Result<(), FabricError> {
+        let RemoteAddr { area, offset } = at;
+        let area_len = self.area_len(area).ok_or(FabricError::NoSuchArea { area })?;
+        if !offset.is_multiple_of(8) {
+            return Err(FabricError::Misaligned { area, offset });
+        }
+        if offset > area_len || area_len - offset < 8 {
+            return Err(FabricError::OutOfBounds { area, offset, len: 8, area_len });
+        }
+        Ok(())
+    }
+}

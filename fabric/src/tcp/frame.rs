@@ -1,0 +1,460 @@
+//! The bytes of requests and replies, and no input or output.
+//!
+//! ```text
+//! request head, 16 bytes                     reply head, 16 bytes
+//! 0  4  bytes behind the head                0  4  bytes behind the head, without padding
+//! 4  4  entries of a batch, else 0           4  2  tag of the request
+//! 8  2  tag, counted up, wrapping            6  2  status
+//! 10 1  kind                                 8  8  of a batch: the watched word; of a call: see below
+//! 11 5  zero                                 16    what was fetched, padded with zeros to 8 bytes
+//!
+//! READs, kind 1: entries of 16 bytes         changes, kind 2: entries of 24 bytes, each with its data
+//! 0  8  offset                               0  16 as of a READ
+//! 8  4  bytes                                16 8  verb: 0 READ, 1 WRITE, 2 compare-and-swap, 3 fetch-and-add
+//! 12 4  low 8 bits: area; high 24 bits:      24    of a WRITE its bytes, padded to 8; of a compare-and-swap the word
+//!       words of a guarded record, or 0            expected and the new one; of a fetch-and-add what is added
+//!
+//! call, kind 3: 8 bytes XXH3-64 of the request's bytes, then these; the head's entries are 0
+//! ```
+//! All integers are little-endian. Replies come in the order of requests; the tag only proves that both sides count alike.
+//! The reply to a batch has, one after another, what each READ fetched and each atomic's old value, each padded with
+//! zeros to a multiple of 8 bytes. The reply to a call has the answer's bytes, and in the head their XXH3-64; where the
+//! status is 1 the answer was too long, the word is its length and nothing follows; where it is 2 the request was
+//! damaged and not executed.
+
+use crate::memory::AccessError;
+
+/// Bytes of a head.
+pub const HEAD_BYTES: usize = 16;
+/// Bytes of a READ.
+pub const READ_BYTES: usize = 16;
+/// Bytes of an entry among changes, without its data.
+pub const CHANGE_BYTES: usize = 24;
+/// Bytes before the bytes of a call.
+pub const CALL_BYTES: usize = 8;
+
+/// A reply that is one.
+pub const SERVED: u16 = 0;
+/// The answer to a call was longer than the limit.
+pub const REPLY_TOO_LONG: u16 = 1;
+/// The bytes of a call do not match their checksum.
+pub const DAMAGED: u16 = 2;
+
+/// What a request is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Kind {
+    /// A batch of nothing but READs.
+    Reads,
+    /// A batch that may change memory.
+    Changes,
+    /// A request to the service.
+    Call,
+}
+
+/// How long frames may be.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Limits {
+    /// Bytes of a batch behind its head.
+    pub batch_bytes: u32,
+    /// Bytes of the reply to a batch behind its head.
+    pub reply_bytes: u32,
+    /// Bytes of a call's request.
+    pub call_request: u32,
+    /// Bytes of the answer to a call.
+    pub call_reply: u32,
+}
+
+/// Why bytes are no frame, or none that may be answered.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum FrameError {
+    /// Not a kind of this version.
+    #[error("it sent a frame of an unknown kind")]
+    Kind,
+    /// Bytes that have to be zero are not.
+    #[error("it sent a frame whose reserved bytes are not zero")]
+    Reserved,
+    /// The head does not agree with the limits, or with itself.
+    #[error("it sent a frame of a length that cannot be")]
+    Length,
+    /// The entries do not fill the frame.
+    #[error("it sent a batch whose entries do not fill it")]
+    Entries,
+    /// The reply would be longer than the limit.
+    #[error("it asked for more in one frame than it may")]
+    Reply,
+    /// An area that there is not, or past its end, or not its to change, or not aligned.
+    #[error("it asked for memory that it has no right to")]
+    Access,
+}
+
+impl From<AccessError> for FrameError {
+    fn from(_: AccessError) -> Self {
+        Self::Access
+    }
+}
+
+impl From<crate::memory::OutOfBounds> for FrameError {
+    fn from(_: crate::memory::OutOfBounds) -> Self {
+        Self::Access
+    }
+}
+
+/// The first bytes of a request.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct RequestHead {
+    /// Bytes behind it.
+    pub bytes: u32,
+    /// Entries of a batch.
+    pub entries: u32,
+    /// Counts requests.
+    pub tag: u16,
+    /// What follows.
+    pub kind: Kind,
+}
+
+impl RequestHead {
+    /// Its bytes.
+    #[must_use]
+    pub fn encode(&self) -> [u8; HEAD_BYTES] {
+        let kind = match self.kind {
+            Kind::Reads => 1,
+            Kind::Changes => 2,
+            Kind::Call => 3,
+        };
+        let mut bytes = [0; HEAD_BYTES];
+        bytes[..4].copy_from_slice(&self.bytes.to_le_bytes());
+        bytes[4..8].copy_from_slice(&self.entries.to_le_bytes());
+        bytes[8..10].copy_from_slice(&self.tag.to_le_bytes());
+        bytes[10] = kind;
+        bytes
+    }
+
+    /// The head that these bytes are, if they are one and keep to the limits.
+    ///
+    /// # Errors
+    /// [`FrameError`].
+    pub fn decode(bytes: &[u8; HEAD_BYTES], limits: &Limits) -> Result<Self, FrameError> {
+        if bytes[11..] != [0; 5] {
+            return Err(FrameError::Reserved);
+        }
+        let kind = match bytes[10] {
+            1 => Kind::Reads,
+            2 => Kind::Changes,
+            3 => Kind::Call,
+            _ => return Err(FrameError::Kind),
+        };
+        let head = Self { bytes: u32_at(bytes, 0), entries: u32_at(bytes, 4), tag: u16_at(bytes, 8), kind };
+        let (len, entries) = (u64::from(head.bytes), u64::from(head.entries));
+        let fits = match kind {
+            Kind::Reads => len == entries * READ_BYTES as u64 && head.bytes <= limits.batch_bytes,
+            Kind::Changes => entries * CHANGE_BYTES as u64 <= len && head.bytes <= limits.batch_bytes,
+            Kind::Call => {
+                entries == 0
+                    && (CALL_BYTES as u64..=CALL_BYTES as u64 + u64::from(limits.call_request)).contains(&len)
+            }
+        };
+        if fits { Ok(head) } else { Err(FrameError::Length) }
+    }
+}
+
+/// The first bytes of a reply.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ReplyHead {
+    /// Bytes behind it, without padding.
+    pub bytes: u32,
+    /// That of the request.
+    pub tag: u16,
+    /// How it went.
+    pub status: u16,
+    /// The watched word, or what the status says.
+    pub word: u64,
+}
+
+impl ReplyHead {
+    /// Its words.
+    #[must_use]
+    pub fn encode(&self) -> [u64; 2] {
+        [u64::from(self.bytes) | u64::from(self.tag) << 32 | u64::from(self.status) << 48, self.word]
+    }
+
+    /// The head that these bytes are.
+    #[must_use]
+    pub fn decode(bytes: &[u8; HEAD_BYTES]) -> Self {
+        Self {
+            bytes: u32_at(bytes, 0),
+            tag: u16_at(bytes, 4),
+            status: u16_at(bytes, 6),
+            word: u64_at(bytes, 8),
+        }
+    }
+}
+
+/// A READ as it is sent.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ReadEntry {
+    /// Where from.
+    pub offset: u64,
+    /// Bytes.
+    pub len: u32,
+    /// The area.
+    pub area: u8,
+    /// Words of each record if the READ is guarded, else 0. Below 2^24.
+    pub stride: u32,
+}
+
+/// Most words of a guarded record.
+pub const MAX_STRIDE: u32 = (1 << 24) - 1;
+
+impl ReadEntry {
+    /// Its bytes.
+    #[must_use]
+    pub fn encode(&self) -> [u8; READ_BYTES] {
+        let mut bytes = [0; READ_BYTES];
+        bytes[..8].copy_from_slice(&self.offset.to_le_bytes());
+        bytes[8..12].copy_from_slice(&self.len.to_le_bytes());
+        bytes[12..].copy_from_slice(&(self.stride << 8 | u32::from(self.area)).to_le_bytes());
+        bytes
+    }
+
+    /// The READ that these bytes are: any are one.
+    #[inline]
+    #[must_use]
+    pub fn decode(bytes: &[u8; READ_BYTES]) -> Self {
+        let last = u32_at(bytes, 12);
+        // The low 8 bits.
+        Self { offset: u64_at(bytes, 0), len: u32_at(bytes, 8), area: last as u8, stride: last >> 8 }
+    }
+
+    /// Words that it lands in.
+    #[inline]
+    #[must_use]
+    pub fn words(&self) -> usize {
+        (self.len as usize).div_ceil(8)
+    }
+}
+
+/// An entry of a batch that may change memory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Change<'a> {
+    /// A READ among changes.
+    Read(ReadEntry),
+    /// Bytes to store.
+    Write(ReadEntry, &'a [u8]),
+    /// The word expected, and the new one.
+    CompareSwap(ReadEntry, u64, u64),
+    /// What is added.
+    FetchAdd(ReadEntry, u64),
+}
+
+impl Change<'_> {
+    /// Appends its bytes.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        let (entry, verb) = match self {
+            Self::Read(entry) => (entry, 0u64),
+            Self::Write(entry, _) => (entry, 1),
+            Self::CompareSwap(entry, ..) => (entry, 2),
+            Self::FetchAdd(entry, _) => (entry, 3),
+        };
+        out.extend_from_slice(&entry.encode());
+        out.extend_from_slice(&verb.to_le_bytes());
+        match self {
+            Self::Read(_) => {}
+            Self::Write(_, bytes) => {
+                out.extend_from_slice(bytes);
+                out.resize(out.len() + padding(bytes.len()), 0);
+            }
+            Self::CompareSwap(_, expected, new) => {
+                out.extend_from_slice(&expected.to_le_bytes());
+                out.extend_from_slice(&new.to_le_bytes());
+            }
+            Self::FetchAdd(_, delta) => out.extend_from_slice(&delta.to_le_bytes()),
+        }
+    }
+
+    /// Bytes that it has in the reply, with padding.
+    #[must_use]
+    pub fn reply_bytes(&self) -> usize {
+        match self {
+            Self::Read(entry) => entry.words() * 8,
+            Self::Write(..) => 0,
+            Self::CompareSwap(..) | Self::FetchAdd(..) => 8,
+        }
+    }
+}
+
+/// The entries of a batch that may change memory, one after another.
+#[derive(Clone, Debug)]
+pub struct Changes<'a> {
+    rest: &'a [u8],
+    left: u32,
+}
+
+impl<'a> Changes<'a> {
+    /// Those of a frame with this head and these bytes behind it.
+    #[must_use]
+    pub fn of(head: &RequestHead, body: &'a [u8]) -> Self {
+        Self { rest: body, left: head.entries }
+    }
+
+    /// The next one; `None` behind the last.
+    ///
+    /// # Errors
+    /// [`FrameError`] if the bytes are none, or are more than the entries.
+    pub fn next(&mut self) -> Result<Option<Change<'a>>, FrameError> {
+        if self.left == 0 {
+            return if self.rest.is_empty() { Ok(None) } else { Err(FrameError::Entries) };
+        }
+        self.left -= 1;
+        let (entry, rest) = self.rest.split_first_chunk::<READ_BYTES>().ok_or(FrameError::Entries)?;
+        let (verb, rest) = rest.split_first_chunk::<8>().ok_or(FrameError::Entries)?;
+        let entry = ReadEntry::decode(entry);
+        let (change, rest) = match u64::from_le_bytes(*verb) {
+            0 => (Change::Read(entry), rest),
+            1 => {
+                let len = entry.len as usize;
+                let bytes = rest.get(..len).ok_or(FrameError::Entries)?;
+                (Change::Write(entry, bytes), rest.get(len + padding(len)..).ok_or(FrameError::Entries)?)
+            }
+            2 => {
+                let (words, rest) = rest.split_first_chunk::<16>().ok_or(FrameError::Entries)?;
+                (Change::CompareSwap(entry, u64_at(words, 0), u64_at(words, 8)), rest)
+            }
+            3 => {
+                let (word, rest) = rest.split_first_chunk::<8>().ok_or(FrameError::Entries)?;
+                (Change::FetchAdd(entry, u64::from_le_bytes(*word)), rest)
+            }
+            _ => return Err(FrameError::Kind),
+        };
+        self.rest = rest;
+        Ok(Some(change))
+    }
+}
+
+/// Bytes that make so many a multiple of 8.
+#[must_use]
+pub const fn padding(bytes: usize) -> usize {
+    bytes.wrapping_neg() % 8
+}
+
+/// The checksum of a call's bytes, of the request or of the answer.
+#[must_use]
+pub fn checksum(bytes: &[u8]) -> u64 {
+    xxhash_rust::xxh3::xxh3_64(bytes)
+}
+
+fn u16_at(bytes: &[u8; 16], at: usize) -> u16 {
+    u16::from_le_bytes([bytes[at], bytes[at + 1]])
+}
+
+fn u32_at(bytes: &[u8; 16], at: usize) -> u32 {
+    u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
+}
+
+fn u64_at(bytes: &[u8; 16], at: usize) -> u64 {
+    u64::from(u32_at(bytes, at)) | u64::from(u32_at(bytes, at + 4)) << 32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const LIMITS: Limits =
+        Limits { batch_bytes: 1 << 16, reply_bytes: 1 << 18, call_request: 1 << 20, call_reply: 1 << 20 };
+
+    #[test]
+    fn frames_have_the_documented_bytes() {
+        let head = RequestHead { bytes: 0x20, entries: 2, tag: 0x0102, kind: Kind::Reads };
+        assert_eq!(head.encode(), *b"\x20\0\0\0\x02\0\0\0\x02\x01\x01\0\0\0\0\0");
+        let entry = ReadEntry { offset: 0x0102_0304_0506_0708, len: 0x1122, area: 2, stride: 5 };
+        assert_eq!(entry.encode(), *b"\x08\x07\x06\x05\x04\x03\x02\x01\x22\x11\0\0\x02\x05\0\0");
+        let reply = ReplyHead { bytes: 0x18, tag: 0x0102, status: 1, word: 0x0a0b };
+        let words = reply.encode();
+        assert_eq!(words, [0x0001_0102_0000_0018, 0x0a0b]);
+        let mut bytes = Vec::new();
+        Change::Write(ReadEntry { offset: 8, len: 3, area: 2, stride: 0 }, b"abc").encode(&mut bytes);
+        assert_eq!(
+            bytes,
+            b"\x08\0\0\0\0\0\0\0\x03\0\0\0\x02\0\0\0\x01\0\0\0\0\0\0\0abc\0\0\0\0\0"
+        );
+    }
+
+    #[test]
+    fn heads_that_cannot_be_are_refused() {
+        let good = RequestHead { bytes: 32, entries: 2, tag: 1, kind: Kind::Reads };
+        let decode = |change: &dyn Fn(&mut [u8; 16])| {
+            let mut bytes = good.encode();
+            change(&mut bytes);
+            RequestHead::decode(&bytes, &LIMITS)
+        };
+        assert_eq!(decode(&|_| {}), Ok(good));
+        assert_eq!(decode(&|bytes| bytes[10] = 9), Err(FrameError::Kind));
+        assert_eq!(decode(&|bytes| bytes[15] = 1), Err(FrameError::Reserved));
+        assert_eq!(decode(&|bytes| bytes[0] = 33), Err(FrameError::Length));
+        assert_eq!(decode(&|bytes| bytes[..8].fill(0xff)), Err(FrameError::Length));
+        let call = |bytes| RequestHead { bytes, entries: 0, tag: 1, kind: Kind::Call };
+        for (bytes, fits) in [(7, false), (8, true), (8 + (1 << 20), true), (9 + (1 << 20), false)] {
+            assert_eq!(RequestHead::decode(&call(bytes).encode(), &LIMITS).is_ok(), fits, "{bytes}");
+        }
+    }
+
+    fn entries() -> impl Strategy<Value = ReadEntry> {
+        (any::<u64>(), 0u32..200, any::<u8>(), 0..=MAX_STRIDE)
+            .prop_map(|(offset, len, area, stride)| ReadEntry { offset, len, area, stride })
+    }
+
+    proptest! {
+        #[test]
+        fn heads_and_entries_read_back(
+            (bytes, tag, status, word) in any::<(u32, u16, u16, u64)>(), entry in entries()
+        ) {
+            let reply = ReplyHead { bytes, tag, status, word };
+            let mut encoded = [0; 16];
+            for (out, word) in encoded.chunks_exact_mut(8).zip(reply.encode()) {
+                out.copy_from_slice(&word.to_le_bytes());
+            }
+            prop_assert_eq!(ReplyHead::decode(&encoded), reply);
+            prop_assert_eq!(ReadEntry::decode(&entry.encode()), entry);
+        }
+
+        #[test]
+        fn changes_read_back(made in proptest::collection::vec((entries(), 0u8..4, any::<(u64, u64)>()), 0..20)) {
+            let data = vec![7; 200];
+            let changes: Vec<Change<'_>> = made.iter().map(|(entry, verb, (a, b))| match verb {
+                0 => Change::Read(*entry),
+                1 => Change::Write(*entry, &data[..entry.len as usize]),
+                2 => Change::CompareSwap(*entry, *a, *b),
+                _ => Change::FetchAdd(*entry, *a),
+            }).collect();
+            let mut body = Vec::new();
+            changes.iter().for_each(|change| change.encode(&mut body));
+            let entries = changes.len() as u32;
+            let head = RequestHead { bytes: body.len() as u32, entries, tag: 0, kind: Kind::Changes };
+            prop_assert_eq!(RequestHead::decode(&head.encode(), &LIMITS), Ok(head));
+            let mut read = Changes::of(&head, &body);
+            for change in &changes {
+                prop_assert_eq!(read.next(), Ok(Some(*change)));
+            }
+            prop_assert_eq!(read.next(), Ok(None));
+            body.push(0);
+            let mut longer = Changes::of(&head, &body);
+            let last = std::iter::repeat_with(|| longer.next()).find(|next| !matches!(next, Ok(Some(_))));
+            prop_assert_eq!(last, Some(Err(FrameError::Entries)));
+        }
+
+        /// Any bytes are a frame within the limits or an error, and entries end.
+        #[test]
+        fn any_bytes_end(head: [u8; 16], body in proptest::collection::vec(any::<u8>(), 0..600), entries in 0u32..40) {
+            if let Ok(head) = RequestHead::decode(&head, &LIMITS) {
+                prop_assert!(head.bytes <= LIMITS.call_request + CALL_BYTES as u32);
+            }
+            let head = RequestHead { bytes: body.len() as u32, entries, tag: 0, kind: Kind::Changes };
+            let mut changes = Changes::of(&head, &body);
+            let mut read = 0;
+            while let Ok(Some(_)) = changes.next() {
+                read += 1;
+            }
+            prop_assert!(read <= entries);
+        }
+    }
+}

@@ -1,0 +1,342 @@
+//! The first bytes on a socket, and no input or output.
+//!
+//! ```text
+//! client: HELLO, 64 bytes, and behind it      memory node: WELCOME, 128 bytes
+//! credentials and the region's name
+//! 0  8  magic "FPFABTCP"                      0  8  magic "FPFABTCP"
+//! 8  4  protocol version                      8  4  protocol version
+//! 12 4  bytes of the name, 0 to 64            12 4  status
+//! 16 8  client to join, 0: none               16 8  region length in bytes
+//! 24 16 the client's secret, to join          24 8  incarnation
+//! 40 4  kind of credentials, 0: none          32 8  creation
+//! 44 4  bytes of credentials, 0               40 8  client
+//! 48 16 zero                                  48 16 the client's secret
+//! 64    credentials, then the name            64 8  offset of the watched word in the region; all ones: none
+//!                                             72 4  bytes of a batch, at most
+//!                                             76 4  bytes of the reply to a batch, at most
+//!                                             80 4  bytes of a call, at most
+//!                                             84 4  bytes of the answer to a call, at most
+//!                                             88 8  bytes of area 2, which clients may change; 0: there is none
+//!                                             96 8  detail of a refusal: the maximum of connections, or the user refused
+//!                                             104 24 zero
+//! ```
+//! All integers are little-endian. The first 12 bytes of HELLO and the first 16 of WELCOME are the same in all versions.
+//! Credentials have their place and no kind yet. TLS goes beneath all this.
+
+use zerocopy::little_endian::{U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+use super::frame::Limits;
+use crate::region::RegionName;
+
+/// What a handshake begins with.
+pub const MAGIC: [u8; 8] = *b"FPFABTCP";
+
+/// The client is let in.
+pub const ADMITTED: u32 = 0;
+/// The versions differ.
+pub const OTHER_VERSION: u32 = 1;
+/// The client's user is not let in.
+pub const USER_REFUSED: u32 = 2;
+/// There are as many connections as there may be.
+pub const TOO_MANY_CLIENTS: u32 = 3;
+/// There is no region of the name.
+pub const NO_SUCH_REGION: u32 = 4;
+/// The client that is to be joined is not there, or has another secret.
+pub const NO_SUCH_CLIENT: u32 = 5;
+/// Credentials that this memory node does not understand.
+pub const CREDENTIALS_REFUSED: u32 = 6;
+
+/// No word is watched.
+pub const NO_WORD: u64 = u64::MAX;
+
+/// What a client says first.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub struct Hello {
+    magic: [u8; 8],
+    version: U32,
+    name_bytes: U32,
+    join: U64,
+    secret: [U64; 2],
+    credentials: U32,
+    credential_bytes: U32,
+    zero: [u8; 16],
+}
+
+/// Most bytes of HELLO and name.
+pub const MAX_GREETING_BYTES: usize = size_of::<Hello>() + RegionName::MAX;
+
+/// A client, as another socket of it joins it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Membership {
+    /// Its number.
+    pub client: u64,
+    /// What nobody else knows.
+    pub secret: [u64; 2],
+}
+
+/// What has arrived of a greeting.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Greeting {
+    /// More must come.
+    Incomplete,
+    /// Not of this protocol.
+    Foreign,
+    /// Another version's.
+    Version(u32),
+    /// With credentials, of which there are no kinds yet.
+    Credentials,
+    /// A client that wants the region of this name.
+    Region(RegionName),
+    /// Another socket of a client.
+    Join(Membership),
+}
+
+impl Hello {
+    /// The greeting of a new client, or of another socket of one.
+    #[must_use]
+    pub fn encode(version: u32, name: &RegionName, join: Option<Membership>) -> Vec<u8> {
+        let name = if join.is_some() { &[][..] } else { name.as_bytes() };
+        let Membership { client, secret } = join.unwrap_or(Membership { client: 0, secret: [0; 2] });
+        let hello = Self {
+            magic: MAGIC,
+            version: U32::new(version),
+            // At most 64.
+            name_bytes: U32::new(name.len() as u32),
+            join: U64::new(client),
+            secret: secret.map(U64::new),
+            credentials: U32::ZERO,
+            credential_bytes: U32::ZERO,
+            zero: [0; 16],
+        };
+        [hello.as_bytes(), name].concat()
+    }
+
+    /// What these bytes, from the first one on, are. No more than [`MAX_GREETING_BYTES`] are ever looked at.
+    #[must_use]
+    pub fn read(bytes: &[u8], version: u32) -> Greeting {
+        let known = bytes.len().min(MAGIC.len());
+        if bytes[..known] != MAGIC[..known] {
+            return Greeting::Foreign;
+        }
+        if let Some(theirs) = bytes.get(8..12) {
+            let theirs = u32::from_le_bytes([theirs[0], theirs[1], theirs[2], theirs[3]]);
+            if theirs != version {
+                return Greeting::Version(theirs);
+            }
+        }
+        let Ok((hello, rest)) = Self::read_from_prefix(bytes) else { return Greeting::Incomplete };
+        if hello.credentials != 0 || hello.credential_bytes != 0 {
+            return Greeting::Credentials;
+        }
+        let name_bytes = hello.name_bytes.get() as usize;
+        if hello.zero != [0; 16] || name_bytes > RegionName::MAX {
+            return Greeting::Foreign;
+        }
+        match (hello.join.get(), rest.get(..name_bytes)) {
+            (0, None) => Greeting::Incomplete,
+            (0, Some(name)) if rest.len() == name_bytes => {
+                RegionName::new(name).map_or(Greeting::Foreign, Greeting::Region)
+            }
+            (client, Some([])) if rest.is_empty() => {
+                Greeting::Join(Membership { client, secret: hello.secret.map(U64::get) })
+            }
+            // A client waits for WELCOME before it says more.
+            _ => Greeting::Foreign,
+        }
+    }
+}
+
+/// What a memory node answers.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Welcome {
+    /// Its protocol version.
+    pub version: u32,
+    /// Whether the client is let in.
+    pub status: u32,
+    /// Bytes of the region.
+    pub region_len: u64,
+    /// Which life of the region this is.
+    pub incarnation: u64,
+    /// Which region of the name.
+    pub creation: u64,
+    /// For further sockets.
+    pub membership: Membership,
+    /// The watched word's offset in the region.
+    pub watched: Option<u64>,
+    /// How long frames may be.
+    pub limits: Limits,
+    /// Bytes of area 2.
+    pub scratch_len: u64,
+    /// Of a refusal.
+    pub detail: u64,
+}
+
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+struct WelcomeBytes {
+    magic: [u8; 8],
+    version: U32,
+    status: U32,
+    region_len: U64,
+    incarnation: U64,
+    creation: U64,
+    client: U64,
+    secret: [U64; 2],
+    watched: U64,
+    batch_bytes: U32,
+    reply_bytes: U32,
+    call_request: U32,
+    call_reply: U32,
+    scratch_len: U64,
+    detail: U64,
+    zero: [u8; 24],
+}
+
+/// Bytes of WELCOME.
+pub const WELCOME_BYTES: usize = size_of::<WelcomeBytes>();
+
+impl Welcome {
+    /// Nobody's.
+    #[must_use]
+    pub fn refusal(version: u32, status: u32, detail: u64) -> Self {
+        Self {
+            version,
+            status,
+            region_len: 0,
+            incarnation: 0,
+            creation: 0,
+            membership: Membership { client: 0, secret: [0; 2] },
+            watched: None,
+            limits: Limits { batch_bytes: 0, reply_bytes: 0, call_request: 0, call_reply: 0 },
+            scratch_len: 0,
+            detail,
+        }
+    }
+
+    /// Its bytes.
+    #[must_use]
+    pub fn encode(&self) -> [u8; WELCOME_BYTES] {
+        let Limits { batch_bytes, reply_bytes, call_request, call_reply } = self.limits;
+        let bytes = WelcomeBytes {
+            magic: MAGIC,
+            version: U32::new(self.version),
+            status: U32::new(self.status),
+            region_len: U64::new(self.region_len),
+            incarnation: U64::new(self.incarnation),
+            creation: U64::new(self.creation),
+            client: U64::new(self.membership.client),
+            secret: self.membership.secret.map(U64::new),
+            watched: U64::new(self.watched.unwrap_or(NO_WORD)),
+            batch_bytes: U32::new(batch_bytes),
+            reply_bytes: U32::new(reply_bytes),
+            call_request: U32::new(call_request),
+            call_reply: U32::new(call_reply),
+            scratch_len: U64::new(self.scratch_len),
+            detail: U64::new(self.detail),
+            zero: [0; 24],
+        };
+        zerocopy::transmute!(bytes)
+    }
+
+    /// What these bytes are; `None` if they are not of this protocol.
+    #[must_use]
+    pub fn decode(bytes: &[u8; WELCOME_BYTES]) -> Option<Self> {
+        let bytes: WelcomeBytes = zerocopy::transmute!(*bytes);
+        let watched = Some(bytes.watched.get()).filter(|offset| *offset != NO_WORD);
+        (bytes.magic == MAGIC).then(|| Self {
+            version: bytes.version.get(),
+            status: bytes.status.get(),
+            region_len: bytes.region_len.get(),
+            incarnation: bytes.incarnation.get(),
+            creation: bytes.creation.get(),
+            membership: Membership { client: bytes.client.get(), secret: bytes.secret.map(U64::get) },
+            watched,
+            limits: Limits {
+                batch_bytes: bytes.batch_bytes.get(),
+                reply_bytes: bytes.reply_bytes.get(),
+                call_request: bytes.call_request.get(),
+                call_reply: bytes.call_reply.get(),
+            },
+            scratch_len: bytes.scratch_len.get(),
+            detail: bytes.detail.get(),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn a_greeting_has_the_documented_bytes() {
+        let hello = Hello::encode(3, &RegionName::new("orders").unwrap(), None);
+        assert_eq!(hello, [&b"FPFABTCP\x03\0\0\0\x06\0\0\0"[..], &[0; 48], b"orders"].concat());
+        let member = Membership { client: 7, secret: [8, 9] };
+        let join = Hello::encode(3, &RegionName::new("orders").unwrap(), Some(member));
+        assert_eq!((join.len(), &join[12..25], join[32]), (64, &b"\0\0\0\0\x07\0\0\0\0\0\0\0\x08"[..], 9));
+        assert_eq!(Hello::read(&join, 3), Greeting::Join(member));
+    }
+
+    #[test]
+    fn a_greeting_is_read_as_it_comes() {
+        let name = RegionName::new("orders").unwrap();
+        let hello = Hello::encode(3, &name, None);
+        for len in 0..hello.len() {
+            assert_eq!(Hello::read(&hello[..len], 3), Greeting::Incomplete, "{len}");
+            let early = if len < 12 { Greeting::Incomplete } else { Greeting::Version(3) };
+            assert_eq!(Hello::read(&hello[..len], 4), early);
+        }
+        assert_eq!(Hello::read(&hello, 3), Greeting::Region(name));
+        assert_eq!(Hello::read(b"GET", 3), Greeting::Foreign);
+        let changed = |at: usize| {
+            let mut hello = hello.clone();
+            hello[at] = 77;
+            Hello::read(&hello, 3)
+        };
+        assert_eq!(changed(12), Greeting::Foreign);
+        assert_eq!(changed(40), Greeting::Credentials);
+        assert_eq!(changed(63), Greeting::Foreign);
+        assert_eq!(Hello::read(&[&hello[..], b"x"].concat(), 3), Greeting::Foreign);
+    }
+
+    #[test]
+    fn a_welcome_has_the_documented_bytes() {
+        let limits = Limits { batch_bytes: 0x11, reply_bytes: 0x12, call_request: 0x13, call_reply: 0x14 };
+        let welcome = Welcome {
+            version: 3,
+            status: 4,
+            region_len: 5,
+            incarnation: 6,
+            creation: 7,
+            membership: Membership { client: 8, secret: [9, 10] },
+            watched: Some(40),
+            limits,
+            scratch_len: 0x15,
+            detail: 0x16,
+        };
+        let bytes = welcome.encode();
+        let at = |offset: usize| u64::from_le_bytes(bytes[offset..offset + 8].try_into().unwrap());
+        assert_eq!(&bytes[..16], b"FPFABTCP\x03\0\0\0\x04\0\0\0");
+        let words = [16, 24, 32, 40, 48, 56, 64, 72, 80, 88, 96, 104, 112, 120].map(at);
+        let (batch, call) = (0x12_0000_0011, 0x14_0000_0013);
+        assert_eq!(words, [5, 6, 7, 8, 9, 10, 40, batch, call, 0x15, 0x16, 0, 0, 0]);
+        assert_eq!(Welcome::decode(&bytes), Some(welcome));
+        let refusal = Welcome::refusal(3, TOO_MANY_CLIENTS, 9);
+        assert_eq!(Welcome::decode(&refusal.encode()), Some(refusal));
+        assert_eq!(Welcome::decode(&[0; WELCOME_BYTES]), None);
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_some_greeting(bytes in proptest::collection::vec(any::<u8>(), 0..200), good in 0usize..130) {
+            Hello::read(&bytes, 3);
+            let mut hello = Hello::encode(3, &RegionName::new([7; 64]).unwrap(), None);
+            hello.truncate(good);
+            hello.extend_from_slice(&bytes);
+            Hello::read(&hello, 3);
+        }
+    }
+}

@@ -1,0 +1,487 @@
+//! A thread that serves sockets.
+//!
+//! Connections that were used lately are *hot*: the thread looks at them again and again without asking the kernel which of
+//! them has something, and asks for the others now and then. When none is hot it sleeps in epoll_wait(2), level-triggered, so
+//! that nothing that arrives between the last look and the sleep is missed.
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use rustix::event::Timespec;
+use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
+use rustix::io::Errno;
+
+use super::areas::Output;
+use super::frame::{HEAD_BYTES, Limits};
+use super::handshake::{TOO_MANY_CLIENTS, USER_REFUSED, Welcome};
+use super::mailbox::Mailbox;
+use super::node::{End, Listening, PeerKey, Shared, ToDesk, ToThread};
+use super::peer::{Peer, Pumped, Tools};
+use super::socket::{Origin, accept, prepare};
+use crate::bell::timespec;
+use crate::descriptors::Taken;
+use crate::error::FabricError;
+use crate::shm::PROTOCOL_VERSION;
+use crate::spin::Spin;
+
+/// What one look at a socket brings at most.
+const RECEIVE: usize = 128 << 10;
+/// Looks at hot connections between two at all.
+const LOOKS: usize = 64;
+/// How soon memory for requests is asked for again.
+const STARVED: Duration = Duration::from_millis(1);
+/// How long no connection is accepted after the process ran out of descriptors.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// Connections that are accepted in a round.
+const MAX_ACCEPTED: usize = 64;
+/// Connections of a thread that have not greeted; where more come, the one that came first goes.
+const MAX_GREETING: usize = 64;
+/// Words of output that a thread keeps.
+const KEEP_WORDS: usize = 64 << 10;
+
+/// What an event is about that is no connection.
+const MAILBOX: u64 = u64::MAX;
+const LISTENING: u64 = u64::MAX - 1024;
+
+/// A serving thread's state.
+#[derive(Debug)]
+pub(super) struct IoThread {
+    index: usize,
+    tools: Tools,
+    epoll: OwnedFd,
+    peers: Vec<Option<Peer>>,
+    free: Vec<usize>,
+    hot: Vec<usize>,
+    starved: Vec<u64>,
+    /// Connections that have not greeted, in the order in which they came.
+    greeting: Vec<u64>,
+    spin: Spin,
+    /// Whether something was found since the last sleep.
+    is_spinning: bool,
+    /// No connection ends before this.
+    ends_at: Option<Instant>,
+    /// Of the first thread.
+    listening: Arc<[Listening]>,
+    paused_until: Option<Instant>,
+    next_thread: usize,
+    next_key: u64,
+}
+
+impl IoThread {
+    pub(super) fn new(
+        index: usize,
+        shared: Arc<Shared>,
+        listening: Arc<[Listening]>,
+        limits: &Limits,
+    ) -> Result<Self, FabricError> {
+        let epoll =
+            epoll::create(CreateFlags::CLOEXEC).map_err(FabricError::io("creating an epoll descriptor"))?;
+        let watch = |source, data| {
+            epoll::add(&epoll, source, EventData::new_u64(data), EventFlags::IN)
+                .map_err(FabricError::io("watching a descriptor"))
+        };
+        watch(rustix::fd::AsFd::as_fd(&shared.threads[index]), MAILBOX)?;
+        for (data, listening) in (LISTENING..).zip(listening.iter()) {
+            watch(rustix::fd::AsFd::as_fd(&listening.socket), data)?;
+        }
+        let input = vec![0; HEAD_BYTES + limits.batch_bytes as usize + RECEIVE].into_boxed_slice();
+        let spin = Spin::new(shared.options.spin);
+        Ok(Self {
+            index,
+            tools: Tools { shared, input, out: Output::default(), now: Instant::now() },
+            epoll,
+            peers: Vec::new(),
+            free: Vec::new(),
+            hot: Vec::new(),
+            starved: Vec::new(),
+            greeting: Vec::new(),
+            spin,
+            is_spinning: false,
+            ends_at: None,
+            listening,
+            paused_until: None,
+            next_thread: 0,
+            next_key: 0,
+        })
+    }
+
+    fn mailbox(&self) -> &Mailbox<ToThread> {
+        &self.tools.shared.threads[self.index]
+    }
+
+    /// Serves until the node stops.
+    pub(super) fn run(mut self) -> Result<(), FabricError> {
+        let mut events = Vec::with_capacity(256);
+        let mut looked = 0;
+        let mut last_event = Instant::now();
+        while !self.tools.shared.stopped.load(Ordering::Acquire) {
+            self.tools.now = Instant::now();
+            let mut found = self.take_messages();
+            found |= self.pump_hot();
+            self.feed_starved();
+            looked += self.hot.len();
+            if found {
+                if self.is_spinning {
+                    self.spin.paid_off();
+                }
+                (self.is_spinning, last_event) = (true, self.tools.now);
+            }
+            let is_idle = self.hot.is_empty()
+                && self.tools.now.saturating_duration_since(last_event) >= self.spin.budget();
+            if is_idle {
+                if std::mem::take(&mut self.is_spinning) {
+                    self.spin.was_in_vain();
+                }
+                self.sleep(&mut events)?;
+                self.tools.out.shrink_to(KEEP_WORDS);
+            } else if self.hot.is_empty() || looked >= LOOKS {
+                looked = 0;
+                self.look(&mut events, Some(Duration::ZERO))?;
+            } else if !found {
+                std::hint::spin_loop();
+            }
+            self.end_those_due();
+        }
+        Ok(())
+    }
+
+    fn sleep(&mut self, events: &mut Vec<Event>) -> Result<(), FabricError> {
+        let may_sleep = self.mailbox().begin_sleep();
+        let soon = (!self.starved.is_empty()).then(|| self.tools.now + STARVED);
+        let until = [self.ends_at, soon, self.paused_until].into_iter().flatten().min();
+        let timeout = match until {
+            _ if !may_sleep || self.tools.shared.stopped.load(Ordering::Acquire) => Some(Duration::ZERO),
+            Some(until) => Some(until.saturating_duration_since(Instant::now())),
+            None => None,
+        };
+        let outcome = self.look(events, timeout);
+        self.mailbox().end_sleep(false);
+        outcome
+    }
+
+    /// Asks the kernel what there is, and does something about it.
+    fn look(&mut self, events: &mut Vec<Event>, timeout: Option<Duration>) -> Result<(), FabricError> {
+        let timeout: Option<Timespec> = timeout.map(timespec);
+        events.clear();
+        match epoll::wait(&self.epoll, rustix::buffer::spare_capacity(events), timeout.as_ref()) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(errno) => return Err(FabricError::io("waiting for sockets")(errno)),
+        }
+        self.tools.now = Instant::now();
+        for event in events.drain(..) {
+            let flags = event.flags;
+            match event.data.u64() {
+                MAILBOX => self.mailbox().end_sleep(true),
+                data if data >= LISTENING => self.accept((data - LISTENING) as usize),
+                key => self.meet(key, flags),
+            }
+        }
+        Ok(())
+    }
+
+    /// The place of a connection that is still there.
+    fn find(&self, key: u64) -> Option<usize> {
+        // The low half of a key is its place.
+        let at = (key & u64::from(u32::MAX)) as usize;
+        self.peers.get(at)?.as_ref().filter(|peer| peer.key.key == key).map(|_| at)
+    }
+
+    /// Looks after a connection that has something.
+    fn meet(&mut self, key: u64, flags: EventFlags) {
+        let Some(at) = self.find(key) else { return };
+        let Some(peer) = &mut self.peers[at] else { return };
+        if peer.is_held() && flags.intersects(EventFlags::HUP | EventFlags::ERR) {
+            return self.close(at, End::Left);
+        }
+        if peer.is_hot && !flags.contains(EventFlags::OUT) {
+            return self.watch(at, true);
+        }
+        if !peer.is_hot {
+            peer.is_hot = true;
+            peer.last_active = self.tools.now;
+            self.hot.push(at);
+        }
+        self.pump(at);
+        self.watch(at, true);
+    }
+
+    /// Asks the kernel to tell what the connection waits for. What it does not wait for is only taken back once it was told.
+    fn watch(&mut self, at: usize, was_told: bool) {
+        let Some(peer) = &mut self.peers[at] else { return };
+        let wanted = match (peer.is_unsent(), peer.is_held()) {
+            (true, _) => EventFlags::OUT,
+            (false, true) if was_told => EventFlags::empty(),
+            (false, true) => return,
+            (false, false) => EventFlags::IN,
+        };
+        if wanted != peer.interest {
+            peer.interest = wanted;
+            let data = EventData::new_u64(peer.key.key);
+            if epoll::modify(&self.epoll, &peer.socket, data, wanted).is_err() {
+                self.close(at, End::Left);
+            }
+        }
+    }
+
+    /// Moves what can be moved, and says whether that was something.
+    fn pump(&mut self, at: usize) -> bool {
+        let Some(peer) = &mut self.peers[at] else { return false };
+        let was_greeting = peer.is_greeting();
+        let pumped = peer.pump(&mut self.tools);
+        if was_greeting && !peer.is_greeting() {
+            let key = peer.key.key;
+            self.greeting.retain(|other| *other != key);
+        }
+        match pumped {
+            Pumped::Closed(end) => {
+                self.close(at, end);
+                return true;
+            }
+            Pumped::Idle => {}
+            Pumped::Active => peer.last_active = self.tools.now,
+            Pumped::Starved => {
+                let key = peer.key.key;
+                if !self.starved.contains(&key) {
+                    self.starved.push(key);
+                }
+            }
+        }
+        self.expect_end(at);
+        if self.peers[at].as_ref().is_some_and(|peer| peer.is_unsent() || peer.interest != EventFlags::IN) {
+            self.watch(at, false);
+        }
+        pumped == Pumped::Active
+    }
+
+    fn pump_hot(&mut self) -> bool {
+        let budget = self.spin.budget();
+        let (mut found, mut index) = (false, 0);
+        while index < self.hot.len() {
+            let at = self.hot[index];
+            found |= self.pump(at);
+            let now = self.tools.now;
+            let stays = self.peers[at].as_mut().is_some_and(|peer| {
+                let stays = now.saturating_duration_since(peer.last_active) < budget || peer.last_active == now;
+                peer.is_hot = stays;
+                stays
+            });
+            // A connection that was closed has left the list.
+            if stays {
+                index += 1;
+            } else if self.hot.get(index) == Some(&at) {
+                self.hot.swap_remove(index);
+            }
+        }
+        found
+    }
+
+    fn feed_starved(&mut self) {
+        for key in std::mem::take(&mut self.starved) {
+            if let Some(at) = self.find(key) {
+                self.pump(at);
+            }
+        }
+    }
+
+    fn take_messages(&mut self) -> bool {
+        let mut found = false;
+        for _ in 0..self.mailbox().len() {
+            let Some(message) = self.mailbox().take() else { break };
+            found = true;
+            match message {
+                ToThread::Take { socket, origin, taken } => self.take(socket, origin, taken),
+                ToThread::Admit { key, client } => match self.find(key) {
+                    Some(at) => {
+                        let Some(peer) = &mut self.peers[at] else { continue };
+                        if let Err(end) = peer.open(client, true, &mut self.tools) {
+                            self.close(at, end);
+                        } else {
+                            self.go_on(at);
+                        }
+                    }
+                    None => self.tools.shared.desk.post(ToDesk::Gone(client.id())),
+                },
+                ToThread::Refuse { key, welcome, error } => {
+                    self.tools.shared.report(*error);
+                    if let Some(at) = self.find(key) {
+                        if let Some(peer) = &self.peers[at] {
+                            peer.refuse(&welcome);
+                        }
+                        self.close(at, End::Parted);
+                    }
+                }
+                ToThread::Reply { key, len, bytes } => {
+                    let Some(at) = self.find(key) else { continue };
+                    let Some(peer) = &mut self.peers[at] else { continue };
+                    match peer.answer(len, &bytes, &mut self.tools) {
+                        Ok(()) => self.go_on(at),
+                        Err(end) => self.close(at, end),
+                    }
+                }
+                ToThread::Part(client) => {
+                    for at in 0..self.peers.len() {
+                        let is_its = |peer: &Peer| peer.client().is_some_and(|other| other.id() == client);
+                        if self.peers[at].as_ref().is_some_and(is_its) {
+                            self.close(at, End::Parted);
+                        }
+                    }
+                }
+            }
+        }
+        found
+    }
+
+    /// Looks after a connection for which something has come that it waited for.
+    fn go_on(&mut self, at: usize) {
+        self.pump(at);
+        self.watch(at, false);
+    }
+
+    /// Accepts connections, a bounded number, and shares them out among the threads.
+    fn accept(&mut self, which: usize) {
+        if self.paused_until.is_some_and(|until| self.tools.now < until) {
+            return;
+        }
+        self.paused_until = None;
+        let listening = Arc::clone(&self.listening);
+        let Some(listening) = listening.get(which) else { return };
+        for _ in 0..MAX_ACCEPTED {
+            match accept(&listening.socket, &listening.target) {
+                Ok(Some((socket, origin))) => {
+                    if prepare(&socket, &listening.target).is_ok() {
+                        self.share_out(socket, origin);
+                    }
+                }
+                Ok(None) => return,
+                Err(errno) => {
+                    // Out of descriptors, most likely: the queue stays readable, and looking again would spin.
+                    self.paused_until = Some(self.tools.now + ACCEPT_PAUSE);
+                    self.tools.shared.report(FabricError::io("accepting a client")(errno));
+                    return self.pause_listening();
+                }
+            }
+        }
+    }
+
+    fn pause_listening(&mut self) {
+        for listening in self.listening.iter() {
+            let _ = epoll::delete(&self.epoll, &listening.socket);
+        }
+    }
+
+    fn resume_listening(&mut self) {
+        self.paused_until = None;
+        for (data, listening) in (LISTENING..).zip(self.listening.iter()) {
+            let _ = epoll::add(&self.epoll, &listening.socket, EventData::new_u64(data), EventFlags::IN);
+        }
+    }
+
+    fn share_out(&mut self, socket: OwnedFd, origin: Origin) {
+        let shared = Arc::clone(&self.tools.shared);
+        let options = &shared.options;
+        let address = || origin.to_string();
+        let refuse = |status, detail| {
+            // What it has said is not looked at, and must not make the kernel take back what it is told.
+            super::socket::receive(&socket, &mut [0; 256]);
+            super::socket::send(&socket, &Welcome::refusal(PROTOCOL_VERSION, status, detail).encode());
+        };
+        if let Origin::User(user) = origin
+            && user != rustix::process::geteuid().as_raw()
+            && !options.allowed_users.contains(&user)
+        {
+            refuse(USER_REFUSED, u64::from(user));
+            let remedy = "name it among the admitted users to let it in";
+            return shared.report(FabricError::UserRefused { user, address: address(), remedy });
+        }
+        let max = options.max_connections;
+        let taken = match shared.connections.load(Ordering::Relaxed) < max {
+            true => options.descriptors.take(1, 0),
+            false => None,
+        };
+        let Some(taken) = taken else {
+            refuse(TOO_MANY_CLIENTS, max as u64);
+            return shared.report(FabricError::TooManyClients { address: address(), max: max as u64 });
+        };
+        shared.connections.fetch_add(1, Ordering::Relaxed);
+        let thread = self.next_thread;
+        self.next_thread = (thread + 1) % shared.threads.len();
+        if thread == self.index {
+            self.take(socket, origin, taken);
+        } else {
+            shared.threads[thread].post(ToThread::Take { socket, origin, taken });
+        }
+    }
+
+    /// Begins to serve a connection, which counts already.
+    fn take(&mut self, socket: OwnedFd, origin: Origin, taken: Taken) {
+        if self.greeting.len() >= MAX_GREETING {
+            let first = self.greeting.remove(0);
+            if let Some(at) = self.find(first) {
+                self.close(at, End::Crowded);
+            }
+        }
+        let at = self.free.pop().unwrap_or_else(|| {
+            self.peers.push(None);
+            self.peers.len() - 1
+        });
+        self.next_key += 1;
+        // Places fit 31 bits, because descriptors do; keys stay below those of the mailbox and the listening sockets.
+        let key = (self.next_key & 0x7fff_ffff) << 32 | at as u64;
+        let data = EventData::new_u64(key);
+        if epoll::add(&self.epoll, &socket, data, EventFlags::IN).is_err() {
+            self.free.push(at);
+            self.tools.shared.connections.fetch_sub(1, Ordering::Relaxed);
+            return;
+        }
+        let peer_key = PeerKey { thread: self.index, key };
+        self.peers[at] = Some(Peer::new(socket, peer_key, origin, self.tools.now, taken));
+        self.greeting.push(key);
+        self.expect_end(at);
+    }
+
+    fn expect_end(&mut self, at: usize) {
+        let end = self.peers[at].as_ref().and_then(|peer| peer.ends_at(&self.tools.shared));
+        if let Some((end, _)) = end {
+            self.ends_at = Some(self.ends_at.map_or(end, |known| known.min(end)));
+        }
+    }
+
+    /// Closes connections whose time is over.
+    fn end_those_due(&mut self) {
+        if self.paused_until.is_some_and(|until| self.tools.now >= until) {
+            self.resume_listening();
+        }
+        if self.ends_at.is_none_or(|at| self.tools.now < at) {
+            return;
+        }
+        self.ends_at = None;
+        for at in 0..self.peers.len() {
+            let end = self.peers[at].as_ref().and_then(|peer| peer.ends_at(&self.tools.shared));
+            match end {
+                Some((when, end)) if when <= self.tools.now => self.close(at, end),
+                _ => self.expect_end(at),
+            }
+        }
+    }
+
+    /// Closes a connection, and tells why where there is something to tell.
+    fn close(&mut self, at: usize, end: End) {
+        let Some(peer) = self.peers[at].take() else { return };
+        let shared = &self.tools.shared;
+        self.hot.retain(|other| *other != at);
+        self.greeting.retain(|other| *other != peer.key.key);
+        self.free.push(at);
+        shared.connections.fetch_sub(1, Ordering::Relaxed);
+        if let Some(why) = end.why() {
+            let peer = format!("the client at {}", peer.origin);
+            shared.report(FabricError::HungUp { peer, why });
+        }
+        if let Some(client) = peer.first_of() {
+            client.is_open.store(false, Ordering::Release);
+            shared.desk.post(ToDesk::Gone(client.id()));
+        }
+        // The descriptor leaves the epoll set with its last holder.
+    }
+}

@@ -1,0 +1,296 @@
+//! The memory node's side: listening, and the threads that serve.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use rustix::io::Errno;
+use rustix::net::sockopt;
+
+use super::address::{Target, TcpAddress};
+use super::desk::Desk;
+use super::frame::Limits;
+use super::io_thread::IoThread;
+use super::node::{Listening, Shared};
+use super::socket;
+use crate::connection::{Service, Serving, StopHandle};
+use crate::descriptors::Descriptors;
+use crate::error::FabricError;
+use crate::memory::SharedMemory;
+use crate::server::{self, NoRings};
+use crate::shm::{ListenError, PathLock, os, remove_stale};
+
+/// Connections that the kernel holds for a listening socket.
+const BACKLOG: i32 = 256;
+/// What the kernel may keep for a connection, each way; it doubles this for what it needs itself.
+const SOCKET_BUFFER: usize = 256 << 10;
+/// Bytes of a batch behind its head: 4096 READs.
+const BATCH_BYTES: u32 = 64 << 10;
+/// Bytes of the reply to a batch.
+const REPLY_BYTES: u32 = 256 << 10;
+
+/// How a memory node serves sockets, and what it bears of its clients.
+#[derive(Clone, Debug)]
+pub struct ListenOptions {
+    /// Threads that serve READs. Default: the cores but one.
+    pub io_threads: usize,
+    /// How long a thread that has nothing to do goes on looking before it sleeps, while that pays off. Default 50 µs; zero
+    /// saves processor time and costs a wake-up for every batch.
+    pub spin: Duration,
+    /// Connections at once: a client has one, and one more for each of its threads. Default 1024.
+    pub max_connections: usize,
+    /// Longest request to the service in bytes. Default 1 MiB, at most 1 GiB.
+    pub request_bytes: u32,
+    /// Longest answer of the service in bytes. Default 1 MiB, at most 1 GiB.
+    pub reply_bytes: u32,
+    /// Bytes of requests to the service that may be under way, of all clients together, before the service has
+    /// room for them; others wait. Default 16 MiB.
+    pub request_memory: usize,
+    /// How long a connection may take to greet. Default 2 s.
+    pub greeting_time: Duration,
+    /// How long a frame may take to arrive. Default 10 s.
+    pub frame_time: Duration,
+    /// How long replies may wait for their reader. Default 30 s.
+    pub read_time: Duration,
+    /// How long a client may do nothing over any of its connections; `None`: for ever. Default one hour. Peers that are gone
+    /// without a word are found out in about a minute whatever this is.
+    pub idle_time: Option<Duration>,
+    /// Over unix sockets: numeric ids of users that get in beside the owner of this process. Default: none.
+    pub allowed_users: Vec<u32>,
+    /// Memory that every client may read and change, as area 2. Default: none.
+    pub scratch: Option<Arc<SharedMemory>>,
+    /// Where each connection takes its descriptor; when none is left no more get in. Default: nobody counts.
+    pub descriptors: Arc<Descriptors>,
+}
+
+impl Default for ListenOptions {
+    fn default() -> Self {
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        Self {
+            io_threads: cores.saturating_sub(1).max(1),
+            spin: Duration::from_micros(50),
+            max_connections: 1024,
+            request_bytes: 1 << 20,
+            reply_bytes: 1 << 20,
+            request_memory: 16 << 20,
+            greeting_time: Duration::from_secs(2),
+            frame_time: Duration::from_secs(10),
+            read_time: Duration::from_secs(30),
+            idle_time: Some(Duration::from_secs(3600)),
+            allowed_users: Vec::new(),
+            scratch: None,
+            descriptors: Descriptors::unlimited(),
+        }
+    }
+}
+
+impl ListenOptions {
+    fn limits(&self) -> Limits {
+        let most = crate::verbs::MAX_REQUEST_BYTES as u32;
+        Limits {
+            batch_bytes: BATCH_BYTES,
+            reply_bytes: REPLY_BYTES,
+            call_request: self.request_bytes.min(most),
+            call_reply: self.reply_bytes.min(most),
+        }
+    }
+}
+
+/// The sockets of a memory node that is reached over TCP, or over unix sockets by the same protocol. Which regions there are
+/// is its [`Service`]'s to say. Dropping it closes them.
+#[derive(Debug)]
+pub struct Listener {
+    addresses: Vec<TcpAddress>,
+    listening: Arc<[Listening]>,
+    _files: Vec<SocketFile>,
+    shared: Arc<Shared>,
+    limits: Limits,
+}
+
+/// A socket file, removed when this is dropped, and the right to it.
+#[derive(Debug)]
+struct SocketFile {
+    path: PathBuf,
+    _lock: PathLock,
+}
+
+impl Drop for SocketFile {
+    fn drop(&mut self) {
+        // The lock is still held, so the file is ours.
+        let _ = std::fs::remove_file(&self.path);
+    }
+}
+
+impl Listener {
+    /// Descriptors that it has beside those of its connections and of its listening sockets.
+    #[must_use]
+    pub fn own_descriptors(options: &ListenOptions) -> usize {
+        2 * options.io_threads.max(1) + 2
+    }
+
+    /// Listens at `addresses`, of this machine only. Port 0 means one that is free; [`addresses`](Self::addresses) tells which.
+    /// Every process of this machine, of whatever user, can connect to an address of the internet; a unix socket is for
+    /// the owner of this process, and for users that are named.
+    ///
+    /// # Errors
+    /// See [`ListenError`]; nothing is left behind.
+    pub fn bind(addresses: &[TcpAddress], options: ListenOptions) -> Result<Self, ListenError> {
+        let (mut listening, mut bound, mut files) = (Vec::new(), Vec::new(), Vec::new());
+        for address in addresses {
+            let targets = address.targets()?;
+            if let Some(target) = targets.iter().find(|target| !socket::is_local(target)) {
+                let (address, target) = (address.to_string(), target.to_string());
+                return Err(ListenError::BeyondThisMachine { address, target });
+            }
+            if let Some(path) = address.path() {
+                let lock = PathLock::take(path, address, &[path])?;
+                remove_stale(path, address)?;
+                files.push(SocketFile { path: path.to_owned(), _lock: lock });
+            }
+            let socket = listen_at_one(address, &targets, !options.allowed_users.is_empty())?;
+            let (at, name) = match (&socket.target, rustix::net::getsockname(&socket.socket)) {
+                (Target::Internet(_), Ok(name)) => match name.try_into() {
+                    Ok(found) => (Target::Internet(found), TcpAddress::internet(found)),
+                    Err(_) => (socket.target.clone(), address.clone()),
+                },
+                _ => (socket.target.clone(), address.clone()),
+            };
+            listening.push(Listening { socket: socket.socket, target: at });
+            bound.push(name);
+        }
+        let limits = options.limits();
+        let shared = Shared::new(options).map_err(|error| ListenError::Threads(error.to_string()))?;
+        Ok(Self { addresses: bound, listening: listening.into(), _files: files, shared: Arc::new(shared), limits })
+    }
+
+    /// Where it listens.
+    #[must_use]
+    pub fn addresses(&self) -> &[TcpAddress] {
+        &self.addresses
+    }
+
+    /// How many have been hung up on or not let in so far: those are told to [`Service::rejected`], each with the reason,
+    /// unless they come faster than that.
+    #[must_use]
+    pub fn hang_ups(&self) -> HangUps {
+        HangUps { shared: Arc::clone(&self.shared) }
+    }
+
+    /// Serves clients until stopped: requests on this thread, READs on threads of its own. Clients are disconnected when it
+    /// returns; it does not serve again.
+    ///
+    /// # Errors
+    /// If no thread or descriptor can be had, or the operating system cannot wait for descriptors.
+    pub fn serve<S: Service>(&mut self, service: &mut S, stop: &StopHandle) -> Result<(), FabricError> {
+        let mut threads = self.start()?;
+        server::serve(&mut NoRings, Some(&mut threads.desk), service, stop)
+    }
+
+    /// Serves clients on new threads.
+    ///
+    /// # Errors
+    /// As for [`serve`](Self::serve).
+    pub fn spawn<S: Service + 'static>(mut self, mut service: S) -> Result<Serving, FabricError> {
+        Serving::spawn("fpcache-serve", move |stop| self.serve(&mut service, stop))
+    }
+
+    /// Starts the threads that serve sockets.
+    pub(crate) fn start(&mut self) -> Result<Threads, FabricError> {
+        let desk = Desk::new(Arc::clone(&self.shared), self.limits);
+        let mut threads = Threads { desk, shared: Arc::clone(&self.shared), handles: Vec::new() };
+        for index in 0..self.shared.threads.len() {
+            // One accepts for all.
+            let listening = if index == 0 { Arc::clone(&self.listening) } else { Arc::from([]) };
+            let thread = IoThread::new(index, Arc::clone(&self.shared), listening, &self.limits)?;
+            let handle = std::thread::Builder::new()
+                .name(format!("fpcache-io-{index}"))
+                .spawn(move || thread.run())
+                .map_err(|source| FabricError::Io { doing: "starting a thread for sockets", source })?;
+            threads.handles.push(handle);
+        }
+        Ok(threads)
+    }
+}
+
+/// Listens at the first target that lets it.
+fn listen_at_one(
+    address: &TcpAddress,
+    targets: &[Target],
+    lets_others_in: bool,
+) -> Result<Listening, ListenError> {
+    let mut last = None;
+    for target in targets {
+        match listen_at(target, lets_others_in) {
+            Ok(socket) => return Ok(Listening { socket, target: target.clone() }),
+            Err(Errno::ADDRINUSE) => last = Some(ListenError::InUse { address: address.to_string(), pid: None }),
+            Err(errno) => last = Some(os("listening at", std::path::Path::new(&target.to_string()))(errno)),
+        }
+    }
+    // An address has a target.
+    Err(last.unwrap_or_else(|| ListenError::InUse { address: address.to_string(), pid: None }))
+}
+
+fn listen_at(target: &Target, lets_others_in: bool) -> Result<rustix::fd::OwnedFd, Errno> {
+    let socket = socket::open(target)?;
+    if let Target::Internet(_) = target {
+        sockopt::set_socket_reuseaddr(&socket, true)?;
+    }
+    // Before connections come, which inherit them.
+    socket::bound_buffers(&socket, SOCKET_BUFFER)?;
+    socket::bind(&socket, target)?;
+    if let Target::Unix(path) = target {
+        // Who may connect is decided by the peer's credentials; the file's mode only spares others the attempt.
+        let mode = rustix::fs::Mode::from_raw_mode(if lets_others_in { 0o666 } else { 0o600 });
+        rustix::fs::chmod(path, mode)?;
+    }
+    rustix::net::listen(&socket, BACKLOG)?;
+    Ok(socket)
+}
+
+/// The threads that serve sockets; they end when this is dropped.
+#[derive(Debug)]
+pub(crate) struct Threads {
+    pub(crate) desk: Desk,
+    shared: Arc<Shared>,
+    handles: Vec<JoinHandle<Result<(), FabricError>>>,
+}
+
+impl Drop for Threads {
+    fn drop(&mut self) {
+        self.shared.stopped.store(true, Ordering::Release);
+        self.shared.threads.iter().for_each(super::mailbox::Mailbox::wake);
+        for handle in self.handles.drain(..) {
+            // What ended it early left its connections closed, which their clients have noticed.
+            let _ = handle.join();
+        }
+    }
+}
+
+/// A count of those who were hung up on or not let in.
+#[derive(Clone)]
+pub struct HangUps {
+    shared: Arc<Shared>,
+}
+
+impl HangUps {
+    /// So far.
+    #[must_use]
+    pub fn count(&self) -> u64 {
+        self.shared.hang_ups.load(Ordering::Relaxed)
+    }
+
+    /// Connections that there are now.
+    #[must_use]
+    pub fn connections(&self) -> usize {
+        self.shared.connections.load(Ordering::Relaxed)
+    }
+}
+
+impl fmt::Debug for HangUps {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("HangUps").field("count", &self.count()).finish()
+    }
+}

@@ -1,0 +1,236 @@
+//! What the threads of a memory node that serve sockets share, and what they tell each other.
+
+use std::collections::HashMap;
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use super::address::Target;
+use super::areas::Areas;
+use super::frame::FrameError;
+use super::handshake::{Membership, Welcome};
+use super::listener::ListenOptions;
+use super::mailbox::Mailbox;
+use super::socket::Origin;
+use crate::connection::ClientId;
+use crate::descriptors::Taken;
+use crate::error::FabricError;
+use crate::region::RegionName;
+
+/// Reports of hang-ups that wait for the service, at most: more are counted and not told.
+const MAX_REPORTS: usize = 64;
+
+/// A socket that connections come from.
+#[derive(Debug)]
+pub(super) struct Listening {
+    pub(super) socket: OwnedFd,
+    pub(super) target: Target,
+}
+
+/// A client of the memory node, whose sockets may be served by several threads.
+#[derive(Debug)]
+pub(super) struct Client {
+    pub(super) areas: Areas,
+    /// What it is told, also when another socket joins.
+    pub(super) welcome: Welcome,
+    /// Until it has gone or is hung up on.
+    pub(super) is_open: AtomicBool,
+    /// When one of its sockets was last used, in seconds since the node began.
+    pub(super) active: AtomicU64,
+}
+
+impl Client {
+    pub(super) fn id(&self) -> ClientId {
+        ClientId(self.welcome.membership.client)
+    }
+}
+
+/// A socket at the thread that serves it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct PeerKey {
+    pub(super) thread: usize,
+    pub(super) key: u64,
+}
+
+/// What the service's thread is told.
+#[derive(Debug)]
+pub(super) enum ToDesk {
+    /// A client wants the region of a name.
+    Hello { peer: PeerKey, name: RegionName },
+    /// A client's request.
+    Request { client: ClientId, bytes: Vec<u8>, charge: Charge },
+    /// A client has gone.
+    Gone(ClientId),
+    /// Somebody was hung up on or not let in.
+    Rejected(FabricError),
+}
+
+/// What a thread that serves sockets is told.
+#[derive(Debug)]
+pub(super) enum ToThread {
+    /// To serve a new connection.
+    Take { socket: OwnedFd, origin: Origin, taken: Taken },
+    /// That a client is let in.
+    Admit { key: u64, client: Arc<Client> },
+    /// That it is not, and why.
+    Refuse { key: u64, welcome: Box<Welcome>, error: Box<FabricError> },
+    /// The answer to a request; too long if it has another length.
+    Reply { key: u64, len: usize, bytes: Vec<u8> },
+    /// That all sockets of a client are to be closed.
+    Part(ClientId),
+}
+
+/// What all threads share.
+#[derive(Debug)]
+pub(super) struct Shared {
+    pub(super) options: ListenOptions,
+    pub(super) began: Instant,
+    pub(super) stopped: AtomicBool,
+    pub(super) desk: Mailbox<ToDesk>,
+    pub(super) threads: Vec<Mailbox<ToThread>>,
+    /// Connections, greeted or not.
+    pub(super) connections: AtomicUsize,
+    /// Bytes of requests that are on their way to the service.
+    requests: AtomicUsize,
+    pub(super) hang_ups: AtomicU64,
+    reports: AtomicUsize,
+    clients: Mutex<HashMap<u64, Arc<Client>>>,
+}
+
+impl Shared {
+    pub(super) fn new(options: ListenOptions) -> Result<Self, FabricError> {
+        let threads = (0..options.io_threads.max(1)).map(|_| Mailbox::new()).collect::<Result<_, _>>()?;
+        Ok(Self {
+            options,
+            began: Instant::now(),
+            stopped: AtomicBool::new(false),
+            desk: Mailbox::new()?,
+            threads,
+            connections: AtomicUsize::new(0),
+            requests: AtomicUsize::new(0),
+            hang_ups: AtomicU64::new(0),
+            reports: AtomicUsize::new(0),
+            clients: Mutex::default(),
+        })
+    }
+
+    fn clients(&self) -> MutexGuard<'_, HashMap<u64, Arc<Client>>> {
+        // Held for one call of the map.
+        self.clients.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn enter(&self, client: &Arc<Client>) {
+        self.clients().insert(client.id().0, Arc::clone(client));
+    }
+
+    pub(super) fn leave(&self, client: ClientId) {
+        self.clients().remove(&client.0);
+    }
+
+    /// The client that another socket may join.
+    pub(super) fn member(&self, asked: &Membership) -> Option<Arc<Client>> {
+        let client = self.clients().get(&asked.client).cloned()?;
+        let known = client.welcome.membership.secret;
+        // All of it, whatever the first bytes are.
+        let differs = (known[0] ^ asked.secret[0]) | (known[1] ^ asked.secret[1]);
+        (differs == 0 && client.is_open.load(Ordering::Acquire)).then_some(client)
+    }
+
+    /// Counts somebody who was hung up on or not let in, and tells the service.
+    pub(super) fn report(&self, error: FabricError) {
+        self.hang_ups.fetch_add(1, Ordering::Relaxed);
+        if self.reports.fetch_add(1, Ordering::Relaxed) < MAX_REPORTS {
+            self.desk.post(ToDesk::Rejected(error));
+        } else {
+            self.reports.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+
+    /// The service has been told of one.
+    pub(super) fn reported(&self) {
+        self.reports.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// Whole seconds since the node began.
+    pub(super) fn seconds(&self, now: Instant) -> u64 {
+        now.saturating_duration_since(self.began).as_secs()
+    }
+}
+
+/// Bytes of a request that count against what all requests together may take.
+#[derive(Debug)]
+pub(super) struct Charge {
+    shared: Arc<Shared>,
+    bytes: usize,
+}
+
+impl Charge {
+    pub(super) fn nothing(shared: &Arc<Shared>) -> Self {
+        Self { shared: Arc::clone(shared), bytes: 0 }
+    }
+
+    /// Takes so many bytes more, if there are any left. One request has always room.
+    pub(super) fn grow(&mut self, bytes: usize) -> bool {
+        let most = self.shared.options.request_memory;
+        let before = self.shared.requests.fetch_add(bytes, Ordering::Relaxed);
+        if before > 0 && before.saturating_add(bytes) > most {
+            self.shared.requests.fetch_sub(bytes, Ordering::Relaxed);
+            return false;
+        }
+        self.bytes += bytes;
+        true
+    }
+}
+
+impl Drop for Charge {
+    fn drop(&mut self) {
+        self.shared.requests.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
+}
+
+/// Why a connection ends.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum End {
+    /// Its peer has closed it or is gone: nothing to tell.
+    Left,
+    /// The node ends it, for a reason that was told already, or that needs no telling.
+    Parted,
+    /// What it sent is no frame, or asks for what it may not have.
+    Frame(FrameError),
+    /// It did not greet in time.
+    Silent,
+    /// It did not send the rest of a frame in time.
+    Dribbles,
+    /// It does not read what it asked for.
+    Stuck,
+    /// It was not used for long.
+    Idle,
+    /// It is not of this protocol.
+    Foreign,
+    /// It has credentials that nobody understands.
+    Credentials,
+    /// It wanted to join a client that there is not.
+    NoClient,
+    /// Too many had not greeted.
+    Crowded,
+}
+
+impl End {
+    /// What to tell of it, if anything.
+    pub(super) fn why(self) -> Option<String> {
+        let why = match self {
+            Self::Left | Self::Parted => return None,
+            Self::Frame(error) => return Some(error.to_string()),
+            Self::Silent => "it did not greet in time",
+            Self::Dribbles => "it did not send the rest of a frame in time",
+            Self::Stuck => "it did not read in time what it had asked for",
+            Self::Idle => "it was idle for longer than connections may be",
+            Self::Foreign => "it does not speak this protocol",
+            Self::Credentials => "it has credentials, of which this memory node knows no kinds",
+            Self::NoClient => "it wanted to join a client that there is not",
+            Self::Crowded => "too many others had not greeted either",
+        };
+        Some(why.to_owned())
+    }
+}

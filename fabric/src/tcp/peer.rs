@@ -1,0 +1,401 @@
+//! One connection at the memory node.
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use rustix::event::epoll::EventFlags;
+
+use super::areas::Output;
+use super::frame::{
+    CALL_BYTES, DAMAGED, FrameError, HEAD_BYTES, Kind, REPLY_TOO_LONG, ReplyHead, RequestHead, SERVED, checksum,
+};
+use super::handshake::{
+    CREDENTIALS_REFUSED, Greeting, Hello, MAX_GREETING_BYTES, NO_SUCH_CLIENT, OTHER_VERSION, Welcome,
+};
+use super::node::{Charge, Client, End, PeerKey, Shared, ToDesk};
+use super::socket::{Moved, Origin, receive, send};
+use crate::descriptors::Taken;
+use crate::error::FabricError;
+use crate::shm::PROTOCOL_VERSION;
+
+/// Replies leave when they are so many bytes, or at the end of the input.
+const FLUSH: usize = 2 << 10;
+/// Buffers of a connection above this size are given back when they are empty.
+const KEEP: usize = 4 << 10;
+
+/// What connections of a thread use in turn.
+#[derive(Debug)]
+pub(super) struct Tools {
+    pub(super) shared: Arc<Shared>,
+    /// Room for the longest batch that was cut off, and for what is received.
+    pub(super) input: Box<[u8]>,
+    pub(super) out: Output,
+    pub(super) now: Instant,
+}
+
+/// What looking after a connection found.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Pumped {
+    /// Nothing to do.
+    Idle,
+    /// Something was done, and more may follow.
+    Active,
+    /// It waits for memory that other requests have.
+    Starved,
+    /// It is to be closed.
+    Closed(End),
+}
+
+#[derive(Debug)]
+enum Stage {
+    /// Has not said all of its HELLO.
+    Greeting,
+    /// Waits for the service to let it in.
+    Waiting,
+    /// Is served. Whether it is the socket that the client came with.
+    Open { client: Arc<Client>, is_first: bool },
+}
+
+/// A call whose bytes are arriving.
+#[derive(Debug)]
+struct Arriving {
+    tag: u16,
+    len: usize,
+    checksum: u64,
+    bytes: Vec<u8>,
+    charge: Charge,
+}
+
+/// A connection.
+#[derive(Debug)]
+pub(super) struct Peer {
+    pub(super) socket: OwnedFd,
+    pub(super) key: PeerKey,
+    pub(super) origin: Origin,
+    pub(super) interest: EventFlags,
+    pub(super) is_hot: bool,
+    pub(super) last_active: Instant,
+    since: Instant,
+    stage: Stage,
+    /// Input that is no whole frame yet, or could not be answered yet.
+    rest: Vec<u8>,
+    /// Whether `rest` may hold whole frames.
+    is_unparsed: bool,
+    arriving: Option<Arriving>,
+    /// The tag of the call that the service has.
+    asked: Option<u16>,
+    unsent: Vec<u8>,
+    sent: usize,
+    partial_since: Option<Instant>,
+    stuck_since: Option<Instant>,
+    _taken: Taken,
+}
+
+impl Peer {
+    pub(super) fn new(socket: OwnedFd, key: PeerKey, origin: Origin, now: Instant, taken: Taken) -> Self {
+        Self {
+            socket,
+            key,
+            origin,
+            interest: EventFlags::IN,
+            is_hot: false,
+            last_active: now,
+            since: now,
+            stage: Stage::Greeting,
+            rest: Vec::new(),
+            is_unparsed: false,
+            arriving: None,
+            asked: None,
+            unsent: Vec::new(),
+            sent: 0,
+            partial_since: None,
+            stuck_since: None,
+            _taken: taken,
+        }
+    }
+
+    /// The client that it belongs to.
+    pub(super) fn client(&self) -> Option<&Arc<Client>> {
+        match &self.stage {
+            Stage::Open { client, .. } => Some(client),
+            _ => None,
+        }
+    }
+
+    /// The client that came with it and leaves with it.
+    pub(super) fn first_of(&self) -> Option<&Arc<Client>> {
+        match &self.stage {
+            Stage::Open { client, is_first: true } => Some(client),
+            _ => None,
+        }
+    }
+
+    pub(super) fn is_greeting(&self) -> bool {
+        matches!(self.stage, Stage::Greeting)
+    }
+
+    /// Whether it waits for something else than its peer's bytes.
+    pub(super) fn is_held(&self) -> bool {
+        matches!(self.stage, Stage::Waiting) || self.asked.is_some() || self.is_unparsed || self.is_unsent()
+    }
+
+    pub(super) fn is_unsent(&self) -> bool {
+        self.sent < self.unsent.len()
+    }
+
+    /// When it is to be closed unless something happens, and why.
+    pub(super) fn ends_at(&self, shared: &Shared) -> Option<(Instant, End)> {
+        let options = &shared.options;
+        let greeting = self.is_greeting().then(|| (self.since + options.greeting_time, End::Silent));
+        let partial = self.partial_since.map(|since| (since + options.frame_time, End::Dribbles));
+        let stuck = self.stuck_since.map(|since| (since + options.read_time, End::Stuck));
+        let idle = options.idle_time.zip(self.first_of()).map(|(time, client)| {
+            let active = Duration::from_secs(client.active.load(Ordering::Relaxed));
+            (shared.began + active + time, End::Idle)
+        });
+        [greeting, partial, stuck, idle].into_iter().flatten().min_by_key(|(at, _)| *at)
+    }
+
+    /// Moves what can be moved: sends what waits, receives, answers.
+    pub(super) fn pump(&mut self, tools: &mut Tools) -> Pumped {
+        if self.is_unsent() {
+            match self.send_rest() {
+                Ok(true) => {}
+                Ok(false) => return Pumped::Idle,
+                Err(end) => return Pumped::Closed(end),
+            }
+        }
+        let outcome = match &self.stage {
+            Stage::Greeting => self.greet(tools),
+            Stage::Waiting => return Pumped::Idle,
+            Stage::Open { client, .. } => {
+                if !client.is_open.load(Ordering::Relaxed) {
+                    return Pumped::Closed(End::Parted);
+                }
+                let client = Arc::clone(client);
+                self.serve(&client, tools)
+            }
+        };
+        outcome.unwrap_or_else(Pumped::Closed)
+    }
+
+    /// Takes what has come of HELLO, and no more than that.
+    fn greet(&mut self, tools: &mut Tools) -> Result<Pumped, End> {
+        let room = MAX_GREETING_BYTES + 1 - self.rest.len();
+        match receive(&self.socket, &mut tools.input[..room]) {
+            Moved::Bytes(bytes) => self.rest.extend_from_slice(&tools.input[..bytes]),
+            Moved::Nothing => return Ok(Pumped::Idle),
+            Moved::Gone => return Err(End::Left),
+        }
+        let greeting = Hello::read(&self.rest, PROTOCOL_VERSION);
+        if greeting != Greeting::Incomplete {
+            self.rest = Vec::new();
+        }
+        let shared = &tools.shared;
+        match greeting {
+            Greeting::Incomplete => {}
+            Greeting::Foreign => return Err(End::Foreign),
+            Greeting::Version(theirs) => {
+                self.refuse(&Welcome::refusal(PROTOCOL_VERSION, OTHER_VERSION, 0));
+                let peer = format!("the client at {}", self.origin);
+                shared.report(FabricError::VersionMismatch { peer, ours: PROTOCOL_VERSION, theirs });
+                return Err(End::Parted);
+            }
+            Greeting::Credentials => {
+                self.refuse(&Welcome::refusal(PROTOCOL_VERSION, CREDENTIALS_REFUSED, 0));
+                return Err(End::Credentials);
+            }
+            Greeting::Region(name) => {
+                self.stage = Stage::Waiting;
+                shared.desk.post(ToDesk::Hello { peer: self.key, name });
+            }
+            Greeting::Join(membership) => match shared.member(&membership) {
+                Some(client) => return self.open(client, false, tools).map(|()| Pumped::Active),
+                None => {
+                    self.refuse(&Welcome::refusal(PROTOCOL_VERSION, NO_SUCH_CLIENT, 0));
+                    return Err(End::NoClient);
+                }
+            },
+        }
+        Ok(Pumped::Active)
+    }
+
+    /// Lets it in.
+    pub(super) fn open(&mut self, client: Arc<Client>, is_first: bool, tools: &mut Tools) -> Result<(), End> {
+        let welcome = client.welcome.encode();
+        self.stage = Stage::Open { client, is_first };
+        self.unsent.extend_from_slice(&welcome);
+        self.send_rest().map(drop)?;
+        if self.is_unsent() {
+            self.stuck_since = Some(tools.now);
+        }
+        Ok(())
+    }
+
+    /// Says why it is not let in. It may have gone already.
+    pub(super) fn refuse(&self, welcome: &Welcome) {
+        send(&self.socket, &welcome.encode());
+    }
+
+    /// Appends the answer to the call that the service had.
+    pub(super) fn answer(&mut self, len: usize, bytes: &[u8], tools: &mut Tools) -> Result<(), End> {
+        let Some(tag) = self.asked.take() else { return Ok(()) };
+        tools.out.clear();
+        let (status, word) = match bytes.len() == len {
+            true => (SERVED, checksum(bytes)),
+            false => (REPLY_TOO_LONG, len as u64),
+        };
+        // Not longer than the limit, which is 32 bits.
+        tools.out.push(ReplyHead { bytes: bytes.len() as u32, tag, status, word }, bytes);
+        self.flush(tools).map(drop)
+    }
+
+    /// Receives and answers frames.
+    fn serve(&mut self, client: &Client, tools: &mut Tools) -> Result<Pumped, End> {
+        if self.asked.is_some() {
+            return Ok(Pumped::Idle);
+        }
+        let mut have = self.rest.len();
+        if !std::mem::take(&mut self.is_unparsed) {
+            match receive(&self.socket, &mut tools.input[have..]) {
+                Moved::Bytes(bytes) => have += bytes,
+                Moved::Nothing => return Ok(Pumped::Idle),
+                Moved::Gone => return Err(End::Left),
+            }
+        }
+        tools.input[..self.rest.len()].copy_from_slice(&self.rest);
+        self.rest.clear();
+        let seconds = tools.shared.seconds(tools.now);
+        if client.active.load(Ordering::Relaxed) != seconds {
+            client.active.store(seconds, Ordering::Relaxed);
+        }
+        tools.out.clear();
+        let (at, pumped) = self.parse(client, have, tools)?;
+        let all_sent = self.flush(tools)?;
+        self.rest.extend_from_slice(&tools.input[at..have]);
+        if self.rest.is_empty() && self.rest.capacity() > KEEP {
+            self.rest = Vec::new();
+        }
+        self.is_unparsed = at < have && (self.asked.is_some() || !all_sent || pumped == Pumped::Starved);
+        let is_partial = self.arriving.is_some() || at < have && !self.is_unparsed;
+        if !is_partial {
+            self.partial_since = None;
+        } else if self.partial_since.is_none() {
+            self.partial_since = Some(tools.now);
+        }
+        Ok(pumped)
+    }
+
+    /// Answers the whole frames of the input, and says up to where it is done.
+    fn parse(&mut self, client: &Client, have: usize, tools: &mut Tools) -> Result<(usize, Pumped), End> {
+        let limits = client.welcome.limits;
+        let mut at = 0;
+        loop {
+            if let Some(arriving) = &mut self.arriving {
+                let more = (arriving.len - arriving.bytes.len()).min(have - at);
+                if !arriving.charge.grow(more) {
+                    return Ok((at, Pumped::Starved));
+                }
+                arriving.bytes.extend_from_slice(&tools.input[at..at + more]);
+                at += more;
+                if arriving.bytes.len() < arriving.len {
+                    return Ok((at, Pumped::Active));
+                }
+                self.partial_since = None;
+                if self.hand_over(client, tools) {
+                    return Ok((at, Pumped::Active));
+                }
+                continue;
+            }
+            let Some((head, behind)) = tools.input[at..have].split_first_chunk::<HEAD_BYTES>() else { break };
+            let head = RequestHead::decode(head, &limits).map_err(End::Frame)?;
+            let len = head.bytes as usize;
+            if head.kind == Kind::Call {
+                let Some((sum, _)) = behind.split_first_chunk::<CALL_BYTES>() else { break };
+                self.arriving = Some(Arriving {
+                    tag: head.tag,
+                    len: len - CALL_BYTES,
+                    checksum: u64::from_le_bytes(*sum),
+                    bytes: Vec::new(),
+                    charge: Charge::nothing(&tools.shared),
+                });
+                at += HEAD_BYTES + CALL_BYTES;
+                continue;
+            }
+            let Some(body) = behind.get(..len) else { break };
+            let answered = match head.kind {
+                Kind::Reads => client.areas.read(&head, body, limits.reply_bytes, &mut tools.out),
+                _ => client.areas.change(&head, body, limits.reply_bytes, &mut tools.out),
+            };
+            if let Err(error) = answered {
+                // What was asked for before it is owed.
+                self.flush(tools)?;
+                return Err(End::Frame(error));
+            }
+            at += HEAD_BYTES + len;
+            self.partial_since = None;
+            if tools.out.len() >= FLUSH && !self.flush(tools)? {
+                break;
+            }
+        }
+        Ok((at, Pumped::Active))
+    }
+
+    /// Gives a call that has arrived to the service; `false` if it was damaged and is answered.
+    fn hand_over(&mut self, client: &Client, tools: &mut Tools) -> bool {
+        let Some(Arriving { tag, checksum: sum, bytes, charge, .. }) = self.arriving.take() else { return false };
+        if checksum(&bytes) != sum {
+            tools.out.push(ReplyHead { bytes: 0, tag, status: DAMAGED, word: 0 }, &[]);
+            return false;
+        }
+        self.asked = Some(tag);
+        tools.shared.desk.post(ToDesk::Request { client: client.id(), bytes, charge });
+        true
+    }
+
+    /// Sends the thread's output; what the socket does not take is kept. Whether all was sent.
+    fn flush(&mut self, tools: &mut Tools) -> Result<bool, End> {
+        let bytes = tools.out.bytes();
+        let mut sent = 0;
+        while !self.is_unsent() && sent < bytes.len() {
+            match send(&self.socket, &bytes[sent..]) {
+                Moved::Bytes(more) => sent += more,
+                Moved::Nothing => break,
+                Moved::Gone => return Err(End::Left),
+            }
+        }
+        if sent < bytes.len() {
+            self.unsent.extend_from_slice(&bytes[sent..]);
+            self.stuck_since.get_or_insert(tools.now);
+        }
+        tools.out.clear();
+        Ok(!self.is_unsent())
+    }
+
+    /// Sends what an earlier flush could not; whether all of it.
+    fn send_rest(&mut self) -> Result<bool, End> {
+        while self.is_unsent() {
+            match send(&self.socket, &self.unsent[self.sent..]) {
+                Moved::Bytes(more) => self.sent += more,
+                Moved::Nothing => return Ok(false),
+                Moved::Gone => return Err(End::Left),
+            }
+        }
+        self.sent = 0;
+        self.unsent.clear();
+        if self.unsent.capacity() > KEEP {
+            self.unsent = Vec::new();
+        }
+        self.stuck_since = None;
+        Ok(true)
+    }
+}
+
+/// Keeps what is expected of a frame beside what it is.
+impl From<FrameError> for End {
+    fn from(error: FrameError) -> Self {
+        Self::Frame(error)
+    }
+}

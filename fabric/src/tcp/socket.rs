@@ -1,0 +1,231 @@
+//! Sockets that never block.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType, sockopt};
+
+use super::address::{Target, TcpAddress};
+use crate::bell::timespec;
+use crate::clock::Deadline;
+use crate::error::FabricError;
+
+/// When a silent connection is first asked whether its peer is there, how often then, and how many answers may be missing.
+const KEEPALIVE: (Duration, Duration, u32) = (Duration::from_secs(30), Duration::from_secs(10), 3);
+/// How long sent bytes may stay without an acknowledgement, in milliseconds.
+const UNACKNOWLEDGED: u32 = 30_000;
+
+const FLAGS: SocketFlags = SocketFlags::CLOEXEC.union(SocketFlags::NONBLOCK);
+
+/// What became of an attempt to move bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Moved {
+    /// So many bytes, at least one.
+    Bytes(usize),
+    /// None now.
+    Nothing,
+    /// The peer has closed its end or is gone.
+    Gone,
+}
+
+/// Sends what fits.
+pub(super) fn send(socket: impl AsFd, bytes: &[u8]) -> Moved {
+    loop {
+        match rustix::net::send(&socket, bytes, SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
+            Ok(0) | Err(Errno::AGAIN | Errno::NOBUFS) => return Moved::Nothing,
+            Ok(sent) => return Moved::Bytes(sent),
+            Err(Errno::INTR) => {}
+            Err(_) => return Moved::Gone,
+        }
+    }
+}
+
+/// Receives what is there. The buffer must have room.
+pub(super) fn receive(socket: impl AsFd, into: &mut [u8]) -> Moved {
+    loop {
+        match rustix::net::recv(&socket, &mut *into, RecvFlags::DONTWAIT) {
+            Ok((_, 0)) => return Moved::Gone,
+            Ok((_, bytes)) => return Moved::Bytes(bytes),
+            Err(Errno::AGAIN) => return Moved::Nothing,
+            Err(Errno::INTR) => {}
+            Err(_) => return Moved::Gone,
+        }
+    }
+}
+
+/// What a wait for a socket ended with.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Ready {
+    /// It may be read, or written if that was asked for, or has failed: try.
+    Try,
+    /// The deadline passed.
+    TimedOut,
+}
+
+/// Sleeps until the socket can be read, or also written, or the deadline passes.
+pub(super) fn wait(socket: impl AsFd, to_write: bool, deadline: Deadline) -> Ready {
+    let interest = if to_write { PollFlags::IN | PollFlags::OUT } else { PollFlags::IN };
+    let timeout = deadline.remaining(Instant::now()).map(timespec);
+    match poll(&mut [PollFd::new(&socket, interest)], timeout.as_ref()) {
+        Ok(0) => Ready::TimedOut,
+        // poll(2) of one valid descriptor fails for want of kernel memory or because of a signal.
+        Ok(_) | Err(_) => Ready::Try,
+    }
+}
+
+/// Sends small frames at once, and finds out about peers that are gone without a word.
+pub(super) fn prepare(socket: impl AsFd, target: &Target) -> Result<(), FabricError> {
+    let Target::Internet(_) = target else { return Ok(()) };
+    let (idle, interval, count) = KEEPALIVE;
+    sockopt::set_tcp_nodelay(&socket, true)
+        .and_then(|()| sockopt::set_socket_keepalive(&socket, true))
+        .and_then(|()| sockopt::set_tcp_keepidle(&socket, idle))
+        .and_then(|()| sockopt::set_tcp_keepintvl(&socket, interval))
+        .and_then(|()| sockopt::set_tcp_keepcnt(&socket, count))
+        .and_then(|()| sockopt::set_tcp_user_timeout(&socket, UNACKNOWLEDGED))
+        .map_err(FabricError::io("preparing a socket"))
+}
+
+/// A socket for a target.
+pub(super) fn open(target: &Target) -> Result<OwnedFd, Errno> {
+    let family = match target {
+        Target::Internet(address) if address.is_ipv4() => AddressFamily::INET,
+        Target::Internet(_) => AddressFamily::INET6,
+        Target::Unix(_) => AddressFamily::UNIX,
+    };
+    rustix::net::socket_with(family, SocketType::STREAM, FLAGS, None)
+}
+
+/// Binds a socket, or begins to connect it.
+pub(super) fn bind(socket: impl AsFd, target: &Target) -> Result<(), Errno> {
+    match target {
+        Target::Internet(address) => rustix::net::bind(socket, address),
+        Target::Unix(path) => rustix::net::bind(socket, &SocketAddrUnix::new(path)?),
+    }
+}
+
+/// A socket connected to whoever listens at one of an address's targets, and that target.
+pub(super) fn reach(
+    address: &TcpAddress,
+    targets: &[Target],
+    deadline: Deadline,
+) -> Result<(OwnedFd, Target), FabricError> {
+    let nobody = |target: &Target| FabricError::NoMemoryNode {
+        address: address.to_string(),
+        path: target.to_string(),
+    };
+    let mut first = None;
+    for target in targets {
+        match connect(target, deadline) {
+            Ok(socket) => {
+                prepare(&socket, target)?;
+                return Ok((socket, target.clone()));
+            }
+            Err(Errno::TIME) => {
+                return Err(FabricError::DeadlinePassed { waiting_for: "the memory node to accept a connection" });
+            }
+            Err(Errno::ACCESS | Errno::PERM) => {
+                let user = rustix::process::geteuid().as_raw();
+                let remedy = "the permissions of its socket file or directory forbid it; ask its owner";
+                return Err(FabricError::UserRefused { user, address: address.to_string(), remedy });
+            }
+            Err(
+                Errno::CONNREFUSED | Errno::NOENT | Errno::HOSTUNREACH | Errno::NETUNREACH | Errno::TIMEDOUT
+                | Errno::ADDRNOTAVAIL | Errno::NOTDIR | Errno::PROTOTYPE,
+            ) => {
+                first.get_or_insert_with(|| nobody(target));
+            }
+            Err(errno) => return Err(FabricError::io("connecting to the memory node")(errno)),
+        }
+    }
+    // An address has a target.
+    Err(first.unwrap_or_else(|| FabricError::NoMemoryNode { address: address.to_string(), path: String::new() }))
+}
+
+/// A connected socket; `TIME` if the deadline passed.
+fn connect(target: &Target, deadline: Deadline) -> Result<OwnedFd, Errno> {
+    let socket = open(target)?;
+    let begun = || match target {
+        Target::Internet(address) => rustix::net::connect(&socket, address),
+        Target::Unix(path) => rustix::net::connect(&socket, &SocketAddrUnix::new(path)?),
+    };
+    loop {
+        match begun() {
+            Ok(()) | Err(Errno::ISCONN) => return Ok(socket),
+            Err(Errno::INPROGRESS | Errno::ALREADY | Errno::INTR) => {}
+            // The queue of a unix socket is full, which nothing announces.
+            Err(Errno::AGAIN) => {
+                if deadline.has_passed(Instant::now()) {
+                    return Err(Errno::TIME);
+                }
+                std::thread::sleep(Duration::from_millis(1));
+                continue;
+            }
+            Err(errno) => return Err(errno),
+        }
+        let mut ready = [PollFd::new(&socket, PollFlags::OUT)];
+        let timeout = deadline.remaining(Instant::now()).map(timespec);
+        match poll(&mut ready, timeout.as_ref()) {
+            Ok(0) => return Err(Errno::TIME),
+            Ok(_) => sockopt::socket_error(&socket)??,
+            Err(Errno::INTR) => {}
+            Err(errno) => return Err(errno),
+        }
+    }
+}
+
+/// Whether a target is only for this machine.
+pub(super) fn is_local(target: &Target) -> bool {
+    match target {
+        Target::Internet(address) => address.ip().is_loopback(),
+        Target::Unix(_) => true,
+    }
+}
+
+/// Accepts a connection: the socket, and what its peer is called; `None` if there is none.
+pub(super) fn accept(listening: impl AsFd, at: &Target) -> Result<Option<(OwnedFd, Origin)>, Errno> {
+    loop {
+        let (socket, peer) = match rustix::net::acceptfrom_with(&listening, FLAGS) {
+            Ok(accepted) => accepted,
+            Err(Errno::INTR | Errno::CONNABORTED) => continue,
+            Err(Errno::AGAIN) => return Ok(None),
+            Err(errno) => return Err(errno),
+        };
+        let origin = match at {
+            Target::Internet(_) => {
+                peer.and_then(|peer| peer.try_into().ok()).map_or(Origin::Unknown, Origin::Internet)
+            }
+            Target::Unix(_) => match sockopt::socket_peercred(&socket) {
+                Ok(peer) => Origin::User(peer.uid.as_raw()),
+                Err(_) => Origin::Unknown,
+            },
+        };
+        return Ok(Some((socket, origin)));
+    }
+}
+
+/// Who is at the other end.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Origin {
+    Internet(std::net::SocketAddr),
+    User(u32),
+    Unknown,
+}
+
+impl std::fmt::Display for Origin {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Internet(address) => address.fmt(f),
+            Self::User(user) => write!(f, "a process of user {user}"),
+            Self::Unknown => f.write_str("somebody"),
+        }
+    }
+}
+
+/// Bounds what the kernel keeps for a socket and for those that are accepted from it, each way.
+pub(super) fn bound_buffers(socket: impl AsFd, bytes: usize) -> Result<(), Errno> {
+    sockopt::set_socket_send_buffer_size(&socket, bytes)?;
+    sockopt::set_socket_recv_buffer_size(&socket, bytes)
+}
