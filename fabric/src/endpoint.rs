@@ -136,8 +136,8 @@ pub trait Endpoint {
     }
 
     /// Loads the 8-aligned word at `at` after every READ this endpoint has completed: whether what was read may still be
-    /// believed. No round trip: memory that is mapped is looked at in place, and a fabric that cannot do that answers from
-    /// a lease it holds.
+    /// believed. No round trip: memory that is mapped is looked at in place; where it is not, the word that the memory node
+    /// [watches](crate::Export::with_watched) comes with every batch, and any other costs one.
     ///
     /// *What it rests on.* The memory node stores the word, then a release fence ([`NodeMemory::release`]), then what the
     /// word warns of. Every way of READing ends in an acquire fence before its data can be looked at ([`run`](Self::run),

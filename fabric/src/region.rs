@@ -107,7 +107,7 @@ impl Export {
     }
 
     /// The same, whose aligned word at `offset` is *watched*: over fabrics that map nothing, what
-    /// [`Endpoint::load_behind`](crate::Endpoint::load_behind) loads there comes with every batch of READs and costs no
+    /// [`Endpoint::load_after_reads`](crate::Endpoint::load_after_reads) loads there comes with every batch of READs and costs no
     /// round trip.
     #[must_use]
     pub fn with_watched(self, offset: u64) -> Self {
@@ -116,7 +116,9 @@ impl Export {
 
     /// The watched word, if it is one.
     pub(crate) fn watched(&self) -> Option<u64> {
-        self.watched.filter(|offset| offset.is_multiple_of(8) && offset.checked_add(8).is_some_and(|end| end <= self.len))
+        self.watched.filter(|offset| {
+            offset.is_multiple_of(8) && offset.checked_add(8).is_some_and(|end| end <= self.len)
+        })
     }
 
     /// The region mapped into this process for reading, once for all who ask.

@@ -234,7 +234,9 @@ impl<S: Service> Sessions<'_, S> {
             found = Found::Something;
             // A client that has gone is not among them.
             match self.open.binary_search_by_key(&client, |session| session.id) {
-                Ok(index) if self.open[index].settle(&buffers.reply, &mut self.bodies).is_err() => self.close(index),
+                Ok(index) if self.open[index].settle(&buffers.reply, &mut self.bodies).is_err() => {
+                    self.close(index)
+                }
                 Ok(_) => {}
                 Err(_) => {
                     if let Some(desk) = &mut self.desk {

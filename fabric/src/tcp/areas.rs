@@ -21,7 +21,7 @@ pub(super) const SCRATCH: u8 = 2;
 pub(super) struct Areas {
     /// Area 0, for reading.
     pub(super) region: Arc<SharedMemory>,
-    /// The word of the region that is loaded behind the READs of a frame.
+    /// The word of the region that is loaded after the READs of a frame.
     pub(super) watched: Option<u64>,
     /// Area 2, which clients may change.
     pub(super) scratch: Option<Arc<SharedMemory>>,
@@ -82,8 +82,8 @@ impl Output {
 impl Areas {
     /// Executes a batch of READs and appends the reply.
     ///
-    /// The watched word is loaded behind the copies with an acquire fence between, as
-    /// [`Endpoint::load_behind`](crate::Endpoint::load_behind) asks.
+    /// The watched word is loaded after the copies with an acquire fence between, as
+    /// [`Endpoint::load_after_reads`](crate::Endpoint::load_after_reads) asks.
     pub(super) fn read(
         &self,
         head: &RequestHead,
@@ -247,7 +247,12 @@ mod tests {
     fn read(areas: &Areas, entries: &[ReadEntry], out: &mut Output) -> Result<(), FrameError> {
         let body: Vec<u8> = entries.iter().flat_map(ReadEntry::encode).collect();
         let entries = entries.len() as u32;
-        areas.read(&RequestHead { bytes: body.len() as u32, entries, tag: 3, kind: Kind::Reads }, &body, 256, out)
+        areas.read(
+            &RequestHead { bytes: body.len() as u32, entries, tag: 3, kind: Kind::Reads },
+            &body,
+            256,
+            out,
+        )
     }
 
     #[test]

@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::frame::{
-    CALL_BYTES, DAMAGED, HEAD_BYTES, Kind, Limits, REPLY_TOO_LONG, ReplyHead, RequestHead, SERVED, checksum, padding,
+    CALL_BYTES, DAMAGED, HEAD_BYTES, Kind, Limits, REPLY_TOO_LONG, ReplyHead, RequestHead, SERVED, checksum,
+    padding,
 };
 use super::socket::{Moved, Ready, receive, send, wait};
 use crate::bell::Bell;

@@ -119,7 +119,16 @@ impl Channel {
         };
         let gathered = (batch.tally.changes() > 0).then(Vec::new);
         let error = error.map(|(_, error)| error);
-        self.flights.push_back(Flight { ticket, batch, frames, words: 0, total: words, gathered, requests, error });
+        self.flights.push_back(Flight {
+            ticket,
+            batch,
+            frames,
+            words: 0,
+            total: words,
+            gathered,
+            requests,
+            error,
+        });
     }
 
     /// Moves what can be moved, hands over what has come back, and says whether anything moved.
@@ -230,10 +239,12 @@ impl Channel {
             if self.flights.front().is_none_or(|flight| flight.frames == 0) {
                 return Ok(());
             }
-            let Some(head) = self.input[self.start..self.end].first_chunk::<HEAD_BYTES>() else { return Ok(()) };
+            let Some(head) = self.input[self.start..self.end].first_chunk::<HEAD_BYTES>() else {
+                return Ok(());
+            };
             let head = ReplyHead::decode(head);
             let (flight, words) = (self.flights.front().ok_or(Broken)?, head.bytes as usize / 8);
-            let fits = head.bytes % 8 == 0 && words <= flight.total - flight.words;
+            let fits = head.bytes.is_multiple_of(8) && words <= flight.total - flight.words;
             if head.tag != self.tag || head.status != SERVED || !fits {
                 return Err(Broken);
             }
@@ -244,7 +255,7 @@ impl Channel {
         }
     }
 
-    /// Hands over batches that are back, and digests what lies behind them.
+    /// Hands over batches that are back, and digests what lies after them.
     fn land_whole(&mut self, landed: &mut impl FnMut(Landed)) -> Result<(), Broken> {
         while self.flights.front().is_some_and(|flight| flight.frames == 0) {
             let Some(flight) = self.flights.pop_front() else { break };

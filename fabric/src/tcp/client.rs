@@ -136,9 +136,13 @@ impl Greeting<'_> {
                     continue;
                 }
                 Moved::Gone if have == 0 => {
-                    return Err(self.protocol("it hung up without a word; is it a memory node's address for TCP?"));
+                    return Err(
+                        self.protocol("it hung up without a word; is it a memory node's address for TCP?")
+                    );
                 }
-                Moved::Gone => return Err(FabricError::Disconnected { peer: self.address.to_string().into() }),
+                Moved::Gone => {
+                    return Err(FabricError::Disconnected { peer: self.address.to_string().into() });
+                }
             }
             // What is the same in all versions tells whether the rest is worth waiting for.
             let known = have.min(super::handshake::MAGIC.len());
@@ -178,7 +182,7 @@ impl Greeting<'_> {
         let Limits { batch_bytes, reply_bytes, call_request, call_reply } = welcome.limits;
         let most = MAX_REQUEST_BYTES as u32;
         let fits = [batch_bytes, reply_bytes].iter().all(|bytes| (LEAST..=most).contains(bytes))
-            && reply_bytes % 8 == 0
+            && reply_bytes.is_multiple_of(8)
             && call_request <= most
             && call_reply <= most;
         if fits { Ok(()) } else { Err(self.protocol("its welcome has limits that cannot be")) }

@@ -2,7 +2,9 @@
 
 use zerocopy::IntoBytes;
 
-use super::frame::{CHANGE_BYTES, Change, HEAD_BYTES, Kind, Limits, READ_BYTES, ReadEntry, RequestHead, padding};
+use super::frame::{
+    CHANGE_BYTES, Change, HEAD_BYTES, Kind, Limits, READ_BYTES, ReadEntry, RequestHead, padding,
+};
 use crate::verbs::{Batch, Posted, Verb};
 
 /// Writes batches as frames: one, unless it would exceed the limits.
@@ -32,7 +34,7 @@ struct Frame<'o> {
 }
 
 impl Frame<'_> {
-    /// Bytes behind its head.
+    /// Bytes after its head.
     fn body(&self) -> usize {
         self.out.len() - self.start - HEAD_BYTES
     }
@@ -76,8 +78,12 @@ impl Encoder {
 
     fn close(&mut self, frame: &mut Frame<'_>, encoded: &mut Encoded) {
         // Within the limit, which is 32 bits.
-        let head =
-            RequestHead { bytes: frame.body() as u32, entries: frame.entries, tag: self.tag, kind: frame.kind };
+        let head = RequestHead {
+            bytes: frame.body() as u32,
+            entries: frame.entries,
+            tag: self.tag,
+            kind: frame.kind,
+        };
         frame.out[frame.start..frame.start + HEAD_BYTES].copy_from_slice(&head.encode());
         self.tag = self.tag.wrapping_add(1);
         encoded.frames += 1;
@@ -168,7 +174,9 @@ mod tests {
         assert_eq!((encoded, lens(&made)), (Encoded { frames: 1, words: 8 }, vec![vec![(8, 20), (80, 40)]]));
         // The reply would be too long, then the request is.
         batch.read(RemoteAddr::region(800), 150);
-        (0..7).for_each(|_| drop(batch.read(RemoteAddr::region(0), 0)));
+        for _ in 0..7 {
+            batch.read(RemoteAddr::region(0), 0);
+        }
         let (encoded, made) = frames(&batch);
         let nothing = |count| vec![(0, 0); count];
         let last = [vec![(928, 22)], nothing(5)].concat();

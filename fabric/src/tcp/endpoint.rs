@@ -235,7 +235,7 @@ impl Endpoint for TcpEndpoint {
     }
 
     /// The watched word comes with every batch: of it the newest reply tells. Any other word costs a round trip.
-    fn load_behind(&mut self, at: RemoteAddr) -> Result<u64, FabricError> {
+    fn load_after_reads(&mut self, at: RemoteAddr) -> Result<u64, FabricError> {
         if at.area == REGION
             && self.session.watched == Some(at.offset)
             && let Some(word) = self.channel.as_ref().and_then(|channel| channel.watched)

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! request head, 16 bytes                     reply head, 16 bytes
-//! 0  4  bytes behind the head                0  4  bytes behind the head, without padding
+//! 0  4  bytes after the head                0  4  bytes after the head, without padding
 //! 4  4  entries of a batch, else 0           4  2  tag of the request
 //! 8  2  tag, counted up, wrapping            6  2  status
 //! 10 1  kind                                 8  8  of a batch: the watched word; of a call: see below
@@ -54,9 +54,9 @@ pub enum Kind {
 /// How long frames may be.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Limits {
-    /// Bytes of a batch behind its head.
+    /// Bytes of a batch after its head.
     pub batch_bytes: u32,
-    /// Bytes of the reply to a batch behind its head.
+    /// Bytes of the reply to a batch after its head.
     pub reply_bytes: u32,
     /// Bytes of a call's request.
     pub call_request: u32,
@@ -102,7 +102,7 @@ impl From<crate::memory::OutOfBounds> for FrameError {
 /// The first bytes of a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RequestHead {
-    /// Bytes behind it.
+    /// Bytes after it.
     pub bytes: u32,
     /// Entries of a batch.
     pub entries: u32,
@@ -160,7 +160,7 @@ impl RequestHead {
 /// The first bytes of a reply.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ReplyHead {
-    /// Bytes behind it, without padding.
+    /// Bytes after it, without padding.
     pub bytes: u32,
     /// That of the request.
     pub tag: u16,
@@ -290,13 +290,13 @@ pub struct Changes<'a> {
 }
 
 impl<'a> Changes<'a> {
-    /// Those of a frame with this head and these bytes behind it.
+    /// Those of a frame with this head and these bytes after it.
     #[must_use]
     pub fn of(head: &RequestHead, body: &'a [u8]) -> Self {
         Self { rest: body, left: head.entries }
     }
 
-    /// The next one; `None` behind the last.
+    /// The next one; `None` after the last.
     ///
     /// # Errors
     /// [`FrameError`] if the bytes are none, or are more than the entries.
@@ -373,10 +373,7 @@ mod tests {
         assert_eq!(words, [0x0001_0102_0000_0018, 0x0a0b]);
         let mut bytes = Vec::new();
         Change::Write(ReadEntry { offset: 8, len: 3, area: 2, stride: 0 }, b"abc").encode(&mut bytes);
-        assert_eq!(
-            bytes,
-            b"\x08\0\0\0\0\0\0\0\x03\0\0\0\x02\0\0\0\x01\0\0\0\0\0\0\0abc\0\0\0\0\0"
-        );
+        assert_eq!(bytes, b"\x08\0\0\0\0\0\0\0\x03\0\0\0\x02\0\0\0\x01\0\0\0\0\0\0\0abc\0\0\0\0\0");
     }
 
     #[test]
@@ -419,7 +416,7 @@ mod tests {
 
         #[test]
         fn changes_read_back(made in proptest::collection::vec((entries(), 0u8..4, any::<(u64, u64)>()), 0..20)) {
-            let data = vec![7; 200];
+            let data = [7; 200];
             let changes: Vec<Change<'_>> = made.iter().map(|(entry, verb, (a, b))| match verb {
                 0 => Change::Read(*entry),
                 1 => Change::Write(*entry, &data[..entry.len as usize]),

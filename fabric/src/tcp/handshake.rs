@@ -1,7 +1,7 @@
 //! The first bytes on a socket, and no input or output.
 //!
 //! ```text
-//! client: HELLO, 64 bytes, and behind it      memory node: WELCOME, 128 bytes
+//! client: HELLO, 64 bytes, and after it      memory node: WELCOME, 128 bytes
 //! credentials and the region's name
 //! 0  8  magic "FPFABTCP"                      0  8  magic "FPFABTCP"
 //! 8  4  protocol version                      8  4  protocol version
@@ -332,11 +332,11 @@ mod tests {
     proptest! {
         #[test]
         fn any_bytes_are_some_greeting(bytes in proptest::collection::vec(any::<u8>(), 0..200), good in 0usize..130) {
-            Hello::read(&bytes, 3);
+            let _ = Hello::read(&bytes, 3);
             let mut hello = Hello::encode(3, &RegionName::new([7; 64]).unwrap(), None);
             hello.truncate(good);
             hello.extend_from_slice(&bytes);
-            Hello::read(&hello, 3);
+            let _ = Hello::read(&hello, 3);
         }
     }
 }

@@ -263,7 +263,8 @@ impl IoThread {
             found |= self.pump(at);
             let now = self.tools.now;
             let stays = self.peers[at].as_mut().is_some_and(|peer| {
-                let stays = now.saturating_duration_since(peer.last_active) < budget || peer.last_active == now;
+                let stays =
+                    now.saturating_duration_since(peer.last_active) < budget || peer.last_active == now;
                 peer.is_hot = stays;
                 stays
             });

@@ -27,7 +27,7 @@ use crate::shm::{ListenError, PathLock, os, remove_stale};
 const BACKLOG: i32 = 256;
 /// What the kernel may keep for a connection, each way; it doubles this for what it needs itself.
 const SOCKET_BUFFER: usize = 256 << 10;
-/// Bytes of a batch behind its head: 4096 READs.
+/// Bytes of a batch after its head: 4096 READs.
 const BATCH_BYTES: u32 = 64 << 10;
 /// Bytes of the reply to a batch.
 const REPLY_BYTES: u32 = 256 << 10;
@@ -163,7 +163,13 @@ impl Listener {
         }
         let limits = options.limits();
         let shared = Shared::new(options).map_err(|error| ListenError::Threads(error.to_string()))?;
-        Ok(Self { addresses: bound, listening: listening.into(), _files: files, shared: Arc::new(shared), limits })
+        Ok(Self {
+            addresses: bound,
+            listening: listening.into(),
+            _files: files,
+            shared: Arc::new(shared),
+            limits,
+        })
     }
 
     /// Where it listens.
@@ -225,7 +231,9 @@ fn listen_at_one(
     for target in targets {
         match listen_at(target, lets_others_in) {
             Ok(socket) => return Ok(Listening { socket, target: target.clone() }),
-            Err(Errno::ADDRINUSE) => last = Some(ListenError::InUse { address: address.to_string(), pid: None }),
+            Err(Errno::ADDRINUSE) => {
+                last = Some(ListenError::InUse { address: address.to_string(), pid: None })
+            }
             Err(errno) => last = Some(os("listening at", std::path::Path::new(&target.to_string()))(errno)),
         }
     }

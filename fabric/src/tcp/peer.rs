@@ -9,7 +9,7 @@ use rustix::event::epoll::EventFlags;
 
 use super::areas::Output;
 use super::frame::{
-    CALL_BYTES, DAMAGED, FrameError, HEAD_BYTES, Kind, REPLY_TOO_LONG, ReplyHead, RequestHead, SERVED, checksum,
+    CALL_BYTES, DAMAGED, HEAD_BYTES, Kind, REPLY_TOO_LONG, ReplyHead, RequestHead, SERVED, checksum,
 };
 use super::handshake::{
     CREDENTIALS_REFUSED, Greeting, Hello, MAX_GREETING_BYTES, NO_SUCH_CLIENT, OTHER_VERSION, Welcome,
@@ -272,8 +272,10 @@ impl Peer {
             client.active.store(seconds, Ordering::Relaxed);
         }
         tools.out.clear();
-        let (at, pumped) = self.parse(client, have, tools)?;
+        let parsed = self.parse(client, have, tools);
+        // What was asked for before a frame that is none is owed.
         let all_sent = self.flush(tools)?;
+        let (at, pumped) = parsed?;
         self.rest.extend_from_slice(&tools.input[at..have]);
         if self.rest.is_empty() && self.rest.capacity() > KEEP {
             self.rest = Vec::new();
@@ -329,11 +331,7 @@ impl Peer {
                 Kind::Reads => client.areas.read(&head, body, limits.reply_bytes, &mut tools.out),
                 _ => client.areas.change(&head, body, limits.reply_bytes, &mut tools.out),
             };
-            if let Err(error) = answered {
-                // What was asked for before it is owed.
-                self.flush(tools)?;
-                return Err(End::Frame(error));
-            }
+            answered.map_err(End::Frame)?;
             at += HEAD_BYTES + len;
             self.partial_since = None;
             if tools.out.len() >= FLUSH && !self.flush(tools)? {
@@ -345,7 +343,9 @@ impl Peer {
 
     /// Gives a call that has arrived to the service; `false` if it was damaged and is answered.
     fn hand_over(&mut self, client: &Client, tools: &mut Tools) -> bool {
-        let Some(Arriving { tag, checksum: sum, bytes, charge, .. }) = self.arriving.take() else { return false };
+        let Some(Arriving { tag, checksum: sum, bytes, charge, .. }) = self.arriving.take() else {
+            return false;
+        };
         if checksum(&bytes) != sum {
             tools.out.push(ReplyHead { bytes: 0, tag, status: DAMAGED, word: 0 }, &[]);
             return false;
@@ -390,12 +390,5 @@ impl Peer {
         }
         self.stuck_since = None;
         Ok(true)
-    }
-}
-
-/// Keeps what is expected of a frame beside what it is.
-impl From<FrameError> for End {
-    fn from(error: FrameError) -> Self {
-        Self::Frame(error)
     }
 }

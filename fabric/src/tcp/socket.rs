@@ -124,7 +124,9 @@ pub(super) fn reach(
                 return Ok((socket, target.clone()));
             }
             Err(Errno::TIME) => {
-                return Err(FabricError::DeadlinePassed { waiting_for: "the memory node to accept a connection" });
+                return Err(FabricError::DeadlinePassed {
+                    waiting_for: "the memory node to accept a connection",
+                });
             }
             Err(Errno::ACCESS | Errno::PERM) => {
                 let user = rustix::process::geteuid().as_raw();
@@ -132,8 +134,14 @@ pub(super) fn reach(
                 return Err(FabricError::UserRefused { user, address: address.to_string(), remedy });
             }
             Err(
-                Errno::CONNREFUSED | Errno::NOENT | Errno::HOSTUNREACH | Errno::NETUNREACH | Errno::TIMEDOUT
-                | Errno::ADDRNOTAVAIL | Errno::NOTDIR | Errno::PROTOTYPE,
+                Errno::CONNREFUSED
+                | Errno::NOENT
+                | Errno::HOSTUNREACH
+                | Errno::NETUNREACH
+                | Errno::TIMEDOUT
+                | Errno::ADDRNOTAVAIL
+                | Errno::NOTDIR
+                | Errno::PROTOTYPE,
             ) => {
                 first.get_or_insert_with(|| nobody(target));
             }
@@ -141,7 +149,8 @@ pub(super) fn reach(
         }
     }
     // An address has a target.
-    Err(first.unwrap_or_else(|| FabricError::NoMemoryNode { address: address.to_string(), path: String::new() }))
+    Err(first
+        .unwrap_or_else(|| FabricError::NoMemoryNode { address: address.to_string(), path: String::new() }))
 }
 
 /// A connected socket; `TIME` if the deadline passed.

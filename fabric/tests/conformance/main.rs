@@ -4,3 +4,5 @@
 mod local;
 mod shm;
 mod sim;
+mod tcp;
+mod tcp_peers;

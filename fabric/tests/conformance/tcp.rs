@@ -1,5 +1,4 @@
 //! The backend over sockets passes the suite, over TCP and over unix sockets.
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
 use std::sync::Arc;
 

@@ -1,0 +1,496 @@
+//! Peers over sockets that do what they may not: each costs the others nothing and the node little, and is told.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::TcpStream;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use fpcache_fabric::conformance::TestService;
+use fpcache_fabric::tcp::{ConnectOptions, HangUps, ListenOptions, Listener, TcpAddress, connect};
+use fpcache_fabric::{
+    Batch, ClientId, Connection, Deadline, Endpoint, Export, FabricError, Handled, HugePages, RegionName,
+    RemoteAddr, Service, Serving, SharedMemory, Waker, Work,
+};
+
+const REGION_BYTES: usize = 1 << 20;
+
+/// Notes who is hung up on, and hangs up when it is told to.
+struct Watched {
+    inner: TestService,
+    export: Option<Export>,
+    seen: Arc<Mutex<Seen>>,
+}
+
+#[derive(Default)]
+struct Seen {
+    rejected: Vec<String>,
+    clients: Vec<ClientId>,
+    farewells: Vec<ClientId>,
+}
+
+impl Service for Watched {
+    fn export(&mut self, name: &[u8]) -> Option<Export> {
+        self.export.clone().filter(|_| name.is_empty())
+    }
+
+    fn handle(&mut self, client: ClientId, request: &[u8], reply: &mut Vec<u8>) -> Handled {
+        self.inner.handle(client, request, reply)
+    }
+
+    fn next_reply(&mut self, reply: &mut Vec<u8>) -> Option<ClientId> {
+        self.inner.next_reply(reply)
+    }
+
+    fn next_farewell(&mut self) -> Option<ClientId> {
+        self.seen.lock().unwrap().farewells.pop()
+    }
+
+    fn work(&mut self) -> Work {
+        self.inner.work()
+    }
+
+    fn waker(&self) -> Option<Waker> {
+        self.inner.waker()
+    }
+
+    fn connected(&mut self, client: ClientId, _: &[u8]) {
+        self.seen.lock().unwrap().clients.push(client);
+    }
+
+    fn disconnected(&mut self, client: ClientId) {
+        self.seen.lock().unwrap().clients.retain(|other| *other != client);
+    }
+
+    fn rejected(&mut self, error: &FabricError) {
+        self.seen.lock().unwrap().rejected.push(error.to_string());
+    }
+}
+
+struct Node {
+    address: TcpAddress,
+    port: u16,
+    waker: Waker,
+    seen: Arc<Mutex<Seen>>,
+    hang_ups: HangUps,
+    _serving: Serving,
+    region: SharedMemory,
+}
+
+fn short() -> ListenOptions {
+    let soon = Duration::from_millis(150);
+    ListenOptions {
+        greeting_time: soon,
+        frame_time: soon,
+        read_time: soon,
+        io_threads: 2,
+        ..Default::default()
+    }
+}
+
+impl Node {
+    fn start(options: ListenOptions) -> Self {
+        let (region, fd) = SharedMemory::create_memfd("region", REGION_BYTES, HugePages::No).unwrap();
+        let export = Some(Export::new(&region, fd, 1).unwrap().with_watched(0));
+        let (inner, seen) = (TestService::default(), Arc::<Mutex<Seen>>::default());
+        let waker = inner.waker().unwrap();
+        let listener = Listener::bind(&["tcp://127.0.0.1:0".parse().unwrap()], options).unwrap();
+        let address = listener.addresses()[0].clone();
+        let port = address.to_string().rsplit(':').next().unwrap().parse().unwrap();
+        let hang_ups = listener.hang_ups();
+        let serving = listener.spawn(Watched { inner, export, seen: Arc::clone(&seen) }).unwrap();
+        Self { address, port, waker, seen, hang_ups, _serving: serving, region }
+    }
+
+    fn socket(&self) -> TcpStream {
+        let socket = TcpStream::connect(("127.0.0.1", self.port)).unwrap();
+        socket.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+        socket
+    }
+
+    /// A socket that was let in, and the welcome.
+    fn admitted(&self) -> (TcpStream, [u8; 128]) {
+        let mut socket = self.socket();
+        socket.write_all(&hello(0, 0)).unwrap();
+        let mut welcome = [0; 128];
+        socket.read_exact(&mut welcome).unwrap();
+        assert_eq!(welcome[12..16], [0; 4], "admitted");
+        (socket, welcome)
+    }
+
+    /// A good client goes on as ever.
+    fn serves(&self) {
+        let connection = connect(&self.address, ConnectOptions::default()).unwrap();
+        let (mut endpoint, mut word) = (connection.endpoint(), [0; 1]);
+        self.region.store_release(64, 77).unwrap();
+        endpoint.read_words(RemoteAddr::region(64), &mut word).unwrap();
+        assert_eq!(word, [77]);
+        let mut reply = Vec::new();
+        let soon = Deadline::after(Duration::from_secs(5));
+        connection.call(&[TestService::ECHO, 5], &mut reply, soon).unwrap();
+        assert_eq!(reply, [5]);
+    }
+
+    /// Waits until somebody was hung up on or not let in for a reason with these words.
+    fn tells(&self, words: &str) {
+        let patience = Instant::now() + Duration::from_secs(5);
+        while !self.seen.lock().unwrap().rejected.iter().any(|why| why.contains(words)) {
+            assert!(
+                Instant::now() < patience,
+                "nobody was told {words}: {:?}",
+                self.seen.lock().unwrap().rejected
+            );
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        assert!(self.hang_ups.count() > 0);
+    }
+}
+
+/// HELLO of a client that joins another one, or none.
+fn hello(join: u64, secret: u64) -> Vec<u8> {
+    let mut hello = b"FPFABTCP".to_vec();
+    hello.extend_from_slice(&3u32.to_le_bytes());
+    hello.extend_from_slice(&[0; 4]);
+    hello.extend_from_slice(&join.to_le_bytes());
+    hello.extend_from_slice(&secret.to_le_bytes());
+    hello.resize(64, 0);
+    hello
+}
+
+fn head(bytes: u32, entries: u32, kind: u8) -> Vec<u8> {
+    let mut head = [bytes.to_le_bytes(), entries.to_le_bytes(), [0; 4], [0; 4]].concat();
+    head[10] = kind;
+    head
+}
+
+/// A batch of one READ.
+fn read(offset: u64, len: u32) -> Vec<u8> {
+    [head(16, 1, 1), offset.to_le_bytes().to_vec(), len.to_le_bytes().to_vec(), vec![0; 4]].concat()
+}
+
+/// Waits until the peer has closed its end, whatever it said before.
+fn closes(socket: &mut TcpStream) {
+    let mut bytes = [0; 4096];
+    loop {
+        match socket.read(&mut bytes) {
+            Ok(0) => return,
+            Ok(_) => {}
+            Err(error) if error.kind() == ErrorKind::ConnectionReset => return,
+            Err(error) => panic!("{error}"),
+        }
+    }
+}
+
+#[test]
+fn whoever_speaks_something_else_is_told_apart() {
+    let node = Node::start(short());
+    let mut foreign = node.socket();
+    foreign.write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
+    closes(&mut foreign);
+    node.tells("does not speak this protocol");
+
+    let options = ConnectOptions { announce_version: 99, ..ConnectOptions::default() };
+    let error = connect(&node.address, options).unwrap_err();
+    assert!(matches!(error, FabricError::VersionMismatch { ours: 99, theirs: 3, .. }), "{error}");
+    node.tells("speaks fabric protocol version 99");
+
+    let region = RegionName::new("orders").unwrap();
+    let error = connect(&node.address, ConnectOptions { region, ..Default::default() }).unwrap_err();
+    assert!(matches!(error, FabricError::NoSuchRegion { .. }), "{error}");
+    node.tells("no region `orders`");
+
+    let mut credentials = hello(0, 0);
+    credentials[40] = 1;
+    let mut socket = node.socket();
+    socket.write_all(&credentials).unwrap();
+    closes(&mut socket);
+    node.tells("credentials");
+    node.serves();
+}
+
+#[test]
+fn whoever_says_nothing_or_half_of_it_is_hung_up_on() {
+    let node = Node::start(short());
+    let (mut silent, mut slow) = (node.socket(), node.socket());
+    slow.write_all(&hello(0, 0)[..40]).unwrap();
+    let began = Instant::now();
+    closes(&mut silent);
+    closes(&mut slow);
+    assert!(began.elapsed() >= Duration::from_millis(100));
+    node.tells("did not greet in time");
+
+    for half in [&read(0, 8)[..7], &read(0, 8)[..20], &[head(8 + 100, 0, 3), vec![0; 50]].concat()] {
+        let (mut socket, _) = node.admitted();
+        // A whole frame before it is answered.
+        socket.write_all(&[&read(0, 8), half].concat()).unwrap();
+        let mut reply = [0; 24];
+        socket.read_exact(&mut reply).unwrap();
+        closes(&mut socket);
+    }
+    node.tells("the rest of a frame");
+    // Byte by byte is as good as all at once, if it comes in time.
+    let (mut socket, _) = node.admitted();
+    socket.set_nodelay(true).unwrap();
+    for byte in read(64, 8) {
+        socket.write_all(&[byte]).unwrap();
+    }
+    socket.read_exact(&mut [0; 24]).unwrap();
+    node.serves();
+    assert_eq!(node.seen.lock().unwrap().clients.len(), 1);
+}
+
+#[test]
+fn lies_about_lengths_and_places_are_found_out() {
+    let node = Node::start(short());
+    let mut wrong_area = read(0, 8);
+    wrong_area[28] = 1;
+    let bad: [(&str, Vec<u8>); 8] = [
+        ("length", head(u32::MAX, u32::MAX / 16, 1)),
+        ("length", head(16, 2, 1)),
+        ("length", head(7, 0, 3)),
+        ("length", head(u32::MAX, 0, 3)),
+        ("unknown kind", head(0, 0, 9)),
+        ("no right", read(REGION_BYTES as u64 - 7, 8)),
+        ("no right", wrong_area),
+        ("more in one frame", read(0, 512 << 10)),
+    ];
+    for (why, bytes) in bad {
+        let (mut socket, _) = node.admitted();
+        socket.write_all(&[read(0, 8), bytes].concat()).unwrap();
+        // What came before is answered.
+        socket.read_exact(&mut [0; 24]).unwrap();
+        closes(&mut socket);
+        node.tells(why);
+    }
+    // A change of the region.
+    let (mut socket, _) = node.admitted();
+    let add = [
+        head(32, 1, 2),
+        vec![0; 8],
+        8u32.to_le_bytes().to_vec(),
+        vec![0; 4],
+        3u64.to_le_bytes().to_vec(),
+        vec![1; 8],
+    ];
+    socket.write_all(&add.concat()).unwrap();
+    closes(&mut socket);
+    assert_eq!(node.region.load_acquire(0), Ok(0));
+    // A call whose bytes are damaged is answered, and the connection lives.
+    let (mut socket, _) = node.admitted();
+    socket.write_all(&[head(8 + 3, 0, 3), vec![1; 8], b"abc".to_vec(), read(64, 8)].concat()).unwrap();
+    let mut replies = [0; 16 + 24];
+    socket.read_exact(&mut replies).unwrap();
+    assert_eq!(replies[6], 2);
+    node.serves();
+}
+
+#[test]
+fn whoever_does_not_read_holds_little_and_not_for_long() {
+    let options = ListenOptions { read_time: Duration::from_millis(600), io_threads: 1, ..short() };
+    let node = Node::start(options);
+    let mut stuck: Vec<TcpStream> = (0..8).map(|_| node.admitted().0).collect();
+    let greedy = read(0, 256 << 10).repeat(1000);
+    let mut taken = 0;
+    for socket in &mut stuck {
+        socket.set_write_timeout(Some(Duration::from_millis(20))).unwrap();
+        for _ in 0..200 {
+            match socket.write(&greedy) {
+                Ok(bytes) => taken += bytes,
+                Err(_) => break,
+            }
+        }
+        // Others are served meanwhile.
+        node.serves();
+    }
+    // What the node has not taken in lies in the kernel's buffers, which are bounded.
+    assert!(taken < 8 * (8 << 20), "{taken} bytes were taken");
+    node.tells("did not read in time");
+    let patience = Instant::now() + Duration::from_secs(5);
+    while node.hang_ups.connections() > 0 {
+        assert!(Instant::now() < patience, "somebody is stuck for ever");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    stuck.iter_mut().for_each(closes);
+    node.serves();
+}
+
+#[test]
+fn half_sent_requests_do_not_keep_others_from_calling_for_long() {
+    let node = Node::start(ListenOptions { request_memory: 1 << 20, ..short() });
+    let mut greedy: Vec<TcpStream> = (0..4).map(|_| node.admitted().0).collect();
+    for socket in &mut greedy {
+        socket.write_all(&[head(8 + (1 << 20), 0, 3), vec![0; 700 << 10]].concat()).unwrap();
+    }
+    node.serves();
+    greedy.iter_mut().for_each(closes);
+    node.serves();
+}
+
+#[test]
+fn there_are_so_many_connections_and_no_more() {
+    let node =
+        Node::start(ListenOptions { max_connections: 3, greeting_time: Duration::from_secs(9), ..short() });
+    let first: Vec<TcpStream> = (0..3).map(|_| node.socket()).collect();
+    let error = connect(&node.address, ConnectOptions::default()).unwrap_err();
+    assert!(matches!(error, FabricError::TooManyClients { max: 3, .. }), "{error}");
+    assert!(error.is_retryable());
+    node.tells("maximum of 3");
+    drop(first);
+    let patience = Instant::now() + Duration::from_secs(5);
+    while node.hang_ups.connections() > 0 {
+        assert!(Instant::now() < patience, "connections that were closed still count");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    node.serves();
+}
+
+#[test]
+fn nobody_joins_a_client_without_its_secret() {
+    let node = Node::start(short());
+    let (_socket, welcome) = node.admitted();
+    let client = u64::from_le_bytes(welcome[40..48].try_into().unwrap());
+    for (client, secret) in [(client, 0), (client + 1, 0), (1, 1)] {
+        let mut socket = node.socket();
+        socket.write_all(&hello(client, secret)).unwrap();
+        let mut refusal = [0; 128];
+        socket.read_exact(&mut refusal).unwrap();
+        assert_eq!(refusal[12], 5);
+        closes(&mut socket);
+    }
+    node.tells("wanted to join");
+    let mut join = hello(client, 0);
+    join[24..40].copy_from_slice(&welcome[48..64]);
+    let mut socket = node.socket();
+    socket.write_all(&join).unwrap();
+    socket.read_exact(&mut [0; 128]).unwrap();
+    socket.write_all(&read(0, 8)).unwrap();
+    socket.read_exact(&mut [0; 24]).unwrap();
+    assert_eq!(node.seen.lock().unwrap().clients.len(), 1, "one client with two sockets");
+}
+
+#[test]
+fn clients_of_a_region_that_is_gone_are_hung_up_on_over_all_their_sockets() {
+    let node = Node::start(short());
+    let connection = connect(&node.address, ConnectOptions::default()).unwrap();
+    let mut endpoints: Vec<_> = (0..3).map(|_| connection.endpoint()).collect();
+    let mut word = [0];
+    endpoints.iter_mut().for_each(|endpoint| endpoint.read_words(RemoteAddr::region(0), &mut word).unwrap());
+    assert_eq!(node.hang_ups.connections(), 4);
+    {
+        let mut seen = node.seen.lock().unwrap();
+        let all = seen.clients.clone();
+        seen.farewells.extend(all);
+    }
+    node.waker.wake();
+    let patience = Instant::now() + Duration::from_secs(5);
+    while connection.is_alive() || node.hang_ups.connections() > 0 {
+        assert!(Instant::now() < patience, "the client lives on");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    for endpoint in &mut endpoints {
+        let error = endpoint.read_words(RemoteAddr::region(0), &mut word).unwrap_err();
+        assert!(matches!(error, FabricError::Disconnected { .. }), "{error}");
+    }
+    node.serves();
+}
+
+#[test]
+fn endpoints_leave_their_sockets_to_one_another() {
+    let node = Node::start(short());
+    let connection = connect(&node.address, ConnectOptions::default()).unwrap();
+    for round in 0..50u64 {
+        let mut endpoint = connection.endpoint();
+        node.region.store_release(0, round).unwrap();
+        let mut word = [0];
+        // A word that was watched for another endpoint is not this one's.
+        assert_eq!(endpoint.load_after_reads(RemoteAddr::region(0)).unwrap(), round);
+        endpoint.read_words(RemoteAddr::region(8), &mut word).unwrap();
+    }
+    assert_eq!(node.hang_ups.connections(), 2);
+    let mut busy = connection.endpoint();
+    let mut batch = Batch::new();
+    batch.read(RemoteAddr::region(0), 8);
+    busy.post(batch).unwrap();
+    drop(busy);
+    // One that something was under way over is closed.
+    let mut endpoint = connection.endpoint();
+    endpoint.read_words(RemoteAddr::region(8), &mut [0]).unwrap();
+    assert!(node.hang_ups.connections() <= 3);
+    drop((endpoint, connection));
+    let patience = Instant::now() + Duration::from_secs(5);
+    while node.hang_ups.connections() > 0 || !node.seen.lock().unwrap().clients.is_empty() {
+        assert!(Instant::now() < patience, "the client has not gone");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// What lies in the region, as long as that is 1 MiB.
+fn fill(region: &SharedMemory) -> Vec<u8> {
+    let bytes: Vec<u8> = (0..REGION_BYTES).map(|i| (i * 7 + i / 251) as u8).collect();
+    region.write_bytes(0, &bytes).unwrap();
+    bytes
+}
+
+#[test]
+fn batches_longer_than_a_frame_or_a_socket_come_back_whole() {
+    let node = Node::start(ListenOptions { io_threads: 1, ..ListenOptions::default() });
+    let bytes = fill(&node.region);
+    let connection = connect(&node.address, ConnectOptions::default()).unwrap();
+    let mut endpoint = connection.endpoint();
+    let mut batch = Batch::new();
+    let all = batch.read(RemoteAddr::region(0), REGION_BYTES);
+    let odd = batch.read(RemoteAddr::region(3), 300_001);
+    let records = batch.read_records(RemoteAddr::region(0), REGION_BYTES / 72 * 72, 72);
+    let many: Vec<_> =
+        (0..9000).map(|i| batch.read(RemoteAddr::region(i * 100), (i % 60) as usize)).collect();
+    endpoint.run(&mut batch).unwrap();
+    assert!(batch.bytes(all) == bytes && batch.bytes(odd) == &bytes[3..300_004]);
+    assert!(batch.bytes(records) == &bytes[..records.len()]);
+    for (i, landing) in many.iter().enumerate() {
+        assert_eq!(batch.bytes(*landing), &bytes[i * 100..i * 100 + i % 60]);
+    }
+    assert_eq!(endpoint.meter().snapshot().round_trips, 1);
+    batch.clear();
+    batch.read_records(RemoteAddr::region(0), REGION_BYTES, REGION_BYTES);
+    let error = endpoint.run(&mut batch).unwrap_err();
+    assert!(matches!(error, FabricError::TooLong { .. }), "{error}");
+
+    // More in flight than all buffers hold, and nobody looks.
+    let mut posted = Vec::new();
+    for i in 0..64u64 {
+        let mut batch = Batch::new();
+        let landing = batch.read(RemoteAddr::region(i * 8), 900_000);
+        posted.push((endpoint.post(batch).unwrap(), landing, i as usize * 8));
+    }
+    std::thread::sleep(Duration::from_millis(50));
+    let mut small = Batch::new();
+    let landing = small.read(RemoteAddr::region(5), 7);
+    endpoint.run(&mut small).unwrap();
+    assert_eq!(small.bytes(landing), &bytes[5..12]);
+    for (ticket, landing, start) in posted {
+        // What was posted before is back before.
+        let completion = endpoint.poll().expect("it was executed first");
+        assert_eq!(completion.ticket, ticket);
+        completion.result.unwrap();
+        assert!(completion.batch.bytes(landing) == &bytes[start..start + 900_000]);
+    }
+}
+
+#[test]
+fn addresses_that_other_machines_reach_are_refused() {
+    for address in ["tcp://0.0.0.0:0", "tcp://[::]:0"] {
+        let error =
+            Listener::bind(&[address.parse().unwrap()], ListenOptions::default()).unwrap_err().to_string();
+        assert!(error.contains(address) && error.contains("127.0.0.1"), "{error}");
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("node.sock");
+    let address = TcpAddress::at_path(&path).unwrap();
+    let first = Listener::bind(std::slice::from_ref(&address), ListenOptions::default()).unwrap();
+    let error =
+        Listener::bind(std::slice::from_ref(&address), ListenOptions::default()).unwrap_err().to_string();
+    assert!(error.contains("tcp+unix://") && error.contains("stop it"), "{error}");
+    drop(first);
+    assert!(!path.exists());
+    let error = connect(&address, ConnectOptions::default()).unwrap_err();
+    assert!(matches!(error, FabricError::NoMemoryNode { .. }), "{error}");
+}
