@@ -235,7 +235,12 @@ fn whoever_says_nothing_or_half_of_it_is_hung_up_on() {
     }
     socket.read_exact(&mut [0; 24]).unwrap();
     node.serves();
-    assert_eq!(node.seen.lock().unwrap().clients.len(), 1);
+    // The others have gone.
+    let patience = Instant::now() + Duration::from_secs(5);
+    while node.seen.lock().unwrap().clients.len() > 1 {
+        assert!(Instant::now() < patience, "those who were hung up on are still clients");
+        std::thread::sleep(Duration::from_millis(1));
+    }
 }
 
 #[test]
