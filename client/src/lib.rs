@@ -128,3 +128,13 @@ pub use session::TableStats;
 pub use tables::{CreateOptions, TableList, Tables};
 pub use url::{Url, UrlError};
 pub use write::{Changes, CompareAndSet};
+
+/// The snippets of the documents compile, and run where they need no memory node.
+#[cfg(all(doctest, feature = "embedded"))]
+mod documents {
+    #[doc = include_str!("../../README.md")]
+    struct Readme;
+
+    #[doc = include_str!("../../docs/guide.md")]
+    struct Guide;
+}

@@ -156,6 +156,7 @@ impl Keys for ByteKeys {
                 // Writing to a string cannot fail. A space would end the key.
                 let _ = match c {
                     ' ' => write!(text, "\\x20"),
+                    '\'' | '"' => write!(text, "{c}"),
                     _ if c.is_ascii() => write!(text, "{}", (c as u8).escape_ascii()),
                     _ if c.is_control() || c.is_whitespace() => {
                         escape(c.encode_utf8(&mut [0; 4]).as_bytes(), &mut text)

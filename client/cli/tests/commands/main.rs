@@ -1,6 +1,8 @@
 //! The commands as a user types them, against a memory node of this process.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod documents;
+
 use std::ffi::OsStr;
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
