@@ -28,7 +28,7 @@ use fpcache_eval::history::store::{Answer, Failure, Store};
 use fpcache_eval::history::{Call, History, Operation, Outcome, Recorder, check, nanoseconds_since};
 use fpcache_fabric::{Access, SharedMemory};
 use fpcache_memserver::durability::{FileDisk, SyncPolicy};
-use fpcache_memserver::store::{self, Background, Beginning, Folders, Memories};
+use fpcache_memserver::store::{self, Background, Folders, Memories, Startup};
 use rand::Rng;
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::SeedableRng;
@@ -135,9 +135,9 @@ impl Place {
     fn audit<K: NumberedKeys>(&self) {
         let folders = self.table();
         let open = |path: PathBuf| Arc::new(SharedMemory::open_file(path, Access::ReadWrite).unwrap().0);
-        let (region, notes) = (open(folders.region_file()), open(folders.notes_file()));
-        let memories = Memories::of_files(region, notes).unwrap();
-        let beginning = Beginning {
+        let (region, recovery_area) = (open(folders.region_file()), open(folders.notes_file()));
+        let memories = Memories::of_files(region, recovery_area).unwrap();
+        let startup = Startup {
             sync: self.sync,
             ring_bytes: store::RING_BYTES,
             boot: store::boot_id(),
@@ -146,9 +146,9 @@ impl Place {
             node: 0,
             now: Instant::now(),
         };
-        store::can_resume(&memories, &beginning).unwrap();
+        store::can_resume(&memories, &startup).unwrap();
         let disk = FileDisk::open(folders.disk_folder()).unwrap();
-        let begun = store::resume::<K, _, _>(memories, disk, &beginning, Background::Inline);
+        let begun = store::resume::<K, _, _>(memories, disk, &startup, Background::Inline);
         let (node, recovery) = begun.unwrap();
         let audit = node.audit().unwrap();
         assert!(audit.is_some(), "a table is there: {recovery}");

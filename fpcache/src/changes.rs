@@ -10,7 +10,8 @@ use fpcache_index::Directory;
 
 use crate::key_space::KeySpace;
 use crate::layout::{
-    CHANGE_RECORD_BYTES, Change, ChangeRecord, Corrupt, LOG_HEAD_OFFSET, SegmentGeometry, TableRecord,
+    CHANGE_RECORD_BYTES, ChangeRecord, Corrupt, LOG_HEAD_OFFSET, SegmentGeometry, SegmentReplacement,
+    TableRecord,
 };
 use crate::models::Segment;
 
@@ -136,7 +137,8 @@ impl ChangeLog {
         gathered.bytes.extend(record.share);
         (gathered.records, gathered.parts) = (record.part + 1, record.parts);
         if gathered.records == gathered.parts {
-            let change = Change::<K>::decode(&gathered.bytes).ok_or_else(|| wrong("it cannot be read"))?;
+            let change =
+                SegmentReplacement::<K>::decode(&gathered.bytes).ok_or_else(|| wrong("it cannot be read"))?;
             let lies = |d| Segment::can_lie(d, &self.geometry, self.region_bytes, encoders);
             if !change.with.iter().all(lies) {
                 return Err(wrong("its segment cannot lie where it says"));
@@ -160,7 +162,7 @@ struct Gathered {
 
 /// Replaces a change's range by its segments. Both of its ends must be ends of segments.
 pub fn put_into<K: KeySpace>(
-    change: &Change<K>,
+    change: &SegmentReplacement<K>,
     directory: &mut Directory<K::Key, Segment<K>>,
 ) -> Result<(), String> {
     let Some(first) = change.with.first() else { return Err("it has no segments".into()) };

@@ -13,7 +13,7 @@
 //! | `values`, `uploads` | values on their way to their records, of which long ones come ahead of their requests |
 //! | `table` | every record's place: slots, changes of the directory, checkpoints |
 //! | [`rebuild`] | which segments take the place of which: planning without a region |
-//! | [`durability`], `journal`, `notes` | the log's files and snapshots; what is written down before a slot changes |
+//! | [`durability`], `wal`, `recovery_area` | the log's files and snapshots; what is written down before a slot changes |
 //! | [`store`], `recovery` | how a memory node begins whose data outlive it |
 //! | [`daemon`] | a memory node as a process of its own, over shared memory |
 //! | [`capacity`] | how much memory a node takes when not told |
@@ -24,30 +24,30 @@ mod allocator;
 pub mod budget;
 pub mod capacity;
 pub mod catalogue;
-mod clients;
 mod counters;
 pub mod daemon;
+mod dedup;
 pub mod durability;
 pub mod folder;
-mod front;
 mod image;
-mod journal;
 pub mod loader;
 mod lookup;
 mod merging;
 pub mod node;
-mod notes;
 mod parked;
 mod pending;
 pub mod rebuild;
 mod recovery;
+mod recovery_area;
 mod snapshotting;
 mod space;
 pub mod store;
+mod superblock_writer;
 mod table;
 mod transit;
 mod uploads;
 mod values;
+mod wal;
 mod writes;
 
 pub use catalogue::{Catalogue, CatalogueConfig, CatalogueError};

@@ -99,10 +99,10 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
         const FOUND: u8 = 0;
         const OUTSIDE: u8 = 1;
         const ABSENT: u8 = 2;
-        let Self { front, table: Some(table), .. } = self else { return Err(Self::no_table()) };
+        let Self { superblock, table: Some(table), .. } = self else { return Err(Self::no_table()) };
         // Whoever asks here has a directory that its changes do not reach.
         table.directory_wanted = true;
-        let found = table.get(front, key).map_err(internal)?;
+        let found = table.get(superblock, key).map_err(internal)?;
         let (status, value_bytes, token) = match &found {
             None => (ABSENT, 0, 0),
             // A record that a reply has no room for cannot be: its slot is shorter than that.

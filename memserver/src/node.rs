@@ -17,31 +17,31 @@ use fpcache_index::Directory;
 
 use crate::allocator::Allocator;
 use crate::budget::Grant;
-use crate::clients::Clients;
+use crate::dedup::DedupSessions;
 use crate::durability::Lsn;
-use crate::front::Front;
-use crate::journal::Journal;
 use crate::loader::{Begin, ChunkPlace, FIRST_VERSION, Finished, LoadError, Loader};
 use crate::parked::{Parked, Progress, QUANTUM, Queue, SHORT_ALLOWANCE, SHORT_REQUEST, Until, cost};
 use crate::pending::Pending;
 use crate::snapshotting::{PAUSE, Snapshotting};
 use crate::space::{Extent, Space};
+use crate::superblock_writer::SuperblockWriter;
 use crate::table::audit::Audit;
 use crate::table::write::next_version;
 use crate::table::{Parts, Table, TableError};
 use crate::transit::{Held, Transit};
 use crate::uploads::Uploads;
+use crate::wal::Wal;
 
 /// A memory node over one region, which nobody else writes.
 #[derive(Debug)]
 pub struct MemoryNode<K: BuildKeys, M = SharedMemory> {
-    pub(crate) front: Front<K, M>,
+    pub(crate) superblock: SuperblockWriter<K, M>,
     pub(crate) node: u16,
     /// The creation number that requests must name.
     creation: u64,
     pub(crate) table: Option<Table<K>>,
-    pub(crate) writers: Clients,
-    pub(crate) journal: Option<Journal<M>>,
+    pub(crate) sessions: DedupSessions,
+    pub(crate) wal: Option<Wal<M>>,
     pub(crate) pending: Pending<K>,
     pub(crate) parked: Queue,
     /// Nanoseconds of work that the table may do before its next turn.
@@ -114,26 +114,26 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
         node: u16,
         now: Instant,
     ) -> Result<Self, AccessError> {
-        let front = Front::create(region, grant, incarnation)?;
-        Ok(Self::over(front, node, None, Clients::default(), None, now))
+        let superblock = SuperblockWriter::create(region, grant, incarnation)?;
+        Ok(Self::over(superblock, node, None, DedupSessions::default(), None, now))
     }
 
     /// A memory node over a region, whatever was found in it.
     pub(crate) fn over(
-        front: Front<K, M>,
+        superblock: SuperblockWriter<K, M>,
         node: u16,
         table: Option<Table<K>>,
-        writers: Clients,
-        journal: Option<Journal<M>>,
+        sessions: DedupSessions,
+        wal: Option<Wal<M>>,
         now: Instant,
     ) -> Self {
         Self {
-            front,
+            superblock,
             node,
             creation: 0,
             table,
-            writers,
-            journal,
+            sessions,
+            wal,
             pending: Pending::default(),
             parked: Queue::default(),
             allowance: QUANTUM,
@@ -171,18 +171,18 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
     /// The same with another clock than the machine's: the one its loop goes by.
     #[must_use]
     pub fn with_clock(mut self, clock: Arc<dyn Clock>) -> Self {
-        if let Some(journal) = &mut self.journal {
-            journal.clock = Arc::clone(&clock);
+        if let Some(wal) = &mut self.wal {
+            wal.clock = Arc::clone(&clock);
         }
         self.clock = clock;
         self
     }
 
-    /// Has the table learn from its keys as soon as it has so many, which it does by itself from 4,096 on: what makes numbers of
+    /// Has the table retrain on its keys as soon as it has so many, which it does by itself from 4,096 on: what makes numbers of
     /// byte strings is trained on them.
-    pub fn learn_at(&mut self, keys: u64) {
+    pub fn retrain_at(&mut self, keys: u64) {
         if let Some(table) = &mut self.table {
-            table.learn_at(keys);
+            table.retrain_at(keys);
         }
     }
 
@@ -205,7 +205,7 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
     /// Breaks the protocol on purpose from here on.
     #[cfg(feature = "sabotage")]
     pub fn sabotage(&mut self, sabotage: Option<fpcache::sabotage::Sabotage>) {
-        self.front.sabotage = sabotage;
+        self.superblock.sabotage = sabotage;
     }
 
     /// Goes on counting versions from here, as after as many writes as lie between: tests let them wrap around so.
@@ -223,7 +223,7 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
 
     /// The region.
     pub fn region(&self) -> &Arc<M> {
-        &self.front.region
+        &self.superblock.region
     }
 
     /// Loads records from this process: `keys` in ascending order, and `value(i, out)` to fill in the value of the
@@ -260,7 +260,7 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
         mut each: impl FnMut(R, &mut dyn FnMut(&K::Key, &[u8]) -> Result<(), LoadError>) -> Result<(), LoadError>,
     ) -> Result<TableRecord, Refusal> {
         self.begin(SELF, Begin { parameters, expected_keys: records.len() as u64, encoders })?;
-        let region = Arc::clone(&self.front.region);
+        let region = Arc::clone(&self.superblock.region);
         let loader = self.loader(SELF)?;
         let mut push = |key: &K::Key, value: &[u8]| loader.push(&*region, key, value, FIRST_VERSION);
         let pushed = records.into_iter().try_for_each(|record| each(record, &mut push));
@@ -273,10 +273,10 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
 
     /// Counters for `stats`.
     pub fn stats(&self) -> NodeStats {
-        let superblock = self.front.superblock();
+        let superblock = self.superblock.current();
         let mut stats = NodeStats {
             incarnation: superblock.incarnation,
-            region_bytes: self.front.grant.limit(),
+            region_bytes: self.superblock.grant.limit(),
             used_bytes: SUPERBLOCK_BYTES as u64,
             clients: self.clients,
             requests: self.requests,
@@ -284,13 +284,13 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
             log_head: superblock.log_head,
             ..NodeStats::default()
         };
-        if let Some(journal) = &self.journal {
-            stats.logged = journal.last();
-            stats.synced = journal.synced();
+        if let Some(wal) = &self.wal {
+            stats.logged = wal.last();
+            stats.synced = wal.synced();
         }
         if let Some(table) = &self.table {
             let (counters, space) = (&table.counters, table.space());
-            stats.used_bytes = self.front.grant.reach().saturating_sub(space.free_bytes());
+            stats.used_bytes = self.superblock.grant.reach().saturating_sub(space.free_bytes());
             stats.quarantined_bytes = space.quarantined_bytes();
             stats.keys = table.keys();
             stats.segments = table.segments();
@@ -314,7 +314,7 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
     /// # Errors
     /// The first thing that is wrong.
     pub fn audit(&self) -> Result<Option<Audit>, TableError> {
-        self.table.as_ref().map(|table| table.audit(&self.front)).transpose()
+        self.table.as_ref().map(|table| table.audit(&self.superblock)).transpose()
     }
 
     fn begin(&mut self, client: ClientId, begin: Begin<K>) -> Result<(), Refusal> {
@@ -349,7 +349,7 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
 
     /// A load into the empty region.
     pub(crate) fn loader_for(&self, begin: Begin<K>) -> Result<Loader<K>, LoadError> {
-        let allocator = Allocator::new(SUPERBLOCK_BYTES as u64, Arc::clone(&self.front.grant));
+        let allocator = Allocator::new(SUPERBLOCK_BYTES as u64, Arc::clone(&self.superblock.grant));
         Loader::new(begin, allocator, self.node, FIRST_GENERATION)
     }
 
@@ -397,7 +397,7 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
                 record
             }
             _ => {
-                let region = Arc::clone(&self.front.region);
+                let region = Arc::clone(&self.superblock.region);
                 loop {
                     let step = self.loader(client)?.step_finish(&*region);
                     self.charge(cost::STEP);
@@ -414,7 +414,7 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
                     }
                 }
                 let record = self.publish_load(client)?;
-                if self.journal.is_some() {
+                if self.wal.is_some() {
                     self.durable = None;
                     return Ok(Answer::Waits(Progress::Commit(record), Until::Durable));
                 }
@@ -435,7 +435,7 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
     ) -> Result<Answer, Refusal> {
         /// Records between two looks at the allowance.
         const RECORDS: u32 = 64;
-        let region = Arc::clone(&self.front.region);
+        let region = Arc::clone(&self.superblock.region);
         let loader = self.loader(client)?;
         let mut place = match progress {
             Progress::Chunk(place) => Ok(place),
@@ -465,12 +465,12 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
 
     /// Ends a load: its table is visible from here on.
     pub(crate) fn take_load(&mut self, loader: Loader<K>) -> Result<TableRecord, LoadError> {
-        let finished = loader.finish(&*self.front.region)?;
+        let finished = loader.finish(&*self.superblock.region)?;
         let record = finished.record;
-        self.front.publish(record)?;
+        self.superblock.publish(record)?;
         self.table = Some(self.take_over(finished));
-        if let (Some(journal), Some(table)) = (&self.journal, &self.table) {
-            journal.notes.set_applied(journal.last(), table.next_version())?;
+        if let (Some(wal), Some(table)) = (&self.wal, &self.table) {
+            wal.recovery_area.set_applied(wal.last(), table.next_version())?;
         }
         Ok(record)
     }
@@ -481,7 +481,7 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
         let entries = descriptors.iter().map(|d| (d.lo.clone(), Segment::from(d))).collect();
         // A load's keys ascend, and so do the first keys of its segments.
         let directory = Directory::from_sorted(entries).expect("segments in key order");
-        let grant = &self.front.grant;
+        let grant = &self.superblock.grant;
         let free = Extent { offset: used, len: (grant.end() & !7).saturating_sub(used) };
         let parts = Parts {
             record,
@@ -577,8 +577,8 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
         if self.parked.awaits_durable() {
             return self.step_durable();
         }
-        let Self { front, table: Some(table), pending, .. } = self else { return Work::Nothing };
-        let is_busy = matches!(table.work(front, pending.is_empty()), Ok(true));
+        let Self { superblock, table: Some(table), pending, .. } = self else { return Work::Nothing };
+        let is_busy = matches!(table.work(superblock, pending.is_empty()), Ok(true));
         // In its turn also while the table has work: under writes that never cease it always has.
         let snapshot = self.work_on_snapshot(due);
         self.charge(i64::from(is_busy) * cost::STEP + i64::from(snapshot == Work::More) * cost::STEP);
@@ -595,7 +595,7 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
     /// Gives back what a load that never committed was granted.
     fn give_back_unused(&self) {
         if self.table.is_none() && self.loading.is_none() {
-            self.front.grant.shrink_to(SUPERBLOCK_BYTES as u64);
+            self.superblock.grant.shrink_to(SUPERBLOCK_BYTES as u64);
         }
     }
 }
@@ -665,12 +665,12 @@ impl<K: BuildKeys, M: NodeMemory> Service for MemoryNode<K, M> {
     fn work(&mut self) -> Work {
         self.renew_allowance();
         let may_work = !self.is_spent();
-        let due = self.journal.as_mut().and_then(Journal::work);
+        let due = self.wal.as_mut().and_then(Wal::work);
         // What fails here fails again when somebody needs it, who is told then.
         let _ = self.publish_synced();
         self.go_on();
-        if let Some((last, journal)) = self.pending.last().zip(self.journal.as_mut()) {
-            journal.want_synced(last);
+        if let Some((last, wal)) = self.pending.last().zip(self.wal.as_mut()) {
+            wal.want_synced(last);
         }
         // What is done between requests has its turn however many are parked.
         let work = if may_work { self.work_between(due) } else { Work::More };

@@ -13,7 +13,7 @@ use fpcache::key_space::BuildKeys;
 use fpcache::layout::{Stored, TableRecord, ValueExtent};
 use fpcache_fabric::{ClientId, NodeMemory};
 
-use crate::clients::Writer;
+use crate::dedup::DedupSession;
 use crate::durability::Lsn;
 use crate::loader::ChunkPlace;
 use crate::lookup::MOST_REPLY;
@@ -91,7 +91,7 @@ pub(crate) struct Put {
 /// A write that has begun.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Going {
-    pub(crate) writer: Writer,
+    pub(crate) session: DedupSession,
     /// Its next operation.
     pub(crate) next: usize,
     /// How many operations of all requests must have been done before all of its own are.
@@ -145,9 +145,9 @@ pub(crate) struct Parked {
 
 impl Parked {
     /// Whose write it is, if it has begun.
-    fn writer(&self) -> Option<u64> {
+    fn session(&self) -> Option<u64> {
         match &self.progress {
-            Progress::Write(going) => Some(going.writer.client),
+            Progress::Write(going) => Some(going.session.client),
             _ => None,
         }
     }
@@ -181,8 +181,8 @@ impl Queue {
     }
 
     /// Whether a write of this client has begun.
-    pub(crate) fn has_begun(&self, writer: u64) -> bool {
-        self.all().any(|parked| parked.writer() == Some(writer))
+    pub(crate) fn has_begun(&self, session: u64) -> bool {
+        self.all().any(|parked| parked.session() == Some(session))
     }
 
     /// Whether a load waits until its records are on the disk.
@@ -190,7 +190,7 @@ impl Queue {
         self.first.as_ref().is_some_and(|parked| parked.until == Until::Durable)
     }
 
-    /// The first entry of the log with a piece of a value whose effect is still to be written.
+    /// The first entry of the log with a piece of a value whose mutation is still to be written.
     pub(crate) fn first_piece(&self) -> Option<Lsn> {
         let Progress::Write(going) = &self.first.as_ref()?.progress else { return None };
         going.put.and_then(|put| put.first)
@@ -247,23 +247,23 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
     }
 
     /// Whether an earlier request of this client is in hand.
-    pub(crate) fn is_in_hand(&self, writer: u64) -> bool {
-        self.pending.has_request_of(writer) || self.parked.has_begun(writer)
+    pub(crate) fn is_in_hand(&self, session: u64) -> bool {
+        self.pending.has_request_of(session) || self.parked.has_begun(session)
     }
 
     /// Why the log cannot be written, while it cannot: nobody waits for it then.
     pub(crate) fn log_fails(&self) -> bool {
-        self.journal.as_ref().is_some_and(|journal| journal.failure().is_some())
+        self.wal.as_ref().is_some_and(|wal| wal.failure().is_some())
     }
 
     fn is_ready(&mut self, until: Until) -> bool {
         let is_ready = match until {
             Until::Turn | Until::Room | Until::NextPiece => true,
             Until::Published(entries) => self.pending.has_published(entries),
-            Until::Answered(writer) => !self.is_in_hand(writer),
+            Until::Answered(session) => !self.is_in_hand(session),
             Until::Quiet => self.pending.is_empty(),
             Until::ReplyRoom => return self.transit.has_room_for_reply(MOST_REPLY),
-            Until::LogRoom => self.journal.as_mut().is_none_or(|journal| journal.has_room()),
+            Until::LogRoom => self.wal.as_mut().is_none_or(|wal| wal.has_room()),
             Until::Durable => return self.durable.is_some(),
         };
         is_ready || self.log_fails()
@@ -302,9 +302,9 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
         let mut moved = std::mem::take(&mut self.parked.moved);
         self.parked.rest.append(&mut moved);
         if self.parked.all().any(|parked| parked.until == Until::LogRoom)
-            && let Some(journal) = &mut self.journal
+            && let Some(wal) = &mut self.wal
         {
-            journal.want_synced(journal.last());
+            wal.want_synced(wal.last());
         }
     }
 

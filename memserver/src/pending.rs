@@ -11,21 +11,21 @@ use fpcache::layout::{Stored, ValueExtent};
 use fpcache::message::WriteReply;
 use fpcache_fabric::ClientId;
 
-use crate::clients::Writer;
+use crate::dedup::DedupSession;
 use crate::durability::Lsn;
-use crate::table::write::Effect;
+use crate::table::write::SlotMutation;
 use crate::transit::Held;
 
 /// What becomes of an operation.
 #[derive(Debug)]
-pub(crate) enum Outcome<K: BuildKeys> {
+pub(crate) enum PendingOutcome<K: BuildKeys> {
     /// Nothing changes; but the reply comes after those to the operations before.
     Reply(WriteReply),
     /// A slot changes once its entries are on the disk.
-    Effect { lsns: Lsns, effect: Effect<K, K::Owned>, value: OwnedValue },
+    SlotMutation { lsns: Lsns, mutation: SlotMutation<K, K::Owned>, value: OwnedValue },
 }
 
-/// The entries of the log for one effect: the pieces of its value, and the effect itself.
+/// The entries of the log for one mutation: the pieces of its value, and the mutation itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Lsns {
     pub(crate) first: Lsn,
@@ -59,17 +59,17 @@ impl OwnedValue {
 
 /// One operation that waits.
 #[derive(Debug)]
-pub(crate) struct Entry<K: BuildKeys> {
-    pub(crate) writer: Writer,
+pub(crate) struct PendingOperation<K: BuildKeys> {
+    pub(crate) session: DedupSession,
     pub(crate) operation: usize,
-    pub(crate) outcome: Outcome<K>,
+    pub(crate) outcome: PendingOutcome<K>,
 }
 
 /// A request that waits for its operations.
 #[derive(Debug)]
 struct Waiting {
     client: ClientId,
-    writer: Writer,
+    session: DedupSession,
     /// How many entries must have been published since the beginning.
     entries: u64,
     /// Counts what is kept of it, if that is much.
@@ -79,7 +79,7 @@ struct Waiting {
 /// What waits for the disk.
 #[derive(Debug)]
 pub(crate) struct Pending<K: BuildKeys> {
-    entries: VecDeque<Entry<K>>,
+    entries: VecDeque<PendingOperation<K>>,
     keys: HashSet<K::Owned>,
     requests: VecDeque<Waiting>,
     /// Entries ever added, and ever published.
@@ -104,9 +104,9 @@ impl<K: BuildKeys> Pending<K> {
         !self.keys.is_empty() && self.keys.contains(key)
     }
 
-    pub(crate) fn add(&mut self, entry: Entry<K>) {
-        if let Outcome::Effect { effect, .. } = &entry.outcome {
-            self.keys.insert(effect.key.clone());
+    pub(crate) fn add(&mut self, entry: PendingOperation<K>) {
+        if let PendingOutcome::SlotMutation { mutation, .. } = &entry.outcome {
+            self.keys.insert(mutation.key.clone());
         }
         self.added += 1;
         self.entries.push_back(entry);
@@ -115,28 +115,28 @@ impl<K: BuildKeys> Pending<K> {
     /// The first entry of the log that is waited for.
     pub(crate) fn first(&self) -> Option<Lsn> {
         self.entries.iter().find_map(|entry| match entry.outcome {
-            Outcome::Effect { lsns, .. } => Some(lsns.first),
-            Outcome::Reply(_) => None,
+            PendingOutcome::SlotMutation { lsns, .. } => Some(lsns.first),
+            PendingOutcome::Reply(_) => None,
         })
     }
 
     /// The last entry of the log that is waited for.
     pub(crate) fn last(&self) -> Option<Lsn> {
         self.entries.iter().rev().find_map(|entry| match entry.outcome {
-            Outcome::Effect { lsns, .. } => Some(lsns.last),
-            Outcome::Reply(_) => None,
+            PendingOutcome::SlotMutation { lsns, .. } => Some(lsns.last),
+            PendingOutcome::Reply(_) => None,
         })
     }
 
     /// The next entry to publish, if the log is on the disk so far.
-    pub(crate) fn next(&mut self, synced: Lsn) -> Option<Entry<K>> {
+    pub(crate) fn next(&mut self, synced: Lsn) -> Option<PendingOperation<K>> {
         let is_ready = match self.entries.front()?.outcome {
-            Outcome::Effect { lsns, .. } => lsns.last <= synced,
-            Outcome::Reply(_) => true,
+            PendingOutcome::SlotMutation { lsns, .. } => lsns.last <= synced,
+            PendingOutcome::Reply(_) => true,
         };
         let entry = if is_ready { self.entries.pop_front()? } else { return None };
-        if let Outcome::Effect { effect, .. } = &entry.outcome {
-            self.keys.remove(effect.key.borrow());
+        if let PendingOutcome::SlotMutation { mutation, .. } = &entry.outcome {
+            self.keys.remove(mutation.key.borrow());
         }
         self.published += 1;
         Some(entry)
@@ -154,14 +154,14 @@ impl<K: BuildKeys> Pending<K> {
     }
 
     /// Whether operations of this client wait.
-    pub(crate) fn has_request_of(&self, writer: u64) -> bool {
-        self.requests.iter().any(|waiting| waiting.writer.client == writer)
-            || self.entries.iter().any(|entry| entry.writer.client == writer)
+    pub(crate) fn has_request_of(&self, session: u64) -> bool {
+        self.requests.iter().any(|waiting| waiting.session.client == session)
+            || self.entries.iter().any(|entry| entry.session.client == session)
     }
 
     /// A client waits for the reply to its request, until so many entries have been published.
-    pub(crate) fn wait(&mut self, client: ClientId, writer: Writer, entries: u64, held: Option<Held>) {
-        self.requests.push_back(Waiting { client, writer, entries, _held: held });
+    pub(crate) fn wait(&mut self, client: ClientId, session: DedupSession, entries: u64, held: Option<Held>) {
+        self.requests.push_back(Waiting { client, session, entries, _held: held });
     }
 
     /// The next request that waits, whose operations go on waiting.
@@ -170,9 +170,9 @@ impl<K: BuildKeys> Pending<K> {
     }
 
     /// The next request all of whose operations are done.
-    pub(crate) fn next_answered(&mut self) -> Option<(ClientId, Writer)> {
+    pub(crate) fn next_answered(&mut self) -> Option<(ClientId, DedupSession)> {
         let is_answered = self.requests.front()?.entries <= self.published;
         let waiting = if is_answered { self.requests.pop_front()? } else { return None };
-        Some((waiting.client, waiting.writer))
+        Some((waiting.client, waiting.session))
     }
 }

@@ -11,11 +11,11 @@ use fpcache::layout::TableParameters;
 use fpcache_fabric::{NodeMemory, Work};
 
 use crate::durability::{Lsn, SnapshotError, SnapshotInfo};
-use crate::journal::Journal;
-use crate::journal::background::SnapshotStart;
 use crate::node::MemoryNode;
 use crate::parked::cost;
 use crate::table::TableError;
+use crate::wal::Wal;
+use crate::wal::background::SnapshotStart;
 
 /// A snapshot under way.
 #[derive(Debug, Default)]
@@ -53,7 +53,7 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
     /// Begins a snapshot, unless one is under way, there is no log to complete it, or the disk is still busy with one that was
     /// given up.
     pub fn begin_snapshot(&mut self) {
-        let (Some(journal), Some(table)) = (&mut self.journal, &mut self.table) else { return };
+        let (Some(wal), Some(table)) = (&mut self.wal, &mut self.table) else { return };
         if self.snapshotting.is_some() {
             return;
         }
@@ -63,33 +63,33 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
         header.extend(K::encode_encoders(table.encoders()));
         // What waits for the disk is not in the table yet. It comes there as what is written later does; and the pieces of a value
         // are of no use without the first.
-        let first = self.pending.first().or(self.parked.first_piece()).unwrap_or(journal.last() + 1);
-        if !journal.snapshots.begin(SnapshotStart { lineage: journal.lineage(), header, first }) {
+        let first = self.pending.first().or(self.parked.first_piece()).unwrap_or(wal.last() + 1);
+        if !wal.snapshots.begin(SnapshotStart { lineage: wal.lineage(), header, first }) {
             return;
         }
-        journal.since_snapshot = 0;
+        wal.since_snapshot = 0;
         table.begin_taking();
         self.snapshotting = Some(Snapshotting::default());
     }
 
     /// Takes some more of the snapshot under way.
     pub(crate) fn step_snapshot(&mut self) -> Result<Step, TableError> {
-        let Self { front, table: Some(table), journal: Some(journal), snapshotting, .. } = self else {
+        let Self { superblock, table: Some(table), wal: Some(wal), snapshotting, .. } = self else {
             return Ok(Step::Idle);
         };
         let Some(taking) = snapshotting else { return Ok(Step::Idle) };
         if taking.is_finished {
-            let Some(outcome) = journal.snapshots.outcome() else { return Ok(Step::Waits) };
+            let Some(outcome) = wal.snapshots.outcome() else { return Ok(Step::Waits) };
             *snapshotting = None;
             if let Ok(info) = &outcome {
-                journal.covered_before(info.first_lsn);
+                wal.covered_before(info.first_lsn);
                 // One that began before entries were lost does not make up for them.
-                self.has_snapshot = !journal.has_lost();
+                self.has_snapshot = !wal.has_lost();
             }
             return Ok(Step::Ended(outcome));
         }
         if taking.records.len() < BLOCK_BYTES && table.is_taking() {
-            if let Err(error) = table.take_records(front, BLOCK_BYTES, &mut taking.records) {
+            if let Err(error) = table.take_records(superblock, BLOCK_BYTES, &mut taking.records) {
                 // Without these records it must not count.
                 *snapshotting = None;
                 return Ok(Step::Ended(Err(SnapshotError::Table(error.to_string()))));
@@ -98,30 +98,30 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
         }
         if !taking.records.is_empty() {
             let records = std::mem::take(&mut taking.records);
-            if let Some(back) = journal.snapshots.push(records) {
+            if let Some(back) = wal.snapshots.push(records) {
                 taking.records = back;
                 return Ok(Step::Waits);
             }
             return Ok(Step::More);
         }
         // It counts only with the log up to there: that must be on the disk first.
-        let last = *taking.last.get_or_insert(journal.last());
-        if journal.synced() < last {
-            journal.want_synced(last);
+        let last = *taking.last.get_or_insert(wal.last());
+        if wal.synced() < last {
+            wal.want_synced(last);
             return Ok(Step::Waits);
         }
-        taking.is_finished = journal.snapshots.finish(last);
+        taking.is_finished = wal.snapshots.finish(last);
         Ok(if taking.is_finished { Step::More } else { Step::Waits })
     }
 
     /// Begins a snapshot if it is time, or gets on with the one under way; says when there is more to do, which the log has at
     /// `due`.
     pub(crate) fn work_on_snapshot(&mut self, due: Option<Instant>) -> Work {
-        if self.journal.is_none() {
+        if self.wal.is_none() {
             return Work::Nothing;
         }
         let now = self.clock.now();
-        if self.journal.as_ref().is_some_and(Journal::has_lost) {
+        if self.wal.as_ref().is_some_and(Wal::has_lost) {
             self.has_snapshot = false;
         }
         if self.wants_snapshot() && self.retry_at.is_none_or(|at| at <= now) {
@@ -151,9 +151,9 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
                 return Work::More;
             }
             Ok(Step::Waits | Step::Idle) => {
-                let Some(journal) = &mut self.journal else { return Work::Nothing };
-                let Some(failure) = journal.failure() else {
-                    journal.want_synced(journal.last());
+                let Some(wal) = &mut self.wal else { return Work::Nothing };
+                let Some(failure) = wal.failure() else {
+                    wal.want_synced(wal.last());
                     return Work::At(self.clock.now() + PAUSE);
                 };
                 self.give_up_snapshot();
@@ -173,10 +173,10 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
             self.begin_snapshot();
             match self.step_snapshot().map_err(|error| error.to_string())? {
                 Step::More => {}
-                Step::Idle if self.journal.is_none() || self.table.is_none() => return Ok(()),
+                Step::Idle if self.wal.is_none() || self.table.is_none() => return Ok(()),
                 Step::Idle | Step::Waits => {
-                    if let Some(journal) = &mut self.journal
-                        && let Some(failure) = journal.wait_a_little()
+                    if let Some(wal) = &mut self.wal
+                        && let Some(failure) = wal.wait_a_little()
                     {
                         self.give_up_snapshot();
                         return Err(failure);
@@ -199,8 +199,8 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
     pub(crate) fn wants_snapshot(&self) -> bool {
         /// Log entries for which no snapshot is written, in bytes.
         const LEAST: u64 = 64 << 20;
-        let (Some(table), Some(journal)) = (&self.table, &self.journal) else { return false };
+        let (Some(table), Some(wal)) = (&self.table, &self.wal) else { return false };
         let whole = LEAST.max(table.records_bytes());
-        self.snapshotting.is_none() && (!self.has_snapshot || journal.since_snapshot > whole)
+        self.snapshotting.is_none() && (!self.has_snapshot || wal.since_snapshot > whole)
     }
 }

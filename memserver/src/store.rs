@@ -8,27 +8,27 @@ use fpcache::key_space::BuildKeys;
 use fpcache_fabric::{FileIdentity, MemoryError, NodeMemory, SharedMemory, Waker};
 
 use crate::budget::Grant;
-use crate::clients::Clients;
+use crate::dedup::DedupSessions;
 use crate::durability::{self, Disk, Drain, LogOptions, Lsn, Staging, SyncPolicy};
-use crate::journal::Journal;
-use crate::journal::background::{
+use crate::node::MemoryNode;
+use crate::recovery::{Origin, RecoverError, Recovery, cold, warm};
+use crate::recovery_area::{Identity, RecoveryArea};
+use crate::wal::Wal;
+use crate::wal::background::{
     Draining, InlineDrain, InlineSnapshots, Snapshots, ThreadDrain, ThreadSnapshots,
 };
-use crate::node::MemoryNode;
-use crate::notes::{Identity, Notes};
-use crate::recovery::{Origin, RecoverError, Recovery, cold, warm};
 
-pub use crate::notes::notes_bytes;
+pub use crate::recovery_area::recovery_area_bytes;
 
 /// Bytes of the log's staging ring.
 pub const RING_BYTES: u64 = 16 << 20;
 
 /// How a memory node begins whose data outlive it.
 #[derive(Clone, Copy, Debug)]
-pub struct Beginning {
-    /// When effects reach the disk.
+pub struct Startup {
+    /// When mutations reach the disk.
     pub sync: SyncPolicy,
-    /// Bytes of the staging ring in the notes.
+    /// Bytes of the staging ring in the recovery area.
     pub ring_bytes: u64,
     /// Names this start of the machine: memory that is no file does not survive another.
     pub boot: [u8; 16],
@@ -60,24 +60,24 @@ impl Background {
     }
 }
 
-/// Memory of a memory node: its region, and its notes, which no client sees.
+/// Memory of a memory node: its region, and its recovery area, which no client sees.
 #[derive(Debug)]
 pub struct Memories<M> {
     /// The region.
     pub region: Arc<M>,
-    /// [`notes_bytes`] of memory.
-    pub notes: Arc<M>,
+    /// [`recovery_area_bytes`] of memory.
+    pub recovery_area: Arc<M>,
     /// What of the region may be used.
     pub grant: Arc<Grant>,
-    /// The files that region and notes lie in; zeros where they are no files.
+    /// The files that region and recovery area lie in; zeros where they are no files.
     pub files: [FileIdentity; 2],
 }
 
 impl<M: NodeMemory> Memories<M> {
-    /// A region that may be used whole, and notes.
-    pub fn new(region: Arc<M>, notes: Arc<M>) -> Self {
+    /// A region that may be used whole, and a recovery area.
+    pub fn new(region: Arc<M>, recovery_area: Arc<M>) -> Self {
         let grant = Grant::whole(region.len());
-        Self { region, notes, grant, files: Default::default() }
+        Self { region, recovery_area, grant, files: Default::default() }
     }
 
     /// The same, where the region may be used up to `limit` in ordinary life.
@@ -92,10 +92,13 @@ impl Memories<SharedMemory> {
     ///
     /// # Errors
     /// A file cannot be examined.
-    pub fn of_files(region: Arc<SharedMemory>, notes: Arc<SharedMemory>) -> Result<Self, MemoryError> {
+    pub fn of_files(
+        region: Arc<SharedMemory>,
+        recovery_area: Arc<SharedMemory>,
+    ) -> Result<Self, MemoryError> {
         let file = |memory: &SharedMemory| memory.file_identity().map(Option::unwrap_or_default);
-        let files = [file(&region)?, file(&notes)?];
-        Ok(Self { files, ..Self::new(region, notes) })
+        let files = [file(&region)?, file(&recovery_area)?];
+        Ok(Self { files, ..Self::new(region, recovery_area) })
     }
 }
 
@@ -106,9 +109,9 @@ pub fn bytes_to_restore(limit: u64) -> u64 {
     limit.saturating_mul(3).saturating_add(LEAST)
 }
 
-/// Bytes that may be used of a region in ordinary life, as its notes have it.
-pub(crate) fn limit_in<M: NodeMemory>(notes: &Arc<M>) -> u64 {
-    let identity = Notes::over(Arc::clone(notes), RING_BYTES).identity();
+/// Bytes that may be used of a region in ordinary life, as its recovery area has it.
+pub(crate) fn limit_in<M: NodeMemory>(recovery_area: &Arc<M>) -> u64 {
+    let identity = RecoveryArea::over(Arc::clone(recovery_area), RING_BYTES).identity();
     identity.ok().flatten().map_or(u64::MAX, |identity| identity.limit)
 }
 
@@ -121,9 +124,9 @@ pub(crate) fn holds_snapshot<D: Disk>(disk: &D) -> Result<bool, durability::Disk
 ///
 /// # Errors
 /// The reason.
-pub fn can_resume<M: NodeMemory>(memories: &Memories<M>, beginning: &Beginning) -> Result<(), String> {
-    let notes = Notes::over(Arc::clone(&memories.notes), beginning.ring_bytes);
-    warm::examine(&*memories.region, &notes, beginning.boot, memories.files).map(|_| ())
+pub fn can_resume<M: NodeMemory>(memories: &Memories<M>, startup: &Startup) -> Result<(), String> {
+    let recovery_area = RecoveryArea::over(Arc::clone(&memories.recovery_area), startup.ring_bytes);
+    warm::examine(&*memories.region, &recovery_area, startup.boot, memories.files).map(|_| ())
 }
 
 /// Goes on with the memory of a process that has ended, of which [`can_resume`] holds.
@@ -133,31 +136,34 @@ pub fn can_resume<M: NodeMemory>(memories: &Memories<M>, beginning: &Beginning) 
 pub fn resume<K: BuildKeys, M: NodeMemory, D: Disk + Clone + 'static>(
     memories: Memories<M>,
     mut disk: D,
-    beginning: &Beginning,
+    startup: &Startup,
     background: Background,
 ) -> Result<(MemoryNode<K, M>, Recovery), RecoverError> {
     let began = Instant::now();
-    let Memories { region, notes, grant, .. } = memories;
-    let notes = Notes::over(notes, beginning.ring_bytes);
+    let Memories { region, recovery_area, grant, .. } = memories;
+    let recovery_area = RecoveryArea::over(recovery_area, startup.ring_bytes);
     durability::remove_unfinished(&mut disk)?;
-    let identity = notes.identity()?.ok_or(RecoverError::Misfit { lsn: 0 })?;
-    let (ring, ring_bytes) = notes.ring();
-    let staging = Staging::open(Arc::clone(notes.memory()), ring, ring_bytes)?;
-    let (incarnation, node) = (beginning.incarnation, beginning.node);
+    let identity = recovery_area.identity()?.ok_or(RecoverError::Misfit { lsn: 0 })?;
+    let (ring, ring_bytes) = recovery_area.ring();
+    let staging = Staging::open(Arc::clone(recovery_area.memory()), ring, ring_bytes)?;
+    let (incarnation, node) = (startup.incarnation, startup.node);
     let memory = (region, grant);
-    let found = warm::take_up::<K, M, D>(memory, notes, &identity, incarnation, node, &staging, &mut disk)?;
+    let found =
+        warm::take_up::<K, M, D>(memory, recovery_area, &identity, incarnation, node, &staging, &mut disk)?;
     let origin = Origin::Memory { redone: found.redone, finished_change: found.finished_change };
-    let Some(notes) = found.front.notes.clone() else { return Err(RecoverError::Misfit { lsn: 0 }) };
+    let Some(recovery_area) = found.superblock.recovery_area.clone() else {
+        return Err(RecoverError::Misfit { lsn: 0 });
+    };
     let waker = background.waker();
     let newest = durability::newest_snapshot(&disk)?;
-    let journal = journal(notes, staging, disk, beginning, background, newest)?;
+    let wal = wal(recovery_area, staging, disk, startup, background, newest)?;
     // Where entries were lost since the newest snapshot, the log does not follow it.
-    let has_snapshot = newest.is_some() && !journal.has_lost();
+    let has_snapshot = newest.is_some() && !wal.has_lost();
     let mut node =
-        MemoryNode::over(found.front, node, found.table, found.writers, Some(journal), beginning.now);
+        MemoryNode::over(found.superblock, node, found.table, found.sessions, Some(wal), startup.now);
     node.waker = waker;
     node.has_snapshot = has_snapshot;
-    node.redone = node.journal.as_ref().map_or(0, Journal::last);
+    node.redone = node.wal.as_ref().map_or(0, Wal::last);
     let recovery = Recovery { origin, keys: node.stats().keys, took: began.elapsed() };
     Ok((node, recovery))
 }
@@ -169,49 +175,49 @@ pub fn resume<K: BuildKeys, M: NodeMemory, D: Disk + Clone + 'static>(
 pub fn restore<K: BuildKeys, M: NodeMemory, D: Disk + Clone + 'static>(
     memories: Memories<M>,
     mut disk: D,
-    beginning: &Beginning,
+    startup: &Startup,
     background: Background,
     why: Option<String>,
 ) -> Result<(MemoryNode<K, M>, Recovery), RecoverError> {
     let began = Instant::now();
-    let Memories { region, notes, grant, files } = memories;
-    let notes = Notes::over(notes, beginning.ring_bytes);
+    let Memories { region, recovery_area, grant, files } = memories;
+    let recovery_area = RecoveryArea::over(recovery_area, startup.ring_bytes);
     let limit = grant.limit();
-    let mut node = MemoryNode::within(region, grant, beginning.incarnation, beginning.node, beginning.now)?;
+    let mut node = MemoryNode::within(region, grant, startup.incarnation, startup.node, startup.now)?;
     let mut from = cold::fill(&mut node, &mut disk)?;
     if let Origin::Disk { why: reason, .. } = &mut from.origin {
         *reason = why;
     }
-    let lineage = from.lineage.unwrap_or(beginning.lineage);
-    let (ring, ring_bytes) = notes.ring();
-    let staging = Staging::create(Arc::clone(notes.memory()), ring, ring_bytes, lineage, from.last)?;
-    notes.set_applied(from.last, node.next_version())?;
-    if let Some(record) = node.front.superblock().table {
-        notes.set_record::<K>(&record)?;
+    let lineage = from.lineage.unwrap_or(startup.lineage);
+    let (ring, ring_bytes) = recovery_area.ring();
+    let staging = Staging::create(Arc::clone(recovery_area.memory()), ring, ring_bytes, lineage, from.last)?;
+    recovery_area.set_applied(from.last, node.next_version())?;
+    if let Some(record) = node.superblock.current().table {
+        recovery_area.set_record::<K>(&record)?;
     }
-    let (boot, incarnation) = (beginning.boot, beginning.incarnation);
-    notes.begin(&Identity { boot, lineage, incarnation, before: incarnation, files, limit })?;
-    node.front.notes = Some(notes.clone());
+    let (boot, incarnation) = (startup.boot, startup.incarnation);
+    recovery_area.begin(&Identity { boot, lineage, incarnation, before: incarnation, files, limit })?;
+    node.superblock.recovery_area = Some(recovery_area.clone());
     node.waker = background.waker();
     let newest = durability::newest_snapshot(&disk)?;
-    node.journal = Some(journal(notes, staging, disk, beginning, background, newest)?);
+    node.wal = Some(wal(recovery_area, staging, disk, startup, background, newest)?);
     if matches!(from.origin, Origin::Disk { .. }) {
         node.has_snapshot = true;
-        node.writers = Clients::inherited();
+        node.sessions = DedupSessions::inherited();
     }
     let recovery = Recovery { origin: from.origin, keys: node.stats().keys, took: began.elapsed() };
     Ok((node, recovery))
 }
 
-fn journal<M: NodeMemory, D: Disk + Clone + 'static>(
-    notes: Notes<M>,
+fn wal<M: NodeMemory, D: Disk + Clone + 'static>(
+    recovery_area: RecoveryArea<M>,
     staging: Staging<M>,
     disk: D,
-    beginning: &Beginning,
+    startup: &Startup,
     background: Background,
     newest: Option<Lsn>,
-) -> Result<Journal<M>, RecoverError> {
-    let Beginning { sync, now, .. } = *beginning;
+) -> Result<Wal<M>, RecoverError> {
+    let Startup { sync, now, .. } = *startup;
     // Lives that are too short for a snapshot each come to one together.
     let since_snapshot = durability::log_bytes_from(&disk, newest.unwrap_or(0), staging.last_lsn() + 1)?;
     let mut drain = Drain::open(&staging, disk.clone(), LogOptions { sync, ..LogOptions::default() })?;
@@ -228,7 +234,7 @@ fn journal<M: NodeMemory, D: Disk + Clone + 'static>(
             Box::new(ThreadSnapshots::spawn(disk, waker).map_err(RecoverError::Thread)?),
         ),
     };
-    Ok(Journal::new(notes, staging, sync, draining, snapshots).going_on_from(newest, since_snapshot))
+    Ok(Wal::new(recovery_area, staging, sync, draining, snapshots).going_on_from(newest, since_snapshot))
 }
 
 /// Which start of the machine this is, as the kernel names it; zeros where it does not.
@@ -240,14 +246,14 @@ pub fn boot_id() -> [u8; 16] {
     id
 }
 
-/// The region's file, and that of the notes.
+/// The region's file, and that of the recovery area.
 pub(crate) const REGION_FILE: &str = "region.fpr";
-pub(crate) const NOTES_FILE: &str = "notes.fpn";
+pub(crate) const RECOVERY_AREA_FILE: &str = "notes.fpn";
 
 /// Where a memory node's files lie.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Folders {
-    /// Log, snapshots and notes.
+    /// Log, snapshots and recovery area.
     pub data: PathBuf,
     /// The region, which may be larger than the disk: a folder on tmpfs or hugetlbfs will do.
     pub region: PathBuf,
@@ -259,9 +265,9 @@ impl Folders {
         self.region.join(REGION_FILE)
     }
 
-    /// The notes' file.
+    /// The recovery area's file.
     pub fn notes_file(&self) -> PathBuf {
-        self.data.join(NOTES_FILE)
+        self.data.join(RECOVERY_AREA_FILE)
     }
 
     /// Log and snapshots.

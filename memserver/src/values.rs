@@ -8,7 +8,7 @@ use fpcache::layout::{Stored, ValuePlace};
 use fpcache::message::{ErrorCode, Piece, Refusal, Sent, Write, WriteKind, WriteOperation};
 use fpcache_fabric::{ClientId, NodeMemory};
 
-use crate::clients::Writer;
+use crate::dedup::DedupSession;
 use crate::node::{Answer, MemoryNode, internal};
 use crate::parked::{Progress, Until, cost};
 use crate::space::Extent;
@@ -23,12 +23,12 @@ const LOADS: u64 = 0;
 impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
     /// Takes a piece of a value that comes ahead of a write, or of a load's record.
     pub(crate) fn take_piece(&mut self, client: ClientId, piece: &Piece<'_>) -> Result<Answer, Refusal> {
-        let region = Arc::clone(&self.front.region);
+        let region = Arc::clone(&self.superblock.region);
         self.charge(cost::OPERATION + cost::bytes(piece.bytes.len()));
         if piece.client == LOADS {
             return self.take_piece_of_load(client, &*region, piece).map(|()| Answer::Now);
         }
-        let most = uploads::most_ahead(self.front.grant.reach());
+        let most = uploads::most_ahead(self.superblock.grant.reach());
         let Self { table: Some(table), uploads, .. } = self else { return Err(Self::no_table()) };
         uploads::check(piece, &table.shape())?;
         let mut freed = Vec::new();
@@ -82,10 +82,10 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
             return Ok(Memory::Searched);
         }
         loop {
-            let Self { front, table: Some(table), .. } = self else { return Err(Self::no_table()) };
+            let Self { superblock, table: Some(table), .. } = self else { return Err(Self::no_table()) };
             let found = match table.is_searching() {
                 true => None,
-                false => match table.allocate_value(front, bytes) {
+                false => match table.allocate_value(superblock, bytes) {
                     Ok(memory) => Some(memory),
                     Err(TableError::NoRoom { .. }) => None,
                     Err(error) => return Err(Refusal::new(ErrorCode::Internal, error.to_string())),
@@ -109,9 +109,9 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
     /// whether it helped, once that is known.
     pub(crate) fn make_room_for_value(&mut self, bytes: usize) -> Result<Option<bool>, Refusal> {
         loop {
-            let Self { front, table: Some(table), .. } = self else { return Err(Self::no_table()) };
+            let Self { superblock, table: Some(table), .. } = self else { return Err(Self::no_table()) };
             let before = table.counters.copies;
-            let made = table.make_room_for_value(front, bytes);
+            let made = table.make_room_for_value(superblock, bytes);
             let moved = table.counters.copies.saturating_sub(before) as i64;
             self.charge(cost::STEP + cost::RECORD_MOVED * moved);
             let made = made.map_err(|error| Refusal::new(ErrorCode::Internal, error.to_string()))?;
@@ -147,15 +147,15 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
     #[inline]
     pub(crate) fn put_in_place<'v>(
         &mut self,
-        writer: &Writer,
+        session: &DedupSession,
         operation: usize,
         wanted: &WriteOperation<'v, K::View<'_>>,
     ) -> Result<Result<Stored<'v>, Unable>, Refusal> {
-        let Self { front, table: Some(table), .. } = self else { return Err(Self::no_table()) };
+        let Self { superblock, table: Some(table), .. } = self else { return Err(Self::no_table()) };
         let place = table.shape().place(K::encoded_len(wanted.key.borrow()), wanted.value.len());
         match (wanted.value, place) {
             _ if wanted.kind == WriteKind::Delete => Ok(Ok(Stored::Here(&[]))),
-            (Sent::Here(value), Some(ValuePlace::Outside)) => match table.write_value(front, value) {
+            (Sent::Here(value), Some(ValuePlace::Outside)) => match table.write_value(superblock, value) {
                 Ok(extent) => Ok(Ok(Stored::Outside(extent))),
                 Err(TableError::NoRoom { .. }) => Ok(Err(Unable::NoRoom)),
                 Err(error) => Ok(Err(Unable::Broken(error.to_string()))),
@@ -163,11 +163,11 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
             (Sent::Here(value), _) => Ok(Ok(Stored::Here(value))),
             (Sent::Ahead(bytes), _) => {
                 // It was there before the first operation; since then its client may have begun to send it anew.
-                let upload = self.uploads.get(writer.client, writer.request, operation);
+                let upload = self.uploads.get(session.client, session.request, operation);
                 if !upload.is_some_and(|upload| upload.is_whole(bytes)) {
                     return Err(not_ahead());
                 }
-                let upload = self.uploads.take(writer.client, writer.request, operation);
+                let upload = self.uploads.take(session.client, session.request, operation);
                 let extent = upload.and_then(|upload| upload.finish(self.node));
                 Ok(extent.map(Stored::Outside).ok_or(Unable::NoRoom))
             }
@@ -185,9 +185,9 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
     /// them.
     pub(crate) fn skip_orphans(&mut self, value: &Stored<'_>) -> Result<(), Refusal> {
         let (Stored::Outside(_), true) = (value, self.pending.is_empty()) else { return Ok(()) };
-        let (Some(journal), Some(table)) = (&self.journal, &self.table) else { return Ok(()) };
+        let (Some(wal), Some(table)) = (&self.wal, &self.table) else { return Ok(()) };
         // Everything before them is done.
-        journal.notes.set_applied(journal.last(), table.next_version()).map_err(internal)
+        wal.recovery_area.set_applied(wal.last(), table.next_version()).map_err(internal)
     }
 
     /// Drops the values that came ahead of a request that has been executed.

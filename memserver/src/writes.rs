@@ -14,16 +14,16 @@ use fpcache::message::{
 use fpcache::sabotage::Sabotage;
 use fpcache_fabric::{ClientId, NodeMemory};
 
-use crate::clients::{Known, Writer};
+use crate::dedup::{DedupSession, Known};
 use crate::durability::{AppendError, Lsn};
-use crate::journal::entry::Entry as LogEntry;
-use crate::journal::{Journal, JournalError};
 use crate::loader::describe;
 use crate::node::{Answer, MemoryNode, internal};
 use crate::parked::{Going, Progress, Put, Until, cost};
-use crate::pending::{Entry, Lsns, Outcome};
+use crate::pending::{Lsns, PendingOperation, PendingOutcome};
 use crate::table::TableError;
-use crate::table::write::{Decision, Effect};
+use crate::table::write::{Decision, SlotMutation};
+use crate::wal::entry::WalEntry;
+use crate::wal::{Wal, WalError};
 
 impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
     /// Applies a batch of operations, each by itself, in order; what was applied when it came before is not applied again.
@@ -62,17 +62,17 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
             }
         }
         self.drop_uploads(write.client, write.request);
-        let Going { writer, entries, .. } = going;
+        let Going { session, entries, .. } = going;
         if !self.pending.has_published(entries) {
             let kept = |operation: &WriteOperation<'_, _>| match operation.value {
-                Sent::Here(value) => size_of::<Entry<K>>() + value.len(),
-                Sent::Ahead(_) => size_of::<Entry<K>>(),
+                Sent::Here(value) => size_of::<PendingOperation<K>>() + value.len(),
+                Sent::Ahead(_) => size_of::<PendingOperation<K>>(),
             };
             let held = self.transit.keep_request(operations.iter().map(kept).sum());
-            self.pending.wait(client, writer, entries, held);
+            self.pending.wait(client, session, entries, held);
             return Ok(Answer::Later);
         }
-        self.writers.replies(writer.client).iter().for_each(|reply| body.extend(reply.encode()));
+        self.sessions.replies(session.client).iter().for_each(|reply| body.extend(reply.encode()));
         Ok(Answer::Now)
     }
 
@@ -84,37 +84,37 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
     ) -> Result<Going, Refusal> {
         let Some(table) = &self.table else { return Err(Self::no_table()) };
         operations.iter().try_for_each(|operation| check_fits::<K>(&table.shape(), operation))?;
-        let (writer, done) = self.recognise(write)?;
+        let (session, done) = self.recognise(write)?;
         // What was done has its reply, and its values are where they belong.
         self.check_uploads(write, operations, done)?;
-        Ok(Going { writer, next: done, entries: 0, put: None })
+        Ok(Going { session, next: done, entries: 0, put: None })
     }
 
     /// Whose request it is, and how many of its operations are done.
-    fn recognise(&mut self, write: &Write<'_>) -> Result<(Writer, usize), Refusal> {
-        match self.writers.look_up(write.client, write.request, write.sent_before) {
+    fn recognise(&mut self, write: &Write<'_>) -> Result<(DedupSession, usize), Refusal> {
+        match self.sessions.look_up(write.client, write.request, write.sent_before) {
             Known::New => {
-                let Self { writers, pending, parked, .. } = self;
+                let Self { sessions, pending, parked, .. } = self;
                 let is_in_hand = |client| pending.has_request_of(client) || parked.has_begun(client);
-                let Some(writer) = writers.begin(write.client, write.request, is_in_hand) else {
+                let Some(session) = sessions.begin(write.client, write.request, is_in_hand) else {
                     let why = "too many clients have requests in hand: send this one again";
                     return Err(Refusal::new(ErrorCode::Busy, why));
                 };
-                if let Some(journal) = &self.journal {
-                    let noted = journal.notes.begin_request(writer.place, writer.client, writer.request);
+                if let Some(wal) = &self.wal {
+                    let noted =
+                        wal.recovery_area.begin_request(session.place, session.client, session.request);
                     noted.map_err(internal)?;
                 }
-                Ok((writer, 0))
+                Ok((session, 0))
             }
-            Known::Repeated(writer, done) => {
-                let is_on_disk =
-                    |journal: &Journal<M>| !journal.syncs_first() || journal.synced() >= self.redone;
+            Known::Repeated(session, done) => {
+                let is_on_disk = |wal: &Wal<M>| !wal.syncs_first() || wal.synced() >= self.redone;
                 // What the process before was to do, and this one has done again, may still wait for a full disk.
-                if self.journal.as_ref().is_some_and(|journal| !is_on_disk(journal)) {
+                if self.wal.as_ref().is_some_and(|wal| !is_on_disk(wal)) {
                     let why = "the log cannot be written, the outcome is open until it can";
                     return Err(Refusal::new(ErrorCode::NotDurable, why));
                 }
-                Ok((writer, done))
+                Ok((session, done))
             }
             Known::Outdated => {
                 let why = "this request is older than the last one of its client, which has given it up";
@@ -142,7 +142,7 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
                 return Ok(Step::Waits(Until::Turn));
             }
             if let (Some(ahead), Some(table)) = (operations.get(i + AHEAD), &self.table) {
-                table.prefetch(&self.front, ahead.key.borrow(), ahead.hint);
+                table.prefetch(&self.superblock, ahead.key.borrow(), ahead.hint);
             }
             if let Step::Waits(until) = self.apply(going, i, operation)? {
                 return Ok(Step::Waits(until));
@@ -167,23 +167,23 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
         }
         let mut has_tried = false;
         loop {
-            let Self { front, table: Some(table), .. } = self else { return Err(Self::no_table()) };
-            match table.decide(front, wanted).map_err(internal)? {
+            let Self { superblock, table: Some(table), .. } = self else { return Err(Self::no_table()) };
+            match table.decide(superblock, wanted).map_err(internal)? {
                 Decision::Reply(reply) => {
                     if let Some(put) = going.put.take() {
                         self.give_up_value(&put);
                     }
                     return self.reply(going, operation, reply);
                 }
-                Decision::Change(effect) => {
+                Decision::Mutate(mutation) => {
                     let placed = match going.put {
                         Some(put) => Ok(Stored::Outside(put.extent)),
                         // Nothing is taken of what is being made room of.
                         None if self.is_searching() => Err(Unable::NoRoom),
-                        None => self.put_in_place(&going.writer, operation, wanted)?,
+                        None => self.put_in_place(&going.session, operation, wanted)?,
                     };
                     return match placed {
-                        Ok(value) => self.change(going, operation, &effect, &value),
+                        Ok(value) => self.change(going, operation, &mutation, &value),
                         // One that came ahead was looked for room for when its first piece came.
                         Err(Unable::NoRoom)
                             if matches!(wanted.value, Sent::Here(_))
@@ -236,9 +236,9 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
             return Err(Unable::NotQuiet);
         }
         loop {
-            let Self { front, table: Some(table), .. } = self else { return Ok(true) };
+            let Self { superblock, table: Some(table), .. } = self else { return Ok(true) };
             let (before, was_searching) = (table.counters.copies, table.is_searching());
-            let made = table.make_room(front, key);
+            let made = table.make_room(superblock, key);
             let moved = table.counters.copies.saturating_sub(before) as i64;
             let step = if was_searching || matches!(made, Ok(false)) { cost::STEP } else { cost::REBUILD };
             self.charge(step + cost::RECORD_MOVED * moved);
@@ -252,19 +252,19 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
         }
     }
 
-    /// Writes a decided effect down and does it, or has it wait for the disk.
+    /// Writes a decided mutation down and does it, or has it wait for the disk.
     fn change(
         &mut self,
         going: &mut Going,
         operation: usize,
-        effect: &Effect<K, K::View<'_>>,
+        mutation: &SlotMutation<K, K::View<'_>>,
         value: &Stored<'_>,
     ) -> Result<Step, Refusal> {
         #[cfg(feature = "sabotage")]
-        if self.front.breaks(Sabotage::ApplyBeforeStaging) {
-            return self.change_unwritten(going, operation, effect, value);
+        if self.superblock.breaks(Sabotage::ApplyBeforeStaging) {
+            return self.change_unwritten(going, operation, mutation, value);
         }
-        let (lsns, waits) = match self.write_down(going, operation, effect, value) {
+        let (lsns, waits) = match self.write_down(going, operation, mutation, value) {
             Ok(Written::Down(lsns, waits)) => (lsns, waits),
             Ok(Written::Waits(until)) => return Ok(Step::Waits(until)),
             Err(unable) => {
@@ -275,55 +275,56 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
             }
         };
         let Some(table) = &mut self.table else { return Err(Self::no_table()) };
-        table.accept(effect);
+        table.accept(mutation);
         if waits {
-            table.reserve(effect);
-            let outcome = Outcome::Effect { lsns, effect: effect.to_owned(), value: value.into() };
-            self.pending.add(Entry { writer: going.writer, operation, outcome });
+            table.reserve(mutation);
+            let outcome =
+                PendingOutcome::SlotMutation { lsns, mutation: mutation.to_owned(), value: value.into() };
+            self.pending.add(PendingOperation { session: going.session, operation, outcome });
             going.entries = self.pending.added();
             return Ok(Step::Done);
         }
-        self.perform(&going.writer, operation, lsns.last, effect, value).map(|()| Step::Done)
+        self.perform(&going.session, operation, lsns.last, mutation, value).map(|()| Step::Done)
     }
 
-    /// [`change`](Self::change) in the wrong order: does a decided effect and then writes it down.
+    /// [`change`](Self::change) in the wrong order: does a decided mutation and then writes it down.
     #[cfg(feature = "sabotage")]
     fn change_unwritten(
         &mut self,
         going: &mut Going,
         operation: usize,
-        effect: &Effect<K, K::View<'_>>,
+        mutation: &SlotMutation<K, K::View<'_>>,
         value: &Stored<'_>,
     ) -> Result<Step, Refusal> {
-        let Self { front, table: Some(table), .. } = self else { return Err(Self::no_table()) };
-        table.accept(effect);
-        let reply = table.perform(front, effect, value).map_err(internal)?;
+        let Self { superblock, table: Some(table), .. } = self else { return Err(Self::no_table()) };
+        table.accept(mutation);
+        let reply = table.perform(superblock, mutation, value).map_err(internal)?;
         let next_version = table.next_version();
-        front.region.release();
+        superblock.region.release();
         let lsns = loop {
-            match self.write_down(going, operation, effect, value) {
+            match self.write_down(going, operation, mutation, value) {
                 Ok(Written::Down(lsns, _)) => break lsns,
-                Ok(Written::Waits(_)) => self.journal.as_mut().and_then(Journal::wait_a_little),
+                Ok(Written::Waits(_)) => self.wal.as_mut().and_then(Wal::wait_a_little),
                 Err(unable) => return self.reply(going, operation, unable.reply()?),
             };
         };
-        self.keep_reply(&going.writer, operation, reply)?;
-        if let Some(journal) = &self.journal {
-            journal.notes.set_applied(lsns.last, next_version).map_err(internal)?;
+        self.keep_reply(&going.session, operation, reply)?;
+        if let Some(wal) = &self.wal {
+            wal.recovery_area.set_applied(lsns.last, next_version).map_err(internal)?;
         }
         Ok(Step::Done)
     }
 
-    /// Writes an effect down, if there is a log, after the pieces of its value. What has been written of a value when it must wait
+    /// Writes a mutation down, if there is a log, after the pieces of its value. What has been written of a value when it must wait
     /// for its turn or for room in the log is kept.
     fn write_down(
         &mut self,
         going: &mut Going,
         operation: usize,
-        effect: &Effect<K, K::View<'_>>,
+        mutation: &SlotMutation<K, K::View<'_>>,
         value: &Stored<'_>,
     ) -> Result<Written, Unable> {
-        if self.journal.is_none() {
+        if self.wal.is_none() {
             return Ok(Written::Down(Lsns { first: 0, last: 0 }, false));
         }
         if !self.has_snapshot {
@@ -334,33 +335,33 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
         {
             return Ok(Written::Waits(until));
         }
-        let Some(journal) = &mut self.journal else { return Err(Unable::NotDurable) };
-        let entry = LogEntry {
-            kind: effect.kind,
+        let Some(wal) = &mut self.wal else { return Err(Unable::NotDurable) };
+        let entry = WalEntry {
+            kind: mutation.kind,
             // Below a segment's cap.
-            slot: effect.slot as u16,
-            generation: effect.segment.generation(),
-            segment: effect.segment.address().offset(),
-            version: effect.version,
+            slot: mutation.slot as u16,
+            generation: mutation.segment.generation(),
+            segment: mutation.segment.address().offset(),
+            version: mutation.version,
             // Below the limit of a request.
             operation: operation as u16,
-            client: going.writer.client,
-            request: going.writer.request,
-            key: effect.key,
+            client: going.session.client,
+            request: going.session.request,
+            key: mutation.key,
             value: *value,
         };
-        let last = match journal.append::<K>(&entry) {
+        let last = match wal.append::<K>(&entry) {
             Ok(last) => last,
-            Err(JournalError::Append(AppendError::Full)) => return Ok(Written::Waits(Until::LogRoom)),
+            Err(WalError::Append(AppendError::Full)) => return Ok(Written::Waits(Until::LogRoom)),
             Err(_) => return Err(Unable::NotDurable),
         };
         let first = going.put.take().and_then(|put| put.first).unwrap_or(last);
         let lsns = Lsns { first, last };
         #[cfg(feature = "sabotage")]
-        if self.front.breaks(Sabotage::AckBeforeLog) {
+        if self.superblock.breaks(Sabotage::AckBeforeLog) {
             return Ok(Written::Down(lsns, false));
         }
-        Ok(Written::Down(lsns, journal.syncs_first()))
+        Ok(Written::Down(lsns, wal.syncs_first()))
     }
 
     /// Writes the pieces of a value down that are still to be; what must be waited for, if anything.
@@ -374,14 +375,14 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
             if self.is_spent() && put.first.is_some() {
                 break Some(Until::NextPiece);
             }
-            let Self { journal: Some(journal), front, .. } = self else { return Err(Unable::NotDurable) };
-            match journal.append_piece(&front.region, extent, put.written) {
+            let Self { wal: Some(wal), superblock, .. } = self else { return Err(Unable::NotDurable) };
+            match wal.append_piece(&superblock.region, extent, put.written) {
                 Ok((lsn, bytes)) => {
                     put.first.get_or_insert(lsn);
                     put.written += bytes;
                     self.charge(cost::bytes(bytes as usize));
                 }
-                Err(JournalError::Append(AppendError::Full)) => break Some(Until::LogRoom),
+                Err(WalError::Append(AppendError::Full)) => break Some(Until::LogRoom),
                 Err(_) => return Err(Unable::NotDurable),
             }
         };
@@ -391,59 +392,66 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
 
     fn perform<Q: Borrow<K::Key> + Clone>(
         &mut self,
-        writer: &Writer,
+        session: &DedupSession,
         operation: usize,
         lsn: Lsn,
-        effect: &Effect<K, Q>,
+        mutation: &SlotMutation<K, Q>,
         value: &Stored<'_>,
     ) -> Result<(), Refusal> {
-        let Self { front, table: Some(table), .. } = self else { return Err(Self::no_table()) };
-        let reply = table.perform(front, effect, value).map_err(internal)?;
+        let Self { superblock, table: Some(table), .. } = self else { return Err(Self::no_table()) };
+        let reply = table.perform(superblock, mutation, value).map_err(internal)?;
         let next_version = table.next_version();
-        self.keep_reply(writer, operation, reply)?;
-        match &self.journal {
-            Some(journal) => journal.notes.set_applied(lsn, next_version).map_err(internal),
+        self.keep_reply(session, operation, reply)?;
+        match &self.wal {
+            Some(wal) => wal.recovery_area.set_applied(lsn, next_version).map_err(internal),
             None => Ok(()),
         }
     }
 
     /// Replies to an operation that changes nothing, after those before it.
     fn reply(&mut self, going: &mut Going, operation: usize, reply: WriteReply) -> Result<Step, Refusal> {
-        let writer = going.writer;
+        let session = going.session;
         if self.pending.has_published(going.entries) {
-            return self.keep_reply(&writer, operation, reply).map(|()| Step::Done);
+            return self.keep_reply(&session, operation, reply).map(|()| Step::Done);
         }
-        if let Some(journal) = &self.journal {
-            // Should the process end now, the effect before it is done again, and this is not decided anew.
-            journal.notes.put_reply(writer.place, operation, &reply).map_err(internal)?;
+        if let Some(wal) = &self.wal {
+            // Should the process end now, the mutation before it is done again, and this is not decided anew.
+            wal.recovery_area.put_reply(session.place, operation, &reply).map_err(internal)?;
         }
-        self.pending.add(Entry { writer, operation, outcome: Outcome::Reply(reply) });
+        self.pending.add(PendingOperation { session, operation, outcome: PendingOutcome::Reply(reply) });
         going.entries = self.pending.added();
         Ok(Step::Done)
     }
 
     // Inlined for the reason that `Table::perform` is.
     #[inline(always)]
-    fn keep_reply(&mut self, writer: &Writer, operation: usize, reply: WriteReply) -> Result<(), Refusal> {
-        self.writers.done(writer, operation, reply);
-        if let Some(journal) = &self.journal {
-            journal.notes.set_reply(writer.place, writer.request, operation, &reply).map_err(internal)?;
+    fn keep_reply(
+        &mut self,
+        session: &DedupSession,
+        operation: usize,
+        reply: WriteReply,
+    ) -> Result<(), Refusal> {
+        self.sessions.done(session, operation, reply);
+        if let Some(wal) = &self.wal {
+            wal.recovery_area
+                .set_reply(session.place, session.request, operation, &reply)
+                .map_err(internal)?;
         }
         Ok(())
     }
 
     /// Publishes what has reached the disk.
     pub(crate) fn publish_synced(&mut self) -> Result<(), Refusal> {
-        let synced = self.journal.as_ref().map_or(0, |journal| journal.synced());
-        while let Some(Entry { writer, operation, outcome }) = self.pending.next(synced) {
+        let synced = self.wal.as_ref().map_or(0, |wal| wal.synced());
+        while let Some(PendingOperation { session, operation, outcome }) = self.pending.next(synced) {
             match outcome {
-                Outcome::Reply(reply) => self.keep_reply(&writer, operation, reply)?,
-                Outcome::Effect { lsns, effect, value } => {
+                PendingOutcome::Reply(reply) => self.keep_reply(&session, operation, reply)?,
+                PendingOutcome::SlotMutation { lsns, mutation, value } => {
                     debug_assert!(
-                        self.table.as_ref().is_some_and(|table| table.still_owns(&effect)),
+                        self.table.as_ref().is_some_and(|table| table.still_owns(&mutation)),
                         "no segment is replaced while slots of it are spoken for"
                     );
-                    self.perform(&writer, operation, lsns.last, &effect, &value.as_stored())?;
+                    self.perform(&session, operation, lsns.last, &mutation, &value.as_stored())?;
                 }
             }
         }
@@ -456,8 +464,8 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
             *reply = answer;
             return Some(client);
         }
-        let Some((client, writer)) = self.pending.next_answered() else { return self.next_failed(reply) };
-        let replies = self.writers.replies(writer.client);
+        let Some((client, session)) = self.pending.next_answered() else { return self.next_failed(reply) };
+        let replies = self.sessions.replies(session.client);
         let body: Vec<u8> = replies.iter().flat_map(WriteReply::encode).collect();
         encode_reply(Ok(&body), reply);
         Some(client)
@@ -465,7 +473,7 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
 
     /// While the log cannot be written nobody waits for it: what was written down may be done later.
     fn next_failed(&mut self, reply: &mut Vec<u8>) -> Option<ClientId> {
-        let failure = self.journal.as_ref()?.failure()?;
+        let failure = self.wal.as_ref()?.failure()?;
         let client = self.pending.give_up_next()?;
         let why = format!("the log cannot be written, the outcome is open until it can: {failure}");
         encode_reply(Err(&Refusal::new(ErrorCode::NotDurable, why)), reply);
@@ -503,7 +511,7 @@ enum Step {
     Waits(Until),
 }
 
-/// Whether an effect is in the log.
+/// Whether a mutation is in the log.
 enum Written {
     /// With these entries; and whether it waits for the disk before anybody sees it.
     Down(Lsns, bool),

@@ -147,9 +147,9 @@ fn a_value_longer_than_the_staging_ring_is_written_down_without_waiting_for_the_
             drop(node);
             if life == 1 && sync == SyncPolicy::Always {
                 world.disk = world.disk.crash();
-                (world.region, world.notes) = {
+                (world.region, world.recovery_area) = {
                     let fresh = World::new(sync, 5);
-                    (fresh.region, fresh.notes)
+                    (fresh.region, fresh.recovery_area)
                 };
             }
             (node, _) = world.begin::<LongValues>();
@@ -418,7 +418,7 @@ fn a_load_takes_several_turns_and_its_end_does_not_wait_for_the_disk() {
     drop(node);
     world.disk = world.disk.crash();
     let fresh = World::new(SyncPolicy::Always, 7);
-    (world.region, world.notes) = (fresh.region, fresh.notes);
+    (world.region, world.recovery_area) = (fresh.region, fresh.recovery_area);
     let (node, _) = world.begin::<Integers>();
     assert_eq!(node.stats().keys, 8000, "what was acknowledged is on the disk");
 }

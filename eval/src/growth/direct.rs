@@ -17,7 +17,7 @@ use fpcache_datasets::requests::{Growth, InsertOrder, Mix, OperationKind, Operat
 use fpcache_fabric::local::{Hub, LocalOptions};
 use fpcache_fabric::{ClientId, Connection, Handled, HugePages, Service, SharedMemory, Waker, Work};
 use fpcache_memserver::durability::FileDisk;
-use fpcache_memserver::store::{self, Background, Beginning, Memories};
+use fpcache_memserver::store::{self, Background, Memories, Startup};
 use fpcache_memserver::{DurableConfig, MemoryNode};
 use serde::Serialize;
 
@@ -276,12 +276,12 @@ impl Direct {
 fn with_log(durable: &DurableConfig, capacity: usize) -> anyhow::Result<MemoryNode<U64Keys>> {
     let folders = &durable.folders;
     let disk = FileDisk::open(folders.disk_folder())?;
-    let notes = usize::try_from(store::notes_bytes(store::RING_BYTES))?;
+    let recovery_area = usize::try_from(store::recovery_area_bytes(store::RING_BYTES))?;
     let memories = Memories::new(
         Arc::new(SharedMemory::create_file(folders.region_file(), capacity, HugePages::No)?.0),
-        Arc::new(SharedMemory::create_file(folders.notes_file(), notes, HugePages::No)?.0),
+        Arc::new(SharedMemory::create_file(folders.notes_file(), recovery_area, HugePages::No)?.0),
     );
-    let beginning = Beginning {
+    let startup = Startup {
         sync: durable.sync,
         ring_bytes: store::RING_BYTES,
         boot: store::boot_id(),
@@ -291,7 +291,7 @@ fn with_log(durable: &DurableConfig, capacity: usize) -> anyhow::Result<MemoryNo
         now: Instant::now(),
     };
     let background = Background::Threads(Waker::new()?);
-    Ok(store::restore(memories, disk, &beginning, background, None)?.0)
+    Ok(store::restore(memories, disk, &startup, background, None)?.0)
 }
 
 /// The rows as a table, under a title that says what was measured on what.

@@ -10,7 +10,7 @@ use fpcache_eval::history::keys::NumberedKeys;
 use fpcache_fabric::sim::{MemoryOptions, NodeId, NodeOptions, NodeStart, Random, SimMemory, World};
 use fpcache_fabric::{ClientId, Clock, Handled, NodeMemory, Service, Work};
 use fpcache_memserver::durability::{MemoryDisk, SyncPolicy};
-use fpcache_memserver::store::{Background, Beginning, Memories, can_resume, restore, resume};
+use fpcache_memserver::store::{Background, Memories, Startup, can_resume, restore, resume};
 use fpcache_memserver::{MemoryNode, Origin};
 
 use crate::disk::SimDisk;
@@ -224,23 +224,23 @@ impl<K: NumberedKeys> Stage<K> {
             self.shape.loaded.iter().map(|key| value_of::<K>(first_value(*key))).collect();
         node.load_records(K::small_segments(), encoders, keys.into_iter().zip(values)).unwrap();
         if learns {
-            node.learn_at(self.shape.loaded.len() as u64);
+            node.retrain_at(self.shape.loaded.len() as u64);
         }
         node
     }
 
     fn go_on(&self, start: &NodeStart, durability: Durability) -> Node<K> {
         let mut kept = self.kept();
-        let [region, notes] = &start.memories[..] else { panic!("a region and notes") };
+        let [region, recovery_area] = &start.memories[..] else { panic!("a region and a recovery area") };
         if kept.memory_of != kept.boots {
             kept.memory_of = kept.boots;
-            for memory in [region, notes] {
+            for memory in [region, recovery_area] {
                 memory.fill_words(0, memory.len() as usize / 8, 0).unwrap();
             }
         }
         let mut boot = [0; 16];
         boot[..8].copy_from_slice(&kept.boots.to_le_bytes());
-        let beginning = Beginning {
+        let startup = Startup {
             sync: durability.sync,
             ring_bytes: RING_BYTES,
             boot,
@@ -250,11 +250,11 @@ impl<K: NumberedKeys> Stage<K> {
             now: start.clock.now(),
         };
         let limit = region_bytes::<K>(self.shape.region_bytes) as u64;
-        let memories = Memories::new(Arc::clone(region), Arc::clone(notes)).limited(limit);
+        let memories = Memories::new(Arc::clone(region), Arc::clone(recovery_area)).limited(limit);
         let disk = SimDisk::new(kept.disk.clone(), region);
-        let (node, recovery) = match can_resume(&memories, &beginning) {
-            Ok(()) => resume(memories, disk, &beginning, Background::Inline),
-            Err(why) => restore(memories, disk, &beginning, Background::Inline, Some(why)),
+        let (node, recovery) = match can_resume(&memories, &startup) {
+            Ok(()) => resume(memories, disk, &startup, Background::Inline),
+            Err(why) => restore(memories, disk, &startup, Background::Inline, Some(why)),
         }
         .unwrap_or_else(|error| panic!("life {} does not begin: {error}", start.life));
         let node = node.with_clock(Arc::new(start.clock.clone()));

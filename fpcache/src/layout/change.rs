@@ -26,14 +26,14 @@ const CHANGE_HEADER_BYTES: usize = 8;
 
 /// Segments that take the place of those which owned their range before.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Change<K: KeySpace> {
+pub struct SegmentReplacement<K: KeySpace> {
     /// The new segments, in order; the first one's `lo` is where the range begins.
     pub with: Vec<Descriptor<K>>,
     /// First key after the range; `None` at the table's end.
     pub end: Option<K::Owned>,
 }
 
-impl<K: KeySpace> Change<K> {
+impl<K: KeySpace> SegmentReplacement<K> {
     fn encode(&self) -> Vec<u8> {
         let mut out = Vec::new();
         // A rebuild makes a few segments of a few.
@@ -148,24 +148,24 @@ mod tests {
         records.iter().flat_map(|record| record.share).collect()
     }
 
-    fn assert_round_trips<K: KeySpace>(change: &Change<K>) {
+    fn assert_round_trips<K: KeySpace>(change: &SegmentReplacement<K>) {
         let records = change.records(65);
         assert!(records.iter().zip(65..).all(|(record, sequence)| record.sequence == sequence));
         assert!(records.iter().all(|record| usize::from(record.parts) == records.len()));
-        assert_eq!(Change::decode(&bytes_of(&records)).as_ref(), Some(change));
+        assert_eq!(SegmentReplacement::decode(&bytes_of(&records)).as_ref(), Some(change));
     }
 
     #[test]
     fn changes_round_trip_over_several_records() {
         for end in [None, Some(1000)] {
             let with = vec![descriptor::<U64Keys>(10, ()), descriptor(20, ())];
-            assert_eq!(Change { with: with.clone(), end }.records(0).len(), 2);
-            assert_round_trips(&Change { with, end });
+            assert_eq!(SegmentReplacement { with: with.clone(), end }.records(0).len(), 2);
+            assert_round_trips(&SegmentReplacement { with, end });
         }
         let tail = ByteTail { skip: 3, encoder: 2 };
         let with = vec![descriptor::<ByteKeys>(b"/usr".to_vec(), tail), descriptor(vec![b'/'; 4096], tail)];
-        assert_round_trips(&Change { with: with.clone(), end: Some(vec![0xff; 4000]) });
-        assert_round_trips(&Change { with, end: None });
+        assert_round_trips(&SegmentReplacement { with: with.clone(), end: Some(vec![0xff; 4000]) });
+        assert_round_trips(&SegmentReplacement { with, end: None });
     }
 
     #[test]
@@ -192,7 +192,7 @@ mod tests {
 
     #[test]
     fn a_change_has_the_drawn_order() {
-        let change = Change { with: vec![descriptor::<U64Keys>(10, ())], end: Some(99) };
+        let change = SegmentReplacement { with: vec![descriptor::<U64Keys>(10, ())], end: Some(99) };
         let bytes = bytes_of(&change.records(0));
         assert_eq!((u16_at(&bytes, 0), u16_at(&bytes, 2), u32_at(&bytes, 4)), (1, 1, 0));
         assert_eq!((u64_at(&bytes, 8), u64_at(&bytes, 16), u64_at(&bytes, 48)), (10, 11, 99));
@@ -201,8 +201,8 @@ mod tests {
     proptest! {
         #[test]
         fn hostile_changes_end_in_none_and_never_panic(bytes in prop::collection::vec(0u8..8, 0..200)) {
-            let _ = Change::<U64Keys>::decode(&bytes);
-            let _ = Change::<ByteKeys>::decode(&bytes);
+            let _ = SegmentReplacement::<U64Keys>::decode(&bytes);
+            let _ = SegmentReplacement::<ByteKeys>::decode(&bytes);
         }
     }
 }

@@ -21,7 +21,7 @@ mod superblock;
 mod table;
 
 pub use address::SegmentAddress;
-pub use change::{CHANGE_RECORD_BYTES, Change, ChangeRecord};
+pub use change::{CHANGE_RECORD_BYTES, ChangeRecord, SegmentReplacement};
 pub use directory::{Descriptor, DirectoryPage, RootEntry, decode_root, encode_root};
 pub use record::{MAX_VALUE_BYTES, RecordParts, RecordShape, Stored, ValueExtent, ValuePlace};
 pub use segment::{FingerprintSpan, SEGMENT_HEADER_BYTES, SegmentGeometry, SegmentHeader};

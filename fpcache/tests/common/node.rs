@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use fpcache::layout::{
-    CHANGE_RECORD_BYTES, Change, ChangeRecord, Descriptor, DirectoryPage, LOG_HEAD_OFFSET, REUSE_OFFSET,
-    RootEntry, SEGMENT_HEADER_BYTES, SegmentAddress, SegmentGeometry, SlotState, SlotWord, Stored,
+    CHANGE_RECORD_BYTES, ChangeRecord, Descriptor, DirectoryPage, LOG_HEAD_OFFSET, REUSE_OFFSET, RootEntry,
+    SEGMENT_HEADER_BYTES, SegmentAddress, SegmentGeometry, SegmentReplacement, SlotState, SlotWord, Stored,
     Superblock, TableParameters, TableRecord, encode_root,
 };
 use fpcache_fabric::local::{Hub, LocalOptions};
@@ -232,7 +232,7 @@ impl<K: Numbered> Node<K> {
     }
 
     /// Writes a change's records from the log head on, and returns how many there are.
-    pub fn log_change(&self, change: &Change<K>) -> u64 {
+    pub fn log_change(&self, change: &SegmentReplacement<K>) -> u64 {
         let records = change.records(self.head);
         records.iter().for_each(|record| self.log_record(record));
         records.len() as u64
@@ -247,7 +247,7 @@ impl<K: Numbered> Node<K> {
             .map(|(i, first)| (*first, self.build(*first, firsts.get(i + 1).copied().or(end))))
             .collect();
         let with = new.iter().map(|(_, segment)| segment.clone()).collect();
-        let records = self.log_change(&Change { with, end: end.map(K::key) });
+        let records = self.log_change(&SegmentReplacement { with, end: end.map(K::key) });
         self.set_head(self.head + records);
         let old: Vec<u64> = self.segments.range(lo..).map(|(first, _)| *first).collect();
         let old = old.into_iter().filter(|first| end.is_none_or(|end| *first < end));

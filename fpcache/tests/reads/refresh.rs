@@ -8,7 +8,7 @@ use crate::node::{CAP, EPSILON, Interrupted, Node};
 use fpcache::Refresh;
 use fpcache::cache::CacheConfig;
 use fpcache::key_space::{ByteKeys, ByteTail, U64Keys};
-use fpcache::layout::{Change, ChangeRecord, Descriptor, SegmentAddress};
+use fpcache::layout::{ChangeRecord, Descriptor, SegmentAddress, SegmentReplacement};
 use fpcache::matching::Matcher;
 use fpcache::read::{
     Lookup, LookupScratch, Operation, Outcome, Plan, PlanChoice, ReadError, Scan, ScanScratch, Step, Wanted,
@@ -333,7 +333,7 @@ fn logs_that_make_no_sense_are_errors<K: Numbered>() {
         generation: 7,
     };
     let changed = |with: &[Descriptor<K>], end: Option<u64>| {
-        Change { with: with.to_vec(), end: end.map(K::key) }.records(0)
+        SegmentReplacement { with: with.to_vec(), end: end.map(K::key) }.records(0)
     };
     let (good, second) = (segment(10, CAP, 8192), segment(15, CAP, 8192));
     let whole = changed(&[good.clone(), second.clone()], Some(20));
@@ -396,7 +396,7 @@ fn a_change_to_a_coder_that_the_reader_lacks_is_refused() {
             address: SegmentAddress::from_bits(8192),
             generation: 7,
         };
-        let change = Change { with: vec![good], end: Some(ByteKeys::key(20)) };
+        let change = SegmentReplacement { with: vec![good], end: Some(ByteKeys::key(20)) };
         assert_refused_unless_sound::<ByteKeys>(&change.records(0), why);
     }
 }
@@ -574,7 +574,7 @@ fn assert_no_panic<K: Numbered>(
             address: SegmentAddress::from_bits((address % (5 << 20)) & !7),
             generation: 1,
         };
-        let change = Change { with: segments.iter().map(forged).collect(), end: end.map(K::key) };
+        let change = SegmentReplacement { with: segments.iter().map(forged).collect(), end: end.map(K::key) };
         for record in change.records(head) {
             node.log_record(&record);
             head += 1;

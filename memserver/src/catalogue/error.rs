@@ -37,7 +37,7 @@ pub enum TableOpenError {
     /// The memory node has no memory left for it.
     #[error("the memory node has no memory for it: {0}")]
     Denied(#[from] Denied),
-    /// The region or the notes of the process before cannot be used.
+    /// The region or the recovery area of the process before cannot be used.
     #[error("the memory of the process before cannot be used: {0}")]
     Memory(MemoryError),
     /// Its folder cannot be used.

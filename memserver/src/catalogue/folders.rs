@@ -21,7 +21,7 @@ use rustix::fs::OFlags;
 use super::descriptor::Descriptor;
 use super::error::TableOpenError;
 use crate::folder::{Folder, FolderError};
-use crate::store::{Folders, NOTES_FILE, REGION_FILE};
+use crate::store::{Folders, RECOVERY_AREA_FILE, REGION_FILE};
 
 const TABLES: &str = "tables";
 const DESCRIPTOR: &str = "table.fpt";
@@ -38,18 +38,19 @@ pub(crate) struct TablesFolder {
 /// The folders of one table.
 #[derive(Debug)]
 pub(crate) struct TableFolder {
-    /// Log, snapshots and notes.
+    /// Log, snapshots and recovery area.
     pub(crate) data: Folder,
     /// The region.
     pub(crate) region: Folder,
     region_path: PathBuf,
-    notes_path: PathBuf,
+    recovery_area_path: PathBuf,
 }
 
 impl TableFolder {
     fn new(data: Folder, region: Folder) -> Self {
-        let (region_path, notes_path) = (region.path().join(REGION_FILE), data.path().join(NOTES_FILE));
-        Self { data, region, region_path, notes_path }
+        let (region_path, recovery_area_path) =
+            (region.path().join(REGION_FILE), data.path().join(RECOVERY_AREA_FILE));
+        Self { data, region, region_path, recovery_area_path }
     }
 
     /// The region's file; its path too.
@@ -57,14 +58,14 @@ impl TableFolder {
         (FileAt::within(self.region.as_fd(), &self.region_path), &self.region_path)
     }
 
-    /// The notes' file; its path too.
+    /// The recovery area's file; its path too.
     pub(crate) fn notes_file(&self) -> (FileAt<'_>, &PathBuf) {
-        (FileAt::within(self.data.as_fd(), &self.notes_path), &self.notes_path)
+        (FileAt::within(self.data.as_fd(), &self.recovery_area_path), &self.recovery_area_path)
     }
 
-    /// Whether there are region and notes.
+    /// Whether there are region and recovery area.
     pub(crate) fn has_memories(&self) -> (bool, bool) {
-        (self.region.has(REGION_FILE), self.data.has(NOTES_FILE))
+        (self.region.has(REGION_FILE), self.data.has(RECOVERY_AREA_FILE))
     }
 }
 

@@ -36,7 +36,7 @@ impl<K: BuildKeys> Hosted for MemoryNode<K> {
     }
 
     fn used_end(&self) -> u64 {
-        self.front.grant.end()
+        self.superblock.grant.end()
     }
 }
 

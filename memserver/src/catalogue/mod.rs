@@ -11,8 +11,9 @@
 //! | `open` | how a table begins: with nothing, or with what its folder holds |
 //! | `folders`, `descriptor` | a folder for each table, made and removed at one instant |
 //! | `requests`, `jobs` | create, list, drop; on a thread what takes long |
-//! | `service`, `turns`, `seats` | whose request it is, and whose turn |
+//! | `service`, `work_queue`, `client_tables` | whose request it is, and whose turn |
 
+mod client_tables;
 mod closed;
 mod descriptor;
 pub mod error;
@@ -21,9 +22,8 @@ mod hosted;
 mod jobs;
 mod open;
 mod requests;
-mod seats;
 mod service;
-mod turns;
+mod work_queue;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -48,6 +48,7 @@ use crate::node::MemoryNode;
 use crate::recovery::Recovery;
 use crate::store::Folders;
 use crate::transit::Transit;
+use client_tables::{ClientTable, ClientTables};
 use closed::ClosedTable;
 use descriptor::Descriptor;
 use error::TableOpenError;
@@ -55,10 +56,9 @@ use folders::TablesFolder;
 use hosted::HostedTable;
 use jobs::{Dropping, Jobs, Making};
 use open::{Opening, new_incarnation};
-use seats::{Seat, Seats};
-use turns::Turns;
+use work_queue::WorkQueue;
 
-/// Descriptors of a table in files: two of its region, one each of notes, log and folder, and three for a snapshot and for
+/// Descriptors of a table in files: two of its region, one each of recovery area, log and folder, and three for a snapshot and for
 /// what is read of the log meanwhile.
 pub(crate) const TABLE_DESCRIPTORS: usize = 8;
 /// Of a table that ends with the process: its region's, and one while that is made.
@@ -85,8 +85,8 @@ pub struct Catalogue {
     numbers: BTreeMap<TableName, usize>,
     /// Those that cannot be gone on with.
     closed: BTreeMap<TableName, ClosedTable>,
-    seats: Seats,
-    turns: Turns,
+    client_tables: ClientTables,
+    work_queue: WorkQueue,
     /// Clients of tables that are gone.
     farewells: VecDeque<ClientId>,
     jobs: Jobs,
@@ -150,8 +150,8 @@ impl Catalogue {
             tables: Vec::new(),
             numbers: BTreeMap::new(),
             closed: BTreeMap::new(),
-            seats: Seats::default(),
-            turns: Turns::default(),
+            client_tables: ClientTables::default(),
+            work_queue: WorkQueue::default(),
             farewells: VecDeque::new(),
             jobs: Jobs::default(),
             lobby: lobby(incarnation)?,
@@ -281,8 +281,8 @@ impl Catalogue {
         let Some(table) = self.tables[number].take() else {
             return Err(Refusal::new(ErrorCode::Internal, "a table vanished"));
         };
-        self.turns.forget(number);
-        let clients = self.seats.clear(Seat::Table(number)).collect();
+        self.work_queue.forget(number);
+        let clients = self.client_tables.clear(ClientTable::Table(number)).collect();
         Ok((Dropping { table, folder: self.folder.clone() }, clients))
     }
 
@@ -348,7 +348,7 @@ impl Catalogue {
         });
         self.numbers.insert(table.name, number);
         self.tables[number] = Some(table);
-        self.turns.touch(number);
+        self.work_queue.touch(number);
     }
 
     /// The refusal for a table that is not there.
@@ -364,7 +364,7 @@ impl Catalogue {
             incarnation: self.incarnation,
             region_bytes: self.opening.budget.bytes(),
             used_bytes: self.opening.budget.granted(),
-            clients: self.seats.len() as u64,
+            clients: self.client_tables.len() as u64,
             requests: self.requests,
             uptime_ms: self.clock.now().saturating_duration_since(self.started).as_millis() as u64,
             ..NodeStats::default()

@@ -20,7 +20,7 @@ use crate::folder::{Folder, FolderError};
 use crate::merging::PageMerger;
 use crate::node::MemoryNode;
 use crate::recovery::{RecoverError, Recovery};
-use crate::store::{self, Background, Beginning, Memories, NOTES_FILE, REGION_FILE};
+use crate::store::{self, Background, Memories, RECOVERY_AREA_FILE, REGION_FILE, Startup};
 use crate::transit::Transit;
 
 /// What all tables of a memory node begin with.
@@ -107,7 +107,7 @@ impl Opening {
         waker: Waker,
     ) -> Result<Begun<K>, TableOpenError> {
         let disk = FileDisk::within(folders.data.clone());
-        let beginning = Beginning {
+        let startup = Startup {
             sync: self.sync,
             ring_bytes: store::RING_BYTES,
             boot: store::boot_id(),
@@ -124,9 +124,9 @@ impl Opening {
         let why = match self.open_memories(folders)? {
             Before::Nothing => None,
             Before::Unusable(why) => Some(why),
-            Before::Memories(memories, fd) => match store::can_resume(&memories, &beginning) {
+            Before::Memories(memories, fd) => match store::can_resume(&memories, &startup) {
                 Ok(()) => {
-                    let begun = store::resume(memories, disk, &beginning, background());
+                    let begun = store::resume(memories, disk, &startup, background());
                     let (node, recovery) = begun.map_err(failed)?;
                     return Ok(Begun { node, fd, recovery: Some(recovery) });
                 }
@@ -136,13 +136,13 @@ impl Opening {
         let restores = store::holds_snapshot(&disk)?;
         let (memories, fd) = self.create_memories(self.span(descriptor), folders, restores)?;
         let grant = Arc::clone(&memories.grant);
-        let begun = match store::restore(memories, disk, &beginning, background(), why.clone()) {
+        let begun = match store::restore(memories, disk, &startup, background(), why.clone()) {
             // What the disk holds can be read all the same.
             Err(_) if restores && grant.is_disk_full() => {
                 drop((grant, fd));
                 let (memories, fd) = self.create_anonymous_memories(self.span(descriptor), folders)?;
                 let disk = FileDisk::within(folders.data.clone());
-                store::restore(memories, disk, &beginning, background(), why).map(|begun| (begun, fd))
+                store::restore(memories, disk, &startup, background(), why).map(|begun| (begun, fd))
             }
             begun => begun.map(|begun| (begun, fd)),
         };
@@ -150,14 +150,17 @@ impl Opening {
         Ok(Begun { node, fd, recovery: Some(recovery) })
     }
 
-    /// Region and notes of the process before.
+    /// Region and recovery area of the process before.
     fn open_memories(&self, folders: &TableFolder) -> Result<Before, TableOpenError> {
-        let ((region, region_path), (notes, notes_path)) = (folders.region_file(), folders.notes_file());
+        let ((region, region_path), (recovery_area, recovery_area_path)) =
+            (folders.region_file(), folders.notes_file());
         match folders.has_memories() {
             (true, true) => {}
             (false, false) => return Ok(Before::Nothing),
             (false, true) => return Ok(Before::Unusable(format!("{} is gone", region_path.display()))),
-            (true, false) => return Ok(Before::Unusable(format!("{} is gone", notes_path.display()))),
+            (true, false) => {
+                return Ok(Before::Unusable(format!("{} is gone", recovery_area_path.display())));
+            }
         }
         let open = |file: FileAt<'_>| match SharedMemory::open_file_at(file, Access::ReadWrite) {
             Ok(opened) => Ok(Ok(opened)),
@@ -165,17 +168,17 @@ impl Opening {
             Err(error @ MemoryError::NotMemory { .. }) => Ok(Err(error.to_string())),
             Err(error) => Err(TableOpenError::Memory(error)),
         };
-        let (notes, (region, fd)) = match (open(notes)?, open(region)?) {
-            (Ok((notes, _)), Ok(region)) => (notes, region),
+        let (recovery_area, (region, fd)) = match (open(recovery_area)?, open(region)?) {
+            (Ok((recovery_area, _)), Ok(region)) => (recovery_area, region),
             (Err(why), _) | (_, Err(why)) => return Ok(Before::Unusable(why)),
         };
-        let (region, notes) = (Arc::new(region), Arc::new(notes));
-        let grant = Grant::resumed(&self.budget, &region, store::limit_in(&notes))?;
-        let memories = Memories::of_files(region, notes).map_err(TableOpenError::Memory)?;
+        let (region, recovery_area) = (Arc::new(region), Arc::new(recovery_area));
+        let grant = Grant::resumed(&self.budget, &region, store::limit_in(&recovery_area))?;
+        let memories = Memories::of_files(region, recovery_area).map_err(TableOpenError::Memory)?;
         Ok(Before::Memories(Memories { grant, ..memories }, fd))
     }
 
-    /// New files for region and notes, of which a table that is restored may need more than another. Readers of the old region,
+    /// New files for region and recovery area, of which a table that is restored may need more than another. Readers of the old region,
     /// if there are any, keep it.
     fn create_memories(
         &self,
@@ -185,20 +188,21 @@ impl Opening {
     ) -> Result<(Memories<SharedMemory>, OwnedFd), TableOpenError> {
         let failed = |capacity| move |source| TableOpenError::Region { capacity, source };
         let len = |bytes| usize::try_from(bytes).unwrap_or(usize::MAX);
-        let notes_bytes = store::notes_bytes(store::RING_BYTES);
-        let ((region, region_path), (notes, notes_path)) = (folders.region_file(), folders.notes_file());
-        remove_memory(&folders.data, NOTES_FILE, notes, notes_path)?;
-        let created = SharedMemory::create_file_at(notes, len(notes_bytes), HugePages::No);
-        let notes = match created {
-            // The notes are for the next process alone.
+        let recovery_area_bytes = store::recovery_area_bytes(store::RING_BYTES);
+        let ((region, region_path), (recovery_area, recovery_area_path)) =
+            (folders.region_file(), folders.notes_file());
+        remove_memory(&folders.data, RECOVERY_AREA_FILE, recovery_area, recovery_area_path)?;
+        let created = SharedMemory::create_file_at(recovery_area, len(recovery_area_bytes), HugePages::No);
+        let recovery_area = match created {
+            // The recovery area is for the next process alone.
             Err(error @ MemoryError::NoSpace { .. }) if restores => {
                 eprintln!(
                     "fpcache-memserver: {error}: the table in {} is read again from the disk at the next start",
                     folders.data.path().display()
                 );
-                anonymous(notes_bytes)?.0
+                anonymous(recovery_area_bytes)?.0
             }
-            created => created.map_err(failed(notes_bytes))?.0,
+            created => created.map_err(failed(recovery_area_bytes))?.0,
         };
         remove_memory(&folders.region, REGION_FILE, region, region_path)?;
         let create = |bytes| SharedMemory::create_sparse_file_at(region, len(bytes), self.huge_pages);
@@ -210,30 +214,31 @@ impl Opening {
             _ => create(limit),
         };
         let (region, fd) = created.map_err(failed(limit))?;
-        let (region, notes) = (Arc::new(region), Arc::new(notes));
+        let (region, recovery_area) = (Arc::new(region), Arc::new(recovery_area));
         let grant = Grant::of(&self.budget, &region, limit)?;
-        let memories = Memories::of_files(region, notes).map_err(TableOpenError::Memory)?;
+        let memories = Memories::of_files(region, recovery_area).map_err(TableOpenError::Memory)?;
         Ok((Memories { grant, ..memories }, fd))
     }
 
-    /// Region and notes that end with the process, for a table whose disk has no room for them.
+    /// Region and recovery area that end with the process, for a table whose disk has no room for them.
     fn create_anonymous_memories(
         &self,
         limit: u64,
         folders: &TableFolder,
     ) -> Result<(Memories<SharedMemory>, OwnedFd), TableOpenError> {
-        let ((region, region_path), (notes, notes_path)) = (folders.region_file(), folders.notes_file());
-        remove_memory(&folders.data, NOTES_FILE, notes, notes_path)?;
+        let ((region, region_path), (recovery_area, recovery_area_path)) =
+            (folders.region_file(), folders.notes_file());
+        remove_memory(&folders.data, RECOVERY_AREA_FILE, recovery_area, recovery_area_path)?;
         remove_memory(&folders.region, REGION_FILE, region, region_path)?;
         eprintln!(
             "fpcache-memserver: the disk has no room for {}: the table is read again from the disk at the next start",
             region_path.display()
         );
-        let (notes, _) = anonymous(store::notes_bytes(store::RING_BYTES))?;
+        let (recovery_area, _) = anonymous(store::recovery_area_bytes(store::RING_BYTES))?;
         let (region, fd) = anonymous(store::bytes_to_restore(limit))?;
-        let (region, notes) = (Arc::new(region), Arc::new(notes));
+        let (region, recovery_area) = (Arc::new(region), Arc::new(recovery_area));
         let grant = Grant::of(&self.budget, &region, limit)?;
-        let memories = Memories::of_files(region, notes).map_err(TableOpenError::Memory)?;
+        let memories = Memories::of_files(region, recovery_area).map_err(TableOpenError::Memory)?;
         Ok((Memories { grant, ..memories }, fd))
     }
 }

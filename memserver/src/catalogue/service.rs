@@ -5,7 +5,7 @@ use fpcache::message::{ErrorCode, Refusal, TablesRequest, encode_reply};
 use fpcache_fabric::{ClientId, Export, FabricError, Handled, Service, Waker, Work};
 
 use super::Catalogue;
-use super::seats::Seat;
+use super::client_tables::ClientTable;
 
 impl Catalogue {
     /// The number of a region's name; `None` for the lobby's, and for one that no table has.
@@ -19,12 +19,12 @@ impl Catalogue {
         if self.waker.was_any_used() {
             for (number, table) in self.tables.iter().enumerate() {
                 if table.as_ref().is_some_and(|table| table.waker.was_used()) {
-                    self.turns.touch(number);
+                    self.work_queue.touch(number);
                 }
             }
         }
-        if self.turns.has_timed() {
-            self.turns.queue_due(self.clock.now());
+        if self.work_queue.has_timed() {
+            self.work_queue.queue_due(self.clock.now());
         }
     }
 }
@@ -39,32 +39,32 @@ impl Service for Catalogue {
     }
 
     fn has_room(&self, client: ClientId, request_bytes: usize) -> bool {
-        match self.seats.find(client) {
-            Seat::Table(number) => {
+        match self.client_tables.find(client) {
+            ClientTable::Table(number) => {
                 self.tables[number].as_ref().is_none_or(|table| table.node.has_room(client, request_bytes))
             }
             // Nothing that long is kept.
-            Seat::Lobby | Seat::Gone => true,
+            ClientTable::Lobby | ClientTable::Gone => true,
         }
     }
 
     fn handle(&mut self, client: ClientId, request: &[u8], reply: &mut Vec<u8>) -> Handled {
-        let seat = self.seats.of(client);
-        if let Seat::Table(number) = seat
+        let client_table = self.client_tables.of(client);
+        if let ClientTable::Table(number) = client_table
             && !TablesRequest::is_one(request)
             && let Some(table) = &mut self.tables[number]
         {
-            self.turns.touch(number);
+            self.work_queue.touch(number);
             return table.node.handle(client, request, reply);
         }
         let mut body = Vec::new();
-        let answered = match seat {
+        let answered = match client_table {
             _ if TablesRequest::is_one(request) => match self.manage(client, request, &mut body) {
                 Ok(Handled::Later) => return Handled::Later,
                 answered => answered.map(drop),
             },
-            Seat::Lobby => self.answer_in_lobby(request, &mut body),
-            Seat::Table(_) | Seat::Gone => {
+            ClientTable::Lobby => self.answer_in_lobby(request, &mut body),
+            ClientTable::Table(_) | ClientTable::Gone => {
                 let why = "the table of this connection was dropped: connect anew";
                 Err(Refusal::new(ErrorCode::NoSuchTable, why))
             }
@@ -78,12 +78,12 @@ impl Service for Catalogue {
             *reply = answer;
             return Some(client);
         }
-        while let Some(number) = self.turns.replying() {
+        while let Some(number) = self.work_queue.replying() {
             let table = self.tables.get_mut(number).and_then(Option::as_mut);
             if let Some(client) = table.and_then(|table| table.node.next_reply(reply)) {
                 return Some(client);
             }
-            self.turns.no_more_replies();
+            self.work_queue.no_more_replies();
         }
         None
     }
@@ -96,22 +96,22 @@ impl Service for Catalogue {
     fn work(&mut self) -> Work {
         self.wake_tables();
         self.work_on_jobs();
-        while let Some(number) = self.turns.next() {
+        while let Some(number) = self.work_queue.next() {
             let Some(table) = &mut self.tables[number] else { continue };
             let work = table.node.work();
             // What it did may be what a reply waited for.
-            self.turns.expect_replies(number);
+            self.work_queue.expect_replies(number);
             match work {
                 Work::Nothing => {}
-                Work::At(at) => self.turns.queue_at(number, at),
+                Work::At(at) => self.work_queue.queue_at(number, at),
                 Work::More => {
-                    self.turns.queue(number);
+                    self.work_queue.queue(number);
                     break;
                 }
             }
         }
-        match self.turns.earliest() {
-            _ if self.turns.has_queued() => Work::More,
+        match self.work_queue.earliest() {
+            _ if self.work_queue.has_queued() => Work::More,
             Some(at) => Work::At(at),
             None => Work::Nothing,
         }
@@ -122,9 +122,9 @@ impl Service for Catalogue {
     }
 
     fn connected(&mut self, client: ClientId, region: &[u8]) {
-        let seat = self.number_of(region).map_or(Seat::Lobby, Seat::Table);
-        self.seats.put(client, seat);
-        if let Seat::Table(number) = seat
+        let client_table = self.number_of(region).map_or(ClientTable::Lobby, ClientTable::Table);
+        self.client_tables.put(client, client_table);
+        if let ClientTable::Table(number) = client_table
             && let Some(table) = &mut self.tables[number]
         {
             table.node.connected(client, region);
@@ -133,11 +133,11 @@ impl Service for Catalogue {
 
     fn disconnected(&mut self, client: ClientId) {
         self.jobs.disconnected(client);
-        if let Seat::Table(number) = self.seats.remove(client)
+        if let ClientTable::Table(number) = self.client_tables.remove(client)
             && let Some(table) = &mut self.tables[number]
         {
             table.node.disconnected(client);
-            self.turns.touch(number);
+            self.work_queue.touch(number);
         }
     }
 
@@ -232,7 +232,7 @@ mod tests {
             let table = HostedTable { name, kind, node, export, waker, recovery: None, descriptors: None };
             catalogue.tables.push(Some(table));
             catalogue.numbers.insert(name, i);
-            catalogue.turns.touch(i);
+            catalogue.work_queue.touch(i);
         }
         (catalogue, scripts)
     }

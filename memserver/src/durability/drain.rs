@@ -85,7 +85,7 @@ pub enum OpenError {
     /// The ring and the files are not of one log.
     #[error(
         "the staging ring goes on behind LSN {ring}, but the log's files hold LSN {first} to {last}; they are not of one \
-         store, or files are missing: restore them, or move the notes' file away to recover from snapshot and log alone"
+         store, or files are missing: restore them, or move the recovery area's file away to recover from snapshot and log alone"
     )]
     Apart {
         /// The LSN up to which the ring relies on the files.

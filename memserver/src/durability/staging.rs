@@ -65,7 +65,7 @@ pub enum StagingError {
     },
     /// Its bytes are not what a writer leaves.
     #[error(
-        "the log's staging ring is damaged behind LSN {lsn} ({why}); move the notes' file away to recover from snapshot and log"
+        "the log's staging ring is damaged behind LSN {lsn} ({why}); move the recovery area's file away to recover from snapshot and log"
     )]
     Damaged {
         /// The last good record's LSN, or 0.

@@ -2,7 +2,7 @@
 
 use fpcache_index::Window;
 
-/// A window with at most one free slot in so many is [crowded](is_crowded).
+/// A window with at most one free slot in so many is [nearly full](is_nearly_full).
 const CROWDED: usize = 60;
 /// The predicted slot is taken while more than one slot in so many of the window is free.
 const ROOMY: usize = 8;
@@ -43,7 +43,7 @@ pub fn choose_slot(free: &[u32], predicted: u32, window: Window) -> Option<u32> 
 ///
 /// Earlier is dearer: with two free slots of 65 a store that doubles copies 0.2 to 0.4 slots more per key. At this
 /// bound, and with rebuilds that begin 16 writes later, four rebuilds of five begin before a writer needs them.
-pub fn is_crowded(free: usize, window: Window) -> bool {
+pub fn is_nearly_full(free: usize, window: Window) -> bool {
     free.saturating_mul(CROWDED) <= window.len() as usize
 }
 
@@ -78,8 +78,8 @@ mod tests {
 
     #[test]
     fn windows_are_crowded_when_next_to_nothing_is_free() {
-        assert!(is_crowded(0, WINDOW) && is_crowded(1, WINDOW) && !is_crowded(2, WINDOW));
+        assert!(is_nearly_full(0, WINDOW) && is_nearly_full(1, WINDOW) && !is_nearly_full(2, WINDOW));
         let short = Window { first: 0, last: 15 };
-        assert!(is_crowded(0, short) && !is_crowded(1, short));
+        assert!(is_nearly_full(0, short) && !is_nearly_full(1, short));
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! | module | holds |
 //! |---|---|
-//! | [`choose`] | the free slot an insert takes, and when a window is crowded |
+//! | [`choose`] | the free slot an insert takes, and when a window is nearly full |
 //! | [`plan`] | new segments for the records of old ones |
 //! | `runs` | ordered inserts among the records |
 //! | `reserve` | slots kept ahead of them |

@@ -8,12 +8,12 @@ use fpcache_fabric::NodeMemory;
 
 use super::{Origin, RecoverError};
 use crate::durability::{Disk, LogReader, Lsn, SnapshotReader};
-use crate::journal::entry::{self, Logged};
 use crate::loader::Begin;
 use crate::node::MemoryNode;
 use crate::table::TableError;
 use crate::table::records::VERSION_BYTES;
-use crate::table::write::EffectKind;
+use crate::table::write::MutationKind;
+use crate::wal::entry::{self, Logged};
 
 /// What the disk held.
 #[derive(Debug)]
@@ -47,7 +47,7 @@ pub(crate) fn fill<K: BuildKeys, M: NodeMemory, D: Disk>(
         return Err(RecoverError::LogTooShort { name: info.name, needed: info.last_lsn, last });
     }
     // Of what lived within the limit: records lie otherwise than they did, which may take more for a while.
-    node.front.grant.begin_restoring();
+    node.superblock.grant.begin_restoring();
     load(node, &mut snapshot, disk)?;
     let mut replayed = 0;
     let mut records = log.records(&*disk, info.first_lsn)?;
@@ -60,10 +60,10 @@ pub(crate) fn fill<K: BuildKeys, M: NodeMemory, D: Disk>(
         }
     }
     work_off(node)?;
-    if let MemoryNode { front, table: Some(table), .. } = node {
-        table.settle(front)?;
+    if let MemoryNode { superblock, table: Some(table), .. } = node {
+        table.settle(superblock)?;
     }
-    node.front.grant.end_restoring();
+    node.superblock.grant.end_restoring();
     let truncated = found.truncated.map(|cut| {
         format!("{} bytes were cut off {} at offset {}: {}", cut.bytes, cut.file, cut.offset, cut.why)
     });
@@ -115,12 +115,12 @@ fn replay<K: BuildKeys, M: NodeMemory>(
     pieces: &mut Vec<u8>,
 ) -> Result<bool, RecoverError> {
     let undecodable = || RecoverError::Undecodable { what: format!("entry {lsn} of the log") };
-    let MemoryNode { front, table: Some(table), .. } = node else { return Err(undecodable()) };
+    let MemoryNode { superblock, table: Some(table), .. } = node else { return Err(undecodable()) };
     let entry = match entry::decode::<K>(payload, &table.shape()).ok_or_else(undecodable)? {
-        Logged::Effect(entry) => entry,
+        Logged::SlotMutation(entry) => entry,
         Logged::Piece { offset, bytes } => {
             if offset == 0 {
-                // Those before were of an effect that was not written.
+                // Those before were of a mutation that was not written.
                 pieces.clear();
             }
             let follows = offset as usize == pieces.len() && offset as usize + bytes.len() <= MAX_VALUE_BYTES;
@@ -129,20 +129,20 @@ fn replay<K: BuildKeys, M: NodeMemory>(
         }
     };
     let value = match entry.value {
-        _ if entry.kind == EffectKind::Remove => None,
+        _ if entry.kind == MutationKind::Remove => None,
         Stored::Here(value) => Some(value),
         Stored::Outside(extent) if extent.vouches_for(pieces) => Some(&pieces[..]),
         Stored::Outside(_) => return Err(undecodable()),
     };
-    table.put_back(front, entry.key.borrow(), entry.version, value)?;
+    table.put_back(superblock, entry.key.borrow(), entry.version, value)?;
     Ok(true)
 }
 
 /// Does what is done between requests in ordinary life.
 fn work_off<K: BuildKeys, M: NodeMemory>(node: &mut MemoryNode<K, M>) -> Result<(), RecoverError> {
-    let MemoryNode { front, table: Some(table), .. } = node else { return Ok(()) };
+    let MemoryNode { superblock, table: Some(table), .. } = node else { return Ok(()) };
     loop {
-        match table.work(front, true) {
+        match table.work(superblock, true) {
             Ok(true) => {}
             // Whoever needs the room will be told.
             Ok(false) | Err(TableError::NoRoom { .. }) => return Ok(()),

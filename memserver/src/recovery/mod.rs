@@ -1,6 +1,6 @@
 //! A memory node that goes on where another ended.
 //!
-//! *Warm*: the process ended, its memory did not. Region and notes are as it left them, in the order of its stores: what
+//! *Warm*: the process ended, its memory did not. Region and recovery area are as it left them, in the order of its stores: what
 //! was written down and not done is done, a committed change is finished, one that was not committed never was.
 //! *Cold*: the memory is gone, or the machine was. The newest whole snapshot, then the log from its first entry on.
 
@@ -73,7 +73,7 @@ pub enum RecoverError {
     },
     /// An entry that was not done refers to a segment that is not there.
     #[error(
-        "entry {lsn} of the log was not done and does not fit the region: move the notes' file away to recover from \
+        "entry {lsn} of the log was not done and does not fit the region: move the recovery area's file away to recover from \
          snapshot and log"
     )]
     Misfit {
@@ -106,7 +106,7 @@ impl From<Corrupt> for RecoverError {
 pub enum Origin {
     /// Nothing was there.
     Nothing,
-    /// Region and notes of a process that ended.
+    /// Region and recovery area of a process that ended.
     Memory {
         /// Entries of the log that were written down and not done.
         redone: u64,

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use fpcache::key_space::BuildKeys;
 use fpcache::layout::{
-    CHANGE_RECORD_BYTES, Change, ChangeRecord, Corrupt, Descriptor, DirectoryPage, LOG_HEAD_OFFSET,
-    REUSE_OFFSET, SEQUENCE_OFFSET, SUPERBLOCK_BYTES, SegmentGeometry, SlotState, SlotWord, Superblock,
+    CHANGE_RECORD_BYTES, ChangeRecord, Corrupt, Descriptor, DirectoryPage, LOG_HEAD_OFFSET, REUSE_OFFSET,
+    SEQUENCE_OFFSET, SUPERBLOCK_BYTES, SegmentGeometry, SegmentReplacement, SlotState, SlotWord, Superblock,
     TableRecord, decode_root,
 };
 use fpcache::message::WriteReply;
@@ -18,21 +18,21 @@ use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
 use super::RecoverError;
 use crate::budget::Grant;
-use crate::clients::{Clients, MOST_CLIENTS, Writer};
+use crate::dedup::{DedupSession, DedupSessions, MOST_CLIENTS};
 use crate::durability::{Disk, LogReader, Lsn, Staging};
-use crate::front::Front;
-use crate::journal::entry::{self, Logged};
-use crate::notes::{Identity, Notes, Replaced};
+use crate::recovery_area::{Identity, RecoveryArea, Replaced};
 use crate::space::{Extent, Space};
+use crate::superblock_writer::SuperblockWriter;
 use crate::table::extents::Outside;
 use crate::table::{Parts, Table, TableError};
+use crate::wal::entry::{self, Logged};
 
 /// What was found in memory.
 #[derive(Debug)]
-pub(crate) struct Found<K: BuildKeys, M> {
-    pub(crate) front: Front<K, M>,
+pub(crate) struct ResumedRegion<K: BuildKeys, M> {
+    pub(crate) superblock: SuperblockWriter<K, M>,
     pub(crate) table: Option<Table<K>>,
-    pub(crate) writers: Clients,
+    pub(crate) sessions: DedupSessions,
     pub(crate) redone: u64,
     pub(crate) finished_change: bool,
     /// Everything up to this entry is in the region.
@@ -42,12 +42,12 @@ pub(crate) struct Found<K: BuildKeys, M> {
 /// Whose memory it is, if it can be gone on with in this start of the machine; else why not.
 pub(crate) fn examine<M: NodeMemory>(
     region: &M,
-    notes: &Notes<M>,
+    recovery_area: &RecoveryArea<M>,
     boot: [u8; 16],
     files: [FileIdentity; 2],
 ) -> Result<Identity, String> {
-    let identity = notes.identity().map_err(|e| e.to_string())?;
-    let identity = identity.ok_or("its notes were never finished")?;
+    let identity = recovery_area.identity().map_err(|e| e.to_string())?;
+    let identity = identity.ok_or("its recovery area was never finished")?;
     if identity.boot != boot {
         return Err("the machine has been started anew since".into());
     }
@@ -59,7 +59,7 @@ pub(crate) fn examine<M: NodeMemory>(
     region.read_bytes(fpcache::layout::INCARNATION_OFFSET, &mut incarnation).map_err(|e| e.to_string())?;
     let incarnation = u64::from_le_bytes(incarnation);
     if ![identity.incarnation, identity.before].contains(&incarnation) {
-        return Err("region and notes do not belong together".into());
+        return Err("region and recovery area do not belong together".into());
     }
     Ok(identity)
 }
@@ -67,43 +67,45 @@ pub(crate) fn examine<M: NodeMemory>(
 /// Takes the memory up: `incarnation` is the new memory node's.
 pub(crate) fn take_up<K: BuildKeys, M: NodeMemory, D: Disk>(
     (region, grant): (Arc<M>, Arc<Grant>),
-    notes: Notes<M>,
+    recovery_area: RecoveryArea<M>,
     identity: &Identity,
     incarnation: u64,
     node: u16,
     staging: &Staging<M>,
     disk: &mut D,
-) -> Result<Found<K, M>, RecoverError> {
-    let superblock = superblock::<K, M>(&*region, &notes)?;
-    notes.begin(&Identity { incarnation, before: superblock.incarnation, ..*identity })?;
+) -> Result<ResumedRegion<K, M>, RecoverError> {
+    let before = superblock::<K, M>(&*region, &recovery_area)?;
+    recovery_area.begin(&Identity { incarnation, before: before.incarnation, ..*identity })?;
     // For an end in the midst of what follows.
-    notes.set_or_clear_record::<K>(superblock.table.as_ref())?;
-    let (applied, next_version) = notes.applied()?;
-    let mut front = Front::resume(Arc::clone(&region), grant, notes.clone(), superblock);
-    front.renew(incarnation)?;
-    let mut writers = Clients::inherited();
+    recovery_area.set_or_clear_record::<K>(before.table.as_ref())?;
+    let (applied, next_version) = recovery_area.applied()?;
+    let mut superblock =
+        SuperblockWriter::resume(Arc::clone(&region), grant, recovery_area.clone(), before.clone());
+    superblock.renew(incarnation)?;
+    let mut sessions = DedupSessions::inherited();
     for place in 0..MOST_CLIENTS {
-        match notes.request_of(place)? {
-            None if notes.is_unused(place)? => break,
-            noted => writers.restore(place, noted),
+        match recovery_area.request_of(place)? {
+            None if recovery_area.is_unused(place)? => break,
+            noted => sessions.restore(place, noted),
         }
     }
-    let mut found = Found { front, table: None, writers, redone: 0, finished_change: false, applied };
-    let Some(record) = superblock.table else {
-        found.front.grant.discard_rest();
+    let mut found =
+        ResumedRegion { superblock, table: None, sessions, redone: 0, finished_change: false, applied };
+    let Some(record) = before.table else {
+        found.superblock.grant.discard_rest();
         return Ok(found);
     };
 
-    found.finished_change = finish_change::<K, M>(&found.front, &record)?;
-    let mut table = table(&found.front, node, record, next_version)?;
-    table.claim_extents(&found.front)?;
+    found.finished_change = finish_change::<K, M>(&found.superblock, &record)?;
+    let mut table = table(&found.superblock, node, record, next_version)?;
+    table.claim_extents(&found.superblock)?;
     found.redo(&mut table, staging, disk)?;
-    table.recount(&found.front)?;
+    table.recount(&found.superblock)?;
     // No reader may believe any memory it knew of: what is free here may have been in quarantine.
-    let head = found.front.superblock().log_head;
-    found.front.set_reuse(head)?;
-    found.front.grant.discard_rest();
-    match table.finish_checkpoint(&mut found.front) {
+    let head = found.superblock.current().log_head;
+    found.superblock.set_reuse(head)?;
+    found.superblock.grant.discard_rest();
+    match table.finish_checkpoint(&mut found.superblock) {
         // Readers that begin wait until there is room for a directory.
         Ok(()) | Err(TableError::NoRoom { .. }) => {}
         Err(error) => return Err(error.into()),
@@ -113,7 +115,10 @@ pub(crate) fn take_up<K: BuildKeys, M: NodeMemory, D: Disk>(
 }
 
 /// The superblock. Where the process ended while it was being rewritten, with the record that it was to have.
-fn superblock<K: BuildKeys, M: NodeMemory>(region: &M, notes: &Notes<M>) -> Result<Superblock, RecoverError> {
+fn superblock<K: BuildKeys, M: NodeMemory>(
+    region: &M,
+    recovery_area: &RecoveryArea<M>,
+) -> Result<Superblock, RecoverError> {
     let mut bytes = [0; SUPERBLOCK_BYTES];
     region.read_bytes(0, &mut bytes)?;
     match Superblock::decode::<K>(&bytes) {
@@ -124,7 +129,7 @@ fn superblock<K: BuildKeys, M: NodeMemory>(region: &M, notes: &Notes<M>) -> Resu
             sequence: region.load_acquire(SEQUENCE_OFFSET)?,
             reuse_sequence: region.load_acquire(REUSE_OFFSET)?,
             log_head: region.load_acquire(LOG_HEAD_OFFSET)?,
-            table: notes.record::<K>()?,
+            table: recovery_area.record::<K>()?,
         }),
         Err(other) => Err(Corrupt::new("superblock", 0, other.to_string()).into()),
     }
@@ -132,18 +137,18 @@ fn superblock<K: BuildKeys, M: NodeMemory>(region: &M, notes: &Notes<M>) -> Resu
 
 /// Freezes what a committed change replaced; `true` if there was one.
 fn finish_change<K: BuildKeys, M: NodeMemory>(
-    front: &Front<K, M>,
+    superblock: &SuperblockWriter<K, M>,
     record: &TableRecord,
 ) -> Result<bool, RecoverError> {
-    let Some(notes) = &front.notes else { return Ok(false) };
-    let Some((head, old)) = notes.change()? else { return Ok(false) };
-    let committed = front.superblock().log_head >= head;
+    let Some(recovery_area) = &superblock.recovery_area else { return Ok(false) };
+    let Some((head, old)) = recovery_area.change()? else { return Ok(false) };
+    let committed = superblock.current().log_head >= head;
     if committed {
         let geometry = record.parameters.geometry();
-        old.iter().try_for_each(|replaced| freeze(&*front.region, &geometry, *replaced))?;
-        front.region.release();
+        old.iter().try_for_each(|replaced| freeze(&*superblock.region, &geometry, *replaced))?;
+        superblock.region.release();
     }
-    front.end_change()?;
+    superblock.end_change()?;
     Ok(committed)
 }
 
@@ -161,12 +166,12 @@ fn freeze<M: NodeMemory>(region: &M, geometry: &SegmentGeometry, old: Replaced) 
 
 /// The table whose directory is that of the checkpoint with all changes since.
 fn table<K: BuildKeys, M: NodeMemory>(
-    front: &Front<K, M>,
+    superblock: &SuperblockWriter<K, M>,
     node: u16,
     record: TableRecord,
     next_version: u32,
 ) -> Result<Table<K>, RecoverError> {
-    let region = &*front.region;
+    let region = &*superblock.region;
     let mut root = vec![0; record.root_bytes as usize];
     region.read_bytes(record.root, &mut root)?;
     if xxh3_64_with_seed(&root, record.checkpoint) != record.root_checksum {
@@ -187,7 +192,7 @@ fn table<K: BuildKeys, M: NodeMemory>(
     let damaged = |why: String| Corrupt::new("directory", record.root, why);
     let mut directory =
         Directory::from_sorted(descriptors.iter().map(pair).collect()).map_err(|e| damaged(e.to_string()))?;
-    replay_changes::<K, M>(region, &record, front.superblock().log_head, &mut directory)?;
+    replay_changes::<K, M>(region, &record, superblock.current().log_head, &mut directory)?;
 
     let geometry = record.parameters.geometry();
     let log = Extent::new(record.log, record.log_records * CHANGE_RECORD_BYTES as u64);
@@ -202,11 +207,11 @@ fn table<K: BuildKeys, M: NodeMemory>(
     }
     // What a budget grants anew ends after all of it.
     let end = used.iter().map(|extent| extent.offset + extent.len).max().unwrap_or(0);
-    let taken = front.grant.claim(end);
+    let taken = superblock.grant.claim(end);
     taken
         .map_err(|why| Corrupt::new("directory", record.root, format!("its memory cannot be had: {why}")))?;
-    let space =
-        Space::around(SUPERBLOCK_BYTES as u64, front.grant.end(), used).with_more(Arc::clone(&front.grant));
+    let space = Space::around(SUPERBLOCK_BYTES as u64, superblock.grant.end(), used)
+        .with_more(Arc::clone(&superblock.grant));
     let next_generation = generation.wrapping_add(1);
     let parts = Parts {
         record,
@@ -246,8 +251,8 @@ fn replay_changes<K: BuildKeys, M: NodeMemory>(
         shares.extend(part.share);
         parts += 1;
         if parts == part.parts {
-            let change =
-                Change::<K>::decode(&shares).ok_or_else(|| damaged(sequence, "it cannot be read"))?;
+            let change = SegmentReplacement::<K>::decode(&shares)
+                .ok_or_else(|| damaged(sequence, "it cannot be read"))?;
             put_into(&change, directory).map_err(|why| damaged(sequence, &why))?;
             shares.clear();
             parts = 0;
@@ -270,7 +275,7 @@ fn encoders<K: BuildKeys, M: NodeMemory>(
     Ok(K::decode_encoders(&bytes).map_err(damaged)?)
 }
 
-impl<K: BuildKeys, M: NodeMemory> Found<K, M> {
+impl<K: BuildKeys, M: NodeMemory> ResumedRegion<K, M> {
     /// Does what was written down and not done.
     fn redo<D: Disk>(
         &mut self,
@@ -307,16 +312,16 @@ impl<K: BuildKeys, M: NodeMemory> Found<K, M> {
         let logged = entry::decode::<K>(payload, &table.shape())
             .ok_or_else(|| RecoverError::Undecodable { what: format!("entry {lsn} of the log") })?;
         // The values of entries lie in the region still.
-        let Logged::Effect(entry) = logged else { return Ok(()) };
+        let Logged::SlotMutation(entry) = logged else { return Ok(()) };
         let at = (entry.segment, entry.generation, entry.slot);
         let done =
-            table.redo(&self.front, entry.kind, at, entry.key.borrow(), entry.version, &entry.value)?;
+            table.redo(&self.superblock, entry.kind, at, entry.key.borrow(), entry.version, &entry.value)?;
         let reply = done.ok_or(RecoverError::Misfit { lsn })?;
-        if let Some(writer) = self.writers.with_request(entry.client, entry.request) {
-            self.keep_reply(&writer, usize::from(entry.operation), reply)?;
+        if let Some(session) = self.sessions.with_request(entry.client, entry.request) {
+            self.keep_reply(&session, usize::from(entry.operation), reply)?;
         }
-        if let Some(notes) = &self.front.notes {
-            notes.set_applied(lsn, table.next_version())?;
+        if let Some(recovery_area) = &self.superblock.recovery_area {
+            recovery_area.set_applied(lsn, table.next_version())?;
         }
         self.applied = lsn;
         self.redone += 1;
@@ -327,17 +332,17 @@ impl<K: BuildKeys, M: NodeMemory> Found<K, M> {
     /// decided.
     fn keep_reply(
         &mut self,
-        writer: &Writer,
+        session: &DedupSession,
         operation: usize,
         reply: WriteReply,
     ) -> Result<(), RecoverError> {
-        let Some(notes) = &self.front.notes else { return Ok(()) };
-        for before in self.writers.replies(writer.client).len()..operation {
-            if let Some(noted) = notes.reply(writer.place, before)? {
-                self.writers.done(writer, before, noted);
+        let Some(recovery_area) = &self.superblock.recovery_area else { return Ok(()) };
+        for before in self.sessions.replies(session.client).len()..operation {
+            if let Some(noted) = recovery_area.reply(session.place, before)? {
+                self.sessions.done(session, before, noted);
             }
         }
-        self.writers.done(writer, operation, reply);
-        Ok(notes.set_reply(writer.place, writer.request, operation, &reply)?)
+        self.sessions.done(session, operation, reply);
+        Ok(recovery_area.set_reply(session.place, session.request, operation, &reply)?)
     }
 }

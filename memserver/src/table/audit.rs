@@ -11,7 +11,7 @@ use fpcache_index::Window;
 
 use super::slots::Slots;
 use super::{Table, TableError};
-use crate::front::Front;
+use crate::superblock_writer::SuperblockWriter;
 
 /// What was found in a table whose every byte is right.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -29,7 +29,10 @@ pub struct Audit {
 impl<K: BuildKeys> Table<K> {
     /// Checks every segment: headers and ranges, every record's checksum, window and fingerprint, every free slot's
     /// fingerprint, no key twice, records counted right, and every value outside. About 10 ns per slot.
-    pub(crate) fn audit<M: NodeMemory>(&self, front: &Front<K, M>) -> Result<Audit, TableError> {
+    pub(crate) fn audit<M: NodeMemory>(
+        &self,
+        superblock: &SuperblockWriter<K, M>,
+    ) -> Result<Audit, TableError> {
         let mut audit = Audit::default();
         let mut entries = self.directory.iter().peekable();
         while let Some((lo, segment)) = entries.next() {
@@ -37,19 +40,19 @@ impl<K: BuildKeys> Table<K> {
             audit.segments += 1;
             audit.slots += u64::from(segment.model().cap);
             audit.keys +=
-                self.audit_segment(front, lo.borrow(), behind.as_ref().map(Borrow::borrow), segment)?;
+                self.audit_segment(superblock, lo.borrow(), behind.as_ref().map(Borrow::borrow), segment)?;
         }
         if audit.keys != self.keys {
             let why = format!("it holds {} records and counts {}", audit.keys, self.keys);
             return Err(Corrupt::new("table", 0, why).into());
         }
-        audit.outside = self.audit_extents(front)?.values;
+        audit.outside = self.audit_extents(superblock)?.values;
         Ok(audit)
     }
 
     fn audit_segment<M: NodeMemory>(
         &self,
-        front: &Front<K, M>,
+        superblock: &SuperblockWriter<K, M>,
         lo: &K::Key,
         behind: Option<&K::Key>,
         segment: &Segment<K>,
@@ -60,14 +63,14 @@ impl<K: BuildKeys> Table<K> {
             TableError::from(Corrupt::new("slot", offset, why))
         };
         let mut header = [0; SEGMENT_HEADER_BYTES];
-        front.region.read_bytes(at, &mut header)?;
+        superblock.region.read_bytes(at, &mut header)?;
         let header = SegmentHeader::decode(&header, at)?;
         let mark = behind.map_or(u64::MAX, K::boundary_id);
         let expected = (segment.generation(), model.cap, model.epsilon, K::boundary_id(lo), mark);
         if (header.generation, header.cap, header.epsilon, header.lo, header.end) != expected {
             return Err(Corrupt::new("segment header", at, "it contradicts the directory").into());
         }
-        let slots = Slots::of(&*front.region, geometry, segment);
+        let slots = Slots::of(&*superblock.region, geometry, segment);
         let (mut bytes, mut fingerprints, mut keys) = (Vec::new(), Vec::new(), Vec::new());
         slots.read_all(&mut bytes)?;
         let all = Window { first: 0, last: u32::from(model.cap) - 1 };

@@ -12,8 +12,8 @@ use fpcache_index::Directory;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use super::{Table, TableError};
-use crate::front::Front;
 use crate::space::{Extent, Space};
+use crate::superblock_writer::SuperblockWriter;
 
 /// Pages written in one step: a few tens of microseconds.
 const PAGES_PER_STEP: usize = 32;
@@ -151,14 +151,14 @@ impl<K: BuildKeys> Table<K> {
     }
 
     /// Whether a new directory is due: one is begun, half of the log was used since the last, or memory waits for one.
-    pub(super) fn wants_checkpoint<M>(&self, front: &Front<K, M>) -> bool
+    pub(super) fn wants_checkpoint<M>(&self, superblock: &SuperblockWriter<K, M>) -> bool
     where
         M: NodeMemory,
     {
-        let since = front.superblock().log_head - self.record.checkpoint;
+        let since = superblock.current().log_head - self.record.checkpoint;
         // Memory in quarantine can be used again only when a directory without it is there.
         let (waiting, free) = (self.space.quarantined_bytes(), self.space.free_bytes());
-        let in_use = front.grant.reach().saturating_sub(free + waiting);
+        let in_use = superblock.grant.reach().saturating_sub(free + waiting);
         let pressed = waiting > (free / 2).min(in_use / WAITING_SHARE)
             && self.space.newest_tag(self.record.checkpoint).is_none()
             && since > 0;
@@ -171,15 +171,15 @@ impl<K: BuildKeys> Table<K> {
     /// Writes some more of a new directory; the last step publishes it.
     pub(super) fn step_checkpoint<M: NodeMemory>(
         &mut self,
-        front: &mut Front<K, M>,
+        superblock: &mut SuperblockWriter<K, M>,
     ) -> Result<(), TableError> {
         let mut checkpoint = match self.checkpoint.take() {
             Some(checkpoint) => checkpoint,
-            None => self.begin_checkpoint(front),
+            None => self.begin_checkpoint(superblock),
         };
-        match self.write_pages(front, &mut checkpoint) {
+        match self.write_pages(superblock, &mut checkpoint) {
             Ok(()) if checkpoint.next.is_some() => self.checkpoint = Some(checkpoint),
-            Ok(()) => self.publish_checkpoint(front, checkpoint)?,
+            Ok(()) => self.publish_checkpoint(superblock, checkpoint)?,
             Err(error) => {
                 checkpoint.extents.iter().for_each(|extent| self.space.put(*extent));
                 return Err(error);
@@ -191,23 +191,23 @@ impl<K: BuildKeys> Table<K> {
     /// Writes a directory that contains every change so far, at once.
     pub(crate) fn finish_checkpoint<M: NodeMemory>(
         &mut self,
-        front: &mut Front<K, M>,
+        superblock: &mut SuperblockWriter<K, M>,
     ) -> Result<(), TableError> {
-        let head = front.superblock().log_head;
+        let head = superblock.current().log_head;
         while self.record.checkpoint < head {
             // One that was begun before may be too old by now: then another follows.
-            self.step_checkpoint(front)?;
+            self.step_checkpoint(superblock)?;
         }
         Ok(())
     }
 
-    fn begin_checkpoint<M>(&self, front: &Front<K, M>) -> Checkpoint<K>
+    fn begin_checkpoint<M>(&self, superblock: &SuperblockWriter<K, M>) -> Checkpoint<K>
     where
         M: NodeMemory,
     {
         Checkpoint {
             directory: self.directory.clone(),
-            sequence: front.superblock().log_head,
+            sequence: superblock.current().log_head,
             keys: self.keys,
             at_home: self.at_home,
             next: self.directory.iter().next().map(|(lo, _)| lo),
@@ -218,7 +218,7 @@ impl<K: BuildKeys> Table<K> {
 
     fn write_pages<M: NodeMemory>(
         &mut self,
-        front: &mut Front<K, M>,
+        superblock: &mut SuperblockWriter<K, M>,
         checkpoint: &mut Checkpoint<K>,
     ) -> Result<(), TableError> {
         let Some(from) = checkpoint.next.take() else { return Ok(()) };
@@ -233,10 +233,10 @@ impl<K: BuildKeys> Table<K> {
             }
             let extent = match self.aside.pages.pop() {
                 Some(extent) => extent,
-                None => self.allocate(front, K::PAGE_BYTES as u64)?,
+                None => self.allocate(superblock, K::PAGE_BYTES as u64)?,
             };
             checkpoint.extents.push(extent);
-            front.region.write_bytes(extent.offset, &page)?;
+            superblock.region.write_bytes(extent.offset, &page)?;
             checkpoint.root.push(RootEntry { lo: descriptors[0].lo.clone(), page: extent.offset });
             descriptors.drain(..count);
         }
@@ -247,12 +247,12 @@ impl<K: BuildKeys> Table<K> {
 
     fn publish_checkpoint<M: NodeMemory>(
         &mut self,
-        front: &mut Front<K, M>,
+        superblock: &mut SuperblockWriter<K, M>,
         mut checkpoint: Checkpoint<K>,
     ) -> Result<(), TableError> {
         let bytes = encode_root::<K>(&checkpoint.root);
         let aside = self.aside.root.take_if(|root| root.len >= bytes.len() as u64);
-        let root = match aside.map_or_else(|| self.allocate(front, bytes.len() as u64), Ok) {
+        let root = match aside.map_or_else(|| self.allocate(superblock, bytes.len() as u64), Ok) {
             Ok(extent) => extent,
             Err(error) => {
                 checkpoint.extents.iter().for_each(|extent| self.space.put(*extent));
@@ -260,7 +260,7 @@ impl<K: BuildKeys> Table<K> {
             }
         };
         checkpoint.extents.push(root);
-        front.region.write_bytes(root.offset, &bytes)?;
+        superblock.region.write_bytes(root.offset, &bytes)?;
         let record = TableRecord {
             keys: checkpoint.keys,
             segments: checkpoint.directory.len() as u64,
@@ -268,12 +268,12 @@ impl<K: BuildKeys> Table<K> {
             pages: checkpoint.root.len() as u64,
             root_checksum: xxh3_64_with_seed(&bytes, checkpoint.sequence),
             root_bytes: bytes.len() as u64,
-            used: self.space.used_end(front.grant.end()),
+            used: self.space.used_end(superblock.grant.end()),
             at_home: checkpoint.at_home.min(checkpoint.keys),
             checkpoint: checkpoint.sequence,
             ..self.record
         };
-        front.publish(record)?;
+        superblock.publish(record)?;
         self.record = record;
         self.directory_wanted = false;
         self.counters.checkpoints += 1;

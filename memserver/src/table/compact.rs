@@ -12,14 +12,14 @@ use fpcache::layout::SlotState;
 use fpcache::models::Segment;
 use fpcache_fabric::NodeMemory;
 
-use super::change::Making;
 use super::gather::{Old, age};
 use super::giving_back::Sparing;
+use super::replacement::Making;
 use super::slots::Slots;
 use super::{Table, TableError};
-use crate::front::Front;
-use crate::notes::MOST_REPLACED;
 use crate::rebuild::plan::{RUN_ENDED, SMALL};
+use crate::recovery_area::MOST_REPLACED;
+use crate::superblock_writer::SuperblockWriter;
 
 /// Slots that must come free for a record that is copied, one pass over the directory after the other.
 const PASSES: [f64; 4] = [4.0, 1.0, 0.25, 0.05];
@@ -65,19 +65,22 @@ impl<K: BuildKeys> Run<K> {
 
 impl<K: BuildKeys> Table<K> {
     /// Looks at some segments, and brings some together; `false` if there is nothing to do.
-    pub(super) fn step_sweep<M: NodeMemory>(&mut self, front: &mut Front<K, M>) -> Result<bool, TableError> {
+    pub(super) fn step_sweep<M: NodeMemory>(
+        &mut self,
+        superblock: &mut SuperblockWriter<K, M>,
+    ) -> Result<bool, TableError> {
         let sweep = match self.giving_back.sweep.take() {
-            Some(_) if self.is_swept(front) => return Ok(true),
+            Some(_) if self.is_swept(superblock) => return Ok(true),
             Some(sweep) => sweep,
-            None => match self.due_sweep(front) {
+            None => match self.due_sweep(superblock) {
                 Some(Sparing::Runs) => Sweep { from: K::lowest().to_owned(), pass: 0 },
                 Some(Sparing::Nothing) => Sweep { from: K::lowest().to_owned(), pass: LAST },
                 None => return Ok(false),
             },
         };
-        let (run, next) = self.next_run(front, sweep.from.borrow(), sweep.pass)?;
+        let (run, next) = self.next_run(superblock, sweep.from.borrow(), sweep.pass)?;
         if !run.segments.is_empty() {
-            match self.bring_together(front, run, next.clone()) {
+            match self.bring_together(superblock, run, next.clone()) {
                 // Those to come may find room.
                 Ok(()) | Err(TableError::NoRoom { .. }) => {}
                 Err(error) => return Err(error),
@@ -104,7 +107,7 @@ impl<K: BuildKeys> Table<K> {
     /// The next neighbours from `from` on that are worth it, if there are some close by, and where to go on: after them.
     fn next_run<M: NodeMemory>(
         &mut self,
-        front: &Front<K, M>,
+        superblock: &SuperblockWriter<K, M>,
         from: &K::Key,
         pass: usize,
     ) -> Result<(Run<K>, Option<K::Owned>), TableError> {
@@ -118,8 +121,8 @@ impl<K: BuildKeys> Table<K> {
                 return Ok((run, Some(lo)));
             }
             looked_at += usize::from(segment.model().cap);
-            let live = self.live(front, &segment)?;
-            let joins = self.begins_run(front, &segment, live, pass)?
+            let live = self.live(superblock, &segment)?;
+            let joins = self.begins_run(superblock, &segment, live, pass)?
                 || !run.segments.is_empty() && self.joins_run(&run, &segment, live, pass);
             if joins && (run.segments.is_empty() || run.has_room_for(&segment, live)) {
                 run.add(lo, segment, live);
@@ -141,14 +144,14 @@ impl<K: BuildKeys> Table<K> {
     /// Whether a segment alone is worth it, or small enough to be worth it with a neighbour; and not kept for a run.
     fn begins_run<M: NodeMemory>(
         &self,
-        front: &Front<K, M>,
+        superblock: &SuperblockWriter<K, M>,
         segment: &Segment<K>,
         live: usize,
         pass: usize,
     ) -> Result<bool, TableError> {
         let cap = usize::from(segment.model().cap);
         let is_candidate = self.frees_enough(live, cap, pass) || pass > 1 && live < SMALL && cap < 2 * SMALL;
-        Ok(is_candidate && (pass == LAST || live * 4 >= cap || !self.is_reserve(front, segment)?))
+        Ok(is_candidate && (pass == LAST || live * 4 >= cap || !self.is_reserve(superblock, segment)?))
     }
 
     /// Whether a segment that is not worth it joins the neighbours before it because either is small.
@@ -172,10 +175,10 @@ impl<K: BuildKeys> Table<K> {
     /// Whether most free slots were never written to, and a run may be about to fill them.
     fn is_reserve<M: NodeMemory>(
         &self,
-        front: &Front<K, M>,
+        superblock: &SuperblockWriter<K, M>,
         segment: &Segment<K>,
     ) -> Result<bool, TableError> {
-        let slots = Slots::of(&*front.region, self.geometry, segment);
+        let slots = Slots::of(&*superblock.region, self.geometry, segment);
         let (mut emptied, mut free, mut idle) = (0, 0, u32::MAX);
         for slot in 0..u32::from(segment.model().cap) {
             let word = slots.word(slot)?;
@@ -192,7 +195,7 @@ impl<K: BuildKeys> Table<K> {
 
     fn bring_together<M: NodeMemory>(
         &mut self,
-        front: &mut Front<K, M>,
+        superblock: &mut SuperblockWriter<K, M>,
         run: Run<K>,
         behind: Option<K::Owned>,
     ) -> Result<(), TableError> {
@@ -200,7 +203,7 @@ impl<K: BuildKeys> Table<K> {
         for (lo, segment, live) in &run.segments {
             // Whoever follows records counts the slots of all.
             if *live > 0 || self.taking.is_some() {
-                self.gather_segment(front, lo.borrow(), segment)?;
+                self.gather_segment(superblock, lo.borrow(), segment)?;
             }
         }
         let Some((lo, ..)) = run.segments.first() else { return Ok(()) };
@@ -209,6 +212,6 @@ impl<K: BuildKeys> Table<K> {
             behind,
             segments: run.segments.iter().map(|(_, segment, _)| *segment).collect(),
         };
-        self.replace(front, &old, Making::Compact)
+        self.replace(superblock, &old, Making::Compact)
     }
 }

@@ -13,13 +13,13 @@ use fpcache::layout::{RecordParts, SLOT_WORD_BYTES, SegmentAddress, Stored, Valu
 use fpcache::models::Segment;
 use fpcache_fabric::NodeMemory;
 
-use super::change::Making;
 use super::extents::memory_of;
 use super::gather::{INCOMING, Old};
+use super::replacement::Making;
 use super::slots::{LiveRecord, Slots, live_records};
 use super::{Table, TableError};
-use crate::front::Front;
 use crate::space::Extent;
+use crate::superblock_writer::SuperblockWriter;
 
 /// Segments that are looked at in one step; and slots, where these may name values.
 const LOOKED_AT: usize = 1024;
@@ -47,33 +47,36 @@ impl<K: BuildKeys> Table<K> {
     /// Empties some more of what is to be emptied; `false` if there is nothing to do now.
     pub(super) fn step_evacuation<M: NodeMemory>(
         &mut self,
-        front: &mut Front<K, M>,
+        superblock: &mut SuperblockWriter<K, M>,
     ) -> Result<bool, TableError> {
-        let stepped = self.go_on_emptying(front);
+        let stepped = self.go_on_emptying(superblock);
         if stepped.is_err() {
             self.give_up_evacuation();
         }
         stepped
     }
 
-    fn go_on_emptying<M: NodeMemory>(&mut self, front: &mut Front<K, M>) -> Result<bool, TableError> {
+    fn go_on_emptying<M: NodeMemory>(
+        &mut self,
+        superblock: &mut SuperblockWriter<K, M>,
+    ) -> Result<bool, TableError> {
         let Some(evacuation) = self.giving_back.evacuation.take() else {
-            let Some(window) = self.wants_emptied(front) else { return Ok(false) };
+            let Some(window) = self.wants_emptied(superblock) else { return Ok(false) };
             self.begin_evacuation(window);
             return Ok(true);
         };
         let Evacuation { stage, mut replaced } = evacuation;
         let stage = match stage {
-            Stage::Moving(from) => match self.move_some(front, from.borrow(), &mut replaced)? {
+            Stage::Moving(from) => match self.move_some(superblock, from.borrow(), &mut replaced)? {
                 Some(next) => Stage::Moving(next),
                 None => {
                     self.leave_emptied();
                     self.directory_wanted = true;
-                    Stage::Freeing(front.superblock().log_head)
+                    Stage::Freeing(superblock.current().log_head)
                 }
             },
             Stage::Freeing(head) if self.record.checkpoint >= head => {
-                self.reclaim(front)?;
+                self.reclaim(superblock)?;
                 self.end_evacuation(replaced);
                 return Ok(true);
             }
@@ -125,7 +128,11 @@ impl<K: BuildKeys> Table<K> {
     }
 
     /// The bytes to empty for an extent of `len` bytes: those with the fewest in use, if these find room elsewhere.
-    pub(super) fn window_for<M: NodeMemory>(&self, front: &Front<K, M>, len: u64) -> Option<Range<u64>> {
+    pub(super) fn window_for<M: NodeMemory>(
+        &self,
+        superblock: &SuperblockWriter<K, M>,
+        len: u64,
+    ) -> Option<Range<u64>> {
         /// What is emptied beyond that: a share of the region, and so many bytes at most.
         const SHARE: u64 = 16;
         const MOST: u64 = 16 << 20;
@@ -135,10 +142,10 @@ impl<K: BuildKeys> Table<K> {
             return None;
         }
         let free = self.space.granted_free_bytes();
-        let wanted = (front.grant.end() / SHARE).min(MOST);
+        let wanted = (superblock.grant.end() / SHARE).min(MOST);
         let mut bytes = (len + len / 8).max(wanted).min(free).next_multiple_of(8);
         loop {
-            let (window, used) = self.space.emptiest(bytes, front.grant.end())?;
+            let (window, used) = self.space.emptiest(bytes, superblock.grant.end())?;
             let free_inside = (window.end - window.start).saturating_sub(used);
             if used + used / 4 <= free.saturating_sub(free_inside) {
                 return Some(window);
@@ -153,7 +160,7 @@ impl<K: BuildKeys> Table<K> {
     /// Replaces the next segment from `from` on that is among the bytes to empty, or has values there; returns where to go on.
     pub(super) fn move_some<M: NodeMemory>(
         &mut self,
-        front: &mut Front<K, M>,
+        superblock: &mut SuperblockWriter<K, M>,
         from: &K::Key,
         replaced: &mut u64,
     ) -> Result<Option<K::Owned>, TableError> {
@@ -166,7 +173,7 @@ impl<K: BuildKeys> Table<K> {
             let Some((lo, segment)) = entries.next() else { return Ok(None) };
             let len = self.geometry.segment_bytes(segment.model().cap) as u64;
             let lies_there = Extent::new(segment.address().offset(), len).meets(&window);
-            if lies_there || has_values && self.has_values_in(front, &segment, &window)? {
+            if lies_there || has_values && self.has_values_in(superblock, &segment, &window)? {
                 found = Some((lo, segment));
                 break;
             }
@@ -179,10 +186,10 @@ impl<K: BuildKeys> Table<K> {
         drop(entries);
         let Some((lo, segment)) = found else { return Ok(behind) };
         self.gathering.clear();
-        self.gather_segment(front, lo.borrow(), &segment)?;
-        let (moved, left) = self.move_values(front, &window)?;
+        self.gather_segment(superblock, lo.borrow(), &segment)?;
+        let (moved, left) = self.move_values(superblock, &window)?;
         let old = Old { lo: lo.clone(), behind: behind.clone(), segments: vec![segment] };
-        match self.replace(front, &old, Making::Compact) {
+        match self.replace(superblock, &old, Making::Compact) {
             Ok(()) => {
                 *replaced += 1;
                 // Nothing names them any more, and readers who come for them find other bytes than their checksums say.
@@ -200,12 +207,12 @@ impl<K: BuildKeys> Table<K> {
     /// Whether a live slot of a segment names a value that lies among these bytes.
     fn has_values_in<M: NodeMemory>(
         &self,
-        front: &Front<K, M>,
+        superblock: &SuperblockWriter<K, M>,
         segment: &Segment<K>,
         window: &Range<u64>,
     ) -> Result<bool, TableError> {
         let mut bytes = Vec::new();
-        Slots::of(&*front.region, self.geometry, segment).read_all(&mut bytes)?;
+        Slots::of(&*superblock.region, self.geometry, segment).read_all(&mut bytes)?;
         let is_there = |record: LiveRecord<'_>| match record.parts.value {
             Stored::Outside(extent) => memory_of(&extent).meets(window),
             Stored::Here(_) => false,
@@ -217,7 +224,7 @@ impl<K: BuildKeys> Table<K> {
     /// now, and whether some are left for another time.
     fn move_values<M: NodeMemory>(
         &mut self,
-        front: &mut Front<K, M>,
+        superblock: &mut SuperblockWriter<K, M>,
         window: &Range<u64>,
     ) -> Result<(Vec<(Extent, Extent)>, bool), TableError> {
         let shape = self.geometry.shape;
@@ -244,7 +251,7 @@ impl<K: BuildKeys> Table<K> {
             let Some(new) = self.space.take(old.len) else { continue };
             value.clear();
             let address = SegmentAddress::new(self.node, new.offset);
-            let copy = match (address, self.read_value(front, &extent, &mut value)) {
+            let copy = match (address, self.read_value(superblock, &extent, &mut value)) {
                 (Some(address), Ok(())) => ValueExtent { address, ..extent },
                 // What is damaged stays as it is.
                 _ => {
@@ -252,7 +259,7 @@ impl<K: BuildKeys> Table<K> {
                     continue;
                 }
             };
-            front.region.write_bytes(new.offset, &value)?;
+            superblock.region.write_bytes(new.offset, &value)?;
             let gathering = &mut self.gathering;
             let key = K::kept(&record.key, &gathering.keys);
             let body = &mut gathering.slots[body];

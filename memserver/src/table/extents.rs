@@ -10,8 +10,8 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use super::slots::{LiveRecord, Slots, live_records};
 use super::{Table, TableError};
-use crate::front::Front;
 use crate::space::Extent;
+use crate::superblock_writer::SuperblockWriter;
 
 /// Values that lie outside.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -49,18 +49,18 @@ impl<K: BuildKeys> Table<K> {
     /// Free memory for a value.
     pub(crate) fn allocate_value<M: NodeMemory>(
         &mut self,
-        front: &mut Front<K, M>,
+        superblock: &mut SuperblockWriter<K, M>,
         bytes: usize,
     ) -> Result<Extent, TableError> {
         let len = ValueExtent::memory_bytes(bytes) as u64;
         if self.is_known_too_long(len) {
-            return Err(self.no_room(front));
+            return Err(self.no_room(superblock));
         }
         self.note_value(len);
-        let memory = self.allocate_for_records(front, len)?;
+        let memory = self.allocate_for_records(superblock, len)?;
         if SegmentAddress::new(self.node, memory.offset).is_none() {
             self.space.put(memory);
-            return Err(self.no_room(front));
+            return Err(self.no_room(superblock));
         }
         Ok(memory)
     }
@@ -69,13 +69,13 @@ impl<K: BuildKeys> Table<K> {
     /// spoken for.
     pub(crate) fn make_room_for_value<M: NodeMemory>(
         &mut self,
-        front: &mut Front<K, M>,
+        superblock: &mut SuperblockWriter<K, M>,
         bytes: usize,
     ) -> Result<Option<bool>, TableError> {
         let len = ValueExtent::memory_bytes(bytes) as u64;
         let made = match self.is_known_too_long(len) && !self.is_searching() {
             true => Some(false),
-            false => self.step_search(front, len)?,
+            false => self.step_search(superblock, len)?,
         };
         if made == Some(false) {
             self.note_too_long(len);
@@ -91,14 +91,14 @@ impl<K: BuildKeys> Table<K> {
     /// Writes a value that is to lie outside its slot into free memory.
     pub(crate) fn write_value<M: NodeMemory>(
         &mut self,
-        front: &mut Front<K, M>,
+        superblock: &mut SuperblockWriter<K, M>,
         value: &[u8],
     ) -> Result<ValueExtent, TableError> {
-        let memory = self.allocate_value(front, value.len())?;
-        front.region.write_bytes(memory.offset, value)?;
+        let memory = self.allocate_value(superblock, value.len())?;
+        superblock.region.write_bytes(memory.offset, value)?;
         // Values have at most 16 MiB; and the address was looked at.
         let extent = value_at(self.node, memory, value.len() as u32, xxh3_64(value));
-        extent.ok_or_else(|| self.no_room(front))
+        extent.ok_or_else(|| self.no_room(superblock))
     }
 
     /// The value that a live slot names, if its value lies outside.
@@ -152,7 +152,7 @@ impl<K: BuildKeys> Table<K> {
     /// Calls `each` with the value of every live record that has it outside its slot.
     pub(super) fn each_extent<M: NodeMemory>(
         &self,
-        front: &Front<K, M>,
+        superblock: &SuperblockWriter<K, M>,
         mut each: impl FnMut(ValueExtent) -> Result<(), TableError>,
     ) -> Result<(), TableError> {
         if self.geometry.shape.value_bytes.is_some() {
@@ -160,7 +160,7 @@ impl<K: BuildKeys> Table<K> {
         }
         let mut bytes = Vec::new();
         for (_, segment) in &self.directory {
-            Slots::of(&*front.region, self.geometry, segment).read_all(&mut bytes)?;
+            Slots::of(&*superblock.region, self.geometry, segment).read_all(&mut bytes)?;
             for LiveRecord { word, body, parts, .. } in live_records::<K>(&self.geometry, &bytes) {
                 // A slot that is damaged names nothing: nobody can read its record either.
                 if let Stored::Outside(extent) = parts.value
@@ -174,9 +174,12 @@ impl<K: BuildKeys> Table<K> {
     }
 
     /// Takes the memory of all values outside from what counts as free: everything but the segments, so far.
-    pub(crate) fn claim_extents<M: NodeMemory>(&mut self, front: &Front<K, M>) -> Result<(), TableError> {
+    pub(crate) fn claim_extents<M: NodeMemory>(
+        &mut self,
+        superblock: &SuperblockWriter<K, M>,
+    ) -> Result<(), TableError> {
         let mut found = Vec::new();
-        self.each_extent(front, |extent| {
+        self.each_extent(superblock, |extent| {
             found.push(memory_of(&extent));
             Ok(())
         })?;
@@ -192,13 +195,13 @@ impl<K: BuildKeys> Table<K> {
     /// Reads a value that lies outside, and appends it to `out`.
     pub(crate) fn read_value<M: NodeMemory>(
         &self,
-        front: &Front<K, M>,
+        superblock: &SuperblockWriter<K, M>,
         extent: &ValueExtent,
         out: &mut Vec<u8>,
     ) -> Result<(), TableError> {
         let at = out.len();
         out.resize(at + extent.bytes as usize, 0);
-        front.region.read_bytes(extent.address.offset(), &mut out[at..])?;
+        superblock.region.read_bytes(extent.address.offset(), &mut out[at..])?;
         if extent.vouches_for(&out[at..]) {
             return Ok(());
         }
@@ -206,11 +209,14 @@ impl<K: BuildKeys> Table<K> {
     }
 
     /// Checks every value outside: its bytes, and that its memory is not free and no other value's.
-    pub(super) fn audit_extents<M: NodeMemory>(&self, front: &Front<K, M>) -> Result<Outside, TableError> {
+    pub(super) fn audit_extents<M: NodeMemory>(
+        &self,
+        superblock: &SuperblockWriter<K, M>,
+    ) -> Result<Outside, TableError> {
         let (mut outside, mut all, mut value) = (Outside::default(), Vec::new(), Vec::new());
-        self.each_extent(front, |extent| {
+        self.each_extent(superblock, |extent| {
             value.clear();
-            self.read_value(front, &extent, &mut value)?;
+            self.read_value(superblock, &extent, &mut value)?;
             outside.add(&extent);
             all.push(memory_of(&extent));
             Ok(())

@@ -11,9 +11,9 @@ use fpcache_index::Window;
 
 use super::slots::Slots;
 use super::{Table, TableError};
-use crate::front::Front;
 use crate::loader::FIRST_VERSION;
 use crate::rebuild::plan::{Facts, neighbours};
+use crate::superblock_writer::SuperblockWriter;
 
 /// The live records of the segments that are to be replaced.
 #[derive(Debug)]
@@ -64,17 +64,17 @@ impl<K: BuildKeys> Table<K> {
     /// Reads the live records of the segment that owns `key`, and of neighbours that are worth merging with it.
     pub(super) fn gather<M: NodeMemory>(
         &mut self,
-        front: &Front<K, M>,
+        superblock: &SuperblockWriter<K, M>,
         key: &K::Key,
     ) -> Result<Old<K>, TableError> {
-        let Some(located) = self.directory.locate(key) else { return Err(self.no_room(front)) };
+        let Some(located) = self.directory.locate(key) else { return Err(self.no_room(superblock)) };
         let (mut lo, mut behind, centre) = (located.lo, located.hi, *located.entry);
         let left = self.directory.before(lo.borrow()).map(|(lo, segment)| (lo, *segment));
         let right = behind.as_ref().and_then(|key| {
             let right = self.directory.locate(key.borrow())?;
             Some((right.hi, *right.entry))
         });
-        let mut facts = |segment: &Segment<K>| self.facts(front, segment);
+        let mut facts = |segment: &Segment<K>| self.facts(superblock, segment);
         let (left_facts, right_facts) = (
             left.as_ref().map(|(_, segment)| facts(segment)).transpose()?,
             right.as_ref().map(|(_, segment)| facts(segment)).transpose()?,
@@ -83,16 +83,16 @@ impl<K: BuildKeys> Table<K> {
         self.gathering.clear();
         let mut segments = Vec::with_capacity(3);
         if let Some((first, segment)) = left.filter(|_| merge.left) {
-            self.gather_segment(front, first.borrow(), &segment)?;
+            self.gather_segment(superblock, first.borrow(), &segment)?;
             segments.push(segment);
-            self.gather_segment(front, lo.borrow(), &centre)?;
+            self.gather_segment(superblock, lo.borrow(), &centre)?;
             lo = first;
         } else {
-            self.gather_segment(front, lo.borrow(), &centre)?;
+            self.gather_segment(superblock, lo.borrow(), &centre)?;
         }
         segments.push(centre);
         if let (Some((end, segment)), Some(its_lo)) = (right.filter(|_| merge.right), &behind) {
-            self.gather_segment(front, its_lo.borrow(), &segment)?;
+            self.gather_segment(superblock, its_lo.borrow(), &segment)?;
             segments.push(segment);
             behind = end;
         }
@@ -103,12 +103,12 @@ impl<K: BuildKeys> Table<K> {
     /// fingerprints tell the first, a few microseconds for the longest segments.
     fn facts<M: NodeMemory>(
         &mut self,
-        front: &Front<K, M>,
+        superblock: &SuperblockWriter<K, M>,
         segment: &Segment<K>,
     ) -> Result<Facts, TableError> {
-        let slots = Slots::of(&*front.region, self.geometry, segment);
+        let slots = Slots::of(&*superblock.region, self.geometry, segment);
         let cap = segment.model().cap;
-        let mut facts = Facts { keys: self.live(front, segment)?, cap, idle: u32::MAX };
+        let mut facts = Facts { keys: self.live(superblock, segment)?, cap, idle: u32::MAX };
         if facts.has_shrunk() {
             for slot in 0..u32::from(cap) {
                 facts.idle = facts.idle.min(age(slots.word(slot)?.version(), self.next_version));
@@ -120,10 +120,10 @@ impl<K: BuildKeys> Table<K> {
     /// Live records of a segment, by its fingerprints.
     pub(super) fn live<M: NodeMemory>(
         &mut self,
-        front: &Front<K, M>,
+        superblock: &SuperblockWriter<K, M>,
         segment: &Segment<K>,
     ) -> Result<usize, TableError> {
-        let slots = Slots::of(&*front.region, self.geometry, segment);
+        let slots = Slots::of(&*superblock.region, self.geometry, segment);
         let cap = segment.model().cap;
         let all = Window { first: 0, last: u32::from(cap).saturating_sub(1) };
         let fingerprints = &mut self.scratch.fingerprints;
@@ -135,10 +135,10 @@ impl<K: BuildKeys> Table<K> {
     /// Live records of a segment, by their words.
     pub(super) fn count<M: NodeMemory>(
         &self,
-        front: &Front<K, M>,
+        superblock: &SuperblockWriter<K, M>,
         segment: &Segment<K>,
     ) -> Result<u64, TableError> {
-        let slots = Slots::of(&*front.region, self.geometry, segment);
+        let slots = Slots::of(&*superblock.region, self.geometry, segment);
         let mut live = 0;
         for slot in 0..u32::from(segment.model().cap) {
             live += u64::from(slots.word(slot)?.state() == SlotState::Live);
@@ -148,11 +148,11 @@ impl<K: BuildKeys> Table<K> {
 
     pub(super) fn gather_segment<M: NodeMemory>(
         &mut self,
-        front: &Front<K, M>,
+        superblock: &SuperblockWriter<K, M>,
         lo: &K::Key,
         segment: &Segment<K>,
     ) -> Result<(), TableError> {
-        let slots = Slots::of(&*front.region, self.geometry, segment);
+        let slots = Slots::of(&*superblock.region, self.geometry, segment);
         let Gathering { records, keys, slots: bytes, order, at_home, .. } = &mut self.gathering;
         let before = bytes.len();
         slots.append_all(bytes)?;

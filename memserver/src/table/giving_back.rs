@@ -9,7 +9,7 @@ use super::compact::Sweep;
 use super::evacuate::Evacuation;
 use super::search::Search;
 use super::{Table, TableError};
-use crate::front::Front;
+use crate::superblock_writer::SuperblockWriter;
 
 /// Bytes of segments, as a share of what a load would make of the records, at which a sweep begins, and at which it ends;
 /// and those at which it spares nothing, not even slots kept for runs.
@@ -121,22 +121,22 @@ impl<K: BuildKeys> Table<K> {
     }
 
     /// Whether segments take more than so many times what a load would make of them, and some more.
-    fn exceeds<M: NodeMemory>(&self, front: &Front<K, M>, times: f64) -> bool {
-        let share = (front.grant.reach() / SLACK_SHARE).clamp(SLACK.0, SLACK.1);
+    fn exceeds<M: NodeMemory>(&self, superblock: &SuperblockWriter<K, M>, times: f64) -> bool {
+        let share = (superblock.grant.reach() / SLACK_SHARE).clamp(SLACK.0, SLACK.1);
         let slack = self.giving_back.slack.unwrap_or(share);
         self.segment_bytes as f64 > self.loaded_bytes() * times + slack as f64
     }
 
     /// Which sweep is worth its while, if one is.
-    pub(super) fn due_sweep<M: NodeMemory>(&self, front: &Front<K, M>) -> Option<Sparing> {
+    pub(super) fn due_sweep<M: NodeMemory>(&self, superblock: &SuperblockWriter<K, M>) -> Option<Sparing> {
         /// The share by which things are worse than after a sweep in vain.
         const WORSE: u64 = 16;
         let is_worse = |(bytes, keys): (u64, u64)| {
             self.segment_bytes > bytes + bytes / WORSE || self.keys < keys - keys / WORSE
         };
-        if self.exceeds(front, DUE) && self.giving_back.swept.is_none_or(is_worse) {
+        if self.exceeds(superblock, DUE) && self.giving_back.swept.is_none_or(is_worse) {
             Some(Sparing::Runs)
-        } else if self.exceeds(front, TOO_MUCH) && self.giving_back.swept_all.is_none_or(is_worse) {
+        } else if self.exceeds(superblock, TOO_MUCH) && self.giving_back.swept_all.is_none_or(is_worse) {
             Some(Sparing::Nothing)
         } else {
             None
@@ -144,8 +144,8 @@ impl<K: BuildKeys> Table<K> {
     }
 
     /// Whether a sweep has done enough.
-    pub(super) fn is_swept<M: NodeMemory>(&self, front: &Front<K, M>) -> bool {
-        !self.exceeds(front, ENOUGH)
+    pub(super) fn is_swept<M: NodeMemory>(&self, superblock: &SuperblockWriter<K, M>) -> bool {
+        !self.exceeds(superblock, ENOUGH)
     }
 
     /// Bytes that records are not given, so that giving room back has some.
@@ -154,10 +154,13 @@ impl<K: BuildKeys> Table<K> {
     }
 
     /// Gives a little room back; `false` if there is nothing to do.
-    pub(super) fn give_back<M: NodeMemory>(&mut self, front: &mut Front<K, M>) -> Result<bool, TableError> {
+    pub(super) fn give_back<M: NodeMemory>(
+        &mut self,
+        superblock: &mut SuperblockWriter<K, M>,
+    ) -> Result<bool, TableError> {
         self.giving_back.is_compacting = true;
-        let stepped = match self.step_sweep(front) {
-            Ok(false) => self.step_evacuation(front),
+        let stepped = match self.step_sweep(superblock) {
+            Ok(false) => self.step_evacuation(superblock),
             other => other,
         };
         self.giving_back.is_compacting = false;
@@ -165,7 +168,10 @@ impl<K: BuildKeys> Table<K> {
     }
 
     /// The bytes to empty next in the background: so that those at the end can be given back, or for an extent that was missed.
-    pub(super) fn wants_emptied<M: NodeMemory>(&mut self, front: &Front<K, M>) -> Option<Range<u64>> {
+    pub(super) fn wants_emptied<M: NodeMemory>(
+        &mut self,
+        superblock: &SuperblockWriter<K, M>,
+    ) -> Option<Range<u64>> {
         if let Some(wanted) = self.giving_back.wanted.take() {
             return Some(wanted);
         }
@@ -174,9 +180,10 @@ impl<K: BuildKeys> Table<K> {
         if !is_more(self.giving_back.stuck) {
             return None;
         }
-        if front.grant.is_shared() && is_more(self.giving_back.shrunk) {
-            let used = front.grant.end().saturating_sub(free);
-            let is_beyond = front.grant.is_overdrawn() || front.grant.end() > front.grant.limit();
+        if superblock.grant.is_shared() && is_more(self.giving_back.shrunk) {
+            let used = superblock.grant.end().saturating_sub(free);
+            let is_beyond =
+                superblock.grant.is_overdrawn() || superblock.grant.end() > superblock.grant.limit();
             let most = if is_beyond { used / 8 } else { used / 2 };
             if free > most + (1 << 20) {
                 return Some((used + used / 8 + (512 << 10)).next_multiple_of(8)..u64::MAX);
@@ -185,13 +192,13 @@ impl<K: BuildKeys> Table<K> {
         let missed = std::mem::take(&mut self.giving_back.hole);
         let longest = self.space.longest();
         if missed > longest {
-            return self.window_for(front, missed);
+            return self.window_for(superblock, missed);
         }
         let value = self.giving_back.longest_value;
         if value > longest && value < free / 2 {
             // Shorter ones if that is in vain.
             self.giving_back.longest_value /= 2;
-            return self.window_for(front, value);
+            return self.window_for(superblock, value);
         }
         None
     }

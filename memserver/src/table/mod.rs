@@ -4,7 +4,7 @@
 //! |---|---|
 //! | [`slots`] | one segment's slots: the stores by which a record begins, changes and ends |
 //! | [`write`] | one operation: what it comes to, and doing that |
-//! | [`change`] | segments replaced by segments: planning, writing, committing, freezing |
+//! | [`replacement`] | segments replaced by segments: planning, writing, committing, freezing |
 //! | [`gather`] | the records of the segments that are to be replaced |
 //! | [`parting`] | where the ranges of planned segments begin |
 //! | [`room`] | free memory, and what has to happen before there is some |
@@ -13,23 +13,23 @@
 //! | [`evacuate`] | bytes emptied of what lies in them, so that free memory is in one piece |
 //! | [`search`] | all that can make room for what found none, in steps
 //! | [`extents`] | values outside their slots |
-//! | [`learn`] | encoders that suit the keys a table has by now |
+//! | [`retrain`] | encoders that suit the keys a table has by now |
 //! | [`audit`] | looking at every byte for what must hold |
 //! | [`records`] | records as snapshots have them, and records put back by key |
 //! | [`taking`] | the records of a snapshot, while writes go on |
 //! | [`checkpoint`] | the directory in the region, written in steps while changes go on |
 
 pub(crate) mod audit;
-pub(crate) mod change;
 pub(crate) mod checkpoint;
 mod compact;
 mod evacuate;
 pub(crate) mod extents;
 mod gather;
 mod giving_back;
-mod learn;
 mod parting;
 pub(crate) mod records;
+pub(crate) mod replacement;
+mod retrain;
 mod room;
 mod search;
 pub(crate) mod slots;
@@ -47,16 +47,16 @@ use fpcache_fabric::{AccessError, NodeMemory};
 use fpcache_index::Directory;
 
 use crate::counters::Counters;
-use crate::front::Front;
 use crate::image::SegmentImage;
 use crate::loader::FIRST_VERSION;
 use crate::rebuild::plan::RebuildOptions;
 use crate::space::{Extent, Space};
+use crate::superblock_writer::SuperblockWriter;
 use checkpoint::{Aside, Checkpoint, Separators};
 use extents::Outside;
 use gather::Gathering;
 use giving_back::GivingBack;
-use learn::Learning;
+use retrain::Retraining;
 use taking::Taking;
 
 /// Why a table could not be changed.
@@ -106,8 +106,8 @@ pub(crate) struct Table<K: BuildKeys> {
     /// Whether a reader asked for a new directory.
     pub(crate) directory_wanted: bool,
     /// First keys of segments that inserts will soon have filled up.
-    crowded: Vec<K::Owned>,
-    learning: Learning<K>,
+    nearly_full: Vec<K::Owned>,
+    retraining: Retraining<K>,
     /// How far the snapshot under way has come, until it has all records.
     taking: Option<Box<Taking<K>>>,
     next_generation: u32,
@@ -191,8 +191,8 @@ impl<K: BuildKeys> Table<K> {
             aside: Aside::default(),
             separators,
             directory_wanted: false,
-            crowded: Vec::new(),
-            learning: Learning::new(&encoders, record.keys),
+            nearly_full: Vec::new(),
+            retraining: Retraining::new(&encoders, record.keys),
             taking: None,
             next_generation,
             next_version,
@@ -210,14 +210,17 @@ impl<K: BuildKeys> Table<K> {
     }
 
     /// Counts the records anew, and the values outside.
-    pub(crate) fn recount<M: NodeMemory>(&mut self, front: &Front<K, M>) -> Result<(), TableError> {
+    pub(crate) fn recount<M: NodeMemory>(
+        &mut self,
+        superblock: &SuperblockWriter<K, M>,
+    ) -> Result<(), TableError> {
         let mut keys = 0;
         for (_, segment) in &self.directory {
-            keys += self.count(front, segment)?;
+            keys += self.count(superblock, segment)?;
         }
         self.keys = keys;
         let mut outside = Outside::default();
-        self.each_extent(front, |extent| {
+        self.each_extent(superblock, |extent| {
             outside.add(&extent);
             Ok(())
         })?;
@@ -243,9 +246,9 @@ impl<K: BuildKeys> Table<K> {
         &self.space
     }
 
-    /// Has the table learn from its keys as soon as it has so many.
-    pub(crate) fn learn_at(&mut self, keys: u64) {
-        self.learning.learn_at(keys);
+    /// Has the table retrain on its keys as soon as it has so many.
+    pub(crate) fn retrain_at(&mut self, keys: u64) {
+        self.retraining.retrain_at(keys);
     }
 
     /// Goes on with the versions that another memory node gave out up to this one.
@@ -277,31 +280,31 @@ impl<K: BuildKeys> Table<K> {
     /// of it are spoken for: `may_replace`.
     pub(crate) fn work<M: NodeMemory>(
         &mut self,
-        front: &mut Front<K, M>,
+        superblock: &mut SuperblockWriter<K, M>,
         may_replace: bool,
     ) -> Result<bool, TableError> {
         // What it replaces would be in the way of a search for room.
         let may_replace = may_replace && !self.is_searching();
-        if may_replace && let Some(lo) = self.crowded.pop() {
-            self.relieve(front, lo.borrow())?;
+        if may_replace && let Some(lo) = self.nearly_full.pop() {
+            self.relieve(superblock, lo.borrow())?;
             return Ok(true);
         }
         // A search writes directories when it needs them, and has room for them then.
-        if !self.is_searching() && self.wants_checkpoint(front) {
-            match self.step_checkpoint(front) {
+        if !self.is_searching() && self.wants_checkpoint(superblock) {
+            match self.step_checkpoint(superblock) {
                 // The bytes that are being emptied may be all that is free.
                 Err(TableError::NoRoom { .. }) if self.give_up_evacuation() => {}
                 stepped => stepped?,
             }
             return Ok(true);
         }
-        if may_replace && self.step_learning(front)? {
+        if may_replace && self.step_retraining(superblock)? {
             return Ok(true);
         }
-        if may_replace && self.give_back(front)? {
+        if may_replace && self.give_back(superblock)? {
             return Ok(true);
         }
-        if self.reclaim_early(front)? {
+        if self.reclaim_early(superblock)? {
             // What waits after it may be due now.
             return Ok(true);
         }

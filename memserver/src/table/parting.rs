@@ -4,7 +4,7 @@ use std::borrow::Borrow;
 
 use fpcache::key_space::{Between, Boundary, BuildKeys};
 
-use super::change::New;
+use super::replacement::New;
 use crate::rebuild::plan::Planned;
 
 /// Parts the planned segments of a division from one another.

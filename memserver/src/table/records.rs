@@ -6,9 +6,9 @@ use fpcache::message::{Sent, WriteKind, WriteOperation};
 use fpcache_fabric::NodeMemory;
 
 use super::extents::memory_of;
-use super::write::{Decision, Effect, EffectKind};
+use super::write::{Decision, MutationKind, SlotMutation};
 use super::{Table, TableError};
-use crate::front::Front;
+use crate::superblock_writer::SuperblockWriter;
 
 /// Bytes of a version before what the slot holds in a record of a snapshot.
 pub(crate) const VERSION_BYTES: usize = 4;
@@ -35,7 +35,7 @@ impl<K: BuildKeys> Table<K> {
     /// Appends one record as snapshots have it.
     pub(super) fn append_record<M: NodeMemory>(
         &self,
-        front: &Front<K, M>,
+        superblock: &SuperblockWriter<K, M>,
         key: &K::Key,
         version: u32,
         value: &Stored<'_>,
@@ -45,7 +45,7 @@ impl<K: BuildKeys> Table<K> {
         let value = match value {
             Stored::Here(value) => value,
             Stored::Outside(extent) => {
-                self.read_value(front, extent, &mut long)?;
+                self.read_value(superblock, extent, &mut long)?;
                 &long[..]
             }
         };
@@ -63,7 +63,7 @@ impl<K: BuildKeys> Table<K> {
     /// Puts a record back with the version it had, or removes it.
     pub(crate) fn put_back<M: NodeMemory>(
         &mut self,
-        front: &mut Front<K, M>,
+        superblock: &mut SuperblockWriter<K, M>,
         key: &K::Key,
         version: u32,
         value: Option<&[u8]>,
@@ -73,22 +73,22 @@ impl<K: BuildKeys> Table<K> {
         let operation =
             WriteOperation { kind, key, hint: None, expected: Default::default(), value: Sent::Here(value) };
         loop {
-            match self.decide(front, &operation)? {
+            match self.decide(superblock, &operation)? {
                 Decision::Reply(_) => return Ok(()),
-                Decision::Change(effect) => {
-                    let effect = Effect { version, ..effect };
+                Decision::Mutate(mutation) => {
+                    let mutation = SlotMutation { version, ..mutation };
                     let place = self.geometry.shape.place(K::encoded_len(key), value.len());
                     let value = match place {
                         Some(ValuePlace::Outside) if kind == WriteKind::Put => {
-                            Stored::Outside(self.write_value(front, value)?)
+                            Stored::Outside(self.write_value(superblock, value)?)
                         }
                         _ => Stored::Here(value),
                     };
-                    self.accept(&effect);
-                    self.perform(front, &effect, &value)?;
+                    self.accept(&mutation);
+                    self.perform(superblock, &mutation, &value)?;
                     return Ok(());
                 }
-                Decision::Full => drop(self.make_room(front, key)?),
+                Decision::Full => drop(self.make_room(superblock, key)?),
             }
         }
     }
@@ -97,8 +97,8 @@ impl<K: BuildKeys> Table<K> {
     /// changed then, wholly or in part, makes no difference; the count of records is left to the caller.
     pub(crate) fn redo<M: NodeMemory>(
         &mut self,
-        front: &Front<K, M>,
-        kind: EffectKind,
+        superblock: &SuperblockWriter<K, M>,
+        kind: MutationKind,
         at: (u64, u32, u16),
         key: &K::Key,
         version: u32,
@@ -121,10 +121,10 @@ impl<K: BuildKeys> Table<K> {
         }
         let predicted = segment.model().predict(segment.coordinate(key, shared, &self.encoders));
         let (slot, hash) = (u32::from(slot), K::hash(key));
-        let effect = Effect { kind, segment, slot, predicted, key, hash, version };
+        let mutation = SlotMutation { kind, segment, slot, predicted, key, hash, version };
         // Counts are made anew once everything is done.
-        self.keys += u64::from(kind == EffectKind::Remove);
-        self.accept(&effect);
-        Ok(Some(self.perform(front, &effect, value)?))
+        self.keys += u64::from(kind == MutationKind::Remove);
+        self.accept(&mutation);
+        Ok(Some(self.perform(superblock, &mutation, value)?))
     }
 }

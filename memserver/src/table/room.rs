@@ -4,8 +4,8 @@ use fpcache::key_space::BuildKeys;
 use fpcache_fabric::NodeMemory;
 
 use super::{Table, TableError};
-use crate::front::Front;
 use crate::space::Extent;
+use crate::superblock_writer::SuperblockWriter;
 
 /// The share of what can be had that must wait for a new directory for it to be written before there is no room.
 const WORTH_A_DIRECTORY: u64 = 256;
@@ -14,7 +14,7 @@ impl<K: BuildKeys> Table<K> {
     /// Free memory for a segment or a value. Never what the next directory needs, nor what giving room back needs.
     pub(super) fn allocate_for_records<M: NodeMemory>(
         &mut self,
-        front: &mut Front<K, M>,
+        superblock: &mut SuperblockWriter<K, M>,
         len: u64,
     ) -> Result<Extent, TableError> {
         let take = |table: &mut Self| {
@@ -24,7 +24,7 @@ impl<K: BuildKeys> Table<K> {
         if let Some(extent) = take(self) {
             return Ok(extent);
         }
-        if self.reclaim(front)?
+        if self.reclaim(superblock)?
             && let Some(extent) = take(self)
         {
             return Ok(extent);
@@ -36,31 +36,34 @@ impl<K: BuildKeys> Table<K> {
             }
         }
         if self.space.quarantined_bytes() < len.min(self.space.end_in_reach() / WORTH_A_DIRECTORY) {
-            return Err(self.no_room(front));
+            return Err(self.no_room(superblock));
         }
         // What was replaced since the last directory can be used again once there is a new one.
-        self.finish_checkpoint(front)?;
-        self.reclaim(front)?;
-        take(self).ok_or_else(|| self.no_room(front))
+        self.finish_checkpoint(superblock)?;
+        self.reclaim(superblock)?;
+        take(self).ok_or_else(|| self.no_room(superblock))
     }
 
     /// Free memory; what waits for readers is freed if there is none else.
     pub(super) fn allocate<M: NodeMemory>(
         &mut self,
-        front: &mut Front<K, M>,
+        superblock: &mut SuperblockWriter<K, M>,
         len: u64,
     ) -> Result<Extent, TableError> {
         if let Some(extent) = self.space.take(len) {
             return Ok(extent);
         }
-        self.reclaim(front)?;
-        self.space.take(len).ok_or_else(|| self.no_room(front))
+        self.reclaim(superblock)?;
+        self.space.take(len).ok_or_else(|| self.no_room(superblock))
     }
 
     /// Frees what readers know to be replaced if their directories contain the newest checkpoint; `false` if that is nothing.
-    pub(super) fn reclaim<M: NodeMemory>(&mut self, front: &mut Front<K, M>) -> Result<bool, TableError> {
+    pub(super) fn reclaim<M: NodeMemory>(
+        &mut self,
+        superblock: &mut SuperblockWriter<K, M>,
+    ) -> Result<bool, TableError> {
         let Some(tag) = self.space.newest_tag(self.record.checkpoint) else { return Ok(false) };
-        front.set_reuse(tag)?;
+        superblock.set_reuse(tag)?;
         self.space.release(tag);
         Ok(true)
     }
@@ -69,32 +72,35 @@ impl<K: BuildKeys> Table<K> {
     /// has.
     pub(super) fn reclaim_early<M: NodeMemory>(
         &mut self,
-        front: &mut Front<K, M>,
+        superblock: &mut SuperblockWriter<K, M>,
     ) -> Result<bool, TableError> {
         const SHARE: u64 = 32;
         let (waiting, free) = (self.space.quarantined_bytes(), self.space.free_bytes());
         // What is free may be others' too, and a table does not keep much of what it uses waiting.
-        let most = (free / SHARE).min(front.grant.reach().saturating_sub(free) / SHARE);
-        if waiting > most { self.reclaim(front) } else { Ok(false) }
+        let most = (free / SHARE).min(superblock.grant.reach().saturating_sub(free) / SHARE);
+        if waiting > most { self.reclaim(superblock) } else { Ok(false) }
     }
 
     /// Whether the table has more than it may, which it can have from a restoration alone: then it takes no more memory for new
     /// records, which go to slots that are free.
     #[inline]
-    pub(super) fn is_over_limit<M: NodeMemory>(&self, front: &Front<K, M>) -> bool {
-        let (end, limit) = (front.grant.end(), front.grant.limit());
+    pub(super) fn is_over_limit<M: NodeMemory>(&self, superblock: &SuperblockWriter<K, M>) -> bool {
+        let (end, limit) = (superblock.grant.end(), superblock.grant.limit());
         // What waits for readers will be free.
         let unused = || self.space.granted_free_bytes() + self.space.quarantined_bytes();
-        end > limit && !front.grant.is_restoring() && end - unused().min(end) > limit
+        end > limit && !superblock.grant.is_restoring() && end - unused().min(end) > limit
     }
 
     /// Ends the restoration of a table that nobody reads yet.
-    pub(crate) fn settle<M: NodeMemory>(&mut self, front: &mut Front<K, M>) -> Result<(), TableError> {
+    pub(crate) fn settle<M: NodeMemory>(
+        &mut self,
+        superblock: &mut SuperblockWriter<K, M>,
+    ) -> Result<(), TableError> {
         // Readers that begin find nothing of the memory that was used more than once meanwhile.
-        self.finish_checkpoint(front)?;
-        let head = front.superblock().log_head;
-        front.set_reuse(head)?;
-        let (end, limit) = (front.grant.end(), front.grant.limit());
+        self.finish_checkpoint(superblock)?;
+        let head = superblock.current().log_head;
+        superblock.set_reuse(head)?;
+        let (end, limit) = (superblock.grant.end(), superblock.grant.limit());
         if end > limit {
             // Updates of long values, and segments on their way to fewer bytes, need some room still. Where that cannot be had,
             // they are refused as in a table that is full.
@@ -103,7 +109,7 @@ impl<K: BuildKeys> Table<K> {
         Ok(())
     }
 
-    pub(super) fn no_room<M: NodeMemory>(&self, front: &Front<K, M>) -> TableError {
-        TableError::NoRoom { capacity: front.grant.reach() }
+    pub(super) fn no_room<M: NodeMemory>(&self, superblock: &SuperblockWriter<K, M>) -> TableError {
+        TableError::NoRoom { capacity: superblock.grant.reach() }
     }
 }

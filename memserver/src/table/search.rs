@@ -10,7 +10,7 @@ use fpcache::key_space::BuildKeys;
 use fpcache_fabric::NodeMemory;
 
 use super::{Table, TableError};
-use crate::front::Front;
+use crate::superblock_writer::SuperblockWriter;
 
 /// Share of what can be had that is replaced before it is freed.
 const SHARE: u64 = 16;
@@ -60,7 +60,7 @@ impl<K: BuildKeys> Table<K> {
     /// be spoken for.
     pub(super) fn step_search<M: NodeMemory>(
         &mut self,
-        front: &mut Front<K, M>,
+        superblock: &mut SuperblockWriter<K, M>,
         len: u64,
     ) -> Result<Option<bool>, TableError> {
         let search = match self.giving_back.search.take() {
@@ -71,7 +71,7 @@ impl<K: BuildKeys> Table<K> {
         let len = search.len;
         let was_emptying = matches!(search.stage, Stage::Emptying { .. } | Stage::FreeingEmptied { .. });
         self.giving_back.is_compacting = true;
-        let stepped = self.step_stage(front, len, search.stage);
+        let stepped = self.step_stage(superblock, len, search.stage);
         self.giving_back.is_compacting = false;
         match stepped {
             Ok(Stepped::To(stage)) => {
@@ -93,44 +93,44 @@ impl<K: BuildKeys> Table<K> {
 
     fn step_stage<M: NodeMemory>(
         &mut self,
-        front: &mut Front<K, M>,
+        superblock: &mut SuperblockWriter<K, M>,
         len: u64,
         stage: Stage<K>,
     ) -> Result<Stepped<K>, TableError> {
         Ok(match stage {
             Stage::Sweeping => {
-                let is_last = !self.step_sweep(front)?;
+                let is_last = !self.step_sweep(superblock)?;
                 let is_much = self.space.quarantined_bytes() > self.space.end_in_reach() / SHARE;
                 if is_last || is_much || self.giving_back.sweep.is_none() {
-                    Stepped::To(Stage::FreeingSwept { head: front.superblock().log_head, is_last })
+                    Stepped::To(Stage::FreeingSwept { head: superblock.current().log_head, is_last })
                 } else {
                     Stepped::To(Stage::Sweeping)
                 }
             }
             Stage::FreeingSwept { head, is_last } => {
-                if !self.step_freeing(front, head)? {
+                if !self.step_freeing(superblock, head)? {
                     Stepped::To(Stage::FreeingSwept { head, is_last })
                 } else if self.has_hole(len) {
                     Stepped::Ended(true)
                 } else if is_last {
-                    self.begin_emptying_for(front, len)
+                    self.begin_emptying_for(superblock, len)
                 } else {
                     Stepped::To(Stage::Sweeping)
                 }
             }
             Stage::Emptying { from, mut replaced } => {
-                match self.move_some(front, from.borrow(), &mut replaced)? {
+                match self.move_some(superblock, from.borrow(), &mut replaced)? {
                     Some(from) => Stepped::To(Stage::Emptying { from, replaced }),
                     None => {
                         self.leave_emptied();
                         // With the change that this step made, if it made one.
-                        let head = front.superblock().log_head;
+                        let head = superblock.current().log_head;
                         Stepped::To(Stage::FreeingEmptied { head, replaced })
                     }
                 }
             }
             Stage::FreeingEmptied { head, replaced } => {
-                if self.step_freeing(front, head)? {
+                if self.step_freeing(superblock, head)? {
                     self.end_evacuation(replaced);
                     Stepped::Ended(self.has_hole(len))
                 } else {
@@ -143,28 +143,32 @@ impl<K: BuildKeys> Table<K> {
     /// Frees some more of what was replaced before the log head was this; `true` if nothing of it is left.
     fn step_freeing<M: NodeMemory>(
         &mut self,
-        front: &mut Front<K, M>,
+        superblock: &mut SuperblockWriter<K, M>,
         head: u64,
     ) -> Result<bool, TableError> {
         if self.record().checkpoint < head {
-            match self.step_checkpoint(front) {
+            match self.step_checkpoint(superblock) {
                 Ok(()) if self.record().checkpoint < head => return Ok(false),
                 // Without room for a directory that is as good as it gets.
                 Ok(()) | Err(TableError::NoRoom { .. }) => {}
                 Err(error) => return Err(error),
             }
         }
-        self.reclaim(front)?;
+        self.reclaim(superblock)?;
         Ok(true)
     }
 
     /// Begins to empty the bytes that are the best for an extent of `len` bytes, if there are some.
-    fn begin_emptying_for<M: NodeMemory>(&mut self, front: &Front<K, M>, len: u64) -> Stepped<K> {
+    fn begin_emptying_for<M: NodeMemory>(
+        &mut self,
+        superblock: &SuperblockWriter<K, M>,
+        len: u64,
+    ) -> Stepped<K> {
         self.give_up_evacuation();
         if self.space.free_bytes() < len.saturating_add(self.kept_for_records()) {
             return Stepped::Ended(false);
         }
-        let Some(window) = self.window_for(front, len) else { return Stepped::Ended(false) };
+        let Some(window) = self.window_for(superblock, len) else { return Stepped::Ended(false) };
         self.space.set_emptied(Some(window));
         Stepped::To(Stage::Emptying { from: K::lowest().to_owned(), replaced: 0 })
     }
@@ -188,9 +192,11 @@ mod tests {
         let mut node = MemoryNode::<U64Keys>::new(region, 1, 0, Instant::now()).expect("a region");
         let parameters = TableParameters { shape: RecordShape::fixed(8, 8), ..TableParameters::default() };
         node.load(parameters, (0..5_000u32).map(|key| u64::from(key) * 10), |_, _| {}).expect("room");
-        let MemoryNode { table: Some(table), front, .. } = &mut node else { panic!("a table was loaded") };
+        let MemoryNode { table: Some(table), superblock, .. } = &mut node else {
+            panic!("a table was loaded")
+        };
         let len = table.space.longest() / 4;
-        let Stepped::To(stage) = table.begin_emptying_for(front, len) else { panic!("much is free") };
+        let Stepped::To(stage) = table.begin_emptying_for(superblock, len) else { panic!("much is free") };
         table.giving_back.search = Some(Search { len, stage });
         let emptied = table.space.emptied().cloned();
         assert!(emptied.is_some() && !table.give_up_evacuation());

@@ -12,11 +12,11 @@ use fpcache::key_space::BuildKeys;
 use fpcache::models::Segment;
 use fpcache_fabric::NodeMemory;
 
-use super::change::{New, Written};
 use super::gather::{Gathering, INCOMING};
+use super::replacement::{New, Written};
 use super::slots::{LiveRecord, Slots, live_records};
 use super::{Table, TableError};
-use crate::front::Front;
+use crate::superblock_writer::SuperblockWriter;
 
 /// How far a snapshot has come.
 #[derive(Debug)]
@@ -116,7 +116,7 @@ impl<K: BuildKeys> Table<K> {
     /// enough for the value.
     pub(crate) fn take_records<M: NodeMemory>(
         &mut self,
-        front: &Front<K, M>,
+        superblock: &SuperblockWriter<K, M>,
         most: usize,
         out: &mut Vec<u8>,
     ) -> Result<(), TableError> {
@@ -125,7 +125,7 @@ impl<K: BuildKeys> Table<K> {
         let at = located.entry.address().offset();
         let written = taking.written.get(&at);
         let mut bytes = Vec::new();
-        Slots::of(&*front.region, self.geometry, located.entry).read_all(&mut bytes)?;
+        Slots::of(&*superblock.region, self.geometry, located.entry).read_all(&mut bytes)?;
         let mut live = Vec::new();
         for LiveRecord { slot, word, parts, .. } in live_records::<K>(&self.geometry, &bytes) {
             if let Some(key) = K::view(parts.key)
@@ -142,7 +142,7 @@ impl<K: BuildKeys> Table<K> {
                 self.taking = Some(taking);
                 return Ok(());
             }
-            self.append_record(front, key.borrow(), version, &value, out)?;
+            self.append_record(superblock, key.borrow(), version, &value, out)?;
         }
         if let Some(hi) = located.hi {
             taking.written.remove(&at);

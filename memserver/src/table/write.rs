@@ -14,13 +14,13 @@ use fpcache_index::Window;
 
 use super::slots::Slots;
 use super::{Scratch, Table, TableError};
-use crate::front::Front;
 use crate::loader::FIRST_VERSION;
-use crate::rebuild::choose::{choose_slot, is_crowded};
+use crate::rebuild::choose::{choose_slot, is_nearly_full};
+use crate::superblock_writer::SuperblockWriter;
 
 /// What an operation does to a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum EffectKind {
+pub(crate) enum MutationKind {
     /// Puts a record into a free slot.
     Insert,
     /// Replaces the record by another of the same key.
@@ -31,8 +31,8 @@ pub(crate) enum EffectKind {
 
 /// A change of one slot that is decided and not yet done.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Effect<K: KeySpace, Q> {
-    pub(crate) kind: EffectKind,
+pub(crate) struct SlotMutation<K: KeySpace, Q> {
+    pub(crate) kind: MutationKind,
     pub(crate) segment: Segment<K>,
     pub(crate) slot: u32,
     /// The slot that the key's prediction names.
@@ -42,11 +42,11 @@ pub(crate) struct Effect<K: KeySpace, Q> {
     pub(crate) version: u32,
 }
 
-impl<K: KeySpace, Q: Borrow<K::Key>> Effect<K, Q> {
+impl<K: KeySpace, Q: Borrow<K::Key>> SlotMutation<K, Q> {
     /// The same, with a key of its own.
-    pub(crate) fn to_owned(&self) -> Effect<K, K::Owned> {
+    pub(crate) fn to_owned(&self) -> SlotMutation<K, K::Owned> {
         let Self { kind, segment, slot, predicted, ref key, hash, version } = *self;
-        Effect { kind, segment, slot, predicted, key: key.borrow().to_owned(), hash, version }
+        SlotMutation { kind, segment, slot, predicted, key: key.borrow().to_owned(), hash, version }
     }
 }
 
@@ -56,7 +56,7 @@ pub(crate) enum Decision<K: KeySpace, Q> {
     /// Nothing changes.
     Reply(WriteReply),
     /// A slot changes.
-    Change(Effect<K, Q>),
+    Mutate(SlotMutation<K, Q>),
     /// The key's window is full: its segment must be replaced first.
     Full,
 }
@@ -78,9 +78,14 @@ impl<K: BuildKeys> Table<K> {
     }
 
     /// Hints to the processor what an operation will need.
-    pub(crate) fn prefetch<M: NodeMemory>(&self, front: &Front<K, M>, key: &K::Key, hint: Option<u16>) {
+    pub(crate) fn prefetch<M: NodeMemory>(
+        &self,
+        superblock: &SuperblockWriter<K, M>,
+        key: &K::Key,
+        hint: Option<u16>,
+    ) {
         if let Some(place) = self.place(key) {
-            let slots = Slots::of(&*front.region, self.geometry, &place.segment);
+            let slots = Slots::of(&*superblock.region, self.geometry, &place.segment);
             let named = hint.map(u32::from).filter(|slot| place.window.contains(*slot));
             slots.prefetch(named, place.predicted, place.window);
         }
@@ -89,28 +94,29 @@ impl<K: BuildKeys> Table<K> {
     /// What an operation comes to now. Nothing has changed after.
     pub(crate) fn decide<M: NodeMemory, Q: Borrow<K::Key> + Copy>(
         &mut self,
-        front: &Front<K, M>,
+        superblock: &SuperblockWriter<K, M>,
         operation: &WriteOperation<'_, Q>,
     ) -> Result<Decision<K, Q>, AccessError> {
         let WriteOperation { kind, key, hint, expected, .. } = *operation;
         // A directory is never empty.
         let Some(place) = self.place(key.borrow()) else { return Ok(Decision::Full) };
-        let slots = Slots::of(&*front.region, self.geometry, &place.segment);
+        let slots = Slots::of(&*superblock.region, self.geometry, &place.segment);
         let hash = K::hash(key.borrow());
         let found = self.find(&slots, &place, key.borrow(), hash, hint)?;
         let (segment, predicted, version) = (place.segment, place.predicted, self.next_version);
-        let change =
-            |kind, slot| Decision::Change(Effect { kind, segment, slot, predicted, key, hash, version });
+        let change = |kind, slot| {
+            Decision::Mutate(SlotMutation { kind, segment, slot, predicted, key, hash, version })
+        };
         let Some(slot) = found else {
             return Ok(match kind {
                 // Making room will be refused.
                 WriteKind::Insert | WriteKind::Put
-                    if self.is_over_limit(front) && self.lies_outside(operation) =>
+                    if self.is_over_limit(superblock) && self.lies_outside(operation) =>
                 {
                     Decision::Full
                 }
                 WriteKind::Insert | WriteKind::Put => match self.free_slot(&slots, &place)? {
-                    Some(slot) => change(EffectKind::Insert, slot),
+                    Some(slot) => change(MutationKind::Insert, slot),
                     None => Decision::Full,
                 },
                 WriteKind::Update | WriteKind::Delete | WriteKind::CompareAndSet => {
@@ -119,14 +125,14 @@ impl<K: BuildKeys> Table<K> {
             });
         };
         Ok(match kind {
-            WriteKind::Put | WriteKind::Update => change(EffectKind::Update, slot),
-            WriteKind::Delete => change(EffectKind::Remove, slot),
+            WriteKind::Put | WriteKind::Update => change(MutationKind::Update, slot),
+            WriteKind::Delete => change(MutationKind::Remove, slot),
             WriteKind::Insert => {
                 let token = Some(self.token(&slots, slot)?);
                 Decision::Reply(WriteReply { status: WriteStatus::Exists, token })
             }
             WriteKind::CompareAndSet => match self.token(&slots, slot)? {
-                token if token == expected => change(EffectKind::Update, slot),
+                token if token == expected => change(MutationKind::Update, slot),
                 token => Decision::Reply(WriteReply { status: WriteStatus::Differs, token: Some(token) }),
             },
         })
@@ -203,23 +209,23 @@ impl<K: BuildKeys> Table<K> {
     }
 
     /// Accepts what was decided: the next decision has another version.
-    pub(crate) fn accept(&mut self, effect: &Effect<K, impl Borrow<K::Key>>) {
-        self.next_version = next_version(effect.version);
-        if effect.kind == EffectKind::Insert {
-            self.note_crowding(effect);
+    pub(crate) fn accept(&mut self, mutation: &SlotMutation<K, impl Borrow<K::Key>>) {
+        self.next_version = next_version(mutation.version);
+        if mutation.kind == MutationKind::Insert {
+            self.note_crowding(mutation);
         }
     }
 
     /// Keeps the slot of a record to come free of others, until it is there. Readers see nothing of it.
-    pub(crate) fn reserve<Q>(&mut self, effect: &Effect<K, Q>) {
-        if effect.kind == EffectKind::Insert {
-            self.reserved.insert((effect.segment.address().offset(), effect.slot));
+    pub(crate) fn reserve<Q>(&mut self, mutation: &SlotMutation<K, Q>) {
+        if mutation.kind == MutationKind::Insert {
+            self.reserved.insert((mutation.segment.address().offset(), mutation.slot));
         }
     }
 
-    /// Whether the segment an effect was decided for is still its key's.
-    pub(crate) fn still_owns(&self, effect: &Effect<K, impl Borrow<K::Key>>) -> bool {
-        self.directory.find(effect.key.borrow()) == Some(&effect.segment)
+    /// Whether the segment a mutation was decided for is still its key's.
+    pub(crate) fn still_owns(&self, mutation: &SlotMutation<K, impl Borrow<K::Key>>) -> bool {
+        self.directory.find(mutation.key.borrow()) == Some(&mutation.segment)
     }
 
     /// Does what was decided and accepted, and says so. The segment must be the one it was decided for. Doing it again
@@ -229,48 +235,48 @@ impl<K: BuildKeys> Table<K> {
     #[inline(always)]
     pub(crate) fn perform<M: NodeMemory, Q: Borrow<K::Key> + Clone>(
         &mut self,
-        front: &Front<K, M>,
-        effect: &Effect<K, Q>,
+        superblock: &SuperblockWriter<K, M>,
+        mutation: &SlotMutation<K, Q>,
         value: &Stored<'_>,
     ) -> Result<WriteReply, AccessError> {
         #[cfg(feature = "sabotage")]
-        let effect = &self.moved(front, effect)?;
-        let slots = Slots::of(&*front.region, self.geometry, &effect.segment);
-        let before = match effect.kind {
-            EffectKind::Insert => None,
-            EffectKind::Update | EffectKind::Remove => self.value_of(&slots, effect.slot)?,
+        let mutation = &self.moved(superblock, mutation)?;
+        let slots = Slots::of(&*superblock.region, self.geometry, &mutation.segment);
+        let before = match mutation.kind {
+            MutationKind::Insert => None,
+            MutationKind::Update | MutationKind::Remove => self.value_of(&slots, mutation.slot)?,
         };
-        let home = u64::from(effect.slot == effect.predicted);
+        let home = u64::from(mutation.slot == mutation.predicted);
         self.counters.writes += 1;
-        let token = match effect.kind {
-            EffectKind::Remove => {
+        let token = match mutation.kind {
+            MutationKind::Remove => {
                 #[cfg(feature = "sabotage")]
-                if front.breaks(Sabotage::FingerprintBeforeWord) {
-                    slots.remove_fingerprint_first(effect.slot, effect.version)?;
+                if superblock.breaks(Sabotage::FingerprintBeforeWord) {
+                    slots.remove_fingerprint_first(mutation.slot, mutation.version)?;
                 }
-                slots.remove(effect.slot, effect.version)?;
+                slots.remove(mutation.slot, mutation.version)?;
                 self.keys -= 1;
                 self.at_home = self.at_home.saturating_sub(home);
                 self.exchange(before.as_ref(), &Stored::Here(&[]));
                 None
             }
-            EffectKind::Insert | EffectKind::Update => {
-                let used = self.fill_body(effect.key.borrow(), value);
+            MutationKind::Insert | MutationKind::Update => {
+                let used = self.fill_body(mutation.key.borrow(), value);
                 let body = &self.scratch.body;
-                let token = RecordToken::of(effect.version, &body[..used]);
-                if effect.kind == EffectKind::Update {
-                    slots.update(effect.slot, effect.version, body)?;
+                let token = RecordToken::of(mutation.version, &body[..used]);
+                if mutation.kind == MutationKind::Update {
+                    slots.update(mutation.slot, mutation.version, body)?;
                 } else {
                     #[cfg(feature = "sabotage")]
-                    if front.breaks(Sabotage::WordBeforeFingerprint) {
-                        slots.insert_word_first(effect.slot, effect.hash, effect.version, body)?;
+                    if superblock.breaks(Sabotage::WordBeforeFingerprint) {
+                        slots.insert_word_first(mutation.slot, mutation.hash, mutation.version, body)?;
                     } else {
-                        slots.insert(effect.slot, effect.hash, effect.version, body)?;
+                        slots.insert(mutation.slot, mutation.hash, mutation.version, body)?;
                     }
                     #[cfg(not(feature = "sabotage"))]
-                    slots.insert(effect.slot, effect.hash, effect.version, body)?;
+                    slots.insert(mutation.slot, mutation.hash, mutation.version, body)?;
                     if !self.reserved.is_empty() {
-                        self.reserved.remove(&(slots.offset(), effect.slot));
+                        self.reserved.remove(&(slots.offset(), mutation.slot));
                     }
                     self.keys += 1;
                     self.at_home += home;
@@ -278,7 +284,7 @@ impl<K: BuildKeys> Table<K> {
                 }
                 self.exchange(before.as_ref(), value);
                 if let Some(taking) = &mut self.taking {
-                    taking.note(&effect.segment, effect.slot, effect.key.borrow());
+                    taking.note(&mutation.segment, mutation.slot, mutation.key.borrow());
                 }
                 Some(token)
             }
@@ -286,25 +292,25 @@ impl<K: BuildKeys> Table<K> {
         Ok(WriteReply { status: WriteStatus::Done, token })
     }
 
-    /// The effect, after moving the record it replaces inside its window if that is what is broken on purpose.
+    /// The mutation, after moving the record it replaces inside its window if that is what is broken on purpose.
     #[cfg(feature = "sabotage")]
     fn moved<M: NodeMemory, Q: Borrow<K::Key> + Clone>(
         &mut self,
-        front: &Front<K, M>,
-        effect: &Effect<K, Q>,
-    ) -> Result<Effect<K, Q>, AccessError> {
-        if !front.breaks(Sabotage::MoveLiveKey) || effect.kind != EffectKind::Update {
-            return Ok(effect.clone());
+        superblock: &SuperblockWriter<K, M>,
+        mutation: &SlotMutation<K, Q>,
+    ) -> Result<SlotMutation<K, Q>, AccessError> {
+        if !superblock.breaks(Sabotage::MoveLiveKey) || mutation.kind != MutationKind::Update {
+            return Ok(mutation.clone());
         }
-        let slots = Slots::of(&*front.region, self.geometry, &effect.segment);
-        let window = effect.segment.model().window_around(effect.predicted);
+        let slots = Slots::of(&*superblock.region, self.geometry, &mutation.segment);
+        let window = mutation.segment.model().window_around(mutation.predicted);
         for slot in window.first..=window.last {
             if slots.word(slot)?.state() == fpcache::layout::SlotState::Free {
-                slots.relocate(effect.slot, slot, effect.hash, &mut self.scratch.body)?;
-                return Ok(Effect { slot, ..effect.clone() });
+                slots.relocate(mutation.slot, slot, mutation.hash, &mut self.scratch.body)?;
+                return Ok(SlotMutation { slot, ..mutation.clone() });
             }
         }
-        Ok(effect.clone())
+        Ok(mutation.clone())
     }
 
     /// Writes record and padding into the scratch body; returns the bytes of the first.
@@ -316,23 +322,23 @@ impl<K: BuildKeys> Table<K> {
     }
 
     /// Remembers a segment whose window an insert has nearly filled: it is replaced before somebody has to wait for that.
-    fn note_crowding(&mut self, effect: &Effect<K, impl Borrow<K::Key>>) {
+    fn note_crowding(&mut self, mutation: &SlotMutation<K, impl Borrow<K::Key>>) {
         // `free_slot` left the window's free slots, one of which the insert took.
         let free = self.scratch.slots.len().saturating_sub(1);
-        let window = effect.segment.model().window_around(effect.predicted);
-        if is_crowded(free, window) && self.crowded.len() < MAX_CROWDED {
-            self.crowded.push(effect.key.borrow().to_owned());
+        let window = mutation.segment.model().window_around(mutation.predicted);
+        if is_nearly_full(free, window) && self.nearly_full.len() < MAX_NEARLY_FULL {
+            self.nearly_full.push(mutation.key.borrow().to_owned());
         }
     }
 
     /// Reads a record the way a writer sees it, for clients that cannot read it one-sided.
     pub(crate) fn get<M: NodeMemory>(
         &mut self,
-        front: &Front<K, M>,
+        superblock: &SuperblockWriter<K, M>,
         key: &K::Key,
     ) -> Result<Option<(RecordToken, Stored<'_>)>, AccessError> {
         let Some(place) = self.place(key) else { return Ok(None) };
-        let slots = Slots::of(&*front.region, self.geometry, &place.segment);
+        let slots = Slots::of(&*superblock.region, self.geometry, &place.segment);
         let Some(slot) = self.find(&slots, &place, key, K::hash(key), None)? else { return Ok(None) };
         let token = self.token(&slots, slot)?;
         // A live record has parts.
@@ -344,25 +350,25 @@ impl<K: BuildKeys> Table<K> {
     /// more to do.
     pub(crate) fn make_room<M: NodeMemory>(
         &mut self,
-        front: &mut Front<K, M>,
+        superblock: &mut SuperblockWriter<K, M>,
         key: &K::Key,
     ) -> Result<bool, TableError> {
         if !self.is_searching() {
-            if self.is_over_limit(front) || self.is_known_full() {
-                return Err(self.no_room(front));
+            if self.is_over_limit(superblock) || self.is_known_full() {
+                return Err(self.no_room(superblock));
             }
             self.counters.window_full_waits += 1;
-            match self.replace_segment(front, key, Some(key)) {
+            match self.replace_segment(superblock, key, Some(key)) {
                 Err(TableError::NoRoom { .. }) => {}
                 other => return other.map(|()| true),
             }
         }
         let cap = self.directory.find(key).map_or(0, |segment| segment.model().cap);
         let len = self.geometry.segment_bytes(cap) as u64;
-        let made = match self.step_search(front, len)? {
+        let made = match self.step_search(superblock, len)? {
             None => return Ok(false),
-            Some(true) => self.replace_segment(front, key, Some(key)),
-            Some(false) => Err(self.no_room(front)),
+            Some(true) => self.replace_segment(superblock, key, Some(key)),
+            Some(false) => Err(self.no_room(superblock)),
         };
         if let Err(TableError::NoRoom { .. }) = made {
             self.note_full(len);
@@ -370,20 +376,20 @@ impl<K: BuildKeys> Table<K> {
         made.map(|()| true)
     }
 
-    /// Replaces a segment that was crowded when its key was noted, if it still is.
+    /// Replaces a segment that was nearly full when its key was noted, if it still is.
     pub(crate) fn relieve<M: NodeMemory>(
         &mut self,
-        front: &mut Front<K, M>,
+        superblock: &mut SuperblockWriter<K, M>,
         key: &K::Key,
     ) -> Result<(), TableError> {
-        let Some(place) = self.place(key).filter(|_| !self.is_over_limit(front)) else { return Ok(()) };
-        let slots = Slots::of(&*front.region, self.geometry, &place.segment);
+        let Some(place) = self.place(key).filter(|_| !self.is_over_limit(superblock)) else { return Ok(()) };
+        let slots = Slots::of(&*superblock.region, self.geometry, &place.segment);
         slots.read_fingerprints(place.window, &mut self.scratch.fingerprints)?;
         self.free_slot(&slots, &place)?;
-        if !is_crowded(self.scratch.slots.len(), place.window) {
+        if !is_nearly_full(self.scratch.slots.len(), place.window) {
             return Ok(());
         }
-        match self.replace_segment(front, key, None) {
+        match self.replace_segment(superblock, key, None) {
             // Whoever needs the room will be told.
             Err(TableError::NoRoom { .. }) => Ok(()),
             other => other,
@@ -391,8 +397,8 @@ impl<K: BuildKeys> Table<K> {
     }
 }
 
-/// Crowded segments that are remembered; those beyond are replaced when they are full.
-const MAX_CROWDED: usize = 1024;
+/// Nearly full segments that are remembered; those beyond are replaced when they are full.
+const MAX_NEARLY_FULL: usize = 1024;
 
 /// The version after `version`.
 pub(crate) fn next_version(version: u32) -> u32 {

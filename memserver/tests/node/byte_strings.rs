@@ -255,8 +255,9 @@ fn encoders_survive_every_end_and_are_not_written_over() {
             // The machine ends, and all there is is on the disk.
             world.disk = world.disk.crash();
             world.region = crate::common::world::Mortal::new(crate::common::world::REGION, &world.left);
-            let notes = fpcache_memserver::store::notes_bytes(crate::common::world::RING) as usize;
-            world.notes = crate::common::world::Mortal::new(notes, &world.left);
+            let recovery_area =
+                fpcache_memserver::store::recovery_area_bytes(crate::common::world::RING) as usize;
+            world.recovery_area = crate::common::world::Mortal::new(recovery_area, &world.left);
         }
         let (node, recovery) = world.begin::<Strings>();
         assert_eq!(recovery.keys, model.len() as u64, "{recovery}");

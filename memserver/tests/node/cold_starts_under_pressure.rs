@@ -131,7 +131,7 @@ fn a_table_that_was_full_is_restored_with_all_that_was_acknowledged<T: TestKeys>
             }
             drop(node);
             world.disk = world.disk.crash();
-            (world.region, world.notes) = lost(&world.left);
+            (world.region, world.recovery_area) = lost(&world.left);
             let recovery;
             (node, recovery) = world.begin::<T>();
             assert!(matches!(recovery.origin, Origin::Disk { .. }), "{recovery}");

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, HashSet, VecDeque};
 
 use fpcache_datasets::{OpenOptions, Spec, SpecKind};
 use fpcache_index::{SegmentModel, SegmentOptions, Segmenter};
-use fpcache_memserver::rebuild::choose::{choose_slot, is_crowded};
+use fpcache_memserver::rebuild::choose::{choose_slot, is_nearly_full};
 use fpcache_memserver::rebuild::plan::{Facts, Gathered, RebuildOptions, neighbours, plan};
 
 /// SplitMix64 (Steele, Lea and Flood, OOPSLA 2014).
@@ -126,7 +126,7 @@ impl Store {
             segment.live += 1;
             segment.written = self.writes;
             self.at_home += u64::from(slot == predicted);
-            if is_crowded(free.len() - 1, window) && !segment.queued {
+            if is_nearly_full(free.len() - 1, window) && !segment.queued {
                 segment.queued = true;
                 self.queue.push_back((lo, self.writes));
             }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::common::keys::TestKeys;
 use crate::common::requests::{Writer, value};
 use crate::common::world::{
-    Mortal, Node, REGION, RING, World, beginning, contents, load, load_with, loaded, parameters,
+    Mortal, Node, REGION, RING, World, contents, load, load_with, loaded, parameters, startup,
 };
 use fpcache::fingerprint::FingerprintWidth;
 use fpcache::layout::{RecordToken, TableParameters};
@@ -15,7 +15,7 @@ use fpcache::message::{ErrorCode, WriteKind, WriteStatus};
 use fpcache_fabric::{Service, Work};
 use fpcache_memserver::Origin;
 use fpcache_memserver::durability::SyncPolicy;
-use fpcache_memserver::store::{Beginning, can_resume, notes_bytes};
+use fpcache_memserver::store::{Startup, can_resume, recovery_area_bytes};
 
 /// A write and how it is to end, drawn from a number.
 fn draw<T: TestKeys>(n: u64) -> (WriteKind, u64, Vec<u8>) {
@@ -193,7 +193,7 @@ fn the_end_of_the_machine_undoes_nothing_that_was_synced<T: TestKeys>() {
             drop(node);
             world.disk = world.disk.crash();
             world.region = Mortal::new(REGION, &world.left);
-            world.notes = Mortal::new(notes_bytes(RING) as usize, &world.left);
+            world.recovery_area = Mortal::new(recovery_area_bytes(RING) as usize, &world.left);
             let (mut node, recovery) = world.begin::<T>();
             assert!(matches!(recovery.origin, Origin::Disk { .. }), "{recovery}");
             node.audit().expect("every byte is right");
@@ -219,9 +219,9 @@ fn memory_of_another_start_of_the_machine_is_not_gone_on_with<T: TestKeys>() {
     assert_eq!(recovery.origin, Origin::Nothing);
     load::<T>(&mut node, 10);
     drop(node);
-    let other = Beginning { boot: [4; 16], ..beginning(SyncPolicy::Always, 9) };
+    let other = Startup { boot: [4; 16], ..startup(SyncPolicy::Always, 9) };
     assert!(can_resume(&world.memories(), &other).is_err_and(|why| why.contains("started anew")));
-    assert_eq!(can_resume(&world.memories(), &beginning(SyncPolicy::Always, 9)), Ok(()));
+    assert_eq!(can_resume(&world.memories(), &startup(SyncPolicy::Always, 9)), Ok(()));
 }
 
 fn a_full_disk_refuses_writes_with_a_reason_and_reads_go_on<T: TestKeys>() {

@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use crate::common::keys::{Key, TestKeys};
 use crate::common::requests::{Writer, batch, call, post, statuses, value};
-use crate::common::world::{Mortal, Node, REGION, RING, World, beginning, load, lost, parameters};
+use crate::common::world::{Mortal, Node, REGION, RING, World, load, lost, parameters, startup};
 use fpcache::key_space::KeySpace;
 use fpcache::layout::{RecordToken, TableParameters};
 use fpcache::message::{WriteKind, WriteStatus};
 use fpcache_fabric::{ClientId, Handled, Service, SharedMemory, Work};
 use fpcache_memserver::durability::{Disk, MemoryDisk, SyncPolicy};
-use fpcache_memserver::store::{Background, Memories, notes_bytes, restore, resume};
+use fpcache_memserver::store::{Background, Memories, recovery_area_bytes, restore, resume};
 use fpcache_memserver::{MemoryNode, Origin, Recovery};
 
 const HOURLY: SyncPolicy = SyncPolicy::Interval(Duration::from_secs(3600));
@@ -84,12 +84,12 @@ fn a_beginning_that_ends_at_any_store_leaves_everything_for_the_next<T: TestKeys
         assert_eq!(put(&mut writer, &mut node, 3), WriteStatus::Done);
         drop(node);
         world.lives += 1;
-        (world.region, world.notes) = (world.region.heir(), world.notes.heir());
+        (world.region, world.recovery_area) = (world.region.heir(), world.recovery_area.heir());
         world.disk = world.disk.restart();
         world.left.store(stores, Ordering::Relaxed);
-        let beginning = beginning(world.sync, world.lives);
+        let startup = startup(world.sync, world.lives);
         let begun: Result<(Node<T>, Recovery), _> =
-            resume(world.memories(), world.disk.clone(), &beginning, Background::Inline);
+            resume(world.memories(), world.disk.clone(), &startup, Background::Inline);
         drop(begun);
         let (mut node, recovery) = world.begin::<T>();
         let found = writer.get(&mut node, 3).map(|(value, _)| value);
@@ -121,7 +121,7 @@ fn a_snapshot_counts_only_when_the_log_up_to_its_end_is_on_the_disk<T: TestKeys>
         drop(node);
         world.disk = world.disk.crash();
         world.region = Mortal::new(REGION, &world.left);
-        world.notes = Mortal::new(notes_bytes(RING) as usize, &world.left);
+        world.recovery_area = Mortal::new(recovery_area_bytes(RING) as usize, &world.left);
         let (mut node, _) = world.begin::<T>();
         assert!(writer.get(&mut node, 4).is_some(), "seed {seed}");
     }
@@ -142,7 +142,7 @@ fn nothing_is_acknowledged_while_no_snapshot_can_complete_the_log<T: TestKeys>()
     drop(node);
     world.disk = world.disk.crash();
     world.region = Mortal::new(REGION, &world.left);
-    world.notes = Mortal::new(notes_bytes(RING) as usize, &world.left);
+    world.recovery_area = Mortal::new(recovery_area_bytes(RING) as usize, &world.left);
     let (mut node, _) = world.begin::<T>();
     assert_eq!(writer.get(&mut node, 3).map(|(value, _)| value), Some(seven::<T>(3)));
 }
@@ -152,12 +152,13 @@ fn scans_go_on_while_an_insert_waits_for_a_full_disk<T: TestKeys>() {
     use fpcache_fabric::Connection;
     use fpcache_fabric::local::{Hub, LocalOptions};
     let region = Arc::new(SharedMemory::anonymous(REGION).expect("memory"));
-    let notes = Arc::new(SharedMemory::anonymous(notes_bytes(RING) as usize).expect("memory"));
+    let recovery_area =
+        Arc::new(SharedMemory::anonymous(recovery_area_bytes(RING) as usize).expect("memory"));
     let disk = MemoryDisk::new(3);
-    let memories = Memories::new(Arc::clone(&region), notes);
-    let beginning = beginning(SyncPolicy::Always, 1);
+    let memories = Memories::new(Arc::clone(&region), recovery_area);
+    let startup = startup(SyncPolicy::Always, 1);
     let (mut node, _): (MemoryNode<T::Space>, _) =
-        restore(memories, disk.clone(), &beginning, Background::Inline, None).expect("an empty store");
+        restore(memories, disk.clone(), &startup, Background::Inline, None).expect("an empty store");
     node.load_records(parameters::<T>(), T::encoders(), records::<T>(50).into_iter()).expect("room");
     let hub = Hub::new(region, LocalOptions::default()).expect("a hub");
     let mut endpoint = hub.connect().expect("a connection").endpoint();
@@ -229,7 +230,7 @@ fn a_restart_on_a_full_disk_serves_reads<T: TestKeys>() {
         drop(node);
         if machine_ends {
             world.disk = world.disk.crash();
-            (world.region, world.notes) = lost(&world.left);
+            (world.region, world.recovery_area) = lost(&world.left);
         }
         world.disk.fill_up_after(0);
         let (mut node, recovery) = world.begin::<T>();
@@ -243,7 +244,7 @@ fn a_restart_on_a_full_disk_serves_reads<T: TestKeys>() {
         assert_eq!(put(&mut writer, &mut node, 4), WriteStatus::Done);
         drop(node);
         world.disk = world.disk.crash();
-        (world.region, world.notes) = lost(&world.left);
+        (world.region, world.recovery_area) = lost(&world.left);
         let (mut node, _) = world.begin::<T>();
         assert_eq!([3, 4].map(|key| writer.get(&mut node, key).is_some()), [true; 2]);
     }
@@ -279,7 +280,7 @@ fn entries_that_the_disk_lost_are_made_up_for_by_the_next_process<T: TestKeys>()
     }
     drop(node);
     world.disk = world.disk.crash();
-    (world.region, world.notes) = lost(&world.left);
+    (world.region, world.recovery_area) = lost(&world.left);
     let (mut node, recovery) = world.begin::<T>();
     let there = [0, 1, 2, 3, 4, 7].map(|key| writer.get(&mut node, key).is_some());
     assert_eq!(there, [true; 6], "{recovery}");

@@ -10,7 +10,7 @@ use fpcache::layout::{RecordToken, Stored, TableParameters};
 use fpcache::message::{WriteKind, WriteStatus};
 use fpcache_fabric::{ClientId, Handled, Service, Work};
 use fpcache_memserver::durability::{Disk, SnapshotReader, SyncPolicy};
-use fpcache_memserver::store::notes_bytes;
+use fpcache_memserver::store::recovery_area_bytes;
 
 /// Numbers below a bound, one after the other.
 struct Random(u64);
@@ -63,7 +63,7 @@ fn snapshot<T: TestKeys>(world: &World) -> (Records, u64) {
 fn machine_ends<T: TestKeys>(world: &mut World) -> Node<T> {
     world.disk = world.disk.crash();
     world.region = Mortal::new(REGION, &world.left);
-    world.notes = Mortal::new(notes_bytes(RING) as usize, &world.left);
+    world.recovery_area = Mortal::new(recovery_area_bytes(RING) as usize, &world.left);
     world.begin::<T>().0
 }
 

@@ -9,7 +9,7 @@ use fpcache::layout::TableParameters;
 use fpcache_fabric::{AccessError, NodeMemory, SharedMemory};
 use fpcache_memserver::durability::{Disk, MemoryDisk, SyncPolicy};
 use fpcache_memserver::store::{
-    Background, Beginning, Memories, bytes_to_restore, can_resume, notes_bytes, restore, resume,
+    Background, Memories, Startup, bytes_to_restore, can_resume, recovery_area_bytes, restore, resume,
 };
 use fpcache_memserver::{MemoryNode, Recovery};
 
@@ -99,20 +99,20 @@ impl NodeMemory for Mortal {
 
 pub type Node<T> = MemoryNode<<T as TestKeys>::Space, Mortal>;
 
-pub fn beginning(sync: SyncPolicy, incarnation: u64) -> Beginning {
+pub fn startup(sync: SyncPolicy, incarnation: u64) -> Startup {
     let (boot, node, now) = ([3; 16], 0, Instant::now());
-    Beginning { sync, ring_bytes: RING, boot, incarnation, lineage: 77, node, now }
+    Startup { sync, ring_bytes: RING, boot, incarnation, lineage: 77, node, now }
 }
 
 /// A region and notes that a machine's end has taken: nothing of them is left.
 pub fn lost(left: &Arc<AtomicU64>) -> (Arc<Mortal>, Arc<Mortal>) {
-    (Mortal::new(REGION, left), Mortal::new(notes_bytes(RING) as usize, left))
+    (Mortal::new(REGION, left), Mortal::new(recovery_area_bytes(RING) as usize, left))
 }
 
 pub struct World {
     pub left: Arc<AtomicU64>,
     pub region: Arc<Mortal>,
-    pub notes: Arc<Mortal>,
+    pub recovery_area: Arc<Mortal>,
     pub disk: MemoryDisk,
     pub sync: SyncPolicy,
     pub lives: u64,
@@ -122,30 +122,30 @@ impl World {
     pub fn new(sync: SyncPolicy, seed: u64) -> Self {
         let left = Arc::new(AtomicU64::new(u64::MAX));
         let region = Mortal::new(REGION, &left);
-        let notes = Mortal::new(notes_bytes(RING) as usize, &left);
-        Self { left, region, notes, disk: MemoryDisk::new(seed), sync, lives: 0 }
+        let recovery_area = Mortal::new(recovery_area_bytes(RING) as usize, &left);
+        Self { left, region, recovery_area, disk: MemoryDisk::new(seed), sync, lives: 0 }
     }
 
     pub fn memories(&self) -> Memories<Mortal> {
-        Memories::new(Arc::clone(&self.region), Arc::clone(&self.notes)).limited(REGION as u64)
+        Memories::new(Arc::clone(&self.region), Arc::clone(&self.recovery_area)).limited(REGION as u64)
     }
 
     /// A memory node that goes on in whatever way it can.
     pub fn begin<T: TestKeys>(&mut self) -> (Node<T>, Recovery) {
         self.left.store(u64::MAX, Ordering::Relaxed);
         self.lives += 1;
-        (self.region, self.notes) = (self.region.heir(), self.notes.heir());
+        (self.region, self.recovery_area) = (self.region.heir(), self.recovery_area.heir());
         self.disk = self.disk.restart();
-        let beginning = beginning(self.sync, self.lives);
-        match can_resume(&self.memories(), &beginning) {
-            Ok(()) => resume(self.memories(), self.disk.clone(), &beginning, Background::Inline),
+        let startup = startup(self.sync, self.lives);
+        match can_resume(&self.memories(), &startup) {
+            Ok(()) => resume(self.memories(), self.disk.clone(), &startup, Background::Inline),
             Err(why) => {
                 let names = self.disk.list().expect("a folder");
                 let restores = names.iter().any(|name| name.starts_with("snapshot-"));
                 let bytes = if restores { bytes_to_restore(REGION as u64) as usize } else { REGION };
                 self.region = Mortal::new(bytes, &self.left);
-                self.notes = Mortal::new(notes_bytes(RING) as usize, &self.left);
-                restore(self.memories(), self.disk.clone(), &beginning, Background::Inline, Some(why))
+                self.recovery_area = Mortal::new(recovery_area_bytes(RING) as usize, &self.left);
+                restore(self.memories(), self.disk.clone(), &startup, Background::Inline, Some(why))
             }
         }
         .unwrap_or_else(|error| panic!("nothing is damaged: {error}"))

@@ -1,11 +1,11 @@
-//! What a memory node must know after its process has ended and its region has not: the *notes*, a second piece of memory
+//! What a memory node must know after its process has ended and its region has not: the *recovery area*, a second piece of memory
 //! that survives like the region and that no client sees.
 //!
 //! ```text
 //! 64    applied LSN u64 · 72 next version u64
 //! 128   identity: 0 magic "FPNOTES2" · 8 layout version of the region u32 · 12 life u32 · 16 boot id, 16 bytes · 32 lineage u64
 //!       40 incarnation u64 · 48 incarnation before u64 · 56 the region's file: device, inode and time it was made, u64 each
-//!       80 the notes' own file, likewise · 104 bytes of the region that may be used in ordinary life u64
+//!       80 the recovery area's own file, likewise · 104 bytes of the region that may be used in ordinary life u64
 //!       112 XXH3-64 of the 112 bytes before it
 //! 512   the same again: the two are written in turn, the greater life counts
 //! 256   table record to be published, 192 bytes · 448 its XXH3-64
@@ -24,7 +24,7 @@ use fpcache::message::{MAX_OPERATIONS, WriteReply};
 use fpcache_fabric::{AccessError, FileIdentity, NodeMemory};
 use xxhash_rust::xxh3::xxh3_64;
 
-use crate::clients::MOST_CLIENTS;
+use crate::dedup::MOST_CLIENTS;
 
 const MAGIC: u64 = u64::from_le_bytes(*b"FPNOTES2");
 const IDENTITY_BYTES: usize = 120;
@@ -41,17 +41,17 @@ const RECORD_CHECKSUM: u64 = RECORD + TABLE_RECORD_BYTES as u64;
 const RING: u64 = 4096;
 const CLIENT_BYTES: u64 = 16 + (MAX_OPERATIONS * WriteReply::BYTES) as u64;
 
-/// Whose notes these are.
+/// Whose recovery area this is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Identity {
     /// Which start of the machine they were written in; memory that is no file does not survive another.
     pub(crate) boot: [u8; 16],
-    /// Of the region, the notes, the log and the snapshots that belong together.
+    /// Of the region, the recovery area, the log and the snapshots that belong together.
     pub(crate) lineage: u64,
     /// Of the memory node, and of the one before it: its region may have either while the node begins.
     pub(crate) incarnation: u64,
     pub(crate) before: u64,
-    /// The files of region and notes; zeros for memory that is no file.
+    /// The files of region and recovery area; zeros for memory that is no file.
     pub(crate) files: [FileIdentity; 2],
     /// Bytes of the region that may be used in ordinary life.
     pub(crate) limit: u64,
@@ -65,25 +65,25 @@ pub(crate) struct Replaced {
     pub(crate) cap: u16,
 }
 
-/// The notes.
+/// The recovery area.
 #[derive(Debug)]
-pub(crate) struct Notes<M> {
+pub(crate) struct RecoveryArea<M> {
     memory: Arc<M>,
     ring_bytes: u64,
 }
 
-impl<M> Clone for Notes<M> {
+impl<M> Clone for RecoveryArea<M> {
     fn clone(&self) -> Self {
         Self { memory: Arc::clone(&self.memory), ring_bytes: self.ring_bytes }
     }
 }
 
-/// Bytes of notes with a ring of so many.
-pub const fn notes_bytes(ring_bytes: u64) -> u64 {
+/// Bytes of a recovery area with a ring of so many.
+pub const fn recovery_area_bytes(ring_bytes: u64) -> u64 {
     RING + ring_bytes + MOST_CLIENTS as u64 * CLIENT_BYTES
 }
 
-impl<M: NodeMemory> Notes<M> {
+impl<M: NodeMemory> RecoveryArea<M> {
     pub(crate) fn over(memory: Arc<M>, ring_bytes: u64) -> Self {
         Self { memory, ring_bytes }
     }
@@ -97,7 +97,7 @@ impl<M: NodeMemory> Notes<M> {
         (RING, self.ring_bytes)
     }
 
-    /// Makes the notes those of a memory node that begins. There are two places for that, written in turn, so that a process
+    /// Makes the recovery area that of a memory node that begins. There are two places for that, written in turn, so that a process
     /// that ends meanwhile leaves the one before.
     pub(crate) fn begin(&self, identity: &Identity) -> Result<(), AccessError> {
         let lives = IDENTITIES.map(|at| self.identity_at(at).map(|found| found.map_or(0, |(life, _)| life)));
@@ -126,7 +126,7 @@ impl<M: NodeMemory> Notes<M> {
         Ok(())
     }
 
-    /// Whose notes these are; `None` if they are nobody's.
+    /// Whose recovery area this is; `None` if it is nobody's.
     pub(crate) fn identity(&self) -> Result<Option<Identity>, AccessError> {
         let [first, second] = IDENTITIES.map(|at| self.identity_at(at));
         let newest = first?.into_iter().chain(second?).max_by_key(|(life, _)| *life);
@@ -315,28 +315,31 @@ mod tests {
     use fpcache::message::WriteStatus;
     use fpcache_fabric::SharedMemory;
 
-    fn notes() -> Notes<SharedMemory> {
-        Notes::over(Arc::new(SharedMemory::anonymous(notes_bytes(4096) as usize).expect("memory")), 4096)
+    fn recovery_area() -> RecoveryArea<SharedMemory> {
+        RecoveryArea::over(
+            Arc::new(SharedMemory::anonymous(recovery_area_bytes(4096) as usize).expect("memory")),
+            4096,
+        )
     }
 
     #[test]
     fn what_is_noted_comes_back() {
-        let notes = notes();
-        assert_eq!(notes.identity(), Ok(None));
+        let recovery_area = recovery_area();
+        assert_eq!(recovery_area.identity(), Ok(None));
         let file = |n| FileIdentity { device: n, inode: n + 1, born: n + 2 };
         let files = [file(4), file(7)];
         let identity = Identity { boot: [7; 16], lineage: 1, incarnation: 3, before: 2, files, limit: 10 };
-        notes.begin(&identity).expect("inside");
-        assert_eq!(notes.identity(), Ok(Some(identity)));
-        notes.set_applied(9, 4).expect("inside");
-        assert_eq!(notes.applied(), Ok((9, 4)));
-        assert_eq!(notes.change(), Ok(None));
+        recovery_area.begin(&identity).expect("inside");
+        assert_eq!(recovery_area.identity(), Ok(Some(identity)));
+        recovery_area.set_applied(9, 4).expect("inside");
+        assert_eq!(recovery_area.applied(), Ok((9, 4)));
+        assert_eq!(recovery_area.change(), Ok(None));
         let old = vec![Replaced { offset: 4096, generation: 3, cap: 65 }; 3];
-        notes.begin_change(12, &old).expect("inside");
-        assert_eq!(notes.change(), Ok(Some((12, old))));
-        notes.end_change().expect("inside");
-        assert_eq!(notes.change(), Ok(None));
-        assert_eq!(notes.record::<U64Keys>(), Ok(None));
+        recovery_area.begin_change(12, &old).expect("inside");
+        assert_eq!(recovery_area.change(), Ok(Some((12, old))));
+        recovery_area.end_change().expect("inside");
+        assert_eq!(recovery_area.change(), Ok(None));
+        assert_eq!(recovery_area.record::<U64Keys>(), Ok(None));
         let record = TableRecord {
             parameters: TableParameters::default(),
             keys: 1,
@@ -354,23 +357,23 @@ mod tests {
             encoders_bytes: 19,
             encoders_checksum: 20,
         };
-        notes.set_record::<U64Keys>(&record).expect("inside");
-        assert_eq!(notes.record::<U64Keys>(), Ok(Some(record)));
+        recovery_area.set_record::<U64Keys>(&record).expect("inside");
+        assert_eq!(recovery_area.record::<U64Keys>(), Ok(Some(record)));
     }
 
     #[test]
     fn a_client_is_known_with_the_replies_that_were_kept() {
-        let (notes, last) = (notes(), MOST_CLIENTS - 1);
-        assert_eq!(notes.request_of(last), Ok(None));
-        notes.begin_request(last, 77, 5).expect("inside");
+        let (recovery_area, last) = (recovery_area(), MOST_CLIENTS - 1);
+        assert_eq!(recovery_area.request_of(last), Ok(None));
+        recovery_area.begin_request(last, 77, 5).expect("inside");
         let reply = WriteReply { status: WriteStatus::Done, token: Some(RecordToken::of(1, b"x")) };
         for operation in 0..MAX_OPERATIONS {
-            notes.set_reply(last, 5, operation, &reply).expect("inside");
+            recovery_area.set_reply(last, 5, operation, &reply).expect("inside");
         }
-        assert_eq!(notes.request_of(last), Ok(Some((77, 5, vec![reply; MAX_OPERATIONS]))));
-        notes.begin_request(last, 77, 6).expect("inside");
-        assert_eq!(notes.request_of(last), Ok(Some((77, 6, vec![]))));
-        notes.begin_request(last, 78, 1).expect("inside");
-        assert_eq!(notes.request_of(last), Ok(Some((78, 1, vec![]))));
+        assert_eq!(recovery_area.request_of(last), Ok(Some((77, 5, vec![reply; MAX_OPERATIONS]))));
+        recovery_area.begin_request(last, 77, 6).expect("inside");
+        assert_eq!(recovery_area.request_of(last), Ok(Some((77, 6, vec![]))));
+        recovery_area.begin_request(last, 78, 1).expect("inside");
+        assert_eq!(recovery_area.request_of(last), Ok(Some((78, 1, vec![]))));
     }
 }

@@ -1,4 +1,4 @@
-//! Whose turn it is: which tables may have work, and which may have replies.
+//! The queue of tables that may have work or replies, from which the catalogue takes the next one of a round.
 //!
 //! A table that had nothing to do is asked again when it has got a request or was woken, one that named a time when that has
 //! come. So a round costs what the tables in use cost, however many there are.
@@ -8,7 +8,7 @@ use std::time::Instant;
 
 /// Tables, by number, that wait for their turn.
 #[derive(Debug, Default)]
-pub(crate) struct Turns {
+pub(crate) struct WorkQueue {
     /// Those that may have work, each once: the longest waiting first.
     queue: VecDeque<usize>,
     timed: BTreeSet<(Instant, usize)>,
@@ -25,7 +25,7 @@ struct State {
     at: Option<Instant>,
 }
 
-impl Turns {
+impl WorkQueue {
     /// A table that may have work and replies: it got a request, or was woken.
     #[inline]
     pub(crate) fn touch(&mut self, table: usize) {
@@ -136,52 +136,59 @@ mod tests {
 
     #[test]
     fn tables_take_turns_and_wait_once() {
-        let mut turns = Turns::default();
+        let mut work_queue = WorkQueue::default();
         for table in [3, 1, 3, 2] {
-            turns.touch(table);
+            work_queue.touch(table);
         }
-        assert_eq!(turns.next(), Some(3));
-        turns.queue(3);
+        assert_eq!(work_queue.next(), Some(3));
+        work_queue.queue(3);
         assert_eq!(
-            [turns.next(), turns.next(), turns.next(), turns.next()],
+            [work_queue.next(), work_queue.next(), work_queue.next(), work_queue.next()],
             [Some(1), Some(2), Some(3), None]
         );
         let mut replying = Vec::new();
-        while let Some(table) = turns.replying() {
+        while let Some(table) = work_queue.replying() {
             replying.push(table);
-            turns.no_more_replies();
+            work_queue.no_more_replies();
         }
         assert_eq!(replying, [2, 1, 3]);
     }
 
     #[test]
     fn a_table_that_named_a_time_waits_for_it_unless_it_is_touched() {
-        let (mut turns, now) = (Turns::default(), Instant::now());
+        let (mut work_queue, now) = (WorkQueue::default(), Instant::now());
         let at = |ms| now + Duration::from_millis(ms);
-        turns.queue_at(0, at(5));
-        turns.queue_at(1, at(9));
-        turns.queue_at(0, at(7));
-        assert_eq!((turns.earliest(), turns.has_queued()), (Some(at(7)), false));
-        turns.touch(1);
-        assert_eq!((turns.next(), turns.earliest()), (Some(1), Some(at(7))), "it says its time anew");
-        turns.queue_due(at(6));
-        assert_eq!(turns.next(), None);
-        turns.queue_due(at(7));
-        assert_eq!((turns.next(), turns.earliest(), turns.has_timed()), (Some(0), None, false));
+        work_queue.queue_at(0, at(5));
+        work_queue.queue_at(1, at(9));
+        work_queue.queue_at(0, at(7));
+        assert_eq!((work_queue.earliest(), work_queue.has_queued()), (Some(at(7)), false));
+        work_queue.touch(1);
+        assert_eq!(
+            (work_queue.next(), work_queue.earliest()),
+            (Some(1), Some(at(7))),
+            "it says its time anew"
+        );
+        work_queue.queue_due(at(6));
+        assert_eq!(work_queue.next(), None);
+        work_queue.queue_due(at(7));
+        assert_eq!(
+            (work_queue.next(), work_queue.earliest(), work_queue.has_timed()),
+            (Some(0), None, false)
+        );
     }
 
     #[test]
     fn a_table_that_is_forgotten_has_no_turn() {
-        let (mut turns, now) = (Turns::default(), Instant::now());
-        turns.touch(0);
-        turns.touch(1);
-        turns.queue_at(0, now);
-        turns.forget(0);
+        let (mut work_queue, now) = (WorkQueue::default(), Instant::now());
+        work_queue.touch(0);
+        work_queue.touch(1);
+        work_queue.queue_at(0, now);
+        work_queue.forget(0);
         assert_eq!(
-            (turns.next(), turns.next(), turns.earliest(), turns.replying()),
+            (work_queue.next(), work_queue.next(), work_queue.earliest(), work_queue.replying()),
             (Some(1), None, None, Some(1))
         );
-        turns.touch(0);
-        assert_eq!((turns.next(), turns.replying()), (Some(0), Some(0)));
+        work_queue.touch(0);
+        assert_eq!((work_queue.next(), work_queue.replying()), (Some(0), Some(0)));
     }
 }

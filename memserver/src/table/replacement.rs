@@ -10,7 +10,9 @@ use std::borrow::Borrow;
 use std::time::Instant;
 
 use fpcache::key_space::BuildKeys;
-use fpcache::layout::{Change, ChangeRecord, Descriptor, SLOT_WORD_BYTES, SegmentAddress, SegmentHeader};
+use fpcache::layout::{
+    ChangeRecord, Descriptor, SLOT_WORD_BYTES, SegmentAddress, SegmentHeader, SegmentReplacement,
+};
 use fpcache::put_into;
 #[cfg(feature = "sabotage")]
 use fpcache::sabotage::Sabotage;
@@ -20,10 +22,10 @@ use super::gather::{GatheredRecord, Gathering, INCOMING, Old, age};
 use super::parting::Parting;
 use super::slots::Slots;
 use super::{Table, TableError};
-use crate::front::Front;
-use crate::notes::Replaced;
 use crate::rebuild::plan::{Gathered, Planned, RebuildOptions, plan};
+use crate::recovery_area::Replaced;
 use crate::space::Extent;
+use crate::superblock_writer::SuperblockWriter;
 
 /// What segments are made for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -59,28 +61,28 @@ impl<K: BuildKeys> Table<K> {
     /// Replaces the segment that owns `key`, and small neighbours with it; leaves a free slot for `incoming`.
     pub(super) fn replace_segment<M: NodeMemory>(
         &mut self,
-        front: &mut Front<K, M>,
+        superblock: &mut SuperblockWriter<K, M>,
         key: &K::Key,
         incoming: Option<&K::Key>,
     ) -> Result<(), TableError> {
-        let old = self.gather(front, key)?;
+        let old = self.gather(superblock, key)?;
         if let Some(key) = incoming {
             self.gathering.add_incoming(key);
         }
-        self.replace(front, &old, Making::ForWrites)
+        self.replace(superblock, &old, Making::ForWrites)
     }
 
     /// Replaces segments whose records have been gathered.
     pub(super) fn replace<M: NodeMemory>(
         &mut self,
-        front: &mut Front<K, M>,
+        superblock: &mut SuperblockWriter<K, M>,
         old: &Old<K>,
         making: Making,
     ) -> Result<(), TableError> {
         let began = Instant::now();
         let copies = self.gathering.records.iter().filter(|record| record.body != INCOMING).count() as u64;
-        let (new, written) = self.plan_and_write(front, old, making)?;
-        self.commit(front, old, &written)?;
+        let (new, written) = self.plan_and_write(superblock, old, making)?;
+        self.commit(superblock, old, &written)?;
         if let Some(taking) = &mut self.taking {
             taking.follow(&old.segments, &self.gathering, self.geometry.slot_bytes, &new, &written);
         }
@@ -93,7 +95,7 @@ impl<K: BuildKeys> Table<K> {
     /// Plans new segments and writes them; shorter ones if no free extent has room for those that would be best.
     fn plan_and_write<M: NodeMemory>(
         &mut self,
-        front: &mut Front<K, M>,
+        superblock: &mut SuperblockWriter<K, M>,
         old: &Old<K>,
         making: Making,
     ) -> Result<Made<K>, TableError> {
@@ -103,8 +105,8 @@ impl<K: BuildKeys> Table<K> {
         };
         loop {
             let new = self.plan_for(old, &options, making);
-            self.room_in_log(front, log_records(old, &new))?;
-            match self.write_all(front, &new, old.behind.as_ref()) {
+            self.room_in_log(superblock, log_records(old, &new))?;
+            match self.write_all(superblock, &new, old.behind.as_ref()) {
                 Err(TableError::NoRoom { .. }) if self.shorten(&mut options, &new) => {}
                 written => return Ok((new, written?)),
             }
@@ -167,14 +169,14 @@ impl<K: BuildKeys> Table<K> {
     /// Writes all planned segments into free memory, or none.
     fn write_all<M: NodeMemory>(
         &mut self,
-        front: &mut Front<K, M>,
+        superblock: &mut SuperblockWriter<K, M>,
         new: &[New<K>],
         behind: Option<&K::Owned>,
     ) -> Result<Vec<Written<K>>, TableError> {
         let mut written: Vec<Written<K>> = Vec::with_capacity(new.len());
         for (at, segment) in new.iter().enumerate() {
             let behind = new.get(at + 1).map(|next| &next.lo).or(behind);
-            match self.write_segment(front, segment, behind) {
+            match self.write_segment(superblock, segment, behind) {
                 Ok(segment) => written.push(segment),
                 Err(error) => {
                     written.iter().for_each(|segment| self.space.put(segment.extent));
@@ -187,16 +189,16 @@ impl<K: BuildKeys> Table<K> {
 
     fn write_segment<M: NodeMemory>(
         &mut self,
-        front: &mut Front<K, M>,
+        superblock: &mut SuperblockWriter<K, M>,
         new: &New<K>,
         behind: Option<&K::Owned>,
     ) -> Result<Written<K>, TableError> {
         let New { lo, tail, planned } = new;
         let model = planned.model;
-        let extent = self.allocate_for_records(front, self.geometry.segment_bytes(model.cap) as u64)?;
+        let extent = self.allocate_for_records(superblock, self.geometry.segment_bytes(model.cap) as u64)?;
         let Some(address) = SegmentAddress::new(self.node, extent.offset) else {
             self.space.put(extent);
-            return Err(self.no_room(front));
+            return Err(self.no_room(superblock));
         };
         let generation = self.next_generation;
         self.next_generation = generation.wrapping_add(1);
@@ -225,7 +227,7 @@ impl<K: BuildKeys> Table<K> {
             at_home += u64::from(model.predict(x) == u32::from(*slot));
             self.image.put(*slot, K::hash(key), record.version, |out| out.copy_from_slice(body));
         }
-        front.region.write_bytes(extent.offset, self.image.bytes())?;
+        superblock.region.write_bytes(extent.offset, self.image.bytes())?;
         let descriptor = Descriptor { lo: lo.clone(), tail: *tail, model, address, generation };
         Ok(Written { descriptor, extent, at_home })
     }
@@ -233,7 +235,7 @@ impl<K: BuildKeys> Table<K> {
     /// Makes a change: from here on the new segments are the ones that count.
     fn commit<M: NodeMemory>(
         &mut self,
-        front: &mut Front<K, M>,
+        superblock: &mut SuperblockWriter<K, M>,
         old: &Old<K>,
         new: &[Written<K>],
     ) -> Result<(), TableError> {
@@ -242,26 +244,26 @@ impl<K: BuildKeys> Table<K> {
             generation: segment.generation(),
             cap: segment.model().cap,
         });
-        let change = Change {
+        let change = SegmentReplacement {
             with: new.iter().map(|segment| segment.descriptor.clone()).collect(),
             end: old.behind.clone(),
         };
-        let records = change.records(front.superblock().log_head);
-        front.begin_change(front.superblock().log_head + records.len() as u64, replaced)?;
+        let records = change.records(superblock.current().log_head);
+        superblock.begin_change(superblock.current().log_head + records.len() as u64, replaced)?;
         #[cfg(feature = "sabotage")]
-        if front.breaks(Sabotage::FreezeBeforeLog) {
+        if superblock.breaks(Sabotage::FreezeBeforeLog) {
             for segment in &old.segments {
-                Slots::of(&*front.region, self.geometry, segment).freeze()?;
+                Slots::of(&*superblock.region, self.geometry, segment).freeze()?;
             }
-            front.region.release();
+            superblock.region.release();
         }
-        let head = self.append_to_log(front, &records)?;
+        let head = self.append_to_log(superblock, &records)?;
         for segment in &old.segments {
-            let slots = Slots::of(&*front.region, self.geometry, segment);
+            let slots = Slots::of(&*superblock.region, self.geometry, segment);
             let extent = Extent::new(segment.address().offset(), slots.bytes());
             slots.freeze()?;
             #[cfg(feature = "sabotage")]
-            if front.breaks(Sabotage::ReuseAtOnce) {
+            if superblock.breaks(Sabotage::ReuseAtOnce) {
                 self.space.put(extent);
                 continue;
             }
@@ -272,12 +274,12 @@ impl<K: BuildKeys> Table<K> {
         self.segment_bytes -= old.segments.iter().map(|old| bytes(old.model().cap)).sum::<u64>();
         // Whoever sees a write to the new segments sees the old ones frozen.
         #[cfg(feature = "sabotage")]
-        if !front.breaks(Sabotage::NoFenceAfterFreeze) {
-            front.region.release();
+        if !superblock.breaks(Sabotage::NoFenceAfterFreeze) {
+            superblock.region.release();
         }
         #[cfg(not(feature = "sabotage"))]
-        front.region.release();
-        front.end_change()?;
+        superblock.region.release();
+        superblock.end_change()?;
         if K::FIXED_BYTES.is_none() {
             self.note_separators(&change, old.segments.len());
         }
@@ -287,7 +289,7 @@ impl<K: BuildKeys> Table<K> {
     }
 
     /// Keeps count of what separators take, before the change of so many segments is in the directory.
-    fn note_separators(&mut self, change: &Change<K>, replaced: usize) {
+    fn note_separators(&mut self, change: &SegmentReplacement<K>, replaced: usize) {
         let Some(first) = change.with.first() else { return };
         let before = self.directory.before(first.lo.borrow()).map(|(lo, _)| lo);
         let old = self.directory.range_from(first.lo.borrow()).take(replaced + 1).map(|(lo, _)| lo);
@@ -298,29 +300,29 @@ impl<K: BuildKeys> Table<K> {
     /// Appends a change to the log and stores the log head, which is returned.
     fn append_to_log<M: NodeMemory>(
         &mut self,
-        front: &mut Front<K, M>,
+        superblock: &mut SuperblockWriter<K, M>,
         records: &[ChangeRecord],
     ) -> Result<u64, TableError> {
         for record in records {
             let at = ChangeRecord::offset(self.record.log, self.record.log_records, record.sequence);
-            front.region.write_bytes(at, &record.encode())?;
+            superblock.region.write_bytes(at, &record.encode())?;
         }
-        let head = front.superblock().log_head + records.len() as u64;
-        front.set_log_head(head)?;
+        let head = superblock.current().log_head + records.len() as u64;
+        superblock.set_log_head(head)?;
         Ok(head)
     }
 
     /// Makes sure that the log has room for so many `parts` more without losing one that the checkpoint lacks.
     fn room_in_log<M: NodeMemory>(
         &mut self,
-        front: &mut Front<K, M>,
+        superblock: &mut SuperblockWriter<K, M>,
         parts: usize,
     ) -> Result<(), TableError> {
-        let needed = front.superblock().log_head + parts as u64 - self.record.checkpoint;
+        let needed = superblock.current().log_head + parts as u64 - self.record.checkpoint;
         if needed > self.record.log_records {
-            self.finish_checkpoint(front)?;
+            self.finish_checkpoint(superblock)?;
             if parts as u64 > self.record.log_records {
-                return Err(self.no_room(front));
+                return Err(self.no_room(superblock));
             }
         }
         Ok(())
@@ -336,5 +338,7 @@ fn log_records<K: BuildKeys>(old: &Old<K>, new: &[New<K>]) -> usize {
         address: SegmentAddress::from_bits(0),
         generation: 0,
     };
-    Change { with: new.iter().map(descriptor).collect(), end: old.behind.clone() }.records(0).len()
+    SegmentReplacement { with: new.iter().map(descriptor).collect(), end: old.behind.clone() }
+        .records(0)
+        .len()
 }

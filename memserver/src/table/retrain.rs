@@ -1,7 +1,7 @@
 //! Encoders that suit the keys a table has by now.
 //!
 //! What makes numbers of byte strings is trained on a sample when a table is loaded. A table that began empty, or whose keys have
-//! become others, learns from the keys it holds: at [`FIRST`] records, and again whenever it has sixteen times as many. If
+//! become others, retrains on the keys it holds: at [`FIRST`] records, and again whenever it has sixteen times as many. If
 //! that saves a quarter of the segments, the new encoder joins the table's, and segments built with others are replaced in the
 //! background, some neighbours at a time.
 //!
@@ -15,13 +15,13 @@ use fpcache_fabric::NodeMemory;
 use fpcache_index::SegmentOptions;
 use xxhash_rust::xxh3::xxh3_64;
 
-use super::change::Making;
 use super::gather::Old;
+use super::replacement::Making;
 use super::slots::{Slots, live_records};
 use super::{Table, TableError};
-use crate::front::Front;
-use crate::notes::MOST_REPLACED;
+use crate::recovery_area::MOST_REPLACED;
 use crate::space::Extent;
+use crate::superblock_writer::SuperblockWriter;
 
 /// Records from which a table first learns.
 pub(crate) const FIRST: u64 = 4096;
@@ -39,7 +39,7 @@ const LOOKED_AT: usize = 4096;
 
 /// When a table learns, and how far what it learned is put to use.
 #[derive(Debug)]
-pub(super) struct Learning<K: BuildKeys> {
+pub(super) struct Retraining<K: BuildKeys> {
     /// Records with which it learns next.
     at: u64,
     /// Where the segments begin that may be outdated; `None` if there is none.
@@ -48,7 +48,7 @@ pub(super) struct Learning<K: BuildKeys> {
     at_once: usize,
 }
 
-impl<K: BuildKeys> Learning<K> {
+impl<K: BuildKeys> Retraining<K> {
     /// For a table of so many records.
     pub(super) fn new(encoders: &K::Encoders, keys: u64) -> Self {
         let at = if K::is_trained(encoders) { keys.saturating_mul(GROWTH).max(FIRST) } else { FIRST };
@@ -60,26 +60,26 @@ impl<K: BuildKeys> Learning<K> {
         }
     }
 
-    pub(super) fn learn_at(&mut self, keys: u64) {
+    pub(super) fn retrain_at(&mut self, keys: u64) {
         self.at = keys;
     }
 }
 
 impl<K: BuildKeys> Table<K> {
     /// Learns, or replaces some outdated segments; `false` if there is nothing to do.
-    pub(super) fn step_learning<M: NodeMemory>(
+    pub(super) fn step_retraining<M: NodeMemory>(
         &mut self,
-        front: &mut Front<K, M>,
+        superblock: &mut SuperblockWriter<K, M>,
     ) -> Result<bool, TableError> {
-        if let Some(from) = self.learning.outdated_from.take() {
-            self.learning.outdated_from = self.replace_outdated(front, from)?;
+        if let Some(from) = self.retraining.outdated_from.take() {
+            self.retraining.outdated_from = self.replace_outdated(superblock, from)?;
             return Ok(true);
         }
-        if K::FIXED_BYTES.is_some() || self.keys < self.learning.at {
+        if K::FIXED_BYTES.is_some() || self.keys < self.retraining.at {
             return Ok(false);
         }
-        self.learning.at = self.keys.saturating_mul(GROWTH);
-        let runs = self.runs_of_keys(front)?;
+        self.retraining.at = self.keys.saturating_mul(GROWTH);
+        let runs = self.runs_of_keys(superblock)?;
         let options = SegmentOptions {
             epsilon: self.rebuild.cut_epsilon(),
             fill: self.rebuild.fill,
@@ -87,14 +87,17 @@ impl<K: BuildKeys> Table<K> {
             ..SegmentOptions::default()
         };
         if let Some(encoders) = K::learn(&self.encoders, &runs, options, self.keys) {
-            self.adopt(front, encoders)?;
-            self.learning.outdated_from = Some(K::lowest().to_owned());
+            self.adopt(superblock, encoders)?;
+            self.retraining.outdated_from = Some(K::lowest().to_owned());
         }
         Ok(true)
     }
 
     /// Neighbouring keys from all over the table, each run in order.
-    fn runs_of_keys<M: NodeMemory>(&self, front: &Front<K, M>) -> Result<Vec<Vec<K::Owned>>, TableError> {
+    fn runs_of_keys<M: NodeMemory>(
+        &self,
+        superblock: &SuperblockWriter<K, M>,
+    ) -> Result<Vec<Vec<K::Owned>>, TableError> {
         let every = self.directory.len().div_ceil(RUNS).max(RUN_SEGMENTS);
         let most = SAMPLE / self.directory.len().div_ceil(every).max(1);
         let mut runs: Vec<Vec<K::Owned>> = Vec::with_capacity(RUNS);
@@ -104,7 +107,7 @@ impl<K: BuildKeys> Table<K> {
                 runs.push(Vec::with_capacity(most));
             }
             let Some(run) = runs.last_mut().filter(|run| run.len() < most) else { continue };
-            Slots::of(&*front.region, self.geometry, segment).read_all(&mut bytes)?;
+            Slots::of(&*superblock.region, self.geometry, segment).read_all(&mut bytes)?;
             let before = run.len();
             let keys =
                 live_records::<K>(&self.geometry, &bytes).filter_map(|record| K::view(record.parts.key));
@@ -118,13 +121,13 @@ impl<K: BuildKeys> Table<K> {
     /// Makes encoders the table's, which include those it has: from here on segments are built with the newest.
     fn adopt<M: NodeMemory>(
         &mut self,
-        front: &mut Front<K, M>,
+        superblock: &mut SuperblockWriter<K, M>,
         encoders: K::Encoders,
     ) -> Result<(), TableError> {
         let bytes = K::encode_encoders(&encoders);
-        let extent = self.allocate_for_records(front, bytes.len() as u64)?;
-        front.region.write_bytes(extent.offset, &bytes)?;
-        front.region.release();
+        let extent = self.allocate_for_records(superblock, bytes.len() as u64)?;
+        superblock.region.write_bytes(extent.offset, &bytes)?;
+        superblock.region.release();
         let old = Extent::new(self.record.encoders, self.record.encoders_bytes);
         let record = TableRecord {
             encoders: extent.offset,
@@ -132,11 +135,11 @@ impl<K: BuildKeys> Table<K> {
             encoders_checksum: xxh3_64(&bytes),
             ..self.record
         };
-        front.publish(record)?;
+        superblock.publish(record)?;
         self.record = record;
         self.encoders = encoders;
         if old.len > 0 {
-            self.space.retire(front.superblock().log_head, old);
+            self.space.retire(superblock.current().log_head, old);
         }
         Ok(())
     }
@@ -144,7 +147,7 @@ impl<K: BuildKeys> Table<K> {
     /// Replaces some of the first outdated segments from `from` on; returns where to go on.
     fn replace_outdated<M: NodeMemory>(
         &mut self,
-        front: &mut Front<K, M>,
+        superblock: &mut SuperblockWriter<K, M>,
         from: K::Owned,
     ) -> Result<Option<K::Owned>, TableError> {
         let is_outdated = |tail| K::is_outdated(&self.encoders, tail);
@@ -162,7 +165,7 @@ impl<K: BuildKeys> Table<K> {
         let (mut segments, mut los) = (vec![first], vec![lo.clone()]);
         let mut slots = usize::from(first.model().cap);
         while slots < CONVERTED_SLOTS
-            && segments.len() < self.learning.at_once
+            && segments.len() < self.retraining.at_once
             && let Some((lo, segment)) = entries.next_if(|(_, segment)| is_outdated(segment.tail()))
         {
             slots += usize::from(segment.model().cap);
@@ -173,14 +176,14 @@ impl<K: BuildKeys> Table<K> {
         drop(entries);
         self.gathering.clear();
         for (lo, segment) in los.iter().zip(&segments) {
-            self.gather_segment(front, lo.borrow(), segment)?;
+            self.gather_segment(superblock, lo.borrow(), segment)?;
         }
         let old = Old { lo, behind, segments };
-        match self.replace(front, &old, Making::ForWrites) {
+        match self.replace(superblock, &old, Making::ForWrites) {
             Ok(()) => Ok(old.behind),
             // What replaces so many does not fit the change log, or free memory: fewer may.
             Err(TableError::NoRoom { .. }) if old.segments.len() > 1 => {
-                self.learning.at_once = old.segments.len() / 2;
+                self.retraining.at_once = old.segments.len() / 2;
                 Ok(Some(old.lo))
             }
             // The table goes on with what it has.

@@ -1,5 +1,5 @@
-//! What is written down before a slot changes, so that the end of the process or of the machine undoes nothing that was
-//! acknowledged.
+//! The write-ahead log of a table, as its memory node writes it: every mutation before its slot changes, so that the end of the
+//! process or of the machine undoes nothing that was acknowledged. Writes append to it; `durability` brings it to the disk.
 
 pub(crate) mod background;
 pub(crate) mod entry;
@@ -14,13 +14,13 @@ use fpcache::layout::ValueExtent;
 use fpcache_fabric::{AccessError, Clock, NodeMemory, SystemClock};
 
 use crate::durability::{AppendError, LogError, Lsn, Staging, SyncPolicy};
-use crate::notes::Notes;
+use crate::recovery_area::RecoveryArea;
 use background::{Draining, Snapshots};
-use entry::{Entry, PIECE_HEADER_BYTES, encode_piece};
+use entry::{PIECE_HEADER_BYTES, WalEntry, encode_piece};
 
-/// Why an effect was not written down.
+/// Why a mutation was not written down.
 #[derive(Clone, Debug, thiserror::Error)]
-pub enum JournalError {
+pub enum WalError {
     /// The log cannot be written.
     #[error(transparent)]
     Log(#[from] LogError),
@@ -40,9 +40,9 @@ pub enum JournalError {
 /// Bytes of an entry with a piece of a value.
 const PIECE_BYTES: usize = 256 << 10;
 
-/// The log as a memory node writes it: staging ring, notes, and whoever brings them to the disk.
-pub(crate) struct Journal<M> {
-    pub(crate) notes: Notes<M>,
+/// The log as a memory node writes it: staging ring, recovery area, and whoever brings them to the disk.
+pub(crate) struct Wal<M> {
+    pub(crate) recovery_area: RecoveryArea<M>,
     staging: Staging<M>,
     policy: SyncPolicy,
     pub(crate) clock: Arc<dyn Clock>,
@@ -55,15 +55,15 @@ pub(crate) struct Journal<M> {
     covered: Lsn,
 }
 
-impl<M> fmt::Debug for Journal<M> {
+impl<M> fmt::Debug for Wal<M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Journal").field("policy", &self.policy).finish_non_exhaustive()
+        f.debug_struct("Wal").field("policy", &self.policy).finish_non_exhaustive()
     }
 }
 
-impl<M: NodeMemory> Journal<M> {
+impl<M: NodeMemory> Wal<M> {
     pub(crate) fn new(
-        notes: Notes<M>,
+        recovery_area: RecoveryArea<M>,
         staging: Staging<M>,
         policy: SyncPolicy,
         draining: Box<dyn Draining>,
@@ -71,7 +71,7 @@ impl<M: NodeMemory> Journal<M> {
     ) -> Self {
         let clock = Arc::new(SystemClock);
         Self {
-            notes,
+            recovery_area,
             staging,
             policy,
             clock,
@@ -93,7 +93,7 @@ impl<M: NodeMemory> Journal<M> {
         self.covered = self.covered.max(first);
     }
 
-    /// Whether effects wait for the disk before anybody sees them.
+    /// Whether mutations wait for the disk before anybody sees them.
     pub(crate) fn syncs_first(&self) -> bool {
         self.policy == SyncPolicy::Always
     }
@@ -102,13 +102,13 @@ impl<M: NodeMemory> Journal<M> {
         self.staging.lineage()
     }
 
-    /// Writes an effect down, directly after the pieces of the value outside that it gives a record. From here on the end of the
+    /// Writes a mutation down, directly after the pieces of the value outside that it gives a record. From here on the end of the
     /// process does not undo it. The memory node's thread does not wait for the disk:
     /// [`has_room`](Self::has_room) says when one that found the staging ring full can be appended.
     pub(crate) fn append<K: KeySpace>(
         &mut self,
-        entry: &Entry<'_, impl Borrow<K::Key>>,
-    ) -> Result<Lsn, JournalError> {
+        entry: &WalEntry<'_, impl Borrow<K::Key>>,
+    ) -> Result<Lsn, WalError> {
         entry.encode::<K>(&mut self.bytes);
         self.append_bytes()
     }
@@ -119,7 +119,7 @@ impl<M: NodeMemory> Journal<M> {
         region: &M,
         value: &ValueExtent,
         offset: u32,
-    ) -> Result<(Lsn, u32), JournalError> {
+    ) -> Result<(Lsn, u32), WalError> {
         let most =
             self.staging.max_payload_bytes().min(PIECE_BYTES).saturating_sub(PIECE_HEADER_BYTES).max(1);
         let len = most.min((value.bytes - offset) as usize);
@@ -131,12 +131,12 @@ impl<M: NodeMemory> Journal<M> {
     }
 
     /// Appends an entry.
-    fn append_bytes(&mut self) -> Result<Lsn, JournalError> {
+    fn append_bytes(&mut self) -> Result<Lsn, WalError> {
         if let Some(failure) = self.staging.failure() {
             return Err(failure.into());
         }
         if self.has_lost() {
-            return Err(JournalError::Lost);
+            return Err(WalError::Lost);
         }
         let lsn = self.staging.append(&self.bytes)?;
         self.since_snapshot += self.bytes.len() as u64;
@@ -149,7 +149,7 @@ impl<M: NodeMemory> Journal<M> {
     }
 
     /// Lets the disk get on.
-    fn wait_for_disk(&mut self) -> Result<(), JournalError> {
+    fn wait_for_disk(&mut self) -> Result<(), WalError> {
         self.staging.want_sync(self.staging.last_lsn());
         self.draining.step(self.clock.now())?;
         match self.staging.failure() {

@@ -1,15 +1,15 @@
 //! One entry of the log: what becomes of one slot, or a piece of a value that is to lie outside.
 //!
 //! ```text
-//! effect  0 kind u8 (1 insert, 2 update, 3 remove) · 1 place of the value u8 (0 here, 1 outside) · 2 slot u16 · 4 generation u32
+//! mutation  0 kind u8 (1 insert, 2 update, 3 remove) · 1 place of the value u8 (0 here, 1 outside) · 2 slot u16 · 4 generation u32
 //!         8 offset of the segment u64 · 16 version u32 · 20 operation of its request u16 · 22 zero u16 · 24 client u64
 //!         32 request u64 · 40 key, as in a request · then the value, or 0 its bytes u32 · 4 zero u32 · 8 XXH3-64 u64 · 16 address u64
 //! piece   0 kind u8 = 4 · 1 zero · 4 offset in the value u32 · 8 bytes
 //! ```
 //!
-//! An effect is no request: it can be applied again to the slot it names, or, to another table of the same records, by its key.
-//! The pieces of a value lie, in order and with nothing between, before the effect that gives the value to a record. Pieces
-//! without one are of an effect that could not be written.
+//! A mutation is no request: it can be applied again to the slot it names, or, to another table of the same records, by its key.
+//! The pieces of a value lie, in order and with nothing between, before the mutation that gives the value to a record. Pieces
+//! without one are of a mutation that could not be written.
 
 use std::borrow::Borrow;
 
@@ -17,7 +17,7 @@ use fpcache::key_space::KeySpace;
 use fpcache::layout::{RecordShape, SegmentAddress, Stored, ValueExtent, ValuePlace};
 use fpcache::message::keys::{put_key, take_key};
 
-use crate::table::write::EffectKind;
+use crate::table::write::MutationKind;
 
 const HEADER_BYTES: usize = 40;
 /// Bytes of a value's length, checksum and address.
@@ -30,8 +30,8 @@ const PIECE: u8 = 4;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Logged<'a, Q> {
     /// What becomes of a slot.
-    Effect(Entry<'a, Q>),
-    /// A piece of the value of the next effect.
+    SlotMutation(WalEntry<'a, Q>),
+    /// A piece of the value of the next mutation.
     Piece {
         /// Where in the value it lies.
         offset: u32,
@@ -49,8 +49,8 @@ pub(crate) fn encode_piece(offset: u32, out: &mut Vec<u8>) {
 
 /// One entry of the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Entry<'a, Q> {
-    pub(crate) kind: EffectKind,
+pub(crate) struct WalEntry<'a, Q> {
+    pub(crate) kind: MutationKind,
     pub(crate) slot: u16,
     pub(crate) generation: u32,
     /// Offset of the segment.
@@ -66,16 +66,16 @@ pub(crate) struct Entry<'a, Q> {
     pub(crate) value: Stored<'a>,
 }
 
-impl<Q> Entry<'_, Q> {
+impl<Q> WalEntry<'_, Q> {
     pub(crate) fn encode<K: KeySpace>(&self, out: &mut Vec<u8>)
     where
         Q: Borrow<K::Key>,
     {
         out.clear();
         let kind = match self.kind {
-            EffectKind::Insert => 1u8,
-            EffectKind::Update => 2,
-            EffectKind::Remove => 3,
+            MutationKind::Insert => 1u8,
+            MutationKind::Update => 2,
+            MutationKind::Remove => 3,
         };
         out.extend([kind, u8::from(matches!(self.value, Stored::Outside(_)))]);
         out.extend(self.slot.to_le_bytes());
@@ -112,15 +112,15 @@ pub(crate) fn decode<'a, K: KeySpace>(
     let u32_at = |at: usize| u32::from(u16_at(at)) | u32::from(u16_at(at + 2)) << 16;
     let u64_at = |at: usize| u64::from(u32_at(at)) | u64::from(u32_at(at + 4)) << 32;
     let kind = match head[0] {
-        1 => EffectKind::Insert,
-        2 => EffectKind::Update,
-        3 => EffectKind::Remove,
+        1 => MutationKind::Insert,
+        2 => MutationKind::Update,
+        3 => MutationKind::Remove,
         _ => return None,
     };
     let (key, rest) = take_key::<K>(rest)?;
     let place = |value_bytes| shape.place(K::encoded_len(key.borrow()), value_bytes);
     let (value, fits) = match (kind, head[1]) {
-        (EffectKind::Remove, 0) => (Stored::Here(rest), rest.is_empty()),
+        (MutationKind::Remove, 0) => (Stored::Here(rest), rest.is_empty()),
         (_, 0) => (Stored::Here(rest), place(rest.len()) == Some(ValuePlace::Here)),
         (_, 1) => {
             let extent = decode_extent(rest)?;
@@ -129,7 +129,7 @@ pub(crate) fn decode<'a, K: KeySpace>(
         _ => return None,
     };
     fits.then_some(())?;
-    Some(Logged::Effect(Entry {
+    Some(Logged::SlotMutation(WalEntry {
         kind,
         slot: u16_at(2),
         generation: u32_at(4),
@@ -160,8 +160,8 @@ mod tests {
 
     #[test]
     fn entries_round_trip_in_the_drawn_order_and_cut_ones_are_refused() {
-        let entry = Entry {
-            kind: EffectKind::Insert,
+        let entry = WalEntry {
+            kind: MutationKind::Insert,
             slot: 0x0102,
             generation: 0x0304_0506,
             segment: 0x0708_090a_0b0c_0d0e,
@@ -177,21 +177,21 @@ mod tests {
         assert_eq!(bytes[..8], [1, 0, 2, 1, 6, 5, 4, 3]);
         assert_eq!(bytes[8..24], [14, 13, 12, 11, 10, 9, 8, 7, 20, 19, 18, 17, 22, 21, 0, 0]);
         assert_eq!((bytes[24], bytes[31], bytes[32], bytes[39]), (0x1e, 0x17, 0x28, 0x21));
-        assert_eq!(decode::<U64Keys>(&bytes, &RecordShape::fixed(8, 3)), Some(Logged::Effect(entry)));
+        assert_eq!(decode::<U64Keys>(&bytes, &RecordShape::fixed(8, 3)), Some(Logged::SlotMutation(entry)));
         for len in 0..bytes.len() {
             assert_eq!(decode::<U64Keys>(&bytes[..len], &RecordShape::fixed(8, 3)), None, "{len} bytes");
         }
-        let removal = Entry { kind: EffectKind::Remove, value: Stored::Here(&[]), ..entry };
+        let removal = WalEntry { kind: MutationKind::Remove, value: Stored::Here(&[]), ..entry };
         removal.encode::<U64Keys>(&mut bytes);
-        assert_eq!(decode::<U64Keys>(&bytes, &RecordShape::fixed(8, 3)), Some(Logged::Effect(removal)));
+        assert_eq!(decode::<U64Keys>(&bytes, &RecordShape::fixed(8, 3)), Some(Logged::SlotMutation(removal)));
 
         let extent = ValueExtent { address: SegmentAddress::from_bits(0x0102), bytes: 300, checksum: 0x0304 };
-        let outside = Entry { kind: EffectKind::Update, value: Stored::Outside(extent), ..entry };
+        let outside = WalEntry { kind: MutationKind::Update, value: Stored::Outside(extent), ..entry };
         outside.encode::<U64Keys>(&mut bytes);
         assert_eq!((bytes[..2].to_vec(), bytes.len()), (vec![2, 1], 72));
         assert_eq!(bytes[48..], *b"\x2c\x01\0\0\0\0\0\0\x04\x03\0\0\0\0\0\0\x02\x01\0\0\0\0\0\0");
         let varies = RecordShape { key_bytes: Some(8), value_bytes: None, room: 24 };
-        assert_eq!(decode::<U64Keys>(&bytes, &varies), Some(Logged::Effect(outside)));
+        assert_eq!(decode::<U64Keys>(&bytes, &varies), Some(Logged::SlotMutation(outside)));
         assert_eq!(decode::<U64Keys>(&bytes, &RecordShape::fixed(8, 3)), None, "no value lies outside");
         assert_eq!(decode::<U64Keys>(&bytes[..71], &varies), None);
     }

@@ -1,4 +1,4 @@
-//! The superblock of the region, as the memory node changes it.
+//! The superblock of a region as its memory node writes it, with the region: a table's changes become visible through it.
 
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -8,16 +8,16 @@ use fpcache::layout::{LOG_HEAD_OFFSET, REUSE_OFFSET, SEQUENCE_OFFSET, Superblock
 use fpcache_fabric::{AccessError, NodeMemory};
 
 use crate::budget::Grant;
-use crate::notes::{Notes, Replaced};
+use crate::recovery_area::{RecoveryArea, Replaced};
 
 /// The superblock, and the copy of it that readers see.
 #[derive(Debug)]
-pub(crate) struct Front<K, M> {
+pub(crate) struct SuperblockWriter<K, M> {
     pub(crate) region: Arc<M>,
     /// What of it may be used.
     pub(crate) grant: Arc<Grant>,
     /// Where to note what a process that ends must leave behind.
-    pub(crate) notes: Option<Notes<M>>,
+    pub(crate) recovery_area: Option<RecoveryArea<M>>,
     superblock: Superblock,
     keys: PhantomData<K>,
     /// What is broken on purpose.
@@ -25,7 +25,7 @@ pub(crate) struct Front<K, M> {
     pub(crate) sabotage: Option<fpcache::sabotage::Sabotage>,
 }
 
-impl<K: BuildKeys, M: NodeMemory> Front<K, M> {
+impl<K: BuildKeys, M: NodeMemory> SuperblockWriter<K, M> {
     /// Writes the superblock of a region that holds nothing yet.
     pub(crate) fn create(region: Arc<M>, grant: Arc<Grant>, incarnation: u64) -> Result<Self, AccessError> {
         let superblock = Superblock {
@@ -36,25 +36,30 @@ impl<K: BuildKeys, M: NodeMemory> Front<K, M> {
             log_head: 0,
             table: None,
         };
-        let front = Self {
+        let writer = Self {
             region,
             grant,
-            notes: None,
+            recovery_area: None,
             superblock,
             keys: PhantomData,
             #[cfg(feature = "sabotage")]
             sabotage: None,
         };
-        front.region.write_bytes(0, &front.superblock.encode::<K>())?;
-        Ok(front)
+        writer.region.write_bytes(0, &writer.superblock.encode::<K>())?;
+        Ok(writer)
     }
 
     /// Goes on with the superblock that was found in a region.
-    pub(crate) fn resume(region: Arc<M>, grant: Arc<Grant>, notes: Notes<M>, superblock: Superblock) -> Self {
+    pub(crate) fn resume(
+        region: Arc<M>,
+        grant: Arc<Grant>,
+        recovery_area: RecoveryArea<M>,
+        superblock: Superblock,
+    ) -> Self {
         Self {
             region,
             grant,
-            notes: Some(notes),
+            recovery_area: Some(recovery_area),
             superblock,
             keys: PhantomData,
             #[cfg(feature = "sabotage")]
@@ -62,14 +67,14 @@ impl<K: BuildKeys, M: NodeMemory> Front<K, M> {
         }
     }
 
-    pub(crate) fn superblock(&self) -> &Superblock {
+    pub(crate) fn current(&self) -> &Superblock {
         &self.superblock
     }
 
     /// Makes a table's record visible: odd sequence, record, even sequence.
     pub(crate) fn publish(&mut self, record: TableRecord) -> Result<(), AccessError> {
-        if let Some(notes) = &self.notes {
-            notes.set_record::<K>(&record)?;
+        if let Some(recovery_area) = &self.recovery_area {
+            recovery_area.set_record::<K>(&record)?;
         }
         self.superblock.table = Some(record);
         self.rewrite()
@@ -99,15 +104,15 @@ impl<K: BuildKeys, M: NodeMemory> Front<K, M> {
         head: u64,
         old: impl Iterator<Item = Replaced>,
     ) -> Result<(), AccessError> {
-        match &self.notes {
-            Some(notes) => notes.begin_change(head, &old.collect::<Vec<_>>()),
+        match &self.recovery_area {
+            Some(recovery_area) => recovery_area.begin_change(head, &old.collect::<Vec<_>>()),
             None => Ok(()),
         }
     }
 
     /// The segments that were to be replaced are frozen.
     pub(crate) fn end_change(&self) -> Result<(), AccessError> {
-        self.notes.as_ref().map_or(Ok(()), Notes::end_change)
+        self.recovery_area.as_ref().map_or(Ok(()), RecoveryArea::end_change)
     }
 
     /// Commits the records of the change log below `head`.

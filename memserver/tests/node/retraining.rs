@@ -18,7 +18,7 @@ use fpcache::{Refresh, matching::Matcher};
 use fpcache_fabric::local::{Hub, LocalOptions};
 use fpcache_fabric::{Connection, NodeMemory, Service, SharedMemory, Work};
 use fpcache_memserver::durability::SyncPolicy;
-use fpcache_memserver::store::notes_bytes;
+use fpcache_memserver::store::recovery_area_bytes;
 use fpcache_memserver::{MemoryNode, Origin};
 
 fn parameters(epsilon: u32) -> TableParameters {
@@ -62,7 +62,7 @@ fn a_table_that_began_empty_has_a_fraction_of_the_segments_once_it_has_learned()
     let segments = |learns: bool| {
         let (mut node, _) = empty(16 << 20);
         if !learns {
-            node.learn_at(u64::MAX);
+            node.retrain_at(u64::MAX);
         }
         let mut writer = Writer::<Strings>::new(1);
         (0..KEYS).for_each(|i| insert(&mut node, &mut writer, i));
@@ -91,7 +91,7 @@ fn a_loaded_table_whose_coder_was_not_trained_learns_too() {
 #[test]
 fn readers_go_on_while_a_table_learns() {
     let (mut node, region) = empty(16 << 20);
-    node.learn_at(3000);
+    node.retrain_at(3000);
     let hub = Hub::new(region, LocalOptions::default()).expect("a hub");
     let mut endpoint = hub.connect().expect("a connection").endpoint();
     let mut writer = Writer::<Strings>::new(1);
@@ -135,7 +135,7 @@ fn the_process_and_the_machine_may_end_while_a_table_learns() {
             records.sort();
             node.load_records(small, Default::default(), records.into_iter()).expect("room");
             let writer = Writer::<Strings>::new(5);
-            node.learn_at(100);
+            node.retrain_at(100);
             world.left.store(stores, Ordering::Relaxed);
             while world.left.load(Ordering::Relaxed) > 0 && node.work() == Work::More {}
             drop(node);
@@ -150,7 +150,7 @@ fn the_process_and_the_machine_may_end_while_a_table_learns() {
             drop(node);
             world.disk = world.disk.crash();
             world.region = Mortal::new(REGION, &world.left);
-            world.notes = Mortal::new(notes_bytes(RING) as usize, &world.left);
+            world.recovery_area = Mortal::new(recovery_area_bytes(RING) as usize, &world.left);
             let (mut node, _) = world.begin::<Strings>();
             check(&mut node, &writer, 600);
         }

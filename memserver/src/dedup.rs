@@ -1,4 +1,5 @@
-//! The last request of each client and what became of it, so that one that is sent again is not done again.
+//! The last request of each client and the replies to it: writes go by them, so that a request that is sent again is not done
+//! again.
 
 use std::collections::HashMap;
 
@@ -9,7 +10,7 @@ pub(crate) const MOST_CLIENTS: usize = 1024;
 
 /// A client's request in hand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Writer {
+pub(crate) struct DedupSession {
     pub(crate) client: u64,
     pub(crate) request: u64,
     /// The client's place among those remembered.
@@ -29,7 +30,7 @@ struct LastRequest {
 
 /// What is known of clients.
 #[derive(Debug, Default)]
-pub(crate) struct Clients {
+pub(crate) struct DedupSessions {
     /// Each client's place in `last`. Operations name the place: only requests are looked up here.
     places: HashMap<u64, usize>,
     last: Vec<LastRequest>,
@@ -44,14 +45,14 @@ pub(crate) enum Known {
     /// New.
     New,
     /// Begun before: so many operations are done.
-    Repeated(Writer, usize),
+    Repeated(DedupSession, usize),
     /// Older than the last one: its client has given it up.
     Outdated,
     /// Perhaps done before: its client is not remembered.
     Forgotten,
 }
 
-impl Clients {
+impl DedupSessions {
     /// Clients of a store that went on where another memory node ended.
     pub(crate) fn inherited() -> Self {
         Self { has_forgotten: true, ..Self::default() }
@@ -61,7 +62,7 @@ impl Clients {
     pub(crate) fn look_up(&self, client: u64, request: u64, sent_before: bool) -> Known {
         match self.of(client) {
             Some((place, last)) if last.request == request => {
-                Known::Repeated(Writer { client, request, place }, last.replies.len())
+                Known::Repeated(DedupSession { client, request, place }, last.replies.len())
             }
             Some((_, last)) if last.request > request => Known::Outdated,
             None if sent_before && self.has_forgotten => Known::Forgotten,
@@ -82,7 +83,7 @@ impl Clients {
         client: u64,
         request: u64,
         is_in_hand: impl Fn(u64) -> bool,
-    ) -> Option<Writer> {
+    ) -> Option<DedupSession> {
         let place = match self.places.get(&client) {
             Some(place) => *place,
             None if self.last.len() < MOST_CLIENTS => self.last.len(),
@@ -102,7 +103,7 @@ impl Clients {
             }
             None => self.add(LastRequest { client, request, replies: Vec::new(), heard }),
         }
-        Some(Writer { client, request, place })
+        Some(DedupSession { client, request, place })
     }
 
     /// Gives a client the next place.
@@ -127,16 +128,16 @@ impl Clients {
     }
 
     /// A client's request, if it is its last.
-    pub(crate) fn with_request(&self, client: u64, request: u64) -> Option<Writer> {
+    pub(crate) fn with_request(&self, client: u64, request: u64) -> Option<DedupSession> {
         let (place, _) = self.of(client).filter(|(_, last)| last.request == request)?;
-        Some(Writer { client, request, place })
+        Some(DedupSession { client, request, place })
     }
 
     /// Keeps the reply to an operation of a client's request; those before it are done.
     #[inline(always)]
-    pub(crate) fn done(&mut self, writer: &Writer, operation: usize, reply: WriteReply) {
-        if let Some(last) = self.last.get_mut(writer.place)
-            && (last.client, last.request) == (writer.client, writer.request)
+    pub(crate) fn done(&mut self, session: &DedupSession, operation: usize, reply: WriteReply) {
+        if let Some(last) = self.last.get_mut(session.place)
+            && (last.client, last.request) == (session.client, session.request)
             && operation <= last.replies.len()
         {
             last.replies.truncate(operation);
@@ -159,13 +160,13 @@ mod tests {
 
     #[test]
     fn a_request_is_new_repeated_outdated_or_forgotten() {
-        assert_eq!(Clients::default().look_up(7, 1, true), Known::New, "nobody was ever forgotten");
-        let mut clients = Clients::inherited();
+        assert_eq!(DedupSessions::default().look_up(7, 1, true), Known::New, "nobody was ever forgotten");
+        let mut clients = DedupSessions::inherited();
         assert_eq!(clients.look_up(7, 1, false), Known::New);
         assert_eq!(clients.look_up(7, 1, true), Known::Forgotten);
-        let writer = clients.begin(7, 2, |_| false).expect("a place");
-        clients.done(&writer, 0, DONE);
-        assert_eq!(clients.look_up(7, 2, true), Known::Repeated(writer, 1));
+        let session = clients.begin(7, 2, |_| false).expect("a place");
+        clients.done(&session, 0, DONE);
+        assert_eq!(clients.look_up(7, 2, true), Known::Repeated(session, 1));
         assert_eq!(clients.replies(7), [DONE]);
         assert_eq!(clients.look_up(7, 1, true), Known::Outdated);
         assert_eq!(
@@ -177,33 +178,36 @@ mod tests {
 
     #[test]
     fn the_client_silent_longest_is_forgotten_and_its_place_taken() {
-        let mut clients = Clients::default();
+        let mut clients = DedupSessions::default();
         for client in 0..MOST_CLIENTS as u64 {
-            assert_eq!(clients.begin(client, 1, |_| false).map(|writer| writer.place), Some(client as usize));
+            assert_eq!(
+                clients.begin(client, 1, |_| false).map(|session| session.place),
+                Some(client as usize)
+            );
         }
         clients.begin(0, 2, |_| false);
         assert_eq!(clients.begin(5001, 1, |_| true), None, "all have requests in hand");
-        let place = clients.begin(5000, 1, |client| client == 1).map(|writer| writer.place);
+        let place = clients.begin(5000, 1, |client| client == 1).map(|session| session.place);
         assert_eq!(place, Some(2), "the first has a request in hand");
-        assert_eq!(clients.begin(5002, 1, |_| false).map(|writer| writer.place), Some(1));
+        assert_eq!(clients.begin(5002, 1, |_| false).map(|session| session.place), Some(1));
         assert_eq!(clients.look_up(1, 1, true), Known::Forgotten);
         assert_eq!(
             clients.look_up(0, 2, true),
-            Known::Repeated(Writer { client: 0, request: 2, place: 0 }, 0)
+            Known::Repeated(DedupSession { client: 0, request: 2, place: 0 }, 0)
         );
     }
 
     #[test]
     fn what_was_noted_is_known_again() {
-        let mut clients = Clients::default();
+        let mut clients = DedupSessions::default();
         clients.restore(0, None);
         clients.restore(1, Some((9, 4, vec![DONE])));
         assert_eq!(
             clients.look_up(9, 4, true),
-            Known::Repeated(Writer { client: 9, request: 4, place: 1 }, 1)
+            Known::Repeated(DedupSession { client: 9, request: 4, place: 1 }, 1)
         );
         assert_eq!(
-            clients.begin(10, 1, |_| false).map(|writer| writer.place),
+            clients.begin(10, 1, |_| false).map(|session| session.place),
             Some(2),
             "places of nobody are taken last"
         );
