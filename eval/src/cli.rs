@@ -45,7 +45,7 @@ impl Cli {
 }
 
 const EXAMPLES: &str = "Examples:
-  fpcache-eval                                 the quickstart, some tens of seconds
+  fpcache-eval                                 the quickstart, less than half a minute
   fpcache-eval quickstart --size small         the same within a few seconds
   fpcache-eval run --dataset ipv4
   fpcache-eval run --dataset fb:16M --system fpcache,hashmap --batch 32 --dist zipf:0.99 --json -
@@ -133,7 +133,7 @@ pub struct QuickstartArgs {
     /// Lookups of every pass, such as 500K [default: by --size]
     #[arg(long, value_parser = positive_count)]
     pub lookups: Option<u64>,
-    /// Folder for results and plot of the cache sweep [default: a new one in the system's folder for temporary files]
+    /// Folder for results and plot of the cache sweep [default: they are not kept]
     #[arg(long, value_name = "FOLDER")]
     pub out: Option<PathBuf>,
 }
@@ -143,7 +143,7 @@ pub struct QuickstartArgs {
 pub enum Size {
     /// 200 K keys and 100 K lookups: a few seconds
     Small,
-    /// 4 M keys and 1 M lookups: some tens of seconds
+    /// 2 M keys and 500 K lookups: less than half a minute
     #[default]
     Normal,
 }

@@ -1,7 +1,7 @@
 //! The quickstart shows every data set, checks every answer and leaves nothing behind.
 
 #[allow(dead_code)]
-use crate::support::{eventually, memory_node_in, run, runs, stderr, stdout};
+use crate::support::{eventually, memory_node_in, program, run, runs, stderr, stdout};
 
 #[test]
 fn the_quickstart_prints_a_table_per_data_set_and_what_to_do_next() {
@@ -14,31 +14,52 @@ fn the_quickstart_prints_a_table_per_data_set_and_what_to_do_next() {
         "ipv4:10K (shipped)",
         "fb:10K (stand-in)",
         "wiki:10K (stand-in)",
-        "fpcache two-stage get",
-        "fpcache range multi_get of 32",
+        "First steps",
+        "round trip",
+        "deleted again",
+        "two-stage get",
+        "range, 32 keys",
         "hashmap get",
         "btreemap get",
         "round trips",
         "bytes read",
         "B/key",
         "zipf:0.99",
-        // Three data sets, two distributions, six lines; six budgets, two variants, two passes of a quarter.
-        "All 42.0 K checked answers were right",
+        // Three data sets, six lines; six budgets, two variants, two passes of a quarter.
+        "All 24.0 K checked answers were right",
         "fpcache full",
         "hit rate",
-        "bytes used",
+        "not the point",
         "64 KiB",
         "plot: ",
         "Next:",
     ] {
         assert!(text.contains(part), "{part} is missing in\n{text}");
     }
+    let wide: Vec<&str> = text.lines().filter(|line| line.chars().count() > 80).collect();
+    let paths = [folder.path().to_str().expect("UTF-8"), "plot: ", "figures: "];
+    assert!(wide.iter().all(|line| paths.iter().any(|path| line.contains(path))), "{wide:#?}");
+    let steps = text.find("First steps").expect("they are there");
+    assert!(steps < text.find("lookups by").expect("tables"), "first steps come before tables");
     for file in ["plot.svg", "results.json", "results.csv"] {
         assert!(folder.path().join(file).is_file(), "{file}");
     }
     let nodes: Vec<u32> = notes.lines().filter_map(memory_node_in).collect();
     assert_eq!(nodes.len(), 3, "{notes}");
     assert!(eventually(|| !nodes.iter().any(|&pid| runs(pid))), "memory nodes are left over");
+}
+
+#[test]
+fn the_quickstart_leaves_nothing_in_the_temporary_folder() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let output = program()
+        .args("quickstart --size small --keys 2K --lookups 200".split(' '))
+        .env("TMPDIR", folder.path())
+        .output()
+        .expect("it runs");
+    assert!(output.status.success(), "{}", stderr(&output));
+    let left: Vec<_> = folder.path().read_dir().expect("a folder").collect();
+    assert!(left.is_empty(), "{left:?}");
 }
 
 #[test]

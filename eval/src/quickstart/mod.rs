@@ -1,4 +1,8 @@
-//! The tour: three data sets, two plans, one by one and in groups, beside the maps; then budgets for one of them.
+//! The tour: first steps, then for three data sets what a compute node keeps and what lookups cost it, budgets for one of them,
+//! and last the time, beside in-process maps.
+
+mod steps;
+mod tables;
 
 use std::time::Instant;
 
@@ -15,19 +19,20 @@ use crate::node::{Node, capacity_for};
 use crate::progress::Bar;
 use crate::run::host::Host;
 use crate::run::measure::{Lookups, Measurable, Workload, median, rounds};
-use crate::run::report::{bytes_per_key, new_table, none, ratio, say};
-use crate::run::store::StoreArgs;
+use crate::run::report::say;
+use crate::run::store::{StoreArgs, TemporaryFolder};
 use crate::run::values::ValueBytes;
 use crate::run::verify::Verified;
 use crate::run::{BTREEMAP, HASHMAP, announce, build_map};
+use crate::sweep::Sweep;
 use crate::sweep::options::SweepArgs;
 use crate::sweep::store::Store;
-use crate::sweep::{Sweep, table as table_of_sweep};
 use crate::systems::fpcache::{self, FpCache};
 
 const SEED: u64 = 42;
 /// Values of the default table.
 const VALUES: ValueBytes = ValueBytes::Fixed(8);
+/// Passes of each line, which take turns.
 const ROUNDS: usize = 3;
 /// Least budget of the sweep's first point.
 const LEAST_BUDGET: u64 = 64 << 10;
@@ -36,21 +41,19 @@ const BUDGETS: [u64; 6] = [1, 4, 8, 16, 32, 64];
 const CALIBRATION_BUFFER: u64 = 64 << 20;
 /// Keys per group.
 const GROUP: usize = 32;
-/// YCSB's exponent.
-const ZIPF: Distribution = Distribution::Zipf { theta: 0.99 };
 
 /// Runs the quickstart.
 pub fn quickstart(arguments: &QuickstartArgs) -> anyhow::Result<Verdict> {
     let start = Instant::now();
     let (keys, lookups) = match arguments.size {
         Size::Small => (200_000, 100_000),
-        Size::Normal => (4_000_000, 1_000_000),
+        Size::Normal => (2_000_000, 500_000),
     };
     let keys = arguments.keys.unwrap_or(keys);
     let lookups = arguments.lookups.unwrap_or(lookups);
     say(&format!(
-        "FPCache {}: keys in the memory of a second process, found through models and fingerprints,\n\
-         beside maps in this process. {} lookups each, every answer checked first.\n",
+        "FPCache {}: records in a second process, read without asking it.\n\
+         {} lookups of each kind; every answer is checked.\n",
         env!("CARGO_PKG_VERSION"),
         count::human(lookups)
     ))?;
@@ -58,6 +61,7 @@ pub fn quickstart(arguments: &QuickstartArgs) -> anyhow::Result<Verdict> {
         say("note: built without --release, so the figures say nothing about speed\n")?;
     }
     let mut tour = Tour { arguments, lookups, bar: Bar::default(), mismatches: 0, answers: 0 };
+    let mut stops = Vec::new();
     for (ordinal, kind) in [SpecKind::Ipv4, SpecKind::Fb, SpecKind::Wiki].into_iter().enumerate() {
         // The shipped addresses are all taken unless fewer are asked for.
         let count = match kind {
@@ -65,8 +69,9 @@ pub fn quickstart(arguments: &QuickstartArgs) -> anyhow::Result<Verdict> {
             _ => Some(keys),
         };
         let spec = Spec::new(kind, count);
-        tour.stop(&spec, ordinal as u32).with_context(|| format!("data set {spec}"))?;
+        stops.push(tour.stop(&spec, ordinal as u32).with_context(|| format!("data set {spec}"))?);
     }
+    say(&tables::times(&stops))?;
     say(&closing(&tour, start.elapsed().as_secs_f64()))?;
     Ok(Verdict::of(tour.mismatches))
 }
@@ -82,14 +87,14 @@ fn closing(tour: &Tour<'_>, seconds: f64) -> String {
     format!(
         "{verdict}; {seconds:.0} s in all.
 
-What the figures mean: a two-stage lookup reads one window of fingerprints, then the record alone, so it moves fewer
-bytes than a range read and pays a second round trip; in groups, {GROUP} keys share both trips and their waiting overlaps.
-
 Next:
-  cargo run --release -- run --dataset fb:16M --batch 32 --dist zipf:0.99               one experiment, all figures
-  cargo run --release -- run --help                                                     its options
-  cargo run --release -- sweep --over cache --values 4MiB,8MiB,16MiB --dataset fb:16M   budgets, and a plot
-  cargo run --release -p fpcache-memserver                                              a memory node of your own; it says how to go on"
+  cargo run --release -- run --dataset fb:16M --batch 32 --dist zipf:0.99
+                                         one experiment, all figures
+  cargo run --release -- sweep --over cache --values 4MiB,8MiB --dataset fb:16M
+                                         budgets, and a plot
+  cargo run --release -- --help          all experiments
+  cargo run --release -p fpcache-memserver
+                                         a memory node; it says how to go on"
     )
 }
 
@@ -111,25 +116,32 @@ struct Line {
 
 /// Systems by index: both plans, then the maps.
 const LINES: [Line; 6] = [
-    Line { label: "fpcache two-stage get", system: 0, batch: 1 },
-    Line { label: "fpcache range get", system: 1, batch: 1 },
+    Line { label: "two-stage get", system: 0, batch: 1 },
+    Line { label: "range get", system: 1, batch: 1 },
     Line { label: "hashmap get", system: 2, batch: 1 },
     Line { label: "btreemap get", system: 3, batch: 1 },
-    Line { label: "fpcache two-stage multi_get of 32", system: 0, batch: GROUP },
-    Line { label: "fpcache range multi_get of 32", system: 1, batch: GROUP },
+    Line { label: "two-stage, 32 keys", system: 0, batch: GROUP },
+    Line { label: "range, 32 keys", system: 1, batch: GROUP },
 ];
 /// The line others are compared with.
 const REFERENCE: usize = 2;
 
-/// A line's figures under one distribution.
+/// A line's figures.
 struct Figures {
     ns: f64,
     verified: Verified,
 }
 
+/// What is known of a data set after its stop.
+struct Stop {
+    name: String,
+    /// By line.
+    figures: Vec<Figures>,
+}
+
 impl Tour<'_> {
-    /// One data set: a fresh memory node, all lines under both distributions, a table.
-    fn stop(&mut self, spec: &Spec, ordinal: u32) -> anyhow::Result<()> {
+    /// One data set: a fresh memory node, all lines, a table of what they cost.
+    fn stop(&mut self, spec: &Spec, ordinal: u32) -> anyhow::Result<Stop> {
         let data_dir = std::env::var_os("FPCACHE_DATA").map(Into::into);
         let options = OpenOptions { data_dir, progress: Some(&self.bar), ..OpenOptions::default() };
         let dataset = spec.open(&options)?;
@@ -140,22 +152,28 @@ impl Tour<'_> {
             ordinal,
             &StoreArgs::default(),
         )?;
-        let table = self.measure(&dataset, node.url(), parameters).map_err(|error| node.explain(error))?;
-        say(&table)?;
+        let is_first = ordinal == 0;
+        let figures =
+            self.measure(&dataset, node.url(), parameters, is_first).map_err(|error| node.explain(error))?;
         if *spec.kind() == SpecKind::Fb {
             let budgets = self.budgets(&dataset, node.url()).map_err(|error| node.explain(error))?;
             say(&budgets)?;
         }
-        Ok(())
+        let name = dataset.name().split(':').next().unwrap_or_default().to_owned();
+        Ok(Stop { name, figures })
     }
 
     /// A small sweep over the compute node's budget, from below the models' size to far above it, with the two variants
     /// of the hot cache that differ most.
     fn budgets(&mut self, dataset: &Dataset, url: &str) -> anyhow::Result<String> {
         let models = Client::connect(url)?.table()?.model_bytes;
-        let folder = match &self.arguments.out {
-            Some(folder) => folder.clone(),
-            None => std::env::temp_dir().join(format!("fpcache-quickstart-{}", std::process::id())),
+        // What nobody asked for goes when it has been shown.
+        let (folder, _temporary) = match &self.arguments.out {
+            Some(folder) => (folder.clone(), None),
+            None => {
+                let folder = std::env::temp_dir().join(format!("fpcache-quickstart-{}", std::process::id()));
+                (folder.clone(), Some(TemporaryFolder::new(folder)))
+            }
         };
         let arguments = self.sweep(dataset.name(), models)?;
         let calibration = calibrate(CALIBRATION_BUFFER);
@@ -177,13 +195,11 @@ impl Tour<'_> {
             self.answers += 2 * row.lookups;
             self.mismatches += row.mismatches;
         }
-        Ok(format!(
-            "The same node within budgets: models and hot cache together; fd keeps fingerprint and offset of a key, full \
-             keeps key and address.\n{}\nplot: {}\nfigures: {}\n",
-            table_of_sweep(store.rows(), arguments.over),
-            store.plot().display(),
-            store.json().display()
-        ))
+        let files = match &self.arguments.out {
+            Some(_) => format!("plot: {}\nfigures: {}\n", store.plot().display(), store.json().display()),
+            None => "A plot and all figures: quickstart --out FOLDER\n".to_owned(),
+        };
+        Ok(format!("{}\n{files}", tables::budgets(store.rows(), arguments.over)))
     }
 
     /// The sweep as a user would write it.
@@ -207,45 +223,41 @@ impl Tour<'_> {
         dataset: &Dataset,
         url: &str,
         parameters: TableParameters,
-    ) -> anyhow::Result<String> {
+        is_first: bool,
+    ) -> anyhow::Result<Vec<Figures>> {
         let config = |plan| ClientConfig { plan: PlanChoice::Fixed(plan), ..ClientConfig::default() };
         let connect = |plan| Client::connect_with(url, config(plan));
         let (two_stage, range) = (connect(Plan::TwoStage)?, connect(Plan::Range)?);
         let load = fpcache::load(&two_stage, dataset, VALUES, parameters, &self.bar)?;
+        if is_first {
+            say(&format!(
+                "{} keys of {} loaded in {:.2} s.\n",
+                dataset.len(),
+                dataset.name(),
+                load.as_secs_f64()
+            ))?;
+            say(&steps::first_steps(&Client::connect(url)?, dataset)?)?;
+        }
         let two_stage = FpCache::open(two_stage, "fpcache two-stage", &config(Plan::TwoStage), Some(load))?;
         let range = FpCache::open(range, "fpcache range", &config(Plan::Range), None)?;
         let hashmap = build_map::<U64Keys>(HASHMAP, dataset, VALUES, &self.bar);
         let btreemap = build_map::<U64Keys>(BTREEMAP, dataset, VALUES, &self.bar);
         let systems: [&dyn Measurable<U64Keys>; 4] = [&two_stage, &range, &*hashmap, &*btreemap];
-
-        let mut figures = Vec::new();
-        for distribution in [Distribution::Uniform, ZIPF] {
-            let options = RequestOptions {
-                lookups: self.lookups as usize,
-                distribution,
-                negative: 0.0,
-                seed: SEED,
-                shift_every: None,
-            };
-            let drawn = U64Keys::draw(dataset, &options);
-            figures.push(self.lines(&systems, dataset, &U64Keys::stream(&drawn))?);
-        }
-        let facts = Measurable::facts(&two_stage);
-        let segments = facts.segments.unwrap_or(1).max(1);
-        let title = format!(
-            "{} ({}): {} keys, loaded in {:.2} s; {} models of {:.0} keys on average take {} here",
-            dataset.name(),
-            dataset.source(),
-            count::human(dataset.len() as u64),
-            load.as_secs_f64(),
-            count::human(segments),
-            dataset.len() as f64 / segments as f64,
-            count::human_bytes(facts.model_bytes.unwrap_or(0)),
-        );
-        Ok(format!("{title}\n{}\n", table(&systems, dataset.len(), &figures)))
+        let options = RequestOptions {
+            lookups: self.lookups as usize,
+            distribution: Distribution::Uniform,
+            negative: 0.0,
+            seed: SEED,
+            shift_every: None,
+        };
+        let drawn = U64Keys::draw(dataset, &options);
+        let figures = self.lines(&systems, dataset, &U64Keys::stream(&drawn))?;
+        let facts: Vec<_> = systems.iter().map(|system| system.facts()).collect();
+        say(&tables::costs(dataset, &facts, &figures))?;
+        Ok(figures)
     }
 
-    /// All lines under one distribution.
+    /// All lines.
     fn lines(
         &mut self,
         systems: &[&dyn Measurable<U64Keys>],
@@ -295,38 +307,6 @@ impl Tour<'_> {
         }
         Ok(verified)
     }
-}
-
-fn table(systems: &[&dyn Measurable<U64Keys>], keys: usize, figures: &[Vec<Figures>]) -> String {
-    let mut table = new_table(&[
-        "lookups by",
-        "uniform ns/op",
-        ": hashmap",
-        "zipf:0.99 ns/op",
-        ": hashmap",
-        "round trips",
-        "bytes read",
-        "at memory node",
-        "in this process",
-    ]);
-    for (at, line) in LINES.iter().enumerate() {
-        let facts = systems[line.system].facts();
-        let per_key = |bytes: u64| bytes_per_key(bytes as f64 / keys as f64);
-        let mut cells = vec![line.label.to_owned()];
-        for figures in figures {
-            cells.push(format!("{:.1}", figures[at].ns));
-            cells.push(ratio(figures[at].ns, figures[REFERENCE].ns));
-        }
-        // Costs hardly depend on the distribution: those of the first.
-        let costs = figures.first().and_then(|figures| figures[at].verified.costs);
-        let lookups = figures.first().map_or(1, |figures| figures[at].verified.lookups).max(1) as f64;
-        cells.push(costs.map_or_else(none, |c| format!("{:.2}", c.round_trips as f64 / lookups)));
-        cells.push(costs.map_or_else(none, |c| format!("{:.0} B", c.bytes as f64 / lookups)));
-        cells.push(facts.memory_node_bytes.map_or_else(none, per_key));
-        cells.push(per_key(facts.process_bytes));
-        table.add_row(cells);
-    }
-    table.to_string()
 }
 
 #[cfg(test)]
