@@ -21,7 +21,7 @@ use std::sync::Arc;
 use fpcache_fabric::{Batch, Landing, REGION, RemoteAddr};
 
 use super::outside::{Asked, Place};
-use super::verify::{Rules, SlotRead, judge};
+use super::verify::{Rules, SlotRead, classify};
 use super::{Cost, MAX_ATTEMPTS, Operation, ReadError, Step};
 use crate::key_space::KeySpace;
 use crate::layout::{Corrupt, ValueExtent};
@@ -381,7 +381,7 @@ impl<'a, K: KeySpace> Scan<'a, K> {
             let whole = s.end == u32::from(model.cap);
             complete = whole;
             for slot in batch.bytes(s.landing).chunks_exact(slot_bytes) {
-                match judge::<K>(slot, s.segment.generation(), rules) {
+                match classify::<K>(slot, s.segment.generation(), rules) {
                     SlotRead::Live { key, value, .. } => {
                         let Some(key) = K::view(key) else { continue };
                         let key = key.borrow();

@@ -67,7 +67,7 @@ impl SlotWindow {
         }
     }
 
-    /// Bytes that `plan` reads for the key once its window is known: what a cached of the hot cache saves.
+    /// Bytes that `plan` reads for the key once its window is known: what the hot cache saves.
     #[inline]
     pub(super) fn bytes_by(&self, plan: Plan, geometry: &SegmentGeometry) -> u32 {
         let bytes = match plan {

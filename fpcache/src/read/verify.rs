@@ -65,9 +65,9 @@ impl Rules {
     }
 }
 
-/// Judges `slot`, which lies in a segment of this generation. A record is accepted only if state and checksum agree.
+/// Classifies `slot`, which lies in a segment of this generation. A record is accepted only if state and checksum agree.
 #[inline(always)]
-pub(super) fn judge<K: KeySpace>(slot: &[u8], generation: u32, rules: Rules) -> SlotRead<'_> {
+pub(super) fn classify<K: KeySpace>(slot: &[u8], generation: u32, rules: Rules) -> SlotRead<'_> {
     let Some((word, body)) = slot.split_first_chunk::<SLOT_WORD_BYTES>() else { return SlotRead::Torn };
     let word = SlotWord::from_bits(u64::from_le_bytes(*word));
     match word.state() {
@@ -131,7 +131,7 @@ fn check_any<'s, K: KeySpace>(
     wanted: &K::Key,
     rules: Rules,
 ) -> Result<Check<'s>, ReadError> {
-    match judge::<K>(slot, generation, rules) {
+    match classify::<K>(slot, generation, rules) {
         SlotRead::Live { key, version, value } if is_key::<K>(key, wanted) => {
             Ok(Check::Found { version, value })
         }
@@ -161,7 +161,7 @@ pub(super) fn match_window<M: Kernels>(
     kernels.hits_in(window, geometry.width.of_hash(hash), copy)
 }
 
-/// Whether a slot read as part of a range needs [`judge`]: it shows the key, or is frozen. A slot that is being written
+/// Whether a slot read as part of a range needs [`classify`]: it shows the key, or is frozen. A slot that is being written
 /// shows another key only while the wanted key is not yet, or no longer, in it; so the checksum is computed only for
 /// the slot that matters.
 #[inline]
@@ -199,15 +199,15 @@ mod tests {
         let live = slot(SlotState::Live);
         let value = Stored::Here(&[7, 0, 0, 0, 0, 0, 0, 0]);
         assert_eq!(
-            judge::<U64Keys>(&live, 5, RULES),
+            classify::<U64Keys>(&live, 5, RULES),
             SlotRead::Live { key: &42u64.to_le_bytes(), version: 1, value }
         );
-        assert_eq!(judge::<U64Keys>(&live, 6, RULES), SlotRead::Torn, "another generation");
-        assert_eq!(judge::<U64Keys>(&slot(SlotState::Free), 5, RULES), SlotRead::Free);
-        assert_eq!(judge::<U64Keys>(&slot(SlotState::Busy), 5, RULES), SlotRead::Torn);
-        assert_eq!(judge::<U64Keys>(&slot(SlotState::Frozen), 5, RULES), SlotRead::Frozen);
-        assert_eq!(judge::<U64Keys>(&live[..20], 5, RULES), SlotRead::Torn, "cut short");
-        assert_eq!(judge::<U64Keys>(&live[..3], 5, RULES), SlotRead::Torn, "no word");
+        assert_eq!(classify::<U64Keys>(&live, 6, RULES), SlotRead::Torn, "another generation");
+        assert_eq!(classify::<U64Keys>(&slot(SlotState::Free), 5, RULES), SlotRead::Free);
+        assert_eq!(classify::<U64Keys>(&slot(SlotState::Busy), 5, RULES), SlotRead::Torn);
+        assert_eq!(classify::<U64Keys>(&slot(SlotState::Frozen), 5, RULES), SlotRead::Frozen);
+        assert_eq!(classify::<U64Keys>(&live[..20], 5, RULES), SlotRead::Torn, "cut short");
+        assert_eq!(classify::<U64Keys>(&live[..3], 5, RULES), SlotRead::Torn, "no word");
     }
 
     #[test]
@@ -220,7 +220,7 @@ mod tests {
             let mut torn = a;
             torn[cut..].copy_from_slice(&b[cut..]);
             if torn != a && torn != b {
-                assert_eq!(judge::<U64Keys>(&torn, 5, RULES), SlotRead::Torn, "cut at {cut}");
+                assert_eq!(classify::<U64Keys>(&torn, 5, RULES), SlotRead::Torn, "cut at {cut}");
             }
         }
     }
@@ -265,11 +265,11 @@ mod tests {
                 for word in (0..7).filter(|word| mixture >> word & 1 == 1) {
                     mixed[word * 8..][..8].copy_from_slice(&b[word * 8..][..8]);
                 }
-                let verdict = judge::<ByteKeys>(&mixed, 5, VARIES);
+                let read = classify::<ByteKeys>(&mixed, 5, VARIES);
                 if [a, b].contains(&&mixed) {
-                    assert!(matches!(verdict, SlotRead::Live { .. }));
+                    assert!(matches!(read, SlotRead::Live { .. }));
                 } else {
-                    assert_eq!(verdict, SlotRead::Torn, "{mixture:b} of {a:?} and {b:?}");
+                    assert_eq!(read, SlotRead::Torn, "{mixture:b} of {a:?} and {b:?}");
                 }
             }
         }

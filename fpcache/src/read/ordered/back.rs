@@ -12,7 +12,7 @@ use super::place::{Coming, Found, Pages, Place};
 use crate::key_space::KeySpace;
 use crate::read::outside::{Asked, Place as ValuePlace};
 use crate::read::scan::{Found as Kept, Progress, ROUND_BYTES, ScanScratch};
-use crate::read::verify::{Rules, SlotRead, judge};
+use crate::read::verify::{Rules, SlotRead, classify};
 use crate::read::{Cost, Operation, ReadError, Step};
 use crate::table_view::TableView;
 
@@ -218,7 +218,7 @@ impl<'a, K: KeySpace> ScanBack<'a, K> {
         };
         for Stretch { place, first, landing } in &self.stretches {
             for slot in batch.bytes(*landing).chunks_exact(view.geometry().slot_bytes) {
-                match judge::<K>(slot, place.segment.generation(), rules) {
+                match classify::<K>(slot, place.segment.generation(), rules) {
                     SlotRead::Live { key, value, .. } => {
                         let Some(key) = K::view(key) else { continue };
                         let key = key.borrow();

@@ -30,7 +30,7 @@ use crate::key_space::KeySpace;
 use crate::layout::{SLOT_WORD_BYTES, SlotState, SlotWord, Stored, ValueExtent};
 use crate::read::outside::{Extents, GROUP_BYTES};
 use crate::read::scan::ROUND_BYTES;
-use crate::read::verify::{Rules, SlotRead, judge};
+use crate::read::verify::{Rules, SlotRead, classify};
 use crate::read::{Cost, MAX_ATTEMPTS, ReadError};
 use crate::table_view::TableView;
 use zerocopy::IntoBytes;
@@ -574,7 +574,7 @@ impl<K: KeySpace> Seek<K> {
             return Ok(Some(Answer::Nothing));
         };
         let generation = self.stretches[index].place.segment.generation();
-        match judge::<K>(self.slot.as_bytes(), generation, Rules::of(rule.view)) {
+        match classify::<K>(self.slot.as_bytes(), generation, Rules::of(rule.view)) {
             SlotRead::Live { value: Stored::Outside(extent), .. }
                 if Extents::of(rule.view).place(extent).is_none() =>
             {
