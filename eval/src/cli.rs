@@ -8,6 +8,7 @@ use fpcache_datasets::count;
 use fpcache_fabric::shm::ShmAddress;
 
 use crate::growth::options::{self as growth_options, GrowthArgs};
+use crate::peers::{self, PeersArgs};
 use crate::run::options::{self, RunArgs};
 use crate::run::store::StoreArgs;
 use crate::scale::{self, ScaleArgs};
@@ -55,6 +56,7 @@ const EXAMPLES: &str = "Examples:
   fpcache-eval growth --dataset fb:16M --order random,append
   fpcache-eval scale --dataset uniform --keys 1M,4M,16M
   fpcache-eval waits --load idle,full,commit
+  fpcache-eval peers --keys 1M
   fpcache-eval sweep --over cache --values 4MiB,8MiB,16MiB --dataset fb:16M --dist zipf:0.99 --variants fd,full
 
 Exit codes: 0 done, 1 an answer was wrong, 2 wrong usage or a failure.";
@@ -110,6 +112,9 @@ pub enum Command {
     /// Measure how long a put to one table waits while another table of the memory node has much to do.
     #[command(after_help = waits::EXAMPLES)]
     Waits(Box<WaitsArgs>),
+    /// Measure FPCache beside what people would use instead: maps, Redis, Valkey, memcached.
+    #[command(after_help = peers::EXAMPLES)]
+    Peers(Box<PeersArgs>),
     /// The memory node that the other commands start.
     #[command(hide = true)]
     MemoryNode(MemoryNodeArgs),

@@ -13,6 +13,7 @@
 //! | [`growth`] | a store that grows by inserts, beside one loaded with the same keys |
 //! | [`scale`] | lookups over the number of keys, beside the memory's own latency |
 //! | [`waits`] | how long a put to one table waits for the work of another |
+//! | [`peers`] | FPCache beside Redis, Valkey, memcached and maps |
 //! | [`sweep`] | an experiment along one setting: points, results that survive an interrupt, the plot |
 //! | [`data`] | data sets and lookups of keys of either kind |
 //! | [`systems`] | what is measured, behind one trait |
@@ -26,6 +27,7 @@ mod data;
 mod growth;
 mod machine;
 mod node;
+mod peers;
 mod progress;
 mod quickstart;
 mod run;
@@ -61,6 +63,7 @@ fn main() -> ExitCode {
             Command::Scale(arguments) => scale::scale(&arguments),
             Command::Sweep(arguments) => sweep::sweep(&arguments),
             Command::Waits(arguments) => waits::waits(&arguments),
+            Command::Peers(arguments) => peers::peers(&arguments),
             Command::MemoryNode(arguments) => node::serve(&arguments).map(|()| Verdict::AllRight),
         };
     match result {

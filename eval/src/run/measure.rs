@@ -12,6 +12,7 @@ use anyhow::Context;
 use fpcache_client::CacheStats;
 use fpcache_datasets::Progress;
 use hdrhistogram::Histogram;
+use rustix::time::{ClockId, clock_gettime};
 use stats_alloc::INSTRUMENTED_SYSTEM;
 
 use crate::data::{DataKeys, Stream};
@@ -132,23 +133,28 @@ impl<S: System> Measurable<S::Keys> for S {
 
     fn throughput(&self, workload: &Workload<'_, '_, S::Keys>) -> anyhow::Result<Pass> {
         let Threads { hits_before, parts } = in_threads(self, workload, |reader, stretches, _| {
-            let allocations = INSTRUMENTED_SYSTEM.stats().allocations;
+            let cpu = self.server_cpu();
+            let (process, allocations) = (process_cpu(), INSTRUMENTED_SYSTEM.stats().allocations);
             let start = Instant::now();
             for keys in stretches {
                 look_up(reader, keys, workload.batch)?;
             }
             let end = Instant::now();
             let allocations = INSTRUMENTED_SYSTEM.stats().allocations - allocations;
-            Ok((start, end, allocations as u64))
+            let process = process_cpu().saturating_sub(process);
+            let cpu = self.server_cpu().zip(cpu).map(|(after, before)| after.saturating_sub(before));
+            Ok((start, end, Counted { allocations: allocations as u64, process, server: cpu }))
         })?;
         let hits = System::cache_stats(self)?.map(|stats| stats.hits);
         let start = parts.iter().map(|(start, ..)| *start).min();
         let end = parts.iter().map(|(_, end, _)| *end).max();
         let elapsed = start.zip(end).map_or(Duration::ZERO, |(start, end)| end - start);
-        // The counter is one for all threads, so the largest count covers the others.
-        let allocations = parts.iter().map(|(.., allocations)| *allocations).max().unwrap_or(0);
+        // The counters are one for all threads, so the largest count covers the others.
+        let allocations = parts.iter().map(|(.., counted)| counted.allocations).max().unwrap_or(0);
+        let client_cpu = parts.iter().map(|(.., counted)| counted.process).max().unwrap_or_default();
+        let server_cpu = parts.iter().filter_map(|(.., counted)| counted.server).max();
         let hits = hits.zip(hits_before).map(|(after, before)| after.saturating_sub(before));
-        Ok(Pass { elapsed, allocations, hits })
+        Ok(Pass { elapsed, allocations, hits, client_cpu, server_cpu })
     }
 
     fn latency(&self, workload: &Workload<'_, '_, S::Keys>) -> anyhow::Result<Histogram<u64>> {
@@ -188,7 +194,7 @@ pub fn new_histogram() -> anyhow::Result<Histogram<u64>> {
 }
 
 /// A throughput pass.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct Pass {
     /// From the first thread's start to the last one's end.
     pub elapsed: Duration,
@@ -196,6 +202,23 @@ pub struct Pass {
     pub allocations: u64,
     /// Lookups that the hot cache answered, if there is one.
     pub hits: Option<u64>,
+    /// Processor time of this process in that time.
+    pub client_cpu: Duration,
+    /// The same of the process that serves, where that is another one.
+    pub server_cpu: Option<Duration>,
+}
+
+/// What a thread of a pass saw of counters that all share.
+struct Counted {
+    allocations: u64,
+    process: Duration,
+    server: Option<Duration>,
+}
+
+/// Processor time of this process so far.
+fn process_cpu() -> Duration {
+    let time = clock_gettime(ClockId::ProcessCPUTime);
+    Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec.unsigned_abs() as u32)
 }
 
 impl Pass {
@@ -486,7 +509,7 @@ mod tests {
             let passes = rounds(&systems, |_| *workload, 3, &Bar::default()).unwrap();
             assert_eq!(passes.iter().map(Vec::len).collect::<Vec<_>>(), [3, 3]);
         });
-        let pass = |ms| Pass { elapsed: Duration::from_millis(ms), allocations: 0, hits: None };
+        let pass = |ms| Pass { elapsed: Duration::from_millis(ms), ..Pass::default() };
         assert_eq!(median(&[pass(30), pass(10), pass(20)]).unwrap().elapsed.as_millis(), 20);
         assert!(median(&[]).is_none());
     }

@@ -10,6 +10,7 @@ use fpcache_client::{
 };
 use fpcache_datasets::{KeySet, Progress};
 
+use super::server::cpu_time;
 use super::{Facts, Reader, System, SystemName};
 use crate::data::{DataKeys, DataSet};
 use crate::progress::Bar;
@@ -28,6 +29,8 @@ pub struct FpCache<K: DataKeys> {
     client: Client<K>,
     name: &'static str,
     facts: Facts,
+    /// The memory node's process, where this program started it.
+    memory_node: Option<u32>,
 }
 
 /// Records to load, in ascending order of their keys.
@@ -137,11 +140,17 @@ impl<K: DataKeys> FpCache<K> {
             model_bytes: Some(table.model_bytes),
             process_bytes: table.model_bytes,
         };
-        Ok(Self { client, name, facts })
+        Ok(Self { client, name, facts, memory_node: None })
     }
 }
 
 impl<K: DataKeys> FpCache<K> {
+    /// The same, whose memory node is this process.
+    #[must_use]
+    pub fn served_by(self, process_id: u32) -> Self {
+        Self { memory_node: Some(process_id), ..self }
+    }
+
     /// The same, asked without readers.
     pub fn by_client(self) -> ByClient<K> {
         ByClient(Self { name: SystemName::FpcacheClient.as_str(), ..self })
@@ -170,6 +179,10 @@ impl<K: DataKeys> System for FpCache<K> {
 
     fn clear_cache(&self) {
         self.client.clear_cache();
+    }
+
+    fn server_cpu(&self) -> Option<Duration> {
+        cpu_time(self.memory_node?)
     }
 }
 

@@ -5,6 +5,10 @@
 
 pub mod fpcache;
 pub mod maps;
+pub mod memcached;
+pub mod redis;
+pub mod server;
+pub mod socket;
 
 use std::time::Duration;
 
@@ -63,6 +67,11 @@ pub trait System: Sync {
 
     /// Empties the hot cache, if there is one.
     fn clear_cache(&self) {}
+
+    /// Processor time that the process which serves it has had so far, if that is another one and it can be told.
+    fn server_cpu(&self) -> Option<Duration> {
+        None
+    }
 }
 
 /// Looks keys up and leaves the answers in buffers of its own, which it keeps: no call allocates once they have grown

@@ -203,7 +203,7 @@ fn run_row<K: DataKeys>(
         measured.passes.iter().chain(around.arguments.rate.is_none().then_some(&measured.latency));
     let verified =
         Verified { mismatches: mismatches.map(|done| done.checks.wrong).sum(), ..Verified::default() };
-    let pass = |done: &Done| Pass { elapsed: done.elapsed, allocations: done.allocations, hits: None };
+    let pass = |done: &Done| Pass { elapsed: done.elapsed, allocations: done.allocations, ..Pass::default() };
     let as_run = RunMeasured {
         verified,
         passes: measured.passes.iter().map(pass).collect(),

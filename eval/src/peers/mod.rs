@@ -1,0 +1,341 @@
+//! FPCache beside what people would use instead: the same records and the same lookups, in one run.
+
+mod options;
+mod row;
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use fpcache_client::ByteKeys;
+use fpcache_datasets::count::human;
+
+pub use options::{EXAMPLES, PeerName, PeersArgs};
+pub use row::{Figures, PeerRow};
+
+use crate::Verdict;
+use crate::data::DataKeys;
+use crate::node::Node;
+use crate::progress::Bar;
+use crate::run::measure::{Lookups, Measurable, Workload};
+use crate::run::report::{check_json, deliver};
+use crate::run::values::ValueBytes;
+use crate::run::{BTREEMAP, HASHMAP, build_map};
+use crate::systems::fpcache::{self, FpCache};
+use crate::systems::memcached::{self, Text};
+use crate::systems::redis::{self, Resp};
+use crate::systems::server::{Server, version_of};
+use crate::systems::socket::{Address, SocketStore, Waiting};
+
+/// Lookups that are drawn, and the most of a pass.
+const LOOKUPS: u64 = 4_000_000;
+/// Answers that are compared, of each way to ask.
+const COMPARED: usize = 50_000;
+/// Lookups from which the length of a pass is found.
+const TRIED: usize = 2_000;
+
+/// A system, ready, and one way to ask it.
+struct Peer<'a> {
+    system: &'a dyn Measurable<ByteKeys>,
+    row: PeerRow,
+}
+
+/// A store over a socket, for rows that ask it in several ways.
+struct Reached {
+    named: &'static str,
+    version: Option<String>,
+    server: Arc<Server>,
+    address: Address,
+}
+
+/// What all systems are made from.
+struct Records<'a> {
+    set: &'a <ByteKeys as DataKeys>::Set,
+    values: ValueBytes,
+    bar: &'a Bar,
+}
+
+/// Measures all systems and reports them.
+///
+/// # Errors
+/// If one that is there fails.
+pub fn peers(arguments: &PeersArgs) -> anyhow::Result<Verdict> {
+    check_json(arguments.json.as_deref())?;
+    let run = arguments.run()?;
+    let bar = Bar::default();
+    let set = ByteKeys::open(&run.dataset, &run.open_options(&bar))?;
+    let records = Records { set: &set, values: run.value_bytes, bar: &bar };
+    let options = fpcache_datasets::requests::RequestOptions {
+        lookups: LOOKUPS.min(4 * arguments.keys.max(100_000)) as usize,
+        ..run.request_options(1)?
+    };
+    let drawn = ByteKeys::draw(&set, &options);
+
+    let mut made = Made::default();
+    for name in arguments.systems() {
+        match name {
+            PeerName::Fpcache => made.fpcache(arguments, &records)?,
+            PeerName::Hashmap => made.own("hashmap", build_map(HASHMAP, &set, run.value_bytes, &bar)),
+            PeerName::Btreemap => made.own("btreemap", build_map(BTREEMAP, &set, run.value_bytes, &bar)),
+            PeerName::Redis => made.redis(arguments, &records)?,
+            PeerName::Memcached => made.memcached(arguments, &records)?,
+        }
+    }
+    let stream = ByteKeys::stream(&drawn);
+    let workload = Workload {
+        dataset: &set,
+        lookups: Lookups::all(&stream),
+        values: run.value_bytes,
+        batch: 1,
+        threads: 1,
+        stretch: None,
+        warm_up: None,
+        cold: false,
+    };
+    let rows = measure(arguments, &made, &workload, &bar)?;
+    report(arguments, &rows)
+}
+
+/// Systems that were made, and the ways to ask them.
+#[derive(Default)]
+struct Made {
+    systems: Vec<Box<dyn Measurable<ByteKeys>>>,
+    /// Which system a row is about; `None` where it is not here.
+    rows: Vec<(Option<usize>, PeerRow)>,
+    /// The memory node, which ends after those that read from it.
+    _node: Option<Node>,
+}
+
+impl Made {
+    fn add(&mut self, system: Box<dyn Measurable<ByteKeys>>) -> usize {
+        self.systems.push(system);
+        self.systems.len() - 1
+    }
+
+    fn ask(
+        &mut self,
+        at: usize,
+        system: &str,
+        (transport, version): (Option<&str>, Option<String>),
+        (operation, keys_per_call): (String, u64),
+    ) {
+        let row = PeerRow {
+            system: system.to_owned(),
+            version,
+            transport: transport.map(str::to_owned),
+            operation,
+            keys_per_call,
+            not_measured: None,
+            figures: None,
+        };
+        self.rows.push((Some(at), row));
+    }
+
+    fn lacks(&mut self, system: &str, why: String) {
+        let row = PeerRow {
+            system: system.to_owned(),
+            version: None,
+            transport: None,
+            operation: String::new(),
+            keys_per_call: 0,
+            not_measured: Some(why),
+            figures: None,
+        };
+        self.rows.push((None, row));
+    }
+
+    /// A map of this process.
+    fn own(&mut self, name: &str, map: Box<dyn Measurable<ByteKeys>>) {
+        let at = self.add(map);
+        self.ask(at, name, (None, None), ("get".to_owned(), 1));
+    }
+
+    fn fpcache(&mut self, arguments: &PeersArgs, records: &Records<'_>) -> anyhow::Result<()> {
+        let (run, Records { set, values, bar }) = (arguments.run()?, records);
+        let lengths = crate::data::DataSet::lengths(*set);
+        let node =
+            Node::start::<ByteKeys>(run.region_bytes::<ByteKeys>(&lengths, set.len() as u64), 0, &run.store)?;
+        let client = fpcache_client::ByteClient::open(node.url(), run.client_config())?;
+        let load = fpcache::load(&client, set, *values, run.table(&lengths), bar)?;
+        let system = FpCache::open(client, "fpcache", &run.client_config(), Some(load))?;
+        let at = self.add(Box::new(system.served_by(node.process_id())));
+        self._node = Some(node);
+        let together = u64::from(arguments.together);
+        for operation in [("get".to_owned(), 1), (format!("multi_get of {together}"), together)] {
+            self.ask(at, "fpcache", (Some("shm"), None), operation);
+        }
+        Ok(())
+    }
+
+    fn redis(&mut self, arguments: &PeersArgs, records: &Records<'_>) -> anyhow::Result<()> {
+        let installed = redis::PROGRAMS
+            .iter()
+            .find_map(|(program, _)| Some((program, version_of(program, "--version")?)));
+        let Some((program, version)) = installed else {
+            let packages = redis::PROGRAMS.map(|(_, package)| package).join(" or ");
+            self.lacks("redis", format!("not installed: install {packages}"));
+            return Ok(());
+        };
+        let named = program.trim_end_matches("-server");
+        let (server, addresses) = redis::start(program)?;
+        for (at, address) in addresses.into_iter().enumerate() {
+            let reached =
+                Reached { named, version: Some(version.clone()), server: Arc::clone(&server), address };
+            let get = self.store(&reached, Resp::Get, arguments);
+            if at == 0 {
+                get.load(records.set, records.values, records.bar)?;
+            }
+            let (get, multi_get) = (self.add(Box::new(get)), self.store(&reached, Resp::MultiGet, arguments));
+            let multi_get = self.add(Box::new(multi_get));
+            let (transport, together) = (reached.address.transport(), u64::from(arguments.together));
+            for (at, operation, keys) in [
+                (get, "GET".to_owned(), 1),
+                (get, format!("GET, {together} in a pipeline"), together),
+                (multi_get, format!("MGET of {together}"), together),
+            ] {
+                self.ask(at, named, (Some(transport), reached.version.clone()), (operation, keys));
+            }
+        }
+        Ok(())
+    }
+
+    fn memcached(&mut self, arguments: &PeersArgs, records: &Records<'_>) -> anyhow::Result<()> {
+        let Some(version) = version_of(memcached::PROGRAM, "--version") else {
+            self.lacks(memcached::PROGRAM, format!("not installed: install {}", memcached::PROGRAM));
+            return Ok(());
+        };
+        // An item has some 56 bytes beside key and value, and lies in one of a few sizes.
+        let item = u64::from(arguments.key_bytes + arguments.value_bytes) + 64;
+        let bytes = arguments.keys * item * 3 / 2 + (64 << 20);
+        for over_tcp in [false, true] {
+            let (server, address) = memcached::start(bytes, over_tcp)?;
+            let reached =
+                Reached { named: memcached::PROGRAM, version: Some(version.clone()), server, address };
+            let store = self.store(&reached, Text, arguments);
+            store.load(records.set, records.values, records.bar)?;
+            let at = self.add(Box::new(store));
+            let (transport, together) = (reached.address.transport(), u64::from(arguments.together));
+            for operation in [("get".to_owned(), 1), (format!("get of {together}"), together)] {
+                self.ask(at, reached.named, (Some(transport), reached.version.clone()), operation);
+            }
+        }
+        Ok(())
+    }
+
+    fn store<D: crate::systems::socket::Dialect>(
+        &self,
+        reached: &Reached,
+        dialect: D,
+        arguments: &PeersArgs,
+    ) -> SocketStore<D> {
+        let Reached { named, server, address, .. } = reached;
+        let waiting = if arguments.spin { Waiting::Spinning } else { Waiting::Sleeping };
+        let name = format!("{named} {}", address.transport());
+        SocketStore::new(name, Arc::clone(server), address.clone(), dialect, waiting)
+    }
+}
+
+/// Runs the passes of all, in turns.
+fn measure<'a, 'k>(
+    arguments: &PeersArgs,
+    made: &Made,
+    workload: &Workload<'a, 'k, ByteKeys>,
+    bar: &Bar,
+) -> anyhow::Result<Vec<PeerRow>> {
+    let all = workload.lookups;
+    let peers: Vec<Peer<'_>> = made
+        .rows
+        .iter()
+        .filter_map(|(at, row)| Some(Peer { system: &**made.systems.get((*at)?)?, row: row.clone() }))
+        .collect();
+    let first = |count: usize| Lookups { keys: &all.keys[..count], expected: &all.expected[..count] };
+    let of = |peer: &Peer<'_>, count: usize| Workload {
+        lookups: first(count.min(all.len())),
+        batch: peer.row.keys_per_call as usize,
+        warm_up: Some(&all.keys[..(count / 10).clamp(1, all.len())]),
+        ..*workload
+    };
+    let (mut mismatches, mut counts) = (Vec::new(), Vec::new());
+    for peer in &peers {
+        mismatches.push(peer.system.verify(&of(peer, COMPARED), bar)?.mismatches);
+        counts.push(count_for(arguments.seconds, |count| {
+            let begun = Instant::now();
+            peer.system.throughput(&of(peer, count))?;
+            Ok(begun.elapsed())
+        })?);
+    }
+    let rounds = arguments.rounds as usize;
+    let mut passes = vec![Vec::new(); peers.len()];
+    bar.during("measuring, in turns", (rounds * peers.len()) as u64, || -> anyhow::Result<()> {
+        for round in 0..rounds {
+            for turn in 0..peers.len() {
+                let which = (round + turn) % peers.len();
+                passes[which].push(peers[which].system.throughput(&of(&peers[which], counts[which]))?);
+                fpcache_datasets::Progress::advance(bar, (round * peers.len() + turn + 1) as u64);
+            }
+        }
+        Ok(())
+    })?;
+    let mut figures = Vec::new();
+    for (at, peer) in peers.iter().enumerate() {
+        let latency = bar.during("measuring latency", 1, || peer.system.latency(&of(peer, counts[at])))?;
+        let lookups = counts[at].min(all.len());
+        figures
+            .push(Figures::new(lookups, &passes[at], &latency, mismatches[at]).context("no pass was run")?);
+    }
+    let mut figures = figures.into_iter();
+    let with_figures = |(at, row): &(Option<usize>, PeerRow)| PeerRow {
+        figures: at.and_then(|_| figures.next()),
+        ..row.clone()
+    };
+    Ok(made.rows.iter().map(with_figures).collect())
+}
+
+/// Lookups that take about so many seconds.
+fn count_for(seconds: f64, mut time: impl FnMut(usize) -> anyhow::Result<Duration>) -> anyhow::Result<usize> {
+    let mut count = TRIED;
+    loop {
+        let took = time(count)?.as_secs_f64();
+        // A short try says little: a longer one follows.
+        if took > seconds / 8.0 || count >= LOOKUPS as usize {
+            let wanted = count as f64 * seconds / took.max(1e-9);
+            return Ok((wanted as usize).clamp(TRIED, LOOKUPS as usize));
+        }
+        count *= 4;
+    }
+}
+
+fn report(arguments: &PeersArgs, rows: &[PeerRow]) -> anyhow::Result<Verdict> {
+    let of_one = |row: &&PeerRow| row.transport.as_deref() == Some("unix") && row.keys_per_call == 1;
+    let reference = rows.iter().find(of_one);
+    let mut text = format!(
+        "{} keys of {} B with {} B values, uniform lookups, one thread\n{}\n",
+        human(arguments.keys),
+        arguments.key_bytes,
+        arguments.value_bytes,
+        row::table(rows, reference)
+    );
+    if let Some(reference) = reference {
+        text.push_str(&format!("ratios are to {}, {}; ", reference.named(), reference.operation));
+    }
+    text.push_str("processor seconds are per million keys\n");
+    let mut named: Vec<String> = Vec::new();
+    for row in rows {
+        let line = match (&row.version, &row.not_measured) {
+            (Some(version), _) => format!("{} {version}", row.system),
+            (_, Some(why)) => format!("{}: {why}", row.system),
+            _ => continue,
+        };
+        if !named.contains(&line) {
+            named.push(line);
+        }
+    }
+    named.iter().for_each(|line| text.push_str(&format!("{line}\n")));
+    let mismatches = rows.iter().filter_map(|row| Some(row.figures.as_ref()?.mismatches)).sum();
+    text.push_str(match mismatches {
+        0 => "every answer that was compared was right",
+        _ => "ANSWERS WERE WRONG",
+    });
+    deliver(&text, rows, arguments.json.as_deref())?;
+    Ok(Verdict::of(mismatches))
+}

@@ -1,0 +1,116 @@
+//! What the comparison with other systems takes.
+
+use std::path::PathBuf;
+
+use anyhow::{Context, ensure};
+use clap::{Args, ValueEnum};
+
+use crate::cli::{Cli, Command, positive_count};
+use crate::run::options::RunArgs;
+use crate::systems::memcached::MAX_KEY_BYTES;
+
+/// Ends the help of `peers`.
+pub const EXAMPLES: &str = "Examples:
+  fpcache-eval peers
+  fpcache-eval peers --keys 10M --system fpcache,hashmap,redis --json peers.json
+  fpcache-eval peers --keys 200K --seconds 0.2 --spin
+
+The same records and the same stream of lookups for each system, in one run, its passes taking turns. Redis, Valkey and
+memcached are started and ended by this command where they are installed, in memory, keeping nothing, with one client on this
+machine: over a unix socket and over TCP, each key by itself, 64 in a pipeline, and 64 in one request. Ratios are to Redis
+over its unix socket, asked for one key at a time (to Valkey or memcached where it is not there).
+
+Exit code: 0 if every answer was right, 1 if one was wrong, 2 if the comparison failed.";
+
+/// The options of `peers`.
+#[derive(Args, Clone, Debug)]
+pub struct PeersArgs {
+    /// Records, such as 10M
+    #[arg(long, default_value = "1M", value_parser = positive_count)]
+    pub keys: u64,
+
+    /// Bytes of every key: `user` and a number, as YCSB has them
+    #[arg(long, default_value_t = 24, value_parser = clap::value_parser!(u32).range(23..=MAX_KEY_BYTES as i64))]
+    pub key_bytes: u32,
+
+    /// Bytes of every value
+    #[arg(long, default_value_t = 32, value_parser = clap::value_parser!(u32).range(1..=65_536))]
+    pub value_bytes: u32,
+
+    /// Systems, separated by commas [default: all]
+    #[arg(long = "system", value_enum, value_delimiter = ',')]
+    pub systems: Vec<PeerName>,
+
+    /// Keys of a pipeline, or of a request for several
+    #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u32).range(2..=4096))]
+    pub together: u32,
+
+    /// Seconds of a pass, about
+    #[arg(long, default_value_t = 1.0, value_parser = seconds)]
+    pub seconds: f64,
+
+    /// Passes of each, which take turns; the median counts
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub rounds: u32,
+
+    /// Have clients of sockets look again and again for an answer, rather than sleep
+    #[arg(long)]
+    pub spin: bool,
+
+    /// Seeds records and lookups
+    #[arg(long, default_value_t = 42)]
+    pub seed: u64,
+
+    /// Also write the figures as JSON, to a file or, with -, to standard output
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+}
+
+/// A system of the comparison.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum PeerName {
+    /// FPCache: a memory node in a second process, over shared memory
+    Fpcache,
+    /// A hash map in this process
+    Hashmap,
+    /// An ordered map in this process
+    Btreemap,
+    /// Redis, or Valkey where that is installed
+    Redis,
+    /// memcached
+    Memcached,
+}
+
+fn seconds(text: &str) -> Result<f64, String> {
+    let seconds = text.parse().ok().filter(|seconds| (0.01..=3600.0).contains(seconds));
+    seconds.ok_or_else(|| "write seconds from 0.01 to 3600, such as 1".to_owned())
+}
+
+impl PeersArgs {
+    /// The systems, each once.
+    pub fn systems(&self) -> Vec<PeerName> {
+        let all = PeerName::value_variants().iter().copied();
+        all.filter(|name| self.systems.is_empty() || self.systems.contains(name)).collect()
+    }
+
+    /// The experiment that FPCache's part is.
+    ///
+    /// # Errors
+    /// If the options make no experiment.
+    pub fn run(&self) -> anyhow::Result<RunArgs> {
+        let words = [
+            "fpcache-eval".to_owned(),
+            "run".to_owned(),
+            format!("--dataset=ycsb:{}", self.keys),
+            format!("--key-bytes={}", self.key_bytes),
+            format!("--value-bytes={}", self.value_bytes),
+            format!("--seed={}", self.seed),
+        ];
+        let Some(Command::Run(run)) = Cli::of(words).context("the options of FPCache's part")?.command else {
+            anyhow::bail!("`run` is another command now: please report it");
+        };
+        run.validate()?;
+        ensure!(run.dataset.key_kind() == fpcache_datasets::KeyKind::Bytes, "ycsb has integer keys now");
+        Ok(*run)
+    }
+}

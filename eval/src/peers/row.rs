@@ -1,0 +1,103 @@
+//! One way to ask one system, measured.
+
+use comfy_table::Table;
+use hdrhistogram::Histogram;
+use serde::Serialize;
+
+use crate::run::measure::{Pass, median};
+use crate::run::report::{duration, new_table, none, rate, ratio_of};
+
+/// Figures of one way to ask one system; or why there are none.
+#[derive(Clone, Debug, Serialize)]
+pub struct PeerRow {
+    /// The system.
+    pub system: String,
+    /// Its version; null for what is part of this program.
+    pub version: Option<String>,
+    /// How it is reached: unix, tcp, shm, or null within this process.
+    pub transport: Option<String>,
+    /// What is called.
+    pub operation: String,
+    /// Keys of a call, which is one request or one pipeline of requests.
+    pub keys_per_call: u64,
+    /// Why there are no figures, and how to have some.
+    pub not_measured: Option<String>,
+    /// Figures, if it was measured.
+    #[serde(flatten)]
+    pub figures: Option<Figures>,
+}
+
+/// Figures of all passes.
+#[derive(Clone, Debug, Serialize)]
+pub struct Figures {
+    /// Lookups of each pass.
+    pub lookups: u64,
+    /// Keys looked up per second: the median pass.
+    pub keys_per_s: f64,
+    /// The slowest pass.
+    pub keys_per_s_min: f64,
+    /// The fastest pass.
+    pub keys_per_s_max: f64,
+    /// Median time of a call, nanoseconds.
+    pub p50_ns: u64,
+    /// 99th percentile.
+    pub p99_ns: u64,
+    /// Processor seconds of this process per million keys, in the median pass.
+    pub client_cpu_s_per_million: f64,
+    /// The same of the server's process; null where there is none.
+    pub server_cpu_s_per_million: Option<f64>,
+    /// Wrong answers among those that were compared.
+    pub mismatches: u64,
+}
+
+impl Figures {
+    /// From the passes over `lookups` lookups each.
+    pub fn new(lookups: usize, passes: &[Pass], latency: &Histogram<u64>, mismatches: u64) -> Option<Self> {
+        let middle = median(passes)?;
+        let rates = || passes.iter().map(|pass| pass.ops_per_s(lookups));
+        let per_million = |time: std::time::Duration| time.as_secs_f64() * 1e6 / lookups.max(1) as f64;
+        Some(Self {
+            lookups: lookups as u64,
+            keys_per_s: middle.ops_per_s(lookups),
+            keys_per_s_min: rates().fold(f64::INFINITY, f64::min),
+            keys_per_s_max: rates().fold(0.0, f64::max),
+            p50_ns: latency.value_at_quantile(0.5),
+            p99_ns: latency.value_at_quantile(0.99),
+            client_cpu_s_per_million: per_million(middle.client_cpu),
+            server_cpu_s_per_million: middle.server_cpu.map(per_million),
+            mismatches,
+        })
+    }
+}
+
+/// The rows as a table. Ratios are to `reference`, which is one of them if it was measured.
+pub fn table(rows: &[PeerRow], reference: Option<&PeerRow>) -> Table {
+    let mut table =
+        new_table(&["system", "asked by", "keys/s", "ratio", "p50", "p99", "client CPU", "server CPU"]);
+    let base = reference.and_then(|row| Some(row.figures.as_ref()?.keys_per_s));
+    for row in rows {
+        let Some(figures) = &row.figures else { continue };
+        let seconds = |seconds: f64| format!("{seconds:.2} s/M");
+        table.add_row([
+            row.named(),
+            row.operation.clone(),
+            rate(figures.keys_per_s),
+            base.map_or_else(none, |base| ratio_of(figures.keys_per_s / base)),
+            duration(figures.p50_ns),
+            duration(figures.p99_ns),
+            seconds(figures.client_cpu_s_per_million),
+            figures.server_cpu_s_per_million.map_or_else(none, seconds),
+        ]);
+    }
+    table
+}
+
+impl PeerRow {
+    /// The system and how it is reached.
+    pub fn named(&self) -> String {
+        match &self.transport {
+            Some(transport) => format!("{} {transport}", self.system),
+            None => self.system.clone(),
+        }
+    }
+}

@@ -1,0 +1,131 @@
+//! A comparator's server: a process that an experiment starts and ends.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail};
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::run::store::TemporaryFolder;
+
+/// How long a server may take to listen, and to end.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// A server's process, which ends with this handle, and a folder for its socket, which goes then.
+#[derive(Debug)]
+pub struct Server {
+    child: Child,
+    folder: PathBuf,
+    _removed: TemporaryFolder,
+}
+
+impl Server {
+    /// Starts a program with the words that `words` makes of a new folder of its own, and waits until `is_up` says that it
+    /// answers. `label` tells the servers of this process apart.
+    ///
+    /// # Errors
+    /// If it cannot be started, ends at once, or does not answer within ten seconds.
+    pub fn start(
+        program: &str,
+        label: &str,
+        words: impl FnOnce(&Path) -> Vec<String>,
+        is_up: impl Fn(&Path) -> bool,
+    ) -> anyhow::Result<Self> {
+        let folder =
+            std::env::temp_dir().join(format!("fpcache-eval-{program}-{}-{label}", std::process::id()));
+        // Of a process before that had this one's number.
+        let _ = fs::remove_dir_all(&folder);
+        fs::create_dir(&folder).with_context(|| format!("making the folder {}", folder.display()))?;
+        let removed = TemporaryFolder::new(folder.clone());
+        let child = Command::new(program)
+            .args(words(&folder))
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .with_context(|| format!("starting {program}"))?;
+        let mut server = Self { child, folder, _removed: removed };
+        let begun = Instant::now();
+        while !is_up(&server.folder) {
+            if let Some(status) = server.child.try_wait().context("looking after a server")? {
+                bail!("{program} ended before it answered ({status}): start it by hand to see why");
+            }
+            if begun.elapsed() > PATIENCE {
+                bail!("{program} did not answer within {} s", PATIENCE.as_secs());
+            }
+            thread::sleep(Duration::from_millis(2));
+        }
+        Ok(server)
+    }
+
+    /// Its folder.
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// Its process.
+    pub fn process_id(&self) -> u32 {
+        self.child.id()
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = kill_process(Pid::from_child(&self.child), Signal::TERM);
+        let begun = Instant::now();
+        while matches!(self.child.try_wait(), Ok(None)) {
+            if begun.elapsed() > PATIENCE {
+                let _ = self.child.kill();
+            }
+            thread::sleep(Duration::from_millis(2));
+        }
+    }
+}
+
+/// What an installed program says its version is: the first word of its output that begins with a digit; `None` if it is
+/// not installed.
+pub fn version_of(program: &str, option: &str) -> Option<String> {
+    let output = Command::new(program).arg(option).stdin(Stdio::null()).output().ok()?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    let version = |word: &str| {
+        let word = word.trim_start_matches("v=");
+        word.starts_with(|c: char| c.is_ascii_digit()).then(|| word.to_owned())
+    };
+    text.split_whitespace().find_map(version)
+}
+
+/// Processor time that a process has had so far, all its threads together; `None` if the operating system does not say.
+///
+/// From the scheduler's own counts, which are nanoseconds; clock ticks would be a hundredth of a second.
+pub fn cpu_time(process_id: u32) -> Option<Duration> {
+    let threads = fs::read_dir(format!("/proc/{process_id}/task")).ok()?;
+    let of_thread = |path: PathBuf| -> Option<u64> {
+        fs::read_to_string(path.join("schedstat")).ok()?.split_whitespace().next()?.parse().ok()
+    };
+    let times = threads.filter_map(|thread| of_thread(thread.ok()?.path()));
+    Some(Duration::from_nanos(times.sum()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn processor_time_of_a_busy_process_grows_and_of_none_there_is_none() {
+        let before = cpu_time(std::process::id()).unwrap();
+        let begun = Instant::now();
+        while begun.elapsed() < Duration::from_millis(20) {}
+        // The scheduler brings its counts up to date at its ticks.
+        let used = cpu_time(std::process::id()).unwrap() - before;
+        assert!(used > Duration::from_millis(1), "{used:?}");
+        assert_eq!(cpu_time(u32::MAX), None);
+    }
+
+    #[test]
+    fn a_program_that_is_not_installed_has_no_version() {
+        assert_eq!(version_of("no-such-program-here", "--version"), None);
+    }
+}
