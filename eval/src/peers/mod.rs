@@ -77,6 +77,7 @@ pub fn peers(arguments: &PeersArgs) -> anyhow::Result<Verdict> {
             PeerName::Fpcache => made.fpcache(arguments, &records)?,
             PeerName::Hashmap => made.own("hashmap", build_map(HASHMAP, &set, run.value_bytes, &bar)),
             PeerName::Btreemap => made.own("btreemap", build_map(BTREEMAP, &set, run.value_bytes, &bar)),
+            PeerName::Lmdb => made.lmdb(arguments, &records)?,
             PeerName::Redis => made.redis(arguments, &records)?,
             PeerName::Memcached => made.memcached(arguments, &records)?,
         }
@@ -164,6 +165,24 @@ impl Made {
         for operation in [("get".to_owned(), 1), (format!("multi_get of {together}"), together)] {
             self.ask(at, "fpcache", (Some("shm"), None), operation);
         }
+        Ok(())
+    }
+
+    #[cfg(feature = "lmdb")]
+    fn lmdb(&mut self, arguments: &PeersArgs, records: &Records<'_>) -> anyhow::Result<()> {
+        use crate::systems::lmdb::Lmdb;
+        let store = Lmdb::build(&std::env::temp_dir(), records.set, records.values, records.bar)?;
+        let (at, together) = (self.add(Box::new(store)), u64::from(arguments.together));
+        for operation in [("get".to_owned(), 1), (format!("{together} gets in a transaction"), together)] {
+            self.ask(at, "lmdb", (None, Some(Lmdb::version())), operation);
+        }
+        Ok(())
+    }
+
+    #[cfg(not(feature = "lmdb"))]
+    #[allow(clippy::unnecessary_wraps, reason = "as with the feature")]
+    fn lmdb(&mut self, _: &PeersArgs, _: &Records<'_>) -> anyhow::Result<()> {
+        self.lacks("lmdb", "not built in: cargo run --release --features lmdb -- peers".to_owned());
         Ok(())
     }
 

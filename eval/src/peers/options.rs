@@ -75,6 +75,8 @@ pub enum PeerName {
     Hashmap,
     /// An ordered map in this process
     Btreemap,
+    /// LMDB: an ordered map in files mapped by processes, where this program was built with it
+    Lmdb,
     /// Redis, or Valkey where that is installed
     Redis,
     /// memcached

@@ -4,6 +4,8 @@
 //! each, so that no call in a measured loop goes through a table of functions.
 
 pub mod fpcache;
+#[cfg(feature = "lmdb")]
+pub mod lmdb;
 pub mod maps;
 pub mod memcached;
 pub mod redis;

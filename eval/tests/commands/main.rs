@@ -3,6 +3,7 @@
 
 mod growth;
 mod memory_node;
+mod peers;
 mod quickstart;
 mod run;
 mod stores;
