@@ -253,7 +253,7 @@ impl<K: BuildKeys> Client<K> {
     }
 
     /// The value of `key`, `None` if it is absent. One or two dependent round trips, as the [`Plan`] has it, and one more for a
-    /// value that lies outside its slot; see the [crate](crate#cost) for what costs more, and [`get_into`](Self::get_into) to spare the allocation.
+    /// value that is external; see the [crate](crate#cost) for what costs more, and [`get_into`](Self::get_into) to spare the allocation.
     ///
     /// # Errors
     /// The memory node is gone and did not come back in time, holds no table, or the record was being written until
@@ -278,7 +278,7 @@ impl<K: BuildKeys> Client<K> {
         with_core!(self, core => core.here(|held| core.look_up(held, key.as_key(), self.deadline, take)))
     }
 
-    /// Whether `key` is there, without its value, which is not read if it lies outside its slot.
+    /// Whether `key` is there, without its value, which is not read if it is external.
     ///
     /// # Errors
     /// As for [`get`](Self::get).
@@ -287,7 +287,7 @@ impl<K: BuildKeys> Client<K> {
     }
 
     /// The values of `keys`, in their order. All keys share their round trips: as many as the slowest of them needs, and one more
-    /// for each 64 MiB of values outside their slots.
+    /// for each 64 MiB of external values.
     ///
     /// # Errors
     /// As for [`get`](Self::get); the group fails as a whole.

@@ -3,9 +3,9 @@
 mod ahead;
 mod flat;
 pub(crate) mod lane;
-mod offloaded;
 mod ordered;
 mod recover;
+mod server_side;
 mod write;
 
 use std::borrow::Borrow;
@@ -146,11 +146,11 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
                 Ok(Some(answer)) => return Ok(answer),
                 Ok(None) => {}
                 Err(error) if error.is_of_empty_table() => {
-                    return Ok(take(&Outcome::offloaded(None, 0, 0), None));
+                    return Ok(take(&Outcome::server_side(None, 0, 0), None));
                 }
                 Err(error) => return Err(error),
             }
-            match self.look_up_offloaded(held, key, &mut retry, &mut take) {
+            match self.look_up_server_side(held, key, &mut retry, &mut take) {
                 Err(error) => self.get_over(held, error, &mut retry)?,
                 answered => return answered,
             }
@@ -176,7 +176,7 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
                 Err(error) if error.is_of_empty_table() => return Ok(false),
                 Err(error) => return Err(error),
             }
-            match self.contains_offloaded(held, key, &mut retry) {
+            match self.contains_server_side(held, key, &mut retry) {
                 Err(error) => self.get_over(held, error, &mut retry)?,
                 answered => return answered,
             }
@@ -205,7 +205,7 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
                 Err(error) if error.is_of_empty_table() => return Ok(take(&mut self.absent(keys.count()))),
                 Err(error) => return Err(error),
             }
-            match self.lookup_offloaded(held, keys.clone(), &mut retry, &mut take) {
+            match self.lookup_server_side(held, keys.clone(), &mut retry, &mut take) {
                 Err(error) => self.get_over(held, error, &mut retry)?,
                 answered => return answered,
             }
@@ -215,7 +215,7 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
     /// The answers of a group of keys that are all absent.
     fn absent(&self, keys: usize) -> LookupScratch<K> {
         let mut outcomes = Outcomes::default();
-        (0..keys).for_each(|_| outcomes.push_offloaded(None, &[], 0));
+        (0..keys).for_each(|_| outcomes.push_server_side(None, &[], 0));
         let mut scratch = LookupScratch::new(self.matcher);
         scratch.swap_outcomes(&mut outcomes);
         scratch

@@ -10,7 +10,7 @@ pub struct Counters {
     /// Times the table was fetched anew because the change log did not lead on.
     pub reopens: u64,
     /// Keys that the memory node's processor looked up, because the directory was out of date again and again.
-    pub offloaded: u64,
+    pub server_side: u64,
     /// Lookups and scans that were tried again, for whatever reason.
     pub retries: u64,
     /// Connections made after the first.
@@ -24,7 +24,7 @@ pub struct Counters {
 pub(crate) struct Tally {
     pub(crate) refreshes: Count,
     pub(crate) reopens: Count,
-    pub(crate) offloaded: Count,
+    pub(crate) server_side: Count,
     pub(crate) retries: Count,
     pub(crate) reconnects: Count,
     pub(crate) resent: Count,
@@ -49,7 +49,7 @@ impl Tally {
         Counters {
             refreshes: self.refreshes.get(),
             reopens: self.reopens.get(),
-            offloaded: self.offloaded.get(),
+            server_side: self.server_side.get(),
             retries: self.retries.get(),
             reconnects: self.reconnects.get(),
             resent: self.resent.get(),

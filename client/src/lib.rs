@@ -59,7 +59,7 @@
 //!
 //! One more comes on top when the hot cache names a slot that holds another key, one when a page of the directory has to be
 //! fetched because the budget has no room for all of it, and one when a plan has to be given up for a range read.
-//! A value that lies outside its slot is one more round trip, by any plan; [`Client::contains`] spares it.
+//! An external value is one more round trip, by any plan; [`Client::contains`] spares it.
 //! `multi_get` costs what its slowest key does, for all keys together. Every answer of [`Client::get_into`] carries the plan it took and its own [`Cost`].
 //!
 //! # Failures

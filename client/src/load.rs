@@ -96,7 +96,7 @@ impl<'c, K: BuildKeys> Load<'c, K> {
         }
         let mut sent = Sent::Here(value);
         if record_bytes::<K>(&shape, key, &sent) > self.chunk_bytes
-            && shape.place(K::encoded_len(key), value.len()) == Some(ValuePlace::Outside)
+            && shape.place(K::encoded_len(key), value.len()) == Some(ValuePlace::External)
         {
             // Values have at most 16 MiB.
             sent = Sent::Ahead(value.len() as u32);

@@ -19,7 +19,7 @@ impl<K: BuildKeys> Client<K> {
     /// One round trip and the slots of the key's window, with eight more; [`get`](Self::get) reads their fingerprints and one
     /// slot. Where one of them was written to since its segment was loaded, one more round trip with the same bytes, and more
     /// for as long as they change; over mapped memory that is some tens of nanoseconds. One more where the nearest record lies further off, or its
-    /// value outside its slot.
+    /// external value.
     ///
     /// # Errors
     /// As for [`get`](Self::get). Slots that never stop changing between two READs end in
@@ -121,8 +121,8 @@ impl<K: BuildKeys> Client<K> {
         self.multi_nearest_with(Side::Ceiling, keys, take)
     }
 
-    /// Whether each of `keys` is there, in their order, without their values. As [`multi_get`](Self::multi_get); values outside their
-    /// slots are not read.
+    /// Whether each of `keys` is there, in their order, without their values. As [`multi_get`](Self::multi_get); external values
+    /// are not read.
     ///
     /// # Errors
     /// As for [`get`](Self::get); the group fails as a whole.
@@ -140,7 +140,7 @@ impl<K: BuildKeys> Client<K> {
     ///
     /// # Cost
     /// Every slot of the range is READ, 256 KiB with each round trip: about the bytes of a slot divided by the table's fill for each key, 29 with
-    /// values of 8 bytes. Values outside slots are not READ.
+    /// values of 8 bytes. External values are not READ.
     ///
     /// # Errors
     /// As for [`get`](Self::get).

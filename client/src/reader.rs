@@ -142,7 +142,7 @@ impl<K: BuildKeys> Reader<K> {
         with_place!(self, (core, held) => core.look_up(held, key.as_key(), self.deadline, hand_over))
     }
 
-    /// Whether `key` is there, without its value, which is not read if it lies outside its slot.
+    /// Whether `key` is there, without its value, which is not read if it is external.
     ///
     /// # Errors
     /// As for [`Client::get`](crate::Client::get).
@@ -176,8 +176,8 @@ impl<K: BuildKeys> Reader<K> {
         with_place!(self, (core, held) => core.lookup(held, keys, self.deadline, take))
     }
 
-    /// Puts into `found`, which is as long as `keys`, whether each key is there, and returns how many are. Values outside their
-    /// slots are not read. Any number of keys: they are looked up in groups, each within the deadline.
+    /// Puts into `found`, which is as long as `keys`, whether each key is there, and returns how many are. External values
+    /// are not read. Any number of keys: they are looked up in groups, each within the deadline.
     ///
     /// # Errors
     /// As for [`Client::get`](crate::Client::get), after which some of `found` may be filled;

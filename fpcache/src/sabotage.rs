@@ -10,7 +10,7 @@ pub enum Sabotage {
     Unguarded,
     /// Readers conclude absence without looking at the reuse sequence after their last READ.
     NoReuseCheck,
-    /// Readers take values outside slots without comparing the checksum.
+    /// Readers take external values without comparing the checksum.
     UnprovenExtents,
     /// Readers take the nearest key that they find without proof that no other was there at the same time.
     UnprovenNeighbours,

@@ -278,7 +278,7 @@ impl<K: KeySpace> TableView<K> {
         matches!(self.sabotage, Some(NoChecksum | Unguarded))
     }
 
-    /// Whether values outside slots are taken unseen.
+    /// Whether external values are taken unseen.
     #[cfg(feature = "sabotage")]
     pub(crate) fn believes_extents(&self) -> bool {
         self.sabotage == Some(crate::sabotage::Sabotage::UnprovenExtents)

@@ -23,7 +23,7 @@ use crate::allocator::{Allocator, Exhausted};
 use crate::budget::round_up;
 use crate::image::SegmentImage;
 use crate::space::Extent;
-use crate::table::extents::{Outside, value_at};
+use crate::table::extents::{ExternalValues, value_at};
 use crate::uploads::{MOST_VALUES, Upload};
 
 /// Why a load ended without a table.
@@ -207,7 +207,7 @@ pub struct Loader<K: BuildKeys> {
     ahead: HashMap<u32, Upload>,
     /// Bytes of these.
     ahead_bytes: u64,
-    outside: Outside,
+    external: ExternalValues,
     image: SegmentImage,
 }
 
@@ -280,7 +280,7 @@ impl<K: BuildKeys> Loader<K> {
             at_home: 0,
             ahead: HashMap::new(),
             ahead_bytes: 0,
-            outside: Outside::default(),
+            external: ExternalValues::default(),
             image: SegmentImage::new(geometry),
         })
     }
@@ -364,7 +364,7 @@ impl<K: BuildKeys> Loader<K> {
         Ok(Extent { offset, len: len as u64 })
     }
 
-    /// A value as its slot will have it: written to the region if it is to lie outside.
+    /// A value as its slot will have it: written to the region if it is to be external.
     fn put_in_place<'v>(
         &mut self,
         region: &impl NodeMemory,
@@ -373,7 +373,7 @@ impl<K: BuildKeys> Loader<K> {
     ) -> Result<Stored<'v>, LoadError> {
         let extent = match (value, place) {
             (Sent::Here(value), ValuePlace::Here) => return Ok(Stored::Here(value)),
-            (Sent::Here(value), ValuePlace::Outside) => {
+            (Sent::Here(value), ValuePlace::External) => {
                 let memory = self.allocate_value(value.len())?;
                 region.write_bytes(memory.offset, value)?;
                 value_at(self.node, memory, value.len() as u32, xxh3_64(value)).ok_or_else(|| self.full())?
@@ -381,15 +381,15 @@ impl<K: BuildKeys> Loader<K> {
             (Sent::Ahead(bytes), _) => {
                 let upload = self.ahead.remove(&(self.keys as u32));
                 self.ahead_bytes -= upload.as_ref().map_or(0, |upload| u64::from(upload.bytes()));
-                let upload = upload.filter(|_| place == ValuePlace::Outside);
+                let upload = upload.filter(|_| place == ValuePlace::External);
                 let extent = upload
                     .filter(|upload| upload.is_whole(*bytes))
                     .and_then(|upload| upload.finish(self.node));
                 extent.ok_or(LoadError::NoValue { number: self.keys, bytes: *bytes })?
             }
         };
-        self.outside.add(&extent);
-        Ok(Stored::Outside(extent))
+        self.external.add(&extent);
+        Ok(Stored::External(extent))
     }
 
     fn push_sent(
@@ -412,7 +412,7 @@ impl<K: BuildKeys> Loader<K> {
         let at = self.bodies.len();
         self.bodies.resize(at + shape.body_bytes(), 0);
         let mut used = shape.fill::<K>(&mut self.bodies[at..], key, &value);
-        if matches!(value, Stored::Outside(_)) {
+        if matches!(value, Stored::External(_)) {
             // Its address, which does not identify it.
             used += size_of::<u64>();
         }
@@ -578,7 +578,7 @@ impl<K: BuildKeys> Loader<K> {
             published,
             used: self.allocator.used(),
             next_generation: self.next_generation,
-            outside: self.outside,
+            external: self.external,
         })
     }
 
@@ -644,5 +644,5 @@ pub(crate) struct Finished<K: BuildKeys> {
     /// End of the bytes in use.
     pub(crate) used: u64,
     pub(crate) next_generation: u32,
-    pub(crate) outside: Outside,
+    pub(crate) external: ExternalValues,
 }

@@ -97,7 +97,7 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
 
     fn get_one(&mut self, key: &K::Key, body: &mut Vec<u8>) -> Result<(), Refusal> {
         const FOUND: u8 = 0;
-        const OUTSIDE: u8 = 1;
+        const EXTERNAL: u8 = 1;
         const ABSENT: u8 = 2;
         let Self { superblock, table: Some(table), .. } = self else { return Err(Self::no_table()) };
         // Whoever asks here has a directory that its changes do not reach.
@@ -107,14 +107,14 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
             None => (ABSENT, 0, 0),
             // A record that a reply has no room for cannot be: its slot is shorter than that.
             Some((token, Stored::Here(value))) => (FOUND, value.len() as u32, token.to_bits()),
-            Some((token, Stored::Outside(extent))) => (OUTSIDE, extent.bytes, token.to_bits()),
+            Some((token, Stored::External(extent))) => (EXTERNAL, extent.bytes, token.to_bits()),
         };
         body.extend([status, 0, 0, 0]);
         body.extend(value_bytes.to_le_bytes());
         body.extend(token.to_le_bytes());
         match found {
             Some((_, Stored::Here(value))) => body.extend_from_slice(value),
-            Some((_, Stored::Outside(extent))) => {
+            Some((_, Stored::External(extent))) => {
                 body.extend(extent.checksum.to_le_bytes());
                 body.extend(extent.address.to_bits().to_le_bytes());
             }

@@ -303,8 +303,8 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
             stats.rebuild_ns_max = counters.rebuild_ns_max;
             stats.rebuild_ns_p99 = counters.rebuild_ns_p99();
             stats.checkpoint = table.record().checkpoint;
-            stats.outside_values = table.outside().values;
-            stats.outside_bytes = table.outside().bytes;
+            stats.external_values = table.external().values;
+            stats.external_bytes = table.external().bytes;
         }
         stats
     }
@@ -477,7 +477,7 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
 
     /// The table that a load has written.
     fn take_over(&self, finished: Finished<K>) -> Table<K> {
-        let Finished { record, descriptors, encoders, published, used, next_generation, outside } = finished;
+        let Finished { record, descriptors, encoders, published, used, next_generation, external } = finished;
         let entries = descriptors.iter().map(|d| (d.lo.clone(), Segment::from(d))).collect();
         // A load's keys ascend, and so do the first keys of its segments.
         let directory = Directory::from_sorted(entries).expect("segments in key order");
@@ -492,7 +492,7 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
             next_generation,
             next_version: next_version(FIRST_VERSION),
             keys: record.keys,
-            outside,
+            external,
         };
         Table::new(self.node, parts)
     }

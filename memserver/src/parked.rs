@@ -78,7 +78,7 @@ impl Until {
     }
 }
 
-/// A value outside on its way to the log, for an operation that is decided when all of it is there.
+/// An external value on its way to the log, for an operation that is decided when all of it is there.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Put {
     pub(crate) extent: ValueExtent,
@@ -344,7 +344,7 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
 
     /// Gives up a value on its way to the log.
     pub(crate) fn give_up_value(&mut self, put: &Put) {
-        let value = Stored::Outside(put.extent);
+        let value = Stored::External(put.extent);
         self.take_back(&value);
         // Should that fail, the pieces stay in the log until something after them is done.
         let _ = self.skip_orphans(&value);

@@ -36,14 +36,14 @@ pub(crate) struct Lsns {
 #[derive(Debug)]
 pub(crate) enum OwnedValue {
     Here(Vec<u8>),
-    Outside(ValueExtent),
+    ExternalValues(ValueExtent),
 }
 
 impl From<&Stored<'_>> for OwnedValue {
     fn from(value: &Stored<'_>) -> Self {
         match value {
             Stored::Here(value) => Self::Here(value.to_vec()),
-            Stored::Outside(extent) => Self::Outside(*extent),
+            Stored::External(extent) => Self::ExternalValues(*extent),
         }
     }
 }
@@ -52,7 +52,7 @@ impl OwnedValue {
     pub(crate) fn as_stored(&self) -> Stored<'_> {
         match self {
             Self::Here(value) => Stored::Here(value),
-            Self::Outside(extent) => Stored::Outside(*extent),
+            Self::ExternalValues(extent) => Stored::External(*extent),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Values on their way to their records: those that come ahead of their requests, and those that are to lie outside.
+//! Values on their way to their records: those that come ahead of their requests, and those that are to be external.
 
 use std::borrow::Borrow;
 use std::sync::Arc;
@@ -143,7 +143,7 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
         Ok(())
     }
 
-    /// The value of an operation that changes a record as its slot will have it: written to free memory if it is to lie outside.
+    /// The value of an operation that changes a record as its slot will have it: written to free memory if it is to be external.
     #[inline]
     pub(crate) fn put_in_place<'v>(
         &mut self,
@@ -155,8 +155,8 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
         let place = table.shape().place(K::encoded_len(wanted.key.borrow()), wanted.value.len());
         match (wanted.value, place) {
             _ if wanted.kind == WriteKind::Delete => Ok(Ok(Stored::Here(&[]))),
-            (Sent::Here(value), Some(ValuePlace::Outside)) => match table.write_value(superblock, value) {
-                Ok(extent) => Ok(Ok(Stored::Outside(extent))),
+            (Sent::Here(value), Some(ValuePlace::External)) => match table.write_value(superblock, value) {
+                Ok(extent) => Ok(Ok(Stored::External(extent))),
                 Err(TableError::NoRoom { .. }) => Ok(Err(Unable::NoRoom)),
                 Err(error) => Ok(Err(Unable::Broken(error.to_string()))),
             },
@@ -169,14 +169,14 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
                 }
                 let upload = self.uploads.take(session.client, session.request, operation);
                 let extent = upload.and_then(|upload| upload.finish(self.node));
-                Ok(extent.map(Stored::Outside).ok_or(Unable::NoRoom))
+                Ok(extent.map(Stored::External).ok_or(Unable::NoRoom))
             }
         }
     }
 
     /// Gives the memory of a value back that comes to no slot.
     pub(crate) fn take_back(&mut self, value: &Stored<'_>) {
-        if let (Stored::Outside(extent), Some(table)) = (value, &mut self.table) {
+        if let (Stored::External(extent), Some(table)) = (value, &mut self.table) {
             table.free_value(memory_of(extent));
         }
     }
@@ -184,7 +184,7 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
     /// Notes that pieces of a value which was not written down to its end are of no use: they must not keep the log after
     /// them.
     pub(crate) fn skip_orphans(&mut self, value: &Stored<'_>) -> Result<(), Refusal> {
-        let (Stored::Outside(_), true) = (value, self.pending.is_empty()) else { return Ok(()) };
+        let (Stored::External(_), true) = (value, self.pending.is_empty()) else { return Ok(()) };
         let (Some(wal), Some(table)) = (&self.wal, &self.table) else { return Ok(()) };
         // Everything before them is done.
         wal.recovery_area.set_applied(wal.last(), table.next_version()).map_err(internal)

@@ -177,7 +177,7 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
                 }
                 Decision::Mutate(mutation) => {
                     let placed = match going.put {
-                        Some(put) => Ok(Stored::Outside(put.extent)),
+                        Some(put) => Ok(Stored::External(put.extent)),
                         // Nothing is taken of what is being made room of.
                         None if self.is_searching() => Err(Unable::NoRoom),
                         None => self.put_in_place(&going.session, operation, wanted)?,
@@ -330,7 +330,7 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
         if !self.has_snapshot {
             return Err(Unable::NotDurable);
         }
-        if let Stored::Outside(extent) = value
+        if let Stored::External(extent) = value
             && let Some(until) = self.write_pieces(going, extent)?
         {
             return Ok(Written::Waits(until));
@@ -492,7 +492,7 @@ fn check_fits<K: BuildKeys>(
     let (key_bytes, value_bytes) = (K::encoded_len(key), operation.value.len());
     match (operation.value, shape.place(key_bytes, value_bytes)) {
         _ if operation.kind == WriteKind::Delete => return Ok(()),
-        (Sent::Here(_), Some(_)) | (Sent::Ahead(_), Some(ValuePlace::Outside)) => return Ok(()),
+        (Sent::Here(_), Some(_)) | (Sent::Ahead(_), Some(ValuePlace::External)) => return Ok(()),
         (Sent::Ahead(_), Some(ValuePlace::Here)) => {
             return Err(bad(format!("a value of {value_bytes} bytes came ahead that fits its slot")));
         }

@@ -44,8 +44,8 @@ fn document<K: Keys>(url: &str, node: &NodeStats, table: Option<&TableStats>, hu
         "quarantined_bytes": node.quarantined_bytes,
         "log_head": node.log_head,
         "checkpoint": node.checkpoint,
-        "outside_values": node.outside_values,
-        "outside_bytes": node.outside_bytes,
+        "external_values": node.external_values,
+        "external_bytes": node.external_bytes,
         "logged": node.logged,
         "synced": node.synced,
         "table": table.map(|table| {
@@ -106,9 +106,9 @@ fn print<K: Keys>(
     output.row("keys", format_args!("{} ({}), {per_key:.1} bytes each", node.keys, human(node.keys)))?;
     output.row("segments", format_args!("{} ({per_segment:.1} keys each)", node.segments))?;
     output.row("records", records::<K>(&parameters.shape))?;
-    if node.outside_values > 0 {
-        let (values, bytes) = (human(node.outside_values), human_bytes(node.outside_bytes));
-        output.row("outside", format_args!("{values} values of {bytes} that do not fit their slots"))?;
+    if node.external_values > 0 {
+        let (values, bytes) = (human(node.external_values), human_bytes(node.external_bytes));
+        output.row("external", format_args!("{values} values of {bytes} that do not fit their slots"))?;
     }
     let (width, epsilon, fill) = (parameters.width, parameters.epsilon, parameters.fill);
     output.row("table", format_args!("fingerprints of {width}, epsilon {epsilon}, fill {fill}"))?;

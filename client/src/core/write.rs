@@ -449,17 +449,17 @@ impl Sending {
     }
 }
 
-/// How an operation's value is sent: ahead if it is to lie outside its slot and no request has room for it.
+/// How an operation's value is sent: ahead if it is to be external and no request has room for it.
 fn sent<'v, K: BuildKeys>(
     operation: &WriteOperation<'v, &K::Key>,
     shape: &RecordShape,
     max_request: usize,
 ) -> Sent<'v> {
     let (key, value) = (operation.key, operation.value);
-    let is_outside = || shape.place(K::encoded_len(key), value.len()) == Some(ValuePlace::Outside);
+    let is_external = || shape.place(K::encoded_len(key), value.len()) == Some(ValuePlace::External);
     match operation.kind != WriteKind::Delete
         && !WriteBatch::default().has_room::<K>(key, &value, max_request)
-        && is_outside()
+        && is_external()
     {
         // Values have at most 16 MiB.
         true => Sent::Ahead(value.len() as u32),

@@ -217,7 +217,7 @@ fn what_was_not_made_goes_on_in_the_table_that_is_there<K: TestKeys, Other: Test
         assert_eq!(client.get(K::key(5)).unwrap().as_deref(), Some(&value[..]));
         // Nor was anything left behind.
         let stats = client.stats().unwrap();
-        assert_eq!((stats.keys, stats.outside_values), (2, 1));
+        assert_eq!((stats.keys, stats.external_values), (2, 1));
     }
     // A table with slots of another shape: the value's length is looked at anew.
     let renew = |catalogue: &mut Catalogue| make::<K>(catalogue, K::parameters());

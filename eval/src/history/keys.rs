@@ -67,7 +67,7 @@ const MOST_KEY_BYTES: usize = 1 + 9 + FILLER.len() + 1 + 3;
 
 /// Strings of many lengths, in groups that share long prefixes, and within these prefixes of one another: the number's upper
 /// bits, as many bytes as they have and these in big-endian, then a filler, a digit and an end. Lengths, values' too, vary, and
-/// some values lie outside their slots.
+/// some values are external.
 impl NumberedKeys for ByteKeys {
     fn key(number: u64) -> Vec<u8> {
         let (group, digit, end) = parts(number);

@@ -38,7 +38,7 @@ pub struct Costs {
     /// Lookups by the speculative plan.
     pub speculative: u64,
     /// Lookups by the memory node's processor.
-    pub offloaded: u64,
+    pub server_side: u64,
     /// Dependent round trips each lookup waited for; keys of one group wait for the same ones, each counts them.
     pub round_trips: u64,
     /// READ requests.
@@ -58,7 +58,7 @@ impl AddAssign<Found> for Costs {
             Plan::TwoStage => &mut self.two_stage,
             Plan::Range => &mut self.range,
             Plan::Speculative => &mut self.speculative,
-            Plan::Offloaded => &mut self.offloaded,
+            Plan::ServerSide => &mut self.server_side,
         };
         *of_plan += 1;
         self.round_trips += u64::from(found.cost.round_trips);

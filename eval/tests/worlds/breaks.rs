@@ -151,7 +151,7 @@ fn guards_alone_keep_torn_records_from_readers() {
 }
 
 #[test]
-fn readers_that_take_values_outside_slots_unseen_are_found() {
+fn readers_that_take_external_values_unseen_are_found() {
     is_found(Sabotage::UnprovenExtents, Faults::WEATHER, |seed| {
         let mix = Mix { update: 10, put: 5, delete: 2, ..Mix::NOTHING };
         Play { bytes: true, ..crowd(seed, mix, Duration::from_micros(10), 10) }

@@ -44,10 +44,10 @@ pub enum Stored<'a> {
     /// The value itself.
     Here(&'a [u8]),
     /// Where it lies.
-    Outside(ValueExtent),
+    External(ValueExtent),
 }
 
-/// A value outside its record's slot, and what proves it.
+/// An external value, and what proves it.
 ///
 /// The checksum is in the slot, whose own checksum vouches for it: bytes that have it are the value, whatever became of the
 /// memory since. So an extent needs no header, is neither moved nor touched when its record's segment is rebuilt, and
@@ -83,7 +83,7 @@ pub enum ValuePlace {
     /// In its slot.
     Here,
     /// In an extent.
-    Outside,
+    External,
 }
 
 impl RecordShape {
@@ -126,19 +126,19 @@ impl RecordShape {
         match fits {
             true if key_bytes + value_bytes <= room => Some(ValuePlace::Here),
             true => {
-                let may_lie_outside = self.value_bytes.is_none()
+                let may_be_external = self.value_bytes.is_none()
                     && value_bytes <= MAX_VALUE_BYTES
                     && key_bytes + ValueExtent::REFERENCE_BYTES <= room;
-                may_lie_outside.then_some(ValuePlace::Outside)
+                may_be_external.then_some(ValuePlace::External)
             }
             false => None,
         }
     }
 
-    /// Whether the first word of a record's body says that its value lies outside.
+    /// Whether the first word of a record's body says that its value is external.
     #[inline]
     pub fn names_extent(&self, head: u64) -> bool {
-        self.value_bytes.is_none() && (head >> 48) as u16 == OUTSIDE
+        self.value_bytes.is_none() && (head >> 48) as u16 == EXTERNAL
     }
 
     /// Key and value of the record in `body`; `None` if no record can lie there so.
@@ -164,7 +164,7 @@ impl RecordShape {
     pub fn used(&self, key_bytes: usize, value: &Stored<'_>) -> usize {
         let value_bytes = match value {
             Stored::Here(value) => value.len(),
-            Stored::Outside(_) => 8,
+            Stored::External(_) => 8,
         };
         self.head_bytes() + key_bytes + value_bytes
     }
@@ -176,7 +176,7 @@ impl RecordShape {
         if self.value_bytes.is_none() {
             let (value_bytes, place) = match value {
                 Stored::Here(value) => (value.len() as u32, HERE),
-                Stored::Outside(extent) => (extent.bytes, OUTSIDE),
+                Stored::External(extent) => (extent.bytes, EXTERNAL),
             };
             put(body, 0, value_bytes.to_le_bytes());
             put(body, 4, (key_bytes as u16).to_le_bytes());
@@ -188,7 +188,7 @@ impl RecordShape {
         K::encode(key, &mut body[at_key..at_value]);
         match value {
             Stored::Here(value) => body[at_value..][..value.len()].copy_from_slice(value),
-            Stored::Outside(extent) => {
+            Stored::External(extent) => {
                 put(body, at_value, extent.checksum.to_le_bytes());
                 put(body, at_value + 8, extent.address.to_bits().to_le_bytes());
             }
@@ -200,9 +200,9 @@ impl RecordShape {
     /// hashed, about 0.1 ns a byte.
     pub fn identity<K: KeySpace>(&self, key: &K::Key, value: &[u8]) -> Vec<u8> {
         let stored = match self.place(K::encoded_len(key), value.len()) {
-            Some(ValuePlace::Outside) => {
+            Some(ValuePlace::External) => {
                 let address = SegmentAddress::from_bits(0);
-                Stored::Outside(ValueExtent { address, bytes: value.len() as u32, checksum: xxh3_64(value) })
+                Stored::External(ValueExtent { address, bytes: value.len() as u32, checksum: xxh3_64(value) })
             }
             _ => Stored::Here(value),
         };
@@ -221,16 +221,16 @@ impl RecordShape {
 
 /// Where the value is, in the head of a record whose value's length varies.
 const HERE: u16 = 0;
-const OUTSIDE: u16 = 1;
+const EXTERNAL: u16 = 1;
 
 /// The value of a record with such a head, in what lies after the key.
 #[inline]
 fn stored(bytes: u32, place: u16, rest: &[u8]) -> Option<Stored<'_>> {
     match place {
         HERE => rest.get(..bytes as usize).map(Stored::Here),
-        OUTSIDE if bytes as usize <= MAX_VALUE_BYTES && rest.len() >= ValueExtent::REFERENCE_BYTES => {
+        EXTERNAL if bytes as usize <= MAX_VALUE_BYTES && rest.len() >= ValueExtent::REFERENCE_BYTES => {
             let address = SegmentAddress::from_bits(u64_at(rest, 8));
-            Some(Stored::Outside(ValueExtent { address, bytes, checksum: u64_at(rest, 0) }))
+            Some(Stored::External(ValueExtent { address, bytes, checksum: u64_at(rest, 0) }))
         }
         _ => None,
     }
@@ -278,8 +278,8 @@ mod tests {
         let shape = RecordShape { key_bytes: None, value_bytes: None, room: 20 };
         let places = [(3, 17), (3, 18), (4, MAX_VALUE_BYTES), (4, MAX_VALUE_BYTES + 1), (5, 15), (5, 16)];
         let place = |(key, value)| shape.place(key, value);
-        use ValuePlace::{Here, Outside};
-        assert_eq!(places.map(place), [Some(Here), Some(Outside), Some(Outside), None, Some(Here), None]);
+        use ValuePlace::{External, Here};
+        assert_eq!(places.map(place), [Some(Here), Some(External), Some(External), None, Some(Here), None]);
         assert_eq!(RecordShape::fixed(8, 4).place(8, 5), None, "values all have one length");
 
         let value = [7; 300];
@@ -292,13 +292,13 @@ mod tests {
             extent.vouches_for(&value) && !extent.vouches_for(&value[1..]) && !extent.vouches_for(&[8; 300])
         );
         let mut body = vec![0; shape.body_bytes()];
-        let used = shape.fill::<ByteKeys>(&mut body, b"key", &Stored::Outside(extent));
+        let used = shape.fill::<ByteKeys>(&mut body, b"key", &Stored::External(extent));
         assert_eq!(body[..11], *b"\x2c\x01\0\0\x03\0\x01\0key");
         assert_eq!(body[11..19], extent.checksum.to_le_bytes());
         assert_eq!(body[19..27], [8, 7, 6, 5, 4, 3, 2, 1]);
         assert_eq!(body[..used], shape.identity::<ByteKeys>(b"key", &value), "the address does not count");
         let parts = shape.parts::<ByteKeys>(&body).expect("own record");
-        assert_eq!((parts.key, parts.value), (&b"key"[..], Stored::Outside(extent)));
+        assert_eq!((parts.key, parts.value), (&b"key"[..], Stored::External(extent)));
         body[6] = 2;
         assert_eq!(shape.parts::<ByteKeys>(&body), None, "no place at all");
         body[6] = 1;

@@ -75,8 +75,8 @@ counters! {
     logged,
     /// Of those, the ones that would survive the machine's crash.
     synced,
-    /// Values that lie outside their slots.
-    outside_values,
+    /// External values.
+    external_values,
     /// Bytes of these.
-    outside_bytes,
+    external_bytes,
 }

@@ -11,8 +11,8 @@ use std::sync::Arc;
 
 use zerocopy::IntoBytes;
 
+use super::external::Extents;
 use super::outcome::Outcome;
-use super::outside::Extents;
 use super::planner::Rule;
 use super::records::Records;
 use super::slot_window::SlotWindow;
@@ -27,7 +27,7 @@ use crate::models::{Page, PagedModels};
 use crate::table::Table;
 use crate::table_view::TableView;
 
-/// Most bytes of values outside slots that keys of a group ask for at a time; a longer value comes alone.
+/// Most bytes of external values that keys of a group ask for at a time; a longer value comes alone.
 const VALUE_BYTES: u64 = 64 << 20;
 
 /// A key's lookup under way.
@@ -58,7 +58,7 @@ pub(super) enum Stage {
     Slots(u32, u32),
     /// All slots of the window.
     Window,
-    /// The value of the record, which lies outside its slot, by its place in the list.
+    /// The value of the record, which is external, by its place in the list.
     Value(u32),
 }
 
@@ -89,7 +89,7 @@ pub(super) struct Lists<K: KeySpace> {
     pub(super) copy: Vec<u64>,
 }
 
-/// A value outside its slot.
+/// An external value.
 #[derive(Debug)]
 struct Awaited {
     version: u32,
@@ -128,7 +128,7 @@ impl<K: KeySpace> Lists<K> {
         }
     }
 
-    /// Whether lookups waited for values outside slots, which may be long.
+    /// Whether lookups waited for external values, which may be long.
     pub(super) fn had_values(&self) -> bool {
         !self.values.is_empty()
     }
@@ -201,7 +201,7 @@ impl<'a, K: KeySpace, S: Source, M: Kernels> Engine<'a, K, S, M> {
     fn ask(&mut self, plan: Plan, probe: &mut Probe, outcome: &mut Outcome) {
         outcome.plan = plan;
         match plan {
-            Plan::TwoStage | Plan::Cached | Plan::Offloaded => {
+            Plan::TwoStage | Plan::Cached | Plan::ServerSide => {
                 probe.asked = self.ask_fingerprints(&probe.target, outcome);
                 probe.stage = Stage::Fingerprints;
             }
@@ -519,8 +519,8 @@ impl<K: KeySpace, S: Source, M: Kernels> Engine<'_, K, S, M> {
                 let value = from..from + value.len();
                 Slot::Found(Found { version, value: Value::Here(value) })
             }
-            Check::Found { version, value: Stored::Outside(extent) } => {
-                Slot::Found(Found { version, value: Value::Outside(extent) })
+            Check::Found { version, value: Stored::External(extent) } => {
+                Slot::Found(Found { version, value: Value::External(extent) })
             }
         };
         Ok(slot)
@@ -535,7 +535,7 @@ impl<K: KeySpace, S: Source, M: Kernels> Engine<'_, K, S, M> {
                 probe.stage = Stage::Done;
                 outcome.value = self.records.keep(self.geometry().slot_bytes / 8, value);
             }
-            Value::Outside(extent) => self.ask_value(found.version, extent, probe, outcome),
+            Value::External(extent) => self.ask_value(found.version, extent, probe, outcome),
         }
     }
 
@@ -574,10 +574,10 @@ struct Found {
 enum Value {
     /// Bytes of the slot that was copied last.
     Here(Range<usize>),
-    Outside(ValueExtent),
+    External(ValueExtent),
 }
 
-/// Values outside slots, and pages of the directory.
+/// External values, and pages of the directory.
 impl<K: KeySpace, S: Source, M: Kernels> Engine<'_, K, S, M> {
     /// Asks for the value of a key whose slot was found.
     #[cold]

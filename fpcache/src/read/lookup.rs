@@ -8,8 +8,8 @@ use fpcache_fabric::{Batch, Endpoint, InPlace, REGION};
 
 use super::attempt::{Attempts, Place, Slot, TOGETHER};
 use super::engine::{Doubt, Engine, Probe};
+use super::external::clear;
 use super::outcome::{Outcome, Outcomes};
-use super::outside::clear;
 use super::planner::Rule;
 use super::scratch::{GroupScratch, LookupScratch};
 use super::source::{Landed, Mapped, Source};
@@ -36,7 +36,7 @@ pub fn look_up<K: KeySpace, E: Endpoint, R>(
 }
 
 /// Whether one key is there, as the outcome that `take` gets has it. Costs what [`look_up`] does, in round trips and bytes, but for a
-/// value outside its slot, which is not READ.
+/// external value, which is not READ.
 ///
 /// # Errors
 /// As for [`look_up`].
@@ -54,7 +54,7 @@ pub fn contains<K: KeySpace, E: Endpoint, R>(
 /// Looks up a group of keys, of any number; their answers are [`LookupScratch::outcomes`], in their order.
 ///
 /// In a batch a group costs as many dependent round trips as its slowest key, two with two-stage reads.
-/// Values outside slots share theirs, up to 64 MiB of them.
+/// External values share theirs, up to 64 MiB of them.
 ///
 /// # Errors
 /// As for [`look_up`]; there are no answers then.

@@ -8,10 +8,10 @@
 
 mod attempt;
 mod engine;
+mod external;
 mod lookup;
 mod ordered;
 mod outcome;
-mod outside;
 mod planner;
 mod records;
 mod scan;
@@ -20,11 +20,11 @@ mod slot_window;
 mod source;
 mod verify;
 
+pub use external::fetch_value;
 use fpcache_fabric::{Batch, Endpoint, FabricError};
 pub use lookup::{Lookup, contains, look_up, look_up_all};
 pub use ordered::{Nearest, NearestScratch, Neighbour, ScanBack, Side, find_nearest};
 pub use outcome::{Outcome, Outcomes};
-pub use outside::fetch_value;
 pub use planner::{FabricCosts, Planner, Rule};
 pub use scan::{Scan, ScanScratch};
 pub use scratch::LookupScratch;
@@ -47,7 +47,7 @@ pub enum Plan {
     Speculative,
     /// Have the memory node's processor look it up: one request. Never chosen; the last resort of a compute node whose
     /// directory is out of date again and again.
-    Offloaded,
+    ServerSide,
 }
 
 impl Plan {
@@ -58,7 +58,7 @@ impl Plan {
             Self::Range => "range",
             Self::Cached => "cached",
             Self::Speculative => "speculative",
-            Self::Offloaded => "offloaded",
+            Self::ServerSide => "server_side",
         }
     }
 }
@@ -132,7 +132,7 @@ impl std::ops::AddAssign for Cost {
 pub enum Wanted {
     /// Its value.
     Value,
-    /// That it is there, without its value, which is not READ if it lies outside its slot.
+    /// That it is there, without its value, which is not READ if it is external.
     Presence,
 }
 

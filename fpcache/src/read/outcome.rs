@@ -29,10 +29,10 @@ impl Outcome {
 impl Outcome {
     /// The answer of the memory node's processor, which took so many bytes, and READs where it said that the value lies outside its
     /// slot.
-    pub fn offloaded(version: Option<u32>, bytes: u64, reads: u32) -> Self {
+    pub fn server_side(version: Option<u32>, bytes: u64, reads: u32) -> Self {
         Self {
             version,
-            plan: Plan::Offloaded,
+            plan: Plan::ServerSide,
             cost: Cost { round_trips: 1 + reads, reads, bytes, ..Cost::default() },
             value: 0..0,
         }
@@ -73,8 +73,8 @@ impl Outcomes {
     }
 
     /// Adds the answer of the memory node's processor for the next key, whose value took so many READs.
-    pub fn push_offloaded(&mut self, version: Option<u32>, value: &[u8], reads: u32) {
-        let outcome = Outcome::offloaded(version, value.len() as u64, reads);
+    pub fn push_server_side(&mut self, version: Option<u32>, value: &[u8], reads: u32) {
+        let outcome = Outcome::server_side(version, value.len() as u64, reads);
         self.outcomes.push(Outcome { value: self.records.push(value), ..outcome });
     }
 

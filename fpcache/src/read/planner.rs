@@ -127,7 +127,9 @@ impl Planner {
         match self.choice {
             PlanChoice::Fixed(plan @ (Plan::Range | Plan::TwoStage | Plan::Speculative)) => Rule::only(plan),
             // Where there is an entry it is used in any case.
-            PlanChoice::Auto | PlanChoice::Fixed(Plan::Cached | Plan::Offloaded) => self.cheapest(round_trip),
+            PlanChoice::Auto | PlanChoice::Fixed(Plan::Cached | Plan::ServerSide) => {
+                self.cheapest(round_trip)
+            }
         }
     }
 

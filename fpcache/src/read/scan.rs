@@ -13,14 +13,14 @@
 //! where to go on with a newer directory. A key that is removed and made again during a READ may show in two slots; it is
 //! listed once.
 //!
-//! Values outside slots are read after the stretches, of the records that are kept, in order and several with one doorbell.
+//! External values are read after the stretches, of the records that are kept, in order and several with one doorbell.
 
 use std::borrow::Borrow;
 use std::sync::Arc;
 
 use fpcache_fabric::{Batch, Landing, REGION, RemoteAddr};
 
-use super::outside::{Asked, Place};
+use super::external::{Asked, Place};
 use super::verify::{Rules, SlotRead, classify};
 use super::{Cost, MAX_ATTEMPTS, Operation, ReadError, Step};
 use crate::key_space::KeySpace;
@@ -185,7 +185,7 @@ impl<'a, K: KeySpace> Scan<'a, K> {
     }
 
     /// The least key the scan has not covered: where another one goes on if this one ended with an error, or because it has
-    /// found 16 MiB where values lie outside their slots. `None` if the records that were wanted, or all there are, have been
+    /// found 16 MiB where values are external. `None` if the records that were wanted, or all there are, have been
     /// found.
     pub fn uncovered(&self) -> Option<&K::Key> {
         self.scratch.first_missing(&self.progress).or(self.from.as_ref().map(Borrow::borrow))

@@ -237,7 +237,7 @@ mod tests {
 
     fn outside_slot(version: u32, key: &[u8], bytes: u32) -> [u8; 56] {
         let (address, checksum) = (SegmentAddress::from_bits(bytes.into()), u64::from(bytes) << 7);
-        stored_slot(version, key, &Stored::Outside(ValueExtent { address, bytes, checksum }))
+        stored_slot(version, key, &Stored::External(ValueExtent { address, bytes, checksum }))
     }
 
     fn stored_slot(version: u32, key: &[u8], value: &Stored<'_>) -> [u8; 56] {

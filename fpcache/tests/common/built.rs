@@ -216,12 +216,12 @@ impl<K: Cuts> Built<K> {
         self.memory.write_bytes(at, &slot).expect("inside");
     }
 
-    /// Where a key's value lies outside its slot.
+    /// Where a key's value is external.
     pub fn extent_of(&self, key: &K::Key) -> ValueExtent {
         let mut slot = vec![0; self.parameters.geometry().slot_bytes];
         self.memory.read_bytes(self.slot_of(key).0, &mut slot).expect("inside");
         match self.parameters.shape.parts::<K>(&slot[SLOT_WORD_BYTES..]).expect("a record").value {
-            Stored::Outside(extent) => extent,
+            Stored::External(extent) => extent,
             Stored::Here(value) => panic!("{} bytes in the slot", value.len()),
         }
     }
@@ -240,11 +240,11 @@ fn store<'v, K: KeySpace>(
 ) -> Stored<'v> {
     match parameters.shape.place(K::encoded_len(key), value.len()).expect("a record that fits") {
         ValuePlace::Here => Stored::Here(value),
-        ValuePlace::Outside => {
+        ValuePlace::External => {
             let address = SegmentAddress::new(0, image.len() as u64).expect("a small region");
             image.extend_from_slice(value);
             image.resize(image.len().next_multiple_of(8), 0);
-            Stored::Outside(ValueExtent { address, bytes: value.len() as u32, checksum: xxh3_64(value) })
+            Stored::External(ValueExtent { address, bytes: value.len() as u32, checksum: xxh3_64(value) })
         }
     }
 }

@@ -9,11 +9,11 @@ mod keys;
 #[path = "../common/node.rs"]
 mod node;
 
+mod external_values;
 mod hot_cache;
 mod hot_cache_rates;
 mod messages_longer_than_they_say;
 mod nearest;
-mod outside_values;
 mod real_keys;
 mod refresh;
 mod slot_states;

@@ -131,8 +131,8 @@ fn replay<K: BuildKeys, M: NodeMemory>(
     let value = match entry.value {
         _ if entry.kind == MutationKind::Remove => None,
         Stored::Here(value) => Some(value),
-        Stored::Outside(extent) if extent.vouches_for(pieces) => Some(&pieces[..]),
-        Stored::Outside(_) => return Err(undecodable()),
+        Stored::External(extent) if extent.vouches_for(pieces) => Some(&pieces[..]),
+        Stored::External(_) => return Err(undecodable()),
     };
     table.put_back(superblock, entry.key.borrow(), entry.version, value)?;
     Ok(true)

@@ -23,7 +23,7 @@ use crate::durability::{Disk, LogReader, Lsn, Staging};
 use crate::recovery_area::{Identity, RecoveryArea, Replaced};
 use crate::space::{Extent, Space};
 use crate::superblock_writer::SuperblockWriter;
-use crate::table::extents::Outside;
+use crate::table::extents::ExternalValues;
 use crate::table::{Parts, Table, TableError};
 use crate::wal::entry::{self, Logged};
 
@@ -222,7 +222,7 @@ fn table<K: BuildKeys, M: NodeMemory>(
         next_generation,
         next_version: next_version.max(2),
         keys: 0,
-        outside: Outside::default(),
+        external: ExternalValues::default(),
     };
     Ok(Table::new(node, parts))
 }

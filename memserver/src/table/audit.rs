@@ -22,13 +22,13 @@ pub struct Audit {
     pub segments: u64,
     /// Slots of all segments.
     pub slots: u64,
-    /// Values that lie outside their slots.
-    pub outside: u64,
+    /// External values.
+    pub external: u64,
 }
 
 impl<K: BuildKeys> Table<K> {
     /// Checks every segment: headers and ranges, every record's checksum, window and fingerprint, every free slot's
-    /// fingerprint, no key twice, records counted right, and every value outside. About 10 ns per slot.
+    /// fingerprint, no key twice, records counted right, and every external value. About 10 ns per slot.
     pub(crate) fn audit<M: NodeMemory>(
         &self,
         superblock: &SuperblockWriter<K, M>,
@@ -46,7 +46,7 @@ impl<K: BuildKeys> Table<K> {
             let why = format!("it holds {} records and counts {}", audit.keys, self.keys);
             return Err(Corrupt::new("table", 0, why).into());
         }
-        audit.outside = self.audit_extents(superblock)?.values;
+        audit.external = self.audit_extents(superblock)?.values;
         Ok(audit)
     }
 

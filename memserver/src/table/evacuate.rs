@@ -165,7 +165,7 @@ impl<K: BuildKeys> Table<K> {
         replaced: &mut u64,
     ) -> Result<Option<K::Owned>, TableError> {
         let Some(window) = self.space.emptied().cloned() else { return Ok(None) };
-        let has_values = self.geometry.shape.value_bytes.is_none() && self.outside().values > 0;
+        let has_values = self.geometry.shape.value_bytes.is_none() && self.external().values > 0;
         let mut slots = 0;
         let mut entries = self.directory.range_from(from).map(|(lo, segment)| (lo, *segment));
         let mut found = None;
@@ -214,7 +214,7 @@ impl<K: BuildKeys> Table<K> {
         let mut bytes = Vec::new();
         Slots::of(&*superblock.region, self.geometry, segment).read_all(&mut bytes)?;
         let is_there = |record: LiveRecord<'_>| match record.parts.value {
-            Stored::Outside(extent) => memory_of(&extent).meets(window),
+            Stored::External(extent) => memory_of(&extent).meets(window),
             Stored::Here(_) => false,
         };
         Ok(live_records::<K>(&self.geometry, &bytes).any(is_there))
@@ -240,7 +240,7 @@ impl<K: BuildKeys> Table<K> {
             let body =
                 record.body as usize..record.body as usize + self.geometry.slot_bytes - SLOT_WORD_BYTES;
             let parts = shape.parts::<K>(&self.gathering.slots[body.clone()]);
-            let Some(RecordParts { value: Stored::Outside(extent), .. }) = parts else { continue };
+            let Some(RecordParts { value: Stored::External(extent), .. }) = parts else { continue };
             let old = memory_of(&extent);
             if !old.meets(window) {
                 continue;
@@ -263,7 +263,7 @@ impl<K: BuildKeys> Table<K> {
             let gathering = &mut self.gathering;
             let key = K::kept(&record.key, &gathering.keys);
             let body = &mut gathering.slots[body];
-            shape.fill::<K>(body, key, &Stored::Outside(copy));
+            shape.fill::<K>(body, key, &Stored::External(copy));
             copied += old.len;
             moved.push((old, new));
         }

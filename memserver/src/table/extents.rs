@@ -1,4 +1,4 @@
-//! Values outside their slots.
+//! External values.
 //!
 //! An extent is written whole before a slot names it, and its memory is free as soon as none does: its bytes prove
 //! themselves by the checksum in the slot, so readers who come late read the slot again.
@@ -13,16 +13,16 @@ use super::{Table, TableError};
 use crate::space::Extent;
 use crate::superblock_writer::SuperblockWriter;
 
-/// Values that lie outside.
+/// External values.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Outside {
+pub(crate) struct ExternalValues {
     /// How many.
     pub(crate) values: u64,
     /// Their bytes.
     pub(crate) bytes: u64,
 }
 
-impl Outside {
+impl ExternalValues {
     pub(crate) fn add(&mut self, extent: &ValueExtent) {
         self.values += 1;
         self.bytes += u64::from(extent.bytes);
@@ -88,7 +88,7 @@ impl<K: BuildKeys> Table<K> {
         self.space.put(memory);
     }
 
-    /// Writes a value that is to lie outside its slot into free memory.
+    /// Writes a value that is to be external into free memory.
     pub(crate) fn write_value<M: NodeMemory>(
         &mut self,
         superblock: &mut SuperblockWriter<K, M>,
@@ -101,7 +101,7 @@ impl<K: BuildKeys> Table<K> {
         extent.ok_or_else(|| self.no_room(superblock))
     }
 
-    /// The value that a live slot names, if its value lies outside.
+    /// The value that a live slot names, if its value is external.
     #[inline]
     pub(super) fn value_of<M: NodeMemory>(
         &mut self,
@@ -126,7 +126,7 @@ impl<K: BuildKeys> Table<K> {
         // Memory is not freed on the word of a slot that is damaged.
         let is_whole = slots.vouches_for(slot, body)?;
         Ok(match shape.parts::<K>(body) {
-            Some(RecordParts { value: Stored::Outside(extent), .. }) if is_whole => Some(extent),
+            Some(RecordParts { value: Stored::External(extent), .. }) if is_whole => Some(extent),
             _ => None,
         })
     }
@@ -134,19 +134,19 @@ impl<K: BuildKeys> Table<K> {
     /// A slot no longer names one value, and names another: the memory of the first is free, unless they are the same.
     pub(super) fn exchange(&mut self, before: Option<&ValueExtent>, now: &Stored<'_>) {
         if let Some(before) = before {
-            self.outside.remove(before);
-            if !matches!(now, Stored::Outside(now) if now.address == before.address) {
+            self.external.remove(before);
+            if !matches!(now, Stored::External(now) if now.address == before.address) {
                 self.space.put(memory_of(before));
             }
         }
-        if let Stored::Outside(now) = now {
-            self.outside.add(now);
+        if let Stored::External(now) = now {
+            self.external.add(now);
         }
     }
 
-    /// Values that lie outside their slots.
-    pub(crate) fn outside(&self) -> Outside {
-        self.outside
+    /// External values.
+    pub(crate) fn external(&self) -> ExternalValues {
+        self.external
     }
 
     /// Calls `each` with the value of every live record that has it outside its slot.
@@ -163,7 +163,7 @@ impl<K: BuildKeys> Table<K> {
             Slots::of(&*superblock.region, self.geometry, segment).read_all(&mut bytes)?;
             for LiveRecord { word, body, parts, .. } in live_records::<K>(&self.geometry, &bytes) {
                 // A slot that is damaged names nothing: nobody can read its record either.
-                if let Stored::Outside(extent) = parts.value
+                if let Stored::External(extent) = parts.value
                     && word.vouches_for(segment.generation(), body)
                 {
                     each(extent)?;
@@ -173,7 +173,7 @@ impl<K: BuildKeys> Table<K> {
         Ok(())
     }
 
-    /// Takes the memory of all values outside from what counts as free: everything but the segments, so far.
+    /// Takes the memory of all external values from what counts as free: everything but the segments, so far.
     pub(crate) fn claim_extents<M: NodeMemory>(
         &mut self,
         superblock: &SuperblockWriter<K, M>,
@@ -192,7 +192,7 @@ impl<K: BuildKeys> Table<K> {
         Ok(())
     }
 
-    /// Reads a value that lies outside, and appends it to `out`.
+    /// Reads an external value, and appends it to `out`.
     pub(crate) fn read_value<M: NodeMemory>(
         &self,
         superblock: &SuperblockWriter<K, M>,
@@ -208,16 +208,16 @@ impl<K: BuildKeys> Table<K> {
         Err(Corrupt::new("value", extent.address.offset(), "its checksum does not match").into())
     }
 
-    /// Checks every value outside: its bytes, and that its memory is not free and no other value's.
+    /// Checks every external value: its bytes, and that its memory is not free and no other value's.
     pub(super) fn audit_extents<M: NodeMemory>(
         &self,
         superblock: &SuperblockWriter<K, M>,
-    ) -> Result<Outside, TableError> {
-        let (mut outside, mut all, mut value) = (Outside::default(), Vec::new(), Vec::new());
+    ) -> Result<ExternalValues, TableError> {
+        let (mut external, mut all, mut value) = (ExternalValues::default(), Vec::new(), Vec::new());
         self.each_extent(superblock, |extent| {
             value.clear();
             self.read_value(superblock, &extent, &mut value)?;
-            outside.add(&extent);
+            external.add(&extent);
             all.push(memory_of(&extent));
             Ok(())
         })?;
@@ -229,10 +229,10 @@ impl<K: BuildKeys> Table<K> {
         if let Some(extent) = all.iter().find(|extent| self.space.overlaps(**extent)) {
             return damaged(extent, "its memory counts as free");
         }
-        if outside != self.outside {
-            let why = format!("there are {outside:?}, and {:?} are counted", self.outside);
+        if external != self.external {
+            let why = format!("there are {external:?}, and {:?} are counted", self.external);
             return Err(Corrupt::new("value", 0, why).into());
         }
-        Ok(outside)
+        Ok(external)
     }
 }

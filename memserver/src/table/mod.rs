@@ -12,7 +12,7 @@
 //! | [`compact`] | segments that deletes left half empty, brought together |
 //! | [`evacuate`] | bytes emptied of what lies in them, so that free memory is in one piece |
 //! | [`search`] | all that can make room for what found none, in steps
-//! | [`extents`] | values outside their slots |
+//! | [`extents`] | external values |
 //! | [`retrain`] | encoders that suit the keys a table has by now |
 //! | [`audit`] | looking at every byte for what must hold |
 //! | [`records`] | records as snapshots have them, and records put back by key |
@@ -53,7 +53,7 @@ use crate::rebuild::plan::RebuildOptions;
 use crate::space::{Extent, Space};
 use crate::superblock_writer::SuperblockWriter;
 use checkpoint::{Aside, Checkpoint, Separators};
-use extents::Outside;
+use extents::ExternalValues;
 use gather::Gathering;
 use giving_back::GivingBack;
 use retrain::Retraining;
@@ -115,7 +115,7 @@ pub(crate) struct Table<K: BuildKeys> {
     keys: u64,
     /// Records in the slot their prediction names.
     at_home: u64,
-    outside: Outside,
+    external: ExternalValues,
     rebuild: RebuildOptions,
     pub(crate) counters: Counters,
     image: SegmentImage,
@@ -142,7 +142,7 @@ pub(crate) struct Parts<K: BuildKeys> {
     pub(crate) next_generation: u32,
     pub(crate) next_version: u32,
     pub(crate) keys: u64,
-    pub(crate) outside: Outside,
+    pub(crate) external: ExternalValues,
 }
 
 /// How a table's segments are rebuilt.
@@ -171,7 +171,7 @@ impl<K: BuildKeys> Table<K> {
             next_generation,
             next_version,
             keys,
-            outside,
+            external,
         } = parts;
         let geometry = record.parameters.geometry();
         let separators = Separators::of::<K>(&directory);
@@ -198,7 +198,7 @@ impl<K: BuildKeys> Table<K> {
             next_version,
             keys,
             at_home: record.at_home,
-            outside,
+            external,
             rebuild: rebuild_options(&record.parameters, &geometry),
             counters: Counters::default(),
             image: SegmentImage::new(geometry),
@@ -209,7 +209,7 @@ impl<K: BuildKeys> Table<K> {
         }
     }
 
-    /// Counts the records anew, and the values outside.
+    /// Counts the records anew, and the external values.
     pub(crate) fn recount<M: NodeMemory>(
         &mut self,
         superblock: &SuperblockWriter<K, M>,
@@ -219,12 +219,12 @@ impl<K: BuildKeys> Table<K> {
             keys += self.count(superblock, segment)?;
         }
         self.keys = keys;
-        let mut outside = Outside::default();
+        let mut external = ExternalValues::default();
         self.each_extent(superblock, |extent| {
-            outside.add(&extent);
+            external.add(&extent);
             Ok(())
         })?;
-        self.outside = outside;
+        self.external = external;
         Ok(())
     }
 

@@ -29,7 +29,7 @@ impl<K: BuildKeys> Table<K> {
     /// About how many bytes all records take as [`take_records`](Self::take_records) gives them.
     pub(crate) fn records_bytes(&self) -> u64 {
         let each = LENGTH_BYTES + VERSION_BYTES + self.geometry.shape.body_bytes();
-        self.keys * each as u64 + self.outside.bytes
+        self.keys * each as u64 + self.external.bytes
     }
 
     /// Appends one record as snapshots have it.
@@ -44,7 +44,7 @@ impl<K: BuildKeys> Table<K> {
         let mut long = Vec::new();
         let value = match value {
             Stored::Here(value) => value,
-            Stored::Outside(extent) => {
+            Stored::External(extent) => {
                 self.read_value(superblock, extent, &mut long)?;
                 &long[..]
             }
@@ -79,8 +79,8 @@ impl<K: BuildKeys> Table<K> {
                     let mutation = SlotMutation { version, ..mutation };
                     let place = self.geometry.shape.place(K::encoded_len(key), value.len());
                     let value = match place {
-                        Some(ValuePlace::Outside) if kind == WriteKind::Put => {
-                            Stored::Outside(self.write_value(superblock, value)?)
+                        Some(ValuePlace::External) if kind == WriteKind::Put => {
+                            Stored::External(self.write_value(superblock, value)?)
                         }
                         _ => Stored::Here(value),
                     };
@@ -111,7 +111,7 @@ impl<K: BuildKeys> Table<K> {
         if !is_same || slot >= segment.model().cap {
             return Ok(None);
         }
-        if let Stored::Outside(extent) = value {
+        if let Stored::External(extent) = value {
             // Where the slot names it already, it was claimed with all that slots name.
             let memory = memory_of(extent);
             let end = memory.offset.saturating_add(memory.len);

@@ -111,7 +111,7 @@ impl<K: BuildKeys> Table<K> {
             return Ok(match kind {
                 // Making room will be refused.
                 WriteKind::Insert | WriteKind::Put
-                    if self.is_over_limit(superblock) && self.lies_outside(operation) =>
+                    if self.is_over_limit(superblock) && self.is_external(operation) =>
                 {
                     Decision::Full
                 }
@@ -138,11 +138,11 @@ impl<K: BuildKeys> Table<K> {
         })
     }
 
-    /// Whether the value of an operation is to lie outside its slot.
+    /// Whether the value of an operation is to be external.
     #[cold]
-    fn lies_outside<Q: Borrow<K::Key>>(&self, operation: &WriteOperation<'_, Q>) -> bool {
+    fn is_external<Q: Borrow<K::Key>>(&self, operation: &WriteOperation<'_, Q>) -> bool {
         let (key, value) = (K::encoded_len(operation.key.borrow()), operation.value.len());
-        self.geometry.shape.place(key, value) == Some(ValuePlace::Outside)
+        self.geometry.shape.place(key, value) == Some(ValuePlace::External)
     }
 
     /// The slot that holds `key`: the one the client named, or one whose fingerprint matches.

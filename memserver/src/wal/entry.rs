@@ -1,7 +1,7 @@
-//! One entry of the log: what becomes of one slot, or a piece of a value that is to lie outside.
+//! One entry of the log: what becomes of one slot, or a piece of a value that is to be external.
 //!
 //! ```text
-//! mutation  0 kind u8 (1 insert, 2 update, 3 remove) · 1 place of the value u8 (0 here, 1 outside) · 2 slot u16 · 4 generation u32
+//! mutation  0 kind u8 (1 insert, 2 update, 3 remove) · 1 place of the value u8 (0 here, 1 external) · 2 slot u16 · 4 generation u32
 //!         8 offset of the segment u64 · 16 version u32 · 20 operation of its request u16 · 22 zero u16 · 24 client u64
 //!         32 request u64 · 40 key, as in a request · then the value, or 0 its bytes u32 · 4 zero u32 · 8 XXH3-64 u64 · 16 address u64
 //! piece   0 kind u8 = 4 · 1 zero · 4 offset in the value u32 · 8 bytes
@@ -77,7 +77,7 @@ impl<Q> WalEntry<'_, Q> {
             MutationKind::Update => 2,
             MutationKind::Remove => 3,
         };
-        out.extend([kind, u8::from(matches!(self.value, Stored::Outside(_)))]);
+        out.extend([kind, u8::from(matches!(self.value, Stored::External(_)))]);
         out.extend(self.slot.to_le_bytes());
         out.extend(self.generation.to_le_bytes());
         out.extend(self.segment.to_le_bytes());
@@ -89,7 +89,7 @@ impl<Q> WalEntry<'_, Q> {
         put_key::<K>(self.key.borrow(), out);
         match self.value {
             Stored::Here(value) => out.extend_from_slice(value),
-            Stored::Outside(extent) => {
+            Stored::External(extent) => {
                 out.extend(u64::from(extent.bytes).to_le_bytes());
                 out.extend(extent.checksum.to_le_bytes());
                 out.extend(extent.address.to_bits().to_le_bytes());
@@ -124,7 +124,7 @@ pub(crate) fn decode<'a, K: KeySpace>(
         (_, 0) => (Stored::Here(rest), place(rest.len()) == Some(ValuePlace::Here)),
         (_, 1) => {
             let extent = decode_extent(rest)?;
-            (Stored::Outside(extent), place(extent.bytes as usize) == Some(ValuePlace::Outside))
+            (Stored::External(extent), place(extent.bytes as usize) == Some(ValuePlace::External))
         }
         _ => return None,
     };
@@ -186,12 +186,12 @@ mod tests {
         assert_eq!(decode::<U64Keys>(&bytes, &RecordShape::fixed(8, 3)), Some(Logged::SlotMutation(removal)));
 
         let extent = ValueExtent { address: SegmentAddress::from_bits(0x0102), bytes: 300, checksum: 0x0304 };
-        let outside = WalEntry { kind: MutationKind::Update, value: Stored::Outside(extent), ..entry };
-        outside.encode::<U64Keys>(&mut bytes);
+        let external = WalEntry { kind: MutationKind::Update, value: Stored::External(extent), ..entry };
+        external.encode::<U64Keys>(&mut bytes);
         assert_eq!((bytes[..2].to_vec(), bytes.len()), (vec![2, 1], 72));
         assert_eq!(bytes[48..], *b"\x2c\x01\0\0\0\0\0\0\x04\x03\0\0\0\0\0\0\x02\x01\0\0\0\0\0\0");
         let varies = RecordShape { key_bytes: Some(8), value_bytes: None, room: 24 };
-        assert_eq!(decode::<U64Keys>(&bytes, &varies), Some(Logged::SlotMutation(outside)));
+        assert_eq!(decode::<U64Keys>(&bytes, &varies), Some(Logged::SlotMutation(external)));
         assert_eq!(decode::<U64Keys>(&bytes, &RecordShape::fixed(8, 3)), None, "no value lies outside");
         assert_eq!(decode::<U64Keys>(&bytes[..71], &varies), None);
     }

@@ -102,7 +102,7 @@ impl<M: NodeMemory> Wal<M> {
         self.staging.lineage()
     }
 
-    /// Writes a mutation down, directly after the pieces of the value outside that it gives a record. From here on the end of the
+    /// Writes a mutation down, directly after the pieces of the external value that it gives a record. From here on the end of the
     /// process does not undo it. The memory node's thread does not wait for the disk:
     /// [`has_room`](Self::has_room) says when one that found the staging ring full can be appended.
     pub(crate) fn append<K: KeySpace>(
@@ -113,7 +113,7 @@ impl<M: NodeMemory> Wal<M> {
         self.append_bytes()
     }
 
-    /// Writes a piece of a value outside down, from `offset` on; returns its number, and how many bytes of the value it has.
+    /// Writes a piece of an external value down, from `offset` on; returns its number, and how many bytes of the value it has.
     pub(crate) fn append_piece(
         &mut self,
         region: &M,

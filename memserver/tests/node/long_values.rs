@@ -1,4 +1,4 @@
-//! Values that lie outside their slots: their memory, and how they come ahead of the requests they belong to.
+//! External values: their memory, and how they come ahead of the requests they belong to.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -28,7 +28,7 @@ fn empty<T: TestKeys>(capacity: usize) -> MemoryNode<T::Space> {
     node
 }
 
-/// Bytes in use without any value outside, once the memory for the next directory is set aside.
+/// Bytes in use without any external value, once the memory for the next directory is set aside.
 fn used_without<T: TestKeys>(node: &mut MemoryNode<T::Space>) -> u64 {
     let mut writer = Writer::<T>::new(1000);
     writer.one(node, WriteKind::Put, 0, RecordToken::default(), &[1; 100]);
@@ -41,7 +41,7 @@ fn bytes(seed: u64, len: usize) -> Vec<u8> {
 }
 
 fn audit<T: TestKeys>(node: &MemoryNode<T::Space>) -> u64 {
-    node.audit().expect("every byte is right").expect("a table").outside
+    node.audit().expect("every byte is right").expect("a table").external
 }
 
 /// Sends a request whose reply has no body.
@@ -98,7 +98,7 @@ fn the_memory_of_a_value_is_free_once_no_slot_names_it() {
         }
         assert_eq!(audit::<T>(&node), 3);
         let stats = node.stats();
-        assert_eq!((stats.outside_values, stats.outside_bytes), (3, 3 * 100_000 + 1997 + 1998 + 1999));
+        assert_eq!((stats.external_values, stats.external_bytes), (3, 3 * 100_000 + 1997 + 1998 + 1999));
         // Short, gone, and not made at all.
         assert_eq!(put(&mut writer, &mut node, 0, b"short"), WriteStatus::Done);
         let gone = writer.one(&mut node, WriteKind::Delete, 1, RecordToken::default(), &[]);

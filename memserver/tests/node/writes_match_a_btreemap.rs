@@ -178,7 +178,7 @@ fn a_full_region_refuses_inserts_and_goes_on_with_everything_else<T: TestKeys>()
     assert!(full.is_some());
     node.audit().expect("every byte is right");
     let stats = node.stats();
-    let held = stats.keys * slot as u64 + stats.outside_bytes;
+    let held = stats.keys * slot as u64 + stats.external_bytes;
     assert!(held > 3000 * slot as u64, "{} keys in {} bytes", stats.keys, stats.region_bytes);
     assert_eq!(put(&mut writer, &mut node, WriteKind::Update, 2), WriteStatus::Done);
     assert_eq!(put(&mut writer, &mut node, WriteKind::Delete, 1), WriteStatus::Done);

@@ -9,7 +9,7 @@ use super::Side;
 use super::place::Coming;
 use super::seek::{Answer, Doorbell, Rule, Seek, Value};
 use crate::key_space::KeySpace;
-use crate::read::outside::clear;
+use crate::read::external::clear;
 use crate::read::{Cost, Operation, ReadError, Step, drive_while};
 use crate::table_view::TableView;
 
@@ -99,7 +99,7 @@ pub fn find_nearest<'k, K: KeySpace, E: Endpoint>(
 /// with the same bytes, where one of them was written to since its segment was loaded: the slots are read twice to prove that they
 /// were all so at one instant, and again for as long as they change. One more in a few cases in a thousand, where the nearest
 /// record lies further off, and some where many records in a row were deleted; one for a page of the directory that is not here; one for a
-/// value outside its slot. The keys of a group share their round trips, for up to 64 MiB of slots and values at a time: where many
+/// external value. The keys of a group share their round trips, for up to 64 MiB of slots and values at a time: where many
 /// keys lie before a long run of slots that were emptied, some wait until others have done.
 #[derive(Debug)]
 pub struct Nearest<'a, K: KeySpace> {

@@ -28,7 +28,7 @@ use super::Side;
 use super::place::{Coming, Found, Pages, Place};
 use crate::key_space::KeySpace;
 use crate::layout::{SLOT_WORD_BYTES, SlotState, SlotWord, Stored, ValueExtent};
-use crate::read::outside::{Extents, GROUP_BYTES};
+use crate::read::external::{Extents, GROUP_BYTES};
 use crate::read::scan::ROUND_BYTES;
 use crate::read::verify::{Rules, SlotRead, classify};
 use crate::read::{Cost, MAX_ATTEMPTS, ReadError};
@@ -575,14 +575,14 @@ impl<K: KeySpace> Seek<K> {
         };
         let generation = self.stretches[index].place.segment.generation();
         match classify::<K>(self.slot.as_bytes(), generation, Rules::of(rule.view)) {
-            SlotRead::Live { value: Stored::Outside(extent), .. }
+            SlotRead::Live { value: Stored::External(extent), .. }
                 if Extents::of(rule.view).place(extent).is_none() =>
             {
                 // No memory node's slot says so.
                 self.read_again()?;
                 Ok(None)
             }
-            SlotRead::Live { version, value: Stored::Outside(extent), .. } => {
+            SlotRead::Live { version, value: Stored::External(extent), .. } => {
                 self.next = Next::Fetch(version, extent);
                 Ok(None)
             }
@@ -604,7 +604,7 @@ impl<K: KeySpace> Seek<K> {
         let parts = Rules::of(view).shape.parts::<K>(body)?;
         let value = match parts.value {
             Stored::Here(value) => value,
-            Stored::Outside(_) => &[],
+            Stored::External(_) => &[],
         };
         Some((K::view(parts.key)?, value))
     }

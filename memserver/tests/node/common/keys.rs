@@ -29,7 +29,7 @@ pub trait TestKeys: Copy + Debug + Send + Sync + 'static {
     /// Bytes of the longest value in records of this shape.
     fn value_bytes(shape: &RecordShape) -> usize;
 
-    /// How long the value of a key is after its `n`-th write, at most `most`, unless values may lie outside their slots.
+    /// How long the value of a key is after its `n`-th write, at most `most`, unless values may be external.
     fn value_len(number: u64, n: u64, most: usize) -> usize;
 
     /// How fine the instants are apart at which a process is ended: an entry of several stores is less often cut off by one.
@@ -323,7 +323,7 @@ fn at_or_above<T: TestKeys<Space = ByteKeys>>(key: &[u8]) -> u64 {
     low
 }
 
-/// Runs generic tests over every kind of keys, and over values outside their slots.
+/// Runs generic tests over every kind of keys, and over external values.
 #[macro_export]
 macro_rules! for_all_keys_and_long_values {
     ($($(#[$attribute:meta])* $test:ident),+ $(,)?) => {

@@ -1,4 +1,4 @@
-//! Values that lie outside their slots: one more READ, after the slot's.
+//! External values: one more READ, after the slot's.
 //!
 //! The slot vouches for the value's checksum and the checksum for the value, so that nothing else is asked of the bytes that
 //! arrive. If they are not the value, the record has changed since its slot was read, and is read again as one that was being
@@ -101,7 +101,7 @@ pub(super) struct Place {
     /// Where it starts in the arena, or the number of its extent.
     pub(super) start: usize,
     bytes: u32,
-    is_outside: bool,
+    is_external: bool,
 }
 
 impl Place {
@@ -110,9 +110,9 @@ impl Place {
     pub(super) fn keep(value: &Stored<'_>, arena: &mut Vec<u8>, extents: &mut Vec<ValueExtent>) -> Self {
         match value {
             Stored::Here(value) => Self::of(value, arena),
-            Stored::Outside(extent) => {
+            Stored::External(extent) => {
                 extents.push(*extent);
-                Self { start: extents.len() - 1, bytes: extent.bytes, is_outside: true }
+                Self { start: extents.len() - 1, bytes: extent.bytes, is_external: true }
             }
         }
     }
@@ -122,21 +122,21 @@ impl Place {
         let start = arena.len();
         arena.extend_from_slice(value);
         // Values have at most 16 MiB.
-        Self { start, bytes: value.len() as u32, is_outside: false }
+        Self { start, bytes: value.len() as u32, is_external: false }
     }
 
     /// The value; nothing of one that is outside.
     #[inline]
     pub(super) fn value(self, arena: &[u8]) -> &[u8] {
-        if self.is_outside { &[] } else { &arena[self.start..][..self.bytes as usize] }
+        if self.is_external { &[] } else { &arena[self.start..][..self.bytes as usize] }
     }
 
     /// That of a record of which no more is wanted than its key.
-    pub(super) const NOT_WANTED: Self = Self { start: 0, bytes: 0, is_outside: false };
+    pub(super) const NOT_WANTED: Self = Self { start: 0, bytes: 0, is_external: false };
 
     #[inline]
     pub(super) fn is_here(&self) -> bool {
-        !self.is_outside
+        !self.is_external
     }
 }
 

@@ -18,13 +18,13 @@ use crate::error::ClientError;
 const REPLY_HEADS: (usize, usize) = (16, 8);
 /// What a reply says of a key: that its value follows, or where that lies, or that there is none.
 const FOUND: u8 = 0;
-const OUTSIDE: u8 = 1;
+const EXTERNAL: u8 = 1;
 const ABSENT: u8 = 2;
 
 impl<K: BuildKeys, T: Connector> Core<K, T> {
     /// Looks one key up.
     #[cold]
-    pub(super) fn look_up_offloaded<R>(
+    pub(super) fn look_up_server_side<R>(
         &self,
         held: &mut Held<K, T>,
         key: &K::Key,
@@ -33,13 +33,13 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
     ) -> Result<R, ClientError> {
         let answer = self.ask_one(held, key, retry)?;
         let (version, value, reads) = self.whole(held, key, answer, retry)?;
-        let outcome = Outcome::offloaded(version, value.len() as u64, reads);
+        let outcome = Outcome::server_side(version, value.len() as u64, reads);
         Ok(take(&outcome, version.map(|_| &value[..])))
     }
 
     /// Whether one key is there.
     #[cold]
-    pub(super) fn contains_offloaded(
+    pub(super) fn contains_server_side(
         &self,
         held: &mut Held<K, T>,
         key: &K::Key,
@@ -61,7 +61,7 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
 
     /// Looks a group of keys up.
     #[cold]
-    pub(super) fn lookup_offloaded<'k, R>(
+    pub(super) fn lookup_server_side<'k, R>(
         &self,
         held: &mut Held<K, T>,
         keys: impl Iterator<Item = &'k K::Key> + Clone,
@@ -69,11 +69,11 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
         mut take: impl FnMut(&mut LookupScratch<K>) -> R,
     ) -> Result<R, ClientError> {
         let mut answers = Vec::new();
-        self.offload(held, keys.clone(), retry.deadline(&*self.clock), |answer| answers.push(answer))?;
+        self.ask_server(held, keys.clone(), retry.deadline(&*self.clock), |answer| answers.push(answer))?;
         let mut outcomes = Outcomes::default();
         for (key, answer) in keys.zip(answers) {
             let (version, value, reads) = self.whole(held, key, answer, retry)?;
-            outcomes.push_offloaded(version, &value, reads);
+            outcomes.push_server_side(version, &value, reads);
         }
         let mut scratch = LookupScratch::new(self.matcher);
         scratch.swap_outcomes(&mut outcomes);
@@ -84,11 +84,11 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
     fn ask_one(&self, held: &mut Held<K, T>, key: &K::Key, retry: &mut Retry) -> Result<Answer, ClientError> {
         let mut answer = None;
         let taken = |given| answer = Some(given);
-        self.offload(held, std::iter::once(key), retry.deadline(&*self.clock), taken)?;
+        self.ask_server(held, std::iter::once(key), retry.deadline(&*self.clock), taken)?;
         answer.ok_or_else(|| cut_short().into())
     }
 
-    /// The version and the value of a key that was asked for, and the READs it took. One that lies outside its slot is READ here; if it is not there any
+    /// The version and the value of a key that was asked for, and the READs it took. One that is external is READ here; if it is not there any
     /// more, the record has changed, and is asked for again.
     fn whole(
         &self,
@@ -124,7 +124,7 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
     }
 
     /// Asks for keys, as many at once as request and reply have room for, and hands over what is said of each.
-    fn offload<'k>(
+    fn ask_server<'k>(
         &self,
         held: &mut Held<K, T>,
         keys: impl Iterator<Item = &'k K::Key>,
@@ -156,7 +156,7 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
             Request::Get(asked).encode::<K>(creation, &mut request);
             connection.call(&request, &mut reply, deadline)?;
             let mut answers = decode_reply(&reply)?;
-            self.tally.offloaded.add(count as u64);
+            self.tally.server_side.add(count as u64);
             for _ in 0..count {
                 answers = take_answer(answers, &mut take).ok_or_else(cut_short)?;
             }
@@ -181,7 +181,7 @@ fn take_answer<'a>(bytes: &'a [u8], take: &mut impl FnMut(Answer)) -> Option<&'a
             let (value, after) = rest.split_at_checked(bytes as usize)?;
             (Some(version), Ok(value.to_vec()), after)
         }
-        OUTSIDE => {
+        EXTERNAL => {
             let (place, after) = rest.split_first_chunk::<{ ValueExtent::REFERENCE_BYTES }>()?;
             let [checksum, address] = *place.as_chunks::<8>().0 else { return None };
             let address = SegmentAddress::from_bits(u64::from_le_bytes(address));
@@ -208,7 +208,7 @@ mod tests {
         let token = RecordToken::of(7, b"key and value").to_bits().to_le_bytes();
         let head = |status: u8, bytes: u8| [&[status, 0, 0, 0, bytes, 0, 0, 0][..], &token].concat();
         let here = [head(FOUND, 3), b"abc".to_vec()].concat();
-        let outside = [head(OUTSIDE, 200), vec![1, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0]].concat();
+        let outside = [head(EXTERNAL, 200), vec![1, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0]].concat();
         let absent = [&[ABSENT][..], &[0; 15]].concat();
         let reply = [here, outside, absent, vec![9; 16]].concat();
         let (mut taken, mut rest) = (Vec::new(), &reply[..]);

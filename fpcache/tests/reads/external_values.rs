@@ -1,4 +1,4 @@
-//! Values outside their slots: what reading them costs, and that nothing else is ever taken for them.
+//! External values: what reading them costs, and that nothing else is ever taken for them.
 
 use std::borrow::Borrow;
 use std::collections::BTreeMap;
@@ -43,7 +43,7 @@ fn mixed() -> Built<U64Keys> {
     Built::new((0..300).map(|i| (i * i * 17 + 5, long(i))).collect(), parameters(Some(8)))
 }
 
-/// A key whose value lies outside, with others around it.
+/// A key whose value is external, with others around it.
 const KEY: u64 = 100 * 100 * 17 + 5;
 
 fn by<K: Cuts>(built: &Built<K>, plan: Plan) -> Table<K> {
@@ -126,7 +126,7 @@ fn value_cost(value: &[u8]) -> Cost {
 }
 
 #[test]
-fn a_value_outside_is_one_more_read_and_one_more_round_trip_by_any_plan() {
+fn an_external_value_is_one_more_read_and_one_more_round_trip_by_any_plan() {
     let built = mixed();
     for plan in PLANS {
         let table = by(&built, plan);
@@ -202,10 +202,10 @@ fn whether_a_key_is_there_is_known_without_its_value() {
             assert_eq!(absent.version, None);
         }
         // Wherever the value may be.
-        built.rewrite(&KEY, 2, &Stored::Outside(ValueExtent { checksum: 1, ..built.extent_of(&KEY) }));
+        built.rewrite(&KEY, 2, &Stored::External(ValueExtent { checksum: 1, ..built.extent_of(&KEY) }));
         let outcome = contains(&mut endpoint, &table, &mut scratch, &KEY, Outcome::clone).unwrap();
         assert_eq!(outcome.version, Some(2));
-        built.rewrite(&KEY, 1, &Stored::Outside(extent_of(&built, &built.records[&KEY])));
+        built.rewrite(&KEY, 1, &Stored::External(extent_of(&built, &built.records[&KEY])));
     }
 }
 
@@ -247,7 +247,7 @@ fn cost_with_short_values(
     let extents: Vec<_> = kept.iter().map(|key| built.extent_of(key)).collect();
     kept.iter().for_each(|key| built.rewrite(key, 1, &Stored::Here(b"short")));
     let cost = scan(&mut built.endpoint(), view, &start, limit).cost;
-    kept.iter().zip(extents).for_each(|(key, extent)| built.rewrite(key, 1, &Stored::Outside(extent)));
+    kept.iter().zip(extents).for_each(|(key, extent)| built.rewrite(key, 1, &Stored::External(extent)));
     cost
 }
 
@@ -339,14 +339,14 @@ fn a_mixture_of_two_values_is_never_an_answer() {
         let whole = mixed == new || mixed == old;
         let put = |bytes: &[u8]| built.memory.write_bytes(at.address.offset(), bytes).unwrap();
         let reset = || {
-            built.rewrite(&KEY, 1, &Stored::Outside(at));
+            built.rewrite(&KEY, 1, &Stored::External(at));
             put(&mixed);
         };
         // The new value's slot comes with the fifth READ.
         let before = |number| {
             if number == 5 {
                 put(&new);
-                built.rewrite(&KEY, 2, &Stored::Outside(extent_of(&built, &new)));
+                built.rewrite(&KEY, 2, &Stored::External(extent_of(&built, &new)));
             }
         };
         in_every_way(&built, before, reset, |answer, context| {
@@ -383,7 +383,7 @@ fn what_a_record_became_while_its_value_was_fetched_is_the_answer() {
         };
         let reset = || {
             built.memory.write_bytes(at.address.offset(), &value).unwrap();
-            built.write_slot(slot, &KEY, 1, &Stored::Outside(at));
+            built.write_slot(slot, &KEY, 1, &Stored::External(at));
         };
         in_every_way(&built, before, reset, |answer, context| {
             let answer = answer.unwrap();
@@ -395,7 +395,7 @@ fn what_a_record_became_while_its_value_was_fetched_is_the_answer() {
 
 /// Two fingerprints match, and between the looks at their slots the record moves from the one to the other.
 #[test]
-fn a_value_outside_is_never_an_answer_with_the_version_of_another_slot() {
+fn an_external_value_is_never_an_answer_with_the_version_of_another_slot() {
     let built = mixed();
     let table = by(&built, Plan::TwoStage);
     let geometry = *table.view().geometry();
@@ -422,7 +422,7 @@ fn a_value_outside_is_never_an_answer_with_the_version_of_another_slot() {
     let mut before_it_moved = vec![0; geometry.slot_bytes];
     built.memory.read_bytes(other, &mut before_it_moved).unwrap();
     for (moves, in_place) in (1..9).flat_map(|moves| [(moves, false), (moves, true)]) {
-        built.write_slot((slot, generation), &key, 1, &Stored::Outside(at));
+        built.write_slot((slot, generation), &key, 1, &Stored::External(at));
         built.memory.write_bytes(other, &before_it_moved).unwrap();
         let mut number = 0;
         let before = Box::new(|| {
@@ -477,7 +477,7 @@ fn references_that_lie_end_in_an_error_and_are_not_followed_out_of_the_region() 
     ];
     let slot = built.slot_of(&KEY);
     for lie in lies {
-        built.write_slot(slot, &KEY, 3, &Stored::Outside(lie));
+        built.write_slot(slot, &KEY, 3, &Stored::External(lie));
         // A length that no record can have is nobody's yet where all slots are looked at.
         let makes_sense = lie.bytes as usize <= MAX_VALUE_BYTES;
         let check = |answer: Result<Option<Vec<u8>>, ReadError>, context: &str| match answer {
