@@ -5,7 +5,7 @@ use std::borrow::Borrow;
 use fpcache::key_space::BuildKeys;
 use fpcache::layout::Stored;
 use fpcache::message::keys::take_key;
-use fpcache::message::{ErrorCode, Keys, Refusal};
+use fpcache::message::{AskedKeys, ErrorCode, Refusal};
 use fpcache_fabric::{NodeMemory, SHORT_BODY};
 
 use crate::node::{Answer, MemoryNode, internal};
@@ -35,7 +35,7 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
     /// has some.
     pub(crate) fn get(
         &mut self,
-        keys: &Keys<'_>,
+        keys: &AskedKeys<'_>,
         progress: Progress,
         body: &mut Vec<u8>,
     ) -> Result<Answer, Refusal> {

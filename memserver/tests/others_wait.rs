@@ -14,7 +14,9 @@ use common::world::{World, load, parameters};
 use fpcache::key_space::U64Keys;
 use fpcache::layout::TableParameters;
 use fpcache::message::keys::{put_key, put_record};
-use fpcache::message::{Chunk, ErrorCode, Keys, Piece, Request, Sent, WriteKind, WriteStatus, decode_reply};
+use fpcache::message::{
+    AskedKeys, Chunk, ErrorCode, Piece, Request, Sent, WriteKind, WriteStatus, decode_reply,
+};
 use fpcache_fabric::{ClientId, Clock, Handled, Service, SharedMemory, Work};
 use fpcache_memserver::MemoryNode;
 use fpcache_memserver::durability::SyncPolicy;
@@ -174,7 +176,7 @@ fn lookups_and_writes_of_many_keys_take_several_turns() {
     .expect("room");
     let mut bytes = Vec::new();
     (0..40_000u64).for_each(|i| put_key::<U64Keys>(&(i * 10), &mut bytes));
-    let get = Request::Get(Keys { count: 40_000, bytes: &bytes });
+    let get = Request::Get(AskedKeys { count: 40_000, bytes: &bytes });
     let (handled, _) = post::<Integers>(&mut node, GREEDY, &get);
     assert_eq!(handled, Handled::Later, "all at once");
     let put = batch::<Integers>(&[(WriteKind::Put, 100, &values[..])]);
@@ -185,7 +187,7 @@ fn lookups_and_writes_of_many_keys_take_several_turns() {
     assert_eq!(decode_reply(&reply).map(<[u8]>::len), Ok(40_000 * 24));
     // More than a reply can hold is refused at once.
     (0..40_000u64).for_each(|i| put_key::<U64Keys>(&i, &mut bytes));
-    let get = Request::Get(Keys { count: 80_000, bytes: &bytes });
+    let get = Request::Get(AskedKeys { count: 80_000, bytes: &bytes });
     let refused = call::<Integers>(&mut node, &get);
     assert_eq!(decode_reply(&refused).map_err(|refusal| refusal.code), Err(ErrorCode::Invalid));
     // Inserts into one place, most of which need a rebuild or two.
@@ -210,7 +212,7 @@ fn short_requests_leave_a_long_one_its_turns() {
     .expect("room");
     let mut bytes = Vec::new();
     (0..20_000u64).for_each(|i| put_key::<U64Keys>(&(i * 1000), &mut bytes));
-    let get = Request::Get(Keys { count: 20_000, bytes: &bytes });
+    let get = Request::Get(AskedKeys { count: 20_000, bytes: &bytes });
     assert_eq!(post::<Integers>(&mut node, GREEDY, &get).0, Handled::Later);
     let (mut number, before) = (0u64, node.stats().rebuilds);
     // Clients whose replies are still to come: one that is owed sends nothing.
@@ -270,7 +272,7 @@ fn a_value_without_room_has_the_table_gone_over_in_steps() {
     let (long, short) = (put(1, &[7; 3_000_000]), put(3, b"short"));
     let mut key = Vec::new();
     put_key::<U64Keys>(&10, &mut key);
-    let get = Request::Get(Keys { count: 1, bytes: &key });
+    let get = Request::Get(AskedKeys { count: 1, bytes: &key });
 
     let search = |node: &mut MemoryNode<U64Keys>, put: &Request<'_>| {
         let (handled, reply) = post::<LongValues>(node, GREEDY, put);
@@ -351,7 +353,7 @@ fn readers_that_want_a_directory_have_none_written_amid_a_search() {
     let directories = |wanted: bool| {
         let mut key = Vec::new();
         put_key::<U64Keys>(&10, &mut key);
-        let get = Request::Get(Keys { count: 1, bytes: &key });
+        let get = Request::Get(AskedKeys { count: 1, bytes: &key });
         let mut seen = BTreeSet::new();
         rounds_of_a_search(|node| {
             if wanted {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use fpcache::key_space::BuildKeys;
 use fpcache::layout::{RecordToken, SegmentAddress, ValueExtent};
 use fpcache::message::keys::{key_bytes, put_key};
-use fpcache::message::{Keys, MessageError, Request, decode_reply};
+use fpcache::message::{AskedKeys, MessageError, Request, decode_reply};
 use fpcache::read::{LookupScratch, Outcome, Outcomes, ReadError, fetch_value};
 use fpcache_fabric::{Connection, Deadline};
 
@@ -54,7 +54,7 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
     pub(super) fn ask_for_directory(&self, retry: &mut Retry) {
         let (mut request, mut reply) = (Vec::new(), Vec::new());
         let connection = Arc::clone(&self.session().connection);
-        Request::Get(Keys { count: 0, bytes: &[] }).encode::<K>(connection.creation(), &mut request);
+        Request::Get(AskedKeys { count: 0, bytes: &[] }).encode::<K>(connection.creation(), &mut request);
         // Whether it heard is seen by what the next attempt finds.
         let _ = connection.call(&request, &mut reply, retry.deadline(&*self.clock));
     }
@@ -152,7 +152,7 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
                 count += 1;
             }
             // A request has far fewer keys than a u32 counts.
-            let asked = Keys { count: count as u32, bytes: &encoded };
+            let asked = AskedKeys { count: count as u32, bytes: &encoded };
             Request::Get(asked).encode::<K>(creation, &mut request);
             connection.call(&request, &mut reply, deadline)?;
             let mut answers = decode_reply(&reply)?;

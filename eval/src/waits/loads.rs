@@ -7,7 +7,7 @@ use anyhow::ensure;
 use clap::ValueEnum;
 use fpcache::key_space::U64Keys as Space;
 use fpcache::message::keys::put_key;
-use fpcache::message::{Keys, Request, WriteReply, WriteStatus};
+use fpcache::message::{AskedKeys, Request, WriteReply, WriteStatus};
 use fpcache_client::KeyKind;
 use fpcache_client::{
     Changes, Client, ClientConfig, CreateOptions, RecordShape, TableParameters, Tables, U64Keys,
@@ -216,7 +216,8 @@ impl Burden<'_> {
         let request = |count: u32| {
             let (mut keys, mut request) = (Vec::new(), Vec::new());
             (0..u64::from(count)).for_each(|key| put_key::<Space>(&key, &mut keys));
-            Request::Get(Keys { count, bytes: &keys }).encode::<Space>(connection.creation(), &mut request);
+            Request::Get(AskedKeys { count, bytes: &keys })
+                .encode::<Space>(connection.creation(), &mut request);
             request
         };
         let (answered, refused, mut reply) = (request(65_000), request(130_000), Vec::new());

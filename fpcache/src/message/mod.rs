@@ -26,11 +26,13 @@
 //! Lookups are one-sided; `get` is their last resort where a compute node's directory is out of date again and again.
 
 pub mod keys;
+mod refusal;
 mod stats;
 pub mod tables;
 mod value;
 mod write;
 
+pub use refusal::{ErrorCode, MessageError, Refusal, decode_reply, encode_reply};
 pub use stats::NodeStats;
 pub use tables::{TableInfo, TablesPage, TablesRequest};
 pub use value::{MAX_AHEAD_BYTES, Piece, Sent};
@@ -70,7 +72,7 @@ pub enum Request<'a> {
     /// Changes records.
     Write(Write<'a>),
     /// Looks keys up: their encodings, one after another.
-    Get(Keys<'a>),
+    Get(AskedKeys<'a>),
     /// A piece of a value, ahead of what it belongs to.
     Value(Piece<'a>),
 }
@@ -88,118 +90,11 @@ pub struct Chunk<'a> {
 
 /// Keys that are asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Keys<'a> {
+pub struct AskedKeys<'a> {
     /// How many.
     pub count: u32,
     /// The keys, one after another: see [`keys::put_key`].
     pub bytes: &'a [u8],
-}
-
-/// A request that does not decode.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum MessageError {
-    /// The other side speaks another version.
-    #[error(
-        "the client speaks protocol version {0}, this memory node version {own}: run the same release on both sides",
-        own = PROTOCOL_VERSION
-    )]
-    Version(u16),
-    /// It was meant for another table.
-    #[error(
-        "the request was meant for the table with the creation number {meant:016x}; the one of its name now has {there:016x}: it \
-         was dropped and made anew, or its data ended with its memory node"
-    )]
-    OtherTable {
-        /// The creation number in the request.
-        meant: u64,
-        /// That of the table.
-        there: u64,
-    },
-    /// The bytes make no request.
-    #[error("malformed request: {0}")]
-    Malformed(String),
-}
-
-/// Coarse reasons for which a memory node refuses a request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum ErrorCode {
-    /// The request makes no sense: a bug in the client.
-    Invalid,
-    /// The request's data cannot be accepted: wrong order, wrong sizes.
-    BadData,
-    /// The region has no room.
-    Full,
-    /// The node already holds a table.
-    NotEmpty,
-    /// Another client is loading.
-    Busy,
-    /// The other side is of another version.
-    Version,
-    /// A repeated request whose first outcome the memory node no longer knows.
-    Forgotten,
-    /// The memory node holds no table.
-    NoTable,
-    /// What was asked cannot be made durable.
-    NotDurable,
-    /// The memory node failed inside.
-    Internal,
-    /// There is a table of this name already.
-    TableExists,
-    /// There is no table of this name.
-    NoSuchTable,
-    /// No table can be called so.
-    BadName,
-    /// The memory node has no memory left for a table.
-    NoMemory,
-    /// The request was meant for a table that was there before under the same name; nothing of it was done.
-    OtherTable,
-}
-
-impl ErrorCode {
-    const ALL: [Self; 15] = [
-        Self::Invalid,
-        Self::BadData,
-        Self::Full,
-        Self::NotEmpty,
-        Self::Busy,
-        Self::Version,
-        Self::Internal,
-        Self::Forgotten,
-        Self::NoTable,
-        Self::NotDurable,
-        Self::TableExists,
-        Self::NoSuchTable,
-        Self::BadName,
-        Self::NoMemory,
-        Self::OtherTable,
-    ];
-
-    fn to_status(self) -> u16 {
-        1 + Self::ALL.iter().position(|c| *c == self).unwrap_or(0) as u16
-    }
-
-    fn from_status(status: u16) -> Self {
-        let index = usize::from(status.wrapping_sub(1));
-        Self::ALL.get(index).copied().unwrap_or(Self::Internal)
-    }
-}
-
-/// A memory node's refusal.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{message}")]
-pub struct Refusal {
-    /// The coarse reason.
-    pub code: ErrorCode,
-    /// Cause and remedy, for people.
-    pub message: String,
-}
-
-impl Refusal {
-    /// A refusal for this reason.
-    pub fn new(code: ErrorCode, message: impl Into<String>) -> Self {
-        Self { code, message: message.into() }
-    }
 }
 
 /// Bytes of a part of a request, as the request has them.
@@ -219,17 +114,6 @@ fn check_length(said: u32, bytes: &[u8]) -> Result<(), MessageError> {
 
 fn too_long() -> MessageError {
     malformed("it is longer than it says")
-}
-
-impl From<MessageError> for Refusal {
-    fn from(error: MessageError) -> Self {
-        let code = match &error {
-            MessageError::Version(_) => ErrorCode::Version,
-            MessageError::OtherTable { .. } => ErrorCode::OtherTable,
-            MessageError::Malformed(_) => ErrorCode::Invalid,
-        };
-        Self::new(code, error.to_string())
-    }
 }
 
 fn malformed(why: impl Into<String>) -> MessageError {
@@ -358,7 +242,7 @@ impl<'a> Request<'a> {
             body.split_first_chunk::<COUNT_BYTES>().ok_or_else(|| malformed("no key count"))?;
         let counts = u64::from_le_bytes(*counts);
         check_length((counts >> 32) as u32, bytes)?;
-        Ok(Self::Get(Keys { count: counts as u32, bytes }))
+        Ok(Self::Get(AskedKeys { count: counts as u32, bytes }))
     }
 
     /// Bytes of records that a chunk may have in a request of `max_request` bytes.
@@ -369,28 +253,6 @@ impl<'a> Request<'a> {
     /// Bytes of keys that a request to look keys up may have in `max_request` bytes.
     pub const fn keys_bytes(max_request: usize) -> usize {
         max_request.saturating_sub(HEADER_BYTES + COUNT_BYTES)
-    }
-}
-
-/// Writes a reply into `out`, replacing what it held.
-pub fn encode_reply(result: Result<&[u8], &Refusal>, out: &mut Vec<u8>) {
-    let (status, body) = match result {
-        Ok(body) => (0, body),
-        Err(refusal) => (refusal.code.to_status(), refusal.message.as_bytes()),
-    };
-    out.clear();
-    out.extend(u64::from(status).to_le_bytes());
-    out.extend_from_slice(body);
-}
-
-/// Reads a reply's body, or the refusal it carries.
-pub fn decode_reply(reply: &[u8]) -> Result<&[u8], Refusal> {
-    let Some((status, body)) = reply.split_first_chunk::<8>() else {
-        return Err(Refusal::new(ErrorCode::Internal, "the memory node's reply is cut short"));
-    };
-    match u64::from_le_bytes(*status) as u16 {
-        0 => Ok(body),
-        status => Err(Refusal::new(ErrorCode::from_status(status), String::from_utf8_lossy(body))),
     }
 }
 
@@ -428,7 +290,7 @@ mod tests {
         round_trip(&Request::LoadChunk(Chunk { first: 3, count: 2, records: &[2; 40] }));
         round_trip(&Request::LoadCommit);
         round_trip(&Request::LoadAbort);
-        round_trip(&Request::Get(Keys { count: 3, bytes: &[7; 24] }));
+        round_trip(&Request::Get(AskedKeys { count: 3, bytes: &[7; 24] }));
     }
 
     #[test]
@@ -442,7 +304,7 @@ mod tests {
             Request::LoadCommit,
             Request::LoadAbort,
             write.request(1, 1, false),
-            Request::Get(Keys { count: 0, bytes: &[] }),
+            Request::Get(AskedKeys { count: 0, bytes: &[] }),
             Request::Value(piece),
         ];
         let mut bytes = Vec::new();
@@ -465,7 +327,7 @@ mod tests {
         let chunk = Request::LoadChunk(Chunk { first: 3, count: 2, records: b"abc" });
         let body = *b"\x03\0\0\0\0\0\0\0\x02\0\0\0\x03\0\0\0abc";
         assert_eq!(encoded(chunk), [&head(3)[..], &body].concat());
-        let keys = Request::Get(Keys { count: 1, bytes: b"abcd" });
+        let keys = Request::Get(AskedKeys { count: 1, bytes: b"abcd" });
         assert_eq!(encoded(keys), [&head(7)[..], b"\x01\0\0\0\x04\0\0\0abcd"].concat());
         let begin =
             Request::LoadBegin { parameters: TableParameters::default(), expected_keys: 1, encoders: b"c" };

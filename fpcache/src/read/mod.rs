@@ -31,7 +31,7 @@ pub use scratch::LookupScratch;
 pub use slot_window::cache_probe;
 
 use crate::layout::Corrupt;
-use crate::table_view::reuse_behind;
+use crate::table_view::reuse_sequence;
 
 /// How a key is read from a memory node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -220,7 +220,7 @@ fn drive_while<E: Endpoint, O: Operation>(
 /// valid up to this reuse sequence.
 #[inline(always)]
 fn check_reuse<E: Endpoint>(endpoint: &mut E, until: u64) -> Result<(), ReadError> {
-    if reuse_behind(endpoint)? > until {
+    if reuse_sequence(endpoint)? > until {
         return Err(ReadError::Stale);
     }
     Ok(())

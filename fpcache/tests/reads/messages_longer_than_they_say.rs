@@ -4,7 +4,7 @@ use fpcache::key_space::{ByteKeys, KeyKind, KeySpace, U64Keys};
 use fpcache::layout::{RecordShape, RecordToken, TableParameters};
 use fpcache::message::keys::put_key;
 use fpcache::message::{
-    Chunk, Keys, NodeStats, Piece, Request, Sent, TablesPage, TablesRequest, WriteBatch, WriteKind,
+    AskedKeys, Chunk, NodeStats, Piece, Request, Sent, TablesPage, TablesRequest, WriteBatch, WriteKind,
     WriteOperation,
 };
 use proptest::prelude::*;
@@ -50,7 +50,7 @@ fn requests<K: KeySpace>(
         Request::LoadCommit,
         Request::LoadAbort,
         batch.request(5, 6, true),
-        Request::Get(Keys { count, bytes: &encoded }),
+        Request::Get(AskedKeys { count, bytes: &encoded }),
         Request::Value(piece),
     ];
     all.iter().try_for_each(check)

@@ -11,7 +11,7 @@ use fpcache::key_space::{KeyKind, U64Keys};
 use fpcache::layout::{RecordToken, TableParameters};
 use fpcache::message::keys::{put_key, put_record};
 use fpcache::message::{
-    Chunk, Keys, NodeStats, Piece, Request, Sent, TablesPage, TablesRequest, WriteBatch, WriteKind,
+    AskedKeys, Chunk, NodeStats, Piece, Request, Sent, TablesPage, TablesRequest, WriteBatch, WriteKind,
     WriteOperation, WriteStatus, decode_reply,
 };
 use fpcache_fabric::{ClientId, Handled, HugePages, Service};
@@ -157,7 +157,7 @@ impl<T: TestKeys> Peers<T> {
         if self.random.one_in(8) {
             count = self.random.odd() as u32;
         }
-        Request::Get(Keys { count, bytes: &keys }).encode::<T::Space>(0, &mut bytes);
+        Request::Get(AskedKeys { count, bytes: &keys }).encode::<T::Space>(0, &mut bytes);
         bytes
     }
 

@@ -7,8 +7,8 @@ use fpcache::key_space::BuildKeys;
 use fpcache::layout::{RecordToken, SegmentAddress, ValueExtent};
 use fpcache::message::keys::put_key;
 use fpcache::message::{
-    ErrorCode, Keys, Refusal, Request, Sent, WriteBatch, WriteKind, WriteOperation, WriteReply, WriteStatus,
-    decode_reply, encode_reply,
+    AskedKeys, ErrorCode, Refusal, Request, Sent, WriteBatch, WriteKind, WriteOperation, WriteReply,
+    WriteStatus, decode_reply, encode_reply,
 };
 use fpcache_fabric::{ClientId, Handled, NodeMemory, Service};
 use fpcache_memserver::MemoryNode;
@@ -121,7 +121,7 @@ impl<T: TestKeys> Writer<T> {
     pub fn get_of(&self, node: &mut impl Readable, key: &KeyRef<T>) -> Option<(Vec<u8>, RecordToken)> {
         let mut bytes = Vec::new();
         put_key::<T::Space>(key, &mut bytes);
-        let reply = call::<T>(node, &Request::Get(Keys { count: 1, bytes: &bytes }));
+        let reply = call::<T>(node, &Request::Get(AskedKeys { count: 1, bytes: &bytes }));
         let body = decode_reply(&reply).expect("a reply");
         let (head, value) = body.split_at(16);
         let word = |at: &[u8]| u64::from_le_bytes(*at.first_chunk().expect("eight bytes"));

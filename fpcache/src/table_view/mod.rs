@@ -1,75 +1,24 @@
 //! The compute node's view of a table.
 
-use bytesize::ByteSize;
-use fpcache_fabric::{Batch, Endpoint, FabricError, Landing, REGION, RemoteAddr};
-use fpcache_index::Directory;
-use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
+mod error;
+mod fetch;
 
-use crate::cache::NoCache;
+use fpcache_fabric::{Batch, Endpoint, Landing, RemoteAddr};
+
+pub use error::OpenError;
+pub use fetch::read_shape;
+pub(crate) use fetch::reuse_sequence;
+use fetch::{Fetched, check_lies_inside, fetch_directory, has_moved, read_superblock};
+
 use crate::changes::{ChangeLog, Failed, Refresh};
 use crate::key_space::KeySpace;
-use crate::layout::{
-    Corrupt, REUSE_OFFSET, RecordShape, SEQUENCE_OFFSET, SUPERBLOCK_BYTES, SegmentGeometry, Superblock,
-    SuperblockError, TableRecord, decode_root,
-};
+use crate::layout::{Corrupt, SegmentGeometry, Superblock, TableRecord};
 use crate::matching::SlotStride;
 pub use crate::models::Segment;
-use crate::models::{Models, PagedModels, Root};
+use crate::models::{Models, PagedModels};
 
-/// Why a table could not be opened.
-#[derive(Debug, thiserror::Error)]
-pub enum OpenError {
-    /// The memory node holds no table yet.
-    #[error("the memory node holds no data yet: load a data set first, for example `fpcache-cli load ipv4`")]
-    Empty,
-    /// The superblock could not be taken.
-    #[error(transparent)]
-    Superblock(#[from] SuperblockError),
-    /// The directory's bytes contradict themselves.
-    #[error(transparent)]
-    Corrupt(#[from] Corrupt),
-    /// The models have too few bytes even for the directory's top level.
-    #[error(
-        "a cache of {} cannot hold the top level of this table's directory: at least {}; raise the cache budget",
-        ByteSize(*.budget).display().iec(),
-        rounded_up(*.least).display().iec()
-    )]
-    Budget {
-        /// Bytes they may take.
-        budget: u64,
-        /// The fewest that would do.
-        least: u64,
-    },
-    /// The directory was replaced each time before it was fetched.
-    #[error(
-        "the table's directory changed faster than it could be fetched, {attempts} times in a row: try again"
-    )]
-    Moving {
-        /// How often it was tried.
-        attempts: u32,
-    },
-    /// The hot cache's memory cannot be had.
-    #[error(transparent)]
-    Memory(NoCache),
-    /// The fabric failed.
-    #[error(transparent)]
-    Fabric(#[from] FabricError),
-}
-
-/// A size rounded up to the tenth of a unit that is shown, so that whoever asks for what is shown gets enough.
-fn rounded_up(bytes: u64) -> ByteSize {
-    let unit = 1u128 << (bytes.max(1).ilog2() / 10 * 10);
-    let tenths = (u128::from(bytes) * 10).div_ceil(unit);
-    ByteSize(u64::try_from(tenths * unit / 10).unwrap_or(u64::MAX))
-}
-
-/// How often a superblock that is being changed is read again before giving up.
-const SUPERBLOCK_ATTEMPTS: usize = 10_000;
 /// How often a directory that is replaced while it is fetched is fetched again before giving up.
 const OPEN_ATTEMPTS: u32 = 16;
-/// Directory pages fetched with one doorbell.
-const PAGES_PER_BATCH: usize = 64;
-
 /// Everything a compute node needs to look keys of one table up: parameters and models, as of one sequence.
 ///
 /// The sequence is a number of records of the change log: the models contain all below it and none from it on. Answers
@@ -178,7 +127,7 @@ impl<K: KeySpace> TableView<K> {
             }
             other => other?,
         };
-        if reuse_behind(endpoint)? > record.checkpoint {
+        if reuse_sequence(endpoint)? > record.checkpoint {
             return Err(Again::Moved);
         }
         let paged = PagedModels::least_bytes_with(&root) as u64;
@@ -384,171 +333,5 @@ impl<K: KeySpace> TableView<K> {
     /// The bytes they never exceed, whatever is fetched.
     pub(crate) fn most_model_bytes(&self) -> usize {
         self.models.most_bytes() + K::encoders_bytes(&self.encoders)
-    }
-}
-
-/// How records lie in a table's slots: one round trip, and nothing that must be kept.
-///
-/// # Errors
-/// [`OpenError`], but not for want of bytes.
-pub fn read_shape<K: KeySpace, E: Endpoint>(endpoint: &mut E) -> Result<RecordShape, OpenError> {
-    let superblock = read_superblock::<K, E>(endpoint, &mut Batch::new())?;
-    Ok(superblock.table.ok_or(OpenError::Empty)?.parameters.shape)
-}
-
-fn read_superblock<K: KeySpace, E: Endpoint>(
-    endpoint: &mut E,
-    batch: &mut Batch,
-) -> Result<Superblock, OpenError> {
-    for _ in 0..SUPERBLOCK_ATTEMPTS {
-        batch.clear();
-        let landing = batch.read(RemoteAddr { area: REGION, offset: 0 }, SUPERBLOCK_BYTES);
-        endpoint.run(batch)?;
-        match Superblock::decode::<K>(batch.bytes(landing)) {
-            Err(SuperblockError::Changing) => std::hint::spin_loop(),
-            other => return Ok(other?),
-        }
-    }
-    // No change takes so long.
-    let why = format!("its checksum did not match in {SUPERBLOCK_ATTEMPTS} reads");
-    Err(Corrupt::new("superblock", 0, why).into())
-}
-
-/// The reuse sequence after everything that was read so far.
-#[inline(always)]
-pub(crate) fn reuse_behind<E: Endpoint>(endpoint: &mut E) -> Result<u64, FabricError> {
-    endpoint.load_after_reads(RemoteAddr::region(REUSE_OFFSET))
-}
-
-/// Whether the directory of this superblock was replaced since, so that its memory may hold something else.
-fn has_moved<E: Endpoint>(
-    endpoint: &mut E,
-    superblock: &Superblock,
-    record: &TableRecord,
-) -> Result<bool, FabricError> {
-    let mut sequence = [0];
-    endpoint.read_words(RemoteAddr::region(SEQUENCE_OFFSET), &mut sequence)?;
-    Ok(sequence[0] != superblock.sequence || reuse_behind(endpoint)? > record.checkpoint)
-}
-
-/// What there is of a table beside its records.
-struct Fetched<K: KeySpace> {
-    root: Root<K>,
-    /// If there is room for it.
-    directory: Option<Directory<K::Key, Segment<K>>>,
-    encoders: K::Encoders,
-}
-
-/// The directory's top level, and all the rest of it if that fits so many bytes.
-fn fetch_directory<K: KeySpace, E: Endpoint>(
-    endpoint: &mut E,
-    batch: &mut Batch,
-    superblock: &Superblock,
-    record: &TableRecord,
-    bytes: u64,
-) -> Result<Fetched<K>, OpenError> {
-    let (root, encoders) = read_root(endpoint, batch, record, superblock.region_bytes)?;
-    let whole = Models::<K>::resident_bytes_at_most(record.segments, record.pages)
-        .saturating_add(K::encoders_bytes(&encoders) as u64);
-    let directory = if whole <= bytes { Some(read_pages(endpoint, batch, record, &root)?) } else { None };
-    Ok(Fetched { root, directory, encoders })
-}
-
-fn check_lies_inside(what: &'static str, offset: u64, bytes: u64, region_bytes: u64) -> Result<(), Corrupt> {
-    match offset.checked_add(bytes) {
-        Some(end) if end <= region_bytes && offset.is_multiple_of(8) => Ok(()),
-        _ => Err(Corrupt::new(what, offset, "it reaches past the region's end")),
-    }
-}
-
-/// The directory's top level, and what its segments share.
-fn read_root<K: KeySpace, E: Endpoint>(
-    endpoint: &mut E,
-    batch: &mut Batch,
-    record: &TableRecord,
-    region_bytes: u64,
-) -> Result<(Root<K>, K::Encoders), OpenError> {
-    batch.clear();
-    // Both fit, as they lie inside the region.
-    let root = batch.read(RemoteAddr::region(record.root), record.root_bytes as usize);
-    let encoders = (record.encoders_bytes > 0)
-        .then(|| batch.read(RemoteAddr::region(record.encoders), record.encoders_bytes as usize));
-    endpoint.run(batch)?;
-    let root = batch.bytes(root);
-    let encoders = encoders.map_or(&[][..], |landing| batch.bytes(landing));
-    if xxh3_64_with_seed(root, record.checkpoint) != record.root_checksum {
-        return Err(Corrupt::new("directory root", record.root, "its checksum does not match").into());
-    }
-    if !encoders.is_empty() && xxh3_64(encoders) != record.encoders_checksum {
-        return Err(Corrupt::new("encoders", record.encoders, "their checksum does not match").into());
-    }
-    let encoders =
-        K::decode_encoders(encoders).map_err(|why| Corrupt::new("encoders", record.encoders, why))?;
-    let entries = decode_root(root)
-        .ok_or_else(|| Corrupt::new("directory root", record.root, "an entry is cut short"))?;
-    Ok((Root::new(record, entries, &encoders, region_bytes)?, encoders))
-}
-
-/// The whole directory.
-fn read_pages<K: KeySpace, E: Endpoint>(
-    endpoint: &mut E,
-    batch: &mut Batch,
-    record: &TableRecord,
-    root: &Root<K>,
-) -> Result<Directory<K::Key, Segment<K>>, OpenError> {
-    let (mut entries, mut descriptors) = (Vec::new(), Vec::new());
-    let damaged = |why: String| Corrupt::new("directory", record.root, why);
-    let mut pages = root.numbers();
-    loop {
-        batch.clear();
-        let landings: Vec<_> = pages
-            .by_ref()
-            .take(PAGES_PER_BATCH)
-            .map(|page| {
-                (page, batch.read(RemoteAddr { area: REGION, offset: root.address(page) }, K::PAGE_BYTES))
-            })
-            .collect();
-        if landings.is_empty() {
-            break;
-        }
-        endpoint.run(batch)?;
-        for (page, landing) in landings {
-            root.decode(page, batch.bytes(landing), &mut descriptors)?;
-            entries.extend(descriptors.iter().map(|d| (d.lo.clone(), Segment::from(d))));
-        }
-        if entries.len() as u64 > record.segments {
-            break;
-        }
-    }
-    if entries.len() as u64 != record.segments {
-        let why = format!("it holds {} segments or more, not {}", entries.len(), record.segments);
-        return Err(damaged(why).into());
-    }
-    Ok(Directory::from_sorted(entries).map_err(|e| damaged(e.to_string()))?)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_budget_that_is_too_small_is_refused_with_one_that_would_do() {
-        let error = OpenError::Budget { budget: 4096, least: 17_613 };
-        let text = "a cache of 4.0 KiB cannot hold the top level of this table's directory: at least 17.3 KiB; \
-                    raise the cache budget";
-        assert_eq!(error.to_string(), text);
-    }
-
-    #[test]
-    fn sizes_are_rounded_up_to_what_is_shown() {
-        let sizes = (0..64)
-            .flat_map(|bits| [1u64 << bits, (1 << bits) + 1, (1u64 << bits).wrapping_mul(1001) / 1000]);
-        for bytes in sizes.chain([0, 1, 1023, 17_613, u64::MAX - (1 << 60)]) {
-            let shown = rounded_up(bytes);
-            assert!(shown.as_u64() >= bytes, "{bytes}");
-            let read: ByteSize = shown.display().iec().to_string().parse().unwrap();
-            assert!(read.as_u64() >= bytes, "{bytes}: {shown}");
-            assert!(read.as_u64() as f64 <= bytes as f64 * 1.101 + 1.0, "{bytes}: {shown}");
-        }
     }
 }

@@ -1,0 +1,143 @@
+//! Replies: done, or refused with a reason.
+
+use super::PROTOCOL_VERSION;
+
+/// A request that does not decode.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum MessageError {
+    /// The other side speaks another version.
+    #[error(
+        "the client speaks protocol version {0}, this memory node version {own}: run the same release on both sides",
+        own = PROTOCOL_VERSION
+    )]
+    Version(u16),
+    /// It was meant for another table.
+    #[error(
+        "the request was meant for the table with the creation number {meant:016x}; the one of its name now has {there:016x}: it \
+         was dropped and made anew, or its data ended with its memory node"
+    )]
+    OtherTable {
+        /// The creation number in the request.
+        meant: u64,
+        /// That of the table.
+        there: u64,
+    },
+    /// The bytes make no request.
+    #[error("malformed request: {0}")]
+    Malformed(String),
+}
+
+/// Coarse reasons for which a memory node refuses a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ErrorCode {
+    /// The request makes no sense: a bug in the client.
+    Invalid,
+    /// The request's data cannot be accepted: wrong order, wrong sizes.
+    BadData,
+    /// The region has no room.
+    Full,
+    /// The node already holds a table.
+    NotEmpty,
+    /// Another client is loading.
+    Busy,
+    /// The other side is of another version.
+    Version,
+    /// A repeated request whose first outcome the memory node no longer knows.
+    Forgotten,
+    /// The memory node holds no table.
+    NoTable,
+    /// What was asked cannot be made durable.
+    NotDurable,
+    /// The memory node failed inside.
+    Internal,
+    /// There is a table of this name already.
+    TableExists,
+    /// There is no table of this name.
+    NoSuchTable,
+    /// No table can be called so.
+    BadName,
+    /// The memory node has no memory left for a table.
+    NoMemory,
+    /// The request was meant for a table that was there before under the same name; nothing of it was done.
+    OtherTable,
+}
+
+impl ErrorCode {
+    pub(super) const ALL: [Self; 15] = [
+        Self::Invalid,
+        Self::BadData,
+        Self::Full,
+        Self::NotEmpty,
+        Self::Busy,
+        Self::Version,
+        Self::Internal,
+        Self::Forgotten,
+        Self::NoTable,
+        Self::NotDurable,
+        Self::TableExists,
+        Self::NoSuchTable,
+        Self::BadName,
+        Self::NoMemory,
+        Self::OtherTable,
+    ];
+
+    fn to_status(self) -> u16 {
+        1 + Self::ALL.iter().position(|c| *c == self).unwrap_or(0) as u16
+    }
+
+    fn from_status(status: u16) -> Self {
+        let index = usize::from(status.wrapping_sub(1));
+        Self::ALL.get(index).copied().unwrap_or(Self::Internal)
+    }
+}
+
+/// A memory node's refusal.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct Refusal {
+    /// The coarse reason.
+    pub code: ErrorCode,
+    /// Cause and remedy, for people.
+    pub message: String,
+}
+
+impl Refusal {
+    /// A refusal for this reason.
+    pub fn new(code: ErrorCode, message: impl Into<String>) -> Self {
+        Self { code, message: message.into() }
+    }
+}
+
+impl From<MessageError> for Refusal {
+    fn from(error: MessageError) -> Self {
+        let code = match &error {
+            MessageError::Version(_) => ErrorCode::Version,
+            MessageError::OtherTable { .. } => ErrorCode::OtherTable,
+            MessageError::Malformed(_) => ErrorCode::Invalid,
+        };
+        Self::new(code, error.to_string())
+    }
+}
+
+/// Writes a reply into `out`, replacing what it held.
+pub fn encode_reply(result: Result<&[u8], &Refusal>, out: &mut Vec<u8>) {
+    let (status, body) = match result {
+        Ok(body) => (0, body),
+        Err(refusal) => (refusal.code.to_status(), refusal.message.as_bytes()),
+    };
+    out.clear();
+    out.extend(u64::from(status).to_le_bytes());
+    out.extend_from_slice(body);
+}
+
+/// Reads a reply's body, or the refusal it carries.
+pub fn decode_reply(reply: &[u8]) -> Result<&[u8], Refusal> {
+    let Some((status, body)) = reply.split_first_chunk::<8>() else {
+        return Err(Refusal::new(ErrorCode::Internal, "the memory node's reply is cut short"));
+    };
+    match u64::from_le_bytes(*status) as u16 {
+        0 => Ok(body),
+        status => Err(Refusal::new(ErrorCode::from_status(status), String::from_utf8_lossy(body))),
+    }
+}

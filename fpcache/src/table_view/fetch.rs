@@ -1,0 +1,163 @@
+//! What is READ of a table to open it: superblock, directory, encoders.
+
+use fpcache_fabric::{Batch, Endpoint, FabricError, REGION, RemoteAddr};
+use fpcache_index::Directory;
+use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
+
+use super::OpenError;
+use crate::key_space::KeySpace;
+use crate::layout::{
+    Corrupt, REUSE_OFFSET, RecordShape, SEQUENCE_OFFSET, SUPERBLOCK_BYTES, Superblock, SuperblockError,
+    TableRecord, decode_root,
+};
+use crate::models::{Models, Root, Segment};
+
+/// How often a superblock that is being changed is read again before giving up.
+const SUPERBLOCK_ATTEMPTS: usize = 10_000;
+/// Directory pages fetched with one doorbell.
+const PAGES_PER_BATCH: usize = 64;
+
+/// How records lie in a table's slots: one round trip, and nothing that must be kept.
+///
+/// # Errors
+/// [`OpenError`], but not for want of bytes.
+pub fn read_shape<K: KeySpace, E: Endpoint>(endpoint: &mut E) -> Result<RecordShape, OpenError> {
+    let superblock = read_superblock::<K, E>(endpoint, &mut Batch::new())?;
+    Ok(superblock.table.ok_or(OpenError::Empty)?.parameters.shape)
+}
+
+pub(super) fn read_superblock<K: KeySpace, E: Endpoint>(
+    endpoint: &mut E,
+    batch: &mut Batch,
+) -> Result<Superblock, OpenError> {
+    for _ in 0..SUPERBLOCK_ATTEMPTS {
+        batch.clear();
+        let landing = batch.read(RemoteAddr { area: REGION, offset: 0 }, SUPERBLOCK_BYTES);
+        endpoint.run(batch)?;
+        match Superblock::decode::<K>(batch.bytes(landing)) {
+            Err(SuperblockError::Changing) => std::hint::spin_loop(),
+            other => return Ok(other?),
+        }
+    }
+    // No change takes so long.
+    let why = format!("its checksum did not match in {SUPERBLOCK_ATTEMPTS} reads");
+    Err(Corrupt::new("superblock", 0, why).into())
+}
+
+/// The reuse sequence after everything that was read so far.
+#[inline(always)]
+pub(crate) fn reuse_sequence<E: Endpoint>(endpoint: &mut E) -> Result<u64, FabricError> {
+    endpoint.load_after_reads(RemoteAddr::region(REUSE_OFFSET))
+}
+
+/// Whether the directory of this superblock was replaced since, so that its memory may hold something else.
+pub(super) fn has_moved<E: Endpoint>(
+    endpoint: &mut E,
+    superblock: &Superblock,
+    record: &TableRecord,
+) -> Result<bool, FabricError> {
+    let mut sequence = [0];
+    endpoint.read_words(RemoteAddr::region(SEQUENCE_OFFSET), &mut sequence)?;
+    Ok(sequence[0] != superblock.sequence || reuse_sequence(endpoint)? > record.checkpoint)
+}
+
+/// What there is of a table beside its records.
+pub(super) struct Fetched<K: KeySpace> {
+    pub(super) root: Root<K>,
+    /// If there is room for it.
+    pub(super) directory: Option<Directory<K::Key, Segment<K>>>,
+    pub(super) encoders: K::Encoders,
+}
+
+/// The directory's top level, and all the rest of it if that fits so many bytes.
+pub(super) fn fetch_directory<K: KeySpace, E: Endpoint>(
+    endpoint: &mut E,
+    batch: &mut Batch,
+    superblock: &Superblock,
+    record: &TableRecord,
+    bytes: u64,
+) -> Result<Fetched<K>, OpenError> {
+    let (root, encoders) = read_root(endpoint, batch, record, superblock.region_bytes)?;
+    let whole = Models::<K>::resident_bytes_at_most(record.segments, record.pages)
+        .saturating_add(K::encoders_bytes(&encoders) as u64);
+    let directory = if whole <= bytes { Some(read_pages(endpoint, batch, record, &root)?) } else { None };
+    Ok(Fetched { root, directory, encoders })
+}
+
+pub(super) fn check_lies_inside(
+    what: &'static str,
+    offset: u64,
+    bytes: u64,
+    region_bytes: u64,
+) -> Result<(), Corrupt> {
+    match offset.checked_add(bytes) {
+        Some(end) if end <= region_bytes && offset.is_multiple_of(8) => Ok(()),
+        _ => Err(Corrupt::new(what, offset, "it reaches past the region's end")),
+    }
+}
+
+/// The directory's top level, and what its segments share.
+fn read_root<K: KeySpace, E: Endpoint>(
+    endpoint: &mut E,
+    batch: &mut Batch,
+    record: &TableRecord,
+    region_bytes: u64,
+) -> Result<(Root<K>, K::Encoders), OpenError> {
+    batch.clear();
+    // Both fit, as they lie inside the region.
+    let root = batch.read(RemoteAddr::region(record.root), record.root_bytes as usize);
+    let encoders = (record.encoders_bytes > 0)
+        .then(|| batch.read(RemoteAddr::region(record.encoders), record.encoders_bytes as usize));
+    endpoint.run(batch)?;
+    let root = batch.bytes(root);
+    let encoders = encoders.map_or(&[][..], |landing| batch.bytes(landing));
+    if xxh3_64_with_seed(root, record.checkpoint) != record.root_checksum {
+        return Err(Corrupt::new("directory root", record.root, "its checksum does not match").into());
+    }
+    if !encoders.is_empty() && xxh3_64(encoders) != record.encoders_checksum {
+        return Err(Corrupt::new("encoders", record.encoders, "their checksum does not match").into());
+    }
+    let encoders =
+        K::decode_encoders(encoders).map_err(|why| Corrupt::new("encoders", record.encoders, why))?;
+    let entries = decode_root(root)
+        .ok_or_else(|| Corrupt::new("directory root", record.root, "an entry is cut short"))?;
+    Ok((Root::new(record, entries, &encoders, region_bytes)?, encoders))
+}
+
+/// The whole directory.
+fn read_pages<K: KeySpace, E: Endpoint>(
+    endpoint: &mut E,
+    batch: &mut Batch,
+    record: &TableRecord,
+    root: &Root<K>,
+) -> Result<Directory<K::Key, Segment<K>>, OpenError> {
+    let (mut entries, mut descriptors) = (Vec::new(), Vec::new());
+    let damaged = |why: String| Corrupt::new("directory", record.root, why);
+    let mut pages = root.numbers();
+    loop {
+        batch.clear();
+        let landings: Vec<_> = pages
+            .by_ref()
+            .take(PAGES_PER_BATCH)
+            .map(|page| {
+                (page, batch.read(RemoteAddr { area: REGION, offset: root.address(page) }, K::PAGE_BYTES))
+            })
+            .collect();
+        if landings.is_empty() {
+            break;
+        }
+        endpoint.run(batch)?;
+        for (page, landing) in landings {
+            root.decode(page, batch.bytes(landing), &mut descriptors)?;
+            entries.extend(descriptors.iter().map(|d| (d.lo.clone(), Segment::from(d))));
+        }
+        if entries.len() as u64 > record.segments {
+            break;
+        }
+    }
+    if entries.len() as u64 != record.segments {
+        let why = format!("it holds {} segments or more, not {}", entries.len(), record.segments);
+        return Err(damaged(why).into());
+    }
+    Ok(Directory::from_sorted(entries).map_err(|e| damaged(e.to_string()))?)
+}
