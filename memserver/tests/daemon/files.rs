@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use fpcache::key_space::U64Keys;
 use fpcache::layout::RecordToken;
 use fpcache::message::{
-    Keys, Request, Sent, WriteBatch, WriteKind, WriteOperation, WriteReply, WriteStatus, decode_reply,
+    AskedKeys, Request, Sent, WriteBatch, WriteKind, WriteOperation, WriteReply, WriteStatus, decode_reply,
 };
 use fpcache_fabric::shm::{ConnectOptions, ShmAddress, ShmConnection, connect};
 use fpcache_fabric::{Connection, Deadline, RegionName};
@@ -177,7 +177,7 @@ impl Client {
     }
 
     fn get(&self, key: u64) -> Option<u64> {
-        let body = self.call(&Request::Get(Keys { count: 1, bytes: &key.to_le_bytes() })).unwrap();
+        let body = self.call(&Request::Get(AskedKeys { count: 1, bytes: &key.to_le_bytes() })).unwrap();
         (body[0] == 0).then(|| u64::from_le_bytes(body[16..24].try_into().unwrap()))
     }
 }

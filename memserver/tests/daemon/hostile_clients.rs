@@ -10,7 +10,7 @@ use fpcache::key_space::{ByteKeys, KeyKind, KeySpace, U64Keys};
 use fpcache::layout::{RecordShape, RecordToken, TableParameters};
 use fpcache::message::keys::{put_key, put_record};
 use fpcache::message::{
-    Chunk, Keys, Piece, Refusal, Request, Sent, TablesRequest, WriteBatch, WriteKind, WriteOperation,
+    AskedKeys, Chunk, Piece, Refusal, Request, Sent, TablesRequest, WriteBatch, WriteKind, WriteOperation,
     decode_reply,
 };
 use fpcache_fabric::shm::{ConnectOptions, ShmAddress, ShmConnection, connect};
@@ -229,7 +229,7 @@ fn lookups_of_very_many_keys_over_many_connections() {
     owner.call(&Request::LoadCommit).unwrap();
     let mut keys = Vec::new();
     (0..65_000u64).for_each(|key| put_key::<U64Keys>(&key, &mut keys));
-    let request = owner.encoded::<U64Keys>(&Request::Get(Keys { count: 65_000, bytes: &keys }));
+    let request = owner.encoded::<U64Keys>(&Request::Get(AskedKeys { count: 65_000, bytes: &keys }));
     let peers: Vec<Peer> = (0..48).map(|_| node.connect("default")).collect();
     ask_all_at_once(&peers, &request, 16 * 65_000);
     drop(peers);
@@ -266,7 +266,7 @@ fn short_lookups_of_long_records_over_many_connections() {
     owner.call(&Request::LoadCommit).unwrap();
     let mut keys = Vec::new();
     (0..17u64).for_each(|key| put_key::<U64Keys>(&key, &mut keys));
-    let request = owner.encoded::<U64Keys>(&Request::Get(Keys { count: 17, bytes: &keys }));
+    let request = owner.encoded::<U64Keys>(&Request::Get(AskedKeys { count: 17, bytes: &keys }));
     let peers: Vec<Peer> = (0..48).map(|_| node.connect("default")).collect();
     ask_all_at_once(&peers, &request, 17 * (16 + VALUE));
     drop(peers);
