@@ -74,3 +74,7 @@ eval *arguments:
 # Licences, sources and advisories of dependencies; needs cargo-deny.
 deny:
     cargo deny --locked check
+
+# CI: the crates as they would be published.
+package:
+    cargo package --workspace --exclude fpcache-eval --no-verify --allow-dirty --locked

@@ -135,6 +135,9 @@ mod documents {
     #[doc = include_str!("../../README.md")]
     struct Readme;
 
+    #[doc = include_str!("../README.md")]
+    struct OfThisCrate;
+
     #[doc = include_str!("../../docs/guide.md")]
     struct Guide;
 }

@@ -3,12 +3,15 @@
 
 #[path = "../common/built.rs"]
 mod built;
+#[path = "../common/decoders.rs"]
+mod decoders;
 #[macro_use]
 #[path = "../common/keys.rs"]
 mod keys;
 #[path = "../common/node.rs"]
 mod node;
 
+mod any_bytes;
 mod external_values;
 mod hot_cache;
 mod hot_cache_rates;

@@ -1,0 +1,82 @@
+//! Every decoder of what a peer or a region may hold, over any bytes: for a property test of this crate, and for libFuzzer, whose
+//! targets lie in `fuzz`.
+
+use fpcache::key_space::{BuildKeys, ByteKeys, KeySpace, U64Keys};
+use fpcache::layout::{
+    ChangeRecord, DirectoryPage, SegmentHeader, SegmentReplacement, Superblock, TABLE_RECORD_BYTES,
+    TableParameters, TableRecord, decode_root,
+};
+use fpcache::message::{NodeStats, Request, TablesPage, TablesRequest, WriteReply, decode_reply};
+use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
+
+/// Requests and replies.
+pub fn messages(bytes: &[u8]) {
+    both_messages::<U64Keys>(bytes);
+    both_messages::<ByteKeys>(bytes);
+    let _ = TablesRequest::decode(bytes);
+    let _ = TablesPage::decode(bytes);
+    let _ = NodeStats::decode(bytes);
+    let _ = decode_reply(bytes);
+    let _ = WriteReply::decode(bytes);
+}
+
+fn both_messages<K: BuildKeys>(bytes: &[u8]) {
+    let _ = Request::decode::<K>(0, bytes);
+    let mut stats = Vec::new();
+    Request::Stats.encode::<K>(0, &mut stats);
+    // With a header of this version and every operation there is.
+    for operation in 0..16 {
+        let mut request = stats.clone();
+        request[0] = operation;
+        request.extend_from_slice(bytes);
+        let _ = Request::decode::<K>(0, &request);
+        let _ = TablesRequest::decode(&request);
+    }
+}
+
+/// What lies in a region.
+pub fn layout(bytes: &[u8]) {
+    layout_of::<U64Keys>(bytes);
+    layout_of::<ByteKeys>(bytes);
+    let _ = SegmentHeader::decode(bytes, 0);
+    let mut header = bytes.to_vec();
+    header.resize(header.len().max(32), 0);
+    let checksum = xxh3_64(&header[..28]) as u32;
+    header[28..32].copy_from_slice(&checksum.to_le_bytes());
+    let _ = SegmentHeader::decode(&header, 0);
+    let _ = ChangeRecord::decode(bytes, 1);
+}
+
+fn layout_of<K: BuildKeys>(bytes: &[u8]) {
+    let _ = Superblock::decode::<K>(bytes);
+    let _ = TableParameters::decode::<K>(bytes);
+    let mut record = bytes.to_vec();
+    record.resize(TABLE_RECORD_BYTES, 0);
+    let _ = TableRecord::decode::<K>(&record, 0);
+    let _ = decode_root::<K>(bytes);
+    let _ = SegmentReplacement::<K>::decode(bytes);
+    let _ = DirectoryPage::decode::<K>(bytes, 0, 0, &mut Vec::new());
+    page::<K>(bytes);
+}
+
+/// A directory page with a header and a checksum that are right, of any count and any descriptors.
+fn page<K: BuildKeys>(bytes: &[u8]) {
+    const HEADER: usize = 16;
+    let (mut page, _) = DirectoryPage::encode::<K>(&[], 0);
+    let Some((count, body)) = bytes.split_first() else { return };
+    let used = body.len().min(page.len() - HEADER);
+    page[HEADER..HEADER + used].copy_from_slice(&body[..used]);
+    page[4..6].copy_from_slice(&u16::from(*count).to_le_bytes());
+    page[6..8].copy_from_slice(&(used as u16).to_le_bytes());
+    page[8..16].copy_from_slice(&xxh3_64_with_seed(&body[..used], 0).to_le_bytes());
+    let _ = DirectoryPage::decode::<K>(&page, 0, 0, &mut Vec::new());
+}
+
+/// How byte strings become numbers.
+pub fn key_encoders(bytes: &[u8]) {
+    let _ = U64Keys::decode_encoders(bytes);
+    if let Ok(encoders) = ByteKeys::decode_encoders(bytes) {
+        let again = ByteKeys::decode_encoders(&ByteKeys::encode_encoders(&encoders));
+        assert!(again.is_ok(), "what was read is written so that it is read again");
+    }
+}
