@@ -22,7 +22,9 @@ use crate::key::AsKey;
 use crate::lanes::{Lanes, OpenLanes};
 use crate::load::Load;
 use crate::mapped::MappedNode;
+use crate::node::Node;
 use crate::reader::{Place, Places, Reader};
+use crate::remote::RemoteNode;
 use crate::session::TableStats;
 use crate::url::Url;
 
@@ -57,10 +59,10 @@ impl Default for ClientConfig {
 }
 
 impl ClientConfig {
-    /// How tables are read, over memory that is mapped into this process.
-    pub(crate) fn table_options(&self) -> TableOptions {
+    /// How tables are read over a fabric of these costs.
+    pub(crate) fn table_options(&self, costs: FabricCosts) -> TableOptions {
         TableOptions {
-            costs: FabricCosts::MAPPED_MEMORY,
+            costs,
             cache: self.cache,
             #[cfg(feature = "sabotage")]
             sabotage: self.sabotage,
@@ -97,6 +99,7 @@ pub struct Client<K: BuildKeys = U64Keys> {
 /// One [`Core`] per kind of connection, so that lookups are compiled for each.
 pub(crate) enum Transport<K: BuildKeys> {
     Mapped(Arc<Core<K, MappedNode>>),
+    Remote(Arc<Core<K, RemoteNode>>),
     #[cfg(feature = "sim")]
     Simulated(Arc<Core<K, crate::simulated::SimulatedNode>>),
 }
@@ -111,6 +114,7 @@ impl<K: BuildKeys> Clone for Client<K> {
     fn clone(&self) -> Self {
         let transport = match &self.transport {
             Transport::Mapped(core) => Transport::Mapped(Arc::clone(core)),
+            Transport::Remote(core) => Transport::Remote(Arc::clone(core)),
             #[cfg(feature = "sim")]
             Transport::Simulated(core) => Transport::Simulated(Arc::clone(core)),
         };
@@ -123,6 +127,7 @@ macro_rules! with_core {
     ($client:expr, $core:ident => $body:expr) => {
         match &$client.transport {
             $crate::client::Transport::Mapped($core) => $body,
+            $crate::client::Transport::Remote($core) => $body,
             #[cfg(feature = "sim")]
             $crate::client::Transport::Simulated($core) => $body,
         }
@@ -176,10 +181,15 @@ impl<K: BuildKeys> Client<K> {
     /// [`OtherKeys`](ClientError::OtherKeys).
     pub fn open(url: &str, config: ClientConfig) -> Result<Self, ClientError> {
         let url: Url = url.parse()?;
-        let node = match &url {
-            Url::Shm(address) => MappedNode::at(address.clone(), config.table),
+        let transport = match &url {
+            Url::Shm(address) => {
+                let node = MappedNode::at(address.clone(), config.table);
+                Transport::Mapped(node.open(&config, FabricCosts::MAPPED_MEMORY)?)
+            }
+            Url::Tcp(address) => {
+                Transport::Remote(RemoteNode::at(address.clone(), &config).open(&config, FabricCosts::TCP)?)
+            }
         };
-        let transport = Transport::Mapped(node.open(&config)?);
         Ok(Self { transport, name: url.to_string().into(), deadline: config.deadline })
     }
 
@@ -192,7 +202,7 @@ impl<K: BuildKeys> Client<K> {
     pub fn open_embedded(capacity: usize, config: ClientConfig) -> Result<Self, ClientError> {
         let node = MappedNode::Here(crate::embedded::EmbeddedNode::start::<K>(capacity)?);
         Ok(Self {
-            transport: Transport::Mapped(node.open(&config)?),
+            transport: Transport::Mapped(node.open(&config, FabricCosts::MAPPED_MEMORY)?),
             name: "embedded".into(),
             deadline: config.deadline,
         })
@@ -205,12 +215,20 @@ impl<K: BuildKeys> Client<K> {
     pub fn beside(&self, config: ClientConfig) -> Result<Self, ClientError> {
         let transport = match &self.transport {
             Transport::Mapped(core) => {
-                Transport::Mapped(core.connector().of_table(config.table).open(&config)?)
+                let node = core.connector().beside(&config);
+                Transport::Mapped(node.open(&config, FabricCosts::MAPPED_MEMORY)?)
+            }
+            Transport::Remote(core) => {
+                Transport::Remote(core.connector().beside(&config).open(&config, FabricCosts::TCP)?)
             }
             #[cfg(feature = "sim")]
             Transport::Simulated(core) => {
                 let connector = core.connector().clone();
-                Transport::Simulated(Core::connect(connector, config.table_options(), config.deadline)?)
+                Transport::Simulated(Core::connect(
+                    connector,
+                    config.table_options(FabricCosts::MAPPED_MEMORY),
+                    config.deadline,
+                )?)
             }
         };
         Ok(Self { transport, name: Arc::clone(&self.name), deadline: config.deadline })
@@ -227,7 +245,8 @@ impl<K: BuildKeys> Client<K> {
         config: ClientConfig,
     ) -> Result<Self, ClientError> {
         let connector = crate::simulated::SimulatedNode::new(sim, node);
-        let core = Core::connect(connector, config.table_options(), config.deadline)?;
+        let core =
+            Core::connect(connector, config.table_options(FabricCosts::MAPPED_MEMORY), config.deadline)?;
         Ok(Self {
             transport: Transport::Simulated(core),
             name: "simulated".into(),
@@ -240,6 +259,7 @@ impl<K: BuildKeys> Client<K> {
     pub fn reader(&self) -> Reader<K> {
         let places = match &self.transport {
             Transport::Mapped(core) => Places::Mapped(Place::new(core)),
+            Transport::Remote(core) => Places::Remote(Place::new(core)),
             #[cfg(feature = "sim")]
             Transport::Simulated(core) => Places::Simulated(Place::new(core)),
         };
@@ -381,6 +401,7 @@ impl<K: BuildKeys> Client<K> {
     pub fn huge_bytes(&self) -> Option<u64> {
         match &self.transport {
             Transport::Mapped(core) => core.connection().region().huge_bytes(),
+            Transport::Remote(_) => None,
             #[cfg(feature = "sim")]
             Transport::Simulated(_) => None,
         }

@@ -95,9 +95,11 @@ mod lanes;
 mod leave;
 mod load;
 mod mapped;
+mod node;
 mod ordered;
 mod pipeline;
 mod reader;
+mod remote;
 mod session;
 #[cfg(feature = "sim")]
 mod simulated;

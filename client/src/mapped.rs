@@ -1,18 +1,15 @@
 //! Memory nodes whose regions are mapped into this process, wherever they run.
 
-use std::sync::Arc;
-
 use fpcache::TableName;
-use fpcache::key_space::{BuildKeys, KeyKind};
 use fpcache_fabric::shm::{ConnectOptions, ShmAddress, connect};
 use fpcache_fabric::{Deadline, FabricError, MappedConnection, RegionName};
 
 use crate::client::ClientConfig;
-use crate::core::{Connector, Core};
+use crate::core::Connector;
 #[cfg(feature = "embedded")]
 use crate::embedded::EmbeddedNode;
-use crate::error::ClientError;
-use crate::tables::{Tables, not_there};
+use crate::node::Node;
+use crate::url::Url;
 
 /// Where a table lies. All connections are of one type, so that reading is compiled once.
 #[derive(Clone)]
@@ -35,41 +32,22 @@ impl MappedNode {
     pub(crate) fn at(address: ShmAddress, table: TableName) -> Self {
         Self::Elsewhere(ShmNode { address, table })
     }
+}
 
-    /// The table of this name of the same memory node.
-    pub(crate) fn of_table(&self, table: TableName) -> Self {
+impl Node for MappedNode {
+    fn beside(&self, config: &ClientConfig) -> Self {
         match self {
-            Self::Elsewhere(ShmNode { address, .. }) => Self::at(address.clone(), table),
+            Self::Elsewhere(ShmNode { address, .. }) => Self::at(address.clone(), config.table),
             #[cfg(feature = "embedded")]
             Self::Here(node) => Self::Here(node.clone()),
         }
     }
 
-    /// A client of the table, whose keys must be of its kind; or the error that says which tables there are instead.
-    pub(crate) fn open<K: BuildKeys>(self, config: &ClientConfig) -> Result<Arc<Core<K, Self>>, ClientError> {
-        let core = match (Core::connect(self.clone(), config.table_options(), config.deadline), &self) {
-            (Err(ClientError::NoSuchTable { .. }), Self::Elsewhere(ShmNode { address, table })) => {
-                return Err(not_there(address, table.as_str(), config.deadline));
-            }
-            (connected, _) => connected?,
-        };
-        match self.kind_of(&core, config) {
-            Some(theirs) if !theirs.is::<K>() => Err(ClientError::OtherKeys { theirs, own: K::NAME }),
-            // What cannot be told now is told by the first call.
-            _ => Ok(core),
-        }
-    }
-
-    /// What the keys of a table are, as far as it can be told.
-    fn kind_of<K: BuildKeys>(&self, core: &Core<K, Self>, config: &ClientConfig) -> Option<KeyKind> {
-        let told = core.key_kind(config.deadline).ok()?;
+    fn place(&self) -> Option<(Url, TableName)> {
         match self {
-            // The region of a table without parameters does not say.
-            Self::Elsewhere(ShmNode { address, table }) if told.is_none() => {
-                let tables = Tables::at(address.clone(), config.deadline).ok()?;
-                Some(tables.find(table).ok()??.kind)
-            }
-            _ => told,
+            Self::Elsewhere(ShmNode { address, table }) => Some((Url::Shm(address.clone()), *table)),
+            #[cfg(feature = "embedded")]
+            Self::Here(_) => None,
         }
     }
 }

@@ -16,6 +16,7 @@ use crate::core::{Connector, Core, Held};
 use crate::error::ClientError;
 use crate::key::AsKey;
 use crate::mapped::MappedNode;
+use crate::remote::RemoteNode;
 
 /// Reads a memory node's table for one thread at a time, as [`Client`](crate::Client) does for any number of them: with an
 /// endpoint and buffers of its own and its own hold of the table, so that a call takes no lock, looks nothing up for its thread and
@@ -58,9 +59,10 @@ pub struct Reader<K: BuildKeys = U64Keys> {
 /// A reader of a table whose keys are byte strings.
 pub type ByteReader = Reader<ByteKeys>;
 
-/// One [`Place`] per kind of connection. Without simulated worlds there is one kind.
+/// One [`Place`] per kind of connection.
 pub(crate) enum Places<K: BuildKeys> {
     Mapped(Place<K, MappedNode>),
+    Remote(Place<K, RemoteNode>),
     #[cfg(feature = "sim")]
     Simulated(Place<K, crate::simulated::SimulatedNode>),
 }
@@ -82,6 +84,7 @@ macro_rules! with_place {
     ($reader:expr, ($core:ident, $held:ident) => $body:expr) => {
         match &mut $reader.places {
             $crate::reader::Places::Mapped($crate::reader::Place { core: $core, held: $held }) => $body,
+            $crate::reader::Places::Remote($crate::reader::Place { core: $core, held: $held }) => $body,
             #[cfg(feature = "sim")]
             $crate::reader::Places::Simulated($crate::reader::Place { core: $core, held: $held }) => $body,
         }

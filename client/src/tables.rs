@@ -7,8 +7,7 @@ use fpcache::TableName;
 use fpcache::key_space::KeyKind;
 use fpcache::message::tables::some_names;
 use fpcache::message::{TableInfo, TablesPage, TablesRequest, decode_reply};
-use fpcache_fabric::shm::{ConnectOptions, ShmAddress, ShmConnection, connect};
-use fpcache_fabric::{Connection, Deadline, FabricError};
+use fpcache_fabric::{Connection, Deadline, FabricError, MappedConnection, TcpConnection, shm, tcp};
 
 use crate::error::ClientError;
 use crate::url::Url;
@@ -22,9 +21,16 @@ const DEADLINE: Duration = Duration::from_secs(5);
 /// executed: [`list`](Self::list) tells.
 #[derive(Debug)]
 pub struct Tables {
-    address: ShmAddress,
+    url: Url,
     deadline: Duration,
-    connection: Mutex<ShmConnection>,
+    connection: Mutex<AnyConnection>,
+}
+
+/// A connection of some kind, for requests alone.
+#[derive(Debug)]
+enum AnyConnection {
+    Shm(MappedConnection),
+    Tcp(TcpConnection),
 }
 
 /// The tables of a memory node.
@@ -61,13 +67,12 @@ impl Tables {
     /// # Errors
     /// As for [`connect`](Self::connect).
     pub fn connect_with(url: &str, deadline: Duration) -> Result<Self, ClientError> {
-        let Url::Shm(address) = url.parse()?;
-        Ok(Self::at(address, deadline)?)
+        Ok(Self::at(url.parse()?, deadline)?)
     }
 
-    pub(crate) fn at(address: ShmAddress, deadline: Duration) -> Result<Self, FabricError> {
-        let connection = Mutex::new(reach(&address, Deadline::after(deadline))?);
-        Ok(Self { address, deadline, connection })
+    pub(crate) fn at(url: Url, deadline: Duration) -> Result<Self, FabricError> {
+        let connection = Mutex::new(AnyConnection::reach(&url, Deadline::after(deadline))?);
+        Ok(Self { url, deadline, connection })
     }
 
     /// The tables there are. One request for each 512 of them.
@@ -127,7 +132,7 @@ impl Tables {
         // One call at a time has the connection, which a panic elsewhere leaves as it was.
         let mut connection = self.connection.lock().unwrap_or_else(PoisonError::into_inner);
         if !connection.is_alive() {
-            *connection = reach(&self.address, deadline)?;
+            *connection = AnyConnection::reach(&self.url, deadline)?;
         }
         let (mut bytes, mut reply) = (Vec::new(), Vec::new());
         request.encode(&mut bytes);
@@ -136,23 +141,48 @@ impl Tables {
     }
 }
 
-/// A connection to the region without a table.
-fn reach(address: &ShmAddress, deadline: Deadline) -> Result<ShmConnection, FabricError> {
-    connect(address, ConnectOptions { deadline, ..Default::default() })
+impl AnyConnection {
+    /// A connection to the region without a table.
+    fn reach(url: &Url, deadline: Deadline) -> Result<Self, FabricError> {
+        match url {
+            Url::Shm(address) => {
+                let options = shm::ConnectOptions { deadline, ..Default::default() };
+                shm::connect(address, options).map(Self::Shm)
+            }
+            Url::Tcp(address) => {
+                let options = tcp::ConnectOptions { deadline, ..Default::default() };
+                tcp::connect(address, options).map(Self::Tcp)
+            }
+        }
+    }
+
+    fn is_alive(&self) -> bool {
+        match self {
+            Self::Shm(connection) => connection.is_alive(),
+            Self::Tcp(connection) => connection.is_alive(),
+        }
+    }
+
+    fn call(&self, request: &[u8], reply: &mut Vec<u8>, deadline: Deadline) -> Result<(), FabricError> {
+        match self {
+            Self::Shm(connection) => connection.call(request, reply, deadline),
+            Self::Tcp(connection) => connection.call(request, reply, deadline),
+        }
+    }
 }
 
 /// The error for a table that is not there, which names those that are, if they can be told.
-pub(crate) fn not_there(address: &ShmAddress, table: &str, deadline: Duration) -> ClientError {
+pub(crate) fn not_there(url: &Url, table: &str, deadline: Duration) -> ClientError {
     let listed =
-        Tables::at(address.clone(), deadline).map_err(ClientError::from).and_then(|tables| tables.list());
+        Tables::at(url.clone(), deadline).map_err(ClientError::from).and_then(|tables| tables.list());
     if let Ok(list) = &listed
         && list.tables.iter().any(|info| info.name.as_str() == table && info.is_closed())
     {
-        return ClientError::TableClosed { address: address.to_string(), table: table.to_owned() };
+        return ClientError::TableClosed { address: url.to_string(), table: table.to_owned() };
     }
     let names = |list: TableList| some_names(list.tables.iter().map(|table| &table.name));
     let there = listed.map_or_else(|_| String::new(), |list| format!("; there are: {}", names(list)));
-    no_such_table(&address.to_string(), table, &there)
+    no_such_table(&url.to_string(), table, &there)
 }
 
 /// The error for a table that is not there.

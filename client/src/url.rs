@@ -4,6 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use fpcache_fabric::shm::ShmAddress;
+use fpcache_fabric::tcp::TcpAddress;
 
 /// Where a memory node is reached.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -11,11 +12,15 @@ use fpcache_fabric::shm::ShmAddress;
 pub enum Url {
     /// `shm://NAME`: shared memory of this machine.
     Shm(ShmAddress),
+    /// `tcp://HOST:PORT`, or `tcp+unix:///absolute/path.sock`: sockets.
+    Tcp(TcpAddress),
 }
 
 /// A text that names no memory node.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{url}` names no memory node: {why}; write shm://NAME, for example shm://fpcache")]
+#[error(
+    "`{url}` names no memory node: {why}; write shm://NAME, for example shm://fpcache, or tcp://HOST:PORT, for example tcp://127.0.0.1:7400"
+)]
 pub struct UrlError {
     url: String,
     why: String,
@@ -28,6 +33,7 @@ impl FromStr for Url {
         let error = |why: String| UrlError { url: s.into(), why };
         match s.split_once("://") {
             Some(("shm", _)) => s.parse().map(Self::Shm).map_err(|e| error(format!("{e}"))),
+            Some(("tcp" | "tcp+unix", _)) => s.parse().map(Self::Tcp).map_err(|e| error(format!("{e}"))),
             Some((scheme, _)) => Err(error(format!("the transport `{scheme}` is not supported"))),
             None => Err(error("it has no transport".into())),
         }
@@ -38,6 +44,7 @@ impl fmt::Display for Url {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Shm(address) => address.fmt(f),
+            Self::Tcp(address) => address.fmt(f),
         }
     }
 }
@@ -48,13 +55,15 @@ mod tests {
 
     #[test]
     fn urls_print_as_they_are_read() {
-        let url: Url = "shm://fpcache".parse().expect("a good name");
-        assert_eq!(url.to_string(), "shm://fpcache");
+        for text in ["shm://fpcache", "tcp://127.0.0.1:7400", "tcp://[::1]:1", "tcp+unix:///run/fp.sock"] {
+            let url: Url = text.parse().expect("a good name");
+            assert_eq!(url.to_string(), text);
+        }
     }
 
     #[test]
     fn bad_urls_say_why_and_show_a_good_one() {
-        for bad in ["fpcache", "tcp://host:1", "shm://", "shm://a b"] {
+        for bad in ["fpcache", "tcp://host", "udp://host:1", "shm://", "shm://a b"] {
             let message = bad.parse::<Url>().expect_err(bad).to_string();
             assert!(message.contains(bad) && message.contains("shm://fpcache"), "{message}");
         }

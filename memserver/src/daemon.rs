@@ -1,4 +1,4 @@
-//! A memory node as a process of its own, over shared memory.
+//! A memory node as a process of its own, over shared memory and sockets.
 
 mod greeting;
 mod limits;
@@ -12,6 +12,7 @@ use fpcache::key_space::{BuildKeys, KeyKind};
 use fpcache::message::Refusal;
 use fpcache_fabric::process::{Wait, is_ending, lock_holder};
 use fpcache_fabric::shm::{ListenError, ListenOptions, Listener, ShmAddress};
+use fpcache_fabric::tcp::{self, TcpAddress};
 use fpcache_fabric::{FabricError, HugePages, StopHandle};
 use rustix::fs::FlockOperation;
 use rustix::io::Errno;
@@ -33,8 +34,12 @@ pub use limits::raise_descriptor_limit;
 /// How a memory node runs.
 #[derive(Clone, Debug)]
 pub struct DaemonConfig {
-    /// Where it listens.
-    pub listen: ShmAddress,
+    /// Where clients meet it that map its memory, if anywhere.
+    pub listen: Option<ShmAddress>,
+    /// Where clients meet it that read over sockets.
+    pub sockets: Vec<TcpAddress>,
+    /// Threads that serve sockets; `None`: the cores but one.
+    pub io_threads: Option<usize>,
     /// Bytes that all its tables may use together.
     pub capacity: u64,
     /// Whether regions lie in huge pages.
@@ -78,7 +83,9 @@ impl DaemonConfig {
     /// A memory node at `listen` that takes a quarter of the memory.
     pub fn at(listen: ShmAddress) -> Self {
         Self {
-            listen,
+            listen: Some(listen),
+            sockets: Vec::new(),
+            io_threads: None,
             capacity: default_capacity(),
             huge_pages: HugePages::Merged,
             allowed_users: Vec::new(),
@@ -175,7 +182,8 @@ pub enum DaemonError {
 #[derive(Debug)]
 pub struct Daemon {
     catalogue: Catalogue,
-    listener: Listener,
+    listener: Option<Listener>,
+    sockets: Option<tcp::Listener>,
     stop: StopHandle,
     descriptors: DescriptorLimit,
     /// The folder with the data. The last field: given up when the logs are closed.
@@ -198,7 +206,13 @@ impl Daemon {
                 source: e.into(),
             })?;
         }
-        let descriptors = DescriptorLimit::of_this_process()
+        let mut socket_options = tcp::ListenOptions::default();
+        socket_options.io_threads = config.io_threads.unwrap_or(socket_options.io_threads);
+        let for_sockets = match config.sockets.len() {
+            0 => 0,
+            count => count + tcp::Listener::own_descriptors(&socket_options),
+        };
+        let descriptors = DescriptorLimit::of_this_process(for_sockets)
             .map_err(|(limit, needed)| DaemonError::TooFewDescriptors { limit, needed })?;
         let mut announcement = Announcement::default();
         let data = config.durable.as_ref().map(|durable| &durable.folders.data);
@@ -218,11 +232,22 @@ impl Daemon {
             descriptors: Arc::clone(&descriptors.shared),
             ..ListenOptions::default()
         };
-        announcement.make(Listener::listening_process(&config.listen), &config.listen);
-        let listener = Listener::bind(&config.listen, options)?;
+        let listener = match &config.listen {
+            Some(address) => {
+                announcement.make(Listener::listening_process(address), address);
+                Some(Listener::bind(address, options)?)
+            }
+            None => None,
+        };
+        socket_options.allowed_users = config.allowed_users.clone();
+        socket_options.descriptors = Arc::clone(&descriptors.shared);
+        let sockets = match &config.sockets[..] {
+            [] => None,
+            addresses => Some(tcp::Listener::bind(addresses, socket_options)?),
+        };
         let stop = StopHandle::new()?;
         stop_at_signals(stop.clone())?;
-        Ok(Self { catalogue, listener, stop, descriptors, _folder: folder })
+        Ok(Self { catalogue, listener, sockets, stop, descriptors, _folder: folder })
     }
 
     /// The tables, to make some and load data into them before they are served.
@@ -251,12 +276,19 @@ impl Daemon {
 
     /// Serves until a signal ends it; then removes its address, and brings the logs to the disk.
     pub fn serve(mut self) -> Result<(), DaemonError> {
-        Ok(self.listener.serve(&mut self.catalogue, &self.stop)?)
+        let Self { catalogue, listener, sockets, stop, .. } = &mut self;
+        Ok(match (listener, sockets) {
+            (Some(listener), None) => listener.serve(catalogue, stop)?,
+            (Some(listener), Some(sockets)) => listener.serve_beside(sockets, catalogue, stop)?,
+            (None, Some(sockets)) => sockets.serve(catalogue, stop)?,
+            // Nobody can come.
+            (None, None) => {}
+        })
     }
 
     /// What to tell the person who started it.
     pub fn greeting(&self) -> Greeting {
-        Greeting::of(&self.listener, &self.catalogue, &self.descriptors)
+        Greeting::of(self.listener.as_ref(), self.sockets.as_ref(), &self.catalogue, &self.descriptors)
     }
 }
 

@@ -12,6 +12,7 @@ use fpcache::layout::{RecordShape, TableParameters};
 use fpcache_datasets::{Duplicates, OpenOptions, Spec, write_value};
 use fpcache_fabric::HugePages;
 use fpcache_fabric::shm::ShmAddress;
+use fpcache_fabric::tcp::TcpAddress;
 use fpcache_memserver::daemon::raise_descriptor_limit;
 use fpcache_memserver::durability::SyncPolicy;
 use fpcache_memserver::store::Folders;
@@ -28,7 +29,8 @@ use fpcache_memserver::{Daemon, DaemonConfig, DaemonError, DurableConfig, FirstT
         fpcache-memserver --load words --table words    a table of another name\n  \
         fpcache-memserver --load ycsb:1M --key-bytes 128 --value-bytes 100\n  \
         fpcache-memserver --data-dir /var/lib/fpcache --fsync always\n  \
-        fpcache-memserver --listen shm://second --allow-user 1001\n\n\
+        fpcache-memserver --listen shm://second --allow-user 1001\n  \
+        fpcache-memserver --listen shm://fpcache --listen tcp://127.0.0.1:7400\n\n\
         Tables are made, listed and dropped while it runs: fpcache-cli create --table NAME, tables, drop NAME. They share the\n\
         capacity, each taking what it uses. Where there is none, the table `default` is made.\n\n\
         Without --data-dir the data end with the process. With it, a memory node that was killed and is started again with\n\
@@ -41,9 +43,20 @@ use fpcache_memserver::{Daemon, DaemonConfig, DaemonError, DurableConfig, FirstT
         Exit codes: 0 ended when it was asked to, 2 wrong usage or a failure."
 )]
 struct Arguments {
-    /// Address to listen at
-    #[arg(long, value_name = "URL", default_value = "shm://fpcache", env = "FPCACHE_LISTEN")]
-    listen: ShmAddress,
+    /// Address to listen at: shm://NAME, for clients that map its memory (once at most), tcp://HOST:PORT of this machine, which all
+    /// its users reach, or tcp+unix:///PATH. May be given several times
+    #[arg(
+        long,
+        value_name = "URL",
+        default_value = "shm://fpcache",
+        env = "FPCACHE_LISTEN",
+        value_delimiter = ','
+    )]
+    listen: Vec<Listen>,
+
+    /// Threads that serve sockets [default: the cores but one]
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u16).range(1..=256))]
+    io_threads: Option<u16>,
 
     /// What all tables may use together, such as 4GiB [default: a quarter of the memory this process may use]
     #[arg(long, value_name = "SIZE", value_parser = capacity::parse, env = "FPCACHE_CAPACITY")]
@@ -126,6 +139,24 @@ struct Arguments {
     exit_with_parent: bool,
 }
 
+/// Where it listens.
+#[derive(Clone, Debug)]
+enum Listen {
+    Shm(ShmAddress),
+    Sockets(TcpAddress),
+}
+
+impl std::str::FromStr for Listen {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text.split_once("://") {
+            Some(("tcp" | "tcp+unix", _)) => text.parse().map(Self::Sockets).map_err(|e| format!("{e}")),
+            _ => text.parse().map(Self::Shm).map_err(|e| format!("{e}")),
+        }
+    }
+}
+
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum HugePagesArgument {
     /// Ordinary pages, merged into huge ones in the background as a table fills them; not in files of --data-dir
@@ -168,7 +199,23 @@ fn main() -> ExitCode {
 
 fn run(arguments: Arguments) -> anyhow::Result<()> {
     raise_descriptor_limit();
+    let (mut listen, mut sockets) = (None, Vec::new());
+    for address in &arguments.listen {
+        match address {
+            Listen::Shm(address) => {
+                let other = listen.replace(address.clone());
+                ensure!(
+                    other.is_none(),
+                    "--listen: a memory node has one shm:// address; leave all but one away"
+                );
+            }
+            Listen::Sockets(address) => sockets.push(address.clone()),
+        }
+    }
     let config = DaemonConfig {
+        listen,
+        sockets,
+        io_threads: arguments.io_threads.map(usize::from),
         capacity: arguments.capacity.unwrap_or_else(capacity::default_capacity),
         huge_pages: match arguments.huge_pages {
             HugePagesArgument::Merged => HugePages::Merged,
@@ -183,7 +230,6 @@ fn run(arguments: Arguments) -> anyhow::Result<()> {
             sync: arguments.fsync,
         }),
         first: first_table(&arguments),
-        ..DaemonConfig::at(arguments.listen.clone())
     };
     let mut daemon = Daemon::open(&config)?;
     let name = arguments.table;

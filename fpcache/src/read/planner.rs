@@ -27,6 +27,10 @@ impl FabricCosts {
     /// right, by a fifth. So windows of a few slots are read as ranges, and guesses pay where nearly all are right.
     pub const MAPPED_MEMORY: Self =
         Self { round_trip: 4.0, byte: 0.25, request: 22.0, overlap: 6.0, probe: 15.0 };
+
+    /// Another machine's memory over TCP, or this one's over its sockets: a round trip costs what dozens of windows do, and keys of
+    /// a group share it. A request and its bytes are handled twice, and copied by both kernels.
+    pub const TCP: Self = Self { round_trip: 15_000.0, byte: 0.6, request: 60.0, overlap: 64.0, probe: 15.0 };
 }
 
 /// Chooses between plans by cost = round trips · L + bytes / B + requests / IOPS.

@@ -21,6 +21,7 @@ pub(crate) mod folders;
 mod hosted;
 mod jobs;
 mod open;
+mod refusals;
 mod requests;
 mod service;
 mod work_queue;
@@ -31,7 +32,7 @@ use std::time::Instant;
 
 use fpcache::TableName;
 use fpcache::key_space::{BuildKeys, KeyKind, U64Keys};
-use fpcache::layout::{SUPERBLOCK_BYTES, Superblock};
+use fpcache::layout::{REUSE_OFFSET, SUPERBLOCK_BYTES, Superblock};
 use fpcache::message::tables::some_names;
 use fpcache::message::{ErrorCode, NodeStats, Refusal, TableInfo};
 use fpcache_fabric::descriptors::Taken;
@@ -56,6 +57,7 @@ use folders::TablesFolder;
 use hosted::HostedTable;
 use jobs::{Dropping, Jobs, Making};
 use open::{Opening, new_incarnation};
+use refusals::Refusals;
 use work_queue::WorkQueue;
 
 /// Descriptors of a table in files: two of its region, one each of recovery area, log and folder, and three for a snapshot and for
@@ -90,6 +92,7 @@ pub struct Catalogue {
     /// Clients of tables that are gone.
     farewells: VecDeque<ClientId>,
     jobs: Jobs,
+    refusals: Refusals,
     lobby: Export,
     opening: Opening,
     folder: Option<Arc<TablesFolder>>,
@@ -154,6 +157,7 @@ impl Catalogue {
             work_queue: WorkQueue::default(),
             farewells: VecDeque::new(),
             jobs: Jobs::default(),
+            refusals: Refusals::default(),
             lobby: lobby(incarnation)?,
             opening: Opening {
                 budget: Budget::new(config.capacity),
@@ -411,5 +415,5 @@ fn lobby(incarnation: u64) -> Result<Export, TableOpenError> {
         table: None,
     };
     region.write_bytes(0, &superblock.encode::<U64Keys>())?;
-    Ok(Export::new(&region, fd, incarnation)?.with_creation(NO_TABLE))
+    Ok(Export::new(&region, fd, incarnation)?.with_creation(NO_TABLE).with_watched(REUSE_OFFSET))
 }

@@ -7,6 +7,7 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use fpcache::TableName;
 use fpcache::key_space::{BuildKeys, ByteKeys, KeyKind, U64Keys};
+use fpcache::layout::REUSE_OFFSET;
 use fpcache_fabric::{Access, Export, FileAt, HugePages, MemoryError, SharedMemory, Waker};
 
 use super::descriptor::Descriptor;
@@ -64,7 +65,8 @@ impl Opening {
             Some(folders) => self.durable::<K>(descriptor, folders, incarnation, waker.clone())?,
         };
         let creation = descriptor.creation;
-        let export = Export::new(node.region(), fd, incarnation)?.with_creation(creation);
+        let export =
+            Export::new(node.region(), fd, incarnation)?.with_creation(creation).with_watched(REUSE_OFFSET);
         let node: Box<dyn Hosted> = Box::new(node.with_creation(creation).beside(&self.transit));
         Ok(HostedTable { name, kind: descriptor.kind, node, export, waker, recovery, descriptors: None })
     }

@@ -141,7 +141,11 @@ impl Service for Catalogue {
         }
     }
 
-    fn rejected(&mut self, _: &FabricError) {}
+    fn rejected(&mut self, error: &FabricError) {
+        if let Some(line) = self.refusals.line(error, self.clock.now()) {
+            eprintln!("fpcache-memserver: {line}");
+        }
+    }
 }
 
 #[cfg(test)]

@@ -6,8 +6,8 @@ use bytesize::ByteSize;
 use fpcache::TableName;
 use fpcache::key_space::KeyKind;
 use fpcache::message::TableInfo;
-use fpcache_fabric::Pages;
 use fpcache_fabric::shm::{Listener, ShmAddress};
+use fpcache_fabric::{Pages, tcp};
 
 use super::limits::DescriptorLimit;
 use crate::catalogue::{Catalogue, DESCRIPTORS_FOR_CLIENTS};
@@ -19,7 +19,9 @@ const LARGEST_PAGE: u64 = 2 << 20;
 /// A daemon's first words: address, transport, capacity, tables, and the next command to type.
 #[derive(Clone, Debug)]
 pub struct Greeting {
-    address: ShmAddress,
+    /// Where it listens.
+    addresses: Vec<String>,
+    maps: bool,
     others: Option<ShmAddress>,
     capacity: u64,
     granted: u64,
@@ -39,17 +41,25 @@ struct Room {
 }
 
 impl Greeting {
-    pub(super) fn of(listener: &Listener, catalogue: &Catalogue, descriptors: &DescriptorLimit) -> Self {
-        let (address, left) = (listener.address(), descriptors.shared.left());
+    pub(super) fn of(
+        listener: Option<&Listener>,
+        sockets: Option<&tcp::Listener>,
+        catalogue: &Catalogue,
+        descriptors: &DescriptorLimit,
+    ) -> Self {
+        let left = descriptors.shared.left();
+        let mapped = listener.map(|listener| listener.address().to_string());
+        let over_sockets = sockets.map(tcp::Listener::addresses).unwrap_or_default();
         let room = Room {
             limit: descriptors.limit,
-            clients: listener.max_clients().min(left),
+            clients: listener.map_or(left, |listener| listener.max_clients().min(left)),
             tables: left.saturating_sub(DESCRIPTORS_FOR_CLIENTS) / catalogue.table_descriptors(),
         };
         let found = catalogue.recoveries().map(|(_, recovery)| recovery.cloned());
         Self {
-            address: address.clone(),
-            others: listener.address_for_others(),
+            maps: mapped.is_some(),
+            addresses: mapped.into_iter().chain(over_sockets.iter().map(ToString::to_string)).collect(),
+            others: listener.and_then(Listener::address_for_others),
             capacity: catalogue.budget().bytes(),
             granted: catalogue.budget().granted(),
             pages: catalogue.pages(),
@@ -57,6 +67,11 @@ impl Greeting {
             tables: catalogue.tables().zip(found).collect(),
             closed: catalogue.closed().map(|(name, why)| (*name, why)).collect(),
         }
+    }
+
+    /// The first address, which every client of this machine can use.
+    fn address(&self) -> &str {
+        self.addresses.first().map_or("", String::as_str)
     }
 
     /// A region that was kept, and has another size than a new one would have.
@@ -119,11 +134,18 @@ impl fmt::Display for Greeting {
             Pages::Huge => "huge pages",
         };
         writeln!(f, "FPCache memory node {}", env!("CARGO_PKG_VERSION"))?;
-        writeln!(f, "  address    {}", self.address)?;
+        for address in &self.addresses {
+            writeln!(f, "  address    {address}")?;
+        }
         if let Some(others) = &self.others {
             writeln!(f, "  others     {others}, for the users that --allow-user lets in")?;
         }
-        writeln!(f, "  transport  shared memory of this machine, {pages}")?;
+        let transport = match (self.maps, self.addresses.len()) {
+            (true, 1) => "shared memory of this machine",
+            (true, _) => "shared memory of this machine, and sockets",
+            (false, _) => "sockets",
+        };
+        writeln!(f, "  transport  {transport}, {pages}")?;
         write!(f, "  capacity   {}", iec(self.capacity))?;
         match self.granted > self.capacity {
             true => writeln!(f, ", of which the tables that were there have {}", iec(self.granted))?,
@@ -144,9 +166,9 @@ impl fmt::Display for Greeting {
         let Some(TableInfo { name, kind, keys, .. }) =
             shown.max_by_key(|table| (table.keys > 0, table.name == TableName::default()))
         else {
-            return write!(f, "  next       fpcache-cli --url {} create --table NAME", self.address);
+            return write!(f, "  next       fpcache-cli --url {} create --table NAME", self.address());
         };
-        write!(f, "  next       fpcache-cli --url {}", self.address)?;
+        write!(f, "  next       fpcache-cli --url {}", self.address())?;
         if *name != TableName::default() {
             write!(f, " --table {name}")?;
         }

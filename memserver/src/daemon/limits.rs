@@ -31,12 +31,12 @@ pub(super) struct DescriptorLimit {
 }
 
 impl DescriptorLimit {
-    /// The process's own, less what is open and what the memory node keeps for itself; as an error the limit and what it
+    /// The process's own, less what is open and what the memory node keeps for itself and `for_sockets`; as an error the limit and what it
     /// should at least be.
-    pub(super) fn of_this_process() -> Result<Self, (usize, usize)> {
+    pub(super) fn of_this_process(for_sockets: usize) -> Result<Self, (usize, usize)> {
         let limit = getrlimit(Resource::Nofile).current;
         let limit = limit.map_or(usize::MAX, |limit| usize::try_from(limit).unwrap_or(usize::MAX));
-        let kept = open_now() + OWN + Listener::GREETING_DESCRIPTORS;
+        let kept = open_now() + OWN + Listener::GREETING_DESCRIPTORS + for_sockets;
         let needed = kept + TABLE_DESCRIPTORS + DESCRIPTORS_FOR_CLIENTS;
         if limit < needed {
             return Err((limit, needed));

@@ -1,0 +1,55 @@
+//! Opening a table, wherever its memory node runs and however it is reached.
+
+use std::sync::Arc;
+
+use fpcache::TableName;
+use fpcache::key_space::{BuildKeys, KeyKind};
+use fpcache::read::FabricCosts;
+
+use crate::client::ClientConfig;
+use crate::core::{Connector, Core};
+use crate::error::ClientError;
+use crate::tables::{Tables, not_there};
+use crate::url::Url;
+
+/// Where a table lies.
+pub(crate) trait Node: Connector + Clone {
+    /// The table that the settings name, of the same memory node.
+    fn beside(&self, config: &ClientConfig) -> Self;
+
+    /// The memory node, and the table's name there; `None` for one that has a single table whatever it is called.
+    fn place(&self) -> Option<(Url, TableName)>;
+
+    /// A client of the table, whose keys must be of its kind; or the error that says which tables there are instead.
+    fn open<K: BuildKeys>(
+        self,
+        config: &ClientConfig,
+        costs: FabricCosts,
+    ) -> Result<Arc<Core<K, Self>>, ClientError> {
+        let core =
+            match (Core::connect(self.clone(), config.table_options(costs), config.deadline), self.place()) {
+                (Err(ClientError::NoSuchTable { .. }), Some((url, table))) => {
+                    return Err(not_there(&url, table.as_str(), config.deadline));
+                }
+                (connected, _) => connected?,
+            };
+        match self.kind_of(&core, config) {
+            Some(theirs) if !theirs.is::<K>() => Err(ClientError::OtherKeys { theirs, own: K::NAME }),
+            // What cannot be told now is told by the first call.
+            _ => Ok(core),
+        }
+    }
+
+    /// What the keys of a table are, as far as it can be told.
+    fn kind_of<K: BuildKeys>(&self, core: &Core<K, Self>, config: &ClientConfig) -> Option<KeyKind> {
+        let told = core.key_kind(config.deadline).ok()?;
+        match self.place() {
+            // The region of a table without parameters does not say.
+            Some((url, table)) if told.is_none() => {
+                let tables = Tables::at(url, config.deadline).ok()?;
+                Some(tables.find(&table).ok()??.kind)
+            }
+            _ => told,
+        }
+    }
+}

@@ -1,0 +1,50 @@
+//! Memory nodes whose regions are read over sockets.
+
+use std::time::Duration;
+
+use fpcache::TableName;
+use fpcache_fabric::tcp::{ConnectOptions, TcpAddress, connect};
+use fpcache_fabric::{Deadline, FabricError, RegionName, TcpConnection};
+
+use crate::client::ClientConfig;
+use crate::core::Connector;
+use crate::node::Node;
+use crate::url::Url;
+
+/// A table of a memory node that is reached over TCP or a unix socket.
+#[derive(Clone)]
+pub(crate) struct RemoteNode {
+    address: TcpAddress,
+    table: TableName,
+    /// How long the memory node may be silent before it counts as gone.
+    patience: Duration,
+}
+
+impl RemoteNode {
+    pub(crate) fn at(address: TcpAddress, config: &ClientConfig) -> Self {
+        Self { address, table: config.table, patience: config.deadline }
+    }
+}
+
+impl Node for RemoteNode {
+    fn beside(&self, config: &ClientConfig) -> Self {
+        Self::at(self.address.clone(), config)
+    }
+
+    fn place(&self) -> Option<(Url, TableName)> {
+        Some((Url::Tcp(self.address.clone()), self.table))
+    }
+}
+
+impl Connector for RemoteNode {
+    type Connection = TcpConnection;
+
+    fn connect(&self, deadline: Deadline) -> Result<TcpConnection, FabricError> {
+        // No name of a table is longer than one of a region.
+        let region = RegionName::new(self.table.as_str()).unwrap_or_default();
+        connect(
+            &self.address,
+            ConnectOptions { region, deadline, patience: self.patience, ..Default::default() },
+        )
+    }
+}

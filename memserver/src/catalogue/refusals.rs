@@ -1,0 +1,52 @@
+//! Telling the operator of clients that were not let in or were hung up on, without letting them fill a disk with that.
+
+use std::time::{Duration, Instant};
+
+use fpcache_fabric::FabricError;
+
+/// How often a line may be written.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// What was told, and how much was not.
+#[derive(Debug, Default)]
+pub(crate) struct Refusals {
+    told_at: Option<Instant>,
+    untold: u64,
+}
+
+impl Refusals {
+    /// The line to write, if one may be written. A region that there is not is the client's to tell.
+    pub(crate) fn line(&mut self, error: &FabricError, now: Instant) -> Option<String> {
+        if matches!(error, FabricError::NoSuchRegion { .. }) {
+            return None;
+        }
+        if self.told_at.is_some_and(|at| now.saturating_duration_since(at) < PAUSE) {
+            self.untold += 1;
+            return None;
+        }
+        self.told_at = Some(now);
+        Some(match std::mem::take(&mut self.untold) {
+            0 => error.to_string(),
+            untold => format!("{error} ({untold} more like this were not told)"),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_flood_of_refusals_is_told_line_by_line() {
+        let (mut refusals, begin) = (Refusals::default(), Instant::now());
+        let error = FabricError::HungUp { peer: "a peer".to_owned(), why: "it dribbles".to_owned() };
+        let at = |milliseconds| begin + Duration::from_millis(milliseconds);
+        let line = refusals.line(&error, at(0)).expect("the first one is told");
+        assert!(line.contains("a peer") && line.contains("it dribbles"), "{line}");
+        assert!((1..100).all(|i| refusals.line(&error, at(i)).is_none()));
+        let line = refusals.line(&error, at(1000)).expect("a second has passed");
+        assert!(line.contains("99 more"), "{line}");
+        let nowhere = FabricError::NoSuchRegion { address: String::new(), name: String::new() };
+        assert_eq!(refusals.line(&nowhere, at(9000)), None);
+    }
+}
