@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 use fpcache_datasets::count;
-use fpcache_fabric::shm::ShmAddress;
+use fpcache_memserver::ListenAddress;
 
 use crate::growth::options::{self as growth_options, GrowthArgs};
 use crate::peers::{self, PeersArgs};
@@ -156,9 +156,9 @@ pub enum Size {
 /// What the memory node's process takes.
 #[derive(Args, Debug)]
 pub struct MemoryNodeArgs {
-    /// Address to listen at
+    /// Address to listen at: shm://NAME, tcp://HOST:PORT or tcp+unix:///PATH
     #[arg(long)]
-    pub listen: ShmAddress,
+    pub listen: ListenAddress,
     /// Bytes of the region
     #[arg(long)]
     pub capacity: u64,

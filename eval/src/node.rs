@@ -126,7 +126,7 @@ pub fn serve(arguments: &MemoryNodeArgs) -> anyhow::Result<()> {
         capacity: arguments.capacity,
         exit_with_parent: true,
         durable: arguments.store.durable(arguments.region_dir.clone()),
-        ..DaemonConfig::at(arguments.listen.clone()).with_keys(keys)
+        ..DaemonConfig::at_all([arguments.listen.clone()])?.with_keys(keys)
     };
     raise_descriptor_limit();
     let daemon = Daemon::open(&config)?;

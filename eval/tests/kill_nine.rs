@@ -65,16 +65,24 @@ struct Place {
     sync: SyncPolicy,
     /// Kind of the keys.
     keys: &'static str,
+    /// Whether its clients read over sockets.
+    is_remote: bool,
 }
 
 impl Place {
     fn new<K: KeySpace>(sync: &str, region: Option<&str>) -> Self {
         let region = region.map(|within| tempfile::tempdir_in(within).unwrap());
-        Self { folder: tempfile::tempdir().unwrap(), region, sync: sync.parse().unwrap(), keys: K::NAME }
+        let (folder, sync) = (tempfile::tempdir().unwrap(), sync.parse().unwrap());
+        Self { folder, region, sync, keys: K::NAME, is_remote: false }
+    }
+
+    fn over_sockets(self) -> Self {
+        Self { is_remote: true, ..self }
     }
 
     fn url(&self) -> String {
-        format!("shm://{}", self.folder.path().join("node.sock").display())
+        let scheme = if self.is_remote { "tcp+unix" } else { "shm" };
+        format!("{scheme}://{}", self.folder.path().join("node.sock").display())
     }
 
     /// What the memory node is told.
@@ -478,8 +486,9 @@ impl<K: NumberedKeys> Test<K> {
 }
 
 /// Kills over and over; then the last one's memory is looked through, and lost.
-fn survives_kills<K: NumberedKeys>(sync: &str, region: Option<&str>, seed: u64) {
-    let mut test = Test::<K>::new(Place::new::<K>(sync, region), seed);
+fn survives_kills<K: NumberedKeys>(place: Place, seed: u64) {
+    let mut test = Test::<K>::new(place, seed);
+    let sync = test.place.sync;
     test.run(kills(), Loss::Process);
     eprintln!("--fsync {sync}: {} operations, {} of them open", test.operations, test.unknown);
     let failure = test.callers.iter().find_map(|caller| caller.first_failure.as_ref());
@@ -504,23 +513,28 @@ fn survives_kills<K: NumberedKeys>(sync: &str, region: Option<&str>, seed: u64) 
 
 #[test]
 fn nothing_acknowledged_is_lost_with_fsync_always() {
-    survives_kills::<U64Keys>("always", None, 1);
+    survives_kills::<U64Keys>(Place::new::<U64Keys>("always", None), 1);
 }
 
 #[test]
 fn nothing_acknowledged_is_lost_with_an_interval() {
-    survives_kills::<U64Keys>("10ms", None, 2);
+    survives_kills::<U64Keys>(Place::new::<U64Keys>("10ms", None), 2);
 }
 
 #[test]
 fn nothing_acknowledged_is_lost_without_fsync_and_with_the_region_elsewhere() {
     let region = std::path::Path::new("/dev/shm").is_dir().then_some("/dev/shm");
-    survives_kills::<U64Keys>("never", region, 3);
+    survives_kills::<U64Keys>(Place::new::<U64Keys>("never", region), 3);
 }
 
 #[test]
 fn nothing_acknowledged_is_lost_where_keys_are_byte_strings() {
-    survives_kills::<ByteKeys>("10ms", None, 6);
+    survives_kills::<ByteKeys>(Place::new::<ByteKeys>("10ms", None), 6);
+}
+
+#[test]
+fn nothing_acknowledged_is_lost_over_sockets() {
+    survives_kills::<U64Keys>(Place::new::<U64Keys>("10ms", None).over_sockets(), 8);
 }
 
 /// Several tables under one memory node, each with queues of its own.

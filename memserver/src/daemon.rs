@@ -2,6 +2,7 @@
 
 mod greeting;
 mod limits;
+mod listen;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -30,6 +31,7 @@ use limits::DescriptorLimit;
 
 pub use greeting::Greeting;
 pub use limits::raise_descriptor_limit;
+pub use listen::ListenAddress;
 
 /// How a memory node runs.
 #[derive(Clone, Debug)]
@@ -95,6 +97,35 @@ impl DaemonConfig {
         }
     }
 
+    /// A memory node at all of these addresses, of which one at most is for clients that map its memory, that takes a quarter
+    /// of the memory.
+    ///
+    /// # Errors
+    /// [`SecondAddress`](DaemonError::SecondAddress).
+    pub fn at_all(addresses: impl IntoIterator<Item = ListenAddress>) -> Result<Self, DaemonError> {
+        let (mut listen, mut sockets) = (None, Vec::new());
+        for address in addresses {
+            match address {
+                ListenAddress::Shm(second) if listen.is_some() => {
+                    return Err(DaemonError::SecondAddress(second.to_string()));
+                }
+                ListenAddress::Shm(address) => listen = Some(address),
+                ListenAddress::Sockets(address) => sockets.push(address),
+            }
+        }
+        Ok(Self {
+            listen,
+            sockets,
+            io_threads: None,
+            capacity: default_capacity(),
+            huge_pages: HugePages::Merged,
+            allowed_users: Vec::new(),
+            exit_with_parent: false,
+            durable: None,
+            first: FirstTable::default(),
+        })
+    }
+
     /// The same, whose first table has these keys.
     #[must_use]
     pub fn with_keys(self, keys: KeyKind) -> Self {
@@ -106,6 +137,9 @@ impl DaemonConfig {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DaemonError {
+    /// It should listen at two addresses of a kind of which it has one.
+    #[error("a memory node has one shm:// address, and {0} is another one: leave it away")]
+    SecondAddress(String),
     /// It cannot listen.
     #[error(transparent)]
     Listen(#[from] ListenError),

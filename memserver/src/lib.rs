@@ -51,7 +51,7 @@ mod wal;
 mod writes;
 
 pub use catalogue::{Catalogue, CatalogueConfig, CatalogueError};
-pub use daemon::{Daemon, DaemonConfig, DaemonError, DurableConfig, FirstTable};
+pub use daemon::{Daemon, DaemonConfig, DaemonError, DurableConfig, FirstTable, ListenAddress};
 pub use loader::LoadError;
 pub use node::MemoryNode;
 pub use recovery::{Origin, RecoverError, Recovery};

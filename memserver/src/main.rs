@@ -11,12 +11,12 @@ use fpcache::key_space::{BuildKeys, ByteKeys, KeyKind, U64Keys};
 use fpcache::layout::{RecordShape, TableParameters};
 use fpcache_datasets::{Duplicates, OpenOptions, Spec, write_value};
 use fpcache_fabric::HugePages;
-use fpcache_fabric::shm::ShmAddress;
-use fpcache_fabric::tcp::TcpAddress;
 use fpcache_memserver::daemon::raise_descriptor_limit;
 use fpcache_memserver::durability::SyncPolicy;
 use fpcache_memserver::store::Folders;
-use fpcache_memserver::{Daemon, DaemonConfig, DaemonError, DurableConfig, FirstTable, MemoryNode, capacity};
+use fpcache_memserver::{
+    Daemon, DaemonConfig, DaemonError, DurableConfig, FirstTable, ListenAddress, MemoryNode, capacity,
+};
 
 /// A memory node of FPCache: holds tables in shared memory and lets clients look keys up in them without taking part.
 #[derive(Debug, Parser)]
@@ -52,7 +52,7 @@ struct Arguments {
         env = "FPCACHE_LISTEN",
         value_delimiter = ','
     )]
-    listen: Vec<Listen>,
+    listen: Vec<ListenAddress>,
 
     /// Threads that serve sockets [default: the cores but one]
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u16).range(1..=256))]
@@ -139,24 +139,6 @@ struct Arguments {
     exit_with_parent: bool,
 }
 
-/// Where it listens.
-#[derive(Clone, Debug)]
-enum Listen {
-    Shm(ShmAddress),
-    Sockets(TcpAddress),
-}
-
-impl std::str::FromStr for Listen {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        match text.split_once("://") {
-            Some(("tcp" | "tcp+unix", _)) => text.parse().map(Self::Sockets).map_err(|e| format!("{e}")),
-            _ => text.parse().map(Self::Shm).map_err(|e| format!("{e}")),
-        }
-    }
-}
-
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum HugePagesArgument {
     /// Ordinary pages, merged into huge ones in the background as a table fills them; not in files of --data-dir
@@ -199,22 +181,7 @@ fn main() -> ExitCode {
 
 fn run(arguments: Arguments) -> anyhow::Result<()> {
     raise_descriptor_limit();
-    let (mut listen, mut sockets) = (None, Vec::new());
-    for address in &arguments.listen {
-        match address {
-            Listen::Shm(address) => {
-                let other = listen.replace(address.clone());
-                ensure!(
-                    other.is_none(),
-                    "--listen: a memory node has one shm:// address; leave all but one away"
-                );
-            }
-            Listen::Sockets(address) => sockets.push(address.clone()),
-        }
-    }
     let config = DaemonConfig {
-        listen,
-        sockets,
         io_threads: arguments.io_threads.map(usize::from),
         capacity: arguments.capacity.unwrap_or_else(capacity::default_capacity),
         huge_pages: match arguments.huge_pages {
@@ -230,6 +197,7 @@ fn run(arguments: Arguments) -> anyhow::Result<()> {
             sync: arguments.fsync,
         }),
         first: first_table(&arguments),
+        ..DaemonConfig::at_all(arguments.listen.clone())?
     };
     let mut daemon = Daemon::open(&config)?;
     let name = arguments.table;

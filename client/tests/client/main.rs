@@ -13,6 +13,7 @@ mod long_values;
 mod lookups_match_a_btreemap;
 mod ordered;
 mod pipeline;
+mod remote;
 mod round_trips;
 mod scans;
 mod small_budgets;

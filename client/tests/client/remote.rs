@@ -1,0 +1,191 @@
+//! Tables that are read over sockets: the same answers, whatever is asked, while they are made, changed and dropped.
+
+use std::borrow::Borrow;
+use std::collections::BTreeMap;
+use std::thread;
+
+use crate::common::{Directory, TestKeys, load, value_in};
+use fpcache_client::{ByteKeys, KeyKind, U64Keys};
+use fpcache_client::{
+    CacheConfig, Client, ClientConfig, ClientError, CreateOptions, Plan, PlanChoice, TableName, Tables,
+};
+use fpcache_fabric::tcp::{ListenOptions, Listener, TcpAddress};
+use fpcache_fabric::{HugePages, Serving};
+use fpcache_memserver::{Catalogue, CatalogueConfig};
+
+for_both_kinds_of_keys!(
+    answers_are_those_of_a_map,
+    threads_read_while_others_write,
+    a_table_that_is_dropped_is_gone_for_its_clients,
+);
+
+/// A memory node that listens at sockets alone, on threads of this process.
+struct Node {
+    urls: [String; 2],
+    _directory: Directory,
+    _serving: Serving,
+}
+
+impl Node {
+    fn start() -> Self {
+        let directory = Directory::new();
+        let config = CatalogueConfig { capacity: 32 << 20, huge_pages: HugePages::No, durable: None };
+        let unix = TcpAddress::at_path(directory.socket()).unwrap();
+        let options = ListenOptions { io_threads: 2, ..ListenOptions::default() };
+        let listener = Listener::bind(&["tcp://127.0.0.1:0".parse().unwrap(), unix], options).unwrap();
+        let urls = [0, 1].map(|which| listener.addresses()[which].to_string());
+        let serving = listener.spawn(Catalogue::open(&config).unwrap()).unwrap();
+        Self { urls, _directory: directory, _serving: serving }
+    }
+
+    fn tables(&self) -> Tables {
+        Tables::connect(&self.urls[0]).unwrap()
+    }
+
+    fn make<K: TestKeys>(&self, table: &str) {
+        let kind = KeyKind::ALL.into_iter().find(|kind| kind.is::<K>()).unwrap();
+        self.tables().create(&table.parse().unwrap(), kind, CreateOptions::default()).unwrap();
+    }
+
+    fn client<K: TestKeys>(&self, which: usize, table: &str, config: ClientConfig) -> Client<K> {
+        let table: TableName = table.parse().unwrap();
+        Client::open(&self.urls[which], ClientConfig { table, ..config }).unwrap()
+    }
+}
+
+/// Numbers in no order (xorshift).
+fn random(state: &mut u64) -> u64 {
+    *state ^= *state << 13;
+    *state ^= *state >> 7;
+    *state ^= *state << 17;
+    *state
+}
+
+fn answers_are_those_of_a_map<K: TestKeys>() {
+    let node = Node::start();
+    let cache = Some(CacheConfig::of(2 << 20));
+    let plan = |plan| ClientConfig { plan: PlanChoice::Fixed(plan), ..ClientConfig::default() };
+    let configs = [
+        (0, ClientConfig::default()),
+        (1, plan(Plan::TwoStage)),
+        (0, plan(Plan::Range)),
+        (1, ClientConfig { cache, ..ClientConfig::default() }),
+    ];
+    for (round, (which, config)) in configs.into_iter().enumerate() {
+        let table = format!("t{round}");
+        node.make::<K>(&table);
+        let client = node.client::<K>(which, &table, config);
+        let parameters = K::parameters_of(if round == 0 { None } else { Some(8) });
+        let value = |number, edition| value_in(&parameters.shape, number, edition);
+        let numbers = (0..4_000u64).map(|n| n << 30);
+        load(&client, parameters, numbers.clone(), 0).unwrap();
+        let mut map: BTreeMap<u64, Vec<u8>> = numbers.map(|n| (n, value(n, 0))).collect();
+        let mut state = 77 + round as u64;
+        for step in 0..400u64 {
+            let number = (random(&mut state) % 8_000) << 29;
+            let key = K::key(number);
+            match random(&mut state) % 6 {
+                0 => {
+                    client.put(K::key(number), &value(number, step)).unwrap();
+                    map.insert(number, value(number, step));
+                }
+                1 => {
+                    let is_there = client.delete(K::key(number)).unwrap();
+                    assert_eq!(is_there, map.remove(&number).is_some());
+                }
+                2 => assert_eq!(client.get(key).unwrap(), map.get(&number).cloned()),
+                3 => {
+                    let group: Vec<u64> = (0..64).map(|i| number + (i << 29)).collect();
+                    let keys: Vec<K::Owned> = group.iter().copied().map(K::key).collect();
+                    let expected: Vec<_> = group.iter().map(|number| map.get(number).cloned()).collect();
+                    assert_eq!(client.multi_get(&keys).unwrap(), expected);
+                    let there: Vec<bool> = expected.iter().map(Option::is_some).collect();
+                    assert_eq!(client.multi_contains(&keys).unwrap(), there);
+                }
+                4 => {
+                    let found = client.scan(K::key(number), 50).unwrap();
+                    let found: Vec<_> = found.into_iter().map(|(k, v)| (K::number(k.borrow()), v)).collect();
+                    let expected: Vec<_> =
+                        map.range(number..).take(50).map(|(n, v)| (*n, v.clone())).collect();
+                    assert_eq!(found, expected);
+                }
+                _ => {
+                    let floor = client.floor(K::key(number)).unwrap();
+                    let floor = floor.map(|(k, v)| (K::number(k.borrow()), v));
+                    assert_eq!(floor, map.range(..=number).next_back().map(|(n, v)| (*n, v.clone())));
+                    assert_eq!(client.contains(key).unwrap(), map.contains_key(&number));
+                }
+            }
+        }
+        let all = client.scan(K::key(0), usize::MAX).unwrap();
+        assert!(all.iter().map(|(k, v)| (K::number(k.borrow()), v)).eq(map.iter().map(|(n, v)| (*n, v))));
+        assert_eq!(client.stats().unwrap().keys, map.len() as u64);
+    }
+}
+
+fn threads_read_while_others_write<K: TestKeys>() {
+    const KEYS: u64 = 500;
+    let node = Node::start();
+    node.make::<K>("shared");
+    let writer = node.client::<K>(0, "shared", ClientConfig::default());
+    let shape = K::shape(Some(8));
+    load(&writer, K::parameters(), (0..KEYS).map(|n| n << 20), 0).unwrap();
+    thread::scope(|scope| {
+        for which in 0..4 {
+            let client = node.client::<K>(which % 2, "shared", ClientConfig::default());
+            scope.spawn(move || {
+                let mut seen = vec![0; KEYS as usize];
+                for round in 0..15u64 {
+                    for n in (round % 3..KEYS).step_by(7) {
+                        let value = client.get(K::key(n << 20)).unwrap().expect("it is never deleted");
+                        let edition = (seen[n as usize]..=15)
+                            .find(|edition| value == value_in(&shape, n << 20, *edition));
+                        seen[n as usize] = edition.expect("no older than what was seen before");
+                    }
+                }
+            });
+        }
+        for edition in 1..=15 {
+            for n in 0..KEYS {
+                writer.update(K::key(n << 20), &value_in(&shape, n << 20, edition)).unwrap();
+            }
+            // Segments fill up, and are replaced under the readers.
+            for n in 0..10 {
+                writer.put(K::key((n << 20) + edition), &value_in(&shape, 1, 1)).unwrap();
+            }
+        }
+    });
+}
+
+fn a_table_that_is_dropped_is_gone_for_its_clients<K: TestKeys>() {
+    let node = Node::start();
+    node.make::<K>("t");
+    let client = node.client::<K>(0, "t", ClientConfig::default());
+    load(&client, K::parameters(), 0..100, 1).unwrap();
+    assert!(client.get(K::key(5)).unwrap().is_some());
+    let name: TableName = "t".parse().unwrap();
+    node.tables().drop_table(&name).unwrap();
+    let error = client.get(K::key(5)).unwrap_err();
+    assert!(matches!(error, ClientError::NoSuchTable { .. }), "{error}");
+    node.make::<K>("t");
+    load(&client, K::parameters(), 0..50, 2).unwrap();
+    let value = client.get(K::key(5)).unwrap();
+    assert_eq!(value, Some(value_in(&K::shape(Some(8)), 5, 2)));
+    assert_eq!(client.get(K::key(70)).unwrap(), None);
+}
+
+#[test]
+fn what_is_not_there_is_told_over_sockets_too() {
+    let node = Node::start();
+    node.make::<ByteKeys>("words");
+    let table = |name: &str| ClientConfig { table: name.parse().unwrap(), ..ClientConfig::default() };
+    let error =
+        Client::<U64Keys>::open(&node.urls[0], table("none")).err().expect("no such table").to_string();
+    assert!(error.contains("no table `none` at tcp://127.0.0.1") && error.contains("`words`"), "{error}");
+    let error = Client::<U64Keys>::open(&node.urls[0], table("words")).err().expect("other keys");
+    assert!(matches!(error, ClientError::OtherKeys { .. }), "{error}");
+    let error = Client::connect("tcp://127.0.0.1:1").err().expect("nobody listens").to_string();
+    assert!(error.contains("no memory node at tcp://127.0.0.1:1"), "{error}");
+    let error = Client::connect("tcp://127.0.0.1").err().expect("no port").to_string();
+    assert!(error.contains("tcp://127.0.0.1:7400"), "{error}");
+}

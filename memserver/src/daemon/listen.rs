@@ -1,0 +1,40 @@
+//! Where a memory node listens.
+
+use std::fmt;
+use std::str::FromStr;
+
+use fpcache_fabric::shm::ShmAddress;
+use fpcache_fabric::tcp::TcpAddress;
+
+/// An address that a memory node listens at.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ListenAddress {
+    /// `shm://NAME`: for clients that map its memory.
+    Shm(ShmAddress),
+    /// `tcp://HOST:PORT` or `tcp+unix:///PATH`: for clients that read over sockets.
+    Sockets(TcpAddress),
+}
+
+impl FromStr for ListenAddress {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text.split_once("://") {
+            Some(("tcp" | "tcp+unix", _)) => {
+                text.parse().map(Self::Sockets).map_err(|error| format!("{error}"))
+            }
+            _ => text.parse().map(Self::Shm).map_err(|error| {
+                format!("{error}; or, for clients that read over sockets, tcp://127.0.0.1:7400")
+            }),
+        }
+    }
+}
+
+impl fmt::Display for ListenAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Shm(address) => address.fmt(f),
+            Self::Sockets(address) => address.fmt(f),
+        }
+    }
+}
