@@ -1,7 +1,8 @@
 //! The client library of FPCache.
 //!
 //! A [`Client`] looks keys up in a memory node: one in another process, named by a URL, or one inside this process.
-//! Lookups are one-sided: the memory node's processor takes no part in them. One handle serves any number of threads;
+//! Lookups are one-sided: over shared memory the memory node's processor takes no part in them, and over sockets
+//! threads that do nothing else answer READs. One handle serves any number of threads;
 //! a thread that looks up much has a [`Reader`] of its own.
 //!
 //! ```

@@ -23,7 +23,7 @@ const VERSION: &str = env!("FPCACHE_VERSION");
 #[derive(Debug, Parser)]
 #[command(name = "fpcache-cli", version = VERSION, after_help = EXAMPLES)]
 pub(crate) struct Arguments {
-    /// The memory node
+    /// The memory node: shm://NAME, tcp://HOST:PORT or tcp+unix:///PATH
     #[arg(long, global = true, value_name = "URL", default_value = "shm://fpcache", env = "FPCACHE_URL")]
     pub(crate) url: String,
 

@@ -135,11 +135,7 @@ impl Greeting<'_> {
                     }
                     continue;
                 }
-                Moved::Gone if have == 0 => {
-                    return Err(
-                        self.protocol("it hung up without a word; is it a memory node's address for TCP?")
-                    );
-                }
+                // One that is being killed has accepted and says nothing: it is worth coming again.
                 Moved::Gone => {
                     return Err(FabricError::Disconnected { peer: self.address.to_string().into() });
                 }

@@ -268,6 +268,11 @@ impl Endpoint for TcpEndpoint {
 
     fn poll(&mut self) -> Option<Completion> {
         if self.done.is_empty() && self.channel.as_ref().is_some_and(|channel| !channel.is_idle()) {
+            if !self.session.link.is_alive() {
+                // Cut, or the parent's, from which this process was forked.
+                self.lose();
+                return self.done.pop_front();
+            }
             let moved = self.progress();
             if matches!(moved, Ok(false)) && self.moved_at.elapsed() > self.session.patience {
                 self.lose();

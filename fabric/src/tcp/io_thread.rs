@@ -240,7 +240,13 @@ impl IoThread {
                 return true;
             }
             Pumped::Idle => {}
-            Pumped::Active => peer.last_active = self.tools.now,
+            Pumped::Active | Pumped::Paused => {
+                peer.last_active = self.tools.now;
+                if !peer.is_hot {
+                    peer.is_hot = true;
+                    self.hot.push(at);
+                }
+            }
             Pumped::Starved => {
                 let key = peer.key.key;
                 if !self.starved.contains(&key) {
@@ -252,7 +258,7 @@ impl IoThread {
         if self.peers[at].as_ref().is_some_and(|peer| peer.is_unsent() || peer.interest != EventFlags::IN) {
             self.watch(at, false);
         }
-        pumped == Pumped::Active
+        matches!(pumped, Pumped::Active | Pumped::Paused)
     }
 
     fn pump_hot(&mut self) -> bool {

@@ -22,6 +22,8 @@ use crate::shm::PROTOCOL_VERSION;
 
 /// Replies leave when they are so many bytes, or at the end of the input.
 const FLUSH: usize = 2 << 10;
+/// Bytes of replies after which others have their turn.
+const TURN: usize = 1 << 20;
 /// Buffers of a connection above this size are given back when they are empty.
 const KEEP: usize = 4 << 10;
 
@@ -42,6 +44,8 @@ pub(super) enum Pumped {
     Idle,
     /// Something was done, and more may follow.
     Active,
+    /// Something was done, and there is more to do that nothing will announce.
+    Paused,
     /// It waits for memory that other requests have.
     Starved,
     /// It is to be closed.
@@ -280,7 +284,7 @@ impl Peer {
         if self.rest.is_empty() && self.rest.capacity() > KEEP {
             self.rest = Vec::new();
         }
-        self.is_unparsed = at < have && (self.asked.is_some() || !all_sent || pumped == Pumped::Starved);
+        self.is_unparsed = at < have && (self.asked.is_some() || !all_sent || pumped != Pumped::Active);
         let is_partial = self.arriving.is_some() || at < have && !self.is_unparsed;
         if !is_partial {
             self.partial_since = None;
@@ -293,7 +297,7 @@ impl Peer {
     /// Answers the whole frames of the input, and says up to where it is done.
     fn parse(&mut self, client: &Client, have: usize, tools: &mut Tools) -> Result<(usize, Pumped), End> {
         let limits = client.welcome.limits;
-        let mut at = 0;
+        let (mut at, mut replied) = (0, 0);
         loop {
             if let Some(arriving) = &mut self.arriving {
                 let more = (arriving.len - arriving.bytes.len()).min(have - at);
@@ -334,8 +338,15 @@ impl Peer {
             answered.map_err(End::Frame)?;
             at += HEAD_BYTES + len;
             self.partial_since = None;
-            if tools.out.len() >= FLUSH && !self.flush(tools)? {
-                break;
+            let replies = tools.out.len();
+            if replies >= FLUSH {
+                replied += replies;
+                if !self.flush(tools)? {
+                    break;
+                }
+                if replied >= TURN {
+                    return Ok((at, Pumped::Paused));
+                }
             }
         }
         Ok((at, Pumped::Active))

@@ -499,3 +499,14 @@ fn addresses_that_other_machines_reach_are_refused() {
     let error = connect(&address, ConnectOptions::default()).unwrap_err();
     assert!(matches!(error, FabricError::NoMemoryNode { .. }), "{error}");
 }
+
+/// A memory node that is being killed has accepted connections and answers none: its clients come again.
+#[test]
+fn a_memory_node_that_hangs_up_without_a_word_is_worth_another_attempt() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = TcpAddress::internet(listener.local_addr().unwrap());
+    let ends = std::thread::spawn(move || drop(listener.accept().unwrap()));
+    let error = connect(&address, ConnectOptions::default()).unwrap_err();
+    ends.join().unwrap();
+    assert!(error.is_retryable(), "{error}");
+}
