@@ -311,13 +311,14 @@ impl Daemon {
     /// Serves until a signal ends it; then removes its address, and brings the logs to the disk.
     pub fn serve(mut self) -> Result<(), DaemonError> {
         let Self { catalogue, listener, sockets, stop, .. } = &mut self;
-        Ok(match (listener, sockets) {
+        match (listener, sockets) {
             (Some(listener), None) => listener.serve(catalogue, stop)?,
             (Some(listener), Some(sockets)) => listener.serve_beside(sockets, catalogue, stop)?,
             (None, Some(sockets)) => sockets.serve(catalogue, stop)?,
             // Nobody can come.
             (None, None) => {}
-        })
+        }
+        Ok(())
     }
 
     /// What to tell the person who started it.

@@ -179,13 +179,12 @@ fn what_is_not_there_is_told_over_sockets_too() {
     let node = Node::start();
     node.make::<ByteKeys>("words");
     let table = |name: &str| ClientConfig { table: name.parse().unwrap(), ..ClientConfig::default() };
-    let error =
-        Client::<U64Keys>::open(&node.urls[0], table("none")).err().expect("no such table").to_string();
+    let error = Client::<U64Keys>::open(&node.urls[0], table("none")).expect_err("no such table").to_string();
     assert!(error.contains("no table `none` at tcp://127.0.0.1") && error.contains("`words`"), "{error}");
-    let error = Client::<U64Keys>::open(&node.urls[0], table("words")).err().expect("other keys");
+    let error = Client::<U64Keys>::open(&node.urls[0], table("words")).expect_err("other keys");
     assert!(matches!(error, ClientError::OtherKeys { .. }), "{error}");
-    let error = Client::connect("tcp://127.0.0.1:1").err().expect("nobody listens").to_string();
+    let error = Client::connect("tcp://127.0.0.1:1").expect_err("nobody listens").to_string();
     assert!(error.contains("no memory node at tcp://127.0.0.1:1"), "{error}");
-    let error = Client::connect("tcp://127.0.0.1").err().expect("no port").to_string();
+    let error = Client::connect("tcp://127.0.0.1").expect_err("no port").to_string();
     assert!(error.contains("tcp://127.0.0.1:7400"), "{error}");
 }

@@ -34,7 +34,7 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(4);
 #[derive(Debug)]
 pub struct TcpEndpoint {
     session: Arc<Session>,
-    channel: Option<Channel>,
+    channel: Option<Box<Channel>>,
     meter: Arc<Meter>,
     spin: Spin,
     next_ticket: u64,
@@ -44,7 +44,7 @@ pub struct TcpEndpoint {
     /// When something last moved while something was under way.
     moved_at: Instant,
     /// For READs of words: kept so that they do not allocate.
-    words: Batch,
+    words: Box<Batch>,
 }
 
 impl TcpEndpoint {
@@ -58,7 +58,7 @@ impl TcpEndpoint {
             done: VecDeque::new(),
             ran: None,
             moved_at: Instant::now(),
-            words: Batch::new(),
+            words: Box::default(),
         }
     }
 
@@ -74,7 +74,7 @@ impl TcpEndpoint {
             return Err(self.lose());
         }
         if self.channel.is_none() {
-            self.channel = Some(self.session.channel()?);
+            self.channel = Some(Box::new(self.session.channel()?));
         }
         Ok(())
     }
@@ -176,7 +176,7 @@ impl TcpEndpoint {
         reads: [WordRead<'_>; N],
         is_counted: bool,
     ) -> Result<(), FabricError> {
-        let mut batch = std::mem::take(&mut self.words);
+        let mut batch = std::mem::take(&mut *self.words);
         batch.clear();
         let landings: [Landing; N] = reads.each_ref().map(|read| read.ask(&mut batch));
         let outcome = if is_counted { self.run(&mut batch) } else { self.execute(&mut batch) };
@@ -185,7 +185,7 @@ impl TcpEndpoint {
                 read.out.copy_from_slice(batch.words(landing));
             }
         }
-        self.words = batch;
+        *self.words = batch;
         outcome
     }
 
@@ -215,14 +215,14 @@ impl Endpoint for TcpEndpoint {
     }
 
     fn read_records(&mut self, from: RemoteAddr, out: &mut [u64], stride: usize) -> Result<(), FabricError> {
-        let mut batch = std::mem::take(&mut self.words);
+        let mut batch = std::mem::take(&mut *self.words);
         batch.clear();
         let landing = batch.read_records(from, size_of_val(out), stride * 8);
         let outcome = self.run(&mut batch);
         if outcome.is_ok() {
             out.copy_from_slice(batch.words(landing));
         }
-        self.words = batch;
+        *self.words = batch;
         outcome
     }
 
@@ -249,7 +249,7 @@ impl Endpoint for TcpEndpoint {
         if let Err(error) = self.begin() {
             return Err(Rejected { batch, error });
         }
-        let in_flight = self.channel.as_ref().map_or(0, Channel::len) + self.done.len();
+        let in_flight = self.channel.as_ref().map_or(0, |channel| channel.len()) + self.done.len();
         if in_flight >= MAX_IN_FLIGHT {
             return Err(Rejected { batch, error: FabricError::QueueFull { in_flight } });
         }
@@ -318,7 +318,7 @@ impl Endpoint for TcpEndpoint {
 impl Drop for TcpEndpoint {
     fn drop(&mut self) {
         if let Some(channel) = self.channel.take() {
-            self.session.keep(channel);
+            self.session.keep(*channel);
         }
     }
 }
