@@ -4,7 +4,7 @@ use std::borrow::Borrow;
 use std::ops::Bound;
 
 use fpcache::key_space::BuildKeys;
-use fpcache::read::{Cost, NearestScratch, Side};
+use fpcache::read::{Cost, NearestScratch, Neighbour, Side};
 
 use crate::client::{ByteClient, Client, Record, end_of_prefix, with_core};
 use crate::error::ClientError;
@@ -247,8 +247,8 @@ impl<K: BuildKeys> Client<K> {
         key: &K::Key,
         mut take: impl FnMut(Option<(K::View<'_>, &[u8])>) -> R,
     ) -> Result<(R, Cost), ClientError> {
-        let take = |scratch: &NearestScratch<K>| take_one(scratch, &mut take);
-        with_core!(self, core => core.here(|held| core.nearest(held, side, std::iter::once(key), self.deadline(), take)))
+        let take = |found: Option<Neighbour<'_, K>>| take(record::<K>(found));
+        with_core!(self, core => core.here(|held| core.nearest_to(held, (side, key), self.deadline(), take)))
     }
 
     fn multi_nearest(
@@ -275,7 +275,7 @@ impl<K: BuildKeys> Client<K> {
                 keys.iter().for_each(|_| take(None, Cost::default()));
             }
             answers.for_each(|(found, cost)| {
-                take(found.map(|found| (K::as_view(found.key), found.value)), cost);
+                take(record::<K>(found), cost);
             });
         };
         let all = keys.iter().map(AsKey::as_key);
@@ -347,18 +347,14 @@ impl<K: BuildKeys> Reader<K> {
         key: &K::Key,
         mut take: impl FnMut(Option<(K::View<'_>, &[u8])>) -> R,
     ) -> Result<(R, Cost), ClientError> {
-        let (keys, within) = (std::iter::once(key), self.deadline());
-        let take = |scratch: &NearestScratch<K>| take_one(scratch, &mut take);
-        with_place!(self, (core, held) => core.nearest(held, side, keys, within, take))
+        let within = self.deadline();
+        let take = |found: Option<Neighbour<'_, K>>| take(record::<K>(found));
+        with_place!(self, (core, held) => core.nearest_to(held, (side, key), within, take))
     }
 }
 
-/// Hands over the answer of a search for one key.
+/// A record as callers are shown it.
 #[inline]
-fn take_one<K: BuildKeys, R>(
-    scratch: &NearestScratch<K>,
-    take: &mut impl FnMut(Option<(K::View<'_>, &[u8])>) -> R,
-) -> (R, Cost) {
-    let (found, cost) = scratch.answers().next().unwrap_or_default();
-    (take(found.map(|found| (K::as_view(found.key), found.value))), cost)
+fn record<K: BuildKeys>(found: Option<Neighbour<'_, K>>) -> Option<(K::View<'_>, &[u8])> {
+    found.map(|found| (K::as_view(found.key), found.value))
 }

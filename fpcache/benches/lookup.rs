@@ -19,8 +19,8 @@ use fpcache::layout::{
 };
 use fpcache::matching::Matcher;
 use fpcache::read::{
-    Lookup, LookupScratch, Nearest, NearestScratch, Outcome, Plan, PlanChoice, Side, cache_probe, drive,
-    look_up,
+    Lookup, LookupScratch, NearestScratch, Neighbour, Outcome, Plan, PlanChoice, Side, cache_probe, drive,
+    find_nearest, find_nearest_to, look_up,
 };
 use fpcache::table::{Table, TableOptions};
 use fpcache_fabric::local::{Hub, LocalOptions};
@@ -355,12 +355,14 @@ fn floors(c: &mut Criterion) {
             let mut keys = asked.iter().cycle();
             b.iter(|| {
                 let key = keys.next()?.wrapping_add(beside);
-                let mut nearest =
-                    Nearest::new(table.view(), &mut scratch, Side::Floor, [&key], bench.endpoint.guards());
-                drive(&mut bench.endpoint, &mut nearest).expect("nobody writes");
-                let found = scratch.answers().next()?.0?;
-                assert_eq!(*found.key + beside, key, "keys are far apart");
-                Some(found.value[0])
+                let take = |found: Option<Neighbour<'_, U64Keys>>, _| {
+                    let found = found?;
+                    assert_eq!(*found.key + beside, key, "keys are far apart");
+                    Some(found.value[0])
+                };
+                let (endpoint, asked) = (&mut bench.endpoint, (Side::Floor, &key));
+                find_nearest_to(endpoint, table.view(), &mut scratch, asked, |_| true, take)
+                    .expect("nobody writes")
             });
         });
     }
@@ -373,9 +375,8 @@ fn floors(c: &mut Criterion) {
         let mut groups = asked.chunks(GROUP).cycle();
         b.iter(|| {
             let keys = groups.next()?.iter();
-            let guards = bench.endpoint.guards();
-            let mut nearest = Nearest::new(table.view(), &mut scratch, Side::Floor, keys, guards);
-            drive(&mut bench.endpoint, &mut nearest).expect("nobody writes");
+            let (endpoint, asked) = (&mut bench.endpoint, (Side::Floor, keys));
+            find_nearest(endpoint, table.view(), &mut scratch, asked, |_| true).expect("nobody writes");
             Some(scratch.answers().filter_map(|(found, _)| found).count())
         });
     });

@@ -5,7 +5,9 @@ use std::ops::Bound;
 use std::time::Duration;
 
 use fpcache::key_space::BuildKeys;
-use fpcache::read::{Cost, NearestScratch, Scan, ScanBack, Side, drive, find_nearest};
+use fpcache::read::{
+    Cost, NearestScratch, Neighbour, Scan, ScanBack, Side, drive, find_nearest, find_nearest_to,
+};
 
 use super::{Connector, Core, Held};
 use crate::empty::or_of_empty;
@@ -29,15 +31,7 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
         within: Duration,
         mut take: impl FnMut(&NearestScratch<K>) -> R,
     ) -> Result<R, ClientError> {
-        let mut started = None;
-        let mut goes_on = |round_trips: u32| {
-            // Most have ended long before: the clock is not looked at for them.
-            if !round_trips.is_multiple_of(UNTIMED) {
-                return true;
-            }
-            let now = self.clock.now();
-            now.saturating_duration_since(*started.get_or_insert(now)) < within
-        };
+        let mut goes_on = self.patience(within);
         let found = self.with_table(held, within, |buffers, table| {
             let Buffers { endpoint, nearest, .. } = buffers;
             find_nearest(endpoint, table.view(), nearest, (side, keys.clone()), &mut goes_on)?;
@@ -46,6 +40,41 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
         match found {
             Err(error) if error.is_of_empty_table() => Ok(take(&NearestScratch::default())),
             found => found,
+        }
+    }
+
+    /// Finds the record nearest to a key, and hands it to `take`.
+    #[inline]
+    pub(crate) fn nearest_to<R>(
+        &self,
+        held: &mut Held<K, T>,
+        (side, key): (Side, &K::Key),
+        within: Duration,
+        mut take: impl FnMut(Option<Neighbour<'_, K>>) -> R,
+    ) -> Result<(R, Cost), ClientError> {
+        let mut goes_on = self.patience(within);
+        let found = self.with_table(held, within, |buffers, table| {
+            let Buffers { endpoint, nearest, .. } = buffers;
+            let take = |found: Option<Neighbour<'_, K>>, cost| (take(found), cost);
+            find_nearest_to(endpoint, table.view(), nearest, (side, key), &mut goes_on, take)
+        });
+        match found {
+            Err(error) if error.is_of_empty_table() => Ok((take(None), Cost::default())),
+            found => found,
+        }
+    }
+
+    /// Says for so long, from the first look at the clock on, that a search may go on.
+    #[inline]
+    fn patience(&self, within: Duration) -> impl FnMut(u32) -> bool {
+        let mut started = None;
+        move |round_trips| {
+            // Most have ended long before: the clock is not looked at for them.
+            if !round_trips.is_multiple_of(UNTIMED) {
+                return true;
+            }
+            let now = self.clock.now();
+            now.saturating_duration_since(*started.get_or_insert(now)) < within
         }
     }
 

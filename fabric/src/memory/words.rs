@@ -43,6 +43,15 @@ impl<'a> Words<'a> {
         self.start
     }
 
+    /// Every `stride`-th of them, from the one at `first` on: so many, or none if there are fewer.
+    #[inline(always)]
+    #[must_use]
+    pub fn every(self, first: usize, stride: usize, count: usize) -> Every<'a> {
+        let last = (count.max(1) - 1).saturating_mul(stride).saturating_add(first);
+        let left = if last < self.len { count } else { 0 };
+        Every { at: self.start.wrapping_add(first), left, stride, landed: self.landed, memory: PhantomData }
+    }
+
     /// Copies them to `out`, which they replace.
     #[inline]
     pub fn copy_to(self, out: &mut Vec<u64>) {
@@ -85,6 +94,59 @@ impl Iterator for Words<'_> {
 
 impl ExactSizeIterator for Words<'_> {}
 
+/// Words at equal distances, of [`Words`]; see there. Each is loaded once.
+#[derive(Clone, Debug)]
+pub struct Every<'a> {
+    /// The next one, as long as any are left.
+    at: *const u64,
+    left: usize,
+    stride: usize,
+    landed: bool,
+    memory: PhantomData<&'a AtomicU64>,
+}
+
+impl Every<'_> {
+    /// The next four, if there are as many: taken so, each costs a few instructions less.
+    #[inline(always)]
+    pub fn next_four(&mut self) -> Option<[u64; 4]> {
+        self.left = self.left.checked_sub(4)?;
+        let at = self.at;
+        self.at = at.wrapping_add(4 * self.stride);
+        Some([
+            self.load(at),
+            self.load(at.wrapping_add(self.stride)),
+            self.load(at.wrapping_add(2 * self.stride)),
+            self.load(at.wrapping_add(3 * self.stride)),
+        ])
+    }
+
+    /// Loads one of those that were left.
+    #[inline(always)]
+    fn load(&self, at: *const u64) -> u64 {
+        // SAFETY: one of the stretch, from which no more were taken than it has. It is aligned, and in a
+        // slice that is borrowed, or in a mapping whose words are only accessed atomically: a relaxed load
+        // there needs no permission to write.
+        unsafe {
+            match self.landed {
+                true => at.read(),
+                false => AtomicU64::from_ptr(at.cast_mut()).load(Relaxed),
+            }
+        }
+    }
+}
+
+impl Iterator for Every<'_> {
+    type Item = u64;
+
+    #[inline(always)]
+    fn next(&mut self) -> Option<u64> {
+        self.left = self.left.checked_sub(1)?;
+        let at = self.at;
+        self.at = at.wrapping_add(self.stride);
+        Some(self.load(at))
+    }
+}
+
 impl SharedMemory {
     /// The words of `bytes` bytes at `offset`, rounded down to whole words, where they lie.
     /// `offset` is rounded down too.
@@ -114,5 +176,27 @@ mod tests {
         let mut copied = vec![1, 2, 3];
         Words::from(&landed[..]).copy_to(&mut copied);
         assert_eq!(copied, landed);
+    }
+
+    #[test]
+    fn words_at_equal_distances_end_with_the_stretch() {
+        let memory = SharedMemory::anonymous(4096).unwrap();
+        let numbers: Vec<u64> = (0..512).collect();
+        memory.write_words(0, &numbers).unwrap();
+        for (count, first, stride) in (1..30).flat_map(|count| [(count, 0, 1), (count, 1, 3), (count, 7, 5)])
+        {
+            let len = first + (count - 1) * stride + 1;
+            let expected: Vec<u64> = numbers[..len].iter().copied().skip(first).step_by(stride).collect();
+            for words in [memory.words(0, len * 8).unwrap(), Words::from(&numbers[..len])] {
+                assert!(words.every(first, stride, count).eq(expected.iter().copied()));
+                assert_eq!(words.every(first, stride, count + 1).next(), None, "there are fewer");
+                let (mut every, mut found) = (words.every(first, stride, count), Vec::new());
+                while let Some(four) = every.next_four() {
+                    found.extend(four);
+                }
+                found.extend(every);
+                assert_eq!(found, expected, "{count} words, from {first} on, {stride} apart");
+            }
+        }
     }
 }

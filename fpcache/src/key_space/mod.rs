@@ -78,7 +78,8 @@ pub trait KeySpace: Copy + Debug + Default + PartialEq + Eq + Send + Sync + 'sta
     /// What the hot cache's variants with full keys hold: the key itself if it is a word, else another hash.
     fn tag(key: &Self::Key) -> u64;
 
-    /// The encoded form as one little-endian word, if that is what it takes.
+    /// The encoded form as one little-endian word, if that is what it takes of all keys; words have the order of keys then, and
+    /// coordinates do not depend on what keys share.
     fn word(key: &Self::Key) -> Option<u64>;
 
     /// Bytes of the encoded form.

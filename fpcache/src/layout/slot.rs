@@ -100,6 +100,15 @@ impl SlotWord {
         (self.0 >> 32) as u32
     }
 
+    /// Whether one of the words that `or` is the bitwise or of is not as its segment was loaded with it: of a version
+    /// above 1, busy or frozen.
+    #[inline(always)]
+    pub(crate) const fn is_one_changed(or: u64) -> bool {
+        const STATE_BIT: u64 = 1;
+        const VERSION_BITS: u64 = (SlotWord::VERSIONS as u64 - 2) << 2;
+        or & (STATE_BIT | VERSION_BITS) != 0
+    }
+
     /// Whether `body` is the record this word was written for, in a segment of this generation.
     #[inline]
     pub fn vouches_for(self, generation: u32, body: &[u8]) -> bool {

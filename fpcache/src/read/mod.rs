@@ -23,7 +23,7 @@ mod verify;
 pub use external::fetch_value;
 use fpcache_fabric::{Batch, Endpoint, FabricError};
 pub use lookup::{Lookup, contains, look_up, look_up_all};
-pub use ordered::{Nearest, NearestScratch, Neighbour, ScanBack, Side, find_nearest};
+pub use ordered::{Nearest, NearestScratch, Neighbour, ScanBack, Side, find_nearest, find_nearest_to};
 pub use outcome::{Outcome, Outcomes};
 pub use planner::{FabricCosts, Planner, Rule};
 pub use scan::{Scan, ScanScratch};

@@ -1,9 +1,12 @@
 //! Floors and ceilings of a table that changes while they are looked for, by doorbell batches and in place.
 
 use std::borrow::Borrow;
+use std::cell::Cell;
 
 use fpcache::layout::{SlotState, SlotWord};
-use fpcache::read::{Nearest, NearestScratch, Operation, ReadError, Side, Step, find_nearest};
+use fpcache::read::{
+    Nearest, NearestScratch, Operation, ReadError, Side, Step, find_nearest, find_nearest_to,
+};
 use fpcache::table_view::TableView;
 use fpcache_fabric::Endpoint;
 
@@ -15,6 +18,7 @@ over_both_key_spaces! {
     a_slot_that_matters_and_is_being_written_is_waited_for
     a_search_that_is_told_to_stop_says_so
     a_large_group_has_a_bounded_number_of_bytes_under_way
+    what_comes_between_two_looks_leaves_answers_of_one_instant
 }
 
 /// What is nearest to a key, both by doorbell batches and in place.
@@ -103,4 +107,93 @@ fn a_large_group_has_a_bounded_number_of_bytes_under_way<K: Numbered>() {
     assert!(trips.len() > 1 && trips.iter().all(|bytes| *bytes <= most), "{trips:?}");
     assert_eq!(scratch.answers().len(), count);
     assert!(scratch.answers().all(|(found, _)| found.is_some_and(|found| K::number(found.key) == 10)));
+}
+
+/// A record in the slot of its number, as an insert leaves it.
+fn insert<K: Numbered>(node: &Node<K>, number: u64, version: u32) {
+    let segment = &node.segments[&0];
+    let slot = node.slot(segment, version, number, 100 + number);
+    node.put(node.slot_at(segment, number as u32), &slot);
+    node.put(node.fingerprint_at(segment, number as u32), &node.fingerprint(number));
+}
+
+fn delete<K: Numbered>(node: &Node<K>, number: u64, version: u32) {
+    let at = node.slot_at(&node.segments[&0], number as u32);
+    node.put(at, &SlotWord::new(SlotState::Free, version, 0).to_bits().to_le_bytes());
+}
+
+/// What happens to a table before some look, and what is nearest to a key before the first event and after each.
+type Script<K> = (Side, u64, [fn(&Node<K>); 2], [Option<u64>; 3]);
+
+fn what_comes_between_two_looks_leaves_answers_of_one_instant<K: Numbered>() {
+    let scripts: [Script<K>; 5] = [
+        (
+            Side::Floor,
+            12,
+            [|node| insert(node, 12, 7), |node| insert(node, 11, 8)],
+            [Some(10), Some(12), Some(12)],
+        ),
+        (
+            Side::Floor,
+            11,
+            [|node| delete(node, 10, 7), |node| insert(node, 9, 8)],
+            [Some(10), Some(1), Some(9)],
+        ),
+        (
+            Side::Floor,
+            11,
+            [|node| insert(node, 11, 7), |node| delete(node, 10, 8)],
+            [Some(10), Some(11), Some(11)],
+        ),
+        (
+            Side::Ceiling,
+            8,
+            [|node| insert(node, 8, 7), |node| insert(node, 9, 8)],
+            [Some(10), Some(8), Some(8)],
+        ),
+        (
+            Side::Ceiling,
+            9,
+            [|node| delete(node, 10, 7), |node| insert(node, 10, 8)],
+            [Some(10), Some(45), Some(10)],
+        ),
+    ];
+    for (script, (side, key, events, answers)) in scripts.into_iter().enumerate() {
+        for (first, second) in (0..9).flat_map(|first| (first..9).map(move |second| (first, second))) {
+            for (in_place, alone) in [(false, false), (true, false), (true, true)] {
+                let node = sparse::<K>();
+                let view = TableView::<K>::open(&mut node.endpoint()).unwrap();
+                let looks = Cell::new(0);
+                let before = Box::new(|| {
+                    let look = looks.replace(looks.get() + 1);
+                    for (_, event) in [first, second].iter().zip(events).filter(|(at, _)| **at == look) {
+                        event(&node);
+                    }
+                });
+                let mut endpoint = Interrupted { inner: node.endpoint(), before, in_place };
+                let (mut scratch, wanted) = (NearestScratch::default(), K::key(key));
+                let found = match alone {
+                    true => {
+                        let asked = (side, wanted.borrow());
+                        let number = |found: Option<fpcache::read::Neighbour<'_, K>>, _| {
+                            found.map(|found| (K::number(found.key), Node::<K>::number(found.value)))
+                        };
+                        find_nearest_to(&mut endpoint, &view, &mut scratch, asked, |_| true, number).unwrap()
+                    }
+                    false => {
+                        let asked = (side, [wanted.borrow()]);
+                        find_nearest(&mut endpoint, &view, &mut scratch, asked, |_| true).unwrap();
+                        let found = scratch.answers().next().unwrap().0;
+                        found.map(|found| (K::number(found.key), Node::<K>::number(found.value)))
+                    }
+                };
+                let happened = [first, second].iter().filter(|at| **at < looks.get()).count();
+                let what =
+                    format!("script {script}, events before looks {first} and {second}, {in_place} {alone}");
+                assert!(answers[..=happened].contains(&found.map(|found| found.0)), "{what}: {found:?}");
+                let is_value = |(number, value)| value == number || value == 100 + number;
+                assert!(found.is_none_or(is_value), "{what}: {found:?}");
+            }
+        }
+    }
 }

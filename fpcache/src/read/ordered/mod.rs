@@ -7,9 +7,10 @@ mod back;
 mod nearest;
 mod place;
 mod seek;
+mod short;
 
 pub use back::ScanBack;
-pub use nearest::{Nearest, NearestScratch, Neighbour, find_nearest};
+pub use nearest::{Nearest, NearestScratch, Neighbour, find_nearest, find_nearest_to};
 
 /// On which side of a key the nearest record is wanted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -3,12 +3,14 @@
 use std::borrow::Borrow;
 use std::ops::Range;
 
-use fpcache_fabric::{Batch, Endpoint};
+use fpcache_fabric::{Batch, Endpoint, InPlace, REGION};
 
 use super::Side;
 use super::place::Coming;
 use super::seek::{Answer, Doorbell, Rule, Seek, Value};
+use super::short::{self, Found, Short, ShortScratch};
 use crate::key_space::KeySpace;
+use crate::read::attempt::TOGETHER;
 use crate::read::external::clear;
 use crate::read::{Cost, Operation, ReadError, Step, drive_while};
 use crate::table_view::TableView;
@@ -24,58 +26,77 @@ pub struct Neighbour<'a, K: KeySpace> {
     pub value: &'a [u8],
 }
 
-/// Where a record that was found lies in the buffers.
+/// How the search for one key ended: where the record that was found lies in the buffers, and what it cost.
 #[derive(Clone, Debug)]
 struct Kept<K: KeySpace> {
-    key: K::Kept,
-    version: u32,
-    value: Range<usize>,
+    found: Option<(K::Kept, u32, Range<usize>)>,
+    cost: Cost,
 }
 
 /// Buffers of searches for the nearest records, kept between calls. One thread's.
 #[derive(Debug)]
 pub struct NearestScratch<K: KeySpace> {
+    short: ShortScratch,
     batch: Batch,
     coming: Coming<K>,
-    /// One for each key; more are kept from calls with more keys.
+    /// The keys that are looked for in doorbell batches, with their places among the answers, and a search for each; more are
+    /// kept from calls with more keys.
+    keys: Vec<(usize, K::Kept)>,
     seeks: Vec<Seek<K>>,
-    /// The keys that were asked for, and those that were found, with their bytes if they have any.
-    keys: Vec<K::Kept>,
+    answers: Vec<Kept<K>>,
+    /// The bytes of keys that have any, and of values.
     arena: Vec<u8>,
-    found: Vec<Option<Kept<K>>>,
     values: Vec<u8>,
 }
 
 impl<K: KeySpace> Default for NearestScratch<K> {
     fn default() -> Self {
         Self {
+            short: ShortScratch::default(),
             batch: Batch::new(),
             coming: Coming::default(),
-            seeks: Vec::new(),
             keys: Vec::new(),
+            seeks: Vec::new(),
+            answers: Vec::new(),
             arena: Vec::new(),
-            found: Vec::new(),
             values: Vec::new(),
         }
     }
 }
 
 impl<K: KeySpace> NearestScratch<K> {
-    /// The answers of the last finished [`Nearest`], in the order of its keys, and what each cost.
+    /// The answers of the last finished search of a group, in the order of its keys, and what each cost.
     pub fn answers(&self) -> impl ExactSizeIterator<Item = (Option<Neighbour<'_, K>>, Cost)> {
-        self.found.iter().zip(&self.seeks).map(|(found, seek)| {
-            let neighbour = found.as_ref().map(|found| Neighbour {
-                key: K::kept(&found.key, &self.arena),
-                version: found.version,
-                value: &self.values[found.value.clone()],
+        self.answers.iter().map(|Kept { found, cost }| {
+            let neighbour = found.as_ref().map(|(key, version, value)| Neighbour {
+                key: K::kept(key, &self.arena),
+                version: *version,
+                value: &self.values[value.clone()],
             });
-            (neighbour, seek.cost)
+            (neighbour, *cost)
         })
+    }
+
+    fn clear(&mut self) {
+        self.keys.clear();
+        self.answers.clear();
+        self.arena.clear();
+        self.values.clear();
+    }
+
+    /// Leaves a key to doorbell batches.
+    #[inline]
+    fn put_off(&mut self, key: &K::Key) {
+        self.keys.push((self.answers.len(), K::keep(key, &mut self.arena)));
+        self.answers.push(Kept { found: None, cost: Cost::default() });
     }
 }
 
 /// Finds the records nearest to a group of keys, as [`Nearest`] does; the answers are [`NearestScratch::answers`]. `goes_on` is asked
 /// before each round trip but the first, of how many there were, whether to wait for more.
+///
+/// Over mapped memory a round trip is a wait for memory, and most keys are found in some hundred instructions where they lie: those of
+/// a word each, in records of one length, that have a neighbour in their segment.
 ///
 /// # Errors
 /// [`ReadError`]; [`Unfinished`](ReadError::Unfinished) where `goes_on` said no. There are no answers then.
@@ -87,8 +108,97 @@ pub fn find_nearest<'k, K: KeySpace, E: Endpoint>(
     (side, keys): (Side, impl IntoIterator<Item = &'k K::Key>),
     goes_on: impl FnMut(u32) -> bool,
 ) -> Result<(), ReadError> {
+    scratch.clear();
+    match endpoint.in_place(REGION)? {
+        Some(look) if short::is_there(view) => {
+            find_where_they_lie(look, view, scratch, (side, keys.into_iter()))?;
+            if scratch.keys.is_empty() {
+                return Ok(());
+            }
+        }
+        _ => keys.into_iter().for_each(|key| scratch.put_off(key)),
+    }
     let is_guarded = endpoint.guards();
-    drive_while(endpoint, &mut Nearest::new(view, scratch, side, keys, is_guarded), goes_on)
+    drive_while(endpoint, &mut Nearest::of_those_put_off(view, scratch, side, is_guarded), goes_on)
+}
+
+/// Finds the record nearest to one key and hands it to `take`, with what it cost. As [`find_nearest`].
+///
+/// # Errors
+/// As for [`find_nearest`].
+#[inline]
+pub fn find_nearest_to<K: KeySpace, E: Endpoint, R>(
+    endpoint: &mut E,
+    view: &TableView<K>,
+    scratch: &mut NearestScratch<K>,
+    (side, key): (Side, &K::Key),
+    goes_on: impl FnMut(u32) -> bool,
+    take: impl FnOnce(Option<Neighbour<'_, K>>, Cost) -> R,
+) -> Result<R, ReadError> {
+    if let Some(look) = endpoint.in_place(REGION)?.filter(|_| short::is_there(view)) {
+        let mut short = Short { look, view, side, scratch: &mut scratch.short };
+        if let Some(place) = short.locate(key)
+            && let Some(found) = short.find(&place)?
+        {
+            let Found { version, cost, .. } = found;
+            short.look.count(cost.round_trips, cost.reads, cost.bytes)?;
+            if let Some((key, value)) = short.record(&found) {
+                return Ok(take(Some(Neighbour { key: key.borrow(), version, value }), cost));
+            }
+        }
+    }
+    scratch.clear();
+    scratch.put_off(key);
+    let is_guarded = endpoint.guards();
+    drive_while(endpoint, &mut Nearest::of_those_put_off(view, scratch, side, is_guarded), goes_on)?;
+    let (found, cost) = scratch.answers().next().ok_or(ReadError::Stale)?;
+    Ok(take(found, cost))
+}
+
+/// Finds those of a group that the short way leads to, in turns: some are located and their lines fetched before the first of them
+/// is looked at. The others are put off.
+#[inline]
+fn find_where_they_lie<'k, K: KeySpace, L: InPlace>(
+    look: L,
+    view: &TableView<K>,
+    scratch: &mut NearestScratch<K>,
+    (side, mut keys): (Side, impl Iterator<Item = &'k K::Key>),
+) -> Result<(), ReadError> {
+    let mut buffers = std::mem::take(&mut scratch.short);
+    let mut short = Short { look, view, side, scratch: &mut buffers };
+    let mut some = [(K::lowest(), None); TOGETHER];
+    loop {
+        let mut count = 0;
+        for (place, key) in some.iter_mut().zip(keys.by_ref()) {
+            *place = (key, short.locate(key));
+            if let (_, Some(place)) = place {
+                short.prefetch(place);
+            }
+            count += 1;
+        }
+        let (mut trips, mut reads, mut bytes) = (0, 0, 0);
+        for (key, place) in &some[..count] {
+            let found = place.as_ref().map(|place| short.find(place)).transpose()?.flatten();
+            let record = found.as_ref().and_then(|found| Some((found, short.record(found)?)));
+            let Some((Found { version, cost, .. }, (key, value))) = record else {
+                scratch.put_off(key);
+                continue;
+            };
+            trips = cost.round_trips.max(trips);
+            reads += cost.reads;
+            bytes += cost.bytes;
+            let start = scratch.values.len();
+            scratch.values.extend_from_slice(value);
+            let key = K::keep(key.borrow(), &mut scratch.arena);
+            let found = Some((key, *version, start..scratch.values.len()));
+            scratch.answers.push(Kept { found, cost: *cost });
+        }
+        short.look.count(trips, reads, bytes)?;
+        if count < TOGETHER {
+            scratch.short = buffers;
+            return Ok(());
+        }
+    }
 }
 
 /// Finds, for each key of a group, the record with the greatest key not above it, or with the least key not below it. Each answer
@@ -118,43 +228,49 @@ impl<'a, K: KeySpace> Nearest<'a, K> {
         keys: impl IntoIterator<Item = &'k K::Key>,
         is_guarded: bool,
     ) -> Self {
+        scratch.clear();
+        keys.into_iter().for_each(|key| scratch.put_off(key));
+        Self::of_those_put_off(view, scratch, side, is_guarded)
+    }
+
+    /// A search of the keys that were put off.
+    fn of_those_put_off(
+        view: &'a TableView<K>,
+        scratch: &'a mut NearestScratch<K>,
+        side: Side,
+        is_guarded: bool,
+    ) -> Self {
         scratch.batch.clear();
         scratch.coming.clear();
-        scratch.keys.clear();
-        scratch.arena.clear();
-        scratch.values.clear();
-        scratch.found.clear();
-        for key in keys {
-            scratch.keys.push(K::keep(key, &mut scratch.arena));
-            scratch.found.push(None);
-            match scratch.seeks.get_mut(scratch.keys.len() - 1) {
-                Some(seek) => seek.clear(),
-                None => scratch.seeks.push(Seek::default()),
-            }
-        }
+        let NearestScratch { keys, seeks, .. } = &mut *scratch;
+        seeks.resize_with(keys.len().max(seeks.len()), Seek::default);
+        seeks[..keys.len()].iter_mut().for_each(Seek::clear);
         let is_guarded = is_guarded && view.guards_slots();
         Self { rule: Rule { view, side, is_guarded }, scratch, is_checked: false }
     }
 
     /// Takes what has come for all keys.
     fn take(&mut self) -> Result<(), ReadError> {
-        let NearestScratch { batch, coming, seeks, keys, arena, found, values } = &mut *self.scratch;
-        for ((seek, wanted), found) in seeks.iter_mut().zip(&*keys).zip(found) {
+        let NearestScratch { batch, coming, seeks, keys, arena, answers, values, .. } = &mut *self.scratch;
+        for (seek, (place, wanted)) in seeks.iter_mut().zip(&*keys) {
             if seek.is_done() {
                 continue;
             }
             let ended = seek.take(K::kept(wanted, arena), &self.rule, (batch, coming))?;
-            let Some(Answer::Record(version, place)) = ended else { continue };
+            let Some(ended) = ended else { continue };
+            let answer = &mut answers[*place];
+            answer.cost = seek.cost;
+            let Answer::Record(version, from) = ended else { continue };
             // What was found is there.
             let Some((key, value)) = seek.record(self.rule.view) else { continue };
-            let value = match place {
+            let value = match from {
                 Value::InSlot => value,
                 Value::Landed(landing, bytes) => &batch.bytes(landing)[..bytes],
             };
             let start = values.len();
             values.extend_from_slice(value);
             let key = K::keep(key.borrow(), arena);
-            *found = Some(Kept { key, version, value: start..values.len() });
+            answer.found = Some((key, version, start..values.len()));
         }
         clear(batch);
         coming.clear();
@@ -168,7 +284,7 @@ impl<'a, K: KeySpace> Nearest<'a, K> {
         let kept = seeks.iter().map(Seek::kept).sum();
         let mut doorbell = Doorbell { batch, coming, kept };
         let mut waits = false;
-        for (seek, wanted) in seeks.iter_mut().zip(&*keys) {
+        for (seek, (_, wanted)) in seeks.iter_mut().zip(&*keys) {
             if !seek.is_done() {
                 seek.ask(K::kept(wanted, arena), &self.rule, &mut doorbell);
                 waits = true;
