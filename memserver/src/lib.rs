@@ -7,9 +7,11 @@
 //! |---|---|
 //! | [`catalogue`] | many tables by name, each with a region of its own, served by one thread |
 //! | [`budget`] | bytes that the tables' regions share |
-//! | [`node`] | the memory node of one table: its region, its table, the requests it answers |
-//! | [`loader`] | building a table's segments and directory from records in key order |
-//! | `writes`, `pending`, `clients` | requests that change records, each executed once |
+//! | [`node`] | the memory node of one table: its region, its table, and what serving them takes |
+//! | `serving`, `parked`, `transit` | its requests: answered now, or going on later in turns, within bounds |
+//! | [`loader`], `loading` | building a table's segments and directory from records in key order; loads by requests |
+//! | `lookup` | lookups by the memory node's processor |
+//! | `writes`, `pending`, `dedup` | requests that change records, each executed once |
 //! | `values`, `uploads` | values on their way to their records, of which long ones come ahead of their requests |
 //! | `table` | every record's place: slots, changes of the directory, checkpoints |
 //! | [`rebuild`] | which segments take the place of which: planning without a region |
@@ -31,6 +33,7 @@ pub mod durability;
 pub mod folder;
 mod image;
 pub mod loader;
+mod loading;
 mod lookup;
 mod merging;
 pub mod node;
@@ -39,6 +42,7 @@ mod pending;
 pub mod rebuild;
 mod recovery;
 mod recovery_area;
+mod serving;
 mod snapshotting;
 mod space;
 pub mod store;

@@ -8,8 +8,9 @@ use fpcache::message::keys::take_key;
 use fpcache::message::{AskedKeys, ErrorCode, Refusal};
 use fpcache_fabric::{NodeMemory, SHORT_BODY};
 
-use crate::node::{Answer, MemoryNode, internal};
+use crate::node::MemoryNode;
 use crate::parked::{Progress, Until, cost};
+use crate::serving::{Answer, internal};
 use crate::transit::Held;
 
 /// Bytes of the longest reply: more than a client has room for.

@@ -9,8 +9,9 @@ use fpcache::message::{ErrorCode, Piece, Refusal, Sent, Write, WriteKind, WriteO
 use fpcache_fabric::{ClientId, NodeMemory};
 
 use crate::dedup::DedupSession;
-use crate::node::{Answer, MemoryNode, internal};
+use crate::node::MemoryNode;
 use crate::parked::{Progress, Until, cost};
+use crate::serving::{Answer, internal};
 use crate::space::Extent;
 use crate::table::extents::memory_of;
 use crate::table::{Table, TableError};

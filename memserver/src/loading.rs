@@ -1,0 +1,286 @@
+//! Loads into an empty table: over a connection, chunk by chunk and in steps, and from this process.
+
+use std::borrow::Borrow;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use fpcache::key_space::BuildKeys;
+use fpcache::layout::{SUPERBLOCK_BYTES, TableParameters, TableRecord};
+use fpcache::message::{Chunk, ErrorCode, Refusal};
+use fpcache::models::Segment;
+use fpcache_fabric::{ClientId, NodeMemory};
+use fpcache_index::Directory;
+
+use crate::allocator::Allocator;
+use crate::loader::{Begin, ChunkPlace, FIRST_VERSION, Finished, LoadError, Loader};
+use crate::node::MemoryNode;
+use crate::parked::{Progress, Until, cost};
+use crate::serving::Answer;
+use crate::space::{Extent, Space};
+use crate::table::write::next_version;
+use crate::table::{Parts, Table};
+
+/// A load in progress.
+#[derive(Debug)]
+pub(crate) struct Loading<K: BuildKeys> {
+    client: ClientId,
+    loader: Loader<K>,
+    /// When its client was last heard of.
+    heard: Instant,
+}
+
+/// How long a load lasts whose client sends nothing, once another wants to load.
+const LOAD_LEASE: Duration = Duration::from_secs(60);
+
+/// The generation of a region's first segment.
+const FIRST_GENERATION: u32 = 1;
+
+/// The client a load from this process counts as.
+const SELF: ClientId = ClientId(u64::MAX);
+
+/// The refusal of a load whose records did not reach the disk.
+fn not_durable(why: String) -> Refusal {
+    let why = format!("the records are loaded, but not on the disk; writes wait until they are: {why}");
+    Refusal::new(ErrorCode::NotDurable, why)
+}
+
+impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
+    /// Loads records from this process: `keys` in ascending order, and `value(i, out)` to fill in the value of the
+    /// `i`-th one, which has the size in `parameters`, or none if that varies.
+    pub fn load<Q: Borrow<K::Key>>(
+        &mut self,
+        parameters: TableParameters,
+        keys: impl ExactSizeIterator<Item = Q>,
+        mut value: impl FnMut(usize, &mut [u8]),
+    ) -> Result<TableRecord, Refusal> {
+        let mut bytes = vec![0; parameters.shape.value_bytes.unwrap_or(0) as usize];
+        let records = keys.enumerate();
+        self.load_with(parameters, K::Encoders::default(), records, |(i, key), push| {
+            value(i, &mut bytes);
+            push(key.borrow(), &bytes)
+        })
+    }
+
+    /// Loads records from this process, in ascending order of their keys, whose segments share `encoders`.
+    pub fn load_records<Q: Borrow<K::Key>, V: AsRef<[u8]>>(
+        &mut self,
+        parameters: TableParameters,
+        encoders: K::Encoders,
+        records: impl ExactSizeIterator<Item = (Q, V)>,
+    ) -> Result<TableRecord, Refusal> {
+        self.load_with(parameters, encoders, records, |(key, value), push| push(key.borrow(), value.as_ref()))
+    }
+
+    fn load_with<R>(
+        &mut self,
+        parameters: TableParameters,
+        encoders: K::Encoders,
+        records: impl ExactSizeIterator<Item = R>,
+        mut each: impl FnMut(R, &mut dyn FnMut(&K::Key, &[u8]) -> Result<(), LoadError>) -> Result<(), LoadError>,
+    ) -> Result<TableRecord, Refusal> {
+        self.begin(SELF, Begin { parameters, expected_keys: records.len() as u64, encoders })?;
+        let region = Arc::clone(&self.superblock.region);
+        let loader = self.loader(SELF)?;
+        let mut push = |key: &K::Key, value: &[u8]| loader.push(&*region, key, value, FIRST_VERSION);
+        let pushed = records.into_iter().try_for_each(|record| each(record, &mut push));
+        let loaded = pushed.map_err(|e| e.refusal()).and_then(|()| self.commit(SELF));
+        if loaded.is_err() {
+            self.abort(SELF);
+        }
+        loaded
+    }
+
+    pub(crate) fn begin(&mut self, client: ClientId, begin: Begin<K>) -> Result<(), Refusal> {
+        if let Some(table) = &self.table {
+            let why = format!(
+                "the table already holds {} keys: load into a table of another name, drop this one, or insert the \
+                 records",
+                table.keys()
+            );
+            return Err(Refusal::new(ErrorCode::NotEmpty, why));
+        }
+        let now = self.clock.now();
+        if let Some(Loading { heard, .. }) = &self.loading {
+            let silent = now.saturating_duration_since(*heard);
+            if silent < LOAD_LEASE {
+                let why = format!(
+                    "another load into this table is in progress: wait until it is finished, or given up, which it is when \
+                     its client has sent nothing for {} s, {} s from now at the earliest",
+                    LOAD_LEASE.as_secs(),
+                    (LOAD_LEASE - silent).as_secs() + 1
+                );
+                return Err(Refusal::new(ErrorCode::Busy, why));
+            }
+            self.loading = None;
+            self.give_back_unused();
+        }
+        // The bytes of a load that never committed were never visible: they are simply used again.
+        let loader = self.loader_for(begin).map_err(|e| e.refusal())?;
+        self.loading = Some(Loading { client, loader, heard: now });
+        Ok(())
+    }
+
+    /// A load into the empty region.
+    pub(crate) fn loader_for(&self, begin: Begin<K>) -> Result<Loader<K>, LoadError> {
+        let allocator = Allocator::new(SUPERBLOCK_BYTES as u64, Arc::clone(&self.superblock.grant));
+        Loader::new(begin, allocator, self.node, FIRST_GENERATION)
+    }
+
+    pub(crate) fn loader(&mut self, client: ClientId) -> Result<&mut Loader<K>, Refusal> {
+        match &mut self.loading {
+            Some(loading) if loading.client == client => {
+                loading.heard = self.clock.now();
+                Ok(&mut loading.loader)
+            }
+            _ => Err(Refusal::new(
+                ErrorCode::Invalid,
+                "no load is in progress on this connection: begin one first; if one was, the memory node gave it up \
+                 when the connection broke, or for another one after a minute without records",
+            )),
+        }
+    }
+
+    /// Ends `client`'s load, and waits until its records are on the disk.
+    pub(crate) fn commit(&mut self, client: ClientId) -> Result<TableRecord, Refusal> {
+        let record = self.publish_load(client)?;
+        self.snapshot_now().map_err(not_durable)?;
+        Ok(record)
+    }
+
+    fn publish_load(&mut self, client: ClientId) -> Result<TableRecord, Refusal> {
+        self.loader(client)?;
+        let Some(Loading { loader, .. }) = self.loading.take() else {
+            return Err(Refusal::new(ErrorCode::Internal, "the load vanished"));
+        };
+        let loaded = self.take_load(loader);
+        self.give_back_unused();
+        loaded.map_err(|e| e.refusal())
+    }
+
+    /// Ends `client`'s load in steps.
+    pub(crate) fn step_commit(
+        &mut self,
+        client: ClientId,
+        progress: Progress,
+        body: &mut Vec<u8>,
+    ) -> Result<Answer, Refusal> {
+        let record = match progress {
+            Progress::Commit(record) => {
+                self.durable.take().unwrap_or(Ok(())).map_err(not_durable)?;
+                record
+            }
+            _ => {
+                let region = Arc::clone(&self.superblock.region);
+                loop {
+                    let step = self.loader(client)?.step_finish(&*region);
+                    self.charge(cost::STEP);
+                    match step {
+                        Ok(true) => break,
+                        Ok(false) if self.is_spent() => {
+                            return Ok(Answer::Waits(Progress::Finish, Until::Turn));
+                        }
+                        Ok(false) => {}
+                        Err(error) => {
+                            self.abort(client);
+                            return Err(error.refusal());
+                        }
+                    }
+                }
+                let record = self.publish_load(client)?;
+                if self.wal.is_some() {
+                    self.durable = None;
+                    return Ok(Answer::Waits(Progress::Commit(record), Until::Durable));
+                }
+                record
+            }
+        };
+        body.extend(record.keys.to_le_bytes());
+        body.extend(record.segments.to_le_bytes());
+        Ok(Answer::Now)
+    }
+
+    /// Takes some more of the records of a chunk.
+    pub(crate) fn take_chunk(
+        &mut self,
+        client: ClientId,
+        chunk: &Chunk<'_>,
+        progress: Progress,
+    ) -> Result<Answer, Refusal> {
+        /// Records between two looks at the allowance.
+        const RECORDS: u32 = 64;
+        let region = Arc::clone(&self.superblock.region);
+        let loader = self.loader(client)?;
+        let mut place = match progress {
+            Progress::Chunk(place) => Ok(place),
+            _ => loader.begin_chunk(chunk),
+        };
+        loop {
+            let (before, loader) = (place.as_ref().map_or(0, |place| place.at), self.loader(client)?);
+            let pushed = place.and_then(|mut place| {
+                loader.push_chunk(&*region, chunk, &mut place, RECORDS).map(|()| place)
+            });
+            match pushed {
+                Ok(ChunkPlace { left: 0, .. }) => return Ok(Answer::Now),
+                Ok(next) => {
+                    self.charge(i64::from(RECORDS) * cost::LOADED + cost::bytes(next.at - before));
+                    if self.is_spent() {
+                        return Ok(Answer::Waits(Progress::Chunk(next), Until::Turn));
+                    }
+                    place = Ok(next);
+                }
+                Err(error) => {
+                    self.abort(client);
+                    return Err(error.refusal());
+                }
+            }
+        }
+    }
+
+    /// Ends a load: its table is visible from here on.
+    pub(crate) fn take_load(&mut self, loader: Loader<K>) -> Result<TableRecord, LoadError> {
+        let finished = loader.finish(&*self.superblock.region)?;
+        let record = finished.record;
+        self.superblock.publish(record)?;
+        self.table = Some(self.take_over(finished));
+        if let (Some(wal), Some(table)) = (&self.wal, &self.table) {
+            wal.recovery_area.set_applied(wal.last(), table.next_version())?;
+        }
+        Ok(record)
+    }
+
+    /// The table that a load has written.
+    fn take_over(&self, finished: Finished<K>) -> Table<K> {
+        let Finished { record, descriptors, encoders, published, used, next_generation, external } = finished;
+        let entries = descriptors.iter().map(|d| (d.lo.clone(), Segment::from(d))).collect();
+        // A load's keys ascend, and so do the first keys of its segments.
+        let directory = Directory::from_sorted(entries).expect("segments in key order");
+        let grant = &self.superblock.grant;
+        let free = Extent { offset: used, len: (grant.end() & !7).saturating_sub(used) };
+        let parts = Parts {
+            record,
+            encoders,
+            directory,
+            space: Space::new([free]).with_more(Arc::clone(grant)),
+            published,
+            next_generation,
+            next_version: next_version(FIRST_VERSION),
+            keys: record.keys,
+            external,
+        };
+        Table::new(self.node, parts)
+    }
+
+    /// Gives up `client`'s load, if it has one.
+    pub(crate) fn abort(&mut self, client: ClientId) {
+        if self.loading.take_if(|loading| loading.client == client).is_some() {
+            self.give_back_unused();
+        }
+    }
+
+    /// Gives back what a load that never committed was granted.
+    fn give_back_unused(&self) {
+        if self.table.is_none() && self.loading.is_none() {
+            self.superblock.grant.shrink_to(SUPERBLOCK_BYTES as u64);
+        }
+    }
+}
