@@ -4,128 +4,31 @@
 //! segment is written to the region in one piece. Nothing is visible to readers until the table's record is published,
 //! so a load that fails leaves no trace.
 
+mod error;
+mod finish;
+mod values;
+
 use std::borrow::Borrow;
 use std::collections::HashMap;
 
-use fpcache::key_space::{BuildKeys, ByteKeys, CutSegment, OrderError};
+use fpcache::key_space::{BuildKeys, ByteKeys, CutSegment};
 use fpcache::layout::{
-    CHANGE_RECORD_BYTES, Corrupt, Descriptor, DirectoryPage, MAX_VALUE_BYTES, ParameterError, RecordShape,
-    RootEntry, SegmentAddress, SegmentGeometry, SegmentHeader, Stored, TableParameters, TableRecord,
-    ValueExtent, ValuePlace, encode_root,
+    CHANGE_RECORD_BYTES, Descriptor, DirectoryPage, MAX_VALUE_BYTES, RecordShape, SegmentAddress,
+    SegmentGeometry, SegmentHeader, Stored, TableParameters, ValueExtent,
 };
 use fpcache::message::keys::take_record;
-use fpcache::message::{Chunk, ErrorCode, MAX_AHEAD_BYTES, Piece, Refusal, Sent};
-use fpcache_fabric::{AccessError, NodeMemory};
-use fpcache_index::{Line, OptionsError, PlacedSegment, SegmentModel, SegmentOptions};
-use xxhash_rust::xxh3::xxh3_64;
+use fpcache::message::{Chunk, Sent};
+use fpcache_fabric::NodeMemory;
+use fpcache_index::{Line, PlacedSegment, SegmentModel, SegmentOptions};
 
 use crate::allocator::{Allocator, Exhausted};
-use crate::budget::round_up;
 use crate::image::SegmentImage;
-use crate::space::Extent;
-use crate::table::extents::{ExternalValues, value_at};
-use crate::uploads::{MOST_VALUES, Upload};
+use crate::table::extents::ExternalValues;
+use crate::uploads::Upload;
 
-/// Why a load ended without a table.
-#[derive(Debug, thiserror::Error)]
-pub enum LoadError {
-    /// A parameter is out of range.
-    #[error(transparent)]
-    Parameter(#[from] ParameterError),
-    /// A parameter is out of range for the models.
-    #[error(transparent)]
-    Options(#[from] OptionsError),
-    /// Keys out of order, twice the same one, or of a length that no key has.
-    #[error(transparent)]
-    Order(#[from] OrderError),
-    /// A record does not have the lengths the table was begun with.
-    #[error("record {number}, a key of {key} bytes and a value of {value}, does not fit the table: {fits}")]
-    Misfit {
-        /// Its number, from 0.
-        number: u64,
-        /// Bytes of its key.
-        key: usize,
-        /// Bytes of its value.
-        value: usize,
-        /// What does, in words.
-        fits: String,
-    },
-    /// A chunk ends within a record.
-    #[error("the chunk from record {first} on holds fewer records than it counts")]
-    Short {
-        /// Index of the chunk's first record.
-        first: u64,
-    },
-    /// A value was to come ahead of its record, and did not.
-    #[error(
-        "the value of record {number}, {bytes} bytes, was to come ahead of it and did not: start the load anew"
-    )]
-    NoValue {
-        /// The record's number, from 0.
-        number: u64,
-        /// Bytes of the value.
-        bytes: u32,
-    },
-    /// Too many values came ahead of their records.
-    #[error(
-        "more than {MOST_VALUES} values, or {MAX_AHEAD_BYTES} bytes of them, came ahead of their records: send the records in \
-         between"
-    )]
-    TooMuchAhead,
-    /// What the segments were to share cannot be read.
-    #[error("the encoders of the load cannot be read: {0}")]
-    Encoders(String),
-    /// A chunk is missing or came twice.
-    #[error("records from {got} on arrived where {expected} was next: start the load anew")]
-    Gap {
-        /// Records so far.
-        expected: u64,
-        /// Index of the chunk's first record.
-        got: u64,
-    },
-    /// The region is too small.
-    #[error(
-        "the region of {capacity} does not hold these records{after}: about {needed} are needed; {remedy}, or use a \
-         higher fill, narrower fingerprints or fewer keys",
-        capacity = bytesize::ByteSize(*.capacity).display().iec(),
-        after = .loaded.map(|n| format!(" (full after {n})")).unwrap_or_default(),
-        needed = round_up(*.needed),
-    )]
-    Full {
-        /// Bytes that the region can have.
-        capacity: u64,
-        /// Records it held when it was full, if any were written.
-        loaded: Option<u64>,
-        /// Estimate of the bytes that would do.
-        needed: u64,
-        /// What gives the table more, in words.
-        remedy: String,
-    },
-    /// The region could not be written: a bug.
-    #[error("writing the region failed: {0}")]
-    Region(#[from] AccessError),
-    /// The region's own bytes contradict themselves.
-    #[error(transparent)]
-    Corrupt(#[from] Corrupt),
-}
-
-impl LoadError {
-    /// The refusal a client gets.
-    pub fn refusal(&self) -> Refusal {
-        let code = match self {
-            Self::Parameter(_) | Self::Options(_) | Self::Encoders(_) => ErrorCode::Invalid,
-            Self::Order(_)
-            | Self::Misfit { .. }
-            | Self::Short { .. }
-            | Self::Gap { .. }
-            | Self::NoValue { .. }
-            | Self::TooMuchAhead => ErrorCode::BadData,
-            Self::Full { .. } => ErrorCode::Full,
-            Self::Region(_) | Self::Corrupt(_) => ErrorCode::Internal,
-        };
-        Refusal::new(code, self.to_string())
-    }
-}
+pub use error::LoadError;
+pub(crate) use finish::Finished;
+use finish::Finishing;
 
 /// A record that is in no segment yet.
 #[derive(Clone, Copy, Debug)]
@@ -143,21 +46,6 @@ pub(crate) struct ChunkPlace {
     pub(crate) at: usize,
     /// Records that were not.
     pub(crate) left: u32,
-}
-
-/// The directory of a load, being written.
-#[derive(Debug)]
-struct Finishing<K: BuildKeys> {
-    root: Vec<RootEntry<K>>,
-    published: Vec<Extent>,
-    /// The next descriptor.
-    next: usize,
-}
-
-impl<K: BuildKeys> Default for Finishing<K> {
-    fn default() -> Self {
-        Self { root: Vec::new(), published: Vec::new(), next: 0 }
-    }
 }
 
 /// Most bytes of a segment's slots, where as many slots as there may be would take more: as many as a rebuild puts into one. What
@@ -324,74 +212,6 @@ impl<K: BuildKeys> Loader<K> {
         self.push_sent(region, key, &Sent::Here(value), version)
     }
 
-    /// Takes a piece of the value of a record to come; `false` if it is not the next one.
-    pub(crate) fn take_piece(
-        &mut self,
-        region: &impl NodeMemory,
-        piece: &Piece<'_>,
-    ) -> Result<bool, LoadError> {
-        if piece.offset == 0 {
-            self.begin_value(piece)?;
-        }
-        let Some(upload) = self.ahead.get_mut(&piece.operation) else { return Ok(false) };
-        Ok(upload.add(region, piece)?)
-    }
-
-    /// Finds memory for a value whose first piece has come. A load does not give bytes back; what came of the same value before
-    /// makes way for it.
-    fn begin_value(&mut self, piece: &Piece<'_>) -> Result<(), LoadError> {
-        let bytes = piece.value_bytes;
-        let before = self.ahead.remove(&piece.operation).filter(|before| {
-            self.ahead_bytes -= u64::from(before.bytes());
-            before.bytes() >= bytes
-        });
-        let is_full = self.ahead.len() >= MOST_VALUES;
-        if is_full || self.ahead_bytes + u64::from(bytes) > MAX_AHEAD_BYTES as u64 {
-            return Err(LoadError::TooMuchAhead);
-        }
-        let memory = match before.and_then(|before| before.memory()) {
-            Some(memory) => memory,
-            None => self.allocate_value(bytes as usize)?,
-        };
-        self.ahead_bytes += u64::from(bytes);
-        self.ahead.insert(piece.operation, Upload::begin(Some(memory), bytes));
-        Ok(())
-    }
-
-    fn allocate_value(&mut self, bytes: usize) -> Result<Extent, LoadError> {
-        let len = ValueExtent::memory_bytes(bytes);
-        let offset = self.allocator.allocate(len).map_err(|Exhausted| self.full())?;
-        Ok(Extent { offset, len: len as u64 })
-    }
-
-    /// A value as its slot will have it: written to the region if it is to be external.
-    fn put_in_place<'v>(
-        &mut self,
-        region: &impl NodeMemory,
-        place: ValuePlace,
-        value: &Sent<'v>,
-    ) -> Result<Stored<'v>, LoadError> {
-        let extent = match (value, place) {
-            (Sent::Here(value), ValuePlace::Here) => return Ok(Stored::Here(value)),
-            (Sent::Here(value), ValuePlace::External) => {
-                let memory = self.allocate_value(value.len())?;
-                region.write_bytes(memory.offset, value)?;
-                value_at(self.node, memory, value.len() as u32, xxh3_64(value)).ok_or_else(|| self.full())?
-            }
-            (Sent::Ahead(bytes), _) => {
-                let upload = self.ahead.remove(&(self.keys as u32));
-                self.ahead_bytes -= upload.as_ref().map_or(0, |upload| u64::from(upload.bytes()));
-                let upload = upload.filter(|_| place == ValuePlace::External);
-                let extent = upload
-                    .filter(|upload| upload.is_whole(*bytes))
-                    .and_then(|upload| upload.finish(self.node));
-                extent.ok_or(LoadError::NoValue { number: self.keys, bytes: *bytes })?
-            }
-        };
-        self.external.add(&extent);
-        Ok(Stored::External(extent))
-    }
-
     fn push_sent(
         &mut self,
         region: &impl NodeMemory,
@@ -511,77 +331,6 @@ impl<K: BuildKeys> Loader<K> {
         LoadError::Full { capacity, loaded: Some(written), needed, remedy }
     }
 
-    /// Writes some more of what ends the load: the last segments, then pages of the directory; `true` if all is written.
-    pub(crate) fn step_finish(&mut self, region: &impl NodeMemory) -> Result<bool, LoadError> {
-        /// Pages of one step: a hundred microseconds.
-        const PAGES: usize = 16;
-        let Some(mut finishing) = self.finishing.take() else {
-            K::finish(&mut self.cutter, &mut self.cut);
-            if self.cut.is_empty() {
-                self.cut.push(Self::empty_segment());
-            }
-            self.write_cut(region, true)?;
-            self.finishing = Some(Finishing::default());
-            return Ok(false);
-        };
-        for _ in 0..PAGES {
-            if finishing.next == self.descriptors.len() {
-                break;
-            }
-            let next = &self.descriptors[finishing.next..];
-            // A page has no room for more.
-            let next = &next[..next.len().min(DirectoryPage::most_descriptors::<K>())];
-            let (page, count) = DirectoryPage::encode(next, 0);
-            let offset = self.allocator.allocate(K::PAGE_BYTES).map_err(|Exhausted| self.full())?;
-            finishing.published.push(Extent::new(offset, K::PAGE_BYTES as u64));
-            region.write_bytes(offset, &page)?;
-            finishing.root.push(RootEntry { lo: next[0].lo.clone(), page: offset });
-            finishing.next += count;
-        }
-        let is_whole = finishing.next == self.descriptors.len();
-        self.finishing = Some(finishing);
-        Ok(is_whole)
-    }
-
-    /// Ends the load: writes what is still to be written of the last segments and the directory, and returns the record to publish,
-    /// the allocator after it, and the next unused generation.
-    pub(crate) fn finish(mut self, region: &impl NodeMemory) -> Result<Finished<K>, LoadError> {
-        while !self.step_finish(region)? {}
-        let Finishing { root, mut published, .. } = self.finishing.take().unwrap_or_default();
-        let bytes = encode_root::<K>(&root);
-        let offset = self.allocator.allocate(bytes.len()).map_err(|Exhausted| self.full())?;
-        region.write_bytes(offset, &bytes)?;
-        published.push(Extent::new(offset, bytes.len() as u64));
-        let encoders = K::encode_encoders(&self.encoders);
-        region.write_bytes(self.encoders_at, &encoders)?;
-        let record = TableRecord {
-            parameters: self.parameters,
-            keys: self.keys,
-            segments: self.descriptors.len() as u64,
-            root: offset,
-            pages: root.len() as u64,
-            root_checksum: xxh3_64(&bytes),
-            used: self.allocator.used(),
-            at_home: self.at_home,
-            checkpoint: 0,
-            log: self.log,
-            log_records: self.log_records,
-            root_bytes: bytes.len() as u64,
-            encoders: self.encoders_at,
-            encoders_bytes: encoders.len() as u64,
-            encoders_checksum: xxh3_64(&encoders),
-        };
-        Ok(Finished {
-            record,
-            descriptors: self.descriptors,
-            encoders: self.encoders,
-            published,
-            used: self.allocator.used(),
-            next_generation: self.next_generation,
-            external: self.external,
-        })
-    }
-
     /// How the table's records lie in slots.
     pub(crate) fn shape(&self) -> RecordShape {
         self.geometry.shape
@@ -632,17 +381,3 @@ pub(crate) fn describe(shape: &RecordShape) -> String {
 
 /// The version of loaded records.
 pub(crate) const FIRST_VERSION: u32 = 1;
-
-/// What a finished load leaves behind.
-#[derive(Debug)]
-pub(crate) struct Finished<K: BuildKeys> {
-    pub(crate) record: TableRecord,
-    pub(crate) descriptors: Vec<Descriptor<K>>,
-    pub(crate) encoders: K::Encoders,
-    /// Where the directory lies.
-    pub(crate) published: Vec<Extent>,
-    /// End of the bytes in use.
-    pub(crate) used: u64,
-    pub(crate) next_generation: u32,
-    pub(crate) external: ExternalValues,
-}

@@ -3,28 +3,24 @@
 //! Each operation is *decided*, *written down* if there is a log, and *done*. With `--fsync always` the last waits for the
 //! disk, and so does the reply.
 
-use std::borrow::Borrow;
+mod logged;
+mod replies;
 
 use fpcache::key_space::BuildKeys;
-use fpcache::layout::{RecordShape, Stored, ValueExtent, ValuePlace};
-use fpcache::message::{
-    ErrorCode, Refusal, Sent, Write, WriteKind, WriteOperation, WriteReply, WriteStatus, encode_reply,
-};
-#[cfg(feature = "sabotage")]
-use fpcache::sabotage::Sabotage;
+use fpcache::layout::{RecordShape, Stored, ValuePlace};
+use fpcache::message::{ErrorCode, Refusal, Sent, Write, WriteKind, WriteOperation, WriteReply, WriteStatus};
 use fpcache_fabric::{ClientId, NodeMemory};
+use std::borrow::Borrow;
 
 use crate::dedup::{DedupSession, Known};
-use crate::durability::{AppendError, Lsn};
 use crate::loader::describe;
 use crate::node::MemoryNode;
-use crate::parked::{Going, Progress, Put, Until, cost};
-use crate::pending::{Lsns, PendingOperation, PendingOutcome};
+use crate::parked::{Going, Progress, Until, cost};
+use crate::pending::PendingOperation;
 use crate::serving::{Answer, internal};
 use crate::table::TableError;
-use crate::table::write::{Decision, SlotMutation};
-use crate::wal::entry::WalEntry;
-use crate::wal::{Wal, WalError};
+use crate::table::write::Decision;
+use crate::wal::Wal;
 
 impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
     /// Applies a batch of operations, each by itself, in order; what was applied when it came before is not applied again.
@@ -252,234 +248,6 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
             }
         }
     }
-
-    /// Writes a decided mutation down and does it, or has it wait for the disk.
-    fn change(
-        &mut self,
-        going: &mut Going,
-        operation: usize,
-        mutation: &SlotMutation<K, K::View<'_>>,
-        value: &Stored<'_>,
-    ) -> Result<Step, Refusal> {
-        #[cfg(feature = "sabotage")]
-        if self.superblock.breaks(Sabotage::ApplyBeforeStaging) {
-            return self.change_unwritten(going, operation, mutation, value);
-        }
-        let (lsns, waits) = match self.write_down(going, operation, mutation, value) {
-            Ok(Written::Down(lsns, waits)) => (lsns, waits),
-            Ok(Written::Waits(until)) => return Ok(Step::Waits(until)),
-            Err(unable) => {
-                going.put = None;
-                self.take_back(value);
-                self.skip_orphans(value)?;
-                return self.reply(going, operation, unable.reply()?);
-            }
-        };
-        let Some(table) = &mut self.table else { return Err(Self::no_table()) };
-        table.accept(mutation);
-        if waits {
-            table.reserve(mutation);
-            let outcome =
-                PendingOutcome::SlotMutation { lsns, mutation: mutation.to_owned(), value: value.into() };
-            self.pending.add(PendingOperation { session: going.session, operation, outcome });
-            going.entries = self.pending.added();
-            return Ok(Step::Done);
-        }
-        self.perform(&going.session, operation, lsns.last, mutation, value).map(|()| Step::Done)
-    }
-
-    /// [`change`](Self::change) in the wrong order: does a decided mutation and then writes it down.
-    #[cfg(feature = "sabotage")]
-    fn change_unwritten(
-        &mut self,
-        going: &mut Going,
-        operation: usize,
-        mutation: &SlotMutation<K, K::View<'_>>,
-        value: &Stored<'_>,
-    ) -> Result<Step, Refusal> {
-        let Self { superblock, table: Some(table), .. } = self else { return Err(Self::no_table()) };
-        table.accept(mutation);
-        let reply = table.perform(superblock, mutation, value).map_err(internal)?;
-        let next_version = table.next_version();
-        superblock.region.release();
-        let lsns = loop {
-            match self.write_down(going, operation, mutation, value) {
-                Ok(Written::Down(lsns, _)) => break lsns,
-                Ok(Written::Waits(_)) => self.wal.as_mut().and_then(Wal::wait_a_little),
-                Err(unable) => return self.reply(going, operation, unable.reply()?),
-            };
-        };
-        self.keep_reply(&going.session, operation, reply)?;
-        if let Some(wal) = &self.wal {
-            wal.recovery_area.set_applied(lsns.last, next_version).map_err(internal)?;
-        }
-        Ok(Step::Done)
-    }
-
-    /// Writes a mutation down, if there is a log, after the pieces of its value. What has been written of a value when it must wait
-    /// for its turn or for room in the log is kept.
-    fn write_down(
-        &mut self,
-        going: &mut Going,
-        operation: usize,
-        mutation: &SlotMutation<K, K::View<'_>>,
-        value: &Stored<'_>,
-    ) -> Result<Written, Unable> {
-        if self.wal.is_none() {
-            return Ok(Written::Down(Lsns { first: 0, last: 0 }, false));
-        }
-        if !self.has_snapshot {
-            return Err(Unable::NotDurable);
-        }
-        if let Stored::External(extent) = value
-            && let Some(until) = self.write_pieces(going, extent)?
-        {
-            return Ok(Written::Waits(until));
-        }
-        let Some(wal) = &mut self.wal else { return Err(Unable::NotDurable) };
-        let entry = WalEntry {
-            kind: mutation.kind,
-            // Below a segment's cap.
-            slot: mutation.slot as u16,
-            generation: mutation.segment.generation(),
-            segment: mutation.segment.address().offset(),
-            version: mutation.version,
-            // Below the limit of a request.
-            operation: operation as u16,
-            client: going.session.client,
-            request: going.session.request,
-            key: mutation.key,
-            value: *value,
-        };
-        let last = match wal.append::<K>(&entry) {
-            Ok(last) => last,
-            Err(WalError::Append(AppendError::Full)) => return Ok(Written::Waits(Until::LogRoom)),
-            Err(_) => return Err(Unable::NotDurable),
-        };
-        let first = going.put.take().and_then(|put| put.first).unwrap_or(last);
-        let lsns = Lsns { first, last };
-        #[cfg(feature = "sabotage")]
-        if self.superblock.breaks(Sabotage::AckBeforeLog) {
-            return Ok(Written::Down(lsns, false));
-        }
-        Ok(Written::Down(lsns, wal.syncs_first()))
-    }
-
-    /// Writes the pieces of a value down that are still to be; what must be waited for, if anything.
-    #[cold]
-    fn write_pieces(&mut self, going: &mut Going, extent: &ValueExtent) -> Result<Option<Until>, Unable> {
-        let mut put = going.put.unwrap_or(Put { extent: *extent, first: None, written: 0 });
-        let until = loop {
-            if put.written == extent.bytes {
-                break None;
-            }
-            if self.is_spent() && put.first.is_some() {
-                break Some(Until::NextPiece);
-            }
-            let Self { wal: Some(wal), superblock, .. } = self else { return Err(Unable::NotDurable) };
-            match wal.append_piece(&superblock.region, extent, put.written) {
-                Ok((lsn, bytes)) => {
-                    put.first.get_or_insert(lsn);
-                    put.written += bytes;
-                    self.charge(cost::bytes(bytes as usize));
-                }
-                Err(WalError::Append(AppendError::Full)) => break Some(Until::LogRoom),
-                Err(_) => return Err(Unable::NotDurable),
-            }
-        };
-        going.put = Some(put);
-        Ok(until)
-    }
-
-    fn perform<Q: Borrow<K::Key> + Clone>(
-        &mut self,
-        session: &DedupSession,
-        operation: usize,
-        lsn: Lsn,
-        mutation: &SlotMutation<K, Q>,
-        value: &Stored<'_>,
-    ) -> Result<(), Refusal> {
-        let Self { superblock, table: Some(table), .. } = self else { return Err(Self::no_table()) };
-        let reply = table.perform(superblock, mutation, value).map_err(internal)?;
-        let next_version = table.next_version();
-        self.keep_reply(session, operation, reply)?;
-        match &self.wal {
-            Some(wal) => wal.recovery_area.set_applied(lsn, next_version).map_err(internal),
-            None => Ok(()),
-        }
-    }
-
-    /// Replies to an operation that changes nothing, after those before it.
-    fn reply(&mut self, going: &mut Going, operation: usize, reply: WriteReply) -> Result<Step, Refusal> {
-        let session = going.session;
-        if self.pending.has_published(going.entries) {
-            return self.keep_reply(&session, operation, reply).map(|()| Step::Done);
-        }
-        if let Some(wal) = &self.wal {
-            // Should the process end now, the mutation before it is done again, and this is not decided anew.
-            wal.recovery_area.put_reply(session.place, operation, &reply).map_err(internal)?;
-        }
-        self.pending.add(PendingOperation { session, operation, outcome: PendingOutcome::Reply(reply) });
-        going.entries = self.pending.added();
-        Ok(Step::Done)
-    }
-
-    // Inlined for the reason that `Table::perform` is.
-    #[inline(always)]
-    fn keep_reply(
-        &mut self,
-        session: &DedupSession,
-        operation: usize,
-        reply: WriteReply,
-    ) -> Result<(), Refusal> {
-        self.sessions.done(session, operation, reply);
-        if let Some(wal) = &self.wal {
-            wal.recovery_area
-                .set_reply(session.place, session.request, operation, &reply)
-                .map_err(internal)?;
-        }
-        Ok(())
-    }
-
-    /// Publishes what has reached the disk.
-    pub(crate) fn publish_synced(&mut self) -> Result<(), Refusal> {
-        let synced = self.wal.as_ref().map_or(0, |wal| wal.synced());
-        while let Some(PendingOperation { session, operation, outcome }) = self.pending.next(synced) {
-            match outcome {
-                PendingOutcome::Reply(reply) => self.keep_reply(&session, operation, reply)?,
-                PendingOutcome::SlotMutation { lsns, mutation, value } => {
-                    debug_assert!(
-                        self.table.as_ref().is_some_and(|table| table.still_owns(&mutation)),
-                        "no segment is replaced while slots of it are spoken for"
-                    );
-                    self.perform(&session, operation, lsns.last, &mutation, &value.as_stored())?;
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// The reply to a request whose operations have waited for the disk.
-    pub(crate) fn next_written(&mut self, reply: &mut Vec<u8>) -> Option<ClientId> {
-        if let Some((client, answer)) = self.parked.next_reply() {
-            *reply = answer;
-            return Some(client);
-        }
-        let Some((client, session)) = self.pending.next_answered() else { return self.next_failed(reply) };
-        let replies = self.sessions.replies(session.client);
-        let body: Vec<u8> = replies.iter().flat_map(WriteReply::encode).collect();
-        encode_reply(Ok(&body), reply);
-        Some(client)
-    }
-
-    /// While the log cannot be written nobody waits for it: what was written down may be done later.
-    fn next_failed(&mut self, reply: &mut Vec<u8>) -> Option<ClientId> {
-        let failure = self.wal.as_ref()?.failure()?;
-        let client = self.pending.give_up_next()?;
-        let why = format!("the log cannot be written, the outcome is open until it can: {failure}");
-        encode_reply(Err(&Refusal::new(ErrorCode::NotDurable, why)), reply);
-        Some(client)
-    }
 }
 
 /// Whether key and value of an operation can be the table's.
@@ -509,13 +277,6 @@ fn check_fits<K: BuildKeys>(
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Step {
     Done,
-    Waits(Until),
-}
-
-/// Whether a mutation is in the log.
-enum Written {
-    /// With these entries; and whether it waits for the disk before anybody sees it.
-    Down(Lsns, bool),
     Waits(Until),
 }
 

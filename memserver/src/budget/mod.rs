@@ -1,0 +1,88 @@
+//! Bytes that several regions share: what all tables of a memory node may use together.
+//!
+//! A region spans more than it uses; its pages take memory when they are first stored to. Before a table uses bytes after
+//! the end it has ever used it obtains a *grant* of them: a stretch of some pages, for which the file system, where there is
+//! one, sets space aside. So a full memory node, or a full disk, is an error of whoever wants more, and nobody else's.
+
+mod grant;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+pub use grant::Grant;
+
+/// What regions may use together.
+#[derive(Debug)]
+pub struct Budget {
+    bytes: u64,
+    granted: AtomicU64,
+}
+
+impl Budget {
+    /// A budget of so many bytes.
+    pub fn new(bytes: u64) -> Arc<Self> {
+        Arc::new(Self { bytes, granted: AtomicU64::new(0) })
+    }
+
+    /// Bytes in all.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Bytes that regions have of it; more than there are in all if a store that was there already had more.
+    pub fn granted(&self) -> u64 {
+        self.granted.load(Ordering::Relaxed)
+    }
+
+    /// Bytes that can yet be had.
+    pub fn left(&self) -> u64 {
+        self.bytes.saturating_sub(self.granted())
+    }
+
+    /// Takes `wanted` bytes, or what there is of them, but not less than `least`.
+    fn take(&self, wanted: u64, least: u64) -> Option<u64> {
+        let taken = wanted.min(self.left());
+        (taken >= least).then(|| {
+            self.claim(taken);
+            taken
+        })
+    }
+
+    /// Takes bytes whether they are there or not.
+    fn claim(&self, bytes: u64) {
+        self.granted.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    fn give_back(&self, bytes: u64) {
+        self.granted.fetch_sub(bytes, Ordering::Relaxed);
+    }
+}
+
+/// Why no more of a region was granted.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Denied {
+    /// It ends there.
+    #[error("the region ends there")]
+    Region,
+    /// The budget is used up.
+    #[error(
+        "other tables have what the memory node may use: drop some, or restart it with a larger --capacity"
+    )]
+    Budget,
+    /// The disk has no room.
+    #[error("{0}")]
+    Disk(String),
+}
+
+/// The next whole number of a binary unit, so that a remedy that is shown is always enough.
+pub(crate) fn round_up(bytes: u64) -> String {
+    for (unit, name) in [(1u64 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")] {
+        if bytes >= 4 * unit {
+            return format!("{}{name}", bytes.div_ceil(unit));
+        }
+    }
+    format!("{bytes}B")
+}
+
+#[cfg(test)]
+mod tests;

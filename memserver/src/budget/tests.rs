@@ -1,0 +1,125 @@
+use super::*;
+use fpcache_fabric::{HugePages, SharedMemory};
+use proptest::prelude::*;
+
+fn region(bytes: usize) -> Arc<SharedMemory> {
+    Arc::new(SharedMemory::create_memfd("test", bytes, HugePages::No).expect("memory").0)
+}
+
+#[test]
+fn regions_take_steps_of_one_budget_and_give_them_back() {
+    let budget = Budget::new(1 << 20);
+    let (a, b) = (region(1 << 20), region(1 << 20));
+    let first = Grant::of(&budget, &a, u64::MAX).expect("room");
+    assert_eq!((first.end(), budget.granted()), (16 << 10, 16 << 10));
+    first.cover(900 << 10).expect("room");
+    let second = Grant::of(&budget, &b, u64::MAX).expect("room");
+    assert_eq!(second.reach(), (1 << 20) - first.end(), "what the first has left");
+    assert_eq!(second.cover(second.reach() + 8), Err(Denied::Budget));
+    assert_eq!(second.end(), 16 << 10, "nothing was taken");
+    second.cover(second.reach()).expect("room, though no whole step");
+    assert_eq!(budget.left(), 0);
+    drop(first);
+    assert_eq!(budget.granted(), second.end());
+    second.cover(1 << 20).expect("room again");
+    assert_eq!(second.cover((1 << 20) + 8), Err(Denied::Region));
+    b.store_relaxed(512 << 10, 7).expect("inside");
+    second.shrink_to(4096);
+    assert_eq!((budget.granted(), b.load_relaxed(512 << 10).expect("inside")), (16 << 10, 0));
+    drop(second);
+    assert_eq!(budget.granted(), 0);
+}
+
+#[test]
+fn what_the_operating_system_does_not_take_back_stays_granted() {
+    let (memory, fd) = SharedMemory::create_memfd("test", 1 << 20, HugePages::No).expect("memory");
+    rustix::fs::fcntl_add_seals(&fd, rustix::fs::SealFlags::FUTURE_WRITE).expect("a memory file");
+    let budget = Budget::new(1 << 20);
+    let grant = Grant::of(&budget, &Arc::new(memory), u64::MAX).expect("room");
+    grant.cover(512 << 10).expect("room");
+    let granted = budget.granted();
+    grant.shrink_to(4096);
+    assert_eq!((budget.granted(), grant.end()), (granted, granted));
+}
+
+#[test]
+fn what_a_store_has_already_is_granted_whatever_the_budget() {
+    let budget = Budget::new(64 << 10);
+    let memory = region(1 << 20);
+    let grant = Grant::resumed(&budget, &memory, u64::MAX).expect("memory");
+    grant.claim(100_000).expect("memory");
+    assert_eq!(grant.claim((1 << 20) + 8), Err(Denied::Region));
+    [99_992, 512 << 10].into_iter().for_each(|at| memory.store_relaxed(at, 7).expect("inside"));
+    grant.discard_rest();
+    let left = [99_992, 512 << 10].map(|at| memory.load_relaxed(at).expect("inside"));
+    assert_eq!(left, [7, 0], "what another process had used behind it goes back");
+    assert!(grant.end() >= 100_000 && budget.left() == 0);
+    assert_eq!(grant.cover(grant.end() + 8), Err(Denied::Budget));
+    let whole = Grant::whole(5000);
+    assert_eq!((whole.reach(), whole.cover(5000), whole.cover(5001)), (5000, Ok(()), Err(Denied::Region)));
+}
+
+#[test]
+fn what_is_restored_may_go_beyond_limit_and_budget_and_stays() {
+    let budget = Budget::new(256 << 10);
+    let memory = region(1 << 20);
+    let grant = Grant::of(&budget, &memory, 128 << 10).expect("room");
+    assert_eq!((grant.reach(), grant.cover((128 << 10) + 8)), (128 << 10, Err(Denied::Region)));
+    grant.begin_restoring();
+    assert_eq!(grant.reach(), 1 << 20);
+    grant.cover(600 << 10).expect("whatever the budget says");
+    grant.end_restoring();
+    let end = grant.end();
+    assert!(end >= 600 << 10 && grant.reach() == end && budget.granted() == end);
+    assert_eq!(grant.cover(end + 8), Err(Denied::Region));
+    grant.shrink_to(300_000);
+    assert!((300_000..320_000).contains(&grant.end()), "{}", grant.end());
+    grant.shrink_to(1000);
+    assert_eq!((grant.end(), grant.reach(), budget.left()), (16 << 10, 128 << 10, 240 << 10));
+    let alone = Grant::limited(1 << 20, 64 << 10);
+    assert_eq!((alone.reach(), alone.cover((64 << 10) + 8)), (64 << 10, Err(Denied::Region)));
+    alone.begin_restoring();
+    alone.cover(100 << 10).expect("as far as the memory reaches");
+    alone.end_restoring();
+    assert!(alone.reach() == alone.end() && alone.end() >= 100 << 10);
+}
+
+#[test]
+fn remedies_count_what_others_have() {
+    let budget = Budget::new(1 << 20);
+    let (a, b) = (region(1 << 20), region(256 << 10));
+    let alone = Grant::of(&budget, &a, u64::MAX).expect("room");
+    assert!(alone.remedy(8 << 20).contains("--capacity 8MiB"), "{}", alone.remedy(8 << 20));
+    alone.cover(512 << 10).expect("room");
+    let small = Grant::of(&budget, &b, u64::MAX).expect("room");
+    assert!(small.remedy(400 << 10).contains("--region-bytes 400KiB"), "{}", small.remedy(400 << 10));
+    let remedy = small.remedy(8 << 20);
+    assert!(
+        remedy.contains("drop other tables, which have 512.0 KiB") && remedy.contains("9MiB"),
+        "{remedy}"
+    );
+}
+
+proptest! {
+    #[test]
+    fn grants_add_up_to_what_the_budget_counts(steps in prop::collection::vec((0usize..4, 0u64..600_000, any::<bool>()), 1..60)) {
+        let budget = Budget::new(1_000_000);
+        let memories: Vec<_> = (0..4).map(|_| region(500_000)).collect();
+        let mut grants: Vec<Option<Arc<Grant>>> = vec![None; 4];
+        for (which, end, grows) in steps {
+            match &grants[which] {
+                None => grants[which] = Grant::of(&budget, &memories[which], u64::MAX).ok(),
+                Some(grant) if grows => {
+                    let reach = grant.reach();
+                    prop_assert_eq!(grant.cover(end).is_ok(), end <= reach);
+                    prop_assert!(end > reach || grant.end() >= end);
+                }
+                Some(grant) if end < 300_000 => grant.shrink_to(end),
+                Some(_) => grants[which] = None,
+            }
+            let sum: u64 = grants.iter().flatten().map(|grant| grant.end()).sum();
+            prop_assert_eq!(budget.granted(), sum);
+            prop_assert!(sum <= budget.bytes());
+        }
+    }
+}

@@ -1,0 +1,186 @@
+//! Mutations written down before they are done: at once, or when the disk has them.
+
+use std::borrow::Borrow;
+
+use fpcache::key_space::BuildKeys;
+use fpcache::layout::{Stored, ValueExtent};
+use fpcache::message::Refusal;
+#[cfg(feature = "sabotage")]
+use fpcache::sabotage::Sabotage;
+use fpcache_fabric::NodeMemory;
+
+use super::{Step, Unable};
+use crate::dedup::DedupSession;
+use crate::durability::{AppendError, Lsn};
+use crate::node::MemoryNode;
+use crate::parked::{Going, Put, Until, cost};
+use crate::pending::{Lsns, PendingOperation, PendingOutcome};
+use crate::serving::internal;
+use crate::table::write::SlotMutation;
+use crate::wal::WalError;
+use crate::wal::entry::WalEntry;
+
+/// Whether a mutation is in the log.
+enum Written {
+    /// With these entries; and whether it waits for the disk before anybody sees it.
+    Down(Lsns, bool),
+    Waits(Until),
+}
+
+impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
+    /// Writes a decided mutation down and does it, or has it wait for the disk.
+    pub(super) fn change(
+        &mut self,
+        going: &mut Going,
+        operation: usize,
+        mutation: &SlotMutation<K, K::View<'_>>,
+        value: &Stored<'_>,
+    ) -> Result<Step, Refusal> {
+        #[cfg(feature = "sabotage")]
+        if self.superblock.breaks(Sabotage::ApplyBeforeStaging) {
+            return self.change_unwritten(going, operation, mutation, value);
+        }
+        let (lsns, waits) = match self.write_down(going, operation, mutation, value) {
+            Ok(Written::Down(lsns, waits)) => (lsns, waits),
+            Ok(Written::Waits(until)) => return Ok(Step::Waits(until)),
+            Err(unable) => {
+                going.put = None;
+                self.take_back(value);
+                self.skip_orphans(value)?;
+                return self.reply(going, operation, unable.reply()?);
+            }
+        };
+        let Some(table) = &mut self.table else { return Err(Self::no_table()) };
+        table.accept(mutation);
+        if waits {
+            table.reserve(mutation);
+            let outcome =
+                PendingOutcome::SlotMutation { lsns, mutation: mutation.to_owned(), value: value.into() };
+            self.pending.add(PendingOperation { session: going.session, operation, outcome });
+            going.entries = self.pending.added();
+            return Ok(Step::Done);
+        }
+        self.perform(&going.session, operation, lsns.last, mutation, value).map(|()| Step::Done)
+    }
+
+    /// [`change`](Self::change) in the wrong order: does a decided mutation and then writes it down.
+    #[cfg(feature = "sabotage")]
+    fn change_unwritten(
+        &mut self,
+        going: &mut Going,
+        operation: usize,
+        mutation: &SlotMutation<K, K::View<'_>>,
+        value: &Stored<'_>,
+    ) -> Result<Step, Refusal> {
+        let Self { superblock, table: Some(table), .. } = self else { return Err(Self::no_table()) };
+        table.accept(mutation);
+        let reply = table.perform(superblock, mutation, value).map_err(internal)?;
+        let next_version = table.next_version();
+        superblock.region.release();
+        let lsns = loop {
+            match self.write_down(going, operation, mutation, value) {
+                Ok(Written::Down(lsns, _)) => break lsns,
+                Ok(Written::Waits(_)) => self.wal.as_mut().and_then(crate::wal::Wal::wait_a_little),
+                Err(unable) => return self.reply(going, operation, unable.reply()?),
+            };
+        };
+        self.keep_reply(&going.session, operation, reply)?;
+        if let Some(wal) = &self.wal {
+            wal.recovery_area.set_applied(lsns.last, next_version).map_err(internal)?;
+        }
+        Ok(Step::Done)
+    }
+
+    /// Writes a mutation down, if there is a log, after the pieces of its value. What has been written of a value when it must wait
+    /// for its turn or for room in the log is kept.
+    fn write_down(
+        &mut self,
+        going: &mut Going,
+        operation: usize,
+        mutation: &SlotMutation<K, K::View<'_>>,
+        value: &Stored<'_>,
+    ) -> Result<Written, Unable> {
+        if self.wal.is_none() {
+            return Ok(Written::Down(Lsns { first: 0, last: 0 }, false));
+        }
+        if !self.has_snapshot {
+            return Err(Unable::NotDurable);
+        }
+        if let Stored::External(extent) = value
+            && let Some(until) = self.write_pieces(going, extent)?
+        {
+            return Ok(Written::Waits(until));
+        }
+        let Some(wal) = &mut self.wal else { return Err(Unable::NotDurable) };
+        let entry = WalEntry {
+            kind: mutation.kind,
+            // Below a segment's cap.
+            slot: mutation.slot as u16,
+            generation: mutation.segment.generation(),
+            segment: mutation.segment.address().offset(),
+            version: mutation.version,
+            // Below the limit of a request.
+            operation: operation as u16,
+            client: going.session.client,
+            request: going.session.request,
+            key: mutation.key,
+            value: *value,
+        };
+        let last = match wal.append::<K>(&entry) {
+            Ok(last) => last,
+            Err(WalError::Append(AppendError::Full)) => return Ok(Written::Waits(Until::LogRoom)),
+            Err(_) => return Err(Unable::NotDurable),
+        };
+        let first = going.put.take().and_then(|put| put.first).unwrap_or(last);
+        let lsns = Lsns { first, last };
+        #[cfg(feature = "sabotage")]
+        if self.superblock.breaks(Sabotage::AckBeforeLog) {
+            return Ok(Written::Down(lsns, false));
+        }
+        Ok(Written::Down(lsns, wal.syncs_first()))
+    }
+
+    /// Writes the pieces of a value down that are still to be; what must be waited for, if anything.
+    #[cold]
+    fn write_pieces(&mut self, going: &mut Going, extent: &ValueExtent) -> Result<Option<Until>, Unable> {
+        let mut put = going.put.unwrap_or(Put { extent: *extent, first: None, written: 0 });
+        let until = loop {
+            if put.written == extent.bytes {
+                break None;
+            }
+            if self.is_spent() && put.first.is_some() {
+                break Some(Until::NextPiece);
+            }
+            let Self { wal: Some(wal), superblock, .. } = self else { return Err(Unable::NotDurable) };
+            match wal.append_piece(&superblock.region, extent, put.written) {
+                Ok((lsn, bytes)) => {
+                    put.first.get_or_insert(lsn);
+                    put.written += bytes;
+                    self.charge(cost::bytes(bytes as usize));
+                }
+                Err(WalError::Append(AppendError::Full)) => break Some(Until::LogRoom),
+                Err(_) => return Err(Unable::NotDurable),
+            }
+        };
+        going.put = Some(put);
+        Ok(until)
+    }
+
+    pub(super) fn perform<Q: Borrow<K::Key> + Clone>(
+        &mut self,
+        session: &DedupSession,
+        operation: usize,
+        lsn: Lsn,
+        mutation: &SlotMutation<K, Q>,
+        value: &Stored<'_>,
+    ) -> Result<(), Refusal> {
+        let Self { superblock, table: Some(table), .. } = self else { return Err(Self::no_table()) };
+        let reply = table.perform(superblock, mutation, value).map_err(internal)?;
+        let next_version = table.next_version();
+        self.keep_reply(session, operation, reply)?;
+        match &self.wal {
+            Some(wal) => wal.recovery_area.set_applied(lsn, next_version).map_err(internal),
+            None => Ok(()),
+        }
+    }
+}

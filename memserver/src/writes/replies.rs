@@ -1,0 +1,91 @@
+//! Replies to operations, kept so that none is done twice, and mutations published when the disk has them.
+
+use fpcache::key_space::BuildKeys;
+use fpcache::message::{ErrorCode, Refusal, WriteReply, encode_reply};
+use fpcache_fabric::{ClientId, NodeMemory};
+
+use super::Step;
+use crate::dedup::DedupSession;
+use crate::node::MemoryNode;
+use crate::parked::Going;
+use crate::pending::{PendingOperation, PendingOutcome};
+use crate::serving::internal;
+
+impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
+    /// Replies to an operation that changes nothing, after those before it.
+    pub(super) fn reply(
+        &mut self,
+        going: &mut Going,
+        operation: usize,
+        reply: WriteReply,
+    ) -> Result<Step, Refusal> {
+        let session = going.session;
+        if self.pending.has_published(going.entries) {
+            return self.keep_reply(&session, operation, reply).map(|()| Step::Done);
+        }
+        if let Some(wal) = &self.wal {
+            // Should the process end now, the mutation before it is done again, and this is not decided anew.
+            wal.recovery_area.put_reply(session.place, operation, &reply).map_err(internal)?;
+        }
+        self.pending.add(PendingOperation { session, operation, outcome: PendingOutcome::Reply(reply) });
+        going.entries = self.pending.added();
+        Ok(Step::Done)
+    }
+
+    // Inlined for the reason that `Table::perform` is.
+    #[inline(always)]
+    pub(super) fn keep_reply(
+        &mut self,
+        session: &DedupSession,
+        operation: usize,
+        reply: WriteReply,
+    ) -> Result<(), Refusal> {
+        self.sessions.done(session, operation, reply);
+        if let Some(wal) = &self.wal {
+            wal.recovery_area
+                .set_reply(session.place, session.request, operation, &reply)
+                .map_err(internal)?;
+        }
+        Ok(())
+    }
+
+    /// Publishes what has reached the disk.
+    pub(crate) fn publish_synced(&mut self) -> Result<(), Refusal> {
+        let synced = self.wal.as_ref().map_or(0, |wal| wal.synced());
+        while let Some(PendingOperation { session, operation, outcome }) = self.pending.next(synced) {
+            match outcome {
+                PendingOutcome::Reply(reply) => self.keep_reply(&session, operation, reply)?,
+                PendingOutcome::SlotMutation { lsns, mutation, value } => {
+                    debug_assert!(
+                        self.table.as_ref().is_some_and(|table| table.still_owns(&mutation)),
+                        "no segment is replaced while slots of it are spoken for"
+                    );
+                    self.perform(&session, operation, lsns.last, &mutation, &value.as_stored())?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The reply to a request whose operations have waited for the disk.
+    pub(crate) fn next_written(&mut self, reply: &mut Vec<u8>) -> Option<ClientId> {
+        if let Some((client, answer)) = self.parked.next_reply() {
+            *reply = answer;
+            return Some(client);
+        }
+        let Some((client, session)) = self.pending.next_answered() else { return self.next_failed(reply) };
+        let replies = self.sessions.replies(session.client);
+        let body: Vec<u8> = replies.iter().flat_map(WriteReply::encode).collect();
+        encode_reply(Ok(&body), reply);
+        Some(client)
+    }
+
+    /// While the log cannot be written nobody waits for it: what was written down may be done later.
+    fn next_failed(&mut self, reply: &mut Vec<u8>) -> Option<ClientId> {
+        let failure = self.wal.as_ref()?.failure()?;
+        let client = self.pending.give_up_next()?;
+        let why = format!("the log cannot be written, the outcome is open until it can: {failure}");
+        encode_reply(Err(&Refusal::new(ErrorCode::NotDurable, why)), reply);
+        Some(client)
+    }
+}
