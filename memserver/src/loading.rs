@@ -13,7 +13,7 @@ use fpcache_index::Directory;
 
 use crate::allocator::Allocator;
 use crate::loader::{Begin, ChunkPlace, FIRST_VERSION, Finished, LoadError, Loader};
-use crate::node::MemoryNode;
+use crate::node::{MemoryNode, NodeState};
 use crate::parked::{Progress, Until, cost};
 use crate::serving::Answer;
 use crate::space::{Extent, Space};
@@ -91,7 +91,7 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
     }
 
     pub(crate) fn begin(&mut self, client: ClientId, begin: Begin<K>) -> Result<(), Refusal> {
-        if let Some(table) = &self.table {
+        if let Some(table) = self.state.table() {
             let why = format!(
                 "the table already holds {} keys: load into a table of another name, drop this one, or insert the \
                  records",
@@ -100,7 +100,7 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
             return Err(Refusal::new(ErrorCode::NotEmpty, why));
         }
         let now = self.clock.now();
-        if let Some(Loading { heard, .. }) = &self.loading {
+        if let NodeState::Loading(Loading { heard, .. }) = &self.state {
             let silent = now.saturating_duration_since(*heard);
             if silent < LOAD_LEASE {
                 let why = format!(
@@ -111,12 +111,12 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
                 );
                 return Err(Refusal::new(ErrorCode::Busy, why));
             }
-            self.loading = None;
+            self.state = NodeState::Empty;
             self.give_back_unused();
         }
         // The bytes of a load that never committed were never visible: they are simply used again.
         let loader = self.loader_for(begin).map_err(|e| e.refusal())?;
-        self.loading = Some(Loading { client, loader, heard: now });
+        self.state = NodeState::Loading(Loading { client, loader, heard: now });
         Ok(())
     }
 
@@ -127,8 +127,8 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
     }
 
     pub(crate) fn loader(&mut self, client: ClientId) -> Result<&mut Loader<K>, Refusal> {
-        match &mut self.loading {
-            Some(loading) if loading.client == client => {
+        match &mut self.state {
+            NodeState::Loading(loading) if loading.client == client => {
                 loading.heard = self.clock.now();
                 Ok(&mut loading.loader)
             }
@@ -149,7 +149,7 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
 
     fn publish_load(&mut self, client: ClientId) -> Result<TableRecord, Refusal> {
         self.loader(client)?;
-        let Some(Loading { loader, .. }) = self.loading.take() else {
+        let NodeState::Loading(Loading { loader, .. }) = std::mem::take(&mut self.state) else {
             return Err(Refusal::new(ErrorCode::Internal, "the load vanished"));
         };
         let loaded = self.take_load(loader);
@@ -241,8 +241,8 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
         let finished = loader.finish(&*self.superblock.region)?;
         let record = finished.record;
         self.superblock.publish(record)?;
-        self.table = Some(self.take_over(finished));
-        if let (Some(wal), Some(table)) = (&self.wal, &self.table) {
+        self.state = NodeState::Serving(self.take_over(finished));
+        if let (Some(wal), Some(table)) = (&self.wal, self.state.table()) {
             wal.recovery_area.set_applied(wal.last(), table.next_version())?;
         }
         Ok(record)
@@ -272,14 +272,15 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
 
     /// Gives up `client`'s load, if it has one.
     pub(crate) fn abort(&mut self, client: ClientId) {
-        if self.loading.take_if(|loading| loading.client == client).is_some() {
+        if matches!(&self.state, NodeState::Loading(loading) if loading.client == client) {
+            self.state = NodeState::Empty;
             self.give_back_unused();
         }
     }
 
     /// Gives back what a load that never committed was granted.
     fn give_back_unused(&self) {
-        if self.table.is_none() && self.loading.is_none() {
+        if matches!(self.state, NodeState::Empty) {
             self.superblock.grant.shrink_to(SUPERBLOCK_BYTES as u64);
         }
     }

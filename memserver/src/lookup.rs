@@ -8,7 +8,7 @@ use fpcache::message::keys::take_key;
 use fpcache::message::{AskedKeys, ErrorCode, Refusal};
 use fpcache_fabric::{NodeMemory, SHORT_BODY};
 
-use crate::node::MemoryNode;
+use crate::node::{MemoryNode, NodeState};
 use crate::parked::{Progress, Until, cost};
 use crate::serving::{Answer, internal};
 use crate::transit::Held;
@@ -100,7 +100,9 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
         const FOUND: u8 = 0;
         const EXTERNAL: u8 = 1;
         const ABSENT: u8 = 2;
-        let Self { superblock, table: Some(table), .. } = self else { return Err(Self::no_table()) };
+        let Self { superblock, state: NodeState::Serving(table), .. } = self else {
+            return Err(Self::no_table());
+        };
         // Whoever asks here has a directory that its changes do not reach.
         table.directory_wanted = true;
         let found = table.get(superblock, key).map_err(internal)?;

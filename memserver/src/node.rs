@@ -31,7 +31,7 @@ pub struct MemoryNode<K: BuildKeys, M = SharedMemory> {
     pub(crate) node: u16,
     /// The creation number that requests must name.
     pub(crate) creation: u64,
-    pub(crate) table: Option<Table<K>>,
+    pub(crate) state: NodeState<K>,
     pub(crate) sessions: DedupSessions,
     pub(crate) wal: Option<Wal<M>>,
     pub(crate) pending: Pending<K>,
@@ -46,7 +46,6 @@ pub struct MemoryNode<K: BuildKeys, M = SharedMemory> {
     pub(crate) redone: Lsn,
     /// When to try again to write a snapshot that failed.
     pub(crate) retry_at: Option<Instant>,
-    pub(crate) loading: Option<Loading<K>>,
     /// How it ended that the records of a load were brought to the disk, for the client that waits for it.
     pub(crate) durable: Option<Result<(), String>>,
     pub(crate) clients: u64,
@@ -60,6 +59,32 @@ pub struct MemoryNode<K: BuildKeys, M = SharedMemory> {
     pub(crate) room: Option<Held>,
     /// The body of the reply in hand.
     pub(crate) body: Vec<u8>,
+}
+
+/// What a memory node has.
+#[derive(Debug, Default)]
+pub(crate) enum NodeState<K: BuildKeys> {
+    /// No table: one can be loaded.
+    #[default]
+    Empty,
+    /// A table that nobody sees before its load has ended.
+    Loading(Loading<K>),
+    /// A table.
+    Serving(Table<K>),
+}
+
+impl<K: BuildKeys> NodeState<K> {
+    /// The table that is served.
+    #[inline]
+    pub(crate) fn table(&self) -> Option<&Table<K>> {
+        if let Self::Serving(table) = self { Some(table) } else { None }
+    }
+
+    /// The same, to change it.
+    #[inline]
+    pub(crate) fn table_mut(&mut self) -> Option<&mut Table<K>> {
+        if let Self::Serving(table) = self { Some(table) } else { None }
+    }
 }
 
 impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
@@ -95,7 +120,7 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
             superblock,
             node,
             creation: 0,
-            table,
+            state: table.map_or(NodeState::Empty, NodeState::Serving),
             sessions,
             wal,
             pending: Pending::default(),
@@ -106,7 +131,6 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
             has_snapshot: false,
             redone: 0,
             retry_at: None,
-            loading: None,
             durable: None,
             clients: 0,
             requests: 0,
@@ -145,7 +169,7 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
     /// Has the table retrain on its keys as soon as it has so many, which it does by itself from 4,096 on: what makes numbers of
     /// byte strings is trained on them.
     pub fn retrain_at(&mut self, keys: u64) {
-        if let Some(table) = &mut self.table {
+        if let Some(table) = self.state.table_mut() {
             table.retrain_at(keys);
         }
     }
@@ -153,7 +177,7 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
     /// Has the table's segments brought together as soon as they take so many bytes too much for the records they hold, which
     /// happens by itself when it is worth it.
     pub fn give_back_from(&mut self, bytes: u64) {
-        if let Some(table) = &mut self.table {
+        if let Some(table) = self.state.table_mut() {
             table.give_back_from(bytes);
         }
     }
@@ -161,7 +185,7 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
     /// Has the table move what lies between these offsets of its region as soon as it has nothing else to do, so that they are
     /// free in one piece, which happens by itself to some when such a piece is missed.
     pub fn empty(&mut self, offsets: Range<u64>) {
-        if let Some(table) = &mut self.table {
+        if let Some(table) = self.state.table_mut() {
             table.empty(offsets);
         }
     }
@@ -175,14 +199,14 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
     /// Goes on counting versions from here, as after as many writes as lie between: tests let them wrap around so.
     /// Modulo 2³⁰; nothing without a table.
     pub fn count_versions_from(&mut self, version: u32) {
-        if let Some(table) = &mut self.table {
+        if let Some(table) = self.state.table_mut() {
             table.count_versions_from(version);
         }
     }
 
     /// The version of the next write.
     pub fn next_version(&self) -> u32 {
-        self.table.as_ref().map_or(FIRST_VERSION, Table::next_version)
+        self.state.table().map_or(FIRST_VERSION, Table::next_version)
     }
 
     /// The region.
@@ -207,7 +231,7 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
             stats.logged = wal.last();
             stats.synced = wal.synced();
         }
-        if let Some(table) = &self.table {
+        if let Some(table) = self.state.table() {
             let (counters, space) = (&table.counters, table.space());
             stats.used_bytes = self.superblock.grant.reach().saturating_sub(space.free_bytes());
             stats.quarantined_bytes = space.quarantined_bytes();
@@ -233,6 +257,6 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
     /// # Errors
     /// The first thing that is wrong.
     pub fn audit(&self) -> Result<Option<Audit>, TableError> {
-        self.table.as_ref().map(|table| table.audit(&self.superblock)).transpose()
+        self.state.table().map(|table| table.audit(&self.superblock)).transpose()
     }
 }

@@ -331,7 +331,7 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
             .as_ref()
             .is_some_and(|first| first.client == client && first.until == Until::Room);
         let gone = self.parked.take_of(client);
-        if let (true, Some(table)) = (was_searching, &mut self.table) {
+        if let (true, Some(table)) = (was_searching, self.state.table_mut()) {
             // Those that wait for room begin searches of their own.
             table.give_up_search();
         }

@@ -7,7 +7,7 @@ use fpcache::message::{ErrorCode, Refusal, Request, encode_reply};
 use fpcache_fabric::{AccessError, ClientId, Handled, NodeMemory, SHORT_BODY, Service, Waker, Work};
 
 use crate::loader::{Begin, LoadError};
-use crate::node::MemoryNode;
+use crate::node::{MemoryNode, NodeState};
 use crate::parked::{Parked, Progress, QUANTUM, SHORT_ALLOWANCE, SHORT_REQUEST, Until, cost};
 use crate::snapshotting::PAUSE;
 use crate::wal::Wal;
@@ -63,7 +63,7 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
         let mut body = std::mem::take(&mut self.body);
         body.clear();
         let answer = self.answer(client, &request, progress, &mut body);
-        if let (Until::Room, Some(table)) = (until, &mut self.table)
+        if let (Until::Room, Some(table)) = (until, self.state.table_mut())
             && !matches!(answer, Ok(Answer::Waits(_, Until::Room)))
         {
             // It needs none any more.
@@ -108,7 +108,9 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
         if self.parked.awaits_durable() {
             return self.step_durable();
         }
-        let Self { superblock, table: Some(table), pending, .. } = self else { return Work::Nothing };
+        let Self { superblock, state: NodeState::Serving(table), pending, .. } = self else {
+            return Work::Nothing;
+        };
         let is_busy = matches!(table.work(superblock, pending.is_empty()), Ok(true));
         // In its turn also while the table has work: under writes that never cease it always has.
         let snapshot = self.work_on_snapshot(due);

@@ -11,7 +11,7 @@ use fpcache::layout::TableParameters;
 use fpcache_fabric::{NodeMemory, Work};
 
 use crate::durability::{Lsn, SnapshotError, SnapshotInfo};
-use crate::node::MemoryNode;
+use crate::node::{MemoryNode, NodeState};
 use crate::parked::cost;
 use crate::table::TableError;
 use crate::wal::Wal;
@@ -53,7 +53,7 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
     /// Begins a snapshot, unless one is under way, there is no log to complete it, or the disk is still busy with one that was
     /// given up.
     pub fn begin_snapshot(&mut self) {
-        let (Some(wal), Some(table)) = (&mut self.wal, &mut self.table) else { return };
+        let (Some(wal), Some(table)) = (&mut self.wal, self.state.table_mut()) else { return };
         if self.snapshotting.is_some() {
             return;
         }
@@ -74,7 +74,8 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
 
     /// Takes some more of the snapshot under way.
     pub(crate) fn step_snapshot(&mut self) -> Result<Step, TableError> {
-        let Self { superblock, table: Some(table), wal: Some(wal), snapshotting, .. } = self else {
+        let Self { superblock, state: NodeState::Serving(table), wal: Some(wal), snapshotting, .. } = self
+        else {
             return Ok(Step::Idle);
         };
         let Some(taking) = snapshotting else { return Ok(Step::Idle) };
@@ -173,7 +174,7 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
             self.begin_snapshot();
             match self.step_snapshot().map_err(|error| error.to_string())? {
                 Step::More => {}
-                Step::Idle if self.wal.is_none() || self.table.is_none() => return Ok(()),
+                Step::Idle if self.wal.is_none() || self.state.table().is_none() => return Ok(()),
                 Step::Idle | Step::Waits => {
                     if let Some(wal) = &mut self.wal
                         && let Some(failure) = wal.wait_a_little()
@@ -190,7 +191,7 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
     /// Gives up the snapshot under way, if there is one.
     fn give_up_snapshot(&mut self) {
         self.snapshotting = None;
-        if let Some(table) = &mut self.table {
+        if let Some(table) = self.state.table_mut() {
             table.end_taking();
         }
     }
@@ -199,7 +200,7 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
     pub(crate) fn wants_snapshot(&self) -> bool {
         /// Log entries for which no snapshot is written, in bytes.
         const LEAST: u64 = 64 << 20;
-        let (Some(table), Some(wal)) = (&self.table, &self.wal) else { return false };
+        let (Some(table), Some(wal)) = (self.state.table(), &self.wal) else { return false };
         let whole = LEAST.max(table.records_bytes());
         self.snapshotting.is_none() && (!self.has_snapshot || wal.since_snapshot > whole)
     }

@@ -9,7 +9,7 @@ use fpcache::message::{ErrorCode, Piece, Refusal, Sent, Write, WriteKind, WriteO
 use fpcache_fabric::{ClientId, NodeMemory};
 
 use crate::dedup::DedupSession;
-use crate::node::MemoryNode;
+use crate::node::{MemoryNode, NodeState};
 use crate::parked::{Progress, Until, cost};
 use crate::serving::{Answer, internal};
 use crate::space::Extent;
@@ -30,7 +30,9 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
             return self.take_piece_of_load(client, &*region, piece).map(|()| Answer::Now);
         }
         let most = uploads::most_ahead(self.superblock.grant.reach());
-        let Self { table: Some(table), uploads, .. } = self else { return Err(Self::no_table()) };
+        let Self { state: NodeState::Serving(table), uploads, .. } = self else {
+            return Err(Self::no_table());
+        };
         uploads::check(piece, &table.shape())?;
         let mut freed = Vec::new();
         let begun = match uploads.place(client, piece, most, &mut freed) {
@@ -83,7 +85,9 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
             return Ok(Memory::Searched);
         }
         loop {
-            let Self { superblock, table: Some(table), .. } = self else { return Err(Self::no_table()) };
+            let Self { superblock, state: NodeState::Serving(table), .. } = self else {
+                return Err(Self::no_table());
+            };
             let found = match table.is_searching() {
                 true => None,
                 false => match table.allocate_value(superblock, bytes) {
@@ -110,7 +114,9 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
     /// whether it helped, once that is known.
     pub(crate) fn make_room_for_value(&mut self, bytes: usize) -> Result<Option<bool>, Refusal> {
         loop {
-            let Self { superblock, table: Some(table), .. } = self else { return Err(Self::no_table()) };
+            let Self { superblock, state: NodeState::Serving(table), .. } = self else {
+                return Err(Self::no_table());
+            };
             let before = table.counters.copies;
             let made = table.make_room_for_value(superblock, bytes);
             let moved = table.counters.copies.saturating_sub(before) as i64;
@@ -124,7 +130,7 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
 
     /// Whether a write has room searched for.
     pub(crate) fn is_searching(&self) -> bool {
-        self.table.as_ref().is_some_and(Table::is_searching)
+        self.state.table().is_some_and(Table::is_searching)
     }
 
     /// Whether all values are there that are to have come ahead of a request's operations, `done` of which are.
@@ -152,7 +158,9 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
         operation: usize,
         wanted: &WriteOperation<'v, K::View<'_>>,
     ) -> Result<Result<Stored<'v>, Unable>, Refusal> {
-        let Self { superblock, table: Some(table), .. } = self else { return Err(Self::no_table()) };
+        let Self { superblock, state: NodeState::Serving(table), .. } = self else {
+            return Err(Self::no_table());
+        };
         let place = table.shape().place(K::encoded_len(wanted.key.borrow()), wanted.value.len());
         match (wanted.value, place) {
             _ if wanted.kind == WriteKind::Delete => Ok(Ok(Stored::Here(&[]))),
@@ -177,7 +185,7 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
 
     /// Gives the memory of a value back that comes to no slot.
     pub(crate) fn take_back(&mut self, value: &Stored<'_>) {
-        if let (Stored::External(extent), Some(table)) = (value, &mut self.table) {
+        if let (Stored::External(extent), Some(table)) = (value, self.state.table_mut()) {
             table.free_value(memory_of(extent));
         }
     }
@@ -186,14 +194,14 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
     /// them.
     pub(crate) fn skip_orphans(&mut self, value: &Stored<'_>) -> Result<(), Refusal> {
         let (Stored::External(_), true) = (value, self.pending.is_empty()) else { return Ok(()) };
-        let (Some(wal), Some(table)) = (&self.wal, &self.table) else { return Ok(()) };
+        let (Some(wal), Some(table)) = (&self.wal, self.state.table()) else { return Ok(()) };
         // Everything before them is done.
         wal.recovery_area.set_applied(wal.last(), table.next_version()).map_err(internal)
     }
 
     /// Drops the values that came ahead of a request that has been executed.
     pub(crate) fn drop_uploads(&mut self, client: u64, request: u64) {
-        if let (false, Some(table)) = (self.uploads.is_empty(), &mut self.table) {
+        if let (false, Some(table)) = (self.uploads.is_empty(), self.state.table_mut()) {
             let unused = self.uploads.drop_up_to(client, request);
             unused.into_iter().for_each(|memory| table.free_value(memory));
         }
@@ -201,7 +209,7 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
 
     /// Drops the values that came over a connection.
     pub(crate) fn drop_uploads_of(&mut self, connection: ClientId) {
-        if let (false, Some(table)) = (self.uploads.is_empty(), &mut self.table) {
+        if let (false, Some(table)) = (self.uploads.is_empty(), self.state.table_mut()) {
             let unused = self.uploads.disconnected(connection);
             unused.into_iter().for_each(|memory| table.free_value(memory));
         }

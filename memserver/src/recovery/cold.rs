@@ -9,7 +9,7 @@ use fpcache_fabric::NodeMemory;
 use super::{Origin, RecoverError};
 use crate::durability::{Disk, LogReader, Lsn, SnapshotReader};
 use crate::loader::Begin;
-use crate::node::MemoryNode;
+use crate::node::{MemoryNode, NodeState};
 use crate::table::TableError;
 use crate::table::records::VERSION_BYTES;
 use crate::table::write::MutationKind;
@@ -60,7 +60,7 @@ pub(crate) fn fill<K: BuildKeys, M: NodeMemory, D: Disk>(
         }
     }
     work_off(node)?;
-    if let MemoryNode { superblock, table: Some(table), .. } = node {
+    if let MemoryNode { superblock, state: NodeState::Serving(table), .. } = node {
         table.settle(superblock)?;
     }
     node.superblock.grant.end_restoring();
@@ -101,7 +101,7 @@ fn load<K: BuildKeys, M: NodeMemory, D: Disk>(
         loader.push(&*region, key.borrow(), value, version)?;
     }
     node.take_load(loader)?;
-    if let Some(table) = &mut node.table {
+    if let Some(table) = node.state.table_mut() {
         table.go_on_from(version);
     }
     Ok(())
@@ -115,7 +115,9 @@ fn replay<K: BuildKeys, M: NodeMemory>(
     pieces: &mut Vec<u8>,
 ) -> Result<bool, RecoverError> {
     let undecodable = || RecoverError::Undecodable { what: format!("entry {lsn} of the log") };
-    let MemoryNode { superblock, table: Some(table), .. } = node else { return Err(undecodable()) };
+    let MemoryNode { superblock, state: NodeState::Serving(table), .. } = node else {
+        return Err(undecodable());
+    };
     let entry = match entry::decode::<K>(payload, &table.shape()).ok_or_else(undecodable)? {
         Logged::SlotMutation(entry) => entry,
         Logged::Piece { offset, bytes } => {
@@ -140,7 +142,7 @@ fn replay<K: BuildKeys, M: NodeMemory>(
 
 /// Does what is done between requests in ordinary life.
 fn work_off<K: BuildKeys, M: NodeMemory>(node: &mut MemoryNode<K, M>) -> Result<(), RecoverError> {
-    let MemoryNode { superblock, table: Some(table), .. } = node else { return Ok(()) };
+    let MemoryNode { superblock, state: NodeState::Serving(table), .. } = node else { return Ok(()) };
     loop {
         match table.work(superblock, true) {
             Ok(true) => {}

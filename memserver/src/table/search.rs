@@ -184,7 +184,7 @@ mod tests {
     use fpcache::layout::{RecordShape, TableParameters};
     use fpcache_fabric::SharedMemory;
 
-    use crate::node::MemoryNode;
+    use crate::node::{MemoryNode, NodeState};
 
     #[test]
     fn what_a_search_empties_stays_its_own_when_no_evacuation_is_given_up() {
@@ -192,7 +192,7 @@ mod tests {
         let mut node = MemoryNode::<U64Keys>::new(region, 1, 0, Instant::now()).expect("a region");
         let parameters = TableParameters { shape: RecordShape::fixed(8, 8), ..TableParameters::default() };
         node.load(parameters, (0..5_000u32).map(|key| u64::from(key) * 10), |_, _| {}).expect("room");
-        let MemoryNode { table: Some(table), superblock, .. } = &mut node else {
+        let MemoryNode { state: NodeState::Serving(table), superblock, .. } = &mut node else {
             panic!("a table was loaded")
         };
         let len = table.space.longest() / 4;

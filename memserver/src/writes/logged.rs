@@ -12,7 +12,7 @@ use fpcache_fabric::NodeMemory;
 use super::{Step, Unable};
 use crate::dedup::DedupSession;
 use crate::durability::{AppendError, Lsn};
-use crate::node::MemoryNode;
+use crate::node::{MemoryNode, NodeState};
 use crate::parked::{Going, Put, Until, cost};
 use crate::pending::{Lsns, PendingOperation, PendingOutcome};
 use crate::serving::internal;
@@ -50,7 +50,7 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
                 return self.reply(going, operation, unable.reply()?);
             }
         };
-        let Some(table) = &mut self.table else { return Err(Self::no_table()) };
+        let Some(table) = self.state.table_mut() else { return Err(Self::no_table()) };
         table.accept(mutation);
         if waits {
             table.reserve(mutation);
@@ -72,7 +72,9 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
         mutation: &SlotMutation<K, K::View<'_>>,
         value: &Stored<'_>,
     ) -> Result<Step, Refusal> {
-        let Self { superblock, table: Some(table), .. } = self else { return Err(Self::no_table()) };
+        let Self { superblock, state: NodeState::Serving(table), .. } = self else {
+            return Err(Self::no_table());
+        };
         table.accept(mutation);
         let reply = table.perform(superblock, mutation, value).map_err(internal)?;
         let next_version = table.next_version();
@@ -174,7 +176,9 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
         mutation: &SlotMutation<K, Q>,
         value: &Stored<'_>,
     ) -> Result<(), Refusal> {
-        let Self { superblock, table: Some(table), .. } = self else { return Err(Self::no_table()) };
+        let Self { superblock, state: NodeState::Serving(table), .. } = self else {
+            return Err(Self::no_table());
+        };
         let reply = table.perform(superblock, mutation, value).map_err(internal)?;
         let next_version = table.next_version();
         self.keep_reply(session, operation, reply)?;

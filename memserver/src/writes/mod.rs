@@ -14,7 +14,7 @@ use std::borrow::Borrow;
 
 use crate::dedup::{DedupSession, Known};
 use crate::loader::describe;
-use crate::node::MemoryNode;
+use crate::node::{MemoryNode, NodeState};
 use crate::parked::{Going, Progress, Until, cost};
 use crate::pending::PendingOperation;
 use crate::serving::{Answer, internal};
@@ -31,7 +31,7 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
         going: Option<Going>,
         body: &mut Vec<u8>,
     ) -> Result<Answer, Refusal> {
-        if self.table.is_none() {
+        if self.state.table().is_none() {
             return Err(Self::no_table());
         }
         let operations: Result<Vec<_>, _> = write.operations::<K>().collect();
@@ -79,7 +79,7 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
         write: &Write<'_>,
         operations: &[WriteOperation<'_, K::View<'_>>],
     ) -> Result<Going, Refusal> {
-        let Some(table) = &self.table else { return Err(Self::no_table()) };
+        let Some(table) = self.state.table() else { return Err(Self::no_table()) };
         operations.iter().try_for_each(|operation| check_fits::<K>(&table.shape(), operation))?;
         let (session, done) = self.recognise(write)?;
         // What was done has its reply, and its values are where they belong.
@@ -138,7 +138,7 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
             if self.is_spent() && going.put.is_none() {
                 return Ok(Step::Waits(Until::Turn));
             }
-            if let (Some(ahead), Some(table)) = (operations.get(i + AHEAD), &self.table) {
+            if let (Some(ahead), Some(table)) = (operations.get(i + AHEAD), self.state.table()) {
                 table.prefetch(&self.superblock, ahead.key.borrow(), ahead.hint);
             }
             if let Step::Waits(until) = self.apply(going, i, operation)? {
@@ -164,7 +164,9 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
         }
         let mut has_tried = false;
         loop {
-            let Self { superblock, table: Some(table), .. } = self else { return Err(Self::no_table()) };
+            let Self { superblock, state: NodeState::Serving(table), .. } = self else {
+                return Err(Self::no_table());
+            };
             match table.decide(superblock, wanted).map_err(internal)? {
                 Decision::Reply(reply) => {
                     if let Some(put) = going.put.take() {
@@ -225,7 +227,7 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
 
     /// Makes room for a key whose window is full, as long as the allowance lasts; `false` if there is more to do.
     fn make_room(&mut self, key: &K::Key) -> Result<bool, Unable> {
-        if self.table.as_ref().is_some_and(|table| table.is_known_full() && !table.is_searching()) {
+        if self.state.table().is_some_and(|table| table.is_known_full() && !table.is_searching()) {
             return Err(Unable::NoRoom);
         }
         if !self.pending.is_empty() {
@@ -233,7 +235,7 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
             return Err(Unable::NotQuiet);
         }
         loop {
-            let Self { superblock, table: Some(table), .. } = self else { return Ok(true) };
+            let Self { superblock, state: NodeState::Serving(table), .. } = self else { return Ok(true) };
             let (before, was_searching) = (table.counters.copies, table.is_searching());
             let made = table.make_room(superblock, key);
             let moved = table.counters.copies.saturating_sub(before) as i64;

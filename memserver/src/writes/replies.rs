@@ -57,7 +57,7 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
                 PendingOutcome::Reply(reply) => self.keep_reply(&session, operation, reply)?,
                 PendingOutcome::SlotMutation { lsns, mutation, value } => {
                     debug_assert!(
-                        self.table.as_ref().is_some_and(|table| table.still_owns(&mutation)),
+                        self.state.table().is_some_and(|table| table.still_owns(&mutation)),
                         "no segment is replaced while slots of it are spoken for"
                     );
                     self.perform(&session, operation, lsns.last, &mutation, &value.as_stored())?;
