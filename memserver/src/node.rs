@@ -63,6 +63,7 @@ pub struct MemoryNode<K: BuildKeys, M = SharedMemory> {
 
 /// What a memory node has.
 #[derive(Debug, Default)]
+#[allow(clippy::large_enum_variant, reason = "a memory node has one, and lookups and writes no detour to it")]
 pub(crate) enum NodeState<K: BuildKeys> {
     /// No table: one can be loaded.
     #[default]

@@ -79,8 +79,7 @@ pub(crate) fn take_up<K: BuildKeys, M: NodeMemory, D: Disk>(
     // For an end in the midst of what follows.
     recovery_area.set_or_clear_record::<K>(before.table.as_ref())?;
     let (applied, next_version) = recovery_area.applied()?;
-    let mut superblock =
-        SuperblockWriter::resume(Arc::clone(&region), grant, recovery_area.clone(), before.clone());
+    let mut superblock = SuperblockWriter::resume(Arc::clone(&region), grant, recovery_area.clone(), before);
     superblock.renew(incarnation)?;
     let mut sessions = DedupSessions::inherited();
     for place in 0..MOST_CLIENTS {
