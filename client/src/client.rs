@@ -479,13 +479,14 @@ impl<K: BuildKeys> Client<K> {
         with_core!(self, core => core.call(request, meant, self.deadline, take))
     }
 
-    /// Makes changes and appends how each ended.
+    /// Makes changes and appends how each ended; to the table with the creation number that is `meant`, if one is.
     pub(crate) fn write<'v>(
         &self,
         operations: impl Iterator<Item = WriteOperation<'v, &'v K::Key>> + Clone,
+        meant: Option<u64>,
         replies: &mut Vec<WriteReply>,
     ) -> Result<(), ClientError> {
-        with_core!(self, core => core.write(operations, self.deadline, replies))
+        with_core!(self, core => core.write(operations, meant, self.deadline, replies))
     }
 
     /// Makes one change.

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use fpcache::key_space::{BuildKeys, KeySpace};
 use fpcache::layout::{RecordShape, TableParameters};
-use fpcache::message::{ErrorCode, Request};
+use fpcache::message::{ErrorCode, Refusal, Request};
 use fpcache::table_view::OpenError;
 
 use crate::core::{Connector, Core};
@@ -37,7 +37,14 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
             Request::LoadBegin { parameters: first_parameters::<K>(), expected_keys: 0, encoders: &encoders };
         let creation = match self.call(&begin, None, within, |creation, _| Ok(creation)) {
             Err(ClientError::Refused(refusal)) if refusal.code == ErrorCode::NotEmpty => return Ok(()),
-            begun => begun?,
+            Err(error) => {
+                if matches!(error, ClientError::Fabric(_)) {
+                    // It may have been executed all the same: nothing is in the way of the next one then.
+                    let _ = self.call(&Request::LoadAbort, None, within, |_, _| Ok(()));
+                }
+                return Err(error);
+            }
+            Ok(creation) => creation,
         };
         let committed = self.call(&Request::LoadCommit, Some(creation), within, |_, _| Ok(()));
         if committed.is_err() {
@@ -45,6 +52,18 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
             let _ = self.call(&Request::LoadAbort, Some(creation), within, |_, _| Ok(()));
         }
         committed
+    }
+}
+
+/// Whether giving a table parameters failed because of another attempt to do so, or because the connection of this one was lost
+/// in between, so that trying again may help.
+pub(crate) fn is_of_another_attempt(error: &ClientError) -> bool {
+    match error {
+        // A commit without its begin, which another connection has forgotten, is invalid.
+        ClientError::Refused(Refusal { code, .. }) => {
+            matches!(code, ErrorCode::Busy | ErrorCode::OtherTable | ErrorCode::Invalid)
+        }
+        _ => false,
     }
 }
 

@@ -70,11 +70,7 @@ impl<K: BuildKeys> Inserting<K> {
     }
 
     fn send(&mut self, client: &Client<K>, creation: u64) -> Result<(), ClientError> {
-        if client.creation() != creation {
-            let why = "the table was dropped and another one has its name: load anew".to_owned();
-            return Err(Refusal::new(ErrorCode::OtherTable, why).into());
-        }
-        client.apply(&self.changes, &mut self.replies)?;
+        client.apply_to(creation, &self.changes, &mut self.replies)?;
         let first = self.keys.len() - self.changes.len();
         for (key, reply) in self.keys[first..].iter().zip(&self.replies) {
             if outcome::<K>(key.borrow(), *reply)?.status != WriteStatus::Done {

@@ -206,7 +206,18 @@ impl<K: BuildKeys> Client<K> {
     /// changes have been made.
     pub fn apply(&self, changes: &Changes<K>, replies: &mut Vec<WriteReply>) -> Result<(), ClientError> {
         replies.clear();
-        self.write(changes.operations(), replies)
+        self.write(changes.operations(), None, replies)
+    }
+
+    /// As [`apply`](Self::apply), to the table with this creation number and to no other of its name.
+    pub(crate) fn apply_to(
+        &self,
+        creation: u64,
+        changes: &Changes<K>,
+        replies: &mut Vec<WriteReply>,
+    ) -> Result<(), ClientError> {
+        replies.clear();
+        self.write(changes.operations(), Some(creation), replies)
     }
 
     /// Gives an empty table its parameters, which a load or the first write does otherwise. It stays empty: it can be read,

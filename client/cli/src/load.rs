@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use anyhow::{anyhow, bail};
 use clap::Args;
 use fpcache_client::{
-    ByteKeys, Changes, Client, ClientError, KeyKind, KeyRef, Loaded, TableName, TableParameters, U64Keys,
-    WriteReply, WriteStatus,
+    ByteKeys, Changes, Client, ClientError, KeyKind, KeyRef, Loaded, RefusalCode, TableName, TableParameters,
+    U64Keys, WriteReply, WriteStatus,
 };
 use fpcache_datasets::count::human_bytes;
 use fpcache_datasets::{KeySet, write_value};
@@ -67,13 +67,17 @@ impl Load {
         let every = lengths.every.filter(|_| !self.data.wants_any_length());
         let parameters = self.parameters.checked::<K>(KeyLengths { every, ..lengths })?;
         let ensured = self.new.ensure(&tables, name, Some(self.data.key_kind()))?;
-        let loaded = || -> anyhow::Result<_> {
-            let client = place.client::<K>()?;
-            let loaded = send(&client, parameters, &dataset, &bar)
-                .map_err(|e| anyhow!("loading {} into `{name}` at {}: {e}", dataset.name(), client.name()))?;
-            Ok((client, loaded))
-        };
-        let (client, loaded) = loaded().inspect_err(|_| ensured.undo(&tables, name))?;
+        let client = place.client::<K>().inspect_err(|_| ensured.undo(&tables, name))?;
+        let loaded = send(&client, parameters, &dataset, &bar).map_err(|error| {
+            let rest = match may_be_loaded(&error) {
+                true => format!("; it may be loaded all the same: see `fpcache-cli --table {name} stats`"),
+                false => {
+                    ensured.undo(&tables, name);
+                    String::new()
+                }
+            };
+            anyhow!("loading {} into `{name}` at {}: {error}{rest}", dataset.name(), client.name())
+        })?;
         let time = Times { dataset: opened, load: started.elapsed() - opened };
         report::<K>(&client, output, &parameters, &dataset, &loaded, &time)?;
         Ok(Outcome::Done)
@@ -165,6 +169,15 @@ fn report<K: Keys>(
     output.row("memory", format_args!("{} ({per_key:.1} bytes per key)", human_bytes(used)))?;
     output.row("time", format_args!("{load_s:.2} s, and {dataset_s:.2} s for the data set"))?;
     Ok(())
+}
+
+/// Whether a load that failed this way may have ended well at the memory node, or went well but for the disk.
+fn may_be_loaded(error: &ClientError) -> bool {
+    match error {
+        ClientError::Fabric(_) => true,
+        ClientError::Refused(refusal) => refusal.code == RefusalCode::NotDurable,
+        _ => false,
+    }
 }
 
 struct Times {

@@ -26,9 +26,9 @@ pub(crate) struct Ensured {
 }
 
 impl Ensured {
-    /// Removes the table again if the command that has made it failed.
+    /// Removes the table again if the command that has made it failed, unless it has records: then somebody else uses it.
     pub(crate) fn undo(self, tables: &Tables, name: &TableName) {
-        if self.is_new {
+        if self.is_new && matches!(tables.find(name), Ok(Some(TableInfo { keys: 0, .. }))) {
             // The command's own error says more than one of this.
             let _ = tables.drop_table(name);
         }

@@ -4,6 +4,7 @@ use std::borrow::Borrow;
 use std::cell::{RefCell, RefMut};
 use std::fmt::Display;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use fpcache::key_space::BuildKeys;
@@ -19,6 +20,7 @@ use fpcache_fabric::{Clock, Connection, Deadline, ErrorKind as FabricErrorKind, 
 use super::ahead::Ahead;
 use super::recover::Retry;
 use super::{Connector, Core, Held};
+use crate::empty::{first_parameters, is_of_another_attempt};
 use crate::error::ClientError;
 
 /// How much of a call's time one sending of a request waits for its reply, and at least how long.
@@ -36,6 +38,8 @@ pub(super) struct Writer {
     /// The creation number of the table for which the batch was put together: its shape, and where the hot cache believes
     /// records to lie.
     pub(super) creation: u64,
+    /// The creation number of the only table that the changes are for, if they are for one alone.
+    meant: Option<u64>,
     batch: WriteBatch,
     /// Values of the batch that do not fit its request.
     pub(super) ahead: Ahead,
@@ -49,7 +53,18 @@ impl Writer {
     pub(super) fn new(identity: u64, process: u64) -> Self {
         let (request, reply, replies) = (Vec::new(), Vec::new(), Vec::new());
         let (batch, ahead) = (WriteBatch::default(), Ahead::default());
-        Self { identity, process, requests: 0, creation: 0, batch, ahead, request, reply, replies }
+        Self {
+            identity,
+            process,
+            requests: 0,
+            creation: 0,
+            meant: None,
+            batch,
+            ahead,
+            request,
+            reply,
+            replies,
+        }
     }
 
     /// The bytes of the batch as a request that perhaps was sent before.
@@ -84,14 +99,17 @@ impl Limits {
 }
 
 impl<K: BuildKeys, T: Connector> Core<K, T> {
-    /// Makes changes, in as few requests as they fit, each of which may take `within`, and appends how each ended.
+    /// Makes changes, in as few requests as they fit, each of which may take `within`, and appends how each ended. They are made
+    /// to the table with the creation number that is `meant`, if one is, and to no other of its name.
     pub(crate) fn write<'v>(
         &self,
         operations: impl Iterator<Item = WriteOperation<'v, &'v K::Key>> + Clone,
+        meant: Option<u64>,
         within: Duration,
         replies: &mut Vec<WriteReply>,
     ) -> Result<(), ClientError> {
         let mut writer = self.writer()?;
+        writer.meant = meant;
         let mut rest = operations;
         let mut is_first = true;
         // Not after the last request: the table may be gone by then, but its changes were made.
@@ -150,7 +168,7 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
     ) -> Result<WriteReply, ClientError> {
         let mut replies = std::mem::take(&mut self.writer()?.replies);
         replies.clear();
-        let written = self.write(std::iter::once(operation), within, &mut replies);
+        let written = self.write(std::iter::once(operation), None, within, &mut replies);
         let reply = replies.pop();
         self.writer()?.replies = replies;
         written?;
@@ -194,10 +212,15 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
             let most = session.connection.max_reply().saturating_sub(8) / WriteReply::BYTES;
             (most, session.connection.max_request())
         };
-        self.with_shape(within, |creation, shape, table| {
+        let fits = |shape: &RecordShape| misfit::<K>(operations.clone(), shape).map_or(Ok(()), Err);
+        self.with_shape(within, fits, |creation, shape, table| {
+            if writer.meant.is_some_and(|meant| meant != creation) {
+                let why = "the table was dropped and another one has its name: load anew";
+                return Err(Refusal::new(ErrorCode::OtherTable, why).into());
+            }
             writer.creation = creation;
-            if is_first && let Some(error) = misfit::<K>(operations.clone(), shape) {
-                return Err(error);
+            if is_first {
+                fits(shape)?;
             }
             let Writer { batch, ahead, .. } = &mut *writer;
             batch.clear();
@@ -222,10 +245,12 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
     }
 
     /// Runs `fill` with what a change must know of the table, its creation number and its shape, and with the table for what it may know. A table that does
-    /// not fit the cache's budget is no hindrance: changes are made by the memory node.
+    /// not fit the cache's budget is no hindrance: changes are made by the memory node. One without parameters gets some, if the
+    /// change `fits` them.
     fn with_shape<R>(
         &self,
         within: Duration,
+        fits: impl Fn(&RecordShape) -> Result<(), ClientError>,
         mut fill: impl FnMut(u64, &RecordShape, Option<&Table<K>>) -> Result<R, ClientError>,
     ) -> Result<R, ClientError> {
         let deadline = Deadline::after_on(&*self.clock, within);
@@ -243,17 +268,33 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
                 })
             })
         };
-        let filled = match try_to_fill() {
-            Err(error) if error.is_of_empty_table() => {
-                self.create_for_write(within)?;
-                try_to_fill()
+        let mut filled = try_to_fill();
+        if filled.as_ref().is_err_and(ClientError::is_of_empty_table) {
+            fits(&first_parameters::<K>().shape)?;
+            let mut retry = Retry::new(within);
+            loop {
+                let created = self.create_for_write(within);
+                filled = try_to_fill();
+                let is_empty = filled.as_ref().is_err_and(ClientError::is_of_empty_table);
+                match created {
+                    // Somebody else is at it, or was: there are parameters soon, or none once that was given up.
+                    Err(error) if is_empty && is_of_another_attempt(&error) => {
+                        if deadline.has_passed(self.clock.now()) {
+                            return Err(error);
+                        }
+                        retry.pause(&*self.clock);
+                    }
+                    Err(error) if is_empty => return Err(error),
+                    _ if is_empty && !deadline.has_passed(self.clock.now()) => retry.pause(&*self.clock),
+                    _ => break,
+                }
             }
-            filled => filled,
-        };
+        }
         match filled {
             Err(ClientError::Open(OpenError::Budget { .. })) => {
                 let session = Arc::clone(&self.session());
                 let shape = session.read_shape().map_err(|error| self.or_dropped(error.into(), deadline))?;
+                self.has_opened.store(true, Ordering::Relaxed);
                 fill(session.connection.creation(), &shape, None)
             }
             filled => filled?,

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use crate::common::{Directory, PATIENCE, TestKeys, value_in};
 use fpcache_client::{
-    ByteKeys, Changes, Client, ClientConfig, ClientError, CreateOptions, ErrorKind, KeyKind, RefusalCode,
-    TableName, TableParameters, Tables, U64Keys,
+    ByteKeys, Changes, Client, ClientConfig, ClientError, CreateOptions, ErrorKind, KeyKind, RecordShape,
+    RefusalCode, TableName, TableParameters, Tables, U64Keys,
 };
 use fpcache_fabric::shm::{ConnectOptions, ListenOptions, Listener, connect};
 use fpcache_fabric::{Connection, Deadline, HugePages, Serving};
@@ -513,6 +513,57 @@ fn an_empty_table_of_integers_can_be_read_written_and_loaded_into() {
 #[test]
 fn an_empty_table_of_byte_strings_can_be_read_written_and_loaded_into() {
     an_empty_table_is_of_use::<ByteKeys>();
+}
+
+#[test]
+fn first_writes_that_come_at_once_all_take_effect() {
+    let node = Node::start(64 << 20);
+    for round in 0..20 {
+        let table = format!("t{round}");
+        node.tables().create(&name(&table), KeyKind::U64, ANY).unwrap();
+        let shared = node.client::<U64Keys>(&table);
+        let clients = [shared.clone(), shared, node.client(&table), node.client(&table)];
+        thread::scope(|scope| {
+            for (key, client) in clients.iter().enumerate() {
+                scope.spawn(move || client.put(key as u64, &[1; 8]).unwrap());
+            }
+        });
+        assert_eq!(clients[0].count_from(0).unwrap(), 4, "round {round}");
+    }
+}
+
+#[test]
+fn a_first_write_that_is_refused_decides_nothing_about_the_table() {
+    let node = Node::start(16 << 20);
+    node.tables().create(&name("t"), KeyKind::U64, ANY).unwrap();
+    let client = node.client::<U64Keys>("t");
+    let error = client.put(1, b"hello").unwrap_err();
+    assert!(matches!(error, ClientError::ValueSize { .. }), "{error}");
+    let five = TableParameters { shape: RecordShape::fixed(8, 5), ..TableParameters::default() };
+    client.create(five).unwrap();
+    client.put(1, b"hello").unwrap();
+    assert_eq!(client.get(1).unwrap().as_deref(), Some(&b"hello"[..]));
+}
+
+#[test]
+fn a_load_by_inserts_is_of_one_table_whatever_gets_its_name() {
+    let node = Node::start(64 << 20);
+    let tables = node.tables();
+    let make = || {
+        tables.create(&name("t"), KeyKind::U64, ANY).unwrap();
+        node.client::<U64Keys>("t").create(TableParameters::default()).unwrap();
+    };
+    make();
+    let client = node.client::<U64Keys>("t");
+    let mut load = client.load(TableParameters::default(), 0).unwrap();
+    // More than is kept before it is sent.
+    (0..100_000).for_each(|key| load.push(key, &[1; 8]).unwrap());
+    assert!(node.client::<U64Keys>("t").count_from(0).unwrap() > 0);
+    tables.drop_table(&name("t")).unwrap();
+    make();
+    let error = load.finish().unwrap_err();
+    assert!(!error.to_string().is_empty(), "{error}");
+    assert_eq!(node.client::<U64Keys>("t").count_from(0).unwrap(), 0, "{error}");
 }
 
 #[test]
