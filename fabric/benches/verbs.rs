@@ -1,5 +1,5 @@
 //! What verbs cost over mapped memory: READs in cache, batches of READs that miss the cache, requests, and stores of the
-//! memory node.
+//! memory node; and what batches and requests cost over sockets.
 #![allow(clippy::unwrap_used, reason = "a benchmark that cannot be set up has nothing to measure")]
 
 use std::hint::black_box;
@@ -7,10 +7,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use criterion::{Criterion, criterion_group, criterion_main};
-use fpcache_fabric::local::{Hub, LocalConnection, LocalOptions};
+use fpcache_fabric::local::{Hub, LocalOptions};
+use fpcache_fabric::tcp::{self, Listener, TcpAddress};
 use fpcache_fabric::{
-    Batch, ClientId, Connection, Deadline, Endpoint, Handled, HugePages, NodeMemory, RemoteAddr, Service,
-    SharedMemory,
+    Batch, ClientId, Connection, Deadline, Endpoint, Export, Handled, HugePages, NodeMemory, OneRegion,
+    RegionName, RemoteAddr, Service, SharedMemory,
 };
 
 struct Echo;
@@ -108,7 +109,7 @@ fn out_of_cache(c: &mut Criterion) {
 }
 
 /// Round trips of single calls, which a mean hides: under foreign load the few slow ones make it.
-fn percentiles(name: &str, connection: &LocalConnection, calls: usize) {
+fn percentiles(name: &str, connection: &impl Connection, calls: usize) {
     let (request, mut reply) = ([7; 64], Vec::new());
     let mut times: Vec<_> = (0..calls)
         .map(|_| {
@@ -177,9 +178,59 @@ fn requests(c: &mut Criterion) {
     group.finish();
 }
 
+/// Batches of READs at random offsets of 1 GiB, several of them in flight, and calls.
+fn over_sockets(c: &mut Criterion) {
+    let len = 1 << 30;
+    let (region, fd) = SharedMemory::create_memfd("bench", len, HugePages::No).unwrap();
+    for page in (0..len).step_by(4096) {
+        region.store_relaxed(page as u64, page as u64).unwrap();
+    }
+    let export = Export::new(&region, fd, 1).unwrap().with_watched(0);
+    let path = std::env::temp_dir().join(format!("fpcache-bench-{}.sock", std::process::id()));
+    let addresses = ["tcp://127.0.0.1:0".parse().unwrap(), TcpAddress::at_path(path).unwrap()];
+    let listener = Listener::bind(&addresses, tcp::ListenOptions::default()).unwrap();
+    let addresses = listener.addresses().to_vec();
+    let _serving = listener.spawn(OneRegion::new(RegionName::default(), export, Echo)).unwrap();
+    for (address, name) in addresses.iter().zip(["tcp", "unix"]) {
+        let connection = tcp::connect(address, tcp::ConnectOptions::default()).unwrap();
+        let mut endpoint = connection.endpoint();
+        let mut offsets = Offsets(1);
+        let mut group = c.benchmark_group(name);
+        for (reads, size) in [(1, 56), (64, 56), (64, 130), (64, 520)] {
+            let mut batch = Batch::new();
+            group.bench_function(format!("{reads}_reads_of_{size}"), |b| {
+                b.iter(|| {
+                    batch.clear();
+                    for _ in 0..reads {
+                        batch.read(RemoteAddr::region(offsets.next(len as u64)), size);
+                    }
+                    endpoint.run(&mut batch).unwrap();
+                });
+            });
+        }
+        group.bench_function("4_batches_of_64_reads_of_56_in_flight", |b| {
+            let mut batches: Vec<Batch> = (0..4).map(|_| Batch::new()).collect();
+            b.iter(|| {
+                for mut batch in batches.drain(..) {
+                    batch.clear();
+                    for _ in 0..64 {
+                        batch.read(RemoteAddr::region(offsets.next(len as u64)), 56);
+                    }
+                    endpoint.post(batch).unwrap();
+                }
+                while batches.len() < 4 {
+                    batches.extend(endpoint.poll().map(|completion| completion.batch));
+                }
+            });
+        });
+        group.finish();
+        percentiles(&format!("{name}: echo_64"), &connection, 20_000);
+    }
+}
+
 criterion_group! {
     name = benches;
     config = Criterion::default().measurement_time(Duration::from_secs(2)).warm_up_time(Duration::from_millis(500));
-    targets = in_cache, out_of_cache, fingerprints, requests, requests_on_one_processor
+    targets = in_cache, out_of_cache, fingerprints, requests, requests_on_one_processor, over_sockets
 }
 criterion_main!(benches);
