@@ -29,6 +29,15 @@ use crate::session::TableStats;
 use crate::url::Url;
 
 /// How a client behaves.
+///
+/// ```
+/// use fpcache_client::{CacheConfig, ClientConfig};
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let config = ClientConfig::default().with_table("orders".parse()?).with_cache(CacheConfig::of(64 << 20));
+/// assert_eq!(config.table.as_str(), "orders");
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ClientConfig {
     /// Which table of the memory node; `default` unless told. Embedded memory nodes have one, whatever it is called.
@@ -59,6 +68,30 @@ impl Default for ClientConfig {
 }
 
 impl ClientConfig {
+    /// The same of another table.
+    #[must_use]
+    pub fn with_table(self, table: TableName) -> Self {
+        Self { table, ..self }
+    }
+
+    /// The same with another choice of plans.
+    #[must_use]
+    pub fn with_plan(self, plan: PlanChoice) -> Self {
+        Self { plan, ..self }
+    }
+
+    /// The same with another deadline of calls.
+    #[must_use]
+    pub fn with_deadline(self, deadline: Duration) -> Self {
+        Self { deadline, ..self }
+    }
+
+    /// The same with a budget for what this compute node may keep.
+    #[must_use]
+    pub fn with_cache(self, cache: CacheConfig) -> Self {
+        Self { cache: Some(cache), ..self }
+    }
+
     /// How tables are read over a fabric of these costs.
     pub(crate) fn table_options(&self, costs: FabricCosts) -> TableOptions {
         TableOptions {

@@ -119,10 +119,12 @@ pub use fpcache::fingerprint::{FingerprintWidth, WidthChoice};
 pub use fpcache::key_space::{BuildKeys, ByteKeys, KeyKind, KeySpace, U64Keys};
 pub use fpcache::layout::{RecordShape, RecordToken, TableParameters};
 pub use fpcache::message::{
-    ErrorCode as RefusalCode, NodeStats, Refusal, TableInfo, WriteKind, WriteReply, WriteStatus,
+    ErrorCode as RefusalCode, MessageError, NodeStats, Refusal, TableInfo, WriteKind, WriteReply, WriteStatus,
 };
-pub use fpcache::read::{Cost, Plan, PlanChoice};
+pub use fpcache::read::{Cost, Plan, PlanChoice, ReadError};
+pub use fpcache::table_view::OpenError;
 pub use fpcache::{TableName, TableNameError};
+pub use fpcache_fabric::FabricError;
 pub use key::{AsKey, KeyRef};
 pub use load::{Load, Loaded};
 pub use pipeline::{Completed, MAX_IN_FLIGHT, Pipeline, WriteTicket};

@@ -148,7 +148,7 @@ pub struct QuickstartArgs {
 pub enum Size {
     /// 200 K keys and 100 K lookups: a few seconds
     Small,
-    /// 2 M keys and 500 K lookups: less than half a minute
+    /// 2 M keys and 300 K lookups: less than half a minute
     #[default]
     Normal,
 }

@@ -47,7 +47,7 @@ pub fn quickstart(arguments: &QuickstartArgs) -> anyhow::Result<Verdict> {
     let start = Instant::now();
     let (keys, lookups) = match arguments.size {
         Size::Small => (200_000, 100_000),
-        Size::Normal => (2_000_000, 500_000),
+        Size::Normal => (2_000_000, 300_000),
     };
     let keys = arguments.keys.unwrap_or(keys);
     let lookups = arguments.lookups.unwrap_or(lookups);
