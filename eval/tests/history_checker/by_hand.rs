@@ -334,6 +334,16 @@ fn a_count_lies_between_what_was_there_throughout_and_what_may_have_been() {
 }
 
 #[test]
+fn a_key_without_an_order_is_told_of_and_not_the_counts_around_it() {
+    // Deleted, and found afterwards: there throughout the count, and not there throughout.
+    let key = || Script::from(&[(5, 50)]).call(5, Delete, Done, 1, 2).call(5, Get, Found(50), 3, 4);
+    let counted =
+        key().call(2, Count { end: 9 }, Counted(0), 5, 6).call(2, Count { end: 9 }, Counted(1), 5, 6);
+    let Violation::Key(disorder) = wrong(&counted) else { panic!() };
+    assert_eq!(disorder.key, 5);
+}
+
+#[test]
 fn a_floor_says_what_is_there_and_what_is_not() {
     let script = Script::from(&[(2, 20), (5, 50)]);
     let script = script.nearest(4, Floor, Some((2, 20)), 1, 2).nearest(4, Ceiling, Some((5, 50)), 3, 4);
