@@ -156,9 +156,9 @@ pub enum Size {
 /// What the memory node's process takes.
 #[derive(Args, Debug)]
 pub struct MemoryNodeArgs {
-    /// Address to listen at: shm://NAME, tcp://HOST:PORT or tcp+unix:///PATH
-    #[arg(long)]
-    pub listen: ListenAddress,
+    /// Addresses to listen at
+    #[arg(long, required = true)]
+    pub listen: Vec<ListenAddress>,
     /// Bytes of the region
     #[arg(long)]
     pub capacity: u64,

@@ -14,7 +14,9 @@ use fpcache_memserver::{Daemon, DaemonConfig};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::cli::{KeysArg, MemoryNodeArgs};
+use crate::run::options::Transport;
 use crate::run::store::{StoreArgs, TemporaryFolder};
+use crate::systems::server::free_port;
 
 const READY: &str = "ready";
 
@@ -22,24 +24,37 @@ const READY: &str = "ready";
 #[derive(Debug)]
 pub struct Node {
     child: Child,
-    url: String,
+    /// Where it listens, in the order that was asked for.
+    urls: Vec<String>,
     /// Where its data lie, if it keeps them: removed after its end.
     _folder: Option<TemporaryFolder>,
 }
 
 impl Node {
-    /// Starts a memory node for keys of this kind with a region of `capacity` bytes and waits until it listens. `ordinal` tells the memory
-    /// nodes of this process apart. With a store it keeps its data in a new folder within, which goes with this handle.
+    /// Starts a memory node for keys of this kind with a region of `capacity` bytes, over shared memory, and waits until it listens.
+    /// `ordinal` tells the memory nodes of this process apart. With a store it keeps its data in a new folder within, which goes with
+    /// this handle.
     ///
     /// To be called by the main thread: the operating system ends the memory node with the thread that started it.
     pub fn start<K: BuildKeys>(capacity: u64, ordinal: u32, store: &StoreArgs) -> anyhow::Result<Self> {
+        Self::start_over::<K>(&[Transport::Shm], capacity, ordinal, store)
+    }
+
+    /// As [`start`](Self::start), reached in each of these ways.
+    pub fn start_over<K: BuildKeys>(
+        ways: &[Transport],
+        capacity: u64,
+        ordinal: u32,
+        store: &StoreArgs,
+    ) -> anyhow::Result<Self> {
         let (program, pid) =
             (std::env::current_exe().context("finding this program's own file")?, std::process::id());
-        let url = format!("shm://fpcache-eval-{pid}-{ordinal}");
+        let urls = ways.iter().map(|way| address(*way, ordinal)).collect::<anyhow::Result<Vec<_>>>()?;
         let store = store.of_node(ordinal);
         let folder = store.store_dir.clone().map(TemporaryFolder::new);
         let mut command = Command::new(program);
-        command.args(["memory-node", "--listen", &url, "--capacity", &capacity.to_string()]);
+        command.args(["memory-node", "--capacity", &capacity.to_string()]);
+        urls.iter().for_each(|url| _ = command.args(["--listen", url]));
         command.args(["--keys", K::NAME]);
         if let Some(folder) = &store.store_dir {
             command.arg("--store-dir").arg(folder).args(["--fsync", &store.fsync.to_string()]);
@@ -50,7 +65,7 @@ impl Node {
             .stdout(Stdio::piped())
             .spawn()
             .context("starting the memory node as a second process")?;
-        let mut node = Self { child, url, _folder: folder };
+        let mut node = Self { child, urls, _folder: folder };
         let mut line = String::new();
         if let Some(output) = node.child.stdout.take() {
             BufReader::new(output).read_line(&mut line).context("waiting for the memory node")?;
@@ -62,15 +77,20 @@ impl Node {
         eprintln!(
             "memory node: process {} at {}, up to {}",
             node.child.id(),
-            node.url,
+            node.urls.join(", "),
             human_bytes(capacity)
         );
         Ok(node)
     }
 
-    /// Where it listens.
+    /// Where it is reached, the first way that was asked for.
     pub fn url(&self) -> &str {
-        &self.url
+        self.urls.first().map_or("", String::as_str)
+    }
+
+    /// Where it is reached, each way.
+    pub fn urls(&self) -> &[String] {
+        &self.urls
     }
 
     /// Its process.
@@ -116,6 +136,16 @@ impl Drop for Node {
     }
 }
 
+/// An address of this machine that nobody else has.
+fn address(way: Transport, ordinal: u32) -> anyhow::Result<String> {
+    let name = format!("fpcache-eval-{}-{ordinal}", std::process::id());
+    Ok(match way {
+        Transport::Tcp => format!("tcp://{}", free_port()?),
+        Transport::Unix => format!("tcp+unix://{}", std::env::temp_dir().join(name).display()),
+        Transport::Shm | Transport::Local => format!("shm://{name}"),
+    })
+}
+
 /// The memory node's side: serves until it is told to end or its parent is gone.
 pub fn serve(arguments: &MemoryNodeArgs) -> anyhow::Result<()> {
     let keys = match arguments.keys {
@@ -126,7 +156,7 @@ pub fn serve(arguments: &MemoryNodeArgs) -> anyhow::Result<()> {
         capacity: arguments.capacity,
         exit_with_parent: true,
         durable: arguments.store.durable(arguments.region_dir.clone()),
-        ..DaemonConfig::at_all([arguments.listen.clone()])?.with_keys(keys)
+        ..DaemonConfig::at_all(arguments.listen.iter().cloned())?.with_keys(keys)
     };
     raise_descriptor_limit();
     let daemon = Daemon::open(&config)?;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use fpcache_client::ByteKeys;
+use fpcache_client::{ByteClient, ByteKeys};
 use fpcache_datasets::count::human;
 
 pub use options::{EXAMPLES, PeerName, PeersArgs};
@@ -18,6 +18,7 @@ use crate::data::DataKeys;
 use crate::node::Node;
 use crate::progress::Bar;
 use crate::run::measure::{Lookups, Measurable, Workload};
+use crate::run::options::Transport;
 use crate::run::report::{check_json, deliver};
 use crate::run::values::ValueBytes;
 use crate::run::{BTREEMAP, HASHMAP, build_map};
@@ -154,17 +155,23 @@ impl Made {
     fn fpcache(&mut self, arguments: &PeersArgs, records: &Records<'_>) -> anyhow::Result<()> {
         let (run, Records { set, values, bar }) = (arguments.run()?, records);
         let lengths = crate::data::DataSet::lengths(*set);
-        let node =
-            Node::start::<ByteKeys>(run.region_bytes::<ByteKeys>(&lengths, set.len() as u64), 0, &run.store)?;
-        let client = fpcache_client::ByteClient::open(node.url(), run.client_config())?;
-        let load = fpcache::load(&client, set, *values, run.table(&lengths), bar)?;
-        let system = FpCache::open(client, "fpcache", &run.client_config(), Some(load))?;
-        let at = self.add(Box::new(system.served_by(node.process_id())));
-        self._node = Some(node);
-        let together = u64::from(arguments.together);
-        for operation in [("get".to_owned(), 1), (format!("multi_get of {together}"), together)] {
-            self.ask(at, "fpcache", (Some("shm"), None), operation);
+        let capacity = run.region_bytes::<ByteKeys>(&lengths, set.len() as u64);
+        let ways = [Transport::Shm, Transport::Unix, Transport::Tcp];
+        let node = Node::start_over::<ByteKeys>(&ways, capacity, 0, &run.store)?;
+        let mut load = None;
+        for (way, url) in ways.iter().zip(node.urls()) {
+            let client = ByteClient::open(url, run.client_config())?;
+            if load.is_none() {
+                load = Some(fpcache::load(&client, set, *values, run.table(&lengths), bar)?);
+            }
+            let system = FpCache::open(client, "fpcache", &run.client_config(), load)?;
+            let at = self.add(Box::new(system.served_by(node.process_id())));
+            let together = u64::from(arguments.together);
+            for operation in [("get".to_owned(), 1), (format!("multi_get of {together}"), together)] {
+                self.ask(at, "fpcache", (Some(way.as_str()), None), operation);
+            }
         }
+        self._node = Some(node);
         Ok(())
     }
 

@@ -69,7 +69,7 @@ pub struct PeersArgs {
 /// A system of the comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum PeerName {
-    /// FPCache: a memory node in a second process, over shared memory
+    /// FPCache: a memory node in a second process, over shared memory, a unix socket and TCP
     Fpcache,
     /// A hash map in this process
     Hashmap,

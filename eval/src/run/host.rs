@@ -47,8 +47,10 @@ impl<K: DataKeys> Host<K> {
         let capacity = || arguments.region_bytes::<K>(&dataset.lengths(), dataset.len() as u64);
         let place = match (&arguments.url, arguments.transport) {
             (Some(url), _) => Place::Url(url.clone()),
-            (None, Transport::Shm) => Place::Node(Node::start::<K>(capacity(), ordinal, &arguments.store)?),
             (None, Transport::Local) => Place::Local(capacity()),
+            (None, over) => {
+                Place::Node(Node::start_over::<K>(&[over], capacity(), ordinal, &arguments.store)?)
+            }
         };
         Ok(Self { place, parameters, values, load: None, _keys: PhantomData })
     }

@@ -99,7 +99,7 @@ pub struct RunArgs {
     #[arg(long, default_value = "auto")]
     pub plan: PlanChoice,
 
-    /// Where the memory node is: a second process, or this one
+    /// Where the memory node is and how it is read: a second process over shared memory or sockets, or this one
     #[arg(long, value_enum, default_value = "shm", conflicts_with = "url")]
     pub transport: Transport,
 
@@ -169,6 +169,10 @@ const MAX_POINTS: u64 = 10_000;
 pub enum Transport {
     /// A second process, over shared memory
     Shm,
+    /// A second process, over TCP
+    Tcp,
+    /// A second process, over a unix socket
+    Unix,
     /// Inside this process
     Local,
 }
@@ -178,6 +182,8 @@ impl Transport {
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Shm => "shm",
+            Self::Tcp => "tcp",
+            Self::Unix => "unix",
             Self::Local => "local",
         }
     }
@@ -202,7 +208,7 @@ impl RunArgs {
             "fpcache-client asks the memory node of fpcache, which is not among the systems: add it with --system"
         );
         ensure!(
-            self.store.store_dir.is_none() || self.transport == Transport::Shm,
+            self.store.store_dir.is_none() || self.transport != Transport::Local,
             "--store-dir: only a memory node in a second process keeps its data: leave --transport local away"
         );
         ensure!(

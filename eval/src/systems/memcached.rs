@@ -5,8 +5,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, bail, ensure};
 
-use super::redis::free_port;
-use super::server::Server;
+use super::server::{Server, free_port};
 use super::socket::{Address, Dialect, Taken};
 
 /// The program, which is its package's name, too.

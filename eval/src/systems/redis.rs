@@ -1,11 +1,10 @@
 //! Redis, or Valkey, as a server of this experiment: in memory, nothing kept.
 
-use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::sync::Arc;
 
-use anyhow::{Context, bail, ensure};
+use anyhow::{bail, ensure};
 
-use super::server::Server;
+use super::server::{Server, free_port};
 use super::socket::{Address, Dialect, Taken};
 
 /// Programs that speak it, and the packages that have them.
@@ -45,12 +44,6 @@ pub fn start(program: &str) -> anyhow::Result<(Arc<Server>, [Address; 2])> {
     let server = Server::start(program, "both", words, is_up)?;
     let unix = Address::Unix(server.folder().join("socket"));
     Ok((Arc::new(server), [unix, tcp]))
-}
-
-/// A port of this machine's own that is free at present.
-pub(super) fn free_port() -> anyhow::Result<SocketAddr> {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("looking for a free port")?;
-    listener.local_addr().context("looking for a free port")
 }
 
 impl Dialect for Resp {

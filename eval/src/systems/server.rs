@@ -1,6 +1,7 @@
 //! A comparator's server: a process that an experiment starts and ends.
 
 use std::fs;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::thread;
@@ -83,6 +84,12 @@ impl Drop for Server {
             thread::sleep(Duration::from_millis(2));
         }
     }
+}
+
+/// A port of this machine's own that is free at present.
+pub fn free_port() -> anyhow::Result<SocketAddr> {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("looking for a free port")?;
+    listener.local_addr().context("looking for a free port")
 }
 
 /// What an installed program says its version is: the first word of its output that begins with a digit; `None` if it is

@@ -443,3 +443,15 @@ fn bad_options_are_refused_before_any_work() {
         assert!(stderr(&output).contains(remedy), "{options}: {}", stderr(&output));
     }
 }
+
+#[test]
+fn a_memory_node_is_read_over_sockets_as_over_shared_memory() {
+    for over in ["tcp", "unix"] {
+        let options = "--dataset ipv4 --system fpcache --lookups 2K --rounds 1 --batch 32 --json -";
+        let output = run(&format!("run {options} --transport {over}"));
+        assert!(output.status.success(), "{}", stderr(&output));
+        let rows: Vec<Value> = serde_json::from_slice(&output.stdout).expect("standard output is JSON alone");
+        assert_eq!((&rows[0]["transport"], &rows[0]["mismatches"]), (&over.into(), &0.into()), "{}", rows[0]);
+        assert!(rows[0]["rtts_per_op"].as_f64() >= Some(1.0), "{}", rows[0]);
+    }
+}
