@@ -258,7 +258,7 @@ fn failures_end_with_two_and_name_cause_and_remedy() {
         ("get seven", &["seven", "0x2a"]),
         ("get 1 --format octal", &["octal", "hex"]),
         ("stats --deadline 5", &["100ms"]),
-        ("--url tcp://x:1 stats", &["tcp", "shm://fpcache"]),
+        ("--url redis://x:1 stats", &["redis", "shm://fpcache", "tcp://HOST:PORT"]),
         ("--url shm://nobody-here-at-all stats", &["nobody-here-at-all", "start one"]),
         ("fly", &["fly"]),
     ] {
