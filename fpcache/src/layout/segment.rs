@@ -100,7 +100,7 @@ pub struct SegmentHeader {
     pub cap: u16,
     /// Half-width of the windows, in slots.
     pub epsilon: u16,
-    /// Mark of the first key of the segment's range: see [`KeySpace::mark`](crate::key_space::KeySpace::mark).
+    /// Mark of the first key of the segment's range: see [`KeySpace::boundary_id`](crate::key_space::KeySpace::boundary_id).
     pub lo: u64,
     /// Mark of the key after the range, all ones if it has no end.
     pub end: u64,
