@@ -276,6 +276,39 @@ mod tests {
         assert_eq!(out.bytes()[16..], *b"abc\0\0\0\0\0");
     }
 
+    /// As memory is reused: the word first, then a fence, then what lies there. A client over a socket sees too few moments to
+    /// find the order out.
+    #[test]
+    fn the_watched_word_is_loaded_after_the_reads_of_its_frame() {
+        use std::sync::atomic::AtomicBool;
+        let (areas, done) = (areas(), AtomicBool::new(false));
+        let region = &areas.region;
+        region.store_relaxed(2048, 0).unwrap();
+        region.store_relaxed(40, 0).unwrap();
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for round in 1u64.. {
+                    region.store_relaxed(40, round).unwrap();
+                    fence(Ordering::Release);
+                    region.store_relaxed(2048, round).unwrap();
+                    if done.load(Ordering::Relaxed) {
+                        break;
+                    }
+                }
+            });
+            let mut out = Output::default();
+            let entry = ReadEntry { offset: 2048, len: 8, area: 0, stride: 0 };
+            let too_early = (0..100_000).find_map(|_| {
+                out.clear();
+                read(&areas, &[entry], &mut out).ok()?;
+                (out.words[1] < out.words[2]).then_some((out.words[1], out.words[2]))
+            });
+            // Also before the test fails.
+            done.store(true, Ordering::Relaxed);
+            assert_eq!(too_early, None, "the word was loaded before what was read");
+        });
+    }
+
     #[test]
     fn a_region_is_not_changed_and_what_came_before_has_run() {
         let scratch = Arc::new(SharedMemory::anonymous(4096).unwrap());
