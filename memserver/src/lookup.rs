@@ -104,7 +104,7 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
             return Err(Self::no_table());
         };
         // Whoever asks here has a directory that its changes do not reach.
-        table.directory_wanted = true;
+        table.publication.wanted = true;
         let found = table.get(superblock, key).map_err(internal)?;
         let (status, value_bytes, token) = match &found {
             None => (ABSENT, 0, 0),

@@ -145,9 +145,9 @@ impl<K: BuildKeys> Table<K> {
         let segments = segments + segments / 4;
         let (pages, entry) = match K::FIXED_BYTES {
             Some(bytes) => (segments / DirectoryPage::most_descriptors::<K>() as u64 + 2, bytes as u64 + 8),
-            None => self.separators.pages::<K>(segments),
+            None => self.publication.separators.pages::<K>(segments),
         };
-        self.aside.fill(pages, K::PAGE_BYTES as u64, pages * entry, &mut self.space)
+        self.publication.aside.fill(pages, K::PAGE_BYTES as u64, pages * entry, &mut self.space)
     }
 
     /// Whether a new directory is due: one is begun, half of the log was used since the last, or memory waits for one.
@@ -162,8 +162,8 @@ impl<K: BuildKeys> Table<K> {
         let pressed = waiting > (free / 2).min(in_use / WAITING_SHARE)
             && self.space.newest_tag(self.record.checkpoint).is_none()
             && since > 0;
-        self.checkpoint.is_some()
-            || self.directory_wanted && since > 0
+        self.publication.checkpoint.is_some()
+            || self.publication.wanted && since > 0
             || since > self.record.log_records / 2
             || pressed
     }
@@ -173,12 +173,12 @@ impl<K: BuildKeys> Table<K> {
         &mut self,
         superblock: &mut SuperblockWriter<K, M>,
     ) -> Result<(), TableError> {
-        let mut checkpoint = match self.checkpoint.take() {
+        let mut checkpoint = match self.publication.checkpoint.take() {
             Some(checkpoint) => checkpoint,
             None => self.begin_checkpoint(superblock),
         };
         match self.write_pages(superblock, &mut checkpoint) {
-            Ok(()) if checkpoint.next.is_some() => self.checkpoint = Some(checkpoint),
+            Ok(()) if checkpoint.next.is_some() => self.publication.checkpoint = Some(checkpoint),
             Ok(()) => self.publish_checkpoint(superblock, checkpoint)?,
             Err(error) => {
                 checkpoint.extents.iter().for_each(|extent| self.space.put(*extent));
@@ -231,7 +231,7 @@ impl<K: BuildKeys> Table<K> {
             if count == 0 {
                 break;
             }
-            let extent = match self.aside.pages.pop() {
+            let extent = match self.publication.aside.pages.pop() {
                 Some(extent) => extent,
                 None => self.allocate(superblock, K::PAGE_BYTES as u64)?,
             };
@@ -251,7 +251,7 @@ impl<K: BuildKeys> Table<K> {
         mut checkpoint: Checkpoint<K>,
     ) -> Result<(), TableError> {
         let bytes = encode_root::<K>(&checkpoint.root);
-        let aside = self.aside.root.take_if(|root| root.len >= bytes.len() as u64);
+        let aside = self.publication.aside.root.take_if(|root| root.len >= bytes.len() as u64);
         let root = match aside.map_or_else(|| self.allocate(superblock, bytes.len() as u64), Ok) {
             Ok(extent) => extent,
             Err(error) => {
@@ -275,10 +275,10 @@ impl<K: BuildKeys> Table<K> {
         };
         superblock.publish(record)?;
         self.record = record;
-        self.directory_wanted = false;
+        self.publication.wanted = false;
         self.counters.checkpoints += 1;
         // A reader that begins with the old one is told by the reuse sequence, which exceeds the old one's then.
-        for extent in std::mem::replace(&mut self.published, checkpoint.extents) {
+        for extent in std::mem::replace(&mut self.publication.published, checkpoint.extents) {
             self.space.retire(checkpoint.sequence, extent);
         }
         Ok(())

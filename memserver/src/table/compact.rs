@@ -163,7 +163,8 @@ impl<K: BuildKeys> Table<K> {
 
     /// Whether so many records leave enough of so many slots free when they are brought together.
     fn frees_enough(&self, keys: usize, slots: usize, pass: usize) -> bool {
-        let needed = (keys as f64 / self.rebuild.compact_fill()).max(f64::from(self.rebuild.least_slots));
+        let needed = (keys as f64 / self.rebuilder.options.compact_fill())
+            .max(f64::from(self.rebuilder.options.least_slots));
         let freed = slots as f64 - needed.ceil();
         freed >= 1.0 && freed >= keys as f64 * PASSES[pass]
     }
@@ -199,7 +200,7 @@ impl<K: BuildKeys> Table<K> {
         run: Run<K>,
         behind: Option<K::Owned>,
     ) -> Result<(), TableError> {
-        self.gathering.clear();
+        self.rebuilder.gathering.clear();
         for (lo, segment, live) in &run.segments {
             // Whoever follows records counts the slots of all.
             if *live > 0 || self.taking.is_some() {

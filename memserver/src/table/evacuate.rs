@@ -71,7 +71,7 @@ impl<K: BuildKeys> Table<K> {
                 Some(next) => Stage::Moving(next),
                 None => {
                     self.leave_emptied();
-                    self.directory_wanted = true;
+                    self.publication.wanted = true;
                     Stage::Freeing(superblock.current().log_head)
                 }
             },
@@ -99,7 +99,7 @@ impl<K: BuildKeys> Table<K> {
     /// What the next directory was to have of these bytes it will have elsewhere.
     pub(super) fn leave_emptied(&mut self) {
         if let Some(emptied) = self.space.emptied().cloned() {
-            self.aside.leave(&emptied, &mut self.space);
+            self.publication.aside.leave(&emptied, &mut self.space);
         }
     }
 
@@ -185,7 +185,7 @@ impl<K: BuildKeys> Table<K> {
         let behind = entries.next().map(|(lo, _)| lo);
         drop(entries);
         let Some((lo, segment)) = found else { return Ok(behind) };
-        self.gathering.clear();
+        self.rebuilder.gathering.clear();
         self.gather_segment(superblock, lo.borrow(), &segment)?;
         let (moved, left) = self.move_values(superblock, &window)?;
         let old = Old { lo: lo.clone(), behind: behind.clone(), segments: vec![segment] };
@@ -232,14 +232,14 @@ impl<K: BuildKeys> Table<K> {
         if shape.value_bytes.is_some() {
             return Ok((moved, false));
         }
-        for at in 0..self.gathering.records.len() {
-            let record = self.gathering.records[at];
+        for at in 0..self.rebuilder.gathering.records.len() {
+            let record = self.rebuilder.gathering.records[at];
             if record.body == INCOMING {
                 continue;
             }
             let body =
                 record.body as usize..record.body as usize + self.geometry.slot_bytes - SLOT_WORD_BYTES;
-            let parts = shape.parts::<K>(&self.gathering.slots[body.clone()]);
+            let parts = shape.parts::<K>(&self.rebuilder.gathering.slots[body.clone()]);
             let Some(RecordParts { value: Stored::External(extent), .. }) = parts else { continue };
             let old = memory_of(&extent);
             if !old.meets(window) {
@@ -260,7 +260,7 @@ impl<K: BuildKeys> Table<K> {
                 }
             };
             superblock.region.write_bytes(new.offset, &value)?;
-            let gathering = &mut self.gathering;
+            let gathering = &mut self.rebuilder.gathering;
             let key = K::kept(&record.key, &gathering.keys);
             let body = &mut gathering.slots[body];
             shape.fill::<K>(body, key, &Stored::External(copy));

@@ -80,7 +80,7 @@ impl<K: BuildKeys> Table<K> {
             right.as_ref().map(|(_, segment)| facts(segment)).transpose()?,
         );
         let merge = neighbours(facts(&centre)?, left_facts, right_facts);
-        self.gathering.clear();
+        self.rebuilder.gathering.clear();
         let mut segments = Vec::with_capacity(3);
         if let Some((first, segment)) = left.filter(|_| merge.left) {
             self.gather_segment(superblock, first.borrow(), &segment)?;
@@ -153,7 +153,7 @@ impl<K: BuildKeys> Table<K> {
         segment: &Segment<K>,
     ) -> Result<(), TableError> {
         let slots = Slots::of(&*superblock.region, self.geometry, segment);
-        let Gathering { records, keys, slots: bytes, order, at_home, .. } = &mut self.gathering;
+        let Gathering { records, keys, slots: bytes, order, at_home, .. } = &mut self.rebuilder.gathering;
         let before = bytes.len();
         slots.append_all(bytes)?;
         let model = segment.model();

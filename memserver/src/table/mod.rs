@@ -95,19 +95,10 @@ pub(crate) struct Table<K: BuildKeys> {
     /// Bytes of all segments.
     segment_bytes: u64,
     giving_back: GivingBack<K>,
-    /// Memory of the directory that is published.
-    published: Vec<Extent>,
-    checkpoint: Option<Checkpoint<K>>,
+    pub(crate) publication: Publication<K>,
     /// Slots of records that wait for the disk: the segment's offset, and the slot.
     reserved: HashSet<(u64, u32)>,
-    /// Memory for the next directory.
-    aside: Aside,
-    separators: Separators,
-    /// Whether a reader asked for a new directory.
-    pub(crate) directory_wanted: bool,
-    /// First keys of segments that inserts will soon have filled up.
-    nearly_full: Vec<K::Owned>,
-    retraining: Retraining<K>,
+    rebuilder: Rebuilder<K>,
     /// How far the snapshot under way has come, until it has all records.
     taking: Option<Box<Taking<K>>>,
     next_generation: u32,
@@ -116,11 +107,32 @@ pub(crate) struct Table<K: BuildKeys> {
     /// Records in the slot their prediction names.
     at_home: u64,
     external: ExternalValues,
-    rebuild: RebuildOptions,
     pub(crate) counters: Counters,
+    scratch: Scratch,
+}
+
+/// What rebuilds a table's segments, and which of them are due.
+#[derive(Debug)]
+struct Rebuilder<K: BuildKeys> {
+    options: RebuildOptions,
     image: SegmentImage,
     gathering: Gathering<K>,
-    scratch: Scratch,
+    /// First keys of segments that inserts will soon have filled up.
+    nearly_full: Vec<K::Owned>,
+    retraining: Retraining<K>,
+}
+
+/// The directory in the region: the one that is published, and the next.
+#[derive(Debug)]
+pub(crate) struct Publication<K: BuildKeys> {
+    /// Memory of the directory that is published.
+    published: Vec<Extent>,
+    checkpoint: Option<Checkpoint<K>>,
+    /// Memory for the next directory.
+    aside: Aside,
+    separators: Separators,
+    /// Whether a reader asked for a new directory.
+    pub(crate) wanted: bool,
 }
 
 /// Buffers of one operation.
@@ -185,24 +197,28 @@ impl<K: BuildKeys> Table<K> {
             space,
             segment_bytes,
             giving_back: GivingBack::default(),
-            published,
-            checkpoint: None,
+            publication: Publication {
+                published,
+                checkpoint: None,
+                aside: Aside::default(),
+                separators,
+                wanted: false,
+            },
             reserved: HashSet::new(),
-            aside: Aside::default(),
-            separators,
-            directory_wanted: false,
-            nearly_full: Vec::new(),
-            retraining: Retraining::new(&encoders, record.keys),
+            rebuilder: Rebuilder {
+                options: rebuild_options(&record.parameters, &geometry),
+                image: SegmentImage::new(geometry),
+                gathering: Gathering::default(),
+                nearly_full: Vec::new(),
+                retraining: Retraining::new(&encoders, record.keys),
+            },
             taking: None,
             next_generation,
             next_version,
             keys,
             at_home: record.at_home,
             external,
-            rebuild: rebuild_options(&record.parameters, &geometry),
             counters: Counters::default(),
-            image: SegmentImage::new(geometry),
-            gathering: Gathering::default(),
             scratch: Scratch::default(),
             record,
             encoders,
@@ -248,7 +264,7 @@ impl<K: BuildKeys> Table<K> {
 
     /// Has the table retrain on its keys as soon as it has so many.
     pub(crate) fn retrain_at(&mut self, keys: u64) {
-        self.retraining.retrain_at(keys);
+        self.rebuilder.retraining.retrain_at(keys);
     }
 
     /// Goes on with the versions that another memory node gave out up to this one.
@@ -285,7 +301,7 @@ impl<K: BuildKeys> Table<K> {
     ) -> Result<bool, TableError> {
         // What it replaces would be in the way of a search for room.
         let may_replace = may_replace && !self.is_searching();
-        if may_replace && let Some(lo) = self.nearly_full.pop() {
+        if may_replace && let Some(lo) = self.rebuilder.nearly_full.pop() {
             self.relieve(superblock, lo.borrow())?;
             return Ok(true);
         }

@@ -67,7 +67,7 @@ impl<K: BuildKeys> Table<K> {
     ) -> Result<(), TableError> {
         let old = self.gather(superblock, key)?;
         if let Some(key) = incoming {
-            self.gathering.add_incoming(key);
+            self.rebuilder.gathering.add_incoming(key);
         }
         self.replace(superblock, &old, Making::ForWrites)
     }
@@ -80,14 +80,15 @@ impl<K: BuildKeys> Table<K> {
         making: Making,
     ) -> Result<(), TableError> {
         let began = Instant::now();
-        let copies = self.gathering.records.iter().filter(|record| record.body != INCOMING).count() as u64;
+        let copies =
+            self.rebuilder.gathering.records.iter().filter(|record| record.body != INCOMING).count() as u64;
         let (new, written) = self.plan_and_write(superblock, old, making)?;
         self.commit(superblock, old, &written)?;
         if let Some(taking) = &mut self.taking {
-            taking.follow(&old.segments, &self.gathering, self.geometry.slot_bytes, &new, &written);
+            taking.follow(&old.segments, &self.rebuilder.gathering, self.geometry.slot_bytes, &new, &written);
         }
         let at_home: u64 = written.iter().map(|segment| segment.at_home).sum();
-        self.at_home = (self.at_home + at_home).saturating_sub(self.gathering.at_home);
+        self.at_home = (self.at_home + at_home).saturating_sub(self.rebuilder.gathering.at_home);
         self.counters.rebuilt(copies, began.elapsed());
         Ok(())
     }
@@ -100,8 +101,8 @@ impl<K: BuildKeys> Table<K> {
         making: Making,
     ) -> Result<Made<K>, TableError> {
         let mut options = match making {
-            Making::ForWrites => self.rebuild,
-            Making::Compact => self.rebuild.compact(),
+            Making::ForWrites => self.rebuilder.options,
+            Making::Compact => self.rebuilder.options.compact(),
         };
         loop {
             let new = self.plan_for(old, &options, making);
@@ -133,7 +134,7 @@ impl<K: BuildKeys> Table<K> {
     /// Plans new segments for what was gathered.
     fn plan_for(&mut self, old: &Old<K>, options: &RebuildOptions, making: Making) -> Vec<New<K>> {
         let now = self.next_version;
-        let Gathering { records, keys: arena, xs, ages, .. } = &mut self.gathering;
+        let Gathering { records, keys: arena, xs, ages, .. } = &mut self.rebuilder.gathering;
         let age_of = |record: &GatheredRecord<K>| match record.body {
             INCOMING => 0,
             _ => age(record.version, now),
@@ -202,7 +203,7 @@ impl<K: BuildKeys> Table<K> {
         };
         let generation = self.next_generation;
         self.next_generation = generation.wrapping_add(1);
-        let Gathering { records, slots: bytes, keys, .. } = &self.gathering;
+        let Gathering { records, slots: bytes, keys, .. } = &self.rebuilder.gathering;
         let records = &records[planned.keys.clone()];
         let live = records.iter().filter(|record| record.body != INCOMING).count() as u32;
         let header = SegmentHeader {
@@ -213,7 +214,7 @@ impl<K: BuildKeys> Table<K> {
             end: behind.map_or(u64::MAX, |key| K::boundary_id(key.borrow())),
             live,
         };
-        self.image.begin(&header);
+        self.rebuilder.image.begin(&header);
         let body_bytes = self.geometry.slot_bytes - SLOT_WORD_BYTES;
         let mut at_home = 0;
         for (record, slot) in records.iter().zip(&planned.slots) {
@@ -225,9 +226,9 @@ impl<K: BuildKeys> Table<K> {
             let key = K::kept(&record.key, keys);
             let x = K::coordinate(key, usize::MAX, *tail, &self.encoders);
             at_home += u64::from(model.predict(x) == u32::from(*slot));
-            self.image.put(*slot, K::hash(key), record.version, |out| out.copy_from_slice(body));
+            self.rebuilder.image.put(*slot, K::hash(key), record.version, |out| out.copy_from_slice(body));
         }
-        superblock.region.write_bytes(extent.offset, self.image.bytes())?;
+        superblock.region.write_bytes(extent.offset, self.rebuilder.image.bytes())?;
         let descriptor = Descriptor { lo: lo.clone(), tail: *tail, model, address, generation };
         Ok(Written { descriptor, extent, at_home })
     }
@@ -294,7 +295,7 @@ impl<K: BuildKeys> Table<K> {
         let before = self.directory.before(first.lo.borrow()).map(|(lo, _)| lo);
         let old = self.directory.range_from(first.lo.borrow()).take(replaced + 1).map(|(lo, _)| lo);
         let new = change.with.iter().map(|d| d.lo.clone()).chain(change.end.clone());
-        self.separators.replace::<K>(before, old, new);
+        self.publication.separators.replace::<K>(before, old, new);
     }
 
     /// Appends a change to the log and stores the log head, which is returned.

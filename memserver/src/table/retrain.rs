@@ -71,24 +71,24 @@ impl<K: BuildKeys> Table<K> {
         &mut self,
         superblock: &mut SuperblockWriter<K, M>,
     ) -> Result<bool, TableError> {
-        if let Some(from) = self.retraining.outdated_from.take() {
-            self.retraining.outdated_from = self.replace_outdated(superblock, from)?;
+        if let Some(from) = self.rebuilder.retraining.outdated_from.take() {
+            self.rebuilder.retraining.outdated_from = self.replace_outdated(superblock, from)?;
             return Ok(true);
         }
-        if K::FIXED_BYTES.is_some() || self.keys < self.retraining.at {
+        if K::FIXED_BYTES.is_some() || self.keys < self.rebuilder.retraining.at {
             return Ok(false);
         }
-        self.retraining.at = self.keys.saturating_mul(GROWTH);
+        self.rebuilder.retraining.at = self.keys.saturating_mul(GROWTH);
         let runs = self.runs_of_keys(superblock)?;
         let options = SegmentOptions {
-            epsilon: self.rebuild.cut_epsilon(),
-            fill: self.rebuild.fill,
-            max_slots: self.rebuild.max_slots,
+            epsilon: self.rebuilder.options.cut_epsilon(),
+            fill: self.rebuilder.options.fill,
+            max_slots: self.rebuilder.options.max_slots,
             ..SegmentOptions::default()
         };
         if let Some(encoders) = K::learn(&self.encoders, &runs, options, self.keys) {
             self.adopt(superblock, encoders)?;
-            self.retraining.outdated_from = Some(K::lowest().to_owned());
+            self.rebuilder.retraining.outdated_from = Some(K::lowest().to_owned());
         }
         Ok(true)
     }
@@ -165,7 +165,7 @@ impl<K: BuildKeys> Table<K> {
         let (mut segments, mut los) = (vec![first], vec![lo.clone()]);
         let mut slots = usize::from(first.model().cap);
         while slots < CONVERTED_SLOTS
-            && segments.len() < self.retraining.at_once
+            && segments.len() < self.rebuilder.retraining.at_once
             && let Some((lo, segment)) = entries.next_if(|(_, segment)| is_outdated(segment.tail()))
         {
             slots += usize::from(segment.model().cap);
@@ -174,7 +174,7 @@ impl<K: BuildKeys> Table<K> {
         }
         let behind = entries.next().map(|(lo, _)| lo);
         drop(entries);
-        self.gathering.clear();
+        self.rebuilder.gathering.clear();
         for (lo, segment) in los.iter().zip(&segments) {
             self.gather_segment(superblock, lo.borrow(), segment)?;
         }
@@ -183,7 +183,7 @@ impl<K: BuildKeys> Table<K> {
             Ok(()) => Ok(old.behind),
             // What replaces so many does not fit the change log, or free memory: fewer may.
             Err(TableError::NoRoom { .. }) if old.segments.len() > 1 => {
-                self.retraining.at_once = old.segments.len() / 2;
+                self.rebuilder.retraining.at_once = old.segments.len() / 2;
                 Ok(Some(old.lo))
             }
             // The table goes on with what it has.

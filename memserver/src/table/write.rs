@@ -326,8 +326,8 @@ impl<K: BuildKeys> Table<K> {
         // `free_slot` left the window's free slots, one of which the insert took.
         let free = self.scratch.slots.len().saturating_sub(1);
         let window = mutation.segment.model().window_around(mutation.predicted);
-        if is_nearly_full(free, window) && self.nearly_full.len() < MAX_NEARLY_FULL {
-            self.nearly_full.push(mutation.key.borrow().to_owned());
+        if is_nearly_full(free, window) && self.rebuilder.nearly_full.len() < MAX_NEARLY_FULL {
+            self.rebuilder.nearly_full.push(mutation.key.borrow().to_owned());
         }
     }
 
