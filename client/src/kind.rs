@@ -7,18 +7,22 @@ use fpcache_fabric::{Batch, Endpoint, RemoteAddr};
 
 /// How often a superblock that is being changed is read again before giving up.
 const ATTEMPTS: u32 = 10_000;
+/// How many of these follow each other at once.
+const SPINS: u32 = 100;
 
 /// What the keys of the table behind an endpoint are, `None` if there is no table: one round trip.
 pub(crate) fn read_kind<E: Endpoint>(endpoint: &mut E) -> Result<Option<KeyKind>, OpenError> {
     let mut batch = Batch::new();
-    for _ in 0..ATTEMPTS {
+    for attempt in 0..ATTEMPTS {
         batch.clear();
         let landing = batch.read(RemoteAddr::region(0), SUPERBLOCK_BYTES);
         endpoint.run(&mut batch)?;
         let bytes = batch.bytes(landing);
         match Superblock::decode::<U64Keys>(bytes) {
             Ok(superblock) => return Ok(superblock.table.map(|_| KeyKind::U64)),
-            Err(SuperblockError::Changing) => std::hint::spin_loop(),
+            Err(SuperblockError::Changing) if attempt < SPINS => std::hint::spin_loop(),
+            // Whoever changes it may wait for this processor.
+            Err(SuperblockError::Changing) => std::thread::yield_now(),
             Err(SuperblockError::Corrupt(_)) => {
                 return Ok(Superblock::decode::<ByteKeys>(bytes)?.table.map(|_| KeyKind::Bytes));
             }

@@ -14,6 +14,8 @@ use crate::models::{Models, Root, Segment};
 
 /// How often a superblock that is being changed is read again before giving up.
 const SUPERBLOCK_ATTEMPTS: usize = 10_000;
+/// How many of these follow each other at once.
+const SUPERBLOCK_SPINS: usize = 100;
 /// Directory pages fetched with one doorbell.
 const PAGES_PER_BATCH: usize = 64;
 
@@ -30,12 +32,14 @@ pub(super) fn read_superblock<K: KeySpace, E: Endpoint>(
     endpoint: &mut E,
     batch: &mut Batch,
 ) -> Result<Superblock, OpenError> {
-    for _ in 0..SUPERBLOCK_ATTEMPTS {
+    for attempt in 0..SUPERBLOCK_ATTEMPTS {
         batch.clear();
         let landing = batch.read(RemoteAddr { area: REGION, offset: 0 }, SUPERBLOCK_BYTES);
         endpoint.run(batch)?;
         match Superblock::decode::<K>(batch.bytes(landing)) {
-            Err(SuperblockError::Changing) => std::hint::spin_loop(),
+            Err(SuperblockError::Changing) if attempt < SUPERBLOCK_SPINS => std::hint::spin_loop(),
+            // Whoever changes it may wait for this processor.
+            Err(SuperblockError::Changing) => std::thread::yield_now(),
             other => return Ok(other?),
         }
     }
