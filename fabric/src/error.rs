@@ -181,6 +181,12 @@ pub enum FabricError {
         /// The maximum.
         max: u64,
     },
+    /// The memory node lacks what it takes to let another client in.
+    #[error("memory node {address} has no memory to map for another client; try again, or free some there")]
+    NoResources {
+        /// The address asked for.
+        address: String,
+    },
     /// The memory node has no region of the name asked for.
     #[error("memory node {address} has no region `{name}`; ask for one that it has")]
     NoSuchRegion {
@@ -205,6 +211,11 @@ pub enum FabricError {
         /// What it did.
         why: String,
     },
+    /// A thread of the memory node has panicked.
+    #[error(
+        "a thread that serves sockets has panicked, and the memory node with it; start it again, and report what it said"
+    )]
+    ThreadPanicked,
     /// The address cannot be used.
     #[error("{0}")]
     Address(#[from] crate::shm::AddressError),
@@ -229,7 +240,10 @@ impl FabricError {
     #[must_use]
     pub fn kind(&self) -> ErrorKind {
         match self {
-            Self::QueueFull { .. } | Self::DamagedRequest | Self::TooManyClients { .. } => ErrorKind::Retry,
+            Self::QueueFull { .. }
+            | Self::DamagedRequest
+            | Self::TooManyClients { .. }
+            | Self::NoResources { .. } => ErrorKind::Retry,
             Self::Disconnected { .. } | Self::DamagedReply { .. } | Self::NoMemoryNode { .. } => {
                 ErrorKind::Reconnect
             }
@@ -249,7 +263,7 @@ impl FabricError {
             | Self::Address(_) => ErrorKind::Invalid,
             Self::DeadlinePassed { .. } | Self::Crowded => ErrorKind::Deadline,
             Self::VersionMismatch { .. } => ErrorKind::Version,
-            Self::Memory(_) | Self::Io { .. } => ErrorKind::Resources,
+            Self::Memory(_) | Self::Io { .. } | Self::ThreadPanicked => ErrorKind::Resources,
         }
     }
 

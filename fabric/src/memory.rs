@@ -26,6 +26,7 @@ mod words;
 use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 pub use file::{FileAt, FileIdentity};
@@ -56,6 +57,8 @@ pub struct SharedMemory {
     is_anonymous: bool,
     /// The named file it lies in, if it was made from one: to sync it.
     file: Option<OwnedFd>,
+    /// See [`set_backed_end`](Self::set_backed_end).
+    backed_end: Arc<AtomicU64>,
 }
 
 // SAFETY: the mapping belongs to this value alone until drop, is not tied to a thread, and is only accessed through
@@ -190,7 +193,8 @@ impl SharedMemory {
     }
 
     fn mapping(base: NonNull<u8>, len: usize, mapped: usize, access: Access, pages: Pages) -> Self {
-        Self { base, len, mapped, access, pages, is_anonymous: false, file: None }
+        let backed_end = Arc::new(AtomicU64::new(u64::MAX));
+        Self { base, len, mapped, access, pages, is_anonymous: false, file: None, backed_end }
     }
 
     /// Length in bytes.
@@ -231,6 +235,25 @@ impl SharedMemory {
         if start < end {
             self.advise(start, end - start, Advice::LinuxPopulateRead);
         }
+    }
+
+    /// Says that the bytes from `end` on hold nothing, and need have no memory. Whoever copies out of an
+    /// [`Export`](crate::Export) of this memory for clients takes them for zeros and does not touch them: what touches a hole of a
+    /// file takes memory for it, also by reading, and dies where there is none. To be raised before anything
+    /// is stored there, and lowered before the memory goes back. All bytes, unless said.
+    pub fn set_backed_end(&self, end: u64) {
+        self.backed_end.store(end, Ordering::Release);
+    }
+
+    /// What [`set_backed_end`](Self::set_backed_end) said.
+    #[must_use]
+    pub fn backed_end(&self) -> u64 {
+        self.backed_end.load(Ordering::Acquire)
+    }
+
+    /// Where it says it.
+    pub(crate) fn share_backed_end(&self) -> Arc<AtomicU64> {
+        Arc::clone(&self.backed_end)
     }
 
     /// Gives the memory from `offset` on, rounded up to whole pages, back to the operating system, for everyone who maps it:

@@ -5,6 +5,7 @@
 use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use crate::connection::{ClientId, Handled, Service, Waker, Work};
@@ -73,6 +74,8 @@ pub struct Export {
     incarnation: u64,
     creation: u64,
     watched: Option<u64>,
+    /// From where on its bytes hold nothing.
+    backed_end: Arc<AtomicU64>,
     /// Where this process maps it for those who cannot, as long as there are any.
     mapped: Arc<Mutex<Weak<SharedMemory>>>,
 }
@@ -95,6 +98,7 @@ impl Export {
             incarnation,
             creation: 0,
             watched: None,
+            backed_end: region.share_backed_end(),
             mapped: Arc::default(),
         })
     }
@@ -119,6 +123,11 @@ impl Export {
         self.watched.filter(|offset| {
             offset.is_multiple_of(8) && offset.checked_add(8).is_some_and(|end| end <= self.len)
         })
+    }
+
+    /// From where on its bytes hold nothing and are not to be touched.
+    pub(crate) fn backed_end(&self) -> Arc<AtomicU64> {
+        Arc::clone(&self.backed_end)
     }
 
     /// The region mapped into this process for reading, once for all who ask.

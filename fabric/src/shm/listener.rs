@@ -176,8 +176,9 @@ impl Listener {
         service: &mut S,
         stop: &StopHandle,
     ) -> Result<(), FabricError> {
-        let mut threads = sockets.start()?;
-        server::serve(self, Some(&mut threads.desk), service, stop)
+        let mut threads = sockets.start(stop)?;
+        let served = server::serve(self, Some(&mut threads.desk), service, stop);
+        served.and(threads.finish())
     }
 
     /// Serves clients on a new thread.

@@ -1,7 +1,7 @@
 //! Executing batches on the memory of the node.
 
 use std::sync::Arc;
-use std::sync::atomic::{Ordering, fence};
+use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 use zerocopy::IntoBytes;
 
@@ -21,6 +21,8 @@ pub(super) const SCRATCH: u8 = 2;
 pub(super) struct Areas {
     /// Area 0, for reading.
     pub(super) region: Arc<SharedMemory>,
+    /// From where on its bytes hold nothing: they are zeros, and are not touched.
+    pub(super) backed_end: Arc<AtomicU64>,
     /// The word of the region that is loaded after the READs of a frame.
     pub(super) watched: Option<u64>,
     /// Area 2, which clients may change.
@@ -139,6 +141,37 @@ impl Areas {
     /// Copies what one READ asks for.
     fn copy(&self, entry: &ReadEntry, out: &mut [u64]) -> Result<(), FrameError> {
         let memory = self.area(entry.area)?;
+        let len = u64::from(entry.len);
+        let end = entry.offset.checked_add(len).filter(|end| *end <= memory.len() as u64);
+        let end = end.ok_or(FrameError::Access)?;
+        let backed_end = match entry.area {
+            0 => self.backed_end.load(Ordering::Acquire),
+            _ => u64::MAX,
+        };
+        if end > backed_end {
+            return Self::copy_backed(memory, entry, backed_end, out);
+        }
+        Self::copy_from(memory, entry, out)
+    }
+
+    /// Copies what lies before the end of what is backed, and makes zeros of the rest; of records, of those
+    /// that do not lie before it whole.
+    #[cold]
+    fn copy_backed(
+        memory: &SharedMemory,
+        entry: &ReadEntry,
+        backed_end: u64,
+        out: &mut [u64],
+    ) -> Result<(), FrameError> {
+        let unit = u64::from(entry.stride.max(1)) * 8;
+        // Less than the entry's length.
+        let len = (backed_end.saturating_sub(entry.offset) / unit * unit) as u32;
+        let (backed, rest) = out.split_at_mut(len as usize / 8);
+        rest.fill(0);
+        if len == 0 { Ok(()) } else { Self::copy_from(memory, &ReadEntry { len, ..*entry }, backed) }
+    }
+
+    fn copy_from(memory: &SharedMemory, entry: &ReadEntry, out: &mut [u64]) -> Result<(), FrameError> {
         if entry.len.is_multiple_of(8) {
             match entry.stride {
                 0 => memory.read_words(entry.offset, out)?,
@@ -241,7 +274,8 @@ mod tests {
     fn areas() -> Areas {
         let region = Arc::new(SharedMemory::anonymous(4096).unwrap());
         region.write_words(0, &(0..512).collect::<Vec<u64>>()).unwrap();
-        Areas { region, watched: Some(40), scratch: None }
+        let backed_end = region.share_backed_end();
+        Areas { region, backed_end, watched: Some(40), scratch: None }
     }
 
     fn read(areas: &Areas, entries: &[ReadEntry], out: &mut Output) -> Result<(), FrameError> {
@@ -307,6 +341,27 @@ mod tests {
             done.store(true, Ordering::Relaxed);
             assert_eq!(too_early, None, "the word was loaded before what was read");
         });
+    }
+
+    #[test]
+    fn what_is_not_backed_is_zeros() {
+        let (areas, mut out) = (areas(), Output::default());
+        let entry = |offset, len, stride| ReadEntry { offset, len, area: 0, stride };
+        // Records of two words are whole or zeros.
+        let asked = [entry(56, 24, 0), entry(64, 8, 0), entry(60, 3, 0), entry(40, 32, 2), entry(24, 40, 0)];
+        let words =
+            |out: &Output| out.bytes()[16..].as_chunks().0.iter().map(|w| u64::from_le_bytes(*w)).collect();
+        let read_up_to = |end, out: &mut Output| -> Vec<u64> {
+            areas.region.set_backed_end(end);
+            out.clear();
+            read(&areas, &asked, out).unwrap();
+            words(out)
+        };
+        assert_eq!(read_up_to(64, &mut out), [7, 0, 0, 0, 0, 5, 6, 0, 0, 3, 4, 5, 6, 7]);
+        assert_eq!(read_up_to(0, &mut out), [0; 14]);
+        assert_eq!(read_up_to(u64::MAX, &mut out)[..3], [7, 8, 9]);
+        areas.region.set_backed_end(64);
+        assert!(read(&areas, &[entry(4096, 8, 0)], &mut out).is_err(), "past the region is past the region");
     }
 
     #[test]

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use super::areas::Areas;
 use super::frame::Limits;
-use super::handshake::{ADMITTED, Membership, NO_SUCH_REGION, Welcome};
+use super::handshake::{ADMITTED, Membership, NO_RESOURCES, NO_SUCH_REGION, Welcome};
 use super::node::{Charge, Client, PeerKey, Shared, ToDesk, ToThread};
 use crate::connection::{ClientId, Handled, SHORT_BODY, Service};
 use crate::error::FabricError;
@@ -90,6 +90,10 @@ impl Desk {
     fn handle<S: Service>(&mut self, client: ClientId, request: &[u8], service: &mut S) {
         // One that was hung up on meanwhile is none.
         let Some(seat) = self.seats.get_mut(&client) else { return };
+        if seat.is_owed {
+            // Its socket is not read from before it has the answer: this cannot be, and the answers could not be told apart.
+            return self.part(client, service);
+        }
         let mut reply = Vec::new();
         match service.handle(client, request, &mut reply) {
             Handled::Now => self.send(client, reply),
@@ -125,7 +129,10 @@ impl Desk {
                 self.shared.threads[peer.thread].post(ToThread::Admit { key: peer.key, client });
             }
             Err(error) => {
-                let status = NO_SUCH_REGION;
+                let status = match &error {
+                    FabricError::NoSuchRegion { .. } => NO_SUCH_REGION,
+                    _ => NO_RESOURCES,
+                };
                 let welcome = Box::new(Welcome::refusal(PROTOCOL_VERSION, status, 0));
                 let error = Box::new(error);
                 self.shared.threads[peer.thread].post(ToThread::Refuse { key: peer.key, welcome, error });
@@ -152,7 +159,12 @@ impl Desk {
             scratch_len: scratch.as_ref().map_or(0, |memory| memory.len() as u64),
             detail: 0,
         };
-        let areas = Areas { region: export.map()?, watched: export.watched(), scratch };
+        let areas = Areas {
+            region: export.map()?,
+            backed_end: export.backed_end(),
+            watched: export.watched(),
+            scratch,
+        };
         let active = AtomicU64::new(self.shared.began.elapsed().as_secs());
         Ok(Arc::new(Client { areas, welcome, is_open: AtomicBool::new(true), active }))
     }

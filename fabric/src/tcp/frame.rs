@@ -85,6 +85,9 @@ pub enum FrameError {
     /// An area that there is not, or past its end, or not its to change, or not aligned.
     #[error("it asked for memory that it has no right to")]
     Access,
+    /// A call over a socket that joined a client.
+    #[error("it sent a request over a connection that is for batches")]
+    Call,
 }
 
 impl From<AccessError> for FrameError {

@@ -46,6 +46,8 @@ pub const NO_SUCH_REGION: u32 = 4;
 pub const NO_SUCH_CLIENT: u32 = 5;
 /// Credentials that this memory node does not understand.
 pub const CREDENTIALS_REFUSED: u32 = 6;
+/// There is the region, but not what else it takes to let the client in, which may be there soon.
+pub const NO_RESOURCES: u32 = 7;
 
 /// No word is watched.
 pub const NO_WORD: u64 = u64::MAX;

@@ -28,8 +28,9 @@ use crate::spin::Spin;
 
 /// What one look at a socket brings at most.
 const RECEIVE: usize = 128 << 10;
-/// Looks at hot connections between two at all.
+/// Looks at hot connections between two at all, and the time between two: a look that finds much takes long.
 const LOOKS: usize = 64;
+const LOOK_PAUSE: Duration = Duration::from_micros(50);
 /// How soon memory for requests is asked for again.
 const STARVED: Duration = Duration::from_millis(1);
 /// How long no connection is accepted after the process ran out of descriptors.
@@ -116,6 +117,7 @@ impl IoThread {
         let mut events = Vec::with_capacity(256);
         let mut looked = 0;
         let mut last_event = Instant::now();
+        let mut last_look = last_event;
         while !self.tools.shared.stopped.load(Ordering::Acquire) {
             self.tools.now = Instant::now();
             let mut found = self.take_messages();
@@ -136,14 +138,22 @@ impl IoThread {
                 }
                 self.sleep(&mut events)?;
                 self.tools.out.shrink_to(KEEP_WORDS);
-            } else if self.hot.is_empty() || looked >= LOOKS {
+                last_look = self.tools.now;
+            } else if self.hot.is_empty()
+                || looked >= LOOKS
+                || self.tools.now.saturating_duration_since(last_look) >= LOOK_PAUSE
+            {
                 looked = 0;
                 self.look(&mut events, Some(Duration::ZERO))?;
+                last_look = self.tools.now;
             } else if !found {
                 std::hint::spin_loop();
             }
             self.end_those_due();
         }
+        // Answers to what was executed, before their connections close.
+        self.tools.now = Instant::now();
+        self.take_messages();
         Ok(())
     }
 
@@ -192,7 +202,11 @@ impl IoThread {
     fn meet(&mut self, key: u64, flags: EventFlags) {
         let Some(at) = self.find(key) else { return };
         let Some(peer) = &mut self.peers[at] else { return };
-        if peer.is_held() && flags.intersects(EventFlags::HUP | EventFlags::ERR) {
+        let has_gone = match peer.awaits_node() {
+            true => EventFlags::HUP | EventFlags::ERR | EventFlags::RDHUP,
+            false => EventFlags::HUP | EventFlags::ERR,
+        };
+        if peer.is_held() && flags.intersects(has_gone) {
             return self.close(at, End::Left);
         }
         if peer.is_hot && !flags.contains(EventFlags::OUT) {
@@ -212,6 +226,7 @@ impl IoThread {
         let Some(peer) = &mut self.peers[at] else { return };
         let wanted = match (peer.is_unsent(), peer.is_held()) {
             (true, _) => EventFlags::OUT,
+            (false, true) if was_told && peer.awaits_node() => EventFlags::RDHUP,
             (false, true) if was_told => EventFlags::empty(),
             (false, true) => return,
             (false, false) => EventFlags::IN,

@@ -191,8 +191,9 @@ impl Listener {
     /// # Errors
     /// If no thread or descriptor can be had, or the operating system cannot wait for descriptors.
     pub fn serve<S: Service>(&mut self, service: &mut S, stop: &StopHandle) -> Result<(), FabricError> {
-        let mut threads = self.start()?;
-        server::serve(&mut NoRings, Some(&mut threads.desk), service, stop)
+        let mut threads = self.start(stop)?;
+        let served = server::serve(&mut NoRings, Some(&mut threads.desk), service, stop);
+        served.and(threads.finish())
     }
 
     /// Serves clients on new threads.
@@ -203,17 +204,22 @@ impl Listener {
         Serving::spawn("fpcache-serve", move |stop| self.serve(&mut service, stop))
     }
 
-    /// Starts the threads that serve sockets.
-    pub(crate) fn start(&mut self) -> Result<Threads, FabricError> {
+    /// Starts the threads that serve sockets. One that ends before it was to stops the memory node, which could not be reached
+    /// by all of its clients any more.
+    pub(crate) fn start(&mut self, stop: &StopHandle) -> Result<Threads, FabricError> {
         let desk = Desk::new(Arc::clone(&self.shared), self.limits);
         let mut threads = Threads { desk, shared: Arc::clone(&self.shared), handles: Vec::new() };
         for index in 0..self.shared.threads.len() {
             // One accepts for all.
             let listening = if index == 0 { Arc::clone(&self.listening) } else { Arc::from([]) };
+            let stop = stop.clone();
             let thread = IoThread::new(index, Arc::clone(&self.shared), listening, &self.limits)?;
             let handle = std::thread::Builder::new()
                 .name(format!("fpcache-io-{index}"))
-                .spawn(move || thread.run())
+                .spawn(move || {
+                    let _ended = Ended(stop);
+                    thread.run()
+                })
                 .map_err(|source| FabricError::Io { doing: "starting a thread for sockets", source })?;
             threads.handles.push(handle);
         }
@@ -266,14 +272,40 @@ pub(crate) struct Threads {
     handles: Vec<JoinHandle<Result<(), FabricError>>>,
 }
 
-impl Drop for Threads {
-    fn drop(&mut self) {
+impl Threads {
+    /// Ends them, after what they were told last, and says what one of them has ended of before.
+    ///
+    /// # Errors
+    /// Its error.
+    pub(crate) fn finish(mut self) -> Result<(), FabricError> {
+        self.end()
+    }
+
+    fn end(&mut self) -> Result<(), FabricError> {
         self.shared.stopped.store(true, Ordering::Release);
         self.shared.threads.iter().for_each(super::mailbox::Mailbox::wake);
+        let mut outcome = Ok(());
         for handle in self.handles.drain(..) {
-            // What ended it early left its connections closed, which their clients have noticed.
-            let _ = handle.join();
+            outcome = outcome.and(handle.join().unwrap_or(Err(FabricError::ThreadPanicked)));
         }
+        outcome
+    }
+}
+
+impl Drop for Threads {
+    fn drop(&mut self) {
+        // Somebody else's error ends them, or a panic.
+        let _ = self.end();
+    }
+}
+
+/// Stops the memory node when a thread that serves sockets ends, also by a panic. The node is stopping already unless that
+/// was too early.
+struct Ended(StopHandle);
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        self.0.stop();
     }
 }
 

@@ -1,6 +1,6 @@
 //! What the threads of a memory node that serve sockets share, and what they tell each other.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -93,6 +93,9 @@ pub(super) struct Shared {
     pub(super) connections: AtomicUsize,
     /// Bytes of requests that are on their way to the service.
     requests: AtomicUsize,
+    /// Requests that wait for memory, by their numbers, in the order in which they began to.
+    starved: Mutex<VecDeque<u64>>,
+    next_starved: AtomicU64,
     pub(super) hang_ups: AtomicU64,
     reports: AtomicUsize,
     clients: Mutex<HashMap<u64, Arc<Client>>>,
@@ -109,6 +112,8 @@ impl Shared {
             threads,
             connections: AtomicUsize::new(0),
             requests: AtomicUsize::new(0),
+            starved: Mutex::default(),
+            next_starved: AtomicU64::new(0),
             hang_ups: AtomicU64::new(0),
             reports: AtomicUsize::new(0),
             clients: Mutex::default(),
@@ -118,6 +123,11 @@ impl Shared {
     fn clients(&self) -> MutexGuard<'_, HashMap<u64, Arc<Client>>> {
         // Held for one call of the map.
         self.clients.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn starved(&self) -> MutexGuard<'_, VecDeque<u64>> {
+        // Held for one call of the queue.
+        self.starved.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(super) fn enter(&self, client: &Arc<Client>) {
@@ -159,33 +169,53 @@ impl Shared {
 }
 
 /// Bytes of a request that count against what all requests together may take.
+///
+/// Requests take memory piece by piece, as they arrive, and all of them together could have it without one of them being whole.
+/// So the one that has waited longest takes what it needs in any case, until it was handled.
 #[derive(Debug)]
 pub(super) struct Charge {
     shared: Arc<Shared>,
     bytes: usize,
+    /// Its number among those that wait for memory or have waited.
+    number: Option<u64>,
 }
 
 impl Charge {
     pub(super) fn nothing(shared: &Arc<Shared>) -> Self {
-        Self { shared: Arc::clone(shared), bytes: 0 }
+        Self { shared: Arc::clone(shared), bytes: 0, number: None }
     }
 
-    /// Takes so many bytes more, if there are any left. One request has always room.
+    /// Takes so many bytes more, if there are any left or no other request has waited longer for them.
     pub(super) fn grow(&mut self, bytes: usize) -> bool {
         let most = self.shared.options.request_memory;
         let before = self.shared.requests.fetch_add(bytes, Ordering::Relaxed);
-        if before > 0 && before.saturating_add(bytes) > most {
+        if before.saturating_add(bytes) > most && !self.is_first() {
             self.shared.requests.fetch_sub(bytes, Ordering::Relaxed);
             return false;
         }
         self.bytes += bytes;
         true
     }
+
+    /// Whether nobody has waited longer. It waits from here on.
+    #[cold]
+    fn is_first(&mut self) -> bool {
+        let mut starved = self.shared.starved();
+        let number = *self.number.get_or_insert_with(|| {
+            let number = self.shared.next_starved.fetch_add(1, Ordering::Relaxed);
+            starved.push_back(number);
+            number
+        });
+        starved.front() == Some(&number)
+    }
 }
 
 impl Drop for Charge {
     fn drop(&mut self) {
         self.shared.requests.fetch_sub(self.bytes, Ordering::Relaxed);
+        if let Some(number) = self.number {
+            self.shared.starved().retain(|other| *other != number);
+        }
     }
 }
 

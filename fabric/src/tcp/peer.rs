@@ -9,13 +9,15 @@ use rustix::event::epoll::EventFlags;
 
 use super::areas::Output;
 use super::frame::{
-    CALL_BYTES, DAMAGED, HEAD_BYTES, Kind, REPLY_TOO_LONG, ReplyHead, RequestHead, SERVED, checksum,
+    CALL_BYTES, DAMAGED, FrameError, HEAD_BYTES, Kind, REPLY_TOO_LONG, ReplyHead, RequestHead, SERVED,
+    checksum,
 };
 use super::handshake::{
     CREDENTIALS_REFUSED, Greeting, Hello, MAX_GREETING_BYTES, NO_SUCH_CLIENT, OTHER_VERSION, Welcome,
 };
 use super::node::{Charge, Client, End, PeerKey, Shared, ToDesk};
 use super::socket::{Moved, Origin, receive, send};
+use crate::connection::SHORT_BODY;
 use crate::descriptors::Taken;
 use crate::error::FabricError;
 use crate::shm::PROTOCOL_VERSION;
@@ -143,6 +145,16 @@ impl Peer {
     /// Whether it waits for something else than its peer's bytes.
     pub(super) fn is_held(&self) -> bool {
         matches!(self.stage, Stage::Waiting) || self.asked.is_some() || self.is_unparsed || self.is_unsent()
+    }
+
+    /// Whether it waits for the node alone, so that its peer can only have gone.
+    pub(super) fn awaits_node(&self) -> bool {
+        matches!(self.stage, Stage::Waiting) || self.asked.is_some() || self.is_starved()
+    }
+
+    /// Whether it waits for memory for a request.
+    fn is_starved(&self) -> bool {
+        self.is_unparsed && self.arriving.is_some()
     }
 
     pub(super) fn is_unsent(&self) -> bool {
@@ -285,7 +297,9 @@ impl Peer {
             self.rest = Vec::new();
         }
         self.is_unparsed = at < have && (self.asked.is_some() || !all_sent || pumped != Pumped::Active);
-        let is_partial = self.arriving.is_some() || at < have && !self.is_unparsed;
+        // What the node has no memory for is not late.
+        let is_partial =
+            pumped != Pumped::Starved && (self.arriving.is_some() || at < have && !self.is_unparsed);
         if !is_partial {
             self.partial_since = None;
         } else if self.partial_since.is_none() {
@@ -301,7 +315,7 @@ impl Peer {
         loop {
             if let Some(arriving) = &mut self.arriving {
                 let more = (arriving.len - arriving.bytes.len()).min(have - at);
-                if !arriving.charge.grow(more) {
+                if arriving.len > SHORT_BODY && !arriving.charge.grow(more) {
                     return Ok((at, Pumped::Starved));
                 }
                 arriving.bytes.extend_from_slice(&tools.input[at..at + more]);
@@ -319,6 +333,10 @@ impl Peer {
             let head = RequestHead::decode(head, &limits).map_err(End::Frame)?;
             let len = head.bytes as usize;
             if head.kind == Kind::Call {
+                // One that was joined is for batches: answers to requests go over the client's first.
+                if self.first_of().is_none() {
+                    return Err(End::Frame(FrameError::Call));
+                }
                 let Some((sum, _)) = behind.split_first_chunk::<CALL_BYTES>() else { break };
                 self.arriving = Some(Arriving {
                     tag: head.tag,

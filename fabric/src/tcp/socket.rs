@@ -208,7 +208,8 @@ pub(super) fn accept(listening: impl AsFd, at: &Target) -> Result<Option<(OwnedF
             }
             Target::Unix(_) => match sockopt::socket_peercred(&socket) {
                 Ok(peer) => Origin::User(peer.uid.as_raw()),
-                Err(_) => Origin::Unknown,
+                // Of whom nobody can say whether it is to be let in, is not.
+                Err(_) => continue,
             },
         };
         return Ok(Some((socket, origin)));

@@ -89,6 +89,7 @@ impl Grant {
         let is_reserved = memory.pages() == Pages::Huge;
         let shared = Shared { budget: Arc::clone(budget), memory: Arc::clone(memory), is_reserved };
         let region_bytes = memory.len() as u64;
+        memory.set_backed_end(0);
         Self {
             region_bytes,
             // One that has its memory already may use all of it.
@@ -242,6 +243,8 @@ impl Grant {
             self.is_disk_full.store(false, Ordering::Relaxed);
         }
         self.end.store(from + taken, Ordering::Relaxed);
+        // Before anything is stored there.
+        memory.set_backed_end(from + taken);
         Ok(())
     }
 
@@ -250,10 +253,17 @@ impl Grant {
     pub fn shrink_to(&self, end: u64) {
         let (end, before) = (self.stepped(end), self.end());
         let Some(Shared { budget, memory, .. }) = &self.shared else { return };
+        if end >= before {
+            return;
+        }
+        // Nobody must take memory again for what goes back, or where others have taken it, look in vain for some.
+        memory.set_backed_end(end);
         // A memory node may write its region.
-        if end < before && memory.discard_from(end).unwrap_or(false) {
+        if memory.discard_from(end).unwrap_or(false) {
             self.end.store(end, Ordering::Relaxed);
             budget.give_back(before - end);
+        } else {
+            memory.set_backed_end(before);
         }
     }
 

@@ -30,6 +30,18 @@ fn regions_take_steps_of_one_budget_and_give_them_back() {
     assert_eq!(budget.granted(), 0);
 }
 
+/// What is not granted is not touched for those who read over sockets: the region says where that begins.
+#[test]
+fn a_region_is_backed_as_far_as_it_is_granted() {
+    let (budget, memory) = (Budget::new(1 << 20), region(1 << 20));
+    let grant = Grant::of(&budget, &memory, u64::MAX).expect("room");
+    assert_eq!(memory.backed_end(), 16 << 10);
+    grant.cover(512 << 10).expect("room");
+    assert_eq!(memory.backed_end(), grant.end());
+    grant.shrink_to(4096);
+    assert_eq!((memory.backed_end(), grant.end()), (16 << 10, 16 << 10));
+}
+
 #[test]
 fn what_the_operating_system_does_not_take_back_stays_granted() {
     let (memory, fd) = SharedMemory::create_memfd("test", 1 << 20, HugePages::No).expect("memory");

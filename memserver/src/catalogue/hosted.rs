@@ -84,6 +84,8 @@ pub(crate) fn give_up(region: &SharedMemory, used: u64) -> Result<(), AccessErro
     let begin = SUPERBLOCK_BYTES as u64;
     region.store_relaxed(REUSE_OFFSET, DROPPED)?;
     region.release();
+    // Zeros for those who have it copied, before they could have pages taken for it again.
+    region.set_backed_end(begin);
     if region.pages() == Pages::Huge {
         // The page that the superblock lies in stays.
         let end = region.len().min(HUGE_PAGE);
@@ -122,6 +124,7 @@ mod tests {
                 "{goes_back}"
             );
             assert_eq!(region.load_relaxed(REUSE_OFFSET).expect("inside"), DROPPED);
+            assert_eq!(region.backed_end(), SUPERBLOCK_BYTES as u64, "nobody has pages taken for it again");
         }
     }
 }
