@@ -23,7 +23,9 @@ use fpcache::read::{
     Cost, LookupScratch, Outcome, Outcomes, ReadError, Scan, Wanted, contains, drive, look_up, look_up_all,
 };
 use fpcache::table::{Table, TableOptions};
-use fpcache_fabric::{Clock, Connection, Deadline, FabricError, ForkFlag, SystemClock, random_bits};
+use fpcache_fabric::{
+    Clock, Connection, Deadline, Endpoint, FabricError, ForkFlag, SystemClock, random_bits,
+};
 use thread_local::ThreadLocal;
 
 use crate::counters::{Counters, Tally};
@@ -309,7 +311,7 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
             let read = |ReaderContext { table, buffers, .. }: &mut ContextOf<K, T>| {
                 read(buffers, table, &mut got_on)
             };
-            match self.with_context(held, read) {
+            match self.with_context(held, retry.left(&*self.clock), read) {
                 Ok(answer) => return Ok(answer),
                 Err(failure) => {
                     if got_on.0 {
@@ -332,7 +334,8 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
         mut read: impl FnMut(&mut Buffers<K, EndpointOf<T>>, &Table<K>) -> Result<R, ReadError>,
     ) -> Result<Option<R>, ClientError> {
         loop {
-            match self.with_context(held, |ReaderContext { table, buffers, .. }| read(buffers, table)) {
+            let left = retry.left(&*self.clock);
+            match self.with_context(held, left, |ReaderContext { table, buffers, .. }| read(buffers, table)) {
                 Ok(answer) => return Ok(Some(answer)),
                 Err(failure) => {
                     let next: Next = self.recover(held, *failure, retry)?;
@@ -344,16 +347,20 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
         }
     }
 
-    /// Runs `f` with the reader's context for the session in use.
+    /// Runs `f` with the reader's context for the session in use, for a call that has so much time `left`.
     #[inline]
     fn with_context<R>(
         &self,
         held: &mut Held<K, T>,
+        left: Duration,
         f: impl FnOnce(&mut ContextOf<K, T>) -> Result<R, ReadError>,
     ) -> Result<R, Box<Failure>> {
         let context = match held {
-            Some(context) if self.is_current(context) => context,
-            outdated => self.enter(outdated)?,
+            Some(context) if self.is_current(context) => {
+                context.buffers.endpoint.set_patience(left);
+                context
+            }
+            outdated => self.enter(outdated, left)?,
         };
         f(context).map_err(|error| Failure::boxed(Attempt::Read(error), context.number))
     }
@@ -370,11 +377,16 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
 
     /// Gives a reader a context for the session in use, or the one it has the newer table.
     #[cold]
-    fn enter<'h>(&self, held: &'h mut Held<K, T>) -> Result<&'h mut ContextOf<K, T>, Box<Failure>> {
+    fn enter<'h>(
+        &self,
+        held: &'h mut Held<K, T>,
+        left: Duration,
+    ) -> Result<&'h mut ContextOf<K, T>, Box<Failure>> {
         let (session, number) = self.current();
         if let Some(context) = held
             && context.session == session.id
         {
+            context.buffers.endpoint.set_patience(left);
             let newer = session.table(&mut context.buffers.endpoint);
             context.table = newer.map_err(|error| Failure::boxed(Attempt::Open(error), number))?;
             context.number = number;
@@ -385,7 +397,7 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
         *held = None;
         // Any numbers that differ between readers will do.
         let seed = self.contexts.fetch_add(1, Ordering::Relaxed);
-        let context = session.context(number, self.matcher, seed);
+        let context = session.context(number, self.matcher, seed, left);
         let context = context.map_err(|error| Failure::boxed(Attempt::Open(error), number))?;
         self.has_opened.store(true, Ordering::Relaxed);
         Ok(held.insert(context))
@@ -488,7 +500,9 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
         let deadline = Deadline::after_on(&*self.clock, within);
         self.reconnect(self.number(), deadline)?;
         let connection = Arc::clone(&self.session().connection);
-        read_kind(&mut connection.endpoint()).map_err(|error| self.or_dropped(error.into(), deadline))
+        let mut endpoint = connection.endpoint();
+        endpoint.set_patience(within);
+        read_kind(&mut endpoint).map_err(|error| self.or_dropped(error.into(), deadline))
     }
 
     /// Sends a request to the memory node and hands the creation number of its table and the reply's body to `take`. `meant` is

@@ -11,6 +11,9 @@ use crate::core::Connector;
 use crate::node::Node;
 use crate::url::Url;
 
+/// How long a memory node may be silent at least before it counts as gone.
+const LEAST_PATIENCE: Duration = Duration::from_secs(1);
+
 /// A table of a memory node that is reached over TCP or a unix socket.
 #[derive(Clone)]
 pub(crate) struct RemoteNode {
@@ -22,7 +25,8 @@ pub(crate) struct RemoteNode {
 
 impl RemoteNode {
     pub(crate) fn at(address: TcpAddress, config: &ClientConfig) -> Self {
-        Self { address, table: config.table, patience: config.deadline }
+        // Calls have their deadlines; the connection is not given up for every moment for which a memory node is busy.
+        Self { address, table: config.table, patience: config.deadline.max(LEAST_PATIENCE) }
     }
 }
 

@@ -1,6 +1,7 @@
 //! One life of a memory node as a client knows it: connection, table, and each reader's own buffers.
 
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
 
 use fpcache::key_space::BuildKeys;
 use fpcache::layout::{RecordShape, TableRecord};
@@ -102,14 +103,16 @@ impl<K: BuildKeys, C: Connection> Session<K, C> {
     }
 
     /// A reader's context for this session, whose table has this `number`. Fetches the table if nobody has done so. `seed`
-    /// is for its random choices.
+    /// is for its random choices, and `left` the time of the call that begins with it.
     pub(crate) fn context(
         &self,
         number: u64,
         matcher: Matcher,
         seed: u64,
+        left: Duration,
     ) -> Result<ReaderContext<K, C>, OpenError> {
         let mut endpoint = self.connection.endpoint();
+        endpoint.set_patience(left);
         let table = self.table(&mut endpoint)?;
         let mut lookup = LookupScratch::new(matcher);
         if let Some(cache) = table.cache() {

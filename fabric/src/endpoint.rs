@@ -1,5 +1,7 @@
 //! The queue pair: where batches are posted and completions come back.
 
+use std::time::Duration;
+
 use crate::clock::Deadline;
 use crate::error::FabricError;
 use crate::in_place::InPlace;
@@ -153,6 +155,12 @@ pub trait Endpoint {
     /// # Errors
     /// As for [`run`](Self::run).
     fn load_after_reads(&mut self, at: RemoteAddr) -> Result<u64, FabricError>;
+
+    /// How long the memory node may be silent while this endpoint waits for it, from here on: longer, and what waits fails with
+    /// [`DeadlinePassed`](FabricError::DeadlinePassed). For whoever begins a call that has a deadline. Where memory is mapped
+    /// nothing is waited for, and this does nothing.
+    #[inline(always)]
+    fn set_patience(&mut self, _patience: Duration) {}
 
     /// Posts a batch and returns at once. The fabric owns the batch, landing buffer included, until
     /// [`poll`](Self::poll) gives it back: dropping a waiting operation cannot leave a network card writing into

@@ -11,7 +11,9 @@ use fpcache::layout::{DROPPED, REUSE_OFFSET, SuperblockError};
 use fpcache::message::ErrorCode;
 use fpcache::read::ReadError;
 use fpcache::table_view::OpenError;
-use fpcache_fabric::{Clock, Connection, Deadline, Endpoint, ErrorKind as FabricErrorKind, RemoteAddr};
+use fpcache_fabric::{
+    Clock, Connection, Deadline, Endpoint, ErrorKind as FabricErrorKind, FabricError, RemoteAddr,
+};
 
 use super::{Connector, Core, Held};
 use crate::error::ClientError;
@@ -77,6 +79,15 @@ impl Retry {
         started.checked_add(self.within).map_or(Deadline::NONE, Deadline::at)
     }
 
+    /// What is left of the call's time. All of it as long as nothing went wrong: the clock is not looked at for that.
+    #[inline]
+    pub(super) fn left(&self, clock: &dyn Clock) -> Duration {
+        match self.started {
+            None => self.within,
+            Some(started) => self.within.saturating_sub(clock.now().saturating_duration_since(started)),
+        }
+    }
+
     /// Lets somebody else get on, the longer the more often.
     pub(super) fn pause(&mut self, clock: &dyn Clock) {
         if self.backoff.is_completed() {
@@ -103,11 +114,11 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
             // The next attempt opens it.
             Attempt::Open(OpenError::Moving { attempts }) => ReadError::Contended { attempts },
             // About to be hung up on: whoever connects anew learns what there is.
-            Attempt::Open(_) if self.was_dropped() => ReadError::Contended { attempts: 1 },
+            Attempt::Open(_) if self.was_dropped(retry) => ReadError::Contended { attempts: 1 },
             Attempt::Open(OpenError::Empty) if self.has_opened.load(Ordering::Relaxed) => {
                 return Err(ClientError::Emptied);
             }
-            Attempt::Open(error) => self.explained(error)?,
+            Attempt::Open(error) => self.explained(error, retry)?,
         };
         self.tally.retries.add(1);
         let deadline = retry.deadline(&*self.clock);
@@ -121,12 +132,15 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
                 *held = None;
                 self.reconnect(failure.number, deadline)?;
             }
+            error @ ReadError::Fabric(FabricError::DeadlinePassed { .. }) => {
+                return Err(ClientError::Deadline { deadline: retry.within, last: error });
+            }
             ReadError::Fabric(e) => return Err(e.into()),
             // It was told to stop when the deadline had passed.
             error @ ReadError::Unfinished { .. } => {
                 return Err(ClientError::Deadline { deadline: retry.within, last: error });
             }
-            ReadError::Corrupt(_) if self.was_dropped() => retry.pause(&*self.clock),
+            ReadError::Corrupt(_) if self.was_dropped(retry) => retry.pause(&*self.clock),
             ReadError::Corrupt(e) => return Err(OpenError::Corrupt(e).into()),
         }
         Ok(Next::Again)
@@ -134,13 +148,15 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
 
     /// What a table that could not be opened is an error of: its keys may be of another kind than this client's. Not an error of
     /// the call if the table was dropped meanwhile.
-    fn explained(&self, error: OpenError) -> Result<ReadError, ClientError> {
+    fn explained(&self, error: OpenError, retry: &Retry) -> Result<ReadError, ClientError> {
         let OpenError::Superblock(SuperblockError::Corrupt(_)) = &error else { return Err(error.into()) };
         let connection = Arc::clone(&self.session().connection);
-        match read_kind(&mut connection.endpoint()) {
+        let mut endpoint = connection.endpoint();
+        endpoint.set_patience(retry.left(&*self.clock));
+        match read_kind(&mut endpoint) {
             Ok(Some(theirs)) if !theirs.is::<K>() => Err(ClientError::OtherKeys { theirs, own: K::NAME }),
             // Between the look that found other keys and this one.
-            _ if self.was_dropped() => Ok(ReadError::Contended { attempts: 1 }),
+            _ if self.was_dropped(retry) => Ok(ReadError::Contended { attempts: 1 }),
             _ => Err(error.into()),
         }
     }
@@ -157,7 +173,7 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
         if retry.stale > 1 {
             retry.pause(&*self.clock);
         }
-        match self.refresh(held, seen) {
+        match self.refresh(held, seen, retry.left(&*self.clock)) {
             Ok(Some(next)) => Ok(next),
             Ok(None) => {
                 // The old table is of no use any more: whoever fetches the new one may need its room.
@@ -171,20 +187,22 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
                 Ok(Next::Again)
             }
             Err(OpenError::Moving { .. }) => Ok(Next::Again),
-            Err(_) if self.was_dropped() => Ok(Next::Again),
+            Err(_) if self.was_dropped(retry) => Ok(Next::Again),
             Err(error) => Err(error.into()),
         }
     }
 
     /// Whether the table of the session in use was dropped, or its memory node has hung up: the next attempt learns what there
     /// is.
-    fn was_dropped(&self) -> bool {
+    fn was_dropped(&self, retry: &Retry) -> bool {
         let connection = Arc::clone(&self.session().connection);
         if !connection.is_alive() {
             return true;
         }
         let mut reuse = [0];
-        let read = connection.endpoint().read_words(RemoteAddr::region(REUSE_OFFSET), &mut reuse);
+        let mut endpoint = connection.endpoint();
+        endpoint.set_patience(retry.left(&*self.clock));
+        let read = endpoint.read_words(RemoteAddr::region(REUSE_OFFSET), &mut reuse);
         read.is_ok() && reuse == [DROPPED]
     }
 
@@ -233,7 +251,7 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
 
     /// Brings the table with the number `seen` up to date, unless another thread has done so; `None` if it must be fetched
     /// anew.
-    fn refresh(&self, held: &mut Held<K, T>, seen: u64) -> Result<Option<Next>, OpenError> {
+    fn refresh(&self, held: &mut Held<K, T>, seen: u64, left: Duration) -> Result<Option<Next>, OpenError> {
         let session = Arc::clone(&*self.session());
         // One thread at a time: the others find a newer table when they come in.
         let _opening = session.opening();
@@ -242,8 +260,15 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
         }
         let Some(table) = session.fetched() else { return Ok(Some(Next::Again)) };
         let refreshed = match held {
-            Some(context) => table.refreshed(&mut context.buffers.endpoint),
-            None => table.refreshed(&mut session.connection.endpoint()),
+            Some(context) => {
+                context.buffers.endpoint.set_patience(left);
+                table.refreshed(&mut context.buffers.endpoint)
+            }
+            None => {
+                let mut endpoint = session.connection.endpoint();
+                endpoint.set_patience(left);
+                table.refreshed(&mut endpoint)
+            }
         };
         match refreshed? {
             // Whoever sees a segment replaced finds its change in the log, but pages know only the last checkpoint.

@@ -172,7 +172,7 @@ fn look_up_one(core: &Core<U64Keys, Node>) {
 
 /// The table of this thread's context; of no context, one that is gone.
 fn table_here(core: &Core<U64Keys, Node>) -> Weak<Table<U64Keys>> {
-    core.here(|held| core.with_context(held, |context| Ok(Arc::downgrade(&context.table))))
+    core.here(|held| core.with_context(held, PATIENCE, |context| Ok(Arc::downgrade(&context.table))))
         .unwrap_or_default()
 }
 

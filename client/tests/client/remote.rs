@@ -2,7 +2,12 @@
 
 use std::borrow::Borrow;
 use std::collections::BTreeMap;
+use std::io::{Read, Write};
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
+use std::time::{Duration, Instant};
 
 use crate::common::{Directory, TestKeys, load, value_in};
 use fpcache_client::{ByteKeys, KeyKind, U64Keys};
@@ -172,6 +177,58 @@ fn a_table_that_is_dropped_is_gone_for_its_clients<K: TestKeys>() {
     let value = client.get(K::key(5)).unwrap();
     assert_eq!(value, Some(value_in(&K::shape(Some(8)), 5, 2)));
     assert_eq!(client.get(K::key(70)).unwrap(), None);
+}
+
+/// Passes on what goes to and from an address, until it is told to hold it back.
+fn relay_to(url: &str) -> (String, Arc<AtomicBool>) {
+    let to = url.strip_prefix("tcp://").unwrap().to_owned();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let (address, holds) = (listener.local_addr().unwrap(), Arc::new(AtomicBool::new(false)));
+    let is_held = Arc::clone(&holds);
+    // Ends with the process; of each connection, with that.
+    thread::spawn(move || {
+        for client in listener.incoming().map_while(Result::ok) {
+            let node = TcpStream::connect(&to).unwrap();
+            let ends = [(client.try_clone().unwrap(), node.try_clone().unwrap()), (node, client)];
+            for (mut from, mut to) in ends {
+                let is_held = Arc::clone(&is_held);
+                thread::spawn(move || {
+                    let mut bytes = [0; 4096];
+                    while let Ok(len @ 1..) = from.read(&mut bytes) {
+                        while is_held.load(Ordering::Relaxed) {
+                            thread::sleep(Duration::from_millis(1));
+                        }
+                        let _ = to.write_all(&bytes[..len]);
+                    }
+                    let _ = to.shutdown(Shutdown::Both);
+                });
+            }
+        }
+    });
+    (format!("tcp://{address}"), holds)
+}
+
+#[test]
+fn a_lookup_over_a_memory_node_that_is_silent_ends_at_its_deadline() {
+    let node = Node::start();
+    node.make::<U64Keys>("t");
+    let (url, holds) = relay_to(&node.urls[0]);
+    let config = ClientConfig { table: "t".parse().unwrap(), ..ClientConfig::default() };
+    let client = Client::<U64Keys>::open(&url, config).unwrap();
+    load(&client, <U64Keys as TestKeys>::parameters(), 0..100, 1).unwrap();
+    assert!(client.get(5).unwrap().is_some());
+    holds.store(true, Ordering::Relaxed);
+    let hurried = client.with_deadline(Duration::from_millis(50));
+    let (began, error) = (Instant::now(), hurried.get(5).unwrap_err());
+    assert!(matches!(error, ClientError::Deadline { .. }), "{error}");
+    assert!(began.elapsed() < Duration::from_secs(3), "{:?}", began.elapsed());
+    // Another thread has to get a socket first.
+    let error = thread::scope(|scope| scope.spawn(|| hurried.get(5).unwrap_err()).join().unwrap());
+    assert!(error.is_retryable(), "{error}");
+    assert!(began.elapsed() < Duration::from_secs(3), "{:?}", began.elapsed());
+    holds.store(false, Ordering::Relaxed);
+    assert!(client.get(5).unwrap().is_some());
+    assert_eq!(client.counters().reconnects, 0, "the connection was not given up");
 }
 
 #[test]

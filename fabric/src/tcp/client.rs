@@ -10,8 +10,8 @@ use super::channel::Channel;
 use super::endpoint::TcpEndpoint;
 use super::frame::{HEAD_BYTES, Limits};
 use super::handshake::{
-    ADMITTED, CREDENTIALS_REFUSED, Hello, Membership, NO_SUCH_CLIENT, NO_SUCH_REGION, TOO_MANY_CLIENTS,
-    USER_REFUSED, WELCOME_BYTES, Welcome,
+    ADMITTED, CREDENTIALS_REFUSED, Hello, Membership, NO_RESOURCES, NO_SUCH_CLIENT, NO_SUCH_REGION,
+    TOO_MANY_CLIENTS, USER_REFUSED, WELCOME_BYTES, Welcome,
 };
 use super::socket::{Moved, Ready, reach, receive, send, wait};
 use crate::bell::Bell;
@@ -170,6 +170,7 @@ impl Greeting<'_> {
                 });
             }
             NO_SUCH_REGION => return Err(FabricError::NoSuchRegion { address, name: self.name.to_string() }),
+            NO_RESOURCES => return Err(FabricError::NoResources { address }),
             TOO_MANY_CLIENTS => return Err(FabricError::TooManyClients { address, max: welcome.detail }),
             NO_SUCH_CLIENT => return Err(FabricError::Disconnected { peer: address.into() }),
             CREDENTIALS_REFUSED => return Err(self.protocol("it wants no credentials")),
@@ -211,15 +212,20 @@ pub(super) struct Session {
 
 impl Session {
     /// A socket for an endpoint: one that another endpoint has left, or a new one.
-    pub(super) fn channel(&self) -> Result<Channel, FabricError> {
+    pub(super) fn channel(&self, patience: Duration) -> Result<Channel, FabricError> {
         let kept = self.kept().pop();
         if let Some(mut channel) = kept {
             // What another endpoint was told is older than what this one reads.
             channel.watched = None;
             return Ok(channel);
         }
-        let deadline = Deadline::after(self.patience);
-        let (socket, _) = reach(&self.address, std::slice::from_ref(&self.target), deadline)?;
+        let deadline = Deadline::after(self.patience.min(patience));
+        let reached = reach(&self.address, std::slice::from_ref(&self.target), deadline);
+        if let Err(FabricError::NoMemoryNode { .. }) = reached {
+            // Also if the memory node lives and its socket file does not: nobody can read there over this connection any more.
+            self.link.cut();
+        }
+        let (socket, _) = reached?;
         let hello = Hello::encode(PROTOCOL_VERSION, &RegionName::default(), Some(self.membership));
         let name = RegionName::default();
         let greeting = Greeting { address: &self.address, name: &name, version: PROTOCOL_VERSION, deadline };

@@ -41,6 +41,8 @@ pub struct TcpEndpoint {
     done: VecDeque<Completion>,
     /// What was waited for.
     ran: Option<(Batch, Result<(), FabricError>)>,
+    /// How long whoever waits now may wait for something to move: of one call, while `Session::patience` is the connection's.
+    patience: Duration,
     /// When something last moved while something was under way.
     moved_at: Instant,
     /// For READs of words: kept so that they do not allocate.
@@ -57,6 +59,7 @@ impl TcpEndpoint {
             next_ticket: 0,
             done: VecDeque::new(),
             ran: None,
+            patience: Duration::MAX,
             moved_at: Instant::now(),
             words: Box::default(),
         }
@@ -74,7 +77,7 @@ impl TcpEndpoint {
             return Err(self.lose());
         }
         if self.channel.is_none() {
-            self.channel = Some(Box::new(self.session.channel()?));
+            self.channel = Some(Box::new(self.session.channel(self.patience)?));
         }
         Ok(())
     }
@@ -82,18 +85,38 @@ impl TcpEndpoint {
     /// The memory node is gone, and what was under way with it.
     #[cold]
     fn lose(&mut self) -> FabricError {
-        let link = &self.session.link;
+        let link = Arc::clone(&self.session.link);
         link.cut();
+        self.leave(|| link.disconnected())
+    }
+
+    /// Leaves the socket, and what was under way over it.
+    #[cold]
+    fn leave(&mut self, error: impl Fn() -> FabricError) -> FabricError {
         if let Some(mut channel) = self.channel.take() {
             for (ticket, batch) in channel.abandon() {
-                let result = Err(link.disconnected());
+                let result = Err(error());
                 match ticket {
                     Some(ticket) => self.done.push_back(Completion { ticket, batch, result }),
                     None => self.ran = Some((batch, result)),
                 }
             }
         }
-        link.disconnected()
+        error()
+    }
+
+    /// What waits has waited too long: for the call that it belongs to, or for anybody.
+    #[cold]
+    fn wait_no_longer(&mut self) -> FabricError {
+        let silent = self.moved_at.elapsed();
+        let lost = (silent >= self.session.patience).then(|| self.lose());
+        if silent < self.patience
+            && let Some(lost) = lost
+        {
+            return lost;
+        }
+        // The socket is of no use to the next call while the answer to this one may come over it.
+        self.leave(|| FabricError::DeadlinePassed { waiting_for: "the memory node answers a batch" })
     }
 
     /// Puts a batch on its way.
@@ -142,11 +165,12 @@ impl TcpEndpoint {
         }
         self.spin.was_in_vain();
         while self.ran.is_none() {
-            let deadline = Deadline::at(self.moved_at + self.session.patience);
+            let patience = self.patience.min(self.session.patience);
+            let deadline = self.moved_at.checked_add(patience).map_or(Deadline::NONE, Deadline::at);
             let Some(channel) = &self.channel else { return Err(self.session.link.disconnected()) };
             let ready = wait(channel.socket(), channel.is_unsent(), deadline);
             if !self.progress()? && ready == Ready::TimedOut {
-                return Err(self.lose());
+                return Err(self.wait_no_longer());
             }
         }
         Ok(())
@@ -228,6 +252,10 @@ impl Endpoint for TcpEndpoint {
 
     fn guards(&self) -> bool {
         true
+    }
+
+    fn set_patience(&mut self, patience: Duration) {
+        self.patience = patience;
     }
 
     fn read_all_words<const N: usize>(&mut self, reads: [WordRead<'_>; N]) -> Result<(), FabricError> {

@@ -2,6 +2,8 @@
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
+use std::os::unix::fs::MetadataExt;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -13,6 +15,9 @@ use fpcache_fabric::{
 };
 
 const REGION_BYTES: usize = 1 << 20;
+
+/// A request that is not answered.
+const NEVER: u8 = 200;
 
 /// Notes who is hung up on, and hangs up when it is told to.
 struct Watched {
@@ -34,6 +39,9 @@ impl Service for Watched {
     }
 
     fn handle(&mut self, client: ClientId, request: &[u8], reply: &mut Vec<u8>) -> Handled {
+        if request == [NEVER] {
+            return Handled::Later;
+        }
         self.inner.handle(client, request, reply)
     }
 
@@ -72,8 +80,9 @@ struct Node {
     waker: Waker,
     seen: Arc<Mutex<Seen>>,
     hang_ups: HangUps,
-    _serving: Serving,
+    serving: Serving,
     region: SharedMemory,
+    file: std::fs::File,
 }
 
 fn short() -> ListenOptions {
@@ -90,6 +99,7 @@ fn short() -> ListenOptions {
 impl Node {
     fn start(options: ListenOptions) -> Self {
         let (region, fd) = SharedMemory::create_memfd("region", REGION_BYTES, HugePages::No).unwrap();
+        let file = std::fs::File::from(fd.try_clone().unwrap());
         let export = Some(Export::new(&region, fd, 1).unwrap().with_watched(0));
         let (inner, seen) = (TestService::default(), Arc::<Mutex<Seen>>::default());
         let waker = inner.waker().unwrap();
@@ -98,7 +108,12 @@ impl Node {
         let port = address.to_string().rsplit(':').next().unwrap().parse().unwrap();
         let hang_ups = listener.hang_ups();
         let serving = listener.spawn(Watched { inner, export, seen: Arc::clone(&seen) }).unwrap();
-        Self { address, port, waker, seen, hang_ups, _serving: serving, region }
+        Self { address, port, waker, seen, hang_ups, serving, region, file }
+    }
+
+    /// What the region's file takes.
+    fn resident_bytes(&self) -> u64 {
+        self.file.metadata().unwrap().blocks() * 512
     }
 
     fn socket(&self) -> TcpStream {
@@ -330,6 +345,166 @@ fn half_sent_requests_do_not_keep_others_from_calling_for_long() {
     node.serves();
 }
 
+/// A request as the one that the socket came with sends it.
+fn call(body: &[u8]) -> Vec<u8> {
+    let sum = xxhash_rust::xxh3::xxh3_64(body).to_le_bytes();
+    [head(8 + body.len() as u32, 0, 3), sum.to_vec(), body.to_vec()].concat()
+}
+
+/// Requests that together need more memory than there is for them, none of which is whole when it is used up.
+#[test]
+fn requests_that_arrive_together_are_all_answered() {
+    let options = ListenOptions { request_memory: 256 << 10, frame_time: Duration::from_secs(1), ..short() };
+    let node = Node::start(options);
+    let request = call(&[&[TestService::ECHO][..], &[7; 200_000]].concat());
+    let half = request.len() / 2;
+    let mut sockets: Vec<TcpStream> = (0..8).map(|_| node.admitted().0).collect();
+    sockets.iter_mut().for_each(|socket| socket.write_all(&request[..half]).unwrap());
+    std::thread::sleep(Duration::from_millis(50));
+    // Those that need no more than every connection may have go on.
+    node.serves();
+    std::thread::scope(|scope| {
+        for socket in &mut sockets {
+            scope.spawn(|| {
+                socket.write_all(&request[half..]).unwrap();
+                let mut reply = vec![0; 16 + 200_000];
+                socket.read_exact(&mut reply).unwrap();
+                assert!(reply[16..].iter().all(|byte| *byte == 7));
+            });
+        }
+    });
+    assert_eq!(node.hang_ups.count(), 0);
+}
+
+#[test]
+fn a_client_that_goes_while_its_request_is_under_way_is_noticed() {
+    let node = Node::start(ListenOptions::default());
+    let (mut socket, _) = node.admitted();
+    socket.write_all(&call(&[NEVER])).unwrap();
+    std::thread::sleep(Duration::from_millis(20));
+    assert_eq!(node.seen.lock().unwrap().clients.len(), 1);
+    drop(socket);
+    let patience = Instant::now() + Duration::from_secs(5);
+    while node.hang_ups.connections() > 0 || !node.seen.lock().unwrap().clients.is_empty() {
+        assert!(Instant::now() < patience, "nobody has noticed");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+#[test]
+fn what_was_executed_is_answered_though_the_memory_node_stops() {
+    let node = Node::start(ListenOptions::default());
+    let (mut socket, _) = node.admitted();
+    socket.write_all(&call(&[TestService::SLEEP, 100, 5])).unwrap();
+    std::thread::sleep(Duration::from_millis(30));
+    node.serving.stop().unwrap();
+    let mut reply = [0; 16 + 8];
+    socket.read_exact(&mut reply).unwrap();
+    assert_eq!(reply[16..], [100, 5, 0, 0, 0, 0, 0, 0]);
+    closes(&mut socket);
+}
+
+#[test]
+fn memory_that_is_not_backed_is_zeros_and_not_touched() {
+    let node = Node::start(short());
+    let connection = connect(&node.address, ConnectOptions::default()).unwrap();
+    let mut endpoint = connection.endpoint();
+    node.region.set_backed_end(64 << 10);
+    let mut words = vec![1; REGION_BYTES / 8];
+    let before = node.resident_bytes();
+    endpoint.read_words(RemoteAddr::region(0), &mut words).unwrap();
+    assert!(words.iter().all(|word| *word == 0));
+    // Of a file without a name pages are taken by reading.
+    assert!(node.resident_bytes() - before <= 64 << 10, "holes have got memory");
+    node.region.set_backed_end(REGION_BYTES as u64);
+    node.region.store_release(512 << 10, 7).unwrap();
+    endpoint.read_words(RemoteAddr::region(512 << 10), &mut words[..1]).unwrap();
+    assert_eq!(words[0], 7);
+}
+
+/// A socket file may be removed while the memory node lives: a connection that cannot have more sockets is lost.
+#[test]
+fn a_connection_whose_address_is_gone_is_cut() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("node.sock");
+    let address = TcpAddress::at_path(&path).unwrap();
+    let (region, fd) = SharedMemory::create_memfd("region", REGION_BYTES, HugePages::No).unwrap();
+    let export = Some(Export::new(&region, fd, 1).unwrap());
+    let listener = Listener::bind(std::slice::from_ref(&address), short()).unwrap();
+    let service = Watched { inner: TestService::default(), export, seen: Arc::default() };
+    let _serving = listener.spawn(service).unwrap();
+    let connection = connect(&address, ConnectOptions::default()).unwrap();
+    std::fs::remove_file(&path).unwrap();
+    let error = connection.endpoint().read_words(RemoteAddr::region(0), &mut [0]).unwrap_err();
+    assert!(matches!(error, FabricError::NoMemoryNode { .. }), "{error}");
+    assert!(!connection.is_alive());
+}
+
+/// Passes bytes on, until it is told to hold them back.
+struct Relay {
+    address: TcpAddress,
+    holds: Arc<AtomicBool>,
+}
+
+impl Relay {
+    fn to(port: u16) -> Self {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = TcpAddress::internet(listener.local_addr().unwrap());
+        let holds = Arc::new(AtomicBool::new(false));
+        let is_held = Arc::clone(&holds);
+        // Ends with its sockets, or with the process.
+        std::thread::spawn(move || {
+            for socket in listener.incoming().map_while(Result::ok) {
+                let onwards = TcpStream::connect(("127.0.0.1", port)).unwrap();
+                for (mut from, mut to) in
+                    [(socket.try_clone().unwrap(), onwards.try_clone().unwrap()), (onwards, socket)]
+                {
+                    let is_held = Arc::clone(&is_held);
+                    std::thread::spawn(move || {
+                        let mut bytes = [0; 4096];
+                        while let Ok(len @ 1..) = from.read(&mut bytes) {
+                            while is_held.load(Ordering::Relaxed) {
+                                std::thread::sleep(Duration::from_millis(1));
+                            }
+                            let _ = to.write_all(&bytes[..len]);
+                        }
+                        let _ = to.shutdown(std::net::Shutdown::Both);
+                    });
+                }
+            }
+        });
+        Self { address, holds }
+    }
+}
+
+#[test]
+fn whoever_has_little_time_does_not_wait_longer_and_loses_no_connection() {
+    let node = Node::start(ListenOptions::default());
+    let relay = Relay::to(node.port);
+    let connection = connect(&relay.address, ConnectOptions::default()).unwrap();
+    let (mut endpoint, mut word) = (connection.endpoint(), [0]);
+    let mut unused = connection.endpoint();
+    node.region.store_release(64, 77).unwrap();
+    endpoint.read_words(RemoteAddr::region(64), &mut word).unwrap();
+    relay.holds.store(true, Ordering::Relaxed);
+    // Of one that has its socket, and of one that has none.
+    for endpoint in [&mut endpoint, &mut unused] {
+        endpoint.set_patience(Duration::from_millis(50));
+        let began = Instant::now();
+        let error = endpoint.read_words(RemoteAddr::region(64), &mut word).unwrap_err();
+        assert!(matches!(error, FabricError::DeadlinePassed { .. }), "{error}");
+        assert!(began.elapsed() < Duration::from_secs(3), "{:?}", began.elapsed());
+        assert!(connection.is_alive());
+    }
+    relay.holds.store(false, Ordering::Relaxed);
+    node.region.store_release(64, 78).unwrap();
+    for endpoint in [&mut endpoint, &mut unused] {
+        endpoint.set_patience(Duration::from_secs(5));
+        endpoint.read_words(RemoteAddr::region(64), &mut word).unwrap();
+        assert_eq!(word, [78]);
+    }
+}
+
 #[test]
 fn there_are_so_many_connections_and_no_more() {
     let node =
@@ -370,6 +545,11 @@ fn nobody_joins_a_client_without_its_secret() {
     socket.write_all(&read(0, 8)).unwrap();
     socket.read_exact(&mut [0; 24]).unwrap();
     assert_eq!(node.seen.lock().unwrap().clients.len(), 1, "one client with two sockets");
+    // Requests go over the first.
+    socket.write_all(&call(&[TestService::ECHO, 5])).unwrap();
+    closes(&mut socket);
+    node.tells("for batches");
+    node.serves();
 }
 
 #[test]
