@@ -209,10 +209,17 @@ pub trait Service: Send {
 
     /// Whether it has room for a request of so many bytes of this client, more than [`SHORT_BODY`], should that have to be
     /// kept. One for which it has none is not taken over from the client: it is asked about again every round, and other long
-    /// ones wait after it. What there is room for must not depend on what clients do.
+    /// ones for the same [room](Self::room_of) wait after it. What there is room for must not depend on what clients do.
     fn has_room(&self, client: ClientId, request_bytes: usize) -> bool {
         let _ = (client, request_bytes);
         true
+    }
+
+    /// Which room the long requests of this client need, by any number. Those that wait for one room are taken in the order in
+    /// which they came, over whatever connections; nobody waits for those that wait for another.
+    fn room_of(&self, client: ClientId) -> u64 {
+        let _ = client;
+        0
     }
 
     /// Answers a request; `reply` comes empty. The request's bytes arrived whole, but may be anything.

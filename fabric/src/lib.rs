@@ -62,6 +62,7 @@ pub mod process;
 mod random;
 pub mod region;
 pub mod ring;
+mod room_queue;
 mod rpc;
 mod server;
 pub mod shm;

@@ -192,6 +192,10 @@ impl<S: Service> Service for OneRegion<S> {
         self.service.has_room(client, request_bytes)
     }
 
+    fn room_of(&self, client: ClientId) -> u64 {
+        self.service.room_of(client)
+    }
+
     fn handle(&mut self, client: ClientId, request: &[u8], reply: &mut Vec<u8>) -> Handled {
         self.service.handle(client, request, reply)
     }

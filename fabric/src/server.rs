@@ -218,7 +218,7 @@ impl<S: Service> Sessions<'_, S> {
             }
         }
         if let Some(desk) = &mut self.desk
-            && desk.sweep(self.service)
+            && desk.sweep(self.service, &mut self.bodies.queue)
         {
             found = Found::Something;
         }
@@ -254,7 +254,7 @@ impl<S: Service> Sessions<'_, S> {
         while let Some(client) = self.service.next_farewell() {
             match (self.open.binary_search_by_key(&client, |session| session.id), &mut self.desk) {
                 (Ok(index), _) => self.close(index),
-                (Err(_), Some(desk)) => desk.part(client, self.service),
+                (Err(_), Some(desk)) => desk.part(client, self.service, &mut self.bodies.queue),
                 (Err(_), None) => {}
             }
         }
@@ -328,9 +328,7 @@ impl<S: Service> Sessions<'_, S> {
         fence(Ordering::SeqCst);
         let has_message = self.desk.as_deref().is_some_and(|desk| !desk.begin_sleep());
         let awake = stop.is_stopped() || has_message || self.open.iter().any(Session::has_request);
-        let is_room_awaited =
-            self.bodies.is_awaited() || self.desk.as_deref().is_some_and(Desk::is_room_awaited);
-        let room_at = is_room_awaited.then(|| Instant::now() + LOOK_FOR_ROOM);
+        let room_at = self.bodies.queue.is_awaited().then(|| Instant::now() + LOOK_FOR_ROOM);
         let timeout = match acceptor.next_deadline().into_iter().chain(work_at).chain(room_at).min() {
             _ if awake => Some(Duration::ZERO),
             Some(at) => Some(at.saturating_duration_since(Instant::now())),
@@ -355,7 +353,7 @@ impl<S: Service> Drop for Sessions<'_, S> {
             }
         }
         if let Some(desk) = self.desk.as_deref_mut().filter(|_| !std::thread::panicking()) {
-            desk.part_all(self.service);
+            desk.part_all(self.service, &mut self.bodies.queue);
         }
     }
 }

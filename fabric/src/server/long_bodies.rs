@@ -1,12 +1,11 @@
-//! Long requests and replies in the rings: whose request is taken next when the service has no room for all of them, and which
-//! pages of rings the process keeps mapped.
-
-use std::collections::VecDeque;
+//! Long requests and replies in the rings: which wait for the service to have room, and which pages of rings the process keeps
+//! mapped.
 
 use super::Session;
-use crate::connection::{ClientId, SHORT_BODY, Service};
+use crate::connection::{SHORT_BODY, Service};
 use crate::memory::AccessError;
 use crate::ring::BODIES;
+use crate::room_queue::{RoomQueue, Ticket};
 
 /// Bytes of long bodies that stay mapped, of all rings together. Mapping them anew takes a tenth of the time of a copy.
 const MOST_MAPPED: usize = 16 << 20;
@@ -14,8 +13,8 @@ const MOST_MAPPED: usize = 16 << 20;
 /// What is known of the long bodies of all rings.
 #[derive(Debug, Default)]
 pub(super) struct LongBodies {
-    /// Clients whose long requests the service has no room for, in the order in which they came.
-    waiting: VecDeque<ClientId>,
+    /// Who waits for the service to have room, over sockets too.
+    pub(super) queue: RoomQueue,
     /// Bytes of long bodies in rings that may be mapped.
     mapped: usize,
 }
@@ -23,8 +22,8 @@ pub(super) struct LongBodies {
 /// What is known of the long bodies of one ring.
 #[derive(Debug, Default)]
 pub(super) struct RingPages {
-    /// Whether its client is among those that wait.
-    waits: bool,
+    /// Its client's place among those that wait for room, if it is one of them.
+    ticket: Option<Ticket>,
     /// Bytes of requests and of replies that may be mapped.
     request: usize,
     reply: usize,
@@ -34,33 +33,20 @@ pub(super) struct RingPages {
 
 impl RingPages {
     pub(super) fn waits(&self) -> bool {
-        self.waits
+        self.ticket.is_some()
     }
 }
 
 impl LongBodies {
-    /// Whether clients wait for the service to have room.
-    pub(super) fn is_awaited(&self) -> bool {
-        !self.waiting.is_empty()
-    }
-
-    /// Whether a long request is taken now. If not it stays in its ring, and no other long one overtakes it.
+    /// Whether a long request is taken now. If not it stays in its ring, and no other long one for the same room overtakes it.
     pub(super) fn admits<S: Service>(&mut self, session: &mut Session, len: usize, service: &S) -> bool {
-        if self.waiting.front().is_none_or(|first| *first == session.id) && service.has_room(session.id, len)
-        {
-            return true;
-        }
-        if !std::mem::replace(&mut session.pages.waits, true) {
-            self.waiting.push_back(session.id);
-        }
-        false
+        self.queue.admits(&mut session.pages.ticket, session.id, len, service)
     }
 
-    /// A client waits no longer: its request is taken, it has given that up, or it has gone.
+    /// A client waits no longer: it has given its request up, or it has gone.
     #[cold]
     pub(super) fn stop_waiting(&mut self, session: &mut Session) {
-        session.pages.waits = false;
-        self.waiting.retain(|client| *client != session.id);
+        self.queue.leave(&mut session.pages.ticket);
     }
 
     /// A ring has taken another request: the reply before it is of no use any more.
@@ -95,8 +81,6 @@ impl LongBodies {
 
     pub(super) fn closed(&mut self, session: &mut Session) {
         self.forget(session);
-        if session.pages.waits {
-            self.stop_waiting(session);
-        }
+        self.stop_waiting(session);
     }
 }

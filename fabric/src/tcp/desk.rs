@@ -13,6 +13,7 @@ use crate::connection::{ClientId, Handled, SHORT_BODY, Service};
 use crate::error::FabricError;
 use crate::random::random_bits;
 use crate::region::{Export, RegionName};
+use crate::room_queue::{RoomQueue, Ticket};
 use crate::shm::PROTOCOL_VERSION;
 
 /// Numbers of clients over sockets begin here, above those of any clients over request rings.
@@ -26,6 +27,16 @@ struct Seat {
     is_owed: bool,
 }
 
+/// A long request for which the service has no room.
+#[derive(Debug)]
+struct Waiting {
+    client: ClientId,
+    bytes: Vec<u8>,
+    ticket: Option<Ticket>,
+    /// Counts its bytes until it is taken or given up.
+    _charge: Charge,
+}
+
 /// The service's side of the threads that serve sockets.
 #[derive(Debug)]
 pub(crate) struct Desk {
@@ -34,7 +45,7 @@ pub(crate) struct Desk {
     next_client: u64,
     limits: Limits,
     /// Long requests for which the service has no room, in the order in which they came.
-    waiting: VecDeque<(ClientId, Vec<u8>, Charge)>,
+    waiting: VecDeque<Waiting>,
 }
 
 impl Desk {
@@ -43,22 +54,26 @@ impl Desk {
     }
 
     /// Handles what has come: of each client at most one request. Whether there was something.
-    pub(crate) fn sweep<S: Service>(&mut self, service: &mut S) -> bool {
-        let mut found = self.take_waiting(service);
+    pub(crate) fn sweep<S: Service>(&mut self, service: &mut S, queue: &mut RoomQueue) -> bool {
+        let mut found = self.take_waiting(service, queue);
         for _ in 0..self.shared.desk.len() {
             let Some(message) = self.shared.desk.take() else { break };
             found = true;
             match message {
                 ToDesk::Hello { peer, name } => self.let_in(peer, &name, service),
                 ToDesk::Request { client, bytes, charge } => {
-                    let is_long = bytes.len() > SHORT_BODY;
-                    if is_long && (self.is_room_awaited() || !service.has_room(client, bytes.len())) {
-                        self.waiting.push_back((client, bytes, charge));
+                    let mut ticket = None;
+                    // One that was hung up on meanwhile waits for nothing.
+                    let waits = bytes.len() > SHORT_BODY
+                        && self.seats.contains_key(&client)
+                        && !queue.admits(&mut ticket, client, bytes.len(), service);
+                    if waits {
+                        self.waiting.push_back(Waiting { client, bytes, ticket, _charge: charge });
                     } else {
                         self.handle(client, &bytes, service);
                     }
                 }
-                ToDesk::Gone(client) => self.part(client, service),
+                ToDesk::Gone(client) => self.part(client, service, queue),
                 ToDesk::Rejected(error) => {
                     self.shared.reported();
                     service.rejected(&error);
@@ -68,20 +83,16 @@ impl Desk {
         found
     }
 
-    /// Whether requests wait for the service to have room.
-    pub(crate) fn is_room_awaited(&self) -> bool {
-        !self.waiting.is_empty()
-    }
-
-    /// Handles requests that have waited, as far as the service has room for them, in order.
-    fn take_waiting<S: Service>(&mut self, service: &mut S) -> bool {
-        let mut found = false;
-        while let Some((client, bytes, _)) = self.waiting.front() {
-            if self.seats.contains_key(client) && !service.has_room(*client, bytes.len()) {
-                break;
+    /// Handles requests that have waited, as far as the service has room for them, those for each room in order.
+    fn take_waiting<S: Service>(&mut self, service: &mut S, queue: &mut RoomQueue) -> bool {
+        let (mut found, mut at) = (false, 0);
+        while let Some(waiting) = self.waiting.get_mut(at) {
+            if !queue.admits(&mut waiting.ticket, waiting.client, waiting.bytes.len(), service) {
+                at += 1;
+                continue;
             }
-            let Some((client, bytes, _charge)) = self.waiting.pop_front() else { break };
-            self.handle(client, &bytes, service);
+            let Some(taken) = self.waiting.remove(at) else { break };
+            self.handle(taken.client, &taken.bytes, service);
             found = true;
         }
         found
@@ -170,8 +181,15 @@ impl Desk {
     }
 
     /// Hangs up on a client, if it is one of these.
-    pub(crate) fn part<S: Service>(&mut self, client: ClientId, service: &mut S) {
+    pub(crate) fn part<S: Service>(&mut self, client: ClientId, service: &mut S, queue: &mut RoomQueue) {
         let Some(seat) = self.seats.remove(&client) else { return };
+        self.waiting.retain_mut(|waiting| {
+            let stays = waiting.client != client;
+            if !stays {
+                queue.leave(&mut waiting.ticket);
+            }
+            stays
+        });
         seat.client.is_open.store(false, Ordering::Release);
         self.shared.leave(client);
         for thread in &self.shared.threads {
@@ -181,9 +199,9 @@ impl Desk {
     }
 
     /// Hangs up on all.
-    pub(crate) fn part_all<S: Service>(&mut self, service: &mut S) {
+    pub(crate) fn part_all<S: Service>(&mut self, service: &mut S, queue: &mut RoomQueue) {
         let all: Vec<ClientId> = self.seats.keys().copied().collect();
-        all.into_iter().for_each(|client| self.part(client, service));
+        all.into_iter().for_each(|client| self.part(client, service, queue));
     }
 
     /// Says that the service's thread is about to sleep; `false` if there is something to do.

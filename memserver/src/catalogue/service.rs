@@ -48,6 +48,14 @@ impl Service for Catalogue {
         }
     }
 
+    /// Each table's requests have room of their own, so that none waits for another table's disk.
+    fn room_of(&self, client: ClientId) -> u64 {
+        match self.client_tables.find(client) {
+            ClientTable::Table(number) => 1 + number as u64,
+            ClientTable::Lobby | ClientTable::Gone => 0,
+        }
+    }
+
     fn handle(&mut self, client: ClientId, request: &[u8], reply: &mut Vec<u8>) -> Handled {
         let client_table = self.client_tables.of(client);
         if let ClientTable::Table(number) = client_table
