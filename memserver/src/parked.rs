@@ -67,6 +67,8 @@ pub(crate) enum Until {
     NextPiece,
     /// There is room for a long reply.
     ReplyRoom,
+    /// There is room for another operation that waits for the disk.
+    OperationRoom,
     /// The records that were loaded are on the disk.
     Durable,
 }
@@ -263,6 +265,7 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
             Until::Answered(session) => !self.is_in_hand(session),
             Until::Quiet => self.pending.is_empty(),
             Until::ReplyRoom => return self.transit.has_room_for_reply(MOST_REPLY),
+            Until::OperationRoom => self.transit.has_room_for_operation(),
             Until::LogRoom => self.wal.as_mut().is_none_or(|wal| wal.has_room()),
             Until::Durable => return self.durable.is_some(),
         };

@@ -14,7 +14,7 @@ use fpcache_fabric::ClientId;
 use crate::dedup::DedupSession;
 use crate::durability::Lsn;
 use crate::table::write::SlotMutation;
-use crate::transit::Held;
+use crate::transit::{Held, Transit};
 
 /// What becomes of an operation.
 #[derive(Debug)]
@@ -65,15 +65,30 @@ pub(crate) struct PendingOperation<K: BuildKeys> {
     pub(crate) outcome: PendingOutcome<K>,
 }
 
+impl<K: BuildKeys> PendingOperation<K> {
+    /// Bytes that it takes while it waits. The queue may have twice the places that it needs, and so may the set of keys.
+    fn bytes(&self) -> usize {
+        let beside = match &self.outcome {
+            PendingOutcome::Reply(_) => 0,
+            PendingOutcome::SlotMutation { mutation, value, .. } => {
+                let value = if let OwnedValue::Here(value) = value { value.len() } else { 0 };
+                2 * (size_of::<K::Owned>() + K::encoded_len(mutation.key.borrow())) + value
+            }
+        };
+        2 * size_of::<Self>() + beside
+    }
+}
+
+/// Entries that there is always room for: the memory of more is given back when nothing waits.
+const KEPT: usize = 256;
+
 /// A request that waits for its operations.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 struct Waiting {
     client: ClientId,
     session: DedupSession,
     /// How many entries must have been published since the beginning.
     entries: u64,
-    /// Counts what is kept of it, if that is much.
-    _held: Option<Held>,
 }
 
 /// What waits for the disk.
@@ -85,12 +100,14 @@ pub(crate) struct Pending<K: BuildKeys> {
     /// Entries ever added, and ever published.
     added: u64,
     published: u64,
+    /// Counts the entries' bytes.
+    held: Option<Held>,
 }
 
 impl<K: BuildKeys> Default for Pending<K> {
     fn default() -> Self {
         let (entries, keys, requests) = (VecDeque::new(), HashSet::new(), VecDeque::new());
-        Self { entries, keys, requests, added: 0, published: 0 }
+        Self { entries, keys, requests, added: 0, published: 0, held: None }
     }
 }
 
@@ -104,7 +121,9 @@ impl<K: BuildKeys> Pending<K> {
         !self.keys.is_empty() && self.keys.contains(key)
     }
 
-    pub(crate) fn add(&mut self, entry: PendingOperation<K>) {
+    /// Has an operation wait, which counts against what may wait of all tables together.
+    pub(crate) fn add(&mut self, entry: PendingOperation<K>, transit: &Transit) {
+        self.held.get_or_insert_with(|| transit.hold_operations()).grow(entry.bytes());
         if let PendingOutcome::SlotMutation { mutation, .. } = &entry.outcome {
             self.keys.insert(mutation.key.clone());
         }
@@ -138,6 +157,13 @@ impl<K: BuildKeys> Pending<K> {
         if let PendingOutcome::SlotMutation { mutation, .. } = &entry.outcome {
             self.keys.remove(mutation.key.borrow());
         }
+        if let Some(held) = &mut self.held {
+            held.shrink(entry.bytes());
+        }
+        if self.entries.is_empty() && self.entries.capacity() > KEPT {
+            self.entries.shrink_to(KEPT);
+            self.keys.shrink_to(KEPT);
+        }
         self.published += 1;
         Some(entry)
     }
@@ -160,8 +186,8 @@ impl<K: BuildKeys> Pending<K> {
     }
 
     /// A client waits for the reply to its request, until so many entries have been published.
-    pub(crate) fn wait(&mut self, client: ClientId, session: DedupSession, entries: u64, held: Option<Held>) {
-        self.requests.push_back(Waiting { client, session, entries, _held: held });
+    pub(crate) fn wait(&mut self, client: ClientId, session: DedupSession, entries: u64) {
+        self.requests.push_back(Waiting { client, session, entries });
     }
 
     /// The next request that waits, whose operations go on waiting.
@@ -174,5 +200,31 @@ impl<K: BuildKeys> Pending<K> {
         let is_answered = self.requests.front()?.entries <= self.published;
         let waiting = if is_answered { self.requests.pop_front()? } else { return None };
         Some((waiting.client, waiting.session))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use fpcache::key_space::U64Keys;
+    use fpcache::message::WriteStatus;
+
+    #[test]
+    fn what_waits_is_counted_as_it_is_added_and_its_memory_is_given_back() {
+        let (mut pending, transit) = (Pending::<U64Keys>::default(), Transit::default());
+        let session = DedupSession { client: 1, request: 1, place: 0 };
+        let mut added = 0usize;
+        while transit.has_room_for_operation() {
+            let outcome = PendingOutcome::Reply(WriteReply { status: WriteStatus::Absent, token: None });
+            pending.add(PendingOperation { session, operation: 0, outcome }, &transit);
+            added += 1;
+        }
+        let places = pending.entries.capacity() * size_of::<PendingOperation<U64Keys>>();
+        assert!((1 << 20..8 << 20).contains(&places), "{places} bytes for {added} operations");
+        while pending.next(0).is_some() {
+            added -= 1;
+        }
+        assert_eq!(added, 0);
+        assert!(transit.has_room_for_operation() && pending.entries.capacity() <= 2 * KEPT);
     }
 }

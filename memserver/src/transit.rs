@@ -1,10 +1,13 @@
-//! What a memory node holds of long requests and replies that are under way, whatever its clients send.
+//! What a memory node holds of long requests and replies that are under way, and of operations that wait for the disk, whatever
+//! its clients send.
 //!
 //! A request that goes on later is kept with its bytes, and so is the reply that a lookup has put together so far. Of all tables
 //! together there are so many bytes of each; a request for which there is no room waits in its ring, and a lookup whose reply has
 //! none waits with its request alone. The two have bounds of their own: a lookup that has room for its reply ends without
 //! waiting for anything, so there is always some again. What is [short](SHORT_BODY) is not counted: every connection may have
 //! one request and one reply of that length.
+//!
+//! Operations that wait for the disk have a third bound, and are counted one by one: a short request may have a thousand.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -19,6 +22,7 @@ const MOST: usize = 8 << 20;
 struct Kept {
     requests: AtomicUsize,
     replies: AtomicUsize,
+    operations: AtomicUsize,
 }
 
 /// What a table keeps of requests and replies, beside what all tables of its memory node do.
@@ -28,11 +32,12 @@ pub(crate) struct Transit {
     own: Arc<Kept>,
 }
 
-/// Which of the two bounds counts.
+/// Which of the bounds counts.
 #[derive(Clone, Copy, Debug)]
 enum Body {
     Request,
     Reply,
+    Operations,
 }
 
 impl Kept {
@@ -40,6 +45,7 @@ impl Kept {
         match body {
             Body::Request => &self.requests,
             Body::Reply => &self.replies,
+            Body::Operations => &self.operations,
         }
     }
 }
@@ -54,9 +60,24 @@ pub(crate) struct Held {
 
 impl Drop for Held {
     fn drop(&mut self) {
+        self.shrink(self.bytes);
+    }
+}
+
+impl Held {
+    /// Counts this many bytes more.
+    pub(crate) fn grow(&mut self, bytes: usize) {
+        self.transit.count(self.body, bytes);
+        self.bytes += bytes;
+    }
+
+    /// Counts this many bytes less.
+    pub(crate) fn shrink(&mut self, bytes: usize) {
+        let bytes = bytes.min(self.bytes);
         for kept in [&self.transit.all, &self.transit.own] {
-            kept.of(self.body).fetch_sub(self.bytes, Ordering::Relaxed);
+            kept.of(self.body).fetch_sub(bytes, Ordering::Relaxed);
         }
+        self.bytes -= bytes;
     }
 }
 
@@ -74,6 +95,19 @@ impl Transit {
     /// Whether a reply of so many bytes can be kept.
     pub(crate) fn has_room_for_reply(&self, bytes: usize) -> bool {
         self.has_room(Body::Reply, bytes)
+    }
+
+    /// Whether another operation can wait for the disk. A few of each table always can, so that no table waits for the disks of
+    /// others.
+    #[inline]
+    pub(crate) fn has_room_for_operation(&self) -> bool {
+        self.own.operations.load(Ordering::Relaxed) < SHORT_BODY
+            || self.has_room(Body::Operations, SHORT_BODY + 1)
+    }
+
+    /// Counts operations that wait for the disk, none so far.
+    pub(crate) fn hold_operations(&self) -> Held {
+        self.keep(Body::Operations, 0)
     }
 
     /// A table gets no more than is left: however long its requests wait, for a disk for example, others have room.
@@ -94,10 +128,14 @@ impl Transit {
     }
 
     fn keep(&self, body: Body, bytes: usize) -> Held {
+        self.count(body, bytes);
+        Held { transit: self.clone(), body, bytes }
+    }
+
+    fn count(&self, body: Body, bytes: usize) {
         for kept in [&self.all, &self.own] {
             kept.of(body).fetch_add(bytes, Ordering::Relaxed);
         }
-        Held { transit: self.clone(), body, bytes }
     }
 }
 
@@ -118,6 +156,30 @@ mod tests {
         assert!(second.has_room_for_request(MIB), "requests have room of their own");
         held.clear();
         assert!(second.keep_reply(MIB).is_some());
+    }
+
+    #[test]
+    fn a_table_that_waits_for_its_disk_leaves_operations_of_others_room() {
+        let tables: Vec<Transit> =
+            std::iter::successors(Some(Transit::default()), |t| Some(t.beside())).take(40).collect();
+        let mut held = Vec::new();
+        for table in &tables {
+            let mut of_table = table.hold_operations();
+            let mut bytes = 0;
+            while table.has_room_for_operation() {
+                of_table.grow(300);
+                bytes += 300;
+            }
+            assert!(bytes >= SHORT_BODY, "each has some");
+            held.push((of_table, bytes));
+        }
+        let all: usize = held.iter().map(|(_, bytes)| bytes).sum();
+        assert!(all <= MOST + tables.len() * (SHORT_BODY + 300), "{all} bytes");
+        let (first, bytes) = &mut held[0];
+        first.shrink(*bytes);
+        assert!(tables[0].has_room_for_operation());
+        held.clear();
+        assert_eq!(tables[0].all.operations.load(Ordering::Relaxed), 0);
     }
 
     #[test]

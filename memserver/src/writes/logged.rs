@@ -56,7 +56,7 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
             table.reserve(mutation);
             let outcome =
                 PendingOutcome::SlotMutation { lsns, mutation: mutation.to_owned(), value: value.into() };
-            self.pending.add(PendingOperation { session: going.session, operation, outcome });
+            self.pending.add(PendingOperation { session: going.session, operation, outcome }, &self.transit);
             going.entries = self.pending.added();
             return Ok(Step::Done);
         }

@@ -5,6 +5,8 @@
 
 mod logged;
 mod replies;
+#[cfg(test)]
+mod tests;
 
 use fpcache::key_space::BuildKeys;
 use fpcache::layout::{RecordShape, Stored, ValuePlace};
@@ -16,7 +18,6 @@ use crate::dedup::{DedupSession, Known};
 use crate::loader::describe;
 use crate::node::{MemoryNode, NodeState};
 use crate::parked::{Going, Progress, Until, cost};
-use crate::pending::PendingOperation;
 use crate::serving::{Answer, internal};
 use crate::table::TableError;
 use crate::table::write::Decision;
@@ -61,12 +62,7 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
         self.drop_uploads(write.client, write.request);
         let Going { session, entries, .. } = going;
         if !self.pending.has_published(entries) {
-            let kept = |operation: &WriteOperation<'_, _>| match operation.value {
-                Sent::Here(value) => size_of::<PendingOperation<K>>() + value.len(),
-                Sent::Ahead(_) => size_of::<PendingOperation<K>>(),
-            };
-            let held = self.transit.keep_request(operations.iter().map(kept).sum());
-            self.pending.wait(client, session, entries, held);
+            self.pending.wait(client, session, entries);
             return Ok(Answer::Later);
         }
         self.sessions.replies(session.client).iter().for_each(|reply| body.extend(reply.encode()));
@@ -161,6 +157,14 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
                 return self.reply(going, operation, Unable::NotDurable.reply()?);
             }
             return Ok(Step::Waits(Until::Published(self.pending.added())));
+        }
+        // A value whose pieces are in the log is not kept waiting: all other writes wait for its mutation.
+        if !self.pending.is_empty() && going.put.is_none() && !self.transit.has_room_for_operation() {
+            if self.log_fails() {
+                // Nobody waits, and nothing more is kept.
+                return Err(Unable::NotDurable.refusal());
+            }
+            return Ok(Step::Waits(Until::OperationRoom));
         }
         let mut has_tried = false;
         loop {

@@ -27,7 +27,8 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
             // Should the process end now, the mutation before it is done again, and this is not decided anew.
             wal.recovery_area.put_reply(session.place, operation, &reply).map_err(internal)?;
         }
-        self.pending.add(PendingOperation { session, operation, outcome: PendingOutcome::Reply(reply) });
+        let outcome = PendingOutcome::Reply(reply);
+        self.pending.add(PendingOperation { session, operation, outcome }, &self.transit);
         going.entries = self.pending.added();
         Ok(Step::Done)
     }

@@ -11,10 +11,10 @@ use fpcache::layout::{RecordShape, RecordToken, TableParameters};
 use fpcache::message::keys::{put_key, put_record};
 use fpcache::message::{
     AskedKeys, Chunk, Piece, Refusal, Request, Sent, TablesRequest, WriteBatch, WriteKind, WriteOperation,
-    decode_reply,
+    WriteReply, decode_reply,
 };
 use fpcache_fabric::shm::{ConnectOptions, ShmAddress, ShmConnection, connect};
-use fpcache_fabric::{Connection, Deadline, RegionName};
+use fpcache_fabric::{Connection, Deadline, RegionName, SHORT_BODY};
 use tempfile::TempDir;
 
 const MIB: u64 = 1 << 20;
@@ -302,6 +302,37 @@ fn writes_of_long_requests_over_many_connections() {
         }
     }
     node.end_unharmed("24 connections that write until nothing fits");
+}
+
+#[test]
+fn short_writes_of_very_many_operations_that_wait_for_the_disk() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = folder.path().join("data");
+    let options = ["--data-dir", data.to_str().unwrap(), "--fsync", "always", "--load", "sequential:2000"];
+    let node = Node::start(&options);
+    let peers: Vec<Peer> = (0..256).map(|_| node.connect("default")).collect();
+    let expected = RecordToken::default();
+    for round in 1..4 {
+        let posted = peers.iter().zip(1u64..).map(|(peer, client)| {
+            let mut batch = WriteBatch::default();
+            let (kind, value) = (WriteKind::Put, Sent::Here(&[7; 8]));
+            batch.push::<U64Keys>(&WriteOperation { kind, key: client, hint: None, expected, value });
+            for key in 1 << 50..(1 << 50) + 900 {
+                let (kind, value) = (WriteKind::Delete, Sent::Here(&[]));
+                batch.push::<U64Keys>(&WriteOperation { kind, key, hint: None, expected, value });
+            }
+            let request = peer.encoded::<U64Keys>(&batch.request(client, round, false));
+            assert!(request.len() <= SHORT_BODY);
+            peer.0.post(&request, deadline()).unwrap()
+        });
+        let (posted, mut reply) = (posted.collect::<Vec<_>>(), Vec::new());
+        for (peer, posted) in peers.iter().zip(posted) {
+            peer.0.wait(posted, &mut reply, deadline()).unwrap();
+            assert_eq!(decode_reply(&reply).unwrap().len(), 901 * WriteReply::BYTES);
+        }
+    }
+    drop(peers);
+    node.end_unharmed("256 connections whose short writes of 901 operations wait for the disk");
 }
 
 #[test]

@@ -1,0 +1,67 @@
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::Instant;
+
+use fpcache::key_space::U64Keys;
+use fpcache::layout::{RecordToken, TableParameters};
+use fpcache::message::{Sent, WriteBatch, WriteKind, WriteOperation, WriteReply, decode_reply};
+use fpcache_fabric::{ClientId, Handled, SHORT_BODY, Service, SharedMemory};
+
+use crate::durability::{MemoryDisk, SyncPolicy};
+use crate::node::MemoryNode;
+use crate::pending::PendingOperation;
+use crate::store::{Background, Memories, Startup, recovery_area_bytes, restore};
+
+/// A memory node with a thousand records, whose writes wait for a disk that gets on in [`Service::work`] only.
+fn durable_node() -> MemoryNode<U64Keys, SharedMemory> {
+    const RING: u64 = 1 << 20;
+    let memory = |bytes| Arc::new(SharedMemory::anonymous(bytes).expect("memory"));
+    let memories = Memories::new(memory(4 << 20), memory(recovery_area_bytes(RING) as usize));
+    let (sync, boot, now) = (SyncPolicy::Always, [3; 16], Instant::now());
+    let startup = Startup { sync, ring_bytes: RING, boot, incarnation: 1, lineage: 77, node: 0, now };
+    let disk = MemoryDisk::new(1);
+    let (mut node, _) = restore(memories, disk, &startup, Background::Inline, None).expect("a new store");
+    let records = (0..1000u32).map(|key| (u64::from(key), u64::from(key).to_le_bytes()));
+    node.load_records(TableParameters::default(), Default::default(), records).expect("room");
+    node
+}
+
+#[test]
+fn operations_of_short_requests_that_wait_for_a_slow_disk_take_bounded_memory_and_all_are_done() {
+    const CLIENTS: u64 = 400;
+    const DELETES: u64 = 900;
+    let mut node = durable_node();
+    let expected = RecordToken::default();
+    for client in 1..=CLIENTS {
+        let mut batch = WriteBatch::default();
+        let (kind, value) = (WriteKind::Put, Sent::Here(&[7; 8]));
+        batch.push::<U64Keys>(&WriteOperation { kind, key: client, hint: None, expected, value });
+        for key in (1 << 50)..(1 << 50) + DELETES {
+            let (kind, value) = (WriteKind::Delete, Sent::Here(&[]));
+            batch.push::<U64Keys>(&WriteOperation { kind, key, hint: None, expected, value });
+        }
+        let (mut request, mut reply) = (Vec::new(), Vec::new());
+        batch.request(client, 1, false).encode::<U64Keys>(0, &mut request);
+        assert!(request.len() <= SHORT_BODY);
+        // Turn after turn, in which the disk gets nothing done.
+        node.renew_allowance();
+        assert_eq!(node.handle(ClientId(client), &request, &mut reply), Handled::Later);
+        let bytes = node.pending.added() as usize * size_of::<PendingOperation<U64Keys>>();
+        assert!(bytes <= 8 << 20, "{bytes} bytes of {client} requests");
+    }
+    let (mut waiting, mut reply) = ((1..=CLIENTS).map(ClientId).collect::<HashSet<_>>(), Vec::new());
+    for _ in 0..10_000 {
+        node.work();
+        while let Some(client) = node.next_reply(&mut reply) {
+            let replies = decode_reply(&reply).expect("done");
+            assert_eq!(replies.len() as u64, (1 + DELETES) * WriteReply::BYTES as u64);
+            assert!(waiting.remove(&client));
+            reply.clear();
+        }
+        if waiting.is_empty() {
+            break;
+        }
+    }
+    assert!(waiting.is_empty(), "{} have no reply", waiting.len());
+    assert!(node.pending.is_empty());
+}
