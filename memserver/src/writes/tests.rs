@@ -22,7 +22,7 @@ fn durable_node() -> MemoryNode<U64Keys, SharedMemory> {
     let disk = MemoryDisk::new(1);
     let (mut node, _) = restore(memories, disk, &startup, Background::Inline, None).expect("a new store");
     let records = (0..1000u32).map(|key| (u64::from(key), u64::from(key).to_le_bytes()));
-    node.load_records(TableParameters::default(), Default::default(), records).expect("room");
+    node.load_records(TableParameters::default(), (), records).expect("room");
     node
 }
 
