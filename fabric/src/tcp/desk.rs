@@ -70,7 +70,7 @@ impl Desk {
                     if waits {
                         self.waiting.push_back(Waiting { client, bytes, ticket, _charge: charge });
                     } else {
-                        self.handle(client, &bytes, service);
+                        self.handle(client, &bytes, service, queue);
                     }
                 }
                 ToDesk::Gone(client) => self.part(client, service, queue),
@@ -92,18 +92,24 @@ impl Desk {
                 continue;
             }
             let Some(taken) = self.waiting.remove(at) else { break };
-            self.handle(taken.client, &taken.bytes, service);
+            self.handle(taken.client, &taken.bytes, service, queue);
             found = true;
         }
         found
     }
 
-    fn handle<S: Service>(&mut self, client: ClientId, request: &[u8], service: &mut S) {
+    fn handle<S: Service>(
+        &mut self,
+        client: ClientId,
+        request: &[u8],
+        service: &mut S,
+        queue: &mut RoomQueue,
+    ) {
         // One that was hung up on meanwhile is none.
         let Some(seat) = self.seats.get_mut(&client) else { return };
         if seat.is_owed {
             // Its socket is not read from before it has the answer: this cannot be, and the answers could not be told apart.
-            return self.part(client, service);
+            return self.part(client, service, queue);
         }
         let mut reply = Vec::new();
         match service.handle(client, request, &mut reply) {
