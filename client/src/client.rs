@@ -5,15 +5,14 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use fpcache::TableName;
-use fpcache::cache::{CacheConfig, CacheStats};
+use fpcache::cache::CacheStats;
 use fpcache::key_space::{BuildKeys, ByteKeys, KeyKind, KeySpace, U64Keys};
 use fpcache::layout::{RecordShape, RecordToken, TableParameters};
 use fpcache::message::{NodeStats, Request, WriteOperation, WriteReply};
-use fpcache::read::{Cost, FabricCosts, LookupScratch, Outcome, Plan, PlanChoice, Wanted};
-use fpcache::table::TableOptions;
+use fpcache::read::{Cost, FabricCosts, LookupScratch, Outcome, Plan, Wanted};
 
 use crate::answers::Answers;
+use crate::config::ClientConfig;
 use crate::core::Core;
 use crate::counters::Counters;
 use crate::empty::first_parameters;
@@ -27,82 +26,6 @@ use crate::reader::{Place, Places, Reader};
 use crate::remote::RemoteNode;
 use crate::session::TableStats;
 use crate::url::Url;
-
-/// How a client behaves.
-///
-/// ```
-/// use fpcache_client::{CacheConfig, ClientConfig};
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// let config = ClientConfig::default().with_table("orders".parse()?).with_cache(CacheConfig::of(64 << 20));
-/// assert_eq!(config.table.as_str(), "orders");
-/// # Ok(())
-/// # }
-/// ```
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct ClientConfig {
-    /// Which table of the memory node; `default` unless told. Embedded memory nodes have one, whatever it is called.
-    pub table: TableName,
-    /// Which plan lookups use.
-    pub plan: PlanChoice,
-    /// How long a call may take before it fails; [`Client::with_deadline`] changes it for single calls. Values of many MiB take
-    /// some milliseconds each. Scans and counts may take longer, as long as they get on.
-    pub deadline: Duration,
-    /// What this compute node may keep; `None`: all models, and no hot cache.
-    pub cache: Option<CacheConfig>,
-    /// What about reading is broken on purpose.
-    #[cfg(feature = "sabotage")]
-    pub sabotage: Option<fpcache::sabotage::Sabotage>,
-}
-
-impl Default for ClientConfig {
-    fn default() -> Self {
-        Self {
-            table: TableName::default(),
-            plan: PlanChoice::Auto,
-            deadline: Duration::from_secs(5),
-            cache: None,
-            #[cfg(feature = "sabotage")]
-            sabotage: None,
-        }
-    }
-}
-
-impl ClientConfig {
-    /// The same of another table.
-    #[must_use]
-    pub fn with_table(self, table: TableName) -> Self {
-        Self { table, ..self }
-    }
-
-    /// The same with another choice of plans.
-    #[must_use]
-    pub fn with_plan(self, plan: PlanChoice) -> Self {
-        Self { plan, ..self }
-    }
-
-    /// The same with another deadline of calls.
-    #[must_use]
-    pub fn with_deadline(self, deadline: Duration) -> Self {
-        Self { deadline, ..self }
-    }
-
-    /// The same with a budget for what this compute node may keep.
-    #[must_use]
-    pub fn with_cache(self, cache: CacheConfig) -> Self {
-        Self { cache: Some(cache), ..self }
-    }
-
-    /// How tables are read over a fabric of these costs.
-    pub(crate) fn table_options(&self, costs: FabricCosts) -> TableOptions {
-        TableOptions {
-            costs,
-            cache: self.cache,
-            #[cfg(feature = "sabotage")]
-            sabotage: self.sabotage,
-            ..TableOptions::plan(self.plan)
-        }
-    }
-}
 
 /// How a lookup ended and what it cost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -82,6 +82,7 @@
 
 mod answers;
 mod client;
+mod config;
 mod core;
 mod counters;
 #[cfg(feature = "embedded")]
@@ -110,7 +111,8 @@ mod url;
 mod write;
 
 pub use answers::Answers;
-pub use client::{ByteClient, Client, ClientConfig, Found, Record};
+pub use client::{ByteClient, Client, Found, Record};
+pub use config::ClientConfig;
 pub use counters::Counters;
 pub use encode::{DecodeKey, OrderedKey, decode, encode};
 pub use error::{ClientError, ErrorKind};

@@ -4,7 +4,7 @@ use fpcache::TableName;
 use fpcache_fabric::shm::{ConnectOptions, ShmAddress, connect};
 use fpcache_fabric::{Deadline, FabricError, MappedConnection, RegionName};
 
-use crate::client::ClientConfig;
+use crate::config::ClientConfig;
 use crate::core::Connector;
 #[cfg(feature = "embedded")]
 use crate::embedded::EmbeddedNode;

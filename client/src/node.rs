@@ -6,7 +6,7 @@ use fpcache::TableName;
 use fpcache::key_space::{BuildKeys, KeyKind};
 use fpcache::read::FabricCosts;
 
-use crate::client::ClientConfig;
+use crate::config::ClientConfig;
 use crate::core::{Connector, Core};
 use crate::error::ClientError;
 use crate::tables::{Tables, not_there};

@@ -6,7 +6,7 @@ use fpcache::TableName;
 use fpcache_fabric::tcp::{ConnectOptions, TcpAddress, connect};
 use fpcache_fabric::{Deadline, FabricError, RegionName, TcpConnection};
 
-use crate::client::ClientConfig;
+use crate::config::ClientConfig;
 use crate::core::Connector;
 use crate::node::Node;
 use crate::url::Url;

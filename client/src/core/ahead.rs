@@ -4,7 +4,8 @@ use fpcache::key_space::BuildKeys;
 use fpcache::message::{MAX_AHEAD_BYTES, Piece, Request, decode_reply};
 use fpcache_fabric::{Clock, Connection};
 
-use super::write::{Limits, Sending, Writer};
+use super::sending::Sending;
+use super::writer::{Limits, Writer};
 
 /// Bytes of values that a writer keeps room for from one request to the next.
 const KEPT_BYTES: usize = 1 << 20;

@@ -8,7 +8,9 @@ use fpcache::message::{WriteKind, WriteOperation, WriteReply};
 use fpcache_fabric::{Clock, Connection, Deadline, FabricError, Posted};
 
 use super::recover::Retry;
-use super::write::{Failed, Limits, Sending, Writer, no_reply};
+use super::sending::{Failed, Sending};
+use super::write::no_reply;
+use super::writer::{Limits, Writer};
 use super::{Connector, Core};
 use crate::error::ClientError;
 

@@ -9,8 +9,8 @@ use fpcache::message::{AskedKeys, MessageError, Request, decode_reply};
 use fpcache::read::{LookupScratch, Outcome, Outcomes, ReadError, fetch_value};
 use fpcache_fabric::{Connection, Deadline};
 
+use super::fits::check_key;
 use super::recover::Retry;
-use super::write::check_key;
 use super::{Connector, Core, Held};
 use crate::error::ClientError;
 

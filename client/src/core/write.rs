@@ -2,101 +2,27 @@
 
 use std::borrow::Borrow;
 use std::cell::{RefCell, RefMut};
-use std::fmt::Display;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use fpcache::key_space::BuildKeys;
-use fpcache::layout::{MAX_VALUE_BYTES, RecordShape, ValueExtent, ValuePlace};
+use fpcache::layout::RecordShape;
 use fpcache::message::{
-    ErrorCode, MessageError, Refusal, Sent, WriteBatch, WriteKind, WriteOperation, WriteReply, decode_reply,
+    ErrorCode, MessageError, Refusal, Sent, WriteKind, WriteOperation, WriteReply, decode_reply,
 };
 use fpcache::read::cache_probe;
 use fpcache::table::Table;
 use fpcache::table_view::OpenError;
-use fpcache_fabric::{Clock, Connection, Deadline, ErrorKind as FabricErrorKind, FabricError};
+use fpcache_fabric::{Connection, Deadline, FabricError};
 
-use super::ahead::Ahead;
+use super::fits::{misfit, sent};
 use super::recover::Retry;
+use super::sending::{Failed, OTHER_TABLE, Sending, is_passing, of_its_table, unknown};
+use super::writer::{Limits, Writer};
 use super::{Connector, Core, Held};
 use crate::empty::{first_parameters, is_of_another_attempt};
 use crate::error::ClientError;
-
-/// How much of a call's time one sending of a request waits for its reply, and at least how long.
-const PART: (u32, Duration) = (4, Duration::from_millis(1));
-
-/// Who sends changes, as the memory node knows it: a thread, or a lane of writes in flight. It has one request in flight, so
-/// that a request with a higher number says that the ones before are no longer waited for.
-#[derive(Debug)]
-pub(super) struct Writer {
-    pub(super) identity: u64,
-    /// The number of the process that it was made in. No other process is the same to the memory node.
-    pub(super) process: u64,
-    /// The number of the last request.
-    pub(super) requests: u64,
-    /// The creation number of the table for which the batch was put together: its shape, and where the hot cache believes
-    /// records to lie.
-    pub(super) creation: u64,
-    /// The creation number of the only table that the changes are for, if they are for one alone.
-    meant: Option<u64>,
-    batch: WriteBatch,
-    /// Values of the batch that do not fit its request.
-    pub(super) ahead: Ahead,
-    pub(super) request: Vec<u8>,
-    pub(super) reply: Vec<u8>,
-    /// Of changes that are made one by one.
-    replies: Vec<WriteReply>,
-}
-
-impl Writer {
-    pub(super) fn new(identity: u64, process: u64) -> Self {
-        let (request, reply, replies) = (Vec::new(), Vec::new(), Vec::new());
-        let (batch, ahead) = (WriteBatch::default(), Ahead::default());
-        Self {
-            identity,
-            process,
-            requests: 0,
-            creation: 0,
-            meant: None,
-            batch,
-            ahead,
-            request,
-            reply,
-            replies,
-        }
-    }
-
-    /// The bytes of the batch as a request that perhaps was sent before.
-    pub(super) fn encode<K: BuildKeys>(&mut self, sent_before: bool) -> &[u8] {
-        let request = self.batch.request(self.identity, self.requests, sent_before);
-        request.encode::<K>(self.creation, &mut self.request);
-        &self.request
-    }
-
-    /// The batch is a request of its own from here on.
-    pub(super) fn next_request(&mut self) {
-        self.requests += 1;
-    }
-}
-
-/// Until when a request may be sent again, and how long each sending of it may wait.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Limits {
-    pub(super) within: Duration,
-    pub(super) deadline: Deadline,
-}
-
-impl Limits {
-    pub(super) fn new(within: Duration, clock: &dyn Clock) -> Self {
-        Self { within, deadline: Deadline::after_on(clock, within) }
-    }
-
-    /// By when a sending that begins now must be answered.
-    pub(super) fn part(&self, clock: &dyn Clock) -> Deadline {
-        Deadline::after_on(clock, (self.within / PART.0).max(PART.1)).earlier(self.deadline)
-    }
-}
 
 impl<K: BuildKeys, T: Connector> Core<K, T> {
     /// Makes changes, in as few requests as they fit, each of which may take `within`, and appends how each ended. They are made
@@ -411,161 +337,9 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
     }
 }
 
-/// Whether a request whose sending failed has arrived.
-#[derive(Debug)]
-pub(super) enum Sending {
-    /// It has not.
-    Never(FabricError),
-    /// It has not, because of what goes ahead of it.
-    NotYet(FabricError),
-    /// It has not, because the memory node does not take what goes ahead of it.
-    Refused(Refusal),
-    /// It has not, because there is another table than the one it is for.
-    OtherTable,
-    /// It has, but the connection's table was dropped before it came.
-    Dropped(Refusal),
-    /// Perhaps, or it yet may.
-    Perhaps(FabricError),
-}
-
-/// Why a request was not answered.
-#[derive(Debug)]
-pub(super) enum Failed {
-    /// It was not executed: there is another table than the one it was put together for.
-    OtherTable,
-    /// For a reason that ends the call.
-    Call(ClientError),
-}
-
-impl<E: Into<ClientError>> From<E> for Failed {
-    fn from(error: E) -> Self {
-        Self::Call(error.into())
-    }
-}
-
-/// Why nobody knows whether a request was executed in a table that is gone.
-const OTHER_TABLE: &str = "its table was dropped before the reply came, and there is another of its name";
-
-/// The error for a request that was sent, and perhaps executed.
-fn unknown(why: &dyn Display) -> Failed {
-    Failed::Call(ClientError::OutcomeUnknown { why: why.to_string() })
-}
-
-/// Whether a request was answered by the table it was for.
-fn of_its_table(reply: &[u8]) -> Result<(), Sending> {
-    match decode_reply(reply) {
-        Err(refusal) if matches!(refusal.code, ErrorCode::OtherTable | ErrorCode::NoSuchTable) => {
-            Err(Sending::of_refusal(refusal))
-        }
-        _ => Ok(()),
-    }
-}
-
-impl Sending {
-    /// What the failure of a sending says.
-    pub(super) fn of(error: FabricError) -> Self {
-        match error {
-            FabricError::RequestTooLong { .. } | FabricError::DamagedRequest | FabricError::Crowded => {
-                Self::Never(error)
-            }
-            other => Self::Perhaps(other),
-        }
-    }
-
-    /// What a refusal says of the request, or of one that was to follow.
-    pub(super) fn of_refusal(refusal: Refusal) -> Self {
-        match refusal.code {
-            ErrorCode::OtherTable => Self::OtherTable,
-            ErrorCode::NoSuchTable => Self::Dropped(refusal),
-            _ => Self::Refused(refusal),
-        }
-    }
-
-    /// What the failure of a sending says of the request that was to follow.
-    pub(super) fn of_ahead(error: FabricError) -> Self {
-        match Self::of(error) {
-            Self::Perhaps(error) => Self::NotYet(error),
-            other => other,
-        }
-    }
-}
-
-/// How an operation's value is sent: ahead if it is to be external and no request has room for it.
-fn sent<'v, K: BuildKeys>(
-    operation: &WriteOperation<'v, &K::Key>,
-    shape: &RecordShape,
-    max_request: usize,
-) -> Sent<'v> {
-    let (key, value) = (operation.key, operation.value);
-    let is_external = || shape.place(K::encoded_len(key), value.len()) == Some(ValuePlace::External);
-    match operation.kind != WriteKind::Delete
-        && !WriteBatch::default().has_room::<K>(key, &value, max_request)
-        && is_external()
-    {
-        // Values have at most 16 MiB.
-        true => Sent::Ahead(value.len() as u32),
-        false => value,
-    }
-}
-
-/// The error of the first record that cannot be the table's.
-fn misfit<'v, K: BuildKeys>(
-    mut operations: impl Iterator<Item = WriteOperation<'v, &'v K::Key>>,
-    shape: &RecordShape,
-) -> Option<ClientError> {
-    let check = |o: WriteOperation<'_, &K::Key>| match o.kind {
-        WriteKind::Delete => check_key::<K>(o.key),
-        _ => check_record::<K>(o.key, o.value.bytes(), shape),
-    };
-    operations.find_map(|operation| check(operation).err())
-}
-
-/// Whether a record can be the table's.
-pub(crate) fn check_record<K: BuildKeys>(
-    key: &K::Key,
-    value: &[u8],
-    shape: &RecordShape,
-) -> Result<(), ClientError> {
-    check_key::<K>(key)?;
-    let (got, key_bytes) = (value.len(), K::encoded_len(key));
-    if shape.fits(key_bytes, got) {
-        return Ok(());
-    }
-    let key = K::show(key);
-    Err(match shape.value_bytes {
-        Some(expected) if expected as usize != got => {
-            ClientError::ValueSize { key, got, expected: expected as usize }
-        }
-        _ => match shape.key_bytes {
-            Some(expected) if usize::from(expected) != key_bytes => ClientError::KeySize {
-                key,
-                why: format!("it has {key_bytes} bytes, the table's keys have {expected}"),
-            },
-            _ if shape.value_bytes.is_none() && got > MAX_VALUE_BYTES => {
-                ClientError::ValueTooLong { key, got }
-            }
-            _ => {
-                let beside = if shape.value_bytes.is_none() { ValueExtent::REFERENCE_BYTES } else { got };
-                let (room, needs) = (shape.room as usize, key_bytes + got.min(beside));
-                ClientError::RecordSize { key, got: key_bytes + got, room, needs }
-            }
-        },
-    })
-}
-
-/// Whether there can be a table with this key.
-pub(crate) fn check_key<K: BuildKeys>(key: &K::Key) -> Result<(), ClientError> {
-    K::check(key).map_err(|why| ClientError::KeySize { key: K::show(key), why })
-}
-
 /// A reply that does not say how its one change ended.
 pub(super) fn no_reply() -> ClientError {
     MessageError::Malformed("no reply to a change".into()).into()
-}
-
-/// Whether it may go better the next time.
-fn is_passing(error: &FabricError) -> bool {
-    matches!(error.kind(), FabricErrorKind::Retry | FabricErrorKind::Reconnect | FabricErrorKind::Deadline)
 }
 
 /// Where the hot cache believes the record to lie.
