@@ -347,7 +347,7 @@ impl<K: BuildKeys> Client<K> {
     /// As for [`get`](Self::get).
     pub fn shape(&self) -> Result<RecordShape, ClientError> {
         match with_core!(self, core => core.shape(self.deadline)) {
-            Err(error) if error.is_of_empty_table() => Ok(first_parameters::<K>().shape),
+            Err(error) if error.is_of_empty_table() => Ok(first_parameters::<K>([]).shape),
             shape => shape,
         }
     }

@@ -18,23 +18,29 @@ use crate::error::ClientError;
 /// Bytes that key and value have in a slot where both vary.
 const ROOM: u32 = 128;
 
-/// The parameters of a table that gets its first record by a write: of integer keys values have eight bytes; beside byte strings
-/// they have any length.
-pub(crate) fn first_parameters<K: KeySpace>() -> TableParameters {
+/// The parameters of a table that gets its first record by a write: values beside integer keys have eight bytes, if all of that
+/// write do; else they have any length, as beside byte strings.
+pub(crate) fn first_parameters<K: KeySpace>(values: impl IntoIterator<Item = usize>) -> TableParameters {
+    let usual = TableParameters::default();
+    let are_words = values.into_iter().all(|bytes| Some(bytes as u32) == usual.shape.value_bytes);
     let shape = match K::FIXED_BYTES {
-        Some(_) => TableParameters::default().shape,
+        Some(_) if are_words => usual.shape,
+        Some(bytes) => RecordShape { key_bytes: Some(bytes as u16), value_bytes: None, room: ROOM },
         None => RecordShape { key_bytes: None, value_bytes: None, room: ROOM },
     };
-    TableParameters { shape, ..TableParameters::default() }
+    TableParameters { shape, ..usual }
 }
 
 impl<K: BuildKeys, T: Connector> Core<K, T> {
     /// Gives the table its parameters, unless it has some by now.
     #[cold]
-    pub(crate) fn create_for_write(&self, within: Duration) -> Result<(), ClientError> {
+    pub(crate) fn create_for_write(
+        &self,
+        parameters: TableParameters,
+        within: Duration,
+    ) -> Result<(), ClientError> {
         let encoders = K::encode_encoders(&K::Encoders::default());
-        let begin =
-            Request::LoadBegin { parameters: first_parameters::<K>(), expected_keys: 0, encoders: &encoders };
+        let begin = Request::LoadBegin { parameters, expected_keys: 0, encoders: &encoders };
         let creation = match self.call(&begin, None, within, |creation, _| Ok(creation)) {
             Err(ClientError::Refused(refusal)) if refusal.code == ErrorCode::NotEmpty => return Ok(()),
             Err(error) => {

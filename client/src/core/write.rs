@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use fpcache::key_space::BuildKeys;
-use fpcache::layout::RecordShape;
+use fpcache::layout::{RecordShape, TableParameters};
 use fpcache::message::{
     ErrorCode, MessageError, Refusal, Sent, WriteKind, WriteOperation, WriteReply, decode_reply,
 };
@@ -139,7 +139,12 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
             (most, session.connection.max_request())
         };
         let fits = |shape: &RecordShape| misfit::<K>(operations.clone(), shape).map_or(Ok(()), Err);
-        self.with_shape(within, fits, |creation, shape, table| {
+        let first = || {
+            let with_values = operations.clone().filter(|operation| operation.kind != WriteKind::Delete);
+            let parameters = first_parameters::<K>(with_values.map(|operation| operation.value.len()));
+            fits(&parameters.shape).map(|()| parameters)
+        };
+        self.with_shape(within, first, |creation, shape, table| {
             if writer.meant.is_some_and(|meant| meant != creation) {
                 let why = "the table was dropped and another one has its name: load anew";
                 return Err(Refusal::new(ErrorCode::OtherTable, why).into());
@@ -171,12 +176,12 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
     }
 
     /// Runs `fill` with what a change must know of the table, its creation number and its shape, and with the table for what it may know. A table that does
-    /// not fit the cache's budget is no hindrance: changes are made by the memory node. One without parameters gets some, if the
-    /// change `fits` them.
+    /// not fit the cache's budget is no hindrance: changes are made by the memory node. One without parameters gets the
+    /// `first` ones.
     fn with_shape<R>(
         &self,
         within: Duration,
-        fits: impl Fn(&RecordShape) -> Result<(), ClientError>,
+        first: impl Fn() -> Result<TableParameters, ClientError>,
         mut fill: impl FnMut(u64, &RecordShape, Option<&Table<K>>) -> Result<R, ClientError>,
     ) -> Result<R, ClientError> {
         let deadline = Deadline::after_on(&*self.clock, within);
@@ -196,10 +201,10 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
         };
         let mut filled = try_to_fill();
         if filled.as_ref().is_err_and(ClientError::is_of_empty_table) {
-            fits(&first_parameters::<K>().shape)?;
+            let parameters = first()?;
             let mut retry = Retry::new(within);
             loop {
-                let created = self.create_for_write(within);
+                let created = self.create_for_write(parameters, within);
                 filled = try_to_fill();
                 let is_empty = filled.as_ref().is_err_and(ClientError::is_of_empty_table);
                 match created {

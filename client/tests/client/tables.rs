@@ -533,16 +533,29 @@ fn first_writes_that_come_at_once_all_take_effect() {
 }
 
 #[test]
-fn a_first_write_that_is_refused_decides_nothing_about_the_table() {
+fn a_first_write_decides_about_values_unless_it_is_refused() {
     let node = Node::start(16 << 20);
-    node.tables().create(&name("t"), KeyKind::U64, ANY).unwrap();
-    let client = node.client::<U64Keys>("t");
-    let error = client.put(1, b"hello").unwrap_err();
+    let table = |at: usize| {
+        let table = format!("t{at}");
+        node.tables().create(&name(&table), kind::<U64Keys>(), ANY).unwrap();
+        node.client::<U64Keys>(&table)
+    };
+    let words = table(0);
+    words.put(1, &[1; 8]).unwrap();
+    let error = words.put(1, b"hello").unwrap_err();
     assert!(matches!(error, ClientError::ValueSize { .. }), "{error}");
+    let varying = table(1);
+    varying.put(1, b"hello").unwrap();
+    varying.put(2, &[7; 5_000]).unwrap();
+    assert_eq!(varying.get(1).unwrap().as_deref(), Some(&b"hello"[..]));
+    assert_eq!(varying.get(2).unwrap().map(|value| value.len()), Some(5_000));
+    // What no table takes is refused, and loads say what the table has.
+    let refused = table(2);
+    let too_long = vec![0; (16 << 20) + 1];
+    assert!(matches!(refused.put(1, &too_long).unwrap_err(), ClientError::ValueTooLong { .. }));
     let five = TableParameters { shape: RecordShape::fixed(8, 5), ..TableParameters::default() };
-    client.create(five).unwrap();
-    client.put(1, b"hello").unwrap();
-    assert_eq!(client.get(1).unwrap().as_deref(), Some(&b"hello"[..]));
+    refused.create(five).unwrap();
+    refused.put(1, b"hello").unwrap();
 }
 
 #[test]
