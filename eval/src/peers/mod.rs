@@ -332,8 +332,7 @@ fn count_for(seconds: f64, mut time: impl FnMut(usize) -> anyhow::Result<Duratio
 }
 
 fn report(arguments: &PeersArgs, rows: &[PeerRow]) -> anyhow::Result<Verdict> {
-    let of_one = |row: &&PeerRow| row.transport.as_deref() == Some("unix") && row.keys_per_call == 1;
-    let reference = rows.iter().find(of_one);
+    let reference = rows.iter().find(|row| row.is_reference());
     let mut text = format!(
         "{} keys of {} B with {} B values, uniform lookups, one thread\n{}\n",
         human(arguments.keys),

@@ -93,11 +93,46 @@ pub fn table(rows: &[PeerRow], reference: Option<&PeerRow>) -> Table {
 }
 
 impl PeerRow {
+    /// Whether others are compared with it: another system's answer to one key, over a unix socket.
+    pub fn is_reference(&self) -> bool {
+        self.transport.as_deref() == Some("unix") && self.keys_per_call == 1 && self.system != "fpcache"
+    }
+
     /// The system and how it is reached.
     pub fn named(&self) -> String {
         match &self.transport {
             Some(transport) => format!("{} {transport}", self.system),
             None => self.system.clone(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(system: &str, transport: Option<&str>, keys_per_call: u64) -> PeerRow {
+        PeerRow {
+            system: system.to_owned(),
+            version: None,
+            transport: transport.map(str::to_owned),
+            operation: "get".to_owned(),
+            keys_per_call,
+            not_measured: None,
+            figures: None,
+        }
+    }
+
+    #[test]
+    fn others_are_compared_with_another_systems_single_keys_over_a_unix_socket() {
+        assert!(row("redis", Some("unix"), 1).is_reference());
+        for other in [
+            row("fpcache", Some("unix"), 1),
+            row("redis", Some("tcp"), 1),
+            row("redis", Some("unix"), 64),
+            row("hashmap", None, 1),
+        ] {
+            assert!(!other.is_reference(), "{other:?}");
         }
     }
 }
