@@ -54,7 +54,7 @@ pub trait DataKeys: BuildKeys {
     ///
     /// # Errors
     /// As for [`Pipeline::multi_get_into`].
-    fn multi_get_behind(
+    fn multi_get_after(
         pipeline: &mut Pipeline<Self>,
         keys: &[Self::View<'_>],
         answers: &mut Answers,
@@ -161,7 +161,7 @@ impl DataKeys for U64Keys {
     }
 
     #[inline]
-    fn multi_get_behind(
+    fn multi_get_after(
         pipeline: &mut Pipeline,
         keys: &[u64],
         answers: &mut Answers,
@@ -235,7 +235,7 @@ impl DataKeys for ByteKeys {
     }
 
     #[inline]
-    fn multi_get_behind(
+    fn multi_get_after(
         pipeline: &mut Pipeline<Self>,
         keys: &[&[u8]],
         answers: &mut Answers,

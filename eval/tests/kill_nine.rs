@@ -252,7 +252,7 @@ impl<K: NumberedKeys> Caller<K> {
         self.written += 1;
         let value = self.value();
         let number = self.random.random_range(0..KEYS);
-        let (key, key_behind) = (key(number), key(number + 20));
+        let (key, end) = (key(number), key(number + 20));
         let token = self.tokens.get(&key).copied();
         let (call, kind) = match (self.random.random_range(0..100), token) {
             (0..10, _) => return self.queue(log),
@@ -263,7 +263,7 @@ impl<K: NumberedKeys> Caller<K> {
             (70..80, Some((expected, _))) => (Call::CompareAndSet { expected, value }, 4),
             (80..83, _) => (Call::Scan { limit: 20 }, 5),
             (83..85, _) => (Call::ScanBack { limit: 20 }, 6),
-            (85..87, _) => (Call::Count { end: key_behind }, 7),
+            (85..87, _) => (Call::Count { end }, 7),
             (87..93, _) => (Call::Get, 8),
             _ => (Call::Get, 9),
         };
@@ -287,7 +287,7 @@ impl<K: NumberedKeys> Caller<K> {
                 Ok((records, plan)) => return log.scanned(open, records, plan),
                 Err(failure) => Err(failure),
             },
-            7 => store.count(key, key_behind).map(|(count, plan)| (Outcome::Counted(count), plan)),
+            7 => store.count(key, end).map(|(count, plan)| (Outcome::Counted(count), plan)),
             8 => store.get(key).map(|(value, plan)| (found(value), plan)),
             _ => store.get_versioned(key).map(|(record, plan)| {
                 seen = record;

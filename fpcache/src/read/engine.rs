@@ -140,7 +140,7 @@ pub(super) struct Doubt {
     /// That a key is not where it could have been.
     pub(super) absent: bool,
     /// That a record is being written, so that it is worth while to read it again.
-    pub(super) unsettled: bool,
+    pub(super) torn: bool,
 }
 
 /// What lookups of one table share.
@@ -237,10 +237,10 @@ impl<'a, K: KeySpace, S: Source, M: Kernels> Engine<'a, K, S, M> {
         self.source.ask_slots(target.segment + offset as u64, bytes, slot_bytes)
     }
 
-    /// Goes on with a range read of the window: what was read could not be judged.
+    /// Goes on with a range read of the window: what was read could not be told.
     #[cold]
     fn fall_back(&mut self, probe: &mut Probe, outcome: &mut Outcome) {
-        self.doubt.unsettled = true;
+        self.doubt.torn = true;
         outcome.cost.fallbacks += 1;
         outcome.cost.round_trips += 1;
         outcome.plan = Plan::Range;
@@ -351,7 +351,7 @@ impl<K: KeySpace, S: Source, M: Kernels> Engine<'_, K, S, M> {
         Ok(())
     }
 
-    /// Takes the slots whose fingerprints matched. One that could not be judged may be the key.
+    /// Takes the slots whose fingerprints matched. One that could not be told may be the key.
     #[cold]
     fn take_slots(
         &mut self,
@@ -361,7 +361,7 @@ impl<K: KeySpace, S: Source, M: Kernels> Engine<'_, K, S, M> {
         outcome: &mut Outcome,
     ) -> Result<(), ReadError> {
         probe.stage = Stage::Done;
-        let (mut is_found, mut is_unsettled) = (false, false);
+        let (mut is_found, mut is_torn) = (false, false);
         for at in first..first + count {
             let (slot, asked) = self.lists.candidates[at as usize];
             match self.check(&asked, 0, key, probe)? {
@@ -372,10 +372,10 @@ impl<K: KeySpace, S: Source, M: Kernels> Engine<'_, K, S, M> {
                 }
                 Slot::Other => outcome.cost.false_candidates += 1,
                 Slot::Nothing => {}
-                Slot::Torn => is_unsettled = true,
+                Slot::Torn => is_torn = true,
             }
         }
-        match is_unsettled {
+        match is_torn {
             _ if is_found => {}
             true => self.fall_back(probe, outcome),
             false => self.doubt.absent = true,
@@ -479,7 +479,7 @@ impl<K: KeySpace, S: Source, M: Kernels> Engine<'_, K, S, M> {
         let (window, slot_bytes) = (probe.target.window, self.geometry().slot_bytes);
         let (asked, rules) = (probe.asked, Rules::of(self.view()));
         probe.stage = Stage::Done;
-        let mut is_unsettled = false;
+        let mut is_torn = false;
         for at in 0..window.len() {
             let room = self.records.room(slot_bytes / 8);
             self.source.slot(&asked, at as usize * slot_bytes, room)?;
@@ -492,11 +492,11 @@ impl<K: KeySpace, S: Source, M: Kernels> Engine<'_, K, S, M> {
                     self.learn(window.first + at, key, probe, outcome);
                     return Ok(());
                 }
-                Slot::Torn => is_unsettled = true,
+                Slot::Torn => is_torn = true,
                 Slot::Other | Slot::Nothing => {}
             }
         }
-        match is_unsettled {
+        match is_torn {
             true => self.fall_back(probe, outcome),
             false => self.doubt.absent = true,
         }

@@ -30,7 +30,7 @@ pub(super) fn clear(batch: &mut Batch) {
     }
 }
 
-/// What extents of a table are judged by.
+/// What extents of a table are classified by.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Extents {
     region_bytes: u64,

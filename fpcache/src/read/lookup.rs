@@ -307,14 +307,14 @@ impl<K: KeySpace, L: InPlace, M: Kernels> Engine<'_, K, Mapped<L>, M> {
         self.check_absence()
     }
 
-    /// Lets a round trip pass. What is read again because it could not be judged may be no slot any more.
+    /// Lets a round trip pass. What is read again because it could not be told may be no slot any more.
     #[inline(always)]
     fn end_trip(&mut self, trips: &mut u32) -> Result<(), ReadError> {
         self.source.end_trip()?;
         self.value_bytes = 0;
         *trips += 1;
-        if self.doubt.unsettled {
-            self.doubt.unsettled = false;
+        if self.doubt.torn {
+            self.doubt.torn = false;
             self.check_reuse()?;
             if *trips > MAX_ATTEMPTS {
                 return Err(ReadError::Contended { attempts: MAX_ATTEMPTS });
@@ -463,7 +463,7 @@ impl<K: KeySpace> Operation for Lookup<'_, K> {
         Ok(match is_idle {
             true if self.doubt.absent => self.check_first(Then::End),
             true => Step::Done,
-            false if self.doubt.unsettled => self.check_first(Then::Post),
+            false if self.doubt.torn => self.check_first(Then::Post),
             false => self.post(),
         })
     }

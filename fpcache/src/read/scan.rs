@@ -67,7 +67,7 @@ pub(super) struct Progress {
 }
 
 impl Progress {
-    /// Counts another attempt at what could not be judged.
+    /// Counts another attempt at what could not be told.
     pub(super) fn try_again(&mut self) -> Result<(), ReadError> {
         self.attempts += 1;
         match self.attempts {

@@ -27,7 +27,7 @@ pub(super) enum SlotRead<'a> {
     Frozen,
 }
 
-/// What slots of a table are judged by.
+/// What slots of a table are classified by.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Rules {
     pub(super) shape: RecordShape,

@@ -3,6 +3,7 @@
 use std::borrow::Borrow;
 use std::cell::Cell;
 
+use fpcache::key_space::U64Keys;
 use fpcache::layout::{SlotState, SlotWord};
 use fpcache::read::{
     Nearest, NearestScratch, Operation, ReadError, Side, Step, find_nearest, find_nearest_to,
@@ -60,6 +61,22 @@ fn a_slot_that_matters_and_is_being_written_is_waited_for<K: Numbered>() {
     let contended = ReadError::Contended { attempts: 100 }.to_string();
     assert_eq!(nearest(&node, Side::Floor, 12), Err(contended.clone()));
     assert_eq!(nearest(&node, Side::Ceiling, 9), Err(contended));
+}
+
+#[test]
+fn what_is_nearest_to_the_ends_of_all_keys_is_found_however_far_off_it_is() {
+    let node = sparse::<U64Keys>();
+    assert_eq!(nearest(&node, Side::Floor, u64::MAX), Ok(Some(45)));
+    // Segments that were emptied, so that nothing lies where the greatest key would.
+    let empty = |first: u64| {
+        let freed = SlotWord::new(SlotState::Free, 9, 0).to_bits().to_le_bytes();
+        (0..16).for_each(|slot| node.put(node.slot_at(&node.segments[&first], slot), &freed));
+    };
+    empty(40);
+    assert_eq!(nearest(&node, Side::Floor, u64::MAX), Ok(Some(10)));
+    empty(0);
+    assert_eq!(nearest(&node, Side::Floor, u64::MAX), Ok(None));
+    assert_eq!(nearest(&node, Side::Ceiling, 0), Ok(None));
 }
 
 fn a_search_that_is_told_to_stop_says_so<K: Numbered>() {

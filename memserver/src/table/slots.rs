@@ -174,7 +174,7 @@ impl<'r, M: NodeMemory> Slots<'r, M> {
         self.region.merge_bytes(self.fingerprint(slot), &bytes[..self.geometry.width.bytes()])
     }
 
-    /// Makes a slot busy: its record, if it has one, cannot be judged until a word is published.
+    /// Makes a slot busy: its record, if it has one, cannot be told until a word is published.
     #[inline]
     fn make_busy(&self, slot: u32, version: u32) -> Result<(), AccessError> {
         self.set_word(slot, SlotWord::new(SlotState::Busy, version, 0))?;

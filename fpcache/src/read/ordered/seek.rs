@@ -117,7 +117,7 @@ pub(super) struct Seek<K: KeySpace> {
     /// The nearest record of this collection: its stretch and its slot's bytes.
     nearest: Option<usize>,
     slot: Vec<u64>,
-    /// Whether one of the words of this collection is that of a slot that cannot be judged.
+    /// Whether one of the words of this collection is that of a slot that cannot be told.
     has_busy: bool,
     /// Whether the table ends after the last stretch.
     is_at_end: bool,
@@ -418,7 +418,7 @@ impl<K: KeySpace> Seek<K> {
         Ok(())
     }
 
-    /// Looks for the nearest record in a stretch that has come. A slot that cannot be judged is kept as a busy one.
+    /// Looks for the nearest record in a stretch that has come. A slot that cannot be told is kept as a busy one.
     #[inline]
     fn look(
         &mut self,
@@ -513,19 +513,19 @@ impl<K: KeySpace> Seek<K> {
         let nearest = self.nearest.map(|index| &self.stretches[index].place);
         let window = nearest.zip(self.nearest_key(rule.view));
         let window = window.map(|(place, key)| (place, place.window(key.borrow(), rule.view)));
-        let mut is_behind = false;
+        let mut is_after = false;
         self.stretches.iter().all(|stretch| {
             let (mut first, mut end) = (stretch.first, stretch.end);
             match &window {
                 Some((place, window)) if stretch.is_of(place) => {
-                    is_behind = true;
+                    is_after = true;
                     match rule.side {
                         Side::Floor => first = first.max(window.first).min(end),
                         Side::Ceiling => end = end.min(window.last + 1).max(first),
                     }
                 }
                 // A neighbour that was read although nothing was wanted of it.
-                _ if is_behind => return true,
+                _ if is_after => return true,
                 _ => {}
             }
             let at = stretch.words + (first - stretch.first) as usize;
@@ -546,7 +546,7 @@ impl<K: KeySpace> Seek<K> {
 
     /// Whether a slot that matters was being written. What the others hold is nothing to the answer.
     #[inline]
-    fn is_unsettled(&self, rule: &Rule<'_, K>) -> bool {
+    fn is_torn(&self, rule: &Rule<'_, K>) -> bool {
         let is_busy = |word: &u64| SlotWord::from_bits(*word).state() == SlotState::Busy;
         self.has_busy && !self.all_that_matter(rule, |range| !self.words[range].iter().any(is_busy))
     }
@@ -554,7 +554,7 @@ impl<K: KeySpace> Seek<K> {
     /// Ends a collection: with the answer, or with another one.
     #[inline]
     fn end_collection(&mut self, rule: &Rule<'_, K>) -> Result<Option<Answer>, ReadError> {
-        if self.is_unsettled(rule) {
+        if self.is_torn(rule) {
             self.read_again()?;
             return Ok(None);
         }

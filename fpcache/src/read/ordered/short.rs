@@ -85,6 +85,12 @@ struct Nearest {
 impl Nearest {
     const NONE: Self = Self { distance: u64::MAX, slot: 0 };
 
+    /// Whether none was found, or one so far off that it is told from none in another way.
+    #[inline(always)]
+    fn is_none(self) -> bool {
+        self.distance == u64::MAX
+    }
+
     #[inline(always)]
     fn take(&mut self, distance: u64, slot: u32) {
         // No branch: which of a window's keys is the nearest cannot be foretold.
@@ -171,6 +177,9 @@ impl<'a, K: KeySpace, L: InPlace> Short<'a, K, L> {
         let mut slots = self.slots(place);
         let (mut nearest, mut is_changed) = (Nearest::NONE, false);
         self.look_at(place, slots.clone(), &mut nearest, &mut is_changed)?;
+        if nearest.is_none() {
+            return Ok(None);
+        }
         let mut cost = Cost { round_trips: 1, reads: 1, ..Cost::default() };
         if let Some(missing) = self.missing(place, &slots, nearest) {
             // What is nearer than what was found, if anything, lies in its window.
@@ -182,7 +191,9 @@ impl<'a, K: KeySpace, L: InPlace> Short<'a, K, L> {
         if is_changed {
             cost = cost_of_pairs(cost);
             match self.settle(place, slots.clone())? {
-                Some(settled) if self.missing(place, &slots, settled).is_none() => nearest = settled,
+                Some(settled) if !settled.is_none() && self.missing(place, &slots, settled).is_none() => {
+                    nearest = settled;
+                }
                 _ => return Ok(None),
             }
         }

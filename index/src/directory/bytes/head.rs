@@ -84,7 +84,7 @@ impl<'a> Headed<'a> {
     /// As [`Headed::head`], if the string has the prefix of `at` bytes. Without it, and above a string that has it, it lies
     /// above all that have it.
     #[inline(always)]
-    pub(super) fn head_behind(&self, at: usize, has_prefix: bool) -> u64 {
+    pub(super) fn head_after(&self, at: usize, has_prefix: bool) -> u64 {
         select_unpredictable(has_prefix, self.head(at), BEYOND)
     }
 }

@@ -64,7 +64,7 @@ impl<S: Slot> Search<'_, S> {
     pub(super) fn block(&self, trail: Trail) -> usize {
         let prefix = usize::from(self.text.prefix);
         let has_prefix = trail.shared >= prefix;
-        let wanted = Headed::with_word(self.key, trail.short).head_behind(prefix, has_prefix);
+        let wanted = Headed::with_word(self.key, trail.short).head_after(prefix, has_prefix);
         BLOCK * step(self.pivots, wanted)
     }
 
@@ -73,7 +73,7 @@ impl<S: Slot> Search<'_, S> {
     fn even(&self, trail: &mut Trail) -> usize {
         let prefix = usize::from(self.text.prefix);
         let has_prefix = trail.shared >= prefix;
-        let wanted = Headed::with_word(self.key, trail.short).head_behind(prefix, has_prefix);
+        let wanted = Headed::with_word(self.key, trail.short).head_after(prefix, has_prefix);
         let block = step(self.pivots, wanted);
         let start = BLOCK * block;
         let count = self.count(start, wanted);
@@ -117,7 +117,7 @@ impl<S: Slot> Search<'_, S> {
         let key = Headed::with_word(self.key, trail.short);
         let prefix = usize::from(self.text.prefix);
         let has_prefix = trail.shared >= prefix;
-        let wanted = key.head_behind(prefix, has_prefix);
+        let wanted = key.head_after(prefix, has_prefix);
         let mut block = step(self.pivots, wanted);
         let found = self.pivots[block];
         if found == wanted && is_long(wanted) {
@@ -130,7 +130,7 @@ impl<S: Slot> Search<'_, S> {
         let start = BLOCK * block;
         let prefix = self.slots.get(start).map_or(0, |slot| Block::of(slot).prefix);
         let has_prefix = trail.shared >= prefix;
-        let wanted = key.head_behind(prefix, has_prefix);
+        let wanted = key.head_after(prefix, has_prefix);
         let count = self.count(start, wanted);
         let found = self.slots.get(start + count).map_or(0, Slot::head);
         if found == wanted && is_long(wanted) && count > 0 {
