@@ -46,7 +46,9 @@ impl From<&Outcome> for Found {
 
 /// A handle on a memory node's table. Clones are cheap and share connection and models; any number of threads may use
 /// one handle at once.
-pub struct Client<K: BuildKeys = U64Keys> {
+///
+/// [`Client`] is for tables whose keys are `u64`s, [`ByteClient`] for those whose keys are byte strings.
+pub struct TableClient<K: BuildKeys> {
     pub(crate) transport: Transport<K>,
     name: Arc<str>,
     deadline: Duration,
@@ -63,10 +65,13 @@ pub(crate) enum Transport<K: BuildKeys> {
 /// A record as scans give it: its key and its value.
 pub type Record<K> = (<K as KeySpace>::Owned, Vec<u8>);
 
-/// A client of a table whose keys are byte strings.
-pub type ByteClient = Client<ByteKeys>;
+/// A client of a table whose keys are `u64`s.
+pub type Client = TableClient<U64Keys>;
 
-impl<K: BuildKeys> Clone for Client<K> {
+/// A client of a table whose keys are byte strings.
+pub type ByteClient = TableClient<ByteKeys>;
+
+impl<K: BuildKeys> Clone for TableClient<K> {
     fn clone(&self) -> Self {
         let transport = match &self.transport {
             Transport::Mapped(core) => Transport::Mapped(Arc::clone(core)),
@@ -91,51 +96,21 @@ macro_rules! with_core {
 }
 pub(crate) use with_core;
 
-impl Client {
-    /// Connects to the memory node at `url`, for example `shm://fpcache`, whose table `default` has integer keys.
+impl<K: BuildKeys> TableClient<K> {
+    /// Connects to the memory node at `url`, for example `shm://fpcache`, for its table `default`.
     ///
     /// # Errors
-    /// As for [`open`](Self::open).
+    /// As for [`connect_with`](Self::connect_with).
     pub fn connect(url: &str) -> Result<Self, ClientError> {
-        Self::open(url, ClientConfig::default())
+        Self::connect_with(url, ClientConfig::default())
     }
 
-    /// Connects with settings.
-    ///
-    /// # Errors
-    /// As for [`open`](Self::open).
-    pub fn connect_with(url: &str, config: ClientConfig) -> Result<Self, ClientError> {
-        Self::open(url, config)
-    }
-
-    /// A memory node of `capacity` bytes inside this process, for a table with integer keys, and a client of it. It ends with
-    /// its last handle.
-    ///
-    /// # Errors
-    /// If the memory cannot be had.
-    #[cfg(feature = "embedded")]
-    pub fn embedded(capacity: usize) -> Result<Self, ClientError> {
-        Self::open_embedded(capacity, ClientConfig::default())
-    }
-
-    /// As [`embedded`](Self::embedded), with settings.
-    ///
-    /// # Errors
-    /// If the memory cannot be had.
-    #[cfg(feature = "embedded")]
-    pub fn embedded_with(capacity: usize, config: ClientConfig) -> Result<Self, ClientError> {
-        Self::open_embedded(capacity, config)
-    }
-}
-
-impl<K: BuildKeys> Client<K> {
-    /// Connects to the memory node at `url`, whose table has keys of the kind of this client:
-    /// [`ByteClient::open`](Client::open) for byte strings.
+    /// Connects with settings, to the table that they name, whose keys are of the kind of this client.
     ///
     /// # Errors
     /// A bad URL, no memory node there, no table of the name, no right to it, one of another release, or
     /// [`OtherKeys`](ClientError::OtherKeys).
-    pub fn open(url: &str, config: ClientConfig) -> Result<Self, ClientError> {
+    pub fn connect_with(url: &str, config: ClientConfig) -> Result<Self, ClientError> {
         let url: Url = url.parse()?;
         let transport = match &url {
             Url::Shm(address) => {
@@ -149,13 +124,21 @@ impl<K: BuildKeys> Client<K> {
         Ok(Self { transport, name: url.to_string().into(), deadline: config.deadline })
     }
 
-    /// A memory node of `capacity` bytes inside this process, for a table with keys of the kind of this client. It ends with
-    /// its last handle.
+    /// A memory node of `capacity` bytes inside this process, and a client of its one table. It ends with its last handle.
     ///
     /// # Errors
     /// If the memory cannot be had.
     #[cfg(feature = "embedded")]
-    pub fn open_embedded(capacity: usize, config: ClientConfig) -> Result<Self, ClientError> {
+    pub fn embedded(capacity: usize) -> Result<Self, ClientError> {
+        Self::embedded_with(capacity, ClientConfig::default())
+    }
+
+    /// As [`embedded`](Self::embedded), with settings.
+    ///
+    /// # Errors
+    /// If the memory cannot be had.
+    #[cfg(feature = "embedded")]
+    pub fn embedded_with(capacity: usize, config: ClientConfig) -> Result<Self, ClientError> {
         let node = MappedNode::Here(crate::embedded::EmbeddedNode::start::<K>(capacity)?);
         Ok(Self {
             transport: Transport::Mapped(node.open(&config, FabricCosts::MAPPED_MEMORY)?),
@@ -504,7 +487,7 @@ pub(crate) fn end_of_prefix(prefix: &[u8]) -> Option<Vec<u8>> {
     Some([&prefix[..kept], &[prefix[kept] + 1]].concat())
 }
 
-impl<K: BuildKeys> fmt::Debug for Client<K> {
+impl<K: BuildKeys> fmt::Debug for TableClient<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Client").field("name", &self.name).field("deadline", &self.deadline).finish()
     }

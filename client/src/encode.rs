@@ -5,10 +5,10 @@
 //!
 //! ```
 //! # #[cfg(feature = "embedded")] {
-//! use fpcache_client::{ByteClient, ClientConfig, RecordShape, TableParameters, decode, encode};
+//! use fpcache_client::{ByteClient, RecordShape, TableParameters, decode, encode};
 //!
 //! # fn main() -> Result<(), fpcache_client::ClientError> {
-//! let client = ByteClient::open_embedded(16 << 20, ClientConfig::default())?;
+//! let client = ByteClient::embedded(16 << 20)?;
 //! let shape = RecordShape { key_bytes: None, value_bytes: Some(8), room: 64 };
 //! client.create(TableParameters { shape, ..TableParameters::default() })?;
 //!

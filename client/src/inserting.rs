@@ -6,7 +6,7 @@ use fpcache::key_space::BuildKeys;
 use fpcache::layout::TableParameters;
 use fpcache::message::{ErrorCode, Refusal, WriteReply, WriteStatus};
 
-use crate::client::Client;
+use crate::client::TableClient;
 use crate::error::ClientError;
 use crate::key::KeyRef;
 use crate::load::Loaded;
@@ -29,7 +29,7 @@ pub(crate) struct Inserting<K: BuildKeys> {
 impl<K: BuildKeys> Inserting<K> {
     /// Begins after the memory node has refused a plain load, because the table has parameters.
     pub(crate) fn begin(
-        client: &Client<K>,
+        client: &TableClient<K>,
         asked: &TableParameters,
         refusal: Refusal,
     ) -> Result<Self, ClientError> {
@@ -47,7 +47,7 @@ impl<K: BuildKeys> Inserting<K> {
     /// Adds a record, whose key must be above the one before.
     pub(crate) fn push(
         &mut self,
-        client: &Client<K>,
+        client: &TableClient<K>,
         creation: u64,
         key: &K::Key,
         value: &[u8],
@@ -64,12 +64,12 @@ impl<K: BuildKeys> Inserting<K> {
     }
 
     /// Sends what is left.
-    pub(crate) fn finish(&mut self, client: &Client<K>, creation: u64) -> Result<Loaded, ClientError> {
+    pub(crate) fn finish(&mut self, client: &TableClient<K>, creation: u64) -> Result<Loaded, ClientError> {
         self.send(client, creation)?;
         Ok(Loaded { keys: self.sent, segments: client.stats()?.segments })
     }
 
-    fn send(&mut self, client: &Client<K>, creation: u64) -> Result<(), ClientError> {
+    fn send(&mut self, client: &TableClient<K>, creation: u64) -> Result<(), ClientError> {
         client.apply_to(creation, &self.changes, &mut self.replies)?;
         let first = self.keys.len() - self.changes.len();
         for (key, reply) in self.keys[first..].iter().zip(&self.replies) {

@@ -111,7 +111,7 @@ mod url;
 mod write;
 
 pub use answers::Answers;
-pub use client::{ByteClient, Client, Found, Record};
+pub use client::{ByteClient, Client, Found, Record, TableClient};
 pub use config::ClientConfig;
 pub use counters::Counters;
 pub use encode::{DecodeKey, OrderedKey, decode, encode};

@@ -5,7 +5,7 @@ use fpcache::layout::{TableParameters, ValuePlace};
 use fpcache::message::keys::{put_record, record_bytes};
 use fpcache::message::{Chunk, ErrorCode, MAX_AHEAD_BYTES, MessageError, Piece, Refusal, Request, Sent};
 
-use crate::client::Client;
+use crate::client::TableClient;
 use crate::core::check_record;
 use crate::error::ClientError;
 use crate::inserting::Inserting;
@@ -18,7 +18,7 @@ use crate::key::AsKey;
 #[derive(Debug)]
 #[must_use = "nothing is visible before `finish`"]
 pub struct Load<'c, K: BuildKeys = U64Keys> {
-    client: &'c Client<K>,
+    client: &'c TableClient<K>,
     /// The creation number of the table in which it was begun.
     creation: u64,
     parameters: TableParameters,
@@ -45,7 +45,7 @@ pub struct Loaded {
 
 impl<'c, K: BuildKeys> Load<'c, K> {
     pub(crate) fn begin(
-        client: &'c Client<K>,
+        client: &'c TableClient<K>,
         parameters: TableParameters,
         expected_keys: u64,
         encoders: &K::Encoders,
@@ -169,7 +169,7 @@ impl<'c, K: BuildKeys> Load<'c, K> {
 
 /// Says of a load that was refused that the memory node may be for keys of another kind.
 fn explained<K: BuildKeys>(
-    client: &Client<K>,
+    client: &TableClient<K>,
     parameters: &TableParameters,
     error: ClientError,
 ) -> ClientError {

@@ -6,12 +6,12 @@ use std::ops::Bound;
 use fpcache::key_space::BuildKeys;
 use fpcache::read::{Cost, NearestScratch, Neighbour, Side};
 
-use crate::client::{ByteClient, Client, Record, end_of_prefix, with_core};
+use crate::client::{ByteClient, Record, TableClient, end_of_prefix, with_core};
 use crate::error::ClientError;
 use crate::key::AsKey;
 use crate::reader::{Reader, with_place};
 
-impl<K: BuildKeys> Client<K> {
+impl<K: BuildKeys> TableClient<K> {
     /// The record with the greatest key not above `key`, `None` if there is none: of ranges that are stored under their first
     /// keys, the one that `key` lies in. The record was the nearest at one instant of the call, as a [`get`](Self::get) is of one.
     ///

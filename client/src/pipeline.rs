@@ -10,7 +10,7 @@ use fpcache::message::{Sent, WriteKind, WriteOperation, WriteReply};
 use fpcache::read::Cost;
 
 use crate::answers::Answers;
-use crate::client::{Client, Found};
+use crate::client::{Found, TableClient};
 use crate::error::ClientError;
 use crate::key::AsKey;
 use crate::lanes::Lanes;
@@ -75,7 +75,7 @@ pub struct Completed<K: BuildKeys = U64Keys> {
 ///
 /// Dropping a pipeline waits for its writes, each until its deadline at most, and forgets how they ended.
 pub struct Pipeline<K: BuildKeys = U64Keys> {
-    client: Client<K>,
+    client: TableClient<K>,
     lanes: Box<dyn Lanes<K>>,
     /// Writes in flight, in the order in which they were posted.
     flying: VecDeque<Flying<K::Owned>>,
@@ -95,7 +95,7 @@ struct Flying<Key> {
     lane: usize,
 }
 
-impl<K: BuildKeys> Client<K> {
+impl<K: BuildKeys> TableClient<K> {
     /// A pipeline for up to `depth` writes in flight, at least one and at most [`MAX_IN_FLIGHT`]. Two to four are enough for
     /// a thread that reads more than it writes.
     ///

@@ -4,7 +4,7 @@ use fpcache::key_space::{BuildKeys, U64Keys};
 use fpcache::layout::{RecordToken, TableParameters};
 use fpcache::message::{MessageError, Sent, WriteKind, WriteOperation, WriteReply, WriteStatus};
 
-use crate::client::Client;
+use crate::client::TableClient;
 use crate::error::ClientError;
 use crate::key::AsKey;
 
@@ -129,7 +129,7 @@ impl CompareAndSet {
     }
 }
 
-impl<K: BuildKeys> Client<K> {
+impl<K: BuildKeys> TableClient<K> {
     /// Makes a record; `false` if there is one already. One request to the memory node's processor, as for every change, and one
     /// more ahead of it for each piece of a value that is longer than a request (1 MiB by default).
     ///

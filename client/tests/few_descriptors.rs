@@ -9,7 +9,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use common::{Directory, PATIENCE, TestKeys, value_of};
-use fpcache_client::{Client, ClientConfig, ClientError, CreateOptions, KeyKind, TableName, Tables, U64Keys};
+use fpcache_client::{
+    ClientConfig, ClientError, CreateOptions, KeyKind, TableClient, TableName, Tables, U64Keys,
+};
 use fpcache_fabric::shm::{ConnectOptions, ShmAddress, connect};
 use fpcache_fabric::{Connection, FabricError};
 use fpcache_memserver::durability::SyncPolicy;
@@ -76,9 +78,9 @@ impl Node {
         logs
     }
 
-    fn client(&self) -> Client<U64Keys> {
+    fn client(&self) -> TableClient<U64Keys> {
         let config = ClientConfig { deadline: PATIENCE, ..ClientConfig::default() };
-        Client::open(&self.directory.url(), config).unwrap()
+        TableClient::connect_with(&self.directory.url(), config).unwrap()
     }
 }
 
@@ -155,7 +157,7 @@ fn tables_leave_descriptors_for_the_log_and_for_clients() {
     // Each has its memory and its log, and the next client gets in all the same.
     for i in 0..made {
         let table = ClientConfig { table: name(i), deadline: PATIENCE, ..ClientConfig::default() };
-        let table: Client<U64Keys> = Client::open(&node.directory.url(), table).unwrap();
+        let table: TableClient<U64Keys> = TableClient::connect_with(&node.directory.url(), table).unwrap();
         table.create(U64Keys::parameters()).unwrap();
         (0..10_u64).for_each(|key| table.put(key, &key.to_le_bytes()).unwrap());
     }

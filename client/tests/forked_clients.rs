@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use common::{Directory, ProcessNode, TestKeys, value_in};
 use fpcache_client::{
-    ByteKeys, CacheConfig, Client, ClientConfig, ClientError, RecordShape, Tables, U64Keys,
+    ByteKeys, CacheConfig, Client, ClientConfig, ClientError, RecordShape, TableClient, Tables, U64Keys,
 };
 use fpcache_fabric::FabricError;
 use rustix::process::{Pid, WaitOptions, waitpid};
@@ -82,7 +82,7 @@ fn value<K: TestKeys>(number: u64, edition: u64) -> Vec<u8> {
 }
 
 /// What each child does with the client of its parent: `own` numbers no one else has.
-fn live_on<K: TestKeys>(client: &Client<K>, own: u64) {
+fn live_on<K: TestKeys>(client: &TableClient<K>, own: u64) {
     // As python's children do, with the first write at once; and with the first read.
     if own.is_multiple_of(2) {
         assert_eq!(client.get(K::key(1)).unwrap(), Some(value::<K>(1, 1)));
@@ -101,7 +101,7 @@ fn live_on<K: TestKeys>(client: &Client<K>, own: u64) {
 
 fn children_write_for_themselves<K: TestKeys>(url: &str) {
     let config = ClientConfig { cache: Some(CacheConfig::of(1 << 20)), ..ClientConfig::default() };
-    let client = Client::<K>::open(url, config).unwrap();
+    let client = TableClient::<K>::connect_with(url, config).unwrap();
     let tables = Tables::connect(url).unwrap();
     common::load(&client, K::parameters(), (0..LOADED).map(|number| number << 20 | 1), 1).unwrap();
     client.put(K::key(1), &value::<K>(1, 1)).unwrap();

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use common::TestKeys;
-use fpcache_client::{BuildKeys, Client, ClientConfig};
+use fpcache_client::{BuildKeys, ClientConfig, TableClient};
 use fpcache_fabric::sim::{MemoryOptions, NodeOptions, NodeStart, SimOptions, Verdict, World, explore};
 use fpcache_fabric::{ClientId, Handled, NodeMemory, Service, SharedMemory};
 use fpcache_memserver::MemoryNode;
@@ -44,7 +44,7 @@ fn lookups_are_right<K: TestKeys>(world: &mut World) -> Verdict {
     })?;
     for _ in 0..3 {
         world.spawn("client", move |mut process| {
-            let client = Client::<K>::simulated(&process.sim, node, ClientConfig::default()).unwrap();
+            let client = TableClient::<K>::simulated(&process.sim, node, ClientConfig::default()).unwrap();
             for _ in 0..50 {
                 let key = process.random.below(3 * KEYS);
                 let expected = key.is_multiple_of(3).then(|| (key / 3).to_le_bytes().to_vec());

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use common::{Directory, PATIENCE, TestKeys};
 use fpcache_client::{
-    ByteKeys, Client, ClientConfig, CreateOptions, KeyKind, TableName, TableParameters, Tables, U64Keys,
+    ByteKeys, ClientConfig, CreateOptions, KeyKind, TableClient, TableName, TableParameters, Tables, U64Keys,
 };
 use fpcache_fabric::shm::{ConnectOptions, ShmAddress, connect};
 use fpcache_memserver::durability::SyncPolicy;
@@ -120,7 +120,7 @@ fn worker<K: TestKeys>(url: &str, name: TableName, kind: KeyKind, mut known: Kno
         state
     };
     let Ok(tables) = Tables::connect(url) else { return known };
-    let mut open: Option<Client<K>> = None;
+    let mut open: Option<TableClient<K>> = None;
     loop {
         let contents = match &mut known {
             Known::Absent => {
@@ -139,7 +139,7 @@ fn worker<K: TestKeys>(url: &str, name: TableName, kind: KeyKind, mut known: Kno
                 // Writes are sent again until their time is over, and the memory node does not come back.
                 let deadline = Duration::from_millis(700);
                 let config = ClientConfig { table: name, deadline, ..ClientConfig::default() };
-                let Ok(client) = Client::open(url, config) else { return known };
+                let Ok(client) = TableClient::connect_with(url, config) else { return known };
                 let parameters = TableParameters { epsilon: 8, ..K::parameters() };
                 // Made already, or only now.
                 if client.key_kind().is_ok_and(|kind| kind.is_none()) && client.create(parameters).is_err() {
@@ -180,7 +180,7 @@ fn look<K: TestKeys>(url: &str, name: TableName, is_there: bool, known: &Known) 
     };
     assert!(is_there, "{name} was made");
     let config = ClientConfig { table: name, ..ClientConfig::default() };
-    let client = Client::<K>::open(url, config).unwrap();
+    let client = TableClient::<K>::connect_with(url, config).unwrap();
     let mut found = BTreeMap::new();
     if client.key_kind().unwrap().is_some() {
         client
@@ -279,9 +279,12 @@ fn many_tables_outlive_kills_with_a_start_straight_after_each() {
     let place = Place::new("regions");
     let name = |i: u64| -> TableName { format!("table-{i}").parse().unwrap() };
     let url = place.directory.url();
-    let open = |i: u64| -> Client<U64Keys> {
-        Client::open(&url, ClientConfig { table: name(i), deadline: PATIENCE, ..ClientConfig::default() })
-            .unwrap()
+    let open = |i: u64| -> TableClient<U64Keys> {
+        TableClient::connect_with(
+            &url,
+            ClientConfig { table: name(i), deadline: PATIENCE, ..ClientConfig::default() },
+        )
+        .unwrap()
     };
     let mut child = place.start();
     let tables = Tables::connect(&url).unwrap();
@@ -320,7 +323,7 @@ fn a_table_that_cannot_be_gone_on_with_is_closed_and_the_others_are_served() {
     for name in [&good, &bad] {
         tables.create(name, KeyKind::U64, CreateOptions::default()).unwrap();
         let config = ClientConfig { table: *name, ..ClientConfig::default() };
-        let client = Client::open(&place.directory.url(), config).unwrap();
+        let client = TableClient::connect_with(&place.directory.url(), config).unwrap();
         client.create(U64Keys::parameters()).unwrap();
         client.put(7, &70u64.to_le_bytes()).unwrap();
     }
@@ -337,9 +340,9 @@ fn a_table_that_cannot_be_gone_on_with_is_closed_and_the_others_are_served() {
     }
     let mut node = place.start();
     let config = |table| ClientConfig { table, ..ClientConfig::default() };
-    let client = Client::open(&place.directory.url(), config(good)).unwrap();
+    let client = TableClient::connect_with(&place.directory.url(), config(good)).unwrap();
     assert_eq!(client.get(7).unwrap(), Some(70u64.to_le_bytes().to_vec()));
-    let refused = Client::<U64Keys>::open(&place.directory.url(), config(bad)).map(|_| ());
+    let refused = TableClient::<U64Keys>::connect_with(&place.directory.url(), config(bad)).map(|_| ());
     assert!(matches!(&refused, Err(ClientError::TableClosed { table, .. }) if table == "bad"), "{refused:?}");
     let tables = Tables::connect(&place.directory.url()).unwrap();
     let listed = |tables: &Tables| -> Vec<(String, bool)> {
@@ -359,7 +362,7 @@ fn a_table_that_cannot_be_gone_on_with_is_closed_and_the_others_are_served() {
     assert!(listed(&tables).iter().all(|(name, _)| name != "bad"));
     assert!(!place.data.join("tables/bad").exists());
     tables.create(&bad, KeyKind::U64, CreateOptions::default()).unwrap();
-    let client = Client::<U64Keys>::open(&place.directory.url(), config(bad)).unwrap();
+    let client = TableClient::<U64Keys>::connect_with(&place.directory.url(), config(bad)).unwrap();
     drop(client);
     node.kill().unwrap();
     node.wait().unwrap();

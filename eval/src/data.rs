@@ -4,7 +4,9 @@ use std::borrow::Cow;
 use std::fmt::Debug;
 
 use anyhow::ensure;
-use fpcache_client::{Answers, BuildKeys, ByteKeys, Client, ClientError, Pipeline, Reader, U64Keys};
+use fpcache_client::{
+    Answers, BuildKeys, ByteKeys, Client, ClientError, Pipeline, Reader, TableClient, U64Keys,
+};
 use fpcache_datasets::requests::{ByteRequests, RequestOptions, Requests, generate_bytes, generate_for};
 use fpcache_datasets::{ByteDataset, Dataset, KeySet, OpenOptions, Spec};
 
@@ -35,7 +37,7 @@ pub trait DataKeys: BuildKeys {
     /// # Errors
     /// As for [`Client::multi_get_into`].
     fn multi_get(
-        client: &Client<Self>,
+        client: &TableClient<Self>,
         keys: &[Self::View<'_>],
         answers: &mut Answers,
     ) -> Result<(), ClientError>;
@@ -221,7 +223,11 @@ impl DataKeys for ByteKeys {
     }
 
     #[inline]
-    fn multi_get(client: &Client<Self>, keys: &[&[u8]], answers: &mut Answers) -> Result<(), ClientError> {
+    fn multi_get(
+        client: &TableClient<Self>,
+        keys: &[&[u8]],
+        answers: &mut Answers,
+    ) -> Result<(), ClientError> {
         client.multi_get_into(keys, answers)
     }
 

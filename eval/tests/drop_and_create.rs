@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 
 use fpcache::message::{Request, TablesRequest, Write, WriteReply, WriteStatus, decode_reply};
 use fpcache_client::{
-    AsKey, ByteKeys, Changes, Client, ClientConfig, ClientError, CreateOptions, ErrorKind, KeyKind,
-    RefusalCode, TableName, Tables, U64Keys,
+    AsKey, ByteKeys, Changes, ClientConfig, ClientError, CreateOptions, ErrorKind, KeyKind, RefusalCode,
+    TableClient, TableName, Tables, U64Keys,
 };
 use fpcache_eval::history::client::ClientStore;
 use fpcache_eval::history::keys::NumberedKeys;
@@ -206,9 +206,9 @@ impl Node {
     }
 
     /// A client of the table, whichever there is at present.
-    fn client<K: NumberedKeys>(&self) -> Client<K> {
+    fn client<K: NumberedKeys>(&self) -> TableClient<K> {
         let config = ClientConfig { table: name(), deadline: DEADLINE, ..ClientConfig::default() };
-        until_there(|| Client::open(&self.url, config))
+        until_there(|| TableClient::connect_with(&self.url, config))
     }
 }
 

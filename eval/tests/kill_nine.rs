@@ -20,7 +20,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use fpcache_client::{
-    ByteKeys, Client, ClientConfig, CreateOptions, KeyKind, KeySpace, RecordToken, TableName, Tables, U64Keys,
+    ByteKeys, ClientConfig, CreateOptions, KeyKind, KeySpace, RecordToken, TableClient, TableName, Tables,
+    U64Keys,
 };
 use fpcache_eval::history::client::{ClientStore, every_way};
 use fpcache_eval::history::keys::NumberedKeys;
@@ -193,8 +194,8 @@ fn table_name(table: usize) -> TableName {
     }
 }
 
-fn connect<K: NumberedKeys>(url: &str, config: ClientConfig) -> Client<K> {
-    Client::open(url, config).unwrap()
+fn connect<K: NumberedKeys>(url: &str, config: ClientConfig) -> TableClient<K> {
+    TableClient::connect_with(url, config).unwrap()
 }
 
 fn patient() -> ClientConfig {

@@ -4,7 +4,7 @@ use std::borrow::Borrow;
 use std::path::PathBuf;
 
 use clap::Args;
-use fpcache_client::{Changes, Client, CompareAndSet, KeyRef, RecordToken, WriteStatus};
+use fpcache_client::{Changes, CompareAndSet, KeyRef, RecordToken, TableClient, WriteStatus};
 use serde_json::json;
 
 use crate::keys::{KeyFormat, Keys};
@@ -58,7 +58,7 @@ pub(crate) struct Delete {
 
 impl Record {
     /// Key and value as the table has them.
-    fn parse<K: Keys>(&self, client: &Client<K>) -> anyhow::Result<(K::Owned, Vec<u8>)> {
+    fn parse<K: Keys>(&self, client: &TableClient<K>) -> anyhow::Result<(K::Owned, Vec<u8>)> {
         let key = K::parse(&self.key, self.key_format)?;
         let value = match (&self.value_file, &self.value) {
             (Some(path), _) => read_value(path)?,
@@ -67,13 +67,21 @@ impl Record {
         Ok((key, value))
     }
 
-    pub(crate) fn put<K: Keys>(&self, client: &Client<K>, output: &mut Output) -> anyhow::Result<Outcome> {
+    pub(crate) fn put<K: Keys>(
+        &self,
+        client: &TableClient<K>,
+        output: &mut Output,
+    ) -> anyhow::Result<Outcome> {
         let (key, value) = self.parse(client)?;
         client.put(KeyRef::<K>(key.borrow()), &value)?;
         self.said::<K>(key.borrow(), output, true, "")
     }
 
-    pub(crate) fn insert<K: Keys>(&self, client: &Client<K>, output: &mut Output) -> anyhow::Result<Outcome> {
+    pub(crate) fn insert<K: Keys>(
+        &self,
+        client: &TableClient<K>,
+        output: &mut Output,
+    ) -> anyhow::Result<Outcome> {
         let (key, value) = self.parse(client)?;
         let is_new = client.insert(KeyRef::<K>(key.borrow()), &value)?;
         self.said::<K>(key.borrow(), output, is_new, "is there already")
@@ -99,7 +107,11 @@ impl Record {
 }
 
 impl Update {
-    pub(crate) fn run<K: Keys>(&self, client: &Client<K>, output: &mut Output) -> anyhow::Result<Outcome> {
+    pub(crate) fn run<K: Keys>(
+        &self,
+        client: &TableClient<K>,
+        output: &mut Output,
+    ) -> anyhow::Result<Outcome> {
         let (key, value) = self.record.parse(client)?;
         let key: &K::Key = key.borrow();
         let Some(token) = self.if_token else {
@@ -118,7 +130,11 @@ impl Update {
 }
 
 impl Delete {
-    pub(crate) fn run<K: Keys>(&self, client: &Client<K>, output: &mut Output) -> anyhow::Result<Outcome> {
+    pub(crate) fn run<K: Keys>(
+        &self,
+        client: &TableClient<K>,
+        output: &mut Output,
+    ) -> anyhow::Result<Outcome> {
         let (mut changes, mut replies) = (Changes::<K>::default(), Vec::new());
         let keys = self.keys.iter().map(|key| K::parse(key, self.key_format));
         let keys = keys.collect::<anyhow::Result<Vec<_>>>()?;

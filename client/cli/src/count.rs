@@ -3,7 +3,7 @@
 use std::borrow::Borrow;
 
 use clap::Args;
-use fpcache_client::{Client, KeyRef};
+use fpcache_client::{KeyRef, TableClient};
 use serde_json::json;
 
 use crate::keys::{KeyFormat, Keys};
@@ -20,7 +20,11 @@ pub(crate) struct Count {
 }
 
 impl Count {
-    pub(crate) fn run<K: Keys>(&self, client: &Client<K>, output: &mut Output) -> anyhow::Result<Outcome> {
+    pub(crate) fn run<K: Keys>(
+        &self,
+        client: &TableClient<K>,
+        output: &mut Output,
+    ) -> anyhow::Result<Outcome> {
         let (start, end) = self.range.bounds::<K>(self.key_format)?;
         let start = start.unwrap_or_else(|| K::lowest().to_owned());
         let end = end.as_ref().map(|end| KeyRef::<K>(end.borrow()));

@@ -1,7 +1,7 @@
 //! `create`
 
 use clap::{Args, ValueEnum};
-use fpcache_client::{ByteKeys, Client, KeyKind, TableParameters, U64Keys};
+use fpcache_client::{ByteKeys, KeyKind, TableClient, TableParameters, U64Keys};
 use serde_json::json;
 
 use crate::keys::{KeyLengths, Keys};
@@ -74,7 +74,7 @@ impl Create {
         self.parameters.checked::<K>(lengths)
     }
 
-    fn create<K: Keys>(&self, client: &Client<K>, output: &mut Output) -> anyhow::Result<Outcome> {
+    fn create<K: Keys>(&self, client: &TableClient<K>, output: &mut Output) -> anyhow::Result<Outcome> {
         let parameters = self.checked::<K>()?;
         client.create(parameters)?;
         if output.is_json() {

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 use clap::Args;
-use fpcache_client::{Answers, Client, KeyRef, RecordShape, RecordToken};
+use fpcache_client::{Answers, KeyRef, RecordShape, RecordToken, TableClient};
 use serde_json::{Value, json};
 
 use crate::keys::{KeyFormat, Keys};
@@ -33,7 +33,11 @@ pub(crate) struct Get {
 
 impl Get {
     /// One key gives its value alone; several give a line each, the key first.
-    pub(crate) fn run<K: Keys>(&self, client: &Client<K>, output: &mut Output) -> anyhow::Result<Outcome> {
+    pub(crate) fn run<K: Keys>(
+        &self,
+        client: &TableClient<K>,
+        output: &mut Output,
+    ) -> anyhow::Result<Outcome> {
         let keys = self.keys.iter().map(|key| K::parse(key, self.key_format));
         let keys = keys.collect::<anyhow::Result<Vec<_>>>()?;
         if let Some(path) = &self.output {
@@ -70,7 +74,7 @@ impl Get {
     /// Writes the value of one key to a file, which is left alone if there is none.
     fn write_to<K: Keys>(
         &self,
-        client: &Client<K>,
+        client: &TableClient<K>,
         keys: &[K::Owned],
         path: &Path,
         output: &mut Output,

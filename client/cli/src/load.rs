@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use anyhow::{anyhow, bail};
 use clap::Args;
 use fpcache_client::{
-    ByteKeys, Changes, Client, ClientError, KeyKind, KeyRef, Loaded, RefusalCode, TableName, TableParameters,
-    U64Keys, WriteReply, WriteStatus,
+    ByteKeys, Changes, ClientError, KeyKind, KeyRef, Loaded, RefusalCode, TableClient, TableName,
+    TableParameters, U64Keys, WriteReply, WriteStatus,
 };
 use fpcache_datasets::count::human_bytes;
 use fpcache_datasets::{KeySet, write_value};
@@ -86,7 +86,7 @@ impl Load {
     /// Puts the data set into a table that is there.
     fn add<K: Keys>(
         &self,
-        client: &Client<K>,
+        client: &TableClient<K>,
         name: &TableName,
         output: &mut Output,
         bar: &Bar,
@@ -131,7 +131,7 @@ impl Load {
 }
 
 fn report<K: Keys>(
-    client: &Client<K>,
+    client: &TableClient<K>,
     output: &mut Output,
     parameters: &TableParameters,
     dataset: &K::Set,
@@ -186,7 +186,7 @@ struct Times {
 }
 
 fn send<K: Keys>(
-    client: &Client<K>,
+    client: &TableClient<K>,
     parameters: TableParameters,
     dataset: &K::Set,
     bar: &Bar,
@@ -208,7 +208,7 @@ fn send<K: Keys>(
 
 /// Puts every record, a batch at a time, and says how many keys were not there before.
 fn add_all<K: Keys>(
-    client: &Client<K>,
+    client: &TableClient<K>,
     value_bytes: usize,
     dataset: &K::Set,
     bar: &Bar,
@@ -243,7 +243,7 @@ fn add_all<K: Keys>(
 
 /// Applies changes, the first of which is of this key; none may fail for want of room.
 fn apply<K: Keys>(
-    client: &Client<K>,
+    client: &TableClient<K>,
     changes: &Changes<K>,
     first: &K::Owned,
     replies: &mut Vec<WriteReply>,

@@ -29,7 +29,7 @@ use std::process::ExitCode;
 
 use clap::parser::ValueSource;
 use clap::{CommandFactory, FromArgMatches};
-use fpcache_client::{ByteKeys, Client, KeyKind, TableName, U64Keys};
+use fpcache_client::{ByteKeys, KeyKind, TableClient, TableName, U64Keys};
 
 use arguments::{Arguments, Command};
 use keys::Keys;
@@ -86,7 +86,7 @@ fn run_on_table(place: &Place, command: &Command, output: &mut Output) -> anyhow
 
 fn carry_out<K: Keys>(
     command: &Command,
-    client: &Client<K>,
+    client: &TableClient<K>,
     table: &TableName,
     output: &mut Output,
 ) -> anyhow::Result<Outcome> {

@@ -3,7 +3,7 @@
 use std::borrow::Borrow;
 
 use clap::Args;
-use fpcache_client::{Client, Cost, KeyRef};
+use fpcache_client::{Cost, KeyRef, TableClient};
 use serde_json::{Value, json};
 
 use crate::keys::{KeyFormat, Keys};
@@ -44,7 +44,7 @@ impl Nearest {
     pub(crate) fn run<K: Keys>(
         &self,
         side: Side,
-        client: &Client<K>,
+        client: &TableClient<K>,
         output: &mut Output,
     ) -> anyhow::Result<Outcome> {
         let key_format = self.end.key_format;
@@ -90,7 +90,7 @@ impl End {
     pub(crate) fn run<K: Keys>(
         &self,
         side: Side,
-        client: &Client<K>,
+        client: &TableClient<K>,
         output: &mut Output,
     ) -> anyhow::Result<Outcome> {
         let own = |record: Option<(K::View<'_>, &[u8])>| {

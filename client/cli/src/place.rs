@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use fpcache_client::{BuildKeys, Client, ClientConfig, ClientError, TableName, Tables};
+use fpcache_client::{BuildKeys, ClientConfig, ClientError, TableClient, TableName, Tables};
 
 /// Where a table lies, and how long a request to it may take.
 #[derive(Clone, Debug)]
@@ -19,8 +19,8 @@ impl Place {
     }
 
     /// A client of the table.
-    pub(crate) fn client<K: BuildKeys>(&self) -> Result<Client<K>, ClientError> {
+    pub(crate) fn client<K: BuildKeys>(&self) -> Result<TableClient<K>, ClientError> {
         let config = ClientConfig { table: self.table, deadline: self.deadline, ..ClientConfig::default() };
-        Client::open(&self.url, config)
+        TableClient::connect_with(&self.url, config)
     }
 }

@@ -5,7 +5,7 @@ use std::ops::Bound;
 
 use anyhow::bail;
 use clap::Args;
-use fpcache_client::{Client, KeyRef, KeySpace};
+use fpcache_client::{KeyRef, KeySpace, TableClient};
 use serde_json::json;
 
 use crate::keys::{KeyFormat, Keys};
@@ -96,7 +96,11 @@ struct Left<K: Keys> {
 }
 
 impl Scan {
-    pub(crate) fn run<K: Keys>(&self, client: &Client<K>, output: &mut Output) -> anyhow::Result<Outcome> {
+    pub(crate) fn run<K: Keys>(
+        &self,
+        client: &TableClient<K>,
+        output: &mut Output,
+    ) -> anyhow::Result<Outcome> {
         let mut keys = Some(self.keys::<K>()?);
         let format = self.format.in_table(client)?;
         let mut left = self.limit;

@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-use fpcache_client::{Client, NodeStats, RecordShape, TableStats};
+use fpcache_client::{NodeStats, RecordShape, TableClient, TableStats};
 use fpcache_datasets::count::{human, human_bytes};
 use serde_json::{Value, json};
 
 use crate::keys::Keys;
 use crate::output::{Outcome, Output};
 
-pub(crate) fn run<K: Keys>(client: &Client<K>, output: &mut Output) -> anyhow::Result<Outcome> {
+pub(crate) fn run<K: Keys>(client: &TableClient<K>, output: &mut Output) -> anyhow::Result<Outcome> {
     let node = client.stats()?;
     let table = if node.segments > 0 { Some(client.table()?) } else { None };
     // After the table, with which the pages are mapped.

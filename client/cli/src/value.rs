@@ -7,7 +7,7 @@ use std::path::Path;
 
 use anyhow::{Context, anyhow, bail, ensure};
 use clap::{Args, ValueEnum};
-use fpcache_client::Client;
+use fpcache_client::TableClient;
 use serde_json::Value;
 
 use crate::hex;
@@ -45,7 +45,7 @@ pub(crate) struct TableFormat {
 
 impl Format {
     /// How the values of a client's table are written.
-    pub(crate) fn in_table<K: Keys>(self, client: &Client<K>) -> anyhow::Result<TableFormat> {
+    pub(crate) fn in_table<K: Keys>(self, client: &TableClient<K>) -> anyhow::Result<TableFormat> {
         Ok(self.of(client.shape()?.value_bytes.map(|len| len as usize)))
     }
 

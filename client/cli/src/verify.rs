@@ -4,7 +4,7 @@ use std::borrow::Borrow;
 use std::time::Instant;
 
 use clap::Args;
-use fpcache_client::{Answers, Client, KeyKind, TableName};
+use fpcache_client::{Answers, KeyKind, TableClient, TableName};
 use fpcache_datasets::{KeySet, write_value};
 use serde_json::json;
 
@@ -54,7 +54,7 @@ impl Verify {
 
     pub(crate) fn run<K: Keys>(
         &self,
-        client: &Client<K>,
+        client: &TableClient<K>,
         table: &TableName,
         output: &mut Output,
     ) -> anyhow::Result<Outcome> {
@@ -97,7 +97,7 @@ impl Verify {
 }
 
 fn check<K: Keys>(
-    client: &Client<K>,
+    client: &TableClient<K>,
     dataset: &K::Set,
     value_bytes: Option<u32>,
     bar: &Bar,

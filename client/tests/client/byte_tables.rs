@@ -6,7 +6,7 @@ use std::fmt::Debug;
 use crate::common::ThreadNode;
 use fpcache_client::{
     ByteClient, ByteKeys, Changes, Client, ClientConfig, ClientError, ErrorKind, KeyKind, KeyRef,
-    RecordShape, RecordToken, TableParameters, U64Keys,
+    RecordShape, RecordToken, TableClient, TableParameters, U64Keys,
 };
 
 fn parameters(key_bytes: Option<u16>, value_bytes: Option<u32>, room: u32) -> TableParameters {
@@ -135,7 +135,7 @@ fn nobody_reads_a_table_by_anothers_rules() {
     let numbers = ThreadNode::<U64Keys>::start(4 << 20);
     // Without parameters their regions do not tell, and these memory nodes have no list of tables that does.
     let wrong = Client::connect(&bytes.directory.url()).unwrap();
-    let wrong_too = ByteClient::open(&numbers.directory.url(), ClientConfig::default()).unwrap();
+    let wrong_too = ByteClient::connect_with(&numbers.directory.url(), ClientConfig::default()).unwrap();
     assert_eq!((wrong.key_kind().unwrap(), wrong_too.key_kind().unwrap()), (None, None));
     says(wrong.create(TableParameters::default()), ErrorKind::Invalid, &["kind u64"]);
     says(wrong_too.create(parameters(None, Some(8), 64)), ErrorKind::Invalid, &["kind bytes"]);
@@ -152,7 +152,7 @@ fn nobody_reads_a_table_by_anothers_rules() {
     says(wrong.table(), ErrorKind::Setup, &parts);
     says(wrong.create(TableParameters::default()), ErrorKind::Setup, &parts);
     let parts = ["`bytes`", "`u64`", "Client", "keys of the kind bytes"];
-    let opened = ByteClient::open(&numbers.directory.url(), ClientConfig::default());
+    let opened = ByteClient::connect_with(&numbers.directory.url(), ClientConfig::default());
     says(opened, ErrorKind::Setup, &parts);
     says(wrong_too.get("12345678"), ErrorKind::Setup, &parts);
     says(wrong_too.multi_get(&["12345678"]), ErrorKind::Setup, &parts);
@@ -164,7 +164,7 @@ fn nobody_reads_a_table_by_anothers_rules() {
 
 #[test]
 fn whatever_is_bytes_can_be_a_key() {
-    fn get<K: crate::common::TestKeys>(client: &Client<K>, key: &K::Key) -> Option<Vec<u8>> {
+    fn get<K: crate::common::TestKeys>(client: &TableClient<K>, key: &K::Key) -> Option<Vec<u8>> {
         client.get(KeyRef::<K>(key)).unwrap()
     }
     let node = ThreadNode::<ByteKeys>::start(1 << 20);

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use crate::common::{Directory, TestKeys, value_in};
 use fpcache_client::{
-    Client, ClientConfig, ClientError, CreateOptions, ErrorKind, KeyKind, RecordShape, RecordToken,
+    ClientConfig, ClientError, CreateOptions, ErrorKind, KeyKind, RecordShape, RecordToken, TableClient,
     TableName, TableParameters, Tables,
 };
 use fpcache_fabric::shm::{ListenOptions, Listener};
@@ -110,9 +110,9 @@ impl Node {
         Self { directory, tables, trap, writes, _serving: serving }
     }
 
-    fn client<K: TestKeys>(&self) -> Client<K> {
+    fn client<K: TestKeys>(&self) -> TableClient<K> {
         let config = ClientConfig { table: name(), ..ClientConfig::default() };
-        Client::open(&self.directory.url(), config).unwrap()
+        TableClient::connect_with(&self.directory.url(), config).unwrap()
     }
 
     /// Runs `change`, whose first request of an operation goes into the trap.
@@ -149,7 +149,7 @@ fn name() -> TableName {
 }
 
 /// Waits until a client has connected to the table that is there now.
-fn until_noticed<K: TestKeys>(client: &Client<K>) {
+fn until_noticed<K: TestKeys>(client: &TableClient<K>) {
     while client.stats().is_err() {
         thread::sleep(Duration::from_millis(1));
     }
@@ -160,7 +160,7 @@ fn is_unknown<R>(ended: Result<R, ClientError>) -> bool {
 }
 
 /// A change of the records of 5 or 7, with a value and the token of the latter.
-type Change<K> = fn(&Client<K>, &[u8], RecordToken) -> Result<(), ClientError>;
+type Change<K> = fn(&TableClient<K>, &[u8], RecordToken) -> Result<(), ClientError>;
 
 fn what_may_have_been_made_is_not_made_in_another_table<K: TestKeys, Other: TestKeys>() {
     let node = Node::start::<K>(K::parameters());

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use crate::common::{PATIENCE, TestKeys, ThreadNode, value_of};
 use fpcache_client::{
-    Answers, ByteClient, ByteKeys, Changes, Client, ClientConfig, ClientError, CompareAndSet, ErrorKind,
-    KeyRef, PlanChoice, RecordShape, TableParameters, U64Keys, WriteStatus,
+    Answers, ByteClient, ByteKeys, Changes, ClientConfig, ClientError, CompareAndSet, ErrorKind, KeyRef,
+    PlanChoice, RecordShape, TableClient, TableParameters, U64Keys, WriteStatus,
 };
 use proptest::prelude::*;
 
@@ -29,11 +29,12 @@ const MIB: usize = 1 << 20;
 /// The longest value, and what a value needs beside its key if it lies elsewhere.
 const LONGEST: usize = 16 * MIB;
 
-fn embedded<K: TestKeys>(capacity: usize) -> Client<K> {
-    Client::open_embedded(capacity, ClientConfig { deadline: PATIENCE, ..ClientConfig::default() }).unwrap()
+fn embedded<K: TestKeys>(capacity: usize) -> TableClient<K> {
+    TableClient::embedded_with(capacity, ClientConfig { deadline: PATIENCE, ..ClientConfig::default() })
+        .unwrap()
 }
 
-fn created<K: TestKeys>(capacity: usize) -> Client<K> {
+fn created<K: TestKeys>(capacity: usize) -> TableClient<K> {
     let client = embedded::<K>(capacity);
     client.create(K::parameters_of(None)).unwrap();
     client
@@ -68,7 +69,7 @@ fn of_each_length<K: TestKeys>() -> impl Iterator<Item = (u64, usize)> {
 }
 
 /// Every way to read finds exactly these records.
-fn assert_holds<K: TestKeys>(client: &Client<K>, expected: &BTreeMap<u64, Vec<u8>>) {
+fn assert_holds<K: TestKeys>(client: &TableClient<K>, expected: &BTreeMap<u64, Vec<u8>>) {
     let numbers: Vec<u64> = expected.keys().flat_map(|number| [*number, number ^ 1 << 20]).collect();
     let keys: Vec<K::Owned> = numbers.iter().map(|number| K::key(*number)).collect();
     let mut answers = Answers::new();
@@ -310,7 +311,7 @@ fn values_that_cannot_be_say_what_could() {
     says(client.apply(&changes, &mut Vec::new()), &parts);
     assert_eq!(client.get(6).unwrap(), None, "nothing was sent");
 
-    let client = ByteClient::open_embedded(16 * MIB, ClientConfig::default()).unwrap();
+    let client = ByteClient::embedded_with(16 * MIB, ClientConfig::default()).unwrap();
     let shape = RecordShape { key_bytes: None, value_bytes: None, room: 20 };
     client.create(TableParameters { shape, ..TableParameters::default() }).unwrap();
     client.put("four", &[7; 5000]).unwrap();

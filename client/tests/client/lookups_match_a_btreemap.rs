@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 
 use crate::common::{TestKeys, value_of};
 use fpcache_client::{
-    Answers, ByteKeys, CacheConfig, Client, ClientConfig, FingerprintWidth, OnConflict, Plan, PlanChoice,
-    Policy, RecordShape, TableParameters, U64Keys, Variant,
+    Answers, ByteKeys, CacheConfig, ClientConfig, FingerprintWidth, OnConflict, Plan, PlanChoice, Policy,
+    RecordShape, TableClient, TableParameters, U64Keys, Variant,
 };
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -209,7 +209,7 @@ fn cache<K: Hard>() -> impl Strategy<Value = Option<CacheConfig>> {
 }
 
 struct Pair<K: Hard> {
-    client: Client<K>,
+    client: TableClient<K>,
     oracle: BTreeMap<K::Owned, Vec<u8>>,
 }
 
@@ -222,7 +222,7 @@ impl<K: Hard> Pair<K> {
         trained: bool,
     ) -> Self {
         let config = ClientConfig { plan, cache, ..ClientConfig::default() };
-        let client = Client::<K>::open_embedded(16 << 20, config).unwrap();
+        let client = TableClient::<K>::embedded_with(16 << 20, config).unwrap();
         let shape = parameters.shape;
         // Where values vary, each record fills its slot, or has no value, or something between.
         let value = |(i, key): (usize, &K::Owned)| {

@@ -7,7 +7,7 @@ use std::ops::Bound;
 
 use crate::common::TestKeys;
 use fpcache_client::{
-    ByteClient, ByteKeys, CacheConfig, Client, ClientConfig, KeyRef, Record, TableParameters, U64Keys,
+    ByteClient, ByteKeys, CacheConfig, ClientConfig, KeyRef, Record, TableClient, TableParameters, U64Keys,
 };
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -15,10 +15,10 @@ use proptest::prelude::*;
 type Records<K> = BTreeMap<<K as fpcache_client::KeySpace>::Owned, Vec<u8>>;
 
 /// A client that has all models, and one that has room for some pages of them.
-struct Clients<K: TestKeys>(Client<K>, Client<K>);
+struct Clients<K: TestKeys>(TableClient<K>, TableClient<K>);
 
 fn clients<K: TestKeys>(epsilon: u32, max_slots: u16, value_bytes: Option<u32>) -> Clients<K> {
-    let client = Client::<K>::open_embedded(32 << 20, ClientConfig::default()).unwrap();
+    let client = TableClient::<K>::embedded_with(32 << 20, ClientConfig::default()).unwrap();
     let shape = K::shape(value_bytes);
     client.create(TableParameters { shape, epsilon, max_slots, ..TableParameters::default() }).unwrap();
     let budget = CacheConfig::of(5 * K::PAGE_BYTES as u64);
@@ -49,7 +49,7 @@ fn ceiling<K: TestKeys>(records: &Records<K>, key: &K::Owned) -> Option<Record<K
 }
 
 /// Asks everything there is to ask about these keys.
-fn check<K: TestKeys>(client: &Client<K>, records: &Records<K>, keys: &[K::Owned], limit: usize) {
+fn check<K: TestKeys>(client: &TableClient<K>, records: &Records<K>, keys: &[K::Owned], limit: usize) {
     assert_eq!(client.first().unwrap(), owned::<K>(records.first_key_value()));
     assert_eq!(client.last().unwrap(), owned::<K>(records.last_key_value()));
     let floors: Vec<_> = keys.iter().map(|key| floor::<K>(records, key)).collect();

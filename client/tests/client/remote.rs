@@ -12,7 +12,8 @@ use std::time::{Duration, Instant};
 use crate::common::{Directory, TestKeys, load, value_in};
 use fpcache_client::{ByteKeys, KeyKind, U64Keys};
 use fpcache_client::{
-    CacheConfig, Client, ClientConfig, ClientError, CreateOptions, Plan, PlanChoice, TableName, Tables,
+    CacheConfig, Client, ClientConfig, ClientError, CreateOptions, Plan, PlanChoice, TableClient, TableName,
+    Tables,
 };
 use fpcache_fabric::tcp::{ListenOptions, Listener, TcpAddress};
 use fpcache_fabric::{HugePages, Serving};
@@ -52,9 +53,9 @@ impl Node {
         self.tables().create(&table.parse().unwrap(), kind, CreateOptions::default()).unwrap();
     }
 
-    fn client<K: TestKeys>(&self, which: usize, table: &str, config: ClientConfig) -> Client<K> {
+    fn client<K: TestKeys>(&self, which: usize, table: &str, config: ClientConfig) -> TableClient<K> {
         let table: TableName = table.parse().unwrap();
-        Client::open(&self.urls[which], ClientConfig { table, ..config }).unwrap()
+        TableClient::connect_with(&self.urls[which], ClientConfig { table, ..config }).unwrap()
     }
 }
 
@@ -214,7 +215,7 @@ fn a_lookup_over_a_memory_node_that_is_silent_ends_at_its_deadline() {
     node.make::<U64Keys>("t");
     let (url, holds) = relay_to(&node.urls[0]);
     let config = ClientConfig { table: "t".parse().unwrap(), ..ClientConfig::default() };
-    let client = Client::<U64Keys>::open(&url, config).unwrap();
+    let client = TableClient::<U64Keys>::connect_with(&url, config).unwrap();
     load(&client, <U64Keys as TestKeys>::parameters(), 0..100, 1).unwrap();
     assert!(client.get(5).unwrap().is_some());
     holds.store(true, Ordering::Relaxed);
@@ -236,9 +237,11 @@ fn what_is_not_there_is_told_over_sockets_too() {
     let node = Node::start();
     node.make::<ByteKeys>("words");
     let table = |name: &str| ClientConfig { table: name.parse().unwrap(), ..ClientConfig::default() };
-    let error = Client::<U64Keys>::open(&node.urls[0], table("none")).expect_err("no such table").to_string();
+    let error = TableClient::<U64Keys>::connect_with(&node.urls[0], table("none"))
+        .expect_err("no such table")
+        .to_string();
     assert!(error.contains("no table `none` at tcp://127.0.0.1") && error.contains("`words`"), "{error}");
-    let error = Client::<U64Keys>::open(&node.urls[0], table("words")).expect_err("other keys");
+    let error = TableClient::<U64Keys>::connect_with(&node.urls[0], table("words")).expect_err("other keys");
     assert!(matches!(error, ClientError::OtherKeys { .. }), "{error}");
     let error = Client::connect("tcp://127.0.0.1:1").expect_err("nobody listens").to_string();
     assert!(error.contains("no memory node at tcp://127.0.0.1:1"), "{error}");

@@ -8,8 +8,8 @@ use fpcache::read::{Lookup, LookupScratch, Outcome, cache_probe, drive, look_up}
 use fpcache::table::{self, TableOptions};
 use fpcache::table_view::TableView;
 use fpcache_client::{
-    Answers, ByteKeys, Client, ClientConfig, Cost, FingerprintWidth, Found, Plan, PlanChoice, RecordShape,
-    TableParameters,
+    Answers, ByteKeys, ClientConfig, Cost, FingerprintWidth, Found, Plan, PlanChoice, RecordShape,
+    TableClient, TableParameters,
 };
 use fpcache_fabric::shm::{ShmConnection, connect};
 use fpcache_fabric::{Connection, Endpoint};
@@ -49,7 +49,7 @@ impl<K: TestKeys> Table<K> {
         table::Table::open(&mut self.connection.endpoint(), &options).unwrap()
     }
 
-    fn client(&self, plan: Plan) -> Client<K> {
+    fn client(&self, plan: Plan) -> TableClient<K> {
         self.node.client_with(ClientConfig { plan: PlanChoice::Fixed(plan), ..ClientConfig::default() })
     }
 
@@ -71,7 +71,7 @@ fn exact<K: TestKeys>() -> TableParameters {
     TableParameters { width: FingerprintWidth::Bits64, ..K::parameters() }
 }
 
-fn get<K: TestKeys>(client: &Client<K>, key: u64) -> Found {
+fn get<K: TestKeys>(client: &TableClient<K>, key: u64) -> Found {
     client.get_into(K::key(key), &mut Vec::new()).unwrap()
 }
 

@@ -79,7 +79,7 @@ fn check(client: &ByteClient, records: &mut Records, step: &Step) -> Result<(), 
 }
 
 fn table(epsilon: u32, max_slots: u16) -> ByteClient {
-    let client = ByteClient::open_embedded(16 << 20, ClientConfig::default()).unwrap();
+    let client = ByteClient::embedded_with(16 << 20, ClientConfig::default()).unwrap();
     let shape = RecordShape { key_bytes: None, value_bytes: None, room: 100 };
     client.create(TableParameters { shape, epsilon, max_slots, ..TableParameters::default() }).unwrap();
     client

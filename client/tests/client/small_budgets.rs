@@ -2,7 +2,7 @@
 
 use crate::common::{TestKeys, ThreadNode, scattered, value_in};
 use fpcache::table_view::OpenError;
-use fpcache_client::{CacheConfig, Changes, Client, ClientConfig, ClientError, CompareAndSet};
+use fpcache_client::{CacheConfig, Changes, ClientConfig, ClientError, CompareAndSet, TableClient};
 
 for_both_kinds_of_keys!(
     writes_go_on_where_lookups_say_that_the_budget_is_too_small,
@@ -16,7 +16,7 @@ fn assert_too_small<T: std::fmt::Debug>(result: Result<T, ClientError>) {
     assert!(error.to_string().contains("raise the cache budget"), "{error}");
 }
 
-fn with_budget<K: TestKeys>(node: &ThreadNode<K>, bytes: u64) -> Client<K> {
+fn with_budget<K: TestKeys>(node: &ThreadNode<K>, bytes: u64) -> TableClient<K> {
     node.client_with(ClientConfig { cache: Some(CacheConfig::of(bytes)), ..ClientConfig::default() })
 }
 

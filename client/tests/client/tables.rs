@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use crate::common::{Directory, PATIENCE, TestKeys, value_in};
 use fpcache_client::{
     ByteKeys, Changes, Client, ClientConfig, ClientError, CreateOptions, ErrorKind, KeyKind, RecordShape,
-    RefusalCode, TableName, TableParameters, Tables, U64Keys,
+    RefusalCode, TableClient, TableName, TableParameters, Tables, U64Keys,
 };
 use fpcache_fabric::shm::{ConnectOptions, ListenOptions, Listener, connect};
 use fpcache_fabric::{Connection, Deadline, HugePages, Serving};
@@ -34,12 +34,12 @@ impl Node {
         Tables::connect(&self.directory.url()).unwrap()
     }
 
-    fn try_client<K: TestKeys>(&self, table: &str) -> Result<Client<K>, ClientError> {
+    fn try_client<K: TestKeys>(&self, table: &str) -> Result<TableClient<K>, ClientError> {
         let config = ClientConfig { table: name(table), ..ClientConfig::default() };
-        Client::open(&self.directory.url(), config)
+        TableClient::connect_with(&self.directory.url(), config)
     }
 
-    fn client<K: TestKeys>(&self, table: &str) -> Client<K> {
+    fn client<K: TestKeys>(&self, table: &str) -> TableClient<K> {
         self.try_client(table).unwrap()
     }
 }
@@ -285,7 +285,7 @@ fn once_a_drop_is_acknowledged_nobody_gets_an_answer() {
 }
 
 /// Inserts into a table until it has no room, and says how many went in.
-fn fill(client: &Client<U64Keys>, from: u64) -> u64 {
+fn fill(client: &TableClient<U64Keys>, from: u64) -> u64 {
     let mut inserted = 0;
     loop {
         match client.insert(from + inserted, &[7; 100]) {
@@ -434,7 +434,7 @@ fn a_table_that_is_rebuilt_all_the_time_starves_no_other() {
 }
 
 /// Everything a client can ask of a table finds nothing.
-fn finds_nothing<K: TestKeys>(client: &Client<K>) {
+fn finds_nothing<K: TestKeys>(client: &TableClient<K>) {
     let keys = [K::key(1), K::key(2)];
     assert_eq!(client.get(K::key(1)).unwrap(), None);
     assert_eq!(client.get_versioned(K::key(1)).unwrap(), None);

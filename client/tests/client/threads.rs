@@ -9,7 +9,7 @@ use crate::common::{TestKeys, ThreadNode, scattered, value_of};
 use fpcache::layout::{SEGMENT_HEADER_BYTES, SlotState, SlotWord, Stored};
 use fpcache::read::cache_probe;
 use fpcache::table_view::TableView;
-use fpcache_client::{Answers, Client, ErrorKind};
+use fpcache_client::{Answers, ErrorKind, TableClient};
 use fpcache_fabric::Connection;
 use fpcache_fabric::shm::connect;
 
@@ -33,7 +33,7 @@ fn value(key: u64) -> Vec<u8> {
 }
 
 /// Looks keys up in every way there is, starting at the `first`-th one.
-fn look_up_everything<K: TestKeys>(client: &Client<K>, keys: &[u64], first: usize) {
+fn look_up_everything<K: TestKeys>(client: &TableClient<K>, keys: &[u64], first: usize) {
     let mut answers = Answers::new();
     for i in (first..keys.len()).step_by(8) {
         let key = keys[i];

@@ -191,7 +191,7 @@ impl Setup {
     }
 
     fn client(&self) -> Client {
-        Client::open(&self.directory.url(), ClientConfig::default()).unwrap()
+        Client::connect_with(&self.directory.url(), ClientConfig::default()).unwrap()
     }
 
     fn hurried(&self) -> Client {
@@ -358,7 +358,7 @@ fn a_value_that_the_memory_nodes_processor_says_is_elsewhere_is_read_there() {
     // Where it was, past the region, and of another checksum: it is asked for again.
     let answers = [(at + 8, right.1, right.2), (1 << 40, right.1, right.2), (at, right.1, 1), right];
     let config = ClientConfig { plan: PlanChoice::Fixed(Plan::TwoStage), ..ClientConfig::default() };
-    let client: Client = Client::open(&setup.directory.url(), config).unwrap();
+    let client: Client = Client::connect_with(&setup.directory.url(), config).unwrap();
     setup.state().elsewhere.extend(answers);
     assert!(client.get(5).unwrap() == Some(value.clone()));
     setup.state().elsewhere.extend(answers);

@@ -13,7 +13,7 @@ use fpcache::message::keys::take_key;
 use fpcache::message::{ErrorCode, Refusal, Request, Write, encode_reply};
 use fpcache::table_view::TableView;
 use fpcache_client::{
-    ByteKeys, Changes, Client, ClientConfig, ClientError, CompareAndSet, ErrorKind, Plan, RecordToken,
+    ByteKeys, Changes, ClientConfig, ClientError, CompareAndSet, ErrorKind, Plan, RecordToken, TableClient,
     WriteKind, WriteReply, WriteStatus,
 };
 use fpcache_fabric::shm::{ListenOptions, Listener, connect};
@@ -200,11 +200,11 @@ impl<K: TestKeys> Setup<K> {
         (self.region, self.serving) = (region, Some(serving));
     }
 
-    fn client(&self) -> Client<K> {
-        Client::open(&self.directory.url(), ClientConfig::default()).unwrap()
+    fn client(&self) -> TableClient<K> {
+        TableClient::connect_with(&self.directory.url(), ClientConfig::default()).unwrap()
     }
 
-    fn hurried(&self) -> Client<K> {
+    fn hurried(&self) -> TableClient<K> {
         self.client().with_deadline(Duration::from_millis(400))
     }
 
@@ -397,7 +397,7 @@ fn a_segment_that_stays_frozen_is_read_by_the_memory_nodes_processor<K: TestKeys
         fpcache_client::PlanChoice::Fixed(Plan::Speculative),
     ] {
         let config = ClientConfig { plan, ..ClientConfig::default() };
-        let client = Client::<K>::open(&setup.directory.url(), config).unwrap();
+        let client = TableClient::<K>::connect_with(&setup.directory.url(), config).unwrap();
         client.put(keys[250].clone(), &v(5)).unwrap();
         let absent = K::key(numbers[250] ^ 1);
         let mut value = Vec::new();

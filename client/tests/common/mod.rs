@@ -11,8 +11,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use fpcache_client::{
-    AsKey, BuildKeys, ByteKeys, Client, ClientConfig, ClientError, KeyKind, KeySpace, Loaded, RecordShape,
-    TableName, TableParameters, U64Keys,
+    AsKey, BuildKeys, ByteKeys, ClientConfig, ClientError, KeyKind, KeySpace, Loaded, RecordShape,
+    TableClient, TableName, TableParameters, U64Keys,
 };
 use fpcache_fabric::shm::{ConnectOptions, ListenOptions, Listener, ShmAddress};
 use fpcache_fabric::{Export, HugePages, OneRegion, RegionName, Serving, SharedMemory};
@@ -119,7 +119,7 @@ pub fn value_in(shape: &RecordShape, number: u64, edition: u64) -> Vec<u8> {
 
 /// Loads the keys of `numbers` with the values of `edition`.
 pub fn load<K: TestKeys>(
-    client: &Client<K>,
+    client: &TableClient<K>,
     parameters: TableParameters,
     numbers: impl IntoIterator<Item = u64>,
     edition: u64,
@@ -207,12 +207,12 @@ impl<K: TestKeys> ThreadNode<K> {
         Self { directory, region, serving: Some(serving), keys: PhantomData }
     }
 
-    pub fn client(&self) -> Client<K> {
+    pub fn client(&self) -> TableClient<K> {
         self.client_with(ClientConfig::default())
     }
 
-    pub fn client_with(&self, config: ClientConfig) -> Client<K> {
-        Client::open(&self.directory.url(), config).expect("the memory node listens")
+    pub fn client_with(&self, config: ClientConfig) -> TableClient<K> {
+        TableClient::connect_with(&self.directory.url(), config).expect("the memory node listens")
     }
 
     /// Ends the memory node; its directory stays.
@@ -263,7 +263,7 @@ impl ProcessNode {
             .spawn()
             .expect("a process");
         let begun = Instant::now();
-        while let Err(error) = Client::<K>::open(&directory.url(), ClientConfig::default()) {
+        while let Err(error) = TableClient::<K>::connect_with(&directory.url(), ClientConfig::default()) {
             assert!(error.is_retryable(), "{error}");
             assert!(begun.elapsed() < PATIENCE, "{error}");
             assert!(child.try_wait().expect("a child").is_none(), "the memory node ended at once");

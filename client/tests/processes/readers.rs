@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use crate::common::{Directory, PATIENCE, ProcessNode, TestKeys, ThreadNode, scattered, value_in, value_of};
 use fpcache_client::{
     Answers, CacheConfig, Client, ClientConfig, ClientError, CreateOptions, ErrorKind, KeyKind, Reader,
-    RecordShape, TableName, TableParameters, Tables, U64Keys,
+    RecordShape, TableClient, TableName, TableParameters, Tables, U64Keys,
 };
 
 for_both_kinds_of_keys!(
@@ -149,7 +149,7 @@ fn until_noticed<K: TestKeys>(reader: &mut Reader<K>, key: u64) -> ClientError {
 fn a_reader_of_a_killed_memory_node_reads_from_its_successor<K: TestKeys>() {
     let (directory, keys) = (Directory::new(), scattered(2000));
     let mut node = ProcessNode::start::<K>(&directory, 4 << 20);
-    let client = Client::<K>::open(&directory.url(), ClientConfig::default()).unwrap();
+    let client = TableClient::<K>::connect_with(&directory.url(), ClientConfig::default()).unwrap();
     crate::common::load(&client, K::parameters(), keys.iter().copied(), 1).unwrap();
     let (mut reader, mut idle) = (client.reader(), client.reader());
     assert_eq!(reader.get(K::key(keys[5])).unwrap(), Some(value_of(keys[5], 1, 8)));
@@ -161,7 +161,7 @@ fn a_reader_of_a_killed_memory_node_reads_from_its_successor<K: TestKeys>() {
     assert!(reader.multi_contains(&[K::key(1), K::key(2)], &mut found).unwrap_err().is_retryable());
     reader.set_deadline(PATIENCE);
     node = ProcessNode::start::<K>(&directory, 4 << 20);
-    let other = Client::<K>::open(&directory.url(), ClientConfig::default()).unwrap();
+    let other = TableClient::<K>::connect_with(&directory.url(), ClientConfig::default()).unwrap();
     let left: Vec<u64> = keys.iter().copied().step_by(2).collect();
     let tried = client.counters().reconnects;
     crate::common::load(&other, K::parameters(), left.iter().copied(), 2).unwrap();
@@ -184,7 +184,7 @@ fn a_reader_of_a_dropped_table_says_so_and_reads_the_next_one_of_its_name<K: Tes
     let kind = KeyKind::ALL.into_iter().find(|kind| kind.is::<K>()).unwrap();
     tables.create(&table, kind, CreateOptions::default()).unwrap();
     let config = ClientConfig { table, deadline: PATIENCE, ..ClientConfig::default() };
-    let client = Client::<K>::open(&directory.url(), config).unwrap();
+    let client = TableClient::<K>::connect_with(&directory.url(), config).unwrap();
     crate::common::load(&client, K::parameters_of(Some(8)), [5], 1).unwrap();
     client.put(K::key(1), &[1; 8]).unwrap();
     let mut reader = client.reader();
@@ -226,14 +226,14 @@ fn arrays_get_the_words_of_a_table_that_was_made_anew_with_such() {
         (Tables::connect(&directory.url()).unwrap(), TableName::from_bytes(b"brief").unwrap());
     let config = ClientConfig { table, deadline: PATIENCE, ..ClientConfig::default() };
     tables.create(&table, KeyKind::U64, CreateOptions::default()).unwrap();
-    let client = Client::<U64Keys>::open(&directory.url(), config).unwrap();
+    let client = TableClient::<U64Keys>::connect_with(&directory.url(), config).unwrap();
     crate::common::load(&client, U64Keys::parameters_of(Some(16)), [5], 1).unwrap();
     let (mut reader, mut found) = (client.reader(), [false]);
     let refused = reader.multi_get_u64(&[5], &mut [0], &mut found).unwrap_err();
     assert!(matches!(refused, ClientError::NotWords { .. }), "{refused}");
     tables.drop_table(&table).unwrap();
     tables.create(&table, KeyKind::U64, CreateOptions::default()).unwrap();
-    let other = Client::<U64Keys>::open(&directory.url(), config).unwrap();
+    let other = TableClient::<U64Keys>::connect_with(&directory.url(), config).unwrap();
     crate::common::load(&other, U64Keys::parameters_of(Some(8)), [5], 1).unwrap();
     assert_eq!(reader.multi_get_u64(&[5], &mut [0], &mut found).unwrap(), 1);
 }

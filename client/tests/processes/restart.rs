@@ -6,7 +6,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::common::{Directory, PATIENCE, ProcessNode, TestKeys, scattered, value_of};
-use fpcache_client::{Client, ClientConfig, ClientError, ErrorKind, U64Keys};
+use fpcache_client::{Client, ClientConfig, ClientError, ErrorKind, TableClient, U64Keys};
 use rustix::process::Signal;
 
 const CAPACITY: usize = 4 << 20;
@@ -32,7 +32,7 @@ impl Editions {
         self.keys[100] + edition
     }
 
-    fn load<K: TestKeys>(&self, client: &Client<K>, edition: u64) {
+    fn load<K: TestKeys>(&self, client: &TableClient<K>, edition: u64) {
         let mut keys = self.keys.clone();
         keys.push(self.own_key(edition));
         keys.sort_unstable();
@@ -69,7 +69,7 @@ impl Watch {
         }
     }
 
-    fn look_up<K: TestKeys>(&self, client: &Client<K>, editions: &Editions, first: usize) {
+    fn look_up<K: TestKeys>(&self, client: &TableClient<K>, editions: &Editions, first: usize) {
         let keys = &editions.keys;
         let mut i = first;
         while !self.done.load(Ordering::Relaxed) {
@@ -103,8 +103,8 @@ impl Watch {
     }
 }
 
-fn client_of<K: TestKeys>(directory: &Directory) -> Client<K> {
-    Client::open(&directory.url(), ClientConfig::default()).unwrap()
+fn client_of<K: TestKeys>(directory: &Directory) -> TableClient<K> {
+    TableClient::connect_with(&directory.url(), ClientConfig::default()).unwrap()
 }
 
 fn a_memory_node_killed_in_the_midst_of_lookups<K: TestKeys>() {
@@ -150,7 +150,7 @@ fn a_memory_node_killed_in_the_midst_of_lookups<K: TestKeys>() {
 
 /// Calls until the client has heard that its memory node is gone, and returns what it says then. The operating system
 /// tells it within moments; until then it reads what the memory node left behind.
-fn until_noticed<K: TestKeys>(client: &Client<K>, key: u64, edition: u64) -> ClientError {
+fn until_noticed<K: TestKeys>(client: &TableClient<K>, key: u64, edition: u64) -> ClientError {
     let begun = Instant::now();
     loop {
         match client.get(K::key(key)) {

@@ -3,8 +3,8 @@
 use std::borrow::Borrow;
 
 use fpcache_client::{
-    CacheConfig, Client, ClientConfig, ClientError, CompareAndSet, ErrorKind, KeyRef, Plan, PlanChoice,
-    Reader, RecordToken, U64Keys,
+    CacheConfig, ClientConfig, ClientError, CompareAndSet, ErrorKind, KeyRef, Plan, PlanChoice, Reader,
+    RecordToken, TableClient, U64Keys,
 };
 
 use super::keys::NumberedKeys;
@@ -15,7 +15,7 @@ use super::store::{Answer, Failure, Store};
 /// with every repetition, so that a mixture of two values is seen, and so is one of another's length.
 #[derive(Debug)]
 pub struct ClientStore<K: NumberedKeys = U64Keys> {
-    client: Client<K>,
+    client: TableClient<K>,
     /// Reads what readers read, if there is one.
     reader: Option<Reader<K>>,
     buffer: Vec<u8>,
@@ -26,7 +26,7 @@ pub const TORN: u64 = u64::MAX;
 
 impl<K: NumberedKeys> ClientStore<K> {
     /// Over a client of a table whose parameters are [`NumberedKeys::small_segments`], or have records of the same lengths.
-    pub fn new(client: Client<K>) -> Self {
+    pub fn new(client: TableClient<K>) -> Self {
         Self { client, reader: None, buffer: Vec::new() }
     }
 
@@ -40,7 +40,7 @@ impl<K: NumberedKeys> ClientStore<K> {
     ///
     /// # Errors
     /// The memory node holds a table already.
-    pub fn create_table(client: &Client<K>, keys: &[u64]) -> Result<(), ClientError> {
+    pub fn create_table(client: &TableClient<K>, keys: &[u64]) -> Result<(), ClientError> {
         let sample: Vec<K::Owned> = keys.iter().map(|number| K::key(*number)).collect();
         let load = client.load_like(K::small_segments(), 0, sample.iter().map(Borrow::borrow))?;
         load.finish().map(drop)
@@ -66,7 +66,7 @@ impl<K: NumberedKeys> ClientStore<K> {
         &mut self,
         key: u64,
         value: u64,
-        call: impl FnOnce(&Client<K>, KeyRef<'_, K>, &[u8]) -> Result<T, ClientError>,
+        call: impl FnOnce(&TableClient<K>, KeyRef<'_, K>, &[u8]) -> Result<T, ClientError>,
     ) -> Answer<T> {
         Self::encode(value, &mut self.buffer);
         let key = K::key(key);

@@ -160,7 +160,7 @@ impl Made {
         let node = Node::start_over::<ByteKeys>(&ways, capacity, 0, &run.store)?;
         let mut load = None;
         for (way, url) in ways.iter().zip(node.urls()) {
-            let client = ByteClient::open(url, run.client_config())?;
+            let client = ByteClient::connect_with(url, run.client_config())?;
             if load.is_none() {
                 load = Some(fpcache::load(&client, set, *values, run.table(&lengths), bar)?);
             }

@@ -4,7 +4,7 @@ use std::marker::PhantomData;
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
-use fpcache_client::{Client, ClientConfig, TableParameters};
+use fpcache_client::{ClientConfig, TableClient, TableParameters};
 use fpcache_datasets::KeySet;
 
 use crate::data::{DataKeys, DataSet};
@@ -69,13 +69,13 @@ impl<K: DataKeys> Host<K> {
     ///
     /// # Errors
     /// If the memory node is gone.
-    pub fn connect(&self, config: ClientConfig) -> anyhow::Result<Client<K>> {
+    pub fn connect(&self, config: ClientConfig) -> anyhow::Result<TableClient<K>> {
         Ok(match &self.place {
-            Place::Node(node) => Client::open(node.url(), config)?,
-            Place::Url(url) => Client::open(url, config)?,
+            Place::Node(node) => TableClient::connect_with(node.url(), config)?,
+            Place::Url(url) => TableClient::connect_with(url, config)?,
             Place::Local(capacity) => {
                 let capacity = usize::try_from(*capacity).unwrap_or(usize::MAX);
-                Client::open_embedded(capacity, config)?
+                TableClient::embedded_with(capacity, config)?
             }
         })
     }
@@ -105,7 +105,7 @@ impl<K: DataKeys> Host<K> {
     }
 }
 
-fn holds_as_many<K: DataKeys>(client: &Client<K>, url: &str, dataset: &K::Set) -> anyhow::Result<()> {
+fn holds_as_many<K: DataKeys>(client: &TableClient<K>, url: &str, dataset: &K::Set) -> anyhow::Result<()> {
     let held = client.table().with_context(|| format!("opening the memory node {url}"))?.record.keys;
     ensure!(
         held == dataset.len() as u64,

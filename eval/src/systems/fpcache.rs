@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use fpcache_client::{
-    Answers, CacheStats, Client, ClientConfig, ClientError, Found, KeyRef, TableParameters,
+    Answers, CacheStats, ClientConfig, ClientError, Found, KeyRef, TableClient, TableParameters,
 };
 use fpcache_datasets::{KeySet, Progress};
 
@@ -26,7 +26,7 @@ const SAMPLE: usize = 50_000;
 /// A client of a memory node that holds the data set.
 #[derive(Debug)]
 pub struct FpCache<K: DataKeys> {
-    client: Client<K>,
+    client: TableClient<K>,
     name: &'static str,
     facts: Facts,
     /// The memory node's process, where this program started it.
@@ -69,7 +69,7 @@ impl<K: DataKeys> Records<K> for Whole<'_, K> {
 
 /// Loads a data set into the client's memory node, and says how long that took.
 pub fn load<K: DataKeys>(
-    client: &Client<K>,
+    client: &TableClient<K>,
     set: &K::Set,
     values: ValueBytes,
     parameters: TableParameters,
@@ -82,7 +82,7 @@ pub fn load<K: DataKeys>(
 /// Loads records into the client's memory node, and says how long that took, with what fitting models to a sample of the
 /// keys takes.
 pub fn load_records<K: DataKeys>(
-    client: &Client<K>,
+    client: &TableClient<K>,
     records: &impl Records<K>,
     parameters: TableParameters,
     bar: &Bar,
@@ -120,7 +120,7 @@ impl<K: DataKeys> FpCache<K> {
     /// Fetches the directory of a memory node that holds a table; `load` is how long loading took, if it was loaded
     /// here. `name` is what reports call it, `config` what the client was made with.
     pub fn open(
-        client: Client<K>,
+        client: TableClient<K>,
         name: &'static str,
         config: &ClientConfig,
         load: Option<Duration>,
@@ -242,7 +242,7 @@ impl<K: DataKeys> Asked<K> for OwnReader<K> {
 
 /// The client that all threads share.
 #[derive(Debug)]
-pub struct SharedClient<'a, K: DataKeys>(&'a Client<K>);
+pub struct SharedClient<'a, K: DataKeys>(&'a TableClient<K>);
 
 impl<K: DataKeys> Asked<K> for SharedClient<'_, K> {
     #[inline]

@@ -10,7 +10,7 @@ use fpcache::message::keys::put_key;
 use fpcache::message::{AskedKeys, Request, WriteReply, WriteStatus};
 use fpcache_client::KeyKind;
 use fpcache_client::{
-    Changes, Client, ClientConfig, CreateOptions, RecordShape, TableParameters, Tables, U64Keys,
+    Changes, ClientConfig, CreateOptions, RecordShape, TableClient, TableParameters, Tables, U64Keys,
 };
 use fpcache_fabric::shm::{ConnectOptions, connect};
 use fpcache_fabric::{Connection, Deadline, RegionName};
@@ -131,9 +131,9 @@ impl Burden<'_> {
         Ok(done)
     }
 
-    fn create(&self, region_bytes: Option<u64>) -> anyhow::Result<Client<U64Keys>> {
+    fn create(&self, region_bytes: Option<u64>) -> anyhow::Result<TableClient<U64Keys>> {
         self.tables.create(&self.config.table, KeyKind::U64, CreateOptions { region_bytes })?;
-        Ok(Client::connect_with(self.url, self.config)?)
+        Ok(TableClient::connect_with(self.url, self.config)?)
     }
 
     fn full(&self, probing: &Probing, deletes: bool) -> anyhow::Result<Done> {

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use fpcache_client::KeyKind;
-use fpcache_client::{Client, ClientConfig, TableParameters, Tables, U64Keys};
+use fpcache_client::{Client, ClientConfig, TableClient, TableParameters, Tables, U64Keys};
 use hdrhistogram::Histogram;
 
 use super::loads::DEADLINE;
@@ -18,7 +18,7 @@ const KEYS: u64 = 1000;
 
 /// A table that gets a put every so often.
 pub struct Probe {
-    client: Client<U64Keys>,
+    client: TableClient<U64Keys>,
     every: Duration,
     /// The process of the memory node, whose first thread serves.
     node: u32,

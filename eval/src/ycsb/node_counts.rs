@@ -4,7 +4,7 @@ use std::ops::AddAssign;
 
 use anyhow::Context;
 use fpcache::message::NodeStats;
-use fpcache_client::{BuildKeys, Client};
+use fpcache_client::{BuildKeys, TableClient};
 use serde::Serialize;
 
 use super::store::refreshes;
@@ -19,7 +19,7 @@ pub struct Reading {
 
 impl Reading {
     /// Asks for them.
-    pub fn of<K: BuildKeys>(client: &Client<K>) -> anyhow::Result<Self> {
+    pub fn of<K: BuildKeys>(client: &TableClient<K>) -> anyhow::Result<Self> {
         let node = client.stats().context("asking the memory node for its counters")?;
         Ok(Self { node, refreshes: refreshes(client) })
     }

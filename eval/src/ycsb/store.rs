@@ -4,7 +4,7 @@ use std::borrow::Borrow;
 
 use anyhow::ensure;
 use fpcache::message::{WriteReply, WriteStatus};
-use fpcache_client::{Answers, BuildKeys, Changes, Client, KeyRef, Pipeline};
+use fpcache_client::{Answers, BuildKeys, Changes, KeyRef, Pipeline, TableClient};
 
 use crate::data::{DataKeys, DataSet};
 
@@ -52,7 +52,7 @@ pub trait Session {
 #[derive(Debug)]
 pub struct Named<'s, K: DataKeys> {
     /// The client.
-    pub client: Client<K>,
+    pub client: TableClient<K>,
     /// The data set.
     pub set: &'s K::Set,
 }
@@ -81,7 +81,7 @@ impl<K: DataKeys> Store for Named<'_, K> {
 /// One thread's buffers.
 #[derive(Debug)]
 pub struct ClientSession<'a, K: DataKeys> {
-    client: &'a Client<K>,
+    client: &'a TableClient<K>,
     set: &'a K::Set,
     /// What single operations go through, if writes may be under way.
     pipeline: Option<Pipeline<K>>,
@@ -210,7 +210,7 @@ fn refused<K: BuildKeys>(pipeline: &mut Pipeline<K>) -> anyhow::Result<u64> {
 }
 
 /// Times that a client had to bring its models up to date since it was made.
-pub fn refreshes<K: BuildKeys>(client: &Client<K>) -> Option<u64> {
+pub fn refreshes<K: BuildKeys>(client: &TableClient<K>) -> Option<u64> {
     let counters = client.counters();
     Some(counters.refreshes + counters.reopens)
 }

@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use fpcache_client::{ByteKeys, Client, ClientConfig, U64Keys};
+use fpcache_client::{ByteKeys, ClientConfig, TableClient, U64Keys};
 use fpcache_eval::history::client::{ClientStore, every_way};
 use fpcache_eval::history::keys::NumberedKeys;
 use fpcache_eval::history::nanoseconds_since;
@@ -23,7 +23,7 @@ fn run_within<K: NumberedKeys>(
     seed: u64,
 ) -> StressReport {
     let config = ClientConfig { deadline: Duration::from_secs(20), ..ClientConfig::default() };
-    let first = Client::<K>::open_embedded(capacity, config).unwrap();
+    let first = TableClient::<K>::embedded_with(capacity, config).unwrap();
     // Models that suit the keys, or know nothing of them.
     let known = if seed.is_multiple_of(2) { &options.keys[..] } else { &[] };
     ClientStore::create_table(&first, known).unwrap();

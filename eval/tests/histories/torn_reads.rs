@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use fpcache::sabotage::Sabotage;
 use fpcache_client::{
-    CacheConfig, Client, ClientConfig, Plan, PlanChoice, RecordShape, TableParameters, U64Keys,
+    CacheConfig, ClientConfig, Plan, PlanChoice, RecordShape, TableClient, TableParameters, U64Keys,
 };
 
 const KEYS: u64 = 12;
@@ -19,7 +19,7 @@ fn value(edition: u64) -> Vec<u8> {
 /// Reads keys in every way while they are updated all the time; how many values were read, and how many mixtures of two.
 fn read(sabotage: Sabotage, lasts: Duration, enough: u64) -> (u64, u64) {
     let base = ClientConfig::default();
-    let writer = Client::<U64Keys>::open_embedded(4 << 20, base).unwrap();
+    let writer = TableClient::<U64Keys>::embedded_with(4 << 20, base).unwrap();
     let shape = RecordShape::fixed(8, VALUE_BYTES as u32);
     let mut load = writer.load(TableParameters { shape, ..TableParameters::default() }, KEYS).unwrap();
     (0..KEYS).for_each(|key| load.push(key, &value(0)).unwrap());

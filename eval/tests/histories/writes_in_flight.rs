@@ -6,7 +6,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use fpcache_client::KeyRef;
-use fpcache_client::{ByteKeys, Client, ClientConfig, Pipeline, U64Keys, WriteStatus, WriteTicket};
+use fpcache_client::{ByteKeys, ClientConfig, Pipeline, TableClient, U64Keys, WriteStatus, WriteTicket};
 use fpcache_eval::history::client::{ClientStore, every_way};
 use fpcache_eval::history::keys::NumberedKeys;
 use fpcache_eval::history::{Call, History, Open, Outcome, Recorder, check, nanoseconds_since};
@@ -85,7 +85,7 @@ impl<K: NumberedKeys, C: Fn() -> u64> Worker<K, C> {
 
 fn run<K: NumberedKeys>(ways: [usize; 3], keys: &[u64], calls: usize, seed: u64) -> usize {
     let config = ClientConfig { deadline: Duration::from_secs(20), ..ClientConfig::default() };
-    let first = Client::<K>::open_embedded(8 << 20, config).unwrap();
+    let first = TableClient::<K>::embedded_with(8 << 20, config).unwrap();
     ClientStore::create_table(&first, keys).unwrap();
     let all = every_way(config, 64 << 10);
     let instants = nanoseconds_since(Instant::now());

@@ -8,7 +8,8 @@ use std::time::Duration;
 use fpcache::message::{ErrorCode, WriteStatus};
 use fpcache_client::KeyRef;
 use fpcache_client::{
-    Changes, Client, ClientConfig, ClientError, CompareAndSet, ErrorKind, Plan, Reader, Record, RecordToken,
+    Changes, ClientConfig, ClientError, CompareAndSet, ErrorKind, Plan, Reader, Record, RecordToken,
+    TableClient,
 };
 use fpcache_eval::history::client::ClientStore;
 use fpcache_eval::history::keys::NumberedKeys;
@@ -135,7 +136,7 @@ pub(crate) fn lock<C>(log: &Log<C>) -> MutexGuard<'_, Recorder<C>> {
 /// A client process at work.
 pub struct Caller<K: NumberedKeys, C> {
     pub(crate) process: Process,
-    pub(crate) client: Client<K>,
+    pub(crate) client: TableClient<K>,
     /// Reads what readers read, if there is one.
     reader: Option<Reader<K>>,
     pub(crate) log: Log<C>,
@@ -149,9 +150,9 @@ pub struct Caller<K: NumberedKeys, C> {
 }
 
 /// Connects, however often the memory node dies meanwhile.
-pub fn connect<K: NumberedKeys>(process: &Process, node: NodeId, config: ClientConfig) -> Client<K> {
+pub fn connect<K: NumberedKeys>(process: &Process, node: NodeId, config: ClientConfig) -> TableClient<K> {
     for _ in 0..100 {
-        match Client::simulated(&process.sim, node, config) {
+        match TableClient::simulated(&process.sim, node, config) {
             Ok(client) => return client,
             Err(error) => tolerate(&error),
         }
@@ -267,7 +268,7 @@ impl<K: NumberedKeys, C: Fn() -> u64> Caller<K, C> {
         &self,
         key: u64,
         call: Call,
-        make: impl FnOnce(&Client<K>, KeyRef<'_, K>) -> Result<(Outcome, Option<Plan>), ClientError>,
+        make: impl FnOnce(&TableClient<K>, KeyRef<'_, K>) -> Result<(Outcome, Option<Plan>), ClientError>,
     ) {
         let open = lock(&self.log).invoke(key, call);
         let owned = K::key(key);
