@@ -18,7 +18,7 @@ lint:
     cargo clippy --workspace --all-targets --locked -- -D warnings
     cargo clippy -p fpcache-datasets -p fpcache-memserver --no-default-features --locked -- \
         -D warnings
-    cargo clippy -p fpcache-client --no-default-features --locked -- -D warnings
+    cargo clippy -p fpcache-client --locked -- -D warnings
     cargo clippy -p fpcache-client --all-targets --features sim --locked -- -D warnings
 
 # CI: documentation.

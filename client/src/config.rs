@@ -18,14 +18,17 @@ use fpcache::table::TableOptions;
 /// # }
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct ClientConfig {
     /// Which table of the memory node; `default` unless told. Embedded memory nodes have one, whatever it is called.
     pub table: TableName,
     /// Which plan lookups use.
     pub plan: PlanChoice,
-    /// How long a call may take before it fails; [`Client::with_deadline`](crate::Client::with_deadline) changes it for single calls. Values of many MiB take
-    /// some milliseconds each. Scans and counts may take longer, as long as they get on.
+    /// How long a call may take before it fails; [`with_deadline`](crate::TableClient::with_deadline) of a client
+    /// changes it for single calls. Values of many MiB take some milliseconds each. Scans and counts may take longer, as long as they get on.
     pub deadline: Duration,
+    /// How long opening waits for a memory node that does not listen yet; not at all unless told.
+    pub wait: Duration,
     /// What this compute node may keep; `None`: all models, and no hot cache.
     pub cache: Option<CacheConfig>,
     /// What about reading is broken on purpose.
@@ -39,6 +42,7 @@ impl Default for ClientConfig {
             table: TableName::default(),
             plan: PlanChoice::Auto,
             deadline: Duration::from_secs(5),
+            wait: Duration::ZERO,
             cache: None,
             #[cfg(feature = "sabotage")]
             sabotage: None,
@@ -65,10 +69,23 @@ impl ClientConfig {
         Self { deadline, ..self }
     }
 
-    /// The same with a budget for what this compute node may keep.
+    /// The same with a budget for what this compute node may keep, or without one.
     #[must_use]
-    pub fn with_cache(self, cache: CacheConfig) -> Self {
-        Self { cache: Some(cache), ..self }
+    pub fn with_cache(self, cache: impl Into<Option<CacheConfig>>) -> Self {
+        Self { cache: cache.into(), ..self }
+    }
+
+    /// The same, but opening waits as long for a memory node that is not there yet.
+    #[must_use]
+    pub fn with_wait(self, wait: Duration) -> Self {
+        Self { wait, ..self }
+    }
+
+    /// The same with something about reading broken on purpose.
+    #[cfg(feature = "sabotage")]
+    #[must_use]
+    pub fn with_sabotage(self, sabotage: fpcache::sabotage::Sabotage) -> Self {
+        Self { sabotage: Some(sabotage), ..self }
     }
 
     /// How tables are read over a fabric of these costs.

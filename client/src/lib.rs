@@ -1,6 +1,7 @@
 //! The client library of FPCache.
 //!
-//! A [`Client`] looks keys up in a memory node: one in another process, named by a URL, or one inside this process.
+//! A [`Client`] looks keys up in a memory node: one in another process, named by a URL, or, with the feature `embedded`, one
+//! inside this process.
 //! Lookups are one-sided: over shared memory the memory node's processor takes no part in them, and over sockets
 //! threads that do nothing else answer READs. One handle serves any number of threads;
 //! a thread that looks up much has a [`Reader`] of its own.
@@ -68,7 +69,7 @@
 //! [`ClientError::is_retryable`] says whether the same call may succeed later. When the memory node restarts, the next
 //! call connects anew and drops everything that was fetched from its predecessor. A thread that makes no more calls keeps
 //! its share of the predecessor's table until it ends.
-
+//!
 //! # Forks
 //!
 //! A process may fork while none of its other threads is inside a call of this library, nor is the forking one: as python's
@@ -108,6 +109,7 @@ mod simulated;
 mod tables;
 mod turn;
 mod url;
+mod waiting;
 mod write;
 
 pub use answers::Answers;
@@ -134,6 +136,7 @@ pub use reader::{ByteReader, Reader};
 pub use session::TableStats;
 pub use tables::{CreateOptions, TableList, Tables};
 pub use url::{Url, UrlError};
+pub use waiting::wait_for_node;
 pub use write::{Changes, CompareAndSet};
 
 /// The snippets of the documents compile, and run where they need no memory node.

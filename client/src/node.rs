@@ -11,6 +11,7 @@ use crate::core::{Connector, Core};
 use crate::error::ClientError;
 use crate::tables::{Tables, not_there};
 use crate::url::Url;
+use crate::waiting::until_there;
 
 /// Where a table lies.
 pub(crate) trait Node: Connector + Clone {
@@ -26,13 +27,13 @@ pub(crate) trait Node: Connector + Clone {
         config: &ClientConfig,
         costs: FabricCosts,
     ) -> Result<Arc<Core<K, Self>>, ClientError> {
-        let core =
-            match (Core::connect(self.clone(), config.table_options(costs), config.deadline), self.place()) {
-                (Err(ClientError::NoSuchTable { .. }), Some((url, table))) => {
-                    return Err(not_there(&url, table.as_str(), config.deadline));
-                }
-                (connected, _) => connected?,
-            };
+        let connect = || Core::connect(self.clone(), config.table_options(costs), config.deadline);
+        let core = match (until_there(config.wait, connect), self.place()) {
+            (Err(ClientError::NoSuchTable { .. }), Some((url, table))) => {
+                return Err(not_there(&url, table.as_str(), config.deadline));
+            }
+            (connected, _) => connected?,
+        };
         match self.kind_of(&core, config) {
             Some(theirs) if !theirs.is::<K>() => Err(ClientError::OtherKeys { theirs, own: K::NAME }),
             // What cannot be told now is told by the first call.

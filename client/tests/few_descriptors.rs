@@ -79,7 +79,7 @@ impl Node {
     }
 
     fn client(&self) -> TableClient<U64Keys> {
-        let config = ClientConfig { deadline: PATIENCE, ..ClientConfig::default() };
+        let config = ClientConfig::default().with_deadline(PATIENCE);
         TableClient::connect_with(&self.directory.url(), config).unwrap()
     }
 }
@@ -156,7 +156,7 @@ fn tables_leave_descriptors_for_the_log_and_for_clients() {
     assert!(made >= 4, "{made}");
     // Each has its memory and its log, and the next client gets in all the same.
     for i in 0..made {
-        let table = ClientConfig { table: name(i), deadline: PATIENCE, ..ClientConfig::default() };
+        let table = ClientConfig::default().with_table(name(i)).with_deadline(PATIENCE);
         let table: TableClient<U64Keys> = TableClient::connect_with(&node.directory.url(), table).unwrap();
         table.create(U64Keys::parameters()).unwrap();
         (0..10_u64).for_each(|key| table.put(key, &key.to_le_bytes()).unwrap());

@@ -100,7 +100,7 @@ fn live_on<K: TestKeys>(client: &TableClient<K>, own: u64) {
 }
 
 fn children_write_for_themselves<K: TestKeys>(url: &str) {
-    let config = ClientConfig { cache: Some(CacheConfig::of(1 << 20)), ..ClientConfig::default() };
+    let config = ClientConfig::default().with_cache(CacheConfig::of(1 << 20));
     let client = TableClient::<K>::connect_with(url, config).unwrap();
     let tables = Tables::connect(url).unwrap();
     common::load(&client, K::parameters(), (0..LOADED).map(|number| number << 20 | 1), 1).unwrap();

@@ -138,7 +138,7 @@ fn worker<K: TestKeys>(url: &str, name: TableName, kind: KeyKind, mut known: Kno
             None => {
                 // Writes are sent again until their time is over, and the memory node does not come back.
                 let deadline = Duration::from_millis(700);
-                let config = ClientConfig { table: name, deadline, ..ClientConfig::default() };
+                let config = ClientConfig::default().with_table(name).with_deadline(deadline);
                 let Ok(client) = TableClient::connect_with(url, config) else { return known };
                 let parameters = TableParameters { epsilon: 8, ..K::parameters() };
                 // Made already, or only now.
@@ -179,7 +179,7 @@ fn look<K: TestKeys>(url: &str, name: TableName, is_there: bool, known: &Known) 
         Known::Present(contents) | Known::Open(contents) => contents,
     };
     assert!(is_there, "{name} was made");
-    let config = ClientConfig { table: name, ..ClientConfig::default() };
+    let config = ClientConfig::default().with_table(name);
     let client = TableClient::<K>::connect_with(url, config).unwrap();
     let mut found = BTreeMap::new();
     if client.key_kind().unwrap().is_some() {
@@ -280,11 +280,8 @@ fn many_tables_outlive_kills_with_a_start_straight_after_each() {
     let name = |i: u64| -> TableName { format!("table-{i}").parse().unwrap() };
     let url = place.directory.url();
     let open = |i: u64| -> TableClient<U64Keys> {
-        TableClient::connect_with(
-            &url,
-            ClientConfig { table: name(i), deadline: PATIENCE, ..ClientConfig::default() },
-        )
-        .unwrap()
+        TableClient::connect_with(&url, ClientConfig::default().with_table(name(i)).with_deadline(PATIENCE))
+            .unwrap()
     };
     let mut child = place.start();
     let tables = Tables::connect(&url).unwrap();
@@ -322,7 +319,7 @@ fn a_table_that_cannot_be_gone_on_with_is_closed_and_the_others_are_served() {
     let [good, bad] = ["good", "bad"].map(|name| name.parse::<TableName>().unwrap());
     for name in [&good, &bad] {
         tables.create(name, KeyKind::U64, CreateOptions::default()).unwrap();
-        let config = ClientConfig { table: *name, ..ClientConfig::default() };
+        let config = ClientConfig::default().with_table(*name);
         let client = TableClient::connect_with(&place.directory.url(), config).unwrap();
         client.create(U64Keys::parameters()).unwrap();
         client.put(7, &70u64.to_le_bytes()).unwrap();
@@ -339,7 +336,7 @@ fn a_table_that_cannot_be_gone_on_with_is_closed_and_the_others_are_served() {
         }
     }
     let mut node = place.start();
-    let config = |table| ClientConfig { table, ..ClientConfig::default() };
+    let config = |table| ClientConfig::default().with_table(table);
     let client = TableClient::connect_with(&place.directory.url(), config(good)).unwrap();
     assert_eq!(client.get(7).unwrap(), Some(70u64.to_le_bytes().to_vec()));
     let refused = TableClient::<U64Keys>::connect_with(&place.directory.url(), config(bad)).map(|_| ());

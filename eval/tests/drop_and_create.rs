@@ -207,7 +207,7 @@ impl Node {
 
     /// A client of the table, whichever there is at present.
     fn client<K: NumberedKeys>(&self) -> TableClient<K> {
-        let config = ClientConfig { table: name(), deadline: DEADLINE, ..ClientConfig::default() };
+        let config = ClientConfig::default().with_table(name()).with_deadline(DEADLINE);
         until_there(|| TableClient::connect_with(&self.url, config))
     }
 }

@@ -199,7 +199,7 @@ fn connect<K: NumberedKeys>(url: &str, config: ClientConfig) -> TableClient<K> {
 }
 
 fn patient() -> ClientConfig {
-    ClientConfig { deadline: Duration::from_secs(20), ..ClientConfig::default() }
+    ClientConfig::default().with_deadline(Duration::from_secs(20))
 }
 
 /// A thread that calls.
@@ -372,7 +372,7 @@ impl<K: NumberedKeys> Test<K> {
                 let all = Tables::connect(&place.url()).unwrap();
                 all.create(&table_name(table), kind, CreateOptions { region_bytes: None }).unwrap();
             }
-            let config = ClientConfig { table: table_name(table), ..patient() };
+            let config = patient().with_table(table_name(table));
             let keys: Vec<u64> = (0..KEYS).map(key).collect();
             ClientStore::create_table(&connect::<K>(&place.url(), config), &keys).unwrap();
         }
@@ -380,7 +380,7 @@ impl<K: NumberedKeys> Test<K> {
         let caller = |number: u32| {
             let (name, config) = &ways[(number as usize * 3 + seed as usize) % ways.len()];
             let table = number as usize % tables;
-            let config = ClientConfig { table: table_name(table), ..*config };
+            let config = config.with_table(table_name(table));
             let store = ClientStore::new(connect(&place.url(), config));
             let (store, name) = match number % 2 {
                 0 => (store, name.clone()),

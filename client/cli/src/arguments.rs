@@ -35,6 +35,10 @@ pub(crate) struct Arguments {
     #[arg(long, global = true, value_name = "TIME", default_value = "5s", value_parser = duration)]
     pub(crate) deadline: Duration,
 
+    /// How long to wait for a memory node that does not listen yet, such as 10s
+    #[arg(long, global = true, value_name = "TIME", value_parser = duration)]
+    pub(crate) wait: Option<Duration>,
+
     /// Print JSON
     #[arg(long, global = true)]
     pub(crate) json: bool,
@@ -59,6 +63,7 @@ const EXAMPLES: &str = "Examples:
   fpcache-cli tables
   fpcache-cli drop words --yes
   fpcache-cli --url shm://second --json stats
+  fpcache-cli --url tcp://127.0.0.1:7400 --wait 10s tables
   fpcache-cli verify ipv4
 
 Keys are those of the table: u64s in decimal or as in 0x2a, or byte strings, written as text with \\xNN for any byte, \\n, \\t,

@@ -29,7 +29,7 @@ use std::process::ExitCode;
 
 use clap::parser::ValueSource;
 use clap::{CommandFactory, FromArgMatches};
-use fpcache_client::{ByteKeys, KeyKind, TableClient, TableName, U64Keys};
+use fpcache_client::{ByteKeys, KeyKind, TableClient, TableName, U64Keys, wait_for_node};
 
 use arguments::{Arguments, Command};
 use keys::Keys;
@@ -59,6 +59,9 @@ fn main() -> ExitCode {
 fn run(arguments: &Arguments, is_named: bool) -> anyhow::Result<Outcome> {
     let Arguments { url, table, deadline, .. } = arguments;
     let place = Place { url: url.clone(), table: *table, deadline: *deadline };
+    if let Some(wait) = arguments.wait {
+        wait_for_node(url, wait)?;
+    }
     let mut output = Output::new(arguments.json || arguments.json_strings, arguments.json_strings);
     let outcome = match &arguments.command {
         Command::Tables => tables::list(&place.tables()?, is_named.then_some(table), &mut output)?,

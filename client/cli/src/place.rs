@@ -20,7 +20,7 @@ impl Place {
 
     /// A client of the table.
     pub(crate) fn client<K: BuildKeys>(&self) -> Result<TableClient<K>, ClientError> {
-        let config = ClientConfig { table: self.table, deadline: self.deadline, ..ClientConfig::default() };
+        let config = ClientConfig::default().with_table(self.table).with_deadline(self.deadline);
         TableClient::connect_with(&self.url, config)
     }
 }

@@ -291,7 +291,7 @@ fn a_node_that_does_not_answer() {
     // Somebody who listens, but never says a word.
     let _silent = std::os::unix::net::UnixListener::bind(directory.socket()).unwrap();
     let begun = Instant::now();
-    let config = ClientConfig { deadline: Duration::from_millis(100), ..ClientConfig::default() };
+    let config = ClientConfig::default().with_deadline(Duration::from_millis(100));
     let error = Client::connect_with(&directory.url(), config).unwrap_err();
     assert_says(&error, ErrorKind::Retry, &["deadline", "welcome"]);
     assert!(begun.elapsed() < Duration::from_secs(5));

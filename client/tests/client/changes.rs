@@ -27,7 +27,7 @@ fn configs() -> Vec<ClientConfig> {
     let plans = [Plan::TwoStage, Plan::Range, Plan::Speculative].map(PlanChoice::Fixed);
     let caches = [None, Some(CacheConfig::of(1 << 20)), Some(CacheConfig::of(30_000))];
     let all = plans.iter().flat_map(|plan| caches.map(|cache| (*plan, cache)));
-    all.map(|(plan, cache)| ClientConfig { plan, cache, ..ClientConfig::default() }).collect()
+    all.map(|(plan, cache)| ClientConfig::default().with_plan(plan).with_cache(cache)).collect()
 }
 
 fn a_table_is_what_a_btreemap_is_after_the_same_changes<K: TestKeys>() {

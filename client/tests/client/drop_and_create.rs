@@ -111,7 +111,7 @@ impl Node {
     }
 
     fn client<K: TestKeys>(&self) -> TableClient<K> {
-        let config = ClientConfig { table: name(), ..ClientConfig::default() };
+        let config = ClientConfig::default().with_table(name());
         TableClient::connect_with(&self.directory.url(), config).unwrap()
     }
 

@@ -30,8 +30,7 @@ const MIB: usize = 1 << 20;
 const LONGEST: usize = 16 * MIB;
 
 fn embedded<K: TestKeys>(capacity: usize) -> TableClient<K> {
-    TableClient::embedded_with(capacity, ClientConfig { deadline: PATIENCE, ..ClientConfig::default() })
-        .unwrap()
+    TableClient::embedded_with(capacity, ClientConfig::default().with_deadline(PATIENCE)).unwrap()
 }
 
 fn created<K: TestKeys>(capacity: usize) -> TableClient<K> {
@@ -234,7 +233,7 @@ fn a_value_for_which_there_is_no_room_changes_nothing<K: TestKeys>() {
 
 fn a_memory_node_in_another_thread_takes_them_too<K: TestKeys>() {
     let node = ThreadNode::<K>::start(64 * MIB);
-    let client = node.client_with(ClientConfig { deadline: PATIENCE, ..ClientConfig::default() });
+    let client = node.client_with(ClientConfig::default().with_deadline(PATIENCE));
     client.create(K::parameters_of(None)).unwrap();
     let expected: BTreeMap<u64, Vec<u8>> =
         of_each_length::<K>().map(|(number, bytes)| (number, value_of(number, 1, bytes))).collect();
@@ -270,8 +269,7 @@ fn readers_see_whole_values_while_others_replace_them<K: TestKeys>() {
         });
         for plan in ["auto", "two-stage", "range"] {
             let plan: PlanChoice = plan.parse().unwrap();
-            let (client, ended) =
-                (client.beside(ClientConfig { plan, ..ClientConfig::default() }).unwrap(), &ended);
+            let (client, ended) = (client.beside(ClientConfig::default().with_plan(plan)).unwrap(), &ended);
             scope.spawn(move || {
                 while !ended.load(Ordering::Acquire) {
                     let keys = [0, 1, 2, 3].map(K::key);

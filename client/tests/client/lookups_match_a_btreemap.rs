@@ -221,7 +221,7 @@ impl<K: Hard> Pair<K> {
         cache: Option<CacheConfig>,
         trained: bool,
     ) -> Self {
-        let config = ClientConfig { plan, cache, ..ClientConfig::default() };
+        let config = ClientConfig::default().with_plan(plan).with_cache(cache);
         let client = TableClient::<K>::embedded_with(16 << 20, config).unwrap();
         let shape = parameters.shape;
         // Where values vary, each record fills its slot, or has no value, or something between.

@@ -22,7 +22,7 @@ fn clients<K: TestKeys>(epsilon: u32, max_slots: u16, value_bytes: Option<u32>) 
     let shape = K::shape(value_bytes);
     client.create(TableParameters { shape, epsilon, max_slots, ..TableParameters::default() }).unwrap();
     let budget = CacheConfig::of(5 * K::PAGE_BYTES as u64);
-    let poor = client.beside(ClientConfig { cache: Some(budget), ..ClientConfig::default() }).unwrap();
+    let poor = client.beside(ClientConfig::default().with_cache(budget)).unwrap();
     Clients(client, poor)
 }
 

@@ -55,7 +55,7 @@ impl Node {
 
     fn client<K: TestKeys>(&self, which: usize, table: &str, config: ClientConfig) -> TableClient<K> {
         let table: TableName = table.parse().unwrap();
-        TableClient::connect_with(&self.urls[which], ClientConfig { table, ..config }).unwrap()
+        TableClient::connect_with(&self.urls[which], config.with_table(table)).unwrap()
     }
 }
 
@@ -70,12 +70,12 @@ fn random(state: &mut u64) -> u64 {
 fn answers_are_those_of_a_map<K: TestKeys>() {
     let node = Node::start();
     let cache = Some(CacheConfig::of(2 << 20));
-    let plan = |plan| ClientConfig { plan: PlanChoice::Fixed(plan), ..ClientConfig::default() };
+    let plan = |plan| ClientConfig::default().with_plan(PlanChoice::Fixed(plan));
     let configs = [
         (0, ClientConfig::default()),
         (1, plan(Plan::TwoStage)),
         (0, plan(Plan::Range)),
-        (1, ClientConfig { cache, ..ClientConfig::default() }),
+        (1, ClientConfig::default().with_cache(cache)),
     ];
     for (round, (which, config)) in configs.into_iter().enumerate() {
         let table = format!("t{round}");
@@ -214,7 +214,7 @@ fn a_lookup_over_a_memory_node_that_is_silent_ends_at_its_deadline() {
     let node = Node::start();
     node.make::<U64Keys>("t");
     let (url, holds) = relay_to(&node.urls[0]);
-    let config = ClientConfig { table: "t".parse().unwrap(), ..ClientConfig::default() };
+    let config = ClientConfig::default().with_table("t".parse().unwrap());
     let client = TableClient::<U64Keys>::connect_with(&url, config).unwrap();
     load(&client, <U64Keys as TestKeys>::parameters(), 0..100, 1).unwrap();
     assert!(client.get(5).unwrap().is_some());
@@ -236,7 +236,7 @@ fn a_lookup_over_a_memory_node_that_is_silent_ends_at_its_deadline() {
 fn what_is_not_there_is_told_over_sockets_too() {
     let node = Node::start();
     node.make::<ByteKeys>("words");
-    let table = |name: &str| ClientConfig { table: name.parse().unwrap(), ..ClientConfig::default() };
+    let table = |name: &str| ClientConfig::default().with_table(name.parse().unwrap());
     let error = TableClient::<U64Keys>::connect_with(&node.urls[0], table("none"))
         .expect_err("no such table")
         .to_string();

@@ -50,7 +50,7 @@ impl<K: TestKeys> Table<K> {
     }
 
     fn client(&self, plan: Plan) -> TableClient<K> {
-        self.node.client_with(ClientConfig { plan: PlanChoice::Fixed(plan), ..ClientConfig::default() })
+        self.node.client_with(ClientConfig::default().with_plan(PlanChoice::Fixed(plan)))
     }
 
     /// Bytes of the window's fingerprints, and of its slots.
@@ -207,7 +207,7 @@ fn a_scan_of_a_few_records_is_one_round_trip<K: TestKeys>() {
 fn beside_the_record(shape: RecordShape, keys: &[Vec<u8>]) -> (Vec<Cost>, u64) {
     let node = ThreadNode::<ByteKeys>::start(64 << 20);
     let plan = PlanChoice::Fixed(Plan::TwoStage);
-    let client = node.client_with(ClientConfig { plan, ..ClientConfig::default() });
+    let client = node.client_with(ClientConfig::default().with_plan(plan));
     let parameters = TableParameters { shape, width: FingerprintWidth::Bits64, ..TableParameters::default() };
     let mut load = client.load_like(parameters, 0, keys.iter().map(Vec::as_slice)).unwrap();
     let value = vec![7; shape.value_bytes.unwrap_or(8) as usize];

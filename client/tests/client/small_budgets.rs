@@ -17,7 +17,7 @@ fn assert_too_small<T: std::fmt::Debug>(result: Result<T, ClientError>) {
 }
 
 fn with_budget<K: TestKeys>(node: &ThreadNode<K>, bytes: u64) -> TableClient<K> {
-    node.client_with(ClientConfig { cache: Some(CacheConfig::of(bytes)), ..ClientConfig::default() })
+    node.client_with(ClientConfig::default().with_cache(CacheConfig::of(bytes)))
 }
 
 fn writes_go_on_where_lookups_say_that_the_budget_is_too_small<K: TestKeys>() {

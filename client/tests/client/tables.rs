@@ -35,7 +35,7 @@ impl Node {
     }
 
     fn try_client<K: TestKeys>(&self, table: &str) -> Result<TableClient<K>, ClientError> {
-        let config = ClientConfig { table: name(table), ..ClientConfig::default() };
+        let config = ClientConfig::default().with_table(name(table));
         TableClient::connect_with(&self.directory.url(), config)
     }
 

@@ -357,7 +357,7 @@ fn a_value_that_the_memory_nodes_processor_says_is_elsewhere_is_read_there() {
     let right = (at, value.len() as u32, u64::from_le_bytes(*identity.last_chunk().unwrap()));
     // Where it was, past the region, and of another checksum: it is asked for again.
     let answers = [(at + 8, right.1, right.2), (1 << 40, right.1, right.2), (at, right.1, 1), right];
-    let config = ClientConfig { plan: PlanChoice::Fixed(Plan::TwoStage), ..ClientConfig::default() };
+    let config = ClientConfig::default().with_plan(PlanChoice::Fixed(Plan::TwoStage));
     let client: Client = Client::connect_with(&setup.directory.url(), config).unwrap();
     setup.state().elsewhere.extend(answers);
     assert!(client.get(5).unwrap() == Some(value.clone()));

@@ -396,7 +396,7 @@ fn a_segment_that_stays_frozen_is_read_by_the_memory_nodes_processor<K: TestKeys
         fpcache_client::PlanChoice::Fixed(Plan::TwoStage),
         fpcache_client::PlanChoice::Fixed(Plan::Speculative),
     ] {
-        let config = ClientConfig { plan, ..ClientConfig::default() };
+        let config = ClientConfig::default().with_plan(plan);
         let client = TableClient::<K>::connect_with(&setup.directory.url(), config).unwrap();
         client.put(keys[250].clone(), &v(5)).unwrap();
         let absent = K::key(numbers[250] ^ 1);

@@ -68,7 +68,7 @@ fn a_reader_answers_every_call_as_its_client_does<K: TestKeys>() {
     for value_bytes in [Some(8), None] {
         let node = loaded::<K>(&keys, value_bytes);
         for cache in [None, Some(CacheConfig::of(1 << 20))] {
-            let client = node.client_with(ClientConfig { cache, ..ClientConfig::default() });
+            let client = node.client_with(ClientConfig::default().with_cache(cache));
             look_up_everything(&mut client.reader(), &keys, &K::shape(value_bytes));
         }
     }
@@ -183,7 +183,7 @@ fn a_reader_of_a_dropped_table_says_so_and_reads_the_next_one_of_its_name<K: Tes
         (Tables::connect(&directory.url()).unwrap(), TableName::from_bytes(b"brief").unwrap());
     let kind = KeyKind::ALL.into_iter().find(|kind| kind.is::<K>()).unwrap();
     tables.create(&table, kind, CreateOptions::default()).unwrap();
-    let config = ClientConfig { table, deadline: PATIENCE, ..ClientConfig::default() };
+    let config = ClientConfig::default().with_table(table).with_deadline(PATIENCE);
     let client = TableClient::<K>::connect_with(&directory.url(), config).unwrap();
     crate::common::load(&client, K::parameters_of(Some(8)), [5], 1).unwrap();
     client.put(K::key(1), &[1; 8]).unwrap();
@@ -224,7 +224,7 @@ fn arrays_get_the_words_of_a_table_that_was_made_anew_with_such() {
     let _node = ProcessNode::start::<U64Keys>(&directory, 16 << 20);
     let (tables, table) =
         (Tables::connect(&directory.url()).unwrap(), TableName::from_bytes(b"brief").unwrap());
-    let config = ClientConfig { table, deadline: PATIENCE, ..ClientConfig::default() };
+    let config = ClientConfig::default().with_table(table).with_deadline(PATIENCE);
     tables.create(&table, KeyKind::U64, CreateOptions::default()).unwrap();
     let client = TableClient::<U64Keys>::connect_with(&directory.url(), config).unwrap();
     crate::common::load(&client, U64Keys::parameters_of(Some(16)), [5], 1).unwrap();

@@ -236,3 +236,47 @@ fn an_address_in_use_is_refused_with_who_uses_it() {
     assert!(error.contains(&node.child.id().to_string()) && error.contains("another address"), "{error}");
     Client::connect(&directory.url()).expect("the first one is unharmed");
 }
+
+#[test]
+fn opening_waits_for_a_memory_node_that_starts_later_if_asked() {
+    let directory = Directory::new();
+    let config = ClientConfig::default();
+    let begun = Instant::now();
+    let error =
+        Client::connect_with(&directory.url(), config.with_wait(Duration::from_millis(100))).unwrap_err();
+    assert!(error.is_retryable() && begun.elapsed() >= Duration::from_millis(100), "{error}");
+    let begun = Instant::now();
+    let error = Client::connect_with("shm://no?name", config.with_wait(PATIENCE)).unwrap_err();
+    assert!(!error.is_retryable() && begun.elapsed() < PATIENCE / 2, "waiting does not mend that: {error}");
+    thread::scope(|scope| {
+        let open = scope.spawn(|| Client::connect_with(&directory.url(), config.with_wait(PATIENCE)));
+        let wait = scope.spawn(|| fpcache_client::wait_for_node(&directory.url(), PATIENCE));
+        thread::sleep(Duration::from_millis(30));
+        let _node = ProcessNode::start::<U64Keys>(&directory, CAPACITY);
+        wait.join().unwrap().unwrap();
+        assert_eq!(open.join().unwrap().unwrap().get(5).unwrap(), None);
+    });
+}
+
+/// A write that was on its way waits for a successor, which knows its outcome, until its deadline; all others do not.
+#[test]
+fn writes_to_a_memory_node_that_was_killed_fail_at_once_but_for_the_one_under_way() {
+    let directory = Directory::new();
+    let mut node = ProcessNode::start::<U64Keys>(&directory, CAPACITY);
+    let deadline = Duration::from_secs(2);
+    let client =
+        Client::connect_with(&directory.url(), ClientConfig::default().with_deadline(deadline)).unwrap();
+    Editions::new().load(&client, 1);
+    node.child.kill().unwrap();
+    let begun = Instant::now();
+    let error = client.put(5, &[5; 8]).unwrap_err();
+    assert!(matches!(error.kind(), ErrorKind::Unknown | ErrorKind::Retry), "{error}");
+    assert!(begun.elapsed() < deadline * 2, "{error}");
+    let begun = Instant::now();
+    for _ in 0..20 {
+        let error = client.put(6, &[6; 8]).unwrap_err();
+        assert!(error.is_retryable(), "{error}");
+    }
+    assert!(begun.elapsed() < deadline, "{:?}", begun.elapsed());
+    node.child.wait().unwrap();
+}

@@ -203,9 +203,9 @@ pub fn every_way(base: ClientConfig, cache_bytes: u64) -> Vec<(String, ClientCon
     ];
     let caches = [("", None), (", hot cache", Some(CacheConfig::of(cache_bytes)))];
     let configs = plans.iter().flat_map(|(name, plan)| {
-        caches.iter().map(move |(with, cache)| {
-            (format!("{name}{with}"), ClientConfig { plan: *plan, cache: *cache, ..base })
-        })
+        caches
+            .iter()
+            .map(move |(with, cache)| (format!("{name}{with}"), base.with_plan(*plan).with_cache(*cache)))
     });
     configs.collect()
 }

@@ -225,7 +225,7 @@ impl Tour<'_> {
         parameters: TableParameters,
         is_first: bool,
     ) -> anyhow::Result<Vec<Figures>> {
-        let config = |plan| ClientConfig { plan: PlanChoice::Fixed(plan), ..ClientConfig::default() };
+        let config = |plan| ClientConfig::default().with_plan(PlanChoice::Fixed(plan));
         let connect = |plan| Client::connect_with(url, config(plan));
         let (two_stage, range) = (connect(Plan::TwoStage)?, connect(Plan::Range)?);
         let load = fpcache::load(&two_stage, dataset, VALUES, parameters, &self.bar)?;

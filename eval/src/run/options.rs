@@ -265,7 +265,7 @@ impl RunArgs {
 
     /// How a client of the memory node behaves.
     pub fn client_config(&self) -> ClientConfig {
-        ClientConfig { plan: self.plan, cache: self.cache.config(), ..ClientConfig::default() }
+        ClientConfig::default().with_plan(self.plan).with_cache(self.cache.config())
     }
 
     /// What all systems of an experiment share.

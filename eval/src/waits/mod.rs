@@ -111,8 +111,7 @@ fn under(arguments: &WaitsArgs, load: LoadName, node: &Node) -> anyhow::Result<(
     let url = node.url();
     let tables = Tables::connect_with(url, loads::DEADLINE)?;
     let probe = Probe::new(url, node.process_id(), arguments.every_us)?;
-    let config =
-        ClientConfig { table: "busy".parse()?, deadline: loads::DEADLINE, ..ClientConfig::default() };
+    let config = ClientConfig::default().with_table("busy".parse()?).with_deadline(loads::DEADLINE);
     let burden = Burden { url, tables: &tables, config, keys: arguments.keys, seconds: arguments.seconds };
     probe.beside(|probing| burden.run(load, probing))
 }

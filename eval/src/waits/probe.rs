@@ -86,7 +86,7 @@ impl Probe {
     pub fn new(url: &str, node: u32, every_us: u64) -> anyhow::Result<Self> {
         let table = "probe".parse()?;
         Tables::connect_with(url, DEADLINE)?.create(&table, KeyKind::U64, Default::default())?;
-        let config = ClientConfig { table, deadline: DEADLINE, ..ClientConfig::default() };
+        let config = ClientConfig::default().with_table(table).with_deadline(DEADLINE);
         let client = Client::connect_with(url, config)?;
         let mut load = client.load(TableParameters::default(), KEYS)?;
         (0..KEYS).try_for_each(|key| load.push(key, &key.to_le_bytes()))?;

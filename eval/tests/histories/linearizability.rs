@@ -22,7 +22,7 @@ fn run_within<K: NumberedKeys>(
     options: &StressOptions,
     seed: u64,
 ) -> StressReport {
-    let config = ClientConfig { deadline: Duration::from_secs(20), ..ClientConfig::default() };
+    let config = ClientConfig::default().with_deadline(Duration::from_secs(20));
     let first = TableClient::<K>::embedded_with(capacity, config).unwrap();
     // Models that suit the keys, or know nothing of them.
     let known = if seed.is_multiple_of(2) { &options.keys[..] } else { &[] };

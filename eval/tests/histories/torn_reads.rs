@@ -25,7 +25,7 @@ fn read(sabotage: Sabotage, lasts: Duration, enough: u64) -> (u64, u64) {
     (0..KEYS).for_each(|key| load.push(key, &value(0)).unwrap());
     load.finish().unwrap();
     let plans = [Plan::TwoStage, Plan::Range, Plan::Speculative].map(PlanChoice::Fixed);
-    let config = |plan, cache| ClientConfig { plan, cache, sabotage: Some(sabotage), ..base };
+    let config = |plan, cache| base.with_plan(plan).with_cache(cache).with_sabotage(sabotage);
     let mut readers: Vec<_> = plans.iter().map(|plan| writer.beside(config(*plan, None)).unwrap()).collect();
     readers.push(writer.beside(config(PlanChoice::Auto, Some(CacheConfig::of(64 << 10)))).unwrap());
     let ends = AtomicBool::new(false);

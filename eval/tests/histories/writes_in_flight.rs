@@ -84,7 +84,7 @@ impl<K: NumberedKeys, C: Fn() -> u64> Worker<K, C> {
 }
 
 fn run<K: NumberedKeys>(ways: [usize; 3], keys: &[u64], calls: usize, seed: u64) -> usize {
-    let config = ClientConfig { deadline: Duration::from_secs(20), ..ClientConfig::default() };
+    let config = ClientConfig::default().with_deadline(Duration::from_secs(20));
     let first = TableClient::<K>::embedded_with(8 << 20, config).unwrap();
     ClientStore::create_table(&first, keys).unwrap();
     let all = every_way(config, 64 << 10);

@@ -88,8 +88,8 @@ fn deletions_behind_rebuilds(seed: u64) -> Play {
     let change = Mix { insert: 1, delete: 1, ..Mix::NOTHING };
     let look = Mix { get: 1, ..Mix::NOTHING };
     let plan = PlanChoice::Fixed(Plan::TwoStage);
-    let without = ClientConfig { plan, deadline: DEADLINE, ..ClientConfig::default() };
-    let with = ClientConfig { cache: Some(CacheConfig::of(64 << 10)), ..without };
+    let without = ClientConfig::default().with_plan(plan).with_deadline(DEADLINE);
+    let with = without.with_cache(CacheConfig::of(64 << 10));
     for number in 0..9 {
         let (name, mix, config) = match number {
             0..4 => ("writer", change, without),

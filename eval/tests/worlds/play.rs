@@ -68,11 +68,11 @@ fn instants(clock: SimClock) -> impl Fn() -> u64 + Clone + Send + 'static {
 
 /// A configuration of a client: by any plan, with or without a hot cache.
 pub fn any_way(random: &mut Random) -> (String, ClientConfig) {
-    let base = ClientConfig { deadline: DEADLINE, ..ClientConfig::default() };
+    let base = ClientConfig::default().with_deadline(DEADLINE);
     let mut ways = every_way(base, 64 << 10);
     // Models in pages: the least budget that a small table can do with.
     let paged = CacheConfig::of(12 << 10);
-    ways.push(("paged".to_owned(), ClientConfig { cache: Some(paged), ..base }));
+    ways.push(("paged".to_owned(), base.with_cache(paged)));
     let at = random.below(ways.len() as u64) as usize;
     ways.swap_remove(at)
 }
@@ -114,7 +114,7 @@ fn play_over<K: NumberedKeys>(world: &mut World, play: &Play, tally: &RefCell<Ta
     logs.push(Arc::clone(&last));
     let part = Part {
         name: "last reader".to_owned(),
-        config: ClientConfig { deadline: DEADLINE, ..ClientConfig::default() },
+        config: ClientConfig::default().with_deadline(DEADLINE),
         mix: Mix::READS,
         calls: 0,
         in_flight: 1,
