@@ -31,13 +31,13 @@ use fpcache_memserver::{
         fpcache-memserver --data-dir /var/lib/fpcache --fsync always\n  \
         fpcache-memserver --listen shm://second --allow-user 1001\n  \
         fpcache-memserver --listen shm://fpcache --listen tcp://127.0.0.1:7400\n\n\
-        Tables are made, listed and dropped while it runs: fpcache-cli create --table NAME, tables, drop NAME. They share the\n\
+        Tables are made, listed and dropped while it runs: fpcache-cli create --table NAME, tables, drop NAME. They share the \
         capacity, each taking what it uses. Where there is none, the table `default` is made.\n\n\
-        Without --data-dir the data end with the process. With it, a memory node that was killed and is started again with\n\
-        the same folder has all that it had acknowledged: it goes on with the region it left in memory, and after a restart\n\
-        of the machine, or without a region's file, with the newest snapshot and the log. A table's files lie in\n\
+        Without --data-dir the data end with the process. With it, a memory node that was killed and is started again with \
+        the same folder has all that it had acknowledged: it goes on with the region it left in memory, and after a restart \
+        of the machine, or without a region's file, with the newest snapshot and the log. A table's files lie in \
         DATA_DIR/tables/NAME. A region keeps its size.\n\n\
-        Open files bound clients and tables: a client takes one, a table with --data-dir eight. The daemon raises its soft limit\n\
+        Open files bound clients and tables: a client takes one, a table with --data-dir eight. The daemon raises its soft limit \
         (ulimit -n) to the hard one and says what that leaves room for.\n\n\
         Ends cleanly on SIGTERM and Ctrl-C, its log on the disk; a second one ends it at once, also in the midst of a load.\n\n\
         Exit codes: 0 ended when it was asked to, 2 wrong usage or a failure."

@@ -66,8 +66,8 @@ const EXAMPLES: &str = "Examples:
   fpcache-cli --url tcp://127.0.0.1:7400 --wait 10s tables
   fpcache-cli verify ipv4
 
-Keys are those of the table: u64s in decimal or as in 0x2a, or byte strings, written as text with \\xNN for any byte, \\n, \\t,
-\\r, \\0 and \\\\; --hex takes and shows digits instead. A memory node has tables of both, by name; commands are about the table
+Keys are those of the table: u64s in decimal or as in 0x2a, or byte strings, written as text with \\xNN for any byte, \\n, \\t, \
+\\r, \\0 and \\\\; --hex takes and shows digits instead. A memory node has tables of both, by name; commands are about the table \
 `default` unless --table names another, which create and load make if it is not there.
 
 Exit codes: 0 done, 1 a key is absent, there already or changed, or an answer wrong, 2 wrong usage or a failure.";
@@ -138,11 +138,11 @@ It is no snapshot: each record is as of some instant of the scan.")]
   fpcache-cli floor 16777217 134744072 --json
   fpcache-cli floor zebrx --table words
 
-The keys of `load ipv4` are the first addresses of the ranges that IPv4 is divided into: floor tells in which of them an
+The keys of `load ipv4` are the first addresses of the ranges that IPv4 is divided into: floor tells in which of them an \
 address lies. 0x01010101 is 1.1.1.1.
 
-It costs one round trip and the slots of the key's window; one round trip more where these were written to since they were
-loaded. Several keys share their round trips. A line has the record's key and its value, with several keys behind the one
+It costs one round trip and the slots of the key's window; one round trip more where these were written to since they were \
+loaded. Several keys share their round trips. A line has the record's key and its value, with several keys behind the one \
 that was asked for.")]
     Floor(Nearest),
     /// Find the record with the least key not below a key
@@ -164,7 +164,7 @@ As floor.")]
   fpcache-cli count --from 0x08000000 --to 0x09000000
   fpcache-cli count --prefix zeb --table words --json
 
-The count is exact, of each key as of some instant of the call. It costs what a scan of the range does without values that lie
+The count is exact, of each key as of some instant of the call. It costs what a scan of the range does without values that lie \
 outside their slots: every slot is read, 256 KiB with each round trip; 29 bytes a key where values have 8.")]
     Count(Count),
     /// Show a table and its counters

@@ -15,10 +15,10 @@ pub const EXAMPLES: &str = "Examples:
   fpcache-eval growth --dataset fb:20M --direct
   fpcache-eval growth --dataset fb:20M --direct --store-dir /var/tmp --fsync 10ms
 
-Half of the keys (with --factor 2) are loaded and the others inserted. Lookups are measured before, and afterwards beside
+Half of the keys (with --factor 2) are loaded and the others inserted. Lookups are measured before, and afterwards beside \
 a memory node that was loaded with all the keys at once, in turns.
 
-With --direct there is no client: requests made before are handed to a memory node in this process, in one thread,
+With --direct there is no client: requests made before are handed to a memory node in this process, in one thread, \
 one after the other; with --store-dir it keeps a log, and its region is a file as that of a memory node in service.
 
 Exit code: 0 if every answer was right, 1 if one was wrong, 2 if the experiment failed.";

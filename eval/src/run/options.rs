@@ -37,8 +37,8 @@ pub const EXAMPLES: &str = "Examples:
   fpcache-eval run --dataset lines:/usr/share/dict/words --duplicates first
   fpcache-eval run --dataset ipv4 --system fpcache --url shm://fpcache
 
-Data sets of integers: fb, wiki, osm, books, ipv4, uniform, normal, lognormal, sequential, sosd:PATH; of byte strings:
-words, domains, paths, ycsb, binary, prefixes, lines:PATH; with a count, as in fb:16M. fb, wiki, osm and books are the
+Data sets of integers: fb, wiki, osm, books, ipv4, uniform, normal, lognormal, sequential, sosd:PATH; of byte strings: \
+words, domains, paths, ycsb, binary, prefixes, lines:PATH; with a count, as in fb:16M. fb, wiki, osm and books are the \
 published files where $FPCACHE_DATA holds them, else calibrated stand-ins.
 
 Exit code: 0 if every answer was right, 1 if one was wrong, 2 if the experiment failed.";

@@ -27,7 +27,7 @@ pub const EXAMPLES: &str = "Examples:
   fpcache-eval scale --dataset uniform --keys 1M,4M,16M,64M
   fpcache-eval scale --dataset fb --keys 1M,4M,16M --system fpcache,hashmap --plot fb.svg --json fb.json
 
-Each number of keys has a memory node of its own. Its lookups are held against reads at random places, each depending on
+Each number of keys has a memory node of its own. Its lookups are held against reads at random places, each depending on \
 the one before, of a buffer as large as the table in the memory node.
 
 Exit code: 0 if every answer was right, 1 if one was wrong, 2 if the experiment failed.";

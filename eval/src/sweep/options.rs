@@ -1,6 +1,6 @@
 //! What a sweep takes.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::ensure;
 use clap::{ArgMatches, Args, parser::ValueSource};
@@ -17,8 +17,8 @@ pub const EXAMPLES: &str = "Examples:
   fpcache-eval sweep --over threads --values 1,2 --dataset wiki:4M --system fpcache,hashmap --out threads
   fpcache-eval sweep --over theta --values 0.5,0.9,0.99,1.2 --dataset fb:4M --cache 4MiB --json theta.json
 
-The folder of --out gets results.json (rows as those of run), results.csv and plot.svg, anew after every point. The same
-command goes on where it was interrupted; more --values add points. Values are measured one after the other, the lines
+The folder of --out gets results.json (rows as those of run), results.csv and plot.svg, anew after every point. The same \
+command goes on where it was interrupted; more --values add points. Values are measured one after the other, the lines \
 and systems of one value take turns.
 
 Exit code: 0 if every answer was right, 1 if one was wrong, 2 if the sweep failed.";
@@ -46,7 +46,7 @@ pub struct SweepArgs {
     #[arg(long, value_delimiter = ',', conflicts_with = "policy", help_heading = "Sweep")]
     pub policies: Vec<Policy>,
 
-    /// Folder for results and plot [default: sweep-DATASET-SETTING]
+    /// Folder for results and plot [default: target/sweep-DATASET-SETTING]
     #[arg(long, value_name = "FOLDER", help_heading = "Sweep")]
     pub out: Option<PathBuf>,
 
@@ -139,7 +139,8 @@ impl SweepArgs {
         let named = || {
             let dataset = self.run.dataset.to_string();
             let kept = |c: char| if c.is_ascii_alphanumeric() || c == '.' { c } else { '-' };
-            format!("sweep-{}-{}", dataset.chars().map(kept).collect::<String>(), self.over.name()).into()
+            let dataset: String = dataset.chars().map(kept).collect();
+            Path::new("target").join(format!("sweep-{dataset}-{}", self.over.name()))
         };
         self.out.clone().unwrap_or_else(named)
     }
@@ -217,7 +218,7 @@ mod tests {
         assert_eq!(points.iter().map(|point| point.value).collect::<Vec<_>>(), [1048576.0, 8388608.0]);
         assert_eq!(points[1].run.cache.budget.0, Some(8 << 20));
         assert_eq!(arguments.lines(), [Line::default()]);
-        assert_eq!(arguments.folder().to_str(), Some("sweep-ipv4-cache"));
+        assert_eq!(arguments.folder().to_str(), Some("target/sweep-ipv4-cache"));
         assert_eq!(arguments.run.distinct_systems(), [SystemName::Fpcache]);
     }
 

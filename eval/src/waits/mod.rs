@@ -29,10 +29,10 @@ pub const EXAMPLES: &str = "Examples:
   fpcache-eval waits --load idle,full,churn --keys 1M --json waits.json
   fpcache-eval waits --load idle-synced,one-key --store-dir /var/tmp
 
-Each load has a memory node of its own, in a process of its own, with two tables: one that the load goes to, and one that gets
-a put every 100 µs, whose latencies are reported while the load is under way. Puts that were due while one waited count as
-having waited, too. What the machine itself does to such a put is the row `idle`, and `idle-synced` where each put waits for
-the disk. The columns `own` leave out for how long the thread of the puts or that of the memory node could run and had no
+Each load has a memory node of its own, in a process of its own, with two tables: one that the load goes to, and one that gets \
+a put every 100 µs, whose latencies are reported while the load is under way. Puts that were due while one waited count as \
+having waited, too. What the machine itself does to such a put is the row `idle`, and `idle-synced` where each put waits for \
+the disk. The columns `own` leave out for how long the thread of the puts or that of the memory node could run and had no \
 processor, which on a busy machine is most of the rest.
 
 Exit code: 0 if the loads ran, 2 if one failed.";

@@ -21,14 +21,14 @@ pub const EXAMPLES: &str = "Examples:
   fpcache-eval ycsb --workload B --dataset fb:4M --rate 100k --arrivals poisson
   fpcache-eval ycsb --mix read=0.9,update=0.1 --dataset ipv4 --dist hotspot:0.01:0.9 --group 32
 
-Workloads: YCSB's A to F; paper-d and paper-e as FPCache's paper has them (E with updates); xstore-b, xstore-d,
-xstore-prod1 and xstore-prod2. Each has its own distribution unless --dist is given. Several workloads take turns on the
+Workloads: YCSB's A to F; paper-d and paper-e as FPCache's paper has them (E with updates); xstore-b, xstore-d, \
+xstore-prod1 and xstore-prod2. Each has its own distribution unless --dist is given. Several workloads take turns on the \
 same table, so that their ratios are of one run.
 
-With --rate operations have instants at which they are due, and latencies count from those: what waits behind a slow
+With --rate operations have instants at which they are due, and latencies count from those: what waits behind a slow \
 operation shows in the percentiles.
 
-A thread goes on reading while some of its writes are under way, and waits for those of a key that it reads. Latencies are
+A thread goes on reading while some of its writes are under way, and waits for those of a key that it reads. Latencies are \
 measured in a pass of their own, in which each write is waited for.
 
 Values tell whose they are: every answer is looked at, and in the end every record, which must hold a last write of it.
