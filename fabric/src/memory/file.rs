@@ -7,7 +7,8 @@ use std::path::Path;
 use rustix::fs::{AtFlags, CWD, FallocateFlags, FileType, FlockOperation, Mode, OFlags, StatxFlags};
 use rustix::io::{Errno, retry_on_intr};
 
-use super::{Access, HUGE_PAGE, HUGETLBFS_MAGIC, HugePages, MemoryError, SharedMemory, round_up};
+use super::mapping::{os, round_up};
+use super::{Access, HUGE_PAGE, HUGETLBFS_MAGIC, HugePages, MemoryError, SharedMemory};
 use crate::process::{Wait, lock_holder};
 
 /// Where a file lies: its path, or a folder that is open and the file's name within it. Symbolic links that have the name are
@@ -136,7 +137,7 @@ impl SharedMemory {
                     ("the file of a region".to_owned(), usize::try_from(len).unwrap_or(usize::MAX));
                 Err(MemoryError::NoSpace { path, len, source: errno.into() })
             }
-            Err(errno) => Err(super::os("setting space aside in a memory file", self.len)(errno)),
+            Err(errno) => Err(os("setting space aside in a memory file", self.len)(errno)),
         }
     }
 
@@ -241,7 +242,7 @@ impl SharedMemory {
     /// What the operating system says.
     pub fn file_identity(&self) -> Result<Option<FileIdentity>, MemoryError> {
         let Some(file) = &self.file else { return Ok(None) };
-        let stat = rustix::fs::fstat(file).map_err(super::os("examining a memory file", self.len))?;
+        let stat = rustix::fs::fstat(file).map_err(os("examining a memory file", self.len))?;
         // File systems and kernels that do not know when a file was made leave it open.
         let born = rustix::fs::statx(file, "", AtFlags::EMPTY_PATH, StatxFlags::BTIME)
             .ok()
@@ -262,7 +263,7 @@ impl SharedMemory {
         match self.file.as_ref().map(|file| retry_on_intr(|| rustix::fs::fdatasync(file))) {
             // hugetlbfs does not know the call.
             None | Some(Ok(()) | Err(Errno::INVAL)) => Ok(()),
-            Some(Err(errno)) => Err(super::os("syncing a memory file", self.len)(errno)),
+            Some(Err(errno)) => Err(os("syncing a memory file", self.len)(errno)),
         }
     }
 }

@@ -9,7 +9,8 @@ use rustix::io::DupFlags;
 use rustix::mm::Advice;
 use rustix::process::{Pid, getpid};
 
-use super::{MemoryError, SharedMemory, os};
+use super::mapping::os;
+use super::{MemoryError, SharedMemory};
 
 /// A flag of one process: a child that is forked finds it lowered, and that it was inherited.
 ///

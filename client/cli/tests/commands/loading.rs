@@ -1,0 +1,164 @@
+//! Data sets and files are loaded, added and verified.
+
+use std::process::Stdio;
+
+use fpcache::key_space::ByteKeys;
+use serde_json::Value;
+
+use crate::{Node, command};
+
+#[test]
+fn a_data_set_is_loaded_read_and_verified() {
+    let node = Node::start(8 << 20);
+    let (out, err) = node.ends_with(0, "load sequential:20K --epsilon 16 --fingerprint-bits 16");
+    for part in ["sequential:20K (generated)", "20000", "keys each", "bytes per key", " s"] {
+        assert!(out.contains(part), "{part} in {out}");
+    }
+    assert_eq!(err, "", "no progress outside a terminal");
+
+    assert_eq!(node.ends_with(0, "get 12345").0, "12345\n");
+    assert_eq!(node.ends_with(0, "get 0x10 17").0, "16 16\n17 17\n");
+    assert_eq!(node.ends_with(0, "get 258 --format hex").0, "0201000000000000\n");
+    assert_eq!(node.ends_with(0, "get 65 --format text").0, "A\\u{0}\\u{0}\\u{0}\\u{0}\\u{0}\\u{0}\\u{0}\n");
+    assert_eq!(node.ends_with(0, "scan 19998 --limit 5").0, "19998 19998\n19999 19999\n");
+    assert_eq!(node.ends_with(0, "scan 7").0.lines().count(), 10);
+    assert_eq!(node.ends_with(0, "scan 0 --limit 0").0, "");
+    // More than one page of a scan.
+    assert_eq!(node.ends_with(0, "scan 0 --limit 15000").0.lines().last(), Some("14999 14999"));
+
+    let (out, _) = node.ends_with(0, "stats");
+    for part in [&node.url, "20000 (20.0 K)", "fingerprints of 16 bits, epsilon 16", "8 bytes", "in use"] {
+        assert!(out.contains(part), "{part} in {out}");
+    }
+    let (out, _) = node.ends_with(0, "verify sequential:20K");
+    assert!(out.contains("20000 keys of sequential:20K (generated)") && out.contains("every value is right"));
+}
+
+#[test]
+fn verify_counts_what_is_missing_and_what_is_wrong() {
+    let node = Node::start(4 << 20);
+    node.ends_with(0, "load sequential:1000");
+    // Twice as many keys: the second half is missing.
+    let (out, err) = node.ends_with(1, "verify sequential:2K");
+    assert!(out.contains("1000 missing, 0 with a wrong value"), "{out}");
+    assert!(err.contains("key 1000 is missing") && err.contains("holds 1000 keys"), "{err}");
+    assert_eq!(err.lines().count(), 7, "a note, five keys, and that there are more: {err}");
+
+    // A file whose positions differ.
+    let file = node.directory.path().join("odd_uint64");
+    let keys: Vec<u64> = vec![1, 3, 5, 2000];
+    let bytes: Vec<u8> = [4].iter().chain(&keys).flat_map(|n: &u64| n.to_le_bytes()).collect();
+    std::fs::write(&file, bytes).unwrap();
+    let verify = node.json(1, &format!("verify sosd:{} --json", file.display()));
+    assert_eq!((&verify["missing"], &verify["wrong"]), (&1.into(), &3.into()));
+}
+
+#[test]
+fn duplicates_are_refused_unless_told_what_they_mean() {
+    let node = Node::start(4 << 20);
+    let file = node.directory.path().join("twice_uint64");
+    let bytes: Vec<u8> = [4u64, 7, 7, 7, 9].iter().flat_map(|n| n.to_le_bytes()).collect();
+    std::fs::write(&file, bytes).unwrap();
+    let spec = format!("sosd:{}", file.display());
+    let (_, err) = node.ends_with(2, &format!("load {spec}"));
+    assert!(err.contains("twice_uint64") && err.contains("--duplicates first"), "{err}");
+    assert_eq!(node.json(0, "stats --json")["keys"], 0, "nothing half made");
+    let (_, err) = node.ends_with(0, &format!("load {spec} --duplicates last"));
+    assert!(err.contains("note: ") && err.contains("2 of 4 keys"), "{err}");
+    assert_eq!(node.ends_with(0, "scan 0").0, "7 2\n9 3\n");
+    node.ends_with(0, &format!("verify {spec} --duplicates last"));
+    node.ends_with(1, &format!("verify {spec} --duplicates first"));
+}
+
+#[test]
+fn a_data_set_is_added_to_a_table_that_is_there() {
+    let node = Node::start(16 << 20);
+    node.ends_with(0, "load sequential:3000 --value-bytes 12");
+    let (out, _) = node.ends_with(0, "load sequential:5K");
+    assert!(out.contains("5000: 2000 new, 3000 got another value"), "{out}");
+    node.ends_with(0, "verify sequential:5K");
+    let added = node.json(0, "load uniform:1000 --seed 3 --json");
+    assert_eq!(
+        (&added["new"], &added["replaced"], &added["value_bytes"]),
+        (&1000.into(), &0.into(), &12.into())
+    );
+    let stats = node.json(0, "stats --json");
+    assert_eq!((&stats["keys"], &stats["inserts"]), (&6000.into(), &3000.into()));
+}
+
+#[test]
+fn data_sets_of_byte_strings_are_loaded_scanned_and_verified() {
+    let node = Node::start_for::<ByteKeys>(32 << 20);
+    let load = node.json(0, "load words:20K --json");
+    assert_eq!((&load["keys"], &load["key_kind"]), (&20_000.into(), &"bytes".into()));
+    assert_eq!(load["key_bytes"], Value::Null);
+    let (out, _) = node.ends_with(0, "verify words:20K");
+    assert!(out.contains("20000 keys of words:20K") && out.contains("every value is right"), "{out}");
+    assert_eq!(node.ends_with(0, "scan --limit 15000").0.lines().count(), 15_000, "more than a page");
+    let first = node.ends_with(0, "scan --limit 1").0;
+    let (key, value) = first.split_once(' ').unwrap();
+    assert_eq!(node.ends_with(0, &format!("get {key}")).0, value);
+    // Added to a table that is there; and what its slots have no room for is refused.
+    let (out, _) = node.ends_with(0, "load binary:500 --key-bytes 9");
+    assert!(out.contains("500 new"), "{out}");
+    node.ends_with(0, "verify binary:500 --key-bytes 9");
+    let (_, err) = node.ends_with(2, "load ycsb:10 --key-bytes 128");
+    assert!(err.contains("room for") && err.contains("user"), "{err}");
+    let (out, _) = node.ends_with(1, "verify domains:100");
+    assert!(out.contains("100 missing"), "{out}");
+}
+
+#[test]
+fn a_file_of_lines_is_a_data_set_whatever_its_bytes() {
+    let node = Node::start_for::<ByteKeys>(8 << 20);
+    let file = node.directory.path().join("lines.txt");
+    // Out of order, no UTF-8, no newline at the end.
+    std::fs::write(&file, b"zebra\napple pie\n\xff\xfe\nant").unwrap();
+    let spec = format!("lines:{}", file.display());
+    let (_, err) = node.ends_with(2, &format!("load {spec} --unsorted refuse"));
+    assert!(err.contains("lines.txt"), "{err}");
+    node.ends_with(0, &format!("load {spec}"));
+    assert_eq!(node.ends_with(0, "scan").0, "ant 0\napple\\x20pie 1\nzebra 2\n\\xff\\xfe 3\n");
+    node.ends_with(0, &format!("verify {spec}"));
+    std::fs::write(&file, b"a\n\nb\n").unwrap();
+    let (_, err) = node.ends_with(2, &format!("verify {spec}"));
+    assert!(err.contains("lines.txt") && err.contains('2'), "an empty line has no key: {err}");
+}
+
+#[test]
+fn a_failed_load_leaves_no_table() {
+    let node = Node::start(8 << 20);
+    let lines = node.directory.path().join("empty_line.txt");
+    std::fs::write(&lines, b"a\n\nb\n").unwrap();
+    for line in [
+        "load sosd:/no/such/file_uint64 --table t".to_owned(),
+        format!("load lines:{} --table t", lines.display()),
+        "load ycsb:100 --key-bytes 12 --table t".to_owned(),
+        "load uniform:1M --table t".to_owned(),
+        "load words --slot-bytes 9 --table t".to_owned(),
+        "create --value-bytes 17MiB --table t".to_owned(),
+    ] {
+        node.ends_with(2, &line);
+        let tables = node.json(0, "tables --json");
+        assert_eq!(tables["tables"].as_array().unwrap().len(), 1, "{line}");
+    }
+}
+
+#[test]
+fn lines_are_loaded_from_standard_input() {
+    use std::io::Write;
+    let node = Node::start_for::<ByteKeys>(8 << 20);
+    let mut child = command()
+        .args(["--url", &node.url, "load", "lines:-"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    child.stdin.take().unwrap().write_all(b"pear\napple\n").unwrap();
+    assert!(child.wait().unwrap().success());
+    assert_eq!(node.ends_with(0, "scan").0, "apple 0\npear 1\n");
+    let xz = node.directory.path().join("lines.xz");
+    std::fs::write(&xz, b"\xfd7zXZ\0").unwrap();
+    let (_, err) = node.ends_with(2, &format!("load lines:{}", xz.display()));
+    assert!(err.contains("xz -dc") && err.contains("lines:-"), "{err}");
+}

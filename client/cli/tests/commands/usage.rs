@@ -1,0 +1,140 @@
+//! Help, JSON, and what is said of mistakes.
+
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use crate::{Node, command, text};
+
+#[test]
+fn json_beside_every_output() {
+    let node = Node::start(4 << 20);
+    let empty = node.json(0, "stats --json");
+    assert_eq!((&empty["keys"], &empty["table"]), (&0.into(), &Value::Null));
+
+    let load = node.json(0, "--json load uniform:10K --value-bytes 20 --fill 0.7 --seed 5");
+    assert_eq!((&load["dataset"], &load["keys"]), (&"uniform:10K".into(), &10_000.into()));
+    assert_eq!((&load["value_bytes"], &load["fill"]), (&20.into(), &0.7.into()));
+    assert!(load["bytes_per_key"].as_f64().unwrap() > 20.0 && load["load_s"].as_f64().unwrap() > 0.0);
+    assert_eq!(load["dataset_source"], "generated");
+
+    let scan = node.json(0, "scan 0 --limit 3 --json");
+    let records = scan.as_array().unwrap();
+    assert_eq!(records.len(), 3);
+    assert_eq!(records[2]["value"], "0200000000000000020000000000000002000000", "longer than an integer");
+
+    let key = records[1]["key"].as_u64().unwrap();
+    let get = node.json(1, &format!("get {key} {} --json", key + 1));
+    assert_eq!(
+        (&get[0]["key"], &get[0]["version"], &get[0]["value"]),
+        (&key.into(), &1.into(), &records[1]["value"])
+    );
+    assert!(get[0]["round_trips"].as_u64().unwrap() >= 1 && get[0]["bytes"].as_u64().unwrap() > 0);
+    assert_eq!((&get[1]["value"], &get[1]["version"]), (&Value::Null, &Value::Null));
+
+    let stats = node.json(0, "stats --json");
+    assert_eq!((&stats["keys"], &stats["table"]["value_bytes"]), (&10_000.into(), &20.into()));
+
+    let verify = node.json(0, "verify uniform:10K --seed 5 --json");
+    assert_eq!(
+        (&verify["missing"], &verify["wrong"], &verify["keys"]),
+        (&0.into(), &0.into(), &10_000.into())
+    );
+    assert_eq!(node.json(0, "scan 18446744073709551615 --json"), Value::Array(Vec::new()));
+}
+
+#[test]
+fn failures_end_with_two_and_name_cause_and_remedy() {
+    let mut node = Node::start(64 << 10);
+    for (line, parts) in [
+        ("load uniform:100K", &["64.0 KiB", "--capacity"][..]),
+        ("load sosd:/no/such/file_uint64", &["/no/such/file_uint64", "check the path"]),
+        ("load fb:16Q", &["fb:16Q", "known data sets"]),
+        ("load ipv4 --epsilon 9999", &["epsilon 9999"]),
+        ("load ipv4 --fill 2", &["fill 2"]),
+        ("load ipv4 --fingerprint-bits 12", &["12", "16, 32"]),
+        ("get", &["KEY"]),
+        ("get seven", &["seven", "0x2a"]),
+        ("get 1 --format octal", &["octal", "hex"]),
+        ("stats --deadline 5", &["100ms"]),
+        ("--url redis://x:1 stats", &["redis", "shm://fpcache", "tcp://HOST:PORT"]),
+        ("--url shm://nobody-here-at-all stats", &["nobody-here-at-all", "start one"]),
+        ("fly", &["fly"]),
+    ] {
+        let (out, err) = node.ends_with(2, line);
+        assert_eq!(out, "", "{line}");
+        assert!(parts.iter().all(|part| err.contains(part)), "{line}: {err}");
+    }
+    node.ends_with(0, "load sequential:50 --value-bytes 20");
+    let (_, err) = node.ends_with(2, "load sequential:50 --fill 0.5");
+    assert!(err.contains("already holds 50 records") && err.contains("drop it"), "{err}");
+    let (_, err) = node.ends_with(2, "get 5 --format int");
+    assert!(err.contains("20 bytes") && err.contains("--format hex"), "{err}");
+    drop(node.serving.take());
+    let (_, err) = node.ends_with(2, "stats");
+    assert!(err.contains("no memory node at") && err.contains("start one"), "{err}");
+}
+
+#[test]
+fn help_shows_examples() {
+    for command_line in [
+        "", "create", "load", "get", "put", "insert", "update", "del", "scan", "floor", "ceiling", "first",
+        "last", "count", "stats", "verify", "tables", "drop",
+    ] {
+        let line = format!("{command_line} --help");
+        let line = line.trim();
+        let output = command().args(line.split(' ')).output().unwrap();
+        assert!(output.status.success());
+        let out = text(&output.stdout);
+        assert!(out.contains("Examples:") && out.contains("\n  fpcache-cli "), "{line}: {out}");
+    }
+}
+
+#[test]
+fn what_is_mistyped_is_told_with_what_was_meant() {
+    let node = Node::start(8 << 20);
+    node.ends_with(0, "load sequential:100");
+    node.ends_with(0, "put 100 0");
+    for (line, parts) in [
+        ("put 7 hello", &["hello", "--format text"][..]),
+        ("load ipv6", &["did you mean `ipv4`"]),
+        ("scan --from 9 --to 5", &["from 9 to 5", "before it begins"]),
+        ("scan 9 --to 5", &["from 9 to 5"]),
+        ("count --from 9 --to 5", &["from 9 to 5"]),
+        ("tables --table nosuch", &["no table `nosuch`", "`default`"]),
+        ("create --table big --value-bytes 17MiB", &["17825792"]),
+    ] {
+        let (_, err) = node.ends_with(2, line);
+        assert!(parts.iter().all(|part| err.contains(part)), "{line}: {err}");
+    }
+    assert_eq!(node.ends_with(0, "count --from 5 --to 5").0, "0\n");
+    assert!(node.ends_with(0, "tables --table default").0.contains("default"));
+    let only = command().env("FPCACHE_URL", &node.url).env("FPCACHE_TABLE", "nosuch").arg("tables").output();
+    assert!(only.unwrap().status.success(), "the environment is for commands about one table");
+
+    // What is there now counts, and the table is named.
+    let (out, err) = node.ends_with(0, "verify sequential:100");
+    assert!(err.contains("table `default`") && err.contains("holds 101 keys"), "{err}");
+    assert!(out.contains("looked up in `default`"), "{out}");
+}
+
+#[test]
+fn the_version_is_told() {
+    let output = command().arg("--version").output().unwrap();
+    let version = text(&output.stdout);
+    assert!(version.starts_with(&format!("fpcache-cli {}", env!("CARGO_PKG_VERSION"))), "{version}");
+}
+
+#[test]
+fn commands_wait_for_a_memory_node_that_starts_later_if_asked() {
+    let address = "tcp+unix:///nobody/listens/here";
+    let run =
+        |line: &str| command().env("FPCACHE_URL", address).args(line.split_whitespace()).output().unwrap();
+    let begun = Instant::now();
+    let output = run("--wait 200ms tables");
+    assert_eq!(output.status.code(), Some(2));
+    assert!(begun.elapsed() >= Duration::from_millis(200));
+    assert!(text(&output.stderr).contains("no memory node"), "{}", text(&output.stderr));
+    let output = run("--wait soon tables");
+    assert!(text(&output.stderr).contains("as in 5s or 100ms"), "{}", text(&output.stderr));
+}
