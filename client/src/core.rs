@@ -241,6 +241,29 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
         f(context).map_err(|error| Failure::boxed(Attempt::Read(error), context.number))
     }
 
+    /// What a reader holds, if that is the table in use: whoever has no time for what else would be done.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn present<'h>(&self, held: &'h mut Held<K, T>) -> Option<&'h mut ContextOf<K, T>> {
+        held.as_mut().filter(|context| self.is_current(context))
+    }
+
+    /// Makes one attempt to read with what the calling thread holds; `None` if anything is in the way of it, such as that the
+    /// table has to be fetched. Waits for nobody where memory is mapped.
+    #[cfg(feature = "tokio")]
+    #[inline]
+    pub(crate) fn at_once<R>(
+        &self,
+        read: impl FnOnce(&mut Buffers<K, EndpointOf<T>>, &Table<K>) -> Result<R, ReadError>,
+    ) -> Option<R> {
+        self.here(|held| {
+            if self.present(held).is_none() && self.session().fetched().is_none() {
+                return None;
+            }
+            let read = |ReaderContext { table, buffers, .. }: &mut ContextOf<K, T>| read(buffers, table);
+            self.with_context(held, Duration::ZERO, read).ok()
+        })
+    }
+
     /// Whether a reader has the table in use.
     #[inline(always)]
     fn is_current(&self, context: &ContextOf<K, T>) -> bool {
@@ -444,7 +467,7 @@ impl GotOn {
 pub(crate) type EndpointOf<T> = <<T as Connector>::Connection as Connection>::Endpoint;
 
 /// The contexts of a connector's connections.
-type ContextOf<K, T> = ReaderContext<K, <T as Connector>::Connection>;
+pub(crate) type ContextOf<K, T> = ReaderContext<K, <T as Connector>::Connection>;
 
 /// What one reader holds of a client: nothing before its first call, nor while it waits for another table.
 pub(crate) type Held<K, T> = Option<ContextOf<K, T>>;

@@ -13,7 +13,7 @@ use crate::tables::no_such_table;
 use crate::url::UrlError;
 
 /// Why a call failed.
-#[derive(Debug, thiserror::Error)]
+#[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ClientError {
     /// The URL names no memory node.

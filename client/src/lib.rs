@@ -82,6 +82,8 @@
 #![forbid(unsafe_code)]
 
 mod answers;
+#[cfg(feature = "tokio")]
+mod asynchronous;
 mod client;
 mod config;
 mod core;
@@ -113,6 +115,10 @@ mod waiting;
 mod write;
 
 pub use answers::Answers;
+#[cfg(feature = "tokio")]
+pub use asynchronous::{
+    AsyncByteClient, AsyncClient, AsyncConfig, AsyncCounters, AsyncTableClient, ScanStream,
+};
 pub use client::{ByteClient, Client, Found, Record, TableClient};
 pub use config::ClientConfig;
 pub use counters::Counters;

@@ -86,7 +86,13 @@ impl<K: BuildKeys> Changes<K> {
         self.operations.is_empty()
     }
 
-    fn operations(&self) -> impl Iterator<Item = WriteOperation<'_, &K::Key>> + Clone {
+    /// The key of the first change.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn first_key(&self) -> Option<&K::Key> {
+        self.operations.first().map(|change| K::kept(&change.key, &self.keys))
+    }
+
+    pub(crate) fn operations(&self) -> impl Iterator<Item = WriteOperation<'_, &K::Key>> + Clone {
         let starts = std::iter::once(0).chain(self.operations.iter().map(|change| change.end));
         self.operations.iter().zip(starts).map(|(change, start)| WriteOperation {
             kind: change.kind,

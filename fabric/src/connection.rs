@@ -330,7 +330,7 @@ impl Serving {
         let thread = std::thread::Builder::new()
             .name(name.to_owned())
             .spawn(move || body(&seen))
-            .map_err(|source| FabricError::Io { doing: "starting the serving thread", source })?;
+            .map_err(|source| FabricError::os("starting the serving thread", source))?;
         Ok(Self { stop, thread: Some(thread), here })
     }
 

@@ -27,7 +27,7 @@ pub enum ErrorKind {
 }
 
 /// An error of a verb, a request or a connection.
-#[derive(Debug, thiserror::Error)]
+#[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum FabricError {
     /// A request reaches past the end of its area.
@@ -224,14 +224,14 @@ pub enum FabricError {
     TcpAddress(Box<crate::tcp::TcpAddressError>),
     /// Memory could not be had or mapped.
     #[error(transparent)]
-    Memory(#[from] MemoryError),
+    Memory(Arc<MemoryError>),
     /// The operating system refused something else.
     #[error("{doing} failed: {source}")]
     Io {
         /// What was being done.
         doing: &'static str,
         /// The operating system's reason.
-        source: io::Error,
+        source: Arc<io::Error>,
     },
 }
 
@@ -276,8 +276,20 @@ impl FabricError {
         matches!(self.kind(), ErrorKind::Retry | ErrorKind::Reconnect | ErrorKind::Deadline)
     }
 
+    /// What the operating system refused, and what was being done.
+    #[must_use]
+    pub fn os(doing: &'static str, source: io::Error) -> Self {
+        Self::Io { doing, source: Arc::new(source) }
+    }
+
     pub(crate) fn io(doing: &'static str) -> impl FnOnce(rustix::io::Errno) -> Self {
-        move |errno| Self::Io { doing, source: errno.into() }
+        move |errno| Self::os(doing, errno.into())
+    }
+}
+
+impl From<MemoryError> for FabricError {
+    fn from(error: MemoryError) -> Self {
+        Self::Memory(Arc::new(error))
     }
 }
 

@@ -90,5 +90,6 @@ pub use meter::{Meter, MeterSnapshot};
 pub use node_memory::NodeMemory;
 pub use random::random_bits;
 pub use region::{Export, OneRegion, RegionName};
+pub use spin::Spin;
 pub use tcp::{TcpAddress, TcpConnection, TcpEndpoint};
 pub use verbs::{AreaId, Batch, CHANGED, Landing, REGION, RINGS, RemoteAddr, Request};

@@ -81,7 +81,7 @@ impl RingLayout {
     pub(crate) fn new(options: RingOptions) -> Result<Self, FabricError> {
         let round = |bytes: usize| match bytes {
             1..=MAX_REQUEST_BYTES => Ok(bytes.next_multiple_of(64)),
-            _ => Err(FabricError::Memory(MemoryError::BadLength { len: bytes })),
+            _ => Err(FabricError::from(MemoryError::BadLength { len: bytes })),
         };
         let (request_capacity, reply_capacity) = (round(options.request_bytes)?, round(options.reply_bytes)?);
         Ok(Self { request_capacity, reply_capacity })

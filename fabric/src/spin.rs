@@ -16,31 +16,34 @@ const PROBE: u32 = 32;
 /// probe shows that things have changed. See Karlin, Li, Manasse and Owicki, "Empirical Studies of Competitive Spinning for
 /// a Shared-Memory Multiprocessor" (SOSP 1991), section 3.
 #[derive(Debug)]
-pub(crate) struct Spin {
+pub struct Spin {
     longest: Duration,
     /// Waits in a row that ended in sleep.
     in_vain: u32,
 }
 
 impl Spin {
-    pub(crate) const fn new(longest: Duration) -> Self {
+    /// Spins for no longer than this at a time.
+    #[must_use]
+    pub const fn new(longest: Duration) -> Self {
         Self { longest, in_vain: 0 }
     }
 
     /// How long to spin this time.
     #[inline]
-    pub(crate) fn budget(&self) -> Duration {
+    #[must_use]
+    pub fn budget(&self) -> Duration {
         if self.in_vain < PATIENCE || self.in_vain.is_multiple_of(PROBE) { self.longest } else { BRIEF }
     }
 
     /// What was waited for came while spinning.
     #[inline]
-    pub(crate) fn paid_off(&mut self) {
+    pub fn paid_off(&mut self) {
         self.in_vain = 0;
     }
 
     /// It did not.
-    pub(crate) fn was_in_vain(&mut self) {
+    pub fn was_in_vain(&mut self) {
         self.in_vain = self.in_vain.wrapping_add(1);
     }
 }

@@ -28,7 +28,7 @@ impl Watch {
             .name("fpcache-watch".to_owned())
             .stack_size(64 << 10)
             .spawn(body)
-            .map_err(|source| FabricError::Io { doing: "starting the watching thread", source })?;
+            .map_err(|source| FabricError::os("starting the watching thread", source))?;
         Ok(Self { bell, link, thread: Some(thread) })
     }
 }

@@ -107,7 +107,7 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
     }
 
     /// As [`shape`](Self::shape), by a reader.
-    pub(super) fn shape_by(
+    pub(crate) fn shape_by(
         &self,
         held: &mut Held<K, T>,
         within: Duration,

@@ -26,14 +26,14 @@ for_both_kinds_of_keys!(
 );
 
 /// A memory node that listens at sockets alone, on threads of this process.
-struct Node {
+pub(crate) struct Node {
     urls: [String; 2],
     _directory: Directory,
     _serving: Serving,
 }
 
 impl Node {
-    fn start() -> Self {
+    pub(crate) fn start() -> Self {
         let directory = Directory::new();
         let config = CatalogueConfig { capacity: 32 << 20, huge_pages: HugePages::No, durable: None };
         let unix = TcpAddress::at_path(directory.socket()).unwrap();
@@ -48,19 +48,24 @@ impl Node {
         Tables::connect(&self.urls[0]).unwrap()
     }
 
-    fn make<K: TestKeys>(&self, table: &str) {
+    pub(crate) fn make<K: TestKeys>(&self, table: &str) {
         let kind = KeyKind::ALL.into_iter().find(|kind| kind.is::<K>()).unwrap();
         self.tables().create(&table.parse().unwrap(), kind, CreateOptions::default()).unwrap();
     }
 
-    fn client<K: TestKeys>(&self, which: usize, table: &str, config: ClientConfig) -> TableClient<K> {
+    pub(crate) fn client<K: TestKeys>(
+        &self,
+        which: usize,
+        table: &str,
+        config: ClientConfig,
+    ) -> TableClient<K> {
         let table: TableName = table.parse().unwrap();
         TableClient::connect_with(&self.urls[which], config.with_table(table)).unwrap()
     }
 }
 
 /// Numbers in no order (xorshift).
-fn random(state: &mut u64) -> u64 {
+pub(crate) fn random(state: &mut u64) -> u64 {
     *state ^= *state << 13;
     *state ^= *state >> 7;
     *state ^= *state << 17;

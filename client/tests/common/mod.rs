@@ -15,6 +15,7 @@ use fpcache_client::{
     TableClient, TableName, TableParameters, U64Keys,
 };
 use fpcache_fabric::shm::{ConnectOptions, ListenOptions, Listener, ShmAddress};
+use fpcache_fabric::tcp::TcpAddress;
 use fpcache_fabric::{Export, HugePages, OneRegion, RegionName, Serving, SharedMemory};
 use fpcache_memserver::{Daemon, DaemonConfig, MemoryNode};
 
@@ -161,6 +162,11 @@ impl Directory {
         self.0.join("node.sock")
     }
 
+    /// Where a memory node in another process listens for clients that read over sockets.
+    pub fn other_socket(&self) -> PathBuf {
+        self.0.join("tcp.sock")
+    }
+
     pub fn address(&self) -> ShmAddress {
         ShmAddress::at_path(self.socket()).expect("an absolute path")
     }
@@ -222,6 +228,7 @@ impl<K: TestKeys> ThreadNode<K> {
 }
 
 const ADDRESS: &str = "FPCACHE_CLIENT_TEST_ADDRESS";
+const SOCKET: &str = "FPCACHE_CLIENT_TEST_SOCKET";
 const CAPACITY: &str = "FPCACHE_CLIENT_TEST_CAPACITY";
 const KEYS: &str = "FPCACHE_CLIENT_TEST_KEYS";
 
@@ -236,6 +243,11 @@ pub fn be_a_memory_node() {
     let config = DaemonConfig {
         capacity: capacity.parse().expect("a number"),
         exit_with_parent: true,
+        sockets: std::env::var(SOCKET)
+            .ok()
+            .map(|path| TcpAddress::at_path(path).expect("a path"))
+            .into_iter()
+            .collect(),
         ..DaemonConfig::at(address.parse().expect("an address"))
     };
     let keys = match std::env::var(KEYS).expect("is set with the address").as_str() {
@@ -257,6 +269,7 @@ impl ProcessNode {
         let mut child = Command::new(std::env::current_exe().expect("this test"))
             .args(["--exact", PART, "--nocapture"])
             .env(ADDRESS, directory.url())
+            .env(SOCKET, directory.other_socket())
             .env(CAPACITY, capacity.to_string())
             .env(KEYS, K::NAME)
             .stdout(Stdio::null())

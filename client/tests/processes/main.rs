@@ -5,6 +5,8 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+#[cfg(feature = "tokio")]
+mod asynchronous;
 mod readers;
 mod restart;
 

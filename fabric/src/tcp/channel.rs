@@ -1,7 +1,7 @@
 //! The client's end of a socket that batches go over.
 
 use std::collections::VecDeque;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use zerocopy::IntoBytes;
 
@@ -97,8 +97,8 @@ impl Channel {
         self.sent < self.out.len()
     }
 
-    pub(super) fn socket(&self) -> impl AsFd + '_ {
-        &self.socket
+    pub(super) fn socket(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
     }
 
     /// Puts a batch on its way. `error` says which request cannot be executed, and why: those before it are sent.

@@ -1,6 +1,7 @@
 //! A queue pair over a socket.
 
 use std::collections::VecDeque;
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -71,6 +72,29 @@ impl TcpEndpoint {
         Arc::clone(&self.meter)
     }
 
+    /// Connects the endpoint's socket, if it has none: what is posted after that waits for nobody. Waits for the memory node's
+    /// answer.
+    ///
+    /// # Errors
+    /// As for [`run`](Endpoint::run).
+    pub fn connect(&mut self) -> Result<(), FabricError> {
+        self.begin()
+    }
+
+    /// The socket, for whoever waits for it among others, and whether the endpoint has something to send over it;
+    /// [`poll`](Endpoint::poll) moves what can be moved. `None` before there is one, and after it was left because of an error:
+    /// then the next one is another.
+    #[must_use]
+    pub fn socket(&self) -> Option<(BorrowedFd<'_>, bool)> {
+        self.channel.as_ref().map(|channel| (channel.socket(), channel.is_unsent()))
+    }
+
+    /// Gives up what is under way: it comes back from [`poll`](Endpoint::poll) with
+    /// [`DeadlinePassed`](FabricError::DeadlinePassed). The socket is left, because answers may yet come over it.
+    pub fn give_up(&mut self) {
+        self.leave(answers_too_late);
+    }
+
     /// What is alive, with a socket.
     fn begin(&mut self) -> Result<(), FabricError> {
         if !self.session.link.is_alive() {
@@ -116,7 +140,7 @@ impl TcpEndpoint {
             return lost;
         }
         // The socket is of no use to the next call while the answer to this one may come over it.
-        self.leave(|| FabricError::DeadlinePassed { waiting_for: "the memory node answers a batch" })
+        self.leave(answers_too_late)
     }
 
     /// Puts a batch on its way.
@@ -349,6 +373,10 @@ impl Drop for TcpEndpoint {
             self.session.keep(*channel);
         }
     }
+}
+
+fn answers_too_late() -> FabricError {
+    FabricError::DeadlinePassed { waiting_for: "the memory node answers a batch" }
 }
 
 /// What the memory node would hang up for is found out here, as where memory is mapped.

@@ -220,7 +220,7 @@ impl Listener {
                     let _ended = Ended(stop);
                     thread.run()
                 })
-                .map_err(|source| FabricError::Io { doing: "starting a thread for sockets", source })?;
+                .map_err(|source| FabricError::os("starting a thread for sockets", source))?;
             threads.handles.push(handle);
         }
         Ok(threads)

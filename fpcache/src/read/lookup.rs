@@ -404,7 +404,8 @@ impl<'a, K: KeySpace> Lookup<'a, K> {
     }
 
     /// The same lookup, of no more than this.
-    fn of(self, wanted: Wanted) -> Self {
+    #[must_use]
+    pub fn of(self, wanted: Wanted) -> Self {
         Self { wanted, ..self }
     }
 

@@ -137,7 +137,7 @@ pub enum Wanted {
 }
 
 /// Why an operation did not end in an answer.
-#[derive(Debug, thiserror::Error)]
+#[derive(Clone, Debug, thiserror::Error)]
 pub enum ReadError {
     /// The directory in use is out of date: fetch it anew and start over.
     #[error("the segment was replaced since its descriptor was fetched")]
@@ -200,19 +200,29 @@ fn drive_while<E: Endpoint, O: Operation>(
     mut goes_on: impl FnMut(u32) -> bool,
 ) -> Result<(), ReadError> {
     let mut round_trips = 0;
+    while advance(endpoint, operation)? {
+        if round_trips > 0 && !goes_on(round_trips) {
+            return Err(ReadError::Unfinished { round_trips });
+        }
+        endpoint.run(operation.batch())?;
+        round_trips = round_trips.saturating_add(1);
+    }
+    Ok(())
+}
+
+/// Steps an operation until it wants its batch run, for `true`, or its result is there. For whoever waits for batches in a way of
+/// its own: what is asked of the endpoint here costs no round trip.
+///
+/// # Errors
+/// [`ReadError`]: the operation has ended.
+#[inline]
+pub fn advance<E: Endpoint, O: Operation>(endpoint: &mut E, operation: &mut O) -> Result<bool, ReadError> {
     loop {
         match operation.step()? {
-            Step::Post if round_trips > 0 && !goes_on(round_trips) => {
-                return Err(ReadError::Unfinished { round_trips });
-            }
-            Step::Post => endpoint.run(operation.batch())?,
-            Step::Check(until) => {
-                check_reuse(endpoint, until)?;
-                continue;
-            }
-            Step::Done => return Ok(()),
+            Step::Post => return Ok(true),
+            Step::Check(until) => check_reuse(endpoint, until)?,
+            Step::Done => return Ok(false),
         }
-        round_trips = round_trips.saturating_add(1);
     }
 }
 

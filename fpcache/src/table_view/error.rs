@@ -7,7 +7,7 @@ use crate::cache::NoCache;
 use crate::layout::{Corrupt, SuperblockError};
 
 /// Why a table could not be opened.
-#[derive(Debug, thiserror::Error)]
+#[derive(Clone, Debug, thiserror::Error)]
 pub enum OpenError {
     /// The memory node holds no table yet.
     #[error("the memory node holds no data yet: load a data set first, for example `fpcache-cli load ipv4`")]

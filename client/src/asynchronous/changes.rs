@@ -1,0 +1,127 @@
+//! Tasks' changes, which a thread sends.
+
+use std::sync::{Mutex, PoisonError};
+use std::thread;
+use std::time::Instant;
+
+use fpcache::key_space::BuildKeys;
+use fpcache::message::WriteReply;
+use fpcache_fabric::FabricError;
+use tokio::sync::mpsc::{Receiver, Sender, channel};
+
+use super::group::To;
+use super::{OTHERS, runtime_has_ended, unknown};
+use crate::client::TableClient;
+use crate::error::ClientError;
+use crate::write::Changes;
+
+/// Calls whose changes are sent together, at most. A request may be shorter than they are.
+const TOGETHER: usize = 256;
+
+/// Where tasks' changes wait for the thread that sends them, which begins with the first one and ends with the queue.
+///
+/// One thread, so that changes take effect in the order in which they were asked for: one that nobody waits for any more
+/// never comes after a later one. What waits while a request is under way goes with the next, so that many tasks' changes cost
+/// one reply of the memory node, and one sync of its log.
+pub(super) struct ChangeQueue<K: BuildKeys> {
+    waiting: usize,
+    sender: Mutex<Option<Sender<Call<K>>>>,
+}
+
+/// A call's changes.
+struct Call<K: BuildKeys> {
+    changes: Changes<K>,
+    until: Instant,
+    to: To<Vec<WriteReply>>,
+}
+
+impl<K: BuildKeys> ChangeQueue<K> {
+    pub(super) fn new(waiting: usize) -> Self {
+        Self { waiting, sender: Mutex::new(None) }
+    }
+
+    /// Puts changes into the queue, once there is room: whoever drops this before has sent nothing.
+    pub(super) fn push(
+        &self,
+        client: &TableClient<K>,
+        changes: Changes<K>,
+        until: Instant,
+        to: To<Vec<WriteReply>>,
+    ) -> impl Future<Output = Result<(), ClientError>> + use<K> {
+        let sender = self.sender(client);
+        let call = Call { changes, until, to };
+        async move { sender?.send(call).await.map_err(|_| runtime_has_ended()) }
+    }
+
+    fn sender(&self, client: &TableClient<K>) -> Result<Sender<Call<K>>, ClientError> {
+        // Replaced in one assignment.
+        let mut sender = self.sender.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(sender) = &*sender {
+            return Ok(sender.clone());
+        }
+        let (calls, receiver) = channel(self.waiting);
+        let client = client.clone();
+        thread::Builder::new()
+            .name("fpcache-changes".to_owned())
+            .spawn(move || send_all(&client, receiver))
+            .map_err(|source| FabricError::os("starting a thread for changes", source))?;
+        Ok(sender.insert(calls).clone())
+    }
+}
+
+/// Sends what waits, until nobody can ask for more.
+fn send_all<K: BuildKeys>(client: &TableClient<K>, mut receiver: Receiver<Call<K>>) {
+    let mut calls = Vec::with_capacity(TOGETHER);
+    while receiver.blocking_recv_many(&mut calls, TOGETHER) > 0 {
+        send_together(client, &mut calls);
+    }
+}
+
+/// Sends the changes of several calls as one request, or as few as they fit.
+fn send_together<K: BuildKeys>(client: &TableClient<K>, calls: &mut Vec<Call<K>>) {
+    let now = Instant::now();
+    calls.retain(|call| !call.to.is_closed());
+    for call in calls.extract_if(.., |call| call.until <= now) {
+        drop(call.to.send(Err(FabricError::DeadlinePassed { waiting_for: OTHERS }.into())));
+    }
+    let Some(until) = calls.iter().map(|call| call.until).max() else { return };
+    let client = client.with_deadline(until.saturating_duration_since(now));
+    let mut replies = Vec::new();
+    let changes = calls.iter().flat_map(|call| call.changes.operations());
+    let error = client.write(changes, None, &mut replies).err();
+    let mut replies = replies.into_iter();
+    let is_alone = calls.len() == 1;
+    for call in calls.drain(..) {
+        let count = call.changes.len();
+        match &error {
+            _ if replies.len() >= count => {
+                drop(call.to.send(Ok(replies.by_ref().take(count).collect())));
+            }
+            None => drop(call.to.send(Err(unknown("the memory node has sent too few replies")))),
+            // It may have been of this call, and of what came after it nobody knows more.
+            Some(ClientError::OutcomeUnknown { why }) => drop(call.to.send(Err(unknown(why)))),
+            Some(error) if is_alone => drop(call.to.send(Err(error.clone()))),
+            // Some of its changes were made, with the requests before the one that failed.
+            Some(error) if replies.len() > 0 => {
+                replies.by_ref().for_each(drop);
+                drop(call.to.send(Err(error.clone())));
+            }
+            // Not sent. The error may be another call's.
+            Some(_) => send_alone(&client, call),
+        }
+    }
+}
+
+/// Sends the changes of one call.
+fn send_alone<K: BuildKeys>(client: &TableClient<K>, call: Call<K>) {
+    let left = call.until.saturating_duration_since(Instant::now());
+    let sent = match left.is_zero() {
+        true => Err(FabricError::DeadlinePassed { waiting_for: OTHERS }.into()),
+        false => {
+            let mut replies = Vec::new();
+            let sent = client.with_deadline(left).apply(&call.changes, &mut replies);
+            sent.map(|()| replies)
+        }
+    };
+    drop(call.to.send(sent));
+}

@@ -1,0 +1,272 @@
+//! Reads of one kind that are made together, and who waits for their answers.
+
+use std::borrow::Borrow;
+use std::time::Instant;
+
+use fpcache::key_space::BuildKeys;
+use fpcache::layout::{RecordShape, RecordToken};
+use fpcache::read::{
+    NearestScratch, Outcome, ReadError, Scan, Side, Wanted, drive, find_nearest, look_up_all,
+};
+use fpcache::table::Table;
+use fpcache_fabric::{Endpoint, FabricError};
+use tokio::sync::oneshot;
+
+use super::OTHERS;
+use crate::client::Record;
+use crate::error::ClientError;
+use crate::session::Buffers;
+
+/// What is read of keys.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    Value,
+    Presence,
+    Nearest(Side),
+    Scan,
+}
+
+/// The keys of one call.
+pub(super) enum Keys<Key> {
+    One(Key),
+    Many(Vec<Key>),
+}
+
+impl<Key> Keys<Key> {
+    pub(super) fn as_slice(&self) -> &[Key] {
+        match self {
+            Self::One(key) => std::slice::from_ref(key),
+            Self::Many(keys) => keys,
+        }
+    }
+}
+
+/// Whoever waits for an answer.
+pub(super) type To<R> = oneshot::Sender<Result<R, ClientError>>;
+
+/// What is to be answered, and to whom.
+pub(super) enum Answer<K: BuildKeys> {
+    Value(To<Option<Vec<u8>>>),
+    Versioned(To<Option<(Vec<u8>, RecordToken)>>),
+    Values(To<Vec<Option<Vec<u8>>>>),
+    IsThere(To<bool>),
+    AreThere(To<Vec<bool>>),
+    Nearest(To<Option<Record<K>>>),
+    AllNearest(To<Vec<Option<Record<K>>>>),
+    /// Of a scan, up to an end, of no more than so many records.
+    Scanned(Option<K::Owned>, usize, To<Part<K>>),
+}
+
+/// Part of a scan.
+pub(super) struct Part<K: BuildKeys> {
+    pub(super) records: Vec<Record<K>>,
+    /// Where the scan goes on; `None` at its end.
+    pub(super) next: Option<K::Owned>,
+}
+
+/// A call.
+pub(super) struct Asked<K: BuildKeys> {
+    pub(super) keys: Keys<K::Owned>,
+    pub(super) answer: Answer<K>,
+    pub(super) until: Instant,
+}
+
+impl<K: BuildKeys> Asked<K> {
+    /// Whether nobody waits any more.
+    pub(super) fn is_forgotten(&self) -> bool {
+        match &self.answer {
+            Answer::Value(to) => to.is_closed(),
+            Answer::Versioned(to) => to.is_closed(),
+            Answer::Values(to) => to.is_closed(),
+            Answer::IsThere(to) => to.is_closed(),
+            Answer::AreThere(to) => to.is_closed(),
+            Answer::Nearest(to) => to.is_closed(),
+            Answer::AllNearest(to) => to.is_closed(),
+            Answer::Scanned(_, _, to) => to.is_closed(),
+        }
+    }
+
+    pub(super) fn fail(self, error: ClientError) {
+        // Whoever has gone need not be told.
+        match self.answer {
+            Answer::Value(to) => drop(to.send(Err(error))),
+            Answer::Versioned(to) => drop(to.send(Err(error))),
+            Answer::Values(to) => drop(to.send(Err(error))),
+            Answer::IsThere(to) => drop(to.send(Err(error))),
+            Answer::AreThere(to) => drop(to.send(Err(error))),
+            Answer::Nearest(to) => drop(to.send(Err(error))),
+            Answer::AllNearest(to) => drop(to.send(Err(error))),
+            Answer::Scanned(_, _, to) => drop(to.send(Err(error))),
+        }
+    }
+
+    /// Answers a lookup from what came of its keys.
+    fn looked_up<'o>(
+        self,
+        shape: &RecordShape,
+        mut found: impl Iterator<Item = (&'o Outcome, Option<&'o [u8]>)>,
+    ) {
+        let count = self.keys.as_slice().len();
+        let mut values = found.by_ref().take(count);
+        let is_there = |(outcome, _): (&Outcome, _)| outcome.version.is_some();
+        match self.answer {
+            Answer::Value(to) => {
+                let value = values.next().and_then(|(_, value)| value.map(<[u8]>::to_vec));
+                drop(to.send(Ok(value)));
+            }
+            Answer::Versioned(to) => {
+                let versioned = values.next().and_then(|(outcome, value)| {
+                    let (version, value) = outcome.version.zip(value)?;
+                    let key = self.keys.as_slice().first()?.borrow();
+                    Some((value.to_vec(), RecordToken::of(version, &shape.identity::<K>(key, value))))
+                });
+                drop(to.send(Ok(versioned)));
+            }
+            Answer::Values(to) => {
+                drop(to.send(Ok(values.map(|(_, value)| value.map(<[u8]>::to_vec)).collect())));
+            }
+            Answer::IsThere(to) => drop(to.send(Ok(values.next().is_some_and(is_there)))),
+            Answer::AreThere(to) => drop(to.send(Ok(values.map(is_there).collect()))),
+            // Queues keep kinds apart.
+            other => Self { answer: other, ..self }.fail(not_of_its_kind()),
+        }
+    }
+
+    /// Answers a search from what came of its keys.
+    fn searched(self, mut found: impl Iterator<Item = Option<Record<K>>>) {
+        let count = self.keys.as_slice().len();
+        match self.answer {
+            Answer::Nearest(to) => drop(to.send(Ok(found.next().flatten()))),
+            Answer::AllNearest(to) => drop(to.send(Ok(found.by_ref().take(count).collect()))),
+            other => Self { answer: other, ..self }.fail(not_of_its_kind()),
+        }
+    }
+}
+
+fn not_of_its_kind() -> ClientError {
+    FabricError::NotPosted.into()
+}
+
+/// Calls of one kind.
+pub(super) struct Group<K: BuildKeys> {
+    pub(super) kind: Kind,
+    pub(super) asked: Vec<Asked<K>>,
+}
+
+impl<K: BuildKeys> Default for Group<K> {
+    fn default() -> Self {
+        Self { kind: Kind::Value, asked: Vec::new() }
+    }
+}
+
+impl<K: BuildKeys> Group<K> {
+    pub(super) fn of(kind: Kind, asked: Asked<K>) -> Self {
+        Self { kind, asked: vec![asked] }
+    }
+
+    /// The keys of all calls.
+    pub(super) fn keys(&self) -> impl Iterator<Item = &K::Key> + Clone {
+        self.asked.iter().flat_map(|asked| asked.keys.as_slice()).map(Borrow::borrow)
+    }
+
+    /// By when the last of them must be answered.
+    pub(super) fn until(&self) -> Instant {
+        self.asked.iter().map(|asked| asked.until).max().unwrap_or_else(Instant::now)
+    }
+
+    /// What is wanted of the keys that are looked up.
+    pub(super) fn wanted(&self) -> Wanted {
+        if self.kind == Kind::Presence { Wanted::Presence } else { Wanted::Value }
+    }
+
+    /// Where a scan begins, where it ends, and how many records it wants.
+    #[allow(clippy::type_complexity, reason = "taken apart at once")]
+    pub(super) fn scan(&self) -> Option<(&K::Key, Option<&K::Key>, usize)> {
+        let Asked { keys, answer: Answer::Scanned(end, limit, _), .. } = self.asked.first()? else {
+            return None;
+        };
+        Some((keys.as_slice().first()?.borrow(), end.as_ref().map(Borrow::borrow), *limit))
+    }
+
+    /// Drops the calls that nobody waits for, and fails those whose time is over.
+    pub(super) fn leave_out_late(&mut self) {
+        let now = Instant::now();
+        for asked in self.asked.extract_if(.., |asked| asked.is_forgotten() || asked.until <= now) {
+            asked.fail(FabricError::DeadlinePassed { waiting_for: OTHERS }.into());
+        }
+    }
+
+    pub(super) fn fail(&mut self, error: &ClientError) {
+        self.asked.drain(..).for_each(|asked| asked.fail(error.clone()));
+    }
+
+    /// Answers lookups.
+    pub(super) fn looked_up<'o>(
+        &mut self,
+        shape: &RecordShape,
+        mut found: impl Iterator<Item = (&'o Outcome, Option<&'o [u8]>)>,
+    ) {
+        self.asked.drain(..).for_each(|asked| asked.looked_up(shape, found.by_ref()));
+    }
+
+    /// Answers searches.
+    pub(super) fn searched(&mut self, found: &NearestScratch<K>) {
+        let mut records = found
+            .answers()
+            .map(|(neighbour, _)| neighbour.map(|found| (found.key.to_owned(), found.value.to_vec())));
+        self.asked.drain(..).for_each(|asked| asked.searched(records.by_ref()));
+    }
+
+    /// Answers a scan.
+    pub(super) fn scanned(&mut self, part: Part<K>) {
+        match self.asked.pop() {
+            Some(Asked { answer: Answer::Scanned(_, _, to), .. }) => drop(to.send(Ok(part))),
+            Some(other) => other.fail(not_of_its_kind()),
+            None => {}
+        }
+    }
+
+    /// Reads and answers over memory that can be looked at in place.
+    pub(super) fn read_in_place<E: Endpoint>(
+        &mut self,
+        buffers: &mut Buffers<K, E>,
+        table: &Table<K>,
+    ) -> Result<(), ReadError> {
+        let Buffers { endpoint, lookup, scan, nearest, .. } = buffers;
+        match self.kind {
+            Kind::Value | Kind::Presence => {
+                look_up_all(endpoint, table, lookup, self.keys(), self.wanted())?;
+                self.looked_up(&table.view().geometry().shape, lookup.outcomes());
+            }
+            Kind::Nearest(side) => {
+                find_nearest(endpoint, table.view(), nearest, (side, self.keys()), |_| true)?;
+                self.searched(nearest);
+            }
+            Kind::Scan => {
+                let Some((start, end, limit)) = self.scan() else { return Ok(()) };
+                let mut scan = Scan::new(table.view(), scan, start, limit);
+                if let Some(end) = end {
+                    scan = scan.until(end);
+                }
+                drive(endpoint, &mut scan)?;
+                let part = Part::of(&scan, limit);
+                self.scanned(part);
+            }
+        }
+        Ok(())
+    }
+}
+
+impl<K: BuildKeys> Part<K> {
+    /// What a scan of up to so many records has found.
+    pub(super) fn of(scan: &Scan<'_, K>, limit: usize) -> Self {
+        let records: Vec<Record<K>> =
+            scan.records().map(|(key, value)| (key.to_owned(), value.to_vec())).collect();
+        let next = match records.last() {
+            // It stopped because there are enough for once.
+            Some((last, _)) if records.len() == limit => K::successor(last.borrow()),
+            _ => scan.uncovered().map(ToOwned::to_owned),
+        };
+        Self { records, next }
+    }
+}

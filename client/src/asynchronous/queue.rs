@@ -1,0 +1,218 @@
+//! Where tasks' reads wait for a worker.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use fpcache::key_space::BuildKeys;
+use fpcache::read::Side;
+use tokio::sync::{Notify, Semaphore};
+
+use super::group::{Asked, Group, Kind};
+use super::{AsyncCounters, runtime_has_ended};
+use crate::error::ClientError;
+
+/// The kinds of reads, each in a row of its own.
+const KINDS: [Kind; 5] =
+    [Kind::Value, Kind::Presence, Kind::Nearest(Side::Floor), Kind::Nearest(Side::Ceiling), Kind::Scan];
+/// As many keys make a group of their own while another worker is free, so that groups overlap: more would share fewer
+/// doorbells than they wait for.
+const SMALL: usize = 32;
+/// No group has more keys, but for one that a single call asks for.
+const LARGE: usize = 512;
+
+/// Reads that wait. Tasks put them there, after waiting for room; workers take groups.
+pub(super) struct Queue<K: BuildKeys> {
+    waiting: Mutex<Waiting<K>>,
+    /// A permit for each key that may come.
+    room: Semaphore,
+    keys: usize,
+    ready: Notify,
+    calls: AtomicU64,
+    groups: AtomicU64,
+    doorbells: AtomicU64,
+    handed_over: AtomicU64,
+}
+
+struct Waiting<K: BuildKeys> {
+    rows: [Row<K>; KINDS.len()],
+    /// The kind whose turn is next.
+    turn: usize,
+    /// Whether a worker was called that has not come yet.
+    is_called: bool,
+    /// Workers that do nothing.
+    idle: usize,
+    /// Scans under way, and how many may be: they are long, and others are not to wait for all of them.
+    scans: usize,
+    most_scans: usize,
+    is_closed: bool,
+}
+
+/// What a worker finds.
+enum Taken<K: BuildKeys> {
+    Group(Group<K>),
+    Nothing,
+    Closed,
+}
+
+/// Calls of one kind.
+struct Row<K: BuildKeys> {
+    calls: VecDeque<Asked<K>>,
+    /// What they take of the queue's room.
+    keys: usize,
+}
+
+impl<K: BuildKeys> Queue<K> {
+    /// A queue with room for so many keys, and for so many workers.
+    pub(super) fn new(keys: usize, workers: usize) -> Self {
+        let keys = keys.min(u32::MAX as usize).min(Semaphore::MAX_PERMITS);
+        let waiting = Waiting {
+            rows: std::array::from_fn(|_| Row { calls: VecDeque::new(), keys: 0 }),
+            turn: 0,
+            is_called: false,
+            idle: 0,
+            scans: 0,
+            most_scans: (workers / 2).max(1),
+            is_closed: false,
+        };
+        Self {
+            waiting: Mutex::new(waiting),
+            room: Semaphore::new(keys),
+            keys,
+            ready: Notify::new(),
+            calls: AtomicU64::new(0),
+            groups: AtomicU64::new(0),
+            doorbells: AtomicU64::new(0),
+            handed_over: AtomicU64::new(0),
+        }
+    }
+
+    /// Puts a call into the queue, once there is room.
+    pub(super) async fn push(&self, kind: Kind, asked: Asked<K>) -> Result<(), ClientError> {
+        let keys = room_of(&asked, self.keys);
+        self.room.acquire_many(keys as u32).await.map_err(|_| runtime_has_ended())?.forget();
+        let row = KINDS.iter().position(|other| *other == kind).unwrap_or_default();
+        let mut waiting = self.lock();
+        waiting.rows[row].calls.push_back(asked);
+        waiting.rows[row].keys += keys;
+        let calls = !std::mem::replace(&mut waiting.is_called, true);
+        drop(waiting);
+        if calls {
+            self.ready.notify_one();
+        }
+        Ok(())
+    }
+
+    /// Takes a group, and waits until there is one; `None` once the queue is closed.
+    pub(super) async fn take(&self) -> Option<Group<K>> {
+        self.lock().idle += 1;
+        loop {
+            match self.take_at_once() {
+                Taken::Group(group) => return Some(group),
+                Taken::Closed => return None,
+                Taken::Nothing => self.ready.notified().await,
+            }
+        }
+    }
+
+    fn take_at_once(&self) -> Taken<K> {
+        let mut waiting = self.lock();
+        waiting.is_called = false;
+        if waiting.is_closed {
+            drop(waiting);
+            // Each worker calls the next, which ends too.
+            self.ready.notify_one();
+            return Taken::Closed;
+        }
+        let Some((group, keys)) = waiting.take(self.keys) else { return Taken::Nothing };
+        waiting.idle -= 1;
+        let has_more = waiting.has_some();
+        waiting.is_called = has_more;
+        drop(waiting);
+        if has_more {
+            self.ready.notify_one();
+        }
+        self.room.add_permits(keys);
+        self.calls.fetch_add(group.asked.len() as u64, Ordering::Relaxed);
+        self.groups.fetch_add(1, Ordering::Relaxed);
+        Taken::Group(group)
+    }
+
+    /// A scan under way has ended.
+    pub(super) fn end_scan(&self) {
+        self.lock().scans -= 1;
+    }
+
+    pub(super) fn count_doorbell(&self) {
+        self.doorbells.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn count_handed_over(&self) {
+        self.handed_over.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Has the workers end, and whoever waits told.
+    pub(super) fn close(&self) {
+        let mut waiting = self.lock();
+        waiting.is_closed = true;
+        waiting.rows.iter_mut().for_each(|row| row.calls.clear());
+        drop(waiting);
+        self.room.close();
+        // Each calls the next.
+        self.ready.notify_one();
+    }
+
+    pub(super) fn counters(&self) -> AsyncCounters {
+        let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        AsyncCounters {
+            calls: of(&self.calls),
+            groups: of(&self.groups),
+            doorbells: of(&self.doorbells),
+            handed_over: of(&self.handed_over),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Waiting<K>> {
+        // Nothing panics while it is held.
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What a call takes of a queue's room: that of its keys, or all of it.
+fn room_of<K: BuildKeys>(asked: &Asked<K>, all: usize) -> usize {
+    asked.keys.as_slice().len().clamp(1, all)
+}
+
+impl<K: BuildKeys> Waiting<K> {
+    /// Whether there is something for another worker.
+    fn has_some(&self) -> bool {
+        let mut rows = KINDS.iter().zip(&self.rows);
+        rows.any(|(kind, row)| !row.calls.is_empty() && self.may_begin(*kind))
+    }
+
+    fn may_begin(&self, kind: Kind) -> bool {
+        kind != Kind::Scan || self.scans < self.most_scans
+    }
+
+    /// A group of the kind whose turn it is, and what it took of a queue's room, which has so much.
+    fn take(&mut self, all: usize) -> Option<(Group<K>, usize)> {
+        let turns = (0..KINDS.len()).map(|step| (self.turn + step) % KINDS.len());
+        let mut waiting = turns.filter(|at| !self.rows[*at].calls.is_empty() && self.may_begin(KINDS[*at]));
+        let at = waiting.next()?;
+        self.turn = (at + 1) % KINDS.len();
+        let (kind, row) = (KINDS[at], &mut self.rows[at]);
+        let share = row.keys.div_ceil(self.idle.max(1)).clamp(SMALL, LARGE);
+        let (mut asked, mut keys) = (Vec::new(), 0);
+        while let Some(first) = row.calls.front() {
+            let more = room_of(first, all);
+            if !asked.is_empty() && (keys + more > share || kind == Kind::Scan) {
+                break;
+            }
+            keys += more;
+            asked.extend(row.calls.pop_front());
+        }
+        row.keys -= keys;
+        self.scans += usize::from(kind == Kind::Scan);
+        Some((Group { kind, asked }, keys))
+    }
+}

@@ -1,0 +1,111 @@
+//! Makes groups of tasks' reads over a socket.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use fpcache::key_space::BuildKeys;
+use fpcache::read::{Lookup, Nearest, ReadError, Scan};
+use fpcache_fabric::Endpoint;
+
+use super::drive::Socket;
+use super::group::{Group, Kind, Part};
+use super::queue::Queue;
+use super::runtime_has_ended;
+use crate::core::{Core, Held};
+use crate::remote::RemoteNode;
+use crate::session::{Buffers, ReaderContext};
+
+/// A task that takes groups from a queue and answers them, one at a time, with a reader's buffers and a socket of its own.
+pub(super) struct Worker<K: BuildKeys> {
+    core: Arc<Core<K, RemoteNode>>,
+    queue: Arc<Queue<K>>,
+    held: Held<K, RemoteNode>,
+    socket: Socket,
+}
+
+impl<K: BuildKeys> Worker<K> {
+    pub(super) fn new(core: Arc<Core<K, RemoteNode>>, queue: Arc<Queue<K>>) -> Self {
+        Self { core, queue, held: None, socket: Socket::new() }
+    }
+
+    /// Works until the queue is closed.
+    pub(super) async fn run(mut self) {
+        while let Some(mut group) = self.queue.take().await {
+            group.leave_out_late();
+            let is_scan = group.kind == Kind::Scan;
+            if !group.asked.is_empty() && !self.attempt(&mut group).await {
+                self.get_over(group).await;
+            }
+            if is_scan {
+                self.queue.end_scan();
+            }
+        }
+    }
+
+    /// Makes the reads of a group, if nothing is in the way: `true` if its calls have their answers.
+    async fn attempt(&mut self, group: &mut Group<K>) -> bool {
+        let Self { core, queue, held, socket } = self;
+        let Some(context) = core.present(held).filter(|at| at.buffers.endpoint.socket().is_some()) else {
+            return false;
+        };
+        read(context, socket, queue, group).await.is_ok()
+    }
+
+    /// Makes the reads of a group as readers of threads do, on a thread that may block, and gets the worker ready for the next one.
+    async fn get_over(&mut self, mut group: Group<K>) {
+        self.queue.count_handed_over();
+        self.socket.forget();
+        let (core, mut held) = (Arc::clone(&self.core), self.held.take());
+        let read = tokio::task::spawn_blocking(move || {
+            let within = group.until().saturating_duration_since(Instant::now());
+            group.read_with(&core, &mut held, within);
+            if let Some(context) = &mut held {
+                context.buffers.endpoint.set_patience(within);
+                // One that cannot be connected now is connected by the next group.
+                let _ = context.buffers.endpoint.connect();
+            }
+            held
+        });
+        // With an error the runtime is ending, and the group's callers with it.
+        self.held = read.await.unwrap_or_default();
+    }
+}
+
+/// Makes the reads of a group over the endpoint's socket, and answers them.
+async fn read<K: BuildKeys>(
+    context: &mut ReaderContext<K, fpcache_fabric::TcpConnection>,
+    socket: &mut Socket,
+    queue: &Queue<K>,
+    group: &mut Group<K>,
+) -> Result<(), ReadError> {
+    let ReaderContext { table, buffers, .. } = context;
+    let Buffers { endpoint, lookup, scan, nearest, .. } = buffers;
+    let (view, until) = (table.view(), group.until());
+    let count = || queue.count_doorbell();
+    match group.kind {
+        Kind::Value | Kind::Presence => {
+            let mut operation = Lookup::new(table, lookup, group.keys()).of(group.wanted());
+            socket.drive(endpoint, &mut operation, until, count).await?;
+            group.looked_up(&view.geometry().shape, lookup.outcomes());
+        }
+        Kind::Nearest(side) => {
+            let mut operation = Nearest::new(view, nearest, side, group.keys(), endpoint.guards());
+            socket.drive(endpoint, &mut operation, until, count).await?;
+            group.searched(nearest);
+        }
+        Kind::Scan => {
+            let Some((start, end, limit)) = group.scan() else {
+                group.fail(&runtime_has_ended());
+                return Ok(());
+            };
+            let mut operation = Scan::new(view, scan, start, limit);
+            if let Some(end) = end {
+                operation = operation.until(end);
+            }
+            socket.drive(endpoint, &mut operation, until, count).await?;
+            let part = Part::of(&operation, limit);
+            group.scanned(part);
+        }
+    }
+    Ok(())
+}
