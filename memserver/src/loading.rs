@@ -7,9 +7,7 @@ use std::time::{Duration, Instant};
 use fpcache::key_space::BuildKeys;
 use fpcache::layout::{SUPERBLOCK_BYTES, TableParameters, TableRecord};
 use fpcache::message::{Chunk, ErrorCode, Refusal};
-use fpcache::models::Segment;
 use fpcache_fabric::{ClientId, NodeMemory};
-use fpcache_index::Directory;
 
 use crate::allocator::Allocator;
 use crate::loader::{Begin, ChunkPlace, FIRST_VERSION, Finished, LoadError, Loader};
@@ -111,8 +109,7 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
                 );
                 return Err(Refusal::new(ErrorCode::Busy, why));
             }
-            self.state = NodeState::Empty;
-            self.give_back_unused();
+            self.give_up_load();
         }
         // The bytes of a load that never committed were never visible: they are simply used again.
         let loader = self.loader_for(begin).map_err(|e| e.refusal())?;
@@ -149,11 +146,11 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
 
     fn publish_load(&mut self, client: ClientId) -> Result<TableRecord, Refusal> {
         self.loader(client)?;
-        let NodeState::Loading(Loading { loader, .. }) = std::mem::take(&mut self.state) else {
+        let NodeState::Loading(Loading { mut loader, .. }) = std::mem::take(&mut self.state) else {
             return Err(Refusal::new(ErrorCode::Internal, "the load vanished"));
         };
-        let loaded = self.take_load(loader);
-        self.give_back_unused();
+        let loaded = self.take_load(&mut loader);
+        self.given_up.push(loader);
         loaded.map_err(|e| e.refusal())
     }
 
@@ -237,7 +234,7 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
     }
 
     /// Ends a load: its table is visible from here on.
-    pub(crate) fn take_load(&mut self, loader: Loader<K>) -> Result<TableRecord, LoadError> {
+    pub(crate) fn take_load(&mut self, loader: &mut Loader<K>) -> Result<TableRecord, LoadError> {
         let finished = loader.finish(&*self.superblock.region)?;
         let record = finished.record;
         self.superblock.publish(record)?;
@@ -250,16 +247,15 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
 
     /// The table that a load has written.
     fn take_over(&self, finished: Finished<K>) -> Table<K> {
-        let Finished { record, descriptors, encoders, published, used, next_generation, external } = finished;
-        let entries = descriptors.iter().map(|d| (d.lo.clone(), Segment::from(d))).collect();
-        // A load's keys ascend, and so do the first keys of its segments.
-        let directory = Directory::from_sorted(entries).expect("segments in key order");
+        let Finished { record, encoders, published, used, next_generation, external, .. } = finished;
         let grant = &self.superblock.grant;
         let free = Extent { offset: used, len: (grant.end() & !7).saturating_sub(used) };
         let parts = Parts {
             record,
             encoders,
-            directory,
+            directory: finished.directory,
+            separators: finished.separators,
+            segment_bytes: finished.segment_bytes,
             space: Space::new([free]).with_more(Arc::clone(grant)),
             published,
             next_generation,
@@ -273,15 +269,28 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
     /// Gives up `client`'s load, if it has one.
     pub(crate) fn abort(&mut self, client: ClientId) {
         if matches!(&self.state, NodeState::Loading(loading) if loading.client == client) {
-            self.state = NodeState::Empty;
-            self.give_back_unused();
+            self.give_up_load();
         }
     }
 
-    /// Gives back what a load that never committed was granted.
-    fn give_back_unused(&self) {
-        if matches!(self.state, NodeState::Empty) {
-            self.superblock.grant.shrink_to(SUPERBLOCK_BYTES as u64);
+    /// Gives up the load there is. What it leaves is dropped and given back in steps.
+    fn give_up_load(&mut self) {
+        if let NodeState::Loading(Loading { loader, .. }) = std::mem::take(&mut self.state) {
+            self.given_up.push(loader);
         }
+    }
+
+    /// Drops a little of what loads have left, and gives a little of their memory back if nobody else uses it; `false` if there
+    /// is nothing to do.
+    pub(crate) fn step_giving_up(&mut self) -> bool {
+        if let Some(loader) = self.given_up.last_mut() {
+            if !loader.step_drop() {
+                self.given_up.pop();
+            }
+            return true;
+        }
+        // A load that has begun meanwhile goes on with what is granted.
+        matches!(self.state, NodeState::Empty)
+            && self.superblock.grant.shrink_towards(SUPERBLOCK_BYTES as u64)
     }
 }

@@ -12,7 +12,7 @@ use fpcache_fabric::{AccessError, Clock, NodeMemory, SharedMemory, SystemClock, 
 use crate::budget::Grant;
 use crate::dedup::DedupSessions;
 use crate::durability::Lsn;
-use crate::loader::FIRST_VERSION;
+use crate::loader::{FIRST_VERSION, Loader};
 use crate::loading::Loading;
 use crate::parked::{QUANTUM, Queue};
 use crate::pending::Pending;
@@ -32,6 +32,8 @@ pub struct MemoryNode<K: BuildKeys, M = SharedMemory> {
     /// The creation number that requests must name.
     pub(crate) creation: u64,
     pub(crate) state: NodeState<K>,
+    /// Loads that have ended, whose memory is given back little by little.
+    pub(crate) given_up: Vec<Loader<K>>,
     pub(crate) sessions: DedupSessions,
     pub(crate) wal: Option<Wal<M>>,
     pub(crate) pending: Pending<K>,
@@ -122,6 +124,7 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
             node,
             creation: 0,
             state: table.map_or(NodeState::Empty, NodeState::Serving),
+            given_up: Vec::new(),
             sessions,
             wal,
             pending: Pending::default(),

@@ -108,14 +108,16 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
         if self.parked.awaits_durable() {
             return self.step_durable();
         }
+        let is_giving_up = self.step_giving_up();
+        self.charge(i64::from(is_giving_up) * cost::STEP);
         let Self { superblock, state: NodeState::Serving(table), pending, .. } = self else {
-            return Work::Nothing;
+            return if is_giving_up { Work::More } else { Work::Nothing };
         };
         let is_busy = matches!(table.work(superblock, pending.is_empty()), Ok(true));
         // In its turn also while the table has work: under writes that never cease it always has.
         let snapshot = self.work_on_snapshot(due);
         self.charge(i64::from(is_busy) * cost::STEP + i64::from(snapshot == Work::More) * cost::STEP);
-        if is_busy { Work::More } else { snapshot }
+        if is_busy || is_giving_up { Work::More } else { snapshot }
     }
 }
 

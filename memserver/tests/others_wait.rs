@@ -3,21 +3,21 @@
 
 #[path = "node/common/mod.rs"]
 mod common;
+#[path = "others_wait/loads.rs"]
+mod loads;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use common::keys::{Integers, LongValues, TestKeys};
-use common::requests::{Writer, batch, call, call_from, post, statuses, value};
-use common::world::{World, load, parameters};
+use common::requests::{Writer, batch, call, post, statuses, value};
+use common::world::{World, load};
 use fpcache::key_space::U64Keys;
 use fpcache::layout::TableParameters;
-use fpcache::message::keys::{put_key, put_record};
-use fpcache::message::{
-    AskedKeys, Chunk, ErrorCode, Piece, Request, Sent, WriteKind, WriteStatus, decode_reply,
-};
-use fpcache_fabric::{ClientId, Clock, Handled, Service, SharedMemory, Work};
+use fpcache::message::keys::put_key;
+use fpcache::message::{AskedKeys, ErrorCode, Piece, Request, WriteKind, WriteStatus, decode_reply};
+use fpcache_fabric::{ClientId, Handled, Service, SharedMemory};
 use fpcache_memserver::MemoryNode;
 use fpcache_memserver::durability::SyncPolicy;
 
@@ -385,81 +385,4 @@ fn a_value_that_finds_no_room_does_not_search_while_another_write_is_first() {
         }
         node.audit().expect("whole");
     }
-}
-
-fn chunk(first: u64, count: u64, shape: &fpcache::layout::RecordShape) -> Vec<u8> {
-    let mut records = Vec::new();
-    for key in first..first + count {
-        put_record::<U64Keys>(shape, &key, &Sent::Here(&[3; 8]), &mut records);
-    }
-    records
-}
-
-#[test]
-fn a_load_takes_several_turns_and_its_end_does_not_wait_for_the_disk() {
-    let mut world = World::new(SyncPolicy::Always, 6);
-    let (mut node, _) = world.begin::<Integers>();
-    let parameters = parameters::<Integers>();
-    let begin = Request::LoadBegin { parameters, expected_keys: 8000, encoders: &[] };
-    decode_reply(&call_from::<Integers>(&mut node, GREEDY, &begin)).expect("begun");
-    let records = chunk(0, 8000, &parameters.shape);
-    let records = Request::LoadChunk(Chunk { first: 0, count: 8000, records: &records });
-    assert_eq!(post::<Integers>(&mut node, GREEDY, &records).0, Handled::Later, "all at once");
-    let (rounds, reply, _) = rounds_until(&mut node, GREEDY);
-    decode_reply(&reply).expect("taken");
-    assert!(rounds >= 3, "{rounds} rounds");
-    let syncs = world.disk.syncs();
-    assert_eq!(post::<Integers>(&mut node, GREEDY, &Request::LoadCommit).0, Handled::Later);
-    assert_eq!(world.disk.syncs(), syncs, "nobody waits for the disk here");
-    // A write to it waits, and is not refused.
-    let put = batch::<Integers>(&[(WriteKind::Put, 100, &[1; 8])]);
-    assert_eq!(post::<Integers>(&mut node, OTHER, &put.request(8, 1, false)).0, Handled::Later);
-    let (_, reply, before) = rounds_until(&mut node, OTHER);
-    assert_eq!((statuses(&reply), before), (Ok(vec![WriteStatus::Done]), vec![GREEDY]));
-    assert_eq!(node.stats().keys, 8000);
-    drop(node);
-    world.disk = world.disk.crash();
-    let fresh = World::new(SyncPolicy::Always, 7);
-    (world.region, world.recovery_area) = (fresh.region, fresh.recovery_area);
-    let (node, _) = world.begin::<Integers>();
-    assert_eq!(node.stats().keys, 8000, "what was acknowledged is on the disk");
-}
-
-/// A clock that a test moves.
-#[derive(Debug)]
-struct Hands(std::sync::Mutex<Instant>);
-
-impl Clock for Hands {
-    fn now(&self) -> Instant {
-        *self.0.lock().expect("no panic while it was held")
-    }
-
-    fn sleep(&self, _: Duration) {}
-}
-
-#[test]
-fn a_load_whose_client_has_stopped_makes_way_for_another() {
-    let hands = Arc::new(Hands(std::sync::Mutex::new(Instant::now())));
-    let mut node = empty(4 << 20).with_clock(hands.clone());
-    let parameters = TableParameters { shape: Integers::shape(8), ..TableParameters::default() };
-    let begin = Request::LoadBegin { parameters, expected_keys: 0, encoders: &[] };
-    let pass = |seconds| *hands.0.lock().expect("free") += Duration::from_secs(seconds);
-    decode_reply(&call_from::<Integers>(&mut node, GREEDY, &begin)).expect("begun");
-    pass(59);
-    let records = chunk(0, 10, &parameters.shape);
-    let records = |first| Request::LoadChunk(Chunk { first, count: 10, records: &records });
-    decode_reply(&call_from::<Integers>(&mut node, GREEDY, &records(0))).expect("taken");
-    pass(59);
-    let refusal =
-        decode_reply(&call_from::<Integers>(&mut node, OTHER, &begin)).map(drop).expect_err("it lasts");
-    assert!(refusal.code == ErrorCode::Busy && refusal.message.contains("2 s from now"), "{refusal}");
-    pass(1);
-    decode_reply(&call_from::<Integers>(&mut node, OTHER, &begin)).expect("its time is over");
-    let refusal = decode_reply(&call_from::<Integers>(&mut node, GREEDY, &records(10)))
-        .map(drop)
-        .expect_err("given up");
-    assert_eq!(refusal.code, ErrorCode::Invalid);
-    decode_reply(&call_from::<Integers>(&mut node, OTHER, &records(0))).expect("taken");
-    decode_reply(&call_from::<Integers>(&mut node, OTHER, &Request::LoadCommit)).expect("done");
-    assert_eq!((node.stats().keys, node.work()), (10, Work::Nothing));
 }

@@ -248,23 +248,35 @@ impl Grant {
         Ok(())
     }
 
-    /// Gives back what lies after the step that contains the byte before `end`, of which nothing is in use. What the operating
-    /// system does not take back stays granted: others must not be promised memory that there is not.
-    pub fn shrink_to(&self, end: u64) {
+    /// Gives back some of what lies after the step that contains the byte before `end`, of which nothing is in use: 2 MiB at
+    /// most, the last first, about a tenth of a millisecond. `true` if there is more to give back. What the operating system
+    /// does not take stays granted: others must not be promised memory that there is not.
+    pub fn shrink_towards(&self, end: u64) -> bool {
+        // A page that was merged goes back whole.
+        const MOST: u64 = SharedMemory::HUGE_PAGE_BYTES;
         let (end, before) = (self.stepped(end), self.end());
-        let Some(Shared { budget, memory, .. }) = &self.shared else { return };
+        let Some(Shared { budget, memory, .. }) = &self.shared else { return false };
         if end >= before {
-            return;
+            return false;
         }
+        let next = end.max((before - 1) / MOST * MOST);
         // Nobody must take memory again for what goes back, or where others have taken it, look in vain for some.
-        memory.set_backed_end(end);
+        memory.set_backed_end(next);
         // A memory node may write its region.
-        if memory.discard_from(end).unwrap_or(false) {
-            self.end.store(end, Ordering::Relaxed);
-            budget.give_back(before - end);
+        if memory.discard_from(next).unwrap_or(false) {
+            self.end.store(next, Ordering::Relaxed);
+            budget.give_back(before - next);
+            next > end
         } else {
             memory.set_backed_end(before);
+            false
         }
+    }
+
+    /// The same until there is no more.
+    #[cfg(test)]
+    pub(crate) fn shrink_to(&self, end: u64) {
+        while self.shrink_towards(end) {}
     }
 
     /// Gives back the memory after the end, which a process before this one may have used. Readers must have been told.

@@ -1,13 +1,18 @@
 //! The end of a load: its last segments, and its directory, page by page.
 
+use std::borrow::Borrow;
+
 use fpcache::key_space::BuildKeys;
-use fpcache::layout::{Descriptor, DirectoryPage, RootEntry, TableRecord, encode_root};
+use fpcache::layout::{DirectoryPage, RootEntry, TableRecord, encode_root};
+use fpcache::models::Segment;
 use fpcache_fabric::NodeMemory;
+use fpcache_index::Directory;
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::{LoadError, Loader};
 use crate::allocator::Exhausted;
 use crate::space::Extent;
+use crate::table::Separators;
 use crate::table::extents::ExternalValues;
 
 /// The directory of a load, being written.
@@ -17,11 +22,17 @@ pub(super) struct Finishing<K: BuildKeys> {
     published: Vec<Extent>,
     /// The next descriptor.
     next: usize,
+    /// The same directory as the memory node will have it.
+    directory: Directory<K::Key, Segment<K>>,
+    separators: Separators,
+    segment_bytes: u64,
 }
 
 impl<K: BuildKeys> Default for Finishing<K> {
     fn default() -> Self {
-        Self { root: Vec::new(), published: Vec::new(), next: 0 }
+        let (root, published, separators) = (Vec::new(), Vec::new(), Separators::default());
+        let directory = Directory::from_sorted(Vec::new()).expect("nothing is out of order");
+        Self { root, published, next: 0, directory, separators, segment_bytes: 0 }
     }
 }
 
@@ -29,7 +40,9 @@ impl<K: BuildKeys> Default for Finishing<K> {
 #[derive(Debug)]
 pub(crate) struct Finished<K: BuildKeys> {
     pub(crate) record: TableRecord,
-    pub(crate) descriptors: Vec<Descriptor<K>>,
+    pub(crate) directory: Directory<K::Key, Segment<K>>,
+    pub(crate) separators: Separators,
+    pub(crate) segment_bytes: u64,
     pub(crate) encoders: K::Encoders,
     /// Where the directory lies.
     pub(crate) published: Vec<Extent>,
@@ -42,8 +55,8 @@ pub(crate) struct Finished<K: BuildKeys> {
 impl<K: BuildKeys> Loader<K> {
     /// Writes some more of what ends the load: the last segments, then pages of the directory; `true` if all is written.
     pub(crate) fn step_finish(&mut self, region: &impl NodeMemory) -> Result<bool, LoadError> {
-        /// Pages of one step: a hundred microseconds.
-        const PAGES: usize = 16;
+        /// Bytes of pages of one step: a hundred microseconds.
+        const BYTES: usize = 64 << 10;
         let Some(mut finishing) = self.finishing.take() else {
             K::finish(&mut self.cutter, &mut self.cut);
             if self.cut.is_empty() {
@@ -53,7 +66,8 @@ impl<K: BuildKeys> Loader<K> {
             self.finishing = Some(Finishing::default());
             return Ok(false);
         };
-        for _ in 0..PAGES {
+        let first = finishing.next;
+        for _ in 0..BYTES / K::PAGE_BYTES {
             if finishing.next == self.descriptors.len() {
                 break;
             }
@@ -67,16 +81,35 @@ impl<K: BuildKeys> Loader<K> {
             finishing.root.push(RootEntry { lo: next[0].lo.clone(), page: offset });
             finishing.next += count;
         }
+        self.index(&mut finishing, first);
         let is_whole = finishing.next == self.descriptors.len();
         self.finishing = Some(finishing);
         Ok(is_whole)
     }
 
+    /// Takes the segments whose descriptors were written, from `first` on, into the memory node's own directory.
+    fn index(&self, finishing: &mut Finishing<K>, first: usize) {
+        let written = &self.descriptors[first..finishing.next];
+        let Some(lo) = written.first().map(|d| &d.lo) else { return };
+        let entries: Vec<_> = written.iter().map(|d| (d.lo.clone(), Segment::from(d))).collect();
+        let bytes = |(_, segment): &(_, Segment<K>)| self.geometry.segment_bytes(segment.model().cap) as u64;
+        finishing.segment_bytes += entries.iter().map(bytes).sum::<u64>();
+        if K::FIXED_BYTES.is_none() {
+            let before = first.checked_sub(1).map(|before| self.descriptors[before].lo.clone());
+            let new = written.iter().map(|d| d.lo.clone());
+            finishing.separators.replace::<K>(before, std::iter::empty(), new);
+        }
+        // A load's keys ascend, and so do the first keys of its segments.
+        let placed = finishing.directory.replace(lo.borrow(), None, &entries);
+        placed.expect("segments in key order, after the others");
+    }
+
     /// Ends the load: writes what is still to be written of the last segments and the directory, and returns the record to publish,
     /// the allocator after it, and the next unused generation.
-    pub(crate) fn finish(mut self, region: &impl NodeMemory) -> Result<Finished<K>, LoadError> {
+    pub(crate) fn finish(&mut self, region: &impl NodeMemory) -> Result<Finished<K>, LoadError> {
         while !self.step_finish(region)? {}
-        let Finishing { root, mut published, .. } = self.finishing.take().unwrap_or_default();
+        let Finishing { root, mut published, directory, separators, segment_bytes, .. } =
+            self.finishing.take().unwrap_or_default();
         let bytes = encode_root::<K>(&root);
         let offset = self.allocator.allocate(bytes.len()).map_err(|Exhausted| self.full())?;
         region.write_bytes(offset, &bytes)?;
@@ -102,12 +135,32 @@ impl<K: BuildKeys> Loader<K> {
         };
         Ok(Finished {
             record,
-            descriptors: self.descriptors,
-            encoders: self.encoders,
+            directory,
+            separators,
+            segment_bytes,
+            encoders: std::mem::take(&mut self.encoders),
             published,
             used: self.allocator.used(),
             next_generation: self.next_generation,
-            external: self.external,
+            external: std::mem::take(&mut self.external),
         })
+    }
+
+    /// Drops some of what a load that was given up leaves behind, about a tenth of a millisecond; `true` if there is more.
+    pub(crate) fn step_drop(&mut self) -> bool {
+        const SEGMENTS: usize = 1024;
+        if let Some(finishing) = &mut self.finishing {
+            // Pages and segments of the directory, whose separators are as many allocations.
+            finishing.root.truncate(finishing.root.len().saturating_sub(SEGMENTS));
+            let kept = self.descriptors.len().saturating_sub(SEGMENTS);
+            if let Some(from) = self.descriptors.get(kept).filter(|_| kept > 0)
+                && kept < finishing.next
+            {
+                // Nothing in their place: that cannot be out of order.
+                let _ = finishing.directory.replace(from.lo.borrow(), None, &[]);
+            }
+        }
+        self.descriptors.truncate(self.descriptors.len().saturating_sub(SEGMENTS));
+        !self.descriptors.is_empty()
     }
 }

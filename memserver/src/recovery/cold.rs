@@ -100,7 +100,7 @@ fn load<K: BuildKeys, M: NodeMemory, D: Disk>(
         let (version, key, value) = parts.ok_or_else(|| undecodable("a record of a snapshot".into()))?;
         loader.push(&*region, key.borrow(), value, version)?;
     }
-    node.take_load(loader)?;
+    node.take_load(&mut loader)?;
     if let Some(table) = node.state.table_mut() {
         table.go_on_from(version);
     }

@@ -24,7 +24,7 @@ use crate::recovery_area::{Identity, RecoveryArea, Replaced};
 use crate::space::{Extent, Space};
 use crate::superblock_writer::SuperblockWriter;
 use crate::table::extents::ExternalValues;
-use crate::table::{Parts, Table, TableError};
+use crate::table::{Parts, Separators, Table, TableError};
 use crate::wal::entry::{self, Logged};
 
 /// What was found in memory.
@@ -198,10 +198,11 @@ fn table<K: BuildKeys, M: NodeMemory>(
     let encoders_extent = Extent::new(record.encoders, record.encoders_bytes);
     let mut used: Vec<Extent> = published.iter().copied().chain([log]).collect();
     used.extend((record.encoders_bytes > 0).then_some(encoders_extent));
-    let mut generation = 0;
+    let (mut generation, mut segment_bytes) = (0, 0);
     for (_, segment) in &directory {
         generation = generation.max(segment.generation());
         let bytes = geometry.segment_bytes(segment.model().cap) as u64;
+        segment_bytes += bytes;
         used.push(Extent::new(segment.address().offset(), bytes));
     }
     // What a budget grants anew ends after all of it.
@@ -215,6 +216,8 @@ fn table<K: BuildKeys, M: NodeMemory>(
     let parts = Parts {
         record,
         encoders,
+        separators: Separators::of::<K>(&directory),
+        segment_bytes,
         directory,
         space,
         published,

@@ -46,6 +46,8 @@ pub(crate) struct Space {
     emptied: Option<Range<u64>>,
     /// What of them is free.
     held: Vec<Extent>,
+    /// Whether free bytes at the end are being given back.
+    is_shrinking: bool,
 }
 
 impl Space {
@@ -197,17 +199,19 @@ impl Space {
         self.emptied.as_ref()
     }
 
-    /// Gives free bytes at the end of what is granted back to those that share the budget, if they are many.
-    pub(crate) fn shrink(&mut self) {
+    /// Gives some of the free bytes at the end of what is granted back to those that share the budget, if they are many;
+    /// `true` if there are more to give back.
+    pub(crate) fn shrink(&mut self) -> bool {
         /// Bytes that are not worth it, and the share of what is granted that is not.
         const LEAST: (u64, u64) = (256 << 10, 8);
-        let Some(grant) = self.grant.clone().filter(|grant| grant.is_shared()) else { return };
+        let was_shrinking = std::mem::take(&mut self.is_shrinking);
+        let Some(grant) = self.grant.clone().filter(|grant| grant.is_shared()) else { return false };
         let end = grant.end() & !7;
-        let Some((&offset, &len)) = self.by_offset.last_key_value() else { return };
-        if offset + len != end || len <= LEAST.0.max(end / LEAST.1) {
-            return;
+        let Some((&offset, &len)) = self.by_offset.last_key_value() else { return false };
+        if offset + len != end || !was_shrinking && len <= LEAST.0.max(end / LEAST.1) {
+            return false;
         }
-        grant.shrink_to(offset);
+        self.is_shrinking = grant.shrink_towards(offset);
         let now = grant.end() & !7;
         if now < end {
             self.by_offset.remove(&offset);
@@ -215,6 +219,13 @@ impl Space {
             self.free -= len;
             self.put(Extent { offset, len: now - offset });
         }
+        self.is_shrinking
+    }
+
+    /// Bytes that are granted and free, but for those that are being given back.
+    pub(crate) fn remaining_free_bytes(&self) -> u64 {
+        let going = if self.is_shrinking { self.by_offset.last_key_value() } else { None };
+        self.free - going.map_or(0, |(_, len)| *len)
     }
 
     /// Gives bytes back that no reader has ever known of.

@@ -44,7 +44,7 @@ pub(super) struct Aside {
 
 /// Where separators vary in length: what those of a directory come to in its pages.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Separators {
+pub(crate) struct Separators {
     /// Bytes that each does not share with the one before.
     own: u64,
     /// Bytes of the longest there has been.
@@ -52,7 +52,7 @@ pub(super) struct Separators {
 }
 
 impl Separators {
-    pub(super) fn of<K: BuildKeys>(directory: &Directory<K::Key, Segment<K>>) -> Self {
+    pub(crate) fn of<K: BuildKeys>(directory: &Directory<K::Key, Segment<K>>) -> Self {
         let mut separators = Self::default();
         if K::FIXED_BYTES.is_none() {
             separators.own = separators.measure::<K>(None, directory.iter().map(|(lo, _)| lo));
@@ -79,7 +79,7 @@ impl Separators {
 
     /// Takes note that separators of a directory that come after `before` give way to others; each side ends with the one after
     /// them all, if there is one.
-    pub(super) fn replace<K: BuildKeys>(
+    pub(crate) fn replace<K: BuildKeys>(
         &mut self,
         before: Option<K::Owned>,
         old: impl Iterator<Item = K::Owned>,

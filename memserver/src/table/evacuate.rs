@@ -107,7 +107,7 @@ impl<K: BuildKeys> Table<K> {
         let was_end = self.space.emptied().is_some_and(|emptied| emptied.end == u64::MAX);
         self.space.set_emptied(None);
         self.space.shrink();
-        let free = self.space.granted_free_bytes();
+        let free = self.space.remaining_free_bytes();
         if replaced == 0 {
             self.giving_back.stuck = Some(free);
         }

@@ -52,7 +52,8 @@ use crate::loader::FIRST_VERSION;
 use crate::rebuild::plan::RebuildOptions;
 use crate::space::{Extent, Space};
 use crate::superblock_writer::SuperblockWriter;
-use checkpoint::{Aside, Checkpoint, Separators};
+pub(crate) use checkpoint::Separators;
+use checkpoint::{Aside, Checkpoint};
 use extents::ExternalValues;
 use gather::Gathering;
 use giving_back::GivingBack;
@@ -149,6 +150,9 @@ pub(crate) struct Parts<K: BuildKeys> {
     pub(crate) record: TableRecord,
     pub(crate) encoders: K::Encoders,
     pub(crate) directory: Directory<K::Key, Segment<K>>,
+    pub(crate) separators: Separators,
+    /// Bytes of all segments.
+    pub(crate) segment_bytes: u64,
     pub(crate) space: Space,
     pub(crate) published: Vec<Extent>,
     pub(crate) next_generation: u32,
@@ -178,6 +182,8 @@ impl<K: BuildKeys> Table<K> {
             record,
             encoders,
             directory,
+            separators,
+            segment_bytes,
             space,
             published,
             next_generation,
@@ -186,9 +192,6 @@ impl<K: BuildKeys> Table<K> {
             external,
         } = parts;
         let geometry = record.parameters.geometry();
-        let separators = Separators::of::<K>(&directory);
-        let bytes = |segment: &Segment<K>| geometry.segment_bytes(segment.model().cap) as u64;
-        let segment_bytes = directory.iter().map(|(_, segment)| bytes(segment)).sum();
         Self {
             node,
             geometry,
@@ -324,7 +327,6 @@ impl<K: BuildKeys> Table<K> {
             // What waits after it may be due now.
             return Ok(true);
         }
-        self.space.shrink();
-        Ok(false)
+        Ok(self.space.shrink())
     }
 }
