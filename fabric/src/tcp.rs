@@ -19,6 +19,7 @@ mod address;
 mod areas;
 mod calls;
 mod channel;
+mod charge;
 mod client;
 mod desk;
 mod encode;

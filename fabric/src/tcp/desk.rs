@@ -6,9 +6,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use super::areas::Areas;
+use super::charge::Charge;
 use super::frame::Limits;
 use super::handshake::{ADMITTED, Membership, NO_RESOURCES, NO_SUCH_REGION, Welcome};
-use super::node::{Charge, Client, PeerKey, Shared, ToDesk, ToThread};
+use super::node::{Client, PeerKey, Shared, ToDesk, ToThread};
 use crate::connection::{ClientId, Handled, SHORT_BODY, Service};
 use crate::error::FabricError;
 use crate::random::random_bits;
@@ -183,7 +184,8 @@ impl Desk {
             scratch,
         };
         let active = AtomicU64::new(self.shared.began.elapsed().as_secs());
-        Ok(Arc::new(Client { areas, welcome, is_open: AtomicBool::new(true), active }))
+        let share = self.shared.request_memory.share(name);
+        Ok(Arc::new(Client { areas, welcome, share, is_open: AtomicBool::new(true), active }))
     }
 
     /// Hangs up on a client, if it is one of these.

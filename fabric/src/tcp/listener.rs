@@ -47,7 +47,7 @@ pub struct ListenOptions {
     /// Longest answer of the service in bytes. Default 1 MiB, at most 1 GiB.
     pub reply_bytes: u32,
     /// Bytes of requests to the service that may be under way, of all clients together, before the service has
-    /// room for them; others wait. Default 16 MiB.
+    /// room for them; others wait. Those to one region leave some to others. Default 16 MiB.
     pub request_memory: usize,
     /// How long a connection may take to greet. Default 2 s.
     pub greeting_time: Duration,

@@ -1,6 +1,6 @@
 //! What the threads of a memory node that serve sockets share, and what they tell each other.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -8,6 +8,7 @@ use std::time::Instant;
 
 use super::address::Target;
 use super::areas::Areas;
+use super::charge::{Charge, RequestMemory, Share};
 use super::frame::FrameError;
 use super::handshake::{Membership, Welcome};
 use super::listener::ListenOptions;
@@ -34,6 +35,8 @@ pub(super) struct Client {
     pub(super) areas: Areas,
     /// What it is told, also when another socket joins.
     pub(super) welcome: Welcome,
+    /// Of its requests.
+    pub(super) share: Share,
     /// Until it has gone or is hung up on.
     pub(super) is_open: AtomicBool,
     /// When one of its sockets was last used, in seconds since the node began.
@@ -91,11 +94,8 @@ pub(super) struct Shared {
     pub(super) threads: Vec<Mailbox<ToThread>>,
     /// Connections, greeted or not.
     pub(super) connections: AtomicUsize,
-    /// Bytes of requests that are on their way to the service.
-    requests: AtomicUsize,
-    /// Requests that wait for memory, by their numbers, in the order in which they began to.
-    starved: Mutex<VecDeque<u64>>,
-    next_starved: AtomicU64,
+    /// For requests that are on their way to the service.
+    pub(super) request_memory: Arc<RequestMemory>,
     pub(super) hang_ups: AtomicU64,
     reports: AtomicUsize,
     clients: Mutex<HashMap<u64, Arc<Client>>>,
@@ -104,6 +104,7 @@ pub(super) struct Shared {
 impl Shared {
     pub(super) fn new(options: ListenOptions) -> Result<Self, FabricError> {
         let threads = (0..options.io_threads.max(1)).map(|_| Mailbox::new()).collect::<Result<_, _>>()?;
+        let request_memory = RequestMemory::new(options.request_memory);
         Ok(Self {
             options,
             began: Instant::now(),
@@ -111,9 +112,7 @@ impl Shared {
             desk: Mailbox::new()?,
             threads,
             connections: AtomicUsize::new(0),
-            requests: AtomicUsize::new(0),
-            starved: Mutex::default(),
-            next_starved: AtomicU64::new(0),
+            request_memory,
             hang_ups: AtomicU64::new(0),
             reports: AtomicUsize::new(0),
             clients: Mutex::default(),
@@ -123,11 +122,6 @@ impl Shared {
     fn clients(&self) -> MutexGuard<'_, HashMap<u64, Arc<Client>>> {
         // Held for one call of the map.
         self.clients.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn starved(&self) -> MutexGuard<'_, VecDeque<u64>> {
-        // Held for one call of the queue.
-        self.starved.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(super) fn enter(&self, client: &Arc<Client>) {
@@ -165,57 +159,6 @@ impl Shared {
     /// Whole seconds since the node began.
     pub(super) fn seconds(&self, now: Instant) -> u64 {
         now.saturating_duration_since(self.began).as_secs()
-    }
-}
-
-/// Bytes of a request that count against what all requests together may take.
-///
-/// Requests take memory piece by piece, as they arrive, and all of them together could have it without one of them being whole.
-/// So the one that has waited longest takes what it needs in any case, until it was handled.
-#[derive(Debug)]
-pub(super) struct Charge {
-    shared: Arc<Shared>,
-    bytes: usize,
-    /// Its number among those that wait for memory or have waited.
-    number: Option<u64>,
-}
-
-impl Charge {
-    pub(super) fn nothing(shared: &Arc<Shared>) -> Self {
-        Self { shared: Arc::clone(shared), bytes: 0, number: None }
-    }
-
-    /// Takes so many bytes more, if there are any left or no other request has waited longer for them.
-    pub(super) fn grow(&mut self, bytes: usize) -> bool {
-        let most = self.shared.options.request_memory;
-        let before = self.shared.requests.fetch_add(bytes, Ordering::Relaxed);
-        if before.saturating_add(bytes) > most && !self.is_first() {
-            self.shared.requests.fetch_sub(bytes, Ordering::Relaxed);
-            return false;
-        }
-        self.bytes += bytes;
-        true
-    }
-
-    /// Whether nobody has waited longer. It waits from here on.
-    #[cold]
-    fn is_first(&mut self) -> bool {
-        let mut starved = self.shared.starved();
-        let number = *self.number.get_or_insert_with(|| {
-            let number = self.shared.next_starved.fetch_add(1, Ordering::Relaxed);
-            starved.push_back(number);
-            number
-        });
-        starved.front() == Some(&number)
-    }
-}
-
-impl Drop for Charge {
-    fn drop(&mut self) {
-        self.shared.requests.fetch_sub(self.bytes, Ordering::Relaxed);
-        if let Some(number) = self.number {
-            self.shared.starved().retain(|other| *other != number);
-        }
     }
 }
 

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use rustix::event::epoll::EventFlags;
 
 use super::areas::Output;
+use super::charge::Charge;
 use super::frame::{
     CALL_BYTES, DAMAGED, FrameError, HEAD_BYTES, Kind, REPLY_TOO_LONG, ReplyHead, RequestHead, SERVED,
     checksum,
@@ -15,7 +16,7 @@ use super::frame::{
 use super::handshake::{
     CREDENTIALS_REFUSED, Greeting, Hello, MAX_GREETING_BYTES, NO_SUCH_CLIENT, OTHER_VERSION, Welcome,
 };
-use super::node::{Charge, Client, End, PeerKey, Shared, ToDesk};
+use super::node::{Client, End, PeerKey, Shared, ToDesk};
 use super::socket::{Moved, Origin, receive, send};
 use crate::connection::SHORT_BODY;
 use crate::descriptors::Taken;
@@ -343,7 +344,7 @@ impl Peer {
                     len: len - CALL_BYTES,
                     checksum: u64::from_le_bytes(*sum),
                     bytes: Vec::new(),
-                    charge: Charge::nothing(&tools.shared),
+                    charge: client.share.charge(),
                 });
                 at += HEAD_BYTES + CALL_BYTES;
                 continue;

@@ -24,7 +24,12 @@ struct Watched {
     inner: TestService,
     export: Option<Export>,
     seen: Arc<Mutex<Seen>>,
+    /// Clients of the region that never has room for long requests.
+    stalled: Vec<ClientId>,
 }
+
+/// The region that never has room for long requests.
+const STALLED: &str = "stalled";
 
 #[derive(Default)]
 struct Seen {
@@ -35,7 +40,15 @@ struct Seen {
 
 impl Service for Watched {
     fn export(&mut self, name: &[u8]) -> Option<Export> {
-        self.export.clone().filter(|_| name.is_empty())
+        self.export.clone().filter(|_| name.is_empty() || name == STALLED.as_bytes())
+    }
+
+    fn has_room(&self, client: ClientId, _: usize) -> bool {
+        !self.stalled.contains(&client)
+    }
+
+    fn room_of(&self, client: ClientId) -> u64 {
+        u64::from(self.stalled.contains(&client))
     }
 
     fn handle(&mut self, client: ClientId, request: &[u8], reply: &mut Vec<u8>) -> Handled {
@@ -61,7 +74,8 @@ impl Service for Watched {
         self.inner.waker()
     }
 
-    fn connected(&mut self, client: ClientId, _: &[u8]) {
+    fn connected(&mut self, client: ClientId, region: &[u8]) {
+        self.stalled.extend((region == STALLED.as_bytes()).then_some(client));
         self.seen.lock().unwrap().clients.push(client);
     }
 
@@ -107,7 +121,8 @@ impl Node {
         let address = listener.addresses()[0].clone();
         let port = address.to_string().rsplit(':').next().unwrap().parse().unwrap();
         let hang_ups = listener.hang_ups();
-        let serving = listener.spawn(Watched { inner, export, seen: Arc::clone(&seen) }).unwrap();
+        let serving =
+            listener.spawn(Watched { inner, export, seen: Arc::clone(&seen), stalled: Vec::new() }).unwrap();
         Self { address, port, waker, seen, hang_ups, serving, region, file }
     }
 
@@ -376,6 +391,36 @@ fn requests_that_arrive_together_are_all_answered() {
     assert_eq!(node.hang_ups.count(), 0);
 }
 
+/// Requests that the service has no room for hold memory; those of one region leave enough for another's.
+#[test]
+fn requests_to_a_region_that_stands_still_leave_memory_for_those_to_others() {
+    const BYTES: usize = 200_000;
+    let node = Node::start(ListenOptions { request_memory: 2 << 20, ..ListenOptions::default() });
+    let to = |region: &str| {
+        let region = RegionName::new(region).unwrap();
+        connect(&node.address, ConnectOptions { region, ..Default::default() }).unwrap()
+    };
+    let request = [&[TestService::ECHO][..], &[7; BYTES]].concat();
+    let soon = || Deadline::after(Duration::from_millis(400));
+    std::thread::scope(|scope| {
+        // They give their calls up, but not their connections.
+        let stalled = (0..20).map(|_| (to(STALLED), &request)).map(|(connection, request)| {
+            scope.spawn(move || {
+                connection.call(request, &mut Vec::new(), soon()).unwrap_err();
+                connection
+            })
+        });
+        let _stalled: Vec<_> = stalled.collect();
+        std::thread::sleep(Duration::from_millis(100));
+        let connection = to("");
+        for _ in 0..5 {
+            let mut reply = Vec::new();
+            connection.call(&request, &mut reply, soon()).unwrap();
+            assert_eq!(reply.len(), BYTES);
+        }
+    });
+}
+
 #[test]
 fn a_client_that_goes_while_its_request_is_under_way_is_noticed() {
     let node = Node::start(ListenOptions::default());
@@ -431,7 +476,8 @@ fn a_connection_whose_address_is_gone_is_cut() {
     let (region, fd) = SharedMemory::create_memfd("region", REGION_BYTES, HugePages::No).unwrap();
     let export = Some(Export::new(&region, fd, 1).unwrap());
     let listener = Listener::bind(std::slice::from_ref(&address), short()).unwrap();
-    let service = Watched { inner: TestService::default(), export, seen: Arc::default() };
+    let service =
+        Watched { inner: TestService::default(), export, seen: Arc::default(), stalled: Vec::new() };
     let _serving = listener.spawn(service).unwrap();
     let connection = connect(&address, ConnectOptions::default()).unwrap();
     std::fs::remove_file(&path).unwrap();
