@@ -48,7 +48,7 @@ impl RequestMemory {
         let own = regions.get(region).and_then(Weak::upgrade).unwrap_or_else(|| {
             regions.retain(|_, account| account.strong_count() > 0);
             let own = Arc::default();
-            regions.insert(region.clone(), Arc::downgrade(&own));
+            regions.insert(*region, Arc::downgrade(&own));
             own
         });
         Share { memory: Arc::clone(self), own }
