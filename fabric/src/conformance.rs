@@ -43,6 +43,9 @@ use crate::verbs::{AreaId, Batch, REGION, RemoteAddr};
 ///
 /// The region must be read-only to the client, all zero and at least 1 MiB long; the ring at least 1 MiB each way.
 pub trait Fixture: Sized {
+    /// Round trips of loading the watched word, which lies at the region's begin, after READs.
+    const LOAD_AFTER_READS: u64 = 0;
+
     /// The backend's connection.
     type Connection: Connection;
 

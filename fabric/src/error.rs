@@ -222,6 +222,9 @@ pub enum FabricError {
     /// The address over TCP cannot be used.
     #[error("{0}")]
     TcpAddress(Box<crate::tcp::TcpAddressError>),
+    /// A network card refused something.
+    #[error("{0}")]
+    Rdma(Arc<crate::rdma::RdmaError>),
     /// Memory could not be had or mapped.
     #[error(transparent)]
     Memory(Arc<MemoryError>),
@@ -233,6 +236,12 @@ pub enum FabricError {
         /// The operating system's reason.
         source: Arc<io::Error>,
     },
+}
+
+impl From<crate::rdma::RdmaError> for FabricError {
+    fn from(error: crate::rdma::RdmaError) -> Self {
+        Self::Rdma(Arc::new(error))
+    }
 }
 
 impl FabricError {
@@ -263,7 +272,7 @@ impl FabricError {
             | Self::Address(_) => ErrorKind::Invalid,
             Self::DeadlinePassed { .. } | Self::Crowded => ErrorKind::Deadline,
             Self::VersionMismatch { .. } => ErrorKind::Version,
-            Self::Memory(_) | Self::Io { .. } | Self::ThreadPanicked => ErrorKind::Resources,
+            Self::Rdma(_) | Self::Memory(_) | Self::Io { .. } | Self::ThreadPanicked => ErrorKind::Resources,
         }
     }
 

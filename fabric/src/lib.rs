@@ -14,6 +14,7 @@
 //! | [`region`] | regions by name: what clients ask for and get |
 //! | [`ring`] | the bytes of the request ring |
 //! | [`local`], [`shm`], [`tcp`] | the backends: in this process, across processes on one machine, across machines |
+//! | [`rdma`] | reading by network cards, beside [`tcp`] |
 //! | [`meter`] | round trips, requests and bytes |
 //! | `sim` (feature) | a world of simulated nodes, deterministic from one seed, with faults |
 //! | `conformance` (feature) | the suite every backend passes |
@@ -60,6 +61,7 @@ pub mod meter;
 mod node_memory;
 pub mod process;
 mod random;
+pub mod rdma;
 pub mod region;
 pub mod ring;
 mod room_queue;
@@ -89,6 +91,7 @@ pub use memory::{
 pub use meter::{Meter, MeterSnapshot};
 pub use node_memory::NodeMemory;
 pub use random::random_bits;
+pub use rdma::RdmaError;
 pub use region::{Export, OneRegion, RegionName};
 pub use spin::Spin;
 pub use tcp::{TcpAddress, TcpConnection, TcpEndpoint};

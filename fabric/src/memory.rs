@@ -23,6 +23,7 @@ mod guarded;
 mod huge;
 mod kinds;
 mod mapping;
+mod registrations;
 mod words;
 
 use std::fmt;
@@ -37,6 +38,9 @@ pub(crate) use fork::let_go;
 pub use guarded::CHANGED;
 pub use kinds::{Access, AccessError, HugePages, MemoryError, OutOfBounds, Pages};
 pub(crate) use mapping::reopen_read_only;
+#[cfg(feature = "rdma")]
+pub(crate) use registrations::Registered;
+pub(crate) use registrations::Registrations;
 pub use words::Words;
 
 const HUGE_PAGE: usize = 2 << 20;
@@ -59,6 +63,8 @@ pub struct SharedMemory {
     file: Option<OwnedFd>,
     /// See [`set_backed_end`](Self::set_backed_end).
     backed_end: Arc<AtomicU64>,
+    /// The devices that it is registered with.
+    registrations: Arc<Registrations>,
 }
 
 // SAFETY: the mapping belongs to this value alone until drop, is not tied to a thread, and is only accessed through

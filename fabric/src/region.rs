@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use crate::connection::{ClientId, Handled, Service, Waker, Work};
 use crate::error::FabricError;
-use crate::memory::{Access, MemoryError, SharedMemory, reopen_read_only};
+use crate::memory::{Access, MemoryError, Registrations, SharedMemory, reopen_read_only};
 use crate::shm::ListenError;
 
 /// The name of a region: 0 to 64 bytes. The empty one is a name like any other.
@@ -76,6 +76,8 @@ pub struct Export {
     watched: Option<u64>,
     /// From where on its bytes hold nothing.
     backed_end: Arc<AtomicU64>,
+    /// The devices that it is registered with.
+    registrations: Arc<Registrations>,
     /// Where this process maps it for those who cannot, as long as there are any.
     mapped: Arc<Mutex<Weak<SharedMemory>>>,
 }
@@ -99,6 +101,7 @@ impl Export {
             creation: 0,
             watched: None,
             backed_end: region.share_backed_end(),
+            registrations: Arc::clone(region.registrations()),
             mapped: Arc::default(),
         })
     }
@@ -138,7 +141,8 @@ impl Export {
             return Ok(memory);
         }
         let len = usize::try_from(self.len).unwrap_or(usize::MAX);
-        let memory = Arc::new(SharedMemory::map(&self.read_only, len, Access::ReadOnly)?);
+        let memory = SharedMemory::map(&self.read_only, len, Access::ReadOnly)?;
+        let memory = Arc::new(memory.with_registrations(&self.registrations));
         *mapped = Arc::downgrade(&memory);
         Ok(memory)
     }

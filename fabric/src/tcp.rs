@@ -17,7 +17,9 @@
 
 mod address;
 mod areas;
+mod by_card;
 mod calls;
+mod card;
 mod channel;
 mod charge;
 mod client;

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::mm::Advice;
 
-use super::{Access, AccessError, HUGE_PAGE, Pages, SharedMemory};
+use super::{Access, AccessError, HUGE_PAGE, Pages, Registrations, SharedMemory};
 
 impl SharedMemory {
     /// Asks the kernel to merge this mapping's pages into huge ones (`MADV_HUGEPAGE`), as its settings allow.
@@ -46,6 +46,23 @@ impl SharedMemory {
         Arc::clone(&self.backed_end)
     }
 
+    /// The devices that it is registered with.
+    pub(crate) fn registrations(&self) -> &Arc<Registrations> {
+        &self.registrations
+    }
+
+    /// The same, sharing these with another mapping of the memory.
+    pub(crate) fn with_registrations(mut self, registrations: &Arc<Registrations>) -> Self {
+        self.registrations = Arc::clone(registrations);
+        self
+    }
+
+    /// Its first byte, for a device that is told where it lies.
+    #[cfg(feature = "rdma")]
+    pub(crate) fn base_address(&self) -> std::ptr::NonNull<u8> {
+        self.base
+    }
+
     /// Gives the memory from `offset` on, rounded up to whole pages, back to the operating system, for everyone who maps it:
     /// it reads as zeros from then on, and takes memory again when it is stored to. Where the operating system cannot do that,
     /// nothing changes and the answer is `false`: some file systems make no holes. Costs about a tenth of a microsecond per
@@ -57,6 +74,8 @@ impl SharedMemory {
         if self.access == Access::ReadOnly {
             return Err(AccessError::ReadOnly);
         }
+        // A device goes on with the pages that it was told of, which would not be those of the memory any more.
+        self.registrations.withdraw(offset);
         let page = if self.pages == Pages::Huge { HUGE_PAGE } else { rustix::param::page_size() };
         let start = usize::try_from(offset).ok().and_then(|offset| offset.checked_next_multiple_of(page));
         Ok(match start.filter(|start| *start < self.mapped) {

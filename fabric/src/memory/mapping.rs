@@ -127,7 +127,8 @@ impl SharedMemory {
 
     fn mapping(base: NonNull<u8>, len: usize, mapped: usize, access: Access, pages: Pages) -> Self {
         let backed_end = Arc::new(AtomicU64::new(u64::MAX));
-        Self { base, len, mapped, access, pages, is_anonymous: false, file: None, backed_end }
+        let registrations = Arc::default();
+        Self { base, len, mapped, access, pages, is_anonymous: false, file: None, backed_end, registrations }
     }
 }
 

@@ -25,6 +25,9 @@ pub enum ListenError {
     /// The address over TCP cannot be used.
     #[error(transparent)]
     Tcp(#[from] crate::tcp::TcpAddressError),
+    /// The network card cannot be used.
+    #[error(transparent)]
+    Card(Box<crate::rdma::RdmaError>),
     /// The address can be reached from other machines.
     #[error(
         "{address} means {target}, which other machines reach, and a memory node cannot tell yet who may use it: listen at \

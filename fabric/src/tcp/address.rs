@@ -5,16 +5,22 @@ use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
+use crate::rdma::{CardChoice, DEFAULT_PORT};
+
 const TCP: &str = "tcp://";
+const RDMA: &str = "rdma://";
 const UNIX: &str = "tcp+unix://";
 /// What `sockaddr_un` takes, without the closing zero.
 const MAX_PATH: usize = 107;
 
 /// `tcp://HOST:PORT`, where HOST is a name, an IPv4 address or an IPv6 address in brackets, or
-/// `tcp+unix:///absolute/path.sock`, the same protocol over a unix socket.
+/// `tcp+unix:///absolute/path.sock`, the same protocol over a unix socket, or `rdma://HOST[:PORT][?dev=NAME&gid=INDEX&port=NUMBER]`,
+/// the same with reading by network cards (see [`rdma`](crate::rdma)).
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct TcpAddress {
     place: Place,
+    /// Of an address that is read by network cards.
+    card: Option<CardChoice>,
 }
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -46,7 +52,7 @@ pub enum TcpAddressError {
     /// Not of the form expected.
     #[error(
         "`{text}` is not an address over TCP; write tcp://HOST:PORT, for example tcp://127.0.0.1:7400 or tcp://[::1]:7400, \
-         or tcp+unix:///absolute/path.sock"
+         or tcp+unix:///absolute/path.sock, or rdma://HOST[:PORT][?dev=NAME&gid=INDEX&port=NUMBER]"
     )]
     Malformed {
         /// What was given.
@@ -78,7 +84,7 @@ impl TcpAddress {
             SocketAddr::V4(v4) => v4.ip().to_string(),
             SocketAddr::V6(v6) => format!("[{}]", v6.ip()),
         };
-        Self { place: Place::Host(host, address.port()) }
+        Self { place: Place::Host(host, address.port()), card: None }
     }
 
     /// The memory node whose socket file is `path`.
@@ -94,7 +100,18 @@ impl TcpAddress {
         if len > MAX_PATH {
             return Err(TcpAddressError::TooLong { path: path.display().to_string(), len });
         }
-        Ok(Self { place: Place::Path(path) })
+        Ok(Self { place: Place::Path(path), card: None })
+    }
+
+    /// Which network card reads there, if one does.
+    #[must_use]
+    pub fn card(&self) -> Option<&CardChoice> {
+        self.card.as_ref()
+    }
+
+    /// The same, where it was found.
+    pub(super) fn found_at(&self, address: SocketAddr) -> Self {
+        Self { card: self.card.clone(), ..Self::internet(address) }
     }
 
     /// The socket file, where it is one.
@@ -133,22 +150,35 @@ impl FromStr for TcpAddress {
                 other => other,
             });
         }
-        let (host, port) =
-            text.strip_prefix(TCP).and_then(|rest| rest.rsplit_once(':')).ok_or_else(malformed)?;
-        let port = port.parse().map_err(|_| malformed())?;
+        let (rest, card) = match text.strip_prefix(RDMA) {
+            Some(rest) => {
+                let (rest, card) = rest.split_once('?').unwrap_or((rest, ""));
+                (rest, Some(CardChoice::parse(card).ok_or_else(malformed)?))
+            }
+            None => (text.strip_prefix(TCP).ok_or_else(malformed)?, None),
+        };
+        let default = card.is_some() && (rest.ends_with(']') || !rest.contains(':'));
+        let (host, port) = match rest.rsplit_once(':') {
+            _ if default => (rest, DEFAULT_PORT),
+            Some((host, port)) => (host, port.parse().map_err(|_| malformed())?),
+            None => return Err(malformed()),
+        };
         let is_named = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_');
         let fits = match host.strip_prefix('[') {
             Some(rest) => rest.strip_suffix(']').is_some_and(|ip| ip.parse::<std::net::Ipv6Addr>().is_ok()),
             None => !host.is_empty() && host.chars().all(is_named),
         };
-        if fits { Ok(Self { place: Place::Host(host.to_owned(), port) }) } else { Err(malformed()) }
+        if fits { Ok(Self { place: Place::Host(host.to_owned(), port), card }) } else { Err(malformed()) }
     }
 }
 
 impl fmt::Display for TcpAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.place {
-            Place::Host(host, port) => write!(f, "{TCP}{host}:{port}"),
+            Place::Host(host, port) => match &self.card {
+                None => write!(f, "{TCP}{host}:{port}"),
+                Some(card) => write!(f, "{RDMA}{host}:{port}{card}"),
+            },
             Place::Path(path) => write!(f, "{UNIX}{}", path.display()),
         }
     }
@@ -165,11 +195,21 @@ mod tests {
             "tcp://[::1]:0",
             "tcp://node-1.example:65535",
             "tcp+unix:///run/fpcache.sock",
+            "rdma://node-1:7471",
+            "rdma://[::1]:1?dev=rxe0&gid=1&port=1",
         ] {
             assert_eq!(text.parse::<TcpAddress>().unwrap().to_string(), text);
         }
+        let short: TcpAddress = "rdma://node-1?gid=1&dev=mlx5_0".parse().unwrap();
+        assert_eq!(short.to_string(), "rdma://node-1:7471?dev=mlx5_0&gid=1");
+        let six: TcpAddress = "rdma://[::1]".parse().unwrap();
+        assert_eq!(six.to_string(), "rdma://[::1]:7471");
         for text in [
             "",
+            "rdma://",
+            "rdma://host:1?gid=x",
+            "rdma://host:1?mtu=4096",
+            "tcp://host:1?dev=a",
             "tcp://",
             "tcp://host",
             "tcp://:1",

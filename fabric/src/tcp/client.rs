@@ -5,7 +5,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use super::address::{Target, TcpAddress};
+use super::by_card::SharedCard;
 use super::calls::Caller;
+use super::card::CardSocket;
 use super::channel::Channel;
 use super::endpoint::TcpEndpoint;
 use super::frame::{HEAD_BYTES, Limits};
@@ -20,6 +22,7 @@ use crate::connection::{Connection, Posted};
 use crate::error::FabricError;
 use crate::mapped::Link;
 use crate::meter::{Meter, MeterSnapshot};
+use crate::rdma::{CardCounts, ClientCard};
 use crate::region::RegionName;
 use crate::rpc::SharedCaller;
 use crate::shm::PROTOCOL_VERSION;
@@ -70,8 +73,14 @@ impl Default for ConnectOptions {
 /// [`VersionMismatch`](FabricError::VersionMismatch), [`Protocol`](FabricError::Protocol) if something else listens there,
 /// [`UserRefused`](FabricError::UserRefused), [`NoSuchRegion`](FabricError::NoSuchRegion),
 /// [`TooManyClients`](FabricError::TooManyClients), [`DeadlinePassed`](FabricError::DeadlinePassed) if it does not answer in
-/// time.
+/// time, and [`Rdma`](FabricError::Rdma) if the address asks for network cards, and those here or there cannot be used.
 pub fn connect(address: &TcpAddress, options: ConnectOptions) -> Result<TcpConnection, FabricError> {
+    let card = match address.card() {
+        None => None,
+        Some(choice) => {
+            Some(SharedCard { card: Arc::new(ClientCard::open(choice)?), tallies: Arc::default() })
+        }
+    };
     let targets = address.targets().map_err(|error| FabricError::TcpAddress(Box::new(error)))?;
     let (socket, target) = reach(address, &targets, options.deadline)?;
     let hello = Hello::encode(options.announce_version, &options.region, None);
@@ -97,9 +106,13 @@ pub fn connect(address: &TcpAddress, options: ConnectOptions) -> Result<TcpConne
         region_len: welcome.region_len,
         scratch_len: welcome.scratch_len,
         watched: welcome.watched,
+        card,
         kept: Mutex::default(),
         _watch: watch,
     });
+    if let Some(card) = &session.card {
+        session.try_card(card)?;
+    }
     let call_meter = Arc::new(Meter::new());
     let caller = Caller::new(bell.clone(), link, welcome.limits, options.spin, Arc::clone(&call_meter));
     Ok(TcpConnection {
@@ -205,6 +218,8 @@ pub(super) struct Session {
     pub(super) region_len: u64,
     pub(super) scratch_len: u64,
     pub(super) watched: Option<u64>,
+    /// The network card that reads, where the address asks for one.
+    pub(super) card: Option<SharedCard>,
     kept: Mutex<Vec<Channel>>,
     /// Hangs up when the last endpoint has gone.
     _watch: Watch,
@@ -219,6 +234,18 @@ impl Session {
             channel.watched = None;
             return Ok(channel);
         }
+        let (socket, welcome) = self.join(patience)?;
+        Ok(Channel::new(socket, welcome.limits))
+    }
+
+    /// A new socket for the network cards of an endpoint.
+    pub(super) fn card_socket(&self, patience: Duration) -> Result<CardSocket, FabricError> {
+        let (socket, _) = self.join(patience)?;
+        Ok(CardSocket::new(socket, self.address.to_string()))
+    }
+
+    /// A new socket that has joined the client.
+    fn join(&self, patience: Duration) -> Result<(OwnedFd, Welcome), FabricError> {
         let deadline = Deadline::after(self.patience.min(patience));
         let reached = reach(&self.address, std::slice::from_ref(&self.target), deadline);
         if let Err(FabricError::NoMemoryNode { .. }) = reached {
@@ -230,7 +257,7 @@ impl Session {
         let name = RegionName::default();
         let greeting = Greeting { address: &self.address, name: &name, version: PROTOCOL_VERSION, deadline };
         match greeting.exchange(&socket, &hello) {
-            Ok(welcome) => Ok(Channel::new(socket, welcome.limits)),
+            Ok(welcome) => Ok((socket, welcome)),
             Err(error) => {
                 if let FabricError::Disconnected { .. } = error {
                     self.link.cut();
@@ -275,6 +302,14 @@ impl Drop for TcpConnection {
             // The memory node must notice when the process ends whose connection it is.
             self.bell.let_go();
         }
+    }
+}
+
+impl TcpConnection {
+    /// What its endpoints did by network cards, where its address asks for that.
+    #[must_use]
+    pub fn card_counts(&self) -> Option<CardCounts> {
+        self.session.card.as_ref().map(|shared| shared.tallies.counts())
     }
 }
 

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::areas::SCRATCH;
+use super::by_card::{ByCard, CardReader};
 use super::channel::{Channel, Landed};
 use super::client::Session;
 use super::frame::MAX_STRIDE;
@@ -36,6 +37,8 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(4);
 pub struct TcpEndpoint {
     session: Arc<Session>,
     channel: Option<Box<Channel>>,
+    /// Where the address asks for a network card.
+    by_card: Option<Box<CardReader>>,
     meter: Arc<Meter>,
     spin: Spin,
     next_ticket: u64,
@@ -55,6 +58,7 @@ impl TcpEndpoint {
         Self {
             session: Arc::clone(session),
             channel: None,
+            by_card: session.card.clone().map(|shared| Box::new(CardReader::new(shared))),
             meter: Arc::new(Meter::new()),
             spin: Spin::new(session.spin),
             next_ticket: 0,
@@ -202,6 +206,9 @@ impl TcpEndpoint {
 
     /// Runs a batch without counting it.
     fn execute(&mut self, batch: &mut Batch) -> Result<(), FabricError> {
+        if let Some(outcome) = self.execute_by_card(batch) {
+            return outcome;
+        }
         self.begin()?;
         if let Some(len) = batch.oversize() {
             let max = if len > MAX_BATCH_BYTES { MAX_BATCH_BYTES } else { MAX_REQUEST_BYTES as u64 };
@@ -215,6 +222,26 @@ impl TcpEndpoint {
                 finished.and(result)
             }
             None => finished.and_then(|()| Err(self.session.link.disconnected())),
+        }
+    }
+
+    /// Runs a batch by the network card, if there is one and it can.
+    #[inline]
+    fn execute_by_card(&mut self, batch: &mut Batch) -> Option<Result<(), FabricError>> {
+        let by_card = self.by_card.as_mut()?;
+        if !self.session.link.is_alive() {
+            return Some(Err(self.lose()));
+        }
+        // What is under way over the socket comes first.
+        let is_busy = self.channel.as_ref().is_some_and(|channel| !channel.is_idle());
+        if is_busy || batch.oversize().is_some() {
+            return None;
+        }
+        let fault = self.session.fault_of(batch);
+        match by_card.run(&self.session, batch, fault, self.patience) {
+            ByCard::Ended(outcome) => Some(outcome),
+            ByCard::BySocket => None,
+            ByCard::Gone => Some(Err(self.lose())),
         }
     }
 
@@ -274,8 +301,9 @@ impl Endpoint for TcpEndpoint {
         outcome
     }
 
+    /// A network card guards nothing.
     fn guards(&self) -> bool {
-        true
+        self.by_card.is_none()
     }
 
     fn set_patience(&mut self, patience: Duration) {
@@ -286,9 +314,13 @@ impl Endpoint for TcpEndpoint {
         self.read_kept(reads, true)
     }
 
-    /// The watched word comes with every batch: of it the newest reply tells. Any other word costs a round trip.
+    /// The watched word comes with every batch over the socket: of it the newest reply tells. Any other word costs a round trip, and
+    /// where a network card reads so does this one.
     fn load_after_reads(&mut self, at: RemoteAddr) -> Result<u64, FabricError> {
-        if at.area == REGION
+        if self.by_card.is_some() {
+            self.session.check_word(at)?;
+            self.meter.record(&Tally { reads: 1, bytes_from: 8, ..Tally::default() });
+        } else if at.area == REGION
             && self.session.watched == Some(at.offset)
             && let Some(word) = self.channel.as_ref().and_then(|channel| channel.watched)
         {
@@ -312,6 +344,12 @@ impl Endpoint for TcpEndpoint {
         let ticket = Ticket(self.next_ticket);
         self.next_ticket += 1;
         self.meter.record(batch.tally());
+        // One list is under way at a time, so it comes back before others are posted.
+        let mut batch = batch;
+        if let Some(result) = self.execute_by_card(&mut batch) {
+            self.done.push_back(Completion { ticket, batch, result });
+            return Ok(ticket);
+        }
         self.submit(Some(ticket), batch);
         // The batch is under way; what fails here comes with its completion.
         let _ = self.progress();

@@ -14,6 +14,7 @@
 //! 12 4  low 8 bits: area; high 24 bits:      24    of a WRITE its bytes, padded to 8; of a compare-and-swap the word
 //!       words of a guarded record, or 0            expected and the new one; of a fetch-and-add what is added
 //!
+//! cards, kind 4: what `rdma/wire.rs` draws, both ways; the head's entries are 0
 //! call, kind 3: 8 bytes XXH3-64 of the request's bytes, then these; the head's entries are 0
 //! ```
 //! All integers are little-endian. Replies come in the order of requests; the tag only proves that both sides count alike.
@@ -23,6 +24,7 @@
 //! damaged and not executed.
 
 use crate::memory::AccessError;
+use crate::rdma::wire::MAX_REQUEST_BYTES;
 
 /// Bytes of a head.
 pub const HEAD_BYTES: usize = 16;
@@ -49,6 +51,8 @@ pub enum Kind {
     Changes,
     /// A request to the service.
     Call,
+    /// A question of a client's network card to the memory node's.
+    Card,
 }
 
 /// How long frames may be.
@@ -123,6 +127,7 @@ impl RequestHead {
             Kind::Reads => 1,
             Kind::Changes => 2,
             Kind::Call => 3,
+            Kind::Card => 4,
         };
         let mut bytes = [0; HEAD_BYTES];
         bytes[..4].copy_from_slice(&self.bytes.to_le_bytes());
@@ -144,6 +149,7 @@ impl RequestHead {
             1 => Kind::Reads,
             2 => Kind::Changes,
             3 => Kind::Call,
+            4 => Kind::Card,
             _ => return Err(FrameError::Kind),
         };
         let head = Self { bytes: u32_at(bytes, 0), entries: u32_at(bytes, 4), tag: u16_at(bytes, 8), kind };
@@ -155,6 +161,7 @@ impl RequestHead {
                 entries == 0
                     && (CALL_BYTES as u64..=CALL_BYTES as u64 + u64::from(limits.call_request)).contains(&len)
             }
+            Kind::Card => entries == 0 && len <= MAX_REQUEST_BYTES as u64,
         };
         if fits { Ok(head) } else { Err(FrameError::Length) }
     }

@@ -20,6 +20,7 @@ use crate::connection::{Service, Serving, StopHandle};
 use crate::descriptors::Descriptors;
 use crate::error::FabricError;
 use crate::memory::SharedMemory;
+use crate::rdma::NodeCard;
 use crate::server::{self, NoRings};
 use crate::shm::{ListenError, PathLock, os, remove_stale};
 
@@ -133,12 +134,15 @@ impl Listener {
 
     /// Listens at `addresses`, of this machine only. Port 0 means one that is free; [`addresses`](Self::addresses) tells which.
     /// Every process of this machine, of whatever user, can connect to an address of the internet; a unix socket is for
-    /// the owner of this process, and for users that are named.
+    /// the owner of this process, and for users that are named. If one of them is read by a network card, it is of the first one's choice.
     ///
     /// # Errors
     /// See [`ListenError`]; nothing is left behind.
     pub fn bind(addresses: &[TcpAddress], options: ListenOptions) -> Result<Self, ListenError> {
         let (mut listening, mut bound, mut files) = (Vec::new(), Vec::new(), Vec::new());
+        let chosen = addresses.iter().find_map(TcpAddress::card);
+        let card =
+            chosen.map(NodeCard::open).transpose().map_err(|error| ListenError::Card(Box::new(error)))?;
         for address in addresses {
             let targets = address.targets()?;
             if let Some(target) = targets.iter().find(|target| !socket::is_local(target)) {
@@ -153,7 +157,7 @@ impl Listener {
             let socket = listen_at_one(address, &targets, !options.allowed_users.is_empty())?;
             let (at, name) = match (&socket.target, rustix::net::getsockname(&socket.socket)) {
                 (Target::Internet(_), Ok(name)) => match name.try_into() {
-                    Ok(found) => (Target::Internet(found), TcpAddress::internet(found)),
+                    Ok(found) => (Target::Internet(found), address.found_at(found)),
                     Err(_) => (socket.target.clone(), address.clone()),
                 },
                 _ => (socket.target.clone(), address.clone()),
@@ -162,7 +166,7 @@ impl Listener {
             bound.push(name);
         }
         let limits = options.limits();
-        let shared = Shared::new(options).map_err(|error| ListenError::Threads(error.to_string()))?;
+        let shared = Shared::new(options, card).map_err(|error| ListenError::Threads(error.to_string()))?;
         Ok(Self {
             addresses: bound,
             listening: listening.into(),

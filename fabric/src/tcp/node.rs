@@ -17,6 +17,7 @@ use super::socket::Origin;
 use crate::connection::ClientId;
 use crate::descriptors::Taken;
 use crate::error::FabricError;
+use crate::rdma::NodeCard;
 use crate::region::RegionName;
 
 /// Reports of hang-ups that wait for the service, at most: more are counted and not told.
@@ -88,6 +89,8 @@ pub(super) enum ToThread {
 #[derive(Debug)]
 pub(super) struct Shared {
     pub(super) options: ListenOptions,
+    /// The network card that reads for clients.
+    pub(super) card: Option<NodeCard>,
     pub(super) began: Instant,
     pub(super) stopped: AtomicBool,
     pub(super) desk: Mailbox<ToDesk>,
@@ -102,11 +105,12 @@ pub(super) struct Shared {
 }
 
 impl Shared {
-    pub(super) fn new(options: ListenOptions) -> Result<Self, FabricError> {
+    pub(super) fn new(options: ListenOptions, card: Option<NodeCard>) -> Result<Self, FabricError> {
         let threads = (0..options.io_threads.max(1)).map(|_| Mailbox::new()).collect::<Result<_, _>>()?;
         let request_memory = RequestMemory::new(options.request_memory);
         Ok(Self {
             options,
+            card,
             began: Instant::now(),
             stopped: AtomicBool::new(false),
             desk: Mailbox::new()?,

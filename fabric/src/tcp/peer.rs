@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use rustix::event::epoll::EventFlags;
 
-use super::areas::Output;
+use super::areas::{Areas, Output};
 use super::charge::Charge;
 use super::frame::{
     CALL_BYTES, DAMAGED, FrameError, HEAD_BYTES, Kind, REPLY_TOO_LONG, ReplyHead, RequestHead, SERVED,
@@ -21,6 +21,8 @@ use super::socket::{Moved, Origin, receive, send};
 use crate::connection::SHORT_BODY;
 use crate::descriptors::Taken;
 use crate::error::FabricError;
+use crate::rdma::wire::NOT_SERVED;
+use crate::rdma::{PeerQueuePair, ServedAreas};
 use crate::shm::PROTOCOL_VERSION;
 
 /// Replies leave when they are so many bytes, or at the end of the input.
@@ -97,6 +99,8 @@ pub(super) struct Peer {
     sent: usize,
     partial_since: Option<Instant>,
     stuck_since: Option<Instant>,
+    /// The node's end of its network card's queue pair.
+    queue_pair: Option<PeerQueuePair>,
     _taken: Taken,
 }
 
@@ -119,6 +123,7 @@ impl Peer {
             sent: 0,
             partial_since: None,
             stuck_since: None,
+            queue_pair: None,
             _taken: taken,
         }
     }
@@ -352,6 +357,10 @@ impl Peer {
             let Some(body) = behind.get(..len) else { break };
             let answered = match head.kind {
                 Kind::Reads => client.areas.read(&head, body, limits.reply_bytes, &mut tools.out),
+                Kind::Card => {
+                    introduce(&mut self.queue_pair, client, &head, body, &tools.shared, &mut tools.out);
+                    Ok(())
+                }
                 _ => client.areas.change(&head, body, limits.reply_bytes, &mut tools.out),
             };
             answered.map_err(End::Frame)?;
@@ -421,4 +430,28 @@ impl Peer {
         self.stuck_since = None;
         Ok(true)
     }
+}
+
+/// Answers a client's network card. The first of a region waits until it is registered, and those of its thread with it.
+fn introduce(
+    queue_pair: &mut Option<PeerQueuePair>,
+    client: &Client,
+    head: &RequestHead,
+    body: &[u8],
+    shared: &Shared,
+    out: &mut Output,
+) {
+    let Areas { region, backed_end, scratch, .. } = &client.areas;
+    let areas = ServedAreas { region, backed_end, scratch: scratch.as_ref() };
+    let answer = match &shared.card {
+        Some(card) => card.answer(&areas, queue_pair, body).map_err(|error| error.to_string()),
+        None => Err("it listens at no address that begins with rdma://".to_owned()),
+    };
+    let (status, bytes) = match answer {
+        Ok(bytes) => (SERVED, bytes),
+        Err(why) => (NOT_SERVED, why.into_bytes()),
+    };
+    // A few kilobytes.
+    let len = bytes.len() as u32;
+    out.push(ReplyHead { bytes: len, tag: head.tag, status, word: 0 }, &bytes);
 }

@@ -2,6 +2,8 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
 mod local;
+#[cfg(feature = "rdma")]
+mod rdma;
 mod shm;
 mod sim;
 mod tcp;

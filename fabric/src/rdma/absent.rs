@@ -1,0 +1,57 @@
+//! What stands in place of cards where the feature `rdma` is off: nothing that can be made.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+
+use super::{CardChoice, Introduction, Miss, RdmaError, ServedAreas, Tallies, Waiting};
+use crate::clock::Deadline;
+use crate::error::FabricError;
+use crate::verbs::Batch;
+
+#[derive(Debug)]
+pub(crate) struct NodeCard(Infallible);
+
+#[derive(Debug)]
+pub(crate) struct PeerQueuePair(#[allow(dead_code, reason = "it cannot be made")] Infallible);
+
+#[derive(Debug)]
+pub(crate) struct ClientCard(#[allow(dead_code, reason = "it cannot be made")] Infallible);
+
+#[derive(Debug)]
+pub(crate) struct Reader(Infallible);
+
+impl NodeCard {
+    pub(crate) fn open(_: &CardChoice) -> Result<Self, RdmaError> {
+        Err(RdmaError::NotBuilt)
+    }
+
+    pub(crate) fn answer(
+        &self,
+        _: &ServedAreas<'_>,
+        _: &mut Option<PeerQueuePair>,
+        _: &[u8],
+    ) -> Result<Vec<u8>, RdmaError> {
+        match self.0 {}
+    }
+}
+
+impl ClientCard {
+    pub(crate) fn open(_: &CardChoice) -> Result<Self, RdmaError> {
+        Err(RdmaError::NotBuilt)
+    }
+}
+
+impl Reader {
+    pub(crate) fn connect(
+        _: &Arc<ClientCard>,
+        _: Box<dyn Introduction>,
+        _: &Arc<Tallies>,
+        _: Deadline,
+    ) -> Result<Self, FabricError> {
+        Err(RdmaError::NotBuilt.into())
+    }
+
+    pub(crate) fn run(&mut self, _: &mut Batch, _: usize, _: &Waiting<'_>) -> Result<(), Miss> {
+        match self.0 {}
+    }
+}

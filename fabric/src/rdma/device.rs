@@ -1,0 +1,221 @@
+//! An opened device with one port and one of its addresses in use.
+
+use std::ffi::CStr;
+use std::io;
+use std::ptr::NonNull;
+
+use ibverbs_sys as ffi;
+
+use super::{CardChoice, RdmaError};
+
+/// READs and atomics that a queue pair has outstanding at most, whatever more the device could.
+const MOST_OUTSTANDING: i32 = 16;
+
+/// A device, opened by the process that made this, and what is made on it.
+#[derive(Debug)]
+pub(crate) struct Device {
+    context: NonNull<ffi::ibv_context>,
+    domain: NonNull<ffi::ibv_pd>,
+    pub(super) name: String,
+    pub(super) port: u8,
+    pub(super) gid_index: u8,
+    pub(super) gid: [u8; 16],
+    pub(super) lid: u16,
+    /// 1 to 5 for 256 to 4096 bytes.
+    pub(super) mtu: u8,
+    pub(super) is_ethernet: bool,
+    /// READs and atomics outstanding, as the one that asks and as the one that answers.
+    pub(super) initiator_depth: u32,
+    pub(super) responder_depth: u32,
+    /// A child process has the descriptor too, and must not give back what is its parent's.
+    owner: u32,
+}
+
+// SAFETY: libibverbs allows any thread to use a context and a protection domain, several at once.
+unsafe impl Send for Device {}
+// SAFETY: as above; nothing here changes but by the library, which locks.
+unsafe impl Sync for Device {}
+
+/// All devices, as long as this lives.
+struct List {
+    devices: NonNull<*mut ffi::ibv_device>,
+    count: usize,
+}
+
+impl List {
+    fn new() -> Result<Self, RdmaError> {
+        let mut count = 0;
+        // SAFETY: the argument points to an integer, which the library fills.
+        let devices = unsafe { ffi::ibv_get_device_list(&mut count) };
+        let no_device = |why: String| RdmaError::NoDevice { why };
+        let devices =
+            NonNull::new(devices).ok_or_else(|| no_device(io::Error::last_os_error().to_string()))?;
+        let list = Self { devices, count: usize::try_from(count).unwrap_or(0) };
+        if list.count == 0 { Err(no_device("the kernel lists none".to_owned())) } else { Ok(list) }
+    }
+
+    fn device(&self, at: usize) -> *mut ffi::ibv_device {
+        assert!(at < self.count);
+        // SAFETY: the library made the list, which has `count` entries, and `at` is one of them.
+        unsafe { *self.devices.as_ptr().add(at) }
+    }
+
+    fn name(&self, at: usize) -> String {
+        // SAFETY: a device of the list has a name, which ends with a zero and lives as long as the device.
+        let name = unsafe { CStr::from_ptr(ffi::ibv_get_device_name(self.device(at))) };
+        name.to_string_lossy().into_owned()
+    }
+}
+
+impl Drop for List {
+    fn drop(&mut self) {
+        // SAFETY: it came from ibv_get_device_list, and is given back once. Opened devices outlive it.
+        unsafe { ffi::ibv_free_device_list(self.devices.as_ptr()) };
+    }
+}
+
+/// A context that closes unless it is kept.
+struct Opened(NonNull<ffi::ibv_context>);
+
+impl Drop for Opened {
+    fn drop(&mut self) {
+        // SAFETY: it came from ibv_open_device, nothing was made on it, and it is closed once.
+        unsafe { ffi::ibv_close_device(self.0.as_ptr()) };
+    }
+}
+
+impl Device {
+    /// Opens what was chosen.
+    pub(crate) fn open(choice: &CardChoice) -> Result<Self, RdmaError> {
+        // SAFETY: it takes nothing. It has pages that a card writes to kept from children of this process where the kernel does
+        // not copy them at a fork, and must come before memory is registered.
+        unsafe { ffi::ibv_fork_init() };
+        let list = List::new()?;
+        let names: Vec<String> = (0..list.count).map(|at| list.name(at)).collect();
+        let at = match &choice.device {
+            None => 0,
+            Some(wanted) => names
+                .iter()
+                .position(|name| name == wanted)
+                .ok_or_else(|| RdmaError::NoSuchDevice { name: wanted.clone(), found: names.join(", ") })?,
+        };
+        let name = names[at].clone();
+        let refused = |doing| {
+            let device = name.clone();
+            move |source| RdmaError::Refused { device, doing, source }
+        };
+        // SAFETY: the list has the device and lives.
+        let context = NonNull::new(unsafe { ffi::ibv_open_device(list.device(at)) });
+        let context = context.ok_or_else(io::Error::last_os_error).map_err(refused("opening"))?;
+        let opened = Opened(context);
+        let port = choice.port.unwrap_or(1);
+        let attributes = port_attributes(&opened, &name, port)?;
+        let is_ethernet = u32::from(attributes.link_layer) == ETHERNET;
+        let (gid_index, gid) = choose_gid(&opened, &name, port, choice.gid)?;
+        let mut limits = ffi::ibv_device_attr::default();
+        // SAFETY: the context is open, and the attributes are the library's to fill.
+        let errno = unsafe { ffi::ibv_query_device(context.as_ptr(), &mut limits) };
+        succeeded(errno).map_err(refused("asking for its limits"))?;
+        // SAFETY: the context is open.
+        let domain = NonNull::new(unsafe { ffi::ibv_alloc_pd(context.as_ptr()) });
+        let domain =
+            domain.ok_or_else(io::Error::last_os_error).map_err(refused("making a protection domain"))?;
+        std::mem::forget(opened);
+        // At least 1 and at most 16.
+        let depth = |most: i32| most.clamp(1, MOST_OUTSTANDING) as u32;
+        Ok(Self {
+            context,
+            domain,
+            name,
+            port,
+            gid_index,
+            gid,
+            lid: attributes.lid,
+            // The library's numbers are 1 to 5; what it adds one day is no less than the last.
+            mtu: attributes.active_mtu.clamp(1, 5) as u8,
+            is_ethernet,
+            initiator_depth: depth(limits.max_qp_init_rd_atom),
+            responder_depth: depth(limits.max_qp_rd_atom),
+            owner: std::process::id(),
+        })
+    }
+
+    pub(super) fn context(&self) -> *mut ffi::ibv_context {
+        self.context.as_ptr()
+    }
+
+    pub(super) fn domain(&self) -> *mut ffi::ibv_pd {
+        self.domain.as_ptr()
+    }
+
+    /// Whether this process opened it, and not one that it was forked from.
+    pub(super) fn is_own(&self) -> bool {
+        self.owner == std::process::id()
+    }
+
+    pub(super) fn refused(&self, doing: &'static str, source: io::Error) -> RdmaError {
+        RdmaError::Refused { device: self.name.clone(), doing, source }
+    }
+}
+
+impl Drop for Device {
+    fn drop(&mut self) {
+        if self.is_own() {
+            // SAFETY: both were made by `open` and are given back once; what was made on them holds the device and is gone.
+            unsafe {
+                ffi::ibv_dealloc_pd(self.domain.as_ptr());
+                ffi::ibv_close_device(self.context.as_ptr());
+            }
+        }
+    }
+}
+
+/// `IBV_LINK_LAYER_ETHERNET`.
+const ETHERNET: u32 = 2;
+
+/// What a function of the library says that answers with an error number.
+pub(super) fn succeeded(errno: i32) -> io::Result<()> {
+    if errno == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(errno)) }
+}
+
+fn port_attributes(opened: &Opened, device: &str, port: u8) -> Result<ffi::ibv_port_attr, RdmaError> {
+    let refusal = |what| RdmaError::Port { device: device.to_owned(), port, what };
+    let mut attributes = ffi::ibv_port_attr::default();
+    // SAFETY: the context is open. The library fills the part of the attributes that its oldest version has, and they begin alike.
+    let errno = unsafe { ffi::ibv_query_port(opened.0.as_ptr(), port, (&raw mut attributes).cast()) };
+    succeeded(errno).map_err(|_| refusal("is not there"))?;
+    match attributes.state {
+        ffi::ibv_port_state::IBV_PORT_ACTIVE => Ok(attributes),
+        _ => Err(refusal("is down; bring its link up")),
+    }
+}
+
+fn choose_gid(
+    opened: &Opened,
+    device: &str,
+    port: u8,
+    wanted: Option<u8>,
+) -> Result<(u8, [u8; 16]), RdmaError> {
+    let mut entries = vec![ffi::ibv_gid_entry::default(); 1024];
+    // SAFETY: the context is open, and there are as many entries of that size as is said.
+    let count = unsafe {
+        let size = size_of::<ffi::ibv_gid_entry>();
+        ffi::_ibv_query_gid_table(opened.0.as_ptr(), entries.as_mut_ptr(), entries.len(), 0, size)
+    };
+    entries.truncate(usize::try_from(count).unwrap_or(0));
+    let of_port = entries.iter().filter(|entry| entry.port_num == u32::from(port));
+    // SAFETY: any bytes of the union are bytes of a GID.
+    let known = of_port.map(|entry| (entry, unsafe { entry.gid.raw }));
+    let chosen = match wanted {
+        Some(wanted) => known.clone().find(|(entry, _)| entry.gid_index == u32::from(wanted)),
+        None => known.min_by_key(|(entry, gid)| {
+            let is_routable = entry.gid_type == ffi::IBV_GID_TYPE_ROCE_V2;
+            let is_ipv4 = gid[..12] == [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff];
+            (!is_routable, !is_ipv4, gid[..2] == [0xfe, 0x80], entry.gid_index)
+        }),
+    };
+    let index =
+        |(entry, gid): (&ffi::ibv_gid_entry, [u8; 16])| Some((u8::try_from(entry.gid_index).ok()?, gid));
+    let missing = || RdmaError::NoSuchGid { device: device.to_owned(), port, gid: wanted.unwrap_or(0) };
+    chosen.and_then(index).ok_or_else(missing)
+}

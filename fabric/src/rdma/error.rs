@@ -1,0 +1,105 @@
+//! What can go wrong with cards, and what helps.
+
+use std::io;
+
+/// An error of a network card, or of what stands in front of it.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RdmaError {
+    /// This program was built without verbs.
+    #[error(
+        "this program was built without RDMA; build it with `--features rdma`, for which Debian has the packages cmake, \
+         libibverbs-dev, libclang1-14 and libclang-common-14-dev, or write tcp:// in place of rdma://"
+    )]
+    NotBuilt,
+    /// The kernel has no verbs, or no device.
+    #[error(
+        "this machine has no RDMA device ({why}); load its driver, or Soft-RoCE by `modprobe rdma_rxe` and `rdma link add rxe0 \
+         type rxe netdev NAME`, or write tcp:// in place of rdma://"
+    )]
+    NoDevice {
+        /// What the library said.
+        why: String,
+    },
+    /// No device of the name.
+    #[error("there is no RDMA device `{name}`, only {found}; `fpcache-cli devices` lists them")]
+    NoSuchDevice {
+        /// The name asked for.
+        name: String,
+        /// Those there are.
+        found: String,
+    },
+    /// No such port, or it is down.
+    #[error("port {port} of {device} {what}; `fpcache-cli devices` lists the ports and their states")]
+    Port {
+        /// The device.
+        device: String,
+        /// The port asked for.
+        port: u8,
+        /// What is the matter.
+        what: &'static str,
+    },
+    /// No such entry in the port's table.
+    #[error("port {port} of {device} has no GID at index {gid}; `fpcache-cli devices` lists them")]
+    NoSuchGid {
+        /// The device.
+        device: String,
+        /// The port.
+        port: u8,
+        /// The index asked for.
+        gid: u8,
+    },
+    /// Memory could not be registered.
+    #[error(
+        "{bytes} bytes of memory cannot be registered with {device}: {source}. A process may lock {limit}; raise it by \
+         `ulimit -l unlimited`, or LimitMEMLOCK=infinity in its systemd unit"
+    )]
+    Registration {
+        /// The device.
+        device: String,
+        /// Bytes that were to be registered.
+        bytes: u64,
+        /// What may be locked.
+        limit: String,
+        /// The operating system's reason.
+        source: io::Error,
+    },
+    /// The library or the device refused something else.
+    #[error(
+        "{doing} failed on {device}: {source}; look at the kernel's messages, and at the device's limits with ibv_devinfo -v"
+    )]
+    Refused {
+        /// The device.
+        device: String,
+        /// What was being done.
+        doing: &'static str,
+        /// The reason.
+        source: io::Error,
+    },
+    /// A work request ended with an error.
+    #[error("a work request to {peer} ended with status {status} ({text}); {remedy}")]
+    Completion {
+        /// Which memory node.
+        peer: String,
+        /// The status of the completion.
+        status: u32,
+        /// What the library says of it.
+        text: String,
+        /// What helps.
+        remedy: &'static str,
+    },
+    /// The memory node's card does not take part.
+    #[error("the memory node cannot be read by RDMA: {why}")]
+    NotServed {
+        /// What the memory node said.
+        why: String,
+    },
+    /// The other side said something that cannot be.
+    #[error(
+        "{what} was said over the socket that introduces the cards; install the same version on both sides"
+    )]
+    Introduction {
+        /// What.
+        what: &'static str,
+    },
+}

@@ -1,0 +1,268 @@
+//! The client's end of a queue pair: batches as lists of work requests.
+
+use std::io;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use zerocopy::IntoBytes;
+
+use super::completion::{remedy_for, text_of};
+use super::device::Device;
+use super::memory_region::{MemoryRegion, Rights};
+use super::queue_pair::{DEPTH, QueuePair, Work, WorkRequest};
+use super::wire::{Answer, Extent, Request};
+use super::{Introduction, Miss, RdmaError, Tallies, Waiting};
+use crate::clock::Deadline;
+use crate::error::FabricError;
+use crate::memory::SharedMemory;
+use crate::verbs::{Batch, Posted, Verb};
+
+/// Bytes that can be under way.
+const ARENA: usize = 256 << 10;
+/// Looks for a completion before other threads get their turn.
+const LOOKS: u32 = 64;
+/// How long nothing is asked of the memory node after it had nothing new registered: at first, and in the end.
+const PAUSES: (Duration, Duration) = (Duration::from_millis(10), Duration::from_secs(1));
+
+/// What goes where when a list is done.
+#[derive(Clone, Copy, Debug)]
+struct Land {
+    arena: usize,
+    /// The request in the batch, the byte of it, and how many.
+    request: usize,
+    at: usize,
+    len: usize,
+}
+
+/// One end of a queue pair and the memory that READs land in.
+///
+/// One list is under way at a time, and the batch has what landed once it is done: the card never addresses memory of
+/// a caller. The memory that it does address is given back after the queue pair, in whatever state it is.
+#[derive(Debug)]
+pub(crate) struct Reader {
+    // In this order: when the pair is gone nothing lands any more.
+    pair: QueuePair,
+    arena: MemoryRegion,
+    way: Box<dyn Introduction>,
+    extents: Vec<Extent>,
+    tallies: Arc<Tallies>,
+    /// Counts lists.
+    number: u64,
+    list: Vec<WorkRequest>,
+    lands: Vec<Land>,
+    used: usize,
+    asked: (Instant, Duration),
+}
+
+impl Reader {
+    /// Has the memory node's card connect to a new queue pair of this one.
+    pub(crate) fn connect(
+        device: &Arc<Device>,
+        mut way: Box<dyn Introduction>,
+        tallies: &Arc<Tallies>,
+        deadline: Deadline,
+    ) -> Result<Self, FabricError> {
+        let memory = Arc::new(SharedMemory::anonymous(ARENA)?);
+        let mut pair = QueuePair::new(device, true)?;
+        let arena = MemoryRegion::register(device, &memory, 0, ARENA as u64, Rights::Landing)?;
+        let answer = way.exchange(&Request::QueuePair(pair.end()).encode(), deadline)?;
+        let Answer { end, extents } =
+            Answer::decode(&answer).map_err(|what| RdmaError::Introduction { what })?;
+        let end = end.ok_or(RdmaError::Introduction { what: "an answer without a queue pair" })?;
+        pair.connect(&end, end.depth.min(device.initiator_depth), 1)?;
+        Ok(Self {
+            pair,
+            arena,
+            way,
+            extents,
+            tallies: Arc::clone(tallies),
+            number: 0,
+            list: Vec::with_capacity(DEPTH),
+            lands: Vec::with_capacity(DEPTH),
+            used: 0,
+            asked: (Instant::now(), PAUSES.0),
+        })
+    }
+
+    /// Executes the first `count` requests of a batch, which keep to their areas. Nothing of a batch has been executed if it reaches
+    /// where nothing is registered.
+    pub(crate) fn run(&mut self, batch: &mut Batch, count: usize, waiting: &Waiting<'_>) -> Result<(), Miss> {
+        let is_known = |reader: &Self| batch.requests[..count].iter().all(|posted| reader.has(posted));
+        if !is_known(self) && !(self.ask_again(waiting)? && is_known(self)) {
+            return Err(Miss::NotRegistered);
+        }
+        self.begin_list();
+        for index in 0..count {
+            self.add(batch, index, waiting)?;
+        }
+        self.finish_list(batch, waiting)
+    }
+
+    /// Whether all of what a request addresses is registered.
+    fn has(&self, posted: &Posted) -> bool {
+        let end = posted.offset + u64::from(posted.len);
+        let mut at = posted.offset;
+        while at < end {
+            match self.extent(posted.area.0, at) {
+                Some(extent) => at = extent.offset + extent.len,
+                None => return false,
+            }
+        }
+        true
+    }
+
+    fn extent(&self, area: u16, at: u64) -> Option<&Extent> {
+        let is_it = |extent: &&Extent| {
+            extent.area == u32::from(area) && extent.offset <= at && at - extent.offset < extent.len
+        };
+        self.extents.iter().find(is_it)
+    }
+
+    /// Asks what is registered now, unless that was in vain a moment ago. Whether anything changed.
+    #[cold]
+    fn ask_again(&mut self, waiting: &Waiting<'_>) -> Result<bool, Miss> {
+        let (when, pause) = self.asked;
+        if when.elapsed() < pause {
+            return Ok(false);
+        }
+        let deadline = Deadline::after(waiting.patience);
+        let answer = match self.way.exchange(&Request::Extents.encode(), deadline) {
+            Ok(answer) => answer,
+            Err(error @ FabricError::Rdma(_)) => return Err(Miss::Broken(error)),
+            Err(FabricError::DeadlinePassed { .. }) => return Err(Miss::Silent),
+            Err(_) => return Err(Miss::Gone),
+        };
+        let answer =
+            Answer::decode(&answer).map_err(|what| Miss::Broken(RdmaError::Introduction { what }.into()))?;
+        let is_new = answer.extents != self.extents;
+        self.extents = answer.extents;
+        self.asked = (Instant::now(), if is_new { PAUSES.0 } else { (pause * 2).min(PAUSES.1) });
+        Ok(is_new)
+    }
+
+    fn begin_list(&mut self) {
+        self.list.clear();
+        self.lands.clear();
+        self.used = 0;
+    }
+
+    /// Adds a request of a batch to the list, which goes to the card whenever it is full.
+    fn add(&mut self, batch: &mut Batch, index: usize, waiting: &Waiting<'_>) -> Result<(), Miss> {
+        let posted = batch.requests[index];
+        let (len, mut at) = (posted.len as usize, 0);
+        while at < len {
+            if self.list.len() == DEPTH || self.used + 8 > ARENA {
+                self.finish_list(batch, waiting)?;
+            }
+            let place = posted.offset + at as u64;
+            let Some(extent) = self.extent(posted.area.0, place) else { return Err(Miss::NotRegistered) };
+            let (within, rkey) = (place - extent.offset, extent.rkey);
+            let remote = extent.address + within;
+            // Not longer than the arena.
+            let part = (extent.len - within).min((len - at).min(ARENA - self.used) as u64) as usize;
+            let word = posted.word as usize;
+            let work = match posted.verb {
+                Verb::Read => Work::Read,
+                Verb::Write => Work::Write,
+                Verb::CompareSwap => {
+                    Work::CompareSwap { expected: batch.buffer[word + 1], new: batch.buffer[word + 2] }
+                }
+                Verb::FetchAdd => Work::FetchAdd { delta: batch.buffer[word + 1] },
+            };
+            if work == Work::Write {
+                let from = word * 8 + at;
+                let bytes = &batch.buffer.as_bytes()[from..from + part];
+                // Inside the arena.
+                self.arena.memory.write_bytes(self.used as u64, bytes).map_err(|_| Miss::NotRegistered)?;
+            } else {
+                self.lands.push(Land { arena: self.used, request: index, at, len: part });
+            }
+            // READs and WRITEs may pass an atomic that is under way; changes take effect in order all the same.
+            let is_change = work != Work::Read;
+            let is_fenced = is_change
+                && self
+                    .list
+                    .iter()
+                    .any(|before| matches!(before.work, Work::CompareSwap { .. } | Work::FetchAdd { .. }));
+            let local = self.arena.address() + self.used as u64;
+            self.list.push(WorkRequest { work, local, len: part as u32, remote, rkey, is_fenced });
+            self.used += part.next_multiple_of(8);
+            at += part;
+        }
+        Ok(())
+    }
+
+    /// Has the card do what the list says, and gives the batch what landed.
+    fn finish_list(&mut self, batch: &mut Batch, waiting: &Waiting<'_>) -> Result<(), Miss> {
+        if !self.list.is_empty() {
+            self.number += 1;
+            self.tallies.rang(self.list.len());
+            let lkey = self.arena.lkey();
+            self.post(lkey).map_err(|error| self.broken(waiting, "posting work requests", error))?;
+            self.wait(waiting)?;
+        }
+        for land in &self.lands {
+            let from = batch.requests[land.request].word as usize * 8 + land.at;
+            let (arena, memory) = (land.arena as u64, &self.arena.memory);
+            let read = if from.is_multiple_of(8) && land.len.is_multiple_of(8) {
+                memory.read_words(arena, &mut batch.buffer[from / 8..(from + land.len) / 8])
+            } else {
+                memory.read_bytes(arena, &mut batch.buffer.as_mut_bytes()[from..from + land.len])
+            };
+            // Inside the arena.
+            read.map_err(|_| Miss::NotRegistered)?;
+        }
+        self.begin_list();
+        Ok(())
+    }
+
+    #[allow(unsafe_code)]
+    fn post(&mut self, lkey: u32) -> io::Result<()> {
+        // SAFETY: all local places lie in the arena, which is registered by `lkey` until after the pair is gone. Nobody looks at it
+        // before the completion, or writes to it but for the next list; if the wait for it ends without one the reader is dropped,
+        // and the pair with it.
+        unsafe { self.pair.post(&self.list, lkey, self.number) }
+    }
+
+    /// Waits until the list is done.
+    fn wait(&mut self, waiting: &Waiting<'_>) -> Result<(), Miss> {
+        let began = Instant::now();
+        loop {
+            for _ in 0..LOOKS {
+                match self.pair.poll() {
+                    Ok(None) => std::hint::spin_loop(),
+                    Ok(Some(done)) if done.status != 0 => {
+                        return Err(Miss::Broken(
+                            RdmaError::Completion {
+                                peer: waiting.link.peer().to_string(),
+                                status: done.status,
+                                text: text_of(done.status),
+                                remedy: remedy_for(done.status),
+                            }
+                            .into(),
+                        ));
+                    }
+                    Ok(Some(done)) if done.number == self.number => {
+                        // What the card wrote before it said so is looked at after.
+                        std::sync::atomic::fence(std::sync::atomic::Ordering::Acquire);
+                        return Ok(());
+                    }
+                    Ok(Some(_)) => {}
+                    Err(error) => return Err(self.broken(waiting, "looking for completions", error)),
+                }
+            }
+            if !waiting.link.is_alive() {
+                return Err(Miss::Gone);
+            }
+            if began.elapsed() > waiting.patience {
+                return Err(Miss::Silent);
+            }
+            std::thread::yield_now();
+        }
+    }
+
+    #[cold]
+    fn broken(&self, waiting: &Waiting<'_>, doing: &'static str, source: io::Error) -> Miss {
+        Miss::Broken(RdmaError::Refused { device: waiting.link.peer().to_string(), doing, source }.into())
+    }
+}

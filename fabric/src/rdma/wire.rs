@@ -1,0 +1,288 @@
+//! What the cards of a client and a memory node must know of each other, as bytes.
+//!
+//! ```text
+//! client asks, in a frame of kind 4          memory node answers, in a reply of status 0
+//! 0  4  version of these bytes, 1             0  4  version of these bytes, 1
+//! 4  4  1: for a queue pair, 2: for extents   4  4  number of extents
+//! 8  4  its queue pair's number               8  32 as of the client's queue pair; zeros where it asked
+//! 12 4  its first packet sequence number            for extents only
+//! 16 16 its GID                               40    extents, 32 bytes each
+//! 32 2  its LID, 0 over Ethernet
+//! 34 1  its MTU: 1 to 5 for 256 to 4096       extent
+//! 35 1  0                                     0  4  area: 0 the region, 2 what clients may change
+//! 36 4  READs it would have outstanding       4  4  rkey
+//!                                             8  8  offset of its first byte in the area
+//!                                             16 8  bytes
+//!                                             24 8  address of its first byte, as a card is told
+//! ```
+//! All integers are little-endian; the GID is in the order of the network. The answer to whom cannot be served has the status 3 and
+//! a text that says why, in UTF-8. Extents of an area are in order and do not overlap.
+
+use zerocopy::little_endian::{U16, U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+/// The version of these bytes.
+pub const VERSION: u32 = 1;
+/// Extents that an answer has at most.
+pub const MAX_EXTENTS: usize = 64;
+/// The status of a reply that says why there is no answer.
+pub const NOT_SERVED: u16 = 3;
+/// Most bytes of a request, and of an answer.
+pub const MAX_REQUEST_BYTES: usize = size_of::<Ask>();
+/// Most bytes of an answer.
+pub const MAX_ANSWER_BYTES: usize = size_of::<Ask>() + MAX_EXTENTS * size_of::<ExtentBytes>();
+
+/// One end of a queue pair.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct End {
+    /// Its number.
+    pub number: u32,
+    /// The first packet sequence number it sends; 24 bits.
+    pub sequence: u32,
+    /// The port's address.
+    pub gid: [u8; 16],
+    /// The port's number in an InfiniBand subnet.
+    pub lid: u16,
+    /// 1 to 5 for 256 to 4096 bytes.
+    pub mtu: u8,
+    /// READs and atomics outstanding.
+    pub depth: u32,
+}
+
+/// Registered memory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Extent {
+    /// The area.
+    pub area: u32,
+    /// What a card must show to address it.
+    pub rkey: u32,
+    /// Its first byte in the area.
+    pub offset: u64,
+    /// Bytes.
+    pub len: u64,
+    /// Its first byte, as a card is told.
+    pub address: u64,
+}
+
+/// What a client asks.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Request {
+    /// To be connected to this.
+    QueuePair(End),
+    /// For what is registered now.
+    Extents,
+}
+
+/// What a memory node answers.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Answer {
+    /// The other end, if it was asked for.
+    pub end: Option<End>,
+    /// What is registered.
+    pub extents: Vec<Extent>,
+}
+
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+struct Ask {
+    version: U32,
+    what: U32,
+    end: EndBytes,
+}
+
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+struct EndBytes {
+    number: U32,
+    sequence: U32,
+    gid: [u8; 16],
+    lid: U16,
+    mtu: u8,
+    zero: u8,
+    depth: U32,
+}
+
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+struct ExtentBytes {
+    area: U32,
+    rkey: U32,
+    offset: U64,
+    len: U64,
+    address: U64,
+}
+
+const NO_END: EndBytes = EndBytes {
+    number: U32::ZERO,
+    sequence: U32::ZERO,
+    gid: [0; 16],
+    lid: U16::ZERO,
+    mtu: 0,
+    zero: 0,
+    depth: U32::ZERO,
+};
+
+impl End {
+    fn bytes(&self) -> EndBytes {
+        EndBytes {
+            number: U32::new(self.number),
+            sequence: U32::new(self.sequence),
+            gid: self.gid,
+            lid: U16::new(self.lid),
+            mtu: self.mtu,
+            zero: 0,
+            depth: U32::new(self.depth),
+        }
+    }
+
+    fn of(bytes: &EndBytes) -> Option<Self> {
+        let end = Self {
+            number: bytes.number.get(),
+            sequence: bytes.sequence.get(),
+            gid: bytes.gid,
+            lid: bytes.lid.get(),
+            mtu: bytes.mtu,
+            depth: bytes.depth.get(),
+        };
+        let fits = end.number < 1 << 24
+            && end.sequence < 1 << 24
+            && (1..=5).contains(&end.mtu)
+            && end.depth > 0
+            && bytes.zero == 0;
+        fits.then_some(end)
+    }
+}
+
+impl Request {
+    /// Its bytes.
+    #[must_use]
+    pub fn encode(&self) -> Vec<u8> {
+        let (what, end) = match self {
+            Self::QueuePair(end) => (1, end.bytes()),
+            Self::Extents => (2, NO_END),
+        };
+        Ask { version: U32::new(VERSION), what: U32::new(what), end }.as_bytes().to_vec()
+    }
+
+    /// The request that these bytes are, or the version that they are of.
+    ///
+    /// # Errors
+    /// What is the matter with them.
+    pub fn decode(bytes: &[u8]) -> Result<Self, &'static str> {
+        let ask = Ask::read_from_bytes(bytes).map_err(|_| "a request of another length")?;
+        if ask.version != VERSION {
+            return Err("a request of another version");
+        }
+        match ask.what.get() {
+            1 => End::of(&ask.end).map(Self::QueuePair).ok_or("a queue pair that cannot be"),
+            2 => Ok(Self::Extents),
+            _ => Err("a request of no kind"),
+        }
+    }
+}
+
+impl Answer {
+    /// Its bytes. At most [`MAX_EXTENTS`] extents are told.
+    #[must_use]
+    pub fn encode(&self) -> Vec<u8> {
+        let extents = &self.extents[..self.extents.len().min(MAX_EXTENTS)];
+        // At most 64.
+        let what = U32::new(extents.len() as u32);
+        let end = self.end.as_ref().map_or(NO_END, End::bytes);
+        let mut bytes = Ask { version: U32::new(VERSION), what, end }.as_bytes().to_vec();
+        for Extent { area, rkey, offset, len, address } in extents {
+            let extent = ExtentBytes {
+                area: U32::new(*area),
+                rkey: U32::new(*rkey),
+                offset: U64::new(*offset),
+                len: U64::new(*len),
+                address: U64::new(*address),
+            };
+            bytes.extend_from_slice(extent.as_bytes());
+        }
+        bytes
+    }
+
+    /// The answer that these bytes are.
+    ///
+    /// # Errors
+    /// What is the matter with them.
+    pub fn decode(bytes: &[u8]) -> Result<Self, &'static str> {
+        let (head, rest) = Ask::read_from_prefix(bytes).map_err(|_| "an answer that is too short")?;
+        if head.version != VERSION {
+            return Err("an answer of another version");
+        }
+        let end = if head.end.number == 0 { None } else { End::of(&head.end) };
+        let extents = <[ExtentBytes]>::ref_from_bytes(rest).map_err(|_| "an answer of another length")?;
+        if extents.len() > MAX_EXTENTS || extents.len() != head.what.get() as usize {
+            return Err("an answer of another number of extents");
+        }
+        let extents: Vec<Extent> = extents
+            .iter()
+            .map(|extent| Extent {
+                area: extent.area.get(),
+                rkey: extent.rkey.get(),
+                offset: extent.offset.get(),
+                len: extent.len.get(),
+                address: extent.address.get(),
+            })
+            .collect();
+        let fit = |extent: &Extent| {
+            extent.offset.checked_add(extent.len).is_some()
+                && extent.address.checked_add(extent.len).is_some()
+        };
+        let in_order = |pair: &[Extent]| {
+            pair[0].area < pair[1].area
+                || pair[0].area == pair[1].area && pair[0].offset + pair[0].len <= pair[1].offset
+        };
+        if !extents.iter().all(fit) || !extents.windows(2).all(in_order) {
+            return Err("an answer with extents that cannot be");
+        }
+        Ok(Self { end, extents })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const END: End = End { number: 0x11, sequence: 0x22_3344, gid: [7; 16], lid: 5, mtu: 3, depth: 16 };
+    const EXTENT: Extent = Extent { area: 2, rkey: 9, offset: 4096, len: 64, address: 1 << 40 };
+
+    #[test]
+    fn bytes_of_an_introduction() {
+        let asked = Request::QueuePair(END).encode();
+        let mut golden = vec![1, 0, 0, 0, 1, 0, 0, 0, 0x11, 0, 0, 0, 0x44, 0x33, 0x22, 0];
+        golden.extend([7; 16]);
+        golden.extend([5, 0, 3, 0, 16, 0, 0, 0]);
+        assert_eq!(asked, golden);
+        assert_eq!(asked.len(), MAX_REQUEST_BYTES);
+        assert_eq!(Request::decode(&asked), Ok(Request::QueuePair(END)));
+        assert_eq!(Request::decode(&Request::Extents.encode()), Ok(Request::Extents));
+        let answer = Answer { end: Some(END), extents: vec![Extent { area: 0, ..EXTENT }, EXTENT] };
+        let bytes = answer.encode();
+        assert_eq!(bytes[72..80], [2, 0, 0, 0, 9, 0, 0, 0]);
+        assert_eq!((bytes.len(), &bytes[96..]), (104, &(1u64 << 40).to_le_bytes()[..]));
+        assert_eq!(Answer::decode(&bytes), Ok(answer));
+    }
+
+    #[test]
+    fn what_cannot_be_is_refused() {
+        let mut other = Request::Extents.encode();
+        other[0] = 2;
+        assert!(Request::decode(&other).unwrap_err().contains("version"));
+        assert!(Request::decode(&other[1..]).is_err());
+        let bad = [End { mtu: 6, ..END }, End { depth: 0, ..END }, End { number: 1 << 24, ..END }];
+        assert!(bad.iter().all(|end| Request::decode(&Request::QueuePair(*end).encode()).is_err()));
+        let bad = [
+            vec![EXTENT, EXTENT],
+            vec![EXTENT, Extent { area: 0, ..EXTENT }],
+            vec![Extent { len: u64::MAX, ..EXTENT }],
+        ];
+        for extents in bad {
+            assert!(Answer::decode(&Answer { end: None, extents }.encode()).is_err());
+        }
+        let short = Answer { end: None, extents: vec![EXTENT] }.encode();
+        assert!((0..short.len()).all(|len| Answer::decode(&short[..len]).is_err()));
+    }
+}

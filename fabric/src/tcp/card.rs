@@ -1,0 +1,89 @@
+//! The socket over which a client's network card and the memory node's are introduced to each other.
+
+use std::os::fd::OwnedFd;
+
+use super::frame::{HEAD_BYTES, Kind, ReplyHead, RequestHead, SERVED};
+use super::socket::{Moved, Ready, receive, send, wait};
+use crate::clock::Deadline;
+use crate::error::FabricError;
+use crate::rdma::wire::{MAX_ANSWER_BYTES, NOT_SERVED};
+use crate::rdma::{Introduction, RdmaError};
+
+/// A socket that joined a client, and on which nothing else is asked. While it lives so does the memory node's end of the queue pair.
+#[derive(Debug)]
+pub(super) struct CardSocket {
+    socket: OwnedFd,
+    peer: String,
+    tag: u16,
+}
+
+impl CardSocket {
+    pub(super) fn new(socket: OwnedFd, peer: String) -> Self {
+        Self { socket, peer, tag: 0 }
+    }
+
+    fn gone(&self) -> FabricError {
+        FabricError::Disconnected { peer: self.peer.as_str().into() }
+    }
+
+    fn send(&self, mut bytes: &[u8], deadline: Deadline) -> Result<(), FabricError> {
+        while !bytes.is_empty() {
+            match send(&self.socket, bytes) {
+                Moved::Bytes(sent) => bytes = &bytes[sent..],
+                Moved::Nothing => self.wait(true, deadline)?,
+                Moved::Gone => return Err(self.gone()),
+            }
+        }
+        Ok(())
+    }
+
+    fn receive(&self, bytes: &mut [u8], deadline: Deadline) -> Result<(), FabricError> {
+        let mut have = 0;
+        while have < bytes.len() {
+            match receive(&self.socket, &mut bytes[have..]) {
+                Moved::Bytes(more) => have += more,
+                Moved::Nothing => self.wait(false, deadline)?,
+                Moved::Gone => return Err(self.gone()),
+            }
+        }
+        Ok(())
+    }
+
+    fn wait(&self, to_write: bool, deadline: Deadline) -> Result<(), FabricError> {
+        match wait(&self.socket, to_write, deadline) {
+            Ready::Try => Ok(()),
+            Ready::TimedOut => Err(FabricError::DeadlinePassed {
+                waiting_for: "the memory node to register memory with its network card",
+            }),
+        }
+    }
+}
+
+impl Introduction for CardSocket {
+    fn exchange(&mut self, request: &[u8], deadline: Deadline) -> Result<Vec<u8>, FabricError> {
+        let wrong = |what| FabricError::from(RdmaError::Introduction { what });
+        let tag = self.tag;
+        self.tag = tag.wrapping_add(1);
+        // A few dozen bytes.
+        let head = RequestHead { bytes: request.len() as u32, entries: 0, tag, kind: Kind::Card };
+        self.send(&[&head.encode()[..], request].concat(), deadline)?;
+        let mut head = [0; HEAD_BYTES];
+        self.receive(&mut head, deadline)?;
+        let ReplyHead { bytes, tag: answered, status, .. } = ReplyHead::decode(&head);
+        if answered != tag || bytes as usize > MAX_ANSWER_BYTES {
+            return Err(wrong("an answer that cannot be"));
+        }
+        let len = bytes as usize;
+        let mut answer = vec![0; len.next_multiple_of(8)];
+        self.receive(&mut answer, deadline)?;
+        answer.truncate(len);
+        match status {
+            SERVED => Ok(answer),
+            NOT_SERVED => {
+                let why = String::from_utf8_lossy(&answer).into_owned();
+                Err(RdmaError::NotServed { why }.into())
+            }
+            _ => Err(wrong("an answer of no kind")),
+        }
+    }
+}

@@ -1,0 +1,195 @@
+//! READs by network cards pass the suite, and what is special about them. `rdma/guest.sh` gives a machine a card.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use fpcache_fabric::conformance::{self, Fixture, TestService};
+use fpcache_fabric::rdma::{self, CardCounts};
+use fpcache_fabric::tcp::{ConnectOptions, ListenOptions, Listener, TcpAddress, TcpConnection, connect};
+use fpcache_fabric::{
+    AreaId, Batch, Connection, Endpoint, Export, FabricError, HugePages, OneRegion, RdmaError, RegionName,
+    RemoteAddr, Serving, SharedMemory, TcpEndpoint,
+};
+
+const LEN: usize = 1 << 20;
+
+struct Node {
+    region: Arc<SharedMemory>,
+    serving: Option<Serving>,
+    connection: TcpConnection,
+}
+
+impl Node {
+    /// A node of whose region `backed` bytes are granted.
+    fn with_backed(backed: u64) -> Self {
+        let (region, fd) = SharedMemory::create_memfd("region", LEN, HugePages::No).unwrap();
+        let region = Arc::new(region);
+        region.set_backed_end(backed);
+        let export = Export::new(&region, fd, 1).unwrap().with_watched(0);
+        let scratch = Some(Arc::new(SharedMemory::anonymous(64 << 10).unwrap()));
+        let options = ListenOptions { scratch, io_threads: 2, ..ListenOptions::default() };
+        let listener = Listener::bind(&["rdma://127.0.0.1:0".parse().unwrap()], options).unwrap();
+        let address = listener.addresses()[0].clone();
+        let service = OneRegion::new(RegionName::default(), export, TestService::default());
+        let serving = Some(listener.spawn(service).unwrap());
+        let connection = connect(&address, ConnectOptions::default()).unwrap();
+        Self { region, serving, connection }
+    }
+
+    fn counts(&self) -> CardCounts {
+        self.connection.card_counts().unwrap()
+    }
+}
+
+impl Fixture for Node {
+    const LOAD_AFTER_READS: u64 = 1;
+
+    type Connection = TcpConnection;
+
+    fn start() -> Self {
+        Self::with_backed(u64::MAX)
+    }
+
+    fn connection(&self) -> &TcpConnection {
+        &self.connection
+    }
+
+    fn region(&self) -> &SharedMemory {
+        &self.region
+    }
+
+    fn scratch(&self) -> (AreaId, u64) {
+        (AreaId(2), 0)
+    }
+
+    fn stop_memory_node(&mut self) {
+        self.serving.take().unwrap().stop().unwrap();
+    }
+}
+
+fn word(endpoint: &mut TcpEndpoint, at: u64) -> u64 {
+    let mut word = [0];
+    endpoint.read_words(RemoteAddr::region(at), &mut word).unwrap();
+    word[0]
+}
+
+#[test]
+#[ignore = "needs an RDMA device"]
+fn reading_by_network_cards_conforms() {
+    conformance::run_all::<Node>();
+}
+
+#[test]
+#[ignore = "needs an RDMA device"]
+fn a_batch_of_reads_rings_one_doorbell_and_uses_no_socket() {
+    let node = Node::start();
+    let mut endpoint = node.connection.endpoint();
+    let before = node.counts();
+    for round in 0..50u64 {
+        let mut batch = Batch::new();
+        let landings: Vec<_> =
+            (0..32u64).map(|at| (at * 8192, batch.read(RemoteAddr::region(at * 8192), 64))).collect();
+        for (at, _) in &landings {
+            node.region.store_release(*at, at + round).unwrap();
+        }
+        endpoint.run(&mut batch).unwrap();
+        assert!(landings.iter().all(|(at, landing)| batch.u64(*landing) == at + round));
+    }
+    let after = node.counts();
+    assert_eq!((after.doorbells - before.doorbells, after.work_requests - before.work_requests), (50, 1600));
+    assert_eq!((after.by_socket, after.broken), (0, 0));
+}
+
+#[test]
+#[ignore = "needs an RDMA device"]
+fn reads_of_any_length_pass_through_the_landing_memory() {
+    let node = Node::start();
+    let bytes: Vec<u8> = (0..LEN).map(|at| (at / 7 % 251) as u8).collect();
+    node.region.write_bytes(0, &bytes).unwrap();
+    let mut endpoint = node.connection.endpoint();
+    for (from, len) in [(0, LEN), (1, LEN - 1), (3, 262_147), (LEN - 1, 1), (13, 0), (8, 262_144)] {
+        let mut batch = Batch::new();
+        let landing = batch.read(RemoteAddr::region(from as u64), len);
+        endpoint.run(&mut batch).unwrap();
+        assert!(batch.bytes(landing) == &bytes[from..from + len], "{len} bytes from {from}");
+    }
+    let mut many = Batch::new();
+    let landings: Vec<_> = (0..1000).map(|at| many.read(RemoteAddr::region(at * 1001), 333)).collect();
+    endpoint.run(&mut many).unwrap();
+    for (at, landing) in landings.into_iter().enumerate() {
+        assert_eq!(many.bytes(landing), &bytes[at * 1001..at * 1001 + 333]);
+    }
+    assert_eq!((node.counts().by_socket, node.counts().broken), (0, 0));
+}
+
+/// A card that went on reading pages that have gone back would show what was there before.
+#[test]
+#[ignore = "needs an RDMA device"]
+fn memory_that_went_back_and_came_again_is_read_anew() {
+    let node = Node::with_backed(64 << 10);
+    let mut endpoint = node.connection.endpoint();
+    node.region.store_release(8192, 1).unwrap();
+    assert_eq!(word(&mut endpoint, 8192), 1);
+    for round in 1..=20u64 {
+        let end = (128 << 10) + round * 4096;
+        node.region.set_backed_end(end);
+        node.region.store_release(end - 8, round).unwrap();
+        node.region.store_release(8192, round).unwrap();
+        // By a card once it is registered, and over the socket until then.
+        let begin = Instant::now();
+        while begin.elapsed() < Duration::from_millis(60) {
+            assert_eq!(word(&mut endpoint, end - 8), round);
+            assert_eq!(word(&mut endpoint, 8192), round);
+        }
+        node.region.set_backed_end(4096);
+        assert!(node.region.discard_from(4096).unwrap());
+        assert_eq!(word(&mut endpoint, end - 8), 0, "what went back is zeros");
+        assert_eq!(word(&mut endpoint, 8192), 0);
+    }
+    let counts = node.counts();
+    assert!(counts.doorbells > 100 && counts.broken > 0 && counts.by_socket > 0, "{counts:?}");
+    // The last state is registered in the end.
+    node.region.set_backed_end(LEN as u64);
+    let limit = Instant::now() + Duration::from_secs(10);
+    loop {
+        let before = node.counts();
+        assert_eq!(word(&mut endpoint, LEN as u64 - 8), 0);
+        if node.counts().by_socket == before.by_socket {
+            break;
+        }
+        assert!(Instant::now() < limit, "still over the socket: {:?}", node.counts());
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[test]
+#[ignore = "needs an RDMA device"]
+fn cards_that_are_not_there_are_named() {
+    let device = rdma::devices().unwrap().remove(0).name;
+    let refused = |choice: &str| {
+        let address: TcpAddress = format!("rdma://127.0.0.1:0?{choice}").parse().unwrap();
+        Listener::bind(&[address], ListenOptions::default()).unwrap_err().to_string()
+    };
+    let message = refused("dev=no_card");
+    assert!(message.contains("no_card") && message.contains(&device), "{message}");
+    let message = refused("gid=200");
+    assert!(message.contains("no GID at index 200") && message.contains("fpcache-cli devices"), "{message}");
+    let message = refused("port=9");
+    assert!(message.contains("port 9") && message.contains("is not there"), "{message}");
+}
+
+#[test]
+#[ignore = "needs an RDMA device"]
+fn a_listener_without_a_card_says_so() {
+    let (region, fd) = SharedMemory::create_memfd("region", LEN, HugePages::No).unwrap();
+    let export = Export::new(&region, fd, 1).unwrap();
+    let listener = Listener::bind(&["tcp://127.0.0.1:0".parse().unwrap()], ListenOptions::default()).unwrap();
+    let address = listener.addresses()[0].to_string().replace("tcp", "rdma");
+    let _serving =
+        listener.spawn(OneRegion::new(RegionName::default(), export, TestService::default())).unwrap();
+    let error = connect(&address.parse().unwrap(), ConnectOptions::default()).unwrap_err();
+    assert!(
+        matches!(&error, FabricError::Rdma(why) if matches!(**why, RdmaError::NotServed { .. })),
+        "{error}"
+    );
+}
