@@ -88,8 +88,11 @@ impl Reader {
     /// where nothing is registered.
     pub(crate) fn run(&mut self, batch: &mut Batch, count: usize, waiting: &Waiting<'_>) -> Result<(), Miss> {
         let is_known = |reader: &Self| batch.requests[..count].iter().all(|posted| reader.has(posted));
-        if !is_known(self) && !(self.ask_again(waiting)? && is_known(self)) {
-            return Err(Miss::NotRegistered);
+        if !is_known(self) {
+            let has_more = self.ask_again(waiting)?;
+            if !has_more || !is_known(self) {
+                return Err(Miss::NotRegistered);
+            }
         }
         self.begin_list();
         for index in 0..count {
