@@ -7,7 +7,7 @@
 //!
 //! | Module | Concept |
 //! |---|---|
-//! | [`memory`] | memory that another process may change; the only `unsafe` of the crate |
+//! | [`memory`] | memory that another process may change; with the verbs in [`rdma`] the only `unsafe` of the crate |
 //! | [`verbs`] | areas, addresses, batches and where their results land |
 //! | [`endpoint`] | the queue pair: run, post, poll, wait |
 //! | [`connection`] | what a compute node holds of a memory node, and what a memory node serves |

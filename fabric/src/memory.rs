@@ -1,6 +1,6 @@
 //! Memory that another process, another thread or a network card may change at any time.
 //!
-//! This is the only module of the crate with `unsafe` code. Nothing here ever makes a `&[u8]` into the mapping: bytes
+//! Beside verbs this is the only module of the crate with `unsafe` code. Nothing here ever makes a `&[u8]` into the mapping: bytes
 //! are loaded by relaxed atomic loads of aligned 8-byte words, or by vector loads that stand for these ([`Words`]), into
 //! private memory or a register, and only then looked at. A racing
 //! writer can therefore make a copy a mixture of old and new words (it *tears*), never undefined behaviour; checksums

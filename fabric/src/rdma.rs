@@ -9,7 +9,7 @@
 //! | | |
 //! |---|---|
 //! | [`CardChoice`] | which device, port and address of the card are used |
-//! | [`devices`] | which there are (feature `rdma`) |
+//! | `devices` (feature `rdma`) | which there are |
 //! | [`RdmaError`] | what can go wrong, and what helps |
 //!
 //! The feature `rdma` needs libibverbs; without it, addresses are understood and refused with a word on how to build it.
