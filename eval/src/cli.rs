@@ -7,6 +7,7 @@ use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 use fpcache_datasets::count;
 use fpcache_memserver::ListenAddress;
 
+use crate::density::{self, DensityArgs};
 use crate::growth::options::{self as growth_options, GrowthArgs};
 use crate::peers::{self, PeersArgs};
 use crate::run::options::{self, RunArgs};
@@ -57,6 +58,7 @@ const EXAMPLES: &str = "Examples:
   fpcache-eval scale --dataset uniform --keys 1M,4M,16M
   fpcache-eval waits --load idle,full,commit
   fpcache-eval peers --keys 1M
+  fpcache-eval density --dataset fb:16M
   fpcache-eval sweep --over cache --values 4MiB,8MiB,16MiB --dataset fb:16M --dist zipf:0.99 --variants fd,full
 
 Exit codes: 0 done, 1 an answer was wrong, 2 wrong usage or a failure.";
@@ -115,6 +117,9 @@ pub enum Command {
     /// Measure FPCache beside what people would use instead: maps, Redis, Valkey, memcached.
     #[command(after_help = peers::EXAMPLES)]
     Peers(Box<PeersArgs>),
+    /// Measure how few bytes of memory let one READ find a key
+    #[command(after_help = density::EXAMPLES)]
+    Density(Box<DensityArgs>),
     /// The memory node that the other commands start.
     #[command(hide = true)]
     MemoryNode(MemoryNodeArgs),

@@ -24,6 +24,7 @@
 
 mod cli;
 mod data;
+mod density;
 mod growth;
 mod machine;
 mod node;
@@ -63,6 +64,7 @@ fn main() -> ExitCode {
             Command::Scale(arguments) => scale::scale(&arguments),
             Command::Sweep(arguments) => sweep::sweep(&arguments),
             Command::Waits(arguments) => waits::waits(&arguments),
+            Command::Density(arguments) => density::density(&arguments),
             Command::Peers(arguments) => peers::peers(&arguments),
             Command::MemoryNode(arguments) => node::serve(&arguments).map(|()| Verdict::AllRight),
         };

@@ -9,6 +9,7 @@
 //! * [`Piece::place`] turns a piece into a [`SegmentModel`] (24 bytes) and a slot for every key, each within the
 //!   model's [`Window`] for that key.
 //! * [`Line`] is the quantised line of a model, evaluated in integers, to the same bit on every CPU.
+//! * [`groups`] orders a segment's slots so that a small table names the few that a key lies in.
 //! * [`strings`] does the same for byte strings: coordinates in their order, and segments of them.
 //! * [`Directory`] finds the segment of a key among millions and replaces segments in microseconds.
 //!
@@ -38,6 +39,7 @@
 
 mod assign;
 mod directory;
+pub mod groups;
 mod line;
 mod model;
 mod place;

@@ -46,6 +46,17 @@ impl Line {
 }
 
 impl Line {
+    /// `floor(2^bits * (dx * m / 2^shift + intercept / 256))` for 8 to 16 bits, clamped to ±2^62.
+    #[inline]
+    pub(crate) fn fraction(self, dx: u64, bits: u8) -> i64 {
+        debug_assert!((8..=16).contains(&bits));
+        let product = u128::from(dx) * u128::from(self.0 as u32);
+        let shift = u32::from((self.0 >> 32) as u8);
+        // The product has at most 96 bits: 16 more fit.
+        let rise = (product << bits).checked_shr(shift).unwrap_or(0).min(1 << 62) as i64;
+        (rise + (self.intercept() << (u32::from(bits) - FRACTION_BITS))).min(1 << 62)
+    }
+
     /// [`value`](Self::value), clamped to `0..=last`, which is below 2^16.
     #[inline(always)]
     pub(crate) fn value_below(self, dx: u64, last: i64) -> i64 {

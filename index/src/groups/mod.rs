@@ -1,0 +1,306 @@
+//! Groups: which few slots of a segment a key lies in, told by a small table beside the segment's line.
+//!
+//! A line predicts a slot within ±ε, and a segment's order within that window is free. Here it is spent on *blocks* of slots
+//! that hold keys in their order, as many in each. A 16-bit *separator* a block, relative to the line, names the
+//! block of a key, so that one READ of few slots finds nearly every key, present or absent, whatever ε is. Three forms:
+//!
+//! | form | a block is | names besides | what is READ |
+//! |---|---|---|---|
+//! | [`Form::Plain`] | one group | nothing | the group's slots and those it shares with the next |
+//! | [`Form::Seeded`] | several groups | the group by the key's hash, with a seed for each block | the group's slots |
+//! | [`Form::Pilots`] | many slots | the slot by the key's hash, with a pilot for each bucket of keys | one slot |
+//!
+//! Plain groups are for short slots, seeded ones for small budgets at the cost of order within a block, pilots for long slots. Keys
+//! that the table does not lead to, *strays*, are few and lie near: within the window of the model that comes
+//! with the table, whose ε says how far any key is from its prediction. A wrong table can therefore cost READs, never an answer.
+//!
+//! Pilots are those of CHD (Belazzougui, Botelho, Dietzfelbinger, ESA 2009) and PTHash (Pibiri and Trani, SIGIR 2021), in small.
+
+mod fill;
+mod pilots;
+mod seeded;
+mod separators;
+
+pub use separators::Separators;
+
+use crate::{PlacedSegment, SegmentModel};
+
+/// How a block's slots are told apart.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Form {
+    /// A block is a group of `stride` slots, READ with those of the next up to `reach`.
+    Plain {
+        /// Slots from one group to the next.
+        stride: u16,
+        /// Slots that are READ, not below the stride: what is more belongs to the next group as well.
+        reach: u16,
+    },
+    /// A block has several groups of `reach` slots each, between which the keys' hashes choose.
+    Seeded {
+        /// Groups in a block, at most 64.
+        groups: u16,
+        /// Slots of a group.
+        reach: u16,
+    },
+    /// A block's slots are chosen by hashes, one by one.
+    Pilots {
+        /// Slots in a block.
+        slots: u16,
+        /// Buckets in a block, each with a pilot.
+        buckets: u16,
+    },
+}
+
+impl Form {
+    /// Groups of nine slots, READ with the first of the next.
+    pub const PLAIN: Self = Self::Plain { stride: 9, reach: 10 };
+    /// Six groups of ten slots with one separator and one seed.
+    pub const SEEDED: Self = Self::Seeded { groups: 6, reach: 10 };
+    /// Blocks of 64 slots with 14 pilots, for four keys each where 85 % of the slots are in use.
+    pub const PILOTS: Self = Self::Pilots { slots: 64, buckets: 14 };
+
+    /// Whether there are tables of this form.
+    #[must_use]
+    pub fn is_valid(self) -> bool {
+        match self {
+            Self::Plain { stride, reach } => {
+                0 < stride && stride <= reach && reach <= 2 * stride && stride <= 64
+            }
+            Self::Seeded { groups, reach } => (1..=64).contains(&groups) && (1..=64).contains(&reach),
+            Self::Pilots { slots, buckets } => (1..=256).contains(&slots) && (1..=256).contains(&buckets),
+        }
+    }
+
+    /// Slots from one block to the next.
+    fn block(self) -> u16 {
+        match self {
+            Self::Plain { stride, .. } => stride,
+            Self::Seeded { groups, reach } => groups * reach,
+            Self::Pilots { slots, .. } => slots,
+        }
+    }
+
+    /// Slots beyond the last block's own.
+    fn overhang(self) -> u16 {
+        match self {
+            Self::Plain { stride, reach } => reach - stride,
+            _ => 0,
+        }
+    }
+
+    /// Bytes of a block beside its separator.
+    fn bytes(self) -> usize {
+        match self {
+            Self::Plain { .. } => 0,
+            Self::Seeded { .. } => 1,
+            Self::Pilots { buckets, .. } => usize::from(buckets),
+        }
+    }
+
+    /// How many blocks a segment of at least `cap` slots has, and how many slots that takes: all blocks are whole, but the one
+    /// of a segment that has no more slots than one.
+    fn blocks(self, cap: u16) -> Option<(u16, u16)> {
+        let whole = self.block() + self.overhang();
+        if cap <= whole {
+            // Hashes choose among all slots of a block.
+            let is_plain = matches!(self, Self::Plain { .. });
+            return Some((1, if is_plain { cap } else { whole }));
+        }
+        let blocks = (cap - self.overhang()).div_ceil(self.block());
+        Some((blocks, blocks.checked_mul(self.block())?.checked_add(self.overhang())?))
+    }
+}
+
+/// Neighbouring slots of a segment.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct SlotRun {
+    /// The first of them.
+    pub first: u16,
+    /// How many there are.
+    pub len: u16,
+}
+
+impl SlotRun {
+    /// Whether `slot` is one of them.
+    #[inline]
+    #[must_use]
+    pub fn contains(self, slot: u16) -> bool {
+        slot.checked_sub(self.first).is_some_and(|offset| offset < self.len)
+    }
+}
+
+/// What leads from a key to a few slots of its segment.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct GroupTable {
+    form: Form,
+    cap: u16,
+    separators: Separators,
+    /// Seeds or pilots of all blocks.
+    bytes: Vec<u8>,
+}
+
+/// A segment whose keys lie in groups.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct GroupedSegment {
+    /// The line and ε of all keys, wherever the table leads: no window is too narrow for any of them.
+    pub model: SegmentModel,
+    /// The slot of each key: distinct, and within the model's window of the key.
+    pub slots: Vec<u16>,
+    /// What leads to nearly all of them.
+    pub table: GroupTable,
+    /// Which keys, by rank, lie where the table does not lead.
+    pub strays: Vec<u32>,
+}
+
+impl GroupTable {
+    /// A table of these parts, of a segment with `cap` slots; `None` if they do not fit one another. Whatever the values are, it
+    /// leads to slots of the segment.
+    #[must_use]
+    pub fn from_parts(form: Form, cap: u16, separators: Separators, bytes: Vec<u8>) -> Option<Self> {
+        let (blocks, slots) = if form.is_valid() { form.blocks(cap)? } else { return None };
+        let fits = slots == cap
+            && separators.stride() == form.block()
+            && separators.blocks() == usize::from(blocks)
+            && bytes.len() == form.bytes() * usize::from(blocks);
+        fits.then_some(Self { form, cap, separators, bytes })
+    }
+
+    /// The slots to READ for a key of this coordinate and hash, by the segment's model; `None` if the table does not know.
+    #[inline]
+    #[must_use]
+    pub fn slots_of(&self, model: &SegmentModel, x: u64, hash: u64) -> Option<SlotRun> {
+        let block = self.separators.block_of(model, x);
+        self.run(block, hash)
+    }
+
+    /// Bytes that a compute node keeps of it: two for each block, seeds and pilots.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        2 * self.separators.blocks() + self.bytes.len()
+    }
+
+    /// The number of the group that a run begins, among all of the segment; `None` for a form without groups.
+    #[must_use]
+    pub fn group_of(&self, run: SlotRun) -> Option<u16> {
+        match self.form {
+            Form::Plain { stride, .. } => Some(run.first / stride),
+            Form::Seeded { reach, .. } => Some(run.first / reach),
+            Form::Pilots { .. } => None,
+        }
+    }
+
+    /// What leads to blocks.
+    #[must_use]
+    pub fn separators(&self) -> &Separators {
+        &self.separators
+    }
+
+    /// The run of a block's slots, in which a key of this hash is.
+    #[inline]
+    fn run(&self, block: u16, hash: u64) -> Option<SlotRun> {
+        // Blocks are whole, and the last ends with the segment.
+        let first = block * self.form.block();
+        let bytes = usize::from(block) * self.form.bytes();
+        match self.form {
+            Form::Plain { reach, .. } => Some(SlotRun { first, len: reach.min(self.cap - first) }),
+            Form::Seeded { groups, reach } => {
+                let group = seeded::group_of(hash, self.bytes[bytes], groups);
+                Some(SlotRun { first: first + group * reach, len: reach })
+            }
+            Form::Pilots { slots, buckets } => {
+                let pilot = self.bytes[bytes + pilots::bucket_of(hash, buckets)];
+                let slot = pilots::slot_of(hash, pilot, slots)?;
+                Some(SlotRun { first: first + slot, len: 1 })
+            }
+        }
+    }
+}
+
+impl PlacedSegment {
+    /// Puts the keys of this segment, which are `xs` and have these hashes, into groups; `None` if that takes more than 65,535
+    /// slots or a wider window than a model has, which segments of a few thousand slots never do.
+    ///
+    /// The segment gets some slots more where the last block was not whole. Its ε becomes the largest distance of a key from its
+    /// prediction, about ε/fill and half a block.
+    ///
+    /// # Panics
+    /// If there are not as many coordinates and hashes as the segment has keys, or the form is not valid.
+    #[must_use]
+    pub fn grouped(&self, xs: &[u64], hashes: &[u64], form: Form) -> Option<GroupedSegment> {
+        assert!(form.is_valid(), "{form:?}");
+        assert!(
+            xs.len() == self.keys && hashes.len() == self.keys,
+            "one coordinate and one hash for each key"
+        );
+        let (blocks, cap) = form.blocks(self.model.cap)?;
+        let mut model = SegmentModel { cap, ..self.model };
+        let (separators, firsts) = Separators::fit(&model, xs, blocks, form.block())?;
+        let mut table =
+            GroupTable { form, cap, separators, bytes: vec![0; form.bytes() * usize::from(blocks)] };
+        let mut slots = fill::Slots::new(cap, self.keys);
+        for (block, first) in (0..blocks).zip(&firsts) {
+            let end = firsts.get(usize::from(block) + 1).copied().unwrap_or(self.keys);
+            table.fill_block(block, *first..end, hashes, &mut slots);
+        }
+        let is_stray =
+            slots.place_the_rest(|rank| firsts.partition_point(|first| *first <= rank) - 1, form.block());
+        let slots = slots.into_slots();
+        let farthest = xs.iter().zip(&slots).map(|(x, slot)| model.predict(*x).abs_diff(u32::from(*slot)));
+        model.epsilon = u16::try_from(farthest.max().unwrap_or(0)).ok()?.max(self.model.epsilon);
+        // A key that was put elsewhere may lie where the table leads all the same.
+        let leads = |rank: &u32| {
+            let at = *rank as usize;
+            table.slots_of(&model, xs[at], hashes[at]).is_some_and(|run| run.contains(slots[at]))
+        };
+        let strays = is_stray.into_iter().filter(|rank| !leads(rank)).collect();
+        Some(GroupedSegment { model, slots, table, strays })
+    }
+}
+
+impl GroupTable {
+    /// Puts the keys of a block into its slots, as many as go there.
+    fn fill_block(
+        &mut self,
+        block: u16,
+        keys: std::ops::Range<usize>,
+        hashes: &[u64],
+        slots: &mut fill::Slots,
+    ) {
+        let first = block * self.form.block();
+        let bytes = usize::from(block) * self.form.bytes();
+        match self.form {
+            Form::Plain { reach, .. } => slots.fill(keys, first, reach.min(self.cap - first)),
+            Form::Seeded { groups, reach } => {
+                let seed = seeded::choose_seed(&hashes[keys.clone()], groups, reach);
+                self.bytes[bytes] = seed;
+                for key in keys {
+                    let group = seeded::group_of(hashes[key], seed, groups);
+                    slots.fill(key..key + 1, first + group * reach, reach);
+                }
+            }
+            Form::Pilots { slots: among, buckets } => {
+                let pilots = &mut self.bytes[bytes..bytes + usize::from(buckets)];
+                pilots::choose_pilots(&hashes[keys.clone()], among, pilots, |key, slot| {
+                    slots.put(keys.start + key, first + slot);
+                });
+            }
+        }
+    }
+}
+
+/// Mixes a hash with a seed, so that seeds make hashes that have nothing to do with one another.
+#[inline]
+fn mixed(hash: u64, seed: u8) -> u64 {
+    // The finaliser of SplitMix64 (Steele, Lea, Flood, OOPSLA 2014).
+    let mut z = hash.wrapping_add((u64::from(seed) + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
+    z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ z >> 31
+}
+
+/// One of `count`, by the high bits of a hash.
+#[inline]
+fn choose(hash: u64, count: u16) -> u16 {
+    // Below the count, which has 16 bits.
+    ((u128::from(hash) * u128::from(count)) >> 64) as u16
+}

@@ -1,0 +1,123 @@
+//! Which block of a segment a key belongs to.
+
+use crate::SegmentModel;
+
+/// Most bits of a slot that separators tell apart.
+const MOST_BITS: u8 = 14;
+
+/// For each block the least prediction of its keys, in fractions of a slot, as the distance from where the block begins.
+///
+/// With `F` [bits](Self::bits) a coordinate's *quantile* is `q(x) = floor(2^F (line's value at x))`, and the separator of block
+/// `b`, which begins at slot `b·s`, is `q(first key of b) - b·s·2^F`, in 16 bits, two's complement. `F` is as large as lets all of
+/// a segment's separators fit. A key's block is the last whose separator is not above its quantile, or the first.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Separators {
+    bits: u8,
+    /// Slots from one block to the next.
+    stride: u16,
+    distances: Vec<i16>,
+}
+
+impl Separators {
+    /// Separators with these values; `None` if there are none, or a slot has more fractions than 2^14.
+    #[must_use]
+    pub fn from_parts(bits: u8, stride: u16, distances: Vec<i16>) -> Option<Self> {
+        let is_valid = bits <= MOST_BITS && !distances.is_empty() && u16::try_from(distances.len()).is_ok();
+        is_valid.then_some(Self { bits, stride, distances })
+    }
+
+    /// How many blocks there are.
+    #[must_use]
+    pub fn blocks(&self) -> usize {
+        self.distances.len()
+    }
+
+    /// Binary digits of a slot's fractions.
+    #[must_use]
+    pub fn bits(&self) -> u8 {
+        self.bits
+    }
+
+    /// Slots from one block to the next.
+    #[must_use]
+    pub fn stride(&self) -> u16 {
+        self.stride
+    }
+
+    /// The values, one for each block.
+    #[must_use]
+    pub fn distances(&self) -> &[i16] {
+        &self.distances
+    }
+
+    /// The block of a key, by its coordinate: below [`blocks`](Self::blocks), whatever the values are. A few nanoseconds and one
+    /// for each block between the guess and the answer.
+    #[inline]
+    #[must_use]
+    pub fn block_of(&self, model: &SegmentModel, x: u64) -> u16 {
+        let quantile = quantile(model, x, self.bits);
+        let last = self.distances.len() - 1;
+        let guess = (quantile >> self.bits).max(0) as u64 / u64::from(self.stride.max(1));
+        let mut block = usize::try_from(guess).unwrap_or(last).min(last);
+        while block < last && self.separator(block + 1) <= quantile {
+            block += 1;
+        }
+        while block > 0 && self.separator(block) > quantile {
+            block -= 1;
+        }
+        // There are fewer blocks than 2^16.
+        block as u16
+    }
+
+    /// Separators of as many `blocks` with about as many keys in each, and the rank of each block's first key; `None` if some
+    /// key lies farther from its prediction than separators say. Keys of one quantile belong to one block.
+    pub(super) fn fit(
+        model: &SegmentModel,
+        xs: &[u64],
+        blocks: u16,
+        stride: u16,
+    ) -> Option<(Self, Vec<usize>)> {
+        (0..=MOST_BITS).rev().find_map(|bits| {
+            let quantile_at = |rank: usize| match xs.get(rank) {
+                Some(x) => quantile(model, *x, bits),
+                // Of blocks without keys after the last key's.
+                None => xs.last().map_or(0, |x| quantile(model, *x, bits).saturating_add(1)),
+            };
+            let firsts = first_ranks(xs.len(), blocks, quantile_at);
+            let distance = |(block, first): (i64, &usize)| {
+                let start = (block * i64::from(stride)) << bits;
+                i16::try_from(quantile_at(*first).saturating_sub(start)).ok()
+            };
+            let distances = (0..).zip(&firsts).map(distance).collect::<Option<Vec<_>>>()?;
+            Some((Self { bits, stride, distances }, firsts))
+        })
+    }
+
+    #[inline]
+    fn separator(&self, block: usize) -> i64 {
+        ((block as i64 * i64::from(self.stride)) << self.bits) + i64::from(self.distances[block])
+    }
+}
+
+/// The line's value at a coordinate, in `2^bits` fractions of a slot.
+#[inline]
+fn quantile(model: &SegmentModel, x: u64, bits: u8) -> i64 {
+    model.line.fraction(x.saturating_sub(model.origin), MOST_BITS) >> (MOST_BITS - bits)
+}
+
+/// The rank of each block's first key: equally many for each block, but for keys of one quantile, which stay together.
+fn first_ranks(keys: usize, blocks: u16, quantile_at: impl Fn(usize) -> i64) -> Vec<usize> {
+    let parts = |rank: usize| rank == 0 || rank >= keys || quantile_at(rank - 1) < quantile_at(rank);
+    let mut least = 0;
+    let firsts = (0..usize::from(blocks)).map(|block| {
+        let even = block * keys / usize::from(blocks);
+        let before = (least..=even).rev().find(|rank| parts(*rank));
+        let after = (even..=keys).find(|rank| parts(*rank)).unwrap_or(keys);
+        least = match before {
+            Some(before) if even - before <= after - even => before,
+            _ => after.max(least),
+        };
+        least
+    });
+    firsts.collect()
+}

@@ -1,0 +1,163 @@
+//! Groups of a segment: their tables lead to nearly all keys, and to slots of the segment whatever is in them.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use fpcache_index::groups::{Form, GroupTable, GroupedSegment, Separators};
+use fpcache_index::{PlacedSegment, SegmentOptions, Segmenter};
+use proptest::collection::{btree_set, vec};
+use proptest::prelude::*;
+
+const FORMS: [Form; 6] = [
+    Form::PLAIN,
+    Form::Plain { stride: 10, reach: 10 },
+    Form::Plain { stride: 1, reach: 2 },
+    Form::SEEDED,
+    Form::Seeded { groups: 4, reach: 10 },
+    Form::PILOTS,
+];
+
+fn hash(key: u64) -> u64 {
+    let mut z = key.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    z = (z ^ z >> 32).wrapping_mul(0xd6e8_feb8_6659_fd93);
+    z ^ z >> 32
+}
+
+/// The segments of these coordinates, which ascend and may be equal, each with its own.
+fn segments<'x>(xs: &'x [u64], options: &SegmentOptions) -> Vec<(PlacedSegment, &'x [u64])> {
+    let mut segmenter = Segmenter::new(*options).unwrap();
+    let mut pieces: Vec<_> = xs.iter().filter_map(|x| segmenter.push_or_equal(*x).unwrap()).collect();
+    pieces.extend(segmenter.finish());
+    let (mut all, mut rest) = (Vec::new(), xs);
+    for piece in pieces {
+        let (of_piece, after) = rest.split_at(piece.keys);
+        let mut left = of_piece;
+        for segment in piece.place(of_piece, options) {
+            let (own, others) = left.split_at(segment.keys);
+            all.push((segment, own));
+            left = others;
+        }
+        rest = after;
+    }
+    all
+}
+
+/// Groups a segment's keys and checks all that must hold of it; gives how many keys there are and how many strays.
+fn checked(segment: &PlacedSegment, xs: &[u64], form: Form) -> GroupedSegment {
+    // Keys of one coordinate have hashes of their own.
+    let hashes: Vec<u64> =
+        (0..).zip(xs).map(|(rank, x): (u64, _)| hash(x.wrapping_add(rank << 32))).collect();
+    let grouped = segment.grouped(xs, &hashes, form).expect("segments of a few thousand slots");
+    let GroupedSegment { model, slots, table, strays } = &grouped;
+    let mut taken = vec![false; usize::from(model.cap)];
+    for (rank, (x, slot)) in xs.iter().zip(slots).enumerate() {
+        assert!(!std::mem::replace(&mut taken[usize::from(*slot)], true), "two keys have slot {slot}");
+        assert!(model.window(*x).contains(u32::from(*slot)), "slot {slot} is outside its key's window");
+        let leads = table.slots_of(model, *x, hashes[rank]).is_some_and(|run| run.contains(*slot));
+        assert_eq!(leads, !strays.contains(&(rank as u32)), "rank {rank}");
+    }
+    assert_eq!(model.line, segment.model.line);
+    assert!(model.cap >= segment.model.cap && model.epsilon >= segment.model.epsilon);
+    grouped
+}
+
+/// Keys as different as runs of neighbours and keys far apart.
+fn keys() -> impl Strategy<Value = Vec<u64>> {
+    let runs = vec((any::<u64>(), 1u64..200, 1u64..1000), 1..12).prop_map(|runs| {
+        let keys = runs
+            .into_iter()
+            .flat_map(|(first, count, step)| (0..count).map(move |i| first.saturating_add(i * step)));
+        keys.collect::<std::collections::BTreeSet<_>>().into_iter().collect()
+    });
+    prop_oneof![runs, btree_set(any::<u64>(), 1..800).prop_map(|keys| keys.into_iter().collect())]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn every_key_has_a_slot_in_its_window_and_the_table_leads_to_all_but_the_strays(
+        xs in keys(), epsilon in prop_oneof![Just(1u32), Just(8), Just(64)], fill in 0.3f64..=1.0,
+    ) {
+        let options = SegmentOptions { epsilon, fill, max_slots: 2048, ..SegmentOptions::default() };
+        for (segment, xs) in segments(&xs, &options) {
+            for form in FORMS {
+                checked(&segment, xs, form);
+            }
+        }
+    }
+
+    #[test]
+    fn keys_of_one_coordinate_have_slots_too(first in vec(0u64..40, 1..300), fill in 0.3f64..=1.0) {
+        let mut xs = first;
+        xs.sort_unstable();
+        let options = SegmentOptions { epsilon: 16, fill, ..SegmentOptions::default() };
+        for (segment, xs) in segments(&xs, &options) {
+            for form in FORMS {
+                checked(&segment, xs, form);
+            }
+        }
+    }
+
+    #[test]
+    fn whatever_is_in_a_table_it_leads_to_slots_of_its_segment(
+        bits in 0u8..=14, distances in vec(any::<i16>(), 1..60), bytes in vec(any::<u8>(), 60 * 14),
+        line: u64, origin: u64, xs in vec(any::<u64>(), 20), which in 0..FORMS.len(),
+    ) {
+        let form = FORMS[which];
+        let blocks = distances.len() as u16;
+        let (block, overhang, each) = match form {
+            Form::Plain { stride, reach } => (stride, reach - stride, 0),
+            Form::Seeded { groups, reach } => (groups * reach, 0, 1),
+            Form::Pilots { slots, buckets } => (slots, 0, usize::from(buckets)),
+        };
+        let cap = blocks * block + overhang;
+        let separators = Separators::from_parts(bits, block, distances).unwrap();
+        let bytes = bytes[..each * usize::from(blocks)].to_vec();
+        let table = GroupTable::from_parts(form, cap, separators, bytes).unwrap();
+        let line = fpcache_index::Line::from_bits(line);
+        let model = fpcache_index::SegmentModel { origin, line, cap, epsilon: 0 };
+        for x in xs {
+            if let Some(run) = table.slots_of(&model, x, hash(x)) {
+                prop_assert!(run.len > 0 && u32::from(run.first) + u32::from(run.len) <= u32::from(cap));
+            }
+        }
+    }
+}
+
+/// Uniform keys, always the same.
+fn scattered(count: u64) -> Vec<u64> {
+    let keys: std::collections::BTreeSet<u64> = (0..count).map(hash).collect();
+    keys.into_iter().collect()
+}
+
+#[test]
+fn nearly_all_keys_are_where_the_table_leads() {
+    let xs = scattered(200_000);
+    for (form, most_strays, most_bytes) in
+        [(Form::PLAIN, 0.0005, 0.27), (Form::SEEDED, 0.0005, 0.065), (Form::PILOTS, 0.005, 0.31)]
+    {
+        let (mut strays, mut bytes, mut slots) = (0, 0, 0);
+        for (segment, xs) in segments(&xs, &SegmentOptions { epsilon: 64, ..SegmentOptions::default() }) {
+            let grouped = checked(&segment, xs, form);
+            strays += grouped.strays.len();
+            bytes += grouped.table.bytes();
+            slots += usize::from(grouped.model.cap);
+        }
+        let share = |count: usize| count as f64 / xs.len() as f64;
+        assert!(share(strays) <= most_strays, "{form:?}: {} strays", share(strays));
+        assert!(share(bytes) <= most_bytes, "{form:?}: {} bytes a key", share(bytes));
+        assert!(share(slots) < 1.25, "{form:?}: {} slots a key", share(slots));
+    }
+}
+
+#[test]
+fn parts_that_do_not_fit_make_no_table() {
+    let separators = || Separators::from_parts(8, 9, vec![0; 4]).unwrap();
+    assert!(GroupTable::from_parts(Form::PLAIN, 37, separators(), Vec::new()).is_some());
+    assert!(GroupTable::from_parts(Form::PLAIN, 38, separators(), Vec::new()).is_none());
+    assert!(GroupTable::from_parts(Form::PLAIN, 37, separators(), vec![0]).is_none());
+    assert!(
+        GroupTable::from_parts(Form::Plain { stride: 0, reach: 10 }, 37, separators(), Vec::new()).is_none()
+    );
+    assert!(Separators::from_parts(15, 9, vec![0]).is_none());
+    assert!(Separators::from_parts(8, 9, Vec::new()).is_none());
+}
