@@ -27,6 +27,7 @@ use crate::systems::memcached::{self, Text};
 use crate::systems::redis::{self, Resp};
 use crate::systems::server::{Server, version_of};
 use crate::systems::socket::{Address, SocketStore, Waiting};
+use crate::systems::tasks::Tasks;
 
 /// Lookups that are drawn, and the most of a pass.
 const LOOKUPS: u64 = 4_000_000;
@@ -170,6 +171,14 @@ impl Made {
             for operation in [("get".to_owned(), 1), (format!("multi_get of {together}"), together)] {
                 self.ask(at, "fpcache", (Some(way.as_str()), None), operation);
             }
+            let client = ByteClient::connect_with(url, run.client_config())?;
+            let tasks = self.add(Box::new(Tasks::of(client, node.process_id())?));
+            self.ask(
+                tasks,
+                "fpcache",
+                (Some(way.as_str()), None),
+                (format!("get by {together} tasks"), together),
+            );
         }
         self._node = Some(node);
         Ok(())

@@ -17,7 +17,8 @@ pub const EXAMPLES: &str = "Examples:
 
 The same records and the same stream of lookups for each system, in one run, its passes taking turns. Redis, Valkey and \
 memcached are started and ended by this command where they are installed, in memory, keeping nothing, with one client on this \
-machine: over a unix socket and over TCP, each key by itself, 64 in a pipeline, and 64 in one request. Ratios are to Redis \
+machine: over a unix socket and over TCP, each key by itself, 64 in a pipeline, and 64 in one request. FPCache is also asked by 64 \
+tasks of one thread, a key each. Ratios are to Redis \
 over its unix socket, asked for one key at a time (to Valkey or memcached where it is not there).
 
 Exit code: 0 if every answer was right, 1 if one was wrong, 2 if the comparison failed.";

@@ -216,7 +216,7 @@ struct Counted {
 }
 
 /// Processor time of this process so far.
-fn process_cpu() -> Duration {
+pub fn process_cpu() -> Duration {
     let time = clock_gettime(ClockId::ProcessCPUTime);
     Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec.unsigned_abs() as u32)
 }

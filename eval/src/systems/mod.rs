@@ -11,6 +11,7 @@ pub mod memcached;
 pub mod redis;
 pub mod server;
 pub mod socket;
+pub mod tasks;
 
 use std::time::Duration;
 

@@ -35,7 +35,11 @@ fn what_is_there_is_measured_in_every_way_it_can_be_asked_and_answers_are_compar
             assert_eq!(row["server_cpu_s_per_million"].is_null(), is_here, "{row}");
         }
     }
-    assert_eq!(of(&rows, "fpcache").count(), 6, "three ways there, one key and several");
+    assert_eq!(
+        of(&rows, "fpcache").count(),
+        9,
+        "three ways there; one key, several, and one by each of many tasks"
+    );
     assert_eq!(of(&rows, "hashmap").chain(of(&rows, "btreemap")).count(), 2);
     // Two ways there, and one key, a pipeline, one request for several; or one row that names a package.
     let stores = of(&rows, "redis").chain(of(&rows, "valkey")).count();
