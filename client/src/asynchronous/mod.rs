@@ -6,6 +6,8 @@
 //! batches, so that a frame carries the READs of many tasks. While a worker waits for its socket the others take what comes
 //! meanwhile. *Changes* go through a thread of the client's (`changes.rs`), which sends what waits as one request.
 //!
+//! Where a network card reads, a group is made on a thread for blocking calls, which waits for the card.
+//!
 //! All of this is the common course. A directory that is out of date, a memory node that has gone, a record that is being written for
 //! long: whatever takes more than waiting for a socket is done by the very code that the blocking client has for it, on a thread
 //! of the runtime's for blocking calls, by a worker at a time.

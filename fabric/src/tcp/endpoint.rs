@@ -87,10 +87,11 @@ impl TcpEndpoint {
 
     /// The socket, for whoever waits for it among others, and whether the endpoint has something to send over it;
     /// [`poll`](Endpoint::poll) moves what can be moved. `None` before there is one, and after it was left because of an error:
-    /// then the next one is another.
+    /// then the next one is another. `None` also where a network card reads: posting then waits for it.
     #[must_use]
     pub fn socket(&self) -> Option<(BorrowedFd<'_>, bool)> {
-        self.channel.as_ref().map(|channel| (channel.socket(), channel.is_unsent()))
+        let by_socket = self.channel.as_ref().filter(|_| self.by_card.is_none());
+        by_socket.map(|channel| (channel.socket(), channel.is_unsent()))
     }
 
     /// Gives up what is under way: it comes back from [`poll`](Endpoint::poll) with
