@@ -271,6 +271,8 @@ fn a_task_that_reads_where_memory_is_mapped_without_a_pause_leaves_others_their_
     load(&client, U64Keys::parameters(), 0..1_000, 0).unwrap();
     one_thread().block_on(async {
         let client = AsyncTableClient::of(client);
+        // Fetches the table, which is waited for.
+        assert!(client.get(0).await.unwrap().is_some());
         let turns = Arc::new(AtomicU64::new(0));
         let other = tokio::spawn({
             let turns = Arc::clone(&turns);
