@@ -275,7 +275,8 @@ fn of_code(code: ErrorCode) -> ErrorKind {
         | ErrorCode::Version
         | ErrorCode::NotDurable
         | ErrorCode::NoSuchTable
-        | ErrorCode::NoMemory => ErrorKind::Setup,
+        | ErrorCode::NoMemory
+        | ErrorCode::ReadOnly => ErrorKind::Setup,
         ErrorCode::Forgotten => ErrorKind::Unknown,
         _ => ErrorKind::Internal,
     }

@@ -255,6 +255,12 @@ pub trait Service: Send {
         let _ = (client, region);
     }
 
+    /// A client that has just [connected](Self::connected) may read and change nothing. A service with requests that change
+    /// something refuses those of this client; its WRITEs and atomics are refused by the fabric.
+    fn may_only_read(&mut self, client: ClientId) {
+        let _ = client;
+    }
+
     /// A client has gone; it sends nothing more.
     fn disconnected(&mut self, client: ClientId) {
         let _ = client;

@@ -170,6 +170,16 @@ pub enum FabricError {
         /// What helps.
         remedy: &'static str,
     },
+    /// The memory node lets nobody in with this token, or nobody without one; or it could not prove that it is the one meant.
+    #[error("{address} {why}; {remedy}")]
+    TokenRefused {
+        /// The address asked for, or who asked.
+        address: String,
+        /// What is wrong.
+        why: &'static str,
+        /// What helps.
+        remedy: &'static str,
+    },
     /// The memory node serves as many clients as it was told to.
     #[error(
         "memory node {address} serves its maximum of {max} clients; close one, or raise the maximum, which the limit of \
@@ -256,7 +266,9 @@ impl FabricError {
             Self::Disconnected { .. } | Self::DamagedReply { .. } | Self::NoMemoryNode { .. } => {
                 ErrorKind::Reconnect
             }
-            Self::AccessDenied { .. } | Self::UserRefused { .. } => ErrorKind::Denied,
+            Self::AccessDenied { .. } | Self::UserRefused { .. } | Self::TokenRefused { .. } => {
+                ErrorKind::Denied
+            }
             Self::OutOfBounds { .. }
             | Self::NoSuchArea { .. }
             | Self::Misaligned { .. }
@@ -289,6 +301,12 @@ impl FabricError {
     #[must_use]
     pub fn os(doing: &'static str, source: io::Error) -> Self {
         Self::Io { doing, source: Arc::new(source) }
+    }
+
+    /// Of a client whose token is none any more.
+    pub(crate) fn token_withdrawn(address: String) -> Self {
+        let (why, remedy) = ("came in by a token that was withdrawn", "it needs one that is known");
+        Self::TokenRefused { address, why, remedy }
     }
 
     pub(crate) fn io(doing: &'static str) -> impl FnOnce(rustix::io::Errno) -> Self {

@@ -4,19 +4,22 @@
 //! from then on a socket for requests to the service; each of its endpoints connects another one that joins it. READs are
 //! answered by threads of their own straight from the region, and never meet the thread that runs the service.
 //!
-//! **Who gets in.** Over a unix socket the memory node's own user, and those that are named. Over TCP every process of the
-//! machine; addresses that other machines reach are refused.
+//! **Who gets in.** Over a unix socket the memory node's own user, and those that are named. Over the loopback interface every
+//! process of the machine, unless a token is required; at addresses that other machines reach, whoever knows a [`Token`], with the
+//! rights that it has.
 //!
 //! | | |
 //! |---|---|
 //! | [`TcpAddress`] | `tcp://HOST:PORT` or `tcp+unix:///absolute/path.sock` |
 //! | [`Listener`] | the memory node's side |
 //! | [`connect`], [`TcpConnection`], [`TcpEndpoint`] | the client's side |
+//! | [`Token`], [`TokenSet`], [`TokenKeeper`] | who gets in |
 //!
 //! The bytes are drawn in `tcp/handshake.rs` and `tcp/frame.rs`.
 
 mod address;
 mod areas;
+mod attempts;
 mod by_card;
 mod calls;
 mod card;
@@ -34,9 +37,11 @@ mod mailbox;
 mod node;
 mod peer;
 mod socket;
+mod token;
 
 pub use address::{TcpAddress, TcpAddressError};
 pub use client::{ConnectOptions, TcpConnection, connect};
 pub(crate) use desk::Desk;
 pub use endpoint::TcpEndpoint;
-pub use listener::{HangUps, ListenOptions, Listener};
+pub use listener::{HangUps, ListenOptions, Listener, TokenKeeper};
+pub use token::{Rights, Token, TokenError, TokenSet};

@@ -28,10 +28,11 @@ pub enum ListenError {
     /// The network card cannot be used.
     #[error(transparent)]
     Card(Box<crate::rdma::RdmaError>),
-    /// The address can be reached from other machines.
+    /// Nobody would need a token there.
     #[error(
-        "{address} means {target}, which other machines reach, and a memory node cannot tell yet who may use it: listen at \
-         tcp://127.0.0.1:PORT or tcp+unix:///absolute/path.sock, and reach that from elsewhere through a tunnel (ssh -L)"
+        "{address} means {target}, which other machines reach, and there are no tokens by which a memory node could tell who may \
+         use it: make one with `fpcache-cli token new`, write it into a file of this user alone as a line `write TOKEN`, and name \
+         that with --token-file; or listen at tcp://127.0.0.1:PORT or tcp+unix:///absolute/path.sock"
     )]
     BeyondThisMachine {
         /// The address asked for.
@@ -39,6 +40,12 @@ pub enum ListenError {
         /// What it means.
         target: String,
     },
+    /// There are to be no clients without tokens, and no tokens.
+    #[error(
+        "a token is required of all clients over TCP, and there are no tokens: make one with `fpcache-cli token new`, and name a \
+         file with a line `write TOKEN` with --token-file"
+    )]
+    NoTokens,
     /// What serving sockets needs cannot be had.
     #[error("serving sockets cannot begin: {0}")]
     Threads(String),

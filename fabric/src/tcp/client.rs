@@ -1,6 +1,9 @@
 //! The client's side: connecting, and the connection.
 
+mod greeting;
+
 use std::os::fd::OwnedFd;
+
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -10,12 +13,10 @@ use super::calls::Caller;
 use super::card::CardSocket;
 use super::channel::Channel;
 use super::endpoint::TcpEndpoint;
-use super::frame::{HEAD_BYTES, Limits};
-use super::handshake::{
-    ADMITTED, CREDENTIALS_REFUSED, Hello, Membership, NO_RESOURCES, NO_SUCH_CLIENT, NO_SUCH_REGION,
-    TOO_MANY_CLIENTS, USER_REFUSED, WELCOME_BYTES, Welcome,
-};
-use super::socket::{Moved, Ready, reach, receive, send, wait};
+use super::frame::Limits;
+use super::handshake::{Membership, Welcome};
+use super::socket::reach;
+use super::token::Token;
 use crate::bell::Bell;
 use crate::clock::{Clock, Deadline, SystemClock};
 use crate::connection::{Connection, Posted};
@@ -26,13 +27,11 @@ use crate::rdma::{CardCounts, ClientCard};
 use crate::region::RegionName;
 use crate::rpc::SharedCaller;
 use crate::shm::PROTOCOL_VERSION;
-use crate::verbs::MAX_REQUEST_BYTES;
 use crate::watch::Watch;
+use greeting::Greeting;
 
 /// Sockets that endpoints have left, at most.
 const MAX_KEPT: usize = 16;
-/// What a memory node's limits must at least be: a batch of a few requests, and a record of a slot of any table.
-const LEAST: u32 = 4 << 10;
 
 /// How to connect.
 #[derive(Clone, Debug)]
@@ -45,6 +44,9 @@ pub struct ConnectOptions {
     pub patience: Duration,
     /// How long a thread that waits for a reply goes on looking before it sleeps, while that pays off. Default 50 µs.
     pub spin: Duration,
+    /// The token to prove, and to have the memory node prove: over TCP, not over unix sockets, where the operating system tells
+    /// who is there. Default: none.
+    pub token: Option<Token>,
     /// The clock that waiting callers use.
     pub clock: Arc<dyn Clock>,
     /// The protocol version to announce; another than [`PROTOCOL_VERSION`] only to test the refusal.
@@ -59,6 +61,7 @@ impl Default for ConnectOptions {
             deadline: Deadline::after(Duration::from_secs(5)),
             patience: Duration::from_secs(5),
             spin: Duration::from_micros(50),
+            token: None,
             clock: Arc::new(SystemClock),
             announce_version: PROTOCOL_VERSION,
         }
@@ -72,8 +75,8 @@ impl Default for ConnectOptions {
 /// [`NoMemoryNode`](FabricError::NoMemoryNode) if nothing listens there or nobody can get there,
 /// [`VersionMismatch`](FabricError::VersionMismatch), [`Protocol`](FabricError::Protocol) if something else listens there,
 /// [`UserRefused`](FabricError::UserRefused), [`NoSuchRegion`](FabricError::NoSuchRegion),
-/// [`TooManyClients`](FabricError::TooManyClients), [`DeadlinePassed`](FabricError::DeadlinePassed) if it does not answer in
-/// time, and [`Rdma`](FabricError::Rdma) if the address asks for network cards, and those here or there cannot be used.
+/// [`TokenRefused`](FabricError::TokenRefused), [`TooManyClients`](FabricError::TooManyClients), [`DeadlinePassed`](FabricError::DeadlinePassed)
+/// if it does not answer in time, and [`Rdma`](FabricError::Rdma) if the address asks for network cards, and those here or there cannot be used.
 pub fn connect(address: &TcpAddress, options: ConnectOptions) -> Result<TcpConnection, FabricError> {
     let card = match address.card() {
         None => None,
@@ -83,14 +86,16 @@ pub fn connect(address: &TcpAddress, options: ConnectOptions) -> Result<TcpConne
     };
     let targets = address.targets().map_err(|error| FabricError::TcpAddress(Box::new(error)))?;
     let (socket, target) = reach(address, &targets, options.deadline)?;
-    let hello = Hello::encode(options.announce_version, &options.region, None);
+    let token = options.token.filter(|_| matches!(target, Target::Internet(_)));
     let greeting = Greeting {
         address,
         name: &options.region,
+        join: None,
+        token,
         version: options.announce_version,
         deadline: options.deadline,
     };
-    let welcome = greeting.exchange(&socket, &hello)?;
+    let welcome = greeting.exchange(&socket)?;
     let link = Arc::new(Link::new(&address.to_string())?);
     let bell = Bell::new(socket);
     let watch = Watch::start(bell.clone(), Arc::clone(&link))?;
@@ -101,6 +106,7 @@ pub fn connect(address: &TcpAddress, options: ConnectOptions) -> Result<TcpConne
         clock: options.clock,
         patience: options.patience,
         spin: options.spin,
+        token,
         membership: welcome.membership,
         limits: welcome.limits,
         region_len: welcome.region_len,
@@ -125,84 +131,6 @@ pub fn connect(address: &TcpAddress, options: ConnectOptions) -> Result<TcpConne
     })
 }
 
-/// A handshake.
-struct Greeting<'g> {
-    address: &'g TcpAddress,
-    name: &'g RegionName,
-    version: u32,
-    deadline: Deadline,
-}
-
-impl Greeting<'_> {
-    /// Says HELLO and takes WELCOME, and no byte more.
-    fn exchange(&self, socket: &OwnedFd, hello: &[u8]) -> Result<Welcome, FabricError> {
-        // It fits any socket's buffer, and one that was refused before it spoke is told why.
-        send(socket, hello);
-        let (mut bytes, mut have) = ([0; WELCOME_BYTES], 0);
-        while have < bytes.len() {
-            match receive(socket, &mut bytes[have..]) {
-                Moved::Bytes(more) => have += more,
-                Moved::Nothing => {
-                    if wait(socket, false, self.deadline) == Ready::TimedOut {
-                        return Err(FabricError::DeadlinePassed { waiting_for: "the memory node's welcome" });
-                    }
-                    continue;
-                }
-                // One that is being killed has accepted and says nothing: it is worth coming again.
-                Moved::Gone => {
-                    return Err(FabricError::Disconnected { peer: self.address.to_string().into() });
-                }
-            }
-            // What is the same in all versions tells whether the rest is worth waiting for.
-            let known = have.min(super::handshake::MAGIC.len());
-            if bytes[..known] != super::handshake::MAGIC[..known] {
-                return Err(self.protocol("its welcome has another magic number"));
-            }
-            if have >= HEAD_BYTES {
-                let theirs = u32::from_le_bytes([bytes[8], bytes[9], bytes[10], bytes[11]]);
-                if theirs != self.version {
-                    let peer = format!("memory node {}", self.address);
-                    return Err(FabricError::VersionMismatch { peer, ours: self.version, theirs });
-                }
-            }
-        }
-        let welcome = Welcome::decode(&bytes).ok_or_else(|| self.protocol("its welcome is none"))?;
-        self.check(&welcome)?;
-        Ok(welcome)
-    }
-
-    fn check(&self, welcome: &Welcome) -> Result<(), FabricError> {
-        let address = self.address.to_string();
-        match welcome.status {
-            ADMITTED => {}
-            USER_REFUSED => {
-                return Err(FabricError::UserRefused {
-                    user: u32::try_from(welcome.detail).unwrap_or(u32::MAX),
-                    address,
-                    remedy: "connect as its owner, or have it started with this user among the admitted",
-                });
-            }
-            NO_SUCH_REGION => return Err(FabricError::NoSuchRegion { address, name: self.name.to_string() }),
-            NO_RESOURCES => return Err(FabricError::NoResources { address }),
-            TOO_MANY_CLIENTS => return Err(FabricError::TooManyClients { address, max: welcome.detail }),
-            NO_SUCH_CLIENT => return Err(FabricError::Disconnected { peer: address.into() }),
-            CREDENTIALS_REFUSED => return Err(self.protocol("it wants no credentials")),
-            _ => return Err(self.protocol("its welcome has an unknown status")),
-        }
-        let Limits { batch_bytes, reply_bytes, call_request, call_reply } = welcome.limits;
-        let most = MAX_REQUEST_BYTES as u32;
-        let fits = [batch_bytes, reply_bytes].iter().all(|bytes| (LEAST..=most).contains(bytes))
-            && reply_bytes.is_multiple_of(8)
-            && call_request <= most
-            && call_reply <= most;
-        if fits { Ok(()) } else { Err(self.protocol("its welcome has limits that cannot be")) }
-    }
-
-    fn protocol(&self, what: &'static str) -> FabricError {
-        FabricError::Protocol { peer: format!("the listener at {}", self.address), what }
-    }
-}
-
 /// What a connection and its endpoints share.
 #[derive(Debug)]
 pub(super) struct Session {
@@ -213,6 +141,7 @@ pub(super) struct Session {
     pub(super) clock: Arc<dyn Clock>,
     pub(super) patience: Duration,
     pub(super) spin: Duration,
+    token: Option<Token>,
     membership: Membership,
     pub(super) limits: Limits,
     pub(super) region_len: u64,
@@ -253,10 +182,15 @@ impl Session {
             self.link.cut();
         }
         let (socket, _) = reached?;
-        let hello = Hello::encode(PROTOCOL_VERSION, &RegionName::default(), Some(self.membership));
-        let name = RegionName::default();
-        let greeting = Greeting { address: &self.address, name: &name, version: PROTOCOL_VERSION, deadline };
-        match greeting.exchange(&socket, &hello) {
+        let greeting = Greeting {
+            address: &self.address,
+            name: &RegionName::default(),
+            join: Some(self.membership),
+            token: self.token,
+            version: PROTOCOL_VERSION,
+            deadline,
+        };
+        match greeting.exchange(&socket) {
             Ok(welcome) => Ok((socket, welcome)),
             Err(error) => {
                 if let FabricError::Disconnected { .. } = error {

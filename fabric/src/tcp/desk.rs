@@ -8,8 +8,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use super::areas::Areas;
 use super::charge::Charge;
 use super::frame::Limits;
-use super::handshake::{ADMITTED, Membership, NO_RESOURCES, NO_SUCH_REGION, Welcome};
-use super::node::{Client, PeerKey, Shared, ToDesk, ToThread};
+use super::handshake::{ADMITTED, Membership, NO_RESOURCES, NO_SUCH_REGION, TOKEN_UNKNOWN, Welcome};
+use super::node::{Client, Entry, PeerKey, Shared, ToDesk, ToThread};
+use super::token::Rights;
 use crate::connection::{ClientId, Handled, SHORT_BODY, Service};
 use crate::error::FabricError;
 use crate::random::random_bits;
@@ -61,7 +62,7 @@ impl Desk {
             let Some(message) = self.shared.desk.take() else { break };
             found = true;
             match message {
-                ToDesk::Hello { peer, name } => self.let_in(peer, &name, service),
+                ToDesk::Hello { peer, name, entry } => self.let_in(peer, &name, entry, service),
                 ToDesk::Request { client, bytes, charge } => {
                     let mut ticket = None;
                     // One that was hung up on meanwhile waits for nothing.
@@ -75,6 +76,7 @@ impl Desk {
                     }
                 }
                 ToDesk::Gone(client) => self.part(client, service, queue),
+                ToDesk::TokensChanged => self.part_those_without_right(service, queue),
                 ToDesk::Rejected(error) => {
                     self.shared.reported();
                     service.rejected(&error);
@@ -137,18 +139,22 @@ impl Desk {
         self.shared.threads[peer.thread].post(ToThread::Reply { key: peer.key, len, bytes });
     }
 
-    fn let_in<S: Service>(&mut self, peer: PeerKey, name: &RegionName, service: &mut S) {
-        match self.admit(name, service) {
+    fn let_in<S: Service>(&mut self, peer: PeerKey, name: &RegionName, entry: Entry, service: &mut S) {
+        match self.admit(name, entry, service) {
             Ok(client) => {
                 let id = client.id();
                 self.shared.enter(&client);
                 self.seats.insert(id, Seat { client: Arc::clone(&client), peer, is_owed: false });
                 service.connected(id, name.as_bytes());
+                if entry.rights == Rights::Read {
+                    service.may_only_read(id);
+                }
                 self.shared.threads[peer.thread].post(ToThread::Admit { key: peer.key, client });
             }
             Err(error) => {
                 let status = match &error {
                     FabricError::NoSuchRegion { .. } => NO_SUCH_REGION,
+                    FabricError::TokenRefused { .. } => TOKEN_UNKNOWN,
                     _ => NO_RESOURCES,
                 };
                 let welcome = Box::new(Welcome::refusal(PROTOCOL_VERSION, status, 0));
@@ -158,11 +164,19 @@ impl Desk {
         }
     }
 
-    fn admit<S: Service>(&mut self, name: &RegionName, service: &mut S) -> Result<Arc<Client>, FabricError> {
+    fn admit<S: Service>(
+        &mut self,
+        name: &RegionName,
+        entry: Entry,
+        service: &mut S,
+    ) -> Result<Arc<Client>, FabricError> {
         let address = || "a client over TCP".to_owned();
+        if !self.shared.admits(&entry) {
+            return Err(FabricError::token_withdrawn(address()));
+        }
         let no_region = || FabricError::NoSuchRegion { address: address(), name: name.to_string() };
         let export: Export = service.export(name.as_bytes()).ok_or_else(no_region)?;
-        let scratch = self.shared.options.scratch.clone();
+        let scratch = self.shared.options.scratch.clone().filter(|_| entry.rights == Rights::Write);
         let membership = Membership { client: self.next_client, secret: [random_bits()?, random_bits()?] };
         self.next_client += 1;
         let welcome = Welcome {
@@ -185,7 +199,18 @@ impl Desk {
         };
         let active = AtomicU64::new(self.shared.began.elapsed().as_secs());
         let share = self.shared.request_memory.share(name);
-        Ok(Arc::new(Client { areas, welcome, share, is_open: AtomicBool::new(true), active }))
+        Ok(Arc::new(Client { areas, welcome, entry, share, is_open: AtomicBool::new(true), active }))
+    }
+
+    /// Hangs up on clients whose tokens are none any more.
+    fn part_those_without_right<S: Service>(&mut self, service: &mut S, queue: &mut RoomQueue) {
+        let withdrawn =
+            |(id, seat): (&ClientId, &Seat)| (!self.shared.admits(&seat.client.entry)).then_some(*id);
+        let clients: Vec<ClientId> = self.seats.iter().filter_map(withdrawn).collect();
+        for client in clients {
+            self.shared.report(FabricError::token_withdrawn("a client over TCP".to_owned()));
+            self.part(client, service, queue);
+        }
     }
 
     /// Hangs up on a client, if it is one of these.

@@ -8,8 +8,8 @@
 //! 12 4  bytes of the name, 0 to 64            12 4  status
 //! 16 8  client to join, 0: none               16 8  region length in bytes
 //! 24 16 the client's secret, to join          24 8  incarnation
-//! 40 4  kind of credentials, 0: none          32 8  creation
-//! 44 4  bytes of credentials, 0               40 8  client
+//! 40 4  credentials: 0 none, 1 a token        32 8  creation
+//! 44 4  bytes of credentials: 0, or 32        40 8  client
 //! 48 16 zero                                  48 16 the client's secret
 //! 64    credentials, then the name            64 8  offset of the watched word in the region; all ones: none
 //!                                             72 4  bytes of a batch, at most
@@ -21,7 +21,18 @@
 //!                                             104 24 zero
 //! ```
 //! All integers are little-endian. The first 12 bytes of HELLO and the first 16 of WELCOME are the same in all versions.
-//! Credentials have their place and no kind yet. TLS goes beneath all this.
+//!
+//! A client with a token has a nonce of 32 bytes for credentials, and two messages come between:
+//!
+//! ```text
+//! memory node: CHALLENGE, 48 bytes            client: PROOF, 32 bytes
+//! 0  8  magic "FPFABTCP"                      HMAC-SHA256 by the token of "fpcache client 1", HELLO with all that
+//! 8  4  protocol version                      comes after it, CHALLENGE
+//! 12 4  status 8
+//! 16 32 the memory node's nonce
+//! ```
+//! After a WELCOME that lets such a client in come 32 bytes more: HMAC-SHA256 by the same token of "fpcache server 1",
+//! HELLO with all that comes after it, CHALLENGE, PROOF, WELCOME.
 
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -44,10 +55,23 @@ pub const TOO_MANY_CLIENTS: u32 = 3;
 pub const NO_SUCH_REGION: u32 = 4;
 /// The client that is to be joined is not there, or has another secret.
 pub const NO_SUCH_CLIENT: u32 = 5;
-/// Credentials that this memory node does not understand.
+/// Credentials that this memory node does not understand, or a token where it has none.
 pub const CREDENTIALS_REFUSED: u32 = 6;
 /// There is the region, but not what else it takes to let the client in, which may be there soon.
 pub const NO_RESOURCES: u32 = 7;
+/// A challenge follows.
+pub const CHALLENGED: u32 = 8;
+/// There is no way in without a token.
+pub const TOKEN_NEEDED: u32 = 9;
+/// The token is not one that the memory node knows.
+pub const TOKEN_UNKNOWN: u32 = 10;
+
+/// The kind of credentials that a token is.
+const TOKEN: u32 = 1;
+/// Bytes of a nonce, and of a proof.
+pub const PROOF_BYTES: usize = 32;
+/// Bytes of what WELCOME and CHALLENGE begin with.
+pub const WELCOME_HEAD_BYTES: usize = 16;
 
 /// No word is watched.
 pub const NO_WORD: u64 = u64::MAX;
@@ -66,8 +90,8 @@ pub struct Hello {
     zero: [u8; 16],
 }
 
-/// Most bytes of HELLO and name.
-pub const MAX_GREETING_BYTES: usize = size_of::<Hello>() + RegionName::MAX;
+/// Most bytes of HELLO, credentials and name.
+pub const MAX_GREETING_BYTES: usize = size_of::<Hello>() + PROOF_BYTES + RegionName::MAX;
 
 /// A client, as another socket of it joins it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -87,18 +111,50 @@ pub enum Greeting {
     Foreign,
     /// Another version's.
     Version(u32),
-    /// With credentials, of which there are no kinds yet.
+    /// With credentials of no known kind.
     Credentials,
+    /// A whole one.
+    Whole(Purpose, Credentials),
+}
+
+/// What a connection is for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Purpose {
     /// A client that wants the region of this name.
     Region(RegionName),
     /// Another socket of a client.
     Join(Membership),
 }
 
+/// What a greeting says of its sender's right to come in.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Credentials {
+    /// Nothing.
+    None,
+    /// That it knows a token.
+    Token,
+}
+
+/// What a memory node asks whoever says that it knows a token.
+#[must_use]
+pub fn challenge(version: u32, nonce: &[u8; PROOF_BYTES]) -> [u8; WELCOME_HEAD_BYTES + PROOF_BYTES] {
+    let mut bytes = [0; WELCOME_HEAD_BYTES + PROOF_BYTES];
+    bytes[..8].copy_from_slice(&MAGIC);
+    bytes[8..12].copy_from_slice(&version.to_le_bytes());
+    bytes[12..16].copy_from_slice(&CHALLENGED.to_le_bytes());
+    bytes[16..].copy_from_slice(nonce);
+    bytes
+}
+
 impl Hello {
-    /// The greeting of a new client, or of another socket of one.
+    /// The greeting of a new client, or of another socket of one; with a nonce that of one that knows a token.
     #[must_use]
-    pub fn encode(version: u32, name: &RegionName, join: Option<Membership>) -> Vec<u8> {
+    pub fn encode(
+        version: u32,
+        name: &RegionName,
+        join: Option<Membership>,
+        nonce: Option<&[u8; PROOF_BYTES]>,
+    ) -> Vec<u8> {
         let name = if join.is_some() { &[][..] } else { name.as_bytes() };
         let Membership { client, secret } = join.unwrap_or(Membership { client: 0, secret: [0; 2] });
         let hello = Self {
@@ -108,11 +164,11 @@ impl Hello {
             name_bytes: U32::new(name.len() as u32),
             join: U64::new(client),
             secret: secret.map(U64::new),
-            credentials: U32::ZERO,
-            credential_bytes: U32::ZERO,
+            credentials: U32::new(nonce.map_or(0, |_| TOKEN)),
+            credential_bytes: U32::new(nonce.map_or(0, |_| PROOF_BYTES as u32)),
             zero: [0; 16],
         };
-        [hello.as_bytes(), name].concat()
+        [hello.as_bytes(), nonce.map_or(&[][..], |nonce| nonce), name].concat()
     }
 
     /// What these bytes, from the first one on, are. No more than [`MAX_GREETING_BYTES`] are ever looked at.
@@ -129,24 +185,32 @@ impl Hello {
             }
         }
         let Ok((hello, rest)) = Self::read_from_prefix(bytes) else { return Greeting::Incomplete };
-        if hello.credentials != 0 || hello.credential_bytes != 0 {
-            return Greeting::Credentials;
-        }
+        let (credentials, credential_bytes) =
+            match (hello.credentials.get(), hello.credential_bytes.get() as usize) {
+                (0, 0) => (Credentials::None, 0),
+                (TOKEN, PROOF_BYTES) => (Credentials::Token, PROOF_BYTES),
+                _ => return Greeting::Credentials,
+            };
         let name_bytes = hello.name_bytes.get() as usize;
         if hello.zero != [0; 16] || name_bytes > RegionName::MAX {
             return Greeting::Foreign;
         }
-        match (hello.join.get(), rest.get(..name_bytes)) {
-            (0, None) => Greeting::Incomplete,
-            (0, Some(name)) if rest.len() == name_bytes => {
-                RegionName::new(name).map_or(Greeting::Foreign, Greeting::Region)
-            }
-            (client, Some([])) if rest.is_empty() => {
-                Greeting::Join(Membership { client, secret: hello.secret.map(U64::get) })
-            }
-            // A client waits for WELCOME before it says more.
-            _ => Greeting::Foreign,
+        let client = hello.join.get();
+        if client != 0 && name_bytes != 0 {
+            return Greeting::Foreign;
         }
+        let Some(name) = rest.get(credential_bytes..credential_bytes + name_bytes) else {
+            return Greeting::Incomplete;
+        };
+        if rest.len() != credential_bytes + name_bytes {
+            // A client waits for an answer before it says more.
+            return Greeting::Foreign;
+        }
+        let purpose = match client {
+            0 => RegionName::new(name).ok().map(Purpose::Region),
+            client => Some(Purpose::Join(Membership { client, secret: hello.secret.map(U64::get) })),
+        };
+        purpose.map_or(Greeting::Foreign, |purpose| Greeting::Whole(purpose, credentials))
     }
 }
 
@@ -274,24 +338,35 @@ mod tests {
 
     #[test]
     fn a_greeting_has_the_documented_bytes() {
-        let hello = Hello::encode(3, &RegionName::new("orders").unwrap(), None);
+        let hello = Hello::encode(3, &RegionName::new("orders").unwrap(), None, None);
         assert_eq!(hello, [&b"FPFABTCP\x03\0\0\0\x06\0\0\0"[..], &[0; 48], b"orders"].concat());
+        let known = Hello::encode(4, &RegionName::new("orders").unwrap(), None, Some(&[7; 32]));
+        let head = &b"FPFABTCP\x04\0\0\0\x06\0\0\0"[..];
+        let credentials = b"\x01\0\0\0\x20\0\0\0";
+        assert_eq!(known, [head, &[0; 24], credentials, &[0; 16], &[7; 32], b"orders"].concat());
+        let asked = challenge(4, &[9; 32]);
+        assert_eq!(asked[..], [&b"FPFABTCP\x04\0\0\0\x08\0\0\0"[..], &[9; 32]].concat());
         let member = Membership { client: 7, secret: [8, 9] };
-        let join = Hello::encode(3, &RegionName::new("orders").unwrap(), Some(member));
+        let join = Hello::encode(3, &RegionName::new("orders").unwrap(), Some(member), None);
         assert_eq!((join.len(), &join[12..25], join[32]), (64, &b"\0\0\0\0\x07\0\0\0\0\0\0\0\x08"[..], 9));
-        assert_eq!(Hello::read(&join, 3), Greeting::Join(member));
+        assert_eq!(Hello::read(&join, 3), Greeting::Whole(Purpose::Join(member), Credentials::None));
     }
 
     #[test]
     fn a_greeting_is_read_as_it_comes() {
         let name = RegionName::new("orders").unwrap();
-        let hello = Hello::encode(3, &name, None);
-        for len in 0..hello.len() {
-            assert_eq!(Hello::read(&hello[..len], 3), Greeting::Incomplete, "{len}");
-            let early = if len < 12 { Greeting::Incomplete } else { Greeting::Version(3) };
-            assert_eq!(Hello::read(&hello[..len], 4), early);
+        let hello = Hello::encode(3, &name, None, None);
+        let known = Hello::encode(3, &name, None, Some(&[0xff; 32]));
+        for hello in [&hello, &known] {
+            for len in 0..hello.len() {
+                assert_eq!(Hello::read(&hello[..len], 3), Greeting::Incomplete, "{len}");
+                let early = if len < 12 { Greeting::Incomplete } else { Greeting::Version(3) };
+                assert_eq!(Hello::read(&hello[..len], 4), early);
+            }
         }
-        assert_eq!(Hello::read(&hello, 3), Greeting::Region(name));
+        let region = Purpose::Region(name);
+        assert_eq!(Hello::read(&hello, 3), Greeting::Whole(region, Credentials::None));
+        assert_eq!(Hello::read(&known, 3), Greeting::Whole(region, Credentials::Token));
         assert_eq!(Hello::read(b"GET", 3), Greeting::Foreign);
         let changed = |at: usize| {
             let mut hello = hello.clone();
@@ -333,9 +408,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_bytes_are_some_greeting(bytes in proptest::collection::vec(any::<u8>(), 0..200), good in 0usize..130) {
+        fn any_bytes_are_some_greeting(bytes in proptest::collection::vec(any::<u8>(), 0..200), good in 0usize..162) {
             let _ = Hello::read(&bytes, 3);
-            let mut hello = Hello::encode(3, &RegionName::new([7; 64]).unwrap(), None);
+            let mut hello = Hello::encode(3, &RegionName::new([7; 64]).unwrap(), None, Some(&[3; 32]));
             hello.truncate(good);
             hello.extend_from_slice(&bytes);
             let _ = Hello::read(&hello, 3);

@@ -17,11 +17,10 @@ use super::areas::Output;
 use super::frame::{HEAD_BYTES, Limits};
 use super::handshake::{TOO_MANY_CLIENTS, USER_REFUSED, Welcome};
 use super::mailbox::Mailbox;
-use super::node::{End, Listening, PeerKey, Shared, ToDesk, ToThread};
+use super::node::{Arrival, End, Listening, PeerKey, Shared, ToDesk, ToThread};
 use super::peer::{Peer, Pumped, Tools};
 use super::socket::{Origin, accept, prepare};
 use crate::bell::timespec;
-use crate::descriptors::Taken;
 use crate::error::FabricError;
 use crate::shm::PROTOCOL_VERSION;
 use crate::spin::Spin;
@@ -313,7 +312,7 @@ impl IoThread {
             let Some(message) = self.mailbox().take() else { break };
             found = true;
             match message {
-                ToThread::Take { socket, origin, taken } => self.take(socket, origin, taken),
+                ToThread::Take(arrival) => self.take(arrival),
                 ToThread::Admit { key, client } => match self.find(key) {
                     Some(at) => {
                         let Some(peer) = &mut self.peers[at] else { continue };
@@ -373,7 +372,7 @@ impl IoThread {
             match accept(&listening.socket, &listening.target) {
                 Ok(Some((socket, origin))) => {
                     if prepare(&socket, &listening.target).is_ok() {
-                        self.share_out(socket, origin);
+                        self.share_out(socket, origin, listening.needs_token);
                     }
                 }
                 Ok(None) => return,
@@ -400,7 +399,7 @@ impl IoThread {
         }
     }
 
-    fn share_out(&mut self, socket: OwnedFd, origin: Origin) {
+    fn share_out(&mut self, socket: OwnedFd, origin: Origin, needs_token: bool) {
         let shared = Arc::clone(&self.tools.shared);
         let options = &shared.options;
         let address = || origin.to_string();
@@ -429,15 +428,16 @@ impl IoThread {
         shared.connections.fetch_add(1, Ordering::Relaxed);
         let thread = self.next_thread;
         self.next_thread = (thread + 1) % shared.threads.len();
+        let arrival = Arrival { socket, origin, needs_token, taken };
         if thread == self.index {
-            self.take(socket, origin, taken);
+            self.take(arrival);
         } else {
-            shared.threads[thread].post(ToThread::Take { socket, origin, taken });
+            shared.threads[thread].post(ToThread::Take(arrival));
         }
     }
 
     /// Begins to serve a connection, which counts already.
-    fn take(&mut self, socket: OwnedFd, origin: Origin, taken: Taken) {
+    fn take(&mut self, arrival: Arrival) {
         if self.greeting.len() >= MAX_GREETING {
             let first = self.greeting.remove(0);
             if let Some(at) = self.find(first) {
@@ -452,13 +452,13 @@ impl IoThread {
         // Places fit 31 bits, because descriptors do; keys stay below those of the mailbox and the listening sockets.
         let key = (self.next_key & 0x7fff_ffff) << 32 | at as u64;
         let data = EventData::new_u64(key);
-        if epoll::add(&self.epoll, &socket, data, EventFlags::IN).is_err() {
+        if epoll::add(&self.epoll, &arrival.socket, data, EventFlags::IN).is_err() {
             self.free.push(at);
             self.tools.shared.connections.fetch_sub(1, Ordering::Relaxed);
             return;
         }
         let peer_key = PeerKey { thread: self.index, key };
-        self.peers[at] = Some(Peer::new(socket, peer_key, origin, self.tools.now, taken));
+        self.peers[at] = Some(Peer::new(arrival, peer_key, self.tools.now));
         self.greeting.push(key);
         self.expect_end(at);
     }
@@ -496,10 +496,8 @@ impl IoThread {
         self.greeting.retain(|other| *other != peer.key.key);
         self.free.push(at);
         shared.connections.fetch_sub(1, Ordering::Relaxed);
-        if let Some(why) = end.why() {
-            let peer = format!("the client at {}", peer.origin);
-            shared.report(FabricError::HungUp { peer, why });
-        }
+        peer.say_farewell();
+        shared.hung_up(&peer.origin, end);
         if let Some(client) = peer.first_of() {
             client.is_open.store(false, Ordering::Release);
             shared.desk.post(ToDesk::Gone(client.id()));

@@ -1,6 +1,7 @@
 //! The memory node's side: listening, and the threads that serve.
 
 use std::fmt;
+use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -16,6 +17,7 @@ use super::frame::Limits;
 use super::io_thread::IoThread;
 use super::node::{Listening, Shared};
 use super::socket;
+use super::token::TokenSet;
 use crate::connection::{Service, Serving, StopHandle};
 use crate::descriptors::Descriptors;
 use crate::error::FabricError;
@@ -61,6 +63,10 @@ pub struct ListenOptions {
     pub idle_time: Option<Duration>,
     /// Over unix sockets: numeric ids of users that get in beside the owner of this process. Default: none.
     pub allowed_users: Vec<u32>,
+    /// The tokens that let somebody in, and what with. Default: none.
+    pub tokens: TokenSet,
+    /// Whether a token is needed over the loopback interface too. Default: no.
+    pub require_token: bool,
     /// Memory that every client may read and change, as area 2. Default: none.
     pub scratch: Option<Arc<SharedMemory>>,
     /// Where each connection takes its descriptor; when none is left no more get in. Default: nobody counts.
@@ -82,6 +88,8 @@ impl Default for ListenOptions {
             read_time: Duration::from_secs(30),
             idle_time: Some(Duration::from_secs(3600)),
             allowed_users: Vec::new(),
+            tokens: TokenSet::default(),
+            require_token: false,
             scratch: None,
             descriptors: Descriptors::unlimited(),
         }
@@ -132,20 +140,25 @@ impl Listener {
         2 * options.io_threads.max(1) + 2
     }
 
-    /// Listens at `addresses`, of this machine only. Port 0 means one that is free; [`addresses`](Self::addresses) tells which.
-    /// Every process of this machine, of whatever user, can connect to an address of the internet; a unix socket is for
-    /// the owner of this process, and for users that are named. If one of them is read by a network card, it is of the first one's choice.
+    /// Listens at `addresses`. Port 0 means one that is free; [`addresses`](Self::addresses) tells which. Every process of this
+    /// machine, of whatever user, can connect to a loopback address unless tokens are required; at one that other machines reach
+    /// nobody gets in without a token, and there must be some. A unix socket is for the owner of this process, and for users
+    /// that are named. If one of the addresses is read by a network card, it is of the first one's choice.
     ///
     /// # Errors
     /// See [`ListenError`]; nothing is left behind.
     pub fn bind(addresses: &[TcpAddress], options: ListenOptions) -> Result<Self, ListenError> {
         let (mut listening, mut bound, mut files) = (Vec::new(), Vec::new(), Vec::new());
+        if options.require_token && options.tokens.is_empty() {
+            return Err(ListenError::NoTokens);
+        }
         let chosen = addresses.iter().find_map(TcpAddress::card);
         let card =
             chosen.map(NodeCard::open).transpose().map_err(|error| ListenError::Card(Box::new(error)))?;
         for address in addresses {
             let targets = address.targets()?;
-            if let Some(target) = targets.iter().find(|target| !socket::is_local(target)) {
+            let is_beyond = |target: &&Target| !socket::is_local(target);
+            if let Some(target) = targets.iter().find(is_beyond).filter(|_| options.tokens.is_empty()) {
                 let (address, target) = (address.to_string(), target.to_string());
                 return Err(ListenError::BeyondThisMachine { address, target });
             }
@@ -155,14 +168,18 @@ impl Listener {
                 files.push(SocketFile { path: path.to_owned(), _lock: lock });
             }
             let socket = listen_at_one(address, &targets, !options.allowed_users.is_empty())?;
-            let (at, name) = match (&socket.target, rustix::net::getsockname(&socket.socket)) {
+            let (at, name) = match (&socket.1, rustix::net::getsockname(&socket.0)) {
                 (Target::Internet(_), Ok(name)) => match name.try_into() {
                     Ok(found) => (Target::Internet(found), address.found_at(found)),
-                    Err(_) => (socket.target.clone(), address.clone()),
+                    Err(_) => (socket.1.clone(), address.clone()),
                 },
-                _ => (socket.target.clone(), address.clone()),
+                _ => (socket.1.clone(), address.clone()),
             };
-            listening.push(Listening { socket: socket.socket, target: at });
+            let needs_token = match &at {
+                Target::Internet(_) => options.require_token || !socket::is_local(&at),
+                Target::Unix(_) => false,
+            };
+            listening.push(Listening { socket: socket.0, target: at, needs_token });
             bound.push(name);
         }
         let limits = options.limits();
@@ -187,6 +204,12 @@ impl Listener {
     #[must_use]
     pub fn hang_ups(&self) -> HangUps {
         HangUps { shared: Arc::clone(&self.shared) }
+    }
+
+    /// Changes the tokens, also while it serves.
+    #[must_use]
+    pub fn token_keeper(&self) -> TokenKeeper {
+        TokenKeeper { shared: Arc::clone(&self.shared) }
     }
 
     /// Serves clients until stopped: requests on this thread, READs on threads of its own. Clients are disconnected when it
@@ -236,11 +259,11 @@ fn listen_at_one(
     address: &TcpAddress,
     targets: &[Target],
     lets_others_in: bool,
-) -> Result<Listening, ListenError> {
+) -> Result<(OwnedFd, Target), ListenError> {
     let mut last = None;
     for target in targets {
         match listen_at(target, lets_others_in) {
-            Ok(socket) => return Ok(Listening { socket, target: target.clone() }),
+            Ok(socket) => return Ok((socket, target.clone())),
             Err(Errno::ADDRINUSE) => {
                 last = Some(ListenError::InUse { address: address.to_string(), pid: None })
             }
@@ -251,7 +274,7 @@ fn listen_at_one(
     Err(last.unwrap_or_else(|| ListenError::InUse { address: address.to_string(), pid: None }))
 }
 
-fn listen_at(target: &Target, lets_others_in: bool) -> Result<rustix::fd::OwnedFd, Errno> {
+fn listen_at(target: &Target, lets_others_in: bool) -> Result<OwnedFd, Errno> {
     let socket = socket::open(target)?;
     if let Target::Internet(_) = target {
         sockopt::set_socket_reuseaddr(&socket, true)?;
@@ -310,6 +333,26 @@ struct Ended(StopHandle);
 impl Drop for Ended {
     fn drop(&mut self) {
         self.0.stop();
+    }
+}
+
+/// Changes the tokens of a memory node.
+#[derive(Clone)]
+pub struct TokenKeeper {
+    shared: Arc<Shared>,
+}
+
+impl TokenKeeper {
+    /// From here on these tokens let somebody in and no others. Clients that came in by one that is not among them, or that has
+    /// other rights now, are hung up on. Without tokens nobody gets in who needs one.
+    pub fn replace(&self, tokens: TokenSet) {
+        self.shared.set_tokens(tokens);
+    }
+}
+
+impl fmt::Debug for TokenKeeper {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TokenKeeper").field("tokens", &self.shared.tokens()).finish()
     }
 }
 

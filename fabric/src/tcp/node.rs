@@ -3,17 +3,19 @@
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Instant;
 
 use super::address::Target;
 use super::areas::Areas;
+use super::attempts::Attempts;
 use super::charge::{Charge, RequestMemory, Share};
 use super::frame::FrameError;
 use super::handshake::{Membership, Welcome};
 use super::listener::ListenOptions;
 use super::mailbox::Mailbox;
 use super::socket::Origin;
+use super::token::{Rights, Token, TokenSet};
 use crate::connection::ClientId;
 use crate::descriptors::Taken;
 use crate::error::FabricError;
@@ -28,6 +30,30 @@ const MAX_REPORTS: usize = 64;
 pub(super) struct Listening {
     pub(super) socket: OwnedFd,
     pub(super) target: Target,
+    /// Whether nobody comes in by it without a token.
+    pub(super) needs_token: bool,
+}
+
+/// A connection that was accepted.
+#[derive(Debug)]
+pub(super) struct Arrival {
+    pub(super) socket: OwnedFd,
+    pub(super) origin: Origin,
+    pub(super) needs_token: bool,
+    pub(super) taken: Taken,
+}
+
+/// By what a client came in.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Entry {
+    /// The token that it has proven, if any.
+    pub(super) token: Option<Token>,
+    pub(super) rights: Rights,
+}
+
+impl Entry {
+    /// Where nobody needs a token.
+    pub(super) const OPEN: Self = Self { token: None, rights: Rights::Write };
 }
 
 /// A client of the memory node, whose sockets may be served by several threads.
@@ -38,6 +64,7 @@ pub(super) struct Client {
     pub(super) welcome: Welcome,
     /// Of its requests.
     pub(super) share: Share,
+    pub(super) entry: Entry,
     /// Until it has gone or is hung up on.
     pub(super) is_open: AtomicBool,
     /// When one of its sockets was last used, in seconds since the node began.
@@ -61,20 +88,22 @@ pub(super) struct PeerKey {
 #[derive(Debug)]
 pub(super) enum ToDesk {
     /// A client wants the region of a name.
-    Hello { peer: PeerKey, name: RegionName },
+    Hello { peer: PeerKey, name: RegionName, entry: Entry },
     /// A client's request.
     Request { client: ClientId, bytes: Vec<u8>, charge: Charge },
     /// A client has gone.
     Gone(ClientId),
     /// Somebody was hung up on or not let in.
     Rejected(FabricError),
+    /// There are other tokens than before.
+    TokensChanged,
 }
 
 /// What a thread that serves sockets is told.
 #[derive(Debug)]
 pub(super) enum ToThread {
     /// To serve a new connection.
-    Take { socket: OwnedFd, origin: Origin, taken: Taken },
+    Take(Arrival),
     /// That a client is let in.
     Admit { key: u64, client: Arc<Client> },
     /// That it is not, and why.
@@ -102,10 +131,13 @@ pub(super) struct Shared {
     pub(super) hang_ups: AtomicU64,
     reports: AtomicUsize,
     clients: Mutex<HashMap<u64, Arc<Client>>>,
+    tokens: RwLock<Arc<TokenSet>>,
+    pub(super) attempts: Attempts,
 }
 
 impl Shared {
-    pub(super) fn new(options: ListenOptions, card: Option<NodeCard>) -> Result<Self, FabricError> {
+    pub(super) fn new(mut options: ListenOptions, card: Option<NodeCard>) -> Result<Self, FabricError> {
+        let tokens = RwLock::new(Arc::new(std::mem::take(&mut options.tokens)));
         let threads = (0..options.io_threads.max(1)).map(|_| Mailbox::new()).collect::<Result<_, _>>()?;
         let request_memory = RequestMemory::new(options.request_memory);
         Ok(Self {
@@ -120,6 +152,8 @@ impl Shared {
             hang_ups: AtomicU64::new(0),
             reports: AtomicUsize::new(0),
             clients: Mutex::default(),
+            tokens,
+            attempts: Attempts::default(),
         })
     }
 
@@ -136,13 +170,39 @@ impl Shared {
         self.clients().remove(&client.0);
     }
 
-    /// The client that another socket may join.
-    pub(super) fn member(&self, asked: &Membership) -> Option<Arc<Client>> {
+    /// The tokens that let somebody in now.
+    pub(super) fn tokens(&self) -> Arc<TokenSet> {
+        // Held for a copy of the pointer.
+        Arc::clone(&self.tokens.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Has other tokens from here on; clients that came by one that is not among them are hung up on.
+    pub(super) fn set_tokens(&self, tokens: TokenSet) {
+        *self.tokens.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(tokens);
+        // After that, so that whoever is let in by the old ones afterwards is found out by the desk.
+        self.desk.post(ToDesk::TokensChanged);
+    }
+
+    /// Whether the right by which a client came in still holds.
+    pub(super) fn admits(&self, entry: &Entry) -> bool {
+        entry.token.is_none_or(|token| self.tokens().has(&token, entry.rights))
+    }
+
+    /// The client that another socket may join, which must come in by the same right.
+    pub(super) fn member(&self, asked: &Membership, entry: &Entry) -> Option<Arc<Client>> {
         let client = self.clients().get(&asked.client).cloned()?;
         let known = client.welcome.membership.secret;
         // All of it, whatever the first bytes are.
         let differs = (known[0] ^ asked.secret[0]) | (known[1] ^ asked.secret[1]);
-        (differs == 0 && client.is_open.load(Ordering::Acquire)).then_some(client)
+        let is_it = differs == 0 && client.entry == *entry;
+        (is_it && client.is_open.load(Ordering::Acquire)).then_some(client)
+    }
+
+    /// Counts and tells of a connection that ends for this reason, if there is something to tell.
+    pub(super) fn hung_up(&self, origin: &Origin, end: End) {
+        if let Some(why) = end.why() {
+            self.report(FabricError::HungUp { peer: format!("the client at {origin}"), why });
+        }
     }
 
     /// Counts somebody who was hung up on or not let in, and tells the service.
@@ -187,6 +247,10 @@ pub(super) enum End {
     Foreign,
     /// It has credentials that nobody understands.
     Credentials,
+    /// It has no token where one is needed.
+    NoToken,
+    /// It has a token that nobody knows.
+    WrongToken,
     /// It wanted to join a client that there is not.
     NoClient,
     /// Too many had not greeted.
@@ -204,7 +268,9 @@ impl End {
             Self::Stuck => "it did not read in time what it had asked for",
             Self::Idle => "it was idle for longer than connections may be",
             Self::Foreign => "it does not speak this protocol",
-            Self::Credentials => "it has credentials, of which this memory node knows no kinds",
+            Self::Credentials => "it has a token or other credentials, and this memory node has no tokens",
+            Self::NoToken => "it has no token, and nobody comes in here without one",
+            Self::WrongToken => "it does not know a token of this memory node",
             Self::NoClient => "it wanted to join a client that there is not",
             Self::Crowded => "too many others had not greeted either",
         };

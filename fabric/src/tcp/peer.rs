@@ -1,5 +1,7 @@
 //! One connection at the memory node.
 
+mod entering;
+
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -13,17 +15,13 @@ use super::frame::{
     CALL_BYTES, DAMAGED, FrameError, HEAD_BYTES, Kind, REPLY_TOO_LONG, ReplyHead, RequestHead, SERVED,
     checksum,
 };
-use super::handshake::{
-    CREDENTIALS_REFUSED, Greeting, Hello, MAX_GREETING_BYTES, NO_SUCH_CLIENT, OTHER_VERSION, Welcome,
-};
-use super::node::{Client, End, PeerKey, Shared, ToDesk};
+use super::node::{Arrival, Client, End, PeerKey, Shared, ToDesk};
 use super::socket::{Moved, Origin, receive, send};
 use crate::connection::SHORT_BODY;
 use crate::descriptors::Taken;
-use crate::error::FabricError;
 use crate::rdma::wire::NOT_SERVED;
 use crate::rdma::{PeerQueuePair, ServedAreas};
-use crate::shm::PROTOCOL_VERSION;
+use entering::{Challenged, Held, Proven};
 
 /// Replies leave when they are so many bytes, or at the end of the input.
 const FLUSH: usize = 2 << 10;
@@ -61,8 +59,12 @@ pub(super) enum Pumped {
 enum Stage {
     /// Has not said all of its HELLO.
     Greeting,
-    /// Waits for the service to let it in.
-    Waiting,
+    /// Is to prove that it knows a token.
+    Challenged(Box<Challenged>),
+    /// Is not let in, and not told so yet.
+    Held(Held),
+    /// Waits for the service to let it in; with a token if it has proven one.
+    Waiting(Option<Box<Proven>>),
     /// Is served. Whether it is the socket that the client came with.
     Open { client: Arc<Client>, is_first: bool },
 }
@@ -83,6 +85,7 @@ pub(super) struct Peer {
     pub(super) socket: OwnedFd,
     pub(super) key: PeerKey,
     pub(super) origin: Origin,
+    needs_token: bool,
     pub(super) interest: EventFlags,
     pub(super) is_hot: bool,
     pub(super) last_active: Instant,
@@ -105,11 +108,13 @@ pub(super) struct Peer {
 }
 
 impl Peer {
-    pub(super) fn new(socket: OwnedFd, key: PeerKey, origin: Origin, now: Instant, taken: Taken) -> Self {
+    pub(super) fn new(arrival: Arrival, key: PeerKey, now: Instant) -> Self {
+        let Arrival { socket, origin, needs_token, taken } = arrival;
         Self {
             socket,
             key,
             origin,
+            needs_token,
             interest: EventFlags::IN,
             is_hot: false,
             last_active: now,
@@ -145,17 +150,19 @@ impl Peer {
     }
 
     pub(super) fn is_greeting(&self) -> bool {
-        matches!(self.stage, Stage::Greeting)
+        matches!(self.stage, Stage::Greeting | Stage::Challenged(_) | Stage::Held(_))
     }
 
     /// Whether it waits for something else than its peer's bytes.
     pub(super) fn is_held(&self) -> bool {
-        matches!(self.stage, Stage::Waiting) || self.asked.is_some() || self.is_unparsed || self.is_unsent()
+        let waits = matches!(self.stage, Stage::Waiting(_) | Stage::Held(_));
+        waits || self.asked.is_some() || self.is_unparsed || self.is_unsent()
     }
 
     /// Whether it waits for the node alone, so that its peer can only have gone.
     pub(super) fn awaits_node(&self) -> bool {
-        matches!(self.stage, Stage::Waiting) || self.asked.is_some() || self.is_starved()
+        let waits = matches!(self.stage, Stage::Waiting(_) | Stage::Held(_));
+        waits || self.asked.is_some() || self.is_starved()
     }
 
     /// Whether it waits for memory for a request.
@@ -170,7 +177,12 @@ impl Peer {
     /// When it is to be closed unless something happens, and why.
     pub(super) fn ends_at(&self, shared: &Shared) -> Option<(Instant, End)> {
         let options = &shared.options;
-        let greeting = self.is_greeting().then(|| (self.since + options.greeting_time, End::Silent));
+        let greeting = match self.stage {
+            Stage::Greeting | Stage::Challenged(_) => Some((self.since + options.greeting_time, End::Silent)),
+            // It was told of already.
+            Stage::Held(held) => Some((held.until, End::Parted)),
+            _ => None,
+        };
         let partial = self.partial_since.map(|since| (since + options.frame_time, End::Dribbles));
         let stuck = self.stuck_since.map(|since| (since + options.read_time, End::Stuck));
         let idle = options.idle_time.zip(self.first_of()).map(|(time, client)| {
@@ -191,7 +203,8 @@ impl Peer {
         }
         let outcome = match &self.stage {
             Stage::Greeting => self.greet(tools),
-            Stage::Waiting => return Pumped::Idle,
+            Stage::Challenged(_) => self.check_proof(tools),
+            Stage::Waiting(_) | Stage::Held(_) => return Pumped::Idle,
             Stage::Open { client, .. } => {
                 if !client.is_open.load(Ordering::Relaxed) {
                     return Pumped::Closed(End::Parted);
@@ -201,64 +214,6 @@ impl Peer {
             }
         };
         outcome.unwrap_or_else(Pumped::Closed)
-    }
-
-    /// Takes what has come of HELLO, and no more than that.
-    fn greet(&mut self, tools: &mut Tools) -> Result<Pumped, End> {
-        let room = MAX_GREETING_BYTES + 1 - self.rest.len();
-        match receive(&self.socket, &mut tools.input[..room]) {
-            Moved::Bytes(bytes) => self.rest.extend_from_slice(&tools.input[..bytes]),
-            Moved::Nothing => return Ok(Pumped::Idle),
-            Moved::Gone => return Err(End::Left),
-        }
-        let greeting = Hello::read(&self.rest, PROTOCOL_VERSION);
-        if greeting != Greeting::Incomplete {
-            self.rest = Vec::new();
-        }
-        let shared = &tools.shared;
-        match greeting {
-            Greeting::Incomplete => {}
-            Greeting::Foreign => return Err(End::Foreign),
-            Greeting::Version(theirs) => {
-                self.refuse(&Welcome::refusal(PROTOCOL_VERSION, OTHER_VERSION, 0));
-                let peer = format!("the client at {}", self.origin);
-                shared.report(FabricError::VersionMismatch { peer, ours: PROTOCOL_VERSION, theirs });
-                return Err(End::Parted);
-            }
-            Greeting::Credentials => {
-                self.refuse(&Welcome::refusal(PROTOCOL_VERSION, CREDENTIALS_REFUSED, 0));
-                return Err(End::Credentials);
-            }
-            Greeting::Region(name) => {
-                self.stage = Stage::Waiting;
-                shared.desk.post(ToDesk::Hello { peer: self.key, name });
-            }
-            Greeting::Join(membership) => match shared.member(&membership) {
-                Some(client) => return self.open(client, false, tools).map(|()| Pumped::Active),
-                None => {
-                    self.refuse(&Welcome::refusal(PROTOCOL_VERSION, NO_SUCH_CLIENT, 0));
-                    return Err(End::NoClient);
-                }
-            },
-        }
-        Ok(Pumped::Active)
-    }
-
-    /// Lets it in.
-    pub(super) fn open(&mut self, client: Arc<Client>, is_first: bool, tools: &mut Tools) -> Result<(), End> {
-        let welcome = client.welcome.encode();
-        self.stage = Stage::Open { client, is_first };
-        self.unsent.extend_from_slice(&welcome);
-        self.send_rest().map(drop)?;
-        if self.is_unsent() {
-            self.stuck_since = Some(tools.now);
-        }
-        Ok(())
-    }
-
-    /// Says why it is not let in. It may have gone already.
-    pub(super) fn refuse(&self, welcome: &Welcome) {
-        send(&self.socket, &welcome.encode());
     }
 
     /// Appends the answer to the call that the service had.

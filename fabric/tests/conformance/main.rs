@@ -8,3 +8,4 @@ mod shm;
 mod sim;
 mod tcp;
 mod tcp_peers;
+mod tcp_tokens;

@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use fpcache_fabric::conformance::TestService;
+use fpcache_fabric::shm::PROTOCOL_VERSION;
 use fpcache_fabric::tcp::{ConnectOptions, HangUps, ListenOptions, Listener, TcpAddress, connect};
 use fpcache_fabric::{
     Batch, ClientId, Connection, Deadline, Endpoint, Export, FabricError, Handled, HugePages, RegionName,
@@ -178,7 +179,7 @@ impl Node {
 /// HELLO of a client that joins another one, or none.
 fn hello(join: u64, secret: u64) -> Vec<u8> {
     let mut hello = b"FPFABTCP".to_vec();
-    hello.extend_from_slice(&3u32.to_le_bytes());
+    hello.extend_from_slice(&PROTOCOL_VERSION.to_le_bytes());
     hello.extend_from_slice(&[0; 4]);
     hello.extend_from_slice(&join.to_le_bytes());
     hello.extend_from_slice(&secret.to_le_bytes());
@@ -220,7 +221,10 @@ fn whoever_speaks_something_else_is_told_apart() {
 
     let options = ConnectOptions { announce_version: 99, ..ConnectOptions::default() };
     let error = connect(&node.address, options).unwrap_err();
-    assert!(matches!(error, FabricError::VersionMismatch { ours: 99, theirs: 3, .. }), "{error}");
+    assert!(
+        matches!(error, FabricError::VersionMismatch { ours: 99, theirs: PROTOCOL_VERSION, .. }),
+        "{error}"
+    );
     node.tells("speaks fabric protocol version 99");
 
     let region = RegionName::new("orders").unwrap();

@@ -171,6 +171,12 @@ impl<'a> Request<'a> {
         }
     }
 
+    /// Whether a request of any kind changes nothing, whatever else it says. One that is not known may change something.
+    pub fn only_reads(request: &[u8]) -> bool {
+        let operation = request.first_chunk().map(|bytes| u16::from_le_bytes(*bytes));
+        operation.is_some_and(|it| matches!(it, Self::STATS | Self::GET | TablesRequest::LIST))
+    }
+
     /// Writes what all requests begin with into `out`, replacing what it held.
     fn begin(operation: u16, out: &mut Vec<u8>) {
         out.clear();

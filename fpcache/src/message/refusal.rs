@@ -61,10 +61,12 @@ pub enum ErrorCode {
     NoMemory,
     /// The request was meant for a table that was there before under the same name; nothing of it was done.
     OtherTable,
+    /// The client may read and change nothing.
+    ReadOnly,
 }
 
 impl ErrorCode {
-    pub(super) const ALL: [Self; 15] = [
+    pub(super) const ALL: [Self; 16] = [
         Self::Invalid,
         Self::BadData,
         Self::Full,
@@ -80,6 +82,7 @@ impl ErrorCode {
         Self::BadName,
         Self::NoMemory,
         Self::OtherTable,
+        Self::ReadOnly,
     ];
 
     fn to_status(self) -> u16 {

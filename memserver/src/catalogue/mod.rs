@@ -26,7 +26,7 @@ mod requests;
 mod service;
 mod work_queue;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -88,6 +88,8 @@ pub struct Catalogue {
     /// Those that cannot be gone on with.
     closed: BTreeMap<TableName, ClosedTable>,
     client_tables: ClientTables,
+    /// Clients that may change nothing.
+    readers: HashSet<ClientId>,
     work_queue: WorkQueue,
     /// Clients of tables that are gone.
     farewells: VecDeque<ClientId>,
@@ -154,6 +156,7 @@ impl Catalogue {
             numbers: BTreeMap::new(),
             closed: BTreeMap::new(),
             client_tables: ClientTables::default(),
+            readers: HashSet::new(),
             work_queue: WorkQueue::default(),
             farewells: VecDeque::new(),
             jobs: Jobs::default(),

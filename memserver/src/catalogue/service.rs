@@ -1,7 +1,7 @@
 //! One thread that serves all tables.
 
 use fpcache::TableName;
-use fpcache::message::{ErrorCode, Refusal, TablesRequest, encode_reply};
+use fpcache::message::{ErrorCode, Refusal, Request, TablesRequest, encode_reply};
 use fpcache_fabric::{ClientId, Export, FabricError, Handled, Service, Waker, Work};
 
 use super::Catalogue;
@@ -57,6 +57,12 @@ impl Service for Catalogue {
     }
 
     fn handle(&mut self, client: ClientId, request: &[u8], reply: &mut Vec<u8>) -> Handled {
+        if !self.readers.is_empty() && self.readers.contains(&client) && !Request::only_reads(request) {
+            let why = "this client's token lets it read and change nothing: give it one that a line `write TOKEN` of the \
+                       memory node's --token-file has";
+            encode_reply(Err(&Refusal::new(ErrorCode::ReadOnly, why)), reply);
+            return Handled::Now;
+        }
         let client_table = self.client_tables.of(client);
         if let ClientTable::Table(number) = client_table
             && !TablesRequest::is_one(request)
@@ -139,7 +145,12 @@ impl Service for Catalogue {
         }
     }
 
+    fn may_only_read(&mut self, client: ClientId) {
+        self.readers.insert(client);
+    }
+
     fn disconnected(&mut self, client: ClientId) {
+        self.readers.remove(&client);
         self.jobs.disconnected(client);
         if let ClientTable::Table(number) = self.client_tables.remove(client)
             && let Some(table) = &mut self.tables[number]

@@ -1,0 +1,176 @@
+//! The client's side of the handshake.
+
+use std::os::fd::OwnedFd;
+
+use crate::clock::Deadline;
+use crate::error::FabricError;
+use crate::region::RegionName;
+use crate::tcp::address::TcpAddress;
+use crate::tcp::frame::Limits;
+use crate::tcp::handshake::{
+    ADMITTED, CHALLENGED, CREDENTIALS_REFUSED, Hello, MAGIC, Membership, NO_RESOURCES, NO_SUCH_CLIENT,
+    NO_SUCH_REGION, PROOF_BYTES, TOKEN_NEEDED, TOKEN_UNKNOWN, TOO_MANY_CLIENTS, USER_REFUSED, WELCOME_BYTES,
+    WELCOME_HEAD_BYTES, Welcome,
+};
+use crate::tcp::socket::{Moved, Ready, receive, send, wait};
+use crate::tcp::token::{CLIENT, NODE, Token, nonce};
+use crate::verbs::MAX_REQUEST_BYTES;
+
+/// What a memory node's limits must at least be: a batch of a few requests, and a record of a slot of any table.
+const LEAST: u32 = 4 << 10;
+
+/// A handshake.
+pub(super) struct Greeting<'g> {
+    pub(super) address: &'g TcpAddress,
+    pub(super) name: &'g RegionName,
+    pub(super) join: Option<Membership>,
+    pub(super) token: Option<Token>,
+    pub(super) version: u32,
+    pub(super) deadline: Deadline,
+}
+
+impl Greeting<'_> {
+    /// Says HELLO and takes WELCOME, and no byte more.
+    pub(super) fn exchange(&self, socket: &OwnedFd) -> Result<Welcome, FabricError> {
+        let nonce = self.token.map(|_| nonce()).transpose()?;
+        let mut said = Hello::encode(self.version, self.name, self.join, nonce.as_ref());
+        // It fits any socket's buffer, and one that was refused before it spoke is told why.
+        send(socket, &said);
+        let (mut head, mut status) = self.take_head(socket)?;
+        let mut proves = None;
+        if status == CHALLENGED {
+            // Nobody without a token is asked.
+            let token =
+                self.token.ok_or_else(|| self.protocol("it asks for a token that it was not told of"))?;
+            let mut asked = [0; PROOF_BYTES];
+            self.take(socket, &mut asked)?;
+            said.extend_from_slice(&head);
+            said.extend_from_slice(&asked);
+            let proof = token.prove(&CLIENT, &[&said]);
+            said.extend_from_slice(&proof);
+            send(socket, &proof);
+            (head, status) = self.take_head(socket)?;
+            proves = Some(token);
+        }
+        let mut bytes = [0; WELCOME_BYTES];
+        bytes[..WELCOME_HEAD_BYTES].copy_from_slice(&head);
+        self.take(socket, &mut bytes[WELCOME_HEAD_BYTES..])?;
+        let welcome = Welcome::decode(&bytes).ok_or_else(|| self.protocol("its welcome is none"))?;
+        self.check(&welcome, status)?;
+        if let Some(token) = proves {
+            let mut proof = [0; PROOF_BYTES];
+            self.take(socket, &mut proof)?;
+            if !token.is_proven(&NODE, &[&said, &bytes], &proof) {
+                return Err(self.not_proven());
+            }
+        } else if self.token.is_some() {
+            return Err(self.not_proven());
+        }
+        Ok(welcome)
+    }
+
+    /// What is the same in all versions, and the status.
+    fn take_head(&self, socket: &OwnedFd) -> Result<([u8; WELCOME_HEAD_BYTES], u32), FabricError> {
+        let (mut head, mut have) = ([0; WELCOME_HEAD_BYTES], 0);
+        while have < head.len() {
+            have += self.take_some(socket, &mut head[have..])?;
+            // It tells whether the rest is worth waiting for.
+            let known = have.min(MAGIC.len());
+            if head[..known] != MAGIC[..known] {
+                return Err(self.protocol("its welcome has another magic number"));
+            }
+        }
+        let word = |at: usize| u32::from_le_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
+        let theirs = word(8);
+        if theirs != self.version {
+            let peer = format!("memory node {}", self.address);
+            return Err(FabricError::VersionMismatch { peer, ours: self.version, theirs });
+        }
+        Ok((head, word(12)))
+    }
+
+    fn take(&self, socket: &OwnedFd, into: &mut [u8]) -> Result<(), FabricError> {
+        let mut have = 0;
+        while have < into.len() {
+            have += self.take_some(socket, &mut into[have..])?;
+        }
+        Ok(())
+    }
+
+    /// Waits for bytes; at least one.
+    fn take_some(&self, socket: &OwnedFd, into: &mut [u8]) -> Result<usize, FabricError> {
+        loop {
+            match receive(socket, into) {
+                Moved::Bytes(bytes) => return Ok(bytes),
+                Moved::Nothing => {
+                    if wait(socket, false, self.deadline) == Ready::TimedOut {
+                        return Err(FabricError::DeadlinePassed { waiting_for: "the memory node's welcome" });
+                    }
+                }
+                // One that is being killed has accepted and says nothing: it is worth coming again.
+                Moved::Gone => {
+                    return Err(FabricError::Disconnected { peer: self.address.to_string().into() });
+                }
+            }
+        }
+    }
+
+    fn check(&self, welcome: &Welcome, status: u32) -> Result<(), FabricError> {
+        let address = self.address.to_string();
+        match status {
+            ADMITTED => {}
+            USER_REFUSED => {
+                return Err(FabricError::UserRefused {
+                    user: u32::try_from(welcome.detail).unwrap_or(u32::MAX),
+                    address,
+                    remedy: "connect as its owner, or have it started with this user among the admitted",
+                });
+            }
+            NO_SUCH_REGION => return Err(FabricError::NoSuchRegion { address, name: self.name.to_string() }),
+            NO_RESOURCES => return Err(FabricError::NoResources { address }),
+            TOO_MANY_CLIENTS => return Err(FabricError::TooManyClients { address, max: welcome.detail }),
+            NO_SUCH_CLIENT => return Err(FabricError::Disconnected { peer: address.into() }),
+            TOKEN_NEEDED => {
+                return Err(self.refused(
+                    "lets nobody in without a token",
+                    "give this client one that the memory node knows: FPCACHE_TOKEN_FILE names a file that has it",
+                ));
+            }
+            TOKEN_UNKNOWN => {
+                return Err(self.refused(
+                    "does not know this client's token",
+                    "give it one of those in the memory node's --token-file",
+                ));
+            }
+            CREDENTIALS_REFUSED => {
+                return Err(self.refused(
+                    "has no tokens, and so cannot prove to know this client's",
+                    "start it with --token-file, or leave the client's token away",
+                ));
+            }
+            _ => return Err(self.protocol("its welcome has an unknown status")),
+        }
+        let Limits { batch_bytes, reply_bytes, call_request, call_reply } = welcome.limits;
+        let most = MAX_REQUEST_BYTES as u32;
+        let fits = [batch_bytes, reply_bytes].iter().all(|bytes| (LEAST..=most).contains(bytes))
+            && reply_bytes.is_multiple_of(8)
+            && call_request <= most
+            && call_reply <= most;
+        if fits { Ok(()) } else { Err(self.protocol("its welcome has limits that cannot be")) }
+    }
+
+    fn refused(&self, why: &'static str, remedy: &'static str) -> FabricError {
+        FabricError::TokenRefused { address: format!("memory node {}", self.address), why, remedy }
+    }
+
+    fn not_proven(&self) -> FabricError {
+        self.refused(
+            "did not prove that it knows this client's token",
+            "something else answers at this address, or stands between: correct the address",
+        )
+    }
+
+    fn protocol(&self, what: &'static str) -> FabricError {
+        FabricError::Protocol { peer: format!("the listener at {}", self.address), what }
+    }
+}

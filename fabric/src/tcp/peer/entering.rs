@@ -1,0 +1,198 @@
+//! A connection that is not let in yet: its greeting, and the proof that it knows a token.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use super::{Peer, Pumped, Stage, Tools};
+use crate::error::FabricError;
+use crate::shm::PROTOCOL_VERSION;
+use crate::tcp::attempts::HOLD;
+use crate::tcp::handshake::{
+    CREDENTIALS_REFUSED, Credentials, Greeting, Hello, MAX_GREETING_BYTES, NO_SUCH_CLIENT, OTHER_VERSION,
+    PROOF_BYTES, Purpose, TOKEN_NEEDED, TOKEN_UNKNOWN, Welcome, challenge,
+};
+use crate::tcp::node::{Client, End, Entry, ToDesk};
+use crate::tcp::socket::{Moved, receive, send};
+use crate::tcp::token::{NODE, Token, nonce};
+
+/// A connection that was asked to prove that it knows a token.
+#[derive(Debug)]
+pub(super) struct Challenged {
+    purpose: Purpose,
+    /// What both sides have said so far.
+    said: Vec<u8>,
+}
+
+/// What the memory node proves to a connection that has proven a token.
+#[derive(Debug)]
+pub(super) struct Proven {
+    token: Token,
+    /// What both sides have said up to WELCOME.
+    said: Vec<u8>,
+}
+
+/// A refusal that is held back.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Held {
+    pub(super) until: Instant,
+    status: u32,
+}
+
+impl Peer {
+    /// Receives what has come, but no more than one byte beyond so many in all; whether there was something.
+    fn hear(&mut self, most: usize, tools: &mut Tools) -> Result<bool, End> {
+        let room = (most + 1).saturating_sub(self.rest.len());
+        match receive(&self.socket, &mut tools.input[..room]) {
+            Moved::Bytes(bytes) => self.rest.extend_from_slice(&tools.input[..bytes]),
+            Moved::Nothing => return Ok(false),
+            Moved::Gone => return Err(End::Left),
+        }
+        Ok(true)
+    }
+
+    /// Takes what has come of HELLO, and no more than that.
+    pub(super) fn greet(&mut self, tools: &mut Tools) -> Result<Pumped, End> {
+        if !self.hear(MAX_GREETING_BYTES, tools)? {
+            return Ok(Pumped::Idle);
+        }
+        let greeting = Hello::read(&self.rest, PROTOCOL_VERSION);
+        let hello = match greeting {
+            Greeting::Incomplete => return Ok(Pumped::Active),
+            _ => std::mem::take(&mut self.rest),
+        };
+        match greeting {
+            Greeting::Incomplete => Ok(Pumped::Active),
+            Greeting::Foreign => Err(End::Foreign),
+            Greeting::Version(theirs) => {
+                self.refuse(&Welcome::refusal(PROTOCOL_VERSION, OTHER_VERSION, 0));
+                let peer = format!("the client at {}", self.origin);
+                let error = FabricError::VersionMismatch { peer, ours: PROTOCOL_VERSION, theirs };
+                tools.shared.report(error);
+                Err(End::Parted)
+            }
+            Greeting::Credentials => {
+                self.refuse(&Welcome::refusal(PROTOCOL_VERSION, CREDENTIALS_REFUSED, 0));
+                Err(End::Credentials)
+            }
+            Greeting::Whole(_, Credentials::None) if self.needs_token => {
+                self.turn_away(TOKEN_NEEDED, End::NoToken, tools)
+            }
+            Greeting::Whole(purpose, Credentials::None) => self.enter(purpose, Entry::OPEN, None, tools),
+            Greeting::Whole(purpose, Credentials::Token) => self.challenge(purpose, hello, tools),
+        }
+    }
+
+    /// Asks for a proof.
+    fn challenge(&mut self, purpose: Purpose, mut hello: Vec<u8>, tools: &mut Tools) -> Result<Pumped, End> {
+        if tools.shared.tokens().is_empty() {
+            self.refuse(&Welcome::refusal(PROTOCOL_VERSION, CREDENTIALS_REFUSED, 0));
+            return Err(End::Credentials);
+        }
+        let nonce = nonce().map_err(|error| {
+            tools.shared.report(error);
+            End::Parted
+        })?;
+        let challenge = challenge(PROTOCOL_VERSION, &nonce);
+        hello.extend_from_slice(&challenge);
+        self.stage = Stage::Challenged(Box::new(Challenged { purpose, said: hello }));
+        self.say(&challenge, tools)
+    }
+
+    /// Takes the proof, and lets it in if it is one.
+    pub(super) fn check_proof(&mut self, tools: &mut Tools) -> Result<Pumped, End> {
+        if !self.hear(PROOF_BYTES, tools)? {
+            return Ok(Pumped::Idle);
+        }
+        if self.rest.len() < PROOF_BYTES {
+            return Ok(Pumped::Active);
+        }
+        let proof: Result<[u8; PROOF_BYTES], _> = std::mem::take(&mut self.rest).try_into();
+        let stage = std::mem::replace(&mut self.stage, Stage::Greeting);
+        let (Ok(proof), Stage::Challenged(challenged)) = (proof, stage) else { return Err(End::Foreign) };
+        let Challenged { purpose, mut said } = *challenged;
+        match tools.shared.tokens().proven(&[&said], &proof) {
+            Some((token, rights)) => {
+                said.extend_from_slice(&proof);
+                let entry = Entry { token: Some(token), rights };
+                self.enter(purpose, entry, Some(Box::new(Proven { token, said })), tools)
+            }
+            None => self.turn_away(TOKEN_UNKNOWN, End::WrongToken, tools),
+        }
+    }
+
+    /// Goes on with a connection that may come in.
+    fn enter(
+        &mut self,
+        purpose: Purpose,
+        entry: Entry,
+        proven: Option<Box<Proven>>,
+        tools: &mut Tools,
+    ) -> Result<Pumped, End> {
+        match purpose {
+            Purpose::Region(name) => {
+                self.stage = Stage::Waiting(proven);
+                tools.shared.desk.post(ToDesk::Hello { peer: self.key, name, entry });
+                Ok(Pumped::Active)
+            }
+            Purpose::Join(membership) => {
+                self.stage = Stage::Waiting(proven);
+                match tools.shared.member(&membership, &entry) {
+                    Some(client) => self.open(client, false, tools).map(|()| Pumped::Active),
+                    None => {
+                        self.refuse(&Welcome::refusal(PROTOCOL_VERSION, NO_SUCH_CLIENT, 0));
+                        Err(End::NoClient)
+                    }
+                }
+            }
+        }
+    }
+
+    /// Does not let it in, and tells it so: at once, or later if its address has failed too often.
+    fn turn_away(&mut self, status: u32, end: End, tools: &mut Tools) -> Result<Pumped, End> {
+        if !tools.shared.attempts.failed(&self.origin, tools.now) {
+            self.refuse(&Welcome::refusal(PROTOCOL_VERSION, status, 0));
+            return Err(end);
+        }
+        tools.shared.hung_up(&self.origin, end);
+        self.stage = Stage::Held(Held { until: tools.now + HOLD, status });
+        Ok(Pumped::Active)
+    }
+
+    /// Lets it in.
+    pub(in crate::tcp) fn open(
+        &mut self,
+        client: Arc<Client>,
+        is_first: bool,
+        tools: &mut Tools,
+    ) -> Result<(), End> {
+        let welcome = client.welcome.encode();
+        let stage = std::mem::replace(&mut self.stage, Stage::Open { client, is_first });
+        let mut bytes = welcome.to_vec();
+        if let Stage::Waiting(Some(proven)) = stage {
+            bytes.extend_from_slice(&proven.token.prove(&NODE, &[&proven.said, &welcome]));
+        }
+        self.say(&bytes, tools).map(drop)
+    }
+
+    /// Sends a few bytes.
+    fn say(&mut self, bytes: &[u8], tools: &mut Tools) -> Result<Pumped, End> {
+        self.unsent.extend_from_slice(bytes);
+        self.send_rest()?;
+        if self.is_unsent() {
+            self.stuck_since = Some(tools.now);
+        }
+        Ok(Pumped::Active)
+    }
+
+    /// Says why it is not let in. It may have gone already.
+    pub(in crate::tcp) fn refuse(&self, welcome: &Welcome) {
+        send(&self.socket, &welcome.encode());
+    }
+
+    /// Says what was held back, if something was.
+    pub(in crate::tcp) fn say_farewell(&self) {
+        if let Stage::Held(Held { status, .. }) = self.stage {
+            self.refuse(&Welcome::refusal(PROTOCOL_VERSION, status, 0));
+        }
+    }
+}

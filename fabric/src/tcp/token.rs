@@ -1,0 +1,360 @@
+//! Tokens: who knows one gets in, with the rights that it has.
+//!
+//! A token is 32 random bytes, written as 64 hexadecimal digits. Nobody can choose a weak one, so that what is seen of an
+//! exchange does not help anybody to guess it.
+
+use std::fmt;
+use std::io::Read;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+use hmac::{Hmac, Mac};
+use sha2::Sha256;
+
+use crate::error::FabricError;
+use crate::random::random_bits;
+
+/// Bytes of a token, of a nonce and of a proof.
+pub(super) const BYTES: usize = 32;
+/// Tokens that a memory node knows at most: each is tried where one is proven.
+const MAX_TOKENS: usize = 64;
+/// Longer files are none with tokens.
+const MAX_FILE: u64 = 64 << 10;
+
+/// A secret that a compute node and a memory node share. Its [`Debug`](fmt::Debug) does not show it.
+#[derive(Clone, Copy)]
+pub struct Token([u8; BYTES]);
+
+/// What whoever proves a token may do.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Rights {
+    /// Read, and nothing else.
+    Read,
+    /// Everything.
+    Write,
+}
+
+/// Why a text or a file holds no token. It never shows what was found.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum TokenError {
+    /// Not 64 hexadecimal digits.
+    #[error("{0} is no token: one has 64 hexadecimal digits; make one with `fpcache-cli token new`")]
+    Malformed(String),
+    /// A line of a file of tokens says something else.
+    #[error(
+        "line {line} of {place} is no `write TOKEN` or `read TOKEN`, where a token has 64 hexadecimal digits; make one with \
+         `fpcache-cli token new`"
+    )]
+    Line {
+        /// Where the tokens are.
+        place: String,
+        /// Which line, from 1.
+        line: usize,
+    },
+    /// A file of tokens has none, too many, or one twice.
+    #[error(
+        "{place} has {what}: write a line `write TOKEN` or `read TOKEN` for each of 1 to {MAX_TOKENS} tokens"
+    )]
+    Count {
+        /// Where the tokens are.
+        place: String,
+        /// What is wrong.
+        what: &'static str,
+    },
+    /// Others could read or change the file.
+    #[error(
+        "others may read or change {path}, which holds tokens, or it belongs to another user: `chmod 600` it as the user who \
+         runs this program"
+    )]
+    Exposed {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The file cannot be read.
+    #[error("the tokens in {path} cannot be read: {source}; correct the path or its permissions")]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+}
+
+impl Token {
+    /// A new one, of the operating system's random numbers.
+    ///
+    /// # Errors
+    /// If the operating system gives none.
+    pub fn random() -> Result<Self, FabricError> {
+        nonce().map(Self)
+    }
+
+    /// The token of a file that has one, for a client: 64 digits, perhaps with `write` or `read` before them.
+    ///
+    /// # Errors
+    /// It cannot be read, others could read it, or it does not have one token.
+    pub fn from_file(path: &Path) -> Result<Self, TokenError> {
+        let text = read_private(path)?;
+        let mut lines = lines(&text).map(|(_, line)| line);
+        let malformed = || TokenError::Malformed(format!("the content of {}", path.display()));
+        match (lines.next(), lines.next()) {
+            (Some(line), None) => {
+                let word = line.split_whitespace().next_back().unwrap_or_default();
+                let is_one = match line.split_whitespace().count() {
+                    1 => true,
+                    2 => line.starts_with("write") || line.starts_with("read"),
+                    _ => false,
+                };
+                word.parse().ok().filter(|_| is_one).ok_or_else(malformed)
+            }
+            _ => Err(malformed()),
+        }
+    }
+
+    /// Its 64 digits, to be shown to whoever keeps it.
+    #[must_use]
+    pub fn reveal(&self) -> String {
+        self.0.iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+
+    /// What proves it, of these bytes by one that has this role.
+    pub(super) fn prove(&self, role: &Role, bytes: &[&[u8]]) -> [u8; BYTES] {
+        self.digest(role, bytes).finalize().into_bytes().into()
+    }
+
+    /// Whether these bytes prove it. Takes as long whatever they are.
+    pub(super) fn is_proven(&self, role: &Role, bytes: &[&[u8]], proof: &[u8; BYTES]) -> bool {
+        self.digest(role, bytes).verify_slice(proof).is_ok()
+    }
+
+    fn digest(&self, role: &Role, bytes: &[&[u8]]) -> Hmac<Sha256> {
+        // Shorter than a block, to which HMAC pads keys with zeros.
+        let mut key = hmac::digest::Key::<Hmac<Sha256>>::default();
+        key[..BYTES].copy_from_slice(&self.0);
+        let mut digest = <Hmac<Sha256> as Mac>::new(&key);
+        digest.update(&role.0);
+        bytes.iter().for_each(|bytes| digest.update(bytes));
+        digest
+    }
+}
+
+/// Who proves, so that nobody's proof can be sent back to them.
+pub(super) struct Role([u8; 16]);
+
+/// The compute node.
+pub(super) const CLIENT: Role = Role(*b"fpcache client 1");
+/// The memory node.
+pub(super) const NODE: Role = Role(*b"fpcache server 1");
+
+/// Bytes that nobody has seen before.
+pub(super) fn nonce() -> Result<[u8; BYTES], FabricError> {
+    let mut bytes = [0; BYTES];
+    for word in bytes.chunks_exact_mut(8) {
+        word.copy_from_slice(&random_bits()?.to_le_bytes());
+    }
+    Ok(bytes)
+}
+
+impl PartialEq for Token {
+    /// Takes as long whatever they are.
+    fn eq(&self, other: &Self) -> bool {
+        self.0.iter().zip(other.0).fold(0, |differs, (a, b)| differs | (a ^ b)) == 0
+    }
+}
+
+impl Eq for Token {}
+
+impl fmt::Debug for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Token(..)")
+    }
+}
+
+impl FromStr for Token {
+    type Err = TokenError;
+
+    fn from_str(text: &str) -> Result<Self, TokenError> {
+        let digits: Option<Vec<u8>> =
+            text.chars().map(|c| c.to_digit(16).and_then(|digit| u8::try_from(digit).ok())).collect();
+        let digits: Option<[u8; 2 * BYTES]> = digits.and_then(|digits| digits.try_into().ok());
+        let digits = digits.ok_or_else(|| TokenError::Malformed("what was given".to_owned()))?;
+        Ok(Self(std::array::from_fn(|at| digits[2 * at] << 4 | digits[2 * at + 1])))
+    }
+}
+
+/// The tokens that a memory node lets in, and what with. None: it has none.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TokenSet {
+    tokens: Vec<(Token, Rights)>,
+}
+
+impl TokenSet {
+    /// Those of a file with a line `write TOKEN` or `read TOKEN` for each, and comments after `#`.
+    ///
+    /// # Errors
+    /// It cannot be read, others could read it, or it has something else.
+    pub fn from_file(path: &Path) -> Result<Self, TokenError> {
+        Self::parse(&read_private(path)?, &path.display().to_string())
+    }
+
+    /// Those of a text such as a file has, where a `;` ends a line too. `place` is what errors call it.
+    ///
+    /// # Errors
+    /// It has something else.
+    pub fn parse(text: &str, place: &str) -> Result<Self, TokenError> {
+        let count = |what| TokenError::Count { place: place.to_owned(), what };
+        let mut set = Self::default();
+        for (line, words) in lines(text) {
+            let wrong = || TokenError::Line { place: place.to_owned(), line };
+            let (role, token) = words.split_once(char::is_whitespace).ok_or_else(wrong)?;
+            let rights = match role {
+                "write" => Rights::Write,
+                "read" => Rights::Read,
+                _ => return Err(wrong()),
+            };
+            let token: Token = token.trim().parse().map_err(|_| wrong())?;
+            if set.tokens.iter().any(|(other, _)| *other == token) {
+                return Err(count("a token twice"));
+            }
+            set.tokens.push((token, rights));
+        }
+        match set.tokens.len() {
+            0 => Err(count("no token")),
+            1..=MAX_TOKENS => Ok(set),
+            _ => Err(count("too many tokens")),
+        }
+    }
+
+    /// The same with another one.
+    #[must_use]
+    pub fn with(mut self, token: Token, rights: Rights) -> Self {
+        self.tokens.push((token, rights));
+        self
+    }
+
+    /// Whether there is none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.tokens.is_empty()
+    }
+
+    /// Whether this one is among them, with these rights.
+    pub(super) fn has(&self, token: &Token, rights: Rights) -> bool {
+        self.tokens.iter().any(|known| *known == (*token, rights))
+    }
+
+    /// The token that is proven by this, and what with. All are tried, whichever it is.
+    pub(super) fn proven(&self, bytes: &[&[u8]], proof: &[u8; BYTES]) -> Option<(Token, Rights)> {
+        self.tokens.iter().fold(None, |found, (token, rights)| {
+            if token.is_proven(&CLIENT, bytes, proof) { Some((*token, *rights)) } else { found }
+        })
+    }
+}
+
+/// What the lines of a text say, without comments and empty ones, with their numbers.
+fn lines(text: &str) -> impl Iterator<Item = (usize, &str)> {
+    let numbered = text.lines().zip(1..).flat_map(|(line, number)| line.split(';').map(move |l| (number, l)));
+    numbered
+        .map(|(number, line)| (number, line.split('#').next().unwrap_or_default().trim()))
+        .filter(|(_, line)| !line.is_empty())
+}
+
+/// The text of a file that nobody else can read or change: its group may read it.
+fn read_private(path: &Path) -> Result<String, TokenError> {
+    let failed = |source| TokenError::File { path: path.to_owned(), source };
+    let file = std::fs::File::open(path).map_err(failed)?;
+    let metadata = file.metadata().map_err(failed)?;
+    let owner = metadata.uid();
+    let is_ours = owner == 0 || owner == rustix::process::geteuid().as_raw();
+    if metadata.mode() & 0o027 != 0 || !is_ours {
+        return Err(TokenError::Exposed { path: path.to_owned() });
+    }
+    let mut text = String::new();
+    file.take(MAX_FILE).read_to_string(&mut text).map_err(failed)?;
+    Ok(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    const A: &str = "000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f";
+    const B: &str = "FF0102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f";
+
+    #[test]
+    fn tokens_read_back_and_do_not_show() {
+        let token: Token = A.parse().unwrap();
+        assert_eq!((token.reveal(), format!("{token:?}")), (A.to_owned(), "Token(..)".to_owned()));
+        assert_ne!(token, B.parse().unwrap());
+        assert_ne!(Token::random().unwrap(), Token::random().unwrap());
+        for bad in ["", "secret", &A[1..], &format!("{A}0"), &format!(" {A}"), &A.replace('f', "g")] {
+            let error = bad.parse::<Token>().unwrap_err().to_string();
+            assert!(error.contains("64 hexadecimal digits") && !error.contains("secret"), "{error}");
+        }
+    }
+
+    /// HMAC-SHA256 of RFC 2104 and RFC 6234, computed by another program.
+    #[test]
+    fn a_proof_has_the_documented_bytes() {
+        let token: Token = A.parse().unwrap();
+        let proof = token.prove(&CLIENT, &[b"hello", b"challenge"]);
+        let hex: String = proof.iter().map(|byte| format!("{byte:02x}")).collect();
+        assert_eq!(hex, "e811dd2369780048cf89926b96dca34a6eb526e0af1f2ea0d4bbab7b7ac20550");
+        assert!(token.is_proven(&CLIENT, &[b"hellochallenge"], &proof));
+        assert!(!token.is_proven(&NODE, &[b"hello", b"challenge"], &proof), "no reflection");
+        assert!(!token.is_proven(&CLIENT, &[b"hello", b"challengf"], &proof), "no replay");
+        assert!(!B.parse::<Token>().unwrap().is_proven(&CLIENT, &[b"hello", b"challenge"], &proof));
+        let set = TokenSet::default().with(B.parse().unwrap(), Rights::Write).with(token, Rights::Read);
+        assert_eq!(set.proven(&[b"hellochallenge"], &proof), Some((token, Rights::Read)));
+        assert_eq!(set.proven(&[b"hallochallenge"], &proof), None);
+    }
+
+    #[test]
+    fn lines_say_who_may_do_what() {
+        let set = TokenSet::parse(&format!("# both\n\nwrite {A} # the loader\n  read\t{B}"), "it").unwrap();
+        let (a, b) = (A.parse().unwrap(), B.parse().unwrap());
+        assert_eq!(set, TokenSet::default().with(a, Rights::Write).with(b, Rights::Read));
+        assert!(set.has(&a, Rights::Write) && !set.has(&b, Rights::Write));
+        assert_eq!(TokenSet::parse(&format!("write {A}; read {B}"), "it").unwrap(), set);
+        let bad = [
+            ("", "no token"),
+            ("#", "no token"),
+            (A, "line 1"),
+            (&format!("write {A}\nadmin {B}"), "line 2"),
+            ("write x", "line 1"),
+            (&format!("write {A}\nread {A}"), "twice"),
+        ];
+        for (text, why) in bad {
+            let error = TokenSet::parse(text, "this place").unwrap_err().to_string();
+            assert!(error.contains(why) && error.contains("this place") && !error.contains(A), "{error}");
+        }
+    }
+
+    #[test]
+    fn files_that_others_can_read_are_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("tokens");
+        std::fs::write(&path, format!("write {A}\n")).unwrap();
+        let allow = |mode| {
+            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
+        };
+        for (mode, is_good) in [(0o600, true), (0o640, true), (0o644, false), (0o620, false), (0o604, false)]
+        {
+            allow(mode);
+            assert_eq!(TokenSet::from_file(&path).is_ok(), is_good, "{mode:o}");
+            assert_eq!(Token::from_file(&path).is_ok(), is_good, "{mode:o}");
+        }
+        allow(0o600);
+        for (text, is_good) in
+            [(format!("{A}\n"), true), (format!("{A}\n{B}\n"), false), (format!("x {A}"), false)]
+        {
+            std::fs::write(&path, text).unwrap();
+            assert_eq!(Token::from_file(&path).is_ok(), is_good);
+        }
+        let error = Token::from_file(&folder.path().join("nowhere")).unwrap_err().to_string();
+        assert!(error.contains("nowhere"), "{error}");
+    }
+}
