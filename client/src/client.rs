@@ -11,6 +11,7 @@ use fpcache::layout::{RecordShape, RecordToken, TableParameters};
 use fpcache::message::{NodeStats, Request, WriteOperation, WriteReply};
 use fpcache::read::{Cost, FabricCosts, LookupScratch, Outcome, Plan, Wanted};
 
+use crate::access::token_for;
 use crate::answers::Answers;
 use crate::config::ClientConfig;
 use crate::core::Core;
@@ -112,6 +113,7 @@ impl<K: BuildKeys> TableClient<K> {
     /// [`OtherKeys`](ClientError::OtherKeys).
     pub fn connect_with(url: &str, config: ClientConfig) -> Result<Self, ClientError> {
         let url: Url = url.parse()?;
+        let config = config.with_token(token_for(&url, config.token)?);
         let transport = match &url {
             Url::Shm(address) => {
                 let node = MappedNode::at(address.clone(), config.table);

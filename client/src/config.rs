@@ -6,6 +6,7 @@ use fpcache::TableName;
 use fpcache::cache::CacheConfig;
 use fpcache::read::{FabricCosts, PlanChoice};
 use fpcache::table::TableOptions;
+use fpcache_fabric::tcp::Token;
 
 /// How a client behaves.
 ///
@@ -29,6 +30,9 @@ pub struct ClientConfig {
     pub deadline: Duration,
     /// How long opening waits for a memory node that does not listen yet; not at all unless told.
     pub wait: Duration,
+    /// The token by which the client gets in over TCP; `None`: that of the environment, `FPCACHE_TOKEN`, or the one in the file
+    /// that `FPCACHE_TOKEN_FILE` names, if any.
+    pub token: Option<Token>,
     /// What this compute node may keep; `None`: all models, and no hot cache.
     pub cache: Option<CacheConfig>,
     /// What about reading is broken on purpose.
@@ -43,6 +47,7 @@ impl Default for ClientConfig {
             plan: PlanChoice::Auto,
             deadline: Duration::from_secs(5),
             wait: Duration::ZERO,
+            token: None,
             cache: None,
             #[cfg(feature = "sabotage")]
             sabotage: None,
@@ -79,6 +84,12 @@ impl ClientConfig {
     #[must_use]
     pub fn with_wait(self, wait: Duration) -> Self {
         Self { wait, ..self }
+    }
+
+    /// The same with a token to get in by over TCP.
+    #[must_use]
+    pub fn with_token(self, token: impl Into<Option<Token>>) -> Self {
+        Self { token: token.into(), ..self }
     }
 
     /// The same with something about reading broken on purpose.

@@ -8,6 +8,7 @@ use fpcache::message::{ErrorCode, MessageError, Refusal};
 use fpcache::read::ReadError;
 use fpcache::table_view::OpenError;
 use fpcache_fabric::FabricError;
+use fpcache_fabric::tcp::TokenError;
 
 use crate::tables::no_such_table;
 use crate::url::UrlError;
@@ -19,6 +20,9 @@ pub enum ClientError {
     /// The URL names no memory node.
     #[error(transparent)]
     Url(#[from] UrlError),
+    /// The token to get in by cannot be had.
+    #[error(transparent)]
+    Token(#[from] TokenError),
     /// The memory node's table could not be opened.
     #[error(transparent)]
     Open(#[from] OpenError),
@@ -231,6 +235,7 @@ impl ClientError {
             Self::Open(error) => of_open(error),
             Self::Refused(refusal) => of_code(refusal.code),
             Self::Message(MessageError::Version(_))
+            | Self::Token(_)
             | Self::Embedded(_)
             | Self::OtherKeys { .. }
             | Self::OtherParameters { .. }

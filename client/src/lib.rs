@@ -81,6 +81,7 @@
 
 #![forbid(unsafe_code)]
 
+mod access;
 mod answers;
 #[cfg(feature = "tokio")]
 mod asynchronous;
@@ -135,6 +136,7 @@ pub use fpcache::read::{Cost, Plan, PlanChoice, ReadError};
 pub use fpcache::table_view::OpenError;
 pub use fpcache::{TableName, TableNameError};
 pub use fpcache_fabric::FabricError;
+pub use fpcache_fabric::tcp::{Token, TokenError};
 pub use key::{AsKey, KeyRef};
 pub use load::{Load, Loaded};
 pub use pipeline::{Completed, MAX_IN_FLIGHT, Pipeline, WriteTicket};

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use fpcache::TableName;
 use fpcache::key_space::{BuildKeys, KeyKind};
 use fpcache::read::FabricCosts;
+use fpcache_fabric::tcp::Token;
 
 use crate::config::ClientConfig;
 use crate::core::{Connector, Core};
@@ -21,6 +22,11 @@ pub(crate) trait Node: Connector + Clone {
     /// The memory node, and the table's name there; `None` for one that has a single table whatever it is called.
     fn place(&self) -> Option<(Url, TableName)>;
 
+    /// The token to get in by, if any.
+    fn token(&self) -> Option<Token> {
+        None
+    }
+
     /// A client of the table, whose keys must be of its kind; or the error that says which tables there are instead.
     fn open<K: BuildKeys>(
         self,
@@ -30,7 +36,7 @@ pub(crate) trait Node: Connector + Clone {
         let connect = || Core::connect(self.clone(), config.table_options(costs), config.deadline);
         let core = match (until_there(config.wait, connect), self.place()) {
             (Err(ClientError::NoSuchTable { .. }), Some((url, table))) => {
-                return Err(not_there(&url, table.as_str(), config.deadline));
+                return Err(not_there(&url, table.as_str(), self.token(), config.deadline));
             }
             (connected, _) => connected?,
         };
@@ -47,7 +53,7 @@ pub(crate) trait Node: Connector + Clone {
         match self.place() {
             // The region of a table without parameters does not say.
             Some((url, table)) if told.is_none() => {
-                let tables = Tables::at(url, config.deadline).ok()?;
+                let tables = Tables::at(url, self.token(), config.deadline).ok()?;
                 Some(tables.find(&table).ok()??.kind)
             }
             _ => told,

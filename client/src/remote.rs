@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use fpcache::TableName;
-use fpcache_fabric::tcp::{ConnectOptions, TcpAddress, connect};
+use fpcache_fabric::tcp::{ConnectOptions, TcpAddress, Token, connect};
 use fpcache_fabric::{Deadline, FabricError, RegionName, TcpConnection};
 
 use crate::config::ClientConfig;
@@ -19,6 +19,7 @@ const LEAST_PATIENCE: Duration = Duration::from_secs(1);
 pub(crate) struct RemoteNode {
     address: TcpAddress,
     table: TableName,
+    token: Option<Token>,
     /// How long the memory node may be silent before it counts as gone.
     patience: Duration,
 }
@@ -26,17 +27,22 @@ pub(crate) struct RemoteNode {
 impl RemoteNode {
     pub(crate) fn at(address: TcpAddress, config: &ClientConfig) -> Self {
         // Calls have their deadlines; the connection is not given up for every moment for which a memory node is busy.
-        Self { address, table: config.table, patience: config.deadline.max(LEAST_PATIENCE) }
+        let patience = config.deadline.max(LEAST_PATIENCE);
+        Self { address, table: config.table, token: config.token, patience }
     }
 }
 
 impl Node for RemoteNode {
     fn beside(&self, config: &ClientConfig) -> Self {
-        Self::at(self.address.clone(), config)
+        Self { token: self.token, ..Self::at(self.address.clone(), config) }
     }
 
     fn place(&self) -> Option<(Url, TableName)> {
         Some((Url::Tcp(self.address.clone()), self.table))
+    }
+
+    fn token(&self) -> Option<Token> {
+        self.token
     }
 }
 
@@ -48,7 +54,13 @@ impl Connector for RemoteNode {
         let region = RegionName::new(self.table.as_str()).unwrap_or_default();
         connect(
             &self.address,
-            ConnectOptions { region, deadline, patience: self.patience, ..Default::default() },
+            ConnectOptions {
+                region,
+                deadline,
+                patience: self.patience,
+                token: self.token,
+                ..Default::default()
+            },
         )
     }
 }

@@ -7,8 +7,10 @@ use fpcache::TableName;
 use fpcache::key_space::KeyKind;
 use fpcache::message::tables::some_names;
 use fpcache::message::{TableInfo, TablesPage, TablesRequest, decode_reply};
+use fpcache_fabric::tcp::Token;
 use fpcache_fabric::{Connection, Deadline, FabricError, MappedConnection, TcpConnection, shm, tcp};
 
+use crate::access::token_for;
 use crate::error::ClientError;
 use crate::url::Url;
 
@@ -22,6 +24,7 @@ const DEADLINE: Duration = Duration::from_secs(5);
 #[derive(Debug)]
 pub struct Tables {
     url: Url,
+    token: Option<Token>,
     deadline: Duration,
     connection: Mutex<AnyConnection>,
 }
@@ -67,12 +70,23 @@ impl Tables {
     /// # Errors
     /// As for [`connect`](Self::connect).
     pub fn connect_with(url: &str, deadline: Duration) -> Result<Self, ClientError> {
-        Ok(Self::at(url.parse()?, deadline)?)
+        Self::connect_as(url, None, deadline)
     }
 
-    pub(crate) fn at(url: Url, deadline: Duration) -> Result<Self, FabricError> {
-        let connection = Mutex::new(AnyConnection::reach(&url, Deadline::after(deadline))?);
-        Ok(Self { url, deadline, connection })
+    /// As [`connect_with`](Self::connect_with), with a token to get in by over TCP; without one that of the environment, as
+    /// [`ClientConfig`](crate::ClientConfig::token) has it.
+    ///
+    /// # Errors
+    /// As for [`connect`](Self::connect).
+    pub fn connect_as(url: &str, token: Option<Token>, deadline: Duration) -> Result<Self, ClientError> {
+        let url = url.parse()?;
+        let token = token_for(&url, token)?;
+        Ok(Self::at(url, token, deadline)?)
+    }
+
+    pub(crate) fn at(url: Url, token: Option<Token>, deadline: Duration) -> Result<Self, FabricError> {
+        let connection = Mutex::new(AnyConnection::reach(&url, token, Deadline::after(deadline))?);
+        Ok(Self { url, token, deadline, connection })
     }
 
     /// The tables there are. One request for each 512 of them.
@@ -132,7 +146,7 @@ impl Tables {
         // One call at a time has the connection, which a panic elsewhere leaves as it was.
         let mut connection = self.connection.lock().unwrap_or_else(PoisonError::into_inner);
         if !connection.is_alive() {
-            *connection = AnyConnection::reach(&self.url, deadline)?;
+            *connection = AnyConnection::reach(&self.url, self.token, deadline)?;
         }
         let (mut bytes, mut reply) = (Vec::new(), Vec::new());
         request.encode(&mut bytes);
@@ -143,14 +157,14 @@ impl Tables {
 
 impl AnyConnection {
     /// A connection to the region without a table.
-    fn reach(url: &Url, deadline: Deadline) -> Result<Self, FabricError> {
+    fn reach(url: &Url, token: Option<Token>, deadline: Deadline) -> Result<Self, FabricError> {
         match url {
             Url::Shm(address) => {
                 let options = shm::ConnectOptions { deadline, ..Default::default() };
                 shm::connect(address, options).map(Self::Shm)
             }
             Url::Tcp(address) => {
-                let options = tcp::ConnectOptions { deadline, ..Default::default() };
+                let options = tcp::ConnectOptions { deadline, token, ..Default::default() };
                 tcp::connect(address, options).map(Self::Tcp)
             }
         }
@@ -172,9 +186,9 @@ impl AnyConnection {
 }
 
 /// The error for a table that is not there, which names those that are, if they can be told.
-pub(crate) fn not_there(url: &Url, table: &str, deadline: Duration) -> ClientError {
+pub(crate) fn not_there(url: &Url, table: &str, token: Option<Token>, deadline: Duration) -> ClientError {
     let listed =
-        Tables::at(url.clone(), deadline).map_err(ClientError::from).and_then(|tables| tables.list());
+        Tables::at(url.clone(), token, deadline).map_err(ClientError::from).and_then(|tables| tables.list());
     if let Ok(list) = &listed
         && list.tables.iter().any(|info| info.name.as_str() == table && info.is_closed())
     {

@@ -3,6 +3,7 @@
 mod greeting;
 mod limits;
 mod listen;
+mod tokens;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -13,11 +14,11 @@ use fpcache::key_space::{BuildKeys, KeyKind};
 use fpcache::message::Refusal;
 use fpcache_fabric::process::{Wait, is_ending, lock_holder};
 use fpcache_fabric::shm::{ListenError, ListenOptions, Listener, ShmAddress};
-use fpcache_fabric::tcp::{self, TcpAddress};
+use fpcache_fabric::tcp::{self, TcpAddress, TokenError, TokenSet};
 use fpcache_fabric::{FabricError, HugePages, StopHandle};
 use rustix::fs::FlockOperation;
 use rustix::io::Errno;
-use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use crate::capacity::default_capacity;
@@ -28,10 +29,12 @@ use crate::folder::{Folder, FolderError};
 use crate::node::MemoryNode;
 use crate::store::Folders;
 use limits::DescriptorLimit;
+use tokens::Rereading;
 
 pub use greeting::Greeting;
 pub use limits::raise_descriptor_limit;
 pub use listen::ListenAddress;
+pub use tokens::TokenSource;
 
 /// How a memory node runs.
 #[derive(Clone, Debug)]
@@ -42,6 +45,10 @@ pub struct DaemonConfig {
     pub sockets: Vec<TcpAddress>,
     /// Threads that serve sockets; `None`: the cores but one.
     pub io_threads: Option<usize>,
+    /// Where the tokens are by which clients get in over TCP; `None`: there are none.
+    pub tokens: Option<TokenSource>,
+    /// Whether clients over the loopback interface need a token too.
+    pub require_token: bool,
     /// Bytes that all its tables may use together.
     pub capacity: u64,
     /// Whether regions lie in huge pages.
@@ -88,6 +95,8 @@ impl DaemonConfig {
             listen: Some(listen),
             sockets: Vec::new(),
             io_threads: None,
+            tokens: None,
+            require_token: false,
             capacity: default_capacity(),
             huge_pages: HugePages::Merged,
             allowed_users: Vec::new(),
@@ -117,6 +126,8 @@ impl DaemonConfig {
             listen,
             sockets,
             io_threads: None,
+            tokens: None,
+            require_token: false,
             capacity: default_capacity(),
             huge_pages: HugePages::Merged,
             allowed_users: Vec::new(),
@@ -140,6 +151,9 @@ pub enum DaemonError {
     /// It should listen at two addresses of a kind of which it has one.
     #[error("a memory node has one shm:// address, and {0} is another one: leave it away")]
     SecondAddress(String),
+    /// The tokens cannot be had.
+    #[error(transparent)]
+    Token(#[from] TokenError),
     /// It cannot listen.
     #[error(transparent)]
     Listen(#[from] ListenError),
@@ -273,6 +287,9 @@ impl Daemon {
             }
             None => None,
         };
+        socket_options.tokens =
+            config.tokens.as_ref().map_or_else(|| Ok(TokenSet::default()), TokenSource::read)?;
+        socket_options.require_token = config.require_token;
         socket_options.allowed_users = config.allowed_users.clone();
         socket_options.descriptors = Arc::clone(&descriptors.shared);
         let sockets = match &config.sockets[..] {
@@ -280,7 +297,8 @@ impl Daemon {
             addresses => Some(tcp::Listener::bind(addresses, socket_options)?),
         };
         let stop = StopHandle::new()?;
-        stop_at_signals(stop.clone())?;
+        let rereading = sockets.as_ref().zip(config.tokens.clone()).and_then(|(s, t)| t.rereading(s));
+        act_on_signals(stop.clone(), rereading)?;
         Ok(Self { catalogue, listener, sockets, stop, descriptors, _folder: folder })
     }
 
@@ -369,12 +387,19 @@ fn take_folder(path: &Path, announcement: &mut Announcement) -> Result<Folder, D
     }
 }
 
-/// Uses the handle when the process is told to end; told twice, the process ends at once.
-fn stop_at_signals(stop: StopHandle) -> Result<(), DaemonError> {
+/// Uses the handle when the process is told to end; told twice, the process ends at once. Told by `SIGHUP`, it reads its tokens
+/// again if they are in a file; otherwise that signal ends it as any process.
+fn act_on_signals(stop: StopHandle, tokens: Option<Rereading>) -> Result<(), DaemonError> {
     let failed = |source| DaemonError::System { doing: "installing signal handlers", source };
-    let mut signals = Signals::new([SIGTERM, SIGINT]).map_err(failed)?;
+    let ending = [SIGTERM, SIGINT];
+    let all = ending.iter().chain(tokens.as_ref().map(|_| &SIGHUP));
+    let mut signals = Signals::new(all).map_err(failed)?;
     let watch = move || {
         for signal in signals.forever() {
+            if let Some(tokens) = tokens.as_ref().filter(|_| signal == SIGHUP) {
+                tokens.read_again();
+                continue;
+            }
             if stop.is_stopped() {
                 // Nothing acknowledged is lost by that: the second signal wins over whatever still holds the first one up.
                 let _ = signal_hook::low_level::emulate_default_handler(signal);

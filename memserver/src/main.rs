@@ -11,7 +11,7 @@ use fpcache::key_space::{BuildKeys, ByteKeys, KeyKind, U64Keys};
 use fpcache::layout::{RecordShape, TableParameters};
 use fpcache_datasets::{Duplicates, OpenOptions, Spec, write_value};
 use fpcache_fabric::HugePages;
-use fpcache_memserver::daemon::raise_descriptor_limit;
+use fpcache_memserver::daemon::{TokenSource, raise_descriptor_limit};
 use fpcache_memserver::durability::SyncPolicy;
 use fpcache_memserver::store::Folders;
 use fpcache_memserver::{
@@ -43,8 +43,9 @@ use fpcache_memserver::{
         Exit codes: 0 ended when it was asked to, 2 wrong usage or a failure."
 )]
 struct Arguments {
-    /// Address to listen at: shm://NAME, for clients that map its memory (once at most), tcp://HOST:PORT of this machine, which all
-    /// its users reach, or tcp+unix:///PATH. May be given several times
+    /// Address to listen at: shm://NAME, for clients that map its memory (once at most), tcp://HOST:PORT, or tcp+unix:///PATH. All users
+    /// of this machine reach tcp://127.0.0.1:PORT; addresses that other machines reach need --token-file. May be given several
+    /// times
     #[arg(
         long,
         value_name = "URL",
@@ -57,6 +58,16 @@ struct Arguments {
     /// Threads that serve sockets [default: the cores but one]
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u16).range(1..=256))]
     io_threads: Option<u16>,
+
+    /// A file of this user alone with the tokens by which clients get in over TCP: a line `write TOKEN` or `read TOKEN` for each, made
+    /// by `fpcache-cli token new`. SIGHUP has it read again. Without it FPCACHE_NODE_TOKENS may have such lines, or the same with `;`
+    /// between. Addresses that other machines reach need tokens
+    #[arg(long, value_name = "FILE", env = "FPCACHE_NODE_TOKEN_FILE")]
+    token_file: Option<PathBuf>,
+
+    /// Let nobody in without a token over the loopback interface either
+    #[arg(long)]
+    require_token: bool,
 
     /// What all tables may use together, such as 4GiB [default: a quarter of the memory this process may use]
     #[arg(long, value_name = "SIZE", value_parser = capacity::parse, env = "FPCACHE_CAPACITY")]
@@ -183,6 +194,8 @@ fn run(arguments: Arguments) -> anyhow::Result<()> {
     raise_descriptor_limit();
     let config = DaemonConfig {
         io_threads: arguments.io_threads.map(usize::from),
+        tokens: token_source(&arguments),
+        require_token: arguments.require_token,
         capacity: arguments.capacity.unwrap_or_else(capacity::default_capacity),
         huge_pages: match arguments.huge_pages {
             HugePagesArgument::Merged => HugePages::Merged,
@@ -214,6 +227,16 @@ fn run(arguments: Arguments) -> anyhow::Result<()> {
     }
     println!("{}", daemon.greeting());
     Ok(daemon.serve()?)
+}
+
+/// Where the tokens are.
+fn token_source(arguments: &Arguments) -> Option<TokenSource> {
+    const PLACE: &str = "FPCACHE_NODE_TOKENS";
+    let of_environment = || std::env::var(PLACE).ok().filter(|text| !text.is_empty());
+    match &arguments.token_file {
+        Some(file) => Some(TokenSource::File(file.clone())),
+        None => of_environment().map(|text| TokenSource::Text { text, place: PLACE }),
+    }
 }
 
 /// The table to make if there is none, whose keys are those that were asked for or those of the data set to load.

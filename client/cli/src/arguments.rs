@@ -1,5 +1,6 @@
 //! The command line.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Parser, Subcommand};
@@ -14,6 +15,7 @@ use crate::nearest::{End, Nearest};
 use crate::numbers::duration;
 use crate::scan::Scan;
 use crate::tables::DropTable;
+use crate::token::TokenCommand;
 use crate::verify::Verify;
 
 /// The release, and the commit it was built from.
@@ -46,6 +48,11 @@ pub(crate) struct Arguments {
     /// Print JSON in which keys and values are strings: many readers hold no integers above 2^53
     #[arg(long, global = true)]
     pub(crate) json_strings: bool,
+
+    /// A file of this user alone with the token to get in by over TCP; without it FPCACHE_TOKEN, or the file that
+    /// FPCACHE_TOKEN_FILE names
+    #[arg(long, global = true, value_name = "FILE")]
+    pub(crate) token_file: Option<PathBuf>,
 
     #[command(subcommand)]
     pub(crate) command: Command,
@@ -184,6 +191,14 @@ outside their slots: every slot is read, 256 KiB with each round trip; 29 bytes 
   fpcache-cli verify fb:16M --seed 7 --json
   fpcache-cli verify ycsb:1M --key-bytes 128")]
     Verify(Verify),
+    /// Make a token, by which clients get in at a memory node over TCP
+    #[command(after_help = "Examples:
+  (umask 077; echo \"write $(fpcache-cli token new)\" >> tokens)
+  fpcache-memserver --listen tcp://0.0.0.0:7400 --token-file tokens
+
+The memory node's file has a line `write TOKEN` or `read TOKEN` for each. A client names a file with one token, with or without
+that word, in FPCACHE_TOKEN_FILE or with --token-file, or has the token in FPCACHE_TOKEN.")]
+    Token(TokenCommand),
 }
 
 #[cfg(test)]

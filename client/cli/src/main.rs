@@ -21,6 +21,7 @@ mod progress;
 mod scan;
 mod stats;
 mod tables;
+mod token;
 mod value;
 mod verify;
 
@@ -29,7 +30,7 @@ use std::process::ExitCode;
 
 use clap::parser::ValueSource;
 use clap::{CommandFactory, FromArgMatches};
-use fpcache_client::{ByteKeys, KeyKind, TableClient, TableName, U64Keys, wait_for_node};
+use fpcache_client::{ByteKeys, KeyKind, TableClient, TableName, Token, U64Keys, wait_for_node};
 
 use arguments::{Arguments, Command};
 use keys::Keys;
@@ -57,8 +58,12 @@ fn main() -> ExitCode {
 }
 
 fn run(arguments: &Arguments, is_named: bool) -> anyhow::Result<Outcome> {
-    let Arguments { url, table, deadline, .. } = arguments;
-    let place = Place { url: url.clone(), table: *table, deadline: *deadline };
+    let Arguments { url, table, deadline, token_file, .. } = arguments;
+    if let Command::Token(command) = &arguments.command {
+        return command.run();
+    }
+    let token = token_file.as_deref().map(Token::from_file).transpose()?;
+    let place = Place { url: url.clone(), table: *table, deadline: *deadline, token };
     if let Some(wait) = arguments.wait {
         wait_for_node(url, wait)?;
     }
@@ -108,7 +113,9 @@ fn carry_out<K: Keys>(
         Command::Stats => stats::run(client, output),
         Command::Verify(verify) => verify.run(client, table, output),
         // About tables, not their records.
-        Command::Create(_) | Command::Load(_) | Command::Tables | Command::Drop(_) => Ok(Outcome::Done),
+        Command::Create(_) | Command::Load(_) | Command::Tables | Command::Drop(_) | Command::Token(_) => {
+            Ok(Outcome::Done)
+        }
     }
 }
 

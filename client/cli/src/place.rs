@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use fpcache_client::{BuildKeys, ClientConfig, ClientError, TableClient, TableName, Tables};
+use fpcache_client::{BuildKeys, ClientConfig, ClientError, TableClient, TableName, Tables, Token};
 
 /// Where a table lies, and how long a request to it may take.
 #[derive(Clone, Debug)]
@@ -10,17 +10,22 @@ pub(crate) struct Place {
     pub(crate) url: String,
     pub(crate) table: TableName,
     pub(crate) deadline: Duration,
+    /// To get in by over TCP; without one that of the environment.
+    pub(crate) token: Option<Token>,
 }
 
 impl Place {
     /// The memory node's tables.
     pub(crate) fn tables(&self) -> Result<Tables, ClientError> {
-        Tables::connect_with(&self.url, self.deadline)
+        Tables::connect_as(&self.url, self.token, self.deadline)
     }
 
     /// A client of the table.
     pub(crate) fn client<K: BuildKeys>(&self) -> Result<TableClient<K>, ClientError> {
-        let config = ClientConfig::default().with_table(self.table).with_deadline(self.deadline);
+        let config = ClientConfig::default()
+            .with_table(self.table)
+            .with_deadline(self.deadline)
+            .with_token(self.token);
         TableClient::connect_with(&self.url, config)
     }
 }

@@ -21,5 +21,6 @@ mod scans;
 mod small_budgets;
 mod tables;
 mod threads;
+mod tokens;
 mod values_ahead;
 mod writes;

@@ -3,7 +3,6 @@
 mod greeting;
 
 use std::os::fd::OwnedFd;
-
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 

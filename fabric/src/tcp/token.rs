@@ -234,6 +234,12 @@ impl TokenSet {
         self
     }
 
+    /// How many there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.tokens.len()
+    }
+
     /// Whether there is none.
     #[must_use]
     pub fn is_empty(&self) -> bool {
@@ -242,7 +248,7 @@ impl TokenSet {
 
     /// Whether this one is among them, with these rights.
     pub(super) fn has(&self, token: &Token, rights: Rights) -> bool {
-        self.tokens.iter().any(|known| *known == (*token, rights))
+        self.tokens.contains(&(*token, rights))
     }
 
     /// The token that is proven by this, and what with. All are tried, whichever it is.

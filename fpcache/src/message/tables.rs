@@ -124,7 +124,7 @@ fn kind_of(number: u32) -> Result<KeyKind, MessageError> {
 
 impl TablesRequest {
     const CREATE: u16 = 8;
-    const LIST: u16 = 9;
+    pub(super) const LIST: u16 = 9;
     const DROP: u16 = 10;
 
     /// Whether a request is one of these, whatever else it holds.

@@ -5,3 +5,4 @@
 mod files;
 mod hostile_clients;
 mod keys;
+mod tokens;

@@ -1,0 +1,141 @@
+//! Clients get in by tokens, with the rights that these have.
+
+use std::time::{Duration, Instant};
+
+use fpcache_client::{
+    ByteKeys, Client, ClientConfig, ClientError, CreateOptions, ErrorKind, FabricError, KeyKind, RefusalCode,
+    TableClient, TableParameters, Tables, Token, U64Keys,
+};
+use fpcache_fabric::tcp::{ListenOptions, Listener, Rights, TokenKeeper, TokenSet};
+use fpcache_fabric::{HugePages, Serving};
+use fpcache_memserver::{Catalogue, CatalogueConfig};
+
+const DEADLINE: Duration = Duration::from_secs(5);
+
+/// A memory node that lets nobody in without a token.
+struct Node {
+    url: String,
+    keeper: TokenKeeper,
+    write: Token,
+    read: Token,
+    _serving: Serving,
+}
+
+impl Node {
+    fn start() -> Self {
+        let (write, read) = (Token::random().unwrap(), Token::random().unwrap());
+        let config = CatalogueConfig { capacity: 32 << 20, huge_pages: HugePages::No, durable: None };
+        let tokens = TokenSet::default().with(write, Rights::Write).with(read, Rights::Read);
+        let options = ListenOptions { tokens, require_token: true, ..ListenOptions::default() };
+        let listener = Listener::bind(&["tcp://127.0.0.1:0".parse().unwrap()], options).unwrap();
+        let (url, keeper) = (listener.addresses()[0].to_string(), listener.token_keeper());
+        let mut catalogue = Catalogue::open(&config).unwrap();
+        catalogue.create("default".parse().unwrap(), KeyKind::U64, None).unwrap();
+        Self { url, keeper, write, read, _serving: listener.spawn(catalogue).unwrap() }
+    }
+
+    fn client(&self, token: Token) -> Result<Client, ClientError> {
+        Client::connect_with(&self.url, ClientConfig::default().with_token(token))
+    }
+}
+
+/// Whether this was refused because the token is for reading alone, with what to do.
+#[track_caller]
+fn is_refused<R>(outcome: Result<R, ClientError>) {
+    let Err(error) = outcome else { panic!("a reader has changed something") };
+    assert!(matches!(&error, ClientError::Refused(r) if r.code == RefusalCode::ReadOnly), "{error}");
+    assert_eq!(error.kind(), ErrorKind::Setup);
+    let text = error.to_string();
+    assert!(text.contains("read and change nothing") && text.contains("write TOKEN"), "{text}");
+}
+
+#[test]
+fn readers_read_everything_and_change_nothing() {
+    let node = Node::start();
+    let (writer, reader) = (node.client(node.write).unwrap(), node.client(node.read).unwrap());
+    is_refused(reader.put(1, &1u64.to_le_bytes()));
+    for key in 0..500 {
+        writer.put(key * 3, &key.to_le_bytes()).unwrap();
+    }
+    assert_eq!(reader.get(30).unwrap(), Some(10u64.to_le_bytes().to_vec()));
+    let keys: Vec<u64> = (0..100).collect();
+    assert_eq!(reader.multi_get(&keys).unwrap(), writer.multi_get(&keys).unwrap());
+    assert_eq!(reader.count(0, 10_000).unwrap(), 500);
+    assert_eq!(reader.scan(0, 7).unwrap(), writer.scan(0, 7).unwrap());
+    assert_eq!(reader.floor(31).unwrap(), writer.floor(31).unwrap());
+    reader.stats().unwrap();
+
+    is_refused(reader.put(1, &1u64.to_le_bytes()));
+    is_refused(reader.insert(1, &1u64.to_le_bytes()));
+    is_refused(reader.update(3, &1u64.to_le_bytes()));
+    is_refused(reader.delete(3));
+    is_refused(reader.load(TableParameters::default(), 0).and_then(|mut load| {
+        load.push(1, &1u64.to_le_bytes())?;
+        load.finish()
+    }));
+    assert_eq!(writer.count(0, 10_000).unwrap(), 500);
+    assert_eq!(reader.get(30).unwrap(), Some(10u64.to_le_bytes().to_vec()), "it goes on");
+    let mut pipeline = reader.pipeline(4).unwrap();
+    if pipeline.put(1, &1u64.to_le_bytes()).is_ok() {
+        is_refused(pipeline.finish().remove(0).outcome);
+    }
+
+    let tables = Tables::connect_as(&node.url, Some(node.read), DEADLINE).unwrap();
+    assert_eq!(tables.list().unwrap().tables.len(), 1);
+    is_refused(tables.create(&"other".parse().unwrap(), KeyKind::U64, CreateOptions::default()));
+    is_refused(tables.drop_table(&"default".parse().unwrap()));
+    let tables = Tables::connect_as(&node.url, Some(node.write), DEADLINE).unwrap();
+    tables.create(&"other".parse().unwrap(), KeyKind::Bytes, CreateOptions::default()).unwrap();
+    // What is looked for beside the table is looked for with the token too.
+    let config = ClientConfig::default().with_token(node.read);
+    let of = |table: &str| config.with_table(table.parse().unwrap());
+    let other = TableClient::<U64Keys>::connect_with(&node.url, of("other")).unwrap_err();
+    assert!(matches!(other, ClientError::OtherKeys { .. }), "{other}");
+    let missing = TableClient::<ByteKeys>::connect_with(&node.url, of("missing")).unwrap_err().to_string();
+    assert!(missing.contains("there are: `default`, `other`"), "{missing}");
+    let beside = reader.beside(ClientConfig::default()).unwrap();
+    assert_eq!(beside.get(30).unwrap(), Some(10u64.to_le_bytes().to_vec()));
+}
+
+#[test]
+fn a_wrong_or_missing_token_is_told_with_the_node_and_the_remedy() {
+    let node = Node::start();
+    let wrong = node.client(Token::random().unwrap()).unwrap_err();
+    let missing = Client::connect(&node.url).unwrap_err();
+    let tables = Tables::connect(&node.url).unwrap_err();
+    for (error, remedy) in
+        [(wrong, "--token-file"), (missing, "FPCACHE_TOKEN_FILE"), (tables, "FPCACHE_TOKEN_FILE")]
+    {
+        let text = error.to_string();
+        assert!(matches!(error, ClientError::Fabric(FabricError::TokenRefused { .. })), "{text}");
+        assert!(text.contains(&node.url) && text.contains(remedy), "{text}");
+        assert_eq!((error.kind(), error.is_retryable()), (ErrorKind::Setup, false));
+    }
+}
+
+/// Rotation: the new token is added, clients change to it, the old one goes.
+#[test]
+fn tokens_are_rotated_under_clients_and_no_write_is_lost() {
+    let node = Node::start();
+    let new = Token::random().unwrap();
+    let old_client = node.client(node.write).unwrap();
+    old_client.put(1, &1u64.to_le_bytes()).unwrap();
+    let both = TokenSet::default().with(node.write, Rights::Write).with(new, Rights::Write);
+    node.keeper.replace(both);
+    let new_client = node.client(new).unwrap();
+    old_client.put(2, &2u64.to_le_bytes()).unwrap();
+    node.keeper.replace(TokenSet::default().with(new, Rights::Write));
+    // The old one is refused from its next connection on, and says so.
+    let patience = Instant::now() + DEADLINE;
+    let error = loop {
+        match old_client.get(1) {
+            Err(error) if !error.is_retryable() => break error,
+            _ => assert!(Instant::now() < patience, "it is still let in"),
+        }
+        std::thread::sleep(Duration::from_millis(2));
+    };
+    assert!(error.to_string().contains("does not know this client's token"), "{error}");
+    for key in [1, 2u64] {
+        assert_eq!(new_client.get(key).unwrap(), Some(key.to_le_bytes().to_vec()));
+    }
+}
