@@ -138,3 +138,18 @@ fn commands_wait_for_a_memory_node_that_starts_later_if_asked() {
     let output = run("--wait soon tables");
     assert!(text(&output.stderr).contains("as in 5s or 100ms"), "{}", text(&output.stderr));
 }
+
+#[test]
+fn a_new_token_is_printed_and_is_another_one_each_time() {
+    let make = || {
+        let output = command().env("FPCACHE_URL", "shm://nobody").args(["token", "new"]).output().unwrap();
+        assert_eq!(output.status.code(), Some(0), "{output:?}");
+        text(&output.stdout)
+    };
+    let (one, other) = (make(), make());
+    assert!(one.len() == 65 && one.trim().chars().all(|c| c.is_ascii_hexdigit()) && one != other, "{one}");
+    let refused =
+        command().args(["--url", "tcp://127.0.0.1:1", "--token-file", "/", "tables"]).output().unwrap();
+    assert_eq!(refused.status.code(), Some(2));
+    assert!(text(&refused.stderr).contains("others may read or change /"), "{refused:?}");
+}
