@@ -8,6 +8,7 @@ use std::io::Read;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
+use std::sync::Arc;
 
 use hmac::{Hmac, Mac};
 use sha2::Sha256;
@@ -36,7 +37,7 @@ pub enum Rights {
 }
 
 /// Why a text or a file holds no token. It never shows what was found.
-#[derive(Debug, thiserror::Error)]
+#[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TokenError {
     /// Not 64 hexadecimal digits.
@@ -78,7 +79,7 @@ pub enum TokenError {
         /// The file.
         path: PathBuf,
         /// Why.
-        source: std::io::Error,
+        source: Arc<std::io::Error>,
     },
 }
 
@@ -269,7 +270,7 @@ fn lines(text: &str) -> impl Iterator<Item = (usize, &str)> {
 
 /// The text of a file that nobody else can read or change: its group may read it.
 fn read_private(path: &Path) -> Result<String, TokenError> {
-    let failed = |source| TokenError::File { path: path.to_owned(), source };
+    let failed = |source| TokenError::File { path: path.to_owned(), source: Arc::new(source) };
     let file = std::fs::File::open(path).map_err(failed)?;
     let metadata = file.metadata().map_err(failed)?;
     let owner = metadata.uid();
