@@ -6,6 +6,8 @@ use std::ops::Bound;
 use fpcache::key_space::BuildKeys;
 use fpcache::read::{Cost, NearestScratch, Neighbour, Side};
 
+#[cfg(doc)]
+use crate::client::Client;
 use crate::client::{ByteClient, Record, TableClient, end_of_prefix, with_core};
 use crate::error::ClientError;
 use crate::key::AsKey;

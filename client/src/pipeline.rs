@@ -10,6 +10,8 @@ use fpcache::message::{Sent, WriteKind, WriteOperation, WriteReply};
 use fpcache::read::Cost;
 
 use crate::answers::Answers;
+#[cfg(doc)]
+use crate::client::Client;
 use crate::client::{Found, TableClient};
 use crate::error::ClientError;
 use crate::key::AsKey;
