@@ -10,7 +10,7 @@ use fpcache::message::NodeStats;
 use fpcache_fabric::{AccessError, Clock, NodeMemory, SharedMemory, SystemClock, Waker};
 
 use crate::budget::Grant;
-use crate::dedup::DedupSessions;
+use crate::dedup::{DedupSessions, KeptReplies};
 use crate::durability::Lsn;
 use crate::loader::{FIRST_VERSION, Loader};
 use crate::loading::Loading;
@@ -156,7 +156,8 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
 
     /// The same, keeping no more of requests and replies than these tables do together.
     #[must_use]
-    pub(crate) fn beside(self, others: &Transit) -> Self {
+    pub(crate) fn beside(mut self, others: &Transit, kept: &KeptReplies) -> Self {
+        self.sessions.keep_within(kept);
         Self { transit: others.beside(), ..self }
     }
 

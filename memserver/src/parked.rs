@@ -7,7 +7,7 @@
 //! Some wait for what others would keep from happening: that nothing waits for the disk any more, or that the pieces of a value
 //! lie in the log with nothing between. Other writes to the same table wait for such a request, which is the *first*.
 
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 
 use fpcache::key_space::BuildKeys;
 use fpcache::layout::{Stored, TableRecord, ValueExtent};
@@ -187,6 +187,11 @@ impl Queue {
         self.all().any(|parked| parked.session() == Some(session))
     }
 
+    /// The clients whose writes have begun.
+    pub(crate) fn begun(&self) -> HashSet<u64> {
+        self.all().filter_map(Parked::session).collect()
+    }
+
     /// Whether a load waits until its records are on the disk.
     pub(crate) fn awaits_durable(&self) -> bool {
         self.first.as_ref().is_some_and(|parked| parked.until == Until::Durable)
@@ -250,7 +255,26 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
 
     /// Whether an earlier request of this client is in hand.
     pub(crate) fn is_in_hand(&self, session: u64) -> bool {
-        self.pending.has_request_of(session) || self.parked.has_begun(session)
+        let place = self.sessions.place_of(session);
+        place.is_some_and(|place| self.pending.has_request_at(place)) || self.parked.has_begun(session)
+    }
+
+    /// Lets the replies of some clients go, of those silent longest first: of one, and of others not heard of after this
+    /// request. Whether there were any.
+    pub(crate) fn let_replies_go(&mut self, until: u64) -> bool {
+        /// Clients of one step.
+        const MOST: usize = 64;
+        let begun = self.parked.begun();
+        let Self { sessions, pending, .. } = self;
+        let is_in_hand = |place, client| pending.has_request_at(place) || begun.contains(&client);
+        let mut gone = 0;
+        while gone < MOST
+            && (gone == 0 || sessions.oldest_kept().is_some_and(|heard| heard <= until))
+            && sessions.let_go(is_in_hand)
+        {
+            gone += 1;
+        }
+        gone > 0
     }
 
     /// Why the log cannot be written, while it cannot: nobody waits for it then.

@@ -97,6 +97,8 @@ pub(crate) struct Pending<K: BuildKeys> {
     entries: VecDeque<PendingOperation<K>>,
     keys: HashSet<K::Owned>,
     requests: VecDeque<Waiting>,
+    /// How many of these two there are of the client at each place.
+    by_place: Vec<u32>,
     /// Entries ever added, and ever published.
     added: u64,
     published: u64,
@@ -107,7 +109,7 @@ pub(crate) struct Pending<K: BuildKeys> {
 impl<K: BuildKeys> Default for Pending<K> {
     fn default() -> Self {
         let (entries, keys, requests) = (VecDeque::new(), HashSet::new(), VecDeque::new());
-        Self { entries, keys, requests, added: 0, published: 0, held: None }
+        Self { entries, keys, requests, by_place: Vec::new(), added: 0, published: 0, held: None }
     }
 }
 
@@ -128,6 +130,7 @@ impl<K: BuildKeys> Pending<K> {
             self.keys.insert(mutation.key.clone());
         }
         self.added += 1;
+        *self.at(entry.session.place) += 1;
         self.entries.push_back(entry);
     }
 
@@ -160,6 +163,7 @@ impl<K: BuildKeys> Pending<K> {
         if let Some(held) = &mut self.held {
             held.shrink(entry.bytes());
         }
+        *self.at(entry.session.place) -= 1;
         if self.entries.is_empty() && self.entries.capacity() > KEPT {
             self.entries.shrink_to(KEPT);
             self.keys.shrink_to(KEPT);
@@ -179,26 +183,36 @@ impl<K: BuildKeys> Pending<K> {
         self.published >= entries
     }
 
-    /// Whether operations of this client wait.
-    pub(crate) fn has_request_of(&self, session: u64) -> bool {
-        self.requests.iter().any(|waiting| waiting.session.client == session)
-            || self.entries.iter().any(|entry| entry.session.client == session)
+    fn at(&mut self, place: usize) -> &mut u32 {
+        if place >= self.by_place.len() {
+            self.by_place.resize(place + 1, 0);
+        }
+        &mut self.by_place[place]
+    }
+
+    /// Whether operations of the client at this place wait, or its request for them.
+    pub(crate) fn has_request_at(&self, place: usize) -> bool {
+        self.by_place.get(place).is_some_and(|waiting| *waiting > 0)
     }
 
     /// A client waits for the reply to its request, until so many entries have been published.
     pub(crate) fn wait(&mut self, client: ClientId, session: DedupSession, entries: u64) {
+        *self.at(session.place) += 1;
         self.requests.push_back(Waiting { client, session, entries });
     }
 
     /// The next request that waits, whose operations go on waiting.
     pub(crate) fn give_up_next(&mut self) -> Option<ClientId> {
-        self.requests.pop_front().map(|waiting| waiting.client)
+        let waiting = self.requests.pop_front()?;
+        *self.at(waiting.session.place) -= 1;
+        Some(waiting.client)
     }
 
     /// The next request all of whose operations are done.
     pub(crate) fn next_answered(&mut self) -> Option<(ClientId, DedupSession)> {
         let is_answered = self.requests.front()?.entries <= self.published;
         let waiting = if is_answered { self.requests.pop_front()? } else { return None };
+        *self.at(waiting.session.place) -= 1;
         Some((waiting.client, waiting.session))
     }
 }

@@ -159,8 +159,10 @@ pub fn resume<K: BuildKeys, M: NodeMemory, D: Disk + Clone + 'static>(
     let wal = wal(recovery_area, staging, disk, startup, background, newest)?;
     // Where entries were lost since the newest snapshot, the log does not follow it.
     let has_snapshot = newest.is_some() && !wal.has_lost();
-    let mut node =
-        MemoryNode::over(found.superblock, node, found.table, found.sessions, Some(wal), startup.now);
+    let mut sessions = found.sessions;
+    // The recovery area has them.
+    sessions.let_all_go();
+    let mut node = MemoryNode::over(found.superblock, node, found.table, sessions, Some(wal), startup.now);
     node.waker = waker;
     node.has_snapshot = has_snapshot;
     node.redone = node.wal.as_ref().map_or(0, Wal::last);

@@ -24,6 +24,18 @@ pub(crate) trait Hosted: Service + Any + fmt::Debug {
 
     /// The end of the bytes of its region that it may have used.
     fn used_end(&self) -> u64;
+
+    /// When the client was heard of whose replies are let go next, if the table keeps any.
+    fn oldest_replies(&mut self) -> Option<u64> {
+        None
+    }
+
+    /// Lets the replies of some clients go, of those silent longest first: of one, and of others not heard of after `until`.
+    /// Whether there were any.
+    fn let_replies_go(&mut self, until: u64) -> bool {
+        let _ = until;
+        false
+    }
 }
 
 impl<K: BuildKeys> Hosted for MemoryNode<K> {
@@ -37,6 +49,14 @@ impl<K: BuildKeys> Hosted for MemoryNode<K> {
 
     fn used_end(&self) -> u64 {
         self.superblock.grant.end()
+    }
+
+    fn oldest_replies(&mut self) -> Option<u64> {
+        self.sessions.oldest_kept()
+    }
+
+    fn let_replies_go(&mut self, until: u64) -> bool {
+        Self::let_replies_go(self, until)
     }
 }
 

@@ -11,6 +11,7 @@
 //! | `open` | how a table begins: with nothing, or with what its folder holds |
 //! | `folders`, `descriptor` | a folder for each table, made and removed at one instant |
 //! | `requests`, `jobs` | create, list, drop; on a thread what takes long |
+//! | `letting_go` | whose replies go when tables keep too many together |
 //! | `service`, `work_queue`, `client_tables` | whose request it is, and whose turn |
 
 mod client_tables;
@@ -20,6 +21,7 @@ pub mod error;
 pub(crate) mod folders;
 mod hosted;
 mod jobs;
+mod letting_go;
 mod open;
 mod refusals;
 mod requests;
@@ -43,6 +45,7 @@ use fpcache_fabric::{
 
 use crate::budget::Budget;
 use crate::capacity::MIN_CAPACITY;
+use crate::dedup::KeptReplies;
 use crate::durability::SyncPolicy;
 use crate::merging::PageMerger;
 use crate::node::MemoryNode;
@@ -56,6 +59,7 @@ use error::TableOpenError;
 use folders::TablesFolder;
 use hosted::HostedTable;
 use jobs::{Dropping, Jobs, Making};
+use letting_go::LettingGo;
 use open::{Opening, new_incarnation};
 use refusals::Refusals;
 use work_queue::WorkQueue;
@@ -97,6 +101,7 @@ pub struct Catalogue {
     refusals: Refusals,
     lobby: Export,
     opening: Opening,
+    letting_go: LettingGo,
     folder: Option<Arc<TablesFolder>>,
     waker: Waker,
     descriptors: Arc<Descriptors>,
@@ -171,7 +176,9 @@ impl Catalogue {
                     .map(Arc::new),
                 sync: sync.unwrap_or_default(),
                 transit: Transit::default(),
+                kept_replies: KeptReplies::default(),
             },
+            letting_go: LettingGo::default(),
             folder,
             waker: Waker::new()?,
             descriptors,

@@ -16,6 +16,7 @@ use super::folders::TableFolder;
 use super::hosted::{Hosted, HostedTable};
 use crate::budget::{Budget, Grant};
 use crate::capacity::MIN_CAPACITY;
+use crate::dedup::KeptReplies;
 use crate::durability::{FileDisk, SyncPolicy};
 use crate::folder::{Folder, FolderError};
 use crate::merging::PageMerger;
@@ -35,6 +36,8 @@ pub(crate) struct Opening {
     pub(crate) sync: SyncPolicy,
     /// What tables keep of requests and replies.
     pub(crate) transit: Transit,
+    /// What they keep of replies.
+    pub(crate) kept_replies: KeptReplies,
 }
 
 impl Opening {
@@ -67,7 +70,8 @@ impl Opening {
         let creation = descriptor.creation;
         let export =
             Export::new(node.region(), fd, incarnation)?.with_creation(creation).with_watched(REUSE_OFFSET);
-        let node: Box<dyn Hosted> = Box::new(node.with_creation(creation).beside(&self.transit));
+        let node: Box<dyn Hosted> =
+            Box::new(node.with_creation(creation).beside(&self.transit, &self.kept_replies));
         Ok(HostedTable { name, kind: descriptor.kind, node, export, waker, recovery, descriptors: None })
     }
 

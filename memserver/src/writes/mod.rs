@@ -13,6 +13,7 @@ use fpcache::layout::{RecordShape, Stored, ValuePlace};
 use fpcache::message::{ErrorCode, Refusal, Sent, Write, WriteKind, WriteOperation, WriteReply, WriteStatus};
 use fpcache_fabric::{ClientId, NodeMemory};
 use std::borrow::Borrow;
+use std::cell::OnceCell;
 
 use crate::dedup::{DedupSession, Known};
 use crate::loader::describe;
@@ -77,19 +78,27 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
     ) -> Result<Going, Refusal> {
         let Some(table) = self.state.table() else { return Err(Self::no_table()) };
         operations.iter().try_for_each(|operation| check_fits::<K>(&table.shape(), operation))?;
-        let (session, done) = self.recognise(write)?;
+        let (session, done) = self.recognise(write, operations.len())?;
         // What was done has its reply, and its values are where they belong.
         self.check_uploads(write, operations, done)?;
         Ok(Going { session, next: done, entries: 0, put: None })
     }
 
     /// Whose request it is, and how many of its operations are done.
-    fn recognise(&mut self, write: &Write<'_>) -> Result<(DedupSession, usize), Refusal> {
+    fn recognise(&mut self, write: &Write<'_>, operations: usize) -> Result<(DedupSession, usize), Refusal> {
         match self.sessions.look_up(write.client, write.request, write.sent_before) {
             Known::New => {
+                if self.sessions.must_let_go() {
+                    self.let_replies_go(u64::MAX);
+                }
                 let Self { sessions, pending, parked, .. } = self;
-                let is_in_hand = |client| pending.has_request_of(client) || parked.has_begun(client);
-                let Some(session) = sessions.begin(write.client, write.request, is_in_hand) else {
+                // All that have begun, looked for only if another client is to be forgotten.
+                let begun = OnceCell::new();
+                let is_in_hand = |place, client| {
+                    pending.has_request_at(place) || begun.get_or_init(|| parked.begun()).contains(&client)
+                };
+                let begun = sessions.begin(write.client, write.request, operations, is_in_hand);
+                let Some(session) = begun else {
                     let why = "too many clients have requests in hand: send this one again";
                     return Err(Refusal::new(ErrorCode::Busy, why));
                 };
@@ -100,7 +109,23 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
                 }
                 Ok((session, 0))
             }
+            Known::LetGo(session) => {
+                let noted = match &self.wal {
+                    Some(wal) => wal.recovery_area.request_of(session.place).map_err(internal)?,
+                    None => None,
+                };
+                match noted {
+                    Some((client, request, replies))
+                        if (client, request) == (session.client, session.request) =>
+                    {
+                        self.sessions.take_up(&session, replies);
+                        self.recognise(write, operations)
+                    }
+                    _ => Err(forgotten()),
+                }
+            }
             Known::Repeated(session, done) => {
+                self.sessions.reserve(session.place, operations);
                 let is_on_disk = |wal: &Wal<M>| !wal.syncs_first() || wal.synced() >= self.redone;
                 // What the process before was to do, and this one has done again, may still wait for a full disk.
                 if self.wal.as_ref().is_some_and(|wal| !is_on_disk(wal)) {
@@ -113,11 +138,7 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
                 let why = "this request is older than the last one of its client, which has given it up";
                 Err(Refusal::new(ErrorCode::Invalid, why))
             }
-            Known::Forgotten => {
-                let why = "this request was sent before, and the memory node does not remember whether it was executed: \
-                           read the records to find out";
-                Err(Refusal::new(ErrorCode::Forgotten, why))
-            }
+            Known::Forgotten => Err(forgotten()),
         }
     }
 
@@ -254,6 +275,13 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
             }
         }
     }
+}
+
+/// The refusal of a request that may have been done, and that nobody remembers enough of to answer it.
+fn forgotten() -> Refusal {
+    let why = "this request was sent before, and the memory node does not remember whether it was executed: read the \
+               records to find out";
+    Refusal::new(ErrorCode::Forgotten, why)
 }
 
 /// Whether key and value of an operation can be the table's.

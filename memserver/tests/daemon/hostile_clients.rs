@@ -10,8 +10,8 @@ use fpcache::key_space::{ByteKeys, KeyKind, KeySpace, U64Keys};
 use fpcache::layout::{RecordShape, RecordToken, TableParameters};
 use fpcache::message::keys::{put_key, put_record};
 use fpcache::message::{
-    AskedKeys, Chunk, Piece, Refusal, Request, Sent, TablesRequest, WriteBatch, WriteKind, WriteOperation,
-    WriteReply, decode_reply,
+    AskedKeys, Chunk, ErrorCode, Piece, Refusal, Request, Sent, TablesRequest, WriteBatch, WriteKind,
+    WriteOperation, WriteReply, decode_reply,
 };
 use fpcache_fabric::shm::{ConnectOptions, ShmAddress, ShmConnection, connect};
 use fpcache_fabric::{Connection, Deadline, RegionName, SHORT_BODY};
@@ -333,6 +333,37 @@ fn short_writes_of_very_many_operations_that_wait_for_the_disk() {
     }
     drop(peers);
     node.end_unharmed("256 connections whose short writes of 901 operations wait for the disk");
+}
+
+/// Replies are kept in case their requests come again: of whatever clients and tables, only so many.
+#[test]
+fn requests_of_very_many_operations_of_very_many_clients_to_several_tables() {
+    let node = Node::start(&[]);
+    let mut batch = WriteBatch::default();
+    for key in 0..1024 {
+        let (kind, expected, value) = (WriteKind::Delete, RecordToken::default(), Sent::Here(&[][..]));
+        batch.push::<U64Keys>(&WriteOperation { kind, key, hint: None, expected, value });
+    }
+    for table in 0..3 {
+        let name = format!("t{table}");
+        let mut bytes = Vec::new();
+        let create =
+            TablesRequest::Create { name: name.parse().unwrap(), kind: KeyKind::U64, region_bytes: None };
+        create.encode(&mut bytes);
+        node.connect("").send(&bytes).unwrap();
+        let peer = node.connect(&name);
+        peer.call(&begin(TableParameters::default())).unwrap();
+        peer.call(&Request::LoadCommit).unwrap();
+        for client in 1..=250 {
+            assert_eq!(peer.call(&batch.request(client, 1, false)).unwrap().len(), 1024 * WriteReply::BYTES);
+        }
+        // The last one's are there, and the first one's are not said to be new.
+        assert!(peer.call(&batch.request(250, 1, true)).is_ok());
+        let refusal = peer.call(&batch.request(1, 1, true)).expect_err("its replies were let go");
+        assert_eq!(refusal.code, ErrorCode::Forgotten);
+        assert!(peer.call(&batch.request(1, 2, false)).is_ok());
+    }
+    node.end_unharmed("requests of 750 clients whose replies are kept");
 }
 
 #[test]

@@ -4,12 +4,12 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use crate::common::keys::{Key, TestKeys};
+use crate::common::keys::{Integers, Key, TestKeys};
 use crate::common::requests::{Writer, batch, call, post, statuses, value};
 use crate::common::world::{Mortal, Node, REGION, RING, World, load, lost, parameters, startup};
 use fpcache::key_space::KeySpace;
 use fpcache::layout::{RecordToken, TableParameters};
-use fpcache::message::{WriteKind, WriteStatus};
+use fpcache::message::{WriteKind, WriteStatus, decode_reply};
 use fpcache_fabric::{ClientId, Handled, Service, SharedMemory, Work};
 use fpcache_memserver::durability::{Disk, MemoryDisk, SyncPolicy};
 use fpcache_memserver::store::{Background, Memories, recovery_area_bytes, restore, resume};
@@ -311,3 +311,25 @@ for_all_keys_and_long_values!(
     scans_go_on_while_an_insert_waits_for_a_full_disk,
     a_region_that_was_full_takes_records_again_after_deletes_and_after_another_beginning,
 );
+
+/// The replies of a thousand operations each are too many to be kept of all clients; the recovery area has them.
+#[test]
+fn a_durable_table_answers_what_comes_again_though_it_has_let_the_replies_go() {
+    let mut world = World::new(HOURLY, 1);
+    let (mut node, _) = world.begin::<Integers>();
+    load::<Integers>(&mut node, 10);
+    let seven = seven::<Integers>(3);
+    let insert = batch::<Integers>(&[(WriteKind::Insert, 3, &seven)]);
+    let deletes = batch::<Integers>(&[(WriteKind::Delete, 7, &[][..]); 1024]);
+    let done = Ok(vec![WriteStatus::Done]);
+    assert_eq!(statuses(&call::<Integers>(&mut node, &insert.request(5, 1, false))), done);
+    for client in 100..300 {
+        decode_reply(&call::<Integers>(&mut node, &deletes.request(client, 1, false))).expect("answered");
+    }
+    assert_eq!(statuses(&call::<Integers>(&mut node, &insert.request(5, 1, true))), done, "not `Exists`");
+    drop(node);
+    let (mut node, _) = world.begin::<Integers>();
+    assert_eq!(statuses(&call::<Integers>(&mut node, &insert.request(5, 1, true))), done, "nor afterwards");
+    let again = call::<Integers>(&mut node, &deletes.request(100, 1, true));
+    assert_eq!(statuses(&again), Ok(vec![WriteStatus::Absent; 1024]));
+}

@@ -1,0 +1,296 @@
+use super::*;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use fpcache::key_space::KeyKind;
+use fpcache::message::NodeStats;
+use fpcache_fabric::{HugePages, SharedMemory};
+
+use crate::catalogue::CatalogueConfig;
+use crate::catalogue::closed::ClosedTable;
+use crate::catalogue::error::TableOpenError;
+use crate::catalogue::hosted::{Hosted, HostedTable};
+
+/// What a table of a test says about its work, and how often it was asked.
+#[derive(Debug)]
+struct Script {
+    asked: AtomicU32,
+    says: Mutex<Work>,
+    has_no_room: AtomicBool,
+}
+
+impl Script {
+    fn new(says: Work) -> Arc<Self> {
+        Arc::new(Self {
+            asked: AtomicU32::new(0),
+            says: Mutex::new(says),
+            has_no_room: AtomicBool::default(),
+        })
+    }
+
+    fn asked(&self) -> u32 {
+        self.asked.swap(0, Ordering::Relaxed)
+    }
+}
+
+/// A table that does what its script says, and answers later than asked.
+#[derive(Debug)]
+struct Scripted {
+    script: Arc<Script>,
+    region: Arc<SharedMemory>,
+    owed: Vec<ClientId>,
+}
+
+impl Service for Scripted {
+    fn has_room(&self, _: ClientId, _: usize) -> bool {
+        !self.script.has_no_room.load(Ordering::Relaxed)
+    }
+
+    fn handle(&mut self, client: ClientId, _: &[u8], _: &mut Vec<u8>) -> Handled {
+        self.owed.push(client);
+        Handled::Later
+    }
+
+    fn next_reply(&mut self, _: &mut Vec<u8>) -> Option<ClientId> {
+        self.owed.pop()
+    }
+
+    fn work(&mut self) -> Work {
+        self.script.asked.fetch_add(1, Ordering::Relaxed);
+        *self.script.says.lock().expect("no panic while it was held")
+    }
+}
+
+impl Hosted for Scripted {
+    fn stats(&self) -> NodeStats {
+        NodeStats::default()
+    }
+
+    fn region(&self) -> &Arc<SharedMemory> {
+        &self.region
+    }
+
+    fn used_end(&self) -> u64 {
+        self.region.len() as u64
+    }
+}
+
+fn name(i: usize) -> TableName {
+    format!("t{i}").parse().expect("a name")
+}
+
+/// A catalogue of tables that say this, each asked once.
+fn catalogue(says: &[Work]) -> (Catalogue, Vec<Arc<Script>>) {
+    let config = CatalogueConfig { capacity: 1 << 20, huge_pages: HugePages::No, durable: None };
+    let mut catalogue = Catalogue::open(&config).expect("memory");
+    let scripts: Vec<_> = says.iter().map(|says| Script::new(*says)).collect();
+    for (i, script) in scripts.iter().enumerate() {
+        let region = Arc::new(SharedMemory::anonymous(4096).expect("memory"));
+        let node = Box::new(Scripted { script: Arc::clone(script), region, owed: Vec::new() });
+        let (export, waker) = (catalogue.lobby.clone(), catalogue.waker.beside());
+        let (name, kind) = (name(i), KeyKind::U64);
+        let table = HostedTable { name, kind, node, export, waker, recovery: None, descriptors: None };
+        catalogue.tables.push(Some(table));
+        catalogue.numbers.insert(name, i);
+        catalogue.work_queue.touch(i);
+    }
+    (catalogue, scripts)
+}
+
+#[test]
+fn a_table_with_endless_work_keeps_no_other_from_its_turn() {
+    let (mut catalogue, scripts) = catalogue(&[Work::More, Work::More, Work::Nothing]);
+    for _ in 0..100 {
+        assert_eq!(catalogue.work(), Work::More);
+    }
+    assert_eq!(scripts.iter().map(|script| script.asked()).collect::<Vec<_>>(), [50, 50, 1]);
+    // A request to the third one is looked after in the next round but one at the latest.
+    catalogue.connected(ClientId(1), b"t2");
+    assert_eq!(catalogue.handle(ClientId(1), b"", &mut Vec::new()), Handled::Later);
+    catalogue.work();
+    catalogue.work();
+    catalogue.work();
+    assert_eq!(scripts[2].asked(), 1);
+}
+
+#[test]
+fn tables_that_have_nothing_to_do_are_not_asked() {
+    let (mut catalogue, scripts) = catalogue(&[Work::Nothing; 50]);
+    let asked = |scripts: &[Arc<Script>]| -> Vec<usize> {
+        (0..scripts.len()).filter(|i| scripts[*i].asked() > 0).collect()
+    };
+    assert_eq!(catalogue.work(), Work::Nothing);
+    assert_eq!(asked(&scripts).len(), 50);
+    assert_eq!(catalogue.work(), Work::Nothing);
+    assert_eq!(asked(&scripts), []);
+    // But for a request of their own, a wake, and a time that has come.
+    catalogue.connected(ClientId(1), b"t7");
+    catalogue.handle(ClientId(1), b"", &mut Vec::new());
+    catalogue.work();
+    assert_eq!(asked(&scripts), [7]);
+    assert_eq!(catalogue.next_reply(&mut Vec::new()), Some(ClientId(1)));
+    assert_eq!(catalogue.next_reply(&mut Vec::new()), None);
+    let waker = catalogue.tables[9].as_ref().expect("it is there").waker.clone();
+    let at = Instant::now() + Duration::from_millis(5);
+    *scripts[9].says.lock().expect("free") = Work::At(at);
+    waker.wake();
+    assert_eq!(catalogue.work(), Work::At(at));
+    assert_eq!(asked(&scripts), [9]);
+    *scripts[9].says.lock().expect("free") = Work::Nothing;
+    std::thread::sleep(Duration::from_millis(6));
+    assert_eq!(catalogue.work(), Work::Nothing);
+    assert_eq!(asked(&scripts), [9]);
+}
+
+/// A request about tables, as a client sends it.
+fn ask(catalogue: &mut Catalogue, client: u64, request: &TablesRequest) -> (Handled, Vec<u8>) {
+    let (mut bytes, mut reply) = (Vec::new(), Vec::new());
+    request.encode(&mut bytes);
+    let handled = catalogue.handle(ClientId(client), &bytes, &mut reply);
+    (handled, reply)
+}
+
+/// A table whose end takes long, and says so.
+#[derive(Debug)]
+struct Lasting(Scripted, Arc<AtomicU32>);
+
+impl Service for Lasting {
+    fn handle(&mut self, client: ClientId, request: &[u8], reply: &mut Vec<u8>) -> Handled {
+        self.0.handle(client, request, reply)
+    }
+}
+
+impl Hosted for Lasting {
+    fn stats(&self) -> NodeStats {
+        self.0.stats()
+    }
+
+    fn region(&self) -> &Arc<SharedMemory> {
+        self.0.region()
+    }
+
+    fn used_end(&self) -> u64 {
+        self.0.used_end()
+    }
+}
+
+impl Drop for Lasting {
+    fn drop(&mut self) {
+        while self.1.load(Ordering::Acquire) == 0 {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+}
+
+#[test]
+fn a_table_that_is_made_or_dropped_keeps_no_other_waiting() {
+    let (mut catalogue, scripts) = catalogue(&[Work::Nothing, Work::More]);
+    let may_end = Arc::new(AtomicU32::new(0));
+    let table = catalogue.tables[0].as_mut().expect("it is there");
+    let region = Arc::new(SharedMemory::anonymous(4096).expect("memory"));
+    let scripted = Scripted { script: Script::new(Work::Nothing), region, owed: Vec::new() };
+    table.node = Box::new(Lasting(scripted, Arc::clone(&may_end)));
+    for (client, region) in [(1, &b"t0"[..]), (2, b"t1"), (3, b"")] {
+        catalogue.connected(ClientId(client), region);
+    }
+    let (dropped, made) =
+        (name(0), TablesRequest::Create { name: name(0), kind: KeyKind::U64, region_bytes: None });
+    assert_eq!(ask(&mut catalogue, 3, &TablesRequest::Drop { name: dropped }).0, Handled::Later);
+    // The table's name is taken until it is gone.
+    assert_eq!(ask(&mut catalogue, 2, &made).0, Handled::Later);
+    let (handled, reply) = ask(&mut catalogue, 1, &TablesRequest::List { after: None });
+    assert_eq!((handled, fpcache::message::decode_reply(&reply).is_ok()), (Handled::Now, true));
+    scripts[1].asked();
+    for _ in 0..100 {
+        assert_eq!(catalogue.work(), Work::More);
+        assert_eq!(catalogue.next_reply(&mut reply.clone()), None);
+        assert_eq!(catalogue.next_farewell(), None, "not before it is gone");
+    }
+    assert_eq!(scripts[1].asked(), 100);
+    may_end.store(1, Ordering::Release);
+    let mut answered = Vec::new();
+    while answered.len() < 2 {
+        catalogue.work();
+        let mut reply = Vec::new();
+        while let Some(client) = catalogue.next_reply(&mut reply) {
+            answered.push((client, fpcache::message::decode_reply(&reply).is_ok()));
+        }
+    }
+    assert_eq!(answered, [(ClientId(3), true), (ClientId(2), true)]);
+    assert_eq!(catalogue.next_farewell(), Some(ClientId(1)));
+    assert!(catalogue.export(b"t0").is_some());
+    let (handled, reply) = ask(&mut catalogue, 3, &made);
+    let refusal = fpcache::message::decode_reply(&reply).expect_err("it is there");
+    assert_eq!((handled, refusal.code), (Handled::Now, ErrorCode::TableExists));
+}
+
+#[test]
+fn a_closed_table_is_dropped_on_a_thread_and_has_its_name_until_then() {
+    let (mut catalogue, _) = catalogue(&[Work::Nothing]);
+    let why = TableOpenError::Descriptors { needed: 8, left: 0 };
+    catalogue.closed.insert(name(7), ClosedTable { kind: KeyKind::U64, why });
+    catalogue.connected(ClientId(1), b"");
+    let (handled, _) = ask(&mut catalogue, 1, &TablesRequest::Drop { name: name(7) });
+    assert_eq!((handled, catalogue.closed.len()), (Handled::Later, 1));
+    let mut reply = Vec::new();
+    while catalogue.next_reply(&mut reply).is_none() {
+        catalogue.work();
+    }
+    assert_eq!((fpcache::message::decode_reply(&reply), catalogue.closed.len()), (Ok(&[][..]), 0));
+    let (handled, reply) = ask(&mut catalogue, 1, &TablesRequest::Drop { name: name(7) });
+    let refusal = fpcache::message::decode_reply(&reply).expect_err("it is gone");
+    assert_eq!((handled, refusal.code), (Handled::Now, ErrorCode::NoSuchTable));
+}
+
+#[test]
+fn clients_of_a_dropped_table_are_parted_with_and_their_requests_refused() {
+    let (mut catalogue, _) = catalogue(&[Work::More, Work::More]);
+    for (client, region) in [(1, &b"t0"[..]), (2, b"t1"), (3, b"t0"), (4, b"")] {
+        assert!(catalogue.export(region).is_some());
+        catalogue.connected(ClientId(client), region);
+    }
+    catalogue.drop_table(&name(0)).expect("it is there");
+    assert!(catalogue.export(b"t0").is_none() && catalogue.export(b"t1").is_some());
+    let mut reply = Vec::new();
+    assert_eq!(catalogue.handle(ClientId(1), &[1, 0, 5, 0, 0, 0, 0, 0], &mut reply), Handled::Now);
+    let refusal = fpcache::message::decode_reply(&reply).expect_err("its table is gone");
+    assert_eq!(refusal.code, ErrorCode::NoSuchTable);
+    let mut parted = Vec::from_iter(std::iter::from_fn(|| catalogue.next_farewell()));
+    parted.sort();
+    assert_eq!(parted, [ClientId(1), ClientId(3)]);
+    parted.into_iter().for_each(|client| catalogue.disconnected(client));
+    // Its number may be another's by now.
+    assert_eq!(catalogue.work(), Work::More);
+    assert_eq!(catalogue.handle(ClientId(2), b"", &mut reply), Handled::Later);
+    for region in [&b"t0"[..], b"../t1", b"t1\0", &[0xff; 65]] {
+        assert!(catalogue.export(region).is_none());
+    }
+}
+
+#[test]
+fn a_table_without_room_for_long_requests_keeps_only_its_own_clients_waiting() {
+    let (mut catalogue, scripts) = catalogue(&[Work::Nothing; 3]);
+    let clients = [(1, "t0"), (2, "t1"), (3, "t0"), (4, ""), (5, "t2"), (6, "")];
+    for (client, region) in clients {
+        catalogue.connected(ClientId(client), region.as_bytes());
+    }
+    let room = |catalogue: &Catalogue, client| catalogue.room_of(ClientId(client));
+    for (client, region) in clients {
+        for (other, of_other) in clients {
+            let is_same = room(&catalogue, client) == room(&catalogue, other);
+            assert_eq!(is_same, region == of_other, "{client} and {other}");
+        }
+    }
+    scripts[0].has_no_room.store(true, Ordering::Relaxed);
+    let have_room =
+        |catalogue: &Catalogue| [1, 2, 3, 4, 5].map(|client| catalogue.has_room(ClientId(client), 1 << 20));
+    assert_eq!(have_room(&catalogue), [false, true, false, true, true]);
+    // Whoever's table is gone waits for nobody's room, and is not taken for a client of the next table of that number.
+    catalogue.drop_table(&name(0)).expect("it is there");
+    assert_eq!(have_room(&catalogue), [true; 5]);
+    catalogue.create(name(8), KeyKind::U64, None).expect("room");
+    catalogue.connected(ClientId(7), b"t8");
+    assert_ne!(room(&catalogue, 7), room(&catalogue, 1));
+    assert!(room(&catalogue, 7) != room(&catalogue, 2) && room(&catalogue, 1) == room(&catalogue, 4));
+}
