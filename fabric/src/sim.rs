@@ -62,6 +62,7 @@ mod node;
 mod options;
 mod random;
 mod report;
+mod room;
 mod state;
 mod trace;
 mod world;

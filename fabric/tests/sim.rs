@@ -1,6 +1,7 @@
 //! What a simulated world must do: show every state, nothing else, and the same again from the same seed.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -645,4 +646,42 @@ fn posted_requests_are_under_way_while_their_process_reads() {
     explore(0..100, &SimOptions::default(), both_are_under_way);
     let faults = Faults { crash_node: 0, ..Faults::STORM };
     explore(0..100, &SimOptions { faults, ..SimOptions::default() }, both_are_under_way);
+}
+
+/// Takes everything, and says whose it was.
+struct Order(Arc<Mutex<Vec<(ClientId, u8)>>>);
+
+impl Service for Order {
+    fn handle(&mut self, client: ClientId, request: &[u8], _: &mut Vec<u8>) -> Handled {
+        self.0.lock().unwrap().push((client, request[0]));
+        Handled::Now
+    }
+}
+
+#[test]
+fn requests_without_room_wait_and_each_clients_are_handled_once_and_in_order() {
+    let faults = Faults { no_room: 300_000, ..Faults::NONE };
+    let options = SimOptions { faults, swarm: false, ..SimOptions::default() };
+    let explored = explore(0..30, &options, |world| {
+        let handled = Arc::<Mutex<Vec<(ClientId, u8)>>>::default();
+        let order = Arc::clone(&handled);
+        let node = world.add_node(region(), move |_| Box::new(Order(Arc::clone(&order))))?;
+        for _ in 0..3 {
+            world.spawn("client", move |process| {
+                let connection = process.sim.connect(node, soon(&process)).unwrap();
+                for request in 0..20 {
+                    connection.call(&[request], &mut Vec::new(), soon(&process)).unwrap();
+                }
+            });
+        }
+        world.run()?;
+        let mut of: HashMap<ClientId, Vec<u8>> = HashMap::new();
+        for (client, request) in handled.lock().unwrap().drain(..) {
+            of.entry(client).or_default().push(request);
+        }
+        assert_eq!(of.len(), 3);
+        assert!(of.values().all(|requests| requests.iter().copied().eq(0..20)), "{of:?}");
+        Ok(())
+    });
+    assert!(explored.waits > 300, "{explored:?}");
 }

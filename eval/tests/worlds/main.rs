@@ -121,6 +121,7 @@ fn run(kind: &str, seeds: Range<u64>, faults: Faults, durability: Keeps) {
         assert!(tally.lives.rebuilds > explored.seeds, "segments are replaced: {tally:?}");
         assert!(tally.refused * 4 < tally.operations, "most calls find room: {tally:?}");
         assert!(tally.queues > 0, "queues are drawn: {tally:?}");
+        assert!(explored.waits > explored.seeds / 4, "requests wait for room: {explored:?}");
         assert!(tally.fillers > 0 || tally.lives.restored > 0, "and such that grow: {tally:?}");
         assert!(tally.refused_when_full >= tally.fillers, "memory nodes were full: {tally:?}");
         assert!(tally.oldest > 20 * tally.queues && tally.emptied > tally.queues, "{tally:?}");

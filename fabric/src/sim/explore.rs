@@ -22,6 +22,8 @@ pub struct Explored {
     pub events: u64,
     /// Deaths of memory nodes.
     pub deaths: u64,
+    /// Requests that waited for a memory node to have room.
+    pub waits: u64,
     /// Processes that died.
     pub killed: u64,
 }
@@ -83,6 +85,7 @@ pub fn search(
         explored.seeds += 1;
         explored.events += report.events;
         explored.deaths += report.deaths;
+        explored.waits += report.waits;
         explored.killed += report.killed.len() as u64;
     }
     Ok(explored)

@@ -11,6 +11,7 @@ use super::clock::SimClock;
 use super::flight::SimArea;
 use super::memory::{Applied, Entry, Reply, SimMemory, Stores, lock};
 use super::options::NodeOptions;
+use super::room::Room;
 use super::state::{Event, State, Stop, nanos};
 use super::trace::{What, mix};
 use crate::connection::{ClientId, Handled, Service, Work};
@@ -63,6 +64,8 @@ pub(super) struct Node {
     /// Dies when so many stores have become visible, over all lives.
     pub(super) dies_at: Option<u64>,
     pub(super) shared: Option<std::sync::Weak<Shared>>,
+    /// Who waits for the service to have room.
+    pub(super) room: Room,
     service: Option<Box<dyn Service>>,
     draining: bool,
     turning: bool,
@@ -91,6 +94,7 @@ impl Node {
             on_death: None,
             dies_at: None,
             shared: None,
+            room: Room::default(),
             service: None,
             draining: false,
             turning: false,
@@ -105,7 +109,8 @@ impl Node {
 
     /// Whether everything it was asked is done and everything it stored can be seen.
     pub(super) fn is_settled(&self) -> bool {
-        self.is_up() && self.inbox.is_empty() && lock(&self.stores).is_empty() && !self.work_due
+        let is_asked = !self.inbox.is_empty() || self.room.is_awaited();
+        self.is_up() && !is_asked && lock(&self.stores).is_empty() && !self.work_due
     }
 
     pub(super) fn life(&self) -> u64 {
@@ -236,10 +241,16 @@ impl State {
             Item::Disconnect(connection) => {
                 let client = self.links[connection].client;
                 self.note(What::Closed, connection, index as u64, 0);
+                self.leave_room(index, connection);
                 guarded(self, || service.disconnected(client))
             }
             Item::Request { connection, call, bytes } if self.links[connection].in_hand.is_some() => {
                 self.links[connection].held.push_back((call, bytes));
+                Ok(())
+            }
+            Item::Request { connection, call, bytes }
+                if !self.admit(index, &mut *service, connection, call, &bytes) =>
+            {
                 Ok(())
             }
             Item::Request { connection, call, bytes } => {
@@ -250,7 +261,7 @@ impl State {
         outcome
     }
 
-    fn handle(
+    pub(super) fn handle(
         &mut self,
         index: usize,
         service: &mut dyn Service,
@@ -278,8 +289,9 @@ impl State {
     }
 
     fn do_work_of(&mut self, index: usize, service: &mut dyn Service) -> Result<(), String> {
+        self.admit_waiting(index, service)?;
         let work = guarded(self, || service.work())?;
-        self.nodes[index].work_due = work == Work::More;
+        self.nodes[index].work_due = work == Work::More || self.nodes[index].room.is_awaited();
         if let Work::At(instant) = work {
             let (at, life) = (self.time.nanos(instant), self.nodes[index].life());
             self.schedule_at(at, Event::Work { node: index, life });
@@ -299,7 +311,15 @@ impl State {
         let Some(connection) = self.links.iter().position(|link| link.client == client) else { return };
         let Some(call) = self.links[connection].in_hand.take() else { return };
         self.queue_reply(index, connection, call, reply);
-        if let Some((call, bytes)) = self.links[connection].held.pop_front() {
+        self.take_held(index, connection);
+    }
+
+    /// Has a client's next request come, if it has one and nothing is in hand.
+    pub(super) fn take_held(&mut self, index: usize, connection: usize) {
+        let link = &mut self.links[connection];
+        if link.in_hand.is_none()
+            && let Some((call, bytes)) = link.held.pop_front()
+        {
             self.nodes[index].inbox.push_back(Item::Request { connection, call, bytes });
         }
     }
@@ -406,6 +426,7 @@ impl State {
         }
         drop(stores);
         node.inbox.clear();
+        node.room = Room::default();
         self.deaths += 1;
         self.note(What::Died, index, death.stores, life);
         let mut on_death = self.nodes[index].on_death.take();

@@ -35,6 +35,8 @@ pub struct Faults {
     pub drop: u32,
     /// Per request: it is delivered twice.
     pub duplicate: u32,
+    /// Per request: the memory node has no room for it for a while, nor for those after it.
+    pub no_room: u32,
     /// Per call: the connection breaks while both sides live.
     pub cut: u32,
     /// Per fabric call of a process: its compute node dies before or after it.
@@ -54,6 +56,7 @@ impl Faults {
         delay: 0,
         drop: 0,
         duplicate: 0,
+        no_room: 0,
         cut: 0,
         crash_client: 0,
         crash_node: 0,
@@ -66,6 +69,7 @@ impl Faults {
         in_place: true,
         run_ahead: true,
         delay: 10_000,
+        no_room: 10_000,
         ..Self::NONE
     };
 
@@ -106,6 +110,7 @@ impl Faults {
             cut,
             crash_client,
             crash_node,
+            no_room: if random.below(4) == 0 { 0 } else { self.no_room },
         }
     }
 }

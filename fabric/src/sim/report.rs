@@ -24,6 +24,8 @@ pub struct RunReport {
     pub switches: u64,
     /// Deaths of memory nodes.
     pub deaths: u64,
+    /// Requests that waited for a memory node to have room.
+    pub waits: u64,
     /// Processes that died.
     pub killed: Vec<ProcessId>,
 }
@@ -68,6 +70,7 @@ impl State {
             elapsed: Duration::from_nanos(self.now()),
             switches: self.switches,
             deaths: self.deaths,
+            waits: self.waits,
             killed: self.slots.iter().enumerate().filter_map(killed).collect(),
         }
     }

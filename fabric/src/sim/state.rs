@@ -266,6 +266,7 @@ pub(super) struct State {
     /// How things stood when the world stopped, and the last events before; then everybody dies.
     pub(super) last_words: Option<(String, String)>,
     pub(super) deaths: u64,
+    pub(super) waits: u64,
     max_events: u64,
     ready: Vec<usize>,
     heap: BinaryHeap<Scheduled>,
@@ -294,6 +295,7 @@ impl State {
             stop: None,
             last_words: None,
             deaths: 0,
+            waits: 0,
             max_events: options.max_events,
             ready: Vec::new(),
             heap: BinaryHeap::new(),
