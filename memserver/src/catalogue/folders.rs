@@ -139,7 +139,13 @@ impl TablesFolder {
             self.data.rename(&new, name.as_str())
         };
         make().map_err(FolderError::new(self.data.path().join(name.as_str()), "making it"))?;
-        self.data.sync()
+        self.data.sync().inspect_err(|_| {
+            // It is not acknowledged, so it must not be there later. What cannot be removed now is at the next start.
+            let dropped = format!("{DROPPED}{name}");
+            if self.data.rename(name.as_str(), &dropped).is_ok() {
+                let _ = self.data.remove_all(&dropped);
+            }
+        })
     }
 
     /// Removes a table's folder: from here on the table is gone for good. Its files remain until

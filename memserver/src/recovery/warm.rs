@@ -109,6 +109,10 @@ pub(crate) fn take_up<K: BuildKeys, M: NodeMemory, D: Disk>(
         Ok(()) | Err(TableError::NoRoom { .. }) => {}
         Err(error) => return Err(error.into()),
     }
+    // However often it starts, it gets no more than it has use for.
+    if table.space().granted_free_bytes() < found.superblock.grant.end() / 16 {
+        table.reach_beyond_limit(&found.superblock);
+    }
     found.table = Some(table);
     Ok(found)
 }

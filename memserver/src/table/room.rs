@@ -100,13 +100,18 @@ impl<K: BuildKeys> Table<K> {
         self.finish_checkpoint(superblock)?;
         let head = superblock.current().log_head;
         superblock.set_reuse(head)?;
+        self.reach_beyond_limit(superblock);
+        Ok(())
+    }
+
+    /// Has a table that begins with more than its limit granted some more yet.
+    pub(crate) fn reach_beyond_limit<M: NodeMemory>(&mut self, superblock: &SuperblockWriter<K, M>) {
         let (end, limit) = (superblock.grant.end(), superblock.grant.limit());
         if end > limit {
             // Updates of long values, and segments on their way to fewer bytes, need some room still. Where that cannot be had,
             // they are refused as in a table that is full.
             let _ = self.space.reach(end + (end / 16).max(64 << 10));
         }
-        Ok(())
     }
 
     pub(super) fn no_room<M: NodeMemory>(&self, superblock: &SuperblockWriter<K, M>) -> TableError {
