@@ -3,8 +3,9 @@
 //! Where a round trip is a cache miss, the fewer instructions a lookup takes, the more of the next
 //! one the processor has begun while this one waits for memory. So the common course of a lookup,
 //! one fingerprint that matches and a slot that is the key's, is gone in one line, without state
-//! that is kept between round trips, and costs are counted when the answer is there. Whatever else
-//! shows is left to the engine, which begins anew. What is matched and verified, and how, is the same.
+//! that is kept between round trips, and costs are counted when the answer is there. Range and speculative reads go
+//! the same way, with another first step. Whatever else shows is left to the engine, which begins anew. What is matched
+//! and verified, and how, is the same.
 
 use std::sync::atomic::{Ordering, fence};
 
@@ -15,7 +16,7 @@ use zerocopy::IntoBytes;
 use super::outcome::Outcome;
 use super::records::Records;
 use super::slot_window::SlotWindow;
-use super::verify::{Check, Rules, check};
+use super::verify::{Check, Rules, check, shown_word};
 use super::{Cost, Plan, ReadError};
 use crate::cache::{CacheHandle, CacheProbe, CachedSlot, HotCache};
 use crate::key_space::KeySpace;
@@ -27,6 +28,10 @@ use crate::table::Table;
 pub(super) const TOGETHER: usize = 32;
 /// Segments whose directory stays in a second-level cache: 42 bytes each.
 const CACHED_SEGMENTS: usize = 40_000;
+
+/// How far on either side of the predicted slot others are fetched with it: some lines, which a processor waits for together.
+/// Of keys as uneven as fb's, a sixth lie where they are predicted, and two fifths within ten slots of that. Farther gains nothing.
+const NEAR_BYTES: u64 = 256;
 
 /// Lookups of one table by the short way.
 pub(super) struct Attempts<'a, K: KeySpace, L, M> {
@@ -53,6 +58,8 @@ pub(super) struct Place {
     slots: u64,
     pub(super) predicted: u32,
     pub(super) window: Window,
+    /// How the key is read.
+    pub(super) plan: Plan,
     /// What is known of its slot.
     pub(super) slot: Slot,
 }
@@ -60,8 +67,10 @@ pub(super) struct Place {
 /// Where in its window a key can be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Slot {
-    /// In the only one whose fingerprint matches.
+    /// In the only one whose fingerprint matches, or that shows the key.
     At(u32),
+    /// Where it was predicted: it has been found there.
+    Predicted,
     /// Nowhere.
     Absent,
     /// For the engine to say.
@@ -69,7 +78,7 @@ pub(super) enum Slot {
 }
 
 /// What a slot is to a key.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 enum Seen {
     /// Its own, and its value is here.
     Found,
@@ -95,6 +104,7 @@ impl Place {
             slots: 0,
             predicted: 0,
             window,
+            plan: Plan::TwoStage,
             slot: Slot::Rare,
         }
     };
@@ -113,7 +123,18 @@ impl Place {
             slots: target.segment + geometry.slots_offset(target.cap) as u64,
             predicted: target.predicted,
             window: target.window,
+            plan: Plan::TwoStage,
             slot: Slot::Absent,
+        }
+    }
+
+    /// The slot that was found to be the key's, if its plan has named one.
+    #[inline(always)]
+    pub(super) fn named_slot(&self) -> Option<u32> {
+        match self.slot {
+            Slot::At(slot) => Some(slot),
+            Slot::Predicted => Some(self.predicted),
+            Slot::Absent | Slot::Rare => None,
         }
     }
 
@@ -183,6 +204,19 @@ impl<K: KeySpace, L: InPlace, M: Kernels> Attempts<'_, K, L, M> {
         self.look.prefetch(place.slots + u64::from(slot) * slot_bytes as u64, slot_bytes);
     }
 
+    /// Has the slots fetched that lie near the predicted one: where the key is among them, its slot comes with the
+    /// fingerprints that name it.
+    #[inline(always)]
+    pub(super) fn prefetch_near(&self, place: &Place) {
+        let slot_bytes = self.table.view().geometry().slot_bytes as u64;
+        let slots = place.slots + u64::from(place.window.first) * slot_bytes;
+        let end = slots + u64::from(place.window.len()) * slot_bytes;
+        let predicted = place.slots + u64::from(place.predicted) * slot_bytes;
+        let first = predicted.saturating_sub(NEAR_BYTES).max(slots);
+        let last = (predicted + slot_bytes + NEAR_BYTES).min(end);
+        self.look.prefetch(first, last.saturating_sub(first) as usize);
+    }
+
     /// Matches a key's window.
     #[inline(always)]
     pub(super) fn match_window(&mut self, place: &Place) -> Result<Slot, ReadError> {
@@ -198,48 +232,116 @@ impl<K: KeySpace, L: InPlace, M: Kernels> Attempts<'_, K, L, M> {
         })
     }
 
+    /// Has what a key's plan looks at first fetched.
+    #[inline(always)]
+    pub(super) fn prefetch_first(&self, place: &Place) {
+        match place.plan {
+            Plan::Range => {
+                let slot_bytes = self.table.view().geometry().slot_bytes;
+                let first = place.slots + u64::from(place.window.first) * slot_bytes as u64;
+                self.look.prefetch(first, place.window.len() as usize * slot_bytes);
+            }
+            Plan::Speculative => {
+                self.prefetch_slot(place, place.predicted);
+                self.prefetch_window(place);
+            }
+            _ => self.prefetch_window(place),
+        }
+    }
+
+    /// Looks for a key's slot as its plan has it, which a caller who knows it by itself says.
+    #[inline(always)]
+    pub(super) fn search(
+        &mut self,
+        plan: Plan,
+        (key, place): (&K::Key, &Place),
+        outcome: &mut Outcome,
+    ) -> Result<Slot, ReadError> {
+        match plan {
+            Plan::Range => self.search_slots(key, place),
+            Plan::Speculative => match self.slot(key, place, place.predicted, outcome)? {
+                Seen::Found => Ok(Slot::Predicted),
+                Seen::Rare => Ok(Slot::Rare),
+                // What is in the slot if it is not the key, or not yet, is for the fingerprints to say.
+                Seen::Other | Seen::Nothing => self.match_window(place),
+            },
+            _ => self.match_window(place),
+        }
+    }
+
+    /// Looks for the slot of a window that shows a key.
+    #[inline(always)]
+    fn search_slots(&mut self, key: &K::Key, place: &Place) -> Result<Slot, ReadError> {
+        let view = self.table.view();
+        let Some(word) = shown_word(key, view) else { return Ok(Slot::Rare) };
+        let slot_bytes = view.geometry().slot_bytes;
+        let first = place.slots + u64::from(place.window.first) * slot_bytes as u64;
+        let words = self.look.words(first, place.window.len() as usize * slot_bytes)?;
+        let hits = self.kernels.key_hits_in(words, view.stride(), word, self.copy);
+        Ok(match hits.count {
+            _ if hits.frozen => Slot::Rare,
+            1 => Slot::At(place.window.first + (hits.word as usize * 8 / slot_bytes) as u32),
+            0 => Slot::Absent,
+            _ => Slot::Rare,
+        })
+    }
+
     /// Whether this is the answer: the slot is the key's and has its value, or the key is nowhere.
     #[inline(always)]
     pub(super) fn verify(
         &mut self,
-        key: &K::Key,
-        place: &Place,
+        plan: Plan,
+        (key, place): (&K::Key, &Place),
         outcome: &mut Outcome,
     ) -> Result<bool, ReadError> {
-        outcome.plan = Plan::TwoStage;
+        outcome.plan = plan;
         let mut seen = Seen::Nothing;
-        if let Slot::At(slot) = place.slot {
-            // The window was looked at before the slot is.
-            fence(Ordering::Acquire);
-            seen = self.slot(key, place, slot, outcome)?;
-            if let Seen::Found = seen {
-                outcome.cost.round_trips = 2;
-                outcome.cost.reads = 2;
-                outcome.cost.bytes += u64::from(place.word_bytes);
-                return Ok(true);
+        match place.slot {
+            Slot::At(slot) => {
+                // The window was looked at before the slot is.
+                fence(Ordering::Acquire);
+                seen = self.slot(key, place, slot, outcome)?;
             }
+            Slot::Predicted => seen = Seen::Found,
+            Slot::Absent | Slot::Rare => {}
         }
-        let Some(cost) = self.absence(place.slot, seen, place.word_bytes)? else { return Ok(false) };
+        if seen == Seen::Found {
+            outcome.cost = self.cost(plan, place, seen);
+            return Ok(true);
+        }
+        let Some(cost) = self.absence(plan, place, seen)? else { return Ok(false) };
         outcome.cost = cost;
         Ok(true)
     }
 
     /// What it cost to see that a key is absent. That it is may be believed of a segment whose memory had no other use yet.
     #[inline(never)]
-    fn absence(&mut self, slot: Slot, seen: Seen, word_bytes: u32) -> Result<Option<Cost>, ReadError> {
-        let mut cost = Cost { round_trips: 1, reads: 1, bytes: word_bytes.into(), ..Cost::default() };
-        match (slot, seen) {
-            (Slot::Rare, _) | (_, Seen::Rare | Seen::Found) => return Ok(None),
-            (Slot::Absent, _) => {}
-            (Slot::At(_), Seen::Other | Seen::Nothing) => {
-                cost.round_trips += 1;
-                cost.reads += 1;
-                cost.bytes += self.table.view().geometry().slot_bytes as u64;
-                cost.false_candidates = u32::from(matches!(seen, Seen::Other));
-            }
+    fn absence(&mut self, plan: Plan, place: &Place, seen: Seen) -> Result<Option<Cost>, ReadError> {
+        match (place.slot, seen) {
+            (Slot::Rare, _) | (_, Seen::Rare) => return Ok(None),
+            // The remains of a deleted record, which were the only ones to be looked at: others may be frozen.
+            (Slot::At(_), _) if plan == Plan::Range => return Ok(None),
+            _ => {}
         }
         let is_held = self.look.load_after_reads(REUSE_OFFSET)? <= self.table.view().holds_until();
-        Ok(is_held.then_some(cost))
+        Ok(is_held.then(|| self.cost(plan, place, seen)))
+    }
+
+    /// What the answer cost.
+    #[inline(always)]
+    fn cost(&self, plan: Plan, place: &Place, seen: Seen) -> Cost {
+        let slot_bytes = self.table.view().geometry().slot_bytes as u64;
+        let (mut reads, mut bytes) = match plan {
+            Plan::Range => (1, u64::from(place.window.len()) * slot_bytes),
+            Plan::Speculative => (2, u64::from(place.word_bytes) + slot_bytes),
+            _ => (1, u64::from(place.word_bytes)),
+        };
+        let is_second = matches!(place.slot, Slot::At(_)) && plan != Plan::Range;
+        if is_second {
+            (reads, bytes) = (reads + 1, bytes + slot_bytes);
+        }
+        let false_candidates = u32::from(seen == Seen::Other);
+        Cost { round_trips: 1 + u32::from(is_second), reads, bytes, false_candidates, ..Cost::default() }
     }
 
     /// Whether this is the answer: the slot that the hot cache names is the key's and has its value.
@@ -254,6 +356,7 @@ impl<K: KeySpace, L: InPlace, M: Kernels> Attempts<'_, K, L, M> {
         let Seen::Found = self.slot(key, place, cached.slot, outcome)? else { return Ok(false) };
         outcome.plan = Plan::Cached;
         outcome.cost.reads = 1;
+        outcome.cost.bytes = self.table.view().geometry().slot_bytes as u64;
         if let Some(cache) = self.table.cache() {
             cache.confirm(&place.cache_probe::<K>(key, self.table.view().geometry()), cached, handle);
         }
@@ -270,11 +373,16 @@ impl<K: KeySpace, L: InPlace, M: Kernels> Attempts<'_, K, L, M> {
         handle: &mut CacheHandle,
     ) {
         let geometry = self.table.view().geometry();
-        let saves = (place.word_bytes as usize + geometry.slot_bytes).try_into().unwrap_or(u32::MAX);
+        let slot_bytes = geometry.slot_bytes as u64;
+        let saves = match place.plan {
+            Plan::Range => u64::from(place.window.len()) * slot_bytes,
+            _ => u64::from(place.word_bytes) + slot_bytes,
+        };
+        let saves = saves.try_into().unwrap_or(u32::MAX);
         cache.learn(&place.cache_probe::<K>(key, geometry), slot, saves, handle);
     }
 
-    /// Looks at a slot. Of what it costs, bytes are counted if it is the key's.
+    /// Looks at a slot. What that costs is not counted here.
     #[inline(always)]
     fn slot(
         &mut self,
@@ -298,7 +406,6 @@ impl<K: KeySpace, L: InPlace, M: Kernels> Attempts<'_, K, L, M> {
                 let from = value.as_ptr() as usize - room.as_bytes().as_ptr() as usize;
                 let value = from..from + value.len();
                 outcome.version = Some(version);
-                outcome.cost.bytes = slot_bytes as u64;
                 outcome.value = self.records.keep(slot_bytes / 8, value);
                 Ok(Seen::Found)
             }

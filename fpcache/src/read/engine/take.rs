@@ -1,0 +1,343 @@
+//! What has come for a key, and what follows from it.
+
+use std::ops::Range;
+
+use zerocopy::IntoBytes;
+
+use super::{Engine, Lists, Probe, Stage};
+use crate::cache::CachedSlot;
+use crate::key_space::KeySpace;
+use crate::layout::{Stored, ValueExtent};
+use crate::matching::{Fingerprints, Kernels};
+use crate::read::ReadError;
+use crate::read::outcome::Outcome;
+use crate::read::source::{Asked, Source};
+use crate::read::verify::{Check, Rules, check, match_window, shown_word, shows};
+
+impl<K: KeySpace, S: Source, M: Kernels> Engine<'_, K, S, M> {
+    /// Takes what has come for a key, and asks for what it needs next, if that is anything.
+    #[inline(always)]
+    pub(in crate::read) fn take(
+        &mut self,
+        key: &K::Key,
+        probe: &mut Probe,
+        outcome: &mut Outcome,
+    ) -> Result<(), ReadError> {
+        match probe.stage {
+            Stage::Done => Ok(()),
+            Stage::Fingerprints => self.take_fingerprints(probe, outcome),
+            Stage::Slot(slot) => self.take_slot(slot, key, probe, outcome),
+            Stage::Cached(cached) => self.take_cached(cached, key, probe, outcome),
+            Stage::Window => self.take_window(key, probe, outcome),
+            Stage::Predicted(fingerprints) => self.take_predicted(fingerprints, key, probe, outcome),
+            Stage::Slots(first, count) => self.take_slots((first, count), key, probe, outcome),
+            Stage::Value(place) => self.take_value(place, probe, outcome),
+            Stage::Page(place) => self.take_page(place, key, probe, outcome),
+        }
+    }
+
+    /// Asks for the slots whose fingerprint matches; without one the key is absent.
+    #[inline(always)]
+    fn take_fingerprints(&mut self, probe: &mut Probe, outcome: &mut Outcome) -> Result<(), ReadError> {
+        let (geometry, target) = (self.geometry(), &probe.target);
+        let span = geometry.fingerprint_span(target.window);
+        let words = self.source.words(&probe.asked)?;
+        let hits = match_window((words, span), geometry, probe.hash, self.kernels, &mut self.lists.copy);
+        if hits.frozen {
+            return Err(ReadError::Stale);
+        }
+        if hits.count == 1 {
+            let slot = target.window.first + hits.first;
+            outcome.cost.round_trips += 1;
+            probe.asked = self.ask_slots(&probe.target, (slot, 1), outcome);
+            probe.stage = Stage::Slot(slot);
+            return Ok(());
+        }
+        probe.stage = Stage::Done;
+        match hits.count {
+            0 => self.doubt.absent = true,
+            count => self.ask_several(count, probe, outcome)?,
+        }
+        Ok(())
+    }
+
+    /// Asks for the slots of several matching fingerprints, or for the window if they are more than half of it.
+    #[cold]
+    fn ask_several(&mut self, count: u32, probe: &mut Probe, outcome: &mut Outcome) -> Result<(), ReadError> {
+        let (geometry, target) = (self.geometry(), probe.target);
+        if count * 2 > target.window.len() {
+            self.fall_back(probe, outcome);
+            return Ok(());
+        }
+        let span = geometry.fingerprint_span(target.window);
+        let words = self.source.words(&probe.asked)?;
+        let window = Fingerprints { words, skip: span.skip, used: span.used, width: geometry.width };
+        let Lists { slots, copy, .. } = &mut *self.lists;
+        slots.clear();
+        let wanted = geometry.width.of_hash(probe.hash);
+        if self.kernels.find_in(window, wanted, target.window.first, slots, copy) {
+            return Err(ReadError::Stale);
+        }
+        // Looked at in place they may be others by now, or none: one moment or the other will do.
+        let (first, count) = (self.lists.candidates.len() as u32, self.lists.slots.len() as u32);
+        for at in 0..self.lists.slots.len() {
+            let slot = self.lists.slots[at];
+            let asked = self.ask_slots(&target, (slot, 1), outcome);
+            self.lists.candidates.push((slot, asked));
+        }
+        outcome.cost.round_trips += 1;
+        probe.stage = Stage::Slots(first, count);
+        Ok(())
+    }
+
+    /// Takes the slot whose fingerprint matched.
+    #[inline(always)]
+    fn take_slot(
+        &mut self,
+        slot: u32,
+        key: &K::Key,
+        probe: &mut Probe,
+        outcome: &mut Outcome,
+    ) -> Result<(), ReadError> {
+        let asked = probe.asked;
+        probe.stage = Stage::Done;
+        match self.check(&asked, 0, key, probe)? {
+            Slot::Found(found) => {
+                self.found(found, probe, outcome);
+                self.learn(slot, key, probe, outcome);
+            }
+            Slot::Other => {
+                self.doubt.absent = true;
+                outcome.cost.false_candidates += 1;
+            }
+            Slot::Nothing => self.doubt.absent = true,
+            Slot::Torn => self.fall_back(probe, outcome),
+        }
+        Ok(())
+    }
+
+    /// Takes the slots whose fingerprints matched. One that could not be told may be the key.
+    #[cold]
+    fn take_slots(
+        &mut self,
+        (first, count): (u32, u32),
+        key: &K::Key,
+        probe: &mut Probe,
+        outcome: &mut Outcome,
+    ) -> Result<(), ReadError> {
+        probe.stage = Stage::Done;
+        let (mut is_found, mut is_torn) = (false, false);
+        for at in first..first + count {
+            let (slot, asked) = self.lists.candidates[at as usize];
+            match self.check(&asked, 0, key, probe)? {
+                Slot::Found(found) => {
+                    is_found = true;
+                    self.found(found, probe, outcome);
+                    self.learn(slot, key, probe, outcome);
+                }
+                Slot::Other => outcome.cost.false_candidates += 1,
+                Slot::Nothing => {}
+                Slot::Torn => is_torn = true,
+            }
+        }
+        match is_torn {
+            _ if is_found => {}
+            true => self.fall_back(probe, outcome),
+            false => self.doubt.absent = true,
+        }
+        Ok(())
+    }
+
+    /// Takes the slot that the hot cache named; if it is not the key's, the entry goes.
+    #[inline(always)]
+    fn take_cached(
+        &mut self,
+        cached: CachedSlot,
+        key: &K::Key,
+        probe: &mut Probe,
+        outcome: &mut Outcome,
+    ) -> Result<(), ReadError> {
+        let asked = probe.asked;
+        probe.stage = Stage::Done;
+        match self.check(&asked, 0, key, probe)? {
+            Slot::Found(found) => {
+                self.found(found, probe, outcome);
+                if let Some(cache) = self.table.cache() {
+                    cache.confirm(&self.cache_probe(probe, key), cached, self.handle);
+                }
+            }
+            Slot::Torn => self.fall_back(probe, outcome),
+            Slot::Other | Slot::Nothing => self.take_conflict(cached, key, probe, outcome),
+        }
+        Ok(())
+    }
+
+    #[cold]
+    fn take_conflict(&mut self, cached: CachedSlot, key: &K::Key, probe: &mut Probe, outcome: &mut Outcome) {
+        if let Some(cache) = self.table.cache() {
+            cache.forget(&self.cache_probe(probe, key), cached, self.handle);
+        }
+        outcome.cost.conflicts += 1;
+        outcome.cost.round_trips += 1;
+        let plan = self.table.planner().after_conflict(&self.rule, probe.target.window.len());
+        self.ask(plan, probe, outcome);
+    }
+
+    /// Takes a predicted slot; if it is not the key's, its fingerprints have come as well.
+    #[inline(always)]
+    fn take_predicted(
+        &mut self,
+        fingerprints: Asked,
+        key: &K::Key,
+        probe: &mut Probe,
+        outcome: &mut Outcome,
+    ) -> Result<(), ReadError> {
+        let asked = probe.asked;
+        if let Slot::Found(found) = self.check(&asked, 0, key, probe)? {
+            probe.stage = Stage::Done;
+            self.found(found, probe, outcome);
+            self.learn(probe.target.predicted, key, probe, outcome);
+            return Ok(());
+        }
+        // What is in the slot if it is not the key, or not yet, is for the fingerprints to say.
+        probe.asked = fingerprints;
+        self.take_fingerprints(probe, outcome)
+    }
+
+    /// Looks for the key in its window's slots.
+    #[inline(always)]
+    fn take_window(
+        &mut self,
+        key: &K::Key,
+        probe: &mut Probe,
+        outcome: &mut Outcome,
+    ) -> Result<(), ReadError> {
+        let (view, asked) = (self.view(), probe.asked);
+        let Some(word) = shown_word(key, view) else { return self.take_each(key, probe, outcome) };
+        let words = self.source.words(&asked)?;
+        let hits = self.kernels.key_hits_in(words, view.stride(), word, &mut self.lists.copy);
+        if hits.frozen {
+            return Err(ReadError::Stale);
+        }
+        probe.stage = Stage::Done;
+        match hits.count {
+            0 => self.doubt.absent = true,
+            1 => match self.check(&asked, hits.word as usize * 8, key, probe)? {
+                Slot::Found(found) => {
+                    let slot = hits.word as usize * 8 / self.geometry().slot_bytes;
+                    self.found(found, probe, outcome);
+                    self.learn(probe.target.window.first + slot as u32, key, probe, outcome);
+                }
+                Slot::Torn => self.fall_back(probe, outcome),
+                // The remains of a deleted record, which were the only ones to be looked at: others may be frozen.
+                Slot::Other | Slot::Nothing => return self.take_each(key, probe, outcome),
+            },
+            // The remains of deleted records, perhaps beside a live one.
+            _ => return self.take_each(key, probe, outcome),
+        }
+        Ok(())
+    }
+
+    /// The same, slot by slot.
+    #[cold]
+    fn take_each(&mut self, key: &K::Key, probe: &mut Probe, outcome: &mut Outcome) -> Result<(), ReadError> {
+        let (window, slot_bytes) = (probe.target.window, self.geometry().slot_bytes);
+        let (asked, rules) = (probe.asked, Rules::of(self.view()));
+        probe.stage = Stage::Done;
+        let mut is_torn = false;
+        for at in 0..window.len() {
+            let room = self.records.room(slot_bytes / 8);
+            self.source.slot(&asked, at as usize * slot_bytes, room)?;
+            if !shows::<K>(room.as_bytes(), key, rules.shape) {
+                continue;
+            }
+            match self.check(&asked, at as usize * slot_bytes, key, probe)? {
+                Slot::Found(found) => {
+                    self.found(found, probe, outcome);
+                    self.learn(window.first + at, key, probe, outcome);
+                    return Ok(());
+                }
+                Slot::Torn => is_torn = true,
+                Slot::Other | Slot::Nothing => {}
+            }
+        }
+        match is_torn {
+            true => self.fall_back(probe, outcome),
+            false => self.doubt.absent = true,
+        }
+        Ok(())
+    }
+
+    /// Copies a slot that was asked for, or that lies `at` bytes after the beginning of it, and says what it is.
+    #[inline(always)]
+    fn check(&mut self, asked: &Asked, at: usize, key: &K::Key, probe: &Probe) -> Result<Slot, ReadError> {
+        let words = self.geometry().slot_bytes / 8;
+        let room = self.records.room(words);
+        self.source.slot(asked, at, room)?;
+        let start = room.as_ptr() as usize;
+        let slot = match check::<K>(room, probe.target.generation, key, Rules::of(self.table.view()))? {
+            Check::Other => Slot::Other,
+            Check::Nothing => Slot::Nothing,
+            Check::Torn => Slot::Torn,
+            Check::Found { version, value: Stored::Here(value) } => {
+                let from = value.as_ptr() as usize - start;
+                let value = from..from + value.len();
+                Slot::Found(Found { version, value: Value::Here(value) })
+            }
+            Check::Found { version, value: Stored::External(extent) } => {
+                Slot::Found(Found { version, value: Value::External(extent) })
+            }
+        };
+        Ok(slot)
+    }
+
+    /// Keeps an answer, or asks for the value that it lacks.
+    #[inline(always)]
+    fn found(&mut self, found: Found, probe: &mut Probe, outcome: &mut Outcome) {
+        outcome.version = Some(found.version);
+        match found.value {
+            Value::Here(value) => {
+                probe.stage = Stage::Done;
+                outcome.value = self.records.keep(self.geometry().slot_bytes / 8, value);
+            }
+            Value::External(extent) => self.ask_value(found.version, extent, probe, outcome),
+        }
+    }
+
+    /// Tells the hot cache where a key was found that it did not know.
+    #[inline(always)]
+    fn learn(&mut self, slot: u32, key: &K::Key, probe: &Probe, outcome: &Outcome) {
+        if let Some(cache) = self.table.cache()
+            && self.rule.keeps(probe.target.window.len())
+        {
+            let saves = probe.target.bytes_by(outcome.plan, self.geometry());
+            cache.learn(&self.cache_probe(probe, key), slot, saves, self.handle);
+        }
+    }
+
+    /// What the hot cache knows the key by.
+    #[inline(always)]
+    pub(super) fn cache_probe(&self, probe: &Probe, key: &K::Key) -> crate::cache::CacheProbe {
+        probe.target.cache_probe::<K>((key, probe.hash), self.geometry())
+    }
+}
+
+/// What a slot is to a key.
+enum Slot {
+    Found(Found),
+    Other,
+    Nothing,
+    Torn,
+}
+
+/// A record that was found.
+struct Found {
+    version: u32,
+    value: Value,
+}
+
+enum Value {
+    /// Bytes of the slot that was copied last.
+    Here(Range<usize>),
+    External(ValueExtent),
+}

@@ -1,0 +1,81 @@
+//! External values.
+
+use zerocopy::IntoBytes;
+
+use super::{Awaited, Engine, Probe, Stage};
+use crate::key_space::KeySpace;
+use crate::layout::ValueExtent;
+use crate::matching::Kernels;
+use crate::read::external::Extents;
+use crate::read::outcome::Outcome;
+use crate::read::source::Source;
+use crate::read::{ReadError, Wanted};
+
+/// Most bytes of external values that keys of a group ask for at a time; a longer value comes alone.
+const VALUE_BYTES: u64 = 64 << 20;
+
+impl<K: KeySpace, S: Source, M: Kernels> Engine<'_, K, S, M> {
+    /// Asks for the value of a key whose slot was found.
+    #[cold]
+    pub(super) fn ask_value(
+        &mut self,
+        version: u32,
+        extent: ValueExtent,
+        probe: &mut Probe,
+        outcome: &mut Outcome,
+    ) {
+        if self.wanted == Wanted::Presence {
+            return;
+        }
+        let Some((from, bytes)) = Extents::of(self.view()).place(extent) else {
+            return self.read_again_for_value(probe, outcome);
+        };
+        outcome.cost.round_trips += 1;
+        let is_put_off = self.value_bytes > 0 && self.value_bytes + bytes as u64 > VALUE_BYTES;
+        let asked = (!is_put_off).then(|| {
+            self.value_bytes += bytes as u64;
+            outcome.cost.reads += 1;
+            outcome.cost.bytes += bytes as u64;
+            self.source.ask(from.offset, bytes)
+        });
+        probe.stage = Stage::Value(self.lists.values.len() as u32);
+        self.lists.values.push(Awaited { version, extent, asked });
+    }
+
+    /// Takes a value that has come, or asks for one that was put off.
+    #[cold]
+    pub(super) fn take_value(
+        &mut self,
+        place: u32,
+        probe: &mut Probe,
+        outcome: &mut Outcome,
+    ) -> Result<(), ReadError> {
+        let Awaited { version, extent, asked } = &self.lists.values[place as usize];
+        let (version, extent) = (*version, *extent);
+        probe.stage = Stage::Done;
+        let Some(asked) = asked else {
+            self.ask_value(version, extent, probe, outcome);
+            return Ok(());
+        };
+        let words = self.source.words(asked)?;
+        let count = words.len();
+        let room = self.records.room(count);
+        room.iter_mut().zip(words).for_each(|(word, read)| *word = read);
+        let length = extent.bytes as usize;
+        match Extents::of(self.table.view()).proves(extent, room.as_bytes()) {
+            true => {
+                // Another of the key's slots may have been found since the one that named this value.
+                outcome.version = Some(version);
+                outcome.value = self.records.keep(count, 0..length);
+            }
+            false => self.read_again_for_value(probe, outcome),
+        }
+        Ok(())
+    }
+
+    /// Reads the slots again of a key whose value was not where its slot said.
+    fn read_again_for_value(&mut self, probe: &mut Probe, outcome: &mut Outcome) {
+        outcome.version = None;
+        self.fall_back(probe, outcome);
+    }
+}

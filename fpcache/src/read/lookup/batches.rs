@@ -1,0 +1,157 @@
+//! Lookups in doorbell batches.
+
+use fpcache_fabric::Batch;
+
+use crate::key_space::KeySpace;
+use crate::layout::Corrupt;
+use crate::matching::Matcher;
+use crate::read::engine::{Doubt, Engine, Probe};
+use crate::read::external::clear;
+use crate::read::outcome::Outcome;
+use crate::read::scratch::{GroupScratch, LookupScratch};
+use crate::read::source::{Landed, Source};
+use crate::read::{MAX_ATTEMPTS, Operation, Plan, ReadError, Step, Wanted};
+use crate::table::Table;
+
+/// Looks up a group of keys in doorbell batches: as a state machine, for fabrics with real latency.
+///
+/// Every round posts what all unfinished keys need as one batch. [`look_up_all`](super::look_up_all) drives it where memory
+/// cannot be looked at in place.
+#[derive(Debug)]
+pub struct Lookup<'a, K: KeySpace> {
+    table: &'a Table<K>,
+    wanted: Wanted,
+    scratch: &'a mut LookupScratch<K>,
+    rounds: u32,
+    doubt: Doubt,
+    /// What comes after a check of the reuse sequence.
+    after_check: Option<Then>,
+}
+
+/// What an operation does once it knows that what it read may be believed.
+#[derive(Debug)]
+enum Then {
+    Post,
+    End,
+    Fail(Corrupt),
+}
+
+impl<'a, K: KeySpace> Lookup<'a, K> {
+    /// A lookup of `keys`, with the cheapest plan for each or the one that was fixed.
+    #[inline]
+    pub fn new<'k>(
+        table: &'a Table<K>,
+        scratch: &'a mut LookupScratch<K>,
+        keys: impl IntoIterator<Item = &'k K::Key>,
+    ) -> Self {
+        let GroupScratch { keys: kept, arena, probes, answers, trips } = &mut scratch.group;
+        kept.clear();
+        arena.clear();
+        kept.extend(keys.into_iter().map(|key| K::keep(key, arena)));
+        probes.clear();
+        probes.resize(kept.len(), Probe::DONE);
+        answers.clear();
+        answers.outcomes.resize(kept.len(), Outcome::begun(Plan::TwoStage));
+        trips.iter_mut().for_each(|batch| clear_after(batch, scratch.lists.had_values()));
+        scratch.lists.clear();
+        let (wanted, doubt) = (Wanted::Value, Doubt::default());
+        Self { table, wanted, scratch, rounds: 0, doubt, after_check: None }
+    }
+
+    /// The same lookup, of no more than this.
+    #[must_use]
+    pub fn of(self, wanted: Wanted) -> Self {
+        Self { wanted, ..self }
+    }
+
+    /// Has the reuse sequence looked at before going on.
+    fn check_first(&mut self, then: Then) -> Step {
+        self.doubt = Doubt::default();
+        self.after_check = Some(then);
+        Step::Check(self.table.view().holds_until())
+    }
+
+    fn post(&mut self) -> Step {
+        self.rounds += 1;
+        Step::Post
+    }
+}
+
+impl<K: KeySpace> Operation for Lookup<'_, K> {
+    fn step(&mut self) -> Result<Step, ReadError> {
+        match self.after_check.take() {
+            None => {}
+            Some(Then::Post) if self.rounds >= MAX_ATTEMPTS => {
+                return Err(ReadError::Contended { attempts: self.rounds });
+            }
+            Some(Then::Post) => return Ok(self.post()),
+            Some(Then::End) => return Ok(Step::Done),
+            Some(Then::Fail(corrupt)) => return Err(corrupt.into()),
+        }
+        let LookupScratch { matcher, lists, handle, group, .. } = &mut *self.scratch;
+        let GroupScratch { keys, arena, probes, answers, trips } = group;
+        let [even, odd] = trips;
+        let (landed, next) = if self.rounds.is_multiple_of(2) { (&*odd, even) } else { (&*even, odd) };
+        clear_after(next, lists.had_values());
+        let mut engine = Engine {
+            table: self.table,
+            rule: self.table.planner().group(keys.len()),
+            wanted: self.wanted,
+            kernels: *matcher,
+            source: Landed { landed, next, guards: self.table.view().guards_slots() },
+            handle,
+            lists,
+            records: &mut answers.records,
+            doubt: self.doubt,
+            value_bytes: 0,
+        };
+        let all = keys.iter().zip(probes.iter_mut()).zip(&mut answers.outcomes);
+        let is_first = self.rounds == 0;
+        let taken = engine.take_all(is_first, all.map(|((key, p), o)| (K::kept(key, arena), p, o)));
+        let is_idle = engine.source.next.is_empty();
+        self.doubt = engine.doubt;
+        match taken {
+            Ok(()) => {}
+            // Damaged, or no page of this directory any more.
+            Err(ReadError::Corrupt(corrupt)) => return Ok(self.check_first(Then::Fail(corrupt))),
+            Err(error) => return Err(error),
+        }
+        Ok(match is_idle {
+            true if self.doubt.absent => self.check_first(Then::End),
+            true => Step::Done,
+            false if self.doubt.torn => self.check_first(Then::Post),
+            false => self.post(),
+        })
+    }
+
+    #[inline]
+    fn batch(&mut self) -> &mut Batch {
+        // A step that posts has counted its round.
+        &mut self.scratch.group.trips[usize::from(self.rounds.is_multiple_of(2))]
+    }
+}
+
+impl<K: KeySpace, S: Source> Engine<'_, K, S, Matcher> {
+    /// Takes what one batch brought for all keys, or begins them.
+    fn take_all<'k>(
+        &mut self,
+        is_first: bool,
+        all: impl Iterator<Item = (&'k K::Key, &'k mut Probe, &'k mut Outcome)>,
+    ) -> Result<(), ReadError> {
+        for (key, probe, outcome) in all {
+            match is_first {
+                true => *probe = self.begin(key, outcome),
+                false => self.take(key, probe, outcome)?,
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Clears a batch, without keeping room for long values if there were any.
+fn clear_after(batch: &mut Batch, had_values: bool) {
+    match had_values {
+        true => clear(batch),
+        false => batch.clear(),
+    }
+}
