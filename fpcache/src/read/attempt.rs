@@ -31,7 +31,9 @@ const CACHED_SEGMENTS: usize = 40_000;
 
 /// How far on either side of the predicted slot others are fetched with it: some lines, which a processor waits for together.
 /// Of keys as uneven as fb's, a sixth lie where they are predicted, and two fifths within ten slots of that. Farther gains nothing.
-const NEAR_BYTES: u64 = 256;
+const NEAR_BYTES: usize = 256;
+/// What memory is fetched in.
+const LINE_BYTES: usize = 64;
 
 /// Lookups of one table by the short way.
 pub(super) struct Attempts<'a, K: KeySpace, L, M> {
@@ -208,13 +210,11 @@ impl<K: KeySpace, L: InPlace, M: Kernels> Attempts<'_, K, L, M> {
     /// fingerprints that name it.
     #[inline(always)]
     pub(super) fn prefetch_near(&self, place: &Place) {
-        let slot_bytes = self.table.view().geometry().slot_bytes as u64;
-        let slots = place.slots + u64::from(place.window.first) * slot_bytes;
-        let end = slots + u64::from(place.window.len()) * slot_bytes;
-        let predicted = place.slots + u64::from(place.predicted) * slot_bytes;
-        let first = predicted.saturating_sub(NEAR_BYTES).max(slots);
-        let last = (predicted + slot_bytes + NEAR_BYTES).min(end);
-        self.look.prefetch(first, last.saturating_sub(first) as usize);
+        let slot_bytes = self.table.view().geometry().slot_bytes;
+        let predicted = place.slots + u64::from(place.predicted) * slot_bytes as u64;
+        // As many whole lines for every key, so that no jump depends on it; some may lie beside the window.
+        let first = predicted.saturating_sub(NEAR_BYTES as u64) / LINE_BYTES as u64 * LINE_BYTES as u64;
+        self.look.prefetch(first, (2 * NEAR_BYTES + slot_bytes).next_multiple_of(LINE_BYTES));
     }
 
     /// Matches a key's window.
