@@ -120,7 +120,9 @@ impl<K: BuildKeys> TableClient<K> {
                 Transport::Mapped(node.open(&config, FabricCosts::MAPPED_MEMORY)?)
             }
             Url::Tcp(address) => {
-                Transport::Remote(RemoteNode::at(address.clone(), &config).open(&config, FabricCosts::TCP)?)
+                let node = RemoteNode::at(address.clone(), &config);
+                let costs = node.costs();
+                Transport::Remote(node.open(&config, costs)?)
             }
         };
         Ok(Self { transport, name: url.to_string().into(), deadline: config.deadline })
@@ -160,7 +162,9 @@ impl<K: BuildKeys> TableClient<K> {
                 Transport::Mapped(node.open(&config, FabricCosts::MAPPED_MEMORY)?)
             }
             Transport::Remote(core) => {
-                Transport::Remote(core.connector().beside(&config).open(&config, FabricCosts::TCP)?)
+                let node = core.connector().beside(&config);
+                let costs = node.costs();
+                Transport::Remote(node.open(&config, costs)?)
             }
             #[cfg(feature = "sim")]
             Transport::Simulated(core) => {

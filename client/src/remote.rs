@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use fpcache::TableName;
+use fpcache::read::FabricCosts;
 use fpcache_fabric::tcp::{ConnectOptions, TcpAddress, Token, connect};
 use fpcache_fabric::{Deadline, FabricError, RegionName, TcpConnection};
 
@@ -29,6 +30,11 @@ impl RemoteNode {
         // Calls have their deadlines; the connection is not given up for every moment for which a memory node is busy.
         let patience = config.deadline.max(LEAST_PATIENCE);
         Self { address, table: config.table, token: config.token, patience }
+    }
+
+    /// What reading costs there.
+    pub(crate) fn costs(&self) -> FabricCosts {
+        if self.address.card().is_some() { FabricCosts::RDMA } else { FabricCosts::TCP }
     }
 }
 

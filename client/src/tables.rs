@@ -165,7 +165,8 @@ impl AnyConnection {
             }
             Url::Tcp(address) => {
                 let options = tcp::ConnectOptions { deadline, token, ..Default::default() };
-                tcp::connect(address, options).map(Self::Tcp)
+                // Nothing is read here but a few requests' answers.
+                tcp::connect(&address.by_sockets(), options).map(Self::Tcp)
             }
         }
     }

@@ -12,7 +12,8 @@ use fpcache_fabric::tcp::TcpAddress;
 pub enum Url {
     /// `shm://NAME`: shared memory of this machine.
     Shm(ShmAddress),
-    /// `tcp://HOST:PORT`, or `tcp+unix:///absolute/path.sock`: sockets.
+    /// `tcp://HOST:PORT`, or `tcp+unix:///absolute/path.sock`: sockets. `rdma://HOST[:PORT][?dev=NAME&gid=INDEX&port=NUMBER]`: sockets, and
+    /// network cards for reading.
     Tcp(TcpAddress),
 }
 
@@ -33,7 +34,9 @@ impl FromStr for Url {
         let error = |why: String| UrlError { url: s.into(), why };
         match s.split_once("://") {
             Some(("shm", _)) => s.parse().map(Self::Shm).map_err(|e| error(format!("{e}"))),
-            Some(("tcp" | "tcp+unix", _)) => s.parse().map(Self::Tcp).map_err(|e| error(format!("{e}"))),
+            Some(("tcp" | "tcp+unix" | "rdma", _)) => {
+                s.parse().map(Self::Tcp).map_err(|e| error(format!("{e}")))
+            }
             Some((scheme, _)) => Err(error(format!("the transport `{scheme}` is not supported"))),
             None => Err(error("it has no transport".into())),
         }
@@ -55,7 +58,13 @@ mod tests {
 
     #[test]
     fn urls_print_as_they_are_read() {
-        for text in ["shm://fpcache", "tcp://127.0.0.1:7400", "tcp://[::1]:1", "tcp+unix:///run/fp.sock"] {
+        for text in [
+            "shm://fpcache",
+            "tcp://127.0.0.1:7400",
+            "tcp://[::1]:1",
+            "tcp+unix:///run/fp.sock",
+            "rdma://node-1:7471?gid=1",
+        ] {
             let url: Url = text.parse().expect("a good name");
             assert_eq!(url.to_string(), text);
         }

@@ -141,6 +141,7 @@ fn address(way: Transport, ordinal: u32) -> anyhow::Result<String> {
     let name = format!("fpcache-eval-{}-{ordinal}", std::process::id());
     Ok(match way {
         Transport::Tcp => format!("tcp://{}", free_port()?),
+        Transport::Rdma => format!("rdma://{}", free_port()?),
         Transport::Unix => format!("tcp+unix://{}", std::env::temp_dir().join(name).display()),
         Transport::Shm | Transport::Local => format!("shm://{name}"),
     })

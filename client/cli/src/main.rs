@@ -8,6 +8,7 @@ mod change;
 mod count;
 mod create;
 mod data;
+mod devices;
 mod get;
 mod hex;
 mod keys;
@@ -69,6 +70,7 @@ fn run(arguments: &Arguments, is_named: bool) -> anyhow::Result<Outcome> {
     }
     let mut output = Output::new(arguments.json || arguments.json_strings, arguments.json_strings);
     let outcome = match &arguments.command {
+        Command::Devices => devices::list(&mut output)?,
         Command::Tables => tables::list(&place.tables()?, is_named.then_some(table), &mut output)?,
         Command::Drop(drop) => drop.run(&place.tables()?, &mut output)?,
         Command::Create(create) => create.run(&place, &mut output)?,
@@ -113,9 +115,12 @@ fn carry_out<K: Keys>(
         Command::Stats => stats::run(client, output),
         Command::Verify(verify) => verify.run(client, table, output),
         // About tables, not their records.
-        Command::Create(_) | Command::Load(_) | Command::Tables | Command::Drop(_) | Command::Token(_) => {
-            Ok(Outcome::Done)
-        }
+        Command::Create(_)
+        | Command::Load(_)
+        | Command::Tables
+        | Command::Devices
+        | Command::Drop(_)
+        | Command::Token(_) => Ok(Outcome::Done),
     }
 }
 

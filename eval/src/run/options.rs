@@ -171,6 +171,8 @@ pub enum Transport {
     Shm,
     /// A second process, over TCP
     Tcp,
+    /// A second process, by network cards (RDMA), by way of 127.0.0.1
+    Rdma,
     /// A second process, over a unix socket
     Unix,
     /// Inside this process
@@ -183,6 +185,7 @@ impl Transport {
         match self {
             Self::Shm => "shm",
             Self::Tcp => "tcp",
+            Self::Rdma => "rdma",
             Self::Unix => "unix",
             Self::Local => "local",
         }
@@ -435,7 +438,7 @@ mod tests {
             ("--dataset ipv4 --fill 0", "0.85"),
             ("--dataset ipv4 --epsilon 5000", "4096"),
             ("--dataset ipv4 --fingerprint-bits 12", "8, 16, 32 or 64"),
-            ("--dataset ipv4 --transport rdma", "local"),
+            ("--dataset ipv4 --transport pigeons", "local"),
             ("--dataset ipv4 --duplicates some", "first"),
             ("--dataset ipv4 --capacity much", "4GiB"),
             ("--dataset ipv4 --lookups 10 --batch 32", "smaller batch"),

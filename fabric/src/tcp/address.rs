@@ -109,6 +109,12 @@ impl TcpAddress {
         self.card.as_ref()
     }
 
+    /// The same without network cards.
+    #[must_use]
+    pub fn by_sockets(&self) -> Self {
+        Self { place: self.place.clone(), card: None }
+    }
+
     /// The same, where it was found.
     pub(super) fn found_at(&self, address: SocketAddr) -> Self {
         Self { card: self.card.clone(), ..Self::internet(address) }

@@ -31,6 +31,10 @@ impl FabricCosts {
     /// Another machine's memory over TCP, or this one's over its sockets: a round trip costs what dozens of windows do, and keys of
     /// a group share it. A request and its bytes are handled twice, and copied by both kernels.
     pub const TCP: Self = Self { round_trip: 15_000.0, byte: 0.6, request: 60.0, overlap: 64.0, probe: 15.0 };
+
+    /// Another machine's memory, READ by its network card: as cards of 100 Gb/s are described, not measured.
+    pub const RDMA: Self =
+        Self { round_trip: 2_000.0, byte: 0.08, request: 30.0, overlap: 32.0, probe: 15.0 };
 }
 
 /// Chooses between plans by cost = round trips · L + bytes / B + requests / IOPS.

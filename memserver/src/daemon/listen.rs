@@ -11,7 +11,8 @@ use fpcache_fabric::tcp::TcpAddress;
 pub enum ListenAddress {
     /// `shm://NAME`: for clients that map its memory.
     Shm(ShmAddress),
-    /// `tcp://HOST:PORT` or `tcp+unix:///PATH`: for clients that read over sockets.
+    /// `tcp://HOST:PORT` or `tcp+unix:///PATH`: for clients that read over sockets; `rdma://HOST[:PORT]`: also for those that read by
+    /// network cards.
     Sockets(TcpAddress),
 }
 
@@ -20,7 +21,7 @@ impl FromStr for ListenAddress {
 
     fn from_str(text: &str) -> Result<Self, String> {
         match text.split_once("://") {
-            Some(("tcp" | "tcp+unix", _)) => {
+            Some(("tcp" | "tcp+unix" | "rdma", _)) => {
                 text.parse().map(Self::Sockets).map_err(|error| format!("{error}"))
             }
             _ => text.parse().map(Self::Shm).map_err(|error| {
