@@ -44,7 +44,7 @@ use fpcache_memserver::{
 )]
 struct Arguments {
     /// Address to listen at: shm://NAME, for clients that map its memory (once at most), tcp://HOST:PORT, tcp+unix:///PATH, or
-    /// rdma://HOST[:PORT][?dev=NAME&gid=INDEX&port=NUMBER], if built with RDMA. All users of this machine reach tcp://127.0.0.1:PORT;
+    /// rdma://HOST:PORT?dev=NAME&gid=INDEX&port=NUMBER, if built with RDMA. All users of this machine reach tcp://127.0.0.1:PORT;
     /// addresses that other machines reach need --token-file. May be given several times
     #[arg(
         long,

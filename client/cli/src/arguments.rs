@@ -25,7 +25,7 @@ const VERSION: &str = env!("FPCACHE_VERSION");
 #[derive(Debug, Parser)]
 #[command(name = "fpcache-cli", version = VERSION, after_help = EXAMPLES)]
 pub(crate) struct Arguments {
-    /// The memory node: shm://NAME, tcp://HOST:PORT, tcp+unix:///PATH or rdma://HOST[:PORT]
+    /// The memory node: shm://NAME, tcp://HOST:PORT, tcp+unix:///PATH or rdma://HOST:PORT
     #[arg(long, global = true, value_name = "URL", default_value = "shm://fpcache", env = "FPCACHE_URL")]
     pub(crate) url: String,
 
@@ -180,7 +180,7 @@ outside their slots: every slot is read, 256 KiB with each round trip; 29 bytes 
     /// List the tables, or the one that --table names
     #[command(after_help = "Examples:\n  fpcache-cli tables\n  fpcache-cli tables --json")]
     Tables,
-    /// List the RDMA devices of this machine, for addresses rdma://HOST[:PORT][?dev=NAME&gid=INDEX&port=NUMBER]
+    /// List the RDMA devices of this machine, for addresses rdma://HOST:PORT?dev=NAME&gid=INDEX&port=NUMBER
     #[command(after_help = "Examples:\n  fpcache-cli devices\n  fpcache-cli devices --json")]
     Devices,
     /// Remove a table and all its records
