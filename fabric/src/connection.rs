@@ -255,10 +255,12 @@ pub trait Service: Send {
         let _ = (client, region);
     }
 
-    /// A client that has just [connected](Self::connected) may read and change nothing. A service with requests that change
-    /// something refuses those of this client; its WRITEs and atomics are refused by the fabric.
-    fn may_only_read(&mut self, client: ClientId) {
+    /// A client that has just [connected](Self::connected) may read and change nothing. Whether the service sees to that: it
+    /// refuses those requests of this client that change something. If not, as unless told, the client is hung up on with its
+    /// first request. Its WRITEs and atomics are refused by the fabric.
+    fn may_only_read(&mut self, client: ClientId) -> bool {
         let _ = client;
+        false
     }
 
     /// A client has gone; it sends nothing more.

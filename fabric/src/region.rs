@@ -224,6 +224,10 @@ impl<S: Service> Service for OneRegion<S> {
         self.service.connected(client, region);
     }
 
+    fn may_only_read(&mut self, client: ClientId) -> bool {
+        self.service.may_only_read(client)
+    }
+
     fn disconnected(&mut self, client: ClientId) {
         self.service.disconnected(client);
     }

@@ -34,6 +34,7 @@ mod handshake;
 mod io_thread;
 mod listener;
 mod mailbox;
+mod newcomers;
 mod node;
 mod peer;
 mod socket;

@@ -14,7 +14,8 @@ const UNIX: &str = "tcp+unix://";
 const MAX_PATH: usize = 107;
 
 /// `tcp://HOST:PORT`, where HOST is a name, an IPv4 address or an IPv6 address in brackets, or
-/// `tcp+unix:///absolute/path.sock`, the same protocol over a unix socket, or `rdma://HOST[:PORT][?dev=NAME&gid=INDEX&port=NUMBER]`,
+/// `tcp+unix:///absolute/path.sock`, the same protocol over a unix socket (`tcp+unix://UID@/path.sock` if the memory node is
+/// another user's than the client's own or root's), or `rdma://HOST[:PORT][?dev=NAME&gid=INDEX&port=NUMBER]`,
 /// the same with reading by network cards (see [`rdma`](crate::rdma)).
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct TcpAddress {
@@ -26,7 +27,8 @@ pub struct TcpAddress {
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 enum Place {
     Host(String, u16),
-    Path(PathBuf),
+    /// A socket file, and the user whose memory node is meant, if that is another one than the client's.
+    Path(PathBuf, Option<u32>),
 }
 
 /// Where a socket is connected to or bound.
@@ -100,7 +102,7 @@ impl TcpAddress {
         if len > MAX_PATH {
             return Err(TcpAddressError::TooLong { path: path.display().to_string(), len });
         }
-        Ok(Self { place: Place::Path(path), card: None })
+        Ok(Self { place: Place::Path(path, None), card: None })
     }
 
     /// Which network card reads there, if one does.
@@ -123,7 +125,15 @@ impl TcpAddress {
     /// The socket file, where it is one.
     pub(super) fn path(&self) -> Option<&Path> {
         match &self.place {
-            Place::Path(path) => Some(path),
+            Place::Path(path, _) => Some(path),
+            Place::Host(..) => None,
+        }
+    }
+
+    /// The user whose memory node is meant, where it is named.
+    pub(super) fn owner(&self) -> Option<u32> {
+        match self.place {
+            Place::Path(_, owner) => owner,
             Place::Host(..) => None,
         }
     }
@@ -131,7 +141,7 @@ impl TcpAddress {
     /// Whom the address means now, in the order to try. Asks the resolver, which may take its time.
     pub(super) fn targets(&self) -> Result<Vec<Target>, TcpAddressError> {
         let (host, port) = match &self.place {
-            Place::Path(path) => return Ok(vec![Target::Unix(path.clone())]),
+            Place::Path(path, _) => return Ok(vec![Target::Unix(path.clone())]),
             Place::Host(host, port) => (host, *port),
         };
         let unknown = |why: String| TcpAddressError::UnknownHost { address: self.to_string(), why };
@@ -151,10 +161,21 @@ impl FromStr for TcpAddress {
     fn from_str(text: &str) -> Result<Self, TcpAddressError> {
         let malformed = || TcpAddressError::Malformed { text: text.to_owned() };
         if let Some(path) = text.strip_prefix(UNIX) {
-            return Self::at_path(path).map_err(|error| match error {
+            let (owner, path) = match path.split_once("@/") {
+                // A path may have an @ too.
+                Some((owner, _)) if !owner.starts_with('/') => {
+                    (Some(owner.parse().map_err(|_| malformed())?), &path[owner.len() + 1..])
+                }
+                _ => (None, path),
+            };
+            let mut address = Self::at_path(path).map_err(|error| match error {
                 TcpAddressError::Malformed { .. } => malformed(),
                 other => other,
-            });
+            })?;
+            if let Place::Path(_, named) = &mut address.place {
+                *named = owner;
+            }
+            return Ok(address);
         }
         let (rest, card) = match text.strip_prefix(RDMA) {
             Some(rest) => {
@@ -185,7 +206,8 @@ impl fmt::Display for TcpAddress {
                 None => write!(f, "{TCP}{host}:{port}"),
                 Some(card) => write!(f, "{RDMA}{host}:{port}{card}"),
             },
-            Place::Path(path) => write!(f, "{UNIX}{}", path.display()),
+            Place::Path(path, None) => write!(f, "{UNIX}{}", path.display()),
+            Place::Path(path, Some(user)) => write!(f, "{UNIX}{user}@{}", path.display()),
         }
     }
 }
@@ -201,6 +223,8 @@ mod tests {
             "tcp://[::1]:0",
             "tcp://node-1.example:65535",
             "tcp+unix:///run/fpcache.sock",
+            "tcp+unix:///run/a@/b.sock",
+            "tcp+unix://1000@/run/fpcache.sock",
             "rdma://node-1:7471",
             "rdma://[::1]:1?dev=rxe0&gid=1&port=1",
         ] {
@@ -227,6 +251,8 @@ mod tests {
             "tcp://user@host:1",
             "tcp+unix://relative",
             "tcp+unix:///",
+            "tcp+unix://somebody@/run/a.sock",
+            "tcp+unix://1000@",
             "shm://a",
         ] {
             let error = text.parse::<TcpAddress>().unwrap_err().to_string();

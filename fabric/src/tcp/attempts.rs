@@ -1,11 +1,11 @@
 //! Who tried to come in without a right to, so that trying again and again takes time.
 
 use std::collections::HashMap;
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::IpAddr;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::socket::Origin;
+use super::socket::{Origin, Party};
 
 /// How long a refusal is held back from an address that has failed too often.
 pub(super) const HOLD: Duration = Duration::from_secs(1);
@@ -25,8 +25,7 @@ pub(super) struct Attempts {
 impl Attempts {
     /// Counts a failure, and says whether its refusal is held back.
     pub(super) fn failed(&self, origin: &Origin, now: Instant) -> bool {
-        let Origin::Internet(address) = origin else { return false };
-        let address = network(address.ip());
+        let Party::Network(address) = origin.party() else { return false };
         // Held for a few operations of the map.
         let mut failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
         if failures.len() >= MAX_ADDRESSES && !failures.contains_key(&address) {
@@ -39,14 +38,6 @@ impl Attempts {
         }
         (*count, *at) = (count.saturating_add(1), now);
         *count > AT_ONCE
-    }
-}
-
-/// What one party has of addresses: of IPv6 64 bits.
-fn network(address: IpAddr) -> IpAddr {
-    match address {
-        IpAddr::V4(_) => address,
-        IpAddr::V6(v6) => IpAddr::V6(Ipv6Addr::from_bits(v6.to_bits() & !u128::from(u64::MAX))),
     }
 }
 
@@ -67,6 +58,9 @@ mod tests {
             assert_eq!(attempts.failed(&at(&format!("2001:db8::{i}")), begin), i >= 5, "{i}");
         }
         assert!(!attempts.failed(&at("2001:db8:0:1::"), begin));
+        // Where a node listens at [::], IPv4 addresses come as parts of one IPv6 network.
+        assert!(attempts.failed(&at("::ffff:192.0.2.1"), begin));
+        assert!(!attempts.failed(&at("::ffff:192.0.2.3"), begin));
         assert!(!attempts.failed(&Origin::User(7), begin));
         assert!(attempts.failed(&at("192.0.2.1"), begin + Duration::from_secs(59)));
         assert!(!attempts.failed(&at("192.0.2.1"), begin + Duration::from_secs(200)));

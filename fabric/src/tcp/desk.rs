@@ -9,7 +9,8 @@ use super::areas::Areas;
 use super::charge::Charge;
 use super::frame::Limits;
 use super::handshake::{ADMITTED, Membership, NO_RESOURCES, NO_SUCH_REGION, TOKEN_UNKNOWN, Welcome};
-use super::node::{Client, Entry, PeerKey, Shared, ToDesk, ToThread};
+use super::node::{Client, End, Entry, PeerKey, Shared, ToDesk, ToThread};
+use super::socket::Origin;
 use super::token::Rights;
 use crate::connection::{ClientId, Handled, SHORT_BODY, Service};
 use crate::error::FabricError;
@@ -27,6 +28,8 @@ struct Seat {
     client: Arc<Client>,
     peer: PeerKey,
     is_owed: bool,
+    /// Whether the service takes its requests: not if it may only read and the service does not look at that.
+    may_ask: bool,
 }
 
 /// A long request for which the service has no room.
@@ -62,7 +65,9 @@ impl Desk {
             let Some(message) = self.shared.desk.take() else { break };
             found = true;
             match message {
-                ToDesk::Hello { peer, name, entry } => self.let_in(peer, &name, entry, service),
+                ToDesk::Hello { peer, name, entry, origin } => {
+                    self.let_in(peer, &name, (entry, origin), service);
+                }
                 ToDesk::Request { client, bytes, charge } => {
                     let mut ticket = None;
                     // One that was hung up on meanwhile waits for nothing.
@@ -114,6 +119,10 @@ impl Desk {
             // Its socket is not read from before it has the answer: this cannot be, and the answers could not be told apart.
             return self.part(client, service, queue);
         }
+        if !seat.may_ask {
+            self.shared.hung_up(&seat.client.origin, End::ReaderAsks);
+            return self.part(client, service, queue);
+        }
         let mut reply = Vec::new();
         match service.handle(client, request, &mut reply) {
             Handled::Now => self.send(client, reply),
@@ -139,16 +148,20 @@ impl Desk {
         self.shared.threads[peer.thread].post(ToThread::Reply { key: peer.key, len, bytes });
     }
 
-    fn let_in<S: Service>(&mut self, peer: PeerKey, name: &RegionName, entry: Entry, service: &mut S) {
-        match self.admit(name, entry, service) {
+    fn let_in<S: Service>(
+        &mut self,
+        peer: PeerKey,
+        name: &RegionName,
+        (entry, origin): (Entry, Origin),
+        service: &mut S,
+    ) {
+        match self.admit(name, (entry, origin), service) {
             Ok(client) => {
                 let id = client.id();
                 self.shared.enter(&client);
-                self.seats.insert(id, Seat { client: Arc::clone(&client), peer, is_owed: false });
                 service.connected(id, name.as_bytes());
-                if entry.rights == Rights::Read {
-                    service.may_only_read(id);
-                }
+                let may_ask = entry.rights == Rights::Write || service.may_only_read(id);
+                self.seats.insert(id, Seat { client: Arc::clone(&client), peer, is_owed: false, may_ask });
                 self.shared.threads[peer.thread].post(ToThread::Admit { key: peer.key, client });
             }
             Err(error) => {
@@ -167,10 +180,10 @@ impl Desk {
     fn admit<S: Service>(
         &mut self,
         name: &RegionName,
-        entry: Entry,
+        (entry, origin): (Entry, Origin),
         service: &mut S,
     ) -> Result<Arc<Client>, FabricError> {
-        let address = || "a client over TCP".to_owned();
+        let address = || format!("the client at {origin}");
         if !self.shared.admits(&entry) {
             return Err(FabricError::token_withdrawn(address()));
         }
@@ -179,6 +192,13 @@ impl Desk {
         let scratch = self.shared.options.scratch.clone().filter(|_| entry.rights == Rights::Write);
         let membership = Membership { client: self.next_client, secret: [random_bits()?, random_bits()?] };
         self.next_client += 1;
+        let limits = match entry.rights {
+            Rights::Write => self.limits,
+            // What only reads is short. So no request of a reader takes memory for long ones, nor waits for the service's room.
+            Rights::Read => {
+                Limits { call_request: self.limits.call_request.min(SHORT_BODY as u32), ..self.limits }
+            }
+        };
         let welcome = Welcome {
             version: PROTOCOL_VERSION,
             status: ADMITTED,
@@ -187,7 +207,7 @@ impl Desk {
             creation: export.creation(),
             membership,
             watched: export.watched(),
-            limits: self.limits,
+            limits,
             scratch_len: scratch.as_ref().map_or(0, |memory| memory.len() as u64),
             detail: 0,
         };
@@ -199,16 +219,17 @@ impl Desk {
         };
         let active = AtomicU64::new(self.shared.began.elapsed().as_secs());
         let share = self.shared.request_memory.share(name);
-        Ok(Arc::new(Client { areas, welcome, entry, share, is_open: AtomicBool::new(true), active }))
+        Ok(Arc::new(Client { areas, welcome, entry, origin, share, is_open: AtomicBool::new(true), active }))
     }
 
     /// Hangs up on clients whose tokens are none any more.
     fn part_those_without_right<S: Service>(&mut self, service: &mut S, queue: &mut RoomQueue) {
-        let withdrawn =
-            |(id, seat): (&ClientId, &Seat)| (!self.shared.admits(&seat.client.entry)).then_some(*id);
-        let clients: Vec<ClientId> = self.seats.iter().filter_map(withdrawn).collect();
-        for client in clients {
-            self.shared.report(FabricError::token_withdrawn("a client over TCP".to_owned()));
+        let withdrawn = |(id, seat): (&ClientId, &Seat)| {
+            (!self.shared.admits(&seat.client.entry)).then_some((*id, seat.client.origin))
+        };
+        let clients: Vec<(ClientId, Origin)> = self.seats.iter().filter_map(withdrawn).collect();
+        for (client, origin) in clients {
+            self.shared.report(FabricError::token_withdrawn(format!("the client at {origin}")));
             self.part(client, service, queue);
         }
     }

@@ -15,8 +15,9 @@ use rustix::io::Errno;
 
 use super::areas::Output;
 use super::frame::{HEAD_BYTES, Limits};
-use super::handshake::{TOO_MANY_CLIENTS, USER_REFUSED, Welcome};
+use super::handshake::{USER_REFUSED, Welcome};
 use super::mailbox::Mailbox;
+use super::newcomers::Crowded;
 use super::node::{Arrival, End, Listening, PeerKey, Shared, ToDesk, ToThread};
 use super::peer::{Peer, Pumped, Tools};
 use super::socket::{Origin, accept, prepare};
@@ -36,8 +37,8 @@ const STARVED: Duration = Duration::from_millis(1);
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// Connections that are accepted in a round.
 const MAX_ACCEPTED: usize = 64;
-/// Connections of a thread that have not greeted; where more come, the one that came first goes.
-const MAX_GREETING: usize = 64;
+/// How long none is accepted while as many as may be have not greeted.
+const CROWDED_PAUSE: Duration = Duration::from_millis(2);
 /// Words of output that a thread keeps.
 const KEEP_WORDS: usize = 64 << 10;
 
@@ -341,6 +342,14 @@ impl IoThread {
                         Err(end) => self.close(at, end),
                     }
                 }
+                ToThread::Crowded(number) => {
+                    let is_it = |peer: &Peer| peer.place.as_ref().is_some_and(|place| place.number == number);
+                    let mut places = self.greeting.iter().filter_map(|key| self.find(*key));
+                    let place = places.find(|at| self.peers[*at].as_ref().is_some_and(is_it));
+                    if let Some(at) = place {
+                        self.close(at, End::Crowded);
+                    }
+                }
                 ToThread::Part(client) => {
                     for at in 0..self.peers.len() {
                         let is_its = |peer: &Peer| peer.client().is_some_and(|other| other.id() == client);
@@ -369,6 +378,10 @@ impl IoThread {
         let listening = Arc::clone(&self.listening);
         let Some(listening) = listening.get(which) else { return };
         for _ in 0..MAX_ACCEPTED {
+            if self.tools.shared.newcomers.is_full(self.tools.now) {
+                self.paused_until = Some(self.tools.now + CROWDED_PAUSE);
+                return self.pause_listening();
+            }
             match accept(&listening.socket, &listening.target) {
                 Ok(Some((socket, origin))) => {
                     if prepare(&socket, &listening.target).is_ok() {
@@ -416,19 +429,13 @@ impl IoThread {
             let remedy = "name it among the admitted users to let it in";
             return shared.report(FabricError::UserRefused { user, address: address(), remedy });
         }
-        let max = options.max_connections;
-        let taken = match shared.connections.load(Ordering::Relaxed) < max {
-            true => options.descriptors.take(1, 0),
-            false => None,
-        };
-        let Some(taken) = taken else {
-            refuse(TOO_MANY_CLIENTS, max as u64);
-            return shared.report(FabricError::TooManyClients { address: address(), max: max as u64 });
-        };
-        shared.connections.fetch_add(1, Ordering::Relaxed);
         let thread = self.next_thread;
         self.next_thread = (thread + 1) % shared.threads.len();
-        let arrival = Arrival { socket, origin, needs_token, taken };
+        let (place, crowded) = shared.newcomers.enter(&origin, thread, self.tools.now);
+        if let Some(Crowded { thread, number }) = crowded {
+            shared.threads[thread].post(ToThread::Crowded(number));
+        }
+        let arrival = Arrival { socket, origin, needs_token, place };
         if thread == self.index {
             self.take(arrival);
         } else {
@@ -436,14 +443,8 @@ impl IoThread {
         }
     }
 
-    /// Begins to serve a connection, which counts already.
+    /// Begins to serve a connection.
     fn take(&mut self, arrival: Arrival) {
-        if self.greeting.len() >= MAX_GREETING {
-            let first = self.greeting.remove(0);
-            if let Some(at) = self.find(first) {
-                self.close(at, End::Crowded);
-            }
-        }
         let at = self.free.pop().unwrap_or_else(|| {
             self.peers.push(None);
             self.peers.len() - 1
@@ -453,9 +454,7 @@ impl IoThread {
         let key = (self.next_key & 0x7fff_ffff) << 32 | at as u64;
         let data = EventData::new_u64(key);
         if epoll::add(&self.epoll, &arrival.socket, data, EventFlags::IN).is_err() {
-            self.free.push(at);
-            self.tools.shared.connections.fetch_sub(1, Ordering::Relaxed);
-            return;
+            return self.free.push(at);
         }
         let peer_key = PeerKey { thread: self.index, key };
         self.peers[at] = Some(Peer::new(arrival, peer_key, self.tools.now));
@@ -495,7 +494,6 @@ impl IoThread {
         self.hot.retain(|other| *other != at);
         self.greeting.retain(|other| *other != peer.key.key);
         self.free.push(at);
-        shared.connections.fetch_sub(1, Ordering::Relaxed);
         peer.say_farewell();
         shared.hung_up(&peer.origin, end);
         if let Some(client) = peer.first_of() {

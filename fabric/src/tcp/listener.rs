@@ -15,6 +15,7 @@ use super::address::{Target, TcpAddress};
 use super::desk::Desk;
 use super::frame::Limits;
 use super::io_thread::IoThread;
+use super::newcomers::Newcomers;
 use super::node::{Listening, Shared};
 use super::socket;
 use super::token::TokenSet;
@@ -43,7 +44,8 @@ pub struct ListenOptions {
     /// How long a thread that has nothing to do goes on looking before it sleeps, while that pays off. Default 50 µs; zero
     /// saves processor time and costs a wake-up for every batch.
     pub spin: Duration,
-    /// Connections at once: a client has one, and one more for each of its threads. Default 1024.
+    /// Connections at once that were let in: a client has one, and one more for each of its threads. Default 1024. Those that
+    /// have not greeted or not proven their token do not count; there are a few of them at most.
     pub max_connections: usize,
     /// Longest request to the service in bytes. Default 1 MiB, at most 1 GiB.
     pub request_bytes: u32,
@@ -69,7 +71,8 @@ pub struct ListenOptions {
     pub require_token: bool,
     /// Memory that every client may read and change, as area 2. Default: none.
     pub scratch: Option<Arc<SharedMemory>>,
-    /// Where each connection takes its descriptor; when none is left no more get in. Default: nobody counts.
+    /// Where each connection that is let in takes its descriptor; when none is left no more get in.
+    /// [`Listener::own_descriptors`] are needed beside it. Default: nobody counts.
     pub descriptors: Arc<Descriptors>,
 }
 
@@ -134,10 +137,11 @@ impl Drop for SocketFile {
 }
 
 impl Listener {
-    /// Descriptors that it has beside those of its connections and of its listening sockets.
+    /// Descriptors that it has beside those of connections that were let in and of its listening sockets.
     #[must_use]
     pub fn own_descriptors(options: &ListenOptions) -> usize {
-        2 * options.io_threads.max(1) + 2
+        // One has been accepted and has no place yet.
+        2 * options.io_threads.max(1) + 2 + Newcomers::MAX + 1
     }
 
     /// Listens at `addresses`. Port 0 means one that is free; [`addresses`](Self::addresses) tells which. Every process of this
@@ -155,7 +159,11 @@ impl Listener {
         let chosen = addresses.iter().find_map(TcpAddress::card);
         let card =
             chosen.map(NodeCard::open).transpose().map_err(|error| ListenError::Card(Box::new(error)))?;
+        let user = rustix::process::geteuid().as_raw();
         for address in addresses {
+            if let Some(owner) = address.owner().filter(|owner| *owner != user) {
+                return Err(ListenError::OthersName { address: address.to_string(), owner, user });
+            }
             let targets = address.targets()?;
             let is_beyond = |target: &&Target| !socket::is_local(target);
             if let Some(target) = targets.iter().find(is_beyond).filter(|_| options.tokens.is_empty()) {
@@ -369,7 +377,7 @@ impl HangUps {
         self.shared.hang_ups.load(Ordering::Relaxed)
     }
 
-    /// Connections that there are now.
+    /// Connections that were let in and are there now.
     #[must_use]
     pub fn connections(&self) -> usize {
         self.shared.connections.load(Ordering::Relaxed)

@@ -14,6 +14,7 @@ use super::frame::FrameError;
 use super::handshake::{Membership, Welcome};
 use super::listener::ListenOptions;
 use super::mailbox::Mailbox;
+use super::newcomers::{Newcomers, Place};
 use super::socket::Origin;
 use super::token::{Rights, Token, TokenSet};
 use crate::connection::ClientId;
@@ -40,7 +41,20 @@ pub(super) struct Arrival {
     pub(super) socket: OwnedFd,
     pub(super) origin: Origin,
     pub(super) needs_token: bool,
-    pub(super) taken: Taken,
+    pub(super) place: Place,
+}
+
+/// A connection that was let in, which counts until this is dropped.
+#[derive(Debug)]
+pub(super) struct Admission {
+    shared: Arc<Shared>,
+    _descriptor: Taken,
+}
+
+impl Drop for Admission {
+    fn drop(&mut self) {
+        self.shared.connections.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 /// By what a client came in.
@@ -65,6 +79,8 @@ pub(super) struct Client {
     /// Of its requests.
     pub(super) share: Share,
     pub(super) entry: Entry,
+    /// Who it is.
+    pub(super) origin: Origin,
     /// Until it has gone or is hung up on.
     pub(super) is_open: AtomicBool,
     /// When one of its sockets was last used, in seconds since the node began.
@@ -88,7 +104,7 @@ pub(super) struct PeerKey {
 #[derive(Debug)]
 pub(super) enum ToDesk {
     /// A client wants the region of a name.
-    Hello { peer: PeerKey, name: RegionName, entry: Entry },
+    Hello { peer: PeerKey, name: RegionName, entry: Entry, origin: Origin },
     /// A client's request.
     Request { client: ClientId, bytes: Vec<u8>, charge: Charge },
     /// A client has gone.
@@ -112,6 +128,8 @@ pub(super) enum ToThread {
     Reply { key: u64, len: usize, bytes: Vec<u8> },
     /// That all sockets of a client are to be closed.
     Part(ClientId),
+    /// That the newcomer of this number is to go, for another one.
+    Crowded(u64),
 }
 
 /// What all threads share.
@@ -124,7 +142,9 @@ pub(super) struct Shared {
     pub(super) stopped: AtomicBool,
     pub(super) desk: Mailbox<ToDesk>,
     pub(super) threads: Vec<Mailbox<ToThread>>,
-    /// Connections, greeted or not.
+    /// Connections that have not been let in.
+    pub(super) newcomers: Arc<Newcomers>,
+    /// Connections that have.
     pub(super) connections: AtomicUsize,
     /// For requests that are on their way to the service.
     pub(super) request_memory: Arc<RequestMemory>,
@@ -147,6 +167,7 @@ impl Shared {
             stopped: AtomicBool::new(false),
             desk: Mailbox::new()?,
             threads,
+            newcomers: Arc::default(),
             connections: AtomicUsize::new(0),
             request_memory,
             hang_ups: AtomicU64::new(0),
@@ -196,6 +217,15 @@ impl Shared {
         let differs = (known[0] ^ asked.secret[0]) | (known[1] ^ asked.secret[1]);
         let is_it = differs == 0 && client.entry == *entry;
         (is_it && client.is_open.load(Ordering::Acquire)).then_some(client)
+    }
+
+    /// Lets one connection more in, unless there are as many as there may be.
+    pub(super) fn admit(self: &Arc<Self>) -> Option<Admission> {
+        let max = self.options.max_connections;
+        let add = |count| (count < max).then_some(count + 1);
+        let descriptor = self.options.descriptors.take(1, 0)?;
+        self.connections.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add).ok()?;
+        Some(Admission { shared: Arc::clone(self), _descriptor: descriptor })
     }
 
     /// Counts and tells of a connection that ends for this reason, if there is something to tell.
@@ -255,6 +285,8 @@ pub(super) enum End {
     NoClient,
     /// Too many had not greeted.
     Crowded,
+    /// It may only read, and the service does not look at that.
+    ReaderAsks,
 }
 
 impl End {
@@ -273,6 +305,9 @@ impl End {
             Self::WrongToken => "it does not know a token of this memory node",
             Self::NoClient => "it wanted to join a client that there is not",
             Self::Crowded => "too many others had not greeted either",
+            Self::ReaderAsks => {
+                "its token lets it only read, and the service here takes no requests of such clients"
+            }
         };
         Some(why.to_owned())
     }

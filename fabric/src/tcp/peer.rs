@@ -15,10 +15,10 @@ use super::frame::{
     CALL_BYTES, DAMAGED, FrameError, HEAD_BYTES, Kind, REPLY_TOO_LONG, ReplyHead, RequestHead, SERVED,
     checksum,
 };
-use super::node::{Arrival, Client, End, PeerKey, Shared, ToDesk};
+use super::newcomers::Place;
+use super::node::{Admission, Arrival, Client, End, PeerKey, Shared, ToDesk};
 use super::socket::{Moved, Origin, receive, send};
 use crate::connection::SHORT_BODY;
-use crate::descriptors::Taken;
 use crate::rdma::wire::NOT_SERVED;
 use crate::rdma::{PeerQueuePair, ServedAreas};
 use entering::{Challenged, Held, Proven};
@@ -104,12 +104,15 @@ pub(super) struct Peer {
     stuck_since: Option<Instant>,
     /// The node's end of its network card's queue pair.
     queue_pair: Option<PeerQueuePair>,
-    _taken: Taken,
+    /// Until it is let in.
+    pub(super) place: Option<Place>,
+    /// From then on.
+    admission: Option<Admission>,
 }
 
 impl Peer {
     pub(super) fn new(arrival: Arrival, key: PeerKey, now: Instant) -> Self {
-        let Arrival { socket, origin, needs_token, taken } = arrival;
+        let Arrival { socket, origin, needs_token, place } = arrival;
         Self {
             socket,
             key,
@@ -129,7 +132,8 @@ impl Peer {
             partial_since: None,
             stuck_since: None,
             queue_pair: None,
-            _taken: taken,
+            place: Some(place),
+            admission: None,
         }
     }
 

@@ -1,5 +1,6 @@
 //! Sockets that never block.
 
+use std::net::{IpAddr, Ipv6Addr};
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
@@ -121,6 +122,7 @@ pub(super) fn reach(
         match connect(target, deadline) {
             Ok(socket) => {
                 prepare(&socket, target)?;
+                look_who_listens(&socket, address, target)?;
                 return Ok((socket, target.clone()));
             }
             Err(Errno::TIME) => {
@@ -151,6 +153,27 @@ pub(super) fn reach(
     // An address has a target.
     Err(first
         .unwrap_or_else(|| FabricError::NoMemoryNode { address: address.to_string(), path: String::new() }))
+}
+
+/// Refuses whoever listens at a unix socket if that is neither this process's user nor root, nor whom the address names: others
+/// may have put a socket there.
+fn look_who_listens(socket: &OwnedFd, address: &TcpAddress, target: &Target) -> Result<(), FabricError> {
+    let Target::Unix(_) = target else { return Ok(()) };
+    let peer = sockopt::socket_peercred(socket).map_err(FabricError::io("asking who the memory node is"))?;
+    let (user, own) = (peer.uid.as_raw(), rustix::process::geteuid().as_raw());
+    if is_believed(address.owner(), own, user) {
+        return Ok(());
+    }
+    let remedy = "tcp+unix:///PATH means a memory node of your own user or of root; write tcp+unix://UID@/PATH for another's";
+    Err(FabricError::UserRefused { user, address: address.to_string(), remedy })
+}
+
+/// Whether a memory node of this user is the one that an address means.
+fn is_believed(named: Option<u32>, own: u32, user: u32) -> bool {
+    match named {
+        Some(named) => user == named,
+        None => user == own || user == 0,
+    }
 }
 
 /// A connected socket; `TIME` if the deadline passed.
@@ -224,6 +247,28 @@ pub(super) enum Origin {
     Unknown,
 }
 
+/// Whom a connection counts for where everybody may have some: a user, or what one party has of addresses, of IPv6 64 bits.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Party {
+    Network(IpAddr),
+    User(u32),
+    Unknown,
+}
+
+impl Origin {
+    pub(super) fn party(&self) -> Party {
+        match self {
+            // An IPv4 address may come in IPv6's clothes.
+            Self::Internet(address) => Party::Network(match address.ip().to_canonical() {
+                IpAddr::V6(v6) => Ipv6Addr::from_bits(v6.to_bits() & !u128::from(u64::MAX)).into(),
+                v4 => v4,
+            }),
+            Self::User(user) => Party::User(*user),
+            Self::Unknown => Party::Unknown,
+        }
+    }
+}
+
 impl std::fmt::Display for Origin {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
@@ -238,4 +283,17 @@ impl std::fmt::Display for Origin {
 pub(super) fn bound_buffers(socket: impl AsFd, bytes: usize) -> Result<(), Errno> {
     sockopt::set_socket_send_buffer_size(&socket, bytes)?;
     sockopt::set_socket_recv_buffer_size(&socket, bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whoever_listens_at_a_path_is_believed_only_of_the_user_that_is_meant() {
+        assert!(is_believed(None, 1000, 1000) && is_believed(None, 1000, 0));
+        assert!(!is_believed(None, 1000, 1001) && !is_believed(None, 0, 1001));
+        assert!(is_believed(Some(1001), 1000, 1001));
+        assert!(!is_believed(Some(1001), 1000, 1000) && !is_believed(Some(1001), 1000, 0));
+    }
 }

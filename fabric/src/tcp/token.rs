@@ -1,11 +1,11 @@
 //! Tokens: who knows one gets in, with the rights that it has.
 //!
-//! A token is 32 random bytes, written as 64 hexadecimal digits. Nobody can choose a weak one, so that what is seen of an
-//! exchange does not help anybody to guess it.
+//! A token is 32 random bytes, written as 64 hexadecimal digits. What is seen of an exchange lets anybody try guesses at
+//! leisure, which is hopeless against random bytes, and against nothing else.
 
 use std::fmt;
 use std::io::Read;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::Arc;
@@ -18,6 +18,9 @@ use crate::random::random_bits;
 
 /// Bytes of a token, of a nonce and of a proof.
 pub(super) const BYTES: usize = 32;
+/// Different bytes that a token has at least. Of 32 random ones hardly ever fewer than 24 differ; of what somebody typed to try
+/// things out, most are alike.
+const LEAST_DIFFERENT: usize = 8;
 /// Tokens that a memory node knows at most: each is tried where one is proven.
 const MAX_TOKENS: usize = 64;
 /// Longer files are none with tokens.
@@ -40,8 +43,10 @@ pub enum Rights {
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TokenError {
-    /// Not 64 hexadecimal digits.
-    #[error("{0} is no token: one has 64 hexadecimal digits; make one with `fpcache-cli token new`")]
+    /// Not 64 hexadecimal digits, or such as nobody draws at random.
+    #[error(
+        "{0} is no token: one has 64 hexadecimal digits that are random; make one with `fpcache-cli token new`"
+    )]
     Malformed(String),
     /// A line of a file of tokens says something else.
     #[error(
@@ -181,7 +186,12 @@ impl FromStr for Token {
             text.chars().map(|c| c.to_digit(16).and_then(|digit| u8::try_from(digit).ok())).collect();
         let digits: Option<[u8; 2 * BYTES]> = digits.and_then(|digits| digits.try_into().ok());
         let digits = digits.ok_or_else(|| TokenError::Malformed("what was given".to_owned()))?;
-        Ok(Self(std::array::from_fn(|at| digits[2 * at] << 4 | digits[2 * at + 1])))
+        let bytes: [u8; BYTES] = std::array::from_fn(|at| digits[2 * at] << 4 | digits[2 * at + 1]);
+        let is_new = |at: &usize| !bytes[..*at].contains(&bytes[*at]);
+        if (0..BYTES).filter(is_new).count() < LEAST_DIFFERENT {
+            return Err(TokenError::Malformed("a token that can be guessed".to_owned()));
+        }
+        Ok(Self(bytes))
     }
 }
 
@@ -271,12 +281,21 @@ fn lines(text: &str) -> impl Iterator<Item = (usize, &str)> {
 /// The text of a file that nobody else can read or change: its group may read it.
 fn read_private(path: &Path) -> Result<String, TokenError> {
     let failed = |source| TokenError::File { path: path.to_owned(), source: Arc::new(source) };
-    let file = std::fs::File::open(path).map_err(failed)?;
+    // A pipe is not waited for.
+    let flags = rustix::fs::OFlags::NONBLOCK.bits() as i32;
+    let file = std::fs::File::options().read(true).custom_flags(flags).open(path).map_err(failed)?;
     let metadata = file.metadata().map_err(failed)?;
     let owner = metadata.uid();
     let is_ours = owner == 0 || owner == rustix::process::geteuid().as_raw();
     if metadata.mode() & 0o027 != 0 || !is_ours {
         return Err(TokenError::Exposed { path: path.to_owned() });
+    }
+    let unfit = |why| failed(std::io::Error::new(std::io::ErrorKind::InvalidInput, why));
+    if !metadata.is_file() {
+        return Err(unfit("it is no regular file"));
+    }
+    if metadata.len() > MAX_FILE {
+        return Err(unfit("it has more than 64 KiB"));
     }
     let mut text = String::new();
     file.take(MAX_FILE).read_to_string(&mut text).map_err(failed)?;
@@ -297,7 +316,16 @@ mod tests {
         assert_eq!((token.reveal(), format!("{token:?}")), (A.to_owned(), "Token(..)".to_owned()));
         assert_ne!(token, B.parse().unwrap());
         assert_ne!(Token::random().unwrap(), Token::random().unwrap());
-        for bad in ["", "secret", &A[1..], &format!("{A}0"), &format!(" {A}"), &A.replace('f', "g")] {
+        for bad in [
+            "",
+            "secret",
+            &A[1..],
+            &format!("{A}0"),
+            &format!(" {A}"),
+            &A.replace('f', "g"),
+            &"0".repeat(64),
+            &"ab".repeat(32),
+        ] {
             let error = bad.parse::<Token>().unwrap_err().to_string();
             assert!(error.contains("64 hexadecimal digits") && !error.contains("secret"), "{error}");
         }
@@ -361,6 +389,14 @@ mod tests {
             std::fs::write(&path, text).unwrap();
             assert_eq!(Token::from_file(&path).is_ok(), is_good);
         }
+        std::fs::write(&path, format!("write {A}\n# {}", "x".repeat(64 << 10))).unwrap();
+        let error = TokenSet::from_file(&path).unwrap_err().to_string();
+        assert!(error.contains("more than 64 KiB"), "{error}");
+        // Nobody writes into this pipe.
+        let pipe = folder.path().join("pipe");
+        rustix::fs::mkfifoat(rustix::fs::CWD, &pipe, rustix::fs::Mode::from_raw_mode(0o600)).unwrap();
+        let error = TokenSet::from_file(&pipe).unwrap_err().to_string();
+        assert!(error.contains("no regular file"), "{error}");
         let error = Token::from_file(&folder.path().join("nowhere")).unwrap_err().to_string();
         assert!(error.contains("nowhere"), "{error}");
     }

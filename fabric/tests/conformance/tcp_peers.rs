@@ -11,8 +11,8 @@ use fpcache_fabric::conformance::TestService;
 use fpcache_fabric::shm::PROTOCOL_VERSION;
 use fpcache_fabric::tcp::{ConnectOptions, HangUps, ListenOptions, Listener, TcpAddress, connect};
 use fpcache_fabric::{
-    Batch, ClientId, Connection, Deadline, Endpoint, Export, FabricError, Handled, HugePages, RegionName,
-    RemoteAddr, Service, Serving, SharedMemory, Waker, Work,
+    Batch, ClientId, Connection, Deadline, Descriptors, Endpoint, Export, FabricError, Handled, HugePages,
+    RegionName, RemoteAddr, Service, Serving, SharedMemory, Waker, Work,
 };
 
 const REGION_BYTES: usize = 1 << 20;
@@ -559,7 +559,7 @@ fn whoever_has_little_time_does_not_wait_longer_and_loses_no_connection() {
 fn there_are_so_many_connections_and_no_more() {
     let node =
         Node::start(ListenOptions { max_connections: 3, greeting_time: Duration::from_secs(9), ..short() });
-    let first: Vec<TcpStream> = (0..3).map(|_| node.socket()).collect();
+    let first: Vec<TcpStream> = (0..3).map(|_| node.admitted().0).collect();
     let error = connect(&node.address, ConnectOptions::default()).unwrap_err();
     assert!(matches!(error, FabricError::TooManyClients { max: 3, .. }), "{error}");
     assert!(error.is_retryable());
@@ -570,6 +570,39 @@ fn there_are_so_many_connections_and_no_more() {
         assert!(Instant::now() < patience, "connections that were closed still count");
         std::thread::sleep(Duration::from_millis(1));
     }
+    node.serves();
+}
+
+/// Connections that say nothing are a few whatever the number of threads, and take neither connections nor descriptors from
+/// clients and tables.
+#[test]
+fn a_flood_of_silent_connections_keeps_nobody_out() {
+    let descriptors = Descriptors::new(4);
+    let node = Node::start(ListenOptions {
+        max_connections: 4,
+        io_threads: 16,
+        greeting_time: Duration::from_secs(30),
+        descriptors: Arc::clone(&descriptors),
+        ..short()
+    });
+    let mut flood: Vec<TcpStream> = (0..100).map(|_| node.socket()).collect();
+    node.serves();
+    assert!(descriptors.left() >= 2);
+    node.tells("too many others had not greeted");
+    let patience = Instant::now() + Duration::from_secs(20);
+    let still_there = |flood: &mut Vec<TcpStream>| {
+        flood.retain(|socket| {
+            socket.set_nonblocking(true).unwrap();
+            let mut socket = socket;
+            matches!(socket.read(&mut [0]), Err(error) if error.kind() == ErrorKind::WouldBlock)
+        });
+        flood.len()
+    };
+    while still_there(&mut flood) > 80 {
+        assert!(Instant::now() < patience, "{} connections that said nothing are still there", flood.len());
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    drop(flood);
     node.serves();
 }
 

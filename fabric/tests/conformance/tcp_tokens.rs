@@ -13,7 +13,7 @@ use fpcache_fabric::tcp::{
 };
 use fpcache_fabric::{
     AreaId, Batch, ClientId, Connection, Deadline, Endpoint, ErrorKind, Export, FabricError, Handled,
-    HugePages, RemoteAddr, Service, Serving, SharedMemory,
+    HugePages, OneRegion, RegionName, RemoteAddr, Service, Serving, SharedMemory,
 };
 
 struct Noting {
@@ -32,8 +32,9 @@ impl Service for Noting {
         self.inner.handle(client, request, reply)
     }
 
-    fn may_only_read(&mut self, client: ClientId) {
+    fn may_only_read(&mut self, client: ClientId) -> bool {
         self.readers.lock().unwrap().push(client);
+        true
     }
 
     fn rejected(&mut self, error: &FabricError) {
@@ -128,6 +129,12 @@ fn a_token_lets_in_with_its_rights() {
     assert!(adds(&reader).is_err(), "a reader changes nothing");
     assert_eq!(node.readers.lock().unwrap().len(), 1, "the service is told");
     reads(&reader).unwrap();
+    // What only reads is short; longer requests of a reader take no memory and no room from writers.
+    assert!(reader.max_request() <= 16 << 10 && node.connect(Some(write)).unwrap().max_request() >= 1 << 20);
+    let long = vec![TestService::ECHO; 17 << 10];
+    let soon = Deadline::after(Duration::from_secs(5));
+    let error = reader.call(&long, &mut Vec::new(), soon).unwrap_err();
+    assert!(matches!(error, FabricError::RequestTooLong { .. }), "{error}");
     // Over a unix socket the operating system says who is there.
     let local = ConnectOptions { token: Some(token()), ..ConnectOptions::default() };
     reads(&connect(&node.addresses[1], local).unwrap()).unwrap();
@@ -150,6 +157,7 @@ fn nobody_gets_in_without_a_token_or_with_another_and_learns_why() {
     let open = Node::start(TokenSet::default(), false);
     let error = open.connect(Some(token())).unwrap_err().to_string();
     assert!(error.contains("no tokens") && error.contains("--token-file"), "{error}");
+    assert!(!error.contains("leave"), "nobody is told to do without a proof: {error}");
     reads(&open.connect(None).unwrap()).unwrap();
 }
 
@@ -161,6 +169,56 @@ fn over_the_loopback_interface_a_token_is_needed_only_if_told() {
     let reader = node.connect(Some(read)).unwrap();
     reads(&reader).unwrap();
     assert!(adds(&reader).is_err());
+}
+
+/// A service that does not look at who may only read.
+struct Careless(TestService);
+
+impl Service for Careless {
+    fn handle(&mut self, client: ClientId, request: &[u8], reply: &mut Vec<u8>) -> Handled {
+        self.0.handle(client, request, reply)
+    }
+}
+
+#[test]
+fn a_service_that_does_not_look_at_rights_gets_no_request_of_a_reader() {
+    let (region, fd) = SharedMemory::create_memfd("region", 1 << 20, HugePages::No).unwrap();
+    region.store_release(64, 77).unwrap();
+    let export = Export::new(&region, fd, 1).unwrap();
+    let (write, read) = (token(), token());
+    let tokens = TokenSet::default().with(write, Rights::Write).with(read, Rights::Read);
+    let options = ListenOptions { tokens, require_token: true, ..ListenOptions::default() };
+    let listener = Listener::bind(&["tcp://127.0.0.1:0".parse().unwrap()], options).unwrap();
+    let address = listener.addresses()[0].clone();
+    let service = OneRegion::new(RegionName::default(), export, Careless(TestService::default()));
+    let _serving = listener.spawn(service).unwrap();
+    let come = |token| {
+        connect(&address, ConnectOptions { token: Some(token), ..ConnectOptions::default() }).unwrap()
+    };
+    reads(&come(write)).unwrap();
+    let reader = come(read);
+    reader.endpoint().read_words(RemoteAddr::region(64), &mut [0]).unwrap();
+    let soon = Deadline::after(Duration::from_secs(5));
+    let error = reader.call(&[TestService::COUNT], &mut Vec::new(), soon).unwrap_err();
+    assert!(matches!(error, FabricError::Disconnected { .. }), "{error}");
+    let mut reply = Vec::new();
+    come(write).call(&[TestService::COUNT], &mut reply, soon).unwrap();
+    assert_eq!(reply, 1u64.to_le_bytes(), "the service has seen the writer's request alone");
+}
+
+/// Anybody may put a socket file somewhere: a path means a memory node of one's own user, or of the one that is named.
+#[test]
+fn whoever_listens_at_a_path_is_another_user_than_the_one_that_is_named() {
+    let node = Node::start(TokenSet::default(), false);
+    let path = node.addresses[1].to_string();
+    let own = rustix::process::geteuid().as_raw();
+    let named = |user: u32| path.replace("tcp+unix://", &format!("tcp+unix://{user}@")).parse().unwrap();
+    reads(&connect(&named(own), ConnectOptions::default()).unwrap()).unwrap();
+    let error = connect(&named(own + 1), ConnectOptions::default()).unwrap_err();
+    assert!(matches!(error, FabricError::UserRefused { user, .. } if user == own), "{error}");
+    assert!(error.to_string().contains("tcp+unix://UID@/PATH"), "{error}");
+    let error = Listener::bind(&[named(own + 1)], ListenOptions::default()).unwrap_err();
+    assert!(matches!(error, ListenError::OthersName { .. }), "{error}");
 }
 
 #[test]
@@ -191,6 +249,7 @@ fn tokens_change_while_a_node_serves() {
         std::thread::sleep(Duration::from_millis(2));
     }
     assert!(endpoint.read_words(RemoteAddr::region(64), &mut [0]).is_err());
+    node.tells("the client at 127.0.0.1:");
     node.tells("withdrawn");
     assert!(matches!(node.connect(Some(old)), Err(FabricError::TokenRefused { .. })));
     reads(&by_kept).unwrap();

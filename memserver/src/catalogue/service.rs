@@ -148,8 +148,9 @@ impl Service for Catalogue {
         }
     }
 
-    fn may_only_read(&mut self, client: ClientId) {
+    fn may_only_read(&mut self, client: ClientId) -> bool {
         self.readers.insert(client);
+        true
     }
 
     fn disconnected(&mut self, client: ClientId) {

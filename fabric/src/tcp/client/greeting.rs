@@ -145,7 +145,7 @@ impl Greeting<'_> {
             CREDENTIALS_REFUSED => {
                 return Err(self.refused(
                     "has no tokens, and so cannot prove to know this client's",
-                    "start it with --token-file, or leave the client's token away",
+                    "something else may answer there; if it is the right one, start it with --token-file",
                 ));
             }
             _ => return Err(self.protocol("its welcome has an unknown status")),

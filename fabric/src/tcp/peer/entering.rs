@@ -9,7 +9,7 @@ use crate::shm::PROTOCOL_VERSION;
 use crate::tcp::attempts::HOLD;
 use crate::tcp::handshake::{
     CREDENTIALS_REFUSED, Credentials, Greeting, Hello, MAX_GREETING_BYTES, NO_SUCH_CLIENT, OTHER_VERSION,
-    PROOF_BYTES, Purpose, TOKEN_NEEDED, TOKEN_UNKNOWN, Welcome, challenge,
+    PROOF_BYTES, Purpose, TOKEN_NEEDED, TOKEN_UNKNOWN, TOO_MANY_CLIENTS, Welcome, challenge,
 };
 use crate::tcp::node::{Client, End, Entry, ToDesk};
 use crate::tcp::socket::{Moved, receive, send};
@@ -128,10 +128,19 @@ impl Peer {
         proven: Option<Box<Proven>>,
         tools: &mut Tools,
     ) -> Result<Pumped, End> {
+        let Some(admission) = tools.shared.admit() else {
+            let max = tools.shared.options.max_connections as u64;
+            self.refuse(&Welcome::refusal(PROTOCOL_VERSION, TOO_MANY_CLIENTS, max));
+            let address = self.origin.to_string();
+            tools.shared.report(FabricError::TooManyClients { address, max });
+            return Err(End::Parted);
+        };
+        self.admission = Some(admission);
+        self.place = None;
         match purpose {
             Purpose::Region(name) => {
                 self.stage = Stage::Waiting(proven);
-                tools.shared.desk.post(ToDesk::Hello { peer: self.key, name, entry });
+                tools.shared.desk.post(ToDesk::Hello { peer: self.key, name, entry, origin: self.origin });
                 Ok(Pumped::Active)
             }
             Purpose::Join(membership) => {

@@ -1,0 +1,142 @@
+//! Connections that have not said yet who they are, or not proven it.
+//!
+//! Whoever reaches an address can make such connections. So there are a few of them in all, whatever the number of threads;
+//! they count neither among the connections of clients nor among the descriptors that clients and tables share.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use super::socket::{Origin, Party};
+
+/// Where there are so many and one more comes, one of the party that has most of them goes.
+const MAX_GREETING: usize = 64;
+/// Those that were told to go and have not gone yet, beside these.
+const MAX_LEAVING: usize = 16;
+/// How long one is left alone though others wait for its place.
+const GRACE: Duration = Duration::from_millis(50);
+
+/// All of a memory node.
+#[derive(Debug, Default)]
+pub(super) struct Newcomers {
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    next: u64,
+    /// In the order in which they came.
+    here: Vec<Newcomer>,
+}
+
+#[derive(Debug)]
+struct Newcomer {
+    number: u64,
+    thread: usize,
+    party: Party,
+    since: Instant,
+    is_leaving: bool,
+}
+
+/// A newcomer's place; given back when this is dropped.
+#[derive(Debug)]
+pub(super) struct Place {
+    of: Arc<Newcomers>,
+    pub(super) number: u64,
+}
+
+/// A newcomer that has to go, and the thread that looks after it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Crowded {
+    pub(super) thread: usize,
+    pub(super) number: u64,
+}
+
+impl Newcomers {
+    /// At most so many are there at once.
+    pub(super) const MAX: usize = MAX_GREETING + MAX_LEAVING;
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        // Held for a look at a list that is short.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether nobody may come now, because no one that is there can be sent away yet.
+    pub(super) fn is_full(&self, now: Instant) -> bool {
+        let state = self.state();
+        let is_left_alone = |at: usize| now < state.here[at].since + GRACE;
+        state.here.len() >= Self::MAX || state.crowding().is_some_and(is_left_alone)
+    }
+
+    /// A place for one that this thread will look after, and who has to go for it. To be asked when it is not full.
+    pub(super) fn enter(
+        self: &Arc<Self>,
+        origin: &Origin,
+        thread: usize,
+        now: Instant,
+    ) -> (Place, Option<Crowded>) {
+        let mut state = self.state();
+        let crowded = state.crowding().map(|at| {
+            let newcomer = &mut state.here[at];
+            newcomer.is_leaving = true;
+            Crowded { thread: newcomer.thread, number: newcomer.number }
+        });
+        let number = state.next;
+        state.next += 1;
+        let party = origin.party();
+        state.here.push(Newcomer { number, thread, party, since: now, is_leaving: false });
+        (Place { of: Arc::clone(self), number }, crowded)
+    }
+}
+
+impl State {
+    /// Whose turn it is to go where there are as many as there can be: the one of the party with most of them that came first.
+    fn crowding(&self) -> Option<usize> {
+        let staying = || self.here.iter().filter(|newcomer| !newcomer.is_leaving);
+        if staying().count() < MAX_GREETING {
+            return None;
+        }
+        let count = |party| staying().filter(|other| other.party == party).count();
+        let most = staying().map(|newcomer| count(newcomer.party)).max()?;
+        self.here.iter().position(|newcomer| !newcomer.is_leaving && count(newcomer.party) == most)
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.of.state().here.retain(|newcomer| newcomer.number != self.number);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(ip: &str) -> Origin {
+        Origin::Internet(std::net::SocketAddr::new(ip.parse().unwrap(), 9))
+    }
+
+    #[test]
+    fn a_flood_from_one_address_crowds_out_its_own_and_nobody_else_nor_anybody_at_once() {
+        let (all, begin) = (Arc::new(Newcomers::default()), Instant::now());
+        let (honest, crowded) = all.enter(&at("192.0.2.1"), 1, begin);
+        assert_eq!(crowded, None);
+        let mut flood: Vec<Place> = (1..64).map(|_| all.enter(&at("192.0.2.2"), 0, begin).0).collect();
+        assert!(all.is_full(begin) && all.is_full(begin + GRACE / 2), "whoever has just come is left alone");
+        let later = begin + GRACE;
+        for i in 0..MAX_LEAVING {
+            assert!(!all.is_full(later));
+            let (place, crowded) = all.enter(&at("192.0.2.2"), 0, later);
+            assert_eq!(crowded, Some(Crowded { thread: 0, number: flood[i].number }));
+            flood.push(place);
+        }
+        assert!(all.is_full(later), "those that are to go have not gone");
+        assert_eq!(all.state().here.len(), Newcomers::MAX);
+        flood.drain(..MAX_LEAVING);
+        assert!(!all.is_full(later));
+        // What an address has in IPv6 clothes is the address's own.
+        let (_place, crowded) = all.enter(&at("::ffff:192.0.2.2"), 0, later);
+        assert_eq!(crowded.map(|crowded| crowded.number), Some(flood[0].number));
+        drop((honest, flood));
+        assert_eq!(all.state().here.len(), 1);
+    }
+}
