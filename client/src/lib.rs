@@ -144,7 +144,7 @@ pub use reader::{ByteReader, Reader};
 pub use session::TableStats;
 pub use tables::{CreateOptions, TableList, Tables};
 pub use url::{Url, UrlError};
-pub use waiting::wait_for_node;
+pub use waiting::{wait_for_node, wait_for_node_as};
 pub use write::{Changes, CompareAndSet};
 
 /// The snippets of the documents compile, and run where they need no memory node.

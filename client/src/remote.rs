@@ -40,7 +40,8 @@ impl RemoteNode {
 
 impl Node for RemoteNode {
     fn beside(&self, config: &ClientConfig) -> Self {
-        Self { token: self.token, ..Self::at(self.address.clone(), config) }
+        let token = config.token.or(self.token);
+        Self { token, ..Self::at(self.address.clone(), config) }
     }
 
     fn place(&self) -> Option<(Url, TableName)> {

@@ -3,6 +3,7 @@
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
+use fpcache_fabric::tcp::Token;
 use fpcache_fabric::{ErrorKind, FabricError};
 
 use crate::error::ClientError;
@@ -17,7 +18,16 @@ const PAUSE: Duration = Duration::from_millis(20);
 /// What the last attempt failed in, if there is none `within` this time; and at once what waiting does not change: a bad URL,
 /// no right to it, one of another release.
 pub fn wait_for_node(url: &str, within: Duration) -> Result<(), ClientError> {
-    until_there(within, || Tables::connect_with(url, within.max(PAUSE)).map(drop))
+    wait_for_node_as(url, None, within)
+}
+
+/// As [`wait_for_node`], with a token to get in by over TCP; without one that of the environment, as
+/// [`ClientConfig`](crate::ClientConfig::token) has it.
+///
+/// # Errors
+/// As for [`wait_for_node`].
+pub fn wait_for_node_as(url: &str, token: Option<Token>, within: Duration) -> Result<(), ClientError> {
+    until_there(within, || Tables::connect_as(url, token, within.max(PAUSE)).map(drop))
 }
 
 /// Repeats an attempt to connect for as long as nobody listens, `within` this time.

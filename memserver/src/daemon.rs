@@ -28,6 +28,7 @@ use crate::durability::SyncPolicy;
 use crate::folder::{Folder, FolderError};
 use crate::node::MemoryNode;
 use crate::store::Folders;
+use crate::tell::tell;
 use limits::DescriptorLimit;
 use tokens::Rereading;
 
@@ -254,6 +255,8 @@ impl Daemon {
                 source: e.into(),
             })?;
         }
+        // From here on SIGHUP ends nobody, also while tables are recovered.
+        let signals = Signals::new([SIGHUP]).map_err(no_handlers)?;
         let mut socket_options = tcp::ListenOptions::default();
         socket_options.io_threads = config.io_threads.unwrap_or(socket_options.io_threads);
         let for_sockets = match config.sockets.len() {
@@ -298,7 +301,7 @@ impl Daemon {
         };
         let stop = StopHandle::new()?;
         let rereading = sockets.as_ref().zip(config.tokens.clone()).and_then(|(s, t)| t.rereading(s));
-        act_on_signals(stop.clone(), rereading)?;
+        act_on_signals(signals, stop.clone(), rereading)?;
         Ok(Self { catalogue, listener, sockets, stop, descriptors, _folder: folder })
     }
 
@@ -355,9 +358,7 @@ impl Announcement {
     fn make(&mut self, holder: Option<u32>, what: &dyn std::fmt::Display) {
         if let Some(process) = holder.filter(|process| !self.is_made && is_ending(*process)) {
             self.is_made = true;
-            eprintln!(
-                "fpcache-memserver: waiting for process {process}, which is ending and still has {what}"
-            );
+            tell!("fpcache-memserver: waiting for process {process}, which is ending and still has {what}");
         }
     }
 }
@@ -388,16 +389,22 @@ fn take_folder(path: &Path, announcement: &mut Announcement) -> Result<Folder, D
 }
 
 /// Uses the handle when the process is told to end; told twice, the process ends at once. Told by `SIGHUP`, it reads its tokens
-/// again if they are in a file; otherwise that signal ends it as any process.
-fn act_on_signals(stop: StopHandle, tokens: Option<Rereading>) -> Result<(), DaemonError> {
-    let failed = |source| DaemonError::System { doing: "installing signal handlers", source };
-    let ending = [SIGTERM, SIGINT];
-    let all = ending.iter().chain(tokens.as_ref().map(|_| &SIGHUP));
-    let mut signals = Signals::new(all).map_err(failed)?;
+/// again if they are in a file; that signal has no other effect, so that nobody who sends it to a memory node without such a file
+/// ends it.
+fn act_on_signals(
+    mut signals: Signals,
+    stop: StopHandle,
+    tokens: Option<Rereading>,
+) -> Result<(), DaemonError> {
+    for ending in [SIGTERM, SIGINT] {
+        signals.add_signal(ending).map_err(no_handlers)?;
+    }
     let watch = move || {
         for signal in signals.forever() {
-            if let Some(tokens) = tokens.as_ref().filter(|_| signal == SIGHUP) {
-                tokens.read_again();
+            if signal == SIGHUP {
+                if let Some(tokens) = &tokens {
+                    tokens.read_again();
+                }
                 continue;
             }
             if stop.is_stopped() {
@@ -407,6 +414,10 @@ fn act_on_signals(stop: StopHandle, tokens: Option<Rereading>) -> Result<(), Dae
             stop.stop();
         }
     };
-    thread::Builder::new().name("fpcache-signals".into()).spawn(watch).map_err(failed)?;
+    thread::Builder::new().name("fpcache-signals".into()).spawn(watch).map_err(no_handlers)?;
     Ok(())
+}
+
+fn no_handlers(source: std::io::Error) -> DaemonError {
+    DaemonError::System { doing: "installing signal handlers", source }
 }

@@ -48,6 +48,7 @@ mod space;
 pub mod store;
 mod superblock_writer;
 mod table;
+mod tell;
 mod transit;
 mod uploads;
 mod values;

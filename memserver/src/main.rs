@@ -1,5 +1,6 @@
 //! `fpcache-memserver`: a memory node as a daemon.
 
+use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -183,7 +184,7 @@ fn main() -> ExitCode {
     match run(Arguments::parse()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("error: {error:#}");
+            let _ = writeln!(io::stderr(), "error: {error:#}");
             // As for wrong usage, and as the other programs have it.
             ExitCode::from(2)
         }
@@ -225,8 +226,14 @@ fn run(arguments: Arguments) -> anyhow::Result<()> {
             KeyKind::Bytes => load::<ByteKeys>(&mut daemon, spec, &arguments)?,
         }
     }
-    println!("{}", daemon.greeting());
+    // Nobody may read it, and serving goes on.
+    let _ = writeln!(io::stdout(), "{}", daemon.greeting());
     Ok(daemon.serve()?)
+}
+
+/// Tells the operator something, or nobody.
+fn note(text: &str) {
+    let _ = writeln!(io::stderr(), "note: {text}");
 }
 
 /// Where the tokens are.
@@ -258,7 +265,7 @@ fn load<K: LoadKeys>(daemon: &mut Daemon, spec: &Spec, arguments: &Arguments) ->
     let name = arguments.table;
     if let Some(there) = daemon.tables().tables().find(|table| table.name == name && table.keys > 0) {
         let keys = there.keys;
-        eprintln!("note: --load {spec} is left out: the table `{name}` is there already, with {keys} keys");
+        note(&format!("--load {spec} is left out: the table `{name}` is there already, with {keys} keys"));
         return Ok(());
     }
     if let Some(asked) = arguments.keys.map(KeyKind::from) {
@@ -302,7 +309,7 @@ impl LoadKeys for U64Keys {
         );
         let parameters = parameters::<Self>(arguments, RecordShape::fixed(8, arguments.value_bytes))?;
         let dataset = spec.open(options)?;
-        dataset.notes().iter().for_each(|note| eprintln!("note: {note}"));
+        dataset.notes().iter().for_each(|text| note(text));
         let value = |i: usize, out: &mut [u8]| write_value(dataset.value(i), out);
         node.load(parameters, dataset.keys().iter().copied(), value)?;
         Ok(())
@@ -321,7 +328,7 @@ impl LoadKeys for ByteKeys {
         // What cannot be need not be generated first.
         parameters::<Self>(arguments, RecordShape::fixed(1, arguments.value_bytes))?;
         let dataset = spec.open_bytes(options)?;
-        dataset.notes().iter().for_each(|note| eprintln!("note: {note}"));
+        dataset.notes().iter().for_each(|text| note(text));
         let (keys, value_bytes) = (dataset.keys(), arguments.value_bytes);
         // Keys have at most 4 KiB.
         let longest = keys.longest() as u32;

@@ -14,6 +14,7 @@ use crate::durability::{Lsn, SnapshotError, SnapshotInfo};
 use crate::node::{MemoryNode, NodeState};
 use crate::parked::cost;
 use crate::table::TableError;
+use crate::tell::tell;
 use crate::wal::Wal;
 use crate::wal::background::SnapshotStart;
 
@@ -135,7 +136,7 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
             Ok(Step::More) => Work::More,
             Ok(Step::Waits) => Work::At(due.map_or(now + PAUSE, |due| due.min(now + PAUSE))),
             Ok(Step::Ended(Err(error))) => {
-                eprintln!("fpcache-memserver: no snapshot was written: {error}");
+                tell!("fpcache-memserver: no snapshot was written: {error}");
                 self.retry_at = Some(now + RETRY_AFTER);
                 Work::At(now + RETRY_AFTER)
             }

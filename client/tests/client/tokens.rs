@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use fpcache_client::{
     ByteKeys, Client, ClientConfig, ClientError, CreateOptions, ErrorKind, FabricError, KeyKind, RefusalCode,
-    TableClient, TableParameters, Tables, Token, U64Keys,
+    TableClient, TableParameters, Tables, Token, U64Keys, wait_for_node_as,
 };
 use fpcache_fabric::tcp::{ListenOptions, Listener, Rights, TokenKeeper, TokenSet};
 use fpcache_fabric::{HugePages, Serving};
@@ -93,7 +93,11 @@ fn readers_read_everything_and_change_nothing() {
     assert!(matches!(other, ClientError::OtherKeys { .. }), "{other}");
     let missing = TableClient::<ByteKeys>::connect_with(&node.url, of("missing")).unwrap_err().to_string();
     assert!(missing.contains("there are: `default`, `other`"), "{missing}");
+    // One beside it has its own token if it has one.
+    let beside = reader.beside(ClientConfig::default().with_token(node.write)).unwrap();
+    beside.put(3, &1u64.to_le_bytes()).unwrap();
     let beside = reader.beside(ClientConfig::default()).unwrap();
+    is_refused(beside.put(3, &2u64.to_le_bytes()));
     assert_eq!(beside.get(30).unwrap(), Some(10u64.to_le_bytes().to_vec()));
 }
 
@@ -111,6 +115,33 @@ fn a_wrong_or_missing_token_is_told_with_the_node_and_the_remedy() {
         assert!(text.contains(&node.url) && text.contains(remedy), "{text}");
         assert_eq!((error.kind(), error.is_retryable()), (ErrorKind::Setup, false));
     }
+}
+
+#[test]
+fn waiting_for_a_node_takes_the_token_that_is_given() {
+    let node = Node::start();
+    wait_for_node_as(&node.url, Some(node.read), DEADLINE).unwrap();
+    let error = wait_for_node_as(&node.url, None, DEADLINE).unwrap_err();
+    assert!(matches!(error, ClientError::Fabric(FabricError::TokenRefused { .. })), "{error}");
+}
+
+/// What a reader sends is short; of what is long the memory node says that it is not the reader's to send.
+#[test]
+fn a_reader_that_writes_a_long_value_is_refused_too() {
+    let node = Node::start();
+    let tables = Tables::connect_as(&node.url, Some(node.write), DEADLINE).unwrap();
+    tables.create(&"long".parse().unwrap(), KeyKind::Bytes, CreateOptions::default()).unwrap();
+    let config = |token| ClientConfig::default().with_table("long".parse().unwrap()).with_token(token);
+    let open = |token| TableClient::<ByteKeys>::connect_with(&node.url, config(token)).unwrap();
+    let (writer, reader) = (open(node.write), open(node.read));
+    for bytes in [10, 20 << 10, 200 << 10] {
+        writer.put(b"a key", &vec![7; bytes]).unwrap();
+        assert_eq!(reader.get(b"a key").unwrap().map(|value| value.len()), Some(bytes));
+        is_refused(reader.put(b"a key", &vec![8; bytes]));
+    }
+    let keys: Vec<Vec<u8>> = (0..3000).map(|i: u32| i.to_be_bytes().to_vec()).collect();
+    let keys: Vec<&[u8]> = keys.iter().map(Vec::as_slice).collect();
+    assert!(reader.multi_get(&keys).unwrap().iter().all(Option::is_none));
 }
 
 /// Rotation: the new token is added, clients change to it, the old one goes.

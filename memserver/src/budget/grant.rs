@@ -8,6 +8,7 @@ use fpcache::layout::SUPERBLOCK_BYTES;
 use fpcache_fabric::{Pages, SharedMemory};
 
 use super::{Budget, Denied, round_up};
+use crate::tell::tell;
 
 /// Grants come in steps of this share of what is wanted in all, but of this many bytes at least and at most.
 const STEP_SHARE: u64 = 8;
@@ -235,7 +236,7 @@ impl Grant {
             budget.give_back(taken);
             // Whoever wanted it hears only that there is no room. Said once, not with every insert that is refused.
             if !self.is_disk_full.swap(true, Ordering::Relaxed) {
-                eprintln!("fpcache-memserver: {error}");
+                tell!("fpcache-memserver: {error}");
             }
             return Err(Denied::Disk(error.to_string()));
         }

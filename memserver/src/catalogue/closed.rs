@@ -9,6 +9,7 @@ use fpcache::message::{ErrorCode, Refusal, TableInfo};
 use super::Catalogue;
 use super::error::TableOpenError;
 use super::folders::TablesFolder;
+use crate::tell::tell;
 
 /// A table that is not served.
 #[derive(Debug)]
@@ -65,7 +66,7 @@ impl Removing {
         };
         folder.drop_table(name).map_err(refused)?;
         if let Err(error) = folder.clear_dropped(name.as_str()) {
-            eprintln!("fpcache-memserver: files of the table `{name}`, which was dropped, remain: {error}");
+            tell!("fpcache-memserver: files of the table `{name}`, which was dropped, remain: {error}");
         }
         Ok(())
     }

@@ -17,6 +17,7 @@ use super::error::TableOpenError;
 use super::folders::TablesFolder;
 use super::hosted::{self, HostedTable};
 use super::open::Opening;
+use crate::tell::tell;
 
 /// A table that is to be made.
 pub(super) struct Making {
@@ -42,7 +43,7 @@ impl Making {
                 && let Err(error) =
                     folder.drop_table(&name).and_then(|()| folder.clear_dropped(name.as_str()))
             {
-                eprintln!("fpcache-memserver: the table `{name}` was not made: {error}");
+                tell!("fpcache-memserver: the table `{name}` was not made: {error}");
             }
             unable(&name, &why)
         })
@@ -99,7 +100,7 @@ impl Dropping {
         if let Some(folder) = &folder
             && let Err(error) = folder.clear_dropped(name.as_str())
         {
-            eprintln!("fpcache-memserver: files of the table `{name}`, which was dropped, remain: {error}");
+            tell!("fpcache-memserver: files of the table `{name}`, which was dropped, remain: {error}");
         }
         Ok(())
     }

@@ -23,6 +23,7 @@ use crate::merging::PageMerger;
 use crate::node::MemoryNode;
 use crate::recovery::{RecoverError, Recovery};
 use crate::store::{self, Background, Memories, RECOVERY_AREA_FILE, REGION_FILE, Startup};
+use crate::tell::tell;
 use crate::transit::Transit;
 
 /// What all tables of a memory node begin with.
@@ -202,7 +203,7 @@ impl Opening {
         let recovery_area = match created {
             // The recovery area is for the next process alone.
             Err(error @ MemoryError::NoSpace { .. }) if restores => {
-                eprintln!(
+                tell!(
                     "fpcache-memserver: {error}: the table in {} is read again from the disk at the next start",
                     folders.data.path().display()
                 );
@@ -236,7 +237,7 @@ impl Opening {
             (folders.region_file(), folders.notes_file());
         remove_memory(&folders.data, RECOVERY_AREA_FILE, recovery_area, recovery_area_path)?;
         remove_memory(&folders.region, REGION_FILE, region, region_path)?;
-        eprintln!(
+        tell!(
             "fpcache-memserver: the disk has no room for {}: the table is read again from the disk at the next start",
             region_path.display()
         );

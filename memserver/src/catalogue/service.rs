@@ -6,6 +6,7 @@ use fpcache_fabric::{ClientId, Export, FabricError, Handled, Service, Waker, Wor
 
 use super::Catalogue;
 use super::client_tables::ClientTable;
+use crate::tell::tell;
 
 impl Catalogue {
     /// The number of a region's name; `None` for the lobby's, and for one that no table has.
@@ -166,7 +167,7 @@ impl Service for Catalogue {
 
     fn rejected(&mut self, error: &FabricError) {
         if let Some(line) = self.refusals.line(error, self.clock.now()) {
-            eprintln!("fpcache-memserver: {line}");
+            tell!("fpcache-memserver: {line}");
         }
     }
 }

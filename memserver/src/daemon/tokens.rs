@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use crate::tell::tell;
 use fpcache_fabric::tcp::{Listener, TokenError, TokenKeeper, TokenSet};
 
 /// Where the tokens are by which clients get in over TCP.
@@ -61,10 +62,11 @@ impl Rereading {
     pub(super) fn read_again(&self) {
         match self.source.read() {
             Ok(tokens) => {
-                eprintln!("fpcache-memserver: {} tokens let clients in from now on", tokens.len());
+                let count = tokens.len();
                 self.keeper.replace(tokens);
+                tell!("fpcache-memserver: {count} tokens let clients in from now on");
             }
-            Err(error) => eprintln!("fpcache-memserver: the tokens stay as they were: {error}"),
+            Err(error) => tell!("fpcache-memserver: the tokens stay as they were: {error}"),
         }
     }
 }

@@ -14,6 +14,7 @@ use crate::durability::{
     SnapshotWriter, prune,
 };
 use crate::table::records::each_record;
+use crate::tell::tell;
 
 /// Brings the log to the disk.
 pub(crate) trait Draining: Send {
@@ -52,8 +53,8 @@ impl<M: NodeMemory, D: Disk + 'static> ThreadDrain<M, D> {
         let tell = move |event: LogEvent| {
             match event {
                 LogEvent::Synced(_) => {}
-                LogEvent::Failed(error) => eprintln!("fpcache-memserver: {error}"),
-                LogEvent::Recovered(_) => eprintln!("fpcache-memserver: the log is written again"),
+                LogEvent::Failed(error) => tell!("fpcache-memserver: {error}"),
+                LogEvent::Recovered(_) => tell!("fpcache-memserver: the log is written again"),
             }
             // Whoever waits for the disk is answered, one way or the other.
             waker.wake();
@@ -115,7 +116,7 @@ impl<D: Disk + Clone> Writing<D> {
         let info = self.writer?.finish(last)?;
         if let Err(error) = prune(disk, SNAPSHOTS_KEPT) {
             // The snapshot is good all the same, and the next one prunes again.
-            eprintln!("fpcache-memserver: older snapshots and log files stay: {error}");
+            tell!("fpcache-memserver: older snapshots and log files stay: {error}");
         }
         Ok(info)
     }

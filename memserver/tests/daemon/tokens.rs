@@ -131,3 +131,43 @@ fn the_file_of_tokens_is_read_again_when_told() {
     assert!(!node.lets_in(Some(old)));
     assert!(node.child.try_wait().unwrap().is_none());
 }
+
+/// A log that cannot be written is the operator's loss, not the clients'.
+#[test]
+fn a_daemon_whose_lines_nobody_can_take_serves_on_and_changes_its_tokens() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("tokens");
+    let (old, new) = (Token::random().unwrap(), Token::random().unwrap());
+    write(&file, &format!("write {}", old.reveal()), 0o600);
+    let mut command = command(&["--listen", "tcp://127.0.0.1:0", "--require-token"]);
+    let full = fs::File::options().write(true).open("/dev/full").unwrap();
+    command.arg("--token-file").arg(&file).stderr(full);
+    let mut node = Node::start(command);
+    assert!(!node.lets_in(None) && node.lets_in(Some(old)));
+    write(&file, &format!("write {}", new.reveal()), 0o600);
+    kill_process(Pid::from_child(&node.child), Signal::HUP).unwrap();
+    let patience = Instant::now() + Duration::from_secs(5);
+    while !node.lets_in(Some(new)) {
+        assert!(Instant::now() < patience, "the new token is not known");
+        std::thread::sleep(Duration::from_millis(300));
+    }
+    // The thread that tells of the change lives on.
+    write(&file, &format!("write {}", old.reveal()), 0o600);
+    kill_process(Pid::from_child(&node.child), Signal::HUP).unwrap();
+    while !node.lets_in(Some(old)) {
+        assert!(Instant::now() < patience, "the second change is not known");
+        std::thread::sleep(Duration::from_millis(300));
+    }
+    assert!(node.child.try_wait().unwrap().is_none());
+}
+
+#[test]
+fn a_daemon_with_nothing_to_read_again_outlives_the_signal_for_it() {
+    let token = Token::random().unwrap();
+    let mut command = command(&["--listen", "tcp://127.0.0.1:0", "--require-token"]);
+    command.env("FPCACHE_NODE_TOKENS", format!("write {}", token.reveal()));
+    let mut node = Node::start(command);
+    kill_process(Pid::from_child(&node.child), Signal::HUP).unwrap();
+    std::thread::sleep(Duration::from_millis(50));
+    assert!(node.lets_in(Some(token)) && node.child.try_wait().unwrap().is_none());
+}
