@@ -12,7 +12,7 @@ use tokio::sync::mpsc::{Receiver, Sender, channel};
 use super::group::To;
 use super::{OTHERS, runtime_has_ended, unknown};
 use crate::client::TableClient;
-use crate::error::ClientError;
+use crate::error::{ClientError, ErrorKind};
 use crate::write::Changes;
 
 /// Calls whose changes are sent together, at most. A request may be shorter than they are.
@@ -106,8 +106,12 @@ fn send_together<K: BuildKeys>(client: &TableClient<K>, calls: &mut Vec<Call<K>>
                 replies.by_ref().for_each(drop);
                 drop(call.to.send(Err(error.clone())));
             }
-            // Not sent. The error may be another call's.
-            Some(_) => send_alone(&client, call),
+            // Something is wrong with a change, perhaps another call's, and none was sent.
+            Some(error) if error.kind() == ErrorKind::Invalid => send_alone(&client, call),
+            // A reply that makes no sense does not say what was made.
+            Some(ClientError::Message(error)) => drop(call.to.send(Err(unknown(&error.to_string())))),
+            // What was sent all the same is gone with its table.
+            Some(error) => drop(call.to.send(Err(error.clone()))),
         }
     }
 }

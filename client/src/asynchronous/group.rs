@@ -137,7 +137,12 @@ impl<K: BuildKeys> Asked<K> {
         let count = self.keys.as_slice().len();
         match self.answer {
             Answer::Nearest(to) => drop(to.send(Ok(found.next().flatten()))),
-            Answer::AllNearest(to) => drop(to.send(Ok(found.by_ref().take(count).collect()))),
+            Answer::AllNearest(to) => {
+                // A table without parameters has no answers, and no records.
+                let mut nearest: Vec<_> = found.by_ref().take(count).collect();
+                nearest.resize_with(count, || None);
+                drop(to.send(Ok(nearest)));
+            }
             other => Self { answer: other, ..self }.fail(not_of_its_kind()),
         }
     }

@@ -208,7 +208,7 @@ impl<K: BuildKeys> AsyncTableClient<K> {
             Transport::Mapped(core) => Way::InPlace(Arc::clone(core)),
             Transport::Remote(core) => {
                 let workers = config.sockets.max(1);
-                let queue = Arc::new(Queue::new(config.waiting.max(1), workers));
+                let queue = Arc::new(Queue::new(config.waiting.clamp(1, Semaphore::MAX_PERMITS), workers));
                 for _ in 0..workers {
                     tokio::spawn(worker::Worker::new(Arc::clone(core), Arc::clone(&queue)).run());
                 }
@@ -217,7 +217,7 @@ impl<K: BuildKeys> AsyncTableClient<K> {
             #[cfg(feature = "sim")]
             Transport::Simulated(_) => Way::Blocking,
         };
-        let changes = ChangeQueue::new(config.waiting.max(1));
+        let changes = ChangeQueue::new(config.waiting.clamp(1, Semaphore::MAX_PERMITS));
         let shared = Shared { way, changes, blocking: Arc::new(Semaphore::new(BLOCKING)) };
         Self { client, shared: Arc::new(shared) }
     }

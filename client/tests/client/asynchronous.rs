@@ -20,7 +20,8 @@ use crate::remote::{Node, random};
 
 for_both_kinds_of_keys!(
     answers_over_sockets_are_those_of_a_map,
-    answers_over_shared_memory_are_those_of_a_map
+    answers_over_shared_memory_are_those_of_a_map,
+    an_empty_table_has_as_many_answers_as_are_asked_for
 );
 
 /// A runtime with no thread but the one that waits for it.
@@ -58,6 +59,32 @@ fn answers_over_shared_memory_are_those_of_a_map<K: TestKeys>() {
         let client = node.client();
         load(&client, K::parameters(), [], 0).unwrap();
         answers_are_those_of_a_map(&AsyncTableClient::of(client)).await;
+    });
+}
+
+/// Every read of a table that has no parameters yet has an answer for each key.
+async fn nothing_is_found<K: TestKeys>(client: &AsyncTableClient<K>) {
+    let keys: Vec<K::Owned> = [1, 2, 3].map(K::key).into();
+    assert_eq!(client.get(K::key(1)).await.unwrap(), None);
+    assert!(!client.contains(K::key(1)).await.unwrap());
+    assert_eq!(client.multi_get(&keys).await.unwrap(), [None, None, None]);
+    assert_eq!(client.floor(K::key(5)).await.unwrap(), None);
+    assert_eq!(client.first().await.unwrap(), None);
+    assert_eq!(client.multi_floor(&keys).await.unwrap(), [None, None, None]);
+    assert_eq!(client.multi_ceiling(&keys).await.unwrap(), [None, None, None]);
+}
+
+fn an_empty_table_has_as_many_answers_as_are_asked_for<K: TestKeys>() {
+    let node = Node::start();
+    node.make::<K>("tasks");
+    let here = ThreadNode::<K>::start(1 << 20);
+    one_thread().block_on(async {
+        let config = AsyncConfig::default().with_waiting(usize::MAX);
+        let client = AsyncTableClient::of_with(node.client::<K>(0, "tasks", ClientConfig::default()), config);
+        nothing_is_found(&client).await;
+        nothing_is_found(&AsyncTableClient::of(here.client())).await;
+        client.put(K::key(1), &[7; 8]).await.unwrap();
+        assert_eq!(client.get(K::key(1)).await.unwrap(), Some(vec![7; 8]));
     });
 }
 
