@@ -280,10 +280,10 @@ impl Service for Roomy {
     }
 
     fn handle(&mut self, client: ClientId, request: &[u8], reply: &mut Vec<u8>) -> Handled {
+        // Room for one at a time, and none any more when the test hears of it.
+        self.has_room.store(false, Ordering::Release);
         self.served.send((client, request.len())).unwrap();
         reply.extend_from_slice(request);
-        // Room for one at a time.
-        self.has_room.store(false, Ordering::Release);
         Handled::Now
     }
 }
@@ -372,12 +372,12 @@ impl Service for TwoRooms {
     }
 
     fn handle(&mut self, client: ClientId, request: &[u8], reply: &mut Vec<u8>) -> Handled {
-        self.served.send((client, request.to_vec())).unwrap();
-        reply.extend_from_slice(request);
         if request.len() > SHORT_BODY && self.slow.contains(&client) {
-            // Room for one at a time.
+            // Room for one at a time, and none any more when the test hears of it.
             self.has_room.store(false, Ordering::Release);
         }
+        self.served.send((client, request.to_vec())).unwrap();
+        reply.extend_from_slice(request);
         Handled::Now
     }
 }
