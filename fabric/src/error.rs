@@ -232,6 +232,9 @@ pub enum FabricError {
     /// The address over TCP cannot be used.
     #[error("{0}")]
     TcpAddress(Box<crate::tcp::TcpAddressError>),
+    /// There is no TLS where it was asked for.
+    #[error(transparent)]
+    Tls(Box<crate::tcp::TlsError>),
     /// A network card refused something.
     #[error("{0}")]
     Rdma(Arc<crate::rdma::RdmaError>),
@@ -254,6 +257,12 @@ impl From<crate::rdma::RdmaError> for FabricError {
     }
 }
 
+impl From<crate::tcp::TlsError> for FabricError {
+    fn from(error: crate::tcp::TlsError) -> Self {
+        Self::Tls(Box::new(error))
+    }
+}
+
 impl FabricError {
     /// What the caller can do about it.
     #[must_use]
@@ -266,9 +275,10 @@ impl FabricError {
             Self::Disconnected { .. } | Self::DamagedReply { .. } | Self::NoMemoryNode { .. } => {
                 ErrorKind::Reconnect
             }
-            Self::AccessDenied { .. } | Self::UserRefused { .. } | Self::TokenRefused { .. } => {
-                ErrorKind::Denied
-            }
+            Self::AccessDenied { .. }
+            | Self::UserRefused { .. }
+            | Self::TokenRefused { .. }
+            | Self::Tls(_) => ErrorKind::Denied,
             Self::OutOfBounds { .. }
             | Self::NoSuchArea { .. }
             | Self::Misaligned { .. }

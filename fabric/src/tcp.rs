@@ -10,10 +10,13 @@
 //!
 //! | | |
 //! |---|---|
-//! | [`TcpAddress`] | `tcp://HOST:PORT` or `tcp+unix:///absolute/path.sock` |
+//! | [`TcpAddress`] | `tcp://HOST:PORT`, `tcps://HOST:PORT` or `tcp+unix:///absolute/path.sock` |
 //! | [`Listener`] | the memory node's side |
 //! | [`connect`], [`TcpConnection`], [`TcpEndpoint`] | the client's side |
-//! | [`Token`], [`TokenSet`], [`TokenKeeper`] | who gets in |
+//! | [`Token`], [`TokenSet`], [`AccessKeeper`] | who gets in |
+//!
+//! **TLS** (feature `tls`) at addresses `tcps://`: the memory node shows a certificate ([`TlsServing`]) and may ask clients for one; a client
+//! believes the authorities that it is told of ([`TlsTrust`]), or the system's.
 //!
 //! The bytes are drawn in `tcp/handshake.rs` and `tcp/frame.rs`.
 
@@ -38,11 +41,14 @@ mod newcomers;
 mod node;
 mod peer;
 mod socket;
+mod stream;
+mod tls;
 mod token;
 
 pub use address::{TcpAddress, TcpAddressError};
 pub use client::{ConnectOptions, TcpConnection, connect};
 pub(crate) use desk::Desk;
 pub use endpoint::TcpEndpoint;
-pub use listener::{HangUps, ListenOptions, Listener, TokenKeeper};
+pub use listener::{AccessKeeper, HangUps, ListenOptions, Listener};
+pub use tls::{TlsError, TlsIdentity, TlsServing, TlsTrust};
 pub use token::{Rights, Token, TokenError, TokenSet};

@@ -28,6 +28,9 @@ pub enum ListenError {
     /// The network card cannot be used.
     #[error(transparent)]
     Card(Box<crate::rdma::RdmaError>),
+    /// There can be no TLS at the address.
+    #[error(transparent)]
+    Tls(#[from] crate::tcp::TlsError),
     /// Nobody would need a token there.
     #[error(
         "{address} means {target}, which other machines reach, and there are no tokens by which a memory node could tell who may \

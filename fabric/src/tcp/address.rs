@@ -5,9 +5,11 @@ use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
+use super::tls::TlsTrust;
 use crate::rdma::{CardChoice, DEFAULT_PORT};
 
 const TCP: &str = "tcp://";
+const TCPS: &str = "tcps://";
 const RDMA: &str = "rdma://";
 const UNIX: &str = "tcp+unix://";
 /// What `sockaddr_un` takes, without the closing zero.
@@ -16,12 +18,22 @@ const MAX_PATH: usize = 107;
 /// `tcp://HOST:PORT`, where HOST is a name, an IPv4 address or an IPv6 address in brackets, or
 /// `tcp+unix:///absolute/path.sock`, the same protocol over a unix socket (`tcp+unix://UID@/path.sock` if the memory node is
 /// another user's than the client's own or root's), or `rdma://HOST[:PORT][?dev=NAME&gid=INDEX&port=NUMBER]`,
-/// the same with reading by network cards (see [`rdma`](crate::rdma)).
+/// the same with reading by network cards (see [`rdma`](crate::rdma)), or `tcps://HOST:PORT[?ca=FILE&cert=FILE&key=FILE]`, the
+/// same beneath TLS, where a client may name the authority that it believes, and the certificate that it shows.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct TcpAddress {
     place: Place,
-    /// Of an address that is read by network cards.
-    card: Option<CardChoice>,
+    /// What comes with the place.
+    way: Way,
+}
+
+/// How bytes get there.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+enum Way {
+    Plain,
+    /// READs go by network cards.
+    Card(CardChoice),
+    Tls(TlsTrust),
 }
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -54,7 +66,7 @@ pub enum TcpAddressError {
     /// Not of the form expected.
     #[error(
         "`{text}` is not an address over TCP; write tcp://HOST:PORT, for example tcp://127.0.0.1:7400 or tcp://[::1]:7400, \
-         or tcp+unix:///absolute/path.sock, or rdma://HOST[:PORT][?dev=NAME&gid=INDEX&port=NUMBER]"
+         or tcps://HOST:PORT[?ca=FILE], or tcp+unix:///absolute/path.sock, or rdma://HOST[:PORT][?dev=NAME&gid=INDEX&port=NUMBER]"
     )]
     Malformed {
         /// What was given.
@@ -86,7 +98,7 @@ impl TcpAddress {
             SocketAddr::V4(v4) => v4.ip().to_string(),
             SocketAddr::V6(v6) => format!("[{}]", v6.ip()),
         };
-        Self { place: Place::Host(host, address.port()), card: None }
+        Self { place: Place::Host(host, address.port()), way: Way::Plain }
     }
 
     /// The memory node whose socket file is `path`.
@@ -102,24 +114,54 @@ impl TcpAddress {
         if len > MAX_PATH {
             return Err(TcpAddressError::TooLong { path: path.display().to_string(), len });
         }
-        Ok(Self { place: Place::Path(path, None), card: None })
+        Ok(Self { place: Place::Path(path, None), way: Way::Plain })
     }
 
     /// Which network card reads there, if one does.
     #[must_use]
     pub fn card(&self) -> Option<&CardChoice> {
-        self.card.as_ref()
+        match &self.way {
+            Way::Card(choice) => Some(choice),
+            _ => None,
+        }
+    }
+
+    /// Whom a client believes there, if bytes are encrypted on the way.
+    #[must_use]
+    pub fn trust(&self) -> Option<&TlsTrust> {
+        match &self.way {
+            Way::Tls(trust) => Some(trust),
+            _ => None,
+        }
+    }
+
+    /// The same; what it does not say of TLS is as `trust` says.
+    #[must_use]
+    pub fn trusting(self, trust: TlsTrust) -> Self {
+        let way = match self.way {
+            Way::Tls(own) => Way::Tls(own.or(trust)),
+            way => way,
+        };
+        Self { way, ..self }
+    }
+
+    /// The host as certificates name it.
+    pub(super) fn host(&self) -> Option<&str> {
+        match &self.place {
+            Place::Host(host, _) => Some(host.trim_start_matches('[').trim_end_matches(']')),
+            Place::Path(..) => None,
+        }
     }
 
     /// The same without network cards.
     #[must_use]
     pub fn by_sockets(&self) -> Self {
-        Self { place: self.place.clone(), card: None }
+        Self { place: self.place.clone(), way: Way::Plain }
     }
 
     /// The same, where it was found.
     pub(super) fn found_at(&self, address: SocketAddr) -> Self {
-        Self { card: self.card.clone(), ..Self::internet(address) }
+        Self { way: self.way.clone(), ..Self::internet(address) }
     }
 
     /// The socket file, where it is one.
@@ -177,14 +219,15 @@ impl FromStr for TcpAddress {
             }
             return Ok(address);
         }
-        let (rest, card) = match text.strip_prefix(RDMA) {
-            Some(rest) => {
-                let (rest, card) = rest.split_once('?').unwrap_or((rest, ""));
-                (rest, Some(CardChoice::parse(card).ok_or_else(malformed)?))
-            }
-            None => (text.strip_prefix(TCP).ok_or_else(malformed)?, None),
+        let options = |rest| str::split_once(rest, '?').unwrap_or((rest, ""));
+        let (rest, way) = if let Some((rest, card)) = text.strip_prefix(RDMA).map(options) {
+            (rest, Way::Card(CardChoice::parse(card).ok_or_else(malformed)?))
+        } else if let Some((rest, trust)) = text.strip_prefix(TCPS).map(options) {
+            (rest, Way::Tls(TlsTrust::parse(trust).ok_or_else(malformed)?))
+        } else {
+            (text.strip_prefix(TCP).ok_or_else(malformed)?, Way::Plain)
         };
-        let default = card.is_some() && (rest.ends_with(']') || !rest.contains(':'));
+        let default = matches!(way, Way::Card(_)) && (rest.ends_with(']') || !rest.contains(':'));
         let (host, port) = match rest.rsplit_once(':') {
             _ if default => (rest, DEFAULT_PORT),
             Some((host, port)) => (host, port.parse().map_err(|_| malformed())?),
@@ -195,16 +238,17 @@ impl FromStr for TcpAddress {
             Some(rest) => rest.strip_suffix(']').is_some_and(|ip| ip.parse::<std::net::Ipv6Addr>().is_ok()),
             None => !host.is_empty() && host.chars().all(is_named),
         };
-        if fits { Ok(Self { place: Place::Host(host.to_owned(), port), card }) } else { Err(malformed()) }
+        if fits { Ok(Self { place: Place::Host(host.to_owned(), port), way }) } else { Err(malformed()) }
     }
 }
 
 impl fmt::Display for TcpAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.place {
-            Place::Host(host, port) => match &self.card {
-                None => write!(f, "{TCP}{host}:{port}"),
-                Some(card) => write!(f, "{RDMA}{host}:{port}{card}"),
+            Place::Host(host, port) => match &self.way {
+                Way::Plain => write!(f, "{TCP}{host}:{port}"),
+                Way::Card(card) => write!(f, "{RDMA}{host}:{port}{card}"),
+                Way::Tls(trust) => write!(f, "{TCPS}{host}:{port}{trust}"),
             },
             Place::Path(path, None) => write!(f, "{UNIX}{}", path.display()),
             Place::Path(path, Some(user)) => write!(f, "{UNIX}{user}@{}", path.display()),
@@ -226,6 +270,8 @@ mod tests {
             "tcp+unix:///run/a@/b.sock",
             "tcp+unix://1000@/run/fpcache.sock",
             "rdma://node-1:7471",
+            "tcps://node-1:7400",
+            "tcps://[::1]:1?ca=/etc/ca.pem&cert=c.pem&key=k.pem",
             "rdma://[::1]:1?dev=rxe0&gid=1&port=1",
         ] {
             assert_eq!(text.parse::<TcpAddress>().unwrap().to_string(), text);
@@ -241,6 +287,10 @@ mod tests {
             "rdma://host:1?mtu=4096",
             "tcp://host:1?dev=a",
             "tcp://",
+            "tcps://host",
+            "tcps://host:1?ca",
+            "tcps://host:1?cert=a.pem",
+            "tcps://host:1?dev=a",
             "tcp://host",
             "tcp://:1",
             "tcp://host:65536",

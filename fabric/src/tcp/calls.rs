@@ -7,7 +7,8 @@ use super::frame::{
     CALL_BYTES, DAMAGED, HEAD_BYTES, Kind, Limits, REPLY_TOO_LONG, ReplyHead, RequestHead, SERVED, checksum,
     padding,
 };
-use super::socket::{Moved, Ready, receive, send, wait};
+use super::socket::{Moved, Ready, wait};
+use super::stream::Stream;
 use crate::bell::Bell;
 use crate::clock::Deadline;
 use crate::error::FabricError;
@@ -26,7 +27,7 @@ const KEEP: usize = 4 << 20;
 /// given up come first and are dropped.
 #[derive(Debug)]
 pub(super) struct Caller {
-    bell: Bell,
+    stream: Stream<Bell>,
     link: Arc<Link>,
     limits: Limits,
     spin: Spin,
@@ -44,14 +45,14 @@ pub(super) struct Caller {
 
 impl Caller {
     pub(super) fn new(
-        bell: Bell,
+        stream: Stream<Bell>,
         link: Arc<Link>,
         limits: Limits,
         spin: Duration,
         meter: Arc<Meter>,
     ) -> Self {
         Self {
-            bell,
+            stream,
             link,
             limits,
             spin: Spin::new(spin),
@@ -67,6 +68,11 @@ impl Caller {
     }
 
     fn is_unsent(&self) -> bool {
+        self.has_out() || self.stream.is_unsent()
+    }
+
+    /// Whether the stream has not taken all that is to be sent.
+    fn has_out(&self) -> bool {
         self.sent < self.out.len()
     }
 
@@ -77,8 +83,8 @@ impl Caller {
     }
 
     fn push_out(&mut self) -> Result<(), FabricError> {
-        while self.is_unsent() {
-            match send(&self.bell, &self.out[self.sent..]) {
+        while self.has_out() {
+            match self.stream.send(&self.out[self.sent..]) {
                 Moved::Bytes(bytes) => self.sent += bytes,
                 Moved::Nothing => return Ok(()),
                 Moved::Gone => return Err(self.lose()),
@@ -87,7 +93,10 @@ impl Caller {
         self.out.clear();
         self.out.shrink_to(KEEP);
         self.sent = 0;
-        Ok(())
+        match self.stream.push_out() {
+            Moved::Gone => Err(self.lose()),
+            _ => Ok(()),
+        }
     }
 
     /// Receives what is there, and gives the head of the last request's reply once all of it is.
@@ -105,7 +114,7 @@ impl Caller {
             }
             let have = self.input.len();
             self.input.resize(have + INPUT, 0);
-            let received = receive(&self.bell, &mut self.input[have..]);
+            let received = self.stream.receive(&mut self.input[have..]);
             let bytes = if let Moved::Bytes(bytes) = received { bytes } else { 0 };
             self.input.truncate(have + bytes);
             match received {
@@ -217,7 +226,7 @@ impl Calls for Caller {
         }
         self.spin.was_in_vain();
         loop {
-            let ready = wait(&self.bell, self.is_unsent(), deadline);
+            let ready = wait(&self.stream, self.is_unsent(), deadline);
             if self.poll(reply)? {
                 return Ok(());
             }

@@ -1,9 +1,8 @@
 //! The socket over which a client's network card and the memory node's are introduced to each other.
 
-use std::os::fd::OwnedFd;
-
 use super::frame::{HEAD_BYTES, Kind, ReplyHead, RequestHead, SERVED};
-use super::socket::{Moved, Ready, receive, send, wait};
+use super::socket::{Moved, Ready, wait};
+use super::stream::Stream;
 use crate::clock::Deadline;
 use crate::error::FabricError;
 use crate::rdma::wire::{MAX_ANSWER_BYTES, NOT_SERVED};
@@ -12,23 +11,23 @@ use crate::rdma::{Introduction, RdmaError};
 /// A socket that joined a client, and on which nothing else is asked. While it lives so does the memory node's end of the queue pair.
 #[derive(Debug)]
 pub(super) struct CardSocket {
-    socket: OwnedFd,
+    stream: Stream,
     peer: String,
     tag: u16,
 }
 
 impl CardSocket {
-    pub(super) fn new(socket: OwnedFd, peer: String) -> Self {
-        Self { socket, peer, tag: 0 }
+    pub(super) fn new(stream: Stream, peer: String) -> Self {
+        Self { stream, peer, tag: 0 }
     }
 
     fn gone(&self) -> FabricError {
         FabricError::Disconnected { peer: self.peer.as_str().into() }
     }
 
-    fn send(&self, mut bytes: &[u8], deadline: Deadline) -> Result<(), FabricError> {
+    fn send(&mut self, mut bytes: &[u8], deadline: Deadline) -> Result<(), FabricError> {
         while !bytes.is_empty() {
-            match send(&self.socket, bytes) {
+            match self.stream.send(bytes) {
                 Moved::Bytes(sent) => bytes = &bytes[sent..],
                 Moved::Nothing => self.wait(true, deadline)?,
                 Moved::Gone => return Err(self.gone()),
@@ -37,10 +36,10 @@ impl CardSocket {
         Ok(())
     }
 
-    fn receive(&self, bytes: &mut [u8], deadline: Deadline) -> Result<(), FabricError> {
+    fn receive(&mut self, bytes: &mut [u8], deadline: Deadline) -> Result<(), FabricError> {
         let mut have = 0;
         while have < bytes.len() {
-            match receive(&self.socket, &mut bytes[have..]) {
+            match self.stream.receive(&mut bytes[have..]) {
                 Moved::Bytes(more) => have += more,
                 Moved::Nothing => self.wait(false, deadline)?,
                 Moved::Gone => return Err(self.gone()),
@@ -50,7 +49,7 @@ impl CardSocket {
     }
 
     fn wait(&self, to_write: bool, deadline: Deadline) -> Result<(), FabricError> {
-        match wait(&self.socket, to_write, deadline) {
+        match wait(&self.stream, to_write, deadline) {
             Ready::Try => Ok(()),
             Ready::TimedOut => Err(FabricError::DeadlinePassed {
                 waiting_for: "the memory node to register memory with its network card",

@@ -1,13 +1,14 @@
 //! The client's end of a socket that batches go over.
 
 use std::collections::VecDeque;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 
 use zerocopy::IntoBytes;
 
 use super::encode::{Encoded, Encoder};
 use super::frame::{HEAD_BYTES, Limits, ReplyHead, SERVED};
-use super::socket::{Moved, receive, send};
+use super::socket::Moved;
+use super::stream::Stream;
 use crate::endpoint::Ticket;
 use crate::error::FabricError;
 use crate::verbs::{Batch, Verb};
@@ -50,7 +51,7 @@ pub(super) struct Broken;
 /// A socket and what is under way over it.
 #[derive(Debug)]
 pub(super) struct Channel {
-    socket: OwnedFd,
+    stream: Stream,
     encoder: Encoder,
     out: Vec<u8>,
     sent: usize,
@@ -67,9 +68,9 @@ pub(super) struct Channel {
 }
 
 impl Channel {
-    pub(super) fn new(socket: OwnedFd, limits: Limits) -> Self {
+    pub(super) fn new(stream: Stream, limits: Limits) -> Self {
         Self {
-            socket,
+            stream,
             encoder: Encoder::new(limits),
             out: Vec::new(),
             sent: 0,
@@ -94,11 +95,16 @@ impl Channel {
     }
 
     pub(super) fn is_unsent(&self) -> bool {
+        self.has_out() || self.stream.is_unsent()
+    }
+
+    /// Whether the stream has not taken all that is to be sent.
+    fn has_out(&self) -> bool {
         self.sent < self.out.len()
     }
 
     pub(super) fn socket(&self) -> BorrowedFd<'_> {
-        self.socket.as_fd()
+        self.stream.as_fd()
     }
 
     /// Puts a batch on its way. `error` says which request cannot be executed, and why: those before it are sent.
@@ -109,7 +115,7 @@ impl Channel {
         error: Option<(usize, FabricError)>,
     ) {
         let requests = error.as_ref().map_or(batch.len(), |(at, _)| *at);
-        if !self.is_unsent() {
+        if !self.has_out() {
             self.out.clear();
             self.sent = 0;
         }
@@ -137,10 +143,10 @@ impl Channel {
         self.land_whole(landed)?;
         while !self.flights.is_empty() {
             let (received, is_direct) = match direct(self.left, self.start == self.end, &mut self.flights) {
-                Some(place) => (receive(&self.socket, place), true),
+                Some(place) => (self.stream.receive(place), true),
                 None => {
                     self.make_room();
-                    (receive(&self.socket, &mut self.input[self.end..]), false)
+                    (self.stream.receive(&mut self.input[self.end..]), false)
                 }
             };
             match received {
@@ -175,8 +181,8 @@ impl Channel {
 
     fn push_out(&mut self) -> Result<bool, Broken> {
         let mut moved = false;
-        while self.is_unsent() {
-            match send(&self.socket, &self.out[self.sent..]) {
+        while self.has_out() {
+            match self.stream.send(&self.out[self.sent..]) {
                 Moved::Bytes(bytes) => {
                     self.sent += bytes;
                     moved = true;
@@ -185,7 +191,10 @@ impl Channel {
                 Moved::Gone => return Err(Broken),
             }
         }
-        Ok(moved)
+        match self.stream.push_out() {
+            Moved::Gone => Err(Broken),
+            pushed => Ok(moved || pushed != Moved::Nothing),
+        }
     }
 
     fn make_room(&mut self) {

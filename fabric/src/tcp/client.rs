@@ -15,6 +15,8 @@ use super::endpoint::TcpEndpoint;
 use super::frame::Limits;
 use super::handshake::{Membership, Welcome};
 use super::socket::reach;
+use super::stream::Stream;
+use super::tls::ClientSide;
 use super::token::Token;
 use crate::bell::Bell;
 use crate::clock::{Clock, Deadline, SystemClock};
@@ -84,7 +86,9 @@ pub fn connect(address: &TcpAddress, options: ConnectOptions) -> Result<TcpConne
         }
     };
     let targets = address.targets().map_err(|error| FabricError::TcpAddress(Box::new(error)))?;
+    let tls = address.trust().map(|trust| ClientSide::of(trust, &address.to_string())).transpose()?;
     let (socket, target) = reach(address, &targets, options.deadline)?;
+    let mut stream = begin(socket, address, tls.as_ref())?;
     let token = options.token.filter(|_| matches!(target, Target::Internet(_)));
     let greeting = Greeting {
         address,
@@ -94,9 +98,10 @@ pub fn connect(address: &TcpAddress, options: ConnectOptions) -> Result<TcpConne
         version: options.announce_version,
         deadline: options.deadline,
     };
-    let welcome = greeting.exchange(&socket)?;
+    let welcome = greeting.exchange(&mut stream)?;
     let link = Arc::new(Link::new(&address.to_string())?);
-    let bell = Bell::new(socket);
+    let stream = stream.map(Bell::new);
+    let bell = stream.socket().clone();
     let watch = Watch::start(bell.clone(), Arc::clone(&link))?;
     let session = Arc::new(Session {
         address: address.clone(),
@@ -106,6 +111,7 @@ pub fn connect(address: &TcpAddress, options: ConnectOptions) -> Result<TcpConne
         patience: options.patience,
         spin: options.spin,
         token,
+        tls,
         membership: welcome.membership,
         limits: welcome.limits,
         region_len: welcome.region_len,
@@ -119,7 +125,7 @@ pub fn connect(address: &TcpAddress, options: ConnectOptions) -> Result<TcpConne
         session.try_card(card)?;
     }
     let call_meter = Arc::new(Meter::new());
-    let caller = Caller::new(bell.clone(), link, welcome.limits, options.spin, Arc::clone(&call_meter));
+    let caller = Caller::new(stream, link, welcome.limits, options.spin, Arc::clone(&call_meter));
     Ok(TcpConnection {
         session,
         caller: SharedCaller::new(caller),
@@ -128,6 +134,12 @@ pub fn connect(address: &TcpAddress, options: ConnectOptions) -> Result<TcpConne
         incarnation: welcome.incarnation,
         creation: welcome.creation,
     })
+}
+
+/// A socket with what is under the protocol.
+fn begin(socket: OwnedFd, address: &TcpAddress, tls: Option<&ClientSide>) -> Result<Stream, FabricError> {
+    let session = tls.zip(address.host()).map(|(tls, host)| tls.session(host)).transpose()?;
+    Ok(Stream::new(socket, session))
 }
 
 /// What a connection and its endpoints share.
@@ -141,6 +153,7 @@ pub(super) struct Session {
     pub(super) patience: Duration,
     pub(super) spin: Duration,
     token: Option<Token>,
+    tls: Option<ClientSide>,
     membership: Membership,
     pub(super) limits: Limits,
     pub(super) region_len: u64,
@@ -162,18 +175,18 @@ impl Session {
             channel.watched = None;
             return Ok(channel);
         }
-        let (socket, welcome) = self.join(patience)?;
-        Ok(Channel::new(socket, welcome.limits))
+        let (stream, welcome) = self.join(patience)?;
+        Ok(Channel::new(stream, welcome.limits))
     }
 
     /// A new socket for the network cards of an endpoint.
     pub(super) fn card_socket(&self, patience: Duration) -> Result<CardSocket, FabricError> {
-        let (socket, _) = self.join(patience)?;
-        Ok(CardSocket::new(socket, self.address.to_string()))
+        let (stream, _) = self.join(patience)?;
+        Ok(CardSocket::new(stream, self.address.to_string()))
     }
 
     /// A new socket that has joined the client.
-    fn join(&self, patience: Duration) -> Result<(OwnedFd, Welcome), FabricError> {
+    fn join(&self, patience: Duration) -> Result<(Stream, Welcome), FabricError> {
         let deadline = Deadline::after(self.patience.min(patience));
         let reached = reach(&self.address, std::slice::from_ref(&self.target), deadline);
         if let Err(FabricError::NoMemoryNode { .. }) = reached {
@@ -181,6 +194,7 @@ impl Session {
             self.link.cut();
         }
         let (socket, _) = reached?;
+        let mut stream = begin(socket, &self.address, self.tls.as_ref())?;
         let greeting = Greeting {
             address: &self.address,
             name: &RegionName::default(),
@@ -189,8 +203,8 @@ impl Session {
             version: PROTOCOL_VERSION,
             deadline,
         };
-        match greeting.exchange(&socket) {
-            Ok(welcome) => Ok((socket, welcome)),
+        match greeting.exchange(&mut stream) {
+            Ok(welcome) => Ok((stream, welcome)),
             Err(error) => {
                 if let FabricError::Disconnected { .. } = error {
                     self.link.cut();

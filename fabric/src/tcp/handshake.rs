@@ -43,6 +43,11 @@ use crate::region::RegionName;
 /// What a handshake begins with.
 pub const MAGIC: [u8; 8] = *b"FPFABTCP";
 
+/// What a client that speaks TLS begins with: a handshake's record.
+pub const TLS_RECORD: [u8; 2] = [0x16, 3];
+/// What whoever speaks TLS says of something else: an alert's record.
+pub const TLS_ALERT: u8 = 0x15;
+
 /// The client is let in.
 pub const ADMITTED: u32 = 0;
 /// The versions differ.

@@ -21,6 +21,7 @@ use super::newcomers::Crowded;
 use super::node::{Arrival, End, Listening, PeerKey, Shared, ToDesk, ToThread};
 use super::peer::{Peer, Pumped, Tools};
 use super::socket::{Origin, accept, prepare};
+use super::stream::Stream;
 use crate::bell::timespec;
 use crate::error::FabricError;
 use crate::shm::PROTOCOL_VERSION;
@@ -234,7 +235,7 @@ impl IoThread {
         if wanted != peer.interest {
             peer.interest = wanted;
             let data = EventData::new_u64(peer.key.key);
-            if epoll::modify(&self.epoll, &peer.socket, data, wanted).is_err() {
+            if epoll::modify(&self.epoll, &peer.stream, data, wanted).is_err() {
                 self.close(at, End::Left);
             }
         }
@@ -328,7 +329,7 @@ impl IoThread {
                 ToThread::Refuse { key, welcome, error } => {
                     self.tools.shared.report(*error);
                     if let Some(at) = self.find(key) {
-                        if let Some(peer) = &self.peers[at] {
+                        if let Some(peer) = &mut self.peers[at] {
                             peer.refuse(&welcome);
                         }
                         self.close(at, End::Parted);
@@ -385,7 +386,7 @@ impl IoThread {
             match accept(&listening.socket, &listening.target) {
                 Ok(Some((socket, origin))) => {
                     if prepare(&socket, &listening.target).is_ok() {
-                        self.share_out(socket, origin, listening.needs_token);
+                        self.share_out(socket, origin, listening);
                     }
                 }
                 Ok(None) => return,
@@ -412,7 +413,7 @@ impl IoThread {
         }
     }
 
-    fn share_out(&mut self, socket: OwnedFd, origin: Origin, needs_token: bool) {
+    fn share_out(&mut self, socket: OwnedFd, origin: Origin, listening: &Listening) {
         let shared = Arc::clone(&self.tools.shared);
         let options = &shared.options;
         let address = || origin.to_string();
@@ -429,13 +430,19 @@ impl IoThread {
             let remedy = "name it among the admitted users to let it in";
             return shared.report(FabricError::UserRefused { user, address: address(), remedy });
         }
+        let session = match listening.is_tls.then(|| shared.tls()?.session()) {
+            // Nobody listens there without what begins one.
+            Some(None) => return,
+            session => session.flatten(),
+        };
         let thread = self.next_thread;
         self.next_thread = (thread + 1) % shared.threads.len();
         let (place, crowded) = shared.newcomers.enter(&origin, thread, self.tools.now);
         if let Some(Crowded { thread, number }) = crowded {
             shared.threads[thread].post(ToThread::Crowded(number));
         }
-        let arrival = Arrival { socket, origin, needs_token, place };
+        let stream = Stream::new(socket, session);
+        let arrival = Arrival { stream, origin, needs_token: listening.needs_token, place };
         if thread == self.index {
             self.take(arrival);
         } else {
@@ -453,7 +460,7 @@ impl IoThread {
         // Places fit 31 bits, because descriptors do; keys stay below those of the mailbox and the listening sockets.
         let key = (self.next_key & 0x7fff_ffff) << 32 | at as u64;
         let data = EventData::new_u64(key);
-        if epoll::add(&self.epoll, &arrival.socket, data, EventFlags::IN).is_err() {
+        if epoll::add(&self.epoll, &arrival.stream, data, EventFlags::IN).is_err() {
             return self.free.push(at);
         }
         let peer_key = PeerKey { thread: self.index, key };
@@ -489,7 +496,7 @@ impl IoThread {
 
     /// Closes a connection, and tells why where there is something to tell.
     fn close(&mut self, at: usize, end: End) {
-        let Some(peer) = self.peers[at].take() else { return };
+        let Some(mut peer) = self.peers[at].take() else { return };
         let shared = &self.tools.shared;
         self.hot.retain(|other| *other != at);
         self.greeting.retain(|other| *other != peer.key.key);

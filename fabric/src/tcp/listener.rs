@@ -18,6 +18,7 @@ use super::io_thread::IoThread;
 use super::newcomers::Newcomers;
 use super::node::{Listening, Shared};
 use super::socket;
+use super::tls::{ServerSide, TlsError, TlsServing};
 use super::token::TokenSet;
 use crate::connection::{Service, Serving, StopHandle};
 use crate::descriptors::Descriptors;
@@ -69,6 +70,8 @@ pub struct ListenOptions {
     pub tokens: TokenSet,
     /// Whether a token is needed over the loopback interface too. Default: no.
     pub require_token: bool,
+    /// What is shown at addresses `tcps://`, which need it. Default: nothing.
+    pub tls: Option<TlsServing>,
     /// Memory that every client may read and change, as area 2. Default: none.
     pub scratch: Option<Arc<SharedMemory>>,
     /// Where each connection that is let in takes its descriptor; when none is left no more get in.
@@ -93,6 +96,7 @@ impl Default for ListenOptions {
             allowed_users: Vec::new(),
             tokens: TokenSet::default(),
             require_token: false,
+            tls: None,
             scratch: None,
             descriptors: Descriptors::unlimited(),
         }
@@ -159,10 +163,15 @@ impl Listener {
         let chosen = addresses.iter().find_map(TcpAddress::card);
         let card =
             chosen.map(NodeCard::open).transpose().map_err(|error| ListenError::Card(Box::new(error)))?;
+        let tls = options.tls.as_ref().map(ServerSide::of).transpose()?;
         let user = rustix::process::geteuid().as_raw();
         for address in addresses {
             if let Some(owner) = address.owner().filter(|owner| *owner != user) {
                 return Err(ListenError::OthersName { address: address.to_string(), owner, user });
+            }
+            let is_tls = address.trust().is_some();
+            if is_tls && tls.is_none() {
+                return Err(TlsError::NoIdentity { address: address.to_string() }.into());
             }
             let targets = address.targets()?;
             let is_beyond = |target: &&Target| !socket::is_local(target);
@@ -187,11 +196,12 @@ impl Listener {
                 Target::Internet(_) => options.require_token || !socket::is_local(&at),
                 Target::Unix(_) => false,
             };
-            listening.push(Listening { socket: socket.0, target: at, needs_token });
+            listening.push(Listening { socket: socket.0, target: at, is_tls, needs_token });
             bound.push(name);
         }
         let limits = options.limits();
-        let shared = Shared::new(options, card).map_err(|error| ListenError::Threads(error.to_string()))?;
+        let shared =
+            Shared::new(options, card, tls).map_err(|error| ListenError::Threads(error.to_string()))?;
         Ok(Self {
             addresses: bound,
             listening: listening.into(),
@@ -214,10 +224,10 @@ impl Listener {
         HangUps { shared: Arc::clone(&self.shared) }
     }
 
-    /// Changes the tokens, also while it serves.
+    /// Changes who gets in, also while it serves.
     #[must_use]
-    pub fn token_keeper(&self) -> TokenKeeper {
-        TokenKeeper { shared: Arc::clone(&self.shared) }
+    pub fn access_keeper(&self) -> AccessKeeper {
+        AccessKeeper { shared: Arc::clone(&self.shared) }
     }
 
     /// Serves clients until stopped: requests on this thread, READs on threads of its own. Clients are disconnected when it
@@ -344,23 +354,32 @@ impl Drop for Ended {
     }
 }
 
-/// Changes the tokens of a memory node.
+/// Changes the tokens of a memory node, and the certificate that it shows.
 #[derive(Clone)]
-pub struct TokenKeeper {
+pub struct AccessKeeper {
     shared: Arc<Shared>,
 }
 
-impl TokenKeeper {
+impl AccessKeeper {
     /// From here on these tokens let somebody in and no others. Clients that came in by one that is not among them, or that has
     /// other rights now, are hung up on. Without tokens nobody gets in who needs one.
-    pub fn replace(&self, tokens: TokenSet) {
+    pub fn replace_tokens(&self, tokens: TokenSet) {
         self.shared.set_tokens(tokens);
+    }
+
+    /// From here on this certificate is shown, read from its files anew. Connections that there are stay.
+    ///
+    /// # Errors
+    /// [`TlsError`] if there is none in the files; that of before stays.
+    pub fn replace_certificate(&self, serving: &TlsServing) -> Result<(), TlsError> {
+        self.shared.set_tls(ServerSide::of(serving)?);
+        Ok(())
     }
 }
 
-impl fmt::Debug for TokenKeeper {
+impl fmt::Debug for AccessKeeper {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("TokenKeeper").field("tokens", &self.shared.tokens()).finish()
+        f.debug_struct("AccessKeeper").field("tokens", &self.shared.tokens()).finish()
     }
 }
 

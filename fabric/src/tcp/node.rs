@@ -16,6 +16,8 @@ use super::listener::ListenOptions;
 use super::mailbox::Mailbox;
 use super::newcomers::{Newcomers, Place};
 use super::socket::Origin;
+use super::stream::Stream;
+use super::tls::ServerSide;
 use super::token::{Rights, Token, TokenSet};
 use crate::connection::ClientId;
 use crate::descriptors::Taken;
@@ -31,6 +33,8 @@ const MAX_REPORTS: usize = 64;
 pub(super) struct Listening {
     pub(super) socket: OwnedFd,
     pub(super) target: Target,
+    /// Whether what goes over its connections is encrypted.
+    pub(super) is_tls: bool,
     /// Whether nobody comes in by it without a token.
     pub(super) needs_token: bool,
 }
@@ -38,7 +42,7 @@ pub(super) struct Listening {
 /// A connection that was accepted.
 #[derive(Debug)]
 pub(super) struct Arrival {
-    pub(super) socket: OwnedFd,
+    pub(super) stream: Stream,
     pub(super) origin: Origin,
     pub(super) needs_token: bool,
     pub(super) place: Place,
@@ -152,11 +156,17 @@ pub(super) struct Shared {
     reports: AtomicUsize,
     clients: Mutex<HashMap<u64, Arc<Client>>>,
     tokens: RwLock<Arc<TokenSet>>,
+    /// By which encrypted connections are begun.
+    tls: RwLock<Option<ServerSide>>,
     pub(super) attempts: Attempts,
 }
 
 impl Shared {
-    pub(super) fn new(mut options: ListenOptions, card: Option<NodeCard>) -> Result<Self, FabricError> {
+    pub(super) fn new(
+        mut options: ListenOptions,
+        card: Option<NodeCard>,
+        tls: Option<ServerSide>,
+    ) -> Result<Self, FabricError> {
         let tokens = RwLock::new(Arc::new(std::mem::take(&mut options.tokens)));
         let threads = (0..options.io_threads.max(1)).map(|_| Mailbox::new()).collect::<Result<_, _>>()?;
         let request_memory = RequestMemory::new(options.request_memory);
@@ -174,6 +184,7 @@ impl Shared {
             reports: AtomicUsize::new(0),
             clients: Mutex::default(),
             tokens,
+            tls: RwLock::new(tls),
             attempts: Attempts::default(),
         })
     }
@@ -202,6 +213,17 @@ impl Shared {
         *self.tokens.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(tokens);
         // After that, so that whoever is let in by the old ones afterwards is found out by the desk.
         self.desk.post(ToDesk::TokensChanged);
+    }
+
+    /// By which encrypted connections are begun now.
+    pub(super) fn tls(&self) -> Option<ServerSide> {
+        // Held for a copy of the pointer.
+        self.tls.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Begins encrypted connections in another way from here on.
+    pub(super) fn set_tls(&self, tls: ServerSide) {
+        *self.tls.write().unwrap_or_else(PoisonError::into_inner) = Some(tls);
     }
 
     /// Whether the right by which a client came in still holds.
@@ -257,7 +279,7 @@ impl Shared {
 }
 
 /// Why a connection ends.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum End {
     /// Its peer has closed it or is gone: nothing to tell.
     Left,
@@ -275,6 +297,10 @@ pub(super) enum End {
     Idle,
     /// It is not of this protocol.
     Foreign,
+    /// It speaks TLS where nobody does.
+    SpeaksTls,
+    /// TLS with it has failed, and why.
+    Tls(String),
     /// It has credentials that nobody understands.
     Credentials,
     /// It has no token where one is needed.
@@ -295,11 +321,13 @@ impl End {
         let why = match self {
             Self::Left | Self::Parted => return None,
             Self::Frame(error) => return Some(error.to_string()),
+            Self::Tls(why) => return Some(format!("no TLS with it: {why}")),
             Self::Silent => "it did not greet in time",
             Self::Dribbles => "it did not send the rest of a frame in time",
             Self::Stuck => "it did not read in time what it had asked for",
             Self::Idle => "it was idle for longer than connections may be",
             Self::Foreign => "it does not speak this protocol",
+            Self::SpeaksTls => "it speaks TLS, and this address is one of tcp://",
             Self::Credentials => "it has a token or other credentials, and this memory node has no tokens",
             Self::NoToken => "it has no token, and nobody comes in here without one",
             Self::WrongToken => "it does not know a token of this memory node",

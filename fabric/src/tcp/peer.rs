@@ -2,7 +2,6 @@
 
 mod entering;
 
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -17,7 +16,8 @@ use super::frame::{
 };
 use super::newcomers::Place;
 use super::node::{Admission, Arrival, Client, End, PeerKey, Shared, ToDesk};
-use super::socket::{Moved, Origin, receive, send};
+use super::socket::{Moved, Origin};
+use super::stream::Stream;
 use crate::connection::SHORT_BODY;
 use crate::rdma::wire::NOT_SERVED;
 use crate::rdma::{PeerQueuePair, ServedAreas};
@@ -41,7 +41,7 @@ pub(super) struct Tools {
 }
 
 /// What looking after a connection found.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Pumped {
     /// Nothing to do.
     Idle,
@@ -82,7 +82,7 @@ struct Arriving {
 /// A connection.
 #[derive(Debug)]
 pub(super) struct Peer {
-    pub(super) socket: OwnedFd,
+    pub(super) stream: Stream,
     pub(super) key: PeerKey,
     pub(super) origin: Origin,
     needs_token: bool,
@@ -112,9 +112,9 @@ pub(super) struct Peer {
 
 impl Peer {
     pub(super) fn new(arrival: Arrival, key: PeerKey, now: Instant) -> Self {
-        let Arrival { socket, origin, needs_token, place } = arrival;
+        let Arrival { stream, origin, needs_token, place } = arrival;
         Self {
-            socket,
+            stream,
             key,
             origin,
             needs_token,
@@ -174,8 +174,13 @@ impl Peer {
         self.is_unparsed && self.arriving.is_some()
     }
 
-    pub(super) fn is_unsent(&self) -> bool {
+    /// Whether the stream has not taken all that is to be sent.
+    fn has_unsent(&self) -> bool {
         self.sent < self.unsent.len()
+    }
+
+    pub(super) fn is_unsent(&self) -> bool {
+        self.has_unsent() || self.stream.is_unsent()
     }
 
     /// When it is to be closed unless something happens, and why.
@@ -220,6 +225,14 @@ impl Peer {
         outcome.unwrap_or_else(Pumped::Closed)
     }
 
+    /// Why nothing comes any more.
+    pub(super) fn lost(&self) -> End {
+        match self.stream.fault() {
+            Some(fault) => End::Tls(fault.why.clone()),
+            None => End::Left,
+        }
+    }
+
     /// Appends the answer to the call that the service had.
     pub(super) fn answer(&mut self, len: usize, bytes: &[u8], tools: &mut Tools) -> Result<(), End> {
         let Some(tag) = self.asked.take() else { return Ok(()) };
@@ -240,10 +253,10 @@ impl Peer {
         }
         let mut have = self.rest.len();
         if !std::mem::take(&mut self.is_unparsed) {
-            match receive(&self.socket, &mut tools.input[have..]) {
+            match self.stream.receive(&mut tools.input[have..]) {
                 Moved::Bytes(bytes) => have += bytes,
                 Moved::Nothing => return Ok(Pumped::Idle),
-                Moved::Gone => return Err(End::Left),
+                Moved::Gone => return Err(self.lost()),
             }
         }
         tools.input[..self.rest.len()].copy_from_slice(&self.rest);
@@ -357,8 +370,8 @@ impl Peer {
     fn flush(&mut self, tools: &mut Tools) -> Result<bool, End> {
         let bytes = tools.out.bytes();
         let mut sent = 0;
-        while !self.is_unsent() && sent < bytes.len() {
-            match send(&self.socket, &bytes[sent..]) {
+        while !self.has_unsent() && sent < bytes.len() {
+            match self.stream.send(&bytes[sent..]) {
                 Moved::Bytes(more) => sent += more,
                 Moved::Nothing => break,
                 Moved::Gone => return Err(End::Left),
@@ -366,6 +379,8 @@ impl Peer {
         }
         if sent < bytes.len() {
             self.unsent.extend_from_slice(&bytes[sent..]);
+        }
+        if self.is_unsent() {
             self.stuck_since.get_or_insert(tools.now);
         }
         tools.out.clear();
@@ -374,12 +389,18 @@ impl Peer {
 
     /// Sends what an earlier flush could not; whether all of it.
     fn send_rest(&mut self) -> Result<bool, End> {
-        while self.is_unsent() {
-            match send(&self.socket, &self.unsent[self.sent..]) {
+        while self.has_unsent() {
+            match self.stream.send(&self.unsent[self.sent..]) {
                 Moved::Bytes(more) => self.sent += more,
                 Moved::Nothing => return Ok(false),
                 Moved::Gone => return Err(End::Left),
             }
+        }
+        if self.stream.push_out() == Moved::Gone {
+            return Err(self.lost());
+        }
+        if self.stream.is_unsent() {
+            return Ok(false);
         }
         self.sent = 0;
         self.unsent.clear();

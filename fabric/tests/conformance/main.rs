@@ -8,4 +8,5 @@ mod shm;
 mod sim;
 mod tcp;
 mod tcp_peers;
+mod tcp_tls;
 mod tcp_tokens;

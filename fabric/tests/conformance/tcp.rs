@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use fpcache_fabric::conformance::{self, Fixture, TestService};
-use fpcache_fabric::tcp::{ConnectOptions, ListenOptions, Listener, TcpAddress, TcpConnection, connect};
+use fpcache_fabric::tcp::{
+    ConnectOptions, ListenOptions, Listener, TcpAddress, TcpConnection, TlsServing, connect,
+};
 use fpcache_fabric::{AreaId, Export, HugePages, OneRegion, RegionName, Serving, SharedMemory};
 
 struct Node {
@@ -14,15 +16,15 @@ struct Node {
 }
 
 impl Node {
-    fn start(at: impl FnOnce(&tempfile::TempDir) -> TcpAddress) -> Self {
+    fn start(at: impl FnOnce(&tempfile::TempDir) -> TcpAddress, tls: Option<TlsServing>) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let (region, fd) = SharedMemory::create_memfd("region", 1 << 20, HugePages::No).unwrap();
         let region = Arc::new(region);
         let export = Export::new(&region, fd, 1).unwrap().with_watched(0);
         let scratch = Some(Arc::new(SharedMemory::anonymous(64 << 10).unwrap()));
-        let options = ListenOptions { scratch, io_threads: 2, ..ListenOptions::default() };
+        let options = ListenOptions { scratch, io_threads: 2, tls, ..ListenOptions::default() };
         let listener = Listener::bind(&[at(&directory)], options).unwrap();
-        let address = listener.addresses()[0].clone();
+        let address = listener.addresses()[0].clone().trusting(crate::tcp_tls::trust());
         let service = OneRegion::new(RegionName::default(), export, TestService::default());
         let serving = Some(listener.spawn(service).unwrap());
         let connection = connect(&address, ConnectOptions::default()).unwrap();
@@ -31,14 +33,14 @@ impl Node {
 }
 
 macro_rules! fixture {
-    ($name:ident, $at:expr) => {
+    ($name:ident, $at:expr, $tls:expr) => {
         struct $name(Node);
 
         impl Fixture for $name {
             type Connection = TcpConnection;
 
             fn start() -> Self {
-                Self(Node::start($at))
+                Self(Node::start($at, $tls))
             }
 
             fn connection(&self) -> &TcpConnection {
@@ -60,8 +62,10 @@ macro_rules! fixture {
     };
 }
 
-fixture!(Tcp, |_| "tcp://127.0.0.1:0".parse().unwrap());
-fixture!(Unix, |directory| TcpAddress::at_path(directory.path().join("node.sock")).unwrap());
+fixture!(Tcp, |_| "tcp://127.0.0.1:0".parse().unwrap(), None);
+fixture!(Unix, |directory| TcpAddress::at_path(directory.path().join("node.sock")).unwrap(), None);
+#[cfg(feature = "tls")]
+fixture!(Tls, |_| "tcps://127.0.0.1:0".parse().unwrap(), Some(crate::tcp_tls::serving()));
 
 #[test]
 fn the_tcp_backend_conforms() {
@@ -71,4 +75,10 @@ fn the_tcp_backend_conforms() {
 #[test]
 fn the_tcp_backend_conforms_over_unix_sockets() {
     conformance::run_all::<Unix>();
+}
+
+#[cfg(feature = "tls")]
+#[test]
+fn the_tcp_backend_conforms_beneath_tls() {
+    conformance::run_all::<Tls>();
 }

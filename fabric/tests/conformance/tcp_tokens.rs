@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use fpcache_fabric::conformance::TestService;
 use fpcache_fabric::shm::{ListenError, PROTOCOL_VERSION};
 use fpcache_fabric::tcp::{
-    ConnectOptions, HangUps, ListenOptions, Listener, Rights, TcpAddress, TcpConnection, Token, TokenKeeper,
+    AccessKeeper, ConnectOptions, HangUps, ListenOptions, Listener, Rights, TcpAddress, TcpConnection, Token,
     TokenSet, connect,
 };
 use fpcache_fabric::{
@@ -44,7 +44,7 @@ impl Service for Noting {
 
 struct Node {
     addresses: Vec<TcpAddress>,
-    keeper: TokenKeeper,
+    keeper: AccessKeeper,
     hang_ups: HangUps,
     readers: Arc<Mutex<Vec<ClientId>>>,
     rejected: Arc<Mutex<Vec<String>>>,
@@ -70,7 +70,7 @@ impl Node {
             Noting { inner, export, readers: Arc::clone(&readers), rejected: Arc::clone(&rejected) };
         Self {
             addresses: listener.addresses().to_vec(),
-            keeper: listener.token_keeper(),
+            keeper: listener.access_keeper(),
             hang_ups: listener.hang_ups(),
             readers,
             rejected,
@@ -241,7 +241,7 @@ fn tokens_change_while_a_node_serves() {
     let (by_old, by_kept) = (node.connect(Some(old)).unwrap(), node.connect(Some(kept)).unwrap());
     let mut endpoint = by_old.endpoint();
     endpoint.read_words(RemoteAddr::region(64), &mut [0]).unwrap();
-    node.keeper.replace(tokens.with(new, Rights::Write));
+    node.keeper.replace_tokens(tokens.with(new, Rights::Write));
     // Clients of a token that is gone go with it, over all their sockets.
     let patience = Instant::now() + Duration::from_secs(5);
     while by_old.is_alive() {

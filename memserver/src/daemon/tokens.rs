@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use crate::tell::tell;
-use fpcache_fabric::tcp::{Listener, TokenError, TokenKeeper, TokenSet};
+use fpcache_fabric::tcp::{AccessKeeper, Listener, TokenError, TokenSet};
 
 /// Where the tokens are by which clients get in over TCP.
 #[derive(Clone)]
@@ -44,7 +44,7 @@ impl TokenSource {
     /// What reads them again for this listener, if they are where they can change.
     pub(super) fn rereading(self, listener: &Listener) -> Option<Rereading> {
         match self {
-            Self::File(_) => Some(Rereading { source: self, keeper: listener.token_keeper() }),
+            Self::File(_) => Some(Rereading { source: self, keeper: listener.access_keeper() }),
             Self::Text { .. } => None,
         }
     }
@@ -54,7 +54,7 @@ impl TokenSource {
 #[derive(Debug)]
 pub(super) struct Rereading {
     source: TokenSource,
-    keeper: TokenKeeper,
+    keeper: AccessKeeper,
 }
 
 impl Rereading {
@@ -63,7 +63,7 @@ impl Rereading {
         match self.source.read() {
             Ok(tokens) => {
                 let count = tokens.len();
-                self.keeper.replace(tokens);
+                self.keeper.replace_tokens(tokens);
                 tell!("fpcache-memserver: {count} tokens let clients in from now on");
             }
             Err(error) => tell!("fpcache-memserver: the tokens stay as they were: {error}"),

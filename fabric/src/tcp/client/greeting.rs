@@ -1,7 +1,5 @@
 //! The client's side of the handshake.
 
-use std::os::fd::OwnedFd;
-
 use crate::clock::Deadline;
 use crate::error::FabricError;
 use crate::region::RegionName;
@@ -9,10 +7,12 @@ use crate::tcp::address::TcpAddress;
 use crate::tcp::frame::Limits;
 use crate::tcp::handshake::{
     ADMITTED, CHALLENGED, CREDENTIALS_REFUSED, Hello, MAGIC, Membership, NO_RESOURCES, NO_SUCH_CLIENT,
-    NO_SUCH_REGION, PROOF_BYTES, TOKEN_NEEDED, TOKEN_UNKNOWN, TOO_MANY_CLIENTS, USER_REFUSED, WELCOME_BYTES,
-    WELCOME_HEAD_BYTES, Welcome,
+    NO_SUCH_REGION, PROOF_BYTES, TLS_ALERT, TOKEN_NEEDED, TOKEN_UNKNOWN, TOO_MANY_CLIENTS, USER_REFUSED,
+    WELCOME_BYTES, WELCOME_HEAD_BYTES, Welcome,
 };
-use crate::tcp::socket::{Moved, Ready, receive, send, wait};
+use crate::tcp::socket::{Moved, Ready, wait};
+use crate::tcp::stream::Stream;
+use crate::tcp::tls::TlsError;
 use crate::tcp::token::{CLIENT, NODE, Token, nonce};
 use crate::verbs::MAX_REQUEST_BYTES;
 
@@ -31,35 +31,36 @@ pub(super) struct Greeting<'g> {
 
 impl Greeting<'_> {
     /// Says HELLO and takes WELCOME, and no byte more.
-    pub(super) fn exchange(&self, socket: &OwnedFd) -> Result<Welcome, FabricError> {
+    pub(super) fn exchange(&self, stream: &mut Stream) -> Result<Welcome, FabricError> {
+        self.shake_hands(stream)?;
         let nonce = self.token.map(|_| nonce()).transpose()?;
         let mut said = Hello::encode(self.version, self.name, self.join, nonce.as_ref());
         // It fits any socket's buffer, and one that was refused before it spoke is told why.
-        send(socket, &said);
-        let (mut head, mut status) = self.take_head(socket)?;
+        stream.send(&said);
+        let (mut head, mut status) = self.take_head(stream)?;
         let mut proves = None;
         if status == CHALLENGED {
             // Nobody without a token is asked.
             let token =
                 self.token.ok_or_else(|| self.protocol("it asks for a token that it was not told of"))?;
             let mut asked = [0; PROOF_BYTES];
-            self.take(socket, &mut asked)?;
+            self.take(stream, &mut asked)?;
             said.extend_from_slice(&head);
             said.extend_from_slice(&asked);
             let proof = token.prove(&CLIENT, &[&said]);
             said.extend_from_slice(&proof);
-            send(socket, &proof);
-            (head, status) = self.take_head(socket)?;
+            stream.send(&proof);
+            (head, status) = self.take_head(stream)?;
             proves = Some(token);
         }
         let mut bytes = [0; WELCOME_BYTES];
         bytes[..WELCOME_HEAD_BYTES].copy_from_slice(&head);
-        self.take(socket, &mut bytes[WELCOME_HEAD_BYTES..])?;
+        self.take(stream, &mut bytes[WELCOME_HEAD_BYTES..])?;
         let welcome = Welcome::decode(&bytes).ok_or_else(|| self.protocol("its welcome is none"))?;
         self.check(&welcome, status)?;
         if let Some(token) = proves {
             let mut proof = [0; PROOF_BYTES];
-            self.take(socket, &mut proof)?;
+            self.take(stream, &mut proof)?;
             if !token.is_proven(&NODE, &[&said, &bytes], &proof) {
                 return Err(self.not_proven());
             }
@@ -69,12 +70,45 @@ impl Greeting<'_> {
         Ok(welcome)
     }
 
+    /// Has what is under the protocol begin, where it is encrypted.
+    fn shake_hands(&self, stream: &mut Stream) -> Result<(), FabricError> {
+        while stream.is_handshaking() {
+            if stream.push_out() == Moved::Gone {
+                return Err(self.lost(stream));
+            }
+            // Nothing comes of the protocol before HELLO.
+            match stream.receive(&mut [0; 1]) {
+                Moved::Nothing => {
+                    let is_over = !stream.is_handshaking();
+                    if !is_over && wait(&*stream, stream.is_unsent(), self.deadline) == Ready::TimedOut {
+                        return Err(FabricError::DeadlinePassed { waiting_for: "a TLS handshake" });
+                    }
+                }
+                Moved::Bytes(_) => return Err(self.protocol("it spoke before it was greeted")),
+                Moved::Gone => return Err(self.lost(stream)),
+            }
+        }
+        Ok(())
+    }
+
+    /// Why nothing comes any more. One that is being killed has accepted and says nothing: it is worth coming again.
+    fn lost(&self, stream: &Stream) -> FabricError {
+        let peer = self.address.to_string();
+        match stream.fault() {
+            Some(fault) => TlsError::Handshake { peer, why: fault.why.clone(), remedy: fault.remedy }.into(),
+            None => FabricError::Disconnected { peer: peer.into() },
+        }
+    }
+
     /// What is the same in all versions, and the status.
-    fn take_head(&self, socket: &OwnedFd) -> Result<([u8; WELCOME_HEAD_BYTES], u32), FabricError> {
+    fn take_head(&self, stream: &mut Stream) -> Result<([u8; WELCOME_HEAD_BYTES], u32), FabricError> {
         let (mut head, mut have) = ([0; WELCOME_HEAD_BYTES], 0);
         while have < head.len() {
-            have += self.take_some(socket, &mut head[have..])?;
+            have += self.take_some(stream, &mut head[have..])?;
             // It tells whether the rest is worth waiting for.
+            if head[0] == TLS_ALERT {
+                return Err(self.protocol("it speaks TLS: write tcps://"));
+            }
             let known = have.min(MAGIC.len());
             if head[..known] != MAGIC[..known] {
                 return Err(self.protocol("its welcome has another magic number"));
@@ -89,28 +123,25 @@ impl Greeting<'_> {
         Ok((head, word(12)))
     }
 
-    fn take(&self, socket: &OwnedFd, into: &mut [u8]) -> Result<(), FabricError> {
+    fn take(&self, stream: &mut Stream, into: &mut [u8]) -> Result<(), FabricError> {
         let mut have = 0;
         while have < into.len() {
-            have += self.take_some(socket, &mut into[have..])?;
+            have += self.take_some(stream, &mut into[have..])?;
         }
         Ok(())
     }
 
     /// Waits for bytes; at least one.
-    fn take_some(&self, socket: &OwnedFd, into: &mut [u8]) -> Result<usize, FabricError> {
+    fn take_some(&self, stream: &mut Stream, into: &mut [u8]) -> Result<usize, FabricError> {
         loop {
-            match receive(socket, into) {
+            match stream.receive(into) {
                 Moved::Bytes(bytes) => return Ok(bytes),
                 Moved::Nothing => {
-                    if wait(socket, false, self.deadline) == Ready::TimedOut {
+                    if wait(&*stream, stream.is_unsent(), self.deadline) == Ready::TimedOut {
                         return Err(FabricError::DeadlinePassed { waiting_for: "the memory node's welcome" });
                     }
                 }
-                // One that is being killed has accepted and says nothing: it is worth coming again.
-                Moved::Gone => {
-                    return Err(FabricError::Disconnected { peer: self.address.to_string().into() });
-                }
+                Moved::Gone => return Err(self.lost(stream)),
             }
         }
     }

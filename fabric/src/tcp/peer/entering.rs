@@ -9,10 +9,10 @@ use crate::shm::PROTOCOL_VERSION;
 use crate::tcp::attempts::HOLD;
 use crate::tcp::handshake::{
     CREDENTIALS_REFUSED, Credentials, Greeting, Hello, MAX_GREETING_BYTES, NO_SUCH_CLIENT, OTHER_VERSION,
-    PROOF_BYTES, Purpose, TOKEN_NEEDED, TOKEN_UNKNOWN, TOO_MANY_CLIENTS, Welcome, challenge,
+    PROOF_BYTES, Purpose, TLS_RECORD, TOKEN_NEEDED, TOKEN_UNKNOWN, TOO_MANY_CLIENTS, Welcome, challenge,
 };
 use crate::tcp::node::{Client, End, Entry, ToDesk};
-use crate::tcp::socket::{Moved, receive, send};
+use crate::tcp::socket::Moved;
 use crate::tcp::token::{NODE, Token, nonce};
 
 /// A connection that was asked to prove that it knows a token.
@@ -42,10 +42,10 @@ impl Peer {
     /// Receives what has come, but no more than one byte beyond so many in all; whether there was something.
     fn hear(&mut self, most: usize, tools: &mut Tools) -> Result<bool, End> {
         let room = (most + 1).saturating_sub(self.rest.len());
-        match receive(&self.socket, &mut tools.input[..room]) {
+        match self.stream.receive(&mut tools.input[..room]) {
             Moved::Bytes(bytes) => self.rest.extend_from_slice(&tools.input[..bytes]),
             Moved::Nothing => return Ok(false),
-            Moved::Gone => return Err(End::Left),
+            Moved::Gone => return Err(self.lost()),
         }
         Ok(true)
     }
@@ -62,6 +62,11 @@ impl Peer {
         };
         match greeting {
             Greeting::Incomplete => Ok(Pumped::Active),
+            Greeting::Foreign if hello.starts_with(&TLS_RECORD) => {
+                // What is no TLS tells its client so.
+                self.refuse(&Welcome::refusal(PROTOCOL_VERSION, OTHER_VERSION, 0));
+                Err(End::SpeaksTls)
+            }
             Greeting::Foreign => Err(End::Foreign),
             Greeting::Version(theirs) => {
                 self.refuse(&Welcome::refusal(PROTOCOL_VERSION, OTHER_VERSION, 0));
@@ -194,12 +199,12 @@ impl Peer {
     }
 
     /// Says why it is not let in. It may have gone already.
-    pub(in crate::tcp) fn refuse(&self, welcome: &Welcome) {
-        send(&self.socket, &welcome.encode());
+    pub(in crate::tcp) fn refuse(&mut self, welcome: &Welcome) {
+        self.stream.send(&welcome.encode());
     }
 
     /// Says what was held back, if something was.
-    pub(in crate::tcp) fn say_farewell(&self) {
+    pub(in crate::tcp) fn say_farewell(&mut self) {
         if let Stage::Held(Held { status, .. }) = self.stage {
             self.refuse(&Welcome::refusal(PROTOCOL_VERSION, status, 0));
         }

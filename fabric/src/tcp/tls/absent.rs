@@ -1,0 +1,65 @@
+//! What stands for TLS in a program that was built without.
+
+use std::convert::Infallible;
+use std::os::fd::BorrowedFd;
+
+use super::{Fault, TlsError, TlsServing, TlsTrust};
+use crate::tcp::socket::Moved;
+
+/// There is none.
+#[derive(Clone, Debug)]
+pub(in crate::tcp) struct ClientSide(Infallible);
+
+impl ClientSide {
+    pub(in crate::tcp) fn of(_: &TlsTrust, address: &str) -> Result<Self, TlsError> {
+        Err(TlsError::NotBuilt { address: address.to_owned() })
+    }
+
+    pub(in crate::tcp) fn session(&self, _: &str) -> Result<Session, TlsError> {
+        match self.0 {}
+    }
+}
+
+/// There is none.
+#[derive(Clone, Debug)]
+pub(in crate::tcp) struct ServerSide(Infallible);
+
+impl ServerSide {
+    pub(in crate::tcp) fn of(_: &TlsServing) -> Result<Self, TlsError> {
+        Err(TlsError::NotBuilt { address: "a listener".to_owned() })
+    }
+
+    pub(in crate::tcp) fn session(&self) -> Option<Session> {
+        match self.0 {}
+    }
+}
+
+/// There is none.
+#[derive(Debug)]
+pub(in crate::tcp) struct Session(Infallible);
+
+impl Session {
+    pub(in crate::tcp) fn send(&mut self, _: BorrowedFd<'_>, _: &[u8]) -> Moved {
+        match self.0 {}
+    }
+
+    pub(in crate::tcp) fn receive(&mut self, _: BorrowedFd<'_>, _: &mut [u8]) -> Moved {
+        match self.0 {}
+    }
+
+    pub(in crate::tcp) fn push_out(&mut self, _: BorrowedFd<'_>) -> Moved {
+        match self.0 {}
+    }
+
+    pub(in crate::tcp) fn is_unsent(&self) -> bool {
+        match self.0 {}
+    }
+
+    pub(in crate::tcp) fn is_handshaking(&self) -> bool {
+        match self.0 {}
+    }
+
+    pub(in crate::tcp) fn fault(&self) -> Option<&Fault> {
+        match self.0 {}
+    }
+}

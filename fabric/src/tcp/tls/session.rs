@@ -1,0 +1,305 @@
+//! Sessions by rustls, over sockets that never block.
+
+use std::io::{self, Read, Write};
+use std::os::fd::BorrowedFd;
+use std::path::Path;
+use std::sync::Arc;
+
+use rustls::client::Resumption;
+use rustls::crypto::{CryptoProvider, ring};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::server::WebPkiClientVerifier;
+use rustls::version::TLS13;
+use rustls::{
+    AlertDescription, CertificateError, ClientConfig, ClientConnection, Connection, Error, InvalidMessage,
+    RootCertStore, ServerConfig, ServerConnection,
+};
+
+use super::{Fault, TlsError, TlsIdentity, TlsServing, TlsTrust};
+use crate::tcp::socket::{self, Moved};
+
+/// Bytes that a session takes before it has sent those of before.
+const CHUNK: usize = 16 << 10;
+
+fn provider() -> Arc<CryptoProvider> {
+    Arc::new(ring::default_provider())
+}
+
+/// The certificates of a file.
+fn certificates(what: &'static str, path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+    let wrong = |why: String| TlsError::File { what, path: path.to_owned(), why };
+    let found = CertificateDer::pem_file_iter(path).and_then(Iterator::collect::<Result<Vec<_>, _>>);
+    match found {
+        Ok(found) if found.is_empty() => Err(wrong("there is none in it".to_owned())),
+        found => found.map_err(|error| wrong(error.to_string())),
+    }
+}
+
+fn key(path: &Path) -> Result<PrivateKeyDer<'static>, TlsError> {
+    PrivateKeyDer::from_pem_file(path).map_err(|error| TlsError::File {
+        what: "a private key",
+        path: path.to_owned(),
+        why: error.to_string(),
+    })
+}
+
+/// The authorities of a file.
+fn authorities(path: &Path) -> Result<RootCertStore, TlsError> {
+    let what = "the certificates of authorities";
+    let mut roots = RootCertStore::empty();
+    for certificate in certificates(what, path)? {
+        let wrong = |error: Error| TlsError::File { what, path: path.to_owned(), why: error.to_string() };
+        roots.add(certificate).map_err(wrong)?;
+    }
+    Ok(roots)
+}
+
+fn unfit(identity: &TlsIdentity) -> impl Fn(Error) -> TlsError {
+    |error| TlsError::Identity { path: identity.certificate.clone(), why: error.to_string() }
+}
+
+/// How a client's sessions are begun.
+#[derive(Clone, Debug)]
+pub(in crate::tcp) struct ClientSide(Arc<ClientConfig>);
+
+impl ClientSide {
+    /// Reads the files that `trust` names, or what the system believes.
+    pub(in crate::tcp) fn of(trust: &TlsTrust, address: &str) -> Result<Self, TlsError> {
+        let roots = match &trust.authority {
+            Some(path) => authorities(path)?,
+            None => system_authorities(address)?,
+        };
+        let config = ClientConfig::builder_with_provider(provider())
+            .with_protocol_versions(&[&TLS13])
+            .map_err(|error| TlsError::NoAuthority { address: address.to_owned(), why: error.to_string() })?
+            .with_root_certificates(roots);
+        let mut config = match &trust.identity {
+            Some(identity) => config
+                .with_client_auth_cert(
+                    certificates("a certificate", &identity.certificate)?,
+                    key(&identity.key)?,
+                )
+                .map_err(unfit(identity))?,
+            None => config.with_no_client_auth(),
+        };
+        config.resumption = Resumption::disabled();
+        Ok(Self(Arc::new(config)))
+    }
+
+    /// A session with the memory node of this name or address.
+    pub(in crate::tcp) fn session(&self, host: &str) -> Result<Session, TlsError> {
+        let wrong = |why: String| TlsError::Handshake {
+            peer: host.to_owned(),
+            why,
+            remedy: "write a name or an address that a certificate can have",
+        };
+        let name = ServerName::try_from(host.to_owned()).map_err(|error| wrong(error.to_string()))?;
+        let connection = ClientConnection::new(Arc::clone(&self.0), name);
+        connection.map(|one| Session::of(one.into())).map_err(|error| wrong(error.to_string()))
+    }
+}
+
+fn system_authorities(address: &str) -> Result<RootCertStore, TlsError> {
+    let found = rustls_native_certs::load_native_certs();
+    let mut roots = RootCertStore::empty();
+    let (taken, _) = roots.add_parsable_certificates(found.certs);
+    if taken == 0 {
+        let why = found.errors.first().map_or_else(|| "none are installed".to_owned(), ToString::to_string);
+        return Err(TlsError::NoAuthority { address: address.to_owned(), why });
+    }
+    Ok(roots)
+}
+
+/// How a memory node's sessions are begun.
+#[derive(Clone, Debug)]
+pub(in crate::tcp) struct ServerSide(Arc<ServerConfig>);
+
+impl ServerSide {
+    /// Reads the files that `serving` names.
+    pub(in crate::tcp) fn of(serving: &TlsServing) -> Result<Self, TlsError> {
+        let TlsServing { identity, client_authority } = serving;
+        let builder = ServerConfig::builder_with_provider(provider())
+            .with_protocol_versions(&[&TLS13])
+            .map_err(unfit(identity))?;
+        let builder = match client_authority {
+            None => builder.with_no_client_auth(),
+            Some(path) => {
+                let roots = Arc::new(authorities(path)?);
+                let verifier = WebPkiClientVerifier::builder_with_provider(roots, provider()).build();
+                builder.with_client_cert_verifier(verifier.map_err(|error| TlsError::File {
+                    what: "the certificates of authorities",
+                    path: path.clone(),
+                    why: error.to_string(),
+                })?)
+            }
+        };
+        let chain = certificates("a certificate", &identity.certificate)?;
+        let mut config = builder.with_single_cert(chain, key(&identity.key)?).map_err(unfit(identity))?;
+        config.send_tls13_tickets = 0;
+        Ok(Self(Arc::new(config)))
+    }
+
+    /// A session with whoever has connected; `None` if there can be none, which takes a clock that cannot be read.
+    pub(in crate::tcp) fn session(&self) -> Option<Session> {
+        ServerConnection::new(Arc::clone(&self.0)).ok().map(|one| Session::of(one.into()))
+    }
+}
+
+/// One end of an encrypted connection.
+#[derive(Debug)]
+pub(in crate::tcp) struct Session {
+    connection: Connection,
+    fault: Option<Fault>,
+}
+
+impl Session {
+    fn of(mut connection: Connection) -> Self {
+        connection.set_buffer_limit(Some(CHUNK));
+        Self { connection, fault: None }
+    }
+
+    /// Takes bytes to send, if those of before have left.
+    pub(in crate::tcp) fn send(&mut self, socket: BorrowedFd<'_>, bytes: &[u8]) -> Moved {
+        match self.push_out(socket) {
+            Moved::Gone => return Moved::Gone,
+            _ if self.is_unsent() => return Moved::Nothing,
+            _ => {}
+        }
+        let taken = match self.connection.writer().write(&bytes[..bytes.len().min(CHUNK)]) {
+            Ok(0) => return Moved::Nothing,
+            Ok(taken) => taken,
+            Err(_) => return Moved::Gone,
+        };
+        match self.push_out(socket) {
+            Moved::Gone => Moved::Gone,
+            _ => Moved::Bytes(taken),
+        }
+    }
+
+    /// Receives what is there: less than there is room for only if the socket was empty. Shakes hands on the way.
+    pub(in crate::tcp) fn receive(&mut self, socket: BorrowedFd<'_>, into: &mut [u8]) -> Moved {
+        let mut have = 0;
+        loop {
+            let ended = match self.connection.reader().read(&mut into[have..]) {
+                // The peer has said that it ends.
+                Ok(0) => true,
+                Ok(more) => {
+                    have += more;
+                    if have == into.len() {
+                        return Moved::Bytes(have);
+                    }
+                    continue;
+                }
+                Err(error) => error.kind() != io::ErrorKind::WouldBlock,
+            };
+            let received = if ended { Moved::Gone } else { self.take_in(socket) };
+            return match received {
+                Moved::Bytes(_) => continue,
+                _ if have > 0 => Moved::Bytes(have),
+                nothing => nothing,
+            };
+        }
+    }
+
+    /// Receives encrypted bytes and looks at them.
+    fn take_in(&mut self, socket: BorrowedFd<'_>) -> Moved {
+        let bytes = match self.connection.read_tls(&mut Wire(socket)) {
+            Ok(0) => return Moved::Gone,
+            Ok(bytes) => bytes,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Moved::Nothing,
+            Err(_) => return Moved::Gone,
+        };
+        let looked = self.connection.process_new_packets();
+        // Also what tells the peer that something is wrong.
+        let pushed = self.push_out(socket);
+        match looked {
+            Ok(_) if pushed == Moved::Gone => Moved::Gone,
+            Ok(_) => Moved::Bytes(bytes),
+            Err(error) => {
+                self.fault.get_or_insert_with(|| fault_of(&error));
+                Moved::Gone
+            }
+        }
+    }
+
+    /// Sends encrypted bytes that wait.
+    pub(in crate::tcp) fn push_out(&mut self, socket: BorrowedFd<'_>) -> Moved {
+        let mut all = 0;
+        while self.connection.wants_write() {
+            match self.connection.write_tls(&mut Wire(socket)) {
+                Ok(sent) => all += sent,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                Err(_) => return Moved::Gone,
+            }
+        }
+        if all > 0 { Moved::Bytes(all) } else { Moved::Nothing }
+    }
+
+    /// Whether encrypted bytes wait for the socket.
+    pub(in crate::tcp) fn is_unsent(&self) -> bool {
+        self.connection.wants_write()
+    }
+
+    /// Whether no byte of the protocol can be sent yet.
+    pub(in crate::tcp) fn is_handshaking(&self) -> bool {
+        self.connection.is_handshaking()
+    }
+
+    /// What ended it, if TLS has.
+    pub(in crate::tcp) fn fault(&self) -> Option<&Fault> {
+        self.fault.as_ref()
+    }
+}
+
+fn fault_of(error: &Error) -> Fault {
+    let remedy = match error {
+        Error::InvalidMessage(InvalidMessage::InvalidContentType) => {
+            return Fault {
+                why: "it does not speak TLS".to_owned(),
+                remedy: "write tcp:// if that is as it should be",
+            };
+        }
+        Error::InvalidCertificate(CertificateError::UnknownIssuer) => {
+            "name the authority that has signed its certificate: tcps://HOST:PORT?ca=FILE, or FPCACHE_TLS_CA"
+        }
+        Error::InvalidCertificate(
+            CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },
+        ) => "write one of the names in its certificate",
+        Error::AlertReceived(AlertDescription::CertificateRequired) => {
+            "it lets in who has a certificate: tcps://HOST:PORT?cert=FILE&key=FILE, or FPCACHE_TLS_CERT and FPCACHE_TLS_KEY"
+        }
+        _ => "see that both have certificates that are valid and trusted",
+    };
+    Fault { why: error.to_string(), remedy }
+}
+
+/// A socket as rustls takes it.
+struct Wire<'s>(BorrowedFd<'s>);
+
+fn moved(moved: Moved) -> io::Result<usize> {
+    match moved {
+        Moved::Bytes(bytes) => Ok(bytes),
+        Moved::Nothing => Err(io::ErrorKind::WouldBlock.into()),
+        Moved::Gone => Ok(0),
+    }
+}
+
+impl Read for Wire<'_> {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        moved(socket::receive(self.0, into))
+    }
+}
+
+impl Write for Wire<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match moved(socket::send(self.0, bytes)) {
+            Ok(0) => Err(io::ErrorKind::BrokenPipe.into()),
+            sent => sent,
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
