@@ -1,15 +1,38 @@
-//! The token by which a client gets in.
+//! What a client gets in by, and whom it believes, as the environment says.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use fpcache_fabric::tcp::{Token, TokenError};
+use fpcache_fabric::tcp::{TlsIdentity, TlsTrust, Token, TokenError};
 
 use crate::error::ClientError;
-use crate::url::Url;
+use crate::url::{Url, UrlError};
 
 /// A token, and the name of a file that has one.
 const TOKEN: &str = "FPCACHE_TOKEN";
 const TOKEN_FILE: &str = "FPCACHE_TOKEN_FILE";
+
+/// Files of certificates, and of a key.
+const TLS_CA: &str = "FPCACHE_TLS_CA";
+const TLS_CERT: &str = "FPCACHE_TLS_CERT";
+const TLS_KEY: &str = "FPCACHE_TLS_KEY";
+
+/// The memory node at `url`. Of TLS, what the URL does not say is as the environment does: `FPCACHE_TLS_CA`, and `FPCACHE_TLS_CERT`
+/// with `FPCACHE_TLS_KEY`.
+pub(crate) fn node_at(url: &str) -> Result<Url, UrlError> {
+    Ok(match url.parse()? {
+        Url::Tcp(address) => Url::Tcp(address.trusting(trust_of(|name| std::env::var_os(name)))),
+        url @ Url::Shm(_) => url,
+    })
+}
+
+fn trust_of(value: impl Fn(&str) -> Option<std::ffi::OsString>) -> TlsTrust {
+    let file = |name| value(name).filter(|file| !file.is_empty()).map(PathBuf::from);
+    let identity = file(TLS_CERT).zip(file(TLS_KEY));
+    TlsTrust {
+        authority: file(TLS_CA),
+        identity: identity.map(|(certificate, key)| TlsIdentity { certificate, key }),
+    }
+}
 
 /// The token to prove to the memory node at `url`: the one that is given, or that of the environment, `FPCACHE_TOKEN` or the
 /// file that `FPCACHE_TOKEN_FILE` names. None where the operating system tells who is there.
@@ -35,7 +58,29 @@ fn of_environment(value: impl Fn(&str) -> Option<std::ffi::OsString>) -> Result<
 
 #[cfg(test)]
 mod tests {
+    use fpcache_fabric::tcp::TcpAddress;
+
     use super::*;
+
+    #[test]
+    fn what_an_address_does_not_say_of_tls_the_environment_does() {
+        let of = |set: &[(&str, &str)]| {
+            let find =
+                |name: &str| set.iter().find(|(known, _)| *known == name).map(|(_, value)| value.into());
+            let address: TcpAddress = "tcps://node-1:7400?ca=a.pem".parse().expect("an address");
+            address.trusting(trust_of(find)).to_string()
+        };
+        assert_eq!(of(&[]), "tcps://node-1:7400?ca=a.pem");
+        let both = [(TLS_CA, "b.pem"), (TLS_CERT, "c.pem"), (TLS_KEY, "k.pem")];
+        assert_eq!(of(&both), "tcps://node-1:7400?ca=a.pem&cert=c.pem&key=k.pem");
+        assert_eq!(
+            of(&both[..2]),
+            "tcps://node-1:7400?ca=a.pem",
+            "a certificate is of no use without its key"
+        );
+        let plain: TcpAddress = "tcp://node-1:7400".parse().expect("an address");
+        assert!(plain.trusting(trust_of(|_| Some("b.pem".into()))).trust().is_none());
+    }
 
     #[test]
     fn the_environment_has_a_token_or_names_its_file() {

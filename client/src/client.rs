@@ -11,7 +11,7 @@ use fpcache::layout::{RecordShape, RecordToken, TableParameters};
 use fpcache::message::{NodeStats, Request, WriteOperation, WriteReply};
 use fpcache::read::{Cost, FabricCosts, LookupScratch, Outcome, Plan, Wanted};
 
-use crate::access::token_for;
+use crate::access::{node_at, token_for};
 use crate::answers::Answers;
 use crate::config::ClientConfig;
 use crate::core::Core;
@@ -112,7 +112,7 @@ impl<K: BuildKeys> TableClient<K> {
     /// A bad URL, no memory node there, no table of the name, no right to it, one of another release, or
     /// [`OtherKeys`](ClientError::OtherKeys).
     pub fn connect_with(url: &str, config: ClientConfig) -> Result<Self, ClientError> {
-        let url: Url = url.parse()?;
+        let url = node_at(url)?;
         let config = config.with_token(token_for(&url, config.token)?);
         let transport = match &url {
             Url::Shm(address) => {

@@ -10,7 +10,7 @@ use fpcache::message::{TableInfo, TablesPage, TablesRequest, decode_reply};
 use fpcache_fabric::tcp::Token;
 use fpcache_fabric::{Connection, Deadline, FabricError, MappedConnection, TcpConnection, shm, tcp};
 
-use crate::access::token_for;
+use crate::access::{node_at, token_for};
 use crate::error::ClientError;
 use crate::url::Url;
 
@@ -79,7 +79,7 @@ impl Tables {
     /// # Errors
     /// As for [`connect`](Self::connect).
     pub fn connect_as(url: &str, token: Option<Token>, deadline: Duration) -> Result<Self, ClientError> {
-        let url = url.parse()?;
+        let url = node_at(url)?;
         let token = token_for(&url, token)?;
         Ok(Self::at(url, token, deadline)?)
     }

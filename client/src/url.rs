@@ -34,7 +34,7 @@ impl FromStr for Url {
         let error = |why: String| UrlError { url: s.into(), why };
         match s.split_once("://") {
             Some(("shm", _)) => s.parse().map(Self::Shm).map_err(|e| error(format!("{e}"))),
-            Some(("tcp" | "tcp+unix" | "rdma", _)) => {
+            Some(("tcp" | "tcps" | "tcp+unix" | "rdma", _)) => {
                 s.parse().map(Self::Tcp).map_err(|e| error(format!("{e}")))
             }
             Some((scheme, _)) => Err(error(format!("the transport `{scheme}` is not supported"))),

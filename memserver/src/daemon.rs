@@ -1,20 +1,21 @@
 //! A memory node as a process of its own, over shared memory and sockets.
 
+mod access;
 mod greeting;
 mod limits;
 mod listen;
-mod tokens;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread;
+use std::time::Duration;
 
 use fpcache::TableName;
 use fpcache::key_space::{BuildKeys, KeyKind};
 use fpcache::message::Refusal;
 use fpcache_fabric::process::{Wait, is_ending, lock_holder};
 use fpcache_fabric::shm::{ListenError, ListenOptions, Listener, ShmAddress};
-use fpcache_fabric::tcp::{self, TcpAddress, TokenError, TokenSet};
+use fpcache_fabric::tcp::{self, TcpAddress, TlsServing, TokenError, TokenSet};
 use fpcache_fabric::{FabricError, HugePages, StopHandle};
 use rustix::fs::FlockOperation;
 use rustix::io::Errno;
@@ -29,13 +30,13 @@ use crate::folder::{Folder, FolderError};
 use crate::node::MemoryNode;
 use crate::store::Folders;
 use crate::tell::tell;
+use access::Rereading;
 use limits::DescriptorLimit;
-use tokens::Rereading;
 
+pub use access::TokenSource;
 pub use greeting::Greeting;
 pub use limits::raise_descriptor_limit;
 pub use listen::ListenAddress;
-pub use tokens::TokenSource;
 
 /// How a memory node runs.
 #[derive(Clone, Debug)]
@@ -46,10 +47,18 @@ pub struct DaemonConfig {
     pub sockets: Vec<TcpAddress>,
     /// Threads that serve sockets; `None`: the cores but one.
     pub io_threads: Option<usize>,
+    /// How long such a thread goes on looking before it sleeps, while that pays off; `None`: 50 µs.
+    pub spin: Option<Duration>,
+    /// Connections over sockets at once; `None`: 1024.
+    pub max_connections: Option<usize>,
+    /// How long a client over sockets may do nothing; `None`: an hour.
+    pub idle_time: Option<Duration>,
     /// Where the tokens are by which clients get in over TCP; `None`: there are none.
     pub tokens: Option<TokenSource>,
     /// Whether clients over the loopback interface need a token too.
     pub require_token: bool,
+    /// What is shown at addresses `tcps://`, which need it.
+    pub tls: Option<TlsServing>,
     /// Bytes that all its tables may use together.
     pub capacity: u64,
     /// Whether regions lie in huge pages.
@@ -92,12 +101,20 @@ impl Default for FirstTable {
 impl DaemonConfig {
     /// A memory node at `listen` that takes a quarter of the memory.
     pub fn at(listen: ShmAddress) -> Self {
+        Self::of(Some(listen), Vec::new())
+    }
+
+    fn of(listen: Option<ShmAddress>, sockets: Vec<TcpAddress>) -> Self {
         Self {
-            listen: Some(listen),
-            sockets: Vec::new(),
+            listen,
+            sockets,
             io_threads: None,
+            spin: None,
+            max_connections: None,
+            idle_time: None,
             tokens: None,
             require_token: false,
+            tls: None,
             capacity: default_capacity(),
             huge_pages: HugePages::Merged,
             allowed_users: Vec::new(),
@@ -123,19 +140,7 @@ impl DaemonConfig {
                 ListenAddress::Sockets(address) => sockets.push(address),
             }
         }
-        Ok(Self {
-            listen,
-            sockets,
-            io_threads: None,
-            tokens: None,
-            require_token: false,
-            capacity: default_capacity(),
-            huge_pages: HugePages::Merged,
-            allowed_users: Vec::new(),
-            exit_with_parent: false,
-            durable: None,
-            first: FirstTable::default(),
-        })
+        Ok(Self::of(listen, sockets))
     }
 
     /// The same, whose first table has these keys.
@@ -293,6 +298,10 @@ impl Daemon {
         socket_options.tokens =
             config.tokens.as_ref().map_or_else(|| Ok(TokenSet::default()), TokenSource::read)?;
         socket_options.require_token = config.require_token;
+        socket_options.tls = config.tls.clone();
+        socket_options.spin = config.spin.unwrap_or(socket_options.spin);
+        socket_options.max_connections = config.max_connections.unwrap_or(socket_options.max_connections);
+        socket_options.idle_time = config.idle_time.or(socket_options.idle_time);
         socket_options.allowed_users = config.allowed_users.clone();
         socket_options.descriptors = Arc::clone(&descriptors.shared);
         let sockets = match &config.sockets[..] {
@@ -300,7 +309,7 @@ impl Daemon {
             addresses => Some(tcp::Listener::bind(addresses, socket_options)?),
         };
         let stop = StopHandle::new()?;
-        let rereading = sockets.as_ref().zip(config.tokens.clone()).and_then(|(s, t)| t.rereading(s));
+        let rereading = sockets.as_ref().and_then(|sockets| Rereading::of(config, sockets));
         act_on_signals(signals, stop.clone(), rereading)?;
         Ok(Self { catalogue, listener, sockets, stop, descriptors, _folder: folder })
     }
@@ -388,13 +397,13 @@ fn take_folder(path: &Path, announcement: &mut Announcement) -> Result<Folder, D
     }
 }
 
-/// Uses the handle when the process is told to end; told twice, the process ends at once. Told by `SIGHUP`, it reads its tokens
-/// again if they are in a file; that signal has no other effect, so that nobody who sends it to a memory node without such a file
-/// ends it.
+/// Uses the handle when the process is told to end; told twice, the process ends at once. Told by `SIGHUP`, it reads again what lets
+/// clients in, if that is in files; that signal has no other effect, so that nobody who sends it to a memory node without
+/// such files ends it.
 fn act_on_signals(
     mut signals: Signals,
     stop: StopHandle,
-    tokens: Option<Rereading>,
+    access: Option<Rereading>,
 ) -> Result<(), DaemonError> {
     for ending in [SIGTERM, SIGINT] {
         signals.add_signal(ending).map_err(no_handlers)?;
@@ -402,8 +411,8 @@ fn act_on_signals(
     let watch = move || {
         for signal in signals.forever() {
             if signal == SIGHUP {
-                if let Some(tokens) = &tokens {
-                    tokens.read_again();
+                if let Some(access) = &access {
+                    access.read_again();
                 }
                 continue;
             }

@@ -3,6 +3,7 @@
 use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use anyhow::{Context, ensure};
 use clap::{Parser, ValueEnum};
@@ -12,6 +13,7 @@ use fpcache::key_space::{BuildKeys, ByteKeys, KeyKind, U64Keys};
 use fpcache::layout::{RecordShape, TableParameters};
 use fpcache_datasets::{Duplicates, OpenOptions, Spec, write_value};
 use fpcache_fabric::HugePages;
+use fpcache_fabric::tcp::{TlsIdentity, TlsServing};
 use fpcache_memserver::daemon::{TokenSource, raise_descriptor_limit};
 use fpcache_memserver::durability::SyncPolicy;
 use fpcache_memserver::store::Folders;
@@ -31,7 +33,8 @@ use fpcache_memserver::{
         fpcache-memserver --load ycsb:1M --key-bytes 128 --value-bytes 100\n  \
         fpcache-memserver --data-dir /var/lib/fpcache --fsync always\n  \
         fpcache-memserver --listen shm://second --allow-user 1001\n  \
-        fpcache-memserver --listen shm://fpcache --listen tcp://127.0.0.1:7400\n\n\
+        fpcache-memserver --listen shm://fpcache --listen tcp://127.0.0.1:7400\n  \
+        fpcache-memserver --listen tcps://0.0.0.0:7400 --tls-cert node.pem --tls-key node.key --token-file tokens\n\n\
         Tables are made, listed and dropped while it runs: fpcache-cli create --table NAME, tables, drop NAME. They share the \
         capacity, each taking what it uses. Where there is none, the table `default` is made.\n\n\
         Without --data-dir the data end with the process. With it, a memory node that was killed and is started again with \
@@ -44,8 +47,8 @@ use fpcache_memserver::{
         Exit codes: 0 ended when it was asked to, 2 wrong usage or a failure."
 )]
 struct Arguments {
-    /// Address to listen at: shm://NAME, for clients that map its memory (once at most), tcp://HOST:PORT, tcp+unix:///PATH, or
-    /// rdma://HOST:PORT?dev=NAME&gid=INDEX&port=NUMBER, if built with RDMA. All users of this machine reach tcp://127.0.0.1:PORT;
+    /// Address to listen at: shm://NAME, for clients that map its memory (once at most), tcp://HOST:PORT, tcps://HOST:PORT (TLS), tcp+unix:///PATH,
+    /// or rdma://HOST:PORT?dev=NAME&gid=INDEX&port=NUMBER, if built with TLS or RDMA. All users of this machine reach tcp://127.0.0.1:PORT;
     /// addresses that other machines reach need --token-file. May be given several times
     #[arg(
         long,
@@ -59,6 +62,33 @@ struct Arguments {
     /// Threads that serve sockets [default: the cores but one]
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u16).range(1..=256))]
     io_threads: Option<u16>,
+
+    /// How long such a thread goes on looking for more before it sleeps, while that pays off, as in 50us; 0s saves processor time,
+    /// and costs a wake-up for every batch [default: 50us]
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    spin: Option<Duration>,
+
+    /// Connections over sockets at once: a client has one, and one more for each of its threads that read [default: 1024]. Each
+    /// may have a frame of 64 KiB and a request of 1 MiB on its way; all requests together have 16 MiB
+    #[arg(long, value_name = "COUNT")]
+    max_connections: Option<usize>,
+
+    /// How long a client over sockets may do nothing before it is hung up on, as in 10m [default: 1h]. Whoever has not greeted
+    /// in 2 s, does not send the rest of a frame in 10 s, or does not read what it asked for in 30 s is hung up on too
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    idle_time: Option<Duration>,
+
+    /// The certificate that is shown at tcps://, in PEM, with those between it and the authority. SIGHUP has it read again
+    #[arg(long, value_name = "FILE", env = "FPCACHE_NODE_TLS_CERT", requires = "tls_key")]
+    tls_cert: Option<PathBuf>,
+
+    /// Its private key, in PEM
+    #[arg(long, value_name = "FILE", env = "FPCACHE_NODE_TLS_KEY", requires = "tls_cert")]
+    tls_key: Option<PathBuf>,
+
+    /// Let nobody in at tcps:// without a certificate of one of the authorities in this file, in PEM
+    #[arg(long, value_name = "FILE", env = "FPCACHE_NODE_TLS_CLIENT_CA", requires = "tls_cert")]
+    tls_client_ca: Option<PathBuf>,
 
     /// A file of this user alone with the tokens by which clients get in over TCP: a line `write TOKEN` or `read TOKEN` for each, made
     /// by `fpcache-cli token new`. SIGHUP has it read again. Without it FPCACHE_NODE_TOKENS may have such lines, or the same with `;`
@@ -195,6 +225,10 @@ fn run(arguments: Arguments) -> anyhow::Result<()> {
     raise_descriptor_limit();
     let config = DaemonConfig {
         io_threads: arguments.io_threads.map(usize::from),
+        spin: arguments.spin,
+        max_connections: arguments.max_connections,
+        idle_time: arguments.idle_time,
+        tls: tls_serving(&arguments),
         tokens: token_source(&arguments),
         require_token: arguments.require_token,
         capacity: arguments.capacity.unwrap_or_else(capacity::default_capacity),
@@ -213,6 +247,11 @@ fn run(arguments: Arguments) -> anyhow::Result<()> {
         first: first_table(&arguments),
         ..DaemonConfig::at_all(arguments.listen.clone())?
     };
+    let is_encrypted = config.sockets.iter().any(|address| address.trust().is_some());
+    ensure!(
+        config.tls.is_none() || is_encrypted,
+        "--tls-cert is of no use without --listen tcps://HOST:PORT"
+    );
     let mut daemon = Daemon::open(&config)?;
     let name = arguments.table;
     if let (Some(found), Some(asked)) = (daemon.tables().kind_of(&name), arguments.keys.map(KeyKind::from))
@@ -234,6 +273,24 @@ fn run(arguments: Arguments) -> anyhow::Result<()> {
 /// Tells the operator something, or nobody.
 fn note(text: &str) {
     let _ = writeln!(io::stderr(), "note: {text}");
+}
+
+/// What is shown at addresses with TLS.
+fn tls_serving(arguments: &Arguments) -> Option<TlsServing> {
+    let (certificate, key) = arguments.tls_cert.clone().zip(arguments.tls_key.clone())?;
+    let client_authority = arguments.tls_client_ca.clone();
+    Some(TlsServing { identity: TlsIdentity { certificate, key }, client_authority })
+}
+
+/// A time such as `50us`, `10m` or `0s`.
+fn duration(text: &str) -> Result<Duration, String> {
+    const UNITS: [(&str, f64); 5] = [("us", 1e-6), ("ms", 1e-3), ("s", 1.0), ("m", 60.0), ("h", 3600.0)];
+    let (number, unit) = text.split_at(text.find(|c: char| c.is_ascii_alphabetic()).unwrap_or(text.len()));
+    let seconds = UNITS.iter().find(|(name, _)| *name == unit).map(|(_, seconds)| seconds);
+    let parsed = number.parse::<f64>().ok().zip(seconds);
+    parsed
+        .and_then(|(number, seconds)| Duration::try_from_secs_f64(number * seconds).ok())
+        .ok_or_else(|| "write a number and a unit: us, ms, s, m or h, as in 50us".to_owned())
 }
 
 /// Where the tokens are.

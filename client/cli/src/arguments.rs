@@ -25,7 +25,7 @@ const VERSION: &str = env!("FPCACHE_VERSION");
 #[derive(Debug, Parser)]
 #[command(name = "fpcache-cli", version = VERSION, after_help = EXAMPLES)]
 pub(crate) struct Arguments {
-    /// The memory node: shm://NAME, tcp://HOST:PORT, tcp+unix:///PATH or rdma://HOST:PORT
+    /// The memory node: shm://NAME, tcp://HOST:PORT, tcps://HOST:PORT[?ca=FILE], tcp+unix:///PATH or rdma://HOST:PORT
     #[arg(long, global = true, value_name = "URL", default_value = "shm://fpcache", env = "FPCACHE_URL")]
     pub(crate) url: String,
 

@@ -6,7 +6,7 @@ use fpcache_client::{
     ByteKeys, Client, ClientConfig, ClientError, CreateOptions, ErrorKind, FabricError, KeyKind, RefusalCode,
     TableClient, TableParameters, Tables, Token, U64Keys, wait_for_node_as,
 };
-use fpcache_fabric::tcp::{ListenOptions, Listener, Rights, TokenKeeper, TokenSet};
+use fpcache_fabric::tcp::{AccessKeeper, ListenOptions, Listener, Rights, TokenSet};
 use fpcache_fabric::{HugePages, Serving};
 use fpcache_memserver::{Catalogue, CatalogueConfig};
 
@@ -15,7 +15,7 @@ const DEADLINE: Duration = Duration::from_secs(5);
 /// A memory node that lets nobody in without a token.
 struct Node {
     url: String,
-    keeper: TokenKeeper,
+    keeper: AccessKeeper,
     write: Token,
     read: Token,
     _serving: Serving,
@@ -28,7 +28,7 @@ impl Node {
         let tokens = TokenSet::default().with(write, Rights::Write).with(read, Rights::Read);
         let options = ListenOptions { tokens, require_token: true, ..ListenOptions::default() };
         let listener = Listener::bind(&["tcp://127.0.0.1:0".parse().unwrap()], options).unwrap();
-        let (url, keeper) = (listener.addresses()[0].to_string(), listener.token_keeper());
+        let (url, keeper) = (listener.addresses()[0].to_string(), listener.access_keeper());
         let mut catalogue = Catalogue::open(&config).unwrap();
         catalogue.create("default".parse().unwrap(), KeyKind::U64, None).unwrap();
         Self { url, keeper, write, read, _serving: listener.spawn(catalogue).unwrap() }
@@ -152,10 +152,10 @@ fn tokens_are_rotated_under_clients_and_no_write_is_lost() {
     let old_client = node.client(node.write).unwrap();
     old_client.put(1, &1u64.to_le_bytes()).unwrap();
     let both = TokenSet::default().with(node.write, Rights::Write).with(new, Rights::Write);
-    node.keeper.replace(both);
+    node.keeper.replace_tokens(both);
     let new_client = node.client(new).unwrap();
     old_client.put(2, &2u64.to_le_bytes()).unwrap();
-    node.keeper.replace(TokenSet::default().with(new, Rights::Write));
+    node.keeper.replace_tokens(TokenSet::default().with(new, Rights::Write));
     // The old one is refused from its next connection on, and says so.
     let patience = Instant::now() + DEADLINE;
     let error = loop {

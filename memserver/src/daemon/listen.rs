@@ -21,7 +21,7 @@ impl FromStr for ListenAddress {
 
     fn from_str(text: &str) -> Result<Self, String> {
         match text.split_once("://") {
-            Some(("tcp" | "tcp+unix" | "rdma", _)) => {
+            Some(("tcp" | "tcps" | "tcp+unix" | "rdma", _)) => {
                 text.parse().map(Self::Sockets).map_err(|error| format!("{error}"))
             }
             _ => text.parse().map(Self::Shm).map_err(|error| {

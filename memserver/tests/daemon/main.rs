@@ -5,4 +5,5 @@
 mod files;
 mod hostile_clients;
 mod keys;
+mod tls;
 mod tokens;

@@ -13,7 +13,7 @@ use fpcache_fabric::{Connection, FabricError};
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
-fn command(options: &[&str]) -> Command {
+pub fn command(options: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_fpcache-memserver"));
     for name in ["FPCACHE_LISTEN", "FPCACHE_CAPACITY", "FPCACHE_STORE", "FPCACHE_DATA"] {
         command.env_remove(name);
@@ -25,20 +25,20 @@ fn command(options: &[&str]) -> Command {
 
 /// What it says when it does not start.
 #[track_caller]
-fn refusal(mut command: Command) -> String {
+pub fn refusal(mut command: Command) -> String {
     let output = command.output().unwrap();
     assert_eq!(output.status.code(), Some(2), "{output:?}");
     String::from_utf8(output.stderr).unwrap()
 }
 
 /// A daemon at a port of its own.
-struct Node {
-    child: Child,
-    address: TcpAddress,
+pub struct Node {
+    pub child: Child,
+    pub address: TcpAddress,
 }
 
 impl Node {
-    fn start(mut command: Command) -> Self {
+    pub fn start(mut command: Command) -> Self {
         let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
         let lines = BufReader::new(child.stdout.take().unwrap()).lines().map_while(Result::ok);
         let lines: Vec<String> = lines.take_while(|line| !line.starts_with("  next ")).collect();
@@ -63,7 +63,7 @@ impl Drop for Node {
     }
 }
 
-fn write(path: &Path, text: &str, mode: u32) {
+pub fn write(path: &Path, text: &str, mode: u32) {
     fs::write(path, text).unwrap();
     fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
 }

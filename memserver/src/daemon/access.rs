@@ -1,9 +1,11 @@
-//! Where a daemon's tokens are.
+//! What lets a daemon's clients in, and where it is.
 
 use std::path::PathBuf;
 
 use crate::tell::tell;
-use fpcache_fabric::tcp::{AccessKeeper, Listener, TokenError, TokenSet};
+use fpcache_fabric::tcp::{AccessKeeper, Listener, TlsServing, TokenError, TokenSet};
+
+use super::DaemonConfig;
 
 /// Where the tokens are by which clients get in over TCP.
 #[derive(Clone)]
@@ -40,33 +42,41 @@ impl TokenSource {
             Self::Text { text, place } => TokenSet::parse(text, place),
         }
     }
-
-    /// What reads them again for this listener, if they are where they can change.
-    pub(super) fn rereading(self, listener: &Listener) -> Option<Rereading> {
-        match self {
-            Self::File(_) => Some(Rereading { source: self, keeper: listener.access_keeper() }),
-            Self::Text { .. } => None,
-        }
-    }
 }
 
-/// Reads tokens again.
+/// Reads again what lets clients in.
 #[derive(Debug)]
 pub(super) struct Rereading {
-    source: TokenSource,
+    tokens: Option<TokenSource>,
+    tls: Option<TlsServing>,
     keeper: AccessKeeper,
 }
 
 impl Rereading {
-    /// Has the tokens that are there now let clients in, and no others; says so. Those of before stay if they cannot be read.
+    /// What reads it again for this listener, if there is something that can change.
+    pub(super) fn of(config: &DaemonConfig, listener: &Listener) -> Option<Self> {
+        let tokens = config.tokens.clone().filter(|source| matches!(source, TokenSource::File(_)));
+        let tls = config.tls.clone();
+        let is_any = tokens.is_some() || tls.is_some();
+        is_any.then(|| Self { tokens, tls, keeper: listener.access_keeper() })
+    }
+
+    /// Has the tokens that are there now let clients in, and no others, and shows the certificate that is there now; says so.
+    /// What cannot be read stays as it was.
     pub(super) fn read_again(&self) {
-        match self.source.read() {
-            Ok(tokens) => {
+        match self.tokens.as_ref().map(TokenSource::read) {
+            None => {}
+            Some(Ok(tokens)) => {
                 let count = tokens.len();
                 self.keeper.replace_tokens(tokens);
                 tell!("fpcache-memserver: {count} tokens let clients in from now on");
             }
-            Err(error) => tell!("fpcache-memserver: the tokens stay as they were: {error}"),
+            Some(Err(error)) => tell!("fpcache-memserver: the tokens stay as they were: {error}"),
+        }
+        match self.tls.as_ref().map(|tls| self.keeper.replace_certificate(tls)) {
+            None => {}
+            Some(Ok(())) => tell!("fpcache-memserver: its certificate was read again"),
+            Some(Err(error)) => tell!("fpcache-memserver: the certificate stays as it was: {error}"),
         }
     }
 }
