@@ -1,0 +1,26 @@
+//! Network cards in virtual time: discrete events, queues with a rate, and nothing of the host's clock.
+//!
+//! A doorbell batch leaves a thread of a compute node, passes its card, crosses the network, is served by the memory
+//! node's card in the order of arrival, and comes back. Every stage is a [`Server`] that takes one message at a time:
+//!
+//! ```text
+//! thread ─ issue ─ transmit ─ one way ─ receive ─ serve ─(core)─ transmit ─ one way ─ receive ─ thread
+//! ```
+//!
+//! What requests do to memory happens when they arrive: arrival and service have one order, since queues are first in,
+//! first out. Requests of one batch to one node take effect in that instant, in posting order. `docs/nic-model.md` argues
+//! what the model leaves out and whom that favours.
+
+mod presets;
+mod server;
+mod world;
+
+#[cfg(test)]
+mod tests;
+
+pub use presets::{NicSpec, UnknownNic};
+pub use server::{Server, period};
+pub use world::{Bound, Clients, Hosts, Request, Step, Target, Usage, Verb, Work, World};
+
+/// Virtual time in picoseconds: 213 days fit.
+pub type Picos = u64;

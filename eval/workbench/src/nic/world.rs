@@ -1,0 +1,436 @@
+//! The events: clients that step, batches that arrive.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::ops::Range;
+
+use super::{NicSpec, Picos, Server, period};
+
+/// What a request does to a node's memory or processor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verb {
+    /// Bytes come back.
+    Read,
+    /// Bytes go there.
+    Write,
+    /// A compare-and-swap, masked or not, or a fetch-and-add.
+    Atomic,
+    /// A message to the node's processor, which works on it for this long; `bytes` go there, these come back.
+    Call {
+        /// Time of a core.
+        service: Picos,
+        /// Payload of the reply.
+        reply: u32,
+    },
+}
+
+/// A node that serves requests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Target {
+    /// A memory node, by number.
+    Memory(u16),
+    /// A compute node, by number: some systems READ each other's caches.
+    Compute(u16),
+}
+
+/// One request of a doorbell batch, as far as cards see it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Request {
+    /// Where it goes.
+    pub to: Target,
+    /// What it is.
+    pub verb: Verb,
+    /// Payload in bytes.
+    pub bytes: u32,
+}
+
+/// What a client wants after a step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// The requests that were put into the list.
+    Post,
+    /// Nothing: an operation has ended, and the next one may begin.
+    Ended,
+    /// Nothing for good.
+    Stopped,
+}
+
+/// Who runs on the compute nodes, and what their requests do.
+pub trait Clients {
+    /// Takes what the client's last batch brought, or begins its next operation; puts the requests to post into `requests`,
+    /// which is empty.
+    fn step(&mut self, client: usize, now: Picos, requests: &mut Vec<Request>) -> Step;
+
+    /// These requests of the client's batch take effect.
+    fn serve(&mut self, client: usize, requests: Range<usize>);
+}
+
+/// The machines.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Hosts {
+    /// Card and network of every node.
+    pub nic: NicSpec,
+    /// Compute nodes.
+    pub compute_nodes: u16,
+    /// Threads of each.
+    pub threads: u16,
+    /// Clients that take turns on each thread.
+    pub coroutines: u16,
+    /// A thread's time for an operation, besides that for its requests.
+    pub operation: Picos,
+    /// Memory nodes.
+    pub memory_nodes: u16,
+    /// Cores of each that serve calls.
+    pub cores: u16,
+}
+
+impl Hosts {
+    /// The FPCache paper's: six compute nodes of 64 threads, one memory node.
+    pub const fn paper(nic: NicSpec) -> Self {
+        Self { nic, compute_nodes: 6, threads: 64, coroutines: 1, operation: 0, memory_nodes: 1, cores: 4 }
+    }
+
+    /// Clients of all compute nodes together.
+    pub const fn clients(&self) -> usize {
+        self.compute_nodes as usize * self.threads as usize * self.coroutines as usize
+    }
+
+    /// The compute node of a client: neighbours are spread.
+    pub const fn node_of(&self, client: usize) -> usize {
+        client % self.compute_nodes as usize
+    }
+
+    /// The thread of a client, among those of all nodes.
+    const fn thread_of(&self, client: usize) -> usize {
+        client % (self.compute_nodes as usize * self.threads as usize)
+    }
+}
+
+/// A node's card.
+#[derive(Clone, Copy, Debug, Default)]
+struct Card {
+    issue: Server,
+    serve: Server,
+    transmit: Server,
+    receive: Server,
+}
+
+/// The times a card's stages take, worked out once.
+#[derive(Clone, Copy, Debug)]
+struct Periods {
+    issue: Picos,
+    serve: Picos,
+    atomic: Picos,
+    /// Time on the link of a message without payload, and of an atomic's operands.
+    header: Picos,
+    atomic_bytes: Picos,
+}
+
+/// What was busy, as shares of the time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, serde::Serialize)]
+pub struct Usage {
+    /// Requests served by the busiest memory node's card.
+    pub served: f64,
+    /// Bytes from the busiest memory node.
+    pub bytes_from: f64,
+    /// Bytes to the busiest memory node.
+    pub bytes_to: f64,
+    /// Requests issued, or served, by the busiest compute node's card.
+    pub issued: f64,
+    /// Bytes to or from the busiest compute node.
+    pub compute_bytes: f64,
+    /// The busiest memory node's cores.
+    pub cores: f64,
+    /// All threads of the compute nodes.
+    pub threads: f64,
+}
+
+/// What more of would raise the throughput.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Bound {
+    /// Requests per second of a card.
+    Rate,
+    /// Bytes per second of a card.
+    Bandwidth,
+    /// Time of processors.
+    Cpu,
+    /// Clients: each waits for its own round trips.
+    Latency,
+}
+
+impl Usage {
+    /// From this share of the time on, a stage is what binds.
+    const BINDS: f64 = 0.9;
+
+    /// What binds.
+    pub fn bound(&self) -> Bound {
+        let stages = [
+            (self.served.max(self.issued), Bound::Rate),
+            (self.bytes_from.max(self.bytes_to).max(self.compute_bytes), Bound::Bandwidth),
+            (self.cores.max(self.threads), Bound::Cpu),
+        ];
+        let busiest = stages.into_iter().fold((0.0, Bound::Latency), |a, b| if b.0 > a.0 { b } else { a });
+        if busiest.0 >= Self::BINDS { busiest.1 } else { Bound::Latency }
+    }
+}
+
+/// A client's batch under way.
+#[derive(Clone, Debug, Default)]
+struct Flight {
+    requests: Vec<Request>,
+    runs: Vec<Run>,
+    /// Runs that have not been served yet.
+    left: usize,
+    /// When the last reply so far is back.
+    back: Picos,
+}
+
+/// Requests of a batch to one node, which go there together.
+#[derive(Clone, Debug)]
+struct Run {
+    to: Target,
+    requests: Range<usize>,
+    /// When the last of them has left.
+    left_at: Picos,
+}
+
+/// Nodes, their cards, and the events to come.
+#[derive(Debug)]
+pub struct World {
+    hosts: Hosts,
+    periods: Periods,
+    now: Picos,
+    count: u32,
+    /// Time, number, client and what happens, in one comparison.
+    events: BinaryHeap<Reverse<(u128, u32, u32)>>,
+    memory: Vec<Card>,
+    compute: Vec<Card>,
+    cores: Vec<Vec<Server>>,
+    threads: Vec<Server>,
+    flights: Vec<Flight>,
+}
+
+/// The event of a client that steps; others are the arrivals of its runs.
+const READY: u32 = u32::MAX;
+
+impl World {
+    /// At time 0, with every client about to begin.
+    pub fn new(hosts: Hosts) -> Self {
+        let nic = &hosts.nic;
+        let periods = Periods {
+            issue: period(nic.issued_per_second),
+            serve: period(nic.served_per_second),
+            atomic: period(nic.atomics_per_second),
+            header: nic.bytes(0),
+            atomic_bytes: nic.bytes(16),
+        };
+        let cards = |nodes: u16| vec![Card::default(); usize::from(nodes)];
+        let cores = vec![vec![Server::default(); hosts.cores.max(1).into()]; hosts.memory_nodes.into()];
+        let mut world = Self {
+            hosts,
+            periods,
+            now: 0,
+            count: 0,
+            events: BinaryHeap::new(),
+            memory: cards(hosts.memory_nodes),
+            compute: cards(hosts.compute_nodes),
+            cores,
+            threads: vec![Server::default(); usize::from(hosts.compute_nodes) * usize::from(hosts.threads)],
+            flights: vec![Flight::default(); hosts.clients()],
+        };
+        (0..hosts.clients() as u32).for_each(|client| world.push(0, client, READY));
+        world
+    }
+
+    /// The time.
+    pub fn now(&self) -> Picos {
+        self.now
+    }
+
+    fn push(&mut self, at: Picos, client: u32, what: u32) {
+        self.count = self.count.wrapping_add(1);
+        self.events.push(Reverse((u128::from(at) << 32 | u128::from(self.count), client, what)));
+    }
+
+    /// Lets events happen until `operations` more have ended or all clients have stopped: how many have ended.
+    pub fn run<C: Clients>(&mut self, clients: &mut C, operations: u64) -> u64 {
+        let mut ended = 0;
+        while ended < operations {
+            let Some(Reverse((time, client, what))) = self.events.pop() else { break };
+            self.now = (time >> 32) as Picos;
+            match what {
+                READY => ended += self.step(clients, client),
+                run => self.arrive(clients, client, run),
+            }
+        }
+        ended
+    }
+
+    /// Steps a client until it waits, and says how many operations it has ended.
+    fn step<C: Clients>(&mut self, clients: &mut C, client: u32) -> u64 {
+        let index = client as usize;
+        let flight = &mut self.flights[index];
+        let mut cpu = flight.requests.len() as Picos * self.hosts.nic.completion;
+        let mut ended = 0;
+        flight.requests.clear();
+        loop {
+            match clients.step(index, self.now, &mut flight.requests) {
+                Step::Post => break,
+                Step::Stopped => return ended,
+                Step::Ended => {
+                    ended += 1;
+                    cpu += self.hosts.operation;
+                }
+            }
+        }
+        self.post(client, cpu);
+        ended
+    }
+
+    /// Sends a client's batch on its way.
+    fn post(&mut self, client: u32, cpu: Picos) {
+        let nic = &self.hosts.nic;
+        let flight = &mut self.flights[client as usize];
+        let cpu = cpu + nic.doorbell + flight.requests.len() as Picos * nic.request;
+        let posted = self.threads[self.hosts.thread_of(client as usize)].take(self.now, cpu);
+        let card = &mut self.compute[self.hosts.node_of(client as usize)];
+        flight.runs.clear();
+        flight.back = posted;
+        for (i, request) in flight.requests.iter().enumerate() {
+            let bytes = match request.verb {
+                Verb::Read => self.periods.header,
+                Verb::Atomic => self.periods.atomic_bytes,
+                Verb::Write | Verb::Call { .. } => nic.bytes(request.bytes),
+            };
+            let issued = card.issue.take(posted, self.periods.issue);
+            let left_at = card.transmit.take(issued, bytes);
+            match flight.runs.last_mut() {
+                Some(run) if run.to == request.to => {
+                    run.requests.end = i + 1;
+                    run.left_at = left_at;
+                }
+                _ => flight.runs.push(Run { to: request.to, requests: i..i + 1, left_at }),
+            }
+        }
+        flight.left = flight.runs.len();
+        if flight.left == 0 {
+            return self.push(posted, client, READY);
+        }
+        for run in 0..flight.left {
+            let arrives = self.flights[client as usize].runs[run].left_at + self.hosts.nic.one_way;
+            self.push(arrives, client, run as u32);
+        }
+    }
+
+    /// A run of requests is at its node's card.
+    fn arrive<C: Clients>(&mut self, clients: &mut C, client: u32, run: u32) {
+        let index = client as usize;
+        let Run { to, requests, .. } = self.flights[index].runs[run as usize].clone();
+        clients.serve(index, requests.clone());
+        let home = self.hosts.node_of(index);
+        let mut back = 0;
+        for i in requests {
+            let request = self.flights[index].requests[i];
+            let replied = self.serve(to, &request);
+            let reply = match request.verb {
+                Verb::Read => self.hosts.nic.bytes(request.bytes),
+                Verb::Call { reply, .. } => self.hosts.nic.bytes(reply),
+                Verb::Write | Verb::Atomic => self.periods.header,
+            };
+            let card = self.card(to);
+            let sent = card.transmit.take(replied, reply);
+            back = self.compute[home].receive.take(sent + self.hosts.nic.one_way, reply);
+        }
+        let flight = &mut self.flights[index];
+        flight.back = flight.back.max(back);
+        flight.left -= 1;
+        if flight.left == 0 {
+            let back = flight.back;
+            self.push(back, client, READY);
+        }
+    }
+
+    /// When a request that has arrived now has been served, reply not yet sent.
+    fn serve(&mut self, to: Target, request: &Request) -> Picos {
+        let bytes = match request.verb {
+            Verb::Read | Verb::Atomic => self.periods.header,
+            Verb::Write | Verb::Call { .. } => self.hosts.nic.bytes(request.bytes),
+        };
+        let (now, service) = (
+            self.now,
+            match request.verb {
+                Verb::Atomic => self.periods.atomic,
+                _ => self.periods.serve,
+            },
+        );
+        let card = self.card(to);
+        let received = card.receive.take(now, bytes);
+        let served = card.serve.take(received, service);
+        match (request.verb, to) {
+            (Verb::Call { service, .. }, Target::Memory(node)) => {
+                let cores = &mut self.cores[usize::from(node)];
+                let free = cores.iter_mut().min_by_key(|core| core.free_at());
+                free.map_or(served, |core| core.take(served, service))
+            }
+            _ => served,
+        }
+    }
+
+    fn card(&mut self, of: Target) -> &mut Card {
+        match of {
+            Target::Memory(node) => &mut self.memory[usize::from(node)],
+            Target::Compute(node) => &mut self.compute[usize::from(node)],
+        }
+    }
+
+    /// How long everything has worked so far.
+    pub fn work(&self) -> Work {
+        Work {
+            now: self.now,
+            memory: self.memory.clone(),
+            compute: self.compute.clone(),
+            cores: self.cores.iter().map(|node| node.iter().map(Server::busy).sum()).collect(),
+            threads: self.threads.iter().map(Server::busy).sum(),
+        }
+    }
+
+    /// What was busy since then.
+    pub fn usage_since(&self, then: &Work) -> Usage {
+        let now = self.work();
+        let span = (now.now - then.now).max(1) as f64;
+        let most = |now: &[Card], then: &[Card], of: fn(&Card) -> Picos| {
+            let shares = now.iter().zip(then).map(|(now, then)| (of(now) - of(then)) as f64 / span);
+            shares.fold(0.0, f64::max).min(1.0)
+        };
+        let cores = now.cores.iter().zip(&then.cores).map(|(now, then)| (now - then) as f64);
+        Usage {
+            served: most(&now.memory, &then.memory, |card| card.serve.busy()),
+            bytes_from: most(&now.memory, &then.memory, |card| card.transmit.busy()),
+            bytes_to: most(&now.memory, &then.memory, |card| card.receive.busy()),
+            issued: most(&now.compute, &then.compute, |card| card.issue.busy().max(card.serve.busy())),
+            compute_bytes: most(&now.compute, &then.compute, |card| {
+                card.transmit.busy().max(card.receive.busy())
+            }),
+            cores: (cores.fold(0.0, f64::max) / span / f64::from(self.hosts.cores.max(1))).min(1.0),
+            threads: ((now.threads - then.threads) as f64 / span / self.threads.len().max(1) as f64).min(1.0),
+        }
+    }
+}
+
+/// How long everything had worked at one time.
+#[derive(Clone, Debug)]
+pub struct Work {
+    now: Picos,
+    memory: Vec<Card>,
+    compute: Vec<Card>,
+    cores: Vec<Picos>,
+    threads: Picos,
+}
+
+impl Work {
+    /// The time.
+    pub fn now(&self) -> Picos {
+        self.now
+    }
+}
