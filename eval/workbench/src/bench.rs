@@ -1,0 +1,258 @@
+//! Clients of one system: operations from a stream, every answer checked, everything counted.
+
+use std::ops::Range;
+
+use hdrhistogram::Histogram;
+
+use crate::nic::{Clients, Hosts, Picos, Request, Step, Usage, Verb, World};
+use crate::oracle::Oracle;
+
+/// What a client asks of a system.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Operation {
+    /// The value of a key.
+    Read {
+        /// The key, which stands for a longer one where keys have more than 8 bytes.
+        key: u64,
+    },
+    /// A new value for a key that is there.
+    Update {
+        /// The key.
+        key: u64,
+        /// The value's first 8 bytes.
+        value: u64,
+    },
+}
+
+/// How an operation ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// Of a read: the value, if the key is there.
+    Value(Option<u64>),
+    /// Of an update.
+    Written,
+    /// It did not end.
+    Failed(String),
+}
+
+/// What an operation wants.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Progress {
+    /// The requests that were put into the list.
+    Post,
+    /// Nothing: here is the answer.
+    Done(Answer),
+}
+
+/// Bytes that a system takes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
+pub struct Footprint {
+    /// On the fullest compute node, as the system's authors count: what its budget is for.
+    pub cached: u64,
+    /// On a compute node besides, which their accounting leaves out.
+    pub beside: u64,
+    /// On the memory nodes together.
+    pub memory_nodes: u64,
+}
+
+/// An index over disaggregated memory, with its clients' state.
+pub trait System {
+    /// Begins an operation of a client, which has none.
+    fn begin(&mut self, client: usize, operation: Operation);
+
+    /// Takes what the last batch brought and puts the next one's requests into `requests`, which is empty.
+    fn step(&mut self, client: usize, requests: &mut Vec<Request>) -> Progress;
+
+    /// These requests of the client's batch take effect.
+    fn serve(&mut self, client: usize, requests: Range<usize>);
+
+    /// Bytes it takes now.
+    fn footprint(&self) -> Footprint;
+}
+
+/// What operations took together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, serde::Serialize)]
+pub struct Tally {
+    /// Operations that ended.
+    pub operations: u64,
+    /// Doorbell batches that were waited for.
+    pub round_trips: u64,
+    /// READs.
+    pub reads: u64,
+    /// WRITEs.
+    pub writes: u64,
+    /// Atomics.
+    pub atomics: u64,
+    /// Messages to processors.
+    pub calls: u64,
+    /// Payload from nodes.
+    pub bytes_from: u64,
+    /// Payload to nodes.
+    pub bytes_to: u64,
+}
+
+impl Tally {
+    fn count(&mut self, requests: &[Request]) {
+        self.round_trips += 1;
+        for request in requests {
+            let bytes = u64::from(request.bytes);
+            match request.verb {
+                Verb::Read => (self.reads, self.bytes_from) = (self.reads + 1, self.bytes_from + bytes),
+                Verb::Write => (self.writes, self.bytes_to) = (self.writes + 1, self.bytes_to + bytes),
+                Verb::Atomic => {
+                    self.atomics += 1;
+                    self.bytes_to += 16;
+                    self.bytes_from += 8;
+                }
+                Verb::Call { reply, .. } => {
+                    self.calls += 1;
+                    self.bytes_to += bytes;
+                    self.bytes_from += u64::from(reply);
+                }
+            }
+        }
+    }
+
+    /// Requests of every kind.
+    pub fn requests(&self) -> u64 {
+        self.reads + self.writes + self.atomics + self.calls
+    }
+
+    /// A count per operation.
+    pub fn per_operation(&self, count: u64) -> f64 {
+        count as f64 / self.operations.max(1) as f64
+    }
+}
+
+/// What a run gave.
+#[derive(Clone, Debug, serde::Serialize)]
+pub struct Measured {
+    /// Operations per second of virtual time.
+    pub per_second: f64,
+    /// What they took.
+    pub tally: Tally,
+    /// Percentiles 50, 95, 99 and 99.9 of an operation's latency, in microseconds.
+    pub latency_us: [f64; 4],
+    /// What was busy.
+    pub usage: Usage,
+    /// What binds.
+    pub bound: crate::nic::Bound,
+    /// Bytes it took in the end.
+    pub footprint: Footprint,
+    /// Answers that were wrong.
+    pub wrong: u64,
+    /// The first of them.
+    pub first_wrong: Option<String>,
+}
+
+/// A client's operation under way.
+#[derive(Clone, Copy, Debug)]
+struct InFlight {
+    operation: Operation,
+    begun: Picos,
+}
+
+/// Clients of one system that share a stream of operations.
+pub struct Bench<'o, S> {
+    system: S,
+    operations: &'o [Operation],
+    next: usize,
+    in_flight: Vec<Option<InFlight>>,
+    oracle: Oracle,
+    tally: Tally,
+    latency: Histogram<u64>,
+    wrong: u64,
+    first_wrong: Option<String>,
+}
+
+/// Latencies are kept in nanoseconds, to three digits.
+const DIGITS: u8 = 3;
+
+impl<'o, S: System> Bench<'o, S> {
+    /// Clients that take these operations in their order, over what the oracle knows.
+    pub fn new(system: S, hosts: &Hosts, operations: &'o [Operation], oracle: Oracle) -> Self {
+        #[allow(clippy::unwrap_used, reason = "three digits are within the histogram's one to five")]
+        let latency = Histogram::new(DIGITS).unwrap();
+        let in_flight = vec![None; hosts.clients()];
+        let (tally, wrong, first_wrong) = (Tally::default(), 0, None);
+        Self { system, operations, next: 0, in_flight, oracle, tally, latency, wrong, first_wrong }
+    }
+
+    /// Runs the stream in these machines: `warm` operations that fill caches, then the measured ones. Those that the last
+    /// ones leave under way are dropped.
+    pub fn run(mut self, hosts: Hosts, warm: u64) -> Measured {
+        let mut world = World::new(hosts);
+        world.run(&mut self, warm);
+        self.tally = Tally::default();
+        self.latency.reset();
+        let before = world.work();
+        // Clients that have nothing to do any more would idle what is measured.
+        let clients = hosts.clients() as u64;
+        let measured = (self.operations.len() as u64).saturating_sub(warm + clients);
+        world.run(&mut self, measured);
+        let usage = world.usage_since(&before);
+        let seconds = (world.now() - before.now()).max(1) as f64 * 1e-12;
+        Measured {
+            per_second: self.tally.operations as f64 / seconds,
+            tally: self.tally,
+            latency_us: [50.0, 95.0, 99.0, 99.9].map(|p| self.latency.value_at_percentile(p) as f64 / 1e3),
+            usage,
+            bound: usage.bound(),
+            footprint: self.system.footprint(),
+            wrong: self.wrong,
+            first_wrong: self.first_wrong,
+        }
+    }
+
+    fn end(&mut self, flight: InFlight, now: Picos, answer: Answer) {
+        self.tally.operations += 1;
+        self.latency.saturating_record((now - flight.begun) / 1000);
+        let oldest = || self.in_flight.iter().flatten().map(|flight| flight.begun).min().unwrap_or(now);
+        let judged = match (flight.operation, &answer) {
+            (Operation::Read { key }, Answer::Value(value)) => {
+                self.oracle.is_right(key, *value, (flight.begun, now))
+            }
+            (Operation::Update { key, value }, Answer::Written) => {
+                self.oracle.end_write(key, value, now, oldest());
+                true
+            }
+            _ => false,
+        };
+        if !judged {
+            self.wrong += 1;
+            self.first_wrong.get_or_insert_with(|| format!("{:?} was answered {answer:?}", flight.operation));
+        }
+    }
+}
+
+impl<S: System> Clients for Bench<'_, S> {
+    fn step(&mut self, client: usize, now: Picos, requests: &mut Vec<Request>) -> Step {
+        let flight = match self.in_flight[client] {
+            Some(flight) => flight,
+            None => {
+                let Some(operation) = self.operations.get(self.next).copied() else { return Step::Stopped };
+                self.next += 1;
+                if let Operation::Update { key, value } = operation {
+                    self.oracle.begin_write(key, value, now);
+                }
+                self.system.begin(client, operation);
+                *self.in_flight[client].insert(InFlight { operation, begun: now })
+            }
+        };
+        match self.system.step(client, requests) {
+            Progress::Post => {
+                self.tally.count(requests);
+                Step::Post
+            }
+            Progress::Done(answer) => {
+                self.in_flight[client] = None;
+                self.end(flight, now, answer);
+                Step::Ended
+            }
+        }
+    }
+
+    fn serve(&mut self, client: usize, requests: Range<usize>) {
+        self.system.serve(client, requests);
+    }
+}

@@ -1,0 +1,40 @@
+//! Keys of every length, from the numbers that stand for them.
+
+use fpcache::key_space::{BuildKeys, ByteKeys, KeyEncoders, U64Keys};
+use fpcache_index::strings::{KeyEncoder, Training};
+
+/// A key space whose keys numbers can stand for, in their order.
+pub trait Numbered: BuildKeys {
+    /// The key of a number, of so many bytes.
+    fn of_number(number: u64, bytes: usize) -> Self::Owned;
+
+    /// What the segments of these keys share, from a sample in ascending order.
+    fn encoders(sample: &[Self::Owned]) -> Self::Encoders;
+}
+
+impl Numbered for U64Keys {
+    fn of_number(number: u64, _: usize) -> u64 {
+        number
+    }
+
+    fn encoders(_: &[u64]) {}
+}
+
+impl Numbered for ByteKeys {
+    /// The number, and after it bytes that differ from key to key as those of real keys do.
+    fn of_number(number: u64, bytes: usize) -> Vec<u8> {
+        let mut key = Vec::with_capacity(bytes);
+        key.extend_from_slice(&number.to_be_bytes());
+        let mut filling = number;
+        while key.len() < bytes {
+            filling = crate::oracle::first_value(filling);
+            let left = (bytes - key.len()).min(8);
+            key.extend_from_slice(&filling.to_le_bytes()[..left]);
+        }
+        key
+    }
+
+    fn encoders(sample: &[Vec<u8>]) -> KeyEncoders {
+        KeyEncoders::of(KeyEncoder::train(sample.iter().map(Vec::as_slice), &Training::default()))
+    }
+}

@@ -1,0 +1,108 @@
+//! What an answer may be.
+
+use hashbrown::HashMap;
+
+use crate::nic::Picos;
+
+/// The value a key is loaded with.
+#[inline]
+pub fn first_value(key: u64) -> u64 {
+    // Any bijection that moves every key.
+    key.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29) ^ 0x5851_f42d_4c95_7f2d
+}
+
+/// A write of one key.
+#[derive(Clone, Copy, Debug)]
+struct Written {
+    value: u64,
+    begun: Picos,
+    /// `MAX` while it is under way.
+    ended: Picos,
+}
+
+/// Knows which keys were loaded, and what was written to them when.
+///
+/// A read may return any value whose write had begun when the read ended, unless another write came wholly between that
+/// one's end and the read's beginning. That is necessary for linearizability and exact where writes of one key do not
+/// overlap.
+#[derive(Debug)]
+pub struct Oracle {
+    keys: std::sync::Arc<Vec<u64>>,
+    written: HashMap<u64, Vec<Written>>,
+}
+
+/// Writes of a key that are kept before old ones are looked for.
+const KEPT: usize = 16;
+
+impl Oracle {
+    /// Of these keys, ascending, each with its [`first_value`].
+    pub fn new(keys: std::sync::Arc<Vec<u64>>) -> Self {
+        Self { keys, written: HashMap::new() }
+    }
+
+    /// A write begins.
+    pub fn begin_write(&mut self, key: u64, value: u64, now: Picos) {
+        let first = Written { value: first_value(key), begun: 0, ended: 0 };
+        let writes = self.written.entry(key).or_insert_with(|| vec![first]);
+        writes.push(Written { value, begun: now, ended: Picos::MAX });
+    }
+
+    /// It has ended; nothing that is under way began before `oldest`.
+    pub fn end_write(&mut self, key: u64, value: u64, now: Picos, oldest: Picos) {
+        let Some(writes) = self.written.get_mut(&key) else { return };
+        if let Some(write) = writes.iter_mut().find(|write| write.value == value) {
+            write.ended = now;
+        }
+        if writes.len() > KEPT {
+            let all = writes.clone();
+            writes.retain(|old| !is_overwritten(&all, old, oldest));
+        }
+    }
+
+    /// Whether a read of `key` that lasted from `begun` to `ended` may have had this answer.
+    pub fn is_right(&self, key: u64, answer: Option<u64>, (begun, ended): (Picos, Picos)) -> bool {
+        let Some(writes) = self.written.get(&key) else {
+            return answer == self.keys.binary_search(&key).is_ok().then(|| first_value(key));
+        };
+        answer.is_some_and(|answer| {
+            let mut all = writes.iter().filter(|write| write.value == answer && write.begun <= ended);
+            all.any(|write| !is_overwritten(writes, write, begun))
+        })
+    }
+}
+
+/// Whether a write came after this one and was over at that time.
+fn is_overwritten(all: &[Written], write: &Written, at: Picos) -> bool {
+    all.iter().any(|other| other.begun > write.ended && other.ended < at)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_see_what_was_there_or_was_being_written() {
+        let mut oracle = Oracle::new(std::sync::Arc::new(vec![3, 5]));
+        assert!(oracle.is_right(3, Some(first_value(3)), (0, 1)));
+        assert!(!oracle.is_right(3, None, (0, 1)));
+        assert!(oracle.is_right(4, None, (0, 1)));
+        oracle.begin_write(3, 77, 10);
+        assert!(oracle.is_right(3, Some(77), (5, 12)) && oracle.is_right(3, Some(first_value(3)), (5, 12)));
+        assert!(!oracle.is_right(3, Some(77), (5, 9)), "not begun yet");
+        oracle.end_write(3, 77, 20, 20);
+        assert!(oracle.is_right(3, Some(first_value(3)), (19, 30)));
+        assert!(!oracle.is_right(3, Some(first_value(3)), (21, 30)), "overwritten before it began");
+        assert!(!oracle.is_right(5, Some(77), (21, 30)));
+    }
+
+    #[test]
+    fn old_writes_are_forgotten_and_new_ones_are_not() {
+        let mut oracle = Oracle::new(std::sync::Arc::new(vec![3]));
+        for i in 0..1000 {
+            oracle.begin_write(3, 100 + i, 10 * i + 10);
+            oracle.end_write(3, 100 + i, 10 * i + 15, 10 * i + 15);
+        }
+        assert!(oracle.written[&3].len() <= KEPT + 1);
+        assert!(oracle.is_right(3, Some(1099), (10_010, 10_020)) && !oracle.is_right(3, Some(1098), (10_010, 10_020)));
+    }
+}

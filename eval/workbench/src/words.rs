@@ -1,0 +1,265 @@
+//! Simulated memory for the systems that are compared: nodes as words, requests with the bytes of the published layout.
+//!
+//! A key and a value take a word each here, however long they are; a request says how many bytes its layout would move.
+//! So the index code really runs and 60 M records fit a laptop, while cards see published sizes.
+
+use std::ops::Range;
+
+use crate::bench::{Answer, Footprint, Operation, Progress, System};
+use crate::nic::{Hosts, Request, Target, Verb};
+
+/// Words of all memory nodes, given out from the front.
+#[derive(Debug)]
+pub struct Memory {
+    nodes: Vec<Vec<u64>>,
+    /// Bytes that the layout takes, of all nodes together.
+    bytes: u64,
+}
+
+/// Where a word lies: the memory node in the upper 8 of 48 bits, and its number there. 0 is nowhere.
+pub type Address = u64;
+
+const NODE_SHIFT: u32 = 40;
+
+impl Memory {
+    /// Of so many empty nodes.
+    pub fn new(nodes: u16) -> Self {
+        // The first word is nobody's.
+        Self { nodes: vec![vec![0]; nodes.max(1).into()], bytes: 0 }
+    }
+
+    /// So many zeroed words of the node that has the fewest, which stand for `bytes` of the layout.
+    pub fn allocate(&mut self, words: usize, bytes: u64) -> Address {
+        self.bytes += bytes;
+        let least = self.nodes.iter().enumerate().min_by_key(|(_, node)| node.len()).map_or(0, |(i, _)| i);
+        let node = &mut self.nodes[least];
+        let at = node.len();
+        node.resize(at + words, 0);
+        (least as u64) << NODE_SHIFT | at as u64
+    }
+
+    /// The node an address is of.
+    pub fn node_of(at: Address) -> u16 {
+        (at >> NODE_SHIFT) as u16
+    }
+
+    /// Words as they are now.
+    pub fn words(&self, at: Address, count: usize) -> &[u64] {
+        let first = (at & ((1 << NODE_SHIFT) - 1)) as usize;
+        &self.nodes[usize::from(Self::node_of(at))][first..first + count]
+    }
+
+    /// The same, to be written.
+    pub fn words_mut(&mut self, at: Address, count: usize) -> &mut [u64] {
+        let first = (at & ((1 << NODE_SHIFT) - 1)) as usize;
+        &mut self.nodes[usize::from(Self::node_of(at))][first..first + count]
+    }
+
+    /// Bytes that the layout takes.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+}
+
+/// What a request does to words.
+#[derive(Clone, Copy, Debug)]
+enum Effect {
+    Read,
+    Write,
+    /// Stores the last operand's bits under the mask if the bits under it are as expected.
+    CompareSwap,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Part {
+    /// The request it belongs to.
+    request: usize,
+    effect: Effect,
+    at: Address,
+    /// Where in the buffer its words are.
+    first: usize,
+    words: usize,
+}
+
+/// A doorbell batch over words.
+#[derive(Clone, Debug, Default)]
+pub struct Trip {
+    requests: Vec<Request>,
+    parts: Vec<Part>,
+    buffer: Vec<u64>,
+}
+
+/// Where in a trip's buffer words have landed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Landed {
+    first: usize,
+    words: usize,
+}
+
+impl Trip {
+    fn clear(&mut self) {
+        self.requests.clear();
+        self.parts.clear();
+        self.buffer.clear();
+    }
+
+    fn request(&mut self, at: Address, verb: Verb, bytes: u32) {
+        self.requests.push(Request { to: Target::Memory(Memory::node_of(at)), verb, bytes });
+    }
+
+    fn part(&mut self, effect: Effect, at: Address, words: usize) -> Landed {
+        let (first, request) = (self.buffer.len(), self.requests.len() - 1);
+        self.parts.push(Part { request, effect, at, first, words });
+        Landed { first, words }
+    }
+
+    /// READs `words` words, which are `bytes` bytes of the layout.
+    pub fn read(&mut self, at: Address, words: usize, bytes: usize) -> Landed {
+        self.request(at, Verb::Read, bytes as u32);
+        self.and_read(at, words)
+    }
+
+    /// READs words with the last request: they are among its bytes.
+    pub fn and_read(&mut self, at: Address, words: usize) -> Landed {
+        let landed = self.part(Effect::Read, at, words);
+        self.buffer.resize(landed.first + words, 0);
+        landed
+    }
+
+    /// WRITEs words, which are `bytes` bytes of the layout.
+    pub fn write(&mut self, at: Address, words: &[u64], bytes: usize) {
+        self.request(at, Verb::Write, bytes as u32);
+        self.and_write(at, words);
+    }
+
+    /// WRITEs words with the last request: they are among its bytes.
+    pub fn and_write(&mut self, at: Address, words: &[u64]) {
+        self.part(Effect::Write, at, words.len());
+        self.buffer.extend_from_slice(words);
+    }
+
+    /// Stores the bits of `new` under `mask` if the word's bits there are those of `expected`; the old word lands.
+    pub fn compare_swap(&mut self, at: Address, (expected, new): (u64, u64), mask: u64) -> Landed {
+        self.request(at, Verb::Atomic, 8);
+        let landed = self.part(Effect::CompareSwap, at, 1);
+        self.buffer.extend_from_slice(&[0, expected, new, mask]);
+        landed
+    }
+
+    /// What has landed.
+    pub fn words(&self, landed: Landed) -> &[u64] {
+        &self.buffer[landed.first..landed.first + landed.words]
+    }
+
+    /// The first word that has.
+    pub fn word(&self, landed: Landed) -> u64 {
+        self.buffer[landed.first]
+    }
+
+    /// Has these requests done.
+    fn serve(&mut self, memory: &mut Memory, requests: Range<usize>) {
+        for part in self.parts.iter().filter(|part| requests.contains(&part.request)) {
+            let words = memory.words_mut(part.at, part.words);
+            let buffer = &mut self.buffer[part.first..];
+            match part.effect {
+                Effect::Read => buffer[..part.words].copy_from_slice(words),
+                Effect::Write => words.copy_from_slice(&buffer[..part.words]),
+                Effect::CompareSwap => {
+                    let [old, expected, new, mask] = &mut buffer[..4] else { continue };
+                    *old = words[0];
+                    if *old & *mask == *expected & *mask {
+                        words[0] = *old & !*mask | *new & *mask;
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// What an operation of an [`Index`] wants.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Next {
+    /// The trip.
+    Trip,
+    /// Nothing: here is the answer.
+    Done(Answer),
+}
+
+/// An index over words.
+pub trait Index {
+    /// An operation under way.
+    type Task: Default;
+
+    /// Begins an operation on a compute node.
+    fn begin(&mut self, compute: usize, task: &mut Self::Task, operation: Operation);
+
+    /// Goes on: takes what has `landed` and fills `trip`, which is empty.
+    fn step(
+        &mut self,
+        compute: usize,
+        task: &mut Self::Task,
+        landed: &Trip,
+        trip: &mut Trip,
+        memory: &mut Memory,
+    ) -> Next;
+
+    /// Bytes on the fullest compute node: what its budget is for, and what is left out of it.
+    fn compute_bytes(&self) -> (u64, u64);
+}
+
+/// An index with its memory and its clients.
+pub struct OverWords<I: Index> {
+    /// The index.
+    pub index: I,
+    memory: Memory,
+    clients: Vec<Client<I::Task>>,
+    hosts: Hosts,
+}
+
+#[derive(Default)]
+struct Client<T> {
+    task: T,
+    landed: Trip,
+    next: Trip,
+}
+
+impl<I: Index> OverWords<I> {
+    /// The clients of these machines over an index that lies in this memory.
+    pub fn new(index: I, memory: Memory, hosts: &Hosts) -> Self {
+        let client = || Client { task: I::Task::default(), landed: Trip::default(), next: Trip::default() };
+        let clients = (0..hosts.clients()).map(|_| client()).collect();
+        Self { index, memory, clients, hosts: *hosts }
+    }
+}
+
+impl<I: Index> System for OverWords<I> {
+    fn begin(&mut self, client: usize, operation: Operation) {
+        let compute = self.hosts.node_of(client);
+        let client = &mut self.clients[client];
+        client.next.clear();
+        self.index.begin(compute, &mut client.task, operation);
+    }
+
+    fn step(&mut self, client: usize, requests: &mut Vec<Request>) -> Progress {
+        let compute = self.hosts.node_of(client);
+        let Client { task, landed, next } = &mut self.clients[client];
+        std::mem::swap(landed, next);
+        next.clear();
+        match self.index.step(compute, task, landed, next, &mut self.memory) {
+            Next::Trip => {
+                requests.extend_from_slice(&next.requests);
+                Progress::Post
+            }
+            Next::Done(answer) => Progress::Done(answer),
+        }
+    }
+
+    fn serve(&mut self, client: usize, requests: Range<usize>) {
+        self.clients[client].next.serve(&mut self.memory, requests);
+    }
+
+    fn footprint(&self) -> Footprint {
+        let (cached, beside) = self.index.compute_bytes();
+        Footprint { cached, beside, memory_nodes: self.memory.bytes() }
+    }
+}
