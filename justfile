@@ -77,7 +77,7 @@ deny:
 
 # CI: the crates as they would be published.
 package:
-    cargo package --workspace --exclude fpcache-eval --no-verify --allow-dirty --locked
+    cargo package --workspace --exclude fpcache-eval --exclude fpcache-workbench --no-verify --allow-dirty --locked
 
 # RDMA under Soft-RoCE in a QEMU guest: the conformance suite, and processes. fabric/README.md has the packages it needs.
 rdma:

@@ -10,12 +10,17 @@
 //! | [`oracle`] | which answers may be |
 //! | [`words`] | simulated memory of the systems that are compared |
 //! | [`fpcache`](crate::fpcache) | FPCache's own regions, tables and lookups |
+//! | [`inner_nodes`] | what B+ trees among them share: levels above leaves |
+//! | [`smart`], [`chime`] | the systems it is compared with, a folder each, none of which knows another |
 #![forbid(unsafe_code)]
 
 pub mod bench;
+pub mod chime;
 pub mod fpcache;
+pub mod inner_nodes;
 pub mod nic;
 pub mod oracle;
+pub mod smart;
 pub mod words;
 
 /// Bytes of every key and value.

@@ -103,6 +103,9 @@ mod tests {
             oracle.end_write(3, 100 + i, 10 * i + 15, 10 * i + 15);
         }
         assert!(oracle.written[&3].len() <= KEPT + 1);
-        assert!(oracle.is_right(3, Some(1099), (10_010, 10_020)) && !oracle.is_right(3, Some(1098), (10_010, 10_020)));
+        assert!(
+            oracle.is_right(3, Some(1099), (10_010, 10_020))
+                && !oracle.is_right(3, Some(1098), (10_010, 10_020))
+        );
     }
 }

@@ -86,7 +86,9 @@ impl<K: Numbered> Loaded<K> {
     /// If the region does not fit this machine, or the budget has no room for the models.
     pub fn new(keys: &[u64], sizes: Sizes, options: &Options, hosts: &Hosts) -> Result<Self, BuildError> {
         if hosts.memory_nodes != 1 {
-            return Err(BuildError("FPCache's table lies in one memory node here: use --memory-nodes 1".into()));
+            return Err(BuildError(
+                "FPCache's table lies in one memory node here: use --memory-nodes 1".into(),
+            ));
         }
         let parameters = TableParameters {
             width: options.width,

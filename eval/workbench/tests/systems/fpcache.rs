@@ -3,36 +3,21 @@
 use std::sync::Arc;
 
 use fpcache::key_space::{ByteKeys, U64Keys};
-use fpcache_datasets::requests::{Distribution, RequestOptions, generate};
 use fpcache_workbench::Sizes;
-use fpcache_workbench::bench::{Bench, Measured, Operation};
+use fpcache_workbench::bench::{Bench, Measured};
 use fpcache_workbench::fpcache::{FpCache, Loaded, Numbered, Options};
-use fpcache_workbench::nic::{Hosts, NicSpec};
 use fpcache_workbench::oracle::Oracle;
 
-fn keys(count: u64) -> Vec<u64> {
-    let mut keys: Vec<u64> = (1..=count).map(|i| i.wrapping_mul(0x9e37_79b9_7f4a_7c15)).collect();
-    keys.sort_unstable();
-    keys
-}
-
-fn operations(keys: &[u64], count: usize, updates: usize) -> Vec<Operation> {
-    let distribution = Distribution::Zipf { theta: 0.99 };
-    let options = RequestOptions { lookups: count, distribution, negative: 0.0, seed: 1, shift_every: None };
-    let of = |(i, key): (usize, &u64)| match updates > 0 && i % updates == 0 {
-        true => Operation::Update { key: *key, value: i as u64 },
-        false => Operation::Read { key: *key },
-    };
-    generate(keys, &options).keys.iter().enumerate().map(of).collect()
-}
+use super::{hosts, keys, operations};
 
 fn run<K: Numbered>(sizes: Sizes, budget: u64, updates: usize) -> Measured {
-    let hosts = Hosts { threads: 8, ..Hosts::paper(NicSpec::CX6_100G) };
+    let hosts = hosts();
     let keys = keys(20_000);
-    let operations = operations(&keys, 60_000, updates);
-    let mut loaded = Loaded::<K>::new(&keys, sizes, &Options::published(budget, sizes), &hosts).unwrap();
+    let operations = operations(&keys, 60_000, updates, Some(0.99));
+    let mut loaded =
+        Loaded::<K>::new(&keys, sizes, &Options::published(budget, sizes), &hosts).expect("a table");
     let mut scratches = loaded.scratches(&hosts);
-    let system = FpCache::new(&mut loaded, &mut scratches, &hosts).unwrap();
+    let system = FpCache::new(&mut loaded, &mut scratches, &hosts).expect("clients");
     Bench::new(system, &hosts, &operations, Oracle::new(Arc::new(keys))).run(hosts, 30_000)
 }
 

@@ -1,0 +1,102 @@
+//! A hopscotch leaf, as words of simulated memory and as bytes of the published layout.
+
+use crate::Sizes;
+
+/// Entries of a leaf, and of a neighbourhood.
+pub const SPAN: usize = 64;
+pub const HOP: usize = 8;
+
+/// Words before a leaf's entries: lock, and the leaf after it.
+pub const HEAD: usize = 2;
+/// Words of an entry: whether it is used, key, value.
+pub const ENTRY: usize = 3;
+
+/// Words of a leaf.
+pub const LEAF: usize = HEAD + SPAN * ENTRY;
+
+/// The lock in a leaf's first word.
+pub const LOCK: u64 = 1 << 63;
+
+/// Bytes of a cache line without its version.
+const LINE: usize = 63;
+
+/// Bytes that are replicated with every neighbourhood: the leaf's metadata.
+const METADATA: usize = 9;
+
+/// Bytes of an entry: version, hop bitmap, and the record.
+pub const fn entry_bytes(sizes: Sizes) -> usize {
+    3 + sizes.key + sizes.value
+}
+
+/// Bytes of entries that lie together, with the versions of the cache lines they touch.
+pub const fn run_bytes(sizes: Sizes, first: usize, count: usize) -> usize {
+    let (start, bytes) = (first * entry_bytes(sizes), count * entry_bytes(sizes));
+    let lines = (start + bytes - 1) / LINE - start / LINE + 1;
+    bytes + lines
+}
+
+/// The same with the leaf's metadata.
+pub const fn neighbourhood_bytes(sizes: Sizes, first: usize, count: usize) -> usize {
+    run_bytes(sizes, first, count) + METADATA
+}
+
+/// Bytes of a whole leaf: each neighbourhood's worth of entries has the metadata once, the lock is a word.
+pub const fn leaf_bytes(sizes: Sizes) -> usize {
+    run_bytes(sizes, 0, SPAN) + SPAN / HOP * METADATA + 8
+}
+
+/// Where in its leaf a key is at home.
+pub fn home(key: u64) -> usize {
+    (scatter(key) >> 58) as usize
+}
+
+/// A key's fingerprint among hot entries.
+pub fn fingerprint(key: u64) -> u16 {
+    scatter(key) as u16
+}
+
+fn scatter(key: u64) -> u64 {
+    let mixed = (key ^ key >> 32).wrapping_mul(0xd6e8_feb8_6659_fd93);
+    (mixed ^ mixed >> 32).wrapping_mul(0xd6e8_feb8_6659_fd93)
+}
+
+/// Puts keys into a leaf's entries, each within its neighbourhood; `None` if they do not fit.
+pub fn place(keys: &[u64]) -> Option<[Option<u64>; SPAN]> {
+    let mut entries = [None; SPAN];
+    keys.iter().try_for_each(|key| insert(&mut entries, *key)).map(|()| entries)
+}
+
+/// Makes room for a key by moving others, and puts it there.
+fn insert(entries: &mut [Option<u64>; SPAN], key: u64) -> Option<()> {
+    let distance = |from: usize, to: usize| (to + SPAN - from) % SPAN;
+    let home_of_key = home(key);
+    let mut free = (0..SPAN).map(|i| (home_of_key + i) % SPAN).find(|i| entries[*i].is_none())?;
+    while distance(home_of_key, free) >= HOP {
+        // Of those before the free entry, the first one that may move there.
+        let mover = (1..HOP)
+            .rev()
+            .map(|back| (free + SPAN - back) % SPAN)
+            .find(|i| entries[*i].is_some_and(|other| distance(home(other), free) < HOP))?;
+        entries[free] = entries[mover].take();
+        free = mover;
+    }
+    entries[free] = Some(key);
+    Some(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_key_lies_in_its_neighbourhood_up_to_two_thirds_and_more() {
+        for round in 0..200u64 {
+            let keys: Vec<u64> =
+                (0..44).map(|i| (round * 64 + i).wrapping_mul(0x9e37_79b9_7f4a_7c15)).collect();
+            let entries = place(&keys).expect("44 of 64");
+            for key in keys {
+                assert!((0..HOP).any(|i| entries[(home(key) + i) % SPAN] == Some(key)));
+            }
+        }
+    }
+}

@@ -1,0 +1,196 @@
+//! Inner levels of B+ trees over words, and compute nodes' copies of them: what trees that differ in their leaves share.
+
+mod copies;
+
+use crate::words::{Address, Landed, Memory, Trip};
+pub use copies::Copies;
+
+/// What a level above the leaves is like.
+#[derive(Clone, Copy, Debug)]
+pub struct Shape {
+    /// Children of a node.
+    pub span: usize,
+    /// Bytes that a READ of a node moves.
+    pub bytes: usize,
+    /// Bytes that a node's copy takes on a compute node.
+    pub cached_bytes: u64,
+    /// Whether compute nodes keep all levels, or the lowest alone.
+    pub all_levels: bool,
+    /// Whether a traversal from the root READs the pointer to it first.
+    pub reads_root: bool,
+}
+
+/// Words before a node's children: how many there are and its level, the keys it is for, and its right neighbour.
+const HEAD: usize = 4;
+
+/// A node's words.
+#[derive(Clone, Copy, Debug)]
+pub struct Node<'a>(pub &'a [u64]);
+
+/// Where a key's leaf is said to lie.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LeafAt {
+    /// The leaf.
+    pub leaf: Address,
+    /// The leaf after it, where the same node has it.
+    pub next: Option<Address>,
+    /// Whether a copy said so, which may be old.
+    pub is_copied: bool,
+}
+
+impl Node<'_> {
+    fn count(self) -> usize {
+        (self.0[0] & 0xffff_ffff) as usize
+    }
+
+    /// 1 above leaves.
+    pub fn level(self) -> u32 {
+        (self.0[0] >> 32) as u32
+    }
+
+    fn low(self) -> u64 {
+        self.0[1]
+    }
+
+    fn high(self) -> u64 {
+        self.0[2]
+    }
+
+    /// Whether the key is one of those that the node is for.
+    pub fn covers(self, key: u64) -> bool {
+        key >= self.low() && (key < self.high() || self.high() == u64::MAX)
+    }
+
+    /// The child for a key, and the one after it.
+    fn find(self, key: u64) -> (Address, Option<Address>) {
+        let children = self.0[HEAD..].as_chunks::<2>().0;
+        let children = &children[..self.count()];
+        let after = children.partition_point(|[low, _]| *low <= key).max(1);
+        (children[after - 1][1], children.get(after).map(|[_, child]| *child))
+    }
+}
+
+/// What a traversal has asked for.
+#[derive(Clone, Copy, Debug)]
+pub enum Asked {
+    /// The pointer to the root.
+    Root(Landed),
+    /// A node.
+    Node {
+        /// Where it lies.
+        at: Address,
+        /// Where it has landed.
+        landed: Landed,
+    },
+}
+
+/// How far a traversal is.
+#[derive(Clone, Copy, Debug)]
+pub enum Seek {
+    /// It waits for this.
+    Asked(Asked),
+    /// There.
+    Leaf(LeafAt),
+}
+
+/// The levels above the leaves, and each compute node's copies.
+#[derive(Debug)]
+pub struct InnerNodes {
+    shape: Shape,
+    root_at: Address,
+    copies: Vec<Copies>,
+}
+
+impl InnerNodes {
+    /// Levels over leaves that begin with these keys, with nodes of which `fill` is used, and compute nodes that keep so many
+    /// bytes of them.
+    pub fn build(
+        memory: &mut Memory,
+        shape: Shape,
+        leaves: Vec<(u64, Address)>,
+        fill: f64,
+        compute_nodes: u16,
+        budget: u64,
+    ) -> Self {
+        let per_node = ((shape.span as f64 * fill) as usize).clamp(2, shape.span);
+        let (mut below, mut level) = (leaves, 0u64);
+        // One level there is in any case, so that leaves need not be roots.
+        while below.len() > 1 || level == 0 {
+            level += 1;
+            let mut nodes: Vec<(u64, Address)> = Vec::with_capacity(below.len().div_ceil(per_node));
+            let words = HEAD + 2 * shape.span;
+            for (i, children) in below.chunks(per_node).enumerate() {
+                let at = memory.allocate(words, shape.bytes as u64);
+                let high = below.get((i + 1) * per_node).map_or(u64::MAX, |(low, _)| *low);
+                let low = if i == 0 { 0 } else { children[0].0 };
+                let node = memory.words_mut(at, words);
+                node[..HEAD].copy_from_slice(&[children.len() as u64 | level << 32, low, high, 0]);
+                for (pair, (low, child)) in node[HEAD..].as_chunks_mut::<2>().0.iter_mut().zip(children) {
+                    *pair = [*low, *child];
+                }
+                if let Some((_, before)) = nodes.last() {
+                    memory.words_mut(*before, HEAD)[3] = at;
+                }
+                nodes.push((low, at));
+            }
+            below = nodes;
+        }
+        let root_at = memory.allocate(1, 8);
+        memory.words_mut(root_at, 1)[0] = below.first().map_or(0, |(_, at)| *at);
+        let copies = (0..compute_nodes).map(|i| Copies::new(budget, shape, u64::from(i))).collect();
+        Self { shape, root_at, copies }
+    }
+
+    /// Begins a traversal at the lowest copy there is for the key, or at the root.
+    pub fn seek(&mut self, compute: usize, key: u64, trip: &mut Trip, memory: &Memory) -> Seek {
+        match self.copies[compute].lowest(key).map(|node| (node.level(), node.find(key))) {
+            Some((level, found)) => self.go_on(level, found, true, trip),
+            None if self.shape.reads_root => Seek::Asked(Asked::Root(trip.read(self.root_at, 1, 8))),
+            None => self.ask(memory.words(self.root_at, 1)[0], trip),
+        }
+    }
+
+    /// Goes on with what has landed.
+    pub fn take(&mut self, compute: usize, key: u64, asked: Asked, landed: &Trip, trip: &mut Trip) -> Seek {
+        match asked {
+            Asked::Root(root) => self.ask(landed.word(root), trip),
+            Asked::Node { at, landed: words } => {
+                let node = Node(landed.words(words));
+                if !node.covers(key) {
+                    return self.ask(node.0[3], trip);
+                }
+                if self.shape.all_levels || node.level() == 1 {
+                    self.copies[compute].keep(at, node);
+                }
+                self.go_on(node.level(), node.find(key), false, trip)
+            }
+        }
+    }
+
+    fn go_on(
+        &self,
+        level: u32,
+        (child, next): (Address, Option<Address>),
+        is_copied: bool,
+        trip: &mut Trip,
+    ) -> Seek {
+        match level {
+            0 | 1 => Seek::Leaf(LeafAt { leaf: child, next, is_copied }),
+            _ => self.ask(child, trip),
+        }
+    }
+
+    fn ask(&self, at: Address, trip: &mut Trip) -> Seek {
+        Seek::Asked(Asked::Node { at, landed: trip.read(at, HEAD + 2 * self.shape.span, self.shape.bytes) })
+    }
+
+    /// Forgets the copy that led to a leaf where the key cannot be.
+    pub fn drop_copy(&mut self, compute: usize, key: u64) {
+        self.copies[compute].drop(key);
+    }
+
+    /// The most bytes that copies have taken on a compute node.
+    pub fn most_bytes(&self) -> u64 {
+        self.copies.iter().map(Copies::most_bytes).max().unwrap_or(0)
+    }
+}

@@ -1,0 +1,97 @@
+//! A compute node's copies of inner nodes, by the bytes that lead to them; the oldest goes first.
+
+use std::collections::VecDeque;
+
+use hashbrown::HashMap;
+
+use super::layout::{HEAD, Node, cached_bytes, prefix};
+use crate::words::Address;
+
+/// A node's copy.
+#[derive(Clone, Debug)]
+pub struct Cached {
+    /// Where the node lies.
+    pub at: Address,
+    words: Box<[u64]>,
+}
+
+impl Cached {
+    /// The node.
+    pub fn node(&self) -> Node<'_> {
+        Node(&self.words)
+    }
+
+    fn bytes(&self) -> u64 {
+        cached_bytes(self.words.len() - HEAD)
+    }
+}
+
+/// Copies within a budget.
+#[derive(Debug, Default)]
+pub struct Cache {
+    budget: u64,
+    used: u64,
+    most: u64,
+    nodes: HashMap<u64, Cached>,
+    order: VecDeque<u64>,
+    /// Nodes of each depth.
+    depths: [u32; 8],
+}
+
+/// A node's place among the copies: fewer than 8 bytes lead to it, so that the last one is free.
+fn place(prefix: u64, depth: u32) -> u64 {
+    prefix | u64::from(depth)
+}
+
+impl Cache {
+    /// Of so many bytes.
+    pub fn new(budget: u64) -> Self {
+        Self { budget, ..Self::default() }
+    }
+
+    /// The copy that the most bytes of a key lead to.
+    pub fn deepest(&self, key: u64) -> Option<&Cached> {
+        let depths = (0..8u32).rev().filter(|depth| self.depths[*depth as usize] > 0);
+        depths.map(|depth| place(prefix(key, depth), depth)).find_map(|place| self.nodes.get(&place))
+    }
+
+    /// Keeps a copy.
+    pub fn keep(&mut self, at: Address, words: &[u64]) {
+        let node = Node(words);
+        let place = place(node.prefix(), node.depth());
+        let cached = Cached { at, words: words.into() };
+        self.used += cached.bytes();
+        self.depths[node.depth() as usize] += 1;
+        match self.nodes.insert(place, cached) {
+            Some(old) => self.forget(place, &old),
+            None => self.order.push_back(place),
+        }
+        while self.used > self.budget
+            && let Some(oldest) = self.order.pop_front()
+        {
+            if let Some(old) = self.nodes.remove(&oldest) {
+                self.forget(oldest, &old);
+            }
+        }
+        self.most = self.most.max(self.used);
+    }
+
+    /// Forgets the copy of a node.
+    pub fn drop(&mut self, node: Node<'_>) {
+        let place = place(node.prefix(), node.depth());
+        if let Some(old) = self.nodes.remove(&place) {
+            self.forget(place, &old);
+            // Its turn in the order comes all the same, and finds nothing, or a newer copy a little early.
+        }
+    }
+
+    fn forget(&mut self, place: u64, old: &Cached) {
+        self.used -= old.bytes();
+        self.depths[(place & 7) as usize] -= 1;
+    }
+
+    /// The most bytes there were at the end of a change.
+    pub fn most_bytes(&self) -> u64 {
+        self.most
+    }
+}

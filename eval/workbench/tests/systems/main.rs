@@ -1,0 +1,55 @@
+//! Every system: answers that are right, and what operations cost beside what the structure implies on paper.
+
+mod chime;
+mod fpcache;
+mod smart;
+
+use std::sync::Arc;
+
+use fpcache_datasets::requests::{Distribution, RequestOptions, generate};
+use fpcache_workbench::bench::{Bench, Measured, Operation};
+use fpcache_workbench::nic::{Hosts, NicSpec};
+use fpcache_workbench::oracle::Oracle;
+use fpcache_workbench::words::{Index, Memory, OverWords};
+
+/// Keys in no pattern, ascending.
+fn keys(count: u64) -> Vec<u64> {
+    let mut keys: Vec<u64> = (1..=count).map(|i| i.wrapping_mul(0x9e37_79b9_7f4a_7c15)).collect();
+    keys.sort_unstable();
+    keys
+}
+
+/// Reads of these keys, and every so many an update.
+fn operations(keys: &[u64], count: usize, updates: usize, theta: Option<f64>) -> Vec<Operation> {
+    let distribution = theta.map_or(Distribution::Uniform, |theta| Distribution::Zipf { theta });
+    let options = RequestOptions { lookups: count, distribution, negative: 0.0, seed: 1, shift_every: None };
+    let of = |(i, key): (usize, &u64)| match updates > 0 && i % updates == 0 {
+        true => Operation::Update { key: *key, value: i as u64 },
+        false => Operation::Read { key: *key },
+    };
+    generate(keys, &options).keys.iter().enumerate().map(of).collect()
+}
+
+fn hosts() -> Hosts {
+    Hosts { threads: 8, ..Hosts::paper(NicSpec::CX6_100G) }
+}
+
+/// A system over words: the second half of the operations is measured. Nothing may be wrong.
+fn run<I: Index>(
+    keys: &[u64],
+    operations: &[Operation],
+    build: impl FnOnce(&mut Memory, &[u64]) -> I,
+) -> Measured {
+    let mut memory = Memory::new(1);
+    let index = build(&mut memory, keys);
+    let system = OverWords::new(index, memory, &hosts());
+    let oracle = Oracle::new(Arc::new(keys.to_vec()));
+    let measured = Bench::new(system, &hosts(), operations, oracle).run(hosts(), operations.len() as u64 / 2);
+    assert_eq!((measured.wrong, measured.first_wrong.as_deref()), (0, None));
+    measured
+}
+
+/// Whether two figures are within three per cent of each other.
+fn is_near(measured: f64, paper: f64) -> bool {
+    (measured / paper - 1.0).abs() <= 0.03
+}
