@@ -6,10 +6,10 @@
 //! | module | holds |
 //! |---|---|
 //! | [`nic`] | cards, network, cores and threads in virtual time |
-//! | [`bench`] | clients of a system, what they count |
+//! | [`mod@bench`] | clients of a system, what they count |
 //! | [`oracle`] | which answers may be |
 //! | [`words`] | simulated memory of the systems that are compared |
-//! | [`fpcache`](crate::fpcache) | FPCache's own regions, tables and lookups |
+//! | [`mod@fpcache`] | FPCache's own regions, tables and lookups |
 //! | [`inner_nodes`] | what B+ trees among them share: levels above leaves |
 //! | [`smart`], [`chime`] | the systems it is compared with, a folder each, none of which knows another |
 #![forbid(unsafe_code)]
