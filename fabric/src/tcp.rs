@@ -21,6 +21,8 @@
 //! The bytes are drawn in `tcp/handshake.rs` and `tcp/frame.rs`.
 
 mod address;
+#[cfg(test)]
+mod any_bytes;
 mod areas;
 mod attempts;
 mod by_card;
