@@ -100,12 +100,12 @@ fn send_together<K: BuildKeys>(client: &TableClient<K>, calls: &mut Vec<Call<K>>
             None => drop(call.to.send(Err(unknown("the memory node has sent too few replies")))),
             // It may have been of this call, and of what came after it nobody knows more.
             Some(ClientError::OutcomeUnknown { why }) => drop(call.to.send(Err(unknown(why)))),
-            Some(error) if is_alone => drop(call.to.send(Err(error.clone()))),
             // Some of its changes were made, with the requests before the one that failed.
             Some(error) if replies.len() > 0 => {
-                replies.by_ref().for_each(drop);
-                drop(call.to.send(Err(error.clone())));
+                let made = replies.by_ref().count();
+                drop(call.to.send(Err(in_part(made, count, error))));
             }
+            Some(error) if is_alone => drop(call.to.send(Err(error.clone()))),
             // Something is wrong with a change, perhaps another call's, and none was sent.
             Some(error) if error.kind() == ErrorKind::Invalid => send_alone(&client, call),
             // A reply that makes no sense does not say what was made.
@@ -116,6 +116,12 @@ fn send_together<K: BuildKeys>(client: &TableClient<K>, calls: &mut Vec<Call<K>>
     }
 }
 
+/// What a call is told of whose first changes were made, and then something went wrong: whoever makes all of them again makes
+/// the first ones twice.
+fn in_part(made: usize, count: usize, error: &ClientError) -> ClientError {
+    unknown(&format!("the first {made} of {count} changes were made, and then: {error}"))
+}
+
 /// Sends the changes of one call.
 fn send_alone<K: BuildKeys>(client: &TableClient<K>, call: Call<K>) {
     let left = call.until.saturating_duration_since(Instant::now());
@@ -124,8 +130,26 @@ fn send_alone<K: BuildKeys>(client: &TableClient<K>, call: Call<K>) {
         false => {
             let mut replies = Vec::new();
             let sent = client.with_deadline(left).apply(&call.changes, &mut replies);
-            sent.map(|()| replies)
+            match (sent, replies.len()) {
+                (Ok(()), _) => Ok(replies),
+                (Err(error), 0) | (Err(error @ ClientError::OutcomeUnknown { .. }), _) => Err(error),
+                (Err(error), made) => Err(in_part(made, call.changes.len(), &error)),
+            }
         }
     };
     drop(call.to.send(sent));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_call_that_was_made_in_part_is_not_one_to_repeat() {
+        let late: ClientError = FabricError::DeadlinePassed { waiting_for: OTHERS }.into();
+        assert!(late.is_retryable());
+        let told = in_part(3, 5, &late);
+        assert!(matches!(told, ClientError::OutcomeUnknown { .. }) && !told.is_retryable(), "{told}");
+        assert!(told.to_string().contains("the first 3 of 5 changes were made"), "{told}");
+    }
 }

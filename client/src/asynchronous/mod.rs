@@ -426,7 +426,8 @@ impl<K: BuildKeys> AsyncTableClient<K> {
     /// Makes changes, in order, each by itself, and says how each ended. As [`TableClient::apply`].
     ///
     /// # Errors
-    /// As for [`TableClient::apply`]; which of the changes were made before an error is not told.
+    /// As for [`TableClient::apply`]; where the first changes were made and a later one could not be, that is
+    /// [`OutcomeUnknown`](ClientError::OutcomeUnknown), which says how many.
     pub async fn apply(&self, changes: Changes<K>) -> Result<Vec<WriteReply>, ClientError> {
         if changes.is_empty() {
             return Ok(Vec::new());
