@@ -150,6 +150,11 @@ impl<K: BuildKeys> Table<K> {
         pass: usize,
     ) -> Result<bool, TableError> {
         let cap = usize::from(segment.model().cap);
+        // Those that replaced what was emptied become one with their neighbours of that kind: a queue leaves one after the
+        // other, and no run gains by so few slots.
+        if live == 0 && cap <= usize::from(self.rebuilder.options.least_slots) {
+            return Ok(true);
+        }
         let is_candidate = self.frees_enough(live, cap, pass) || pass > 1 && live < SMALL && cap < 2 * SMALL;
         Ok(is_candidate && (pass == LAST || live * 4 >= cap || !self.is_reserve(superblock, segment)?))
     }

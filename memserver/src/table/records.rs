@@ -73,7 +73,7 @@ impl<K: BuildKeys> Table<K> {
         let operation =
             WriteOperation { kind, key, hint: None, expected: Default::default(), value: Sent::Here(value) };
         loop {
-            match self.decide(superblock, &operation)? {
+            match self.decide(superblock, &operation, None)? {
                 Decision::Reply(_) => return Ok(()),
                 Decision::Mutate(mutation) => {
                     let mutation = SlotMutation { version, ..mutation };

@@ -69,6 +69,13 @@ struct Place<K: KeySpace> {
     window: Window,
 }
 
+/// The place of a key as it was when the table's next segment was to have this generation.
+#[derive(Clone, Copy)]
+pub(crate) struct Ahead<K: KeySpace> {
+    place: Place<K>,
+    next_generation: u32,
+}
+
 impl<K: BuildKeys> Table<K> {
     fn place(&self, key: &K::Key) -> Option<Place<K>> {
         let (segment, shared) = self.directory.find_shared(key)?;
@@ -77,29 +84,39 @@ impl<K: BuildKeys> Table<K> {
         Some(Place { segment, predicted, window: model.window_around(predicted) })
     }
 
-    /// Hints to the processor what an operation will need.
+    /// Hints to the processor what an operation will need, and says where its key can be.
     pub(crate) fn prefetch<M: NodeMemory>(
         &self,
         superblock: &SuperblockWriter<K, M>,
         key: &K::Key,
         hint: Option<u16>,
-    ) {
-        if let Some(place) = self.place(key) {
-            let slots = Slots::of(&*superblock.region, self.geometry, &place.segment);
-            let named = hint.map(u32::from).filter(|slot| place.window.contains(*slot));
-            slots.prefetch(named, place.predicted, place.window);
-        }
+    ) -> Option<Ahead<K>> {
+        let place = self.place(key)?;
+        let slots = Slots::of(&*superblock.region, self.geometry, &place.segment);
+        let named = hint.map(u32::from).filter(|slot| place.window.contains(*slot));
+        slots.prefetch(named, place.predicted, place.window);
+        Some(Ahead { place, next_generation: self.next_generation })
     }
 
-    /// What an operation comes to now. Nothing has changed after.
+    /// What an operation comes to now. Nothing has changed after. What was found out ahead about its key saves a search
+    /// if no segment has been replaced since.
     pub(crate) fn decide<M: NodeMemory, Q: Borrow<K::Key> + Copy>(
         &mut self,
         superblock: &SuperblockWriter<K, M>,
         operation: &WriteOperation<'_, Q>,
+        ahead: Option<&Ahead<K>>,
     ) -> Result<Decision<K, Q>, AccessError> {
         let WriteOperation { kind, key, hint, expected, .. } = *operation;
-        // A directory is never empty.
-        let Some(place) = self.place(key.borrow()) else { return Ok(Decision::Full) };
+        let place = match ahead {
+            // Whatever replaces segments makes new ones, each with a generation of its own.
+            Some(ahead) if ahead.next_generation == self.next_generation => ahead.place,
+            _ => match self.place(key.borrow()) {
+                Some(place) => place,
+                // A directory is never empty.
+                None => return Ok(Decision::Full),
+            },
+        };
+        debug_assert_eq!(self.directory.find(key.borrow()), Some(&place.segment));
         let slots = Slots::of(&*superblock.region, self.geometry, &place.segment);
         let hash = K::hash(key.borrow());
         let found = self.find(&slots, &place, key.borrow(), hash, hint)?;

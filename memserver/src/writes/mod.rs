@@ -21,7 +21,7 @@ use crate::node::{MemoryNode, NodeState};
 use crate::parked::{Going, Progress, Until, cost};
 use crate::serving::{Answer, internal};
 use crate::table::TableError;
-use crate::table::write::Decision;
+use crate::table::write::{Ahead, Decision};
 use crate::wal::Wal;
 
 impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
@@ -150,15 +150,18 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
     ) -> Result<Step, Refusal> {
         /// Operations that are prefetched ahead of the one in hand.
         const AHEAD: usize = 8;
+        // Where keys can be, by their operations' numbers.
+        let mut places = [None; AHEAD];
         for (i, operation) in operations.iter().enumerate().skip(going.next) {
             going.next = i;
             if self.is_spent() && going.put.is_none() {
                 return Ok(Step::Waits(Until::Turn));
             }
+            let place = places[i % AHEAD].take();
             if let (Some(ahead), Some(table)) = (operations.get(i + AHEAD), self.state.table()) {
-                table.prefetch(&self.superblock, ahead.key.borrow(), ahead.hint);
+                places[i % AHEAD] = table.prefetch(&self.superblock, ahead.key.borrow(), ahead.hint);
             }
-            if let Step::Waits(until) = self.apply(going, i, operation)? {
+            if let Step::Waits(until) = self.apply(going, i, operation, place.as_ref())? {
                 return Ok(Step::Waits(until));
             }
             self.charge(cost::OPERATION + cost::bytes(operation.value.bytes().len()));
@@ -172,6 +175,7 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
         going: &mut Going,
         operation: usize,
         wanted: &WriteOperation<'_, K::View<'_>>,
+        place: Option<&Ahead<K>>,
     ) -> Result<Step, Refusal> {
         if self.pending.concerns(wanted.key.borrow()) {
             if self.log_fails() {
@@ -192,7 +196,7 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
             let Self { superblock, state: NodeState::Serving(table), .. } = self else {
                 return Err(Self::no_table());
             };
-            match table.decide(superblock, wanted).map_err(internal)? {
+            match table.decide(superblock, wanted, place).map_err(internal)? {
                 Decision::Reply(reply) => {
                     if let Some(put) = going.put.take() {
                         self.give_up_value(&put);
