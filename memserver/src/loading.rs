@@ -112,7 +112,11 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
             self.give_up_load();
         }
         // The bytes of a load that never committed were never visible: they are simply used again.
-        let loader = self.loader_for(begin).map_err(|e| e.refusal())?;
+        self.superblock.grant.end_returning();
+        let loader = self.loader_for(begin).map_err(|e| {
+            self.superblock.grant.begin_returning();
+            e.refusal()
+        })?;
         self.state = NodeState::Loading(Loading { client, loader, heard: now });
         Ok(())
     }
@@ -151,6 +155,9 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
         };
         let loaded = self.take_load(&mut loader);
         self.given_up.push(loader);
+        if matches!(self.state, NodeState::Empty) {
+            self.superblock.grant.begin_returning();
+        }
         loaded.map_err(|e| e.refusal())
     }
 
@@ -277,6 +284,7 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
     fn give_up_load(&mut self) {
         if let NodeState::Loading(Loading { loader, .. }) = std::mem::take(&mut self.state) {
             self.given_up.push(loader);
+            self.superblock.grant.begin_returning();
         }
     }
 
@@ -290,7 +298,6 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
             return true;
         }
         // A load that has begun meanwhile goes on with what is granted.
-        matches!(self.state, NodeState::Empty)
-            && self.superblock.grant.shrink_towards(SUPERBLOCK_BYTES as u64)
+        matches!(self.state, NodeState::Empty) && self.superblock.grant.step_returning()
     }
 }

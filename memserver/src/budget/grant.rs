@@ -157,7 +157,9 @@ impl Grant {
     /// The end that could be had now.
     pub fn reach(&self) -> u64 {
         let reach = match &self.shared {
-            Some(Shared { budget, .. }) if !self.is_restoring() => self.limit.min(self.end() + budget.left()),
+            Some(Shared { budget, .. }) if !self.is_restoring() => {
+                self.limit.min(self.end() + budget.available())
+            }
             _ => self.bound(),
         };
         reach.max(self.end())
@@ -249,6 +251,37 @@ impl Grant {
         Ok(())
     }
 
+    /// From here on nothing but the beginning of the region is in use. What it holds beyond goes back in
+    /// [steps](Self::step_returning), or at once if somebody wants it.
+    pub(crate) fn begin_returning(self: &Arc<Self>) {
+        if let Some(Shared { budget, .. }) = &self.shared {
+            budget.returning.add(self);
+        }
+    }
+
+    /// From here on the region is used again, with what it still holds.
+    pub(crate) fn end_returning(&self) {
+        if let Some(Shared { budget, .. }) = &self.shared {
+            budget.returning.remove(self);
+        }
+    }
+
+    /// Gives back a little of what a region holds of which nothing but the beginning is in use; `true` if there is more.
+    pub(crate) fn step_returning(&self) -> bool {
+        let Some(Shared { budget, .. }) = &self.shared else { return false };
+        self.spare() > 0 && budget.returning.step(|| self.shrink_by_a_step())
+    }
+
+    /// One such step. No other thread must move the end meanwhile.
+    pub(super) fn shrink_by_a_step(&self) -> bool {
+        self.shrink_towards(SUPERBLOCK_BYTES as u64)
+    }
+
+    /// Bytes that the region holds beyond its beginning.
+    pub(super) fn spare(&self) -> u64 {
+        self.end().saturating_sub(self.stepped(SUPERBLOCK_BYTES as u64))
+    }
+
     /// Gives back some of what lies after the step that contains the byte before `end`, of which nothing is in use: 2 MiB at
     /// most, the last first, about a tenth of a millisecond. `true` if there is more to give back. What the operating system
     /// does not take stays granted: others must not be promised memory that there is not.
@@ -313,6 +346,7 @@ impl Grant {
 impl Drop for Grant {
     fn drop(&mut self) {
         if let Some(shared) = &self.shared {
+            shared.budget.returning.remove(self);
             shared.budget.give_back(self.end());
         }
     }

@@ -5,23 +5,26 @@
 //! one, sets space aside. So a full memory node, or a full disk, is an error of whoever wants more, and nobody else's.
 
 mod grant;
+mod returning;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 pub use grant::Grant;
+use returning::Returning;
 
 /// What regions may use together.
 #[derive(Debug)]
 pub struct Budget {
     bytes: u64,
     granted: AtomicU64,
+    returning: Returning,
 }
 
 impl Budget {
     /// A budget of so many bytes.
     pub fn new(bytes: u64) -> Arc<Self> {
-        Arc::new(Self { bytes, granted: AtomicU64::new(0) })
+        Arc::new(Self { bytes, granted: AtomicU64::new(0), returning: Returning::default() })
     }
 
     /// Bytes in all.
@@ -34,13 +37,21 @@ impl Budget {
         self.granted.load(Ordering::Relaxed)
     }
 
-    /// Bytes that can yet be had.
+    /// Bytes that nobody has.
     pub fn left(&self) -> u64 {
         self.bytes.saturating_sub(self.granted())
     }
 
+    /// Bytes that can yet be had: those that nobody has, and those that somebody is giving back.
+    fn available(&self) -> u64 {
+        (self.bytes + self.returning.bytes()).saturating_sub(self.granted())
+    }
+
     /// Takes `wanted` bytes, or what there is of them, but not less than `least`.
     fn take(&self, wanted: u64, least: u64) -> Option<u64> {
+        if self.left() < least && self.returning.bytes() > 0 {
+            self.returning.hasten(self, least);
+        }
         let taken = wanted.min(self.left());
         (taken >= least).then(|| {
             self.claim(taken);

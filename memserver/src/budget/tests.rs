@@ -30,6 +30,39 @@ fn regions_take_steps_of_one_budget_and_give_them_back() {
     assert_eq!(budget.granted(), 0);
 }
 
+/// A load that is given up gives its memory back in steps; who wants memory meanwhile is not refused what is nobody's.
+#[test]
+fn what_is_on_its_way_back_can_be_had_at_once() {
+    let budget = Budget::new(16 << 20);
+    let (a, b, c) = (region(16 << 20), region(16 << 20), region(16 << 20));
+    let given_up = Grant::of(&budget, &a, u64::MAX).expect("room");
+    given_up.cover(14 << 20).expect("room");
+    a.store_relaxed(9 << 20, 7).expect("inside");
+    let wants = Grant::of(&budget, &b, u64::MAX).expect("room");
+    assert_eq!(wants.cover(8 << 20), Err(Denied::Budget), "it is in use");
+    given_up.begin_returning();
+    assert_eq!(wants.reach(), (16 << 20) - (16 << 10), "all but the first page of the one that was given up");
+    wants.cover(8 << 20).expect("room");
+    assert!(budget.left() < 2 << 20, "no more came back than was missing: {} left", budget.left());
+    assert!(given_up.end() > 4 << 20 && budget.granted() == given_up.end() + wants.end());
+    // A load that begins in the region goes on with what it still has, and nobody takes it away.
+    given_up.end_returning();
+    let kept = given_up.end();
+    assert_eq!(wants.cover(wants.end() + budget.left() + 8), Err(Denied::Budget));
+    assert_eq!(given_up.end(), kept);
+    // In steps, if nobody wants it; and nothing is counted twice of a region that ends meanwhile.
+    given_up.begin_returning();
+    while given_up.step_returning() {}
+    assert_eq!((given_up.end(), budget.granted()), (16 << 10, (16 << 10) + wants.end()));
+    wants.begin_returning();
+    drop(wants);
+    assert_eq!(budget.granted(), 16 << 10);
+    given_up.cover(10 << 20).expect("room");
+    assert_eq!(a.load_relaxed(9 << 20).expect("inside"), 0, "the memory went back");
+    let last = Grant::of(&budget, &c, u64::MAX).expect("room");
+    assert_eq!(last.cover(8 << 20), Err(Denied::Budget));
+}
+
 /// What is not granted is not touched for those who read over sockets: the region says where that begins.
 #[test]
 fn a_region_is_backed_as_far_as_it_is_granted() {

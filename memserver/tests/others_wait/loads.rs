@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use fpcache::key_space::U64Keys;
 use fpcache::layout::{RecordShape, TableParameters};
 use fpcache::message::keys::put_record;
-use fpcache::message::{Chunk, ErrorCode, Request, Sent, WriteKind, WriteStatus, decode_reply};
+use fpcache::message::{Chunk, ErrorCode, Refusal, Request, Sent, WriteKind, WriteStatus, decode_reply};
 use fpcache_fabric::{Clock, Handled, HugePages, Service, SharedMemory, Work};
 use fpcache_memserver::MemoryNode;
 use fpcache_memserver::budget::{Budget, Grant};
@@ -141,6 +141,49 @@ fn a_load_that_is_given_up_gives_its_memory_back_a_little_at_a_time() {
     let rounds = give_back(&mut node, 100);
     assert!((8..60).contains(&rounds), "{rounds} rounds");
     assert!(budget.granted() <= at_first, "{} bytes, {at_first} at first", budget.granted());
+}
+
+#[test]
+fn a_load_that_is_retried_at_once_has_the_memory_of_the_one_that_was_given_up() {
+    let budget = Budget::new(32 << 20);
+    let shape = RecordShape::fixed(8, 8000);
+    let parameters = TableParameters { shape, ..TableParameters::default() };
+    let empty = || {
+        let memory = SharedMemory::create_memfd("test", 32 << 20, HugePages::No).expect("memory").0;
+        let memory = Arc::new(memory);
+        let grant = Grant::of(&budget, &memory, u64::MAX).expect("room");
+        MemoryNode::<U64Keys>::within(memory, grant, 1, 0, Instant::now()).expect("a region")
+    };
+    // All at once: nothing is done between requests.
+    let load = |node: &mut MemoryNode<U64Keys>, expected_keys: u64| {
+        let begin = Request::LoadBegin { parameters, expected_keys, encoders: &[] };
+        decode_reply(&call_from::<Integers>(node, GREEDY, &begin)).map(drop)?;
+        for first in (0..2_500).step_by(100) {
+            let mut records = Vec::new();
+            for key in first..first + 100 {
+                put_record::<U64Keys>(&shape, &key, &Sent::Here(&[3; 8000]), &mut records);
+            }
+            let chunk = Request::LoadChunk(Chunk { first, count: 100, records: &records });
+            decode_reply(&call_from::<Integers>(node, GREEDY, &chunk)).map(drop)?;
+        }
+        Ok::<_, Refusal>(())
+    };
+    let (mut first, mut second) = (empty(), empty());
+    load(&mut first, 0).expect("room");
+    let refusal = load(&mut second, 2_500).expect_err("the first load has it");
+    assert_eq!(refusal.code, ErrorCode::Full, "{refusal}");
+    first.disconnected(GREEDY);
+    // With the number of its records, which is looked at when it begins, and without.
+    for expected_keys in [2_500, 0] {
+        load(&mut second, expected_keys).expect("nobody has what the first had");
+        decode_reply(&call_from::<Integers>(&mut second, GREEDY, &Request::LoadAbort)).expect("given up");
+        load(&mut first, expected_keys).expect("nobody has what the second had");
+        first.disconnected(GREEDY);
+    }
+    for node in [&mut first, &mut second] {
+        assert!((0..100).any(|_| node.work() == Work::Nothing), "what loads left is gone in the end");
+    }
+    assert!(budget.granted() < 1 << 20, "{} bytes", budget.granted());
 }
 
 #[test]

@@ -1,0 +1,83 @@
+//! Memory on its way back: what a load held that was given up. It goes back in steps, for which nobody waits; whoever finds too
+//! little left of the budget takes the steps for what is missing at once, rather than being refused what is nobody's.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use super::{Budget, Grant};
+
+/// Regions of which nothing but the beginning is in use any more.
+#[derive(Debug, Default)]
+pub(super) struct Returning {
+    regions: Mutex<Vec<Weak<Grant>>>,
+    /// Bytes that they will give back.
+    bytes: AtomicU64,
+}
+
+impl Returning {
+    /// Bytes that regions will give back, and do at once if they are wanted.
+    pub(super) fn bytes(&self) -> u64 {
+        self.bytes.load(Ordering::Relaxed)
+    }
+
+    /// The regions. Their ends are moved by whoever has this, so that two threads never move one.
+    fn regions(&self) -> MutexGuard<'_, Vec<Weak<Grant>>> {
+        // A region is there or not.
+        self.regions.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Changes which regions there are, or how much they have, and counts their bytes anew.
+    fn change<R>(&self, change: impl FnOnce(&mut Vec<Weak<Grant>>) -> R) -> R {
+        // Those that end with this are dropped after the lock, which they may want.
+        let mut alive: Vec<Arc<Grant>> = Vec::new();
+        let mut regions = self.regions();
+        let changed = change(&mut regions);
+        regions.retain(|region| {
+            region.upgrade().is_some_and(|region| {
+                let has_more = region.spare() > 0;
+                alive.push(region);
+                has_more
+            })
+        });
+        self.bytes.store(alive.iter().map(|region| region.spare()).sum(), Ordering::Relaxed);
+        drop(regions);
+        changed
+    }
+
+    /// Adds a region.
+    pub(super) fn add(&self, grant: &Arc<Grant>) {
+        self.change(|regions| {
+            if !regions.iter().any(|region| std::ptr::eq(region.as_ptr(), Arc::as_ptr(grant))) {
+                regions.push(Arc::downgrade(grant));
+            }
+        });
+    }
+
+    /// Takes a region off, which is to be used again or is gone.
+    pub(super) fn remove(&self, grant: &Grant) {
+        self.change(|regions| regions.retain(|region| !std::ptr::eq(region.as_ptr(), grant)));
+    }
+
+    /// Has a region give back a little of what it holds, as `step` does; `true` if there is more.
+    pub(super) fn step(&self, step: impl FnOnce() -> bool) -> bool {
+        self.change(|_| step())
+    }
+
+    /// Has regions give back as much as is missing to `wanted` bytes left of the budget.
+    pub(super) fn hasten(&self, budget: &Budget, wanted: u64) {
+        let mut held = Vec::new();
+        self.change(|regions| {
+            while budget.left() < wanted
+                && let Some(region) = regions.pop()
+            {
+                let Some(grant) = region.upgrade() else { continue };
+                while budget.left() < wanted && grant.shrink_by_a_step() {}
+                // What the operating system does not take back stays granted, and is not asked for again.
+                if grant.spare() > 0 && budget.left() >= wanted {
+                    regions.push(region);
+                }
+                held.push(grant);
+            }
+        });
+    }
+}
