@@ -10,6 +10,7 @@ mod asynchronous;
 mod bad_input;
 mod byte_tables;
 mod changes;
+mod cut_ways;
 mod drop_and_create;
 mod long_values;
 mod lookups_match_a_btreemap;

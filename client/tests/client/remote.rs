@@ -44,6 +44,11 @@ impl Node {
         Self { urls, _directory: directory, _serving: serving }
     }
 
+    /// Over TCP.
+    pub(crate) fn url(&self) -> &str {
+        &self.urls[0]
+    }
+
     fn tables(&self) -> Tables {
         Tables::connect(&self.urls[0]).unwrap()
     }

@@ -1,0 +1,195 @@
+//! Connections that break anywhere, in the midst of a frame or between two: what was acknowledged is there, nothing is made
+//! twice, and no answer is wrong.
+
+use std::collections::BTreeMap;
+use std::io::{Read, Write};
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use fpcache_client::{Client, ClientConfig, ClientError, TableName, U64Keys};
+
+use crate::remote::{Node, random};
+
+/// What opening a table takes, one way over one connection.
+const OPENING: u64 = 16 << 10;
+
+/// A way to a memory node that breaks again and again: of four connections three after some bytes more than opening takes, each way, and
+/// one before or in the midst of it.
+struct CutWay {
+    url: String,
+    cuts: Arc<AtomicU64>,
+}
+
+impl CutWay {
+    /// To the memory node at `url`, after up to so many bytes more than opening takes.
+    fn to(url: &str, most: u64, seed: u64) -> Self {
+        let to = url.strip_prefix("tcp://").unwrap().to_owned();
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("tcp://{}", listener.local_addr().unwrap());
+        let cuts = Arc::new(AtomicU64::new(0));
+        let counted = Arc::clone(&cuts);
+        // Ends with the process; of each connection, with that.
+        thread::spawn(move || {
+            let mut state = seed;
+            for client in listener.incoming().map_while(Result::ok) {
+                let Ok(node) = TcpStream::connect(&to) else { continue };
+                // Else small frames wait for acknowledgements.
+                let _ = (client.set_nodelay(true), node.set_nodelay(true));
+                let ends = [(client.try_clone(), node.try_clone()), (Ok(node), Ok(client))];
+                for (from, to) in ends {
+                    let (Ok(from), Ok(to)) = (from, to) else { continue };
+                    let left = match random(&mut state) % 4 {
+                        0 => random(&mut state) % OPENING,
+                        _ => OPENING + random(&mut state) % most,
+                    };
+                    let cuts = Arc::clone(&counted);
+                    thread::spawn(move || pass_on(from, to, left, &cuts));
+                }
+            }
+        });
+        Self { url, cuts }
+    }
+
+    fn cuts(&self) -> u64 {
+        self.cuts.load(Ordering::Relaxed)
+    }
+}
+
+/// Passes bytes on until so many have been, then breaks both ways.
+fn pass_on(mut from: TcpStream, mut to: TcpStream, mut left: u64, cuts: &AtomicU64) {
+    let mut bytes = [0; 512];
+    while let Ok(len @ 1..) = from.read(&mut bytes) {
+        let passed = left.min(len as u64);
+        if to.write_all(&bytes[..passed as usize]).is_err() {
+            break;
+        }
+        left -= passed;
+        if left == 0 {
+            cuts.fetch_add(1, Ordering::Relaxed);
+            break;
+        }
+    }
+    let _ = (from.shutdown(Shutdown::Both), to.shutdown(Shutdown::Both));
+}
+
+fn value(key: u64, edition: u64) -> Vec<u8> {
+    (key << 32 | edition).to_le_bytes().to_vec()
+}
+
+/// What the table may hold of keys that one thread changes: of each the value that was acknowledged last, or those that may
+/// have been made since.
+type Known = BTreeMap<u64, Vec<Option<Vec<u8>>>>;
+
+/// Whether the change was made, as far as it is known.
+fn made(outcome: Result<bool, ClientError>) -> Option<bool> {
+    match outcome {
+        Ok(made) => Some(made),
+        Err(ClientError::OutcomeUnknown { .. }) => None,
+        Err(error) if error.is_retryable() => Some(false),
+        Err(error) => panic!("{error}"),
+    }
+}
+
+/// One of a thread's operations.
+fn operate(client: &Client, known: &mut Known, (first, edition): (u64, u64), state: &mut u64) {
+    let key = first + random(state) % 64;
+    let may_be = known.entry(key).or_insert_with(|| vec![None]);
+    let new = Some(value(key, edition));
+    match random(state) % 6 {
+        0 | 1 => match client.get(key) {
+            Ok(found) => assert!(may_be.contains(&found), "{key}: {found:?}, not one of {may_be:?}"),
+            Err(error) => assert!(error.is_retryable(), "{error}"),
+        },
+        2 => match client.put(key, &value(key, edition)) {
+            Ok(()) => *may_be = vec![new],
+            error => {
+                if made(error.map(|()| true)).is_none() {
+                    may_be.push(new);
+                }
+            }
+        },
+        3 => match made(client.insert(key, &value(key, edition))) {
+            Some(true) => {
+                assert!(may_be.contains(&None), "{key} was there: {may_be:?}");
+                *may_be = vec![new];
+            }
+            // Also where an attempt of it was made and another one was told so.
+            Some(false) => {}
+            None => may_be.push(new),
+        },
+        4 => match made(client.delete(key)) {
+            Some(true) => *may_be = vec![None],
+            Some(false) => {}
+            None => may_be.push(None),
+        },
+        _ => match client.multi_get(&[first, key, first + 63]) {
+            Ok(found) => assert!(may_be.contains(&found[1]), "{key}: {:?}, not one of {may_be:?}", found[1]),
+            Err(error) => assert!(error.is_retryable(), "{error}"),
+        },
+    }
+}
+
+#[test]
+fn connections_cut_anywhere_lose_nothing_and_answer_nothing_wrong() {
+    let node = Node::start();
+    node.make::<U64Keys>("t");
+    let table: TableName = "t".parse().unwrap();
+    let config = ClientConfig::default().with_table(table).with_deadline(Duration::from_millis(500));
+    let (threads, operations) = (3, 600);
+    let way = CutWay::to(node.url(), 8000, 0x9e37_79b9_7f4a_7c15);
+    let known: Vec<Known> = thread::scope(|scope| {
+        let work = |number: u64| {
+            let (url, way) = (way.url.clone(), &way);
+            move || {
+                let (mut known, mut state) = (Known::new(), 0x1234_5678 + number);
+                // The way may break before a client is let in.
+                let client =
+                    std::iter::repeat_with(|| Client::connect_with(&url, config)).find_map(Result::ok);
+                let client = client.unwrap();
+                for edition in 0..operations {
+                    operate(&client, &mut known, (number * 1000, edition), &mut state);
+                }
+                assert!(way.cuts() > 10);
+                known
+            }
+        };
+        let threads: Vec<_> = (0..threads).map(|number| scope.spawn(work(number))).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    });
+    let straight = Client::connect_with(node.url(), config).unwrap();
+    for (key, may_be) in known.iter().flatten() {
+        let found = straight.get(*key).unwrap();
+        assert!(may_be.contains(&found), "{key}: {found:?}, not one of {may_be:?}");
+    }
+}
+
+/// A key that nobody else changes is there because of this insert, or not at all: an insert that says that there was one has met its
+/// own first attempt.
+#[test]
+fn an_insert_over_a_way_that_breaks_is_not_made_twice() {
+    let node = Node::start();
+    node.make::<U64Keys>("t");
+    let table: TableName = "t".parse().unwrap();
+    let config = ClientConfig::default().with_table(table).with_deadline(Duration::from_secs(1));
+    let way = CutWay::to(node.url(), 4000, 0xdead_beef_cafe_f00d);
+    let client =
+        std::iter::repeat_with(|| Client::connect_with(&way.url, config)).find_map(Result::ok).unwrap();
+    let mut acknowledged = 0u64;
+    for key in 0..1500 {
+        match client.insert(key, &value(key, 1)) {
+            Ok(made) => {
+                assert!(made, "{key} was made by an attempt before");
+                acknowledged += 1;
+            }
+            Err(error) => {
+                assert!(error.is_retryable() || matches!(error, ClientError::OutcomeUnknown { .. }))
+            }
+        }
+    }
+    assert!(way.cuts() > 2, "{} cuts", way.cuts());
+    let there = Client::connect_with(node.url(), config).unwrap().count(0, u64::MAX).unwrap();
+    assert!((acknowledged..=1500).contains(&there), "{acknowledged} acknowledged, {there} there");
+}
