@@ -13,18 +13,14 @@ use fpcache_client::{Client, ClientConfig, ClientError, TableName, U64Keys};
 
 use crate::remote::{Node, random};
 
-/// What opening a table takes, one way over one connection.
-const OPENING: u64 = 16 << 10;
-
-/// A way to a memory node that breaks again and again: of four connections three after some bytes more than opening takes, each way, and
-/// one before or in the midst of it.
+/// A way to a memory node that breaks again and again: each connection after some messages, each way, in the midst of one.
 struct CutWay {
     url: String,
     cuts: Arc<AtomicU64>,
 }
 
 impl CutWay {
-    /// To the memory node at `url`, after up to so many bytes more than opening takes.
+    /// To the memory node at `url`, after up to so many messages.
     fn to(url: &str, most: u64, seed: u64) -> Self {
         let to = url.strip_prefix("tcp://").unwrap().to_owned();
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -41,11 +37,7 @@ impl CutWay {
                 let ends = [(client.try_clone(), node.try_clone()), (Ok(node), Ok(client))];
                 for (from, to) in ends {
                     let (Ok(from), Ok(to)) = (from, to) else { continue };
-                    let left = match random(&mut state) % 4 {
-                        0 => random(&mut state) % OPENING,
-                        _ => OPENING + random(&mut state) % most,
-                    };
-                    let cuts = Arc::clone(&counted);
+                    let (left, cuts) = (random(&mut state) % most, Arc::clone(&counted));
                     thread::spawn(move || pass_on(from, to, left, &cuts));
                 }
             }
@@ -58,19 +50,19 @@ impl CutWay {
     }
 }
 
-/// Passes bytes on until so many have been, then breaks both ways.
+/// Passes messages on until so many have been and half of one more, then breaks both ways.
 fn pass_on(mut from: TcpStream, mut to: TcpStream, mut left: u64, cuts: &AtomicU64) {
-    let mut bytes = [0; 512];
+    let mut bytes = [0; 64 << 10];
     while let Ok(len @ 1..) = from.read(&mut bytes) {
-        let passed = left.min(len as u64);
-        if to.write_all(&bytes[..passed as usize]).is_err() {
+        let passed = if left == 0 { len / 2 } else { len };
+        if to.write_all(&bytes[..passed]).is_err() {
             break;
         }
-        left -= passed;
         if left == 0 {
             cuts.fetch_add(1, Ordering::Relaxed);
             break;
         }
+        left -= 1;
     }
     let _ = (from.shutdown(Shutdown::Both), to.shutdown(Shutdown::Both));
 }
@@ -139,7 +131,7 @@ fn connections_cut_anywhere_lose_nothing_and_answer_nothing_wrong() {
     let table: TableName = "t".parse().unwrap();
     let config = ClientConfig::default().with_table(table).with_deadline(Duration::from_millis(500));
     let (threads, operations) = (3, 600);
-    let way = CutWay::to(node.url(), 8000, 0x9e37_79b9_7f4a_7c15);
+    let way = CutWay::to(node.url(), 80, 0x9e37_79b9_7f4a_7c15);
     let known: Vec<Known> = thread::scope(|scope| {
         let work = |number: u64| {
             let (url, way) = (way.url.clone(), &way);
@@ -174,7 +166,7 @@ fn an_insert_over_a_way_that_breaks_is_not_made_twice() {
     node.make::<U64Keys>("t");
     let table: TableName = "t".parse().unwrap();
     let config = ClientConfig::default().with_table(table).with_deadline(Duration::from_secs(1));
-    let way = CutWay::to(node.url(), 4000, 0xdead_beef_cafe_f00d);
+    let way = CutWay::to(node.url(), 80, 0xdead_beef_cafe_f00d);
     let client =
         std::iter::repeat_with(|| Client::connect_with(&way.url, config)).find_map(Result::ok).unwrap();
     let mut acknowledged = 0u64;
@@ -189,7 +181,7 @@ fn an_insert_over_a_way_that_breaks_is_not_made_twice() {
             }
         }
     }
-    assert!(way.cuts() > 2, "{} cuts", way.cuts());
+    assert!(way.cuts() > 20 && client.counters().resent > 5, "{} cuts, {:?}", way.cuts(), client.counters());
     let there = Client::connect_with(node.url(), config).unwrap().count(0, u64::MAX).unwrap();
     assert!((acknowledged..=1500).contains(&there), "{acknowledged} acknowledged, {there} there");
 }
