@@ -10,16 +10,20 @@
 //! | [`oracle`] | which answers may be |
 //! | [`words`] | simulated memory of the systems that are compared |
 //! | [`mod@fpcache`] | FPCache's own regions, tables and lookups |
-//! | [`inner_nodes`] | what B+ trees among them share: levels above leaves |
-//! | [`smart`], [`chime`] | the systems it is compared with, a folder each, none of which knows another |
+//! | [`inner_nodes`], [`kept`] | what some of them share: levels above leaves, and what is kept within a budget |
+//! | [`smart`], [`chime`], [`sherman`], [`rolex`], [`dmtree`] | the systems it is compared with, a folder each, none of which knows another |
 #![forbid(unsafe_code)]
 
 pub mod bench;
 pub mod chime;
+pub mod dmtree;
 pub mod fpcache;
 pub mod inner_nodes;
+pub mod kept;
 pub mod nic;
 pub mod oracle;
+pub mod rolex;
+pub mod sherman;
 pub mod smart;
 pub mod words;
 
@@ -36,3 +40,10 @@ pub struct Sizes {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct BuildError(pub String);
+
+/// A number whose bits each depend on all of another's (the finaliser of MurmurHash3): what the systems hash keys with.
+pub fn scatter(number: u64) -> u64 {
+    let mixed = (number ^ number >> 33).wrapping_mul(0xff51_afd7_ed55_8ccd);
+    let mixed = (mixed ^ mixed >> 33).wrapping_mul(0xc4ce_b9fe_1a85_ec53);
+    mixed ^ mixed >> 33
+}

@@ -8,30 +8,46 @@ use std::ops::Range;
 use crate::bench::{Answer, Footprint, Operation, Progress, System};
 use crate::nic::{Hosts, Request, Target, Verb};
 
-/// Words of all memory nodes, given out from the front.
+/// Words of all memory nodes, and of those compute nodes that are READ by others, given out from the front.
 #[derive(Debug)]
 pub struct Memory {
     nodes: Vec<Vec<u64>>,
-    /// Bytes that the layout takes, of all nodes together.
+    memory_nodes: usize,
+    /// Bytes that the layout takes, of all memory nodes together.
     bytes: u64,
 }
 
-/// Where a word lies: the memory node in the upper 8 of 48 bits, and its number there. 0 is nowhere.
+/// Where a word lies: the node in the upper 8 of 48 bits, and its number there. 0 is nowhere.
 pub type Address = u64;
 
 const NODE_SHIFT: u32 = 40;
+
+/// Nodes from this one on are compute nodes.
+const FIRST_COMPUTE: usize = 64;
 
 impl Memory {
     /// Of so many empty nodes.
     pub fn new(nodes: u16) -> Self {
         // The first word is nobody's.
-        Self { nodes: vec![vec![0]; nodes.max(1).into()], bytes: 0 }
+        Self { nodes: vec![vec![0]; nodes.max(1).into()], memory_nodes: nodes.max(1).into(), bytes: 0 }
+    }
+
+    /// The same, so many zeroed words of a compute node, which count as nobody's.
+    pub fn allocate_on_compute(&mut self, compute: usize, words: usize) -> Address {
+        let number = FIRST_COMPUTE + compute;
+        if self.nodes.len() <= number {
+            self.nodes.resize_with(number + 1, Vec::new);
+        }
+        let node = &mut self.nodes[number];
+        let at = node.len();
+        node.resize(at + words, 0);
+        (number as u64) << NODE_SHIFT | at as u64
     }
 
     /// So many zeroed words of the node that has the fewest, which stand for `bytes` of the layout.
     pub fn allocate(&mut self, words: usize, bytes: u64) -> Address {
         self.bytes += bytes;
-        let least = self.nodes.iter().enumerate().min_by_key(|(_, node)| node.len()).map_or(0, |(i, _)| i);
+        let least = (0..self.memory_nodes).min_by_key(|node| self.nodes[*node].len()).unwrap_or(0);
         let node = &mut self.nodes[least];
         let at = node.len();
         node.resize(at + words, 0);
@@ -39,20 +55,28 @@ impl Memory {
     }
 
     /// The node an address is of.
-    pub fn node_of(at: Address) -> u16 {
-        (at >> NODE_SHIFT) as u16
+    pub fn node_of(at: Address) -> Target {
+        let number = (at >> NODE_SHIFT) as usize;
+        match number.checked_sub(FIRST_COMPUTE) {
+            Some(compute) => Target::Compute(compute as u16),
+            None => Target::Memory(number as u16),
+        }
+    }
+
+    fn place(at: Address) -> (usize, usize) {
+        ((at >> NODE_SHIFT) as usize, (at & ((1 << NODE_SHIFT) - 1)) as usize)
     }
 
     /// Words as they are now.
     pub fn words(&self, at: Address, count: usize) -> &[u64] {
-        let first = (at & ((1 << NODE_SHIFT) - 1)) as usize;
-        &self.nodes[usize::from(Self::node_of(at))][first..first + count]
+        let (node, first) = Self::place(at);
+        &self.nodes[node][first..first + count]
     }
 
     /// The same, to be written.
     pub fn words_mut(&mut self, at: Address, count: usize) -> &mut [u64] {
-        let first = (at & ((1 << NODE_SHIFT) - 1)) as usize;
-        &mut self.nodes[usize::from(Self::node_of(at))][first..first + count]
+        let (node, first) = Self::place(at);
+        &mut self.nodes[node][first..first + count]
     }
 
     /// Bytes that the layout takes.
@@ -104,7 +128,7 @@ impl Trip {
     }
 
     fn request(&mut self, at: Address, verb: Verb, bytes: u32) {
-        self.requests.push(Request { to: Target::Memory(Memory::node_of(at)), verb, bytes });
+        self.requests.push(Request { to: Memory::node_of(at), verb, bytes });
     }
 
     fn part(&mut self, effect: Effect, at: Address, words: usize) -> Landed {

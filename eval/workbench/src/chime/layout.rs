@@ -1,6 +1,6 @@
 //! A hopscotch leaf, as words of simulated memory and as bytes of the published layout.
 
-use crate::Sizes;
+use crate::{Sizes, scatter};
 
 /// Entries of a leaf, and of a neighbourhood.
 pub const SPAN: usize = 64;
@@ -53,11 +53,6 @@ pub fn home(key: u64) -> usize {
 /// A key's fingerprint among hot entries.
 pub fn fingerprint(key: u64) -> u16 {
     scatter(key) as u16
-}
-
-fn scatter(key: u64) -> u64 {
-    let mixed = (key ^ key >> 32).wrapping_mul(0xd6e8_feb8_6659_fd93);
-    (mixed ^ mixed >> 32).wrapping_mul(0xd6e8_feb8_6659_fd93)
 }
 
 /// Puts keys into a leaf's entries, each within its neighbourhood; `None` if they do not fit.

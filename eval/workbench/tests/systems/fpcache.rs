@@ -30,7 +30,9 @@ fn every_answer_is_right_and_two_round_trips_are_the_most_a_lookup_takes() {
         assert_eq!((measured.wrong, measured.first_wrong.as_deref()), (0, None));
         let trips = measured.tally.per_operation(measured.tally.round_trips);
         assert!(trips > 1.0 && trips <= 2.01, "{trips}");
-        assert_eq!(measured.tally.round_trips, measured.tally.reads, "a batch of one READ each");
+        // Where several fingerprints of 8 bits match, the slots are READ with one doorbell.
+        let reads = measured.tally.reads as f64 / measured.tally.round_trips as f64;
+        assert!((1.0..1.1).contains(&reads), "{reads}");
         assert!(measured.footprint.cached <= 256 << 10);
     }
 }

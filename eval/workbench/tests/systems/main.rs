@@ -1,7 +1,10 @@
 //! Every system: answers that are right, and what operations cost beside what the structure implies on paper.
 
 mod chime;
+mod dmtree;
 mod fpcache;
+mod rolex;
+mod sherman;
 mod smart;
 
 use std::sync::Arc;
@@ -10,11 +13,12 @@ use fpcache_datasets::requests::{Distribution, RequestOptions, generate};
 use fpcache_workbench::bench::{Bench, Measured, Operation};
 use fpcache_workbench::nic::{Hosts, NicSpec};
 use fpcache_workbench::oracle::Oracle;
+use fpcache_workbench::scatter;
 use fpcache_workbench::words::{Index, Memory, OverWords};
 
 /// Keys in no pattern, ascending.
 fn keys(count: u64) -> Vec<u64> {
-    let mut keys: Vec<u64> = (1..=count).map(|i| i.wrapping_mul(0x9e37_79b9_7f4a_7c15)).collect();
+    let mut keys: Vec<u64> = (1..=count).map(scatter).collect();
     keys.sort_unstable();
     keys
 }
