@@ -120,6 +120,10 @@ pub enum Command {
     /// Measure how few bytes of memory let one READ find a key
     #[command(after_help = density::EXAMPLES)]
     Density(Box<DensityArgs>),
+    /// Measure FPCache and the systems of its paper in a model of network cards, statement by statement
+    #[cfg(feature = "workbench")]
+    #[command(after_help = crate::paper::EXAMPLES)]
+    Paper(Box<crate::paper::PaperArgs>),
     /// The memory node that the other commands start.
     #[command(hide = true)]
     MemoryNode(MemoryNodeArgs),

@@ -13,6 +13,7 @@
 //! | [`growth`] | a store that grows by inserts, beside one loaded with the same keys |
 //! | [`scale`] | lookups over the number of keys, beside the memory's own latency |
 //! | [`waits`] | how long a put to one table waits for the work of another |
+//! | `paper` | figures of a paper in a model of network cards (feature `workbench`) |
 //! | [`peers`] | FPCache beside Redis, Valkey, memcached and maps |
 //! | [`sweep`] | an experiment along one setting: points, results that survive an interrupt, the plot |
 //! | [`data`] | data sets and lookups of keys of either kind |
@@ -28,6 +29,8 @@ mod density;
 mod growth;
 mod machine;
 mod node;
+#[cfg(feature = "workbench")]
+mod paper;
 mod peers;
 mod progress;
 mod quickstart;
@@ -66,6 +69,8 @@ fn main() -> ExitCode {
             Command::Waits(arguments) => waits::waits(&arguments),
             Command::Density(arguments) => density::density(&arguments),
             Command::Peers(arguments) => peers::peers(&arguments),
+            #[cfg(feature = "workbench")]
+            Command::Paper(arguments) => paper::paper(&arguments),
             Command::MemoryNode(arguments) => node::serve(&arguments).map(|()| Verdict::AllRight),
         };
     match result {

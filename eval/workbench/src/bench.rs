@@ -89,6 +89,8 @@ pub struct Tally {
     pub bytes_from: u64,
     /// Payload to nodes.
     pub bytes_to: u64,
+    /// Operations that took a single round trip.
+    pub single_trips: u64,
 }
 
 impl Tally {
@@ -137,6 +139,8 @@ pub struct Measured {
     pub usage: Usage,
     /// What binds.
     pub bound: crate::nic::Bound,
+    /// Share of the operations that took a single round trip.
+    pub one_trip: f64,
     /// Bytes it took in the end.
     pub footprint: Footprint,
     /// Answers that were wrong.
@@ -150,6 +154,8 @@ pub struct Measured {
 struct InFlight {
     operation: Operation,
     begun: Picos,
+    /// Doorbell batches so far.
+    round_trips: u32,
 }
 
 /// Clients of one system that share a stream of operations.
@@ -198,6 +204,7 @@ impl<'o, S: System> Bench<'o, S> {
             latency_us: [50.0, 95.0, 99.0, 99.9].map(|p| self.latency.value_at_percentile(p) as f64 / 1e3),
             usage,
             bound: usage.bound(),
+            one_trip: self.tally.per_operation(self.tally.single_trips),
             footprint: self.system.footprint(),
             wrong: self.wrong,
             first_wrong: self.first_wrong,
@@ -206,6 +213,7 @@ impl<'o, S: System> Bench<'o, S> {
 
     fn end(&mut self, flight: InFlight, now: Picos, answer: Answer) {
         self.tally.operations += 1;
+        self.tally.single_trips += u64::from(flight.round_trips == 1);
         self.latency.saturating_record((now - flight.begun) / 1000);
         let oldest = || self.in_flight.iter().flatten().map(|flight| flight.begun).min().unwrap_or(now);
         let judged = match (flight.operation, &answer) {
@@ -236,11 +244,14 @@ impl<S: System> Clients for Bench<'_, S> {
                     self.oracle.begin_write(key, value, now);
                 }
                 self.system.begin(client, operation);
-                *self.in_flight[client].insert(InFlight { operation, begun: now })
+                *self.in_flight[client].insert(InFlight { operation, begun: now, round_trips: 0 })
             }
         };
         match self.system.step(client, requests) {
             Progress::Post => {
+                if let Some(flight) = &mut self.in_flight[client] {
+                    flight.round_trips += 1;
+                }
                 self.tally.count(requests);
                 Step::Post
             }

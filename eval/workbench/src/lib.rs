@@ -12,16 +12,20 @@
 //! | [`mod@fpcache`] | FPCache's own regions, tables and lookups |
 //! | [`inner_nodes`], [`kept`] | what some of them share: levels above leaves, and what is kept within a budget |
 //! | [`smart`], [`chime`], [`sherman`], [`rolex`], [`dmtree`] | the systems it is compared with, a folder each, none of which knows another |
+//! | [`experiment`] | any of them in one experiment, with published parameters or the best of those tried |
+//! | [`paper`] | the FPCache paper, statement by statement |
 #![forbid(unsafe_code)]
 
 pub mod bench;
 pub mod chime;
 pub mod dmtree;
+pub mod experiment;
 pub mod fpcache;
 pub mod inner_nodes;
 pub mod kept;
 pub mod nic;
 pub mod oracle;
+pub mod paper;
 pub mod rolex;
 pub mod sherman;
 pub mod smart;

@@ -1,0 +1,227 @@
+//! The FPCache paper's figures, beside what a model of network cards gives: `fpcache-workbench` at the command line.
+
+use std::path::PathBuf;
+
+use anyhow::{Context, ensure};
+use clap::{Args, ValueEnum};
+use fpcache_datasets::count::human;
+use fpcache_workbench::nic::NicSpec;
+use fpcache_workbench::paper::{Bench, ClaimRow, Entries, Figure, Scale, check_memory, entries, of};
+use serde::Serialize;
+
+use crate::Verdict;
+use crate::cli::positive_count;
+use crate::machine::{COMMIT, Machine};
+use crate::progress::Bar;
+use crate::run::report::{check_json, deliver, new_table, none};
+
+/// Ends the help of `paper`.
+pub const EXAMPLES: &str = "Examples:
+  fpcache-eval paper --figure 6
+  fpcache-eval paper --table 2
+  fpcache-eval paper --scale 4M --json paper.json
+
+Each row is a statement of the paper as a ratio: what it says, what the systems give here with their published parameters, and with \
+the best of those tried. The systems' index code runs over simulated memory, every answer is checked, requests and bytes are \
+counted, and a model of network cards says how long they take (docs/nic-model.md). Budgets shrink with --scale: 100 MB are those of \
+60 M keys. Where a ratio differs from the paper's, the row says what binds here.
+
+Exit code: 0 if every answer was right, 1 if one was wrong, 2 wrong usage or a failure.";
+
+/// The options of `paper`.
+#[derive(Args, Clone, Debug)]
+pub struct PaperArgs {
+    /// The paper
+    #[arg(long, value_enum, default_value = "fpcache")]
+    pub paper: Paper,
+
+    /// One figure, by its number [default: all figures and tables]
+    #[arg(long, conflicts_with = "table")]
+    pub figure: Option<u32>,
+
+    /// One table, by its number
+    #[arg(long)]
+    pub table: Option<u32>,
+
+    /// Keys, up to the paper's 60M
+    #[arg(long, default_value = "1M", value_parser = positive_count)]
+    pub scale: u64,
+
+    /// Cards and network: cx6-100g, cx5-100g, cx3-40g or tcp-25g
+    #[arg(long, default_value = "cx6-100g", value_parser = nic)]
+    pub nic: NicSpec,
+
+    /// Seeds keys and requests
+    #[arg(long, default_value_t = 42)]
+    pub seed: u64,
+
+    /// Also write the figures as JSON, to a file or, with -, to standard output
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+}
+
+/// A paper.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Paper {
+    /// Jia and Cai, FPCache, Electronics 15, 2026, 2210
+    Fpcache,
+}
+
+fn nic(text: &str) -> Result<NicSpec, String> {
+    NicSpec::named(text).map_err(|unknown| unknown.to_string())
+}
+
+/// What is written as JSON: a statement, or a row of Table 2.
+#[derive(Debug, Serialize)]
+#[serde(untagged)]
+enum Row {
+    Claim(Box<Of<ClaimRow>>),
+    Entries(Box<Of<Entries>>),
+}
+
+/// A row with what it was made by.
+#[derive(Debug, Serialize)]
+struct Of<T> {
+    #[serde(flatten)]
+    row: T,
+    scale: u64,
+    nic: &'static str,
+    seed: u64,
+    machine: Machine,
+    commit: Option<&'static str>,
+    version: &'static str,
+}
+
+impl PaperArgs {
+    fn figure(&self) -> Option<Figure> {
+        self.figure.map(Figure::Figure).or(self.table.map(Figure::Table))
+    }
+
+    fn with<T>(&self, row: T) -> Box<Of<T>> {
+        let (machine, commit, version) = (Machine::detect(), COMMIT, env!("CARGO_PKG_VERSION"));
+        Box::new(Of { row, scale: self.scale, nic: self.nic.name, seed: self.seed, machine, commit, version })
+    }
+}
+
+/// The paper has no more; below, tables are no tables.
+const SCALES: std::ops::RangeInclusive<u64> = 10_000..=60_000_000;
+
+/// Measures the paper's statements and reports them.
+///
+/// # Errors
+/// If there is no such figure, or no memory for the scale.
+pub fn paper(arguments: &PaperArgs) -> anyhow::Result<Verdict> {
+    let Paper::Fpcache = arguments.paper;
+    ensure!(SCALES.contains(&arguments.scale), "--scale {}: use 10K to 60M", arguments.scale);
+    let figure = arguments.figure();
+    let claims = of(figure)?;
+    let scale = Scale { keys: arguments.scale, nic: arguments.nic, seed: arguments.seed };
+    check_memory(&claims, &scale, free_memory()?)?;
+    check_json(arguments.json.as_deref())?;
+    let bar = Bar::default();
+    let mut bench = Bench::new(scale, Some(&bar));
+    let mut rows = Vec::new();
+    for claim in &claims {
+        rows.push(bench.measure(claim)?);
+    }
+    let has_table_two = figure.is_none_or(|figure| figure == Figure::Table(2));
+    let entries = if has_table_two { entries().context("Table 2")? } else { Vec::new() };
+    let text = format!("{}{}", table(arguments, &rows), table_of_entries(&entries));
+    let wrong = rows.iter().map(ClaimRow::wrong).sum();
+    let rows = rows.into_iter().map(|row| Row::Claim(arguments.with(row)));
+    let rows: Vec<Row> =
+        rows.chain(entries.into_iter().map(|row| Row::Entries(arguments.with(row)))).collect();
+    deliver(&text, &rows, arguments.json.as_deref())?;
+    Ok(Verdict::of(wrong))
+}
+
+/// Bytes that this machine could give.
+fn free_memory() -> anyhow::Result<u64> {
+    let text = std::fs::read_to_string("/proc/meminfo").context("/proc/meminfo")?;
+    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"));
+    let kilobytes = line.and_then(|line| line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok());
+    Ok(kilobytes.context("/proc/meminfo has no MemAvailable")? << 10)
+}
+
+fn table(arguments: &PaperArgs, rows: &[ClaimRow]) -> String {
+    if rows.is_empty() {
+        return String::new();
+    }
+    let mut table =
+        new_table(&["figure", "this", "over that", "in", "paper", "here", "at best", "what binds here"]);
+    if let Some(column) = table.column_mut(7) {
+        column.set_cell_alignment(comfy_table::CellAlignment::Left);
+    }
+    let ratio = |ratio: Option<f64>| ratio.map_or_else(none, |ratio| format!("{ratio:.2}"));
+    for row in rows {
+        table.add_row([
+            row.figure.clone(),
+            row.this.clone(),
+            row.that.clone(),
+            row.measure.to_owned(),
+            format!("{:.2}", row.published),
+            ratio(row.ours),
+            ratio(row.ours_best),
+            row.note.clone(),
+        ]);
+    }
+    format!(
+        "the FPCache paper over {} keys, {}, 6 compute nodes of 64 threads, one memory node\n{table}\n",
+        human(arguments.scale),
+        arguments.nic.name
+    )
+}
+
+fn table_of_entries(rows: &[Entries]) -> String {
+    if rows.is_empty() {
+        return String::new();
+    }
+    let mut table =
+        new_table(&["key", "entries in the paper", "100 MiB / (key + 8)", "fingerprint and offset here"]);
+    for row in rows {
+        let million = |count: f64| format!("{:.2} M", count / 1e6);
+        table.add_row([
+            format!("{} B", row.key_bytes),
+            million(row.published),
+            million(row.whole_keys),
+            million(row.ours),
+        ]);
+    }
+    format!(
+        "table 2: entries in a cache of 100 MiB. The paper's are those of whole keys with addresses of 8 bytes; its own entries have \
+         neither\n{table}\n"
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::{Cli, Command};
+
+    fn parse(options: &str) -> Result<PaperArgs, String> {
+        let words = ["fpcache-eval", "paper"].into_iter().chain(options.split_whitespace());
+        match Cli::of(words).map_err(|error| error.to_string())?.command {
+            Some(Command::Paper(arguments)) => Ok(*arguments),
+            other => Err(format!("{other:?}")),
+        }
+    }
+
+    #[test]
+    fn mistakes_are_told_with_what_there_is() {
+        for (options, remedy) in [
+            ("--figure 6 --table 2", "--table"),
+            ("--nic cx9", "cx6-100g"),
+            ("--paper other", "fpcache"),
+            ("--scale 0", "2M"),
+        ] {
+            let error = parse(options).expect_err(options);
+            assert!(error.contains(remedy), "{options}: {error}");
+        }
+        for (options, remedy) in
+            [("--figure 99", "figure 6"), ("--table 7", "table 2"), ("--scale 61M", "60M")]
+        {
+            let error = paper(&parse(options).expect(options)).expect_err(options).to_string();
+            assert!(error.contains(remedy), "{options}: {error}");
+        }
+    }
+}

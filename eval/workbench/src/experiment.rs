@@ -1,0 +1,297 @@
+//! Any system in one experiment, with its published parameters or with the best of those tried.
+
+use std::sync::Arc;
+
+use ::fpcache::cache::Variant;
+use ::fpcache::fingerprint::FingerprintWidth;
+use ::fpcache::key_space::{ByteKeys, U64Keys};
+use ::fpcache::read::{Plan, PlanChoice};
+
+use crate::bench::{Bench, Measured, Operation};
+use crate::chime::{self, Chime};
+use crate::dmtree::{self, DmTree};
+use crate::fpcache::{FpCache, Loaded, Numbered, Options};
+use crate::nic::Hosts;
+use crate::oracle::Oracle;
+use crate::rolex::{self, Rolex};
+use crate::sherman::{self, Sherman};
+use crate::smart::Smart;
+use crate::words::{Index, Memory, OverWords};
+use crate::{BuildError, Sizes};
+
+/// A system that can be measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum SystemName {
+    /// FPCache.
+    FpCache,
+    /// FPCache's segments READ as ranges, without fingerprints.
+    Range,
+    /// SMART.
+    Smart,
+    /// CHIME.
+    Chime,
+    /// ROLEX.
+    Rolex,
+    /// Sherman.
+    Sherman,
+    /// DMTree.
+    DmTree,
+}
+
+impl SystemName {
+    /// All of them.
+    pub const ALL: [Self; 7] =
+        [Self::FpCache, Self::Range, Self::Smart, Self::Chime, Self::Rolex, Self::Sherman, Self::DmTree];
+
+    /// As options and reports spell it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::FpCache => "fpcache",
+            Self::Range => "range",
+            Self::Smart => "smart",
+            Self::Chime => "chime",
+            Self::Rolex => "rolex",
+            Self::Sherman => "sherman",
+            Self::DmTree => "dmtree",
+        }
+    }
+
+    /// About how many bytes of this machine a record takes while the system is measured.
+    pub const fn host_bytes(self, sizes: Sizes) -> usize {
+        match self {
+            // The region as it is, a fifth free, a value of its own while it is loaded.
+            Self::FpCache | Self::Range => (sizes.key + sizes.value + 16) * 7 / 5,
+            Self::Smart => 120,
+            Self::Chime => 45,
+            Self::Rolex | Self::Sherman | Self::DmTree => 30,
+        }
+    }
+}
+
+impl std::str::FromStr for SystemName {
+    type Err = UnknownSystem;
+
+    fn from_str(text: &str) -> Result<Self, UnknownSystem> {
+        Self::ALL.into_iter().find(|name| name.name() == text).ok_or_else(|| UnknownSystem(text.to_owned()))
+    }
+}
+
+/// A name that is no system's.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("unknown system `{0}`: use one of {list}", list = SystemName::ALL.map(SystemName::name).join(", "))]
+pub struct UnknownSystem(String);
+
+/// Which parameters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Parameters {
+    /// Those that its authors publish.
+    Published,
+    /// The fastest of a few.
+    Best,
+}
+
+/// What is fixed for a system by the experiment, where it is.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Fixed {
+    /// Error bound of models.
+    pub epsilon: Option<u32>,
+    /// Width of FPCache's fingerprints.
+    pub width: Option<FingerprintWidth>,
+    /// How FPCache reads.
+    pub plan: Option<Plan>,
+    /// What FPCache's hot cache holds.
+    pub variant: Option<Variant>,
+}
+
+/// What is done, and where.
+#[derive(Clone, Debug)]
+pub struct Experiment<'a> {
+    /// Ascending keys.
+    pub keys: Arc<Vec<u64>>,
+    /// Bytes of keys and values.
+    pub sizes: Sizes,
+    /// The machines.
+    pub hosts: Hosts,
+    /// Bytes that a compute node may keep.
+    pub budget: u64,
+    /// Operations: some to fill caches, then those that are measured.
+    pub operations: &'a [Operation],
+    /// How many are to fill caches.
+    pub warm: u64,
+    /// What is fixed.
+    pub fixed: Fixed,
+}
+
+/// What a system gave, and how it was set up.
+#[derive(Clone, Debug, serde::Serialize)]
+pub struct Run {
+    /// Its parameters, for people.
+    pub parameters: String,
+    /// What it gave.
+    #[serde(flatten)]
+    pub measured: Measured,
+}
+
+/// One way to set a system up.
+enum Candidate {
+    FpCache(Options),
+    Smart,
+    Chime(chime::Options),
+    Rolex(rolex::Options),
+    Sherman(sherman::Options),
+    DmTree(dmtree::Options),
+}
+
+/// A plan's name, and `auto` for none.
+fn plan_name(plan: PlanChoice) -> &'static str {
+    match plan {
+        PlanChoice::Auto => "auto",
+        PlanChoice::Fixed(plan) => plan.name(),
+    }
+}
+
+impl Candidate {
+    fn describe(&self) -> String {
+        match self {
+            Self::FpCache(o) => format!(
+                "epsilon {}, fingerprints of {} bits, {}, {} entries",
+                o.epsilon,
+                o.width.bits(),
+                plan_name(o.plan),
+                o.variant
+            ),
+            Self::Smart => "no parameters".into(),
+            Self::Chime(o) => format!("{:.0} % of the budget for hot entries", 100.0 * o.hot_share),
+            Self::Rolex(o) => format!("epsilon {}, leaves of {}", o.epsilon, o.leaf_slots),
+            Self::Sherman(o) => format!("leaves of {}", o.leaf_slots),
+            Self::DmTree(o) => format!("{:.0} % of the budget for fingerprints", 100.0 * o.fingerprint_share),
+        }
+    }
+
+    /// The published one, and then others that were worth trying.
+    fn of(name: SystemName, parameters: Parameters, experiment: &Experiment<'_>) -> Vec<Self> {
+        let (budget, fixed) = (experiment.budget, &experiment.fixed);
+        let mut all: Vec<Self> = match name {
+            SystemName::FpCache | SystemName::Range => {
+                let mut published = Options::published(budget, experiment.sizes);
+                published.epsilon = fixed.epsilon.unwrap_or(published.epsilon);
+                published.width = fixed.width.unwrap_or(published.width);
+                published.variant = fixed.variant.unwrap_or(published.variant);
+                if let Some(plan) = fixed.plan.or((name == SystemName::Range).then_some(Plan::Range)) {
+                    published.plan = PlanChoice::Fixed(plan);
+                }
+                let tried = [
+                    (8, FingerprintWidth::Bits8, PlanChoice::Fixed(Plan::TwoStage)),
+                    (16, FingerprintWidth::Bits16, PlanChoice::Fixed(Plan::TwoStage)),
+                    (8, FingerprintWidth::Bits8, PlanChoice::Fixed(Plan::Speculative)),
+                    (8, FingerprintWidth::Bits8, PlanChoice::Auto),
+                    (4, FingerprintWidth::Bits8, PlanChoice::Fixed(Plan::Range)),
+                ];
+                let others = tried.into_iter().map(|(epsilon, width, plan)| Options {
+                    epsilon: fixed.epsilon.unwrap_or(epsilon),
+                    width: fixed.width.unwrap_or(width),
+                    plan: if name == SystemName::Range || fixed.plan.is_some() {
+                        published.plan
+                    } else {
+                        plan
+                    },
+                    ..published
+                });
+                std::iter::once(published).chain(others).map(Self::FpCache).collect()
+            }
+            SystemName::Smart => vec![Self::Smart],
+            SystemName::Chime => [0.3, 0.1, 0.5, 0.7]
+                .map(|hot_share| {
+                    Self::Chime(chime::Options { hot_share, ..chime::Options::published(budget) })
+                })
+                .into(),
+            SystemName::Rolex => [(16, 16), (8, 8), (4, 8), (8, 4)]
+                .map(|(epsilon, leaf_slots)| {
+                    let epsilon = fixed.epsilon.unwrap_or(epsilon);
+                    Self::Rolex(rolex::Options { epsilon, leaf_slots, budget })
+                })
+                .into(),
+            SystemName::Sherman => [54, 27, 14, 7]
+                .map(|leaf_slots| {
+                    Self::Sherman(sherman::Options { leaf_slots, ..sherman::Options::published(budget) })
+                })
+                .into(),
+            SystemName::DmTree => [0.5, 0.3, 0.7, 0.85]
+                .map(|fingerprint_share| {
+                    Self::DmTree(dmtree::Options { fingerprint_share, ..dmtree::Options::published(budget) })
+                })
+                .into(),
+        };
+        if parameters == Parameters::Published {
+            all.truncate(1);
+        }
+        all
+    }
+}
+
+impl Experiment<'_> {
+    /// Measures a system.
+    ///
+    /// # Errors
+    /// If it cannot be built in the budget, whatever its parameters.
+    pub fn run(&self, name: SystemName, parameters: Parameters) -> Result<Run, BuildError> {
+        let mut best: Result<Run, BuildError> = Err(BuildError(format!("{} has no parameters", name.name())));
+        for candidate in Candidate::of(name, parameters, self) {
+            let tried = self.try_one(&candidate);
+            let is_better = match (&best, &tried) {
+                (Err(_), _) => true,
+                (Ok(best), Ok(tried)) => tried.per_second > best.measured.per_second,
+                (Ok(_), Err(_)) => false,
+            };
+            if is_better {
+                best = tried.map(|measured| Run { parameters: candidate.describe(), measured });
+            }
+        }
+        best
+    }
+
+    fn try_one(&self, candidate: &Candidate) -> Result<Measured, BuildError> {
+        let (keys, sizes, nodes) = (&self.keys, self.sizes, self.hosts.compute_nodes);
+        let mut memory = Memory::new(self.hosts.memory_nodes);
+        Ok(match candidate {
+            Candidate::FpCache(options) if sizes.key == 8 => self.fpcache::<U64Keys>(options)?,
+            Candidate::FpCache(options) => self.fpcache::<ByteKeys>(options)?,
+            Candidate::Smart => {
+                let smart = Smart::new(&mut memory, keys, sizes, nodes, self.budget);
+                self.over_words(smart, memory)
+            }
+            Candidate::Chime(options) => {
+                let chime = Chime::new(&mut memory, keys, sizes, nodes, options);
+                self.over_words(chime, memory)
+            }
+            Candidate::Rolex(options) => {
+                let rolex = Rolex::new(&mut memory, keys, sizes, nodes, options)?;
+                self.over_words(rolex, memory)
+            }
+            Candidate::Sherman(options) => {
+                let sherman = Sherman::new(&mut memory, keys, sizes, nodes, options);
+                self.over_words(sherman, memory)
+            }
+            Candidate::DmTree(options) => {
+                let dmtree = DmTree::new(&mut memory, keys, sizes, nodes, options);
+                self.over_words(dmtree, memory)
+            }
+        })
+    }
+
+    fn over_words<I: Index>(&self, index: I, memory: Memory) -> Measured {
+        let system = OverWords::new(index, memory, &self.hosts);
+        Bench::new(system, &self.hosts, self.operations, Oracle::new(Arc::clone(&self.keys)))
+            .run(self.hosts, self.warm)
+    }
+
+    fn fpcache<K: Numbered>(&self, options: &Options) -> Result<Measured, BuildError> {
+        let mut loaded = Loaded::<K>::new(&self.keys, self.sizes, options, &self.hosts)?;
+        let mut scratches = loaded.scratches(&self.hosts);
+        let system = FpCache::new(&mut loaded, &mut scratches, &self.hosts)?;
+        let oracle = Oracle::new(Arc::clone(&self.keys));
+        Ok(Bench::new(system, &self.hosts, self.operations, oracle).run(self.hosts, self.warm))
+    }
+}

@@ -1,0 +1,221 @@
+//! What the FPCache paper says (Jia and Cai, "FPCache: A Fingerprint-Rectified Learned Index Cache for Disaggregated Memory",
+//! Electronics 15, 2026, 2210), as ratios that can be measured.
+
+use fpcache::cache::Variant;
+use fpcache::fingerprint::FingerprintWidth;
+use fpcache::read::Plan;
+
+use crate::Sizes;
+use crate::experiment::{Fixed, SystemName};
+
+/// A data set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Keys {
+    /// Hashed, as YCSB's.
+    Ycsb,
+    /// User numbers of `fb`.
+    Fb,
+    /// Time stamps of `wiki`.
+    Wiki,
+}
+
+/// What is done with which records in which budget.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Setting {
+    /// For people.
+    pub name: &'static str,
+    /// The keys.
+    pub keys: Keys,
+    /// Bytes of keys and values.
+    pub sizes: Sizes,
+    /// Exponent of the zipf; none for uniform requests.
+    pub theta: Option<f64>,
+    /// Every so many operations an update; 0 for none.
+    pub updates: usize,
+    /// Megabytes that a compute node may keep, of a table of 60 M keys.
+    pub budget_mb: u64,
+    /// What is fixed for the systems.
+    pub fixed: Fixed,
+}
+
+/// What of two runs is compared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Measure {
+    /// Operations per second.
+    Throughput,
+    /// The 99th percentile of latencies.
+    P99,
+    /// Share of lookups that took a single round trip: of two-stage reads, those that the hot cache answered.
+    HitRate,
+}
+
+/// One statement: `this` over `that` in a measure.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Claim {
+    /// The figure, or the table, as options name it.
+    pub figure: Figure,
+    /// One side.
+    pub this: (SystemName, Setting),
+    /// The other.
+    pub that: (SystemName, Setting),
+    /// What is compared.
+    pub measure: Measure,
+    /// The published ratio.
+    pub published: f64,
+}
+
+/// A figure or a table of the paper.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Figure {
+    /// By number.
+    Figure(u32),
+    /// By number.
+    Table(u32),
+}
+
+impl std::fmt::Display for Figure {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Figure(number) => write!(f, "figure {number}"),
+            Self::Table(number) => write!(f, "table {number}"),
+        }
+    }
+}
+
+const LARGE: Sizes = Sizes { key: 128, value: 128 };
+const SMALL: Sizes = Sizes { key: 8, value: 8 };
+const NOTHING: Fixed = Fixed { epsilon: None, width: None, plan: None, variant: None };
+
+/// Workload C at the paper's sizes.
+const C: Setting = Setting {
+    name: "C",
+    keys: Keys::Ycsb,
+    sizes: LARGE,
+    theta: Some(0.99),
+    updates: 0,
+    budget_mb: 100,
+    fixed: NOTHING,
+};
+
+const fn with_epsilon(name: &'static str, theta: Option<f64>, epsilon: u32) -> Setting {
+    Setting { name, theta, fixed: Fixed { epsilon: Some(epsilon), ..NOTHING }, ..C }
+}
+
+const fn with_width(name: &'static str, width: FingerprintWidth) -> Setting {
+    let fixed = Fixed { epsilon: Some(256), width: Some(width), ..NOTHING };
+    Setting { name, fixed, ..C }
+}
+
+const fn with_variant(name: &'static str, variant: Variant) -> Setting {
+    let fixed = Fixed { variant: Some(variant), ..NOTHING };
+    Setting { name, theta: Some(0.9), budget_mb: 200, fixed, ..C }
+}
+
+const fn with_plan(name: &'static str, value: usize, plan: Plan) -> Setting {
+    let fixed = Fixed { plan: Some(plan), ..NOTHING };
+    Setting { name, sizes: Sizes { key: 128, value }, theta: None, fixed, ..C }
+}
+
+/// FPCache over each of these in one setting.
+fn over(figure: u32, setting: Setting, others: &[(SystemName, f64)]) -> Vec<Claim> {
+    let claim = |(other, published): &(SystemName, f64)| Claim {
+        figure: Figure::Figure(figure),
+        this: (SystemName::FpCache, setting),
+        that: (*other, setting),
+        measure: Measure::Throughput,
+        published: *published,
+    };
+    others.iter().map(claim).collect()
+}
+
+/// FPCache in one setting over FPCache in another.
+fn own(figure: u32, this: Setting, that: Setting, measure: Measure, published: f64) -> Claim {
+    let (this, that) = ((SystemName::FpCache, this), (SystemName::FpCache, that));
+    Claim { figure: Figure::Figure(figure), this, that, measure, published }
+}
+
+/// All statements that can be measured here, in the paper's order.
+pub fn all() -> Vec<Claim> {
+    use SystemName::{Chime, DmTree, FpCache, Rolex, Sherman, Smart};
+    let mut all = Vec::new();
+    // §4.2.1: averages over B, C and D. "Outperformed by SMART" has no figure: 1 stands for "below".
+    let overall = [(DmTree, 1.1), (Chime, 1.138), (Rolex, 1.62), (Sherman, 3.01), (Smart, 1.0)];
+    all.extend(over(6, C, &overall));
+    all.extend(over(6, Setting { name: "B", updates: 20, ..C }, &overall));
+    // §4.2.2.
+    for (figure, keys, name, dmtree) in [(8, Keys::Fb, "fb", 1.06), (9, Keys::Wiki, "wiki", 1.04)] {
+        let setting = Setting { name, keys, sizes: SMALL, ..C };
+        all.extend(over(figure, setting, &[(Chime, 1.14), (Rolex, 1.61), (Sherman, 2.98), (DmTree, dmtree)]));
+    }
+    // §4.3.1.
+    for (value, throughput, p99) in [(64, 1.21, 0.634), (128, 1.58, 0.47)] {
+        let name = if value == 64 {
+            ("two-stage, 64 B", "full read, 64 B")
+        } else {
+            ("two-stage, 128 B", "full read, 128 B")
+        };
+        let (two_stage, full) =
+            (with_plan(name.0, value, Plan::TwoStage), with_plan(name.1, value, Plan::Range));
+        all.push(own(12, two_stage, full, Measure::Throughput, throughput));
+        all.push(own(12, two_stage, full, Measure::P99, p99));
+    }
+    // §4.3.2.
+    let fd = with_variant("FD", Variant::Fd);
+    let variants = [
+        (with_variant("Full", Variant::Full), 1.482, 3.2),
+        (with_variant("F", Variant::F), 1.147, 1.34),
+        (with_variant("D", Variant::D), 1.449, 3.11),
+    ];
+    for (other, throughput, hits) in variants {
+        all.push(own(13, fd, other, Measure::Throughput, throughput));
+        all.push(own(13, fd, other, Measure::HitRate, hits));
+    }
+    // §4.4.1.
+    let values = Setting { name: "values of 1024 B", sizes: Sizes { key: 8, value: 1024 }, ..C };
+    all.extend(over(14, values, &[(Sherman, 27.5), (Rolex, 23.2), (Chime, 3.8)]));
+    let keys = Setting { name: "keys of 256 B", sizes: Sizes { key: 256, value: 8 }, ..C };
+    all.extend(over(15, keys, &[(Sherman, 7.8), (Rolex, 6.5), (Chime, 1.4), (Smart, 1.5)]));
+    // §4.4.2: "more than 50 % throughput loss at 8 bits".
+    let (narrow, wide) = (FingerprintWidth::Bits8, FingerprintWidth::Bits64);
+    let (narrow, wide) =
+        (with_width("8 bits, epsilon 256", narrow), with_width("64 bits, epsilon 256", wide));
+    all.push(own(16, narrow, wide, Measure::Throughput, 0.5));
+    // §4.4.3.
+    let bounds = [
+        (None, "uniform, epsilon 8", "uniform, epsilon 256", 0.356, 8.4),
+        (Some(0.99), "zipf, epsilon 8", "zipf, epsilon 256", 0.526, 2.48),
+    ];
+    for (theta, near, far, falls_to, ratio) in bounds {
+        let (near, far) = (with_epsilon(near, theta, 8), with_epsilon(far, theta, 256));
+        let rolex = Claim {
+            this: (Rolex, far),
+            that: (Rolex, near),
+            ..own(18, far, near, Measure::Throughput, falls_to)
+        };
+        all.push(rolex);
+        all.push(Claim { this: (FpCache, far), that: (Rolex, far), published: ratio, ..rolex });
+    }
+    // §4.4.4.
+    let caches = [
+        ("50 MB", 50, &[(Rolex, 1.39), (Sherman, 2.12), (Smart, 2.47), (DmTree, 1.19)][..]),
+        ("400 MB", 400, &[(Smart, 1.0)][..]),
+        ("500 MB", 500, &[(Chime, 1.12), (Rolex, 1.56), (Sherman, 2.97), (DmTree, 1.02)][..]),
+    ];
+    for (name, budget_mb, others) in caches {
+        all.extend(over(19, Setting { name, budget_mb, ..C }, others));
+    }
+    // Table 1: ROLEX's throughput over its error bound, as shares of that at 8.
+    let near = with_epsilon("epsilon 8", Some(0.99), 8);
+    let bounds = [
+        ("epsilon 32", 32, 928.3),
+        ("epsilon 64", 64, 729.4),
+        ("epsilon 128", 128, 447.8),
+        ("epsilon 256", 256, 239.4),
+    ];
+    for (name, epsilon, kops) in bounds {
+        let far = with_epsilon(name, Some(0.99), epsilon);
+        let claim = own(0, far, near, Measure::Throughput, kops / 1112.0);
+        all.push(Claim { figure: Figure::Table(1), this: (Rolex, far), that: (Rolex, near), ..claim });
+    }
+    all
+}
