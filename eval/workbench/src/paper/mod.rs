@@ -241,7 +241,7 @@ impl<'p> Bench<'p> {
 /// As many operations as keys to fill caches, up to a bound, and half as many that are measured.
 fn operations(keys: &[u64], setting: &Setting, seed: u64) -> (Vec<Operation>, u64) {
     const MOST: usize = 4_000_000;
-    let warm = keys.len().clamp(100_000, MOST);
+    let warm = keys.len().clamp(10_000, MOST);
     let distribution = setting.theta.map_or(Distribution::Uniform, |theta| Distribution::Zipf { theta });
     let lookups = warm + warm / 2;
     let options = RequestOptions { lookups, distribution, negative: 0.0, seed, shift_every: None };
