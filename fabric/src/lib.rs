@@ -15,6 +15,7 @@
 //! | [`ring`] | the bytes of the request ring |
 //! | [`local`], [`shm`], [`tcp`] | the backends: in this process, across processes on one machine, across machines |
 //! | [`rdma`] | reading by network cards, beside [`tcp`] |
+//! | [`rf_rpc`] | calls whose results are fetched by READs |
 //! | [`meter`] | round trips, requests and bytes |
 //! | `sim` (feature) | a world of simulated nodes, deterministic from one seed, with faults |
 //! | `conformance` (feature) | the suite every backend passes |
@@ -63,6 +64,7 @@ pub mod process;
 mod random;
 pub mod rdma;
 pub mod region;
+pub mod rf_rpc;
 pub mod ring;
 mod room_queue;
 mod rpc;

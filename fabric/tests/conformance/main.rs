@@ -4,6 +4,7 @@
 mod local;
 #[cfg(feature = "rdma")]
 mod rdma;
+mod rf_rpc;
 mod shm;
 mod sim;
 mod tcp;

@@ -1,0 +1,626 @@
+//! The client's side: sending request batches, fetching result batches, or waiting for them.
+
+mod results;
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::layout::{
+    DAMAGED, ENTRY_MAX, Entry, HEAD, Head, SERVED, Shape, TOO_LONG, encode_request, first_sequence,
+    next_sequence, push_entry, take_entry, u64_at,
+};
+use super::messages::{FETCH, FORGOTTEN, FULL, HERE, Message, NO_SUCH_BATCH, Place, UNKNOWN};
+use super::mode::{Mode, Modes};
+use super::server::TIME_UNIT;
+use crate::clock::{Clock, Deadline};
+use crate::connection::{Connection, Posted};
+use crate::endpoint::Endpoint;
+use crate::error::FabricError;
+use crate::meter::MeterSnapshot;
+use crate::verbs::{AreaId, Batch, RemoteAddr};
+
+pub use results::Results;
+
+/// The longest rest between two fetches of a call that has had more than R of them.
+const LONGEST_REST: Duration = Duration::from_micros(64);
+
+/// Why a call did not come to a result.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RfError {
+    /// The fabric said so.
+    #[error(transparent)]
+    Fabric(#[from] FabricError),
+    /// All channels of the server are taken.
+    #[error(
+        "the server has no channel left for another client; close one, or give it more (`ServerOptions::clients`)"
+    )]
+    Full,
+    /// The other side does not speak this version of RF-RPC, or does not speak it at all.
+    #[error(
+        "the memory node does not serve RF-RPC version {}; install the same version on both sides",
+        super::VERSION
+    )]
+    NotServed,
+    /// The server's buffers are not where it says that they are, or cannot be written.
+    #[error(
+        "the buffers that the server names are not in an area that can be written; the memory node must offer one"
+    )]
+    NoBuffers,
+    /// All slots have batches in flight.
+    #[error("{0} batches are in flight already; receive results before sending more")]
+    InFlight(u16),
+    /// A batch does not fit.
+    #[error("a batch of {len} bytes in {entries} requests is too long, at most {max} fit; split it")]
+    TooLong {
+        /// Bytes of the requests.
+        len: u64,
+        /// Requests.
+        entries: usize,
+        /// Bytes that fit.
+        max: u64,
+    },
+    /// The results are too long together. The requests have been executed.
+    #[error("the results of the batch are longer than the server holds; ask for less at once")]
+    ResultsTooLong,
+    /// The server found the batch damaged and did not execute it.
+    #[error("the server received a damaged batch and did not execute it; send it again")]
+    Damaged,
+    /// The server does not know the batch's outcome any more: it may have been executed.
+    #[error("the batch's results are lost, and it may have been executed; repeat it if that is safe")]
+    Lost,
+    /// What the server sent is not of this protocol.
+    #[error("the server's results are malformed ({0}); connect again")]
+    Malformed(&'static str),
+    /// A batch was asked for that is not under way.
+    #[error("no such batch is under way: receive each batch once, from the client that sent it")]
+    NotSent,
+}
+
+/// How a client calls.
+#[derive(Clone, Copy, Debug)]
+pub struct ClientOptions {
+    /// R: after more failed fetches in two calls in a row results come by server reply. Default 5, the paper's; where memory is mapped
+    /// a fetch is so short that more pay.
+    pub retries: u32,
+    /// F: bytes of the first READ of a result, its head of 24 among them. Default 256.
+    pub fetch_bytes: usize,
+    /// The only mode, if there is to be only one.
+    pub fixed: Option<Mode>,
+    /// The batch size told to the server.
+    pub batch_size: u16,
+}
+
+impl Default for ClientOptions {
+    fn default() -> Self {
+        Self { retries: 5, fetch_bytes: 256, fixed: None, batch_size: 1 }
+    }
+}
+
+/// What a client's calls have cost.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Batches sent.
+    pub batches: u64,
+    /// READs that found no result yet.
+    pub failed: u64,
+    /// Second READs, of results longer than F.
+    pub second: u64,
+    /// Batches whose results came by server reply.
+    pub replied: u64,
+    /// Changes of mode.
+    pub switches: u64,
+}
+
+/// A batch under way.
+#[derive(PartialEq, Eq, Debug)]
+#[must_use = "its slot is taken until its results were received"]
+pub struct Sent {
+    slot: u16,
+    sequence: u32,
+}
+
+/// Memory for a message, of the client's.
+#[derive(Debug)]
+pub struct Buffer {
+    bytes: Vec<u8>,
+}
+
+impl Buffer {
+    /// The bytes: to be filled, or filled.
+    pub fn bytes(&mut self) -> &mut Vec<u8> {
+        &mut self.bytes
+    }
+}
+
+#[derive(Debug)]
+enum Way {
+    /// The slot is free.
+    Free,
+    /// The request lies at the server, which was told to leave its results there or to send them.
+    Written(Mode),
+    /// It was posted to the connection.
+    Posted(Posted),
+    /// Its reply has come meanwhile.
+    Arrived(Result<Vec<u8>, FabricError>),
+}
+
+#[derive(Debug)]
+struct Slot {
+    way: Way,
+    sequence: u32,
+    rpc: u16,
+    entries: u16,
+}
+
+/// A client's channel to a server, over one connection that is used for nothing else. One thread's at a time.
+pub struct Client<C: Connection> {
+    connection: C,
+    endpoint: C::Endpoint,
+    clock: Arc<dyn Clock>,
+    options: ClientOptions,
+    area: AreaId,
+    offset: u64,
+    key: u64,
+    shape: Shape,
+    slots: Vec<Slot>,
+    modes: Modes,
+    batch: Batch,
+    payload: Vec<u8>,
+    message: Vec<u8>,
+    reply: Vec<u8>,
+    free: Vec<Vec<u8>>,
+    /// What a fetch takes, a moving average.
+    fetch_time: Duration,
+    counts: Counts,
+}
+
+impl<C: Connection> fmt::Debug for Client<C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { options, shape, counts, .. } = self;
+        f.debug_struct("Client")
+            .field("options", options)
+            .field("shape", shape)
+            .field("counts", counts)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<C: Connection> Client<C> {
+    /// Opens a channel, which lasts as long as the connection: a call and a READ.
+    ///
+    /// # Errors
+    /// [`Full`](RfError::Full), [`NotServed`](RfError::NotServed) and [`NoBuffers`](RfError::NoBuffers), or the fabric's.
+    pub fn open(
+        connection: C,
+        options: ClientOptions,
+        clock: Arc<dyn Clock>,
+        deadline: Deadline,
+    ) -> Result<Self, RfError> {
+        let (mut message, mut reply) = (Vec::new(), Vec::new());
+        Message::Open.encode(&mut message);
+        connection.call(&message, &mut reply, deadline)?;
+        let Place { area, shape, offset, key } = match reply.split_first() {
+            Some((&HERE, place)) => Place::decode(place).ok_or(RfError::Malformed("its place"))?,
+            Some((&FULL, _)) => return Err(RfError::Full),
+            _ => return Err(RfError::NotServed),
+        };
+        let area = AreaId(area);
+        let endpoint = connection.endpoint();
+        let info = endpoint.area(area).ok_or(RfError::NoBuffers)?;
+        let end = offset.checked_add(shape.channel_bytes());
+        if info.access != crate::memory::Access::ReadWrite
+            || end.is_none_or(|end| end > info.len)
+            || offset % 64 != 0
+        {
+            return Err(RfError::NoBuffers);
+        }
+        let sequence = first_sequence(key);
+        let slot = |_| Slot { way: Way::Free, sequence, rpc: 0, entries: 0 };
+        let slots = (0..shape.slots).map(slot).collect();
+        let modes = Modes::new(options.retries, options.fixed);
+        let mut client = Self {
+            connection,
+            endpoint,
+            clock,
+            options,
+            area,
+            offset,
+            key,
+            shape,
+            slots,
+            modes,
+            batch: Batch::new(),
+            payload: Vec::new(),
+            message,
+            reply,
+            free: Vec::new(),
+            fetch_time: Duration::ZERO,
+            counts: Counts::default(),
+        };
+        let began = client.clock.now();
+        client.read(client.shape.result(0, 0), HEAD)?;
+        client.fetch_time = client.clock.now().saturating_duration_since(began);
+        Ok(client)
+    }
+
+    /// The connection.
+    pub fn connection(&self) -> &C {
+        &self.connection
+    }
+
+    /// Batches that can be in flight at once.
+    #[must_use]
+    pub fn depth(&self) -> u16 {
+        self.shape.slots
+    }
+
+    /// How results of an RPC come at present.
+    #[must_use]
+    pub fn mode(&self, rpc: u16) -> Mode {
+        self.modes.of(rpc)
+    }
+
+    /// What calls have cost.
+    #[must_use]
+    pub fn counts(&self) -> Counts {
+        Counts { switches: self.modes.switches(), ..self.counts }
+    }
+
+    /// READs and WRITEs of the buffers, and those of server replies.
+    #[must_use]
+    pub fn meter(&self) -> MeterSnapshot {
+        self.endpoint.meter().snapshot() + self.connection.call_meter()
+    }
+
+    /// The batch size told to the server from now on.
+    pub fn set_batch_size(&mut self, size: u16) {
+        self.options.batch_size = size;
+    }
+
+    /// Memory for a message of up to `size` bytes: `malloc_buf`. Endpoints own what they have registered with their card and
+    /// copy into it, so this is memory like any other, kept for its next use.
+    pub fn malloc_buf(&mut self, size: usize) -> Buffer {
+        let mut bytes = self.free.pop().unwrap_or_default();
+        bytes.clear();
+        bytes.reserve(size);
+        Buffer { bytes }
+    }
+
+    /// Gives memory back: `free_buf`.
+    pub fn free_buf(&mut self, buffer: Buffer) {
+        if self.free.len() < usize::from(self.shape.slots) * 2 && buffer.bytes.capacity() <= 1 << 20 {
+            self.free.push(buffer.bytes);
+        }
+    }
+
+    /// Calls an RPC with one request and waits for its result, which replaces the contents of `result`.
+    ///
+    /// # Errors
+    /// Those of [`send`](Self::send) and [`recv`](Self::recv).
+    pub fn call(
+        &mut self,
+        rpc: u16,
+        request: &[u8],
+        result: &mut Vec<u8>,
+        deadline: Deadline,
+    ) -> Result<(), RfError> {
+        let sent = self.send(rpc, &[request], deadline)?;
+        let mut results = Results::over(std::mem::take(result));
+        let received = self.recv(sent, &mut results, deadline);
+        *result = results.into_only();
+        received
+    }
+
+    /// Sends a batch of requests of one RPC: `client_send`. One WRITE, or a request to the service where results come by server reply or
+    /// an entry is longer than [`ENTRY_MAX`].
+    ///
+    /// # Errors
+    /// [`InFlight`](RfError::InFlight) and [`TooLong`](RfError::TooLong): nothing was sent. The fabric's: the batch may
+    /// have been executed or may yet be.
+    pub fn send(
+        &mut self,
+        rpc: u16,
+        requests: &[impl AsRef<[u8]>],
+        deadline: Deadline,
+    ) -> Result<Sent, RfError> {
+        let free = self.slots.iter().position(|slot| matches!(slot.way, Way::Free));
+        let number = free.ok_or(RfError::InFlight(self.shape.slots))?;
+        self.payload.clear();
+        let mut longest = 0;
+        let mut total = 0u64;
+        for request in requests {
+            longest = longest.max(request.as_ref().len());
+            total += request.as_ref().len() as u64 + 4;
+        }
+        let by_message = longest > ENTRY_MAX || total > u64::from(self.shape.capacity);
+        let max = self.connection.max_request().saturating_sub(HEAD + 6) as u64;
+        let max = if longest > ENTRY_MAX { max } else { max.min(u64::from(self.shape.capacity)) };
+        if total > max || requests.len() > usize::from(u16::MAX) {
+            return Err(RfError::TooLong { len: total, entries: requests.len(), max });
+        }
+        requests.iter().for_each(|request| push_entry(&mut self.payload, request.as_ref()));
+        let mode = self.modes.of(rpc);
+        let slot = &mut self.slots[number];
+        slot.sequence = next_sequence(slot.sequence);
+        (slot.rpc, slot.entries) = (rpc, requests.len() as u16);
+        let head = Head {
+            bytes: total as u32,
+            sequence: slot.sequence,
+            auxiliary: self.options.batch_size,
+            entries: slot.entries,
+            number: rpc,
+            kind: u8::from(mode == Mode::Reply),
+        };
+        let sent = Sent { slot: number as u16, sequence: slot.sequence };
+        self.message.clear();
+        self.counts.batches += 1;
+        let is_posted = self.slots.iter().any(|slot| matches!(slot.way, Way::Posted(_)));
+        if by_message {
+            self.settle(deadline);
+        }
+        if by_message || (mode == Mode::Reply && !is_posted) {
+            let mut batch = Vec::new();
+            head.encode(self.key, &self.payload, &mut batch);
+            Message::Call { slot: sent.slot, batch: &batch }.encode(&mut self.message);
+            let posted = self.connection.post(&self.message, deadline)?;
+            self.slots[number].way = Way::Posted(posted);
+        } else {
+            encode_request(&head, self.key, &self.payload, &mut self.message);
+            self.batch.clear();
+            self.batch.write(self.at(self.shape.request(sent.slot)), &self.message);
+            self.endpoint.run(&mut self.batch)?;
+            self.slots[number].way = Way::Written(mode);
+        }
+        Ok(sent)
+    }
+
+    /// Receives the results of a batch, in the order of its requests: `client_recv`. By one READ of F bytes if they are there and fit, and by
+    /// a second one of the rest if they do not.
+    ///
+    /// # Errors
+    /// [`DeadlinePassed`](FabricError::DeadlinePassed) and other errors of the fabric, [`Lost`](RfError::Lost): the batch may have been
+    /// executed or may yet be. [`Damaged`](RfError::Damaged): it was not. [`ResultsTooLong`](RfError::ResultsTooLong): it was. Its slot is
+    /// free in any case.
+    pub fn recv(&mut self, sent: Sent, results: &mut Results, deadline: Deadline) -> Result<(), RfError> {
+        let Sent { slot: number, sequence } = sent;
+        results.clear();
+        let slot = self.slots.get_mut(usize::from(number)).filter(|slot| slot.sequence == sequence);
+        let slot = slot.ok_or(RfError::NotSent)?;
+        let (rpc, entries) = (slot.rpc, slot.entries);
+        match std::mem::replace(&mut slot.way, Way::Free) {
+            Way::Free => return Err(RfError::NotSent),
+            // One that was told to send them has not left them, also if the mode has changed since.
+            Way::Written(mode) if mode == Mode::Reply || self.modes.of(rpc) == Mode::Reply => {
+                self.have_sent(number, sequence, rpc, results, deadline)?;
+            }
+            Way::Written(_) => self.fetch(number, sequence, rpc, results, deadline)?,
+            Way::Posted(posted) => {
+                let mut reply = std::mem::take(&mut self.reply);
+                let outcome = self.connection.wait(posted, &mut reply, deadline);
+                let taken = outcome
+                    .map_err(RfError::from)
+                    .and_then(|()| self.replied(rpc, sequence, &reply, results));
+                self.reply = reply;
+                taken?;
+            }
+            Way::Arrived(reply) => self.replied(rpc, sequence, &reply?, results)?,
+        }
+        if results.len() == usize::from(entries) {
+            Ok(())
+        } else {
+            Err(RfError::Malformed("its number of results"))
+        }
+    }
+
+    /// Gives a batch up: it may have been executed or may yet be. Its slot is free.
+    pub fn give_up(&mut self, sent: Sent) {
+        if let Some(slot) =
+            self.slots.get_mut(usize::from(sent.slot)).filter(|slot| slot.sequence == sent.sequence)
+            && let Way::Posted(posted) = std::mem::replace(&mut slot.way, Way::Free)
+        {
+            self.connection.give_up(posted);
+        }
+    }
+
+    /// Waits for the reply that the connection owes, if it owes one.
+    fn settle(&mut self, deadline: Deadline) {
+        let owed = self.slots.iter_mut().find(|slot| matches!(slot.way, Way::Posted(_)));
+        if let Some(slot) = owed
+            && let Way::Posted(posted) = std::mem::replace(&mut slot.way, Way::Free)
+        {
+            let mut reply = Vec::new();
+            let outcome = self.connection.wait(posted, &mut reply, deadline);
+            slot.way = Way::Arrived(outcome.map(|()| reply));
+        }
+    }
+
+    fn at(&self, offset: u64) -> RemoteAddr {
+        RemoteAddr { area: self.area, offset: self.offset + offset }
+    }
+
+    /// READs into `reply`.
+    fn read(&mut self, offset: u64, len: usize) -> Result<(), FabricError> {
+        self.batch.clear();
+        let landing = self.batch.read(self.at(offset), len);
+        self.endpoint.run(&mut self.batch)?;
+        self.reply.clear();
+        self.reply.extend_from_slice(self.batch.bytes(landing));
+        Ok(())
+    }
+
+    /// Fetches all result batches of a call, or has them sent when that takes too long.
+    fn fetch(
+        &mut self,
+        number: u16,
+        sequence: u32,
+        rpc: u16,
+        results: &mut Results,
+        deadline: Deadline,
+    ) -> Result<(), RfError> {
+        let (mut failed, mut part) = (0, 0u32);
+        loop {
+            let began = self.clock.now();
+            let Some(head) = self.fetch_once(number, sequence, part)? else {
+                failed += 1;
+                self.counts.failed += 1;
+                let now = self.clock.now();
+                self.learn(began, now);
+                if failed == self.options.retries.saturating_add(1)
+                    && part == 0
+                    && self.modes.exceeded(rpc) == Mode::Reply
+                {
+                    return self.have_sent(number, sequence, rpc, results, deadline);
+                }
+                if deadline.has_passed(now) {
+                    return Err(FabricError::DeadlinePassed { waiting_for: "the server's results" }.into());
+                }
+                if self.modes.is_exceeded(failed) {
+                    let over = (failed - self.options.retries).min(6);
+                    self.clock.sleep((Duration::from_micros(1) * (1 << over)).min(LONGEST_REST));
+                }
+                continue;
+            };
+            if part == 0 && !self.modes.is_exceeded(failed) {
+                self.modes.fetched(rpc);
+            }
+            let mut reply = std::mem::take(&mut self.reply);
+            let taken = self.take(&head, &reply[HEAD..], number, results, deadline);
+            reply.clear();
+            self.reply = reply;
+            taken?;
+            if head.is_last() {
+                return Ok(());
+            }
+            part += 1;
+            if part.is_multiple_of(u32::from(self.shape.parts)) {
+                // There is room for as many more.
+                let word = u64::from(sequence) << 32 | u64::from(part);
+                self.batch.clear();
+                self.batch.write(self.at(self.shape.acknowledgement(number)), &word.to_le_bytes());
+                self.endpoint.run(&mut self.batch)?;
+            }
+        }
+    }
+
+    /// What a fetch takes, by one that began and ended then.
+    fn learn(&mut self, began: Instant, ended: Instant) {
+        let took = ended.saturating_duration_since(began);
+        self.fetch_time = (self.fetch_time * 7 + took) / 8;
+    }
+
+    /// Looks for one result batch: its bytes are in `reply` if it is there and whole.
+    fn fetch_once(&mut self, number: u16, sequence: u32, part: u32) -> Result<Option<Head>, RfError> {
+        let (at, most) = (self.shape.result(number, part), HEAD + self.shape.capacity());
+        let first = self.options.fetch_bytes.clamp(HEAD, most);
+        self.read(at, first)?;
+        let word = |at| u64_at(&self.reply, at).unwrap_or(0);
+        let Some(head) = Head::of([word(0), word(8)]) else { return Ok(None) };
+        if head.sequence != sequence || u32::from(head.number) != part {
+            return Ok(None);
+        }
+        let len = HEAD + head.bytes as usize;
+        if len > most {
+            // A torn head, perhaps.
+            return Ok(None);
+        }
+        if len > first {
+            self.counts.second += 1;
+            self.batch.clear();
+            let landing = self.batch.read(self.at(at + first as u64), len - first);
+            self.endpoint.run(&mut self.batch)?;
+            self.reply.extend_from_slice(self.batch.bytes(landing));
+        }
+        self.reply.truncate(len);
+        Ok(Head::decode(self.key, &self.reply).map(|(head, _)| head))
+    }
+
+    /// Takes the entries of a result batch.
+    fn take(
+        &mut self,
+        head: &Head,
+        payload: &[u8],
+        slot: u16,
+        results: &mut Results,
+        deadline: Deadline,
+    ) -> Result<(), RfError> {
+        match head.outcome() {
+            SERVED => {}
+            DAMAGED => return Err(RfError::Damaged),
+            TOO_LONG => return Err(RfError::ResultsTooLong),
+            _ => return Err(RfError::Malformed("its outcome")),
+        }
+        let mut rest = payload;
+        for _ in 0..head.entries {
+            match take_entry(&mut rest).ok_or(RfError::Malformed("an entry"))? {
+                Entry::Short(entry) => results.push(entry),
+                Entry::Long(len) => {
+                    let entry = results.len() as u16;
+                    self.message.clear();
+                    Message::Long { slot, sequence: head.sequence, entry }.encode(&mut self.message);
+                    self.settle(deadline);
+                    let mut reply = Vec::new();
+                    self.connection.call(&self.message, &mut reply, deadline)?;
+                    match reply.split_first() {
+                        Some((&HERE, bytes)) if bytes.len() as u64 == len => results.push(bytes),
+                        Some((&NO_SUCH_BATCH, _)) => return Err(RfError::Lost),
+                        _ => return Err(RfError::Malformed("a long result")),
+                    }
+                }
+            }
+        }
+        if rest.is_empty() { Ok(()) } else { Err(RfError::Malformed("what follows its entries")) }
+    }
+
+    /// Has the results of a request that lies at the server sent, which is the mode flag's WRITE there.
+    fn have_sent(
+        &mut self,
+        number: u16,
+        sequence: u32,
+        rpc: u16,
+        results: &mut Results,
+        deadline: Deadline,
+    ) -> Result<(), RfError> {
+        self.settle(deadline);
+        self.message.clear();
+        Message::Await { slot: number, sequence }.encode(&mut self.message);
+        let mut reply = std::mem::take(&mut self.reply);
+        let outcome = self.connection.call(&self.message, &mut reply, deadline);
+        let taken = match (outcome, reply.first()) {
+            (Err(error), _) => Err(error.into()),
+            (Ok(()), Some(&FETCH)) => {
+                self.reply = reply;
+                return self.fetch(number, sequence, rpc, results, deadline);
+            }
+            (Ok(()), _) => self.replied(rpc, sequence, &reply, results),
+        };
+        self.reply = reply;
+        taken
+    }
+
+    /// Takes results that were sent.
+    fn replied(
+        &mut self,
+        rpc: u16,
+        sequence: u32,
+        reply: &[u8],
+        results: &mut Results,
+    ) -> Result<(), RfError> {
+        let batch = match reply.split_first() {
+            Some((&HERE, batch)) => batch,
+            Some((&(NO_SUCH_BATCH | FORGOTTEN), _)) => return Err(RfError::Lost),
+            Some((&UNKNOWN, _)) => return Err(RfError::Damaged),
+            _ => return Err(RfError::Malformed("a reply")),
+        };
+        let (head, payload) =
+            Head::decode(self.key, batch).ok_or(RfError::Malformed("a reply's checksum"))?;
+        if head.sequence != sequence {
+            return Err(RfError::Lost);
+        }
+        self.counts.replied += 1;
+        self.modes.replied(rpc, TIME_UNIT * u32::from(head.auxiliary), self.fetch_time);
+        // A reply has all entries in it, however long.
+        self.take(&head, payload, 0, results, Deadline::NONE)
+    }
+}

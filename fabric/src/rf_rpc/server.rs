@@ -1,0 +1,567 @@
+//! The server's side: which requests have come, and where their results go.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use xxhash_rust::xxh3::xxh3_64_with_seed;
+
+use super::layout::{
+    DAMAGED, ENTRY_MAX, Entry, HEAD, Head, SERVED, Shape, TOO_LONG, first_sequence, is_newer, push_entry,
+    push_long, take_entry,
+};
+use super::messages::{FETCH, FORGOTTEN, FULL, HERE, Message, NO_SUCH_BATCH, Place, UNKNOWN};
+use super::mode::Mode;
+use crate::clock::Clock;
+use crate::connection::{ClientId, Handled};
+use crate::error::FabricError;
+use crate::memory::{AccessError, MemoryError};
+use crate::node_memory::NodeMemory;
+use crate::verbs::AreaId;
+
+/// How often a request whose checksum does not hold is looked at before it counts as damaged.
+const LOOKS: u32 = 4096;
+/// Replies up to this many bytes are kept until the slot's next request, in case the request comes twice.
+const KEEP: usize = 16 << 10;
+/// The unit of response times.
+pub(super) const TIME_UNIT: Duration = Duration::from_nanos(256);
+
+/// How a server is set up.
+#[derive(Clone, Copy, Debug)]
+pub struct ServerOptions {
+    /// The sizes of each client's channel.
+    pub shape: Shape,
+    /// Clients at once. What they take of the memory is [`Shape::channel_bytes`] each.
+    pub clients: u16,
+    /// The area in which clients find the memory.
+    pub area: AreaId,
+    /// Where in the memory the channels begin; a multiple of 64.
+    pub offset: u64,
+    /// Where the channels' keys come from: a number that nobody else knows.
+    pub seed: u64,
+    /// Most bytes of one batch's results together.
+    pub max_results: usize,
+}
+
+impl Default for ServerOptions {
+    /// Four batches in flight per client, two result batches each, 16 clients, in area 2.
+    fn default() -> Self {
+        let capacity = (ENTRY_MAX + 2048) as u32;
+        Self {
+            shape: Shape { slots: 4, parts: 2, capacity },
+            clients: 16,
+            area: AreaId(2),
+            offset: 0,
+            seed: 0,
+            max_results: (1 << 20) - 64,
+        }
+    }
+}
+
+/// Names a request batch that was received, for its results.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct CallId {
+    channel: usize,
+    /// Which of the clients that had the channel.
+    opened: u64,
+    slot: u16,
+    sequence: u32,
+}
+
+/// A request batch.
+#[derive(Debug)]
+pub struct Received {
+    /// For [`Server::send`].
+    pub id: CallId,
+    /// Whose it is.
+    pub client: ClientId,
+    /// Which RPC it calls.
+    pub rpc: u16,
+    /// The batch size that its client has been tuned to.
+    pub batch_size: u16,
+    /// Whether its client waits for a server reply.
+    pub mode: Mode,
+    payload: Vec<u8>,
+}
+
+impl Received {
+    /// The requests, in order. Of a batch whose entries are not what its length says, those up to the fault.
+    pub fn requests(&self) -> impl Iterator<Item = &[u8]> {
+        let mut rest = &self.payload[..];
+        std::iter::from_fn(move || match take_entry(&mut rest)? {
+            Entry::Short(entry) => Some(entry),
+            Entry::Long(_) => None,
+        })
+    }
+}
+
+/// A request that was taken and not answered.
+#[derive(Clone, Copy, Debug)]
+struct InHand {
+    sequence: u32,
+    since: Instant,
+    /// Whether somebody waits for the reply to a message.
+    awaited: bool,
+    mode: Mode,
+}
+
+/// A result that is too long for the buffers, with the number of its entry.
+type LongResult = (u16, Vec<u8>);
+
+#[derive(Debug, Default)]
+struct Slot {
+    /// The last first word that was looked at, and how often.
+    seen: u64,
+    looks: u32,
+    taken: u32,
+    in_hand: Option<InHand>,
+    /// A request that came while one was in hand.
+    next: Option<Received>,
+    /// The sequence whose results lie in the buffers.
+    answered: Option<u32>,
+    /// Its further result batches, and how many are out.
+    rest: VecDeque<Vec<u8>>,
+    out: u32,
+    /// Its results that are too long for the buffers, by entry.
+    long: Vec<LongResult>,
+    /// The last results that went by message.
+    kept: Option<(u32, Vec<u8>)>,
+}
+
+#[derive(Debug)]
+struct Channel {
+    client: ClientId,
+    opened: u64,
+    key: u64,
+    slots: Vec<Slot>,
+}
+
+/// The server's side of RF-RPC, for whoever serves: its [`Service`](crate::Service) hands over the messages of clients
+/// ([`handle`](Self::handle)) and their ends, [receives](Self::recv) what they ask for, and [sends](Self::send) results.
+///
+/// A server is one thread's. Several, over different stretches of memory, serve several threads.
+#[derive(Debug)]
+pub struct Server<M> {
+    memory: Arc<M>,
+    options: ServerOptions,
+    clock: Arc<dyn Clock>,
+    channels: Vec<Option<Channel>>,
+    opened: u64,
+    /// Requests that came by message.
+    called: VecDeque<Received>,
+    replies: VecDeque<(ClientId, Vec<u8>)>,
+    cursor: usize,
+}
+
+impl<M: NodeMemory> Server<M> {
+    /// A server over `memory`, which the memory node offers its clients for writing as the area of the options.
+    ///
+    /// # Errors
+    /// If the sizes are impossible or the memory is too short for all clients.
+    pub fn new(memory: Arc<M>, options: ServerOptions, clock: Arc<dyn Clock>) -> Result<Self, FabricError> {
+        let bytes = options.shape.channel_bytes().checked_mul(u64::from(options.clients));
+        let end = bytes.and_then(|bytes| bytes.checked_add(options.offset));
+        let fits = end.is_some_and(|end| end <= memory.len()) && options.offset.is_multiple_of(64);
+        if !options.shape.is_possible() || !fits || options.clients == 0 {
+            return Err(MemoryError::BadLength { len: end.unwrap_or(u64::MAX) as usize }.into());
+        }
+        let channels = (0..options.clients).map(|_| None).collect();
+        let (called, replies) = (VecDeque::new(), VecDeque::new());
+        Ok(Self { memory, options, clock, channels, opened: 0, called, replies, cursor: 0 })
+    }
+
+    /// Clients that have a channel.
+    #[must_use]
+    pub fn clients(&self) -> usize {
+        self.channels.iter().flatten().count()
+    }
+
+    fn base(&self, channel: usize) -> u64 {
+        self.options.offset + channel as u64 * self.options.shape.channel_bytes()
+    }
+
+    /// A client has gone: what it was owed is forgotten.
+    pub fn disconnected(&mut self, client: ClientId) {
+        for channel in
+            self.channels.iter_mut().filter(|channel| channel.as_ref().is_some_and(|c| c.client == client))
+        {
+            *channel = None;
+        }
+        self.replies.retain(|(to, _)| *to != client);
+        self.called.retain(|received| received.client != client);
+    }
+
+    /// Whether a reply waits to be [taken](Self::next_reply).
+    #[must_use]
+    pub fn has_reply(&self) -> bool {
+        !self.replies.is_empty()
+    }
+
+    /// A reply to a message that was to be answered later, for [`Service::next_reply`](crate::Service::next_reply).
+    pub fn next_reply(&mut self, reply: &mut Vec<u8>) -> Option<ClientId> {
+        let (client, bytes) = self.replies.pop_front()?;
+        reply.extend_from_slice(&bytes);
+        Some(client)
+    }
+
+    /// A message of a client: `None` if it is not one of RF-RPC.
+    pub fn handle(&mut self, client: ClientId, message: &[u8], reply: &mut Vec<u8>) -> Option<Handled> {
+        if !message.starts_with(b"RF") {
+            return None;
+        }
+        let outcome = match Message::decode(message) {
+            None => Err(UNKNOWN),
+            Some(Message::Open) => self.open(client, reply).map(|()| Handled::Now),
+            Some(message) => self.handle_batch(client, message, reply),
+        };
+        Some(outcome.unwrap_or_else(|code| {
+            reply.clear();
+            reply.push(code);
+            Handled::Now
+        }))
+    }
+
+    fn open(&mut self, client: ClientId, reply: &mut Vec<u8>) -> Result<(), u8> {
+        let shape = self.options.shape;
+        let open = self.channels.iter().enumerate().find_map(|(index, channel)| {
+            channel.as_ref().filter(|channel| channel.client == client).map(|channel| (index, channel.key))
+        });
+        if let Some((index, key)) = open {
+            // The message has come twice, perhaps after others: the channel is in use.
+            reply.push(HERE);
+            Place { area: self.options.area.0, shape, offset: self.base(index), key }.encode(reply);
+            return Ok(());
+        }
+        let index = self.channels.iter().position(Option::is_none).ok_or(FULL)?;
+        self.opened += 1;
+        let key = xxh3_64_with_seed(&self.opened.to_le_bytes(), self.options.seed);
+        let base = self.base(index);
+        for slot in 0..shape.slots {
+            // What the last client left is not looked at, nor taken for an answer.
+            let mut words = vec![shape.acknowledgement(slot), shape.request(slot)];
+            words.extend((0..u32::from(shape.parts)).map(|part| shape.result(slot, part)));
+            for word in words {
+                self.memory.store_relaxed(base + word, 0).map_err(|_| FULL)?;
+            }
+        }
+        self.memory.release();
+        let taken = first_sequence(key);
+        let slots = (0..shape.slots).map(|_| Slot { taken, ..Slot::default() }).collect();
+        self.channels[index] = Some(Channel { client, opened: self.opened, key, slots });
+        reply.push(HERE);
+        Place { area: self.options.area.0, shape, offset: base, key }.encode(reply);
+        Ok(())
+    }
+
+    fn handle_batch(
+        &mut self,
+        client: ClientId,
+        message: Message<'_>,
+        reply: &mut Vec<u8>,
+    ) -> Result<Handled, u8> {
+        let of_client = |c: &Option<Channel>| c.as_ref().is_some_and(|c| c.client == client);
+        let index = self.channels.iter().position(of_client).ok_or(NO_SUCH_BATCH)?;
+        let slot = match message {
+            Message::Open => return Err(UNKNOWN),
+            Message::Call { slot, .. } | Message::Await { slot, .. } | Message::Long { slot, .. } => slot,
+        };
+        if let Message::Await { sequence, .. } = message
+            && self.slot(index, slot).is_some_and(|slot| slot.taken != sequence && slot.in_hand.is_none())
+        {
+            // It was written before this came.
+            let received = self.look(index, slot);
+            self.called.extend(received);
+        }
+        let now = self.clock.now();
+        let Some(Channel { opened, key, slots, .. }) = &mut self.channels[index] else {
+            return Err(NO_SUCH_BATCH);
+        };
+        let (opened, key) = (*opened, *key);
+        let state = slots.get_mut(usize::from(slot)).ok_or(NO_SUCH_BATCH)?;
+        match message {
+            Message::Open => Err(UNKNOWN),
+            Message::Call { batch, .. } => {
+                let (head, payload) = Head::decode(key, batch).ok_or(UNKNOWN)?;
+                if !is_newer(head.sequence, state.taken) {
+                    // It has come before, and perhaps others since.
+                    return kept(state, head.sequence, reply).ok_or(FORGOTTEN);
+                }
+                let id = CallId { channel: index, opened, slot, sequence: head.sequence };
+                let (rpc, batch_size, payload) = (head.number, head.auxiliary, payload.to_vec());
+                let received = Received { id, client, rpc, batch_size, mode: Mode::Reply, payload };
+                if state.in_hand.is_some() {
+                    state.next = Some(received);
+                } else {
+                    state.begin(head.sequence, Mode::Reply, true, now);
+                    self.called.push_back(received);
+                }
+                Ok(Handled::Later)
+            }
+            Message::Await { sequence, .. } => {
+                if let Some(in_hand) = state.in_hand.as_mut().filter(|in_hand| in_hand.sequence == sequence) {
+                    (in_hand.awaited, in_hand.mode) = (true, Mode::Reply);
+                    return Ok(Handled::Later);
+                }
+                if state.answered == Some(sequence) {
+                    return Err(FETCH);
+                }
+                kept(state, sequence, reply).ok_or(NO_SUCH_BATCH)
+            }
+            Message::Long { sequence, entry, .. } => {
+                let found = state
+                    .long
+                    .iter()
+                    .find(|(number, _)| *number == entry && state.answered == Some(sequence));
+                let (_, bytes) = found.ok_or(NO_SUCH_BATCH)?;
+                reply.push(HERE);
+                reply.extend_from_slice(bytes);
+                Ok(Handled::Now)
+            }
+        }
+    }
+
+    fn slot(&mut self, channel: usize, slot: u16) -> Option<&mut Slot> {
+        self.channels.get_mut(channel)?.as_mut()?.slots.get_mut(usize::from(slot))
+    }
+
+    /// A request batch that has come, if there is one: `server_recv`. Looks at each slot once, one load each, beginning after the
+    /// one that it took last.
+    pub fn recv(&mut self) -> Option<Received> {
+        if let Some(received) = self.called.pop_front() {
+            return Some(received);
+        }
+        let slots = usize::from(self.options.shape.slots);
+        for _ in 0..self.channels.len() * slots {
+            self.cursor = (self.cursor + 1) % (self.channels.len() * slots);
+            let (channel, slot) = (self.cursor / slots, (self.cursor % slots) as u16);
+            if self.channels[channel].is_some()
+                && let Some(received) = self.look(channel, slot)
+            {
+                return Some(received);
+            }
+        }
+        None
+    }
+
+    /// Looks at a slot of a client.
+    fn look(&mut self, channel: usize, number: u16) -> Option<Received> {
+        let (shape, base) = (self.options.shape, self.base(channel));
+        let Channel { client, opened, key, slots } = self.channels[channel].as_mut()?;
+        let slot = slots.get_mut(usize::from(number))?;
+        if !slot.rest.is_empty() {
+            let acknowledged = self.memory.load_acquire(base + shape.acknowledgement(number)).ok()?;
+            slot.go_on(&*self.memory, shape, base, number, acknowledged).ok()?;
+        }
+        if slot.in_hand.is_some() {
+            return None;
+        }
+        let at = base + shape.request(number);
+        let first = self.memory.load_acquire(at).ok()?;
+        let sequence = (first >> 32) as u32;
+        if first == 0 || !is_newer(sequence, slot.taken) {
+            return None;
+        }
+        if slot.seen != first {
+            (slot.seen, slot.looks) = (first, 0);
+        }
+        let now = self.clock.now();
+        let Some((head, payload)) = read_request(&*self.memory, at, shape, *key, first) else {
+            slot.looks += 1;
+            if slot.looks > LOOKS {
+                slot.begin(sequence, Mode::Fetch, false, now);
+                slot.in_hand = None;
+                let kind = Head::of_result(true, DAMAGED);
+                let head = Head { bytes: 0, sequence, auxiliary: 0, entries: 0, number: 0, kind };
+                let mut batch = Vec::new();
+                head.encode(*key, &[], &mut batch);
+                slot.put(&*self.memory, shape, base, number, vec![batch], sequence).ok()?;
+            }
+            return None;
+        };
+        let mode = if head.kind == 0 { Mode::Fetch } else { Mode::Reply };
+        slot.begin(sequence, mode, false, now);
+        let id = CallId { channel, opened: *opened, slot: number, sequence };
+        let (rpc, batch_size) = (head.number, head.auxiliary);
+        Some(Received { id, client: *client, rpc, batch_size, mode, payload })
+    }
+
+    /// The results of a batch, in the order of its requests: `server_send`. They are left for the client to fetch, split over as many result
+    /// batches as they take, or sent, if the client waits for that. Of a client that has gone, and of a batch that was answered, nothing happens.
+    ///
+    /// # Errors
+    /// If the memory cannot be written.
+    pub fn send(&mut self, id: CallId, results: &[impl AsRef<[u8]>]) -> Result<(), AccessError> {
+        let (shape, base, now) = (self.options.shape, self.base(id.channel), self.clock.now());
+        let most = self.options.max_results;
+        let Some(Some(Channel { client, opened, key, slots })) = self.channels.get_mut(id.channel) else {
+            return Ok(());
+        };
+        let Some(slot) = slots.get_mut(usize::from(id.slot)).filter(|_| *opened == id.opened) else {
+            return Ok(());
+        };
+        let Some(in_hand) = slot.in_hand.take_if(|in_hand| in_hand.sequence == id.sequence) else {
+            return Ok(());
+        };
+        let units = now.saturating_duration_since(in_hand.since).as_nanos() / TIME_UNIT.as_nanos();
+        let time = u16::try_from(units).unwrap_or(u16::MAX);
+        let total: usize = results.iter().map(|result| result.as_ref().len() + 4).sum();
+        let results: Vec<&[u8]> = results.iter().map(AsRef::as_ref).collect();
+        let fits = total <= most && results.len() <= usize::from(u16::MAX);
+        let (results, outcome) = if fits { (&results[..], SERVED) } else { (&[][..], TOO_LONG) };
+        let sealed = Sealed { key: *key, sequence: id.sequence, time, outcome };
+        let short = total <= KEEP;
+        if in_hand.awaited || (in_hand.mode == Mode::Reply && short) {
+            let mut bytes = vec![HERE];
+            sealed.whole(results, &mut bytes);
+            slot.kept = short.then(|| (id.sequence, bytes[1..].to_vec()));
+            if in_hand.awaited {
+                self.replies.push_back((*client, bytes));
+            }
+        } else {
+            let (batches, long) = sealed.parts(results, shape.capacity());
+            slot.long = long;
+            slot.put(&*self.memory, shape, base, id.slot, batches, id.sequence)?;
+        }
+        if let Some(next) = slot.next.take() {
+            slot.begin(next.id.sequence, Mode::Reply, true, now);
+            self.called.push_back(next);
+        }
+        Ok(())
+    }
+}
+
+/// The reply that a batch had before.
+fn kept(slot: &Slot, sequence: u32, reply: &mut Vec<u8>) -> Option<Handled> {
+    let (_, bytes) = slot.kept.as_ref().filter(|(of, _)| *of == sequence)?;
+    reply.push(HERE);
+    reply.extend_from_slice(bytes);
+    Some(Handled::Now)
+}
+
+/// A request batch as it lies there, if it is whole. `first` is its first word.
+fn read_request<M: NodeMemory>(
+    memory: &M,
+    at: u64,
+    shape: Shape,
+    key: u64,
+    first: u64,
+) -> Option<(Head, Vec<u8>)> {
+    let head = Head::of([first, memory.load_relaxed(at + 8).ok()?])?;
+    let len = head.bytes as usize;
+    if len > shape.capacity() {
+        return None;
+    }
+    let tail = at + HEAD as u64 + (len as u64).next_multiple_of(8);
+    if memory.load_acquire(tail).ok()? != first {
+        return None;
+    }
+    let checksum = memory.load_relaxed(at + 16).ok()?;
+    let mut payload = vec![0; len];
+    memory.read_bytes(at + HEAD as u64, &mut payload).ok()?;
+    (head.checksum(key, &payload) == checksum).then_some((head, payload))
+}
+
+impl Slot {
+    /// A request was taken: what is left of the one before is of no use.
+    fn begin(&mut self, sequence: u32, mode: Mode, awaited: bool, now: Instant) {
+        (self.taken, self.answered, self.kept) = (sequence, None, None);
+        self.rest.clear();
+        self.long = Vec::new();
+        self.in_hand = Some(InHand { sequence, since: now, awaited, mode });
+    }
+
+    /// Leaves result batches to be fetched, as many as there are buffers for.
+    fn put<M: NodeMemory>(
+        &mut self,
+        memory: &M,
+        shape: Shape,
+        base: u64,
+        number: u16,
+        batches: Vec<Vec<u8>>,
+        sequence: u32,
+    ) -> Result<(), AccessError> {
+        (self.answered, self.out, self.rest) = (Some(sequence), 0, batches.into());
+        self.go_on(memory, shape, base, number, 0)
+    }
+
+    /// Stores the batches for which there are buffers, `acknowledged` being what the client says that it has fetched.
+    fn go_on<M: NodeMemory>(
+        &mut self,
+        memory: &M,
+        shape: Shape,
+        base: u64,
+        number: u16,
+        acknowledged: u64,
+    ) -> Result<(), AccessError> {
+        let is_ours = self.answered == Some((acknowledged >> 32) as u32);
+        // No more than are out can have been fetched.
+        let fetched = if is_ours { (acknowledged as u32).min(self.out) } else { 0 };
+        while self.out - fetched < u32::from(shape.parts)
+            && let Some(batch) = self.rest.pop_front()
+        {
+            let at = base + shape.result(number, self.out);
+            let (head, payload) = batch.split_at(HEAD);
+            memory.write_bytes(at + HEAD as u64, payload)?;
+            memory.write_bytes(at + 8, &head[8..])?;
+            let mut first = [0; 8];
+            first.copy_from_slice(&head[..8]);
+            memory.store_release(at, u64::from_le_bytes(first))?;
+            self.out += 1;
+        }
+        Ok(())
+    }
+}
+
+/// What all result batches of a call have in common.
+#[derive(Clone, Copy)]
+struct Sealed {
+    key: u64,
+    sequence: u32,
+    time: u16,
+    outcome: u8,
+}
+
+impl Sealed {
+    fn encode(&self, payload: &[u8], entries: u16, number: u16, last: bool, out: &mut Vec<u8>) {
+        let kind = Head::of_result(last, self.outcome);
+        // Results together are shorter than 31 bits count.
+        let bytes = payload.len() as u32;
+        let Self { key, sequence, time, .. } = *self;
+        Head { bytes, sequence, auxiliary: time, entries, number, kind }.encode(key, payload, out);
+    }
+
+    /// All results as one batch.
+    fn whole(&self, results: &[&[u8]], out: &mut Vec<u8>) {
+        let mut payload = Vec::new();
+        results.iter().for_each(|result| push_entry(&mut payload, result));
+        self.encode(&payload, results.len() as u16, 0, true, out);
+    }
+
+    /// Results in batches of at most `capacity` bytes of payload, and those that are too long for one.
+    fn parts(&self, results: &[&[u8]], capacity: usize) -> (Vec<Vec<u8>>, Vec<LongResult>) {
+        let (mut batches, mut long) = (Vec::new(), Vec::new());
+        let (mut payload, mut entries) = (Vec::new(), 0);
+        let mut close = |payload: &mut Vec<u8>, entries: &mut u16, last: bool| {
+            let mut batch = Vec::with_capacity(HEAD + payload.len());
+            self.encode(payload, *entries, batches.len() as u16, last, &mut batch);
+            batches.push(batch);
+            payload.clear();
+            *entries = 0;
+        };
+        for (number, result) in results.iter().enumerate() {
+            let is_long = result.len() > ENTRY_MAX;
+            if payload.len() + 4 + if is_long { 8 } else { result.len() } > capacity {
+                close(&mut payload, &mut entries, false);
+            }
+            if is_long {
+                push_long(&mut payload, result.len() as u64);
+                long.push((number as u16, result.to_vec()));
+            } else {
+                push_entry(&mut payload, result);
+            }
+            entries += 1;
+        }
+        close(&mut payload, &mut entries, true);
+        (batches, long)
+    }
+}
