@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use hdrhistogram::Histogram;
 
+use crate::delegation::{Delegation, Role};
 use crate::nic::{Clients, Hosts, Picos, Request, Step, Usage, Verb, World};
 use crate::oracle::Oracle;
 
@@ -68,6 +69,11 @@ pub trait System {
 
     /// Bytes it takes now.
     fn footprint(&self) -> Footprint;
+
+    /// Whether clients of a compute node that want one key at a time have one of them look it up for all.
+    fn delegates(&self) -> bool {
+        false
+    }
 }
 
 /// What operations took together.
@@ -91,6 +97,8 @@ pub struct Tally {
     pub bytes_to: u64,
     /// Operations that took a single round trip.
     pub single_trips: u64,
+    /// Reads that another client's lookup answered.
+    pub delegated: u64,
 }
 
 impl Tally {
@@ -156,10 +164,28 @@ struct InFlight {
     begun: Picos,
     /// Doorbell batches so far.
     round_trips: u32,
+    state: State,
+}
+
+/// What a client's operation waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// The system's next step.
+    Runs,
+    /// Another client's lookup of its key.
+    Waits,
+    /// Its own beginning, for clients that wait as well.
+    Leads,
+    /// Nothing: another's lookup had this answer.
+    Has(Option<u64>),
 }
 
 /// Clients of one system that share a stream of operations.
 pub struct Bench<'o, S> {
+    /// Of each compute node, where the system delegates.
+    delegation: Vec<Delegation>,
+    woken: Vec<usize>,
+    hosts: Hosts,
     system: S,
     operations: &'o [Operation],
     next: usize,
@@ -181,7 +207,21 @@ impl<'o, S: System> Bench<'o, S> {
         let latency = Histogram::new(DIGITS).unwrap();
         let in_flight = vec![None; hosts.clients()];
         let (tally, wrong, first_wrong) = (Tally::default(), 0, None);
-        Self { system, operations, next: 0, in_flight, oracle, tally, latency, wrong, first_wrong }
+        let nodes = if system.delegates() { hosts.compute_nodes } else { 0 };
+        Self {
+            delegation: (0..nodes).map(|_| Delegation::default()).collect(),
+            woken: Vec::new(),
+            hosts: *hosts,
+            system,
+            operations,
+            next: 0,
+            in_flight,
+            oracle,
+            tally,
+            latency,
+            wrong,
+            first_wrong,
+        }
     }
 
     /// Runs the stream in these machines: `warm` operations that fill caches, then the measured ones. Those that the last
@@ -214,6 +254,7 @@ impl<'o, S: System> Bench<'o, S> {
     fn end(&mut self, flight: InFlight, now: Picos, answer: Answer) {
         self.tally.operations += 1;
         self.tally.single_trips += u64::from(flight.round_trips == 1);
+        self.tally.delegated += u64::from(flight.round_trips == 0);
         self.latency.saturating_record((now - flight.begun) / 1000);
         let oldest = || self.in_flight.iter().flatten().map(|flight| flight.begun).min().unwrap_or(now);
         let judged = match (flight.operation, &answer) {
@@ -233,20 +274,66 @@ impl<'o, S: System> Bench<'o, S> {
     }
 }
 
+impl<S: System> Bench<'_, S> {
+    /// A client's next operation begins, if there is one.
+    fn begin(&mut self, client: usize, now: Picos) -> Option<InFlight> {
+        let operation = self.operations.get(self.next).copied()?;
+        self.next += 1;
+        let mut state = State::Runs;
+        match operation {
+            Operation::Update { key, value } => self.oracle.begin_write(key, value, now),
+            Operation::Read { key } => {
+                let delegation = self.delegation.get_mut(self.hosts.node_of(client));
+                if delegation.is_some_and(|delegation| delegation.ask(client, key) == Role::Waits) {
+                    state = State::Waits;
+                }
+            }
+        }
+        if state == State::Runs {
+            self.system.begin(client, operation);
+        }
+        Some(*self.in_flight[client].insert(InFlight { operation, begun: now, round_trips: 0, state }))
+    }
+
+    /// Tells those who wait for a lookup that it has ended.
+    fn share(&mut self, client: usize, operation: Operation, answer: &Answer) {
+        let (Operation::Read { key }, Answer::Value(value)) = (operation, answer) else { return };
+        let Some(delegation) = self.delegation.get_mut(self.hosts.node_of(client)) else { return };
+        let ended = delegation.end(key);
+        let states = ended.shared.iter().map(|other| (*other, State::Has(*value)));
+        for (other, state) in states.chain(ended.next.map(|other| (other, State::Leads))) {
+            if let Some(flight) = &mut self.in_flight[other] {
+                flight.state = state;
+                self.woken.push(other);
+            }
+        }
+    }
+}
+
 impl<S: System> Clients for Bench<'_, S> {
     fn step(&mut self, client: usize, now: Picos, requests: &mut Vec<Request>) -> Step {
         let flight = match self.in_flight[client] {
             Some(flight) => flight,
-            None => {
-                let Some(operation) = self.operations.get(self.next).copied() else { return Step::Stopped };
-                self.next += 1;
-                if let Operation::Update { key, value } = operation {
-                    self.oracle.begin_write(key, value, now);
-                }
-                self.system.begin(client, operation);
-                *self.in_flight[client].insert(InFlight { operation, begun: now, round_trips: 0 })
-            }
+            None => match self.begin(client, now) {
+                Some(flight) => flight,
+                None => return Step::Stopped,
+            },
         };
+        match flight.state {
+            State::Runs => {}
+            State::Waits => return Step::Waits,
+            State::Leads => {
+                self.system.begin(client, flight.operation);
+                if let Some(flight) = &mut self.in_flight[client] {
+                    flight.state = State::Runs;
+                }
+            }
+            State::Has(value) => {
+                self.in_flight[client] = None;
+                self.end(flight, now, Answer::Value(value));
+                return Step::Ended;
+            }
+        }
         match self.system.step(client, requests) {
             Progress::Post => {
                 if let Some(flight) = &mut self.in_flight[client] {
@@ -257,6 +344,7 @@ impl<S: System> Clients for Bench<'_, S> {
             }
             Progress::Done(answer) => {
                 self.in_flight[client] = None;
+                self.share(client, flight.operation, &answer);
                 self.end(flight, now, answer);
                 Step::Ended
             }
@@ -265,5 +353,9 @@ impl<S: System> Clients for Bench<'_, S> {
 
     fn serve(&mut self, client: usize, requests: Range<usize>) {
         self.system.serve(client, requests);
+    }
+
+    fn next_woken(&mut self) -> Option<usize> {
+        self.woken.pop()
     }
 }

@@ -7,6 +7,7 @@
 //! |---|---|
 //! | [`nic`] | cards, network, cores and threads in virtual time |
 //! | [`mod@bench`] | clients of a system, what they count |
+//! | [`delegation`] | one client's lookup for all of its compute node that want the key |
 //! | [`oracle`] | which answers may be |
 //! | [`words`] | simulated memory of the systems that are compared |
 //! | [`mod@fpcache`] | FPCache's own regions, tables and lookups |
@@ -18,6 +19,7 @@
 
 pub mod bench;
 pub mod chime;
+pub mod delegation;
 pub mod dmtree;
 pub mod experiment;
 pub mod fpcache;

@@ -229,6 +229,9 @@ pub trait Index {
 
     /// Bytes on the fullest compute node: what its budget is for, and what is left out of it.
     fn compute_bytes(&self) -> (u64, u64);
+
+    /// As [`System::delegates`].
+    const DELEGATES: bool = false;
 }
 
 /// An index with its memory and its clients.
@@ -285,5 +288,9 @@ impl<I: Index> System for OverWords<I> {
     fn footprint(&self) -> Footprint {
         let (cached, beside) = self.index.compute_bytes();
         Footprint { cached, beside, memory_nodes: self.memory.bytes() }
+    }
+
+    fn delegates(&self) -> bool {
+        I::DELEGATES
     }
 }

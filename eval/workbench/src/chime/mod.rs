@@ -234,6 +234,8 @@ fn entry_at(leaf: Address, entry: usize) -> Address {
 impl Index for Chime {
     type Task = Task;
 
+    const DELEGATES: bool = true;
+
     fn begin(&mut self, _: usize, task: &mut Task, operation: Operation) {
         *task = Task { operation: Some(operation), stage: Stage::Begin };
     }

@@ -231,6 +231,8 @@ impl DmTree {
 impl Index for DmTree {
     type Task = Task;
 
+    const DELEGATES: bool = true;
+
     fn begin(&mut self, _: usize, task: &mut Task, operation: Operation) {
         *task = Task { operation: Some(operation), ..Task::default() };
     }

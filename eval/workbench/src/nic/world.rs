@@ -51,6 +51,8 @@ pub enum Step {
     Post,
     /// Nothing: an operation has ended, and the next one may begin.
     Ended,
+    /// To be [woken](Clients::next_woken) by what another client of its compute node does.
+    Waits,
     /// Nothing for good.
     Stopped,
 }
@@ -63,6 +65,11 @@ pub trait Clients {
 
     /// These requests of the client's batch take effect.
     fn serve(&mut self, client: usize, requests: Range<usize>);
+
+    /// A client that waits no longer. Asked after every step until there is none.
+    fn next_woken(&mut self) -> Option<usize> {
+        None
+    }
 }
 
 /// The machines.
@@ -274,17 +281,22 @@ impl World {
         let mut cpu = flight.requests.len() as Picos * self.hosts.nic.completion;
         let mut ended = 0;
         flight.requests.clear();
-        loop {
+        let posts = loop {
             match clients.step(index, self.now, &mut flight.requests) {
-                Step::Post => break,
-                Step::Stopped => return ended,
+                Step::Post => break true,
+                Step::Stopped | Step::Waits => break false,
                 Step::Ended => {
                     ended += 1;
                     cpu += self.hosts.operation;
                 }
             }
+        };
+        while let Some(woken) = clients.next_woken() {
+            self.push(self.now, woken as u32, READY);
         }
-        self.post(client, cpu);
+        if posts {
+            self.post(client, cpu);
+        }
         ended
     }
 

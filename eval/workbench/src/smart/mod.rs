@@ -136,6 +136,8 @@ impl Smart {
 impl Index for Smart {
     type Task = Task;
 
+    const DELEGATES: bool = true;
+
     fn begin(&mut self, _: usize, task: &mut Task, operation: Operation) {
         *task = Task { operation: Some(operation), ..Task::default() };
     }
