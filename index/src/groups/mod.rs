@@ -21,7 +21,7 @@ mod pilots;
 mod seeded;
 mod separators;
 
-pub use separators::Separators;
+pub use separators::{Separators, block_among, finest};
 
 use crate::{PlacedSegment, SegmentModel};
 
@@ -98,8 +98,9 @@ impl Form {
     }
 
     /// How many blocks a segment of at least `cap` slots has, and how many slots that takes: all blocks are whole, but the one
-    /// of a segment that has no more slots than one.
-    fn blocks(self, cap: u16) -> Option<(u16, u16)> {
+    /// of a segment that has no more slots than one. And how many slots these are; `None` if more than 2^16.
+    #[must_use]
+    pub fn blocks(self, cap: u16) -> Option<(u16, u16)> {
         let whole = self.block() + self.overhang();
         if cap <= whole {
             // Hashes choose among all slots of a block.
@@ -224,13 +225,14 @@ impl PlacedSegment {
     /// prediction, about ε/fill and half a block.
     ///
     /// # Panics
-    /// If there are not as many coordinates and hashes as the segment has keys, or the form is not valid.
+    /// If there are not as many coordinates and hashes as the segment has keys, or the form is not valid. Plain groups need no
+    /// hashes.
     #[must_use]
     pub fn grouped(&self, xs: &[u64], hashes: &[u64], form: Form) -> Option<GroupedSegment> {
         assert!(form.is_valid(), "{form:?}");
         assert!(
-            xs.len() == self.keys && hashes.len() == self.keys,
-            "one coordinate and one hash for each key"
+            xs.len() == self.keys && (hashes.len() == self.keys || matches!(form, Form::Plain { .. })),
+            "one coordinate for each key, and one hash if the form needs them"
         );
         let (blocks, cap) = form.blocks(self.model.cap)?;
         let mut model = SegmentModel { cap, ..self.model };
@@ -250,7 +252,8 @@ impl PlacedSegment {
         // A key that was put elsewhere may lie where the table leads all the same.
         let leads = |rank: &u32| {
             let at = *rank as usize;
-            table.slots_of(&model, xs[at], hashes[at]).is_some_and(|run| run.contains(slots[at]))
+            let hash = hashes.get(at).copied().unwrap_or_default();
+            table.slots_of(&model, xs[at], hash).is_some_and(|run| run.contains(slots[at]))
         };
         let strays = is_stray.into_iter().filter(|rank| !leads(rank)).collect();
         Some(GroupedSegment { model, slots, table, strays })

@@ -3,7 +3,40 @@
 use crate::SegmentModel;
 
 /// Most bits of a slot that separators tell apart.
-const MOST_BITS: u8 = 14;
+pub(super) const MOST_BITS: u8 = 14;
+
+/// Which of `blocks` blocks, each `stride` slots after the one before, a key belongs to whose line has this value, in
+/// fractions of [`finest`]; separators have so many `bits`, and `distance` tells each, however they are kept. Below `blocks`,
+/// whatever they are, if there is a block.
+#[inline]
+#[must_use]
+pub fn block_among(
+    finest: i64,
+    (bits, stride, blocks): (u8, u16, u16),
+    distance: impl Fn(usize) -> i16,
+) -> u16 {
+    let bits = bits.min(MOST_BITS);
+    let quantile = finest >> (MOST_BITS - bits);
+    let separator = |block: usize| ((block as i64 * i64::from(stride)) << bits) + i64::from(distance(block));
+    let last = usize::from(blocks.saturating_sub(1));
+    let guess = (quantile >> bits).max(0) as u64 / u64::from(stride.max(1));
+    let mut block = usize::try_from(guess).unwrap_or(last).min(last);
+    while block < last && separator(block + 1) <= quantile {
+        block += 1;
+    }
+    while block > 0 && separator(block) > quantile {
+        block -= 1;
+    }
+    // There are fewer blocks than 2^16.
+    block as u16
+}
+
+/// The line's value at a coordinate in the finest fractions of a slot that separators tell apart: 2^14 of them.
+#[inline]
+#[must_use]
+pub fn finest(model: &SegmentModel, x: u64) -> i64 {
+    model.line.fraction(x.saturating_sub(model.origin), MOST_BITS)
+}
 
 /// For each block the least prediction of its keys, in fractions of a slot, as the distance from where the block begins.
 ///
@@ -55,18 +88,9 @@ impl Separators {
     #[inline]
     #[must_use]
     pub fn block_of(&self, model: &SegmentModel, x: u64) -> u16 {
-        let quantile = quantile(model, x, self.bits);
-        let last = self.distances.len() - 1;
-        let guess = (quantile >> self.bits).max(0) as u64 / u64::from(self.stride.max(1));
-        let mut block = usize::try_from(guess).unwrap_or(last).min(last);
-        while block < last && self.separator(block + 1) <= quantile {
-            block += 1;
-        }
-        while block > 0 && self.separator(block) > quantile {
-            block -= 1;
-        }
-        // There are fewer blocks than 2^16.
-        block as u16
+        // As many blocks as a u16 counts.
+        let form = (self.bits, self.stride, self.distances.len() as u16);
+        block_among(finest(model, x), form, |block| self.distances[block])
     }
 
     /// Separators of as many `blocks` with about as many keys in each, and the rank of each block's first key; `None` if some
@@ -92,17 +116,12 @@ impl Separators {
             Some((Self { bits, stride, distances }, firsts))
         })
     }
-
-    #[inline]
-    fn separator(&self, block: usize) -> i64 {
-        ((block as i64 * i64::from(self.stride)) << self.bits) + i64::from(self.distances[block])
-    }
 }
 
 /// The line's value at a coordinate, in `2^bits` fractions of a slot.
 #[inline]
 fn quantile(model: &SegmentModel, x: u64, bits: u8) -> i64 {
-    model.line.fraction(x.saturating_sub(model.origin), MOST_BITS) >> (MOST_BITS - bits)
+    finest(model, x) >> (MOST_BITS - bits)
 }
 
 /// The rank of each block's first key: equally many for each block, but for keys of one quantile, which stay together.
