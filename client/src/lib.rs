@@ -56,6 +56,7 @@
 //! |---|---|---|
 //! | range | one | one |
 //! | two-stage | two | one, and one more if a fingerprint matches by chance |
+//! | groups, if the table has them | one, but for a few keys, for which another plan follows | one, where all records of its group lie there |
 //! | speculative | one if it lies where the model predicts, else two | as for two-stage |
 //! | cached | one if the hot cache names its slot | as without the cache |
 //!

@@ -14,6 +14,7 @@
 //! | [`layout`] | every byte of a region: superblock, table record, directory pages, segments, slots |
 //! | [`cache`] | the hot cache: where hot keys lie, in a few bytes each |
 //! | [`models`] | the models of a table: all of them, or those that fit a number of bytes |
+//! | [`group_tables`] | tables that tell which few slots of a segment a key lies in |
 //! | [`table_view`] | the compute node's view of a table: parameters and models |
 //! | [`table`] | a table as a compute node reads it: models, plans and hot cache within one budget |
 //! | [`read`] | plans and the resumable operations that carry them out |
@@ -26,6 +27,7 @@
 pub mod cache;
 mod changes;
 pub mod fingerprint;
+pub mod group_tables;
 pub mod key_space;
 pub mod layout;
 pub mod matching;

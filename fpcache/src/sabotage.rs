@@ -32,13 +32,15 @@ pub enum Sabotage {
     AckBeforeLog,
     /// The memory node changes a slot before it writes that down.
     ApplyBeforeStaging,
+    /// The memory node makes a record live outside its group before it marks the group.
+    LiveBeforeMark,
     /// The memory node accepts writes to new segments without a release after the freezing of the old ones.
     NoFenceAfterFreeze,
 }
 
 impl Sabotage {
     /// All of them.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 16] = [
         Self::NoChecksum,
         Self::Unguarded,
         Self::NoReuseCheck,
@@ -53,6 +55,7 @@ impl Sabotage {
         Self::MoveLiveKey,
         Self::AckBeforeLog,
         Self::ApplyBeforeStaging,
+        Self::LiveBeforeMark,
         Self::NoFenceAfterFreeze,
     ];
 }

@@ -6,6 +6,7 @@ use fpcache_fabric::Endpoint;
 
 use crate::cache::{CacheConfig, CacheStats, HotCache, NoCache, Shape};
 use crate::changes::Refresh;
+use crate::group_tables::GroupTables;
 use crate::key_space::KeySpace;
 use crate::layout::TableParameters;
 use crate::models::Models;
@@ -50,6 +51,8 @@ pub struct Table<K: KeySpace> {
     view: TableView<K>,
     planner: Planner,
     cache: Option<Arc<HotCache>>,
+    /// Tables of groups, if lookups use them and the budget has room for all.
+    groups: Option<Arc<GroupTables>>,
     options: TableOptions,
     measured: Measured,
     /// Segments from which on a larger hot cache would be of use.
@@ -110,19 +113,26 @@ impl<K: KeySpace> Table<K> {
         let on_conflict = options.cache.map(|config| config.on_conflict).unwrap_or_default();
         let planner = Planner::new(options.plan, &options.costs, view.geometry(), at_home.min(1.0))
             .with_on_conflict(on_conflict);
+        let groups = Self::group_tables(&view, &planner, options.cache.as_ref());
+        let group_bytes = groups.as_ref().map_or(0, |tables| tables.size_in_bytes() + COUNTS_BYTES);
         let cache = match &options.cache {
             None => None,
-            Some(config) => Self::hot_cache(&view, config)?.map(Arc::new),
+            Some(config) => Self::hot_cache(&view, config, group_bytes)?.map(Arc::new),
         };
         let measured = Measured { bytes: view.model_bytes() as u64, sequence: view.sequence() };
         #[cfg(feature = "sabotage")]
         let view = sabotaged(view, options);
-        let mut table = Self { view, planner, cache, options: *options, measured, outgrown_at: u64::MAX };
+        let options = *options;
+        let mut table = Self { view, planner, cache, groups, options, measured, outgrown_at: u64::MAX };
         let room = table.options.cache.map_or(0, |config| config.budget);
-        let used = table.measured.bytes / 8 + table.measured.bytes + table.hot_bytes();
+        let used = table.measured.bytes / 8 + table.measured.bytes + table.shared_bytes();
         // More than half of the budget is left only where there are too few keys to fill it.
         if used < room / 2 {
             table.outgrown_at = table.view.segments().saturating_mul(2);
+        }
+        if table.groups.is_some() && table.options.cache.is_none() {
+            // Tables of twice as many segments would push one another out.
+            table.outgrown_at = table.view.segments().saturating_mul(2).max(64);
         }
         Ok(table)
     }
@@ -152,8 +162,9 @@ impl<K: KeySpace> Table<K> {
     fn with(&self, view: TableView<K>, measured: Measured) -> Self {
         #[cfg(feature = "sabotage")]
         let view = sabotaged(view, &self.options);
-        let (planner, cache, options) = (self.planner, self.cache.clone(), self.options);
-        Self { view, planner, cache, options, measured, outgrown_at: self.outgrown_at }
+        let (planner, options, outgrown_at) = (self.planner, self.options, self.outgrown_at);
+        let (cache, groups) = (self.cache.clone(), self.groups.clone());
+        Self { view, planner, cache, groups, options, measured, outgrown_at }
     }
 
     /// Bytes of the view's models, counted or estimated; `None` if the budget has no room for them.
@@ -173,7 +184,7 @@ impl<K: KeySpace> Table<K> {
     /// Bytes the models may take beside everything else of this table.
     fn room_for_models(&self, stride: usize) -> u64 {
         let budget = self.options.cache.map_or(u64::MAX, |config| config.budget);
-        budget.saturating_sub(Self::beside_models(stride) + self.hot_bytes())
+        budget.saturating_sub(Self::beside_models(stride) + self.shared_bytes())
     }
 
     /// Opens the models anew, with what the hot cache leaves them.
@@ -191,18 +202,54 @@ impl<K: KeySpace> Table<K> {
             return Ok(Refresh::Lost);
         }
         let measured = Measured { bytes: view.model_bytes() as u64, sequence: view.sequence() };
-        Ok(Refresh::Newer(self.with(view, measured)))
+        let mut table = self.with(view, measured);
+        // Another table may have come under this one's name, whose segments are named like those of this one.
+        let fresh = |tables: &Arc<GroupTables>| tables.emptied().map(Arc::new);
+        table.groups = table.groups.as_ref().and_then(fresh);
+        Ok(Refresh::Newer(table))
+    }
+
+    /// Room for the tables of all groups, if lookups use them and the budget has it. Those of tables that grow, a quarter more.
+    fn group_tables(
+        view: &TableView<K>,
+        planner: &Planner,
+        config: Option<&CacheConfig>,
+    ) -> Option<Arc<GroupTables>> {
+        const MANY: usize = 1 << 10;
+        let grouping = view.geometry().groups?;
+        if !planner.single().uses_groups() && !planner.group(MANY).uses_groups() {
+            return None;
+        }
+        let slots = view.keys() as f64 / view.record().parameters.fill;
+        let bytes = GroupTables::bytes_for(grouping, view.segments(), slots as u64);
+        if let Some(config) = config {
+            let others = Self::beside_models(view.stride().heap_bytes()) + COUNTS_BYTES;
+            let models = view.most_model_bytes() as u64;
+            if config.budget < others + models + Self::headroom(view) + bytes {
+                return None;
+            }
+        }
+        GroupTables::new(grouping, view.segments(), bytes).map(Arc::new)
+    }
+
+    /// What models that are all here get on top of what they take now, so that it is long before they must be opened anew.
+    fn headroom(view: &TableView<K>) -> u64 {
+        if view.models().resident().is_some() { view.most_model_bytes() as u64 / 8 } else { 0 }
     }
 
     /// A hot cache in what the budget leaves, if that is enough for one. Models that change grow: those that are all here
     /// get an eighth on top of what they take now, so that it is long before they must be opened anew.
-    fn hot_cache(view: &TableView<K>, config: &CacheConfig) -> Result<Option<HotCache>, OpenError> {
+    fn hot_cache(
+        view: &TableView<K>,
+        config: &CacheConfig,
+        beside: u64,
+    ) -> Result<Option<HotCache>, OpenError> {
         let models = view.most_model_bytes() as u64;
         let others = Self::beside_models(view.stride().heap_bytes()) + models;
         let Some(left) = config.budget.checked_sub(others) else {
             return Err(OpenError::Budget { budget: config.budget, least: others });
         };
-        let headroom = if view.models().resident().is_some() { models / 8 } else { 0 };
+        let headroom = Self::headroom(view) + beside;
         let shape = Shape {
             variant: config.variant,
             policy: config.policy,
@@ -216,6 +263,16 @@ impl<K: KeySpace> Table<K> {
             Err(NoCache::TooSmall(_)) => Ok(None),
             Err(no_memory @ NoCache::Memory(_)) => Err(OpenError::Memory(no_memory)),
         }
+    }
+
+    /// Bytes of what versions of the table share: the hot cache and the tables of groups.
+    fn shared_bytes(&self) -> u64 {
+        self.hot_bytes() + self.group_bytes()
+    }
+
+    /// Bytes of the tables of groups, and of the counts of those who share them.
+    fn group_bytes(&self) -> u64 {
+        self.groups.as_ref().map_or(0, |tables| tables.size_in_bytes() + COUNTS_BYTES)
     }
 
     /// Bytes of the hot cache and of the counts of those who share it.
@@ -246,6 +303,12 @@ impl<K: KeySpace> Table<K> {
         self.cache.as_deref()
     }
 
+    /// Tables of groups, if lookups use them and the budget has room for all.
+    #[inline]
+    pub fn groups(&self) -> Option<&GroupTables> {
+        self.groups.as_deref()
+    }
+
     /// What is kept within the budget; `None` without one. Counts the entries: tens of microseconds per MiB.
     pub fn cache_stats(&self) -> Option<CacheStats> {
         let config = self.options.cache?;
@@ -254,8 +317,9 @@ impl<K: KeySpace> Table<K> {
         let counts = hot.map(HotCache::counts).unwrap_or_default();
         Some(CacheStats {
             budget: config.budget,
-            used: Self::beside_models(self.view.stride().heap_bytes()) + model_bytes + self.hot_bytes(),
+            used: Self::beside_models(self.view.stride().heap_bytes()) + model_bytes + self.shared_bytes(),
             model_bytes,
+            group_bytes: self.group_bytes(),
             hot_bytes: hot.map_or(0, |hot| hot.size_in_bytes() as u64),
             paged: self.view.models().paged().is_some(),
             capacity: hot.map_or(0, HotCache::capacity),

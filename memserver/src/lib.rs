@@ -31,6 +31,7 @@ pub mod daemon;
 mod dedup;
 pub mod durability;
 pub mod folder;
+mod grouping;
 mod image;
 pub mod loader;
 mod loading;

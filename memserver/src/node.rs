@@ -202,7 +202,7 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
     }
 
     /// Goes on counting versions from here, as after as many writes as lie between: tests let them wrap around so.
-    /// Modulo 2³⁰; nothing without a table.
+    /// Modulo 2²⁹; nothing without a table.
     pub fn count_versions_from(&mut self, version: u32) {
         if let Some(table) = self.state.table_mut() {
             table.count_versions_from(version);

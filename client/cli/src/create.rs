@@ -87,6 +87,7 @@ impl Create {
                 "fingerprint_bits": parameters.width.bits(),
                 "epsilon": parameters.epsilon,
                 "fill": parameters.fill,
+                "groups": parameters.groups.map(|groups| [groups.stride, groups.reach]),
             }))?;
         }
         Ok(Outcome::Done)

@@ -97,7 +97,7 @@ impl Load {
                 keys => format!("already holds {}, whose parameters stay", counted(keys, "record")),
             };
             bail!(
-                "the table `{name}` at {} {has}: leave --epsilon, --fingerprint-bits, --fill, --value-bytes and --slot-bytes \
+                "the table `{name}` at {} {has}: leave --epsilon, --fingerprint-bits, --fill, --value-bytes, --slot-bytes and --groups \
                  away to add to it, or drop it",
                 client.name()
             );
@@ -154,6 +154,7 @@ fn report<K: Keys>(
             "epsilon": parameters.epsilon,
             "fingerprint_bits": parameters.width.bits(),
             "fill": parameters.fill,
+            "groups": parameters.groups.map(|groups| [groups.stride, groups.reach]),
             "key_kind": K::NAME,
             "key_bytes": parameters.shape.key_bytes,
             "value_bytes": parameters.shape.value_bytes,

@@ -82,6 +82,11 @@ pub(crate) struct Parameters {
     /// takes, as far as that is known; 64 for keys that vary, INLINE for values that do]
     #[arg(long, value_name = "BYTES", value_parser = bytes)]
     slot_bytes: Option<u32>,
+
+    /// Have records lie in groups, which a third of a byte per key on the compute node leads to: nearly every lookup is then one
+    /// READ. Over shared memory it saves nothing. For slots of up to 64 bytes
+    #[arg(long)]
+    groups: bool,
 }
 
 impl Parameters {
@@ -92,6 +97,7 @@ impl Parameters {
             || self.fill.is_some()
             || self.value_bytes.is_some()
             || self.slot_bytes.is_some()
+            || self.groups
     }
 
     /// Those that were given, and the defaults of the others, for keys of these lengths.
@@ -104,7 +110,8 @@ impl Parameters {
             ..default
         };
         parameters.validate::<K>()?;
-        Ok(parameters.with_width(self.fingerprint_bits.unwrap_or_default()))
+        let parameters = parameters.with_width(self.fingerprint_bits.unwrap_or_default());
+        Ok(if self.groups { grouped(parameters)? } else { parameters })
     }
 
     fn shape(&self, keys: KeyLengths) -> anyhow::Result<RecordShape> {
@@ -136,6 +143,17 @@ impl Parameters {
     }
 }
 
+/// The same in groups.
+fn grouped(parameters: TableParameters) -> anyhow::Result<TableParameters> {
+    let grouped = parameters.with_groups();
+    ensure!(
+        grouped.groups.is_some(),
+        "--groups is for slots of up to 64 bytes, and these have {}: leave it away",
+        parameters.geometry().slot_bytes
+    );
+    Ok(grouped)
+}
+
 #[cfg(test)]
 mod tests {
     use fpcache_client::{ByteKeys, U64Keys};
@@ -159,6 +177,7 @@ mod tests {
             fill: None,
             value_bytes: None,
             slot_bytes: None,
+            groups: false,
         };
         Parameters { value_bytes, slot_bytes, ..none }.shape(keys).map_err(|e| e.to_string())
     }

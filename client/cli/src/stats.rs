@@ -58,6 +58,7 @@ fn document<K: Keys>(url: &str, node: &NodeStats, table: Option<&TableStats>, hu
                 "fingerprint_bits": parameters.width.bits(),
                 "epsilon": parameters.epsilon,
                 "fill": parameters.fill,
+                "groups": parameters.groups.map(|groups| [groups.stride, groups.reach]),
                 "max_slots": parameters.max_slots,
                 "model_bytes": table.model_bytes,
             })

@@ -4,7 +4,9 @@ use std::path::PathBuf;
 
 use anyhow::{Context, ensure};
 use clap::Args;
-use fpcache_client::{ByteKeys, ClientConfig, PlanChoice, RecordShape, TableParameters, Url, WidthChoice};
+use fpcache_client::{
+    ByteKeys, ClientConfig, Plan, PlanChoice, RecordShape, TableParameters, Url, WidthChoice,
+};
 use fpcache_datasets::requests::{Distribution, RequestOptions};
 use fpcache_datasets::{Duplicates, OpenOptions, Spec, Unsorted};
 use fpcache_memserver::capacity;
@@ -95,7 +97,11 @@ pub struct RunArgs {
     #[arg(long, default_value_t = 0.85, conflicts_with = "url")]
     pub fill: f64,
 
-    /// How keys are read: auto, two-stage, range or speculative
+    /// Have records lie in groups, which a third of a byte per key leads to, as --plan groups does. For slots of up to 64 bytes
+    #[arg(long, conflicts_with = "url")]
+    pub groups: bool,
+
+    /// How keys are read: auto, two-stage, range, speculative or groups
     #[arg(long, default_value = "auto")]
     pub plan: PlanChoice,
 
@@ -332,7 +338,9 @@ impl RunArgs {
             fill: self.fill,
             ..TableParameters::default()
         };
-        parameters.with_width(self.fingerprint_bits)
+        let parameters = parameters.with_width(self.fingerprint_bits);
+        let by_groups = self.plan == PlanChoice::Fixed(Plan::Groups);
+        if self.groups || by_groups { parameters.with_groups() } else { parameters }
     }
 
     /// Bytes of the longest values that lie in slots.

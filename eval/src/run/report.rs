@@ -131,6 +131,7 @@ fn explanation(row: &Row) -> String {
         ("two-stage", row.two_stage_share),
         ("range", row.range_share),
         ("speculative", row.speculative_share),
+        ("groups", row.groups_share),
     ];
     let shares: Vec<String> = shares
         .into_iter()

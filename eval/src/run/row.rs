@@ -106,6 +106,8 @@ pub struct Row {
     pub range_share: Option<f64>,
     /// Share of lookups answered by the speculative plan.
     pub speculative_share: Option<f64>,
+    /// Share of lookups answered by the slots of a group.
+    pub groups_share: Option<f64>,
     /// Budget of everything kept on the compute node; null without one.
     pub cache_bytes_budget: Option<u64>,
     /// Bytes used of it after the throughput passes.
@@ -245,6 +247,7 @@ impl Row {
             two_stage_share: costs.map(|c| per_op(c.two_stage)),
             range_share: costs.map(|c| per_op(c.range)),
             speculative_share: costs.map(|c| per_op(c.speculative)),
+            groups_share: costs.map(|c| per_op(c.groups)),
             cache_bytes_budget: config.map(|c| c.budget),
             cache_bytes_used: cache.map(|c| c.used),
             cache_bytes_per_entry: cache

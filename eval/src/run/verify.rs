@@ -37,6 +37,8 @@ pub struct Costs {
     pub range: u64,
     /// Lookups by the speculative plan.
     pub speculative: u64,
+    /// Lookups by the slots of a group.
+    pub groups: u64,
     /// Lookups by the memory node's processor.
     pub server_side: u64,
     /// Dependent round trips each lookup waited for; keys of one group wait for the same ones, each counts them.
@@ -58,6 +60,7 @@ impl AddAssign<Found> for Costs {
             Plan::TwoStage => &mut self.two_stage,
             Plan::Range => &mut self.range,
             Plan::Speculative => &mut self.speculative,
+            Plan::Groups => &mut self.groups,
             Plan::ServerSide => &mut self.server_side,
         };
         *of_plan += 1;

@@ -36,6 +36,7 @@ const FIELDS: &[&str] = &[
     "two_stage_share",
     "range_share",
     "speculative_share",
+    "groups_share",
     "cache_bytes_budget",
     "cache_bytes_used",
     "cache_bytes_per_entry",
@@ -106,6 +107,7 @@ const MEMORY_NODE_FIELDS: &[&str] = &[
     "two_stage_share",
     "range_share",
     "speculative_share",
+    "groups_share",
     "slot_bytes",
     "model_bytes",
     "model_bytes_per_key",
@@ -217,7 +219,7 @@ fn a_budget_is_reported_and_kept() {
         );
         assert_eq!(row["cold"], options.contains("cold"));
         assert!(rows[1..].iter().all(|row| row["cache_bytes_budget"].is_null() && row["cold"].is_null()));
-        let shares = ["cached_share", "two_stage_share", "range_share", "speculative_share"];
+        let shares = ["cached_share", "two_stage_share", "range_share", "speculative_share", "groups_share"];
         let sum: f64 = shares.iter().map(|share| number(row, share)).sum();
         assert!((sum - 1.0).abs() < 1e-9, "{row}");
         assert!(number(row, "cache_bytes_used") <= number(row, "cache_bytes_budget"), "{row}");

@@ -213,6 +213,26 @@ fn a_fingerprint_cleared_before_its_word_is_found() {
     });
 }
 
+/// Records come and go in groups of which they have outgrown some; some readers look at groups alone, others find what lies beside.
+fn groups(seed: u64) -> Play {
+    let mut drawn = crowd(seed, Mix { insert: 1, delete: 1, ..Mix::NOTHING }, Duration::from_micros(10), 10);
+    drawn.node.groups = true;
+    drawn.keys = (0..24).map(|i| 100 + i).collect();
+    drawn.node.loaded = drawn.keys.iter().copied().step_by(3).collect();
+    for (number, part) in drawn.parts.iter_mut().enumerate() {
+        part.keys = drawn.keys.clone();
+        let plan = if number % 2 == 0 { Plan::Groups } else { Plan::TwoStage };
+        part.name = plan.name().to_owned();
+        part.config = ClientConfig::default().with_deadline(DEADLINE).with_plan(PlanChoice::Fixed(plan));
+    }
+    drawn
+}
+
+#[test]
+fn records_beside_a_group_that_is_not_marked_yet_are_found() {
+    is_found(Sabotage::LiveBeforeMark, Faults::WEATHER, groups);
+}
+
 #[test]
 fn memory_reused_at_once_is_found() {
     is_found(Sabotage::ReuseAtOnce, Faults::WEATHER, |seed| {

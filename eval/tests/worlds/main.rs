@@ -1,5 +1,6 @@
 //! The whole store in simulated worlds: real memory nodes and real clients, with whatever memory, network, processes and
-//! machines may do to them, from one seed each. In a third of the worlds keys are byte strings.
+//! machines may do to them, from one seed each. In a third of the worlds keys are byte strings, in a
+//! quarter of them records lie in groups.
 //!
 //! `FPCACHE_SIM_SEEDS=N` runs N worlds of each kind instead of a few hundred, `FPCACHE_SIM_SEED=n` one alone. With the
 //! feature `sabotage` the protocol is broken in one place at a time, and each break must be found.
@@ -18,6 +19,7 @@ use std::cell::RefCell;
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
+use fpcache_client::{Plan, PlanChoice};
 use fpcache_fabric::sim::{Faults, Random, SimOptions, World, explore};
 use fpcache_memserver::durability::SyncPolicy;
 
@@ -39,6 +41,14 @@ fn draw(seed: u64, durability: Option<Durability>) -> Play {
     let mut random = Random::new(seed ^ 0x90e0_e5ed);
     if random.below(4) == 0 {
         drawn.node.wraps = [u64::MAX, 64, 16][random.below(3) as usize];
+    }
+    let mut of_groups = Random::new(seed ^ 0x6709_0b50);
+    if of_groups.below(4) == 0 {
+        drawn.node.groups = true;
+        for part in drawn.parts.iter_mut().filter(|_| of_groups.below(3) > 0) {
+            part.name = format!("groups, {}", part.name);
+            part.config = part.config.with_plan(PlanChoice::Fixed(Plan::Groups));
+        }
     }
     match random.below(12) {
         0 => add_queues(&mut drawn, &mut random, false),
@@ -82,6 +92,7 @@ fn draw_without_queues(seed: u64, durability: Option<Durability>) -> Play {
         durability,
         snapshots: 64,
         wraps: 0,
+        groups: false,
         #[cfg(feature = "sabotage")]
         sabotage: None,
     };

@@ -3,8 +3,8 @@
 use std::borrow::Borrow;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use fpcache::layout::SlotWord;
-use fpcache_client::{KeySpace, U64Keys};
+use fpcache::layout::{Grouping, SlotWord};
+use fpcache_client::{KeySpace, TableParameters, U64Keys};
 use fpcache_eval::history::client::ClientStore;
 use fpcache_eval::history::keys::NumberedKeys;
 use fpcache_fabric::sim::{MemoryOptions, NodeId, NodeOptions, NodeStart, Random, SimMemory, World};
@@ -52,6 +52,8 @@ pub struct NodeShape {
     /// Versions begin shortly before they wrap around; and are brought there again with one turn of the loop in so
     /// many. 0: they begin as they do.
     pub wraps: u64,
+    /// Whether its records lie in groups.
+    pub groups: bool,
     /// What is broken on purpose.
     #[cfg(feature = "sabotage")]
     pub sabotage: Option<fpcache::sabotage::Sabotage>,
@@ -222,7 +224,10 @@ impl<K: NumberedKeys> Stage<K> {
         };
         let values: Vec<Vec<u8>> =
             self.shape.loaded.iter().map(|key| value_of::<K>(first_value(*key))).collect();
-        node.load_records(K::small_segments(), encoders, keys.into_iter().zip(values)).unwrap();
+        // Groups of a few slots, though these are too long for groups to pay: segments have several.
+        let groups = self.shape.groups.then_some(Grouping { stride: 3, reach: 4 });
+        let parameters = TableParameters { groups, ..K::small_segments() };
+        node.load_records(parameters, encoders, keys.into_iter().zip(values)).unwrap();
         if learns {
             node.retrain_at(self.shape.loaded.len() as u64);
         }

@@ -2,10 +2,10 @@
 //!
 //! ```text
 //! 0        32                   32+pad8(cap·w)                        + cap·slot
-//! ┌────────┬────────────────────┬──────────────────────────────────────┐
-//! │ header │ cap fingerprints   │ cap slots                            │
-//! │        │ of w bytes, pad 8  │                                      │
-//! └────────┴────────────────────┴──────────────────────────────────────┘
+//! ┌────────┬────────────────────┬──────────────────────────────────────┬─────────────────┐
+//! │ header │ cap fingerprints   │ cap slots                            │ table of groups │
+//! │        │ of w bytes, pad 8  │                                      │ if there is one │
+//! └────────┴────────────────────┴──────────────────────────────────────┴─────────────────┘
 //! header:  0 generation u32 · 4 cap u16 · 6 epsilon u16 · 8 mark of the range's first key · 16 mark of the key after it
 //!          24 live records u32 · 28 checksum u32 (of the 28 bytes before it)
 //! ```
@@ -17,7 +17,7 @@
 use fpcache_index::Window;
 use xxhash_rust::xxh3::xxh3_64;
 
-use super::{Corrupt, RecordShape, SLOT_WORD_BYTES, put, u16_at, u32_at, u64_at};
+use super::{Corrupt, Grouping, RecordShape, SLOT_WORD_BYTES, put, u16_at, u32_at, u64_at};
 use crate::fingerprint::FingerprintWidth;
 
 /// Bytes of a segment's header.
@@ -32,17 +32,32 @@ pub struct SegmentGeometry {
     pub slot_bytes: usize,
     /// What lies in a slot after its word.
     pub shape: RecordShape,
+    /// How slots are grouped, where each segment has a table of its groups after its slots.
+    pub groups: Option<Grouping>,
 }
 
 impl SegmentGeometry {
-    /// Segments with fingerprints of this width over records of this shape.
+    /// Segments with fingerprints of this width over records of this shape, without groups.
     pub const fn new(width: FingerprintWidth, shape: RecordShape) -> Self {
-        Self { width, slot_bytes: SLOT_WORD_BYTES + shape.body_bytes(), shape }
+        Self { width, slot_bytes: SLOT_WORD_BYTES + shape.body_bytes(), shape, groups: None }
     }
 
     /// Bytes of a segment of `cap` slots.
     pub const fn segment_bytes(&self, cap: u16) -> usize {
+        self.table_offset(cap) + self.table_bytes(cap)
+    }
+
+    /// Bytes from the segment's start to the table of its groups.
+    pub const fn table_offset(&self, cap: u16) -> usize {
         self.slots_offset(cap) + cap as usize * self.slot_bytes
+    }
+
+    /// Bytes of the table of its groups; 0 where there is none.
+    pub const fn table_bytes(&self, cap: u16) -> usize {
+        match self.groups {
+            Some(groups) => groups.table_bytes(cap),
+            None => 0,
+        }
     }
 
     /// Bytes from the segment's start to its slots.

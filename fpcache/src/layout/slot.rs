@@ -5,8 +5,11 @@
 //! ┌────────────────┬────────────────────────────────┬──┐
 //! │ word           │ record, see [`RecordShape`]    │0 │
 //! └────────────────┴────────────────────────────────┴──┘
-//! word:  bits 0–1 state · bits 2–31 version · bits 32–63 checksum
+//! word:  bits 0–1 state · bits 2–30 version · bit 31 mark · bits 32–63 checksum
 //! ```
+//!
+//! The mark is no part of the record: on the first slot of a group it says that a record of that group lies, or lay, elsewhere.
+//! It stays until the segment's end, whatever becomes of the slot.
 //!
 //! The checksum is the low half of XXH3-64 over the record and its padding, seeded with the segment's generation and the
 //! record's version. A reader accepts a slot only if state, checksum and full key agree, so a torn read, a reused piece
@@ -43,7 +46,8 @@ pub enum SlotState {
 pub struct SlotWord(u64);
 
 impl SlotWord {
-    const VERSION_BITS: u32 = 30;
+    const VERSION_BITS: u32 = 29;
+    const MARK: u64 = 1 << 31;
     /// Versions count modulo this.
     pub const VERSIONS: u32 = 1 << Self::VERSION_BITS;
 
@@ -91,7 +95,27 @@ impl SlotWord {
     /// The record's version.
     #[inline]
     pub const fn version(self) -> u32 {
-        self.0 as u32 >> 2
+        (self.0 as u32 >> 2) % Self::VERSIONS
+    }
+
+    /// Whether the slot is marked.
+    #[inline]
+    pub const fn is_marked(self) -> bool {
+        self.0 & Self::MARK != 0
+    }
+
+    /// The same word, marked.
+    #[inline]
+    #[must_use]
+    pub const fn marked(self) -> Self {
+        Self(self.0 | Self::MARK)
+    }
+
+    /// The same word, marked if the one was that it takes the place of.
+    #[inline]
+    #[must_use]
+    pub const fn in_place_of(self, before: Self) -> Self {
+        Self(self.0 | before.0 & Self::MARK)
     }
 
     /// The checksum.
@@ -206,7 +230,12 @@ mod tests {
         fn parts_come_back(version: u32, checksum: u32) {
             for state in [SlotState::Free, SlotState::Busy, SlotState::Live, SlotState::Frozen] {
                 let w = SlotWord::new(state, version, checksum);
-                prop_assert_eq!((w.state(), w.version(), w.checksum()), (state, version % SlotWord::VERSIONS, checksum));
+                let parts = (state, version % SlotWord::VERSIONS, checksum);
+                prop_assert_eq!((w.state(), w.version(), w.checksum()), parts);
+                let m = w.marked();
+                prop_assert_eq!((m.state(), m.version(), m.checksum()), parts);
+                prop_assert!(m.is_marked() && !w.is_marked() && m.in_place_of(w) == m && w.in_place_of(m) == m);
+                prop_assert_eq!(SlotWord::is_one_changed(m.to_bits()), SlotWord::is_one_changed(w.to_bits()));
             }
         }
 

@@ -2,7 +2,8 @@
 //!
 //! ```text
 //!   0 key space u32 · 4 fingerprint bits u32 · 8 key bytes u32 (0: they vary) · 12 value bytes u32 (all ones: they vary)
-//!  16 slot bytes u32 · 20 epsilon u32 · 24 fill, in millionths u32 · 28 max slots u16 · 30 zero u16
+//!  16 slot bytes u32 · 20 epsilon u32 · 24 fill, in millionths u32 · 28 max slots u16
+//!  30 slots from a group to the next u8 · 31 slots of a READ of a group u8 (0 and 0: no groups)
 //!  32 bytes a slot has for key and value u32 · 36 zero u32
 //!  40 keys u64 · 48 segments u64 · 56 directory root offset u64 · 64 directory pages u64 · 72 checksum of the root u64
 //!  80 end of used bytes u64 · 88 records in the slot their prediction names u64 · 96 checkpoint u64
@@ -10,7 +11,9 @@
 //! 128 encoders offset u64 · 136 bytes of the encoders u64 · 144 checksum of the encoders u64 · 152–191 zero
 //! ```
 
-use super::{Corrupt, RecordShape, SEGMENT_HEADER_BYTES, SegmentGeometry, put, u32_at, u64_at};
+use super::{
+    Corrupt, Grouping, RecordShape, SEGMENT_HEADER_BYTES, SegmentGeometry, put, u16_at, u32_at, u64_at,
+};
 use crate::fingerprint::{FingerprintWidth, WidthChoice};
 use crate::key_space::KeySpace;
 
@@ -34,6 +37,8 @@ pub struct TableParameters {
     pub fill: f64,
     /// Most slots of a segment.
     pub max_slots: u16,
+    /// How slots are grouped, so that one READ finds nearly every record whatever ε is; `None`: not at all.
+    pub groups: Option<Grouping>,
 }
 
 impl Default for TableParameters {
@@ -45,6 +50,7 @@ impl Default for TableParameters {
             epsilon: 32,
             fill: 0.85,
             max_slots: 4096,
+            groups: None,
         }
     }
 }
@@ -70,6 +76,9 @@ pub enum ParameterError {
     /// A segment has no slots.
     #[error("segments need at least 16 slots, not {0}")]
     MaxSlots(u16),
+    /// There are no such groups.
+    #[error("groups of {stride} slots, READ by {reach}, are none: a READ has a group's slots and at most as many more, and groups have at most 64", stride = .0.stride, reach = .0.reach)]
+    Groups(Grouping),
 }
 
 impl TableParameters {
@@ -94,7 +103,10 @@ impl TableParameters {
         if self.max_slots < 16 {
             return Err(ParameterError::MaxSlots(self.max_slots));
         }
-        Ok(())
+        match self.groups.filter(|groups| !groups.is_valid()) {
+            Some(groups) => Err(ParameterError::Groups(groups)),
+            None => Ok(()),
+        }
     }
 
     fn validate_shape<K: KeySpace>(&self) -> Result<(), ParameterError> {
@@ -124,13 +136,20 @@ impl TableParameters {
 
     /// Sizes and offsets inside the table's segments.
     pub const fn geometry(&self) -> SegmentGeometry {
-        SegmentGeometry::new(self.width, self.shape)
+        SegmentGeometry { groups: self.groups, ..SegmentGeometry::new(self.width, self.shape) }
+    }
+
+    /// The same with groups of as many slots as pay, if any do.
+    #[must_use]
+    pub const fn with_groups(self) -> Self {
+        Self { groups: Grouping::for_slots(self.geometry().slot_bytes), ..self }
     }
 
     /// Bytes of region that `keys` records take, to a few per cent: segments at their fill, their headers and
     /// descriptors at `keys_per_segment`.
     pub fn estimated_bytes(&self, keys: u64, keys_per_segment: f64) -> u64 {
-        let per_slot = (self.width.bytes() + self.geometry().slot_bytes) as f64;
+        let separators = self.groups.map_or(0.0, |groups| 2.0 / f64::from(groups.stride));
+        let per_slot = (self.width.bytes() + self.geometry().slot_bytes) as f64 + separators;
         let per_segment = (SEGMENT_HEADER_BYTES + 40 + 16) as f64;
         (keys as f64 * (per_slot / self.fill + per_segment / keys_per_segment)) as u64
     }
@@ -145,7 +164,7 @@ impl TableParameters {
         put(b, 20, self.epsilon.to_le_bytes());
         put(b, 24, ((self.fill * MILLION).round() as u32).to_le_bytes());
         put(b, 28, self.max_slots.to_le_bytes());
-        put(b, 30, [0; 2]);
+        put(b, 30, self.groups.map_or([0; 2], |groups| [groups.stride, groups.reach]));
         put(b, 32, self.shape.room.to_le_bytes());
         put(b, 36, [0; 4]);
     }
@@ -169,9 +188,12 @@ impl TableParameters {
             value_bytes: Some(u32_at(b, 12)).filter(|bytes| *bytes != VARIES),
             room: u32_at(b, 32),
         };
-        // Zeros after it, or they are no slots.
-        let max_slots = u16::try_from(u32_at(b, 28)).map_err(|_| "segments are too large".to_string())?;
-        let parameters = Self { width, shape, epsilon: u32_at(b, 20), fill, max_slots };
+        let max_slots = u16_at(b, 28);
+        let groups = match (b[30], b[31]) {
+            (0, 0) => None,
+            (stride, reach) => Some(Grouping { stride, reach }),
+        };
+        let parameters = Self { width, shape, epsilon: u32_at(b, 20), fill, max_slots, groups };
         parameters.validate::<K>().map_err(|e| e.to_string())?;
         if u32_at(b, 16) != parameters.geometry().slot_bytes as u32 {
             return Err("its slot size contradicts its other parameters".into());

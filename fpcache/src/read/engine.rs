@@ -5,6 +5,7 @@
 //! [`begin`](Engine::begin) and [`take`](Engine::take), and between one take and the next, for one
 //! key or for many at a time, over memory looked at in place or over doorbell batches.
 
+mod groups;
 mod pages;
 mod take;
 mod values;
@@ -54,6 +55,8 @@ pub(super) enum Stage {
     Slots(u32, u32),
     /// All slots of the window.
     Window,
+    /// The slots of the key's group: the first, and how many.
+    Group(u32, u32),
     /// The value of the record, which is external, by its place in the list.
     Value(u32),
 }
@@ -81,6 +84,8 @@ pub(super) struct Lists<K: KeySpace> {
     pages: Vec<AwaitedPage<K>>,
     /// Places of these, by number.
     page_places: HashMap<u32, u32>,
+    /// Tables of groups, which come with what else was asked for.
+    tables: Vec<groups::AwaitedTable>,
     /// Words that were copied from where others may change them.
     pub(super) copy: Vec<u64>,
 }
@@ -108,7 +113,8 @@ impl<K: KeySpace> Default for Lists<K> {
         let (slots, candidates) = (Vec::with_capacity(64), Vec::with_capacity(64));
         let values = Vec::new();
         let (pages, page_places) = (Vec::new(), HashMap::new());
-        Self { slots, candidates, values, pages, page_places, copy: Vec::new() }
+        let tables = Vec::new();
+        Self { slots, candidates, values, pages, page_places, tables, copy: Vec::new() }
     }
 }
 
@@ -118,6 +124,7 @@ impl<K: KeySpace> Lists<K> {
     pub(super) fn clear(&mut self) {
         self.candidates.clear();
         self.values.clear();
+        self.tables.clear();
         if !self.pages.is_empty() {
             self.pages.clear();
             self.page_places.clear();
@@ -185,7 +192,7 @@ impl<'a, K: KeySpace, S: Source, M: Kernels> Engine<'a, K, S, M> {
             outcome.plan = Plan::Cached;
             probe.asked = self.ask_slots(&probe.target, (cached.slot, 1), outcome);
             probe.stage = Stage::Cached(cached);
-        } else {
+        } else if !(self.rule.by_groups(slots) && self.ask_group(&mut probe, outcome)) {
             self.ask(self.rule.choose(slots), &mut probe, outcome);
         }
         probe
@@ -196,7 +203,7 @@ impl<'a, K: KeySpace, S: Source, M: Kernels> Engine<'a, K, S, M> {
     fn ask(&mut self, plan: Plan, probe: &mut Probe, outcome: &mut Outcome) {
         outcome.plan = plan;
         match plan {
-            Plan::TwoStage | Plan::Cached | Plan::ServerSide => {
+            Plan::TwoStage | Plan::Cached | Plan::Groups | Plan::ServerSide => {
                 probe.asked = self.ask_fingerprints(&probe.target, outcome);
                 probe.stage = Stage::Fingerprints;
             }

@@ -45,6 +45,9 @@ pub enum Plan {
     Cached,
     /// READ the predicted slot in the same doorbell as the window's fingerprints: one round trip if the key is there.
     Speculative,
+    /// READ the slots of the key's group, which its segment's table of groups names: one round trip, whether the key is there or
+    /// absent, for nearly all keys whose segment's table is here.
+    Groups,
     /// Have the memory node's processor look it up: one request. Never chosen; the last resort of a compute node whose
     /// directory is out of date again and again.
     ServerSide,
@@ -58,6 +61,7 @@ impl Plan {
             Self::Range => "range",
             Self::Cached => "cached",
             Self::Speculative => "speculative",
+            Self::Groups => "groups",
             Self::ServerSide => "server_side",
         }
     }
@@ -85,15 +89,17 @@ impl PlanChoice {
 
 /// A name that is no plan's.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("unknown plan `{0}`: use auto, two-stage, range or speculative")]
+#[error("unknown plan `{0}`: use auto, two-stage, range, speculative or groups")]
 pub struct UnknownPlan(String);
 
 impl std::str::FromStr for PlanChoice {
     type Err = UnknownPlan;
 
     fn from_str(s: &str) -> Result<Self, UnknownPlan> {
-        [Self::Auto, Self::Fixed(Plan::TwoStage), Self::Fixed(Plan::Range), Self::Fixed(Plan::Speculative)]
+        [Plan::TwoStage, Plan::Range, Plan::Speculative, Plan::Groups]
             .into_iter()
+            .map(Self::Fixed)
+            .chain([Self::Auto])
             .find(|choice| choice.name() == s)
             .ok_or_else(|| UnknownPlan(s.into()))
     }

@@ -63,6 +63,8 @@ pub struct Rule {
     cached_from: u32,
     /// Whether it is asked for them.
     asks: bool,
+    /// Windows of more slots than a READ of a group are looked at by groups; all ones: none are.
+    by_groups_above: u32,
 }
 
 impl Rule {
@@ -87,7 +89,19 @@ impl Rule {
     /// One plan for all windows.
     const fn only(plan: Plan) -> Self {
         let range_below = if matches!(plan, Plan::Range) { u32::MAX } else { 0 };
-        Self { range_below, otherwise: plan, cached_from: 0, asks: true }
+        Self { range_below, otherwise: plan, cached_from: 0, asks: true, by_groups_above: u32::MAX }
+    }
+
+    /// Whether keys are read by groups, where their windows are so long that it pays.
+    #[inline(always)]
+    pub(crate) fn uses_groups(&self) -> bool {
+        self.by_groups_above < u32::MAX
+    }
+
+    /// Whether a key with such a window is read by its group.
+    #[inline(always)]
+    pub(super) fn by_groups(&self, slots: u32) -> bool {
+        slots > self.by_groups_above
     }
 }
 
@@ -134,6 +148,10 @@ impl Planner {
     fn rule(&self, round_trip: f64) -> Rule {
         match self.choice {
             PlanChoice::Fixed(plan @ (Plan::Range | Plan::TwoStage | Plan::Speculative)) => Rule::only(plan),
+            PlanChoice::Fixed(Plan::Groups) => Rule {
+                by_groups_above: self.geometry.groups.map_or(u32::MAX, |_| 0),
+                ..Rule::only(Plan::TwoStage)
+            },
             // Where there is an entry it is used in any case.
             PlanChoice::Auto | PlanChoice::Fixed(Plan::Cached | Plan::ServerSide) => {
                 self.cheapest(round_trip)
@@ -146,7 +164,8 @@ impl Planner {
     /// - cached: L + s·b + r, and the probe
     /// - range of n slots: L + n·s·b + r
     /// - two-stage: 2·L + (n·w + s)·b + 2·r
-    /// - speculative: the same, without the second trip if the guess is right, which otherwise is spent on top
+    /// - groups of g slots: L + g·s·b + r; of windows that are longer, or a range read brings as much for certain
+    /// - speculative: the same as two-stage, without the second trip if the guess is right, which otherwise is spent on top
     fn cheapest(&self, round_trip: f64) -> Rule {
         let FabricCosts { byte, request, probe, .. } = self.costs;
         let slot = self.geometry.slot_bytes as f64 * byte;
@@ -164,11 +183,16 @@ impl Planner {
         let range_from = 1.0 + probe / slot;
         let other_from = (probe + slot - on_top) / fingerprint;
         let cached_from = if range_from < range_below { range_from } else { other_from.max(range_below) };
+        let by_groups_above = match self.geometry.groups.map(|groups| groups.reach) {
+            Some(reach) if f64::from(reach) * slot < on_top + slot => reach.into(),
+            _ => u32::MAX,
+        };
         Rule {
             range_below: range_below.ceil() as u32,
             otherwise,
             cached_from: cached_from.ceil().max(0.0) as u32,
             asks: true,
+            by_groups_above,
         }
     }
 }

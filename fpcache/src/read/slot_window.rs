@@ -1,9 +1,11 @@
 //! Where a key can be.
 
 use fpcache_index::Window;
+use fpcache_index::groups::finest;
 
 use super::Plan;
 use crate::cache::CacheProbe;
+use crate::group_tables::SegmentName;
 use crate::key_space::KeySpace;
 use crate::layout::SegmentGeometry;
 use crate::models::{Models, Page, Segment};
@@ -18,13 +20,15 @@ pub(super) struct SlotWindow {
     pub(super) cap: u16,
     pub(super) predicted: u32,
     pub(super) window: Window,
+    /// The line's value at the key, in fractions of [`finest`].
+    pub(super) finest: i64,
 }
 
 impl SlotWindow {
     /// A key whose place is not known yet.
     pub(super) const UNKNOWN: Self = {
         let window = Window { first: 0, last: 0 };
-        Self { segment: 0, generation: 0, cap: 0, predicted: 0, window }
+        Self { segment: 0, generation: 0, cap: 0, predicted: 0, window, finest: 0 }
     };
 
     /// The only place where `key` can be in the table; `None` if the page of the directory for it is
@@ -57,14 +61,22 @@ impl SlotWindow {
         encoders: &K::Encoders,
     ) -> Self {
         let model = segment.model();
-        let predicted = model.predict(segment.coordinate(key, shared, encoders));
+        let x = segment.coordinate(key, shared, encoders);
+        let predicted = model.predict(x);
         Self {
             segment: segment.address().offset(),
             generation: segment.generation(),
             cap: model.cap,
             predicted,
             window: model.window_around(predicted),
+            finest: finest(&model, x),
         }
+    }
+
+    /// What names its segment.
+    #[inline(always)]
+    pub(super) fn name(&self) -> SegmentName {
+        SegmentName { address: self.segment, generation: self.generation, cap: self.cap }
     }
 
     /// Bytes that `plan` reads for the key once its window is known: what the hot cache saves.

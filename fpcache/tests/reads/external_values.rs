@@ -29,7 +29,14 @@ const ROOM: u32 = 48;
 /// Fingerprints so wide that no other key has the same.
 const fn parameters(key_bytes: Option<u16>) -> TableParameters {
     let shape = RecordShape { key_bytes, value_bytes: None, room: ROOM };
-    TableParameters { width: FingerprintWidth::Bits64, shape, epsilon: 6, fill: 0.8, max_slots: 48 }
+    TableParameters {
+        width: FingerprintWidth::Bits64,
+        shape,
+        epsilon: 6,
+        fill: 0.8,
+        max_slots: 48,
+        groups: None,
+    }
 }
 
 /// Bytes that differ from key to key and from one position to the next.

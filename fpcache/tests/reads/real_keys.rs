@@ -139,7 +139,14 @@ fn with_values<K: KeySpace>(keys: impl IntoIterator<Item = K::Owned>, most: usiz
 }
 
 const fn parameters(shape: RecordShape) -> TableParameters {
-    TableParameters { width: FingerprintWidth::Bits8, shape, epsilon: 6, fill: 0.8, max_slots: 48 }
+    TableParameters {
+        width: FingerprintWidth::Bits8,
+        shape,
+        epsilon: 6,
+        fill: 0.8,
+        max_slots: 48,
+        groups: None,
+    }
 }
 
 /// A sequence without a pattern (xorshift; Marsaglia, "Xorshift RNGs", 2003).

@@ -22,6 +22,7 @@ use fpcache_fabric::NodeMemory;
 use fpcache_index::{Line, PlacedSegment, SegmentModel, SegmentOptions};
 
 use crate::allocator::{Allocator, Exhausted};
+use crate::grouping::group;
 use crate::image::SegmentImage;
 use crate::table::extents::ExternalValues;
 use crate::uploads::Upload;
@@ -270,7 +271,16 @@ impl<K: BuildKeys> Loader<K> {
         (first, first_byte): (usize, usize),
         behind: u64,
     ) -> Result<usize, LoadError> {
-        let CutSegment { lo, tail, placed } = cut;
+        let CutSegment { lo, tail, mut placed } = cut;
+        let mut groups = None;
+        if let Some(grouping) = self.geometry.groups {
+            let xs = self.coordinates(&placed, tail, (first, first_byte));
+            let epsilon = self.parameters.epsilon;
+            if let Some(grouped) = group(grouping, epsilon, (placed.model, placed.keys), &xs) {
+                (placed.model, placed.slots) = (grouped.model, grouped.slots);
+                groups = Some(grouped.groups);
+            }
+        }
         let model = placed.model;
         let generation = self.next_generation;
         let bytes = self.geometry.segment_bytes(model.cap);
@@ -286,7 +296,7 @@ impl<K: BuildKeys> Loader<K> {
             end: behind,
             live,
         };
-        self.image.begin(&header);
+        self.image.begin(&header, groups.as_ref().map(|groups| &groups.separators));
         let mut byte = first_byte;
         for (at, slot) in (first..).zip(&placed.slots) {
             let OpenRecord { hash, version, used } = self.open[at];
@@ -302,10 +312,34 @@ impl<K: BuildKeys> Loader<K> {
             self.at_home += u64::from(x.is_some_and(|x| model.predict(x) == u32::from(*slot)));
             self.image.put(*slot, hash, version, |out| out.copy_from_slice(body));
         }
+        if let Some(groups) = groups {
+            self.image.mark(&groups.marked);
+        }
         region.write_bytes(offset, self.image.bytes())?;
         self.descriptors.push(Descriptor { lo, tail, model, address, generation });
         self.next_generation = self.next_generation.wrapping_add(1);
         Ok(byte - first_byte)
+    }
+
+    /// The coordinates of a segment's keys, which are those of the open records from a place on.
+    fn coordinates(
+        &self,
+        placed: &PlacedSegment,
+        tail: K::Tail,
+        (first, first_byte): (usize, usize),
+    ) -> Vec<u64> {
+        let mut byte = first_byte;
+        let mut body = Vec::with_capacity(self.geometry.shape.body_bytes());
+        let coordinate = |record: &OpenRecord| {
+            body.clear();
+            body.extend_from_slice(&self.bodies[byte..][..record.used as usize]);
+            body.resize(self.geometry.shape.body_bytes(), 0);
+            byte += record.used as usize;
+            let key = self.geometry.shape.parts::<K>(&body).and_then(|parts| K::view(parts.key))?;
+            Some(K::coordinate(key.borrow(), usize::MAX, tail, &self.encoders))
+        };
+        // Open records have keys. Without one the segment would keep the order it has.
+        self.open[first..][..placed.keys].iter().map_while(coordinate).collect()
     }
 
     /// The one segment of a table without records: every key is absent in it.

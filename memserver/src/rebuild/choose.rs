@@ -38,6 +38,15 @@ pub fn choose_slot(free: &[u32], predicted: u32, window: Window) -> Option<u32> 
     free.get(middle).copied()
 }
 
+/// The slot that a key takes among those of its group's READ, the first and how many, if one of them is among the `free` ones: the
+/// predicted one, or the first, so that the slot which is the next group's as well goes last.
+pub fn choose_in_group(free: &[u32], predicted: u32, (first, count): (u32, u32)) -> Option<u32> {
+    let begin = free.partition_point(|slot| *slot < first);
+    let end = begin + free[begin..].partition_point(|slot| *slot < first + count);
+    let among = &free[begin..end];
+    among.iter().find(|slot| **slot == predicted).or(among.first()).copied()
+}
+
 /// Whether a window with `free` free slots left is time for a rebuild in the background, before a writer has to wait
 /// for one: none is free, or one of a window of 60 slots or more.
 ///
@@ -66,6 +75,15 @@ mod tests {
         assert_eq!(choose_slot(&[12, 50, 60, 70], 42, WINDOW), Some(60));
         assert_eq!(choose_slot(&[12, 20, 30, 70], 42, WINDOW), Some(20));
         assert_eq!(choose_slot(&[42, 60, 70], 42, WINDOW), Some(60), "three of 65 are not roomy");
+    }
+
+    #[test]
+    fn a_group_with_a_free_slot_gives_it() {
+        assert_eq!(choose_in_group(&[8, 20, 25, 29, 31], 25, (20, 10)), Some(25));
+        assert_eq!(choose_in_group(&[8, 20, 25, 29, 31], 31, (20, 10)), Some(20));
+        assert_eq!(choose_in_group(&[8, 29], 8, (20, 10)), Some(29));
+        assert_eq!(choose_in_group(&[8, 19, 30], 25, (20, 10)), None);
+        assert_eq!(choose_in_group(&[], 25, (20, 10)), None);
     }
 
     #[test]

@@ -103,6 +103,12 @@ impl<K: BuildKeys> Table<K> {
                     if !model.window(x).contains(slot) {
                         return Err(damaged(slot, "it lies outside its key's window"));
                     }
+                    let first = slots.to_mark(&model, x, slot)?;
+                    if let Some(first) = first
+                        && !slots.word(first)?.is_marked()
+                    {
+                        return Err(damaged(slot, "it lies outside its group, which is not marked"));
+                    }
                     keys.push(view);
                 }
             }

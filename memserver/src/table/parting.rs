@@ -42,7 +42,7 @@ impl<K: BuildKeys> Parting<'_, K> {
             },
         };
         planned.keys = first + planned.keys.start..first + planned.keys.end;
-        new.push(New { lo, tail: self.tail, planned });
+        new.push(New { lo, tail: self.tail, planned, groups: None });
     }
 
     /// Where the range of a segment begins that is not the first of its division.

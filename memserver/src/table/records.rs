@@ -6,6 +6,7 @@ use fpcache::message::{Sent, WriteKind, WriteOperation};
 use fpcache_fabric::NodeMemory;
 
 use super::extents::memory_of;
+use super::slots::Slots;
 use super::write::{Decision, MutationKind, SlotMutation};
 use super::{Table, TableError};
 use crate::superblock_writer::SuperblockWriter;
@@ -119,9 +120,15 @@ impl<K: BuildKeys> Table<K> {
                 return Ok(None);
             }
         }
-        let predicted = segment.model().predict(segment.coordinate(key, shared, &self.encoders));
-        let (slot, hash) = (u32::from(slot), K::hash(key));
-        let mutation = SlotMutation { kind, segment, slot, predicted, key, hash, version };
+        let x = segment.coordinate(key, shared, &self.encoders);
+        let (slot, hash, predicted) = (u32::from(slot), K::hash(key), segment.model().predict(x));
+        let mark = match kind {
+            MutationKind::Insert => {
+                Slots::of(&*superblock.region, self.geometry, &segment).to_mark(&segment.model(), x, slot)?
+            }
+            MutationKind::Update | MutationKind::Remove => None,
+        };
+        let mutation = SlotMutation { kind, segment, slot, predicted, key, hash, version, mark };
         // Counts are made anew once everything is done.
         self.keys += u64::from(kind == MutationKind::Remove);
         self.accept(&mutation);

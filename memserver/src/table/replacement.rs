@@ -11,7 +11,7 @@ use std::time::Instant;
 
 use fpcache::key_space::BuildKeys;
 use fpcache::layout::{
-    ChangeRecord, Descriptor, SLOT_WORD_BYTES, SegmentAddress, SegmentHeader, SegmentReplacement,
+    ChangeRecord, Descriptor, Grouping, SLOT_WORD_BYTES, SegmentAddress, SegmentHeader, SegmentReplacement,
 };
 use fpcache::put_into;
 #[cfg(feature = "sabotage")]
@@ -22,6 +22,7 @@ use super::gather::{GatheredRecord, Gathering, INCOMING, Old, age};
 use super::parting::Parting;
 use super::slots::Slots;
 use super::{Table, TableError};
+use crate::grouping::{Groups, group};
 use crate::rebuild::plan::{Gathered, Planned, RebuildOptions, plan};
 use crate::recovery_area::Replaced;
 use crate::space::Extent;
@@ -43,6 +44,22 @@ pub(super) struct New<K: BuildKeys> {
     pub(super) tail: K::Tail,
     /// Its keys are places among the gathered records.
     pub(super) planned: Planned,
+    /// Its groups, if its keys are in groups.
+    pub(super) groups: Option<Groups>,
+}
+
+impl<K: BuildKeys> New<K> {
+    /// Puts its keys, which have these coordinates, into groups, if they can be.
+    fn group(&mut self, grouping: Grouping, epsilon: u32, xs: &[u64]) {
+        let planned = &mut self.planned;
+        if xs.is_empty() {
+            return;
+        }
+        if let Some(grouped) = group(grouping, epsilon, (planned.model, xs.len()), xs) {
+            (planned.model, planned.slots) = (grouped.model, grouped.slots);
+            self.groups = Some(grouped.groups);
+        }
+    }
 }
 
 /// A new segment that was written and is not yet known to anybody.
@@ -164,6 +181,14 @@ impl<K: BuildKeys> Table<K> {
                 parting.add(begin.take(), planned, range.start, &mut new);
             }
         }
+        if let Some(grouping) = self.geometry.groups {
+            for segment in &mut new {
+                let coordinate = |key: &&K::Key| K::coordinate(key, usize::MAX, segment.tail, &self.encoders);
+                xs.clear();
+                xs.extend(keys[segment.planned.keys.clone()].iter().map(coordinate));
+                segment.group(grouping, self.record.parameters.epsilon, xs);
+            }
+        }
         new
     }
 
@@ -194,7 +219,7 @@ impl<K: BuildKeys> Table<K> {
         new: &New<K>,
         behind: Option<&K::Owned>,
     ) -> Result<Written<K>, TableError> {
-        let New { lo, tail, planned } = new;
+        let New { lo, tail, planned, groups } = new;
         let model = planned.model;
         let extent = self.allocate_for_records(superblock, self.geometry.segment_bytes(model.cap) as u64)?;
         let Some(address) = SegmentAddress::new(self.node, extent.offset) else {
@@ -214,7 +239,8 @@ impl<K: BuildKeys> Table<K> {
             end: behind.map_or(u64::MAX, |key| K::boundary_id(key.borrow())),
             live,
         };
-        self.rebuilder.image.begin(&header);
+        let image = &mut self.rebuilder.image;
+        image.begin(&header, groups.as_ref().map(|groups| &groups.separators));
         let body_bytes = self.geometry.slot_bytes - SLOT_WORD_BYTES;
         let mut at_home = 0;
         for (record, slot) in records.iter().zip(&planned.slots) {
@@ -226,9 +252,12 @@ impl<K: BuildKeys> Table<K> {
             let key = K::kept(&record.key, keys);
             let x = K::coordinate(key, usize::MAX, *tail, &self.encoders);
             at_home += u64::from(model.predict(x) == u32::from(*slot));
-            self.rebuilder.image.put(*slot, K::hash(key), record.version, |out| out.copy_from_slice(body));
+            image.put(*slot, K::hash(key), record.version, |out| out.copy_from_slice(body));
         }
-        superblock.region.write_bytes(extent.offset, self.rebuilder.image.bytes())?;
+        if let Some(groups) = groups {
+            image.mark(&groups.marked);
+        }
+        superblock.region.write_bytes(extent.offset, image.bytes())?;
         let descriptor = Descriptor { lo: lo.clone(), tail: *tail, model, address, generation };
         Ok(Written { descriptor, extent, at_home })
     }

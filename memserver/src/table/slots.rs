@@ -8,11 +8,13 @@ use std::borrow::Borrow;
 use fpcache::fingerprint::FingerprintWidth;
 use fpcache::key_space::KeySpace;
 use fpcache::layout::{
-    RecordParts, SEGMENT_HEADER_BYTES, SLOT_WORD_BYTES, SegmentGeometry, SlotState, SlotWord,
+    RecordParts, SEGMENT_HEADER_BYTES, SLOT_WORD_BYTES, SegmentGeometry, SlotState, SlotWord, bits_of_groups,
+    separator_at,
 };
 use fpcache::models::Segment;
 use fpcache_fabric::{AccessError, NodeMemory};
-use fpcache_index::Window;
+use fpcache_index::groups::{block_among, finest};
+use fpcache_index::{SegmentModel, Window};
 
 /// A live record in a copy of a slot.
 #[derive(Clone, Copy, Debug)]
@@ -146,6 +148,36 @@ impl<'r, M: NodeMemory> Slots<'r, M> {
         self.region.read_bytes(self.first, &mut out[before..])
     }
 
+    /// The slots of a READ of the group that a key of this coordinate belongs to, the first and how many; `None` if the segment's keys
+    /// are in no groups.
+    pub(crate) fn group_of(&self, model: &SegmentModel, x: u64) -> Result<Option<(u32, u32)>, AccessError> {
+        let Some(grouping) = self.geometry.groups else { return Ok(None) };
+        let table = self.at + self.geometry.table_offset(self.cap) as u64;
+        let Some(bits) = bits_of_groups(self.region.load_relaxed(table)?) else { return Ok(None) };
+        let form = (bits, grouping.stride.into(), grouping.count(self.cap));
+        let group = block_among(finest(model, x), form, |block| {
+            let (word, shift) = separator_at(block);
+            // The table lies in the segment: its words are there to be read.
+            self.region.load_relaxed(table + word).map_or(0, |word| (word >> shift) as i16)
+        });
+        Ok(Some(grouping.run(group, self.cap)))
+    }
+
+    /// The slot to [mark](Self::mark) before a record of a key with this coordinate goes live in another one; `None` if that lies
+    /// where readers look for it first, or they look everywhere.
+    pub(crate) fn to_mark(
+        &self,
+        model: &SegmentModel,
+        x: u64,
+        slot: u32,
+    ) -> Result<Option<u32>, AccessError> {
+        if self.geometry.groups.is_none() {
+            return Ok(None);
+        }
+        let group = self.group_of(model, x)?;
+        Ok(group.filter(|(first, count)| !(*first..first + count).contains(&slot)).map(|(first, _)| first))
+    }
+
     /// Hints that a slot is needed soon, or, if it is not known, the fingerprints of a window and the predicted slot: the
     /// one needed is often that, and nearly always in its page of memory.
     #[inline]
@@ -160,6 +192,25 @@ impl<'r, M: NodeMemory> Slots<'r, M> {
     #[inline]
     fn set_word(&self, slot: u32, word: SlotWord) -> Result<(), AccessError> {
         self.region.store_relaxed(self.slot(slot), word.to_bits())
+    }
+
+    /// Stores a slot's next word, marked if it is.
+    #[inline]
+    fn set_next(&self, slot: u32, word: SlotWord) -> Result<(), AccessError> {
+        match self.geometry.groups {
+            None => self.set_word(slot, word),
+            Some(_) => self.set_word(slot, word.in_place_of(self.word(slot)?)),
+        }
+    }
+
+    /// Marks the first slot of a group: from here on readers look for its records elsewhere, too.
+    pub(crate) fn mark(&self, slot: u32) -> Result<(), AccessError> {
+        let word = self.word(slot)?;
+        if !word.is_marked() {
+            self.set_word(slot, word.marked())?;
+            self.region.release();
+        }
+        Ok(())
     }
 
     #[inline]
@@ -177,7 +228,7 @@ impl<'r, M: NodeMemory> Slots<'r, M> {
     /// Makes a slot busy: its record, if it has one, cannot be told until a word is published.
     #[inline]
     fn make_busy(&self, slot: u32, version: u32) -> Result<(), AccessError> {
-        self.set_word(slot, SlotWord::new(SlotState::Busy, version, 0))?;
+        self.set_next(slot, SlotWord::new(SlotState::Busy, version, 0))?;
         self.region.release();
         Ok(())
     }
@@ -202,13 +253,13 @@ impl<'r, M: NodeMemory> Slots<'r, M> {
     fn publish(&self, slot: u32, version: u32, body: &[u8]) -> Result<(), AccessError> {
         self.set_body(slot, body)?;
         self.region.release();
-        self.set_word(slot, SlotWord::live(self.generation, version, body))
+        self.set_next(slot, SlotWord::live(self.generation, version, body))
     }
 
     /// Removes a record: free word, then empty fingerprint.
     #[inline]
     pub(crate) fn remove(&self, slot: u32, version: u32) -> Result<(), AccessError> {
-        self.set_word(slot, SlotWord::new(SlotState::Free, version, 0))?;
+        self.set_next(slot, SlotWord::new(SlotState::Free, version, 0))?;
         self.region.release();
         self.set_fingerprint(slot, FingerprintWidth::EMPTY)
     }
@@ -233,7 +284,7 @@ impl<'r, M: NodeMemory> Slots<'r, M> {
     pub(crate) fn remove_fingerprint_first(&self, slot: u32, version: u32) -> Result<(), AccessError> {
         self.set_fingerprint(slot, FingerprintWidth::EMPTY)?;
         self.region.release();
-        self.set_word(slot, SlotWord::new(SlotState::Free, version, 0))
+        self.set_next(slot, SlotWord::new(SlotState::Free, version, 0))
     }
 
     /// Copies a live record to a free slot, and removes it from its own.

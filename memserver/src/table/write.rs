@@ -15,7 +15,7 @@ use fpcache_index::Window;
 use super::slots::Slots;
 use super::{Scratch, Table, TableError};
 use crate::loader::FIRST_VERSION;
-use crate::rebuild::choose::{choose_slot, is_nearly_full};
+use crate::rebuild::choose::{choose_in_group, choose_slot, is_nearly_full};
 use crate::superblock_writer::SuperblockWriter;
 
 /// What an operation does to a slot.
@@ -40,13 +40,15 @@ pub(crate) struct SlotMutation<K: KeySpace, Q> {
     pub(crate) key: Q,
     pub(crate) hash: u64,
     pub(crate) version: u32,
+    /// The slot to mark before the record goes live, because it lies outside its group.
+    pub(crate) mark: Option<u32>,
 }
 
 impl<K: KeySpace, Q: Borrow<K::Key>> SlotMutation<K, Q> {
     /// The same, with a key of its own.
     pub(crate) fn to_owned(&self) -> SlotMutation<K, K::Owned> {
-        let Self { kind, segment, slot, predicted, ref key, hash, version } = *self;
-        SlotMutation { kind, segment, slot, predicted, key: key.borrow().to_owned(), hash, version }
+        let Self { kind, segment, slot, predicted, ref key, hash, version, mark } = *self;
+        SlotMutation { kind, segment, slot, predicted, key: key.borrow().to_owned(), hash, version, mark }
     }
 }
 
@@ -65,6 +67,7 @@ pub(crate) enum Decision<K: KeySpace, Q> {
 #[derive(Clone, Copy)]
 struct Place<K: KeySpace> {
     segment: Segment<K>,
+    x: u64,
     predicted: u32,
     window: Window,
 }
@@ -80,8 +83,9 @@ impl<K: BuildKeys> Table<K> {
     fn place(&self, key: &K::Key) -> Option<Place<K>> {
         let (segment, shared) = self.directory.find_shared(key)?;
         let (segment, model) = (*segment, segment.model());
-        let predicted = model.predict(segment.coordinate(key, shared, &self.encoders));
-        Some(Place { segment, predicted, window: model.window_around(predicted) })
+        let x = segment.coordinate(key, shared, &self.encoders);
+        let predicted = model.predict(x);
+        Some(Place { segment, x, predicted, window: model.window_around(predicted) })
     }
 
     /// Hints to the processor what an operation will need, and says where its key can be.
@@ -122,7 +126,7 @@ impl<K: BuildKeys> Table<K> {
         let found = self.find(&slots, &place, key.borrow(), hash, hint)?;
         let (segment, predicted, version) = (place.segment, place.predicted, self.next_version);
         let change = |kind, slot| {
-            Decision::Mutate(SlotMutation { kind, segment, slot, predicted, key, hash, version })
+            Decision::Mutate(SlotMutation { kind, segment, slot, predicted, key, hash, version, mark: None })
         };
         let Some(slot) = found else {
             return Ok(match kind {
@@ -133,7 +137,20 @@ impl<K: BuildKeys> Table<K> {
                     Decision::Full
                 }
                 WriteKind::Insert | WriteKind::Put => match self.free_slot(&slots, &place)? {
-                    Some(slot) => change(MutationKind::Insert, slot),
+                    Some(slot) => {
+                        let mark = slots.to_mark(&segment.model(), place.x, slot)?;
+                        let kind = MutationKind::Insert;
+                        Decision::Mutate(SlotMutation {
+                            kind,
+                            segment,
+                            slot,
+                            predicted,
+                            key,
+                            hash,
+                            version,
+                            mark,
+                        })
+                    }
                     None => Decision::Full,
                 },
                 WriteKind::Update | WriteKind::Delete | WriteKind::CompareAndSet => {
@@ -201,8 +218,13 @@ impl<K: BuildKeys> Table<K> {
         scratch.slots.clear();
         let empty = FingerprintWidth::EMPTY;
         self.matcher.find(width, &scratch.fingerprints, empty, place.window.first, &mut scratch.slots);
+        let group = match self.geometry.groups {
+            Some(_) => slots.group_of(&place.segment.model(), place.x)?,
+            None => None,
+        };
         loop {
-            let chosen = choose_slot(&scratch.slots, place.predicted, place.window);
+            let in_group = group.and_then(|group| choose_in_group(&scratch.slots, place.predicted, group));
+            let chosen = in_group.or_else(|| choose_slot(&scratch.slots, place.predicted, place.window));
             match chosen {
                 // One that a record which waits for the disk is to have.
                 Some(slot) if self.reserved.contains(&(slots.offset(), slot)) => {
@@ -284,6 +306,12 @@ impl<K: BuildKeys> Table<K> {
                 if mutation.kind == MutationKind::Update {
                     slots.update(mutation.slot, mutation.version, body)?;
                 } else {
+                    let mark = mutation.mark;
+                    #[cfg(feature = "sabotage")]
+                    let mark = mark.filter(|_| !superblock.breaks(Sabotage::LiveBeforeMark));
+                    if let Some(first) = mark {
+                        slots.mark(first)?;
+                    }
                     #[cfg(feature = "sabotage")]
                     if superblock.breaks(Sabotage::WordBeforeFingerprint) {
                         slots.insert_word_first(mutation.slot, mutation.hash, mutation.version, body)?;
@@ -292,6 +320,11 @@ impl<K: BuildKeys> Table<K> {
                     }
                     #[cfg(not(feature = "sabotage"))]
                     slots.insert(mutation.slot, mutation.hash, mutation.version, body)?;
+                    #[cfg(feature = "sabotage")]
+                    if let Some(first) = mutation.mark {
+                        superblock.region.release();
+                        slots.mark(first)?;
+                    }
                     if !self.reserved.is_empty() {
                         self.reserved.remove(&(slots.offset(), mutation.slot));
                     }

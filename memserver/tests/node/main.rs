@@ -9,6 +9,7 @@ mod byte_strings;
 mod cold_starts_under_pressure;
 mod damaged_directory;
 mod folders;
+mod groups;
 mod growth_copies;
 mod growth_copies_strings;
 mod hot_cache;

@@ -10,7 +10,7 @@ use crate::common::keys::{Key, KeyRef, TestKeys};
 use crate::common::requests::{Writer, value};
 use fpcache::fingerprint::FingerprintWidth;
 use fpcache::key_space::KeySpace;
-use fpcache::layout::{RecordShape, RecordToken, TableParameters};
+use fpcache::layout::{Grouping, RecordShape, RecordToken, TableParameters};
 use fpcache::message::{WriteKind, WriteStatus};
 use fpcache_fabric::{Service, SharedMemory, Work};
 use fpcache_memserver::MemoryNode;
@@ -49,8 +49,19 @@ fn steps<T: TestKeys>(most: usize) -> impl Strategy<Value = Vec<Step<Key<T>>>> {
 }
 
 fn parameters<T: TestKeys>() -> impl Strategy<Value = TableParameters> {
-    (prop::sample::select(&FingerprintWidth::ALL[..]), 0u32..12, 16u16..200, T::any_shape()).prop_map(
-        |(width, epsilon, max_slots, shape)| TableParameters { width, shape, epsilon, max_slots, fill: 0.85 },
+    let groups = [None, Some((9, 10)), Some((1, 2)), Some((4, 5))];
+    let groups =
+        prop::sample::select(groups.map(|g| g.map(|(stride, reach)| Grouping { stride, reach })).to_vec());
+    let width = prop::sample::select(&FingerprintWidth::ALL[..]);
+    (width, 0u32..12, 16u16..200, T::any_shape(), groups).prop_map(
+        |(width, epsilon, max_slots, shape, groups)| TableParameters {
+            width,
+            shape,
+            epsilon,
+            max_slots,
+            fill: 0.85,
+            groups,
+        },
     )
 }
 

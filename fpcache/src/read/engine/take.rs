@@ -29,6 +29,7 @@ impl<K: KeySpace, S: Source, M: Kernels> Engine<'_, K, S, M> {
             Stage::Slot(slot) => self.take_slot(slot, key, probe, outcome),
             Stage::Cached(cached) => self.take_cached(cached, key, probe, outcome),
             Stage::Window => self.take_window(key, probe, outcome),
+            Stage::Group(first, count) => self.take_group((first, count), key, probe, outcome),
             Stage::Predicted(fingerprints) => self.take_predicted(fingerprints, key, probe, outcome),
             Stage::Slots(first, count) => self.take_slots((first, count), key, probe, outcome),
             Stage::Value(place) => self.take_value(place, probe, outcome),
@@ -270,7 +271,13 @@ impl<K: KeySpace, S: Source, M: Kernels> Engine<'_, K, S, M> {
 
     /// Copies a slot that was asked for, or that lies `at` bytes after the beginning of it, and says what it is.
     #[inline(always)]
-    fn check(&mut self, asked: &Asked, at: usize, key: &K::Key, probe: &Probe) -> Result<Slot, ReadError> {
+    pub(super) fn check(
+        &mut self,
+        asked: &Asked,
+        at: usize,
+        key: &K::Key,
+        probe: &Probe,
+    ) -> Result<Slot, ReadError> {
         let words = self.geometry().slot_bytes / 8;
         let room = self.records.room(words);
         self.source.slot(asked, at, room)?;
@@ -293,7 +300,7 @@ impl<K: KeySpace, S: Source, M: Kernels> Engine<'_, K, S, M> {
 
     /// Keeps an answer, or asks for the value that it lacks.
     #[inline(always)]
-    fn found(&mut self, found: Found, probe: &mut Probe, outcome: &mut Outcome) {
+    pub(super) fn found(&mut self, found: Found, probe: &mut Probe, outcome: &mut Outcome) {
         outcome.version = Some(found.version);
         match found.value {
             Value::Here(value) => {
@@ -323,7 +330,7 @@ impl<K: KeySpace, S: Source, M: Kernels> Engine<'_, K, S, M> {
 }
 
 /// What a slot is to a key.
-enum Slot {
+pub(super) enum Slot {
     Found(Found),
     Other,
     Nothing,
@@ -331,7 +338,7 @@ enum Slot {
 }
 
 /// A record that was found.
-struct Found {
+pub(super) struct Found {
     version: u32,
     value: Value,
 }

@@ -112,6 +112,7 @@ impl<K: KeySpace> Operation for Lookup<'_, K> {
         };
         let all = keys.iter().zip(probes.iter_mut()).zip(&mut answers.outcomes);
         let is_first = self.rounds == 0;
+        engine.take_tables()?;
         let taken = engine.take_all(is_first, all.map(|((key, p), o)| (K::kept(key, arena), p, o)));
         let is_idle = engine.source.next.is_empty();
         self.doubt = engine.doubt;

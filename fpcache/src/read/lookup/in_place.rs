@@ -40,7 +40,8 @@ impl<K: KeySpace, L: InPlace, R, F: FnOnce(&Outcome, Option<&[u8]>) -> R> WithKe
         let mut attempts = Attempts { look: look_at, table, kernels, records: &mut *record, copy };
         // Of its own, not the engine's: it can stay in registers.
         let mut outcome = Outcome::begun(Plan::TwoStage);
-        if attempts.single(key, rule, handle, &mut outcome)? {
+        // Groups are the engine's.
+        if !rule.uses_groups() && attempts.single(key, rule, handle, &mut outcome)? {
             look.count(outcome.cost.round_trips, outcome.cost.reads, outcome.cost.bytes)?;
             let value = outcome.version.map(|_| record.bytes(outcome.value.clone()));
             return Ok(take(&outcome, value));
@@ -103,7 +104,7 @@ impl<'k, K: KeySpace, L: InPlace, I: Iterator<Item = &'k K::Key>> WithKernels fo
             let outcomes = &mut outcomes[first..];
             let (look_at, copy) = (&mut look, &mut lists.copy);
             let mut attempts = Attempts { look: look_at, table, kernels, records: &mut *records, copy };
-            if !attempts.group(some, &rule, outcomes)? {
+            if rule.uses_groups() || !attempts.group(some, &rule, outcomes)? {
                 let mut engine = Engine {
                     table,
                     rule,
@@ -262,6 +263,7 @@ impl<K: KeySpace, L: InPlace, M: Kernels> Engine<'_, K, Mapped<L>, M> {
     #[inline(always)]
     fn end_trip(&mut self, trips: &mut u32) -> Result<(), ReadError> {
         self.source.end_trip()?;
+        self.take_tables()?;
         self.value_bytes = 0;
         *trips += 1;
         if self.doubt.torn {

@@ -35,7 +35,7 @@ pub struct Way {
     pub grouped: bool,
 }
 
-/// All ways there are.
+/// All ways there are in a table without groups.
 pub const WAYS: [Way; 6] = [
     Way { plan: Plan::TwoStage, grouped: false },
     Way { plan: Plan::TwoStage, grouped: true },
@@ -50,6 +50,10 @@ pub const TWO_STAGE: [Way; 2] = [WAYS[0], WAYS[1]];
 
 /// Those that read slots at once.
 pub const RANGE: [Way; 2] = [WAYS[2], WAYS[3]];
+
+/// Those that read groups of slots, where the table has any.
+pub const GROUPS: [Way; 2] =
+    [Way { plan: Plan::Groups, grouped: false }, Way { plan: Plan::Groups, grouped: true }];
 
 /// A region with a table, and a connection to it that never reaches the memory node's processor.
 pub struct Fixture<T: TestKeys = Integers> {

@@ -1,0 +1,370 @@
+//! The tables of groups that a compute node keeps: which few slots of its segment a key lies in.
+//!
+//! A table belongs to one segment as long as that lives and never changes, so all versions of a [`Table`](crate::table::Table)
+//! share what is kept. Tables lie one after the other in a circular log of words, in which the newest overwrite the oldest, and
+//! an index of eight entries for each bucket says where (as the lossy logs and indexes of MICA; Lim et al., NSDI 2014): whatever is
+//! not found is READ again. Nobody who looks takes a lock.
+//!
+//! ```text
+//! entry   bits 0–39 position of the table in the log, in words from its beginning of time, plus 1 · 40–63 generation's low bits
+//! table   word 0: generation u32 · bits u8 (all ones: none) · three bytes of a hash of its address
+//!         then four separators to a word
+//! ```
+//!
+//! A reader looks at the log's head after it has looked at a table: what was overwritten meanwhile lies too far behind it.
+//! The head is stored before words are overwritten, with a release fence between, and loaded after an acquire fence.
+
+use std::sync::atomic::{AtomicU64, Ordering, fence};
+use std::sync::{Mutex, PoisonError};
+
+use fpcache_index::groups::block_among;
+
+use crate::layout::{Grouping, decode_groups};
+
+/// Entries of a bucket: a cache line.
+const BUCKET: usize = 8;
+const POSITION_BITS: u32 = 40;
+/// In the place of bits: the keys of the segment are in no groups.
+const NONE: u8 = u8::MAX;
+
+/// What names a segment.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct SegmentName {
+    /// Offset of the segment in the region.
+    pub address: u64,
+    /// Its generation, which no two segments of a region share at a time.
+    pub generation: u32,
+    /// Its slots.
+    pub cap: u16,
+}
+
+impl SegmentName {
+    /// Word 0 of its table.
+    fn head(&self, bits: u8) -> u64 {
+        const MIX: u64 = 0x9e37_79b9_7f4a_7c15;
+        let hash = (self.address ^ u64::from(self.cap) << 48).wrapping_mul(MIX) >> 40;
+        u64::from(self.generation) | u64::from(bits) << 32 | hash << 40
+    }
+}
+
+/// What is known of where a key lies.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Known {
+    /// In these slots, if it is not one of the few that its segment's table does not lead to: the first, and how many.
+    Slots(u32, u32),
+    /// Its segment has no table that could tell.
+    Nothing,
+    /// The table is not here.
+    NotHere,
+}
+
+/// Tables within a number of bytes.
+#[derive(Debug)]
+pub struct GroupTables {
+    grouping: Grouping,
+    index: Box<[AtomicU64]>,
+    log: Box<[AtomicU64]>,
+    /// Words that were ever appended to the log, those that are being written included.
+    head: AtomicU64,
+    adding: Mutex<()>,
+}
+
+impl GroupTables {
+    /// Bytes for the tables of so many segments with so many slots together, and for a quarter more of them.
+    #[must_use]
+    pub fn bytes_for(grouping: Grouping, segments: u64, slots: u64) -> u64 {
+        let separators = slots / u64::from(grouping.stride.max(1));
+        // A table ends with a word that may be half empty.
+        let words = (separators / 4).saturating_add(segments.saturating_mul(2));
+        let words = words.saturating_add(words / 4).saturating_add(64);
+        (Self::entries_for(segments) as u64 + words).saturating_mul(8) + size_of::<Self>() as u64
+    }
+
+    fn entries_for(segments: u64) -> usize {
+        // Generations are given in order, so that buckets fill evenly; a quarter for those that come later.
+        let most = segments.saturating_add(segments / 4).saturating_add(BUCKET as u64);
+        usize::try_from(most).unwrap_or(usize::MAX / 16).next_multiple_of(BUCKET)
+    }
+
+    /// No tables yet, and room for those of about so many segments in so many bytes; `None` if these are too few, or their
+    /// memory cannot be had.
+    #[must_use]
+    pub fn new(grouping: Grouping, segments: u64, bytes: u64) -> Option<Self> {
+        let entries = Self::entries_for(segments);
+        let rest = usize::try_from(bytes).ok()?.checked_sub(size_of::<Self>() + 8 * entries)?;
+        Some(Self {
+            grouping,
+            index: words(entries)?,
+            log: words(rest / 8).filter(|log| !log.is_empty())?,
+            head: AtomicU64::new(0),
+            adding: Mutex::new(()),
+        })
+    }
+
+    /// No tables yet, and as much room as here; `None` if the memory cannot be had.
+    #[must_use]
+    pub fn emptied(&self) -> Option<Self> {
+        Some(Self {
+            grouping: self.grouping,
+            index: words(self.index.len())?,
+            log: words(self.log.len())?,
+            head: AtomicU64::new(0),
+            adding: Mutex::new(()),
+        })
+    }
+
+    /// Bytes of everything.
+    #[must_use]
+    pub fn size_in_bytes(&self) -> u64 {
+        (size_of::<Self>() + 8 * (self.index.len() + self.log.len())) as u64
+    }
+
+    /// How slots are grouped.
+    #[must_use]
+    pub fn grouping(&self) -> Grouping {
+        self.grouping
+    }
+
+    /// How many tables there are: a look at all entries.
+    #[must_use]
+    pub fn len(&self) -> u64 {
+        let head = self.head.load(Ordering::Relaxed);
+        let is_here = |entry: &&AtomicU64| {
+            let position = entry.load(Ordering::Relaxed) & mask(POSITION_BITS);
+            position > 0 && head.wrapping_sub(position - 1) & mask(POSITION_BITS) <= self.log.len() as u64
+        };
+        self.index.iter().filter(is_here).count() as u64
+    }
+
+    /// Whether there is none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Where a key lies in its segment, whose line has this value at the key, in fractions of
+    /// [`finest`](fpcache_index::groups::finest).
+    #[inline]
+    #[must_use]
+    pub fn find(&self, segment: &SegmentName, finest: i64) -> Known {
+        let Some((position, head)) = self.position(segment) else { return Known::NotHere };
+        let bits = (head >> 32) as u8;
+        let count = self.grouping.count(segment.cap);
+        let at = self.place(position) + 1;
+        let distance = |block: usize| {
+            // Whatever the words are by now, the block is below the count.
+            let word = self.log.get(at + block / 4).map_or(0, |word| word.load(Ordering::Relaxed));
+            (word >> (16 * (block % 4))) as i16
+        };
+        let group = match bits {
+            NONE => None,
+            bits => Some(block_among(finest, (bits, self.grouping.stride.into(), count), distance)),
+        };
+        // What follows is not looked at before what was looked at so far.
+        fence(Ordering::Acquire);
+        if !self.is_whole(position) {
+            return Known::NotHere;
+        }
+        group.map_or(Known::Nothing, |group| {
+            let (first, len) = self.grouping.run(group, segment.cap);
+            Known::Slots(first, len)
+        })
+    }
+
+    /// Keeps a table in the place of the oldest ones: its bytes, as they lie in the region, are checked here. One that is not whole
+    /// is kept as none, or it would be READ for every key.
+    pub fn keep(&self, segment: &SegmentName, bytes: &[u8]) {
+        let decoded = decode_groups(segment.generation, bytes);
+        let (bits, separators) = decoded.unwrap_or((NONE, &[]));
+        let len = 1 + separators.len().div_ceil(8);
+        if len > self.log.len() {
+            return;
+        }
+        let _guard = self.adding.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.position(segment).is_some() {
+            return;
+        }
+        let before = self.head.load(Ordering::Relaxed);
+        // A table is whole: what is left at the end of the log stays unused if it is too short.
+        let at = self.place(before);
+        let start = if at + len > self.log.len() { before + (self.log.len() - at) as u64 } else { before };
+        self.head.store(start + len as u64, Ordering::Relaxed);
+        // Whoever sees a word that is stored from here on sees the head.
+        fence(Ordering::Release);
+        let at = self.place(start);
+        self.log[at].store(segment.head(bits), Ordering::Relaxed);
+        for (to, from) in self.log[at + 1..].iter().zip(separators.chunks(8)) {
+            let mut word = [0; 8];
+            word[..from.len()].copy_from_slice(from);
+            to.store(u64::from_le_bytes(word), Ordering::Relaxed);
+        }
+        self.enter(segment.generation, start);
+    }
+
+    /// Where the table of a segment begins, and its first word.
+    #[inline]
+    fn position(&self, segment: &SegmentName) -> Option<(u64, u64)> {
+        let tag = u64::from(segment.generation) & mask(64 - POSITION_BITS);
+        self.bucket(segment.generation).iter().find_map(|entry| {
+            let entry = entry.load(Ordering::Acquire);
+            let position = (entry & mask(POSITION_BITS)).checked_sub(1)?;
+            let position = (entry >> POSITION_BITS == tag).then_some(position)?;
+            let head = self.log.get(self.place(position))?.load(Ordering::Relaxed);
+            let is_its = head & !(0xff << 32) == segment.head(0);
+            (is_its && self.is_whole(position)).then_some((position, head))
+        })
+    }
+
+    /// Whether no word of the table that begins there has been overwritten.
+    #[inline]
+    fn is_whole(&self, position: u64) -> bool {
+        let head = self.head.load(Ordering::Relaxed);
+        head.wrapping_sub(position) & mask(POSITION_BITS) <= self.log.len() as u64
+    }
+
+    /// Notes where a table begins: in the place of its older entry, of none, or of the oldest in its bucket.
+    fn enter(&self, generation: u32, position: u64) {
+        let tag = u64::from(generation) & mask(64 - POSITION_BITS);
+        let head = self.head.load(Ordering::Relaxed);
+        let age = |entry: &&AtomicU64| {
+            let entry = entry.load(Ordering::Relaxed);
+            match (entry & mask(POSITION_BITS)).checked_sub(1) {
+                None => u64::MAX - 1,
+                Some(_) if entry >> POSITION_BITS == tag => u64::MAX,
+                Some(position) => head.wrapping_sub(position) & mask(POSITION_BITS),
+            }
+        };
+        if let Some(entry) = self.bucket(generation).iter().max_by_key(age) {
+            // The table's words come before.
+            let position = (position + 1) & mask(POSITION_BITS);
+            entry.store(tag << POSITION_BITS | position, Ordering::Release);
+        }
+    }
+
+    #[inline]
+    fn bucket(&self, generation: u32) -> &[AtomicU64] {
+        let buckets = self.index.len() / BUCKET;
+        let first = generation as usize / BUCKET % buckets.max(1) * BUCKET;
+        self.index.get(first..first + BUCKET).unwrap_or_default()
+    }
+
+    /// Where in the log a position is.
+    #[inline]
+    fn place(&self, position: u64) -> usize {
+        (position % self.log.len() as u64) as usize
+    }
+}
+
+const fn mask(bits: u32) -> u64 {
+    (1 << bits) - 1
+}
+
+/// So many words of zero, if there is memory for them.
+fn words(len: usize) -> Option<Box<[AtomicU64]>> {
+    let mut words = Vec::new();
+    words.try_reserve_exact(len).ok()?;
+    words.resize_with(len, AtomicU64::default);
+    Some(words.into_boxed_slice())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::layout::encode_groups;
+    use fpcache_index::groups::Separators;
+
+    const GROUPING: Grouping = Grouping { stride: 9, reach: 10 };
+    /// Slots of ten groups.
+    const CAP: u16 = 91;
+
+    fn name(generation: u32) -> SegmentName {
+        SegmentName { address: u64::from(generation) * 4096, generation, cap: CAP }
+    }
+
+    /// A table whose keys all belong to the group of this number.
+    fn table(generation: u32, group: i64) -> Vec<u8> {
+        let mut bytes = vec![0; GROUPING.table_bytes(CAP)];
+        let far = |block: i64| if block <= group { i16::MIN } else { i16::MAX };
+        let separators = Separators::from_parts(0, 9, (0..10).map(far).collect()).expect("ten");
+        encode_groups(generation, Some(&separators), &mut bytes);
+        bytes
+    }
+
+    fn tables(segments: u64) -> GroupTables {
+        let bytes = GroupTables::bytes_for(GROUPING, segments, segments * u64::from(CAP));
+        let tables = GroupTables::new(GROUPING, segments, bytes).expect("memory");
+        assert!(tables.size_in_bytes() <= bytes, "{} of {bytes}", tables.size_in_bytes());
+        tables
+    }
+
+    #[test]
+    fn tables_of_all_segments_stay_and_name_slots() {
+        for segments in [1, 7, 100, 5000] {
+            let tables = tables(segments);
+            let all = 50..50 + segments as u32;
+            for generation in all.clone() {
+                assert_eq!(tables.find(&name(generation), 0), Known::NotHere);
+                tables.keep(&name(generation), &table(generation, (generation % 10).into()));
+            }
+            for generation in all {
+                let first = generation % 10 * 9;
+                assert_eq!(tables.find(&name(generation), 0), Known::Slots(first, 10), "{generation}");
+            }
+            assert_eq!(tables.len(), segments);
+            assert!(tables.emptied().expect("memory").is_empty());
+        }
+    }
+
+    #[test]
+    fn the_oldest_make_way_and_no_other_segment_has_their_name() {
+        let tables = tables(20);
+        for generation in 0..1000 {
+            tables.keep(&name(generation), &table(generation, (generation % 10).into()));
+            assert_eq!(tables.find(&name(generation), 0), Known::Slots(generation % 10 * 9, 10));
+            for other in 0..=generation {
+                let found = tables.find(&name(other), 0);
+                assert!(
+                    found == Known::NotHere || found == Known::Slots(other % 10 * 9, 10),
+                    "{other}: {found:?}"
+                );
+            }
+            let elsewhere = SegmentName { address: 8, ..name(generation) };
+            assert_eq!(tables.find(&elsewhere, 0), Known::NotHere);
+        }
+        assert!((20..=40).contains(&tables.len()), "{}", tables.len());
+    }
+
+    #[test]
+    fn what_is_no_table_is_kept_as_none() {
+        let tables = tables(3);
+        let mut damaged = table(1, 0);
+        damaged[9] ^= 1;
+        tables.keep(&name(1), &damaged);
+        tables.keep(&name(2), &[]);
+        assert_eq!(
+            [1, 2, 3].map(|g| tables.find(&name(g), 0)),
+            [Known::Nothing, Known::Nothing, Known::NotHere]
+        );
+    }
+
+    #[test]
+    fn tables_that_are_overwritten_while_they_are_looked_at_are_not_believed() {
+        let tables = tables(4);
+        std::thread::scope(|threads| {
+            for _ in 0..2 {
+                threads.spawn(|| {
+                    for round in 0..20_000u32 {
+                        let generation = round % 64;
+                        let found = tables.find(&name(generation), 0);
+                        let right = Known::Slots(generation % 10 * 9, 10);
+                        assert!(found == Known::NotHere || found == right, "{generation}: {found:?}");
+                    }
+                });
+            }
+            for round in 0..20_000u32 {
+                let generation = round % 64;
+                tables.keep(&name(generation), &table(generation, (generation % 10).into()));
+            }
+        });
+    }
+}

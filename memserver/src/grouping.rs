@@ -1,0 +1,55 @@
+//! Placing the records of a new segment by groups.
+
+use fpcache::layout::Grouping;
+use fpcache_index::groups::Separators;
+use fpcache_index::{PlacedSegment, SegmentModel};
+
+/// Where a new segment's records lie.
+#[derive(Debug)]
+pub(crate) struct Grouped {
+    pub(crate) model: SegmentModel,
+    /// The slot of each key.
+    pub(crate) slots: Vec<u16>,
+    pub(crate) groups: Groups,
+}
+
+/// A segment's groups.
+#[derive(Debug)]
+pub(crate) struct Groups {
+    /// What leads to them.
+    pub(crate) separators: Separators,
+    /// The first slots of those of which records lie elsewhere.
+    pub(crate) marked: Vec<u16>,
+}
+
+/// The keys of a segment, with these coordinates, in groups; `None` if some key would lie farther from its prediction than a
+/// window reaches in a table of this ε: then it keeps the order it has.
+///
+/// About ε/fill and half a group is what it takes where keys lie as evenly as their line says: keys of the same number for each
+/// group lie 1/fill times as far from the line in slots as they do in ranks. Segments that keep slots free for keys to come are denser
+/// where they have keys, and those are left alone.
+pub(crate) fn group(
+    grouping: Grouping,
+    epsilon: u32,
+    (model, keys): (SegmentModel, usize),
+    xs: &[u64],
+) -> Option<Grouped> {
+    let placed = PlacedSegment { model, keys, slots: Vec::new() };
+    let grouped = placed.grouped(xs, &[], grouping.form())?;
+    let most = 2 * epsilon + 2 * u32::from(grouping.reach);
+    let fits = u32::from(grouped.model.epsilon) <= most;
+    // The builder's own word is not taken for it.
+    let is_within = |(x, slot): (&u64, &u16)| grouped.model.window(*x).contains(u32::from(*slot));
+    let is_right = fits && xs.len() == grouped.slots.len() && xs.iter().zip(&grouped.slots).all(is_within);
+    let separators = grouped.table.separators();
+    let first_slot =
+        |rank: &u32| separators.block_of(&grouped.model, xs[*rank as usize]) * separators.stride();
+    is_right.then(|| Grouped {
+        model: grouped.model,
+        groups: Groups {
+            marked: grouped.strays.iter().map(first_slot).collect(),
+            separators: separators.clone(),
+        },
+        slots: grouped.slots,
+    })
+}

@@ -1,0 +1,257 @@
+//! Tables with groups: one READ finds nearly every record, and whatever is in a table of groups, every answer is right.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Instant;
+
+use crate::common::keys::{Integers, Strings, TestKeys};
+use crate::common::requests::Writer;
+use crate::common::{Fixture, GROUPS, Reader, scattered};
+use fpcache::key_space::U64Keys;
+use fpcache::layout::{Grouping, RecordToken, TableParameters};
+use fpcache::message::WriteKind;
+use fpcache::models::Segment;
+use fpcache::read::{Outcome, Plan};
+use fpcache_datasets::{OpenOptions, Spec, SpecKind};
+use fpcache_fabric::{Service, SharedMemory, Work};
+use fpcache_memserver::MemoryNode;
+
+fn fixture<T: TestKeys>(keys: u64, epsilon: u32, groups: (u8, u8)) -> Fixture<T> {
+    let grouping = Grouping { stride: groups.0, reach: groups.1 };
+    let parameters = T::parameters(8);
+    Fixture::new(scattered(keys), TableParameters { epsilon, groups: Some(grouping), ..parameters })
+}
+
+/// Looks up every key and as many others, compares all answers, and gives the shares of those that took one READ.
+fn shares_in_one_read<T: TestKeys>(f: &Fixture<T>, reader: &mut Reader<T>) -> (f64, f64) {
+    let (mut present, mut absent) = (0, 0);
+    let is_one = |outcome: &Outcome| {
+        u32::from(outcome.cost.round_trips == 1 && outcome.cost.reads == 1 && outcome.plan == Plan::Groups)
+    };
+    for key in &f.keys {
+        let (outcome, answer) = reader.get_with_outcome(*key).unwrap();
+        assert_eq!(answer, Some((1, f.value(*key, 1))), "key {key}");
+        present += is_one(&outcome);
+        let other = key ^ 1;
+        let expected = f.keys.binary_search(&other).ok().map(|_| (1, f.value(other, 1)));
+        let (outcome, answer) = reader.get_with_outcome(other).unwrap();
+        assert_eq!(answer, expected, "key {other}");
+        absent += is_one(&outcome);
+    }
+    let share = |of: u32| f64::from(of) / f.keys.len() as f64;
+    (share(present), share(absent))
+}
+
+fn nearly_every_record_takes_one_read<T: TestKeys>(least: f64) {
+    for way in GROUPS {
+        let f = fixture::<T>(20_000, 32, (9, 10));
+        let mut reader = f.reader(way);
+        let (first, _) = shares_in_one_read(&f, &mut reader);
+        assert!(first > 0.9, "most keys come when their segment's table has: {first}");
+        let (present, absent) = shares_in_one_read(&f, &mut reader);
+        assert!(present >= least && absent >= least, "{way:?}: {present}, {absent}");
+        let tables = reader.table.groups().expect("no budget").len();
+        assert_eq!(tables, reader.table.view().models().resident().unwrap().len() as u64);
+    }
+}
+
+#[test]
+fn nearly_every_integer_takes_one_read() {
+    nearly_every_record_takes_one_read::<Integers>(0.999);
+}
+
+#[test]
+fn nearly_every_string_takes_one_read() {
+    nearly_every_record_takes_one_read::<Strings>(0.9);
+}
+
+#[test]
+fn a_read_of_a_group_brings_its_slots_and_no_more() {
+    let f = fixture::<Integers>(3000, 32, (9, 10));
+    let mut reader = f.reader(GROUPS[1]);
+    shares_in_one_read(&f, &mut reader);
+    for key in &f.keys {
+        let (outcome, _) = reader.get_with_outcome(*key).unwrap();
+        if outcome.plan == Plan::Groups {
+            assert!((outcome.cost.reads, outcome.cost.round_trips) == (1, 1) && outcome.cost.bytes <= 240);
+        }
+    }
+}
+
+/// Where the table of groups of a segment lies, and how many bytes it has.
+fn table_of<T: TestKeys>(f: &Fixture<T>, segment: &Segment<T::Space>) -> (u64, usize) {
+    let (geometry, cap) = (f.geometry(), segment.model().cap);
+    (segment.address().offset() + geometry.table_offset(cap) as u64, geometry.table_bytes(cap))
+}
+
+fn every_bit_of_a_table_may_be_another_without_a_wrong_answer<T: TestKeys>() {
+    let f = fixture::<T>(120, 4, (4, 5));
+    let view = f.open().unwrap();
+    let segments: Vec<Segment<T::Space>> =
+        view.models().resident().unwrap().iter().map(|(_, segment)| *segment).collect();
+    for segment in segments.iter().take(2) {
+        let (offset, len) = table_of(&f, segment);
+        let whole = f.bytes(offset, len);
+        for bit in 0..8 * len {
+            let mut bytes = whole.clone();
+            bytes[bit / 8] ^= 1 << (bit % 8);
+            f.with(offset, &bytes, || {
+                for way in GROUPS {
+                    let mut reader = f.reader(way);
+                    shares_in_one_read(&f, &mut reader);
+                    shares_in_one_read(&f, &mut reader);
+                }
+            });
+        }
+    }
+}
+
+#[test]
+fn every_bit_of_a_table_of_integers_may_be_another() {
+    every_bit_of_a_table_may_be_another_without_a_wrong_answer::<Integers>();
+}
+
+#[test]
+fn every_bit_of_a_table_of_strings_may_be_another() {
+    every_bit_of_a_table_may_be_another_without_a_wrong_answer::<Strings>();
+}
+
+/// What lookups of keys that are there, and of twice as many that are not, cost when tables of groups are here.
+#[derive(Debug)]
+struct Shares {
+    /// Those that one READ answered, of either kind.
+    present: f64,
+    absent: f64,
+    /// Of the compute node, for each record: models, and tables of groups with their room to grow.
+    models: f64,
+    tables: f64,
+    /// READ for a key that is there.
+    bytes: f64,
+}
+
+/// Compares all answers with those of a map.
+fn shares_of(
+    region: &Arc<SharedMemory>,
+    model: &BTreeMap<u64, Vec<u8>>,
+    parameters: TableParameters,
+) -> Shares {
+    let f = Fixture::<Integers>::over(Arc::clone(region), Vec::new(), parameters);
+    let mut reader = f.reader(GROUPS[1]);
+    let one = |reader: &mut Reader, key: u64| {
+        let (outcome, answer) = reader.get_with_outcome(key).unwrap();
+        assert_eq!(answer.as_ref().map(|(_, value)| value), model.get(&key), "key {key}");
+        let is_one = outcome.cost.round_trips == 1 && outcome.plan == Plan::Groups;
+        (f64::from(u8::from(is_one)), outcome.cost.bytes)
+    };
+    let mut bytes = 0;
+    let mut pass = |reader: &mut Reader| {
+        let (mut present, mut absent) = ((0.0, 0), (0.0, 0));
+        bytes = 0;
+        for key in model.keys().flat_map(|key| [*key, key ^ 1, key ^ 1 << 40]) {
+            let (is_one, read) = one(reader, key);
+            let of = if model.contains_key(&key) {
+                bytes += read;
+                &mut present
+            } else {
+                &mut absent
+            };
+            of.0 += is_one;
+            of.1 += 1;
+        }
+        (present.0 / f64::from(present.1), absent.0 / f64::from(absent.1))
+    };
+    pass(&mut reader);
+    let (present, absent) = pass(&mut reader);
+    let per_record = |bytes: u64| bytes as f64 / model.len() as f64;
+    Shares {
+        present,
+        absent,
+        models: per_record(reader.table.view().model_bytes() as u64),
+        tables: per_record(reader.table.groups().unwrap().size_in_bytes()),
+        bytes: per_record(bytes),
+    }
+}
+
+#[test]
+fn writes_in_any_order_leave_nearly_every_record_a_read_away_and_every_answer_right() {
+    let keys = scattered(8000);
+    let parameters = TableParameters::default().with_groups();
+    let region = Arc::new(SharedMemory::anonymous(2 << 20).unwrap());
+    let mut node = MemoryNode::<U64Keys>::new(Arc::clone(&region), 1, 0, Instant::now()).unwrap();
+    let mut writer = Writer::<Integers>::new(1);
+    let value = |key: u64, n: u64| (key ^ n << 56).to_le_bytes().to_vec();
+    let loaded = keys.iter().step_by(2).map(|key| (*key, value(*key, 0)));
+    let mut model: BTreeMap<u64, Vec<u8>> = loaded.collect();
+    node.load_records(parameters, (), model.iter().map(|(key, value)| (*key, value))).unwrap();
+    let mut rest: Vec<u64> = keys.into_iter().skip(1).step_by(2).collect();
+    rest.sort_unstable_by_key(|key| key.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+    for (part, least) in [(0..0, (0.999, 0.999)), (0..400, (0.97, 0.85)), (400..4000, (0.9, 0.6))] {
+        for (n, key) in (1..).zip(&rest[part]) {
+            let new = value(*key, n % 5);
+            writer.one(&mut node, WriteKind::Insert, *key, RecordToken::default(), &new);
+            model.insert(*key, new);
+            if n % 7 == 0 {
+                // One that is near goes, and comes again later or never.
+                let gone = *model.range(key..).next().unwrap().0;
+                writer.one(&mut node, WriteKind::Delete, gone, RecordToken::default(), &[]);
+                model.remove(&gone);
+            }
+            if n % 64 == 0 {
+                while node.work() == Work::More {}
+            }
+        }
+        node.audit().unwrap();
+        let shares = shares_of(&region, &model, parameters);
+        println!("{} records: {shares:?}", model.len());
+        assert!(shares.present >= least.0 && shares.absent >= least.1, "{} records: {shares:?}", model.len());
+    }
+}
+
+/// What documentation quotes: `cargo test --release -p fpcache-memserver --test node -- --ignored --nocapture groups::the_figures`.
+#[test]
+#[ignore = "minutes"]
+fn the_figures() {
+    for (kind, name) in [(SpecKind::Fb, "fb"), (SpecKind::Wiki, "wiki"), (SpecKind::Uniform, "uniform")] {
+        for epsilon in [32, 64, 128] {
+            figures_of(kind.clone(), &format!("{name}, epsilon {epsilon}"), epsilon);
+        }
+    }
+}
+
+fn figures_of(kind: SpecKind, name: &str, epsilon: u32) {
+    const LOADED: usize = 400_000;
+    let keys = Spec::new(kind, Some(2 * LOADED as u64)).open(&OpenOptions::default()).unwrap().into_keys();
+    let parameters = TableParameters { epsilon, ..TableParameters::default() }.with_groups();
+    let region = Arc::new(SharedMemory::anonymous(96 << 20).unwrap());
+    let mut node = MemoryNode::<U64Keys>::new(Arc::clone(&region), 1, 0, Instant::now()).unwrap();
+    let mut writer = Writer::<Integers>::new(1);
+    let value = |key: u64| key.to_le_bytes().to_vec();
+    let mut order: Vec<usize> = (0..keys.len()).collect();
+    order.sort_unstable_by_key(|at| (*at as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15));
+    let mut model: BTreeMap<u64, Vec<u8>> =
+        order[..LOADED].iter().map(|at| (keys[*at], value(keys[*at]))).collect();
+    let begun = Instant::now();
+    node.load_records(parameters, (), model.iter().map(|(key, value)| (*key, value))).unwrap();
+    let load_ns = begun.elapsed().as_nanos() as usize / LOADED;
+    let mut inserted = 0;
+    for percent in [0, 10, 50, 100] {
+        let until = LOADED * percent / 100;
+        let begun = Instant::now();
+        for at in &order[LOADED + inserted..LOADED + until] {
+            writer.one(&mut node, WriteKind::Insert, keys[*at], RecordToken::default(), &value(keys[*at]));
+            model.insert(keys[*at], value(keys[*at]));
+            inserted += 1;
+            if inserted % 16 == 0 {
+                node.work();
+            }
+        }
+        let insert_ns = begun.elapsed().as_nanos() as usize / inserted.max(1);
+        let copies = node.stats().copies as f64 / inserted.max(1) as f64;
+        let Shares { present, absent, models, tables, bytes } = shares_of(&region, &model, parameters);
+        println!(
+            "{name}, {percent} % inserted: {present:.4} of present and {absent:.4} of absent keys in one READ, {bytes:.0} B READ; models \
+             {models:.3} B/key, tables {tables:.3}; load {load_ns} ns/key, insert {insert_ns} ns, {copies:.2} copies"
+        );
+    }
+    node.audit().unwrap();
+}
