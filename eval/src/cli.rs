@@ -8,6 +8,7 @@ use fpcache_datasets::count;
 use fpcache_memserver::ListenAddress;
 
 use crate::density::{self, DensityArgs};
+use crate::fabric::{self, FabricArgs};
 use crate::growth::options::{self as growth_options, GrowthArgs};
 use crate::peers::{self, PeersArgs};
 use crate::run::options::{self, RunArgs};
@@ -59,6 +60,7 @@ const EXAMPLES: &str = "Examples:
   fpcache-eval waits --load idle,full,commit
   fpcache-eval peers --keys 1M
   fpcache-eval density --dataset fb:16M
+  fpcache-eval fabric --transport shm,tcp
   fpcache-eval sweep --over cache --values 4MiB,8MiB,16MiB --dataset fb:16M --dist zipf:0.99 --variants fd,full
 
 Exit codes: 0 done, 1 an answer was wrong, 2 wrong usage or a failure.";
@@ -124,6 +126,9 @@ pub enum Command {
     #[cfg(feature = "workbench")]
     #[command(after_help = crate::paper::EXAMPLES)]
     Paper(Box<crate::paper::PaperArgs>),
+    /// Measure READs, WRITEs, compare-and-swap and calls over each transport, without keys
+    #[command(after_help = fabric::EXAMPLES)]
+    Fabric(Box<FabricArgs>),
     /// The memory node that the other commands start.
     #[command(hide = true)]
     MemoryNode(MemoryNodeArgs),

@@ -14,6 +14,7 @@
 //! | [`scale`] | lookups over the number of keys, beside the memory's own latency |
 //! | [`waits`] | how long a put to one table waits for the work of another |
 //! | `paper` | figures of a paper in a model of network cards (feature `workbench`) |
+//! | [`fabric`] | the fabric by itself, without keys |
 //! | [`peers`] | FPCache beside Redis, Valkey, memcached and maps |
 //! | [`sweep`] | an experiment along one setting: points, results that survive an interrupt, the plot |
 //! | [`data`] | data sets and lookups of keys of either kind |
@@ -26,6 +27,7 @@
 mod cli;
 mod data;
 mod density;
+mod fabric;
 mod growth;
 mod machine;
 mod node;
@@ -68,6 +70,7 @@ fn main() -> ExitCode {
             Command::Sweep(arguments) => sweep::sweep(&arguments),
             Command::Waits(arguments) => waits::waits(&arguments),
             Command::Density(arguments) => density::density(&arguments),
+            Command::Fabric(arguments) => fabric::fabric(&arguments),
             Command::Peers(arguments) => peers::peers(&arguments),
             #[cfg(feature = "workbench")]
             Command::Paper(arguments) => paper::paper(&arguments),

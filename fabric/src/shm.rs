@@ -25,6 +25,6 @@ mod socket_file;
 pub use address::{AddressError, ShmAddress};
 pub use client::{ConnectOptions, ShmConnection, connect};
 pub use handshake::PROTOCOL_VERSION;
-pub use listener::{ListenOptions, Listener};
+pub use listener::{ListenOptions, Listener, Scratch};
 pub use socket_file::ListenError;
 pub(crate) use socket_file::{PathLock, os, remove_stale};

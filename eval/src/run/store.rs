@@ -1,6 +1,6 @@
 //! Where an experiment's memory nodes keep their data.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 use fpcache_memserver::DurableConfig;
@@ -49,6 +49,11 @@ impl TemporaryFolder {
     /// The folder, which need not be there yet and is this process's own.
     pub fn new(path: PathBuf) -> Self {
         Self(path)
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.0
     }
 }
 

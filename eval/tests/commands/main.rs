@@ -1,6 +1,7 @@
 //! The commands as a user calls them.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
+mod fabric;
 mod growth;
 mod memory_node;
 mod peers;

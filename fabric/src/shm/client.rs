@@ -76,9 +76,12 @@ pub fn connect(address: &ShmAddress, options: ConnectOptions) -> Result<ShmConne
     }
     let (welcome, fds) = await_welcome(&socket, address, options.deadline)?;
     check(&welcome, address, &options)?;
-    let [region, ring] =
-        <[OwnedFd; 2]>::try_from(fds).map_err(|_| protocol(address, "it sent no descriptors"))?;
-    establish(address, options.clock, socket, &welcome, &region, &ring)
+    // Those of memory that may be changed come last, if there is any.
+    let wanted = if welcome.scratch_len.get() == 0 { 2 } else { 3 };
+    if fds.len() != wanted {
+        return Err(protocol(address, "it sent other descriptors than it said"));
+    }
+    establish(address, options.clock, socket, &welcome, &fds)
 }
 
 /// A socket connected to whoever listens.
@@ -205,17 +208,24 @@ fn establish(
     clock: Arc<dyn Clock>,
     socket: OwnedFd,
     welcome: &Welcome,
-    region: &OwnedFd,
-    ring: &OwnedFd,
+    fds: &[OwnedFd],
 ) -> Result<ShmConnection, FabricError> {
+    let [region, ring, scratch @ ..] = fds else {
+        return Err(protocol(address, "it sent no descriptors"));
+    };
     let size = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX);
     let request_bytes = size(welcome.request_capacity.get());
     let reply_bytes = size(welcome.reply_capacity.get());
     let layout = RingLayout::new(RingOptions { request_bytes, reply_bytes })?;
     let region = SharedMemory::map(region, size(welcome.region_len.get()), Access::ReadOnly)?;
     let ring = SharedMemory::map(ring, layout.len(), Access::ReadWrite)?;
-    let areas: Arc<[Area]> =
-        [Area::new(Arc::new(region), Access::ReadOnly), Area::new(Arc::new(ring), Access::ReadWrite)].into();
+    let mut areas =
+        vec![Area::new(Arc::new(region), Access::ReadOnly), Area::new(Arc::new(ring), Access::ReadWrite)];
+    for fd in scratch {
+        let memory = SharedMemory::map(fd, size(welcome.scratch_len.get()), Access::ReadWrite)?;
+        areas.push(Area::new(Arc::new(memory), Access::ReadWrite));
+    }
+    let areas: Arc<[Area]> = areas.into();
     let node_process = rustix::net::sockopt::socket_peercred(&socket)
         .ok()
         .and_then(|peer| u32::try_from(peer.pid.as_raw_nonzero().get()).ok());

@@ -13,11 +13,12 @@
 //!                                     48 8  client id
 //!                                     56 8  detail of a refusal: the user refused, or the maximum of clients
 //!                                     64 8  creation
-//!                                     72 8  zero
+//!                                     72 8  length of the scratch memory in bytes, or zero
 //! ```
 //! All integers are little-endian. The first 12 bytes of HELLO, its length without the name, and the first 16 bytes of
 //! WELCOME are the same in all versions, so that two versions can tell each other apart: a memory node looks at the version
-//! as soon as 32 bytes have come. The descriptors are the region's, then the ring's.
+//! as soon as 32 bytes have come. The descriptors are the region's, then the ring's, then, of a length that is
+//! not zero, that of memory that all clients may read and change, their area 2.
 
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -78,7 +79,7 @@ pub(super) struct Welcome {
     pub(super) client: U64,
     pub(super) detail: U64,
     pub(super) creation: U64,
-    zero: [u8; 8],
+    pub(super) scratch_len: U64,
 }
 
 impl Welcome {
@@ -95,14 +96,14 @@ impl Welcome {
             client: nothing,
             detail: U64::new(detail),
             creation: nothing,
-            zero: [0; 8],
+            scratch_len: nothing,
         }
     }
 }
 
 /// Sends bytes and, with them, descriptors. The bytes fit any socket buffer, so this does not wait.
 pub(super) fn send_with_fds(socket: impl AsFd, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> Result<(), Errno> {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(3))];
     let mut control = SendAncillaryBuffer::new(&mut space);
     if !fds.is_empty() && !control.push(SendAncillaryMessage::ScmRights(fds)) {
         return Err(Errno::INVAL);
@@ -114,7 +115,7 @@ pub(super) fn send_with_fds(socket: impl AsFd, bytes: &[u8], fds: &[BorrowedFd<'
 
 /// Receives what has arrived of a WELCOME with its descriptors; the number of bytes is zero at the end of the stream.
 pub(super) fn receive_welcome(socket: impl AsFd) -> Result<(usize, Welcome, Vec<OwnedFd>), Errno> {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(3))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
     let mut welcome = Welcome::refusal(0, 0, 0);
     let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;

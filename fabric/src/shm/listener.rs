@@ -52,6 +52,23 @@ pub struct ListenOptions {
     /// Where each client takes the descriptor of its socket; when none is left no more clients are let in. Default: nobody
     /// counts. [`Listener::GREETING_DESCRIPTORS`] are needed beside it.
     pub descriptors: Arc<Descriptors>,
+    /// Memory that every client may read and change, as area 2. Default: none.
+    pub scratch: Option<Scratch>,
+}
+
+/// Memory that clients may read and change, and the descriptor by which they map it.
+#[derive(Clone, Debug)]
+pub struct Scratch {
+    memory: Arc<SharedMemory>,
+    fd: Arc<OwnedFd>,
+}
+
+impl Scratch {
+    /// Of what [`SharedMemory::create_memfd`] gave.
+    #[must_use]
+    pub fn new(memory: Arc<SharedMemory>, fd: OwnedFd) -> Self {
+        Self { memory, fd: Arc::new(fd) }
+    }
 }
 
 impl Default for ListenOptions {
@@ -61,6 +78,7 @@ impl Default for ListenOptions {
             ring: RingOptions::default(),
             max_clients: 1024,
             descriptors: Descriptors::unlimited(),
+            scratch: None,
         }
     }
 }
@@ -316,8 +334,12 @@ impl Listener {
         welcome.incarnation = U64::new(export.incarnation());
         welcome.creation = U64::new(export.creation());
         welcome.client = U64::new(client.0);
-        send_with_fds(&socket, welcome.as_bytes(), &[export.as_fd(), ring_fd.as_fd()])
-            .map_err(FabricError::io("welcoming a client"))?;
+        let mut fds = vec![export.as_fd(), ring_fd.as_fd()];
+        if let Some(Scratch { memory, fd }) = &self.options.scratch {
+            welcome.scratch_len = U64::new(memory.len() as u64);
+            fds.push(fd.as_fd());
+        }
+        send_with_fds(&socket, welcome.as_bytes(), &fds).map_err(FabricError::io("welcoming a client"))?;
         Ok(Session::new(client, ring, self.layout, Bell::new(socket)).counted(descriptor))
     }
 }

@@ -1,0 +1,125 @@
+//! The figures of one verb over one transport.
+
+use fpcache_datasets::count::human;
+use fpcache_fabric::MeterSnapshot;
+use hdrhistogram::Histogram;
+use serde::Serialize;
+
+use super::{Task, Way};
+use crate::machine::{COMMIT, Machine};
+use crate::run::report::{duration, new_table, rate};
+use crate::ycsb::row::Latency;
+
+/// What a task came to.
+pub struct Measured {
+    pub doorbells: Histogram<u64>,
+    pub seconds: f64,
+    pub cost: MeterSnapshot,
+    /// Of calls whose results were fetched: fetches in vain, and calls whose results were sent.
+    pub failed: u64,
+    pub replied: u64,
+    pub mismatches: u64,
+}
+
+/// One verb over one transport.
+#[derive(Clone, Debug, Serialize)]
+pub struct FabricRow {
+    /// How the memory node was reached.
+    pub transport: &'static str,
+    /// What was asked of it.
+    pub verb: &'static str,
+    /// Bytes of a request.
+    pub bytes: u32,
+    /// Requests to a doorbell or a message.
+    pub batch: u32,
+    /// Latencies of a doorbell or a message.
+    pub latency: Latency,
+    /// Requests per second.
+    pub rate: f64,
+    /// Bytes per second, of those asked for.
+    pub bytes_per_s: f64,
+    /// READs, WRITEs and atomics for a request.
+    pub verbs_per_request: f64,
+    /// Doorbells and waits for a request.
+    pub round_trips_per_request: f64,
+    /// Of calls: fetches that found nothing, for a message.
+    pub failed_per_message: f64,
+    /// Of calls: share of the messages whose results were sent.
+    pub replied_share: f64,
+    /// Wrong answers.
+    pub mismatches: u64,
+    /// The machine.
+    pub machine: Machine,
+    /// The commit this program was built from.
+    pub commit: Option<&'static str>,
+    /// The version of this program.
+    pub version: &'static str,
+}
+
+impl FabricRow {
+    pub fn new(way: Way, task: Task, measured: &Measured) -> Self {
+        let messages = measured.doorbells.len().max(1) as f64;
+        let requests = messages * f64::from(task.batch);
+        let rate = requests / measured.seconds;
+        Self {
+            transport: way.name(),
+            verb: task.verb.name(),
+            bytes: task.bytes,
+            batch: task.batch,
+            latency: Latency::of(&measured.doorbells),
+            rate,
+            bytes_per_s: rate * f64::from(task.bytes),
+            verbs_per_request: measured.cost.requests() as f64 / requests,
+            round_trips_per_request: measured.cost.round_trips as f64 / requests,
+            failed_per_message: measured.failed as f64 / messages,
+            replied_share: measured.replied as f64 / messages,
+            mismatches: measured.mismatches,
+            machine: Machine::detect(),
+            commit: COMMIT,
+            version: env!("CARGO_PKG_VERSION"),
+        }
+    }
+}
+
+/// The rows as a table.
+pub fn table(rows: &[FabricRow]) -> String {
+    let mut table = new_table(&[
+        "transport",
+        "verb",
+        "bytes",
+        "batch",
+        "p50",
+        "p99",
+        "p99.9",
+        "requests/s",
+        "GB/s",
+        "verbs",
+        "round trips",
+        "failed",
+        "sent",
+    ]);
+    for row in rows {
+        table.add_row([
+            row.transport.to_owned(),
+            row.verb.to_owned(),
+            row.bytes.to_string(),
+            row.batch.to_string(),
+            duration(row.latency.p50_ns),
+            duration(row.latency.p99_ns),
+            duration(row.latency.p999_ns),
+            rate(row.rate),
+            format!("{:.3}", row.bytes_per_s / 1e9),
+            format!("{:.2}", row.verbs_per_request),
+            format!("{:.2}", row.round_trips_per_request),
+            format!("{:.2}", row.failed_per_message),
+            format!("{:.2}", row.replied_share),
+        ]);
+    }
+    let wrong: u64 = rows.iter().map(|row| row.mismatches).sum();
+    let verdict = if wrong == 0 {
+        "every answer was right".to_owned()
+    } else {
+        format!("{} answers were wrong", human(wrong))
+    };
+    format!("latencies of a doorbell or a message; verbs and round trips of a request\n{table}\n{verdict}")
+}
