@@ -5,6 +5,8 @@
 mod common;
 #[path = "others_wait/loads.rs"]
 mod loads;
+#[path = "others_wait/step_costs.rs"]
+mod step_costs;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

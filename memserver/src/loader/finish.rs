@@ -161,6 +161,8 @@ impl<K: BuildKeys> Loader<K> {
             }
         }
         self.descriptors.truncate(self.descriptors.len().saturating_sub(SEGMENTS));
+        // The operating system takes a millisecond for what very many had, if it gets that back at once.
+        self.descriptors.shrink_to_fit();
         !self.descriptors.is_empty()
     }
 }

@@ -307,6 +307,20 @@ impl Space {
         self.quarantine.range(..=limit).next_back().map(|(tag, _)| *tag)
     }
 
+    /// The greatest tag up to `limit` that the oldest `most` extents reach, of those that wait: of one change at least;
+    /// `None` if nothing so old waits.
+    pub(crate) fn tag_of_oldest(&self, limit: u64, most: usize) -> Option<u64> {
+        let (mut reached, mut extents) = (None, 0);
+        for (tag, waiting) in self.quarantine.range(..=limit) {
+            extents += waiting.len();
+            if reached.is_some() && extents > most {
+                break;
+            }
+            reached = Some(*tag);
+        }
+        reached
+    }
+
     /// Frees what was retired with tags up to `limit`. Readers must have been told before.
     pub(crate) fn release(&mut self, limit: u64) {
         while let Some(oldest) = self.quarantine.first_entry().filter(|oldest| *oldest.key() <= limit) {

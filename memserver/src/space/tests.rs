@@ -26,6 +26,28 @@ fn quarantined_bytes_come_back_in_the_order_of_their_tags() {
     assert_eq!(space.take(16), Some(Extent { offset: 0, len: 16 }));
 }
 
+/// Very many short segments may wait: they are freed some at a time, those of one change together.
+#[test]
+fn the_oldest_of_what_waits_can_be_freed_alone() {
+    let mut space = Space::default();
+    for n in 0..100 {
+        space.retire(3 + n / 4, Extent::new(n * 16, 8));
+    }
+    assert_eq!(space.tag_of_oldest(2, 50), None);
+    assert_eq!(space.tag_of_oldest(u64::MAX, 1), Some(3), "one change at least");
+    assert_eq!(space.tag_of_oldest(u64::MAX, 11), Some(4));
+    assert_eq!(space.tag_of_oldest(u64::MAX, 12), Some(5));
+    assert_eq!(space.tag_of_oldest(9, 1000), Some(9));
+    let mut steps = 0;
+    while let Some(tag) = space.tag_of_oldest(20, 10) {
+        let before = space.free_bytes();
+        space.release(tag);
+        assert!(space.free_bytes() - before <= 80);
+        steps += 1;
+    }
+    assert_eq!((steps, space.free_bytes(), space.newest_tag(20)), (9, 18 * 32, None));
+}
+
 #[test]
 fn what_is_not_used_is_free() {
     let mut space = Space::around(100 * 8, 200 * 8, vec![Extent::new(150 * 8, 80), Extent::new(800, 8)]);

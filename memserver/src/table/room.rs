@@ -24,10 +24,10 @@ impl<K: BuildKeys> Table<K> {
         if let Some(extent) = take(self) {
             return Ok(extent);
         }
-        if self.reclaim(superblock)?
-            && let Some(extent) = take(self)
-        {
-            return Ok(extent);
+        while self.reclaim_some(superblock)? {
+            if let Some(extent) = take(self) {
+                return Ok(extent);
+            }
         }
         if !self.giving_back.is_compacting && self.give_up_evacuation() {
             // Bytes that were being emptied are free for records that need them now.
@@ -50,11 +50,14 @@ impl<K: BuildKeys> Table<K> {
         superblock: &mut SuperblockWriter<K, M>,
         len: u64,
     ) -> Result<Extent, TableError> {
-        if let Some(extent) = self.space.take(len) {
-            return Ok(extent);
+        loop {
+            if let Some(extent) = self.space.take(len) {
+                return Ok(extent);
+            }
+            if !self.reclaim_some(superblock)? {
+                return Err(self.no_room(superblock));
+            }
         }
-        self.reclaim(superblock)?;
-        self.space.take(len).ok_or_else(|| self.no_room(superblock))
     }
 
     /// Frees what readers know to be replaced if their directories contain the newest checkpoint; `false` if that is nothing.
@@ -62,7 +65,24 @@ impl<K: BuildKeys> Table<K> {
         &mut self,
         superblock: &mut SuperblockWriter<K, M>,
     ) -> Result<bool, TableError> {
-        let Some(tag) = self.space.newest_tag(self.record.checkpoint) else { return Ok(false) };
+        self.reclaim_up_to(superblock, self.space.newest_tag(self.record.checkpoint))
+    }
+
+    /// The same for the oldest of it, a tenth of a millisecond: very many short segments may wait.
+    fn reclaim_some<M: NodeMemory>(
+        &mut self,
+        superblock: &mut SuperblockWriter<K, M>,
+    ) -> Result<bool, TableError> {
+        const EXTENTS: usize = 512;
+        self.reclaim_up_to(superblock, self.space.tag_of_oldest(self.record.checkpoint, EXTENTS))
+    }
+
+    fn reclaim_up_to<M: NodeMemory>(
+        &mut self,
+        superblock: &mut SuperblockWriter<K, M>,
+        tag: Option<u64>,
+    ) -> Result<bool, TableError> {
+        let Some(tag) = tag else { return Ok(false) };
         superblock.set_reuse(tag)?;
         self.space.release(tag);
         Ok(true)
@@ -78,7 +98,7 @@ impl<K: BuildKeys> Table<K> {
         let (waiting, free) = (self.space.quarantined_bytes(), self.space.free_bytes());
         // What is free may be others' too, and a table does not keep much of what it uses waiting.
         let most = (free / SHARE).min(superblock.grant.reach().saturating_sub(free) / SHARE);
-        if waiting > most { self.reclaim(superblock) } else { Ok(false) }
+        if waiting > most { self.reclaim_some(superblock) } else { Ok(false) }
     }
 
     /// Whether the table has more than it may, which it can have from a restoration alone: then it takes no more memory for new
