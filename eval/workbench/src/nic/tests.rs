@@ -82,6 +82,14 @@ fn long_reads_saturate_at_the_bandwidth() {
 }
 
 #[test]
+fn chimes_reads_come_near_the_published_rate_that_nothing_was_fitted_to() {
+    // The DMTree artifact's workload C, uniform: 31.4 Mops/s of about 294 bytes each.
+    let (rate, bound) = rate(Hosts::paper(NicSpec::CX6_100G), Verb::Read, 294);
+    assert!((rate / 31.4e6 - 1.0).abs() < 0.05, "{rate}");
+    assert_eq!(bound, Bound::Bandwidth);
+}
+
+#[test]
 fn few_clients_are_bound_by_latency() {
     let nic = NicSpec::CX6_100G;
     let (rate, bound) = rate(Hosts { threads: 2, ..alone(nic) }, Verb::Read, 64);
