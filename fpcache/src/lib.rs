@@ -10,6 +10,7 @@
 //! |---|---|
 //! | [`key_space`] | what a table needs to know about its keys: order, coordinate, hash, encoding |
 //! | [`fingerprint`] | widths, reserved values, and how a key's hash becomes a fingerprint |
+//! | [`map`] | which memory node has which keys of a table over several |
 //! | [`matching`] | finding a fingerprint in a window, vectorised |
 //! | [`layout`] | every byte of a region: superblock, table record, directory pages, segments, slots |
 //! | [`cache`] | the hot cache: where hot keys lie, in a few bytes each |
@@ -30,6 +31,7 @@ pub mod fingerprint;
 pub mod group_tables;
 pub mod key_space;
 pub mod layout;
+pub mod map;
 pub mod matching;
 pub mod message;
 pub mod models;

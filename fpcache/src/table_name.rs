@@ -5,6 +5,9 @@ use std::str::FromStr;
 
 /// The name of a table of a memory node: 1 to 64 ASCII letters, digits, dots, underscores and hyphens, the first of them no
 /// dot. Upper and lower case differ.
+///
+/// The ranges of a table over several memory nodes have names that no user gives: `NAME@CREATION.NUMBER`, the
+/// creation number of the table's [map](crate::map) as 16 hexadecimal digits. Such a name is never used again for another range.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TableName {
     // Zeros after the name, which has none: names are in the order of their bytes.
@@ -40,11 +43,17 @@ impl TableName {
     /// If no table can be called so.
     pub fn from_bytes(name: &[u8]) -> Result<Self, TableNameError> {
         let is_allowed = |byte: &u8| byte.is_ascii_alphanumeric() || b"._-".contains(byte);
+        let is_whole = || match name.iter().position(|byte| *byte == b'@') {
+            Some(at) => at <= Self::MAX_OVER_NODES && suffix(&name[at + 1..]).is_some(),
+            None => true,
+        };
+        let plain = name.split(|byte| *byte == b'@').next().unwrap_or_default();
         let why = match name {
             [] => "it is empty",
             [b'.', ..] => "it begins with a dot",
+            [b'@', ..] => "it has other characters",
             _ if name.len() > Self::MAX => "it is too long",
-            _ if !name.iter().all(is_allowed) => "it has other characters",
+            _ if !plain.iter().all(is_allowed) || !is_whole() => "it has other characters",
             _ => {
                 let mut bytes = [0; Self::MAX];
                 bytes[..name.len()].copy_from_slice(name);
@@ -55,6 +64,44 @@ impl TableName {
         // As much as tells which one is meant.
         let shown = &name[..name.len().min(2 * Self::MAX)];
         Err(TableNameError { name: String::from_utf8_lossy(shown).into_owned(), why })
+    }
+
+    /// Most bytes of the name of a table over several memory nodes: the names of its ranges are longer.
+    pub const MAX_OVER_NODES: usize = 40;
+
+    /// The name of a range of the table over several memory nodes that has this name.
+    ///
+    /// # Errors
+    /// If the name is too long for such a table, or is itself one of a range.
+    pub fn of_range(&self, creation: u64, number: u32) -> Result<Self, TableNameError> {
+        let why = match (self.as_range().is_some(), usize::from(self.len) > Self::MAX_OVER_NODES) {
+            (true, _) => "it is that of a range",
+            (_, true) => "a table over several memory nodes has at most 40 characters",
+            _ => return Self::from_bytes(format!("{self}@{creation:016x}.{number}").as_bytes()),
+        };
+        Err(TableNameError { name: self.to_string(), why })
+    }
+
+    /// Of which table over several memory nodes it names a range, with the creation number of that one's map and the range's
+    /// number; `None` if it is the name of a table.
+    pub fn as_range(&self) -> Option<(Self, u64, u32)> {
+        let (of, rest) = self.as_str().split_once('@')?;
+        let (creation, number) = suffix(rest.as_bytes())?;
+        Some((Self::from_bytes(of.as_bytes()).ok()?, creation, number))
+    }
+}
+
+/// Creation number and number of a range, as they stand after the `@`; `None` if they are written in any other way.
+fn suffix(text: &[u8]) -> Option<(u64, u32)> {
+    let (creation, number) = std::str::from_utf8(text).ok()?.split_once('.')?;
+    let is_hex = creation.len() == 16 && creation.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
+    let is_number = !number.is_empty()
+        && number.len() <= 6
+        && number.bytes().all(|b| b.is_ascii_digit())
+        && (number == "0" || !number.starts_with('0'));
+    match is_hex && is_number {
+        true => Some((u64::from_str_radix(creation, 16).ok()?, number.parse().ok()?)),
+        false => None,
     }
 }
 
@@ -120,6 +167,34 @@ mod tests {
             assert!(error.contains(why) && error.contains("1 to 64 of A-Z"), "{error}");
         }
         assert!(TableName::from_bytes(&[0xff; 3]).is_err());
+    }
+
+    #[test]
+    fn ranges_have_names_that_no_table_has() {
+        let table: TableName = "orders-2".parse().expect("a name");
+        let range = table.of_range(0x12ab, 7).expect("short enough");
+        assert_eq!(range.as_str(), "orders-2@00000000000012ab.7");
+        assert_eq!(range.as_range(), Some((table, 0x12ab, 7)));
+        assert_eq!(range.as_str().parse(), Ok(range));
+        assert_eq!((table.as_range(), range.of_range(1, 1).is_err()), (None, true));
+        let longest: TableName = "x".repeat(TableName::MAX_OVER_NODES).parse().expect("a name");
+        assert_eq!(longest.of_range(u64::MAX, 999_999).expect("it fits").as_str().len(), TableName::MAX);
+        assert!("x".repeat(41).parse::<TableName>().expect("a name").of_range(1, 0).is_err());
+        for bad in [
+            "a@",
+            "@00000000000012ab.7",
+            "a@12ab.7",
+            "a@00000000000012AB.7",
+            "a@00000000000012ab",
+            "a@00000000000012ab.",
+            "a@00000000000012ab.07",
+            "a@00000000000012ab.+7",
+            "a@00000000000012ab.1234567",
+            "a@00000000000012ab.7@00000000000012ab.7",
+            "a/b@00000000000012ab.7",
+        ] {
+            assert!(bad.parse::<TableName>().is_err(), "{bad}");
+        }
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! request:  0 operation u16 · 2 protocol version u16 · 4 zero u32 · 8 creation number of the table u64 · 16 body
-//! reply:    0 status u16 (0 = done, else an error code) · 2 zero · 8 body, or the error's text in UTF-8
+//! reply:    0 status u16 (0 = done, else an error code) · 2 zero · 4 version of a map u32 (wrong range), else zero · 8 body, or the error's text in UTF-8
 //!
 //! stats        body empty                                        reply: see [`NodeStats`]
 //! load begin   0 parameters, 40 bytes · 40 expected keys u64 · 48 bytes of the encoders u32 · 52 zero u32 · 56 encoders   reply empty
@@ -14,7 +14,7 @@
 //! get          0 count u32 · 4 bytes of the keys u32 · 8 count keys, see [`keys`]
 //!              reply, per key: 0 status u8 (0 found, 1 its value is external, 2 absent) · 1–3 zero · 4 bytes of the value u32
 //!              8 token u64 · then the value, or 0 XXH3-64 of the value u64 · 8 its address u64
-//! table create, table list, table drop: see [`tables`]
+//! table create, table list, table drop: see [`tables`]; range create, range map: see [`ranges`]
 //! ```
 //!
 //! *Creation numbers.* A table draws one when it is made, at random, and keeps it until it is dropped. A client learns it with its
@@ -26,12 +26,14 @@
 //! Lookups are one-sided; `get` is their last resort where a compute node's directory is out of date again and again.
 
 pub mod keys;
+pub mod ranges;
 mod refusal;
 mod stats;
 pub mod tables;
 mod value;
 mod write;
 
+pub use ranges::RangeRequest;
 pub use refusal::{ErrorCode, MessageError, Refusal, decode_reply, encode_reply};
 pub use stats::NodeStats;
 pub use tables::{TableInfo, TablesPage, TablesRequest};
@@ -128,7 +130,7 @@ impl<'a> Request<'a> {
     const LOAD_ABORT: u16 = 5;
     const WRITE: u16 = 6;
     const GET: u16 = 7;
-    // 8 to 10 are about tables: see [`tables`].
+    // 8 to 10 are about tables, 12 and 13 about ranges: see [`tables`] and [`ranges`].
     const VALUE: u16 = 11;
 
     /// Writes the request, to the table with this creation number, into `out`, replacing what it held.

@@ -63,10 +63,15 @@ pub enum ErrorCode {
     OtherTable,
     /// The client may read and change nothing.
     ReadOnly,
+    /// The range of this memory node does not have the request's keys, or it has a later map; nothing of it was done.
+    WrongRange {
+        /// The version of the map that the memory node goes by: a client needs one that is at least as new.
+        version: u32,
+    },
 }
 
 impl ErrorCode {
-    pub(super) const ALL: [Self; 16] = [
+    pub(super) const ALL: [Self; 17] = [
         Self::Invalid,
         Self::BadData,
         Self::Full,
@@ -83,15 +88,25 @@ impl ErrorCode {
         Self::NoMemory,
         Self::OtherTable,
         Self::ReadOnly,
+        Self::WrongRange { version: 0 },
     ];
 
-    fn to_status(self) -> u16 {
-        1 + Self::ALL.iter().position(|c| *c == self).unwrap_or(0) as u16
+    /// What a reply begins with: the number of the reason, and in the upper half the version of a map.
+    fn to_status(self) -> u64 {
+        let version = match self {
+            Self::WrongRange { version } => version,
+            _ => 0,
+        };
+        let is_same = |other: &Self| std::mem::discriminant(other) == std::mem::discriminant(&self);
+        1 + Self::ALL.iter().position(is_same).unwrap_or(0) as u64 | u64::from(version) << 32
     }
 
-    fn from_status(status: u16) -> Self {
-        let index = usize::from(status.wrapping_sub(1));
-        Self::ALL.get(index).copied().unwrap_or(Self::Internal)
+    fn from_status(status: u64) -> Self {
+        let index = usize::from((status as u16).wrapping_sub(1));
+        match Self::ALL.get(index).copied().unwrap_or(Self::Internal) {
+            Self::WrongRange { .. } => Self::WrongRange { version: (status >> 32) as u32 },
+            code => code,
+        }
     }
 }
 
@@ -130,7 +145,7 @@ pub fn encode_reply(result: Result<&[u8], &Refusal>, out: &mut Vec<u8>) {
         Err(refusal) => (refusal.code.to_status(), refusal.message.as_bytes()),
     };
     out.clear();
-    out.extend(u64::from(status).to_le_bytes());
+    out.extend(status.to_le_bytes());
     out.extend_from_slice(body);
 }
 
@@ -139,7 +154,7 @@ pub fn decode_reply(reply: &[u8]) -> Result<&[u8], Refusal> {
     let Some((status, body)) = reply.split_first_chunk::<8>() else {
         return Err(Refusal::new(ErrorCode::Internal, "the memory node's reply is cut short"));
     };
-    match u64::from_le_bytes(*status) as u16 {
+    match u64::from_le_bytes(*status) {
         0 => Ok(body),
         status => Err(Refusal::new(ErrorCode::from_status(status), String::from_utf8_lossy(body))),
     }
