@@ -38,6 +38,7 @@ mod loading;
 mod lookup;
 mod merging;
 pub mod node;
+mod owned;
 mod parked;
 mod pending;
 pub mod rebuild;

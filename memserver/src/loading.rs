@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use fpcache::key_space::BuildKeys;
 use fpcache::layout::{SUPERBLOCK_BYTES, TableParameters, TableRecord};
+use fpcache::message::keys::take_record;
 use fpcache::message::{Chunk, ErrorCode, Refusal};
 use fpcache_fabric::{ClientId, NodeMemory};
 
@@ -213,6 +214,9 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
         /// Records between two looks at the allowance.
         const RECORDS: u32 = 64;
         let region = Arc::clone(&self.superblock.region);
+        if self.owned.is_some() && matches!(progress, Progress::New) {
+            self.check_chunk_owned(client, chunk)?;
+        }
         let loader = self.loader(client)?;
         let mut place = match progress {
             Progress::Chunk(place) => Ok(place),
@@ -238,6 +242,22 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
                 }
             }
         }
+    }
+
+    /// Whether all keys of a chunk are those of the range that the table is; the load is given up if not.
+    fn check_chunk_owned(&mut self, client: ClientId, chunk: &Chunk<'_>) -> Result<(), Refusal> {
+        let shape = self.loader(client)?.shape();
+        let mut rest = chunk.records;
+        // What is no record is refused where it is taken.
+        while let Some(((key, _), after)) = take_record::<K>(&shape, rest) {
+            if let Err(refusal) = self.check_owned(key.borrow()) {
+                self.abort(client);
+                return Err(refusal);
+            }
+            rest = after;
+        }
+        self.charge(cost::bytes(chunk.records.len()));
+        Ok(())
     }
 
     /// Ends a load: its table is visible from here on.

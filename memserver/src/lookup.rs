@@ -100,6 +100,7 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
         const FOUND: u8 = 0;
         const EXTERNAL: u8 = 1;
         const ABSENT: u8 = 2;
+        self.check_owned(key)?;
         let Self { superblock, state: NodeState::Serving(table), .. } = self else {
             return Err(Self::no_table());
         };

@@ -14,6 +14,7 @@ use crate::dedup::{DedupSessions, KeptReplies};
 use crate::durability::Lsn;
 use crate::loader::{FIRST_VERSION, Loader};
 use crate::loading::Loading;
+use crate::owned::Owned;
 use crate::parked::{QUANTUM, Queue};
 use crate::pending::Pending;
 use crate::snapshotting::Snapshotting;
@@ -31,6 +32,8 @@ pub struct MemoryNode<K: BuildKeys, M = SharedMemory> {
     pub(crate) node: u16,
     /// The creation number that requests must name.
     pub(crate) creation: u64,
+    /// Which keys it has, if it is a range of a table over several memory nodes; else all.
+    pub(crate) owned: Option<Owned<K>>,
     pub(crate) state: NodeState<K>,
     /// Loads that have ended, whose memory is given back little by little.
     pub(crate) given_up: Vec<Loader<K>>,
@@ -123,6 +126,7 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
             superblock,
             node,
             creation: 0,
+            owned: None,
             state: table.map_or(NodeState::Empty, NodeState::Serving),
             given_up: Vec::new(),
             sessions,

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use bytesize::ByteSize;
+use fpcache::TableName;
 use fpcache_fabric::shm::ListenError;
 use fpcache_fabric::{AccessError, FabricError, MemoryError};
 
@@ -53,6 +54,14 @@ pub enum TableOpenError {
         path: PathBuf,
         /// Why not.
         why: String,
+    },
+    /// It has the name of a range, and a map that has no such range, or of other keys.
+    #[error(
+        "its map is of another range than `{name}`: restore its map.fpm, or move the table's folder away to start without the table"
+    )]
+    Map {
+        /// What it is called.
+        name: TableName,
     },
     /// The region cannot be written.
     #[error("the region cannot be written: {0}")]

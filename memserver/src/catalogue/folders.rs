@@ -1,7 +1,7 @@
 //! Where the tables of a durable memory node lie: a folder for each.
 //!
 //! ```text
-//! DATA_DIR/tables/NAME/         table.fpt · notes.fpn · log-*.fpl · snapshot-*.fps
+//! DATA_DIR/tables/NAME/         table.fpt · map.fpm (of a range) · notes.fpn · log-*.fpl · snapshot-*.fps
 //! REGION_DIR/tables/NAME/       region.fpr
 //! DATA_DIR/tables/.new-NAME     a table that is being made
 //! DATA_DIR/tables/.dropped-NAME a table that is being removed
@@ -15,6 +15,7 @@ use std::os::fd::AsFd;
 use std::path::PathBuf;
 
 use fpcache::TableName;
+use fpcache::map::{MAX_MAP_BYTES, RangeMap};
 use fpcache_fabric::{Access, FileAt, MemoryError, SharedMemory};
 use rustix::fs::OFlags;
 
@@ -25,6 +26,8 @@ use crate::store::{Folders, RECOVERY_AREA_FILE, REGION_FILE};
 
 const TABLES: &str = "tables";
 const DESCRIPTOR: &str = "table.fpt";
+const MAP: &str = "map.fpm";
+const NEW_MAP: &str = "map.new";
 const NEW: &str = ".new-";
 const DROPPED: &str = ".dropped-";
 
@@ -77,6 +80,13 @@ pub(crate) fn older_store(data: &Folder) -> std::io::Result<Option<PathBuf>> {
     Ok(data.names()?.into_iter().find(is_of_store).map(|name| data.path().join(name)))
 }
 
+/// Writes a file that is not there yet, down to the disk.
+fn write_new(folder: &Folder, name: &str, bytes: &[u8]) -> std::io::Result<()> {
+    let mut file = folder.open_file(name, OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL)?;
+    file.write_all(bytes)?;
+    file.sync_all()
+}
+
 impl TablesFolder {
     /// The tables below these folders, which are made if they are not there. What a crash left of tables that were being made
     /// or removed is removed.
@@ -126,15 +136,21 @@ impl TablesFolder {
     }
 
     /// Makes a table's folder: it is there for good, or not at all.
-    pub(crate) fn create(&self, name: &TableName, descriptor: &Descriptor) -> Result<(), FolderError> {
+    pub(crate) fn create(
+        &self,
+        name: &TableName,
+        descriptor: &Descriptor,
+        map: Option<&RangeMap>,
+    ) -> Result<(), FolderError> {
         self.clear_dropped(name.as_str())?;
         let new = format!("{NEW}{name}");
         self.data.remove_all(&new)?;
         let folder = self.data.make_child(&new)?;
         let make = || -> std::io::Result<()> {
-            let mut file = folder.open_file(DESCRIPTOR, OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL)?;
-            file.write_all(&descriptor.encode())?;
-            file.sync_all()?;
+            write_new(&folder, DESCRIPTOR, &descriptor.encode())?;
+            if let Some(map) = map {
+                write_new(&folder, MAP, &map.encode())?;
+            }
             folder.sync()?;
             self.data.rename(&new, name.as_str())
         };
@@ -146,6 +162,32 @@ impl TablesFolder {
                 let _ = self.data.remove_all(&dropped);
             }
         })
+    }
+
+    /// The map that a range goes by.
+    pub(crate) fn map(&self, name: &TableName) -> Result<RangeMap, TableOpenError> {
+        let path = self.data.path().join(name.as_str()).join(MAP);
+        let read = || -> Result<RangeMap, String> {
+            let folder = self.data.child(name.as_str()).map_err(|error| error.to_string())?;
+            let mut bytes = Vec::new();
+            let read = folder.open_file(MAP, OFlags::RDONLY);
+            read.and_then(|file| file.take(1 + MAX_MAP_BYTES as u64).read_to_end(&mut bytes))
+                .map_err(|error| error.to_string())?;
+            RangeMap::decode(&bytes).map_err(|error| error.to_string())
+        };
+        read().map_err(|why| TableOpenError::Descriptor { path, why })
+    }
+
+    /// Has a range go by another map from its next start on: by the one or the other, whatever happens.
+    pub(crate) fn put_map(&self, name: &TableName, map: &RangeMap) -> Result<(), FolderError> {
+        let folder = self.data.child(name.as_str())?;
+        folder.remove_all(NEW_MAP)?;
+        let put = || {
+            write_new(&folder, NEW_MAP, &map.encode())?;
+            folder.rename(NEW_MAP, MAP)
+        };
+        put().map_err(FolderError::new(folder.path().join(MAP), "writing it"))?;
+        folder.sync()
     }
 
     /// Removes a table's folder: from here on the table is gone for good. Its files remain until
@@ -199,10 +241,10 @@ mod tests {
         let folders = Folders { data: place.path().join("data"), region: place.path().join("region") };
         let tables = TablesFolder::open(&folders).expect("made");
         for table in ["a", "b", "c"] {
-            tables.create(&name(table), &U64).expect("made");
+            tables.create(&name(table), &U64, None).expect("made");
             tables.of(&name(table)).expect("made");
         }
-        assert!(tables.create(&name("a"), &U64).is_err(), "it is there");
+        assert!(tables.create(&name("a"), &U64, None).is_err(), "it is there");
         tables.drop_table(&name("b")).expect("dropped");
         fs::create_dir(tables.data.path().join(".new-d")).expect("made");
         fs::write(tables.data.path().join("notes.txt"), "somebody's").expect("written");
@@ -226,12 +268,12 @@ mod tests {
         let folders = Folders { data: place.path().to_owned(), region: place.path().to_owned() };
         let tables = TablesFolder::open(&folders).expect("made");
         let table = name("t");
-        tables.create(&table, &U64).expect("made");
+        tables.create(&table, &U64, None).expect("made");
         let region = place.path().join("tables/t/region.fpr");
         fs::write(&region, "memory").expect("written");
         tables.drop_table(&table).expect("dropped");
         let bytes = Descriptor { kind: KeyKind::Bytes, ..U64 };
-        tables.create(&table, &bytes).expect("made");
+        tables.create(&table, &bytes, None).expect("made");
         assert!(!region.exists());
         assert_eq!(tables.descriptor(&table).expect("whole"), bytes);
         assert_eq!(tables.names().expect("listed"), ["t"]);

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use fpcache::TableName;
 use fpcache::key_space::{BuildKeys, KeyKind};
 use fpcache::layout::{DROPPED, REUSE_OFFSET, SUPERBLOCK_BYTES};
+use fpcache::map::{MappedRange, RangeMap};
 use fpcache::message::{NodeStats, TableInfo};
 use fpcache_fabric::descriptors::Taken;
 use fpcache_fabric::{AccessError, Export, NodeMemory, Pages, Service, SharedMemory, Waker};
@@ -36,6 +37,11 @@ pub(crate) trait Hosted: Service + Any + fmt::Debug {
         let _ = until;
         false
     }
+
+    /// Has it serve the keys of a range only; says whether these can be.
+    fn own(&mut self, _map: &RangeMap, _range: &MappedRange) -> bool {
+        false
+    }
 }
 
 impl<K: BuildKeys> Hosted for MemoryNode<K> {
@@ -58,6 +64,10 @@ impl<K: BuildKeys> Hosted for MemoryNode<K> {
     fn let_replies_go(&mut self, until: u64) -> bool {
         Self::let_replies_go(self, until)
     }
+
+    fn own(&mut self, map: &RangeMap, range: &MappedRange) -> bool {
+        Self::own(self, map, range)
+    }
 }
 
 /// A table that is served.
@@ -73,6 +83,8 @@ pub(crate) struct HostedTable {
     pub(crate) recovery: Option<Recovery>,
     /// What it has of the process's descriptors. The last field: given back when they are closed.
     pub(crate) descriptors: Option<Taken>,
+    /// The map it goes by, if it is a range of a table over several memory nodes.
+    pub(crate) map: Option<Arc<RangeMap>>,
 }
 
 impl HostedTable {
@@ -87,6 +99,19 @@ impl HostedTable {
             used_bytes: stats.used_bytes,
             clients: stats.clients,
         }
+    }
+
+    /// Has it go by this map, of which it is a range; says whether it is.
+    pub(crate) fn go_by(&mut self, map: Arc<RangeMap>) -> bool {
+        let is_range = map
+            .ranges
+            .iter()
+            .find(|range| map.table(range).as_ref() == Ok(&self.name))
+            .is_some_and(|range| map.kind == self.kind && self.node.own(&map, range));
+        if is_range {
+            self.map = Some(map);
+        }
+        is_range
     }
 
     /// Its memory node, if its keys are those of `K`.

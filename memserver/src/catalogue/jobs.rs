@@ -7,6 +7,7 @@ use std::sync::mpsc::{Receiver, TryRecvError, sync_channel};
 use std::thread::{self, JoinHandle};
 
 use fpcache::TableName;
+use fpcache::map::RangeMap;
 use fpcache::message::{ErrorCode, Refusal};
 use fpcache_fabric::descriptors::Taken;
 use fpcache_fabric::{ClientId, SharedMemory, Waker};
@@ -17,12 +18,15 @@ use super::error::TableOpenError;
 use super::folders::TablesFolder;
 use super::hosted::{self, HostedTable};
 use super::open::Opening;
+use super::ranges::Mapping;
 use crate::tell::tell;
 
 /// A table that is to be made.
 pub(super) struct Making {
     pub(super) name: TableName,
     pub(super) descriptor: Descriptor,
+    /// The map it is to go by, if it is a range of a table over several memory nodes.
+    pub(super) map: Option<Arc<RangeMap>>,
     pub(super) folder: Option<Arc<TablesFolder>>,
     pub(super) opening: Opening,
     pub(super) waker: Waker,
@@ -33,10 +37,10 @@ pub(super) struct Making {
 impl Making {
     /// Makes it: it is there for good, or not at all.
     pub(super) fn run(self) -> Result<HostedTable, Refusal> {
-        let Self { name, descriptor, folder, .. } = &self;
+        let Self { name, descriptor, map, folder, .. } = &self;
         let (name, folder) = (*name, folder.clone());
         if let Some(folder) = &folder {
-            folder.create(&name, descriptor).map_err(|error| unable(&name, &error.into()))?;
+            folder.create(&name, descriptor, map.as_deref()).map_err(|error| unable(&name, &error.into()))?;
         }
         self.open().map_err(|why| {
             if let Some(folder) = &folder
@@ -51,10 +55,13 @@ impl Making {
 
     /// Opens a table that has its folder.
     pub(super) fn open(self) -> Result<HostedTable, TableOpenError> {
-        let Self { name, descriptor, folder, opening, waker, descriptors } = self;
+        let Self { name, descriptor, map, folder, opening, waker, descriptors } = self;
         let folders = folder.as_ref().map(|folder| folder.of(&name)).transpose()?;
         let mut table = opening.open(name, &descriptor, folders.as_ref(), waker)?;
         table.descriptors = Some(descriptors);
+        if map.is_some_and(|map| !table.go_by(map)) {
+            return Err(TableOpenError::Map { name });
+        }
         Ok(table)
     }
 }
@@ -111,6 +118,7 @@ pub(super) enum Job {
     Make(Box<Making>),
     Drop(Box<Dropping>),
     Remove(Removing),
+    Map(Mapping),
 }
 
 /// What it came to.
@@ -118,6 +126,7 @@ pub(super) enum Done {
     Made(Result<Box<HostedTable>, Refusal>),
     Dropped(Result<(), Refusal>),
     Removed(TableName, Result<(), Refusal>),
+    Mapped(TableName, Arc<RangeMap>, Result<(), Refusal>),
 }
 
 impl Job {
@@ -126,6 +135,10 @@ impl Job {
             Self::Make(making) => Done::Made(making.run().map(Box::new)),
             Self::Drop(dropping) => Done::Dropped(dropping.run()),
             Self::Remove(removing) => Done::Removed(removing.name, removing.run()),
+            Self::Map(mapping) => {
+                let written = mapping.run();
+                Done::Mapped(mapping.name, mapping.map, written)
+            }
         }
     }
 }

@@ -1,8 +1,8 @@
 //! The tables of a memory node, by name.
 //!
 //! Each has a region of its own and a [`MemoryNode`] that is the only one to write it; one thread serves them
-//! all. Connecting without a name leads to the *lobby*: a region of one page without a table, where there is nothing to
-//! read. Requests about tables are answered on any connection.
+//! all. Connecting without a name leads to the *lobby*: a region without a table, where the maps of tables over several memory
+//! nodes are read. Requests about tables are answered on any connection.
 //!
 //! | module | holds |
 //! |---|---|
@@ -12,6 +12,7 @@
 //! | `folders`, `descriptor` | a folder for each table, made and removed at one instant |
 //! | `requests`, `jobs` | create, list, drop; on a thread what takes long |
 //! | `letting_go` | whose replies go when tables keep too many together |
+//! | `ranges` | ranges of tables over several memory nodes, and the lobby, where their maps are published |
 //! | `service`, `work_queue`, `client_tables` | whose request it is, and whose turn |
 
 mod client_tables;
@@ -23,6 +24,7 @@ mod hosted;
 mod jobs;
 mod letting_go;
 mod open;
+mod ranges;
 mod refusals;
 mod requests;
 mod service;
@@ -33,14 +35,12 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use fpcache::TableName;
-use fpcache::key_space::{BuildKeys, KeyKind, U64Keys};
-use fpcache::layout::{REUSE_OFFSET, SUPERBLOCK_BYTES, Superblock};
+use fpcache::key_space::{BuildKeys, KeyKind};
 use fpcache::message::tables::some_names;
 use fpcache::message::{ErrorCode, NodeStats, Refusal, TableInfo};
 use fpcache_fabric::descriptors::Taken;
 use fpcache_fabric::{
-    ClientId, Clock, Descriptors, Export, FabricError, HugePages, MemoryError, Pages, SharedMemory,
-    SystemClock, Waker, random_bits,
+    ClientId, Clock, Descriptors, FabricError, HugePages, MemoryError, Pages, SystemClock, Waker, random_bits,
 };
 
 use crate::budget::Budget;
@@ -61,6 +61,7 @@ use hosted::HostedTable;
 use jobs::{Dropping, Jobs, Making};
 use letting_go::LettingGo;
 use open::{Opening, new_incarnation};
+use ranges::Lobby;
 use refusals::Refusals;
 use work_queue::WorkQueue;
 
@@ -99,7 +100,7 @@ pub struct Catalogue {
     farewells: VecDeque<ClientId>,
     jobs: Jobs,
     refusals: Refusals,
-    lobby: Export,
+    lobby: Lobby,
     opening: Opening,
     letting_go: LettingGo,
     folder: Option<Arc<TablesFolder>>,
@@ -166,7 +167,7 @@ impl Catalogue {
             farewells: VecDeque::new(),
             jobs: Jobs::default(),
             refusals: Refusals::default(),
-            lobby: lobby(incarnation)?,
+            lobby: Lobby::new(incarnation)?,
             opening: Opening {
                 budget: Budget::new(config.capacity),
                 huge_pages: config.huge_pages,
@@ -194,8 +195,12 @@ impl Catalogue {
             let Some(folder) = &catalogue.folder else { break };
             let descriptor = folder.descriptor(&name);
             let kind = descriptor.as_ref().map_or(KeyKind::U64, |descriptor| descriptor.kind);
-            let opened =
-                descriptor.and_then(|descriptor| catalogue.making(name, descriptor, descriptors).open());
+            let map = name.as_range().map(|_| folder.map(&name)).transpose();
+            let opened = descriptor.and_then(|descriptor| {
+                let mut making = catalogue.making(name, descriptor, descriptors);
+                making.map = map?.map(Arc::new);
+                making.open()
+            });
             match opened {
                 Ok(table) => catalogue.host(table),
                 // Of another memory node: that is no fault of the table.
@@ -222,9 +227,32 @@ impl Catalogue {
         kind: KeyKind,
         region_bytes: Option<u64>,
     ) -> Result<(), Refusal> {
-        let table = self.can_make(name, kind, region_bytes)?.run()?;
+        let table = self.can_make_table(name, kind, region_bytes)?.run()?;
         self.host(table);
         Ok(())
+    }
+
+    /// As [`can_make`](Self::can_make), of what is no range of a table over several memory nodes and has no such one's name.
+    fn can_make_table(
+        &self,
+        name: TableName,
+        kind: KeyKind,
+        region_bytes: Option<u64>,
+    ) -> Result<Making, Refusal> {
+        if name.as_range().is_some() {
+            let why = format!(
+                "`{name}` can only be a range of a table over several memory nodes: those are made with `fpcache-cli create --nodes`"
+            );
+            return Err(Refusal::new(ErrorCode::BadName, why));
+        }
+        if let Some(range) = self.range_of(&name, |_| true) {
+            let why = format!(
+                "there is a table `{name}` over several memory nodes, of which this one has `{range}`: use it, drop it, or choose \
+                 another name"
+            );
+            return Err(Refusal::new(ErrorCode::TableExists, why));
+        }
+        self.can_make(name, kind, region_bytes)
     }
 
     /// A table that can be made, as far as that is known before.
@@ -249,7 +277,7 @@ impl Catalogue {
 
     fn making(&self, name: TableName, descriptor: Descriptor, descriptors: Taken) -> Making {
         let (folder, opening) = (self.folder.clone(), self.opening.clone());
-        Making { name, descriptor, folder, opening, waker: self.waker.beside(), descriptors }
+        Making { name, descriptor, map: None, folder, opening, waker: self.waker.beside(), descriptors }
     }
 
     /// Whether there can be a region of this size.
@@ -295,6 +323,9 @@ impl Catalogue {
         let Some(table) = self.tables[number].take() else {
             return Err(Refusal::new(ErrorCode::Internal, "a table vanished"));
         };
+        if table.map.is_some() {
+            self.publish_maps();
+        }
         self.work_queue.forget(number);
         let clients = self.client_tables.clear(ClientTable::Table(number)).collect();
         Ok((Dropping { table, folder: self.folder.clone() }, clients))
@@ -360,8 +391,12 @@ impl Catalogue {
             self.tables.push(None);
             self.tables.len() - 1
         });
+        let has_map = table.map.is_some();
         self.numbers.insert(table.name, number);
         self.tables[number] = Some(table);
+        if has_map {
+            self.publish_maps();
+        }
         self.work_queue.touch(number);
     }
 
@@ -409,21 +444,4 @@ fn new_creation() -> Result<u64, FabricError> {
             creation => return Ok(creation),
         }
     }
-}
-
-/// A region of one page, in which there is no table.
-fn lobby(incarnation: u64) -> Result<Export, TableOpenError> {
-    let bytes = SUPERBLOCK_BYTES;
-    let (region, fd) = SharedMemory::create_memfd("fpcache-lobby", bytes, HugePages::No)
-        .map_err(|source| TableOpenError::Region { capacity: bytes as u64, source })?;
-    let superblock = Superblock {
-        incarnation,
-        region_bytes: bytes as u64,
-        sequence: 0,
-        reuse_sequence: 0,
-        log_head: 0,
-        table: None,
-    };
-    region.write_bytes(0, &superblock.encode::<U64Keys>())?;
-    Ok(Export::new(&region, fd, incarnation)?.with_creation(NO_TABLE).with_watched(REUSE_OFFSET))
 }

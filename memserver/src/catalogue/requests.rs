@@ -4,7 +4,8 @@ use std::ops::Bound;
 
 use fpcache::message::tables::{MOST_LISTED, TablesError};
 use fpcache::message::{
-    ErrorCode, MessageError, NodeStats, Refusal, Request, TableInfo, TablesPage, TablesRequest, encode_reply,
+    ErrorCode, MessageError, NodeStats, RangeRequest, Refusal, Request, TableInfo, TablesPage, TablesRequest,
+    encode_reply,
 };
 use fpcache_fabric::{ClientId, Handled};
 
@@ -22,6 +23,9 @@ impl Catalogue {
         body: &mut Vec<u8>,
     ) -> Result<Handled, Refusal> {
         self.requests += 1;
+        if RangeRequest::is_one(request) {
+            return self.manage_range(client, request);
+        }
         let decoded = TablesRequest::decode(request).map_err(|error| match error {
             TablesError::Name(_) => Refusal::new(ErrorCode::BadName, error.to_string()),
             TablesError::Message(error) => error.into(),
@@ -37,7 +41,7 @@ impl Catalogue {
                 return Ok(Handled::Later);
             }
             TablesRequest::Create { name, kind, region_bytes } => {
-                Job::Make(Box::new(self.can_make(name, kind, region_bytes)?))
+                Job::Make(Box::new(self.can_make_table(name, kind, region_bytes)?))
             }
             TablesRequest::Drop { name } => match self.removing_closed(&name) {
                 Some(removing) => Job::Remove(removing),
@@ -63,6 +67,7 @@ impl Catalogue {
             Done::Dropped(outcome) => outcome,
             // Closed until then: its name stays taken.
             Done::Removed(name, outcome) => outcome.map(|()| drop(self.closed.remove(&name))),
+            Done::Mapped(name, map, outcome) => outcome.and_then(|()| self.go_by(&name, map)),
         };
         self.farewells.extend(self.jobs.farewells.drain(..));
         self.push_reply(client, outcome.map(|()| Vec::new()));

@@ -1,7 +1,7 @@
 //! One thread that serves all tables.
 
 use fpcache::TableName;
-use fpcache::message::{ErrorCode, Refusal, Request, TablesRequest, encode_reply};
+use fpcache::message::{ErrorCode, RangeRequest, Refusal, Request, TablesRequest, encode_reply};
 use fpcache_fabric::{ClientId, Export, FabricError, Handled, Service, Waker, Work};
 
 use super::Catalogue;
@@ -30,10 +30,16 @@ impl Catalogue {
     }
 }
 
+/// Whether a request is about tables, or ranges of some, and not to one.
+#[inline]
+fn is_about_tables(request: &[u8]) -> bool {
+    TablesRequest::is_one(request) || RangeRequest::is_one(request)
+}
+
 impl Service for Catalogue {
     fn export(&mut self, name: &[u8]) -> Option<Export> {
         if name.is_empty() {
-            return Some(self.lobby.clone());
+            return Some(self.lobby.export());
         }
         let number = self.number_of(name)?;
         self.tables[number].as_ref().map(|table| table.export.clone())
@@ -66,7 +72,7 @@ impl Service for Catalogue {
         }
         let client_table = self.client_tables.of(client);
         if let ClientTable::Table(number) = client_table
-            && !TablesRequest::is_one(request)
+            && !is_about_tables(request)
             && let Some(table) = &mut self.tables[number]
         {
             self.work_queue.touch(number);
@@ -76,7 +82,7 @@ impl Service for Catalogue {
         }
         let mut body = Vec::new();
         let answered = match client_table {
-            _ if TablesRequest::is_one(request) => match self.manage(client, request, &mut body) {
+            _ if is_about_tables(request) => match self.manage(client, request, &mut body) {
                 Ok(Handled::Later) => return Handled::Later,
                 answered => answered.map(drop),
             },

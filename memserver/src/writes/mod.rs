@@ -78,6 +78,9 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
     ) -> Result<Going, Refusal> {
         let Some(table) = self.state.table() else { return Err(Self::no_table()) };
         operations.iter().try_for_each(|operation| check_fits::<K>(&table.shape(), operation))?;
+        if self.owned.is_some() {
+            operations.iter().try_for_each(|operation| self.check_owned(operation.key.borrow()))?;
+        }
         let (session, done) = self.recognise(write, operations.len())?;
         // What was done has its reply, and its values are where they belong.
         self.check_uploads(write, operations, done)?;

@@ -1,0 +1,195 @@
+//! Ranges of tables over several memory nodes: their tables, the map each goes by, and its publication in the lobby.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use fpcache::TableName;
+use fpcache::key_space::U64Keys;
+use fpcache::layout::{REUSE_OFFSET, SUPERBLOCK_BYTES, Superblock};
+use fpcache::map::{MAPS_BYTES, MAPS_OFFSET, RangeMap, encode_published};
+use fpcache::message::{ErrorCode, RangeRequest, Refusal};
+use fpcache_fabric::{AccessError, ClientId, Export, Handled, HugePages, NodeMemory, SharedMemory};
+
+use super::error::TableOpenError;
+use super::folders::TablesFolder;
+use super::hosted::HostedTable;
+use super::jobs::Job;
+use super::{Catalogue, NO_TABLE};
+
+/// The region of those who name no table: a superblock without one, and the maps of the tables that have ranges here.
+#[derive(Debug)]
+pub(super) struct Lobby {
+    region: Arc<SharedMemory>,
+    export: Export,
+    /// How often maps were published.
+    sequence: u64,
+}
+
+impl Lobby {
+    pub(super) fn new(incarnation: u64) -> Result<Self, TableOpenError> {
+        let bytes = SUPERBLOCK_BYTES + MAPS_BYTES;
+        let (region, fd) = SharedMemory::create_memfd("fpcache-lobby", bytes, HugePages::No)
+            .map_err(|source| TableOpenError::Region { capacity: bytes as u64, source })?;
+        let superblock = Superblock {
+            incarnation,
+            region_bytes: bytes as u64,
+            sequence: 0,
+            reuse_sequence: 0,
+            log_head: 0,
+            table: None,
+        };
+        region.write_bytes(0, &superblock.encode::<U64Keys>())?;
+        let export =
+            Export::new(&region, fd, incarnation)?.with_creation(NO_TABLE).with_watched(REUSE_OFFSET);
+        let mut lobby = Self { region: Arc::new(region), export, sequence: 0 };
+        lobby.publish([].into_iter())?;
+        Ok(lobby)
+    }
+
+    pub(super) fn export(&self) -> Export {
+        self.export.clone()
+    }
+
+    /// Puts maps where clients READ them.
+    fn publish<'m>(&mut self, maps: impl Iterator<Item = &'m RangeMap>) -> Result<(), AccessError> {
+        /// Bytes before the maps.
+        const HEAD: usize = 64;
+        self.sequence += 1;
+        // Room was looked for before a map was taken.
+        let Some(bytes) = encode_published(self.sequence, maps) else { return Ok(()) };
+        let (head, maps) = bytes.split_at(HEAD.min(bytes.len()));
+        self.region.write_bytes(MAPS_OFFSET + HEAD as u64, maps)?;
+        self.region.release();
+        self.region.write_bytes(MAPS_OFFSET, head)
+    }
+}
+
+/// A later map for a range, on its way to the disk.
+pub(super) struct Mapping {
+    pub(super) name: TableName,
+    pub(super) map: Arc<RangeMap>,
+    folder: Option<Arc<TablesFolder>>,
+}
+
+impl Mapping {
+    /// Makes it last.
+    pub(super) fn run(&self) -> Result<(), Refusal> {
+        let Some(folder) = &self.folder else { return Ok(()) };
+        folder.put_map(&self.name, &self.map).map_err(|error| {
+            let why = format!("the map of the range `{}` could not be written: {error}", self.name);
+            Refusal::new(ErrorCode::NotDurable, why)
+        })
+    }
+}
+
+impl Catalogue {
+    /// Answers a request about a range, or has a thread do what it asks.
+    pub(super) fn manage_range(&mut self, client: ClientId, request: &[u8]) -> Result<Handled, Refusal> {
+        let decoded = RangeRequest::decode(request)?;
+        if self.jobs.is_busy() {
+            self.jobs.wait(client, request);
+            return Ok(Handled::Later);
+        }
+        let invalid = |why: String| Refusal::new(ErrorCode::Invalid, why);
+        let (map, range) = decoded.range().ok_or_else(|| invalid("the map has no such range".into()))?;
+        let name = map.table(range).map_err(|error| invalid(error.to_string()))?;
+        let known = self.get(&name).and_then(|table| table.map.clone());
+        let job = match (&decoded, known) {
+            (_, Some(known)) if *known == *map => return Ok(Handled::Now),
+            (RangeRequest::Map { .. }, Some(known)) if known.version < map.version => {
+                if !known.has_ranges_of(map) {
+                    return Err(invalid(format!(
+                        "the new map of `{name}` has other ranges than the one it goes by"
+                    )));
+                }
+                self.check_room_for(map)?;
+                Job::Map(Mapping { name, map: Arc::new(map.clone()), folder: self.folder.clone() })
+            }
+            (_, Some(known)) => {
+                let version = known.version;
+                let why = format!("the range `{name}` is there and goes by version {version} of its map");
+                return Err(Refusal::new(ErrorCode::WrongRange { version }, why));
+            }
+            (RangeRequest::Map { .. }, None) => return Err(self.no_such_table(name.as_str())),
+            (RangeRequest::Create { region_bytes, .. }, None) => {
+                self.check_no_other(map)?;
+                self.check_room_for(map)?;
+                let mut making = self.can_make(name, map.kind, *region_bytes)?;
+                making.map = Some(Arc::new(map.clone()));
+                Job::Make(Box::new(making))
+            }
+        };
+        self.jobs.start(client, job, self.waker.clone()).map(|()| Handled::Later)
+    }
+
+    /// Whether the name of a table over several memory nodes is free here but for ranges of the same table.
+    fn check_no_other(&self, map: &RangeMap) -> Result<(), Refusal> {
+        let exists = |why: String| Err(Refusal::new(ErrorCode::TableExists, why));
+        let name = map.name;
+        if self.numbers.contains_key(&name) || self.closed.contains_key(&name) {
+            return exists(format!(
+                "there is a table `{name}` of this memory node alone: use it, drop it, or choose another name"
+            ));
+        }
+        match self.range_of(&name, |creation| creation != map.creation) {
+            Some(other) => exists(format!(
+                "there is `{other}` already, a range of another table `{name}` over several memory nodes: drop that table, or choose \
+                 another name"
+            )),
+            None => Ok(()),
+        }
+    }
+
+    /// A range of the table of this name, made by a map with such a creation number.
+    pub(super) fn range_of(&self, name: &TableName, creation: impl Fn(u64) -> bool) -> Option<TableName> {
+        let names = self.numbers.keys().chain(self.closed.keys());
+        let is_one =
+            |other: &&TableName| other.as_range().is_some_and(|(of, its, _)| of == *name && creation(its));
+        names.copied().find(|other| is_one(&other))
+    }
+
+    fn check_room_for(&self, map: &RangeMap) -> Result<(), Refusal> {
+        let maps = self.maps();
+        let others = maps.values().filter(|other| other.name != map.name).map(|map| &**map);
+        match encode_published(0, others.chain([map])) {
+            Some(_) => Ok(()),
+            None => {
+                let why = "this memory node has no room for the map of another table over several memory nodes: drop some";
+                Err(Refusal::new(ErrorCode::NoMemory, why))
+            }
+        }
+    }
+
+    /// The newest map of each table that has ranges here.
+    fn maps(&self) -> BTreeMap<TableName, Arc<RangeMap>> {
+        let mut maps = BTreeMap::new();
+        for map in self.hosted().filter_map(|table| table.map.as_ref()) {
+            let newest = maps.entry(map.name).or_insert_with(|| Arc::clone(map));
+            if newest.version < map.version {
+                *newest = Arc::clone(map);
+            }
+        }
+        maps
+    }
+
+    /// Publishes the maps as they are now.
+    pub(super) fn publish_maps(&mut self) {
+        let maps = self.maps();
+        if let Err(error) = self.lobby.publish(maps.values().map(|map| &**map)) {
+            eprintln!(
+                "fpcache-memserver: the maps of tables over several memory nodes are not published: {error}"
+            );
+        }
+    }
+
+    /// Has a range go by a later map that has been made to last.
+    pub(super) fn go_by(&mut self, name: &TableName, map: Arc<RangeMap>) -> Result<(), Refusal> {
+        let number = self.numbers.get(name).copied();
+        let table: Option<&mut HostedTable> = number.and_then(|number| self.tables[number].as_mut());
+        if !table.is_some_and(|table| table.go_by(map)) {
+            return Err(self.no_such_table(name.as_str()));
+        }
+        self.publish_maps();
+        Ok(())
+    }
+}
