@@ -2,10 +2,10 @@
 
 use std::path::{Path, PathBuf};
 
-use fpcache_fabric::tcp::{TlsIdentity, TlsTrust, Token, TokenError};
+use fpcache_fabric::tcp::{TcpAddress, TlsIdentity, TlsTrust, Token, TokenError};
 
 use crate::error::ClientError;
-use crate::url::{Url, UrlError};
+use crate::url::Url;
 
 /// A token, and the name of a file that has one.
 const TOKEN: &str = "FPCACHE_TOKEN";
@@ -16,13 +16,10 @@ const TLS_CA: &str = "FPCACHE_TLS_CA";
 const TLS_CERT: &str = "FPCACHE_TLS_CERT";
 const TLS_KEY: &str = "FPCACHE_TLS_KEY";
 
-/// The memory node at `url`. Of TLS, what the URL does not say is as the environment does: `FPCACHE_TLS_CA`, and `FPCACHE_TLS_CERT`
-/// with `FPCACHE_TLS_KEY`.
-pub(crate) fn node_at(url: &str) -> Result<Url, UrlError> {
-    Ok(match url.parse()? {
-        Url::Tcp(address) => Url::Tcp(address.trusting(trust_of(|name| std::env::var_os(name)))),
-        url @ Url::Shm(_) => url,
-    })
+/// The memory node at `address`. Of TLS, what the address does not say is as the environment does: `FPCACHE_TLS_CA`, and
+/// `FPCACHE_TLS_CERT` with `FPCACHE_TLS_KEY`. Only for connecting: what is told to others says nothing of this machine's files.
+pub(crate) fn believing(address: &TcpAddress) -> TcpAddress {
+    address.clone().trusting(trust_of(|name| std::env::var_os(name)))
 }
 
 fn trust_of(value: impl Fn(&str) -> Option<std::ffi::OsString>) -> TlsTrust {
@@ -58,8 +55,6 @@ fn of_environment(value: impl Fn(&str) -> Option<std::ffi::OsString>) -> Result<
 
 #[cfg(test)]
 mod tests {
-    use fpcache_fabric::tcp::TcpAddress;
-
     use super::*;
 
     #[test]

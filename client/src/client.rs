@@ -8,10 +8,12 @@ use std::time::Duration;
 use fpcache::cache::CacheStats;
 use fpcache::key_space::{BuildKeys, ByteKeys, KeyKind, KeySpace, U64Keys};
 use fpcache::layout::{RecordShape, RecordToken, TableParameters};
-use fpcache::message::{NodeStats, Request, WriteOperation, WriteReply};
+use fpcache::message::{ErrorCode, NodeStats, Refusal, Request, WriteOperation, WriteReply};
 use fpcache::read::{Cost, FabricCosts, LookupScratch, Outcome, Plan, Wanted};
 
-use crate::access::{node_at, token_for};
+use fpcache_fabric::{Connection, FabricError};
+
+use crate::access::token_for;
 use crate::answers::Answers;
 use crate::config::ClientConfig;
 use crate::core::Core;
@@ -23,10 +25,11 @@ use crate::lanes::{Lanes, OpenLanes};
 use crate::load::Load;
 use crate::mapped::MappedNode;
 use crate::node::Node;
-use crate::reader::{Place, Places, Reader};
+use crate::pool::{Pool, PoolLanes};
+use crate::reader::{Place, Places, PoolPlace, Reader};
 use crate::remote::RemoteNode;
 use crate::session::TableStats;
-use crate::url::Url;
+use crate::url::{Url, parse_list};
 
 /// How a lookup ended and what it cost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,6 +62,7 @@ pub struct TableClient<K: BuildKeys> {
 pub(crate) enum Transport<K: BuildKeys> {
     Mapped(Arc<Core<K, MappedNode>>),
     Remote(Arc<Core<K, RemoteNode>>),
+    Pool(Arc<Pool<K>>),
     #[cfg(feature = "sim")]
     Simulated(Arc<Core<K, crate::simulated::SimulatedNode>>),
 }
@@ -77,6 +81,7 @@ impl<K: BuildKeys> Clone for TableClient<K> {
         let transport = match &self.transport {
             Transport::Mapped(core) => Transport::Mapped(Arc::clone(core)),
             Transport::Remote(core) => Transport::Remote(Arc::clone(core)),
+            Transport::Pool(pool) => Transport::Pool(Arc::clone(pool)),
             #[cfg(feature = "sim")]
             Transport::Simulated(core) => Transport::Simulated(Arc::clone(core)),
         };
@@ -90,12 +95,27 @@ macro_rules! with_core {
         match &$client.transport {
             $crate::client::Transport::Mapped($core) => $body,
             $crate::client::Transport::Remote($core) => $body,
+            $crate::client::Transport::Pool($core) => $body,
             #[cfg(feature = "sim")]
             $crate::client::Transport::Simulated($core) => $body,
         }
     };
 }
 pub(crate) use with_core;
+
+/// Runs an expression with the core in use, or another one where the table is over several memory nodes.
+macro_rules! with_direct {
+    ($client:expr, $core:ident => $body:expr, $pool:ident => $other:expr) => {
+        match &$client.transport {
+            $crate::client::Transport::Mapped($core) => $body,
+            $crate::client::Transport::Remote($core) => $body,
+            $crate::client::Transport::Pool($pool) => $other,
+            #[cfg(feature = "sim")]
+            $crate::client::Transport::Simulated($core) => $body,
+        }
+    };
+}
+pub(crate) use with_direct;
 
 impl<K: BuildKeys> TableClient<K> {
     /// Connects to the memory node at `url`, for example `shm://fpcache`, for its table `default`.
@@ -112,20 +132,48 @@ impl<K: BuildKeys> TableClient<K> {
     /// A bad URL, no memory node there, no table of the name, no right to it, one of another release, or
     /// [`OtherKeys`](ClientError::OtherKeys).
     pub fn connect_with(url: &str, config: ClientConfig) -> Result<Self, ClientError> {
-        let url = node_at(url)?;
-        let config = config.with_token(token_for(&url, config.token)?);
-        let transport = match &url {
+        Self::connect_at(parse_list(url)?, &config)
+    }
+
+    /// Connects to the first of these memory nodes that has the table, or a range of it.
+    fn connect_at(urls: Vec<Url>, config: &ClientConfig) -> Result<Self, ClientError> {
+        let names: Vec<String> = urls.iter().map(Url::to_string).collect();
+        let mut first_error = None;
+        for url in &urls {
+            match Self::open_one(url, config) {
+                Ok(transport) => return Ok(Self::of(transport, &names.join(","), config.deadline)),
+                Err(error) => {
+                    let has_none = matches!(error, ClientError::NoSuchTable { .. });
+                    if has_none && let Some(pool) = Pool::open(&urls, config)? {
+                        return Ok(Self::of(Transport::Pool(pool), &names.join(","), config.deadline));
+                    }
+                    first_error.get_or_insert(error);
+                }
+            }
+        }
+        let no_url = || ClientError::from(FabricError::DeadlinePassed { waiting_for: "a URL" });
+        Err(first_error.unwrap_or_else(no_url))
+    }
+
+    /// Connects to a table of one memory node.
+    fn open_one(url: &Url, config: &ClientConfig) -> Result<Transport<K>, ClientError> {
+        let config = &config.with_token(token_for(url, config.token)?);
+        Ok(match url {
             Url::Shm(address) => {
                 let node = MappedNode::at(address.clone(), config.table);
-                Transport::Mapped(node.open(&config, FabricCosts::MAPPED_MEMORY)?)
+                Transport::Mapped(node.open(config, FabricCosts::MAPPED_MEMORY)?)
             }
             Url::Tcp(address) => {
-                let node = RemoteNode::at(address.clone(), &config);
+                let node = RemoteNode::at(address.clone(), config);
                 let costs = node.costs();
-                Transport::Remote(node.open(&config, costs)?)
+                Transport::Remote(node.open(config, costs)?)
             }
-        };
-        Ok(Self { transport, name: url.to_string().into(), deadline: config.deadline })
+        })
+    }
+
+    /// A client that reaches its table so.
+    pub(crate) fn of(transport: Transport<K>, name: &str, deadline: Duration) -> Self {
+        Self { transport, name: name.into(), deadline }
     }
 
     /// A memory node of `capacity` bytes inside this process, and a client of its one table. It ends with its last handle.
@@ -166,6 +214,7 @@ impl<K: BuildKeys> TableClient<K> {
                 let costs = node.costs();
                 Transport::Remote(node.open(&config, costs)?)
             }
+            Transport::Pool(pool) => return Self::connect_at(pool.urls().to_vec(), &config),
             #[cfg(feature = "sim")]
             Transport::Simulated(core) => {
                 let connector = core.connector().clone();
@@ -205,6 +254,7 @@ impl<K: BuildKeys> TableClient<K> {
         let places = match &self.transport {
             Transport::Mapped(core) => Places::Mapped(Place::new(core)),
             Transport::Remote(core) => Places::Remote(Place::new(core)),
+            Transport::Pool(pool) => Places::Pool(PoolPlace::new(pool)),
             #[cfg(feature = "sim")]
             Transport::Simulated(core) => Places::Simulated(Place::new(core)),
         };
@@ -318,6 +368,9 @@ impl<K: BuildKeys> TableClient<K> {
     /// # Errors
     /// The memory node is gone.
     pub fn stats(&self) -> Result<NodeStats, ClientError> {
+        if let Transport::Pool(pool) = &self.transport {
+            return pool.stats(self.deadline);
+        }
         self.request(&Request::Stats, None, |_, body| Ok(NodeStats::decode(body)?))
     }
 
@@ -347,6 +400,7 @@ impl<K: BuildKeys> TableClient<K> {
         match &self.transport {
             Transport::Mapped(core) => core.connection().region().huge_bytes(),
             Transport::Remote(_) => None,
+            Transport::Pool(pool) => pool.huge_bytes(),
             #[cfg(feature = "sim")]
             Transport::Simulated(_) => None,
         }
@@ -412,7 +466,7 @@ impl<K: BuildKeys> TableClient<K> {
 
     /// The creation number of the table that this client is connected to.
     pub(crate) fn creation(&self) -> u64 {
-        with_core!(self, core => fpcache_fabric::Connection::creation(&*core.connection()))
+        with_direct!(self, core => Connection::creation(&*core.connection()), pool => pool.creation())
     }
 
     pub(crate) fn request<R>(
@@ -421,7 +475,11 @@ impl<K: BuildKeys> TableClient<K> {
         meant: Option<u64>,
         take: impl FnOnce(u64, &[u8]) -> Result<R, ClientError>,
     ) -> Result<R, ClientError> {
-        with_core!(self, core => core.call(request, meant, self.deadline, take))
+        let to_ranges = || {
+            let why = "a table over several memory nodes takes no such request as a whole";
+            Err(Refusal::new(ErrorCode::Invalid, why).into())
+        };
+        with_direct!(self, core => core.call(request, meant, self.deadline, take), _pool => to_ranges())
     }
 
     /// Makes changes and appends how each ended; to the table with the creation number that is `meant`, if one is.
@@ -444,7 +502,27 @@ impl<K: BuildKeys> TableClient<K> {
 
     /// Lanes for so many writes in flight.
     pub(crate) fn lanes(&self, count: usize) -> Result<Box<dyn Lanes<K>>, ClientError> {
-        with_core!(self, core => Ok(Box::new(OpenLanes::open(core, count, self.deadline)?)))
+        with_direct!(
+            self,
+            core => Ok(Box::new(OpenLanes::open(core, count, self.deadline)?)),
+            pool => Ok(Box::new(PoolLanes::open(pool, count)))
+        )
+    }
+
+    /// The ranges, if the table is over several memory nodes: each a client of its own, with the key that it ends before.
+    pub(crate) fn ranges(&self) -> Result<Vec<(Option<K::Owned>, Self)>, ClientError> {
+        match &self.transport {
+            Transport::Pool(pool) => pool.clients(self.deadline),
+            _ => Ok(Vec::new()),
+        }
+    }
+
+    /// An error of a change of a key, which says at which memory node, if there are several.
+    pub(crate) fn naming_node(&self, key: &K::Key, error: ClientError) -> ClientError {
+        match &self.transport {
+            Transport::Pool(pool) => error.at(&pool.node_of(key)),
+            _ => error,
+        }
     }
 
     pub(crate) fn deadline(&self) -> Duration {
@@ -465,7 +543,8 @@ impl<K: BuildKeys> TableClient<K> {
     }
 
     pub(crate) fn max_request(&self) -> usize {
-        with_core!(self, core => core.max_request())
+        // What is sent to a table over several memory nodes is sent to one of them.
+        with_direct!(self, core => core.max_request(), _pool => 0)
     }
 }
 

@@ -38,6 +38,7 @@ use crate::turn::Turn;
 pub(crate) use fits::check_record;
 use lane::Lane;
 use recover::{Attempt, Failure, Next, Retry};
+pub(crate) use write::no_reply;
 use writer::Writer;
 
 /// Makes connections of one kind.
@@ -262,6 +263,21 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
             let read = |ReaderContext { table, buffers, .. }: &mut ContextOf<K, T>| read(buffers, table);
             self.with_context(held, Duration::ZERO, read).ok()
         })
+    }
+
+    /// What a reader reads with; `None` if something is in the way, which its usual calls get over.
+    pub(crate) fn ready<'h>(
+        &self,
+        held: &'h mut Held<K, T>,
+        left: Duration,
+    ) -> Option<&'h mut ContextOf<K, T>> {
+        let is_current = held.as_ref().is_some_and(|context| self.is_current(context));
+        if !is_current {
+            return self.enter(held, left).ok();
+        }
+        let context = held.as_mut()?;
+        context.buffers.endpoint.set_patience(left);
+        Some(context)
     }
 
     /// Whether a reader has the table in use.

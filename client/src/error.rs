@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use fpcache::key_space::KeyKind;
 use fpcache::layout::{MAX_VALUE_BYTES, TableParameters};
+use fpcache::map::MapError;
 use fpcache::message::{ErrorCode, MessageError, Refusal};
 use fpcache::read::ReadError;
 use fpcache::table_view::OpenError;
@@ -116,20 +117,45 @@ pub enum ClientError {
     },
     /// The region has no room for the record; nothing was changed.
     #[error(
-        "the memory node has no room for key {key}: remove records, drop tables, or start it with a larger --capacity"
+        "the memory node{} has no room for key {key}: remove records, drop tables, or start it with a larger --capacity",
+        .node.as_ref().map_or(String::new(), |node| format!(" {node}"))
     )]
     NoRoom {
         /// The record's key.
         key: String,
+        /// Which memory node, of a table over several.
+        node: Option<String>,
     },
     /// The change could not be written to the memory node's log; nothing was changed.
     #[error(
-        "the memory node could not write the change of key {key} to its log: make room on the disk of its --data-dir, \
-         then try again"
+        "the memory node{} could not write the change of key {key} to its log: make room on the disk of its --data-dir, \
+         then try again",
+        .node.as_ref().map_or(String::new(), |node| format!(" {node}"))
     )]
     NotDurable {
         /// The record's key.
         key: String,
+        /// Which memory node, of a table over several.
+        node: Option<String>,
+    },
+    /// One of a table's memory nodes does not answer.
+    #[error(
+        "the memory node {node} does not answer: {source}; keys that others have are served, its own again when it is back"
+    )]
+    NodeAway {
+        /// Its URL.
+        node: String,
+        /// How that was noticed.
+        source: FabricError,
+    },
+    /// The map of a table over several memory nodes makes no sense, or would not.
+    #[error(transparent)]
+    MapUnusable(#[from] MapError),
+    /// The memory nodes of a table have different maps of it.
+    #[error("{why}")]
+    MapsDisagree {
+        /// Which of them, and what to do.
+        why: String,
     },
     /// The memory node's table has keys of another kind than this client.
     #[error(
@@ -240,12 +266,32 @@ impl ClientError {
             | Self::OtherKeys { .. }
             | Self::OtherParameters { .. }
             | Self::NoSuchTable { .. }
-            | Self::TableClosed { .. } => ErrorKind::Setup,
+            | Self::TableClosed { .. }
+            | Self::MapUnusable(_)
+            | Self::MapsDisagree { .. } => ErrorKind::Setup,
+            Self::NodeAway { source, .. } => of_fabric(source),
             Self::Message(_) => ErrorKind::Internal,
             Self::Fabric(error) => of_fabric(error),
             Self::Deadline { .. } | Self::Emptied => ErrorKind::Retry,
             Self::OutcomeUnknown { .. } => ErrorKind::Unknown,
             Self::NoRoom { .. } | Self::NotDurable { .. } => ErrorKind::Setup,
+        }
+    }
+
+    /// The same error of a memory node among several, which it names.
+    pub(crate) fn at(self, node: &str) -> Self {
+        let named = || Some(node.to_owned());
+        match self {
+            Self::Fabric(source) | Self::Deadline { last: ReadError::Fabric(source), .. } => {
+                Self::NodeAway { node: node.to_owned(), source }
+            }
+            Self::NoRoom { key, node: None } => Self::NoRoom { key, node: named() },
+            Self::NotDurable { key, node: None } => Self::NotDurable { key, node: named() },
+            Self::OutcomeUnknown { why } => Self::OutcomeUnknown { why: format!("{node}: {why}") },
+            Self::Refused(Refusal { code, message }) => {
+                Self::Refused(Refusal { code, message: format!("{node}: {message}") })
+            }
+            error => error,
         }
     }
 
@@ -270,7 +316,9 @@ fn of_open(error: &OpenError) -> ErrorKind {
 
 fn of_code(code: ErrorCode) -> ErrorKind {
     match code {
-        ErrorCode::Busy | ErrorCode::NoTable | ErrorCode::OtherTable => ErrorKind::Retry,
+        ErrorCode::Busy | ErrorCode::NoTable | ErrorCode::OtherTable | ErrorCode::WrongRange { .. } => {
+            ErrorKind::Retry
+        }
         ErrorCode::Invalid
         | ErrorCode::BadData
         | ErrorCode::NotEmpty

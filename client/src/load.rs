@@ -1,5 +1,7 @@
 //! Loading a table through the memory node's request ring.
 
+use std::borrow::{Borrow, Cow};
+
 use fpcache::key_space::{BuildKeys, U64Keys};
 use fpcache::layout::{TableParameters, ValuePlace};
 use fpcache::message::keys::{put_record, record_bytes};
@@ -9,7 +11,7 @@ use crate::client::TableClient;
 use crate::core::check_record;
 use crate::error::ClientError;
 use crate::inserting::Inserting;
-use crate::key::AsKey;
+use crate::key::{AsKey, KeyRef};
 
 /// A load in progress: records in ascending key order, sent in chunks that fill a request.
 ///
@@ -18,7 +20,7 @@ use crate::key::AsKey;
 #[derive(Debug)]
 #[must_use = "nothing is visible before `finish`"]
 pub struct Load<'c, K: BuildKeys = U64Keys> {
-    client: &'c TableClient<K>,
+    client: Cow<'c, TableClient<K>>,
     /// The creation number of the table in which it was begun.
     creation: u64,
     parameters: TableParameters,
@@ -32,6 +34,10 @@ pub struct Load<'c, K: BuildKeys = U64Keys> {
     /// How the records are sent if the table has its parameters already.
     inserting: Option<Inserting<K>>,
     finished: bool,
+    /// Of a table over several memory nodes the loads into its ranges, which take all records, and where each range ends; and which of
+    /// them takes the next one.
+    parts: Vec<(Option<K::Owned>, Load<'c, K>)>,
+    part: usize,
 }
 
 /// What a finished load made.
@@ -50,6 +56,41 @@ impl<'c, K: BuildKeys> Load<'c, K> {
         expected_keys: u64,
         encoders: &K::Encoders,
     ) -> Result<Self, ClientError> {
+        let ranges = client.ranges()?;
+        if ranges.is_empty() {
+            return Self::begin_one(Cow::Borrowed(client), parameters, expected_keys, encoders);
+        }
+        let expected_keys = expected_keys.div_ceil(ranges.len() as u64);
+        let mut parts = Vec::with_capacity(ranges.len());
+        for (end, range) in ranges {
+            let name = range.name().to_owned();
+            let begun = Self::begin_one(Cow::Owned(range), parameters, expected_keys, encoders);
+            parts.push((end, begun.map_err(|error| error.at(&name))?));
+        }
+        Ok(Self {
+            client: Cow::Borrowed(client),
+            creation: client.creation(),
+            parameters,
+            chunk_bytes: 0,
+            sent: 0,
+            count: 0,
+            records: Vec::new(),
+            ahead: 0,
+            inserting: None,
+            // The parts are to be finished or given up.
+            finished: true,
+            parts,
+            part: 0,
+        })
+    }
+
+    /// Begins a load into a table of one memory node.
+    fn begin_one(
+        client: Cow<'c, TableClient<K>>,
+        parameters: TableParameters,
+        expected_keys: u64,
+        encoders: &K::Encoders,
+    ) -> Result<Self, ClientError> {
         let encoders = K::encode_encoders(encoders);
         let begin = Request::LoadBegin { parameters, expected_keys, encoders: &encoders };
         let begun = client.request(&begin, None, |creation, _| Ok(creation));
@@ -57,7 +98,7 @@ impl<'c, K: BuildKeys> Load<'c, K> {
         let creation = match begun {
             Ok(creation) => creation,
             Err(ClientError::Refused(refusal)) if refusal.code == ErrorCode::NotEmpty => {
-                inserting = Some(Inserting::begin(client, &parameters, refusal)?);
+                inserting = Some(Inserting::begin(&client, &parameters, refusal)?);
                 client.creation()
             }
             Err(error) => {
@@ -65,20 +106,23 @@ impl<'c, K: BuildKeys> Load<'c, K> {
                     // It may have been executed all the same; nothing is in the way of the next one then.
                     let _ = client.request(&Request::LoadAbort, None, |_, _| Ok(()));
                 }
-                return Err(explained(client, &parameters, error));
+                return Err(explained(&client, &parameters, error));
             }
         };
+        let chunk_bytes = Request::chunk_bytes(client.max_request());
         Ok(Self {
             client,
             creation,
             parameters,
-            chunk_bytes: Request::chunk_bytes(client.max_request()),
+            chunk_bytes,
             sent: 0,
             count: 0,
             records: Vec::new(),
             ahead: 0,
             inserting,
             finished: false,
+            parts: Vec::new(),
+            part: 0,
         })
     }
 
@@ -90,9 +134,12 @@ impl<'c, K: BuildKeys> Load<'c, K> {
     /// region. After an error the load is over.
     pub fn push(&mut self, key: impl AsKey<K>, value: &[u8]) -> Result<(), ClientError> {
         let (key, shape) = (key.as_key(), self.parameters.shape);
+        if !self.parts.is_empty() {
+            return self.push_to_part(key, value);
+        }
         check_record::<K>(key, value, &shape)?;
         if let Some(inserting) = &mut self.inserting {
-            return inserting.push(self.client, self.creation, key, value);
+            return inserting.push(&self.client, self.creation, key, value);
         }
         let mut sent = Sent::Here(value);
         if record_bytes::<K>(&shape, key, &sent) > self.chunk_bytes
@@ -114,6 +161,15 @@ impl<'c, K: BuildKeys> Load<'c, K> {
         Ok(())
     }
 
+    /// Adds a record to the load into its range, which is the one before's or a later one.
+    fn push_to_part(&mut self, key: &K::Key, value: &[u8]) -> Result<(), ClientError> {
+        while self.parts[self.part].0.as_ref().is_some_and(|end| key >= end.borrow()) {
+            self.part += 1;
+        }
+        let (_, part) = &mut self.parts[self.part];
+        part.push(KeyRef::<K>(key), value).map_err(|error| error.at(part.client.name()))
+    }
+
     /// Sends the next record's value, which its chunk has no room for.
     fn send_ahead(&mut self, value: &[u8]) -> Result<(), ClientError> {
         // Pieces name the record by its number, modulo 2³².
@@ -129,9 +185,21 @@ impl<'c, K: BuildKeys> Load<'c, K> {
     ///
     /// # Errors
     /// As for [`push`](Self::push); nothing is visible then, unless the records were sent as inserts.
+    ///
+    /// Of a table over several memory nodes one range after another becomes visible. An error names the memory node; ranges before it
+    /// stay loaded.
     pub fn finish(mut self) -> Result<Loaded, ClientError> {
+        if !self.parts.is_empty() {
+            let mut all = Loaded { keys: 0, segments: 0 };
+            for (_, part) in std::mem::take(&mut self.parts) {
+                let name = part.client.name().to_owned();
+                let Loaded { keys, segments } = part.finish().map_err(|error| error.at(&name))?;
+                (all.keys, all.segments) = (all.keys + keys, all.segments + segments);
+            }
+            return Ok(all);
+        }
         if let Some(inserting) = &mut self.inserting {
-            return inserting.finish(self.client, self.creation);
+            return inserting.finish(&self.client, self.creation);
         }
         self.flush()?;
         let loaded = self.request(&Request::LoadCommit, |body| match body.as_chunks::<8>().0 {

@@ -8,7 +8,7 @@ use fpcache::read::{Cost, NearestScratch, Neighbour, Side};
 
 #[cfg(doc)]
 use crate::client::Client;
-use crate::client::{ByteClient, Record, TableClient, end_of_prefix, with_core};
+use crate::client::{ByteClient, Record, TableClient, Transport, end_of_prefix, with_core, with_direct};
 use crate::error::ClientError;
 use crate::key::AsKey;
 use crate::reader::{Reader, with_place};
@@ -271,6 +271,20 @@ impl<K: BuildKeys> TableClient<K> {
         keys: &[impl AsKey<K>],
         mut take: impl FnMut(Option<(K::View<'_>, &[u8])>, Cost),
     ) -> Result<(), ClientError> {
+        if let Transport::Pool(pool) = &self.transport {
+            // The ranges of the answers show only as they are found.
+            return keys.iter().try_for_each(|key| {
+                let found = pool.here(|held| {
+                    let own = |found: Option<Neighbour<'_, K>>| {
+                        found.map(|found| (found.key.to_owned(), found.value.to_vec()))
+                    };
+                    pool.nearest_to(held, (side, key.as_key()), self.deadline(), own)
+                });
+                let (found, cost) = found?;
+                take(found.as_ref().map(|(key, value)| (K::as_view(key.borrow()), &value[..])), cost);
+                Ok(())
+            });
+        }
         let take = |scratch: &NearestScratch<K>| {
             let answers = scratch.answers();
             if answers.len() == 0 {
@@ -281,7 +295,11 @@ impl<K: BuildKeys> TableClient<K> {
             });
         };
         let all = keys.iter().map(AsKey::as_key);
-        with_core!(self, core => core.here(|held| core.nearest(held, side, all, self.deadline(), take)))
+        with_direct!(
+            self,
+            core => core.here(|held| core.nearest(held, side, all, self.deadline(), take)),
+            _pool => Ok(())
+        )
     }
 }
 

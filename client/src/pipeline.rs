@@ -353,7 +353,9 @@ impl<K: BuildKeys> Pipeline<K> {
             Err(ClientError::OutcomeUnknown { .. }) => self.doubts.push((key.clone(), lane)),
             Err(_) => {}
         }
-        let outcome = reply.and_then(|reply| outcome::<K>(key.borrow(), reply));
+        let outcome = reply
+            .and_then(|reply| outcome::<K>(key.borrow(), reply))
+            .map_err(|error| self.client.naming_node(key.borrow(), error));
         self.completed.push_back(Completed { ticket, key, outcome });
     }
 }

@@ -16,6 +16,7 @@ use crate::core::{Connector, Core, Held};
 use crate::error::ClientError;
 use crate::key::AsKey;
 use crate::mapped::MappedNode;
+use crate::pool::{Pool, PoolHeld};
 use crate::remote::RemoteNode;
 
 /// Reads a memory node's table for one thread at a time, as [`Client`](crate::Client) does for any number of them: with an
@@ -63,6 +64,7 @@ pub type ByteReader = Reader<ByteKeys>;
 pub(crate) enum Places<K: BuildKeys> {
     Mapped(Place<K, MappedNode>),
     Remote(Place<K, RemoteNode>),
+    Pool(PoolPlace<K>),
     #[cfg(feature = "sim")]
     Simulated(Place<K, crate::simulated::SimulatedNode>),
 }
@@ -71,6 +73,18 @@ pub(crate) enum Places<K: BuildKeys> {
 pub(crate) struct Place<K: BuildKeys, T: Connector> {
     pub(crate) core: Arc<Core<K, T>>,
     pub(crate) held: Held<K, T>,
+}
+
+/// The same of a table over several memory nodes.
+pub(crate) struct PoolPlace<K: BuildKeys> {
+    pub(crate) core: Arc<Pool<K>>,
+    pub(crate) held: PoolHeld<K>,
+}
+
+impl<K: BuildKeys> PoolPlace<K> {
+    pub(crate) fn new(core: &Arc<Pool<K>>) -> Self {
+        Self { core: Arc::clone(core), held: PoolHeld::default() }
+    }
 }
 
 impl<K: BuildKeys, T: Connector> Place<K, T> {
@@ -85,6 +99,7 @@ macro_rules! with_place {
         match &mut $reader.places {
             $crate::reader::Places::Mapped($crate::reader::Place { core: $core, held: $held }) => $body,
             $crate::reader::Places::Remote($crate::reader::Place { core: $core, held: $held }) => $body,
+            $crate::reader::Places::Pool($crate::reader::PoolPlace { core: $core, held: $held }) => $body,
             #[cfg(feature = "sim")]
             $crate::reader::Places::Simulated($crate::reader::Place { core: $core, held: $held }) => $body,
         }

@@ -7,6 +7,7 @@ use fpcache::read::FabricCosts;
 use fpcache_fabric::tcp::{ConnectOptions, TcpAddress, Token, connect};
 use fpcache_fabric::{Deadline, FabricError, RegionName, TcpConnection};
 
+use crate::access::believing;
 use crate::config::ClientConfig;
 use crate::core::Connector;
 use crate::node::Node;
@@ -29,7 +30,7 @@ impl RemoteNode {
     pub(crate) fn at(address: TcpAddress, config: &ClientConfig) -> Self {
         // Calls have their deadlines; the connection is not given up for every moment for which a memory node is busy.
         let patience = config.deadline.max(LEAST_PATIENCE);
-        Self { address, table: config.table, token: config.token, patience }
+        Self { address: believing(&address), table: config.table, token: config.token, patience }
     }
 
     /// What reading costs there.

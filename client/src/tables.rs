@@ -1,16 +1,20 @@
 //! The tables of a memory node: which there are, making and dropping them.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use fpcache::TableName;
 use fpcache::key_space::KeyKind;
+use fpcache::map::{FIRST_READ_BYTES, MAPS_OFFSET, Published, RangeMap};
 use fpcache::message::tables::some_names;
-use fpcache::message::{TableInfo, TablesPage, TablesRequest, decode_reply};
 use fpcache_fabric::tcp::Token;
-use fpcache_fabric::{Connection, Deadline, FabricError, MappedConnection, TcpConnection, shm, tcp};
+use fpcache::message::{MessageError, RangeRequest, TableInfo, TablesPage, TablesRequest, decode_reply};
+use fpcache_fabric::{
+    Batch, Connection, Deadline, Endpoint, FabricError, MappedConnection, REGION, RemoteAddr, TcpConnection,
+    shm, tcp,
+};
 
-use crate::access::{node_at, token_for};
+use crate::access::{believing, token_for};
 use crate::error::ClientError;
 use crate::url::Url;
 
@@ -79,7 +83,7 @@ impl Tables {
     /// # Errors
     /// As for [`connect`](Self::connect).
     pub fn connect_as(url: &str, token: Option<Token>, deadline: Duration) -> Result<Self, ClientError> {
-        let url = node_at(url)?;
+        let url: Url = url.parse()?;
         let token = token_for(&url, token)?;
         Ok(Self::at(url, token, deadline)?)
     }
@@ -137,22 +141,79 @@ impl Tables {
         self.call(&TablesRequest::Drop { name: *name }, |_| Ok(()))
     }
 
+    /// The maps of the tables that this memory node has ranges of: READ where it publishes them.
+    pub(crate) fn maps(&self) -> Result<Vec<RangeMap>, ClientError> {
+        let deadline = Deadline::after(self.deadline);
+        let connection = self.living(deadline)?;
+        match &*connection {
+            AnyConnection::Shm(connection) => read_maps(connection, self.deadline),
+            AnyConnection::Tcp(connection) => read_maps(connection, self.deadline),
+        }
+    }
+
+    /// Sends a request about a range.
+    pub(crate) fn range(&self, request: &RangeRequest) -> Result<(), ClientError> {
+        let mut bytes = Vec::new();
+        request.encode(&mut bytes);
+        self.send(&bytes, |_| Ok(()))
+    }
+
     fn call<R>(
         &self,
         request: &TablesRequest,
         take: impl FnOnce(&[u8]) -> Result<R, ClientError>,
     ) -> Result<R, ClientError> {
+        let mut bytes = Vec::new();
+        request.encode(&mut bytes);
+        self.send(&bytes, take)
+    }
+
+    fn send<R>(
+        &self,
+        request: &[u8],
+        take: impl FnOnce(&[u8]) -> Result<R, ClientError>,
+    ) -> Result<R, ClientError> {
         let deadline = Deadline::after(self.deadline);
-        // One call at a time has the connection, which a panic elsewhere leaves as it was.
+        let (connection, mut reply) = (self.living(deadline)?, Vec::new());
+        connection.call(request, &mut reply, deadline)?;
+        take(decode_reply(&reply)?)
+    }
+
+    /// The connection, made anew if it has lost its memory node. One call at a time has it.
+    fn living(&self, deadline: Deadline) -> Result<MutexGuard<'_, AnyConnection>, FabricError> {
+        // A panic elsewhere leaves it as it was.
         let mut connection = self.connection.lock().unwrap_or_else(PoisonError::into_inner);
         if !connection.is_alive() {
             *connection = AnyConnection::reach(&self.url, self.token, deadline)?;
         }
-        let (mut bytes, mut reply) = (Vec::new(), Vec::new());
-        request.encode(&mut bytes);
-        connection.call(&bytes, &mut reply, deadline)?;
-        take(decode_reply(&reply)?)
+        Ok(connection)
     }
+}
+
+/// READs the maps that a memory node publishes in its lobby.
+fn read_maps(connection: &impl Connection, within: Duration) -> Result<Vec<RangeMap>, ClientError> {
+    /// READs of maps that were being changed, before the last of which others are let on.
+    const ATTEMPTS: u32 = 1000;
+    let mut endpoint = connection.endpoint();
+    endpoint.set_patience(within);
+    let room = endpoint.area(REGION).map_or(0, |area| area.len.saturating_sub(MAPS_OFFSET));
+    let (mut bytes, mut batch) = (FIRST_READ_BYTES, Batch::new());
+    for _ in 0..ATTEMPTS {
+        if bytes as u64 > room {
+            return Err(
+                MessageError::Malformed("the memory node has no room for maps in its lobby".into()).into()
+            );
+        }
+        batch.clear();
+        let landing = batch.read(RemoteAddr::region(MAPS_OFFSET), bytes);
+        endpoint.run(&mut batch)?;
+        match Published::read(batch.bytes(landing))? {
+            Published::Whole(maps) => return Ok(maps),
+            Published::Needs(more) => bytes = more.max(FIRST_READ_BYTES),
+            Published::Torn => std::thread::yield_now(),
+        }
+    }
+    Err(MessageError::Malformed(format!("the memory node's maps were torn in {ATTEMPTS} READs")).into())
 }
 
 impl AnyConnection {
@@ -166,7 +227,7 @@ impl AnyConnection {
             Url::Tcp(address) => {
                 let options = tcp::ConnectOptions { deadline, token, ..Default::default() };
                 // Nothing is read here but a few requests' answers.
-                tcp::connect(&address.by_sockets(), options).map(Self::Tcp)
+                tcp::connect(&believing(address).by_sockets(), options).map(Self::Tcp)
             }
         }
     }

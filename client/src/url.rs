@@ -27,6 +27,22 @@ pub struct UrlError {
     why: String,
 }
 
+/// Memory nodes, with commas between their URLs.
+pub(crate) fn parse_list(urls: &str) -> Result<Vec<Url>, UrlError> {
+    // A path may have a comma: one that a URL follows is none of a path.
+    let mut list: Vec<String> = Vec::new();
+    for part in urls.split(',') {
+        match list.last_mut() {
+            Some(before) if !part.contains("://") => {
+                before.push(',');
+                before.push_str(part);
+            }
+            _ => list.push(part.trim().to_owned()),
+        }
+    }
+    list.iter().map(|url| url.parse()).collect()
+}
+
 impl FromStr for Url {
     type Err = UrlError;
 
@@ -68,6 +84,15 @@ mod tests {
             let url: Url = text.parse().expect("a good name");
             assert_eq!(url.to_string(), text);
         }
+    }
+
+    #[test]
+    fn lists_of_urls_are_read_in_their_order() {
+        let text = "tcp://127.0.0.1:7400,tcp+unix:///run/a,b.sock,shm://x";
+        let list = parse_list(text).expect("good names");
+        let shown: Vec<String> = list.iter().map(Url::to_string).collect();
+        assert_eq!(shown, ["tcp://127.0.0.1:7400", "tcp+unix:///run/a,b.sock", "shm://x"]);
+        assert!(parse_list("tcp://127.0.0.1:7400,").is_err() && parse_list("").is_err());
     }
 
     #[test]

@@ -242,15 +242,16 @@ impl<K: BuildKeys> TableClient<K> {
     }
 
     fn single(&self, operation: WriteOperation<'_, &K::Key>) -> Result<WriteReply, ClientError> {
-        outcome::<K>(operation.key, self.write_one(operation)?)
+        let ended = outcome::<K>(operation.key, self.write_one(operation)?);
+        ended.map_err(|error| self.naming_node(operation.key, error))
     }
 }
 
 /// A reply that says that nothing was done, as an error.
 pub(crate) fn outcome<K: BuildKeys>(key: &K::Key, reply: WriteReply) -> Result<WriteReply, ClientError> {
     match reply.status {
-        WriteStatus::NoRoom => Err(ClientError::NoRoom { key: K::show(key) }),
-        WriteStatus::NotDurable => Err(ClientError::NotDurable { key: K::show(key) }),
+        WriteStatus::NoRoom => Err(ClientError::NoRoom { key: K::show(key), node: None }),
+        WriteStatus::NotDurable => Err(ClientError::NotDurable { key: K::show(key), node: None }),
         _ => Ok(reply),
     }
 }

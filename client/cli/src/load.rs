@@ -252,8 +252,8 @@ fn apply<K: Keys>(
     client.apply(changes, replies)?;
     let key = K::short(first.borrow(), KeyFormat { is_hex: false });
     match replies.iter().find(|r| matches!(r.status, WriteStatus::NoRoom | WriteStatus::NotDurable)) {
-        Some(WriteReply { status: WriteStatus::NoRoom, .. }) => Err(ClientError::NoRoom { key }),
-        Some(_) => Err(ClientError::NotDurable { key }),
+        Some(WriteReply { status: WriteStatus::NoRoom, .. }) => Err(ClientError::NoRoom { key, node: None }),
+        Some(_) => Err(ClientError::NotDurable { key, node: None }),
         None => Ok(()),
     }
 }

@@ -343,7 +343,7 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
 }
 
 /// A reply that does not say how its one change ended.
-pub(super) fn no_reply() -> ClientError {
+pub(crate) fn no_reply() -> ClientError {
     MessageError::Malformed("no reply to a change".into()).into()
 }
 

@@ -15,6 +15,7 @@ mod drop_and_create;
 mod long_values;
 mod lookups_match_a_btreemap;
 mod ordered;
+mod over_nodes;
 mod pipeline;
 mod remote;
 mod round_trips;

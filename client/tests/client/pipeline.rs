@@ -208,7 +208,7 @@ fn a_full_memory_node_refuses_some_writes_and_the_others_go_on() {
                 done += 1;
                 assert!(client.contains(key).unwrap());
             }
-            Err(ClientError::NoRoom { key: of }) => {
+            Err(ClientError::NoRoom { key: of, .. }) => {
                 refused += 1;
                 assert_eq!(of, key.to_string());
                 assert!(!client.contains(key).unwrap());

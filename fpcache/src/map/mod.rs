@@ -245,7 +245,9 @@ impl RangeMap {
                 }
                 _ => {}
             }
-            if range.end.as_ref().is_some_and(|end| *end <= range.start) {
+            // As keys: the first range starts with no bytes, and may have to end at the lowest key.
+            let start = key_of_bytes::<K>(&range.start);
+            if range.end.as_ref().is_some_and(|end| key_of_bytes::<K>(end) <= start) {
                 return Err(MapError::new(format!(
                     "range {number} has no keys: its end is not above its start"
                 )));

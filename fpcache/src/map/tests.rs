@@ -65,7 +65,9 @@ fn ranges_that_are_no_table_are_refused_and_it_is_said_why() {
     );
     let name = good.name;
     let many: Vec<u64> = (1..65).collect();
-    for (nodes, at, why) in [(65, &many[..], "at most 64"), (2, &[][..], "need 1"), (3, &[7, 7], "no keys")] {
+    for (nodes, at, why) in
+        [(65, &many[..], "at most 64"), (2, &[][..], "need 1"), (3, &[7, 7], "no keys"), (2, &[0], "no keys")]
+    {
         let error = RangeMap::divide(name, KeyKind::U64, 1, &urls(nodes), &words(at)).expect_err(why);
         assert!(error.to_string().contains(why), "{error}");
     }

@@ -9,6 +9,7 @@
 mod attempt;
 mod engine;
 mod external;
+mod in_flight;
 mod lookup;
 mod ordered;
 mod outcome;
@@ -22,6 +23,7 @@ mod verify;
 
 pub use external::fetch_value;
 use fpcache_fabric::{Batch, Endpoint, FabricError};
+pub use in_flight::InFlight;
 pub use lookup::{Lookup, contains, look_up, look_up_all};
 pub use ordered::{Nearest, NearestScratch, Neighbour, ScanBack, Side, find_nearest, find_nearest_to};
 pub use outcome::{Outcome, Outcomes};

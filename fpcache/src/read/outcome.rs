@@ -78,7 +78,14 @@ impl Outcomes {
         self.outcomes.push(Outcome { value: self.records.push(value), ..outcome });
     }
 
-    pub(super) fn clear(&mut self) {
+    /// Adds an answer that was found with others, and its value if the key is there.
+    pub fn push(&mut self, outcome: &Outcome, value: Option<&[u8]>) {
+        let value = self.records.push(value.unwrap_or_default());
+        self.outcomes.push(Outcome { value, ..outcome.clone() });
+    }
+
+    /// Forgets all answers; the buffers stay.
+    pub fn clear(&mut self) {
         self.outcomes.clear();
         self.records.clear();
     }

@@ -6,7 +6,8 @@ use fpcache::layout::{
     ChangeRecord, DirectoryPage, SegmentHeader, SegmentReplacement, Superblock, TABLE_RECORD_BYTES,
     TableParameters, TableRecord, decode_root,
 };
-use fpcache::message::{NodeStats, Request, TablesPage, TablesRequest, WriteReply, decode_reply};
+use fpcache::map::{Published, RangeMap};
+use fpcache::message::{NodeStats, RangeRequest, Request, TablesPage, TablesRequest, WriteReply, decode_reply};
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
 /// Requests and replies.
@@ -14,6 +15,7 @@ pub fn messages(bytes: &[u8]) {
     both_messages::<U64Keys>(bytes);
     both_messages::<ByteKeys>(bytes);
     let _ = TablesRequest::decode(bytes);
+    let _ = (RangeRequest::decode(bytes), RangeMap::decode(bytes), Published::read(bytes));
     let _ = TablesPage::decode(bytes);
     let _ = NodeStats::decode(bytes);
     let _ = decode_reply(bytes);
@@ -30,7 +32,7 @@ fn both_messages<K: BuildKeys>(bytes: &[u8]) {
         request[0] = operation;
         request.extend_from_slice(bytes);
         let _ = Request::decode::<K>(0, &request);
-        let _ = TablesRequest::decode(&request);
+        let _ = (TablesRequest::decode(&request), RangeRequest::decode(&request));
     }
 }
 

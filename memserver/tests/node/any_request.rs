@@ -379,6 +379,7 @@ fn any_request_about_tables_is_answered_once_and_does_no_harm() {
                 exchange.reconnect(&mut catalogue, connection, region);
             }
             let region_bytes = (!peers.random.one_in(3)).then(|| peers.random.odd());
+            let is_of_range = peers.random.one_in(6);
             let request = match peers.random.below(6) {
                 0 => Some(TablesRequest::Create { name, kind, region_bytes }),
                 1 => Some(TablesRequest::Drop { name }),
@@ -389,6 +390,9 @@ fn any_request_about_tables_is_answered_once_and_does_no_harm() {
             match request {
                 Some(request) => {
                     request.encode(&mut bytes);
+                    if is_of_range {
+                        range_request(&mut peers.random, name, kind).encode(&mut bytes);
+                    }
                     if peers.random.one_in(3) {
                         peers.damage(&mut bytes);
                     }
@@ -415,6 +419,19 @@ fn any_request_about_tables_is_answered_once_and_does_no_harm() {
         reply.clear();
         assert_eq!(catalogue.handle(ClientId(99), &bytes, &mut reply), Handled::Now);
         NodeStats::decode(decode_reply(&reply).expect("counters")).expect("counters");
+    }
+}
+
+/// A request about one of two ranges of a table over two memory nodes.
+fn range_request(random: &mut Random, name: TableName, kind: KeyKind) -> RangeRequest {
+    let nodes = ["shm://one".to_owned(), "shm://two".to_owned()];
+    let creation = 1 + u64::from(random.one_in(2));
+    let map = RangeMap::divide(name, kind, creation, &nodes, &[vec![7; 8]]).expect("a map");
+    let map = if random.one_in(2) { map } else { map.next(MapState::Whole) };
+    let number = u32::from(random.one_in(2));
+    match random.one_in(2) {
+        true => RangeRequest::Create { map, number, region_bytes: None },
+        false => RangeRequest::Map { map, number },
     }
 }
 

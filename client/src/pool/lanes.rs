@@ -1,0 +1,94 @@
+//! Writes in flight to several memory nodes.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use fpcache::TableName;
+use fpcache::key_space::BuildKeys;
+use fpcache::message::{WriteOperation, WriteReply};
+
+use super::{Pool, Tries};
+use crate::core::no_reply;
+use crate::error::ClientError;
+use crate::lanes::{Lanes, OpenLanes};
+use crate::pool::Direct;
+
+/// Lanes by number, each of which leads to any of the memory nodes: to each over a connection that is made when it is first
+/// needed. Writes of one key go to one memory node, so that their order is that lane's.
+pub(crate) struct PoolLanes<K: BuildKeys> {
+    pool: Arc<Pool<K>>,
+    lanes: Vec<Ways<K>>,
+}
+
+/// Where one lane leads.
+struct Ways<K: BuildKeys> {
+    ways: Vec<Way<K>>,
+    /// Along which of them the change under way was sent.
+    used: Option<usize>,
+}
+
+/// A lane to the memory node of one range.
+struct Way<K: BuildKeys> {
+    table: TableName,
+    url: String,
+    lane: Box<dyn Lanes<K>>,
+}
+
+impl<K: BuildKeys> PoolLanes<K> {
+    pub(crate) fn open(pool: &Arc<Pool<K>>, count: usize) -> Self {
+        let lanes = (0..count).map(|_| Ways { ways: Vec::new(), used: None }).collect();
+        Self { pool: Arc::clone(pool), lanes }
+    }
+}
+
+impl<K: BuildKeys> Lanes<K> for PoolLanes<K> {
+    fn post(
+        &mut self,
+        lane: usize,
+        operation: &WriteOperation<'_, &K::Key>,
+        within: Duration,
+    ) -> Result<(), ClientError> {
+        let (pool, lane) = (&self.pool, &mut self.lanes[lane]);
+        let mut tries = Tries::new(within);
+        loop {
+            let ranges = pool.ranges();
+            let (index, left) = (ranges.index_of(operation.key), tries.left());
+            let table = ranges.table(index);
+            let way = match lane.ways.iter().position(|way| way.table == table) {
+                Some(way) => Ok(way),
+                None => ranges.core(index, &pool.config, left).and_then(|core| {
+                    let open: Box<dyn Lanes<K>> = match core {
+                        Direct::Mapped(core) => Box::new(OpenLanes::open(core, 1, left)?),
+                        Direct::Remote(core) => Box::new(OpenLanes::open(core, 1, left)?),
+                    };
+                    lane.ways.push(Way { table, url: ranges.url(index), lane: open });
+                    Ok(lane.ways.len() - 1)
+                }),
+            };
+            let posted = way.and_then(|way| lane.ways[way].lane.post(0, operation, left).map(|()| way));
+            match posted {
+                Ok(way) => {
+                    lane.used = Some(way);
+                    return Ok(());
+                }
+                // It was not sent.
+                Err(error) => pool.get_over(&ranges, index, error, &mut tries)?,
+            }
+        }
+    }
+
+    fn settle(&mut self, lane: usize) -> Result<WriteReply, ClientError> {
+        let lane = &mut self.lanes[lane];
+        let way = lane.used.take().ok_or_else(no_reply)?;
+        let Way { url, lane, .. } = &mut lane.ways[way];
+        lane.settle(0).map_err(|error| error.at(url))
+    }
+
+    fn settle_if_answered(&mut self, lane: usize) -> Option<Result<WriteReply, ClientError>> {
+        let lane = &mut self.lanes[lane];
+        let Way { url, lane: open, .. } = &mut lane.ways[lane.used?];
+        let answered = open.settle_if_answered(0)?;
+        lane.used = None;
+        Some(answered.map_err(|error| error.at(url)))
+    }
+}

@@ -1,0 +1,412 @@
+//! Tables over several memory nodes.
+//!
+//! A [`Pool`] stands where a [`Core`](crate::core::Core) stands for a table of one memory node, and has its calls. It knows the
+//! table's map, and has a core for each range, which is connected when a key of it is first asked for. A range's table has a name
+//! that is never given to other keys, so a core can be out of date but not wrong: when its table is gone, the map is fetched anew.
+//!
+//! | module | holds |
+//! |---|---|
+//! | `maps` | the maps that memory nodes publish, and which of them is to be gone by |
+//! | `range` | a range, connected or not; a map's ranges |
+//! | `read`, `ordered`, `write` | the calls |
+//! | `lanes` | writes in flight |
+//! | `nodes` | making and dropping such tables |
+
+mod lanes;
+mod maps;
+pub(crate) mod nodes;
+mod ordered;
+mod range;
+mod read;
+mod write;
+
+use std::cell::RefCell;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::{Duration, Instant};
+
+use crossbeam::utils::CachePadded;
+use fpcache::cache::CacheStats;
+use fpcache::key_space::{BuildKeys, KeyKind};
+use fpcache::layout::RecordShape;
+use fpcache::map::RangeMap;
+use fpcache::matching::Matcher;
+use fpcache::message::{ErrorCode, NodeStats};
+use fpcache::read::Outcomes;
+use fpcache_fabric::{Deadline, FabricError, SystemClock};
+use thread_local::ThreadLocal;
+
+use crate::client::TableClient;
+use crate::config::ClientConfig;
+use crate::counters::Counters;
+use crate::error::ClientError;
+use crate::leave::{Leave, when_thread_ends};
+use crate::session::TableStats;
+use crate::turn::Turn;
+use crate::url::Url;
+pub(crate) use lanes::PoolLanes;
+use maps::{Chosen, choose, fetch};
+pub(crate) use range::Direct;
+use range::{DirectHeld, Ranges, Spot};
+
+/// How often a call goes on with a newer map before it gives up.
+const MAPS: u32 = 8;
+
+/// What all handles of a client of a table over several memory nodes share.
+pub(crate) struct Pool<K: BuildKeys> {
+    config: ClientConfig,
+    /// The memory nodes that the client was given.
+    urls: Vec<Url>,
+    matcher: Matcher,
+    current: Mutex<Arc<Ranges<K>>>,
+    /// The number of the map in use: those who hold another one notice by it.
+    number: CachePadded<AtomicU64>,
+    /// One thread at a time fetches maps.
+    renewing: Turn,
+    threads: ThreadLocal<RefCell<PoolHeld<K>>>,
+    me: Weak<Self>,
+}
+
+/// What one reader holds of a pool.
+pub(crate) struct PoolHeld<K: BuildKeys> {
+    ranges: Option<Arc<Ranges<K>>>,
+    /// Of each range what a reader holds of its core.
+    held: Vec<DirectHeld<K>>,
+    /// Of a group of keys the ranges that they are of.
+    assigned: Vec<u16>,
+    answers: Outcomes,
+}
+
+impl<K: BuildKeys> Default for PoolHeld<K> {
+    fn default() -> Self {
+        Self { ranges: None, held: Vec::new(), assigned: Vec::new(), answers: Outcomes::default() }
+    }
+}
+
+/// A call's patience with maps that change.
+struct Tries {
+    within: Duration,
+    started: Option<Instant>,
+    maps: u32,
+}
+
+impl Tries {
+    fn new(within: Duration) -> Self {
+        Self { within, started: None, maps: 0 }
+    }
+
+    /// What is left of the call's time, which begins with its first failure.
+    fn left(&self) -> Duration {
+        self.started.map_or(self.within, |started| self.within.saturating_sub(started.elapsed()))
+    }
+}
+
+impl<K: BuildKeys> Pool<K> {
+    /// A client of the table that the settings name, if one of these memory nodes publishes a map of it; they are asked in turn.
+    /// `None` if those that answer have none.
+    pub(crate) fn open(urls: &[Url], config: &ClientConfig) -> Result<Option<Arc<Self>>, ClientError> {
+        let mut found = Vec::new();
+        for url in urls {
+            if let Ok(map) = fetch(url, config.table, config.deadline) {
+                found.extend(map.map(|map| (url.to_string(), map)));
+            }
+            match choose(&found, None)? {
+                Chosen::Whole(map) if !map.kind.is::<K>() => {
+                    return Err(ClientError::OtherKeys { theirs: map.kind, own: K::NAME });
+                }
+                Chosen::Whole(map) => return Self::over(map, urls.to_vec(), config).map(Some),
+                Chosen::NotWhole(_) | Chosen::Nothing => {}
+            }
+        }
+        match choose(&found, None)? {
+            Chosen::NotWhole(map) => Err(maps::not_whole(&map)),
+            _ => Ok(None),
+        }
+    }
+
+    /// A client of the table that has this map, whole or not.
+    pub(crate) fn over(
+        map: RangeMap,
+        urls: Vec<Url>,
+        config: &ClientConfig,
+    ) -> Result<Arc<Self>, ClientError> {
+        let ranges = Arc::new(Ranges::of(map, 0, None)?);
+        Ok(Arc::new_cyclic(|me| Self {
+            config: *config,
+            urls,
+            matcher: Matcher::detect(),
+            current: Mutex::new(ranges),
+            number: CachePadded::new(AtomicU64::new(0)),
+            renewing: Turn::default(),
+            threads: ThreadLocal::new(),
+            me: Weak::clone(me),
+        }))
+    }
+
+    /// The memory nodes that the client was given.
+    pub(crate) fn urls(&self) -> &[Url] {
+        &self.urls
+    }
+
+    /// Runs `f` with what the calling thread holds.
+    #[inline]
+    pub(crate) fn here<R>(&self, f: impl FnOnce(&mut PoolHeld<K>) -> R) -> R {
+        // Nothing that runs inside calls back into this client.
+        let mut held = self.threads.get_or_default().borrow_mut();
+        if held.ranges.is_none() {
+            when_thread_ends(Weak::<Self>::clone(&self.me));
+        }
+        f(&mut held)
+    }
+
+    /// The ranges of the map in use.
+    pub(crate) fn ranges(&self) -> Arc<Ranges<K>> {
+        Arc::clone(&self.lock())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Arc<Ranges<K>>> {
+        // Replaced in one assignment.
+        self.current.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Has a reader go by the map in use, and gives its ranges.
+    #[inline]
+    fn follow(&self, held: &mut PoolHeld<K>) -> Arc<Ranges<K>> {
+        match &held.ranges {
+            Some(ranges) if ranges.number == self.number.load(Ordering::Acquire) => Arc::clone(ranges),
+            _ => self.follow_anew(held),
+        }
+    }
+
+    #[cold]
+    fn follow_anew(&self, held: &mut PoolHeld<K>) -> Arc<Ranges<K>> {
+        let ranges = self.ranges();
+        held.held = ranges.ranges.iter().map(|_| DirectHeld::Nothing).collect();
+        held.ranges = Some(Arc::clone(&ranges));
+        ranges
+    }
+
+    /// Does what makes another attempt worth while after a range's call failed: finds a newer map, if the range is not where this
+    /// one has it. Else gives the error, which names the memory node.
+    #[cold]
+    fn get_over(
+        &self,
+        ranges: &Ranges<K>,
+        index: usize,
+        error: ClientError,
+        tries: &mut Tries,
+    ) -> Result<(), ClientError> {
+        tries.started.get_or_insert_with(Instant::now);
+        let is_gone = match &error {
+            ClientError::NoSuchTable { .. } => true,
+            ClientError::Refused(refusal) => matches!(refusal.code, ErrorCode::WrongRange { .. }),
+            _ => false,
+        };
+        tries.maps += 1;
+        if !is_gone || tries.maps > MAPS || tries.left().is_zero() {
+            return Err(ranges.named(index, error));
+        }
+        match self.renew(ranges, tries.left())? {
+            true => Ok(()),
+            false => Err(ranges.lost(index, error)),
+        }
+    }
+
+    /// Finds a map that is newer than the one of these ranges; `false` if there is none. Never goes back to an older one.
+    fn renew(&self, seen: &Ranges<K>, within: Duration) -> Result<bool, ClientError> {
+        let turn = self.renewing.take(Deadline::after(within), &SystemClock);
+        let _turn = turn
+            .ok_or(FabricError::DeadlinePassed { waiting_for: "another thread fetches the table's map" })?;
+        if self.number.load(Ordering::Acquire) != seen.number {
+            return Ok(true);
+        }
+        let mut urls: Vec<Url> = seen.ranges.iter().map(|range| range.url.clone()).collect();
+        urls.extend(
+            self.urls.iter().filter(|url| !seen.ranges.iter().any(|range| range.url == **url)).cloned(),
+        );
+        // A machine that is silent must not take all of the call's time.
+        let each = within / (urls.len() as u32).max(1);
+        let found = urls.iter().filter_map(|url| {
+            let map = fetch(url, self.config.table, each).ok()??;
+            Some((url.to_string(), map))
+        });
+        let found: Vec<_> = found.collect();
+        let map = match choose(&found, Some(&seen.map))? {
+            Chosen::Whole(map) => map,
+            Chosen::NotWhole(map) => return Err(maps::not_whole(&map)),
+            Chosen::Nothing => return Ok(false),
+        };
+        if !map.kind.is::<K>() {
+            return Err(ClientError::OtherKeys { theirs: map.kind, own: K::NAME });
+        }
+        // Of clients that all have lost the same range not all begin again at once.
+        std::thread::sleep(jitter());
+        let newer = Arc::new(Ranges::of(map, seen.number + 1, Some(seen))?);
+        let _old = std::mem::replace(&mut *self.lock(), newer);
+        self.number.store(seen.number + 1, Ordering::Release);
+        Ok(true)
+    }
+
+    /// Of each range what `of` says, in the order of keys.
+    fn each<R>(
+        &self,
+        within: Duration,
+        mut of: impl FnMut(&TableClient<K>) -> Result<R, ClientError>,
+    ) -> Result<Vec<R>, ClientError> {
+        let mut tries = Tries::new(within);
+        loop {
+            let ranges = self.ranges();
+            let asked: Result<Vec<R>, _> = (0..ranges.ranges.len())
+                .map(|index| {
+                    let client = ranges.client(index, &self.config, within);
+                    client.and_then(|client| of(&client)).map_err(|error| (index, error))
+                })
+                .collect();
+            match asked {
+                Ok(all) => return Ok(all),
+                Err((index, error)) => self.get_over(&ranges, index, error, &mut tries)?,
+            }
+        }
+    }
+
+    /// A client of each range, in the order of keys, with the key that its range ends before.
+    pub(crate) fn clients(
+        &self,
+        within: Duration,
+    ) -> Result<Vec<(Option<K::Owned>, TableClient<K>)>, ClientError> {
+        let ranges = self.ranges();
+        let clients = self.each(within, |client| Ok(client.clone()))?;
+        Ok(ranges.ranges.iter().map(|range| range.end.clone()).zip(clients).collect())
+    }
+
+    /// The memory nodes' counters, together.
+    pub(crate) fn stats(&self, within: Duration) -> Result<NodeStats, ClientError> {
+        let all = self.each(within, TableClient::stats)?;
+        Ok(all.into_iter().reduce(|a, b| sum(&a, &b)).unwrap_or_default())
+    }
+
+    /// The table as this compute node has it.
+    pub(crate) fn table_stats(&self, within: Duration) -> Result<TableStats, ClientError> {
+        let all = self.each(within, |client| match client.table() {
+            Err(error) if error.is_of_empty_table() => Ok(None),
+            table => table.map(Some),
+        })?;
+        let add = |mut a: TableStats, b: TableStats| {
+            a.model_bytes += b.model_bytes;
+            a.record.keys += b.record.keys;
+            a.record.segments += b.record.segments;
+            a.record.used += b.record.used;
+            a.record.at_home += b.record.at_home;
+            a
+        };
+        let all = all.into_iter().flatten().reduce(add);
+        all.ok_or(ClientError::Open(fpcache::table_view::OpenError::Empty))
+    }
+
+    /// How records lie in slots: in all ranges alike.
+    pub(crate) fn shape(&self, within: Duration) -> Result<RecordShape, ClientError> {
+        Ok(self.table_stats(within)?.record.parameters.shape)
+    }
+
+    /// What is kept within the budget, if there is one.
+    pub(crate) fn cache_stats(&self, within: Duration) -> Result<Option<CacheStats>, ClientError> {
+        let add = |mut a: CacheStats, b: CacheStats| {
+            a.budget = a.budget.saturating_add(b.budget);
+            a.used += b.used;
+            a.model_bytes += b.model_bytes;
+            a.hot_bytes += b.hot_bytes;
+            a.paged |= b.paged;
+            a.capacity += b.capacity;
+            a.entries += b.entries;
+            a.hits += b.hits;
+            a.misses += b.misses;
+            a.conflicts += b.conflicts;
+            a
+        };
+        Ok(self.each(within, TableClient::cache_stats)?.into_iter().flatten().reduce(add))
+    }
+
+    /// Empties the hot caches.
+    pub(crate) fn clear_cache(&self) {
+        self.ranges().ranges.iter().for_each(|range| range.clear_cache());
+    }
+
+    /// What was done besides plain lookups and requests.
+    pub(crate) fn counters(&self) -> Counters {
+        let mut all = Counters::default();
+        for counters in self.ranges().ranges.iter().filter_map(|range| range.counters()) {
+            all.refreshes += counters.refreshes;
+            all.reopens += counters.reopens;
+            all.server_side += counters.server_side;
+            all.retries += counters.retries;
+            all.reconnects += counters.reconnects;
+            all.resent += counters.resent;
+        }
+        all
+    }
+
+    /// What the keys of the table are.
+    pub(crate) fn key_kind(&self, _: Duration) -> Result<Option<KeyKind>, ClientError> {
+        Ok(Some(self.ranges().map.kind))
+    }
+
+    /// The creation number of the table's map.
+    pub(crate) fn creation(&self) -> u64 {
+        self.ranges().map.creation
+    }
+
+    /// The URL of the memory node that has a key.
+    pub(crate) fn node_of(&self, key: &K::Key) -> String {
+        let ranges = self.ranges();
+        ranges.ranges[ranges.index_of(key)].url.to_string()
+    }
+
+    /// Bytes of all regions that this process has mapped in huge pages.
+    pub(crate) fn huge_bytes(&self) -> Option<u64> {
+        let ranges = self.ranges();
+        let all = ranges.ranges.iter().filter_map(|range| range.huge_bytes());
+        all.reduce(|a, b| a + b)
+    }
+}
+
+impl<K: BuildKeys> Leave for Pool<K> {
+    fn leave(&self) {
+        if let Some(held) = self.threads.get() {
+            held.take();
+        }
+    }
+}
+
+/// Some milliseconds at most, different ones each time.
+fn jitter() -> Duration {
+    let bits = fpcache_fabric::random_bits().unwrap_or(0);
+    Duration::from_micros(bits % 4_000)
+}
+
+/// Counters of two memory nodes together: sums, and of durations and numbers of progress the greater.
+fn sum(a: &NodeStats, b: &NodeStats) -> NodeStats {
+    NodeStats {
+        incarnation: a.incarnation ^ b.incarnation,
+        region_bytes: a.region_bytes.saturating_add(b.region_bytes),
+        used_bytes: a.used_bytes + b.used_bytes,
+        keys: a.keys + b.keys,
+        segments: a.segments + b.segments,
+        clients: a.clients.max(b.clients),
+        requests: a.requests + b.requests,
+        uptime_ms: a.uptime_ms.min(b.uptime_ms),
+        writes: a.writes + b.writes,
+        inserts: a.inserts + b.inserts,
+        rebuilds: a.rebuilds + b.rebuilds,
+        window_full_waits: a.window_full_waits + b.window_full_waits,
+        copies: a.copies + b.copies,
+        rebuild_ns: a.rebuild_ns + b.rebuild_ns,
+        rebuild_ns_max: a.rebuild_ns_max.max(b.rebuild_ns_max),
+        rebuild_ns_p99: a.rebuild_ns_p99.max(b.rebuild_ns_p99),
+        quarantined_bytes: a.quarantined_bytes + b.quarantined_bytes,
+        external_values: a.external_values + b.external_values,
+        external_bytes: a.external_bytes + b.external_bytes,
+        logged: a.logged + b.logged,
+        synced: a.synced + b.synced,
+        ..*a
+    }
+}

@@ -1,0 +1,265 @@
+//! A range of a table over several memory nodes, connected or not.
+
+use std::borrow::Borrow;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use fpcache::TableName;
+use fpcache::cache::CacheConfig;
+use fpcache::key_space::BuildKeys;
+use fpcache::map::{RangeMap, key_of_bytes};
+use fpcache::read::FabricCosts;
+use fpcache_fabric::{Deadline, FabricError, SystemClock};
+
+use super::PoolHeld;
+use crate::client::{TableClient, Transport};
+use crate::config::ClientConfig;
+use crate::core::{Core, Held};
+use crate::counters::Counters;
+use crate::error::ClientError;
+use crate::mapped::MappedNode;
+use crate::remote::RemoteNode;
+use crate::turn::Turn;
+use crate::url::Url;
+
+/// The core of a range, one for each kind of connection.
+pub(crate) enum Direct<K: BuildKeys> {
+    Mapped(Arc<Core<K, MappedNode>>),
+    Remote(Arc<Core<K, RemoteNode>>),
+}
+
+/// What a reader holds of a range's core.
+pub(super) enum DirectHeld<K: BuildKeys> {
+    /// Nothing yet.
+    Nothing,
+    Mapped(Held<K, MappedNode>),
+    Remote(Held<K, RemoteNode>),
+}
+
+/// A range's core with what a reader holds of it.
+pub(super) enum Spot<'h, K: BuildKeys> {
+    Mapped(&'h Arc<Core<K, MappedNode>>, &'h mut Held<K, MappedNode>),
+    Remote(&'h Arc<Core<K, RemoteNode>>, &'h mut Held<K, RemoteNode>),
+}
+
+/// Runs an expression with the core of a range and what the reader holds of it.
+macro_rules! on_range {
+    ($pool:expr, $ranges:expr, $held:expr, $index:expr, $within:expr, ($core:ident, $own:ident) => $body:expr) => {
+        match $ranges.spot($held, $index, &$pool.config, $within) {
+            Ok($crate::pool::Spot::Mapped($core, $own)) => $body,
+            Ok($crate::pool::Spot::Remote($core, $own)) => $body,
+            Err(error) => Err(error),
+        }
+    };
+}
+pub(super) use on_range;
+
+/// A range.
+pub(crate) struct Range<K: BuildKeys> {
+    pub(super) start: K::Owned,
+    pub(super) end: Option<K::Owned>,
+    pub(super) url: Url,
+    /// The name of its table, which is never given to other keys.
+    table: TableName,
+    core: OnceLock<Direct<K>>,
+    connecting: Turn,
+}
+
+/// The ranges of a map.
+pub(crate) struct Ranges<K: BuildKeys> {
+    /// Tells the maps apart that a client has used.
+    pub(super) number: u64,
+    pub(super) map: RangeMap,
+    /// In the order of keys: all keys are theirs.
+    pub(super) ranges: Vec<Arc<Range<K>>>,
+}
+
+impl<K: BuildKeys> Ranges<K> {
+    /// The ranges of a map, of which those that are as `before` keep their connections.
+    pub(super) fn of(map: RangeMap, number: u64, before: Option<&Self>) -> Result<Self, ClientError> {
+        let mut ranges = Vec::with_capacity(map.ranges.len());
+        for range in &map.ranges {
+            let table = map.table(range)?;
+            let url: Url = range.node.parse()?;
+            let kept = before.and_then(|before| {
+                before.ranges.iter().find(|other| other.table == table && other.url == url)
+            });
+            if let Some(kept) = kept {
+                ranges.push(Arc::clone(kept));
+                continue;
+            }
+            // A map that was checked is bounded by keys.
+            let key = |bytes: &[u8]| key_of_bytes::<K>(bytes).unwrap_or_default();
+            ranges.push(Arc::new(Range {
+                start: key(&range.start),
+                end: range.end.as_deref().map(key),
+                url,
+                table,
+                core: OnceLock::new(),
+                connecting: Turn::default(),
+            }));
+        }
+        Ok(Self { number, map, ranges })
+    }
+
+    /// Which range a key is of.
+    #[inline]
+    pub(super) fn index_of(&self, key: &K::Key) -> usize {
+        // The first one starts at the lowest key.
+        self.ranges.partition_point(|range| range.start.borrow() <= key).saturating_sub(1)
+    }
+
+    /// A range's core, and what a reader holds of it.
+    #[inline]
+    pub(super) fn spot<'h>(
+        &'h self,
+        held: &'h mut PoolHeld<K>,
+        index: usize,
+        config: &ClientConfig,
+        within: Duration,
+    ) -> Result<Spot<'h, K>, ClientError> {
+        self.spot_of(&mut held.held[index], index, config, within)
+    }
+
+    #[inline]
+    pub(super) fn spot_of<'h>(
+        &'h self,
+        held: &'h mut DirectHeld<K>,
+        index: usize,
+        config: &ClientConfig,
+        within: Duration,
+    ) -> Result<Spot<'h, K>, ClientError> {
+        let core = self.core(index, config, within)?;
+        match (core, &*held) {
+            (Direct::Mapped(_), DirectHeld::Mapped(_)) | (Direct::Remote(_), DirectHeld::Remote(_)) => {}
+            (Direct::Mapped(_), _) => *held = DirectHeld::Mapped(None),
+            (Direct::Remote(_), _) => *held = DirectHeld::Remote(None),
+        }
+        match (core, held) {
+            (Direct::Mapped(core), DirectHeld::Mapped(own)) => Ok(Spot::Mapped(core, own)),
+            (Direct::Remote(core), DirectHeld::Remote(own)) => Ok(Spot::Remote(core, own)),
+            // Just made so.
+            _ => Err(FabricError::DeadlinePassed { waiting_for: "a range's buffers" }.into()),
+        }
+    }
+
+    /// A range's core, connected now if it is not.
+    pub(super) fn core(
+        &self,
+        index: usize,
+        config: &ClientConfig,
+        within: Duration,
+    ) -> Result<&Direct<K>, ClientError> {
+        match self.ranges[index].core.get() {
+            Some(core) => Ok(core),
+            None => self.connect(index, config, within),
+        }
+    }
+
+    #[cold]
+    fn connect(
+        &self,
+        index: usize,
+        config: &ClientConfig,
+        within: Duration,
+    ) -> Result<&Direct<K>, ClientError> {
+        let range = &self.ranges[index];
+        let turn = range.connecting.take(Deadline::after(within), &SystemClock);
+        let _turn = turn.ok_or(FabricError::DeadlinePassed { waiting_for: "another thread connects" })?;
+        if let Some(core) = range.core.get() {
+            return Ok(core);
+        }
+        // Each range has an even share of the budget: they are made to have as many keys.
+        let share = |cache: CacheConfig| match cache.budget {
+            u64::MAX => cache,
+            budget => CacheConfig { budget: budget / self.ranges.len() as u64, ..cache },
+        };
+        let config = config.with_table(range.table).with_cache(config.cache.map(share));
+        let core = match &range.url {
+            Url::Shm(address) => {
+                let node = MappedNode::at(address.clone(), range.table);
+                Direct::Mapped(Core::connect(node, config.table_options(FabricCosts::MAPPED_MEMORY), within)?)
+            }
+            Url::Tcp(address) => {
+                let node = RemoteNode::at(address.clone(), &config);
+                Direct::Remote(Core::connect(node, config.table_options(FabricCosts::TCP), within)?)
+            }
+        };
+        Ok(range.core.get_or_init(|| core))
+    }
+
+    /// A client of one range.
+    pub(super) fn client(
+        &self,
+        index: usize,
+        config: &ClientConfig,
+        within: Duration,
+    ) -> Result<TableClient<K>, ClientError> {
+        let transport = match self.core(index, config, within)? {
+            Direct::Mapped(core) => Transport::Mapped(Arc::clone(core)),
+            Direct::Remote(core) => Transport::Remote(Arc::clone(core)),
+        };
+        Ok(TableClient::of(transport, &self.ranges[index].url.to_string(), within))
+    }
+
+    /// The error of a range's call, with the memory node's name.
+    #[cold]
+    pub(super) fn named(&self, index: usize, error: ClientError) -> ClientError {
+        error.at(&self.url(index))
+    }
+
+    /// The URL of a range's memory node.
+    pub(super) fn url(&self, index: usize) -> String {
+        self.ranges[index].url.to_string()
+    }
+
+    /// The name of a range's table.
+    pub(super) fn table(&self, index: usize) -> TableName {
+        self.ranges[index].table
+    }
+
+    /// The error for a range that its memory node does not have, though the map says so.
+    #[cold]
+    pub(super) fn lost(&self, index: usize, error: ClientError) -> ClientError {
+        let (range, table) = (&self.ranges[index], self.map.name);
+        match error {
+            ClientError::NoSuchTable { .. } => ClientError::NoSuchTable {
+                why: format!(
+                    "the memory node {} has lost its range of the table `{table}`, as one does that is started anew without --data-dir: \
+                     drop the table with `fpcache-cli drop {table} --yes`, and make it anew",
+                    range.url
+                ),
+            },
+            error => self.named(index, error),
+        }
+    }
+}
+
+impl<K: BuildKeys> Range<K> {
+    /// Its core, if it has been connected.
+    pub(super) fn connected(&self) -> Option<&Direct<K>> {
+        self.core.get()
+    }
+
+    pub(super) fn clear_cache(&self) {
+        match self.core.get() {
+            Some(Direct::Mapped(core)) => core.clear_cache(),
+            Some(Direct::Remote(core)) => core.clear_cache(),
+            None => {}
+        }
+    }
+
+    pub(super) fn counters(&self) -> Option<Counters> {
+        match self.core.get()? {
+            Direct::Mapped(core) => Some(core.counters()),
+            Direct::Remote(core) => Some(core.counters()),
+        }
+    }
+
+    pub(super) fn huge_bytes(&self) -> Option<u64> {
+        match self.core.get()? {
+            Direct::Mapped(core) => core.connection().region().huge_bytes(),
+            Direct::Remote(_) => None,
+        }
+    }
+}

@@ -1,0 +1,354 @@
+//! Lookups and scans.
+
+use std::borrow::Borrow;
+use std::time::{Duration, Instant};
+
+use fpcache::key_space::{BuildKeys, U64Keys};
+use fpcache::read::{Cost, InFlight, Lookup, LookupScratch, Outcome, Outcomes, Wanted, look_up_all};
+
+use super::range::{DirectHeld, Ranges, Spot, on_range};
+use super::{Pool, PoolHeld, Tries};
+use crate::core::EndpointOf;
+use crate::error::ClientError;
+use crate::remote::RemoteNode;
+use crate::session::{Buffers, ReaderContext};
+
+/// Looks for replies before other threads are let on.
+const LOOKS: u32 = 64;
+/// After this long without a reply it is slept between looks.
+const AWAKE: Duration = Duration::from_millis(2);
+const NAP: Duration = Duration::from_micros(50);
+
+/// A range's part of a group, on its way.
+type Part<'h, K> = InFlight<'h, EndpointOf<RemoteNode>, Lookup<'h, K>>;
+
+/// How the parts of a group ended together.
+enum Together {
+    All,
+    /// Some did not: which of the ranges.
+    But(Vec<usize>),
+}
+
+impl<K: BuildKeys> Pool<K> {
+    /// Looks up one key and hands the answer to `take`.
+    #[inline]
+    pub(crate) fn look_up<R>(
+        &self,
+        held: &mut PoolHeld<K>,
+        key: &K::Key,
+        within: Duration,
+        mut take: impl FnMut(&Outcome, Option<&[u8]>) -> R,
+    ) -> Result<R, ClientError> {
+        let mut tries = Tries::new(within);
+        loop {
+            let ranges = self.follow(held);
+            let (index, left) = (ranges.index_of(key), tries.left());
+            let found = on_range!(self, ranges, held, index, left, (core, own) => core.look_up(own, key, left, &mut take));
+            match found {
+                Err(error) => self.get_over(&ranges, index, error, &mut tries)?,
+                found => return found,
+            }
+        }
+    }
+
+    /// Whether a key is there.
+    pub(crate) fn contains(
+        &self,
+        held: &mut PoolHeld<K>,
+        key: &K::Key,
+        within: Duration,
+    ) -> Result<bool, ClientError> {
+        let mut tries = Tries::new(within);
+        loop {
+            let ranges = self.follow(held);
+            let (index, left) = (ranges.index_of(key), tries.left());
+            let found =
+                on_range!(self, ranges, held, index, left, (core, own) => core.contains(own, key, left));
+            match found {
+                Err(error) => self.get_over(&ranges, index, error, &mut tries)?,
+                found => return found,
+            }
+        }
+    }
+
+    /// Looks up a group of keys and hands the buffers with the answers to `take`. The batches of all memory nodes are on their way
+    /// together, so that the group takes as many round trips as its slowest part.
+    pub(crate) fn lookup<'k, R>(
+        &self,
+        held: &mut PoolHeld<K>,
+        (keys, wanted): (impl Iterator<Item = &'k K::Key> + Clone, Wanted),
+        within: Duration,
+        mut take: impl FnMut(&mut LookupScratch<K>) -> R,
+    ) -> Result<R, ClientError> {
+        let mut tries = Tries::new(within);
+        let mut scratch = LookupScratch::new(self.matcher);
+        'with_map: loop {
+            let ranges = self.follow(held);
+            let mut assigned = std::mem::take(&mut held.assigned);
+            assigned.clear();
+            // A map has far fewer ranges than a u16 counts.
+            assigned.extend(keys.clone().map(|key| ranges.index_of(key) as u16));
+            let of = |index: usize| {
+                let assigned = assigned.iter().zip(keys.clone());
+                assigned.filter(move |(at, _)| usize::from(**at) == index).map(|(_, key)| key)
+            };
+            let together = self.look_up_together(&ranges, held, of, wanted, tries.left());
+            let rest = match together {
+                Together::All => Vec::new(),
+                Together::But(rest) => rest,
+            };
+            let mut odd: Vec<Option<Outcomes>> = ranges.ranges.iter().map(|_| None).collect();
+            for index in rest {
+                let mut answers = Outcomes::default();
+                let left = tries.left();
+                let keep = |scratch: &mut LookupScratch<K>| scratch.swap_outcomes(&mut answers);
+                let group = (of(index), wanted);
+                let found = on_range!(self, ranges, held, index, left, (core, own) => core.lookup(own, group, left, keep));
+                if let Err(error) = found {
+                    held.assigned = assigned;
+                    self.get_over(&ranges, index, error, &mut tries)?;
+                    continue 'with_map;
+                }
+                odd[index] = Some(answers);
+            }
+            self.merge(held, &assigned, &odd);
+            held.assigned = assigned;
+            scratch.swap_outcomes(&mut held.answers);
+            let taken = take(&mut scratch);
+            scratch.swap_outcomes(&mut held.answers);
+            return Ok(taken);
+        }
+    }
+
+    /// Has all memory nodes look at their parts of a group at once; which parts have to be looked up otherwise.
+    fn look_up_together<'k, I: Iterator<Item = &'k K::Key> + Clone>(
+        &self,
+        ranges: &Ranges<K>,
+        held: &mut PoolHeld<K>,
+        of: impl Fn(usize) -> I,
+        wanted: Wanted,
+        left: Duration,
+    ) -> Together {
+        let mut but = Vec::new();
+        let mut parts: Vec<(usize, Part<'_, K>)> = Vec::new();
+        let mut in_place: Vec<usize> = Vec::new();
+        for (index, own) in held.held.iter_mut().enumerate() {
+            if of(index).next().is_none() {
+                continue;
+            }
+            match ranges.spot_of(own, index, &self.config, left) {
+                Ok(Spot::Remote(core, own)) => {
+                    let begun = core.ready(own, left).map(|ReaderContext { table, buffers, .. }| {
+                        let Buffers { endpoint, lookup, .. } = buffers;
+                        InFlight::begin(endpoint, Lookup::new(table, lookup, of(index)).of(wanted))
+                    });
+                    match begun {
+                        Some(Ok(part)) => parts.push((index, part)),
+                        _ => but.push(index),
+                    }
+                }
+                Ok(Spot::Mapped(..)) => in_place.push(index),
+                Err(_) => but.push(index),
+            }
+        }
+        let unfinished = land(&mut parts, left);
+        drop(parts);
+        for index in unfinished {
+            // A batch may still be on its way: its endpoint is not used any more.
+            held.held[index] = DirectHeld::Nothing;
+            but.push(index);
+        }
+        // What is mapped is looked at while others' replies are read, and takes no round trip to wait for.
+        for index in in_place {
+            let looked = match ranges.spot_of(&mut held.held[index], index, &self.config, left) {
+                Ok(Spot::Mapped(core, own)) => {
+                    core.ready(own, left).map(|ReaderContext { table, buffers, .. }| {
+                        let Buffers { endpoint, lookup, .. } = buffers;
+                        look_up_all(endpoint, table, lookup, of(index), wanted)
+                    })
+                }
+                _ => None,
+            };
+            if !matches!(looked, Some(Ok(()))) {
+                but.push(index);
+            }
+        }
+        if but.is_empty() { Together::All } else { Together::But(but) }
+    }
+
+    /// Brings the answers of all parts into the order of the keys.
+    fn merge(&self, held: &mut PoolHeld<K>, assigned: &[u16], odd: &[Option<Outcomes>]) {
+        let PoolHeld { held, answers, .. } = held;
+        answers.clear();
+        let mut next: Vec<_> = held
+            .iter()
+            .zip(odd)
+            .map(|(held, odd)| -> Box<dyn Iterator<Item = (&Outcome, Option<&[u8]>)>> {
+                match (odd, held) {
+                    (Some(odd), _) => Box::new(odd.iter()),
+                    (None, DirectHeld::Mapped(Some(context))) => Box::new(context.buffers.lookup.outcomes()),
+                    (None, DirectHeld::Remote(Some(context))) => Box::new(context.buffers.lookup.outcomes()),
+                    _ => Box::new(std::iter::empty()),
+                }
+            })
+            .collect();
+        for index in assigned {
+            if let Some((outcome, value)) = next[usize::from(*index)].next() {
+                answers.push(outcome, value);
+            }
+        }
+    }
+
+    /// Scans, range by range, and hands each record to `take` in key order. With a newer map it goes on after the last key that
+    /// it has covered, wherever the bounds of ranges lie then.
+    pub(crate) fn scan(
+        &self,
+        held: &mut PoolHeld<K>,
+        (start, end): (&K::Key, Option<&K::Key>),
+        limit: usize,
+        within: Duration,
+        mut take: impl FnMut(K::View<'_>, &[u8]),
+    ) -> Result<Cost, ClientError> {
+        let (mut from, mut left, mut cost) = (start.to_owned(), limit, Cost::default());
+        let mut tries = Tries::new(within);
+        while left > 0 && end.is_none_or(|end| from.borrow() < end) {
+            let ranges = self.follow(held);
+            let index = ranges.index_of(from.borrow());
+            let range = &ranges.ranges[index];
+            let own_end = range.end.as_ref().map(Borrow::borrow);
+            let until = match (own_end, end) {
+                (Some(own), Some(end)) => Some(own.min(end)),
+                (own, end) => own.or(end),
+            };
+            let (mut taken, mut last) = (0, None);
+            let mut hand_over = |key: K::View<'_>, value: &[u8]| {
+                taken += 1;
+                last = Some(key.borrow().to_owned());
+                take(key, value);
+            };
+            let span = (from.borrow(), until);
+            let scanned = on_range!(self, ranges, held, index, within, (core, own) => core.scan(own, span, left, within, &mut hand_over));
+            left -= taken;
+            match scanned {
+                Ok(more) => {
+                    cost += more;
+                    tries = Tries::new(within);
+                    match &range.end {
+                        Some(end) => from = end.clone(),
+                        None => break,
+                    }
+                }
+                Err(error) => {
+                    match last.map(|last| K::successor(last.borrow())) {
+                        None => {}
+                        Some(Some(next)) => from = next,
+                        // There is no key after the last one.
+                        Some(None) => break,
+                    }
+                    self.get_over(&ranges, index, error, &mut tries)?;
+                }
+            }
+        }
+        Ok(cost)
+    }
+
+    /// Puts whether each key is there into an array of as many; how many are there.
+    pub(crate) fn multi_contains<'k>(
+        &self,
+        held: &mut PoolHeld<K>,
+        keys: impl ExactSizeIterator<Item = &'k K::Key> + Clone,
+        found: &mut [bool],
+        within: Duration,
+    ) -> Result<usize, ClientError> {
+        if keys.len() != found.len() {
+            return Err(ClientError::ArrayLengths { keys: keys.len(), values: None, found: found.len() });
+        }
+        self.lookup(held, (keys, Wanted::Presence), within, |scratch| {
+            let mut there = 0;
+            for (found, (outcome, _)) in found.iter_mut().zip(scratch.outcomes()) {
+                *found = outcome.version.is_some();
+                there += usize::from(*found);
+            }
+            there
+        })
+    }
+}
+
+impl Pool<U64Keys> {
+    /// Puts the values of `keys`, which have eight bytes, and whether they are there into arrays of the same length; how many
+    /// are there.
+    pub(crate) fn multi_get_u64(
+        &self,
+        held: &mut PoolHeld<U64Keys>,
+        keys: &[u64],
+        (values, found): (&mut [u64], &mut [bool]),
+        within: Duration,
+    ) -> Result<usize, ClientError> {
+        if keys.len() != found.len() || keys.len() != values.len() {
+            let (keys, values, found) = (keys.len(), Some(values.len()), found.len());
+            return Err(ClientError::ArrayLengths { keys, values, found });
+        }
+        let mut odd = None;
+        let there = self.lookup(held, (keys.iter(), Wanted::Value), within, |scratch| {
+            let mut there = 0;
+            for ((value, found), (_, bytes)) in values.iter_mut().zip(&mut *found).zip(scratch.outcomes()) {
+                (*value, *found) = match bytes.map(<[u8; 8]>::try_from) {
+                    Some(Ok(bytes)) => (u64::from_le_bytes(bytes), true),
+                    None => (0, false),
+                    Some(Err(_)) => {
+                        odd = bytes.map(<[u8]>::len);
+                        (0, false)
+                    }
+                };
+                there += usize::from(*found);
+            }
+            there
+        })?;
+        match odd {
+            None => Ok(there),
+            Some(bytes) => Err(ClientError::NotWords { value_bytes: u32::try_from(bytes).ok() }),
+        }
+    }
+}
+
+/// Takes the replies to all parts as they come, and lets those go that have ended; which have not, or failed.
+fn land<K: BuildKeys>(parts: &mut [(usize, Part<'_, K>)], left: Duration) -> Vec<usize> {
+    let (mut failed, mut since, mut looks) = (Vec::new(), None, 0u32);
+    loop {
+        let (mut has_come, mut goes_on) = (false, false);
+        for (index, part) in parts.iter_mut() {
+            if part.is_done() || failed.contains(index) {
+                continue;
+            }
+            match part.poll() {
+                Ok(came) => has_come |= came,
+                // Whatever it is, it is met again, and got over, where the part is looked up alone.
+                Err(_) => failed.push(*index),
+            }
+            goes_on |= !part.is_done() && !failed.contains(index);
+        }
+        if !goes_on {
+            return failed;
+        }
+        if has_come {
+            (looks, since) = (0, None);
+            continue;
+        }
+        looks += 1;
+        if looks < LOOKS {
+            std::hint::spin_loop();
+            continue;
+        }
+        let waited = since.get_or_insert_with(Instant::now).elapsed();
+        if waited >= left {
+            failed.extend(parts.iter().filter(|(_, part)| !part.is_done()).map(|(index, _)| *index));
+            failed.sort_unstable();
+            failed.dedup();
+            return failed;
+        }
+        match waited < AWAKE {
+            true => std::thread::yield_now(),
+            false => std::thread::sleep(NAP),
+        }
+    }
+}

@@ -1,0 +1,100 @@
+//! Changes: each goes to the memory node that has its key.
+
+use std::time::Duration;
+
+use fpcache::key_space::BuildKeys;
+use fpcache::message::{WriteOperation, WriteReply};
+use fpcache_fabric::Connection;
+
+use super::range::{Direct, Ranges};
+use super::{Pool, Tries};
+use crate::error::ClientError;
+
+impl<K: BuildKeys> Pool<K> {
+    /// Makes one change.
+    pub(crate) fn write_one(
+        &self,
+        operation: WriteOperation<'_, &K::Key>,
+        within: Duration,
+    ) -> Result<WriteReply, ClientError> {
+        let mut tries = Tries::new(within);
+        loop {
+            let ranges = self.ranges();
+            let (index, left) = (ranges.index_of(operation.key), tries.left());
+            let is_connected = ranges.is_connected(index);
+            let written = ranges.core(index, &self.config, left).and_then(|core| match core {
+                Direct::Mapped(core) => core.write_one(operation, left),
+                Direct::Remote(core) => core.write_one(operation, left),
+            });
+            match written {
+                Err(error) => self.get_over_write(&ranges, index, error, is_connected, &mut tries)?,
+                written => return written,
+            }
+        }
+    }
+
+    /// Makes changes, those of each range in their order, and appends how each ended. After an error changes of other ranges than
+    /// the one that failed may have been made.
+    pub(crate) fn write<'v>(
+        &self,
+        operations: impl Iterator<Item = WriteOperation<'v, &'v K::Key>> + Clone,
+        _meant: Option<u64>,
+        within: Duration,
+        replies: &mut Vec<WriteReply>,
+    ) -> Result<(), ClientError> {
+        let operations: Vec<_> = operations.collect();
+        let mut all: Vec<Option<WriteReply>> = vec![None; operations.len()];
+        let mut tries = Tries::new(within);
+        let ended = loop {
+            let Some(next) = all.iter().position(Option::is_none) else { break Ok(()) };
+            let ranges = self.ranges();
+            let (index, left) = (ranges.index_of(operations[next].key), tries.left());
+            let is_connected = ranges.is_connected(index);
+            let of_range = |at: &usize| all[*at].is_none() && ranges.index_of(operations[*at].key) == index;
+            let places: Vec<usize> = (next..operations.len()).filter(of_range).collect();
+            let wanted = places.iter().map(|at| operations[*at]);
+            let mut done = Vec::with_capacity(places.len());
+            let written = ranges.core(index, &self.config, left).and_then(|core| match core {
+                Direct::Mapped(core) => core.write(wanted.clone(), None, left, &mut done),
+                Direct::Remote(core) => core.write(wanted.clone(), None, left, &mut done),
+            });
+            for (at, reply) in places.iter().copied().zip(done) {
+                all[at] = Some(reply);
+            }
+            if let Err(error) = written
+                && let Err(error) = self.get_over_write(&ranges, index, error, is_connected, &mut tries)
+            {
+                break Err(error);
+            }
+        };
+        replies.extend(all.into_iter().map_while(|reply| reply));
+        ended
+    }
+
+    /// As [`get_over`](Self::get_over), of a change: one that may have been sent to a table that is gone is not made again.
+    fn get_over_write(
+        &self,
+        ranges: &Ranges<K>,
+        index: usize,
+        error: ClientError,
+        is_connected: bool,
+        tries: &mut Tries,
+    ) -> Result<(), ClientError> {
+        let may_be_made = is_connected && matches!(error, ClientError::NoSuchTable { .. });
+        let why = format!("the memory node {} has dropped the table meanwhile", ranges.ranges[index].url);
+        self.get_over(ranges, index, error, tries)?;
+        // There is another table of the name by now.
+        if may_be_made { Err(ClientError::OutcomeUnknown { why }) } else { Ok(()) }
+    }
+}
+
+impl<K: BuildKeys> Ranges<K> {
+    /// Whether requests to a range go out without connecting before.
+    pub(super) fn is_connected(&self, index: usize) -> bool {
+        match self.ranges[index].connected() {
+            Some(Direct::Mapped(core)) => core.connection().is_alive(),
+            Some(Direct::Remote(core)) => core.connection().is_alive(),
+            None => false,
+        }
+    }
+}

@@ -1,0 +1,467 @@
+//! Tables over several memory nodes: the same answers as of one, whatever is asked and wherever a range ends.
+
+use std::borrow::Borrow;
+use std::collections::BTreeMap;
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::common::{Directory, TestKeys, load, value_in};
+use fpcache_client::{
+    ByteKeys, CacheConfig, Changes, Client, ClientConfig, ClientError, CreateOptions, KeyKind, KeyRef, Nodes,
+    RefusalCode, TableClient, TableName, Tables, U64Keys, WriteStatus,
+};
+use fpcache_fabric::shm::ListenOptions as ShmListenOptions;
+use fpcache_fabric::shm::Listener as ShmListener;
+use fpcache_fabric::tcp::{ListenOptions, Listener};
+use fpcache_fabric::{HugePages, Serving};
+use fpcache_memserver::{Catalogue, CatalogueConfig};
+
+for_both_kinds_of_keys!(
+    answers_are_those_of_a_map,
+    scans_go_on_over_the_ends_of_ranges,
+    a_table_that_is_made_anew_with_other_ranges_is_found_and_gives_no_old_answer,
+);
+
+/// A memory node on threads of this process.
+struct Node {
+    url: String,
+    _directory: Directory,
+    serving: Option<Serving>,
+}
+
+impl Node {
+    fn of(capacity: u64, over_tcp: bool) -> Self {
+        let directory = Directory::new();
+        let config = CatalogueConfig { capacity, huge_pages: HugePages::No, durable: None };
+        let catalogue = Catalogue::open(&config).unwrap();
+        let (url, serving) = if over_tcp {
+            let options = ListenOptions { io_threads: 1, ..ListenOptions::default() };
+            let listener = Listener::bind(&["tcp://127.0.0.1:0".parse().unwrap()], options).unwrap();
+            let url = listener.addresses()[0].to_string();
+            (url, listener.spawn(catalogue).unwrap())
+        } else {
+            let listener = ShmListener::bind(&directory.address(), ShmListenOptions::default()).unwrap();
+            (directory.url(), listener.spawn(catalogue).unwrap())
+        };
+        Self { url, _directory: directory, serving: Some(serving) }
+    }
+
+    fn tcp() -> Self {
+        Self::of(16 << 20, true)
+    }
+
+    fn shm() -> Self {
+        Self::of(16 << 20, false)
+    }
+}
+
+fn urls(nodes: &[Node]) -> String {
+    nodes.iter().map(|node| node.url.as_str()).collect::<Vec<_>>().join(",")
+}
+
+fn name() -> TableName {
+    "orders".parse().unwrap()
+}
+
+fn config() -> ClientConfig {
+    ClientConfig::default().with_table(name())
+}
+
+fn make<K: TestKeys>(nodes: &[Node], split_at: &[u64], value_bytes: Option<u32>) {
+    let split_at: Vec<K::Owned> = split_at.iter().map(|number| K::key(*number)).collect();
+    let parameters = K::parameters_of(value_bytes);
+    let nodes = Nodes::at(&urls(nodes)).unwrap();
+    nodes.create::<K>(&name(), parameters, &split_at, CreateOptions::default()).unwrap();
+}
+
+fn by<K: TestKeys>(key: &K::Owned) -> KeyRef<'_, K> {
+    KeyRef(key.borrow())
+}
+
+/// Numbers in no order (xorshift).
+fn random(state: &mut u64) -> u64 {
+    *state ^= *state << 13;
+    *state ^= *state >> 7;
+    *state ^= *state << 17;
+    *state
+}
+
+fn answers_are_those_of_a_map<K: TestKeys>() {
+    let kinds: [[fn() -> Node; 3]; 3] = [
+        [Node::tcp, Node::tcp, Node::tcp],
+        [Node::shm, Node::shm, Node::shm],
+        [Node::tcp, Node::shm, Node::tcp],
+    ];
+    for (round, kinds) in kinds.into_iter().enumerate() {
+        let nodes = kinds.map(|start| start());
+        let value_bytes = if round == 0 { None } else { Some(8) };
+        make::<K>(&nodes, &[1_000 << 29, 5_000 << 29], value_bytes);
+        // One URL is enough, whichever.
+        let cache = (round == 2).then(|| CacheConfig::of(6 << 20));
+        let client = TableClient::<K>::connect_with(&nodes[round].url, config().with_cache(cache)).unwrap();
+        let mut reader = client.reader();
+        let shape = K::shape(value_bytes);
+        let value = |number, edition| value_in(&shape, number, edition);
+        let numbers = (0..1_500u64).map(|n| n << 31);
+        load(&client, K::parameters_of(value_bytes), numbers.clone(), 0).unwrap();
+        let mut map: BTreeMap<u64, Vec<u8>> = numbers.map(|n| (n, value(n, 0))).collect();
+        assert_eq!(client.stats().unwrap().keys, 1_500);
+        let mut state = 99 + round as u64;
+        for step in 0..300u64 {
+            let number = (random(&mut state) % 7_000) << 29;
+            let key = K::key(number);
+            let as_number = |(key, value): (K::Owned, Vec<u8>)| (K::number(key.borrow()), value);
+            match random(&mut state) % 9 {
+                0 => {
+                    client.put(by::<K>(&key), &value(number, step)).unwrap();
+                    map.insert(number, value(number, step));
+                }
+                1 => assert_eq!(client.delete(by::<K>(&key)).unwrap(), map.remove(&number).is_some()),
+                2 => assert_eq!(client.get(by::<K>(&key)).unwrap(), map.get(&number).cloned()),
+                3 => {
+                    let group: Vec<u64> = (0..64).map(|_| (random(&mut state) % 7_000) << 29).collect();
+                    let keys: Vec<K::Owned> = group.iter().copied().map(K::key).collect();
+                    let expected: Vec<_> = group.iter().map(|number| map.get(number).cloned()).collect();
+                    assert_eq!(client.multi_get(&keys).unwrap(), expected);
+                    assert_eq!(reader.multi_get(&keys).unwrap(), expected);
+                    let there: Vec<bool> = expected.iter().map(Option::is_some).collect();
+                    assert_eq!(client.multi_contains(&keys).unwrap(), there);
+                    let floors = client.multi_floor(&keys).unwrap();
+                    for (number, floor) in group.iter().zip(floors) {
+                        let expected = map.range(..=number).next_back().map(|(n, v)| (*n, v.clone()));
+                        assert_eq!(floor.map(as_number), expected);
+                    }
+                }
+                4 => {
+                    let limit = (random(&mut state) % 2_000) as usize;
+                    let found: Vec<_> =
+                        client.scan(by::<K>(&key), limit).unwrap().into_iter().map(as_number).collect();
+                    let expected: Vec<_> =
+                        map.range(number..).take(limit).map(|(n, v)| (*n, v.clone())).collect();
+                    assert_eq!(found, expected);
+                    let found = client.scan_back(by::<K>(&key), limit).unwrap();
+                    let found: Vec<_> = found.into_iter().map(as_number).collect();
+                    let expected: Vec<_> =
+                        map.range(..=number).rev().take(limit).map(|(n, v)| (*n, v.clone())).collect();
+                    assert_eq!(found, expected);
+                }
+                5 => {
+                    let above = number + ((random(&mut state) % 7_000) << 29);
+                    let expected = map.range(number..above).count() as u64;
+                    assert_eq!(client.count(by::<K>(&key), K::key(above)).unwrap(), expected);
+                }
+                6 => {
+                    let ceiling = client.ceiling(by::<K>(&key)).unwrap().map(as_number);
+                    assert_eq!(ceiling, map.range(number..).next().map(|(n, v)| (*n, v.clone())));
+                    let last = client.last().unwrap().map(as_number);
+                    assert_eq!(last, map.last_key_value().map(|(n, v)| (*n, v.clone())));
+                    let first = client.first().unwrap().map(as_number);
+                    assert_eq!(first, map.first_key_value().map(|(n, v)| (*n, v.clone())));
+                }
+                7 => {
+                    let (mut changes, mut replies) = (Changes::<K>::default(), Vec::new());
+                    let group: Vec<u64> = (0..20).map(|_| (random(&mut state) % 7_000) << 29).collect();
+                    for number in &group {
+                        changes.insert(K::key(*number), &value(*number, step));
+                    }
+                    client.apply(&changes, &mut replies).unwrap();
+                    assert_eq!(replies.len(), group.len());
+                    for (number, reply) in group.iter().zip(&replies) {
+                        let is_new = !map.contains_key(number);
+                        assert_eq!(reply.status == WriteStatus::Done, is_new);
+                        map.entry(*number).or_insert_with(|| value(*number, step));
+                    }
+                }
+                _ => {
+                    let mut pipeline = client.pipeline(4).unwrap();
+                    for i in 0..12 {
+                        let number = (random(&mut state) % 7_000) << 29;
+                        pipeline.put(K::key(number), &value(number, i)).unwrap();
+                        map.insert(number, value(number, i));
+                        assert_eq!(pipeline.get(K::key(number)).unwrap(), map.get(&number).cloned());
+                    }
+                    assert!(pipeline.finish().into_iter().all(|ended| ended.outcome.is_ok()));
+                }
+            }
+        }
+        let all = client.scan(K::lowest_key(), usize::MAX).unwrap();
+        assert_eq!(all.len(), map.len());
+    }
+}
+
+/// The least key there is, as an own one.
+trait Lowest: TestKeys {
+    fn lowest_key() -> Self::Owned {
+        Self::lowest().to_owned()
+    }
+}
+
+impl<K: TestKeys> Lowest for K {}
+
+fn scans_go_on_over_the_ends_of_ranges<K: TestKeys>() {
+    let nodes = [Node::tcp(), Node::shm(), Node::tcp(), Node::shm()];
+    // One range is empty, and records lie at both sides of each end.
+    make::<K>(&nodes, &[100 << 32, 200 << 32, 300 << 32], Some(8));
+    let client = TableClient::<K>::connect_with(&urls(&nodes[2..]), config()).unwrap();
+    let value = |number| value_in(&K::shape(Some(8)), number, 0);
+    let numbers: Vec<u64> = [0, 99, 100, 101, 199, 300, 301, 400].map(|n| n << 32).into();
+    for number in &numbers {
+        client.put(K::key(*number), &value(*number)).unwrap();
+    }
+    let bounds: Vec<u64> = (0..9).flat_map(|n| [n * 50, n * 50 + 1]).map(|n| n << 32).collect();
+    for from in &bounds {
+        for to in &bounds {
+            let expected: Vec<u64> = numbers.iter().copied().filter(|n| (from..to).contains(&n)).collect();
+            let mut up = Vec::new();
+            let (low, high) = (K::key(*from), K::key(*to));
+            client
+                .scan_range(by::<K>(&low), by::<K>(&high), 100, |key, _| up.push(K::number(key.borrow())))
+                .unwrap();
+            assert_eq!(up, expected);
+            let mut down = Vec::new();
+            client
+                .scan_range_back(by::<K>(&low), by::<K>(&high), 100, |key, _| {
+                    down.push(K::number(key.borrow()))
+                })
+                .unwrap();
+            down.reverse();
+            assert_eq!(down, expected);
+            assert_eq!(client.count(by::<K>(&low), by::<K>(&high)).unwrap(), expected.len() as u64);
+        }
+    }
+    for limit in 0..=numbers.len() {
+        let found = client.scan(K::lowest_key(), limit).unwrap();
+        let found: Vec<u64> = found.iter().map(|(key, _)| K::number(key.borrow())).collect();
+        assert_eq!(found, numbers[..limit]);
+    }
+}
+
+fn a_table_that_is_made_anew_with_other_ranges_is_found_and_gives_no_old_answer<K: TestKeys>() {
+    let nodes = [Node::tcp(), Node::shm(), Node::tcp()];
+    let all = Nodes::at(&urls(&nodes)).unwrap();
+    make::<K>(&nodes, &[100, 200], Some(8));
+    let client = TableClient::<K>::connect_with(&nodes[0].url, config()).unwrap();
+    let value = |number, edition| value_in(&K::shape(Some(8)), number, edition);
+    for edition in 0..4u64 {
+        // Keys of which some go to another memory node each time.
+        for number in 0..300 {
+            client.put(K::key(number), &value(number, edition)).unwrap();
+        }
+        let mut reader = client.reader();
+        for number in 0..300 {
+            assert_eq!(reader.get(K::key(number)).unwrap(), Some(value(number, edition)));
+        }
+        all.drop_table(&name()).unwrap();
+        let error = client.get(K::key(7)).unwrap_err();
+        assert!(matches!(error, ClientError::NoSuchTable { .. }), "{error}");
+        make::<K>(&nodes, &[20 + 30 * edition, 150 + 20 * edition], Some(8));
+        assert_eq!(reader.get(K::key(110)).unwrap(), None);
+        assert_eq!(client.scan(K::lowest_key(), 10).unwrap(), []);
+        let keys: Vec<K::Owned> = (0..300).map(K::key).collect();
+        assert!(client.multi_get(&keys).unwrap().iter().all(Option::is_none));
+    }
+}
+
+#[test]
+fn a_key_of_another_range_is_refused_with_the_maps_version() {
+    let nodes = [Node::tcp(), Node::shm()];
+    make::<U64Keys>(&nodes, &[1000], Some(8));
+    for (node, own, foreign) in [(&nodes[0], 999, 1000), (&nodes[1], 1000, 999)] {
+        let tables = Tables::connect(&node.url).unwrap().list().unwrap().tables;
+        let range = tables.iter().find(|table| table.name.as_range().is_some()).unwrap().name;
+        let client = Client::connect_with(&node.url, config().with_table(range)).unwrap();
+        client.put(own, &[1; 8]).unwrap();
+        let refused = |ended: Result<bool, ClientError>| match ended {
+            Err(error @ ClientError::Refused(_)) => {
+                assert!(error.is_retryable());
+                let ClientError::Refused(refusal) = error else { unreachable!() };
+                assert_eq!(refusal.code, RefusalCode::WrongRange { version: 2 }, "{refusal}");
+                assert!(refusal.message.contains("version 2"), "{refusal}");
+            }
+            ended => panic!("{ended:?}"),
+        };
+        refused(client.insert(foreign, &[1; 8]));
+        refused(client.delete(foreign));
+        // Nothing of a request is done that has one such key.
+        let (mut changes, mut replies) = (Changes::new(), Vec::new());
+        changes.put(own, &[2; 8]).put(foreign, &[2; 8]);
+        refused(client.apply(&changes, &mut replies).map(|()| true));
+        assert_eq!(client.get(own).unwrap(), Some(vec![1; 8]));
+        assert_eq!(client.get(foreign).unwrap(), None);
+    }
+}
+
+#[test]
+fn tables_of_several_and_of_one_memory_node_do_not_share_a_name() {
+    let nodes = [Node::tcp(), Node::shm()];
+    let all = Nodes::at(&urls(&nodes)).unwrap();
+    let tables = Tables::connect(&nodes[1].url).unwrap();
+    tables.create(&name(), KeyKind::U64, CreateOptions::default()).unwrap();
+    let create = || all.create::<U64Keys>(&name(), U64Keys::parameters(), &[9], CreateOptions::default());
+    let error = create().unwrap_err().to_string();
+    assert!(error.contains(&nodes[1].url) && error.contains("alone"), "{error}");
+    // What was made at the first one is gone again.
+    assert_eq!(Tables::connect(&nodes[0].url).unwrap().list().unwrap().tables, []);
+    tables.drop_table(&name()).unwrap();
+    create().unwrap();
+    create().unwrap();
+    let error = tables.create(&name(), KeyKind::U64, CreateOptions::default()).unwrap_err().to_string();
+    assert!(error.contains("over several memory nodes"), "{error}");
+    let range = tables.list().unwrap().tables[0].name;
+    let error = tables.create(&range, KeyKind::U64, CreateOptions::default()).unwrap_err().to_string();
+    assert!(error.contains("--nodes"), "{error}");
+    let other = all.create::<U64Keys>(&name(), U64Keys::parameters(), &[10], CreateOptions::default());
+    assert!(other.unwrap_err().to_string().contains("other keys"));
+}
+
+#[test]
+fn memory_nodes_that_make_no_table_are_named_before_anything_is_made() {
+    let node = Node::tcp();
+    let twice = Nodes::at(&format!("{0},shm://x,{0}", node.url)).unwrap_err().to_string();
+    assert!(twice.contains("named twice") && twice.contains(&node.url), "{twice}");
+    let many: Vec<String> = (0..65).map(|i| format!("shm://n{i}")).collect();
+    assert!(Nodes::at(&many.join(",")).unwrap_err().to_string().contains("at most 64"));
+    assert!(Nodes::at("tcp://nowhere").is_err());
+    // One of which nobody listens.
+    let away = Nodes::at(&format!("{},tcp://127.0.0.1:1", node.url)).unwrap();
+    let created = away.create::<U64Keys>(&name(), U64Keys::parameters(), &[9], CreateOptions::default());
+    let error = created.unwrap_err();
+    assert!(matches!(&error, ClientError::NodeAway { node, .. } if node == "tcp://127.0.0.1:1"), "{error}");
+    assert!(error.is_retryable());
+    for split_at in [&[][..], &[1, 2], &[0]] {
+        let nodes = Nodes::at(&format!("{},shm://unused", node.url)).unwrap();
+        let created =
+            nodes.create::<U64Keys>(&name(), U64Keys::parameters(), split_at, CreateOptions::default());
+        assert!(matches!(created, Err(ClientError::MapUnusable(_))), "{split_at:?}");
+    }
+    assert_eq!(Tables::connect(&node.url).unwrap().list().unwrap().tables, []);
+}
+
+#[test]
+fn a_full_memory_node_among_three_is_named_and_the_others_take_writes() {
+    let nodes = [Node::tcp(), Node::of(1 << 20, true), Node::shm()];
+    make::<U64Keys>(&nodes, &[1 << 20, 2 << 20], Some(1000));
+    let client = Client::connect_with(&nodes[0].url, config()).unwrap();
+    let mut written = Vec::new();
+    let full = loop {
+        let key = (1 << 20) + written.len() as u64;
+        match client.put(key, &[7; 1000]) {
+            Ok(()) => written.push(key),
+            Err(error) => break error,
+        }
+    };
+    let is_named = matches!(&full, ClientError::NoRoom { node: Some(node), .. } if *node == nodes[1].url);
+    assert!(is_named && full.to_string().contains(&nodes[1].url), "{full}");
+    client.put(5, &[1; 1000]).unwrap();
+    client.put(3 << 20, &[1; 1000]).unwrap();
+    assert!(written.iter().all(|key| client.get(*key).unwrap() == Some(vec![7; 1000])));
+}
+
+#[test]
+fn a_memory_node_that_is_gone_fails_its_own_range_only() {
+    let mut nodes = [Node::tcp(), Node::tcp(), Node::shm()];
+    make::<ByteKeys>(&nodes, &[1 << 56, 2 << 56], Some(8));
+    let client = TableClient::<ByteKeys>::connect_with(&nodes[1].url, config()).unwrap();
+    let keys: Vec<Vec<u8>> = [0u64, 1 << 56, 2 << 56].map(ByteKeys::key).into();
+    for key in &keys {
+        client.put(key, &[3; 8]).unwrap();
+    }
+    for gone in [1, 2] {
+        drop(nodes[gone].serving.take());
+        let url = nodes[gone].url.clone();
+        let check = |error: ClientError| {
+            let is_named = matches!(&error, ClientError::NodeAway { node, .. } if *node == url);
+            assert!(is_named && error.is_retryable(), "{error}");
+        };
+        check(client.get(&keys[gone]).unwrap_err());
+        check(client.put(&keys[gone], &[4; 8]).unwrap_err());
+        check(client.multi_get(&keys[gone..=gone]).unwrap_err());
+        assert_eq!(client.get(&keys[0]).unwrap(), Some(vec![3; 8]));
+        client.put(&keys[0], &[3; 8]).unwrap();
+        // Somebody who comes now finds the table at those that are left.
+        let newcomer = TableClient::<ByteKeys>::connect_with(&urls(&nodes), config()).unwrap();
+        assert_eq!(newcomer.get(&keys[0]).unwrap(), Some(vec![3; 8]));
+        check(newcomer.get(&keys[gone]).unwrap_err());
+    }
+}
+
+/// Passes on what it gets after a while, both ways.
+struct Slow {
+    address: String,
+    is_over: Arc<AtomicBool>,
+}
+
+impl Slow {
+    fn before(url: &str, delay: Duration) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = format!("tcp://{}", listener.local_addr().unwrap());
+        let (to, is_over) =
+            (url.strip_prefix("tcp://").unwrap().to_owned(), Arc::new(AtomicBool::new(false)));
+        let over = Arc::clone(&is_over);
+        thread::spawn(move || {
+            for client in listener.incoming() {
+                if over.load(Ordering::Relaxed) {
+                    return;
+                }
+                let (client, node) = (client.unwrap(), TcpStream::connect(&to).unwrap());
+                client.set_nodelay(true).unwrap();
+                node.set_nodelay(true).unwrap();
+                let pass = |mut from: TcpStream, mut to: TcpStream| {
+                    thread::spawn(move || {
+                        let mut bytes = vec![0; 1 << 16];
+                        while let Ok(count @ 1..) = from.read(&mut bytes) {
+                            thread::sleep(delay);
+                            if to.write_all(&bytes[..count]).is_err() {
+                                break;
+                            }
+                        }
+                        let _ = to.shutdown(std::net::Shutdown::Both);
+                    })
+                };
+                pass(client.try_clone().unwrap(), node.try_clone().unwrap());
+                pass(node, client);
+            }
+        });
+        Self { address, is_over }
+    }
+}
+
+impl Drop for Slow {
+    fn drop(&mut self) {
+        self.is_over.store(true, Ordering::Relaxed);
+        let _ = TcpStream::connect(self.address.strip_prefix("tcp://").unwrap());
+    }
+}
+
+#[test]
+fn a_group_over_three_memory_nodes_takes_the_round_trips_of_one() {
+    const DELAY: Duration = Duration::from_millis(10);
+    let nodes = [Node::tcp(), Node::tcp(), Node::tcp()];
+    let slow: Vec<Slow> = nodes.iter().map(|node| Slow::before(&node.url, DELAY)).collect();
+    let addresses: Vec<&str> = slow.iter().map(|slow| slow.address.as_str()).collect();
+    let all = Nodes::at(&addresses.join(",")).unwrap();
+    all.create::<U64Keys>(&name(), U64Keys::parameters(), &[1000, 2000], CreateOptions::default()).unwrap();
+    let client = Client::connect_with(addresses[0], config()).unwrap();
+    let keys: Vec<u64> = (0..64).map(|i| i * 3000 / 64).collect();
+    let mut changes = Changes::new();
+    for key in &keys {
+        changes.put(*key, &key.to_le_bytes());
+    }
+    client.apply(&changes, &mut Vec::new()).unwrap();
+    let ask = |keys: &[u64]| {
+        let (begun, expected) = (Instant::now(), keys.iter().map(|key| Some(key.to_le_bytes().to_vec())));
+        assert!(client.multi_get(keys).unwrap().into_iter().eq(expected));
+        begun.elapsed()
+    };
+    let best = |keys: &[u64]| (0..4).map(|_| ask(keys)).min().unwrap();
+    // The first one fetches the models.
+    ask(&keys);
+    let of_one = best(&keys[..20]);
+    let of_three = best(&keys);
+    assert!(of_one >= 2 * DELAY, "{of_one:?}");
+    assert!(of_three < of_one * 3 / 2, "{of_three:?} and {of_one:?} of one memory node");
+}
