@@ -16,7 +16,7 @@ use fpcache_fabric::{
 
 use crate::access::{believing, token_for};
 use crate::error::ClientError;
-use crate::url::Url;
+use crate::url::{Url, parse_list};
 
 /// How long a call may take unless told.
 const DEADLINE: Duration = Duration::from_secs(5);
@@ -61,7 +61,7 @@ pub struct CreateOptions {
 }
 
 impl Tables {
-    /// Connects to the memory node at `url`, for example `shm://fpcache`.
+    /// Connects to the memory node at `url`, for example `shm://fpcache`; to the first of several that answers.
     ///
     /// # Errors
     /// A bad URL, no memory node there, no right to it, or one of another release.
@@ -83,9 +83,15 @@ impl Tables {
     /// # Errors
     /// As for [`connect`](Self::connect).
     pub fn connect_as(url: &str, token: Option<Token>, deadline: Duration) -> Result<Self, ClientError> {
-        let url: Url = url.parse()?;
-        let token = token_for(&url, token)?;
-        Ok(Self::at(url, token, deadline)?)
+        let mut first_error = None;
+        for url in parse_list(url)? {
+            let token = token_for(&url, token)?;
+            match Self::at(url, token, deadline) {
+                Ok(tables) => return Ok(tables),
+                Err(error) => first_error = first_error.or(Some(error)),
+            }
+        }
+        Err(first_error.unwrap_or(FabricError::NotPosted).into())
     }
 
     pub(crate) fn at(url: Url, token: Option<Token>, deadline: Duration) -> Result<Self, FabricError> {

@@ -1,11 +1,14 @@
 //! `create`
 
+use std::borrow::Borrow;
+
 use clap::{Args, ValueEnum};
-use fpcache_client::{ByteKeys, KeyKind, TableClient, TableParameters, U64Keys};
+use fpcache_client::{ByteKeys, KeyKind, Nodes, TableClient, TableParameters, U64Keys};
 use serde_json::json;
 
-use crate::keys::{KeyLengths, Keys};
+use crate::keys::{KeyFormat, KeyLengths, Keys};
 use crate::output::{Outcome, Output};
+use crate::over_nodes::{OverNodes, split_at};
 use crate::parameters::{Length, Parameters};
 use crate::place::Place;
 use crate::tables::{NewTable, kind_of};
@@ -26,6 +29,13 @@ pub(crate) struct Create {
 
     #[command(flatten)]
     new: NewTable,
+
+    #[command(flatten)]
+    over: OverNodes,
+
+    /// The keys at which the ranges of --nodes begin but for the first, with commas between [default: even parts of all u64]
+    #[arg(long, value_name = "KEY,KEY", value_delimiter = ',', requires = "nodes")]
+    split_at: Vec<String>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -47,6 +57,12 @@ impl Create {
     }
 
     pub(crate) fn run(&self, place: &Place, output: &mut Output) -> anyhow::Result<Outcome> {
+        if let Some(nodes) = self.over.named(place.deadline)? {
+            return match self.kind().unwrap_or(KeyKind::U64) {
+                KeyKind::U64 => self.create_over::<U64Keys>(&nodes, place, output),
+                KeyKind::Bytes => self.create_over::<ByteKeys>(&nodes, place, output),
+            };
+        }
         let (tables, name) = (place.tables()?, &place.table);
         // Nothing is made with parameters that make no sense.
         match kind_of(&tables, name, self.kind())?.or(self.kind()).unwrap_or(KeyKind::U64) {
@@ -62,6 +78,30 @@ impl Create {
             ensured.undo(&tables, name);
         }
         created
+    }
+
+    /// Makes the table over several memory nodes.
+    fn create_over<K: Keys>(
+        &self,
+        nodes: &Nodes,
+        place: &Place,
+        output: &mut Output,
+    ) -> anyhow::Result<Outcome> {
+        let parameters = self.checked::<K>()?;
+        let split_at = split_at::<K>(&self.split_at, nodes.len())?;
+        nodes.create::<K>(&place.table, parameters, &split_at, self.new.options())?;
+        if output.is_json() {
+            output.document(&json!({
+                "table": place.table.as_str(),
+                "nodes": nodes.len(),
+                "key_kind": K::NAME,
+                "split_at": split_at
+                    .iter()
+                    .map(|key| K::text(key.borrow(), KeyFormat { is_hex: false }))
+                    .collect::<Vec<_>>(),
+            }))?;
+        }
+        Ok(Outcome::Done)
     }
 
     /// The table's parameters.

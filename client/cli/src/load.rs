@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use anyhow::{anyhow, bail};
 use clap::Args;
 use fpcache_client::{
-    ByteKeys, Changes, ClientError, KeyKind, KeyRef, Loaded, RefusalCode, TableClient, TableName,
+    ByteKeys, Changes, ClientError, KeyKind, KeyRef, Loaded, Nodes, RefusalCode, TableClient, TableName,
     TableParameters, U64Keys, WriteReply, WriteStatus,
 };
 use fpcache_datasets::count::human_bytes;
@@ -16,6 +16,7 @@ use serde_json::json;
 use crate::data::Data;
 use crate::keys::{KeyFormat, KeyLengths, Keys};
 use crate::output::{Outcome, Output, counted};
+use crate::over_nodes::{OverNodes, split_of};
 use crate::parameters::Parameters;
 use crate::place::Place;
 use crate::progress::Bar;
@@ -38,6 +39,9 @@ pub(crate) struct Load {
 
     #[command(flatten)]
     new: NewTable,
+
+    #[command(flatten)]
+    over: OverNodes,
 }
 
 impl Load {
@@ -52,6 +56,9 @@ impl Load {
     /// no table.
     fn load<K: Keys>(&self, place: &Place, output: &mut Output) -> anyhow::Result<Outcome> {
         let parameters = self.parameters.checked::<K>(K::LENGTHS)?;
+        if let Some(nodes) = self.over.named(place.deadline)? {
+            return self.load_over::<K>(&nodes, place, output);
+        }
         let (tables, name, bar) = (place.tables()?, &place.table, Bar::default());
         if kind_of(&tables, name, Some(self.data.key_kind()))?.is_some() {
             let client = place.client::<K>()?;
@@ -78,6 +85,38 @@ impl Load {
             };
             anyhow!("loading {} into `{name}` at {}: {error}{rest}", dataset.name(), client.name())
         })?;
+        let time = Times { dataset: opened, load: started.elapsed() - opened };
+        report::<K>(&client, output, &parameters, &dataset, &loaded, &time)?;
+        Ok(Outcome::Done)
+    }
+
+    /// Makes a table over several memory nodes, as many keys to each, and loads it before anybody sees it.
+    fn load_over<K: Keys>(
+        &self,
+        nodes: &Nodes,
+        place: &Place,
+        output: &mut Output,
+    ) -> anyhow::Result<Outcome> {
+        let (name, bar, started) = (&place.table, Bar::default(), Instant::now());
+        if nodes.find(name)?.is_some()
+            && let Ok(client) = place.at(nodes).client::<K>()
+        {
+            return self.add(&client, name, output, &bar);
+        }
+        let dataset = self.data.open::<K>(&bar)?;
+        let opened = started.elapsed();
+        let lengths = K::lengths(&dataset);
+        let every = lengths.every.filter(|_| !self.data.wants_any_length());
+        let parameters = self.parameters.checked::<K>(KeyLengths { every, ..lengths })?;
+        let table = nodes.begin::<K>(name, &split_of::<K>(&dataset, nodes.len())?, self.new.options())?;
+        let loaded = match send(table.client(), parameters, &dataset, &bar) {
+            Ok(loaded) => loaded,
+            Err(error) => {
+                table.undo();
+                bail!("loading {} into `{name}` at {}: {error}", dataset.name(), table.client().name());
+            }
+        };
+        let client = table.finish()?;
         let time = Times { dataset: opened, load: started.elapsed() - opened };
         report::<K>(&client, output, &parameters, &dataset, &loaded, &time)?;
         Ok(Outcome::Done)

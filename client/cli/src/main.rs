@@ -16,6 +16,7 @@ mod load;
 mod nearest;
 mod numbers;
 mod output;
+mod over_nodes;
 mod parameters;
 mod place;
 mod progress;
@@ -72,7 +73,7 @@ fn run(arguments: &Arguments, is_named: bool) -> anyhow::Result<Outcome> {
     let outcome = match &arguments.command {
         Command::Devices => devices::list(&mut output)?,
         Command::Tables => tables::list(&place.tables()?, is_named.then_some(table), &mut output)?,
-        Command::Drop(drop) => drop.run(&place.tables()?, &mut output)?,
+        Command::Drop(drop) => drop.run(&place, &mut output)?,
         Command::Create(create) => create.run(&place, &mut output)?,
         Command::Load(load) => load.run(&place, &mut output)?,
         command => run_on_table(&place, command, &mut output)?,
@@ -85,7 +86,11 @@ fn run(arguments: &Arguments, is_named: bool) -> anyhow::Result<Outcome> {
 fn run_on_table(place: &Place, command: &Command, output: &mut Output) -> anyhow::Result<Outcome> {
     let kind = match command {
         Command::Verify(verify) => Some(verify.key_kind()),
-        _ => place.tables()?.find(&place.table)?.map(|table| table.kind),
+        _ => match place.tables()?.find(&place.table)? {
+            Some(table) => Some(table.kind),
+            // It may be one over several memory nodes.
+            None => place.nodes()?.find(&place.table)?,
+        },
     };
     match kind {
         Some(KeyKind::Bytes) => carry_out(command, &place.client::<ByteKeys>()?, &place.table, output),

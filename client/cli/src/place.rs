@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use fpcache_client::{BuildKeys, ClientConfig, ClientError, TableClient, TableName, Tables, Token};
+use fpcache_client::{BuildKeys, ClientConfig, ClientError, Nodes, TableClient, TableName, Tables, Token};
 
 /// Where a table lies, and how long a request to it may take.
 #[derive(Clone, Debug)]
@@ -18,6 +18,16 @@ impl Place {
     /// The memory node's tables.
     pub(crate) fn tables(&self) -> Result<Tables, ClientError> {
         Tables::connect_as(&self.url, self.token, self.deadline)
+    }
+
+    /// The same table at these memory nodes.
+    pub(crate) fn at(&self, nodes: &Nodes) -> Self {
+        Self { url: nodes.urls(), ..self.clone() }
+    }
+
+    /// The memory nodes that the URL names, as those of tables over several.
+    pub(crate) fn nodes(&self) -> Result<Nodes, ClientError> {
+        Ok(Nodes::at_with(&self.url, self.deadline)?.with_token(self.token))
     }
 
     /// A client of the table.

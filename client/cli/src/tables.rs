@@ -3,11 +3,12 @@
 use anyhow::{bail, ensure};
 use bytesize::ByteSize;
 use clap::Args;
-use fpcache_client::{ClientError, CreateOptions, KeyKind, RefusalCode, TableInfo, TableName, Tables};
+use fpcache_client::{ClientError, CreateOptions, KeyKind, Nodes, RefusalCode, TableInfo, TableName, Tables};
 use fpcache_datasets::count::{human, human_bytes};
 use serde_json::{Value, json};
 
 use crate::output::{Outcome, Output, counted};
+use crate::place::Place;
 
 /// What a table is made with that is not there yet.
 #[derive(Clone, Copy, Debug, Args)]
@@ -51,6 +52,11 @@ pub(crate) fn kind_of(
 }
 
 impl NewTable {
+    /// How the table is made.
+    pub(crate) fn options(self) -> CreateOptions {
+        CreateOptions { region_bytes: self.region_bytes.map(|size| size.as_u64()) }
+    }
+
     /// Makes the table if it is not there, and says what its keys are. They must be of this kind; without one they are what they
     /// are, u64 if it is made.
     pub(crate) fn ensure(
@@ -139,12 +145,24 @@ pub(crate) struct DropTable {
     /// Do it: nothing brings the records back
     #[arg(long)]
     yes: bool,
+
+    /// Of a table over several memory nodes, remove what these have of it, and ask no others: where those are gone for ever
+    #[arg(long, value_name = "URL,URL")]
+    nodes: Option<String>,
 }
 
 impl DropTable {
-    pub(crate) fn run(&self, tables: &Tables, output: &mut Output) -> anyhow::Result<Outcome> {
+    pub(crate) fn run(&self, place: &Place, output: &mut Output) -> anyhow::Result<Outcome> {
         let name = &self.name;
-        let found = tables.find(name)?;
+        let (nodes, here) = match &self.nodes {
+            Some(urls) => (Nodes::at_with(urls, place.deadline)?, true),
+            None => (place.nodes()?, false),
+        };
+        let tables = if here { None } else { Some(place.tables()?) };
+        let found = tables.as_ref().map(|tables| tables.find(name)).transpose()?.flatten();
+        let Some(tables) = tables.filter(|_| found.is_some()) else {
+            return self.drop_over(&nodes, here, output);
+        };
         if found.is_some_and(|table| table.is_closed()) && !self.yes {
             bail!(
                 "`{name}` is closed, and nothing brings its records back once it is dropped: say --yes to drop it"
@@ -165,6 +183,24 @@ impl DropTable {
                 "keys": found.map(|table| table.keys),
                 "used_bytes": found.map(|table| table.used_bytes),
             }))?;
+        }
+        Ok(Outcome::Done)
+    }
+
+    /// Removes a table over several memory nodes, or what some have of it.
+    fn drop_over(&self, nodes: &Nodes, here: bool, output: &mut Output) -> anyhow::Result<Outcome> {
+        let name = &self.name;
+        if !self.yes && nodes.find(name)?.is_some() {
+            bail!(
+                "`{name}` is a table over several memory nodes, and nothing brings its records back: say --yes to drop it"
+            );
+        }
+        match here {
+            true => nodes.drop_here(name)?,
+            false => nodes.drop_table(name)?,
+        }
+        if output.is_json() {
+            output.document(&json!({ "dropped": name.as_str() }))?;
         }
         Ok(Outcome::Done)
     }

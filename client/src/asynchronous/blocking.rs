@@ -5,86 +5,205 @@ use std::time::{Duration, Instant};
 
 use fpcache::key_space::BuildKeys;
 use fpcache::layout::RecordShape;
+use fpcache::read::{Cost, LookupScratch, Neighbour, Side, Wanted};
 
 use super::group::{Answer, Group, Kind, Part};
 use crate::client::{Record, TableClient, with_core};
 use crate::core::{Connector, Core, Held};
 use crate::empty::first_parameters;
 use crate::error::ClientError;
+use crate::pool::{Pool, PoolHeld};
+
+/// What reads groups for one thread at a time: a table of one memory node, or of several.
+pub(super) trait Reads<K: BuildKeys> {
+    /// What a reader holds.
+    type Held;
+
+    fn look_up<'k>(
+        &self,
+        held: &mut Self::Held,
+        keys: (impl Iterator<Item = &'k K::Key> + Clone, Wanted),
+        within: Duration,
+        take: impl FnMut(&mut LookupScratch<K>),
+    ) -> Result<(), ClientError>;
+
+    fn search(
+        &self,
+        held: &mut Self::Held,
+        side: Side,
+        keys: &[K::Owned],
+        within: Duration,
+    ) -> Result<Vec<Option<Record<K>>>, ClientError>;
+
+    fn shape_of(&self, held: &mut Self::Held, within: Duration) -> Result<RecordShape, ClientError>;
+
+    fn scan_from(
+        &self,
+        held: &mut Self::Held,
+        range: (&K::Key, Option<&K::Key>),
+        limit: usize,
+        within: Duration,
+        take: impl FnMut(K::View<'_>, &[u8]),
+    ) -> Result<Cost, ClientError>;
+}
+
+impl<K: BuildKeys, T: Connector> Reads<K> for Core<K, T> {
+    type Held = Held<K, T>;
+
+    fn look_up<'k>(
+        &self,
+        held: &mut Self::Held,
+        keys: (impl Iterator<Item = &'k K::Key> + Clone, Wanted),
+        within: Duration,
+        take: impl FnMut(&mut LookupScratch<K>),
+    ) -> Result<(), ClientError> {
+        self.lookup(held, keys, within, take)
+    }
+
+    fn search(
+        &self,
+        held: &mut Self::Held,
+        side: Side,
+        keys: &[K::Owned],
+        within: Duration,
+    ) -> Result<Vec<Option<Record<K>>>, ClientError> {
+        let mut records = vec![None; keys.len()];
+        self.nearest(held, side, keys.iter().map(Borrow::borrow), within, |found| {
+            for (record, (found, _)) in records.iter_mut().zip(found.answers()) {
+                *record = found.map(|found| (found.key.to_owned(), found.value.to_vec()));
+            }
+        })?;
+        Ok(records)
+    }
+
+    fn shape_of(&self, held: &mut Self::Held, within: Duration) -> Result<RecordShape, ClientError> {
+        self.shape_by(held, within)
+    }
+
+    fn scan_from(
+        &self,
+        held: &mut Self::Held,
+        range: (&K::Key, Option<&K::Key>),
+        limit: usize,
+        within: Duration,
+        take: impl FnMut(K::View<'_>, &[u8]),
+    ) -> Result<Cost, ClientError> {
+        self.scan(held, range, limit, within, take)
+    }
+}
+
+impl<K: BuildKeys> Reads<K> for Pool<K> {
+    type Held = PoolHeld<K>;
+
+    fn look_up<'k>(
+        &self,
+        held: &mut Self::Held,
+        keys: (impl Iterator<Item = &'k K::Key> + Clone, Wanted),
+        within: Duration,
+        take: impl FnMut(&mut LookupScratch<K>),
+    ) -> Result<(), ClientError> {
+        self.lookup(held, keys, within, take)
+    }
+
+    fn search(
+        &self,
+        held: &mut Self::Held,
+        side: Side,
+        keys: &[K::Owned],
+        within: Duration,
+    ) -> Result<Vec<Option<Record<K>>>, ClientError> {
+        let own =
+            |found: Option<Neighbour<'_, K>>| found.map(|found| (found.key.to_owned(), found.value.to_vec()));
+        let search =
+            |key: &K::Owned| self.nearest_to(held, (side, key.borrow()), within, own).map(|(found, _)| found);
+        keys.iter().map(search).collect()
+    }
+
+    fn shape_of(&self, _: &mut Self::Held, within: Duration) -> Result<RecordShape, ClientError> {
+        self.shape(within)
+    }
+
+    fn scan_from(
+        &self,
+        held: &mut Self::Held,
+        range: (&K::Key, Option<&K::Key>),
+        limit: usize,
+        within: Duration,
+        take: impl FnMut(K::View<'_>, &[u8]),
+    ) -> Result<Cost, ClientError> {
+        self.scan(held, range, limit, within, take)
+    }
+}
 
 impl<K: BuildKeys> Group<K> {
     /// Makes the reads with what the calling thread holds of a client, and answers them.
     pub(super) fn read_by(mut self, client: &TableClient<K>) {
         let within = self.until().saturating_duration_since(Instant::now());
-        with_core!(client, core => core.here(|held| self.read_with(core, held, within)));
+        with_core!(client, core => core.here(|held| self.read_with(&**core, held, within)));
     }
 
     /// Makes the reads with what a reader holds, and answers them.
-    pub(super) fn read_with<T: Connector>(
-        &mut self,
-        core: &Core<K, T>,
-        held: &mut Held<K, T>,
-        within: Duration,
-    ) {
-        if let Err(error) = self.try_to_read(core, held, within) {
+    pub(super) fn read_with<S: Reads<K>>(&mut self, source: &S, held: &mut S::Held, within: Duration) {
+        if let Err(error) = self.try_to_read(source, held, within) {
             self.fail(&error);
         }
     }
 
-    fn try_to_read<T: Connector>(
+    fn try_to_read<S: Reads<K>>(
         &mut self,
-        core: &Core<K, T>,
-        held: &mut Held<K, T>,
+        source: &S,
+        held: &mut S::Held,
         within: Duration,
     ) -> Result<(), ClientError> {
         match self.kind {
             Kind::Value | Kind::Presence => {
-                let shape = self.shape(core, held, within)?;
+                let shape = self.shape(source, held, within)?;
                 // An attempt that fails has answered nothing.
                 let mut calls = std::mem::take(&mut self.asked);
                 let (kind, wanted) = (self.kind, self.wanted());
                 let asked = Self { kind, asked: std::mem::take(&mut calls) };
                 let keys: Vec<K::Owned> = asked.keys().map(ToOwned::to_owned).collect();
                 self.asked = asked.asked;
-                core.lookup(held, (keys.iter().map(Borrow::borrow), wanted), within, |found| {
+                source.look_up(held, (keys.iter().map(Borrow::borrow), wanted), within, |found| {
                     self.looked_up(&shape, found.outcomes());
                 })
             }
             Kind::Nearest(side) => {
                 let keys: Vec<K::Owned> = self.keys().map(ToOwned::to_owned).collect();
-                let keys = keys.iter().map(Borrow::borrow);
-                core.nearest(held, side, keys, within, |found| self.searched(found))
+                let found = source.search(held, side, &keys, within)?;
+                self.found_nearest(found.into_iter());
+                Ok(())
             }
-            Kind::Scan => self.scan_part(core, held, within),
+            Kind::Scan => self.scan_part(source, held, within),
         }
     }
 
     /// How the table's records lie in slots, if that matters to an answer.
-    fn shape<T: Connector>(
+    fn shape<S: Reads<K>>(
         &self,
-        core: &Core<K, T>,
-        held: &mut Held<K, T>,
+        source: &S,
+        held: &mut S::Held,
         within: Duration,
     ) -> Result<RecordShape, ClientError> {
         let first = || first_parameters::<K>([]).shape;
         if !self.asked.iter().any(|asked| matches!(asked.answer, Answer::Versioned(_))) {
             return Ok(first());
         }
-        match core.shape_by(held, within) {
+        match source.shape_of(held, within) {
             Err(error) if error.is_of_empty_table() => Ok(first()),
             shape => shape,
         }
     }
 
-    fn scan_part<T: Connector>(
+    fn scan_part<S: Reads<K>>(
         &mut self,
-        core: &Core<K, T>,
-        held: &mut Held<K, T>,
+        source: &S,
+        held: &mut S::Held,
         within: Duration,
     ) -> Result<(), ClientError> {
         let Some((start, end, limit)) = self.scan() else { return Ok(()) };
         let mut records: Vec<Record<K>> = Vec::new();
-        core.scan(held, (start, end), limit, within, |key, value| {
+        source.scan_from(held, (start, end), limit, within, |key, value| {
             records.push((key.borrow().to_owned(), value.to_vec()));
         })?;
         let next = match records.last() {

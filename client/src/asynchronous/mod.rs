@@ -154,7 +154,7 @@ struct Shared<K: BuildKeys> {
 enum Way<K: BuildKeys> {
     InPlace(Arc<Core<K, MappedNode>>),
     Grouped(Arc<Queue<K>>),
-    #[cfg(feature = "sim")]
+    /// By threads that may block: of tables over several memory nodes, and simulated ones.
     Blocking,
 }
 
@@ -214,6 +214,7 @@ impl<K: BuildKeys> AsyncTableClient<K> {
                 }
                 Way::Grouped(queue)
             }
+            Transport::Pool(_) => Way::Blocking,
             #[cfg(feature = "sim")]
             Transport::Simulated(_) => Way::Blocking,
         };
@@ -510,7 +511,6 @@ impl<K: BuildKeys> AsyncTableClient<K> {
                         self.read_on_a_blocking_thread(group).await?;
                     }
                 }
-                #[cfg(feature = "sim")]
                 Way::Blocking => self.read_on_a_blocking_thread(Group::of(kind, asked)).await?,
             }
             answered.await.map_err(|_| runtime_has_ended())?

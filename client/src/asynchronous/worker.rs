@@ -58,7 +58,7 @@ impl<K: BuildKeys> Worker<K> {
         let (core, mut held) = (Arc::clone(&self.core), self.held.take());
         let read = tokio::task::spawn_blocking(move || {
             let within = group.until().saturating_duration_since(Instant::now());
-            group.read_with(&core, &mut held, within);
+            group.read_with(&*core, &mut held, within);
             if let Some(context) = &mut held {
                 context.buffers.endpoint.set_patience(within);
                 // One that cannot be connected now is connected by the next group.

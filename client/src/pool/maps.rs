@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
-use fpcache::TableName;
 use fpcache::map::{MapState, RangeMap};
 
+use crate::access::token_for;
+use crate::config::ClientConfig;
 use crate::error::ClientError;
 use crate::tables::Tables;
 use crate::url::Url;
@@ -21,9 +22,13 @@ pub(super) enum Chosen {
 }
 
 /// The map of a table that a memory node publishes, if it has one.
-pub(super) fn fetch(url: &Url, table: TableName, within: Duration) -> Result<Option<RangeMap>, ClientError> {
-    let maps = Tables::at(url.clone(), within)?.maps()?;
-    Ok(maps.into_iter().find(|map| map.name == table))
+pub(super) fn fetch(
+    url: &Url,
+    config: &ClientConfig,
+    within: Duration,
+) -> Result<Option<RangeMap>, ClientError> {
+    let maps = Tables::at(url.clone(), token_for(url, config.token)?, within)?.maps()?;
+    Ok(maps.into_iter().find(|map| map.name == config.table))
 }
 
 /// Chooses among maps of one table, each with the memory node that publishes it. One of another creation than the `known` one is

@@ -107,7 +107,7 @@ impl<K: BuildKeys> Pool<K> {
     pub(crate) fn open(urls: &[Url], config: &ClientConfig) -> Result<Option<Arc<Self>>, ClientError> {
         let mut found = Vec::new();
         for url in urls {
-            if let Ok(map) = fetch(url, config.table, config.deadline) {
+            if let Ok(map) = fetch(url, config, config.deadline) {
                 found.extend(map.map(|map| (url.to_string(), map)));
             }
             match choose(&found, None)? {
@@ -227,7 +227,7 @@ impl<K: BuildKeys> Pool<K> {
         // A machine that is silent must not take all of the call's time.
         let each = within / (urls.len() as u32).max(1);
         let found = urls.iter().filter_map(|url| {
-            let map = fetch(url, self.config.table, each).ok()??;
+            let map = fetch(url, &self.config, each).ok()??;
             Some((url.to_string(), map))
         });
         let found: Vec<_> = found.collect();

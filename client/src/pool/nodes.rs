@@ -12,10 +12,12 @@ use fpcache::TableName;
 use fpcache::key_space::{BuildKeys, KeyKind};
 use fpcache::layout::TableParameters;
 use fpcache::map::{MAX_NODES, MapState, RangeMap, ordered_bytes};
+use fpcache_fabric::tcp::Token;
 use fpcache::message::{ErrorCode, RangeRequest, Refusal};
 
 use super::Pool;
 use super::maps::{Chosen, choose, not_whole};
+use crate::access::token_for;
 use crate::client::{TableClient, Transport};
 use crate::config::ClientConfig;
 use crate::error::ClientError;
@@ -36,6 +38,7 @@ use crate::url::{Url, parse_list};
 pub struct Nodes {
     urls: Vec<Url>,
     deadline: Duration,
+    token: Option<Token>,
 }
 
 /// A table over several memory nodes that is being made. Nobody else sees it before [`finish`](Self::finish).
@@ -71,7 +74,19 @@ impl Nodes {
         if let Some(twice) = (1..urls.len()).find(|at| urls[..*at].contains(&urls[*at])) {
             return invalid(format!("the memory node {} is named twice: name each once", urls[twice]));
         }
-        Ok(Self { urls, deadline })
+        Ok(Self { urls, deadline, token: None })
+    }
+
+    /// The same, which get in by this token over TCP; without one by that of the environment.
+    #[must_use]
+    pub fn with_token(self, token: Option<Token>) -> Self {
+        Self { token, ..self }
+    }
+
+    /// Their URLs, with commas between.
+    pub fn urls(&self) -> String {
+        let urls: Vec<String> = self.urls.iter().map(Url::to_string).collect();
+        urls.join(",")
     }
 
     /// How many memory nodes these are.
@@ -128,11 +143,17 @@ impl Nodes {
         let map = match choose(&found, None)? {
             Chosen::Nothing => with(draw_creation()?)?,
             Chosen::NotWhole(there) if there.state == MapState::Dropping => return Err(not_whole(&there)),
-            Chosen::NotWhole(there) | Chosen::Whole(there) => {
+            Chosen::NotWhole(left) => {
+                // Nobody has seen it as a table, so that nobody misses what is in it.
+                for range in &left.ranges {
+                    self.drop_range(&range.node.parse()?, &left.table(range)?)?;
+                }
+                with(draw_creation()?)?
+            }
+            Chosen::Whole(there) => {
                 if !with(there.creation)?.has_ranges_of(&there) {
                     let why = format!(
-                        "there is a table `{name}` over other memory nodes or divided at other keys already, or a part of one: use it, \
-                         drop it, or choose another name"
+                        "there is a table `{name}` over other memory nodes or divided at other keys already: use it, drop it, or choose another name"
                     );
                     return Err(Refusal::new(ErrorCode::TableExists, why).into());
                 }
@@ -147,7 +168,7 @@ impl Nodes {
             );
             return Err(ClientError::NoSuchTable { why });
         }
-        let config = ClientConfig::default().with_table(*name).with_deadline(self.deadline);
+        let config = ClientConfig::default().with_table(*name).with_deadline(self.deadline).with_token(self.token);
         let pool = Pool::over(map.clone(), self.urls.clone(), &config)?;
         let client = TableClient::of(Transport::Pool(pool), &urls.join(","), self.deadline);
         let table = NewTable { nodes: self.clone(), map, client };
@@ -179,8 +200,7 @@ impl Nodes {
             }
         }
         let (Chosen::Whole(map) | Chosen::NotWhole(map)) = choose(&found, None)? else {
-            let urls: Vec<String> = self.urls.iter().map(Url::to_string).collect();
-            return Err(away.unwrap_or_else(|| no_such_table(&urls.join(","), name.as_str(), "")));
+            return Err(away.unwrap_or_else(|| no_such_table(&self.urls(), name.as_str(), "")));
         };
         let urls: Result<Vec<Url>, _> = map.ranges.iter().map(|range| range.node.parse()).collect();
         let urls = urls?;
@@ -223,10 +243,7 @@ impl Nodes {
             }
         }
         match dropped {
-            0 => {
-                let urls: Vec<String> = self.urls.iter().map(Url::to_string).collect();
-                Err(no_such_table(&urls.join(","), name.as_str(), ""))
-            }
+            0 => Err(no_such_table(&self.urls(), name.as_str(), "")),
             _ => Ok(()),
         }
     }
@@ -265,7 +282,7 @@ impl Nodes {
     }
 
     fn tables(&self, url: &Url) -> Result<Tables, ClientError> {
-        let tables = Tables::at(url.clone(), self.deadline).map_err(ClientError::from);
+        let tables = Tables::at(url.clone(), token_for(url, self.token)?, self.deadline).map_err(ClientError::from);
         tables.map_err(|error| error.at(&url.to_string()))
     }
 

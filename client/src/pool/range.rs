@@ -12,6 +12,7 @@ use fpcache::read::FabricCosts;
 use fpcache_fabric::{Deadline, FabricError, SystemClock};
 
 use super::PoolHeld;
+use crate::access::token_for;
 use crate::client::{TableClient, Transport};
 use crate::config::ClientConfig;
 use crate::core::{Core, Held};
@@ -174,7 +175,8 @@ impl<K: BuildKeys> Ranges<K> {
             u64::MAX => cache,
             budget => CacheConfig { budget: budget / self.ranges.len() as u64, ..cache },
         };
-        let config = config.with_table(range.table).with_cache(config.cache.map(share));
+        let token = token_for(&range.url, config.token)?;
+        let config = config.with_table(range.table).with_cache(config.cache.map(share)).with_token(token);
         let core = match &range.url {
             Url::Shm(address) => {
                 let node = MappedNode::at(address.clone(), range.table);

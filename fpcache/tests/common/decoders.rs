@@ -7,7 +7,9 @@ use fpcache::layout::{
     TableParameters, TableRecord, decode_root,
 };
 use fpcache::map::{Published, RangeMap};
-use fpcache::message::{NodeStats, RangeRequest, Request, TablesPage, TablesRequest, WriteReply, decode_reply};
+use fpcache::message::{
+    NodeStats, RangeRequest, Request, TablesPage, TablesRequest, WriteReply, decode_reply,
+};
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
 /// Requests and replies.

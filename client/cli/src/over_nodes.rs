@@ -1,0 +1,54 @@
+//! Tables over several memory nodes: what `create`, `load` and `drop` do with them.
+
+use std::time::Duration;
+
+use anyhow::{anyhow, bail};
+use clap::Args;
+use fpcache_client::{KeyKind, Nodes};
+use fpcache_datasets::KeySet;
+
+use crate::keys::{KeyFormat, Keys};
+
+/// The memory nodes of a table.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct OverNodes {
+    /// Divide the table among these memory nodes, one range of keys each, in the order of keys: URLs with commas between. Commands
+    /// about the table's records then need the URL of any one of them
+    #[arg(long, value_name = "URL,URL")]
+    nodes: Option<String>,
+}
+
+impl OverNodes {
+    /// The memory nodes, if some are named.
+    pub(crate) fn named(&self, deadline: Duration) -> anyhow::Result<Option<Nodes>> {
+        self.nodes.as_deref().map(|urls| Ok(Nodes::at_with(urls, deadline)?)).transpose()
+    }
+}
+
+/// The keys to divide a table among so many memory nodes at: those that were named; else integers evenly.
+pub(crate) fn split_at<K: Keys>(named: &[String], nodes: usize) -> anyhow::Result<Vec<K::Owned>> {
+    if !named.is_empty() {
+        return named.iter().map(|key| K::parse(key, KeyFormat { is_hex: false })).collect();
+    }
+    if nodes > 1 && !KeyKind::U64.is::<K>() {
+        bail!(
+            "byte strings have no middle: name the keys to divide the table at with --split-at, {} for {nodes} memory nodes, or have \
+             load find them",
+            nodes - 1
+        );
+    }
+    let step = u64::MAX / nodes as u64 + 1;
+    (1..nodes as u64).map(|i| K::parse(&(i * step).to_string(), KeyFormat { is_hex: false })).collect()
+}
+
+/// The keys of a data set that divide it into as many equal parts.
+pub(crate) fn split_of<K: Keys>(dataset: &K::Set, nodes: usize) -> anyhow::Result<Vec<K::Owned>> {
+    if dataset.len() < nodes {
+        return Err(anyhow!(
+            "{} keys cannot be divided among {nodes} memory nodes: name fewer, or create the table with --split-at first",
+            dataset.len()
+        ));
+    }
+    let mut buffer = Vec::new();
+    Ok((1..nodes).map(|i| K::at(dataset, i * dataset.len() / nodes, &mut buffer).to_owned()).collect())
+}
