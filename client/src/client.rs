@@ -25,7 +25,7 @@ use crate::lanes::{Lanes, OpenLanes};
 use crate::load::Load;
 use crate::mapped::MappedNode;
 use crate::node::Node;
-use crate::pool::{Pool, PoolLanes};
+use crate::pool::{Pool, PoolLanes, RangeClient};
 use crate::reader::{Place, Places, PoolPlace, Reader};
 use crate::remote::RemoteNode;
 use crate::session::TableStats;
@@ -510,7 +510,7 @@ impl<K: BuildKeys> TableClient<K> {
     }
 
     /// The ranges, if the table is over several memory nodes: each a client of its own, with the key that it ends before.
-    pub(crate) fn ranges(&self) -> Result<Vec<(Option<K::Owned>, Self)>, ClientError> {
+    pub(crate) fn ranges(&self) -> Result<Vec<RangeClient<K>>, ClientError> {
         match &self.transport {
             Transport::Pool(pool) => pool.clients(self.deadline),
             _ => Ok(Vec::new()),

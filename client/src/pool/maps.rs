@@ -106,7 +106,10 @@ mod tests {
         assert_eq!(choose(&found[..1], None).expect("agreed"), Chosen::NotWhole(making));
         assert_eq!(choose(&[], None).expect("agreed"), Chosen::Nothing);
         let anew = map(9).next(MapState::Whole);
-        assert_eq!(choose(&at(&[anew.clone()]), Some(&whole)).expect("agreed"), Chosen::Whole(anew));
+        assert_eq!(
+            choose(&at(std::slice::from_ref(&anew)), Some(&whole)).expect("agreed"),
+            Chosen::Whole(anew)
+        );
     }
 
     #[test]

@@ -27,7 +27,7 @@ use std::time::{Duration, Instant};
 
 use crossbeam::utils::CachePadded;
 use fpcache::cache::CacheStats;
-use fpcache::key_space::{BuildKeys, KeyKind};
+use fpcache::key_space::{BuildKeys, KeyKind, KeySpace};
 use fpcache::layout::RecordShape;
 use fpcache::map::RangeMap;
 use fpcache::matching::Matcher;
@@ -82,6 +82,9 @@ impl<K: BuildKeys> Default for PoolHeld<K> {
         Self { ranges: None, held: Vec::new(), assigned: Vec::new(), answers: Outcomes::default() }
     }
 }
+
+/// A client of one range, with the key that the range ends before.
+pub(crate) type RangeClient<K> = (Option<<K as KeySpace>::Owned>, TableClient<K>);
 
 /// A call's patience with maps that change.
 struct Tries {
@@ -270,10 +273,7 @@ impl<K: BuildKeys> Pool<K> {
     }
 
     /// A client of each range, in the order of keys, with the key that its range ends before.
-    pub(crate) fn clients(
-        &self,
-        within: Duration,
-    ) -> Result<Vec<(Option<K::Owned>, TableClient<K>)>, ClientError> {
+    pub(crate) fn clients(&self, within: Duration) -> Result<Vec<RangeClient<K>>, ClientError> {
         let ranges = self.ranges();
         let clients = self.each(within, |client| Ok(client.clone()))?;
         Ok(ranges.ranges.iter().map(|range| range.end.clone()).zip(clients).collect())

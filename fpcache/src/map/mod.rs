@@ -363,7 +363,7 @@ impl RangeMap {
         }
         let map = Self {
             name: TableName::from_bytes(name[0]).map_err(|error| MapError::new(error.to_string()))?,
-            creation: u64::from(word(16)?) | u64::from(word(20)?) << 32,
+            creation: u64::from(word(16)?) | (u64::from(word(20)?) << 32),
             version: word(24)?,
             state: state.ok_or_else(|| MapError::new("its state is unknown"))?,
             kind,

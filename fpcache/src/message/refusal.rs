@@ -98,7 +98,7 @@ impl ErrorCode {
             _ => 0,
         };
         let is_same = |other: &Self| std::mem::discriminant(other) == std::mem::discriminant(&self);
-        1 + Self::ALL.iter().position(is_same).unwrap_or(0) as u64 | u64::from(version) << 32
+        (1 + Self::ALL.iter().position(is_same).unwrap_or(0) as u64) | (u64::from(version) << 32)
     }
 
     fn from_status(status: u64) -> Self {

@@ -4,6 +4,7 @@
 mod documents;
 mod loading;
 mod order;
+mod over_nodes;
 mod records;
 mod tables;
 mod usage;

@@ -1,0 +1,75 @@
+//! Tables over several memory nodes.
+
+use super::{Node, command, text};
+
+/// Runs a command line at no particular memory node, which must end with this exit code.
+#[track_caller]
+fn ends_with(code: i32, line: &str) -> (String, String) {
+    let output = command().args(line.split_whitespace()).output().unwrap();
+    let (out, err) = (text(&output.stdout), text(&output.stderr));
+    assert_eq!(output.status.code(), Some(code), "{line}\n{out}\n{err}");
+    (out, err)
+}
+
+#[test]
+fn a_table_over_three_memory_nodes_is_made_loaded_read_and_dropped() {
+    let nodes = [(); 3].map(|()| Node::start(32 << 20));
+    let urls = nodes.each_ref().map(|node| node.url.as_str());
+    let all = urls.join(",");
+    ends_with(0, &format!("create --table t --nodes {all} --split-at 1000,2000"));
+    for (i, key) in [5, 1000, 2500].into_iter().enumerate() {
+        // By the URL of any.
+        nodes[i].ends_with(0, &format!("put --table t {key} {i}"));
+    }
+    for (i, node) in nodes.iter().enumerate() {
+        let (out, _) = node.ends_with(0, "scan --table t 0 --limit 9");
+        assert_eq!(out.lines().count(), 3, "{out}");
+        assert_eq!(node.ends_with(0, "count --table t").0.trim(), "3");
+        let (out, _) = ends_with(0, &format!("--url shm://nobody,{} get --table t 1000", urls[i]));
+        assert!(out.contains('1'), "{out}");
+        node.ends_with(1, "get --table t 999");
+    }
+    assert_eq!(nodes[2].json(0, "stats --table t --json")["keys"], 3);
+    let (_, err) = nodes[0].ends_with(2, "create --table t");
+    assert!(err.contains("over several memory nodes"), "{err}");
+    let (_, err) = nodes[1].ends_with(2, "drop t");
+    assert!(err.contains("--yes"), "{err}");
+    nodes[1].ends_with(0, "drop t --yes");
+    for node in &nodes {
+        let (_, err) = node.ends_with(2, "get --table t 5");
+        assert!(err.contains("there is no table"), "{err}");
+    }
+
+    ends_with(0, &format!("load uniform:30k --table u --nodes {all}"));
+    for node in &nodes {
+        let tables = node.json(0, "tables --json");
+        let ranges = tables["tables"].as_array().unwrap();
+        let range = ranges.iter().find(|table| table["name"].as_str().unwrap().starts_with("u@")).unwrap();
+        assert_eq!(range["keys"], 10_000, "as many each");
+    }
+    nodes[1].ends_with(0, "verify uniform:30k --table u");
+    // Again: now it is there, and takes the same records once more.
+    let (out, _) = ends_with(0, &format!("load uniform:30k --table u --nodes {all}"));
+    assert!(out.contains("30000 got another value"), "{out}");
+    ends_with(0, &format!("load words --table w --nodes {all}"));
+    nodes[0].ends_with(0, "verify words --table w");
+    nodes[2].ends_with(0, "drop u --yes");
+    ends_with(0, &format!("drop w --yes --nodes {all}"));
+    let left = nodes.each_ref().map(|node| node.json(0, "tables --json")["tables"].as_array().unwrap().len());
+    assert_eq!(left, [1; 3], "but for the default ones");
+}
+
+#[test]
+fn what_divides_no_table_is_told() {
+    let node = Node::start(8 << 20);
+    for (line, why) in [
+        (format!("create --nodes {0},{0}", node.url), "named twice"),
+        (format!("create --keys bytes --nodes {},shm://x", node.url), "--split-at"),
+        (format!("create --nodes {},shm://x --split-at 5,6", node.url), "need 1 keys"),
+        ("create --split-at 5".to_owned(), "--nodes"),
+        (format!("create --table t --nodes {},shm://nobody-is-here", node.url), "nobody-is-here"),
+    ] {
+        let (_, err) = node.ends_with(2, &line);
+        assert!(err.contains(why), "{line}: {err}");
+    }
+}
