@@ -71,8 +71,12 @@ impl NewTable {
         let kind = kind.unwrap_or(KeyKind::U64);
         let region_bytes = self.region_bytes.map(|size| size.as_u64());
         let is_new = match tables.create(name, kind, CreateOptions { region_bytes }) {
-            // Somebody else was faster; what its keys are is seen when it is used.
-            Err(ClientError::Refused(refusal)) if refusal.code == RefusalCode::TableExists => false,
+            // Somebody else was faster; what its keys are is seen when it is used. Or the name is that of one over several.
+            Err(ClientError::Refused(refusal))
+                if refusal.code == RefusalCode::TableExists && tables.find(name)?.is_some() =>
+            {
+                false
+            }
             made => made.map(|()| true)?,
         };
         Ok(Ensured { kind, is_new })
