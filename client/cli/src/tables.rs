@@ -164,7 +164,8 @@ impl DropTable {
         };
         let tables = if here { None } else { Some(place.tables()?) };
         let found = tables.as_ref().map(|tables| tables.find(name)).transpose()?.flatten();
-        let Some(tables) = tables.filter(|_| found.is_some()) else {
+        let is_over = here || (found.is_none() && nodes.find(name)?.is_some());
+        let Some(tables) = tables.filter(|_| !is_over) else {
             return self.drop_over(&nodes, here, output);
         };
         if found.is_some_and(|table| table.is_closed()) && !self.yes {
