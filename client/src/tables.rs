@@ -7,8 +7,8 @@ use fpcache::TableName;
 use fpcache::key_space::KeyKind;
 use fpcache::map::{FIRST_READ_BYTES, MAPS_OFFSET, Published, RangeMap};
 use fpcache::message::tables::some_names;
-use fpcache_fabric::tcp::Token;
 use fpcache::message::{MessageError, RangeRequest, TableInfo, TablesPage, TablesRequest, decode_reply};
+use fpcache_fabric::tcp::Token;
 use fpcache_fabric::{
     Batch, Connection, Deadline, Endpoint, FabricError, MappedConnection, REGION, RemoteAddr, TcpConnection,
     shm, tcp,

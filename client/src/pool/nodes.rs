@@ -12,8 +12,8 @@ use fpcache::TableName;
 use fpcache::key_space::{BuildKeys, KeyKind};
 use fpcache::layout::TableParameters;
 use fpcache::map::{MAX_NODES, MapState, RangeMap, ordered_bytes};
-use fpcache_fabric::tcp::Token;
 use fpcache::message::{ErrorCode, RangeRequest, Refusal};
+use fpcache_fabric::tcp::Token;
 
 use super::Pool;
 use super::maps::{Chosen, choose, not_whole};
@@ -168,7 +168,8 @@ impl Nodes {
             );
             return Err(ClientError::NoSuchTable { why });
         }
-        let config = ClientConfig::default().with_table(*name).with_deadline(self.deadline).with_token(self.token);
+        let config =
+            ClientConfig::default().with_table(*name).with_deadline(self.deadline).with_token(self.token);
         let pool = Pool::over(map.clone(), self.urls.clone(), &config)?;
         let client = TableClient::of(Transport::Pool(pool), &urls.join(","), self.deadline);
         let table = NewTable { nodes: self.clone(), map, client };
@@ -282,7 +283,8 @@ impl Nodes {
     }
 
     fn tables(&self, url: &Url) -> Result<Tables, ClientError> {
-        let tables = Tables::at(url.clone(), token_for(url, self.token)?, self.deadline).map_err(ClientError::from);
+        let tables =
+            Tables::at(url.clone(), token_for(url, self.token)?, self.deadline).map_err(ClientError::from);
         tables.map_err(|error| error.at(&url.to_string()))
     }
 

@@ -73,7 +73,16 @@ impl Opening {
             Export::new(node.region(), fd, incarnation)?.with_creation(creation).with_watched(REUSE_OFFSET);
         let node: Box<dyn Hosted> =
             Box::new(node.with_creation(creation).beside(&self.transit, &self.kept_replies));
-        Ok(HostedTable { name, kind: descriptor.kind, node, export, waker, recovery, descriptors: None, map: None })
+        Ok(HostedTable {
+            name,
+            kind: descriptor.kind,
+            node,
+            export,
+            waker,
+            recovery,
+            descriptors: None,
+            map: None,
+        })
     }
 
     /// Bytes that a new region spans. One in huge pages has all of them from the start.

@@ -90,7 +90,8 @@ fn catalogue(says: &[Work]) -> (Catalogue, Vec<Arc<Script>>) {
         let node = Box::new(Scripted { script: Arc::clone(script), region, owed: Vec::new() });
         let (export, waker) = (catalogue.lobby.export(), catalogue.waker.beside());
         let (name, kind) = (name(i), KeyKind::U64);
-        let table = HostedTable { name, kind, node, export, waker, recovery: None, descriptors: None, map: None };
+        let table =
+            HostedTable { name, kind, node, export, waker, recovery: None, descriptors: None, map: None };
         catalogue.tables.push(Some(table));
         catalogue.numbers.insert(name, i);
         catalogue.work_queue.touch(i);
