@@ -184,7 +184,8 @@ impl<K: BuildKeys> Ranges<K> {
             }
             Url::Tcp(address) => {
                 let node = RemoteNode::at(address.clone(), &config);
-                Direct::Remote(Core::connect(node, config.table_options(FabricCosts::TCP), within)?)
+                let costs = node.costs();
+                Direct::Remote(Core::connect(node, config.table_options(costs), within)?)
             }
         };
         Ok(range.core.get_or_init(|| core))
