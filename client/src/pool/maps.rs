@@ -38,11 +38,12 @@ pub(super) fn choose(found: &[(String, RangeMap)], known: Option<&RangeMap>) -> 
     if let Some((other, _)) = found.iter().find(|(_, other)| other.creation != map.creation) {
         return Err(disagree(map, first, other));
     }
-    let newest = found.iter().map(|(_, map)| map).max_by_key(|map| map.version).unwrap_or(map);
+    let (its, newest) =
+        found.iter().max_by_key(|(_, map)| map.version).map_or((first, map), |(at, map)| (at, map));
     if let Some((at, _)) =
         found.iter().find(|(_, map)| map.version == newest.version && !map.has_ranges_of(newest))
     {
-        return Err(disagree(map, first, at));
+        return Err(disagree(map, at, its));
     }
     Ok(match known {
         Some(known) if newest.creation == known.creation && newest.version <= known.version => {

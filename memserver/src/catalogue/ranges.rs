@@ -15,6 +15,7 @@ use super::folders::TablesFolder;
 use super::hosted::HostedTable;
 use super::jobs::Job;
 use super::{Catalogue, NO_TABLE};
+use crate::tell::tell;
 
 /// The region of those who name no table: a superblock without one, and the maps of the tables that have ranges here.
 #[derive(Debug)]
@@ -176,7 +177,7 @@ impl Catalogue {
     pub(super) fn publish_maps(&mut self) {
         let maps = self.maps();
         if let Err(error) = self.lobby.publish(maps.values().map(|map| &**map)) {
-            eprintln!(
+            tell!(
                 "fpcache-memserver: the maps of tables over several memory nodes are not published: {error}"
             );
         }
