@@ -3,7 +3,7 @@
 use std::borrow::Borrow;
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use fpcache::cache::CacheStats;
 use fpcache::key_space::{BuildKeys, ByteKeys, KeyKind, KeySpace, U64Keys};
@@ -138,13 +138,16 @@ impl<K: BuildKeys> TableClient<K> {
     /// Connects to the first of these memory nodes that has the table, or a range of it.
     fn connect_at(urls: Vec<Url>, config: &ClientConfig) -> Result<Self, ClientError> {
         let names: Vec<String> = urls.iter().map(Url::to_string).collect();
-        let mut first_error = None;
-        for url in &urls {
-            match Self::open_one(url, config) {
+        let (begun, mut first_error) = (Instant::now(), None);
+        for (at, url) in urls.iter().enumerate() {
+            // One that is silent leaves the others their share of the time.
+            let left = config.deadline.saturating_sub(begun.elapsed());
+            match Self::open_one(url, config, left / (urls.len() - at) as u32) {
                 Ok(transport) => return Ok(Self::of(transport, &names.join(","), config.deadline)),
                 Err(error) => {
                     let has_none = matches!(error, ClientError::NoSuchTable { .. });
-                    if has_none && let Some(pool) = Pool::open(&urls, config)? {
+                    let left = config.deadline.saturating_sub(begun.elapsed());
+                    if has_none && let Some(pool) = Pool::open(&urls, config, left)? {
                         return Ok(Self::of(Transport::Pool(pool), &names.join(","), config.deadline));
                     }
                     first_error.get_or_insert(error);
@@ -156,17 +159,18 @@ impl<K: BuildKeys> TableClient<K> {
     }
 
     /// Connects to a table of one memory node.
-    fn open_one(url: &Url, config: &ClientConfig) -> Result<Transport<K>, ClientError> {
+    fn open_one(url: &Url, config: &ClientConfig, within: Duration) -> Result<Transport<K>, ClientError> {
         let config = &config.with_token(token_for(url, config.token)?);
+        let now = &config.with_deadline(within);
         Ok(match url {
             Url::Shm(address) => {
                 let node = MappedNode::at(address.clone(), config.table);
-                Transport::Mapped(node.open(config, FabricCosts::MAPPED_MEMORY)?)
+                Transport::Mapped(node.open(now, FabricCosts::MAPPED_MEMORY)?)
             }
             Url::Tcp(address) => {
                 let node = RemoteNode::at(address.clone(), config);
                 let costs = node.costs();
-                Transport::Remote(node.open(config, costs)?)
+                Transport::Remote(node.open(now, costs)?)
             }
         })
     }
@@ -531,7 +535,12 @@ impl<K: BuildKeys> TableClient<K> {
 
     /// A record's value and token.
     pub(crate) fn read_versioned(&self, key: &K::Key) -> Result<Option<(Vec<u8>, RecordToken)>, ClientError> {
-        let shape = match with_core!(self, core => core.shape(self.deadline)) {
+        let shape = with_direct!(
+            self,
+            core => core.shape(self.deadline),
+            pool => pool.shape_at(key, self.deadline)
+        );
+        let shape = match shape {
             Err(error) if error.is_of_empty_table() => return Ok(None),
             shape => shape?,
         };

@@ -138,10 +138,8 @@ pub enum ClientError {
         /// Which memory node, of a table over several.
         node: Option<String>,
     },
-    /// One of a table's memory nodes does not answer.
-    #[error(
-        "the memory node {node} does not answer: {source}; keys that others have are served, its own again when it is back"
-    )]
+    /// One of a table's memory nodes does not answer, or cannot be asked.
+    #[error("{}", away(.node, .source))]
     NodeAway {
         /// Its URL.
         node: String,
@@ -287,8 +285,10 @@ impl ClientError {
             }
             Self::NoRoom { key, node: None } => Self::NoRoom { key, node: named() },
             Self::NotDurable { key, node: None } => Self::NotDurable { key, node: named() },
-            Self::OutcomeUnknown { why } => Self::OutcomeUnknown { why: format!("{node}: {why}") },
-            Self::Refused(Refusal { code, message }) => {
+            Self::OutcomeUnknown { why } if !why.starts_with(node) => {
+                Self::OutcomeUnknown { why: format!("{node}: {why}") }
+            }
+            Self::Refused(Refusal { code, message }) if !message.starts_with(node) => {
                 Self::Refused(Refusal { code, message: format!("{node}: {message}") })
             }
             error => error,
@@ -311,6 +311,16 @@ fn of_open(error: &OpenError) -> ErrorKind {
         OpenError::Superblock(_) | OpenError::Memory(_) => ErrorKind::Setup,
         OpenError::Budget { .. } => ErrorKind::Invalid,
         OpenError::Fabric(error) => of_fabric(error),
+    }
+}
+
+/// What there is to say of a memory node among several whose call failed in the fabric.
+fn away(node: &str, error: &FabricError) -> String {
+    match of_fabric(error) {
+        ErrorKind::Retry => format!(
+            "the memory node {node} does not answer: {error}; keys that others have are served, its own again when it is back"
+        ),
+        _ => format!("the memory node {node}: {error}"),
     }
 }
 

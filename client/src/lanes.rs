@@ -12,6 +12,12 @@ use crate::error::ClientError;
 
 /// Lanes by number, each with one change under way at most.
 pub(crate) trait Lanes<K: BuildKeys>: Send {
+    /// By which identity the change went that a lane had last: the memory node that answers one change of an identity does not
+    /// do its earlier ones any more. A lane that leads to one memory node has one identity.
+    fn identity(&self, _lane: usize) -> usize {
+        0
+    }
+
     /// Sends a change along a lane that has none under way. After an error it was not sent.
     fn post(
         &mut self,

@@ -83,8 +83,9 @@ pub struct Pipeline<K: BuildKeys = U64Keys> {
     flying: VecDeque<Flying<K::Owned>>,
     /// Lanes without a write; the one that was used last is taken first.
     free: Vec<usize>,
-    /// Keys with a write that may yet take effect, and the lanes whose next answer says that it will not.
-    doubts: Vec<(K::Owned, usize)>,
+    /// Keys with a write that may yet take effect, and the lanes, with the identity on each, whose next answer says that it
+    /// will not. An answer to another identity of the lane, which another memory node gave, says nothing of it.
+    doubts: Vec<(K::Owned, (usize, usize))>,
     completed: VecDeque<Completed<K>>,
     posted: u64,
 }
@@ -298,7 +299,8 @@ impl<K: BuildKeys> Pipeline<K> {
     fn take_lane(&mut self, key: &K::Key) -> usize {
         // The oldest first: its lane is the one that was used most, and its reply is likely to be there.
         self.take_answered();
-        let doubtful = self.doubts.iter().find(|(other, _)| other.borrow() == key).map(|(_, lane)| *lane);
+        let doubtful =
+            self.doubts.iter().find(|(other, _)| other.borrow() == key).map(|(_, (lane, _))| *lane);
         if let Some(lane) = doubtful {
             if let Some(at) = self.flying.iter().position(|write| write.lane == lane) {
                 self.settle(at);
@@ -348,9 +350,10 @@ impl<K: BuildKeys> Pipeline<K> {
         reply: Result<WriteReply, ClientError>,
     ) {
         self.free.push(lane);
+        let way = (lane, self.lanes.identity(lane));
         match &reply {
-            Ok(_) => self.doubts.retain(|(_, other)| *other != lane),
-            Err(ClientError::OutcomeUnknown { .. }) => self.doubts.push((key.clone(), lane)),
+            Ok(_) => self.doubts.retain(|(_, other)| *other != way),
+            Err(ClientError::OutcomeUnknown { .. }) => self.doubts.push((key.clone(), way)),
             Err(_) => {}
         }
         let outcome = reply
@@ -378,3 +381,7 @@ impl<K: BuildKeys> fmt::Debug for Pipeline<K> {
             .finish_non_exhaustive()
     }
 }
+
+#[cfg(all(test, feature = "embedded"))]
+#[path = "pipeline_tests.rs"]
+mod tests;

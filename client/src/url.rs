@@ -43,6 +43,23 @@ pub(crate) fn parse_list(urls: &str) -> Result<Vec<Url>, UrlError> {
     list.iter().map(|url| url.parse()).collect()
 }
 
+impl Url {
+    /// Whether it means a memory node of the machine on which it is read, whichever that is.
+    pub(crate) fn is_of_this_machine(&self) -> bool {
+        let text = match self {
+            Self::Shm(_) => return true,
+            Self::Tcp(address) => address.to_string(),
+        };
+        let Some((scheme, place)) = text.split_once("://") else { return false };
+        let place = place.split('?').next().unwrap_or(place);
+        let host = place.rsplit_once(':').map_or(place, |(host, _)| host);
+        let host = host.trim_start_matches('[').trim_end_matches(']');
+        scheme.contains("unix")
+            || host == "localhost"
+            || host.parse().is_ok_and(|address: std::net::IpAddr| address.is_loopback())
+    }
+}
+
 impl FromStr for Url {
     type Err = UrlError;
 
@@ -93,6 +110,20 @@ mod tests {
         let shown: Vec<String> = list.iter().map(Url::to_string).collect();
         assert_eq!(shown, ["tcp://127.0.0.1:7400", "tcp+unix:///run/a,b.sock", "shm://x"]);
         assert!(parse_list("tcp://127.0.0.1:7400,").is_err() && parse_list("").is_err());
+    }
+
+    #[test]
+    fn addresses_of_whichever_machine_are_told_from_those_of_one() {
+        let is_own = |text: &str| text.parse::<Url>().expect("a good name").is_of_this_machine();
+        for own in ["shm://x", "tcp+unix:///run/x", "tcp://127.0.0.3:1", "tcp://[::1]:1", "tcp://localhost:1"]
+        {
+            assert!(is_own(own), "{own}");
+        }
+        for other in
+            ["tcp://10.0.0.1:1", "tcp://[fe80::1]:1", "tcp://node-1:7400", "rdma://node-1:7471?gid=1"]
+        {
+            assert!(!is_own(other), "{other}");
+        }
     }
 
     #[test]

@@ -557,6 +557,49 @@ fn a_table_over_three_memory_nodes_that_is_half_made_or_half_dropped_is_finished
     }
 }
 
+#[test]
+fn a_drop_over_three_memory_nodes_takes_a_closed_range_along() {
+    for closed in [0, 1] {
+        let mut three = Three::start();
+        let urls = three.urls();
+        make_over(&urls).unwrap();
+        let client = Client::connect_with(&three.url(2), over_three()).unwrap();
+        let keys = [5, 1500, 2500];
+        keys.into_iter().for_each(|key| client.put(key, &[7; 8]).unwrap());
+        three.kill(closed);
+        three.places[closed].lose_memory();
+        let tables = three.places[closed].data.join("tables");
+        let ranges = || names_in(&tables).into_iter().filter(|name| name.starts_with("t@"));
+        let range = ranges().next().unwrap();
+        for file in names_in(&tables.join(&range)) {
+            if file.ends_with(".fps") || file.ends_with(".fpl") {
+                let path = tables.join(&range).join(file);
+                let whole = fs::read(&path).unwrap();
+                fs::write(&path, whole.iter().map(|byte| byte ^ 0x55).collect::<Vec<u8>>()).unwrap();
+            }
+        }
+        three.restart(closed);
+        // It is there and may be mended: not lost.
+        let begun = Instant::now();
+        let error = loop {
+            match client.get(keys[closed]) {
+                Err(error) if error.is_retryable() && begun.elapsed() < PATIENCE => {}
+                Ok(_) => assert!(begun.elapsed() < PATIENCE),
+                Err(error) => break error,
+            }
+        };
+        assert!(matches!(error, ClientError::TableClosed { .. }), "{error}");
+        assert_eq!(client.get(2500).unwrap(), Some(vec![7; 8]));
+        // It does not know who has the others.
+        let error = drop_over(&three.url(closed)).unwrap_err().to_string();
+        assert!(error.contains("closed") && error.contains("--nodes"), "{error}");
+        assert!(make_over(&urls).is_err(), "what it has is not lost");
+        drop_over(&three.url(2)).unwrap();
+        assert_eq!(ranges().next(), None, "it would come back when it is mended");
+        make_over(&urls).unwrap();
+    }
+}
+
 /// Numbers in no order (xorshift).
 struct Rng(u64);
 

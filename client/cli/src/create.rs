@@ -57,7 +57,7 @@ impl Create {
     }
 
     pub(crate) fn run(&self, place: &Place, output: &mut Output) -> anyhow::Result<Outcome> {
-        if let Some(nodes) = self.over.named(place.deadline)? {
+        if let Some(nodes) = self.over.named(place)? {
             return match self.kind().unwrap_or(KeyKind::U64) {
                 KeyKind::U64 => self.create_over::<U64Keys>(&nodes, place, output),
                 KeyKind::Bytes => self.create_over::<ByteKeys>(&nodes, place, output),

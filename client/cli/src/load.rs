@@ -56,7 +56,7 @@ impl Load {
     /// no table.
     fn load<K: Keys>(&self, place: &Place, output: &mut Output) -> anyhow::Result<Outcome> {
         let parameters = self.parameters.checked::<K>(K::LENGTHS)?;
-        if let Some(nodes) = self.over.named(place.deadline)? {
+        if let Some(nodes) = self.over.named(place)? {
             return self.load_over::<K>(&nodes, place, output);
         }
         let (tables, name, bar) = (place.tables()?, &place.table, Bar::default());
@@ -101,6 +101,7 @@ impl Load {
         if nodes.find(name)?.is_some()
             && let Ok(client) = place.at(nodes).client::<K>()
         {
+            nodes.complete(name)?;
             return self.add(&client, name, output, &bar);
         }
         let dataset = self.data.open::<K>(&bar)?;

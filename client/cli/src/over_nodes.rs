@@ -1,13 +1,12 @@
 //! Tables over several memory nodes: what `create`, `load` and `drop` do with them.
 
-use std::time::Duration;
-
 use anyhow::{anyhow, bail};
 use clap::Args;
 use fpcache_client::{KeyKind, Nodes};
 use fpcache_datasets::KeySet;
 
 use crate::keys::{KeyFormat, Keys};
+use crate::place::Place;
 
 /// The memory nodes of a table.
 #[derive(Clone, Debug, Args)]
@@ -20,8 +19,9 @@ pub(crate) struct OverNodes {
 
 impl OverNodes {
     /// The memory nodes, if some are named.
-    pub(crate) fn named(&self, deadline: Duration) -> anyhow::Result<Option<Nodes>> {
-        self.nodes.as_deref().map(|urls| Ok(Nodes::at_with(urls, deadline)?)).transpose()
+    pub(crate) fn named(&self, place: &Place) -> anyhow::Result<Option<Nodes>> {
+        let at = |urls| Ok(Nodes::at_with(urls, place.deadline)?.with_token(place.token));
+        self.nodes.as_deref().map(at).transpose()
     }
 }
 
@@ -37,8 +37,9 @@ pub(crate) fn split_at<K: Keys>(named: &[String], nodes: usize) -> anyhow::Resul
             nodes - 1
         );
     }
-    let step = u64::MAX / nodes as u64 + 1;
-    (1..nodes as u64).map(|i| K::parse(&(i * step).to_string(), KeyFormat { is_hex: false })).collect()
+    let nodes = nodes as u128;
+    let key = |i: u128| (i << 64) / nodes.max(1);
+    (1..nodes).map(|i| K::parse(&key(i).to_string(), KeyFormat { is_hex: false })).collect()
 }
 
 /// The keys of a data set that divide it into as many equal parts.

@@ -35,7 +35,13 @@ pub(super) trait Reads<K: BuildKeys> {
         within: Duration,
     ) -> Result<Vec<Option<Record<K>>>, ClientError>;
 
-    fn shape_of(&self, held: &mut Self::Held, within: Duration) -> Result<RecordShape, ClientError>;
+    /// How the record of a key lies in its slot.
+    fn shape_of(
+        &self,
+        held: &mut Self::Held,
+        key: &K::Key,
+        within: Duration,
+    ) -> Result<RecordShape, ClientError>;
 
     fn scan_from(
         &self,
@@ -76,7 +82,12 @@ impl<K: BuildKeys, T: Connector> Reads<K> for Core<K, T> {
         Ok(records)
     }
 
-    fn shape_of(&self, held: &mut Self::Held, within: Duration) -> Result<RecordShape, ClientError> {
+    fn shape_of(
+        &self,
+        held: &mut Self::Held,
+        _: &K::Key,
+        within: Duration,
+    ) -> Result<RecordShape, ClientError> {
         self.shape_by(held, within)
     }
 
@@ -119,8 +130,13 @@ impl<K: BuildKeys> Reads<K> for Pool<K> {
         keys.iter().map(search).collect()
     }
 
-    fn shape_of(&self, _: &mut Self::Held, within: Duration) -> Result<RecordShape, ClientError> {
-        self.shape(within)
+    fn shape_of(
+        &self,
+        _: &mut Self::Held,
+        key: &K::Key,
+        within: Duration,
+    ) -> Result<RecordShape, ClientError> {
+        self.shape_at(key, within)
     }
 
     fn scan_from(
@@ -189,10 +205,14 @@ impl<K: BuildKeys> Group<K> {
         if !self.asked.iter().any(|asked| matches!(asked.answer, Answer::Versioned(_))) {
             return Ok(first());
         }
-        match source.shape_of(held, within) {
-            Err(error) if error.is_of_empty_table() => Ok(first()),
-            shape => shape,
+        // Of ranges that have one it is the same; nothing is found in one that has none.
+        for key in self.keys() {
+            match source.shape_of(held, key, within) {
+                Err(error) if error.is_of_empty_table() => {}
+                shape => return shape,
+            }
         }
+        Ok(first())
     }
 
     fn scan_part<S: Reads<K>>(

@@ -62,6 +62,7 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
     ) -> Result<usize, ClientError> {
         let (mut limits, mut retry) = (None, Retry::new(within));
         loop {
+            writer.has_gone = false;
             let count = self.fill(writer, operations.clone(), is_first, within)?;
             let limits = *limits.get_or_insert_with(|| Limits::new(within, &*self.clock));
             match self.send(writer, limits, replies) {
@@ -84,6 +85,12 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
         retry.pause(&*self.clock);
         // Putting a request together reads nothing, so that it does not notice a lost connection by itself.
         Ok(self.reconnect(self.number(), limits.deadline)?)
+    }
+
+    /// Whether the calling thread's last request for changes was sent without an answer, so that it may have been executed,
+    /// in whichever table it was for.
+    pub(crate) fn may_have_arrived(&self) -> bool {
+        self.writer().is_ok_and(|writer| writer.has_gone)
     }
 
     /// Makes one change.
@@ -269,6 +276,7 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
     ) -> Result<(), Failed> {
         // Whether the request may have arrived; and whether it, or something ahead of it, was sent.
         let (mut sent, mut begun) = (false, false);
+        writer.has_gone = false;
         let mut retry = Retry::new(limits.within);
         loop {
             let error = match attempt(writer, sent).and_then(|()| of_its_table(&writer.reply)) {
@@ -295,6 +303,7 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
                 }
                 Err(Sending::Perhaps(error)) => {
                     (sent, begun) = (true, true);
+                    writer.has_gone = true;
                     error
                 }
             };

@@ -32,6 +32,8 @@ pub(super) struct Writer {
     pub(super) reply: Vec<u8>,
     /// Of changes that are made one by one.
     pub(super) replies: Vec<WriteReply>,
+    /// Whether the last request was sent and its reply has not come.
+    pub(super) has_gone: bool,
 }
 
 impl Writer {
@@ -49,6 +51,7 @@ impl Writer {
             request,
             reply,
             replies,
+            has_gone: false,
         }
     }
 

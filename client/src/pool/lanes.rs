@@ -25,10 +25,16 @@ struct Ways<K: BuildKeys> {
     ways: Vec<Way<K>>,
     /// Along which of them the change under way was sent.
     used: Option<usize>,
+    /// The number of the one along which the last change was sent.
+    last: usize,
+    /// How many there were.
+    opened: usize,
 }
 
 /// A lane to the memory node of one range.
 struct Way<K: BuildKeys> {
+    /// Its number, which no other way of the lane has.
+    number: usize,
     table: TableName,
     url: String,
     lane: Box<dyn Lanes<K>>,
@@ -36,12 +42,17 @@ struct Way<K: BuildKeys> {
 
 impl<K: BuildKeys> PoolLanes<K> {
     pub(crate) fn open(pool: &Arc<Pool<K>>, count: usize) -> Self {
-        let lanes = (0..count).map(|_| Ways { ways: Vec::new(), used: None }).collect();
+        let lanes = (0..count).map(|_| Ways { ways: Vec::new(), used: None, last: 0, opened: 0 }).collect();
         Self { pool: Arc::clone(pool), lanes }
     }
 }
 
 impl<K: BuildKeys> Lanes<K> for PoolLanes<K> {
+    fn identity(&self, lane: usize) -> usize {
+        // Each way has one.
+        self.lanes[lane].last
+    }
+
     fn post(
         &mut self,
         lane: usize,
@@ -61,14 +72,17 @@ impl<K: BuildKeys> Lanes<K> for PoolLanes<K> {
                         Direct::Mapped(core) => Box::new(OpenLanes::open(core, 1, left)?),
                         Direct::Remote(core) => Box::new(OpenLanes::open(core, 1, left)?),
                     };
-                    lane.ways.push(Way { table, url: ranges.url(index), lane: open });
+                    // Those to tables that were dropped are of no use any more.
+                    lane.ways.retain(|way| ranges.has(&way.table));
+                    lane.opened += 1;
+                    lane.ways.push(Way { number: lane.opened, table, url: ranges.url(index), lane: open });
                     Ok(lane.ways.len() - 1)
                 }),
             };
             let posted = way.and_then(|way| lane.ways[way].lane.post(0, operation, left).map(|()| way));
             match posted {
                 Ok(way) => {
-                    lane.used = Some(way);
+                    (lane.used, lane.last) = (Some(way), lane.ways[way].number);
                     return Ok(());
                 }
                 // It was not sent.

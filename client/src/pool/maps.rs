@@ -32,19 +32,17 @@ pub(super) fn fetch(
 }
 
 /// Chooses among maps of one table, each with the memory node that publishes it. One of another creation than the `known` one is
-/// taken only if nobody has that any more.
+/// taken only if nobody has that any more. What is left of one that is only being made hides no other.
 pub(super) fn choose(found: &[(String, RangeMap)], known: Option<&RangeMap>) -> Result<Chosen, ClientError> {
-    let Some((first, map)) = found.first() else { return Ok(Chosen::Nothing) };
-    if let Some((other, _)) = found.iter().find(|(_, other)| other.creation != map.creation) {
+    let is_made = |map: &RangeMap| map.state != MapState::Making;
+    let has_made = found.iter().any(|(_, map)| is_made(map));
+    let of_made = |map: &RangeMap| found.iter().any(|(_, o)| o.creation == map.creation && is_made(o));
+    let mut counting = found.iter().filter(|(_, map)| !has_made || of_made(map));
+    let Some((first, map)) = counting.next() else { return Ok(Chosen::Nothing) };
+    if let Some((other, _)) = counting.find(|(_, other)| other.creation != map.creation) {
         return Err(disagree(map, first, other));
     }
-    let (its, newest) =
-        found.iter().max_by_key(|(_, map)| map.version).map_or((first, map), |(at, map)| (at, map));
-    if let Some((at, _)) =
-        found.iter().find(|(_, map)| map.version == newest.version && !map.has_ranges_of(newest))
-    {
-        return Err(disagree(map, at, its));
-    }
+    let newest = newest_of(found, map.creation)?.unwrap_or(map);
     Ok(match known {
         Some(known) if newest.creation == known.creation && newest.version <= known.version => {
             Chosen::Nothing
@@ -54,7 +52,23 @@ pub(super) fn choose(found: &[(String, RangeMap)], known: Option<&RangeMap>) -> 
     })
 }
 
-fn disagree(map: &RangeMap, one: &str, other: &str) -> ClientError {
+/// The newest of the maps of one creation.
+pub(super) fn newest_of(
+    found: &[(String, RangeMap)],
+    creation: u64,
+) -> Result<Option<&RangeMap>, ClientError> {
+    let of_it = || found.iter().filter(|(_, map)| map.creation == creation);
+    // Of a table that is being made some ranges may have been given up already.
+    let age = |map: &RangeMap| (map.version, map.state == MapState::Dropping);
+    let Some((at, newest)) = of_it().max_by_key(|(_, map)| age(map)) else { return Ok(None) };
+    let is_other = |map: &RangeMap| map.version == newest.version && !map.has_ranges_of(newest);
+    match of_it().find(|(_, map)| is_other(map)) {
+        Some((other, _)) => Err(disagree(newest, at, other)),
+        None => Ok(Some(newest)),
+    }
+}
+
+pub(super) fn disagree(map: &RangeMap, one: &str, other: &str) -> ClientError {
     let table = map.name;
     ClientError::MapsDisagree {
         why: format!(
@@ -92,13 +106,17 @@ mod tests {
         RangeMap::divide(name, KeyKind::U64, creation, &nodes, &[vec![1; 8]]).expect("a map")
     }
 
+    fn next(map: RangeMap, state: MapState) -> RangeMap {
+        map.next(state).expect("a version")
+    }
+
     fn at(maps: &[RangeMap]) -> Vec<(String, RangeMap)> {
         maps.iter().enumerate().map(|(i, map)| (format!("shm://{i}"), map.clone())).collect()
     }
 
     #[test]
     fn the_newest_map_is_chosen_and_no_older_one_than_is_known() {
-        let (making, whole) = (map(7), map(7).next(MapState::Whole));
+        let (making, whole) = (map(7), next(map(7), MapState::Whole));
         let found = at(&[making.clone(), whole.clone()]);
         assert_eq!(choose(&found, None).expect("agreed"), Chosen::Whole(whole.clone()));
         assert_eq!(choose(&found, Some(&making)).expect("agreed"), Chosen::Whole(whole.clone()));
@@ -106,7 +124,7 @@ mod tests {
         assert_eq!(choose(&found[..1], Some(&whole)).expect("agreed"), Chosen::Nothing);
         assert_eq!(choose(&found[..1], None).expect("agreed"), Chosen::NotWhole(making));
         assert_eq!(choose(&[], None).expect("agreed"), Chosen::Nothing);
-        let anew = map(9).next(MapState::Whole);
+        let anew = next(map(9), MapState::Whole);
         assert_eq!(
             choose(&at(std::slice::from_ref(&anew)), Some(&whole)).expect("agreed"),
             Chosen::Whole(anew)
@@ -115,7 +133,7 @@ mod tests {
 
     #[test]
     fn memory_nodes_that_disagree_on_the_map_are_named() {
-        let (one, other) = (map(7).next(MapState::Whole), map(8).next(MapState::Whole));
+        let (one, other) = (next(map(7), MapState::Whole), next(map(8), MapState::Whole));
         let mut moved = one.clone();
         moved.ranges[1].node = "shm://c".to_owned();
         for found in [at(&[one.clone(), other]), at(&[one, moved])] {

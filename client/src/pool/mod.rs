@@ -10,9 +10,11 @@
 //! | `range` | a range, connected or not; a map's ranges |
 //! | `read`, `ordered`, `write` | the calls |
 //! | `lanes` | writes in flight |
-//! | `nodes` | making and dropping such tables |
+//! | `nodes` | memory nodes that have such tables |
+//! | `making` | how such tables come to be and go |
 
 mod lanes;
+mod making;
 mod maps;
 pub(crate) mod nodes;
 mod ordered;
@@ -29,7 +31,7 @@ use crossbeam::utils::CachePadded;
 use fpcache::cache::CacheStats;
 use fpcache::key_space::{BuildKeys, KeyKind, KeySpace};
 use fpcache::layout::RecordShape;
-use fpcache::map::RangeMap;
+use fpcache::map::{MapState, RangeMap};
 use fpcache::matching::Matcher;
 use fpcache::message::{ErrorCode, NodeStats};
 use fpcache::read::Outcomes;
@@ -63,6 +65,8 @@ pub(crate) struct Pool<K: BuildKeys> {
     number: CachePadded<AtomicU64>,
     /// One thread at a time fetches maps.
     renewing: Turn,
+    /// The last time that there was no newer map.
+    fruitless: Mutex<Option<Fruitless>>,
     threads: ThreadLocal<RefCell<PoolHeld<K>>>,
     me: Weak<Self>,
 }
@@ -86,6 +90,33 @@ impl<K: BuildKeys> Default for PoolHeld<K> {
 /// A client of one range, with the key that the range ends before.
 pub(crate) type RangeClient<K> = (Option<<K as KeySpace>::Owned>, TableClient<K>);
 
+/// What was found when there was no newer map.
+#[derive(Clone, Debug)]
+struct Fruitless {
+    /// The number of the map that was in use, and when its memory nodes began to be asked.
+    number: u64,
+    begun: Instant,
+    found: NoNewer,
+}
+
+/// What memory nodes said of a table of which there was no newer map.
+#[derive(Clone, Debug)]
+pub(super) struct NoNewer {
+    /// The memory nodes that have ranges of the same table still, and have it for whole.
+    with_it: Vec<String>,
+    /// One that could not be asked.
+    silent: Option<String>,
+}
+
+/// What a look for a newer map has found.
+enum Renewed {
+    Newer,
+    Not(NoNewer),
+}
+
+/// Between two looks for a newer map that find none there is this time at least, whoever looks.
+const BETWEEN_LOOKS: Duration = Duration::from_millis(100);
+
 /// A call's patience with maps that change.
 struct Tries {
     within: Duration,
@@ -98,6 +129,11 @@ impl Tries {
         Self { within, started: None, maps: 0 }
     }
 
+    /// Of a call that asks several memory nodes: its time begins now.
+    fn begun(within: Duration) -> Self {
+        Self { within, started: Some(Instant::now()), maps: 0 }
+    }
+
     /// What is left of the call's time, which begins with its first failure.
     fn left(&self) -> Duration {
         self.started.map_or(self.within, |started| self.within.saturating_sub(started.elapsed()))
@@ -107,11 +143,28 @@ impl Tries {
 impl<K: BuildKeys> Pool<K> {
     /// A client of the table that the settings name, if one of these memory nodes publishes a map of it; they are asked in turn.
     /// `None` if those that answer have none.
-    pub(crate) fn open(urls: &[Url], config: &ClientConfig) -> Result<Option<Arc<Self>>, ClientError> {
-        let mut found = Vec::new();
-        for url in urls {
-            if let Ok(map) = fetch(url, config, config.deadline) {
-                found.extend(map.map(|map| (url.to_string(), map)));
+    pub(crate) fn open(
+        urls: &[Url],
+        config: &ClientConfig,
+        within: Duration,
+    ) -> Result<Option<Arc<Self>>, ClientError> {
+        let tries = Tries::begun(within);
+        let (mut found, mut asked): (Vec<(String, RangeMap)>, Vec<Url>) = (Vec::new(), Vec::new());
+        let mut ask = |url: &Url, others: usize, found: &mut Vec<(String, RangeMap)>| {
+            if !asked.contains(url) {
+                asked.push(url.clone());
+                // A machine that is silent must not take all of the call's time.
+                if let Ok(Some(map)) = fetch(url, config, tries.left() / (others as u32 + 1)) {
+                    found.push((url.to_string(), map));
+                }
+            }
+        };
+        for (at, url) in urls.iter().enumerate() {
+            ask(url, urls.len() - at, &mut found);
+            let Chosen::Whole(map) = choose(&found, None)? else { continue };
+            // A memory node that was away may have the map of a table that was dropped since.
+            for (at, range) in map.ranges.iter().enumerate() {
+                ask(&range.node.parse()?, map.ranges.len() - at, &mut found);
             }
             match choose(&found, None)? {
                 Chosen::Whole(map) if !map.kind.is::<K>() => {
@@ -141,6 +194,7 @@ impl<K: BuildKeys> Pool<K> {
             current: Mutex::new(ranges),
             number: CachePadded::new(AtomicU64::new(0)),
             renewing: Turn::default(),
+            fruitless: Mutex::new(None),
             threads: ThreadLocal::new(),
             me: Weak::clone(me),
         }))
@@ -199,45 +253,67 @@ impl<K: BuildKeys> Pool<K> {
         error: ClientError,
         tries: &mut Tries,
     ) -> Result<(), ClientError> {
-        tries.started.get_or_insert_with(Instant::now);
+        let failed = Instant::now();
+        tries.started.get_or_insert(failed);
         let is_gone = match &error {
             ClientError::NoSuchTable { .. } => true,
             ClientError::Refused(refusal) => matches!(refusal.code, ErrorCode::WrongRange { .. }),
             _ => false,
         };
         tries.maps += 1;
-        if !is_gone || tries.maps > MAPS || tries.left().is_zero() {
+        // Whoever makes a table means the ranges that it has made, and no others of its name.
+        let is_final = ranges.map.state != MapState::Whole;
+        if !is_gone || is_final || tries.maps > MAPS || tries.left().is_zero() {
             return Err(ranges.named(index, error));
         }
-        match self.renew(ranges, tries.left())? {
-            true => Ok(()),
-            false => Err(ranges.lost(index, error)),
+        match self.renew(ranges, failed, tries)? {
+            Renewed::Newer => Ok(()),
+            Renewed::Not(found) => Err(ranges.lost(index, error, &self.config, &found, tries.left())),
         }
     }
 
-    /// Finds a map that is newer than the one of these ranges; `false` if there is none. Never goes back to an older one.
-    fn renew(&self, seen: &Ranges<K>, within: Duration) -> Result<bool, ClientError> {
-        let turn = self.renewing.take(Deadline::after(within), &SystemClock);
+    /// Finds a map that is newer than the one of these ranges, with which a call `failed` at that time. Never goes back to an
+    /// older one. However many calls fail, it is looked for ten times a second.
+    fn renew(&self, seen: &Ranges<K>, failed: Instant, tries: &Tries) -> Result<Renewed, ClientError> {
+        let turn = self.renewing.take(Deadline::after(tries.left()), &SystemClock);
         let _turn = turn
             .ok_or(FabricError::DeadlinePassed { waiting_for: "another thread fetches the table's map" })?;
         if self.number.load(Ordering::Acquire) != seen.number {
-            return Ok(true);
+            return Ok(Renewed::Newer);
         }
+        let last = self.fruitless().clone().filter(|last| last.number == seen.number);
+        if let Some(last) = last {
+            if last.begun >= failed {
+                return Ok(Renewed::Not(last.found));
+            }
+            // Those who wait for the turn have what is found after this.
+            let pause = BETWEEN_LOOKS.saturating_sub(last.begun.elapsed());
+            std::thread::sleep(pause.min(tries.left()));
+        }
+        let (begun, within) = (Instant::now(), tries.left());
         let mut urls: Vec<Url> = seen.ranges.iter().map(|range| range.url.clone()).collect();
         urls.extend(
             self.urls.iter().filter(|url| !seen.ranges.iter().any(|range| range.url == **url)).cloned(),
         );
         // A machine that is silent must not take all of the call's time.
         let each = within / (urls.len() as u32).max(1);
-        let found = urls.iter().filter_map(|url| {
-            let map = fetch(url, &self.config, each).ok()??;
-            Some((url.to_string(), map))
-        });
-        let found: Vec<_> = found.collect();
+        let (mut found, mut silent) = (Vec::new(), None);
+        for url in &urls {
+            match fetch(url, &self.config, each) {
+                Ok(map) => found.extend(map.map(|map| (url.to_string(), map))),
+                Err(_) => silent = Some(url.to_string()),
+            }
+        }
         let map = match choose(&found, Some(&seen.map))? {
             Chosen::Whole(map) => map,
             Chosen::NotWhole(map) => return Err(maps::not_whole(&map)),
-            Chosen::Nothing => return Ok(false),
+            Chosen::Nothing => {
+                let same = |map: &RangeMap| map.creation == seen.map.creation && map.state == MapState::Whole;
+                let with_it = found.into_iter().filter(|(_, map)| same(map)).map(|(node, _)| node).collect();
+                let found = NoNewer { with_it, silent };
+                *self.fruitless() = Some(Fruitless { number: seen.number, begun, found: found.clone() });
+                return Ok(Renewed::Not(found));
+            }
         };
         if !map.kind.is::<K>() {
             return Err(ClientError::OtherKeys { theirs: map.kind, own: K::NAME });
@@ -247,7 +323,12 @@ impl<K: BuildKeys> Pool<K> {
         let newer = Arc::new(Ranges::of(map, seen.number + 1, Some(seen))?);
         let _old = std::mem::replace(&mut *self.lock(), newer);
         self.number.store(seen.number + 1, Ordering::Release);
-        Ok(true)
+        Ok(Renewed::Newer)
+    }
+
+    fn fruitless(&self) -> MutexGuard<'_, Option<Fruitless>> {
+        // Replaced in one assignment.
+        self.fruitless.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Of each range what `of` says, in the order of keys.
@@ -256,17 +337,27 @@ impl<K: BuildKeys> Pool<K> {
         within: Duration,
         mut of: impl FnMut(&TableClient<K>) -> Result<R, ClientError>,
     ) -> Result<Vec<R>, ClientError> {
-        let mut tries = Tries::new(within);
+        Ok(self.each_with_end(within, |_, client| of(client))?.1)
+    }
+
+    /// As [`each`](Self::each), with the key that a range ends before; and the ranges that were asked.
+    fn each_with_end<R>(
+        &self,
+        within: Duration,
+        mut of: impl FnMut(&Option<K::Owned>, &TableClient<K>) -> Result<R, ClientError>,
+    ) -> Result<(Arc<Ranges<K>>, Vec<R>), ClientError> {
+        let mut tries = Tries::begun(within);
         loop {
             let ranges = self.ranges();
             let asked: Result<Vec<R>, _> = (0..ranges.ranges.len())
                 .map(|index| {
-                    let client = ranges.client(index, &self.config, within);
-                    client.and_then(|client| of(&client)).map_err(|error| (index, error))
+                    let client = ranges.client(index, &self.config, tries.left());
+                    let asked = client.and_then(|client| of(&ranges.ranges[index].end, &client));
+                    asked.map_err(|error| (index, error))
                 })
                 .collect();
             match asked {
-                Ok(all) => return Ok(all),
+                Ok(all) => return Ok((ranges, all)),
                 Err((index, error)) => self.get_over(&ranges, index, error, &mut tries)?,
             }
         }
@@ -274,9 +365,10 @@ impl<K: BuildKeys> Pool<K> {
 
     /// A client of each range, in the order of keys, with the key that its range ends before.
     pub(crate) fn clients(&self, within: Duration) -> Result<Vec<RangeClient<K>>, ClientError> {
-        let ranges = self.ranges();
-        let clients = self.each(within, |client| Ok(client.clone()))?;
-        Ok(ranges.ranges.iter().map(|range| range.end.clone()).zip(clients).collect())
+        let with_end = |end: &Option<K::Owned>, client: &TableClient<K>| {
+            Ok((end.clone(), client.clone().with_deadline(within)))
+        };
+        Ok(self.each_with_end(within, with_end)?.1)
     }
 
     /// The memory nodes' counters, together.
@@ -303,9 +395,44 @@ impl<K: BuildKeys> Pool<K> {
         all.ok_or(ClientError::Open(fpcache::table_view::OpenError::Empty))
     }
 
-    /// How records lie in slots: in all ranges alike.
+    /// How records lie in slots: in all ranges alike that have parameters, so that it is as the first one says that can be asked.
     pub(crate) fn shape(&self, within: Duration) -> Result<RecordShape, ClientError> {
-        Ok(self.table_stats(within)?.record.parameters.shape)
+        let (ranges, tries) = (self.ranges(), Tries::begun(within));
+        let mut told = Err(ClientError::Open(fpcache::table_view::OpenError::Empty));
+        for index in 0..ranges.ranges.len() {
+            let share = tries.left() / (ranges.ranges.len() - index) as u32;
+            told = self.shape_of(&ranges, index, share);
+            if told.is_ok() {
+                break;
+            }
+        }
+        told
+    }
+
+    /// How the record of a key lies in its slot.
+    pub(crate) fn shape_at(&self, key: &K::Key, within: Duration) -> Result<RecordShape, ClientError> {
+        let mut tries = Tries::begun(within);
+        loop {
+            let ranges = self.ranges();
+            let index = ranges.index_of(key);
+            match self.shape_of(&ranges, index, tries.left()) {
+                Err(error) if error.is_of_empty_table() => return Err(error),
+                Err(error) => self.get_over(&ranges, index, error, &mut tries)?,
+                shape => return shape,
+            }
+        }
+    }
+
+    fn shape_of(
+        &self,
+        ranges: &Ranges<K>,
+        index: usize,
+        within: Duration,
+    ) -> Result<RecordShape, ClientError> {
+        match ranges.core(index, &self.config, within)? {
+            Direct::Mapped(core) => core.shape(within),
+            Direct::Remote(core) => core.shape(within),
+        }
     }
 
     /// What is kept within the budget, if there is one.

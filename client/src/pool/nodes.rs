@@ -1,9 +1,6 @@
 //! Making and dropping tables over several memory nodes.
 //!
-//! A table is made in two rounds: its ranges one after another, by a map that says that they are being made; then each gets the
-//! next version of the map, which says that the table is whole. Clients use no table that is not. It is dropped in two rounds, too:
-//! every range first gets a version that says so, and only then they go. So whatever a failure leaves between two requests can be
-//! told, and repeating the call goes on from there.
+//! The requests and what they decide: [`making`](super::making).
 
 use std::borrow::Borrow;
 use std::time::Duration;
@@ -12,11 +9,12 @@ use fpcache::TableName;
 use fpcache::key_space::{BuildKeys, KeyKind};
 use fpcache::layout::TableParameters;
 use fpcache::map::{MAX_NODES, MapState, RangeMap, ordered_bytes};
-use fpcache::message::{ErrorCode, RangeRequest, Refusal};
+use fpcache::message::{ErrorCode, RangeRequest, Refusal, TableInfo};
 use fpcache_fabric::tcp::Token;
 
 use super::Pool;
-use super::maps::{Chosen, choose, not_whole};
+use super::making::{self, Ask, Begun};
+use super::maps::{Chosen, choose};
 use crate::access::token_for;
 use crate::client::{TableClient, Transport};
 use crate::config::ClientConfig;
@@ -46,6 +44,8 @@ pub struct Nodes {
 pub struct NewTable<K: BuildKeys> {
     nodes: Nodes,
     map: RangeMap,
+    /// Whether it was there, whole.
+    is_there: bool,
     client: TableClient<K>,
 }
 
@@ -139,51 +139,31 @@ impl Nodes {
         let with = |creation| RangeMap::divide(*name, kind, creation, &urls, &split_at);
         // Before anybody is asked.
         with(1)?;
-        let found = self.maps_of(&self.urls, name)?;
-        let map = match choose(&found, None)? {
-            Chosen::Nothing => with(draw_creation()?)?,
-            Chosen::NotWhole(there) if there.state == MapState::Dropping => return Err(not_whole(&there)),
-            Chosen::NotWhole(left) => {
-                // Nobody has seen it as a table, so that nobody misses what is in it.
-                for range in &left.ranges {
-                    self.drop_range(&range.node.parse()?, &left.table(range)?)?;
-                }
-                with(draw_creation()?)?
-            }
-            Chosen::Whole(there) => {
-                if !with(there.creation)?.has_ranges_of(&there) {
-                    let why = format!(
-                        "there is a table `{name}` over other memory nodes or divided at other keys already: use it, drop it, or choose another name"
-                    );
-                    return Err(Refusal::new(ErrorCode::TableExists, why).into());
-                }
-                there
-            }
+        self.check_places()?;
+        let asking = Asking { nodes: self, name: *name };
+        let (map, is_there) = match making::begin(&asking, &urls, with, draw_creation()?, region_bytes)? {
+            Begun::Made(map) => (map, false),
+            Begun::There(map) => (map, true),
         };
-        let away = urls.iter().find(|url| !found.iter().any(|(at, _)| at == *url));
-        if let (MapState::Whole, Some(url)) = (map.state, away) {
-            let why = format!(
-                "the memory node {url} has lost its range of the table `{name}`: drop the table with `fpcache-cli drop {name} --yes` and \
-                 make it anew"
-            );
-            return Err(ClientError::NoSuchTable { why });
-        }
         let config =
             ClientConfig::default().with_table(*name).with_deadline(self.deadline).with_token(self.token);
         let pool = Pool::over(map.clone(), self.urls.clone(), &config)?;
         let client = TableClient::of(Transport::Pool(pool), &urls.join(","), self.deadline);
-        let table = NewTable { nodes: self.clone(), map, client };
-        if table.map.state == MapState::Making {
-            for (url, range) in self.urls.iter().zip(&table.map.ranges) {
-                let request =
-                    RangeRequest::Create { map: table.map.clone(), number: range.number, region_bytes };
-                if let Err(error) = self.ask(url, &request) {
-                    table.undo();
-                    return Err(error);
-                }
-            }
+        Ok(NewTable { nodes: self.clone(), map, is_there, client })
+    }
+
+    /// Has all memory nodes of a table that is there know that it is, whose maker was ended before it had told them all.
+    ///
+    /// # Errors
+    /// Which memory node is away, or has lost its range.
+    pub fn complete(&self, name: &TableName) -> Result<(), ClientError> {
+        let urls: Vec<String> = self.urls.iter().map(Url::to_string).collect();
+        let asking = Asking { nodes: self, name: *name };
+        let found = making::survey(&asking, &urls)?;
+        match choose(&found, None)? {
+            Chosen::Whole(map) => making::complete(&asking, &map, &found),
+            _ => Ok(()),
         }
-        Ok(table)
     }
 
     /// Removes a table and all its records from all its memory nodes, of which these need be but one.
@@ -192,37 +172,34 @@ impl Nodes {
     /// [`NoSuchTable`](ClientError::NoSuchTable); or which of its memory nodes is away: repeat the call when it is back, or, if it never
     /// will be, [`drop_here`](Self::drop_here) at the others.
     pub fn drop_table(&self, name: &TableName) -> Result<(), ClientError> {
-        let mut found = Vec::new();
-        let mut away = None;
+        let (mut nodes, mut away): (Vec<String>, _) = (Vec::new(), None);
         for url in &self.urls {
             match self.map_at(url, name) {
-                Ok(map) => found.extend(map.map(|map| (url.to_string(), map))),
+                Ok(map) => nodes.extend(map.into_iter().flat_map(|map| map.ranges).map(|range| range.node)),
                 Err(error) => away = Some(error),
             }
         }
-        let (Chosen::Whole(map) | Chosen::NotWhole(map)) = choose(&found, None)? else {
+        if nodes.is_empty() {
+            self.check_none_closed(name)?;
             return Err(away.unwrap_or_else(|| no_such_table(&self.urls(), name.as_str(), "")));
-        };
-        let urls: Result<Vec<Url>, _> = map.ranges.iter().map(|range| range.node.parse()).collect();
-        let urls = urls?;
-        // Nothing is changed while one of them is away: it would come back with a part of the table.
-        let found = self.maps_of(&urls, name)?;
-        let map = match choose(&found, None)? {
-            Chosen::Whole(map) | Chosen::NotWhole(map) => map,
-            Chosen::Nothing => return Ok(()),
-        };
-        let dropping = match map.state {
-            MapState::Dropping => map,
-            _ => map.next(MapState::Dropping),
-        };
-        let those_with = |url: &Url| found.iter().any(|(at, _)| *at == url.to_string());
-        let ranges = || urls.iter().zip(&dropping.ranges).filter(|(url, _)| those_with(url));
-        for (url, range) in ranges() {
-            let request = RangeRequest::Map { map: dropping.clone(), number: range.number };
-            self.ask(url, &request)?;
         }
-        for (url, range) in ranges() {
-            self.drop_range(url, &dropping.table(range)?)?;
+        // Nothing is changed while one of them is away: it would come back with a part of the table.
+        making::drop_all(&Asking { nodes: self, name: *name }, &nodes)
+    }
+
+    /// Refuses to take a table for gone of which one of these memory nodes has a range that is closed: it tells no others.
+    fn check_none_closed(&self, name: &TableName) -> Result<(), ClientError> {
+        for url in &self.urls {
+            let Ok(list) = self.tables(url).and_then(|tables| tables.list()) else { continue };
+            if let Some(closed) = list.tables.iter().find(|table| is_range_of(&table.name, name)) {
+                let why = format!(
+                    "the memory node {url} has `{}`, a range of the table `{name}`, which is closed and does not say who has the others: \
+                     name another of the table's memory nodes, or mend it and restart that one, or drop what it has with `fpcache-cli drop \
+                     {name} --nodes {url} --yes`",
+                    closed.name
+                );
+                return Err(Refusal::new(ErrorCode::TableExists, why).into());
+            }
         }
         Ok(())
     }
@@ -237,7 +214,7 @@ impl Nodes {
         for url in &self.urls {
             let tables = self.tables(url)?.list().map_err(|error| error.at(&url.to_string()))?.tables;
             for table in tables {
-                if table.name.as_range().is_some_and(|(of, ..)| of == *name) {
+                if is_range_of(&table.name, name) {
                     self.drop_range(url, &table.name)?;
                     dropped += 1;
                 }
@@ -268,13 +245,20 @@ impl Nodes {
         }
     }
 
-    /// The maps of a table that these memory nodes publish, all of which must answer.
-    fn maps_of(&self, urls: &[Url], name: &TableName) -> Result<Vec<(String, RangeMap)>, ClientError> {
-        let mut found = Vec::new();
-        for url in urls {
-            found.extend(self.map_at(url, name)?.map(|map| (url.to_string(), map)));
+    /// Refuses memory nodes of which some can be reached from this machine alone: the map has these URLs for everybody.
+    fn check_places(&self) -> Result<(), ClientError> {
+        let own = self.urls.iter().find(|url| url.is_of_this_machine());
+        let other = self.urls.iter().find(|url| !url.is_of_this_machine());
+        match own.zip(other) {
+            None => Ok(()),
+            Some((own, other)) => {
+                let why = format!(
+                    "{own} means a memory node of whichever machine it is read on, {other} one of a certain machine: clients on other \
+                     machines would miss a part of the table. Name all by addresses that are valid everywhere, or all of this machine"
+                );
+                Err(Refusal::new(ErrorCode::Invalid, why).into())
+            }
         }
-        Ok(found)
     }
 
     fn map_at(&self, url: &Url, name: &TableName) -> Result<Option<RangeMap>, ClientError> {
@@ -286,10 +270,6 @@ impl Nodes {
         let tables =
             Tables::at(url.clone(), token_for(url, self.token)?, self.deadline).map_err(ClientError::from);
         tables.map_err(|error| error.at(&url.to_string()))
-    }
-
-    fn ask(&self, url: &Url, request: &RangeRequest) -> Result<(), ClientError> {
-        self.tables(url)?.range(request).map_err(|error| error.at(&url.to_string()))
     }
 
     /// Drops a range's table, if it is there.
@@ -312,28 +292,65 @@ impl<K: BuildKeys> NewTable<K> {
     /// # Errors
     /// Which memory node is away or refuses: repeat what made the table.
     pub fn finish(self) -> Result<TableClient<K>, ClientError> {
-        let whole = match self.map.state {
-            MapState::Whole => self.map,
-            _ => self.map.next(MapState::Whole),
-        };
-        for (url, range) in self.nodes.urls.iter().zip(&whole.ranges) {
-            self.nodes.ask(url, &RangeRequest::Map { map: whole.clone(), number: range.number })?;
+        if self.is_there {
+            return Ok(self.client);
         }
-        Ok(self.client)
+        let Self { nodes, map, client, .. } = self;
+        let asking = Asking { nodes: &nodes, name: map.name };
+        making::finish(&asking, &map)?;
+        // Other handles may be over the map of the table that was being made.
+        let config = ClientConfig::default().with_table(map.name).with_deadline(nodes.deadline);
+        let whole = map.next(MapState::Making)?.next(MapState::Whole)?;
+        let pool = Pool::over(whole, nodes.urls.clone(), &config.with_token(nodes.token))?;
+        Ok(TableClient::of(Transport::Pool(pool), client.name(), nodes.deadline))
     }
 
     /// Removes what was made, as far as its memory nodes can be reached; of a table that was there before, nothing.
     pub fn undo(&self) {
-        if self.map.state != MapState::Making {
-            return;
-        }
-        for (url, range) in self.nodes.urls.iter().zip(&self.map.ranges) {
-            if let Ok(table) = self.map.table(range) {
-                // The error that this is undone for says more than one of this.
-                let _ = self.nodes.drop_range(url, &table);
-            }
+        if !self.is_there {
+            making::undo(&Asking { nodes: &self.nodes, name: self.map.name }, &self.map);
         }
     }
+}
+
+/// Memory nodes that are asked about one table.
+struct Asking<'n> {
+    nodes: &'n Nodes,
+    name: TableName,
+}
+
+impl Ask for Asking<'_> {
+    fn map(&self, node: &str) -> Result<Option<RangeMap>, ClientError> {
+        self.nodes.map_at(&node.parse()?, &self.name)
+    }
+
+    fn range(&self, node: &str, request: &RangeRequest) -> Result<(), ClientError> {
+        let url = node.parse()?;
+        let tables = self.nodes.tables(&url)?;
+        match tables.range(request).map_err(|error| error.at(node)) {
+            Err(ClientError::NoSuchTable { why }) => {
+                let name = request.range().map(|(map, range)| map.table(range)).transpose()?;
+                let is_one = |info: &TableInfo| Some(info.name) == name && info.is_closed();
+                // A closed one goes by no map.
+                match tables.list()?.tables.iter().find(|info| is_one(info)) {
+                    Some(info) => Err(ClientError::TableClosed {
+                        address: node.to_owned(),
+                        table: info.name.to_string(),
+                    }),
+                    None => Err(ClientError::NoSuchTable { why }),
+                }
+            }
+            asked => asked,
+        }
+    }
+
+    fn drop_range(&self, node: &str, table: &TableName) -> Result<(), ClientError> {
+        self.nodes.drop_range(&node.parse()?, table)
+    }
+}
+
+fn is_range_of(table: &TableName, name: &TableName) -> bool {
+    table.as_range().is_some_and(|(of, ..)| of == *name)
 }
 
 /// A creation number that no map has.

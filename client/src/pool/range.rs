@@ -8,10 +8,12 @@ use fpcache::TableName;
 use fpcache::cache::CacheConfig;
 use fpcache::key_space::BuildKeys;
 use fpcache::map::{RangeMap, key_of_bytes};
+use fpcache::message::{ErrorCode, Refusal};
 use fpcache::read::FabricCosts;
 use fpcache_fabric::{Deadline, FabricError, SystemClock};
 
-use super::PoolHeld;
+use super::making;
+use super::{NoNewer, PoolHeld};
 use crate::access::token_for;
 use crate::client::{TableClient, Transport};
 use crate::config::ClientConfig;
@@ -20,6 +22,7 @@ use crate::counters::Counters;
 use crate::error::ClientError;
 use crate::mapped::MappedNode;
 use crate::remote::RemoteNode;
+use crate::tables::Tables;
 use crate::turn::Turn;
 use crate::url::Url;
 
@@ -216,25 +219,52 @@ impl<K: BuildKeys> Ranges<K> {
         self.ranges[index].url.to_string()
     }
 
+    /// Whether one of the ranges has a table of this name.
+    pub(super) fn has(&self, table: &TableName) -> bool {
+        self.ranges.iter().any(|range| range.table == *table)
+    }
+
     /// The name of a range's table.
     pub(super) fn table(&self, index: usize) -> TableName {
         self.ranges[index].table
     }
 
-    /// The error for a range that its memory node does not have, though the map says so.
+    /// The error for a range that its memory node does not have, though the map says so, by what is known of the others.
     #[cold]
-    pub(super) fn lost(&self, index: usize, error: ClientError) -> ClientError {
-        let (range, table) = (&self.ranges[index], self.map.name);
-        match error {
-            ClientError::NoSuchTable { .. } => ClientError::NoSuchTable {
-                why: format!(
-                    "the memory node {} has lost its range of the table `{table}`, as one does that is started anew without --data-dir: \
-                     drop the table with `fpcache-cli drop {table} --yes`, and make it anew",
-                    range.url
-                ),
-            },
-            error => self.named(index, error),
+    pub(super) fn lost(
+        &self,
+        index: usize,
+        error: ClientError,
+        config: &ClientConfig,
+        found: &NoNewer,
+        within: Duration,
+    ) -> ClientError {
+        let ClientError::NoSuchTable { .. } = error else { return self.named(index, error) };
+        let (range, name) = (&self.ranges[index], self.map.name);
+        let (node, table) = (range.url.to_string(), range.table.to_string());
+        let listed = token_for(&range.url, config.token)
+            .and_then(|token| Tables::at(range.url.clone(), token, within).map_err(ClientError::from))
+            .and_then(|tables| tables.find(&range.table));
+        match listed {
+            Ok(Some(info)) if info.is_closed() => return ClientError::TableClosed { address: node, table },
+            // It was on its way.
+            Ok(Some(_)) => {
+                return Refusal::new(ErrorCode::Busy, format!("{node}: `{table}` is there again")).into();
+            }
+            Ok(None) => {}
+            Err(error) => return error.at(&node),
         }
+        if found.with_it.iter().any(|other| *other != node) {
+            return making::lost(&self.map, &node);
+        }
+        let why = match &found.silent {
+            Some(silent) => format!(
+                "the memory node {node} has no range of the table `{name}`: it was dropped, or {node} has lost it; {silent}, which may \
+                 know, does not answer"
+            ),
+            None => format!("there is no table `{name}` over several memory nodes any more: it was dropped"),
+        };
+        ClientError::NoSuchTable { why }
     }
 }
 

@@ -80,7 +80,7 @@ impl<K: BuildKeys> Pool<K> {
         within: Duration,
         mut take: impl FnMut(&mut LookupScratch<K>) -> R,
     ) -> Result<R, ClientError> {
-        let mut tries = Tries::new(within);
+        let mut tries = Tries::begun(within);
         let mut scratch = LookupScratch::new(self.matcher);
         'with_map: loop {
             let ranges = self.follow(held);
@@ -92,7 +92,7 @@ impl<K: BuildKeys> Pool<K> {
                 let assigned = assigned.iter().zip(keys.clone());
                 assigned.filter(move |(at, _)| usize::from(**at) == index).map(|(_, key)| key)
             };
-            let together = self.look_up_together(&ranges, held, of, wanted, tries.left());
+            let together = self.look_up_together(&ranges, held, of, wanted, &tries);
             let rest = match together {
                 Together::All => Vec::new(),
                 Together::But(rest) => rest,
@@ -127,7 +127,7 @@ impl<K: BuildKeys> Pool<K> {
         held: &mut PoolHeld<K>,
         of: impl Fn(usize) -> I,
         wanted: Wanted,
-        left: Duration,
+        tries: &Tries,
     ) -> Together {
         let mut but = Vec::new();
         let mut parts: Vec<(usize, Part<'_, K>)> = Vec::new();
@@ -136,6 +136,7 @@ impl<K: BuildKeys> Pool<K> {
             if of(index).next().is_none() {
                 continue;
             }
+            let left = tries.left();
             match ranges.spot_of(own, index, &self.config, left) {
                 Ok(Spot::Remote(core, own)) => {
                     let begun = core.ready(own, left).map(|ReaderContext { table, buffers, .. }| {
@@ -151,7 +152,7 @@ impl<K: BuildKeys> Pool<K> {
                 Err(_) => but.push(index),
             }
         }
-        let unfinished = land(&mut parts, left);
+        let unfinished = land(&mut parts, tries.left());
         drop(parts);
         for index in unfinished {
             // A batch may still be on its way: its endpoint is not used any more.
@@ -160,6 +161,7 @@ impl<K: BuildKeys> Pool<K> {
         }
         // What is mapped is looked at while others' replies are read, and takes no round trip to wait for.
         for index in in_place {
+            let left = tries.left();
             let looked = match ranges.spot_of(&mut held.held[index], index, &self.config, left) {
                 Ok(Spot::Mapped(core, own)) => {
                     core.ready(own, left).map(|ReaderContext { table, buffers, .. }| {

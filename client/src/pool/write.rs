@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use fpcache::key_space::BuildKeys;
 use fpcache::message::{WriteOperation, WriteReply};
-use fpcache_fabric::Connection;
 
 use super::range::{Direct, Ranges};
 use super::{Pool, Tries};
@@ -21,13 +20,12 @@ impl<K: BuildKeys> Pool<K> {
         loop {
             let ranges = self.ranges();
             let (index, left) = (ranges.index_of(operation.key), tries.left());
-            let is_connected = ranges.is_connected(index);
             let written = ranges.core(index, &self.config, left).and_then(|core| match core {
                 Direct::Mapped(core) => core.write_one(operation, left),
                 Direct::Remote(core) => core.write_one(operation, left),
             });
             match written {
-                Err(error) => self.get_over_write(&ranges, index, error, is_connected, &mut tries)?,
+                Err(error) => self.get_over_write(&ranges, index, error, &mut tries)?,
                 written => return written,
             }
         }
@@ -44,12 +42,11 @@ impl<K: BuildKeys> Pool<K> {
     ) -> Result<(), ClientError> {
         let operations: Vec<_> = operations.collect();
         let mut all: Vec<Option<WriteReply>> = vec![None; operations.len()];
-        let mut tries = Tries::new(within);
+        let mut tries = Tries::begun(within);
         let ended = loop {
             let Some(next) = all.iter().position(Option::is_none) else { break Ok(()) };
             let ranges = self.ranges();
             let (index, left) = (ranges.index_of(operations[next].key), tries.left());
-            let is_connected = ranges.is_connected(index);
             let of_range = |at: &usize| all[*at].is_none() && ranges.index_of(operations[*at].key) == index;
             let places: Vec<usize> = (next..operations.len()).filter(of_range).collect();
             let wanted = places.iter().map(|at| operations[*at]);
@@ -62,7 +59,7 @@ impl<K: BuildKeys> Pool<K> {
                 all[at] = Some(reply);
             }
             if let Err(error) = written
-                && let Err(error) = self.get_over_write(&ranges, index, error, is_connected, &mut tries)
+                && let Err(error) = self.get_over_write(&ranges, index, error, &mut tries)
             {
                 break Err(error);
             }
@@ -77,10 +74,9 @@ impl<K: BuildKeys> Pool<K> {
         ranges: &Ranges<K>,
         index: usize,
         error: ClientError,
-        is_connected: bool,
         tries: &mut Tries,
     ) -> Result<(), ClientError> {
-        let may_be_made = is_connected && matches!(error, ClientError::NoSuchTable { .. });
+        let may_be_made = matches!(error, ClientError::NoSuchTable { .. }) && ranges.may_have_arrived(index);
         let why = format!("the memory node {} has dropped the table meanwhile", ranges.ranges[index].url);
         self.get_over(ranges, index, error, tries)?;
         // There is another table of the name by now.
@@ -89,11 +85,11 @@ impl<K: BuildKeys> Pool<K> {
 }
 
 impl<K: BuildKeys> Ranges<K> {
-    /// Whether requests to a range go out without connecting before.
-    pub(super) fn is_connected(&self, index: usize) -> bool {
+    /// Whether this thread's last request for changes to a range was sent and not answered.
+    fn may_have_arrived(&self, index: usize) -> bool {
         match self.ranges[index].connected() {
-            Some(Direct::Mapped(core)) => core.connection().is_alive(),
-            Some(Direct::Remote(core)) => core.connection().is_alive(),
+            Some(Direct::Mapped(core)) => core.may_have_arrived(),
+            Some(Direct::Remote(core)) => core.may_have_arrived(),
             None => false,
         }
     }

@@ -279,8 +279,8 @@ fn a_key_of_another_range_is_refused_with_the_maps_version() {
             Err(error @ ClientError::Refused(_)) => {
                 assert!(error.is_retryable());
                 let ClientError::Refused(refusal) = error else { unreachable!() };
-                assert_eq!(refusal.code, RefusalCode::WrongRange { version: 2 }, "{refusal}");
-                assert!(refusal.message.contains("version 2"), "{refusal}");
+                assert_eq!(refusal.code, RefusalCode::WrongRange { version: 3 }, "{refusal}");
+                assert!(refusal.message.contains("version 3"), "{refusal}");
             }
             ended => panic!("{ended:?}"),
         };
@@ -472,4 +472,243 @@ fn a_group_over_three_memory_nodes_takes_the_round_trips_of_one() {
     let of_three = best(&keys);
     assert!(of_one >= 2 * DELAY, "{of_one:?}");
     assert!(of_three < of_one * 3 / 2, "{of_three:?} and {of_one:?} of one memory node");
+}
+
+#[test]
+fn a_client_of_a_table_that_is_being_made_changes_no_other_of_its_name() {
+    let nodes = [Node::tcp(), Node::shm()];
+    let all = Nodes::at(&urls(&nodes)).unwrap();
+    let begun = all.begin::<U64Keys>(&name(), &[1000], CreateOptions::default()).unwrap();
+    begun.client().create(U64Keys::parameters()).unwrap();
+    begun.client().put(5, &[1; 8]).unwrap();
+    // Somebody else takes it for left over, and makes it with other ranges.
+    make::<U64Keys>(&nodes, &[2000], Some(8));
+    let ended = begun.client().put(5, &[2; 8]);
+    assert!(ended.is_err(), "{ended:?}");
+    let error = begun.finish().unwrap_err();
+    assert!(error.is_retryable() && error.to_string().contains("another command"), "{error}");
+    let client = Client::connect_with(&nodes[1].url, config()).unwrap();
+    assert_eq!(client.scan(0, 10).unwrap(), []);
+    client.put(1500, &[3; 8]).unwrap();
+}
+
+#[test]
+fn addresses_of_one_machine_and_of_another_are_not_mixed() {
+    let node = Node::shm();
+    let nodes = Nodes::at(&format!("{},tcp://192.0.2.1:7400", node.url)).unwrap();
+    let created = nodes.create::<U64Keys>(&name(), U64Keys::parameters(), &[9], CreateOptions::default());
+    let error = created.unwrap_err().to_string();
+    assert!(error.contains(&node.url) && error.contains("192.0.2.1"), "{error}");
+}
+
+#[test]
+fn a_table_that_was_dropped_is_not_told_to_be_lost_and_a_lost_range_is() {
+    let mut nodes = [Node::shm(), Node::tcp(), Node::tcp()];
+    make::<U64Keys>(&nodes, &[1000, 2000], Some(8));
+    let client = Client::connect_with(&nodes[2].url, config()).unwrap();
+    (0..3).for_each(|range| client.put(range * 1000, &[1; 8]).unwrap());
+    // The second one is started anew at its address, and keeps nothing.
+    let url = nodes[1].url.clone();
+    drop(nodes[1].serving.take());
+    let config = CatalogueConfig { capacity: 16 << 20, huge_pages: HugePages::No, durable: None };
+    let listener = Listener::bind(&[url.parse().unwrap()], ListenOptions::default()).unwrap();
+    nodes[1].serving = Some(listener.spawn(Catalogue::open(&config).unwrap()).unwrap());
+    let error = client.get(1000).unwrap_err();
+    assert!(matches!(error, ClientError::NoSuchTable { .. }), "{error:?}");
+    assert!(error.to_string().contains(&format!("{url} has lost its range")), "{error}");
+    // The others' keys are served, whatever is asked of them.
+    assert_eq!(client.get(0).unwrap(), Some(vec![1; 8]));
+    assert!(client.get_versioned(2000).unwrap().is_some());
+    client.shape().unwrap();
+    let created = Nodes::at(&urls(&nodes)).unwrap().create::<U64Keys>(
+        &name(),
+        U64Keys::parameters(),
+        &[1000, 2000],
+        CreateOptions::default(),
+    );
+    assert!(matches!(created, Err(ClientError::NoSuchTable { .. }) | Ok(())), "{created:?}");
+    let all = Nodes::at(&urls(&nodes)).unwrap();
+    all.drop_table(&name()).unwrap();
+    let error = client.get(2000).unwrap_err().to_string();
+    assert!(error.contains("it was dropped"), "{error}");
+}
+
+/// Passes on what it gets, but no reply to a message that has this value, until it hangs up.
+struct Silent {
+    address: String,
+    /// One for each message that had the value; hangs up once it is told to.
+    heard: std::sync::mpsc::Receiver<()>,
+    hang_up: Arc<AtomicBool>,
+}
+
+const MARK: [u8; 8] = [0xA7; 8];
+
+impl Silent {
+    fn before(url: &str) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = format!("tcp://{}", listener.local_addr().unwrap());
+        let (to, hang_up) =
+            (url.strip_prefix("tcp://").unwrap().to_owned(), Arc::new(AtomicBool::new(false)));
+        let (tell, heard) = std::sync::mpsc::channel();
+        let over = Arc::clone(&hang_up);
+        thread::spawn(move || {
+            for client in listener.incoming() {
+                let (client, node) = (client.unwrap(), TcpStream::connect(&to).unwrap());
+                let is_silent = Arc::new(AtomicBool::new(false));
+                for towards_node in [true, false] {
+                    let (mut from, mut to) = match towards_node {
+                        true => (client.try_clone().unwrap(), node.try_clone().unwrap()),
+                        false => (node.try_clone().unwrap(), client.try_clone().unwrap()),
+                    };
+                    let (tell, over, is_silent) = (tell.clone(), Arc::clone(&over), Arc::clone(&is_silent));
+                    thread::spawn(move || {
+                        let mut bytes = vec![0; 1 << 16];
+                        while let Ok(count @ 1..) = from.read(&mut bytes) {
+                            let is_marked = bytes[..count].windows(MARK.len()).any(|part| part == MARK);
+                            if towards_node && is_marked {
+                                is_silent.store(true, Ordering::SeqCst);
+                            }
+                            if !towards_node && is_silent.load(Ordering::SeqCst) {
+                                let _ = tell.send(());
+                                while !over.load(Ordering::SeqCst) {
+                                    thread::sleep(Duration::from_millis(1));
+                                }
+                                break;
+                            }
+                            if to.write_all(&bytes[..count]).is_err() {
+                                break;
+                            }
+                        }
+                        let _ = to.shutdown(std::net::Shutdown::Both);
+                        let _ = from.shutdown(std::net::Shutdown::Both);
+                    });
+                }
+            }
+        });
+        Self { address, heard, hang_up }
+    }
+}
+
+#[test]
+fn a_change_that_was_made_in_a_dropped_table_is_not_made_again_in_the_next_one() {
+    for is_connected in [true, false] {
+        let nodes = [Node::tcp(), Node::tcp()];
+        let silent = Silent::before(&nodes[1].url);
+        let all = Nodes::at(&format!("{},{}", nodes[0].url, silent.address)).unwrap();
+        let make = || {
+            all.create::<U64Keys>(&name(), U64Keys::parameters(), &[1000], CreateOptions::default()).unwrap();
+        };
+        make();
+        let client = Client::connect_with(&nodes[0].url, config()).unwrap();
+        if is_connected {
+            client.put(2000, &[1; 8]).unwrap();
+        }
+        let ended = thread::scope(|scope| {
+            let putting = scope.spawn(|| client.put(2000, &MARK));
+            silent.heard.recv_timeout(PATIENCE).unwrap();
+            all.drop_table(&name()).unwrap();
+            make();
+            silent.hang_up.store(true, Ordering::SeqCst);
+            putting.join().unwrap()
+        });
+        assert!(matches!(ended, Err(ClientError::OutcomeUnknown { .. })), "{ended:?}");
+        let fresh = Client::connect_with(&nodes[0].url, config()).unwrap();
+        assert_eq!(fresh.get(2000).unwrap(), None);
+    }
+}
+
+/// Stands before each of several memory nodes, and lets a reply of one pass once all of them have been sent as many messages.
+struct Together {
+    addresses: Vec<String>,
+    count: Arc<Count>,
+}
+
+struct Count {
+    is_armed: AtomicBool,
+    /// Messages to each memory node since it was armed.
+    sent: Vec<std::sync::atomic::AtomicUsize>,
+    was_alone: AtomicBool,
+}
+
+impl Together {
+    fn before(nodes: &[Node]) -> Self {
+        let sent = nodes.iter().map(|_| Default::default()).collect();
+        let (is_armed, was_alone) = (AtomicBool::new(false), AtomicBool::new(false));
+        let count = Arc::new(Count { is_armed, sent, was_alone });
+        let addresses = nodes.iter().enumerate().map(|(at, node)| Self::one(at, &node.url, &count)).collect();
+        Self { addresses, count }
+    }
+
+    fn one(at: usize, url: &str, count: &Arc<Count>) -> String {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = format!("tcp://{}", listener.local_addr().unwrap());
+        let (to, count) = (url.strip_prefix("tcp://").unwrap().to_owned(), Arc::clone(count));
+        thread::spawn(move || {
+            for client in listener.incoming() {
+                let (client, node) = (client.unwrap(), TcpStream::connect(&to).unwrap());
+                client.set_nodelay(true).unwrap();
+                node.set_nodelay(true).unwrap();
+                for towards_node in [true, false] {
+                    let (mut from, mut to) = match towards_node {
+                        true => (client.try_clone().unwrap(), node.try_clone().unwrap()),
+                        false => (node.try_clone().unwrap(), client.try_clone().unwrap()),
+                    };
+                    let count = Arc::clone(&count);
+                    thread::spawn(move || {
+                        let mut bytes = vec![0; 1 << 16];
+                        while let Ok(read @ 1..) = from.read(&mut bytes) {
+                            match (count.is_armed.load(Ordering::SeqCst), towards_node) {
+                                (true, true) => _ = count.sent[at].fetch_add(1, Ordering::SeqCst),
+                                (true, false) => count.wait_for_all(at),
+                                (false, _) => {}
+                            }
+                            if to.write_all(&bytes[..read]).is_err() {
+                                break;
+                            }
+                        }
+                        let _ = to.shutdown(std::net::Shutdown::Both);
+                    });
+                }
+            }
+        });
+        address
+    }
+}
+
+impl Count {
+    fn wait_for_all(&self, at: usize) {
+        let (own, begun) = (self.sent[at].load(Ordering::SeqCst), Instant::now());
+        while self.sent.iter().any(|sent| sent.load(Ordering::SeqCst) < own) {
+            if begun.elapsed() > Duration::from_secs(2) {
+                self.was_alone.store(true, Ordering::SeqCst);
+                return;
+            }
+            thread::sleep(Duration::from_micros(100));
+        }
+    }
+}
+
+#[test]
+fn a_group_is_posted_to_all_memory_nodes_before_one_of_them_has_answered() {
+    let nodes = [Node::tcp(), Node::tcp(), Node::tcp()];
+    let together = Together::before(&nodes);
+    let all = Nodes::at(&together.addresses.join(",")).unwrap();
+    all.create::<U64Keys>(&name(), U64Keys::parameters(), &[1000, 2000], CreateOptions::default()).unwrap();
+    let client = Client::connect_with(&together.addresses[0], config()).unwrap();
+    let keys: Vec<u64> = (0..64).map(|i| i * 3000 / 64).collect();
+    let mut changes = Changes::new();
+    for key in &keys {
+        changes.put(*key, &key.to_le_bytes());
+    }
+    client.apply(&changes, &mut Vec::new()).unwrap();
+    let expected: Vec<_> = keys.iter().map(|key| Some(key.to_le_bytes().to_vec())).collect();
+    // The first ones fetch the models.
+    (0..3).for_each(|_| assert_eq!(client.multi_get(&keys).unwrap(), expected));
+    together.count.is_armed.store(true, Ordering::SeqCst);
+    assert_eq!(client.multi_get(&keys).unwrap(), expected);
+    together.count.is_armed.store(false, Ordering::SeqCst);
+    let sent: Vec<usize> = together.count.sent.iter().map(|sent| sent.load(Ordering::SeqCst)).collect();
+    assert!(!together.count.was_alone.load(Ordering::SeqCst), "{sent:?} messages, one after another");
+    assert_eq!(sent, [sent[0]; 3]);
+    assert!((1..=2).contains(&sent[0]), "{sent:?} messages");
 }

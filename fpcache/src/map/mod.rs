@@ -165,9 +165,13 @@ impl RangeMap {
     }
 
     /// The same in its next version, in this state.
-    #[must_use]
-    pub fn next(&self, state: MapState) -> Self {
-        Self { version: self.version + 1, state, ..self.clone() }
+    ///
+    /// # Errors
+    /// If there is no later version.
+    pub fn next(&self, state: MapState) -> Result<Self, MapError> {
+        let version = self.version.checked_add(1);
+        let version = version.ok_or_else(|| MapError::new("it has the last version that there is"))?;
+        Ok(Self { version, state, ..self.clone() })
     }
 
     /// The name of a range's table on its memory node.

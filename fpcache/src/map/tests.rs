@@ -30,7 +30,9 @@ fn maps_have_the_drawn_bytes() {
     assert_eq!(bytes[bytes.len() - 8..], xxh3_64(&drawn).to_le_bytes());
     assert_eq!(RangeMap::decode(&bytes), Ok(map.clone()));
     assert_eq!(map.table(&map.ranges[1]).expect("short").as_str(), "ab@0000000000000102.1");
-    let later = map.next(MapState::Whole);
+    let later = map.next(MapState::Whole).expect("a version");
+    let last = RangeMap { version: u32::MAX, ..map.clone() };
+    assert!(last.next(MapState::Dropping).is_err(), "it has no next version");
     assert_eq!((later.version, later.has_ranges_of(&map)), (2, true));
     assert_eq!(RangeMap::decode(&later.encode()), Ok(later));
 }

@@ -104,7 +104,14 @@ mod tests {
     fn requests_have_the_drawn_bytes() {
         let requests = [
             (12, RangeRequest::Create { map: map(), number: 1, region_bytes: Some(0x0102) }, 0x0102),
-            (13, RangeRequest::Map { map: map().next(crate::map::MapState::Whole), number: 1 }, 0),
+            (
+                13,
+                RangeRequest::Map {
+                    map: map().next(crate::map::MapState::Whole).expect("a version"),
+                    number: 1,
+                },
+                0,
+            ),
         ];
         for (operation, request, region) in requests {
             let mut bytes = Vec::new();

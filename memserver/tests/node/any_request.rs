@@ -429,7 +429,7 @@ fn range_request(random: &mut Random, name: TableName, kind: KeyKind) -> RangeRe
     let nodes = ["shm://one".to_owned(), "shm://two".to_owned()];
     let creation = 1 + u64::from(random.one_in(2));
     let map = RangeMap::divide(name, kind, creation, &nodes, &[vec![7; 8]]).expect("a map");
-    let map = if random.one_in(2) { map } else { map.next(MapState::Whole) };
+    let map = if random.one_in(2) { map } else { map.next(MapState::Whole).unwrap() };
     let number = u32::from(random.one_in(2));
     match random.one_in(2) {
         true => RangeRequest::Create { map, number, region_bytes: None },

@@ -1,0 +1,318 @@
+//! How tables over several memory nodes come to be and go: the requests, one after another, and what they decide.
+//!
+//! A range's map goes through the versions 1 *making*, 2 *making* (prepared), 3 *whole*, and *dropping* after any of them. A memory
+//! node takes later versions only, so that of two that are sent with one number the first one counts. Rounds go through the ranges in the
+//! map's order: none has a later version than the one before it, and the first range *decides*. The table is there
+//! from when that one is whole, and is gone from when that one is dropping. `docs/design.md` argues for each step.
+
+use fpcache::TableName;
+use fpcache::map::{MapError, MapState, RangeMap};
+use fpcache::message::{ErrorCode, RangeRequest, Refusal};
+
+use super::maps::{disagree, newest_of};
+use crate::error::ClientError;
+
+/// How often the maps are looked at anew because somebody else changed them.
+const LOOKS: u32 = 8;
+/// The version of ranges that were made, of which others may not have been.
+const MADE: u32 = 1;
+
+/// Asks memory nodes, each by its URL.
+pub(super) trait Ask {
+    /// The map that a memory node publishes of the table.
+    fn map(&self, node: &str) -> Result<Option<RangeMap>, ClientError>;
+
+    /// Makes a range, or gives it a map. [`TableClosed`](ClientError::TableClosed) if it is there and closed.
+    fn range(&self, node: &str, request: &RangeRequest) -> Result<(), ClientError>;
+
+    /// Drops a range's table; done if there is none.
+    fn drop_range(&self, node: &str, table: &TableName) -> Result<(), ClientError>;
+}
+
+/// Maps that were found, each with the memory node that has it.
+pub(super) type Found = Vec<(String, RangeMap)>;
+
+/// A table that was begun.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Begun {
+    /// Its ranges were made, and nobody sees it yet.
+    Made(RangeMap),
+    /// It was there, as it was to be, and is whole everywhere.
+    There(RangeMap),
+}
+
+/// Whether a step was made, or found that somebody else had been faster.
+#[derive(Debug, PartialEq, Eq)]
+enum Step {
+    Done,
+    Raced,
+}
+
+/// The maps of these memory nodes, and of all that those maps name.
+pub(super) fn survey(ask: &impl Ask, nodes: &[String]) -> Result<Found, ClientError> {
+    let (mut asked, mut found, mut next) = (nodes.to_vec(), Vec::new(), 0);
+    while let Some(node) = asked.get(next).cloned() {
+        next += 1;
+        let Some(map) = ask.map(&node)? else { continue };
+        for range in &map.ranges {
+            if !asked.contains(&range.node) {
+                asked.push(range.node.clone());
+            }
+        }
+        found.push((node, map));
+    }
+    Ok(found)
+}
+
+/// Makes the ranges of a table, of which `with` gives the map for a creation number, at these memory nodes. What somebody left
+/// half made or half dropped is cleared away; a table that is whole never is.
+pub(super) fn begin(
+    ask: &impl Ask,
+    nodes: &[String],
+    with: impl Fn(u64) -> Result<RangeMap, MapError>,
+    creation: u64,
+    region_bytes: Option<u64>,
+) -> Result<Begun, ClientError> {
+    let mine = with(creation)?;
+    let (mut tried, mut was_hidden) = (false, false);
+    'look: for _ in 0..LOOKS {
+        let found = survey(ask, nodes)?;
+        if tried && !is_at_first(&found, &mine) {
+            undo(ask, &mine);
+            return Err(overtaken(&mine));
+        }
+        let groups = groups_of(&found)?;
+        let mut whole = groups.iter().filter(|map| map.state == MapState::Whole);
+        if let Some(there) = whole.next() {
+            if tried {
+                undo(ask, &mine);
+            }
+            if let Some(other) = whole.next() {
+                return Err(disagree(there, node_of(&found, there), node_of(&found, other)));
+            }
+            if !with(there.creation)?.has_ranges_of(there) {
+                return Err(other_ranges(there));
+            }
+            complete(ask, there, &found)?;
+            return Ok(Begun::There(there.clone()));
+        }
+        for left in groups.iter().filter(|left| left.creation != creation) {
+            // Of two who are at it at once one goes on.
+            if tried && left.creation > creation && is_at_first(&found, left) {
+                undo(ask, &mine);
+                return Err(overtaken(&mine));
+            }
+            if clear(ask, left, &found, false)? == Step::Raced {
+                continue 'look;
+            }
+        }
+        tried = true;
+        for range in &mine.ranges {
+            let request = RangeRequest::Create { map: mine.clone(), number: range.number, region_bytes };
+            match ask.range(&range.node, &request) {
+                Ok(()) => {}
+                // Of the same table, begun by somebody else meanwhile; else that is found again.
+                Err(error) if is_refused(&error, |code| code == ErrorCode::TableExists) => {
+                    let found = survey(ask, nodes)?;
+                    let is_seen = groups_of(&found)?.iter().any(|map| map.creation != creation);
+                    if is_seen || !was_hidden {
+                        // One that is not seen may be gone by now; else it is none of this kind.
+                        was_hidden = !is_seen;
+                        continue 'look;
+                    }
+                    undo(ask, &mine);
+                    return Err(error);
+                }
+                Err(error) => {
+                    undo(ask, &mine);
+                    return Err(if is_gone_or_later(&error) { overtaken(&mine) } else { error });
+                }
+            }
+        }
+        return Ok(Begun::Made(mine));
+    }
+    undo(ask, &mine);
+    Err(overtaken(&mine))
+}
+
+/// Makes a table whole of which all ranges were made. It is there once its first range says so, whatever becomes of this call.
+pub(super) fn finish(ask: &impl Ask, made: &RangeMap) -> Result<(), ClientError> {
+    let prepared = made.next(MapState::Making)?;
+    for map in [&prepared, &prepared.next(MapState::Whole)?] {
+        for range in &map.ranges {
+            let request = RangeRequest::Map { map: map.clone(), number: range.number };
+            match ask.range(&range.node, &request) {
+                Ok(()) => {}
+                Err(error) if is_gone_or_later(&error) => {
+                    // Ranges that others did not know of.
+                    undo(ask, made);
+                    return Err(overtaken(map));
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Has those ranges of a whole table know that it is whole whose maker did not come so far.
+pub(super) fn complete(ask: &impl Ask, whole: &RangeMap, found: &Found) -> Result<(), ClientError> {
+    for range in &whole.ranges {
+        let has_it = |(node, map): &(String, RangeMap)| *node == range.node && map.version >= whole.version;
+        if found.iter().any(has_it) {
+            continue;
+        }
+        let request = RangeRequest::Map { map: whole.clone(), number: range.number };
+        match ask.range(&range.node, &request) {
+            Err(ClientError::NoSuchTable { .. }) => return Err(lost(whole, &range.node)),
+            Err(error) if is_gone_or_later(&error) => return Err(overtaken(whole)),
+            asked => asked?,
+        }
+    }
+    Ok(())
+}
+
+/// Takes back what a failed attempt has made, as far as its memory nodes can be reached. Nobody has been told to take it for whole.
+pub(super) fn undo(ask: &impl Ask, made: &RangeMap) {
+    let Ok(dropping) = made.next(MapState::Dropping) else { return };
+    for range in &made.ranges {
+        // Each may be given up by itself: it has not been prepared.
+        let request = RangeRequest::Map { map: dropping.clone(), number: range.number };
+        if ask.range(&range.node, &request).is_ok()
+            && let Ok(table) = made.table(range)
+        {
+            let _ = ask.drop_range(&range.node, &table);
+        }
+    }
+}
+
+/// Drops a table: whatever of it is there, and what is half made or half dropped of its name. `nodes` are all of its memory nodes.
+pub(super) fn drop_all(ask: &impl Ask, nodes: &[String]) -> Result<(), ClientError> {
+    'look: for _ in 0..LOOKS {
+        let found = survey(ask, nodes)?;
+        let groups = groups_of(&found)?;
+        let mut whole = groups.iter().filter(|map| map.state == MapState::Whole);
+        if let (Some(one), Some(other)) = (whole.next(), whole.next()) {
+            return Err(disagree(one, node_of(&found, one), node_of(&found, other)));
+        }
+        for map in &groups {
+            if clear(ask, map, &found, true)? == Step::Raced {
+                continue 'look;
+            }
+        }
+        return Ok(());
+    }
+    let why = "others make and drop the table at the same time: repeat the command";
+    Err(Refusal::new(ErrorCode::Busy, why).into())
+}
+
+/// Drops what there is of a table by its newest map: first it is decided, then the ranges go, and the first one last. Unless
+/// that `is_meant`, a table that is whole, or may have been, stays.
+fn clear(ask: &impl Ask, map: &RangeMap, found: &Found, is_meant: bool) -> Result<Step, ClientError> {
+    let Some(first) = map.ranges.first() else { return Ok(Step::Done) };
+    let dropping = match map.state {
+        MapState::Dropping => map.clone(),
+        _ => map.next(MapState::Dropping)?,
+    };
+    let mut is_decided = is_meant;
+    let (mut closed, mut told) = (Vec::new(), Vec::new());
+    for range in &dropping.ranges {
+        let request = RangeRequest::Map { map: dropping.clone(), number: range.number };
+        match ask.range(&range.node, &request) {
+            Ok(()) => {
+                is_decided |= range == first;
+                told.push(range);
+            }
+            Err(ClientError::NoSuchTable { .. }) => {}
+            Err(ClientError::TableClosed { .. }) if is_meant => closed.push(range),
+            Err(error) if is_later(&error) => return Ok(Step::Raced),
+            Err(error) => return Err(error),
+        }
+        // Without the first range's word, no range is given up that may have been part of a whole table.
+        let may_be_whole = |(_, other): &(String, RangeMap)| {
+            other.creation == map.creation && other.version > MADE && other.state != MapState::Dropping
+        };
+        if !is_decided && found.iter().any(may_be_whole) {
+            return Err(lost(map, &first.node));
+        }
+    }
+    // Closed ones do not know: they go before any that does.
+    closed.extend(told);
+    if is_decided {
+        let others = dropping.ranges.iter().filter(|range| !closed.contains(range));
+        let others: Vec<_> = others.collect();
+        closed.extend(others);
+    }
+    closed.sort_by_key(|range| *range == first);
+    for range in closed {
+        ask.drop_range(&range.node, &map.table(range)?)?;
+    }
+    Ok(Step::Done)
+}
+
+/// The newest map of each table among these.
+fn groups_of(found: &Found) -> Result<Vec<RangeMap>, ClientError> {
+    let mut groups: Vec<RangeMap> = Vec::new();
+    for (_, map) in found {
+        if !groups.iter().any(|group| group.creation == map.creation) {
+            groups.push(newest_of(found, map.creation)?.unwrap_or(map).clone());
+        }
+    }
+    Ok(groups)
+}
+
+/// Whether the first range of a table that is being made is there as it was made.
+fn is_at_first(found: &Found, map: &RangeMap) -> bool {
+    let first = map.ranges.first().map(|range| range.node.as_str());
+    found.iter().any(|(node, other)| {
+        Some(node.as_str()) == first && other.creation == map.creation && other.state == MapState::Making
+    })
+}
+
+fn node_of<'f>(found: &'f Found, map: &RangeMap) -> &'f str {
+    found.iter().find(|(_, other)| other == map).map_or("", |(node, _)| node.as_str())
+}
+
+fn is_refused(error: &ClientError, of: impl Fn(ErrorCode) -> bool) -> bool {
+    matches!(error, ClientError::Refused(refusal) if of(refusal.code))
+}
+
+/// Whether a range goes by a later map than the one that was sent, or another one of its version.
+fn is_later(error: &ClientError) -> bool {
+    is_refused(error, |code| matches!(code, ErrorCode::WrongRange { .. }))
+}
+
+fn is_gone_or_later(error: &ClientError) -> bool {
+    is_later(error) || matches!(error, ClientError::NoSuchTable { .. })
+}
+
+/// The error of whoever finds that another one has made or dropped the table instead.
+fn overtaken(map: &RangeMap) -> ClientError {
+    let why = format!(
+        "another command has made or dropped the table `{}` meanwhile: see what is there, and repeat this one if it is still wanted",
+        map.name
+    );
+    Refusal::new(ErrorCode::Busy, why).into()
+}
+
+fn other_ranges(map: &RangeMap) -> ClientError {
+    let name = map.name;
+    let why = format!(
+        "there is a table `{name}` over other memory nodes or divided at other keys already: use it, drop it, or choose another name"
+    );
+    Refusal::new(ErrorCode::TableExists, why).into()
+}
+
+/// The error for a table one of whose memory nodes has no range of it any more.
+pub(super) fn lost(map: &RangeMap, node: &str) -> ClientError {
+    let name = map.name;
+    let why = format!(
+        "the memory node {node} has lost its range of the table `{name}`, as one does that is started anew without --data-dir: drop \
+         the table with `fpcache-cli drop {name} --yes`, and make it anew"
+    );
+    ClientError::NoSuchTable { why }
+}
+
+#[cfg(test)]
+#[path = "making_tests.rs"]
+mod tests;
