@@ -140,7 +140,7 @@ struct Arguments {
     #[arg(long, default_value_t = 0.85, requires = "load")]
     fill: f64,
 
-    /// With --load: have records lie in groups, which a third of a byte per key on the compute node leads to: nearly every lookup
+    /// With --load: have records lie in groups, which some 0.4 bytes per key on the compute node lead to: nearly every lookup
     /// is then one READ. Over shared memory it saves nothing. For slots of up to 64 bytes
     #[arg(long, requires = "load")]
     groups: bool,

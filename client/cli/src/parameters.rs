@@ -83,7 +83,7 @@ pub(crate) struct Parameters {
     #[arg(long, value_name = "BYTES", value_parser = bytes)]
     slot_bytes: Option<u32>,
 
-    /// Have records lie in groups, which a third of a byte per key on the compute node leads to: nearly every lookup is then one
+    /// Have records lie in groups, which some 0.4 bytes per key on the compute node lead to: nearly every lookup is then one
     /// READ. Over shared memory it saves nothing. For slots of up to 64 bytes
     #[arg(long)]
     groups: bool,

@@ -97,7 +97,7 @@ pub struct RunArgs {
     #[arg(long, default_value_t = 0.85, conflicts_with = "url")]
     pub fill: f64,
 
-    /// Have records lie in groups, which a third of a byte per key leads to, as --plan groups does. For slots of up to 64 bytes
+    /// Have records lie in groups, which some 0.4 bytes per key lead to, as --plan groups does. For slots of up to 64 bytes
     #[arg(long, conflicts_with = "url")]
     pub groups: bool,
 

@@ -147,7 +147,10 @@ fn shares_of(
     let mut pass = |reader: &mut Reader| {
         let (mut present, mut absent) = ((0.0, 0), (0.0, 0));
         bytes = 0;
-        for key in model.keys().flat_map(|key| [*key, key ^ 1, key ^ 1 << 40]) {
+        let next = model.keys().skip(1).chain([&u64::MAX]);
+        // Beside each, and in the middle between it and the next.
+        let asked = model.keys().zip(next).flat_map(|(key, next)| [*key, key ^ 1, key + (next - key) / 2]);
+        for key in asked {
             let (is_one, read) = one(reader, key);
             let of = if model.contains_key(&key) {
                 bytes += read;
