@@ -5,6 +5,7 @@ use fpcache_fabric::MeterSnapshot;
 use hdrhistogram::Histogram;
 use serde::Serialize;
 
+use super::measure::WARM_UP;
 use super::{Task, Way};
 use crate::machine::{COMMIT, Machine};
 use crate::run::report::{duration, new_table, rate};
@@ -61,6 +62,9 @@ impl FabricRow {
         let messages = measured.doorbells.len().max(1) as f64;
         let requests = messages * f64::from(task.batch);
         let rate = requests / measured.seconds;
+        // The counts are of those too that were not timed.
+        let counted = messages + WARM_UP as f64;
+        let counted_requests = counted * f64::from(task.batch);
         Self {
             transport: way.name(),
             verb: task.verb.name(),
@@ -69,10 +73,10 @@ impl FabricRow {
             latency: Latency::of(&measured.doorbells),
             rate,
             bytes_per_s: rate * f64::from(task.bytes),
-            verbs_per_request: measured.cost.requests() as f64 / requests,
-            round_trips_per_request: measured.cost.round_trips as f64 / requests,
-            failed_per_message: measured.failed as f64 / messages,
-            replied_share: measured.replied as f64 / messages,
+            verbs_per_request: measured.cost.requests() as f64 / counted_requests,
+            round_trips_per_request: measured.cost.round_trips as f64 / counted_requests,
+            failed_per_message: measured.failed as f64 / counted,
+            replied_share: measured.replied as f64 / counted,
             mismatches: measured.mismatches,
             machine: Machine::detect(),
             commit: COMMIT,
