@@ -89,8 +89,13 @@ fn failure(error: &ClientError) -> Failure {
         _ => false,
     };
     let invalid = error.kind() == ErrorKind::Invalid && !matches!(error, ClientError::Refused(_));
-    let unsent =
-        matches!(error, ClientError::Fabric(_) | ClientError::Open(_) | ClientError::Deadline { .. });
+    let unsent = matches!(
+        error,
+        ClientError::Fabric(_)
+            | ClientError::NodeAway { .. }
+            | ClientError::Open(_)
+            | ClientError::Deadline { .. }
+    );
     match full || invalid || unsent {
         true => Failure::Refused(error.to_string()),
         false => Failure::Unknown(error.to_string()),

@@ -1,10 +1,11 @@
 //! Where an experiment's memory node is, and clients of it.
 
+use std::borrow::Borrow;
 use std::marker::PhantomData;
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
-use fpcache_client::{ClientConfig, TableClient, TableParameters};
+use fpcache_client::{ClientConfig, CreateOptions, Nodes, TableClient, TableName, TableParameters};
 use fpcache_datasets::KeySet;
 
 use crate::data::{DataKeys, DataSet};
@@ -30,6 +31,8 @@ pub struct Host<K> {
 enum Place {
     /// A second process of this program.
     Node(Node),
+    /// Several such, each with a range of the keys.
+    Nodes(Vec<Node>),
     /// Somebody else's, which holds the data set already.
     Url(String),
     /// Inside this process: every client has one of its own, of this many bytes.
@@ -48,6 +51,7 @@ impl<K: DataKeys> Host<K> {
         let place = match (&arguments.url, arguments.transport) {
             (Some(url), _) => Place::Url(url.clone()),
             (None, Transport::Local) => Place::Local(capacity()),
+            (None, _) if arguments.nodes > 1 => Place::Nodes(divided::<K>(arguments, dataset, ordinal)?),
             (None, over) => {
                 Place::Node(Node::start_over::<K>(&[over], capacity(), ordinal, &arguments.store)?)
             }
@@ -72,6 +76,9 @@ impl<K: DataKeys> Host<K> {
     pub fn connect(&self, config: ClientConfig) -> anyhow::Result<TableClient<K>> {
         Ok(match &self.place {
             Place::Node(node) => TableClient::connect_with(node.url(), config)?,
+            Place::Nodes(nodes) => {
+                TableClient::connect_with(&urls(nodes), config.with_table(divided_name()?))?
+            }
             Place::Url(url) => TableClient::connect_with(url, config)?,
             Place::Local(capacity) => {
                 let capacity = usize::try_from(*capacity).unwrap_or(usize::MAX);
@@ -88,8 +95,8 @@ impl<K: DataKeys> Host<K> {
         let client = self.connect(config)?;
         match &self.place {
             Place::Url(url) => holds_as_many::<K>(&client, url, dataset)?,
-            Place::Node(_) if self.load.is_some() => {}
-            Place::Node(_) | Place::Local(_) => {
+            Place::Node(_) | Place::Nodes(_) if self.load.is_some() => {}
+            Place::Node(_) | Place::Nodes(_) | Place::Local(_) => {
                 self.load = Some(fpcache::load(&client, dataset, self.values, self.parameters, bar)?);
             }
         }
@@ -100,9 +107,39 @@ impl<K: DataKeys> Host<K> {
     pub fn explain(&mut self, error: anyhow::Error) -> anyhow::Error {
         match &mut self.place {
             Place::Node(node) => node.explain(error),
+            Place::Nodes(nodes) => nodes.iter_mut().fold(error, |error, node| node.explain(error)),
             Place::Url(_) | Place::Local(_) => error,
         }
     }
+}
+
+/// Memory nodes with an empty table that is divided at the data set's keys, as many to each.
+fn divided<K: DataKeys>(arguments: &RunArgs, dataset: &K::Set, ordinal: u32) -> anyhow::Result<Vec<Node>> {
+    /// More than there are ordinals of other memory nodes.
+    const FIRST: u32 = 1000;
+    let (count, len) = (arguments.nodes, dataset.len());
+    ensure!(len >= count as usize, "--nodes {count}: {} has {len} keys: name fewer", dataset.name());
+    let capacity = arguments.region_bytes::<K>(&dataset.lengths(), (len as u64).div_ceil(count.into()));
+    let start = |number| {
+        let ordinal = FIRST + ordinal * count + number;
+        Node::start_over::<K>(&[arguments.transport], capacity, ordinal, &arguments.store)
+    };
+    let nodes = (0..count).map(start).collect::<anyhow::Result<Vec<_>>>()?;
+    let mut buffer = Vec::new();
+    let split_at: Vec<K::Owned> = (1..count as usize)
+        .map(|i| dataset.key(i * len / count as usize, &mut buffer).borrow().to_owned())
+        .collect();
+    let table = Nodes::at(&urls(&nodes))?;
+    table.begin::<K>(&divided_name()?, &split_at, CreateOptions::default())?.finish()?;
+    Ok(nodes)
+}
+
+fn divided_name() -> anyhow::Result<TableName> {
+    Ok("divided".parse()?)
+}
+
+fn urls(nodes: &[Node]) -> String {
+    nodes.iter().map(Node::url).collect::<Vec<_>>().join(",")
 }
 
 fn holds_as_many<K: DataKeys>(client: &TableClient<K>, url: &str, dataset: &K::Set) -> anyhow::Result<()> {

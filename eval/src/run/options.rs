@@ -109,6 +109,10 @@ pub struct RunArgs {
     #[arg(long, value_enum, default_value = "shm", conflicts_with = "url")]
     pub transport: Transport,
 
+    /// Memory nodes that fpcache's table is divided among, each a process of its own with a range of the keys
+    #[arg(long, default_value = "1", value_parser = clap::value_parser!(u32).range(1..=64), conflicts_with = "url")]
+    pub nodes: u32,
+
     /// Threads that look up at once
     #[arg(long, default_value = "1", value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub threads: u32,
@@ -217,6 +221,10 @@ impl RunArgs {
             "fpcache-client asks the memory node of fpcache, which is not among the systems: add it with --system"
         );
         ensure!(
+            self.nodes == 1 || self.transport != Transport::Local,
+            "--nodes: one inside this process has the whole table: leave --transport local away"
+        );
+        ensure!(
             self.store.store_dir.is_none() || self.transport != Transport::Local,
             "--store-dir: only a memory node in a second process keeps its data: leave --transport local away"
         );
@@ -285,6 +293,7 @@ impl RunArgs {
             negative: self.negative,
             seed: self.seed,
             transport: self.transport.as_str(),
+            memory_nodes: self.nodes,
             fsync: self.store.reported(),
             machine: machine.clone(),
             calibration,

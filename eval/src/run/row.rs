@@ -26,6 +26,8 @@ pub struct Setting {
     pub seed: u64,
     /// Where the memory node was.
     pub transport: &'static str,
+    /// How many memory nodes had the table together.
+    pub memory_nodes: u32,
     /// When writes reached the memory node's disk; `None`: nothing was kept.
     pub fsync: Option<String>,
     /// The machine.
@@ -85,6 +87,9 @@ pub struct Row {
     pub rounds: u64,
     /// Where the memory node was.
     pub transport: Option<String>,
+    /// How many memory nodes had the table together.
+    #[serde(default)]
+    pub memory_nodes: Option<u32>,
     /// When writes reached the memory node's disk; null if it kept nothing.
     #[serde(default)]
     pub fsync: Option<String>,
@@ -237,6 +242,7 @@ impl Row {
             threads: workload.threads as u64,
             rounds: passes.len() as u64,
             transport: table.map(|_| setting.transport.to_owned()),
+            memory_nodes: table.map(|_| setting.memory_nodes),
             fsync: table.and_then(|_| setting.fsync.clone()),
             seed: setting.seed,
             epsilon: table.map(|t| t.epsilon),

@@ -26,6 +26,7 @@ const FIELDS: &[&str] = &[
     "threads",
     "rounds",
     "transport",
+    "memory_nodes",
     "fsync",
     "seed",
     "epsilon",
@@ -99,6 +100,7 @@ const FIELDS_ON_DEMAND: &[&str] = &[
 /// Fields without a value for a map.
 const MEMORY_NODE_FIELDS: &[&str] = &[
     "transport",
+    "memory_nodes",
     "epsilon",
     "fingerprint_bits",
     "fill",
@@ -181,6 +183,22 @@ fn both_transports_plans_and_batches_give_right_answers_at_the_known_costs() {
                 assert_eq!(row["latency_of"], call);
                 assert_eq!(number(row, "allocations_per_op"), 0.0, "{row}");
             }
+        }
+    }
+}
+
+#[test]
+fn a_table_over_several_memory_nodes_gives_the_same_answers() {
+    for transport in ["shm", "tcp"] {
+        for batch in [1, 32] {
+            let rows = rows(&format!(
+                "--system fpcache --transport {transport} --nodes 3 --batch {batch} --plan range"
+            ));
+            assert_eq!(
+                (&rows[0]["memory_nodes"], &rows[0]["mismatches"]),
+                (&Value::from(3), &Value::from(0))
+            );
+            assert_eq!(number(&rows[0], "rtts_per_op"), 1.0, "{}", rows[0]);
         }
     }
 }
