@@ -18,7 +18,7 @@ use super::io_thread::IoThread;
 use super::newcomers::Newcomers;
 use super::node::{Listening, Shared};
 use super::socket;
-use super::tls::{ServerSide, TlsError, TlsServing};
+use super::tls::{ServerSide, TlsError, TlsServing, TlsTrust};
 use super::token::TokenSet;
 use crate::connection::{Service, Serving, StopHandle};
 use crate::descriptors::Descriptors;
@@ -170,6 +170,9 @@ impl Listener {
                 return Err(ListenError::OthersName { address: address.to_string(), owner, user });
             }
             let is_tls = address.trust().is_some();
+            if address.trust().is_some_and(|trust| *trust != TlsTrust::default()) {
+                return Err(TlsError::OfClients { address: address.to_string() }.into());
+            }
             if is_tls && tls.is_none() {
                 return Err(TlsError::NoIdentity { address: address.to_string() }.into());
             }

@@ -27,6 +27,8 @@ use entering::{Challenged, Held, Proven};
 const FLUSH: usize = 2 << 10;
 /// Bytes of replies after which others have their turn.
 const TURN: usize = 1 << 20;
+/// Bytes that are taken at once of what must be decrypted first.
+const ENCRYPTED: usize = 32 << 10;
 /// Buffers of a connection above this size are given back when they are empty.
 const KEEP: usize = 4 << 10;
 
@@ -194,9 +196,10 @@ impl Peer {
         };
         let partial = self.partial_since.map(|since| (since + options.frame_time, End::Dribbles));
         let stuck = self.stuck_since.map(|since| (since + options.read_time, End::Stuck));
-        let idle = options.idle_time.zip(self.first_of()).map(|(time, client)| {
+        let idle = options.idle_time.zip(self.first_of()).and_then(|(time, client)| {
             let active = Duration::from_secs(client.active.load(Ordering::Relaxed));
-            (shared.began + active + time, End::Idle)
+            // A time that never comes ends nothing.
+            Some((shared.began.checked_add(active)?.checked_add(time)?, End::Idle))
         });
         [greeting, partial, stuck, idle].into_iter().flatten().min_by_key(|(at, _)| *at)
     }
@@ -253,7 +256,11 @@ impl Peer {
         }
         let mut have = self.rest.len();
         if !std::mem::take(&mut self.is_unparsed) {
-            match self.stream.receive(&mut tools.input[have..]) {
+            let end = match self.stream.is_encrypted() {
+                true => tools.input.len().min(have + ENCRYPTED),
+                false => tools.input.len(),
+            };
+            match self.stream.receive(&mut tools.input[have..end]) {
                 Moved::Bytes(bytes) => have += bytes,
                 Moved::Nothing => return Ok(Pumped::Idle),
                 Moved::Gone => return Err(self.lost()),

@@ -67,7 +67,15 @@ pub(super) enum Ready {
 
 /// Sleeps until the socket can be read, or also written, or the deadline passes.
 pub(super) fn wait(socket: impl AsFd, to_write: bool, deadline: Deadline) -> Ready {
-    let interest = if to_write { PollFlags::IN | PollFlags::OUT } else { PollFlags::IN };
+    wait_for(socket, if to_write { PollFlags::IN | PollFlags::OUT } else { PollFlags::IN }, deadline)
+}
+
+/// Sleeps until the socket can be written, or the deadline passes.
+pub(super) fn wait_to_send(socket: impl AsFd, deadline: Deadline) -> Ready {
+    wait_for(socket, PollFlags::OUT, deadline)
+}
+
+fn wait_for(socket: impl AsFd, interest: PollFlags, deadline: Deadline) -> Ready {
     let timeout = deadline.remaining(Instant::now()).map(timespec);
     match poll(&mut [PollFd::new(&socket, interest)], timeout.as_ref()) {
         Ok(0) => Ready::TimedOut,

@@ -60,6 +60,12 @@ impl<S: AsFd> Stream<S> {
         }
     }
 
+    /// Whether there is a session.
+    #[inline]
+    pub(super) fn is_encrypted(&self) -> bool {
+        self.session.is_some()
+    }
+
     /// Whether nothing can be sent before the peer has said more.
     pub(super) fn is_handshaking(&self) -> bool {
         self.session.as_ref().is_some_and(|session| session.is_handshaking())

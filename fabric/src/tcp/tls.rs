@@ -115,6 +115,14 @@ pub enum TlsError {
         /// The address.
         address: String,
     },
+    /// An address says what only clients' do.
+    #[error(
+        "what {address} says of certificates is for clients; at a listener name them by --tls-cert, --tls-key and --tls-client-ca"
+    )]
+    OfClients {
+        /// The address.
+        address: String,
+    },
     /// A file cannot be used.
     #[error("{what} cannot be taken from {}: {why}; it must be in PEM", path.display())]
     File {

@@ -208,6 +208,10 @@ mod with_tls {
         let address: TcpAddress = "tcps://127.0.0.1:0".parse().unwrap();
         let error = Listener::bind(std::slice::from_ref(&address), ListenOptions::default()).unwrap_err();
         assert!(matches!(error, ListenError::Tls(TlsError::NoIdentity { .. })), "{error}");
+        let of_clients: TcpAddress = "tcps://127.0.0.1:0?ca=/a.pem".parse().unwrap();
+        let options = ListenOptions { tls: Some(serving()), ..ListenOptions::default() };
+        let error = Listener::bind(&[of_clients], options).unwrap_err().to_string();
+        assert!(error.contains("--tls-client-ca"), "{error}");
         let nowhere = TlsIdentity { certificate: file("none.pem"), ..identity("node") };
         let tls = Some(TlsServing { identity: nowhere, client_authority: None });
         let error =

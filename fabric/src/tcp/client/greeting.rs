@@ -10,7 +10,7 @@ use crate::tcp::handshake::{
     NO_SUCH_REGION, PROOF_BYTES, TLS_ALERT, TOKEN_NEEDED, TOKEN_UNKNOWN, TOO_MANY_CLIENTS, USER_REFUSED,
     WELCOME_BYTES, WELCOME_HEAD_BYTES, Welcome,
 };
-use crate::tcp::socket::{Moved, Ready, wait};
+use crate::tcp::socket::{Moved, Ready, wait, wait_to_send};
 use crate::tcp::stream::Stream;
 use crate::tcp::tls::TlsError;
 use crate::tcp::token::{CLIENT, NODE, Token, nonce};
@@ -35,8 +35,7 @@ impl Greeting<'_> {
         self.shake_hands(stream)?;
         let nonce = self.token.map(|_| nonce()).transpose()?;
         let mut said = Hello::encode(self.version, self.name, self.join, nonce.as_ref());
-        // It fits any socket's buffer, and one that was refused before it spoke is told why.
-        stream.send(&said);
+        self.say(stream, &said)?;
         let (mut head, mut status) = self.take_head(stream)?;
         let mut proves = None;
         if status == CHALLENGED {
@@ -49,7 +48,7 @@ impl Greeting<'_> {
             said.extend_from_slice(&asked);
             let proof = token.prove(&CLIENT, &[&said]);
             said.extend_from_slice(&proof);
-            stream.send(&proof);
+            self.say(stream, &proof)?;
             (head, status) = self.take_head(stream)?;
             proves = Some(token);
         }
@@ -68,6 +67,25 @@ impl Greeting<'_> {
             return Err(self.not_proven());
         }
         Ok(welcome)
+    }
+
+    /// Says a few bytes. Whoever was refused before it spoke is told why by what it then takes.
+    fn say(&self, stream: &mut Stream, mut bytes: &[u8]) -> Result<(), FabricError> {
+        while !bytes.is_empty() || stream.is_unsent() {
+            let sent = if bytes.is_empty() { stream.push_out() } else { stream.send(bytes) };
+            match sent {
+                Moved::Bytes(sent) => bytes = &bytes[sent.min(bytes.len())..],
+                Moved::Gone => return Ok(()),
+                Moved::Nothing => {
+                    if wait_to_send(&*stream, self.deadline) == Ready::TimedOut {
+                        return Err(FabricError::DeadlinePassed {
+                            waiting_for: "the memory node to be greeted",
+                        });
+                    }
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Has what is under the protocol begin, where it is encrypted.

@@ -21,6 +21,10 @@ use crate::tcp::socket::{self, Moved};
 
 /// Bytes that a session takes before it has sent those of before.
 const CHUNK: usize = 16 << 10;
+/// Of so many bytes that came a part must have been the protocol's, or their sender only makes work. The shortest frame of
+/// either side is 16 bytes in a record of 38; a handshake is a few thousand.
+const WINDOW: usize = 64 << 10;
+const LEAST_PART: usize = 4;
 
 fn provider() -> Arc<CryptoProvider> {
     Arc::new(ring::default_provider())
@@ -151,12 +155,15 @@ impl ServerSide {
 pub(in crate::tcp) struct Session {
     connection: Connection,
     fault: Option<Fault>,
+    /// Bytes that have come in the present window, and how many of the protocol's were among them.
+    came: usize,
+    of_protocol: usize,
 }
 
 impl Session {
     fn of(mut connection: Connection) -> Self {
         connection.set_buffer_limit(Some(CHUNK));
-        Self { connection, fault: None }
+        Self { connection, fault: None, came: 0, of_protocol: 0 }
     }
 
     /// Takes bytes to send, if those of before have left.
@@ -186,6 +193,7 @@ impl Session {
                 Ok(0) => true,
                 Ok(more) => {
                     have += more;
+                    self.of_protocol += more;
                     if have == into.len() {
                         return Moved::Bytes(have);
                     }
@@ -210,6 +218,10 @@ impl Session {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Moved::Nothing,
             Err(_) => return Moved::Gone,
         };
+        if let Err(fault) = self.weigh(bytes) {
+            self.fault.get_or_insert(fault);
+            return Moved::Gone;
+        }
         let looked = self.connection.process_new_packets();
         // Also what tells the peer that something is wrong.
         let pushed = self.push_out(socket);
@@ -220,6 +232,24 @@ impl Session {
                 self.fault.get_or_insert_with(|| fault_of(&error));
                 Moved::Gone
             }
+        }
+    }
+
+    /// Counts bytes that have come. Records without content, or with next to none, cost more than what they bring: whoever sends
+    /// many of them would have this end work without end.
+    fn weigh(&mut self, bytes: usize) -> Result<(), Fault> {
+        self.came += bytes;
+        if self.came < WINDOW {
+            return Ok(());
+        }
+        let is_enough = self.of_protocol >= self.came / LEAST_PART;
+        (self.came, self.of_protocol) = (0, 0);
+        match is_enough {
+            true => Ok(()),
+            false => Err(Fault {
+                why: "it sends records with next to nothing in them".to_owned(),
+                remedy: "see who answers there",
+            }),
         }
     }
 
@@ -301,5 +331,62 @@ impl Write for Wire<'_> {
 
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::{AsFd, OwnedFd};
+
+    use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+
+    use super::*;
+
+    fn file(name: &str) -> std::path::PathBuf {
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/conformance/tls").join(name)
+    }
+
+    /// Both ends of a connection that has shaken hands.
+    fn ends() -> ((Session, OwnedFd), (Session, OwnedFd)) {
+        let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+        let (a, b) =
+            socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None).expect("a pair of sockets");
+        let identity = TlsIdentity { certificate: file("node.pem"), key: file("node.key") };
+        let node = ServerSide::of(&TlsServing { identity, client_authority: None }).expect("a certificate");
+        let trust = TlsTrust { authority: Some(file("authority.pem")), identity: None };
+        let client = ClientSide::of(&trust, "a test").expect("an authority");
+        let mut node = node.session().expect("a session");
+        let mut client = client.session("localhost").expect("a session");
+        while node.is_handshaking() || client.is_handshaking() {
+            client.push_out(b.as_fd());
+            assert_eq!(node.receive(a.as_fd(), &mut [0; 8]), Moved::Nothing);
+            assert_eq!(client.receive(b.as_fd(), &mut [0; 8]), Moved::Nothing);
+        }
+        ((node, a), (client, b))
+    }
+
+    /// Sends messages of so many bytes until the other end has had enough, or for a while; how many.
+    fn messages_taken(bytes: usize) -> usize {
+        let ((mut node, a), (mut client, b)) = ends();
+        let (message, mut input) = (vec![7; bytes], vec![0; 64 << 10]);
+        for sent in 0..20_000 {
+            assert_eq!(client.send(b.as_fd(), &message), Moved::Bytes(bytes));
+            match node.receive(a.as_fd(), &mut input) {
+                Moved::Bytes(came) => assert_eq!(came, bytes),
+                _ => {
+                    assert!(node.fault().is_some_and(|fault| fault.why.contains("next to nothing")));
+                    return sent;
+                }
+            }
+        }
+        20_000
+    }
+
+    #[test]
+    fn records_with_next_to_nothing_in_them_end_a_connection() {
+        // 23 bytes on the way, of one.
+        assert!(messages_taken(1) < 3000);
+        // The shortest reply there is goes on for ever.
+        assert_eq!(messages_taken(16), 20_000);
     }
 }
