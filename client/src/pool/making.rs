@@ -74,12 +74,12 @@ pub(super) fn begin(
     region_bytes: Option<u64>,
 ) -> Result<Begun, ClientError> {
     let mine = with(creation)?;
-    let (mut tried, mut was_hidden) = (false, false);
+    let (mut tried, mut hidden) = (false, None);
     'look: for _ in 0..LOOKS {
         let found = survey(ask, nodes)?;
         if tried && !is_at_first(&found, &mine) {
             undo(ask, &mine);
-            return Err(overtaken(&mine));
+            return Err(hidden.unwrap_or_else(|| overtaken(&mine)));
         }
         let groups = groups_of(&found)?;
         let mut whole = groups.iter().filter(|map| map.state == MapState::Whole);
@@ -115,9 +115,9 @@ pub(super) fn begin(
                 Err(error) if is_refused(&error, |code| code == ErrorCode::TableExists) => {
                     let found = survey(ask, nodes)?;
                     let is_seen = groups_of(&found)?.iter().any(|map| map.creation != creation);
-                    if is_seen || !was_hidden {
+                    if is_seen || hidden.is_none() {
                         // One that is not seen may be gone by now; else it is none of this kind.
-                        was_hidden = !is_seen;
+                        hidden = (!is_seen).then_some(error);
                         continue 'look;
                     }
                     undo(ask, &mine);
@@ -144,8 +144,9 @@ pub(super) fn finish(ask: &impl Ask, made: &RangeMap) -> Result<(), ClientError>
             match ask.range(&range.node, &request) {
                 Ok(()) => {}
                 Err(error) if is_gone_or_later(&error) => {
-                    // Ranges that others did not know of.
-                    undo(ask, made);
+                    // Ranges that others did not know of. Of those that were prepared none is whole, and none will be; in the
+                    // round after that the first one may be, and those that were prepared refuse this.
+                    undo(ask, if map.state == MapState::Making { &prepared } else { made });
                     return Err(overtaken(map));
                 }
                 Err(error) => return Err(error),
@@ -176,7 +177,7 @@ pub(super) fn complete(ask: &impl Ask, whole: &RangeMap, found: &Found) -> Resul
 pub(super) fn undo(ask: &impl Ask, made: &RangeMap) {
     let Ok(dropping) = made.next(MapState::Dropping) else { return };
     for range in &made.ranges {
-        // Each may be given up by itself: it has not been prepared.
+        // Each may be given up by itself: its maker makes none of them whole any more.
         let request = RangeRequest::Map { map: dropping.clone(), number: range.number };
         if ask.range(&range.node, &request).is_ok()
             && let Ok(table) = made.table(range)
@@ -210,8 +211,12 @@ pub(super) fn drop_all(ask: &impl Ask, nodes: &[String]) -> Result<(), ClientErr
 /// that `is_meant`, a table that is whole, or may have been, stays.
 fn clear(ask: &impl Ask, map: &RangeMap, found: &Found, is_meant: bool) -> Result<Step, ClientError> {
     let Some(first) = map.ranges.first() else { return Ok(Step::Done) };
+    // Where one was given up by itself another may have gone on to the same version.
+    let has_gone_on = |(_, other): &(String, RangeMap)| {
+        other.creation == map.creation && other.version >= map.version && other.state != MapState::Dropping
+    };
     let dropping = match map.state {
-        MapState::Dropping => map.clone(),
+        MapState::Dropping if !found.iter().any(has_gone_on) => map.clone(),
         _ => map.next(MapState::Dropping)?,
     };
     let mut is_decided = is_meant;

@@ -24,6 +24,8 @@ struct World {
     /// Requests whose senders are gone, and which have not arrived yet.
     late: Vec<(String, RangeRequest)>,
     faults: Vec<String>,
+    /// Memory nodes that have a table of the name that is none of this kind.
+    closed: BTreeSet<String>,
     random: u64,
     /// Whose turn it is, and who has not ended.
     turn: usize,
@@ -71,6 +73,9 @@ impl World {
             (_, Some(known)) => return Err(refused(known.version)),
             (RangeRequest::Map { .. }, None) => return Err(absent()),
             (RangeRequest::Create { .. }, None) => {
+                if self.closed.contains(node) {
+                    return Err(Refusal::new(ErrorCode::TableExists, "a table of one memory node").into());
+                }
                 if tables.values().any(|other| other.creation != map.creation) {
                     return Err(Refusal::new(ErrorCode::TableExists, "another").into());
                 }
@@ -409,4 +414,44 @@ fn no_range_that_may_have_been_written_is_dropped_by_a_create_when_the_deciding_
         drop_all(&dropper, &all).expect("it is meant");
         assert!(shared.0.lock().expect("nobody panics").is_empty());
     }
+}
+
+/// A maker prepared the first range and found another one gone; it gave up the third one by itself, and no more.
+#[test]
+fn what_is_prepared_at_one_memory_node_and_given_up_at_another_is_cleared_away() {
+    let all = nodes(3);
+    let made = map_over(&all, 5).expect("a map");
+    let next = |state| made.next(state).expect("a version");
+    for states in [[Some(MapState::Making), None, Some(MapState::Dropping)], [Some(MapState::Making); 3]] {
+        for is_dropped in [false, true] {
+            let mut world = World { random: 1, going: vec![0], ..World::default() };
+            for (range, state) in made.ranges.iter().zip(states) {
+                let Some(state) = state else { continue };
+                let name = made.table(range).expect("a name");
+                world.nodes.entry(range.node.clone()).or_default().insert(name, next(state));
+            }
+            let shared = (Mutex::new(world), Condvar::new());
+            let actor = Actor { number: 0, drops: is_dropped, lives: Cell::new(u32::MAX), world: &shared };
+            if is_dropped {
+                drop_all(&actor, &all).expect("it goes");
+                assert!(shared.0.lock().expect("nobody panics").is_empty());
+            } else {
+                assert_eq!(create(&actor, &all, 6).expect("another is made"), 6);
+            }
+            assert_eq!(shared.0.lock().expect("nobody panics").faults, Vec::<String>::new());
+        }
+    }
+}
+
+/// The first range went to its new memory node's own table of that name: the maker learns that.
+#[test]
+fn a_maker_is_told_what_has_the_name_at_the_first_memory_node() {
+    let all = nodes(2);
+    let mut world = World { random: 1, going: vec![0], ..World::default() };
+    // One that publishes no map.
+    world.closed.insert(all[0].clone());
+    let shared = (Mutex::new(world), Condvar::new());
+    let actor = Actor { number: 0, drops: false, lives: Cell::new(u32::MAX), world: &shared };
+    let error = create(&actor, &all, 5).expect_err("the name is taken");
+    assert!(is_refused(&error, |code| code == ErrorCode::TableExists), "{error}");
 }
