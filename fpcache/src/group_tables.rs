@@ -18,6 +18,7 @@ use std::sync::atomic::{AtomicU64, Ordering, fence};
 use std::sync::{Mutex, PoisonError};
 
 use fpcache_index::groups::block_among;
+use zerocopy::FromZeros;
 
 use crate::layout::{Grouping, decode_groups};
 
@@ -77,13 +78,15 @@ impl GroupTables {
         // A table ends with a word that may be half empty.
         let words = (separators / 4).saturating_add(segments.saturating_mul(2));
         let words = words.saturating_add(words / 4).saturating_add(64);
-        (Self::entries_for(segments) as u64 + words).saturating_mul(8) + size_of::<Self>() as u64
+        let all = (Self::entries_for(segments) as u64).saturating_add(words);
+        all.saturating_mul(8).saturating_add(size_of::<Self>() as u64)
     }
 
     fn entries_for(segments: u64) -> usize {
         // Generations are given in order, so that buckets fill evenly; a quarter for those that come later.
         let most = segments.saturating_add(segments / 4).saturating_add(BUCKET as u64);
-        usize::try_from(most).unwrap_or(usize::MAX / 16).next_multiple_of(BUCKET)
+        // No memory node has so many: whatever a region claims, the sum stays a number.
+        usize::try_from(most).unwrap_or(usize::MAX).min(usize::MAX / 64).next_multiple_of(BUCKET)
     }
 
     /// No tables yet, and room for those of about so many segments in so many bytes; `None` if these are too few, or their
@@ -174,12 +177,12 @@ impl GroupTables {
     /// Keeps a table in the place of the oldest ones: its bytes, as they lie in the region, are checked here. One that is not whole
     /// is kept as none, or it would be READ for every key.
     pub fn keep(&self, segment: &SegmentName, bytes: &[u8]) {
-        let decoded = decode_groups(segment.generation, bytes);
+        let len_of = |separators: &[u8]| 1 + separators.len().div_ceil(8);
+        // One that does not fit counts as none, so that nobody asks for it again and again.
+        let decoded =
+            decode_groups(segment.generation, bytes).filter(|(_, all)| len_of(all) <= self.log.len());
         let (bits, separators) = decoded.unwrap_or((NONE, &[]));
-        let len = 1 + separators.len().div_ceil(8);
-        if len > self.log.len() {
-            return;
-        }
+        let len = len_of(separators);
         let _guard = self.adding.lock().unwrap_or_else(PoisonError::into_inner);
         if self.position(segment).is_some() {
             return;
@@ -259,12 +262,10 @@ const fn mask(bits: u32) -> u64 {
     (1 << bits) - 1
 }
 
-/// So many words of zero, if there is memory for them.
+/// So many words of zero, if there is memory for them. The system gives it as they are used: how many there are is partly the
+/// word of a region.
 fn words(len: usize) -> Option<Box<[AtomicU64]>> {
-    let mut words = Vec::new();
-    words.try_reserve_exact(len).ok()?;
-    words.resize_with(len, AtomicU64::default);
-    Some(words.into_boxed_slice())
+    <[AtomicU64]>::new_box_zeroed_with_elems(len).ok()
 }
 
 #[cfg(test)]

@@ -13,6 +13,10 @@ use crate::models::Models;
 use crate::read::{FabricCosts, PlanChoice, Planner};
 use crate::table_view::{OpenError, TableView};
 
+/// Tables of groups have room for those of so many segments at first, each of so many slots.
+const FEW_SEGMENTS: u64 = 64;
+const SLOTS_OF_FEW: u64 = 4096;
+
 /// How a compute node reads a table.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct TableOptions {
@@ -130,9 +134,11 @@ impl<K: KeySpace> Table<K> {
         if used < room / 2 {
             table.outgrown_at = table.view.segments().saturating_mul(2);
         }
-        if table.groups.is_some() && table.options.cache.is_none() {
-            // Tables of twice as many segments would push one another out.
-            table.outgrown_at = table.view.segments().saturating_mul(2).max(64);
+        if table.groups.is_some() {
+            // Tables of more segments would push one another out.
+            let segments = table.view.segments();
+            table.outgrown_at =
+                table.outgrown_at.min(segments.saturating_add(segments / 4).max(FEW_SEGMENTS));
         }
         Ok(table)
     }
@@ -220,8 +226,19 @@ impl<K: KeySpace> Table<K> {
         if !planner.single().uses_groups() && !planner.group(MANY).uses_groups() {
             return None;
         }
-        let slots = view.keys() as f64 / view.record().parameters.fill;
-        let bytes = GroupTables::bytes_for(grouping, view.segments(), slots as u64);
+        let (mut segments, mut slots) = match view.models().resident() {
+            Some(directory) => {
+                let slots = directory.iter().map(|(_, segment)| u64::from(segment.model().cap)).sum();
+                (directory.len() as u64, slots)
+            }
+            // What a region claims; a budget bounds it.
+            None => (view.segments(), (view.keys() as f64 / view.record().parameters.fill) as u64),
+        };
+        if config.is_none() {
+            // A table that begins grows to this before it is opened anew.
+            (segments, slots) = (segments.max(FEW_SEGMENTS), slots.max(FEW_SEGMENTS * SLOTS_OF_FEW));
+        }
+        let bytes = GroupTables::bytes_for(grouping, segments, slots);
         if let Some(config) = config {
             let others = Self::beside_models(view.stride().heap_bytes()) + COUNTS_BYTES;
             let models = view.most_model_bytes() as u64;
@@ -229,7 +246,7 @@ impl<K: KeySpace> Table<K> {
                 return None;
             }
         }
-        GroupTables::new(grouping, view.segments(), bytes).map(Arc::new)
+        GroupTables::new(grouping, segments, bytes).map(Arc::new)
     }
 
     /// What models that are all here get on top of what they take now, so that it is long before they must be opened anew.
