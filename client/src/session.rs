@@ -37,6 +37,8 @@ pub struct TableStats {
     pub record: TableRecord,
     /// Bytes of models and directory on this compute node.
     pub model_bytes: u64,
+    /// Bytes of the room for tables of groups; 0 if lookups do not use them.
+    pub group_bytes: u64,
 }
 
 impl<K: BuildKeys, C: Connection> Session<K, C> {
@@ -136,7 +138,8 @@ impl<K: BuildKeys, C: Connection> Session<K, C> {
 impl<K: BuildKeys> From<&Table<K>> for TableStats {
     fn from(table: &Table<K>) -> Self {
         let view = table.view();
-        Self { record: *view.record(), model_bytes: view.model_bytes() as u64 }
+        let (model_bytes, group_bytes) = (view.model_bytes() as u64, table.group_bytes());
+        Self { record: *view.record(), model_bytes, group_bytes }
     }
 }
 

@@ -287,8 +287,8 @@ impl<K: KeySpace> Table<K> {
         self.hot_bytes() + self.group_bytes()
     }
 
-    /// Bytes of the tables of groups, and of the counts of those who share them.
-    fn group_bytes(&self) -> u64 {
+    /// Bytes of the room for tables of groups, and of the counts of those who share it; 0 if lookups do not use them.
+    pub fn group_bytes(&self) -> u64 {
         self.groups.as_ref().map_or(0, |tables| tables.size_in_bytes() + COUNTS_BYTES)
     }
 

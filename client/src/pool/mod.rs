@@ -385,6 +385,7 @@ impl<K: BuildKeys> Pool<K> {
         })?;
         let add = |mut a: TableStats, b: TableStats| {
             a.model_bytes += b.model_bytes;
+            a.group_bytes += b.group_bytes;
             a.record.keys += b.record.keys;
             a.record.segments += b.record.segments;
             a.record.used += b.record.used;
@@ -441,6 +442,7 @@ impl<K: BuildKeys> Pool<K> {
             a.budget = a.budget.saturating_add(b.budget);
             a.used += b.used;
             a.model_bytes += b.model_bytes;
+            a.group_bytes += b.group_bytes;
             a.hot_bytes += b.hot_bytes;
             a.paged |= b.paged;
             a.capacity += b.capacity;

@@ -138,7 +138,7 @@ impl<K: DataKeys> FpCache<K> {
             segments: Some(table.record.segments),
             memory_node_bytes: Some(node.used_bytes),
             model_bytes: Some(table.model_bytes),
-            process_bytes: table.model_bytes,
+            process_bytes: table.model_bytes + table.group_bytes,
         };
         Ok(Self { client, name, facts, memory_node: None })
     }

@@ -188,6 +188,18 @@ fn both_transports_plans_and_batches_give_right_answers_at_the_known_costs() {
 }
 
 #[test]
+fn tables_of_groups_are_counted_where_lookups_use_them() {
+    for (transport, uses_them) in [("tcp", true), ("shm", false)] {
+        let rows = rows(&format!("--system fpcache --transport {transport} --groups"));
+        let (all, models) =
+            (number(&rows[0], "process_bytes_per_key"), number(&rows[0], "model_bytes_per_key"));
+        // A separator of two bytes for nine slots, of which most hold a key.
+        assert_eq!(all > models + 0.2, uses_them, "{}", rows[0]);
+        assert_eq!(number(&rows[0], "groups_share") > 0.9, uses_them, "{}", rows[0]);
+    }
+}
+
+#[test]
 fn a_table_over_several_memory_nodes_gives_the_same_answers() {
     for transport in ["shm", "tcp"] {
         for batch in [1, 32] {
