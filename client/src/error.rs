@@ -291,6 +291,7 @@ impl ClientError {
             Self::Refused(Refusal { code, message }) if !message.starts_with(node) => {
                 Self::Refused(Refusal { code, message: format!("{node}: {message}") })
             }
+            Self::MapUnusable(error) => Self::MapUnusable(error.at(node)),
             error => error,
         }
     }

@@ -18,6 +18,12 @@ pub(crate) trait Lanes<K: BuildKeys>: Send {
         0
     }
 
+    /// Whether the lane has that identity still. One that it has no more was of a table that was dropped, and nothing that went
+    /// by it takes effect any more.
+    fn has_identity(&self, _lane: usize, _identity: usize) -> bool {
+        true
+    }
+
     /// Sends a change along a lane that has none under way. After an error it was not sent.
     fn post(
         &mut self,

@@ -353,7 +353,14 @@ impl<K: BuildKeys> Pipeline<K> {
         let way = (lane, self.lanes.identity(lane));
         match &reply {
             Ok(_) => self.doubts.retain(|(_, other)| *other != way),
-            Err(ClientError::OutcomeUnknown { .. }) => self.doubts.push((key.clone(), way)),
+            Err(ClientError::OutcomeUnknown { .. }) => {
+                // Those that are told once, and of tables that are there, do not pile up.
+                let lanes = &self.lanes;
+                self.doubts.retain(|(other, (lane, identity))| {
+                    (other != &key || (*lane, *identity) != way) && lanes.has_identity(*lane, *identity)
+                });
+                self.doubts.push((key.clone(), way));
+            }
             Err(_) => {}
         }
         let outcome = reply

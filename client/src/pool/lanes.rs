@@ -53,6 +53,10 @@ impl<K: BuildKeys> Lanes<K> for PoolLanes<K> {
         self.lanes[lane].last
     }
 
+    fn has_identity(&self, lane: usize, identity: usize) -> bool {
+        self.lanes[lane].ways.iter().any(|way| way.number == identity)
+    }
+
     fn post(
         &mut self,
         lane: usize,

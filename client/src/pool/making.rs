@@ -6,7 +6,7 @@
 //! from when that one is whole, and is gone from when that one is dropping. `docs/design.md` argues for each step.
 
 use fpcache::TableName;
-use fpcache::map::{MapError, MapState, RangeMap};
+use fpcache::map::{MAX_NODES, MapError, MapState, RangeMap};
 use fpcache::message::{ErrorCode, RangeRequest, Refusal};
 
 use super::maps::{disagree, newest_of};
@@ -14,6 +14,9 @@ use crate::error::ClientError;
 
 /// How often the maps are looked at anew because somebody else changed them.
 const LOOKS: u32 = 8;
+/// The most memory nodes that are asked for maps: those of a command, and of a few tables of the name that were left half made
+/// or half dropped elsewhere.
+const MOST_ASKED: usize = 4 * MAX_NODES;
 /// The version of ranges that were made, of which others may not have been.
 const MADE: u32 = 1;
 
@@ -48,16 +51,20 @@ enum Step {
     Raced,
 }
 
-/// The maps of these memory nodes, and of all that those maps name.
+/// The maps of these memory nodes, and of all that those maps name. Maps that lead on and on are an error.
 pub(super) fn survey(ask: &impl Ask, nodes: &[String]) -> Result<Found, ClientError> {
     let (mut asked, mut found, mut next) = (nodes.to_vec(), Vec::new(), 0);
     while let Some(node) = asked.get(next).cloned() {
         next += 1;
         let Some(map) = ask.map(&node)? else { continue };
         for range in &map.ranges {
-            if !asked.contains(&range.node) {
-                asked.push(range.node.clone());
+            if asked.contains(&range.node) {
+                continue;
             }
+            if asked.len() == MOST_ASKED {
+                return Err(endless(&map, &node));
+            }
+            asked.push(range.node.clone());
         }
         found.push((node, map));
     }
@@ -65,7 +72,7 @@ pub(super) fn survey(ask: &impl Ask, nodes: &[String]) -> Result<Found, ClientEr
 }
 
 /// Makes the ranges of a table, of which `with` gives the map for a creation number, at these memory nodes. What somebody left
-/// half made or half dropped is cleared away; a table that is whole never is.
+/// half made or half dropped is cleared away; a table that is whole never is. What a failed attempt has made is taken back.
 pub(super) fn begin(
     ask: &impl Ask,
     nodes: &[String],
@@ -74,65 +81,96 @@ pub(super) fn begin(
     region_bytes: Option<u64>,
 ) -> Result<Begun, ClientError> {
     let mine = with(creation)?;
-    let (mut tried, mut hidden) = (false, None);
-    'look: for _ in 0..LOOKS {
-        let found = survey(ask, nodes)?;
-        if tried && !is_at_first(&found, &mine) {
-            undo(ask, &mine);
-            return Err(hidden.unwrap_or_else(|| overtaken(&mine)));
+    let mut beginning = Beginning { ask, nodes, mine: &mine, region_bytes, tried: false, hidden: None };
+    let begun = beginning.run(with);
+    if beginning.tried && !matches!(begun, Ok(Begun::Made(_))) {
+        undo(ask, &mine);
+    }
+    begun
+}
+
+/// An attempt to make the ranges of a table.
+struct Beginning<'a, A> {
+    ask: &'a A,
+    nodes: &'a [String],
+    mine: &'a RangeMap,
+    region_bytes: Option<u64>,
+    /// Whether some of its ranges may have been made.
+    tried: bool,
+    /// What kept a range from being made, of which no map tells.
+    hidden: Option<ClientError>,
+}
+
+impl<A: Ask> Beginning<'_, A> {
+    fn run(&mut self, with: impl Fn(u64) -> Result<RangeMap, MapError>) -> Result<Begun, ClientError> {
+        let (ask, mine) = (self.ask, self.mine);
+        for _ in 0..LOOKS {
+            let found = survey(ask, self.nodes)?;
+            if self.tried && !is_at_first(&found, mine) {
+                return Err(self.hidden.take().unwrap_or_else(|| overtaken(mine)));
+            }
+            let groups = groups_of(&found)?;
+            let mut whole = groups.iter().filter(|map| map.state == MapState::Whole);
+            if let Some(there) = whole.next() {
+                if let Some(other) = whole.next() {
+                    return Err(disagree(there, node_of(&found, there), node_of(&found, other)));
+                }
+                if !with(there.creation)?.has_ranges_of(there) {
+                    return Err(other_ranges(there));
+                }
+                complete(ask, there, &found)?;
+                return Ok(Begun::There(there.clone()));
+            }
+            if self.clear_others(&groups, &found)? == Step::Done && self.make_ranges()? == Step::Done {
+                return Ok(Begun::Made(mine.clone()));
+            }
         }
-        let groups = groups_of(&found)?;
-        let mut whole = groups.iter().filter(|map| map.state == MapState::Whole);
-        if let Some(there) = whole.next() {
-            if tried {
-                undo(ask, &mine);
-            }
-            if let Some(other) = whole.next() {
-                return Err(disagree(there, node_of(&found, there), node_of(&found, other)));
-            }
-            if !with(there.creation)?.has_ranges_of(there) {
-                return Err(other_ranges(there));
-            }
-            complete(ask, there, &found)?;
-            return Ok(Begun::There(there.clone()));
-        }
-        for left in groups.iter().filter(|left| left.creation != creation) {
+        Err(overtaken(mine))
+    }
+
+    /// Clears away what was left of other tables of the name.
+    fn clear_others(&self, groups: &[RangeMap], found: &Found) -> Result<Step, ClientError> {
+        for left in groups.iter().filter(|left| left.creation != self.mine.creation) {
             // Of two who are at it at once one goes on.
-            if tried && left.creation > creation && is_at_first(&found, left) {
-                undo(ask, &mine);
-                return Err(overtaken(&mine));
+            if self.tried && left.creation > self.mine.creation && is_at_first(found, left) {
+                return Err(overtaken(self.mine));
             }
-            if clear(ask, left, &found, false)? == Step::Raced {
-                continue 'look;
+            if clear(self.ask, left, found, false)? == Step::Raced {
+                return Ok(Step::Raced);
             }
         }
-        tried = true;
+        Ok(Step::Done)
+    }
+
+    /// Has each memory node make its range.
+    fn make_ranges(&mut self) -> Result<Step, ClientError> {
+        let (ask, mine) = (self.ask, self.mine);
+        self.tried = true;
         for range in &mine.ranges {
-            let request = RangeRequest::Create { map: mine.clone(), number: range.number, region_bytes };
+            let request = RangeRequest::Create {
+                map: mine.clone(),
+                number: range.number,
+                region_bytes: self.region_bytes,
+            };
             match ask.range(&range.node, &request) {
                 Ok(()) => {}
                 // Of the same table, begun by somebody else meanwhile; else that is found again.
                 Err(error) if is_refused(&error, |code| code == ErrorCode::TableExists) => {
-                    let found = survey(ask, nodes)?;
-                    let is_seen = groups_of(&found)?.iter().any(|map| map.creation != creation);
-                    if is_seen || hidden.is_none() {
+                    let found = survey(ask, self.nodes)?;
+                    let is_seen = groups_of(&found)?.iter().any(|map| map.creation != mine.creation);
+                    if is_seen || self.hidden.is_none() {
                         // One that is not seen may be gone by now; else it is none of this kind.
-                        hidden = (!is_seen).then_some(error);
-                        continue 'look;
+                        self.hidden = (!is_seen).then_some(error);
+                        return Ok(Step::Raced);
                     }
-                    undo(ask, &mine);
                     return Err(error);
                 }
-                Err(error) => {
-                    undo(ask, &mine);
-                    return Err(if is_gone_or_later(&error) { overtaken(&mine) } else { error });
-                }
+                Err(error) if is_gone_or_later(&error) => return Err(overtaken(mine)),
+                Err(error) => return Err(error),
             }
         }
-        return Ok(Begun::Made(mine));
+        Ok(Step::Done)
     }
-    undo(ask, &mine);
-    Err(overtaken(&mine))
 }
 
 /// Makes a table whole of which all ranges were made. It is there once its first range says so, whatever becomes of this call.
@@ -147,7 +185,7 @@ pub(super) fn finish(ask: &impl Ask, made: &RangeMap) -> Result<(), ClientError>
                     // Ranges that others did not know of. Of those that were prepared none is whole, and none will be; in the
                     // round after that the first one may be, and those that were prepared refuse this.
                     undo(ask, if map.state == MapState::Making { &prepared } else { made });
-                    return Err(overtaken(map));
+                    return Err(missing(ask, map, &range.node, error));
                 }
                 Err(error) => return Err(error),
             }
@@ -165,8 +203,9 @@ pub(super) fn complete(ask: &impl Ask, whole: &RangeMap, found: &Found) -> Resul
         }
         let request = RangeRequest::Map { map: whole.clone(), number: range.number };
         match ask.range(&range.node, &request) {
-            Err(ClientError::NoSuchTable { .. }) => return Err(lost(whole, &range.node)),
-            Err(error) if is_gone_or_later(&error) => return Err(overtaken(whole)),
+            Err(error) if is_gone_or_later(&error) => {
+                return Err(missing(ask, whole, &range.node, error));
+            }
             asked => asked?,
         }
     }
@@ -289,6 +328,29 @@ fn is_later(error: &ClientError) -> bool {
 
 fn is_gone_or_later(error: &ClientError) -> bool {
     is_later(error) || matches!(error, ClientError::NoSuchTable { .. })
+}
+
+/// The error of whoever finds that a memory node does not have the range of a table that was whole, or was to be: it has lost it
+/// if the table is whole all the same, by the word of the first range, and else others have dropped it.
+fn missing(ask: &impl Ask, map: &RangeMap, node: &str, error: ClientError) -> ClientError {
+    let is_whole = || {
+        let first = ask.map(&map.ranges.first()?.node).ok()??;
+        Some(first.creation == map.creation && first.state == MapState::Whole)
+    };
+    match error {
+        ClientError::NoSuchTable { .. } if is_whole() == Some(true) => lost(map, node),
+        _ => overtaken(map),
+    }
+}
+
+/// The error for maps that name more and more memory nodes.
+fn endless(map: &RangeMap, node: &str) -> ClientError {
+    let why = format!(
+        "the maps of the table `{}` lead to more than {MOST_ASKED} memory nodes, the last of them by that of {node}: drop what is left \
+         of the table there with `fpcache-cli drop {} --nodes {node} --yes`",
+        map.name, map.name
+    );
+    ClientError::MapsDisagree { why }
 }
 
 /// The error of whoever finds that another one has made or dropped the table instead.

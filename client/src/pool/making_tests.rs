@@ -455,3 +455,6 @@ fn a_maker_is_told_what_has_the_name_at_the_first_memory_node() {
     let error = create(&actor, &all, 5).expect_err("the name is taken");
     assert!(is_refused(&error, |code| code == ErrorCode::TableExists), "{error}");
 }
+
+#[path = "making_failures_tests.rs"]
+mod failures;

@@ -1,6 +1,7 @@
 //! The maps that memory nodes publish.
 
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use fpcache::map::{MapState, RangeMap};
 
@@ -21,14 +22,37 @@ pub(super) enum Chosen {
     Nothing,
 }
 
-/// The map of a table that a memory node publishes, if it has one.
-pub(super) fn fetch(
-    url: &Url,
+/// What a memory node has told of a table.
+pub(super) struct Answered {
+    /// The map that it publishes, if it has one.
+    pub(super) map: Option<RangeMap>,
+    /// How long it took to tell.
+    pub(super) took: Duration,
+}
+
+/// What each of these memory nodes publishes of the table that the settings name: all are asked at once, each within that time.
+pub(super) fn fetch_all(
+    urls: &[Url],
     config: &ClientConfig,
     within: Duration,
-) -> Result<Option<RangeMap>, ClientError> {
+) -> Vec<(Url, Result<Answered, ClientError>)> {
+    let fetch = |url: &Url| fetch(url, config, within);
+    let answers: Vec<_> = match urls {
+        [one] => vec![fetch(one)],
+        all => thread::scope(|scope| {
+            let asking: Vec<_> = all.iter().map(|url| scope.spawn(move || fetch(url))).collect();
+            let panicked = |why| std::panic::resume_unwind(why);
+            asking.into_iter().map(|asking| asking.join().unwrap_or_else(panicked)).collect()
+        }),
+    };
+    urls.iter().cloned().zip(answers).collect()
+}
+
+fn fetch(url: &Url, config: &ClientConfig, within: Duration) -> Result<Answered, ClientError> {
+    let begun = Instant::now();
     let maps = Tables::at(url.clone(), token_for(url, config.token)?, within)?.maps()?;
-    Ok(maps.into_iter().find(|map| map.name == config.table))
+    let map = maps.into_iter().find(|map| map.name == config.table);
+    Ok(Answered { map, took: begun.elapsed() })
 }
 
 /// Chooses among maps of one table, each with the memory node that publishes it. One of another creation than the `known` one is

@@ -47,7 +47,7 @@ use crate::session::TableStats;
 use crate::turn::Turn;
 use crate::url::Url;
 pub(crate) use lanes::PoolLanes;
-use maps::{Chosen, choose, fetch};
+use maps::{Answered, Chosen, choose, fetch_all};
 pub(crate) use range::Direct;
 use range::{DirectHeld, Ranges, Spot};
 
@@ -114,6 +114,9 @@ enum Renewed {
     Not(NoNewer),
 }
 
+/// Within this time, or four times that of the slowest answer, memory nodes tell the map of a table that another one has told.
+const ENOUGH_FOR_A_MAP: Duration = Duration::from_secs(1);
+
 /// Between two looks for a newer map that find none there is this time at least, whoever looks.
 const BETWEEN_LOOKS: Duration = Duration::from_millis(100);
 
@@ -149,23 +152,28 @@ impl<K: BuildKeys> Pool<K> {
         within: Duration,
     ) -> Result<Option<Arc<Self>>, ClientError> {
         let tries = Tries::begun(within);
-        let (mut found, mut asked): (Vec<(String, RangeMap)>, Vec<Url>) = (Vec::new(), Vec::new());
-        let mut ask = |url: &Url, others: usize, found: &mut Vec<(String, RangeMap)>| {
-            if !asked.contains(url) {
-                asked.push(url.clone());
-                // A machine that is silent must not take all of the call's time.
-                if let Ok(Some(map)) = fetch(url, config, tries.left() / (others as u32 + 1)) {
-                    found.push((url.to_string(), map));
+        let mut found: Vec<(String, RangeMap)> = Vec::new();
+        let (mut asked, mut slowest): (Vec<Url>, _) = (Vec::new(), Duration::ZERO);
+        let mut ask = |others: &[Url], within: Duration, found: &mut Vec<(String, RangeMap)>| {
+            let new: Vec<Url> = others.iter().filter(|url| !asked.contains(url)).cloned().collect();
+            for (url, answer) in fetch_all(&new, config, within) {
+                if let Ok(Answered { map, took }) = answer {
+                    slowest = slowest.max(took);
+                    found.extend(map.map(|map| (url.to_string(), map)));
                 }
+                asked.push(url);
             }
+            slowest
         };
         for (at, url) in urls.iter().enumerate() {
-            ask(url, urls.len() - at, &mut found);
+            // A machine that is silent must not take all of the call's time.
+            let share = tries.left() / ((urls.len() - at) as u32 + 1);
+            let slowest = ask(std::slice::from_ref(url), share, &mut found);
             let Chosen::Whole(map) = choose(&found, None)? else { continue };
-            // A memory node that was away may have the map of a table that was dropped since.
-            for (at, range) in map.ranges.iter().enumerate() {
-                ask(&range.node.parse()?, map.ranges.len() - at, &mut found);
-            }
+            // A memory node that was away may have the map of a table that was dropped since. One that is silent is not waited for as
+            // long as one whose keys are asked for.
+            let others: Result<Vec<Url>, _> = map.ranges.iter().map(|range| range.node.parse()).collect();
+            ask(&others?, ENOUGH_FOR_A_MAP.max(slowest * 4).min(tries.left() / 2), &mut found);
             match choose(&found, None)? {
                 Chosen::Whole(map) if !map.kind.is::<K>() => {
                     return Err(ClientError::OtherKeys { theirs: map.kind, own: K::NAME });
@@ -295,12 +303,11 @@ impl<K: BuildKeys> Pool<K> {
         urls.extend(
             self.urls.iter().filter(|url| !seen.ranges.iter().any(|range| range.url == **url)).cloned(),
         );
-        // A machine that is silent must not take all of the call's time.
-        let each = within / (urls.len() as u32).max(1);
         let (mut found, mut silent) = (Vec::new(), None);
-        for url in &urls {
-            match fetch(url, &self.config, each) {
-                Ok(map) => found.extend(map.map(|map| (url.to_string(), map))),
+        // A machine that is silent must not take all of the call's time.
+        for (url, answer) in fetch_all(&urls, &self.config, within / 2) {
+            match answer {
+                Ok(Answered { map, .. }) => found.extend(map.map(|map| (url.to_string(), map))),
                 Err(_) => silent = Some(url.to_string()),
             }
         }

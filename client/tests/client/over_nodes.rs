@@ -533,6 +533,23 @@ fn a_table_that_was_dropped_is_not_told_to_be_lost_and_a_lost_range_is() {
     assert!(error.contains("it was dropped"), "{error}");
 }
 
+#[test]
+fn a_memory_node_that_is_silent_does_not_hold_up_a_client_that_connects() {
+    let mut nodes = [Node::tcp(), Node::tcp(), Node::tcp()];
+    make::<U64Keys>(&nodes, &[1000, 2000], Some(8));
+    for silent in [2, 0] {
+        let url = nodes[silent].url.clone();
+        drop(nodes[silent].serving.take());
+        // It accepts, and never says a word.
+        let _silent = TcpListener::bind(url.strip_prefix("tcp://").unwrap()).unwrap();
+        let begun = Instant::now();
+        let config = config().with_deadline(PATIENCE * 2);
+        let client = Client::connect_with(&nodes[1].url, config).unwrap();
+        assert!(begun.elapsed() < PATIENCE / 2, "{:?}", begun.elapsed());
+        assert_eq!(client.get(1000).unwrap(), None);
+    }
+}
+
 /// Passes on what it gets, but no reply to a message that has this value, until it hangs up.
 struct Silent {
     address: String,

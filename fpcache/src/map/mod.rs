@@ -91,6 +91,12 @@ impl MapError {
     fn new(why: impl Into<String>) -> Self {
         Self(why.into())
     }
+
+    /// The same error, which names the memory node that has the map.
+    #[must_use]
+    pub fn at(self, node: &str) -> Self {
+        if self.0.starts_with(node) { self } else { Self(format!("{node}: {}", self.0)) }
+    }
 }
 
 impl MapState {

@@ -44,6 +44,13 @@ impl Catalogue {
         Some(Refusal::new(ErrorCode::TableExists, why))
     }
 
+    /// Closes a table that was to be dropped and could not be: its name stays taken until it is dropped again, as it would come back
+    /// with the next start.
+    pub(super) fn close(&mut self, name: TableName, kind: KeyKind, refusal: &Refusal) {
+        let why = TableOpenError::NotDropped { why: refusal.message.clone() };
+        self.closed.insert(name, ClosedTable { kind, why });
+    }
+
     /// What removes a closed table and its files; `None` if there is none of that name.
     pub(super) fn removing_closed(&self, name: &TableName) -> Option<Removing> {
         self.closed.contains_key(name).then(|| Removing { name: *name, folder: self.folder.clone() })

@@ -63,6 +63,12 @@ pub enum TableOpenError {
         /// What it is called.
         name: TableName,
     },
+    /// It was to be dropped, and the disk refused.
+    #[error("it was to be dropped, and was not: {why}")]
+    NotDropped {
+        /// Why not.
+        why: String,
+    },
     /// The region cannot be written.
     #[error("the region cannot be written: {0}")]
     Access(#[from] AccessError),

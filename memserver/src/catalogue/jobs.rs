@@ -7,6 +7,7 @@ use std::sync::mpsc::{Receiver, TryRecvError, sync_channel};
 use std::thread::{self, JoinHandle};
 
 use fpcache::TableName;
+use fpcache::key_space::KeyKind;
 use fpcache::map::RangeMap;
 use fpcache::message::{ErrorCode, Refusal};
 use fpcache_fabric::descriptors::Taken;
@@ -95,8 +96,9 @@ impl Dropping {
         drop(table);
         if let Some(folder) = &folder {
             folder.drop_table(&name).map_err(|error| {
-                let why =
-                    format!("the table `{name}` could not be dropped and is closed until a restart: {error}");
+                let why = format!(
+                    "the table `{name}` could not be dropped and is closed now: {error}; drop it again"
+                );
                 Refusal::new(ErrorCode::NotDurable, why)
             })?;
         }
@@ -165,7 +167,9 @@ struct Running {
 pub(super) struct Jobs {
     running: Option<Running>,
     waiting: VecDeque<(ClientId, Vec<u8>)>,
-    /// Clients of the table that is being dropped: they are hung up on when the job has ended, however it did.
+    /// The table that is being dropped: if that fails it is closed.
+    pub(super) dropped: Option<(TableName, KeyKind)>,
+    /// Its clients: they are hung up on when the job has ended, however it did.
     pub(super) farewells: Vec<ClientId>,
     pub(super) replies: VecDeque<(ClientId, Vec<u8>)>,
 }

@@ -305,7 +305,8 @@ impl Catalogue {
     /// Removes a table and all its records. Its clients are hung up on; its memory is given back.
     ///
     /// # Errors
-    /// There is none of that name, or the disk refuses: then the table is not served until the memory node starts anew.
+    /// There is none of that name, or the disk refuses: then the table is closed until it is dropped again, or the memory node
+    /// starts anew.
     pub fn drop_table(&mut self, name: &TableName) -> Result<(), Refusal> {
         if let Some(removing) = self.removing_closed(name) {
             removing.run()?;
@@ -314,7 +315,8 @@ impl Catalogue {
         }
         let (dropping, clients) = self.detach(name)?;
         self.farewells.extend(clients);
-        dropping.run()
+        let kind = dropping.table.kind;
+        dropping.run().inspect_err(|refusal| self.close(*name, kind, refusal))
     }
 
     /// Serves a table no longer, which is to be dropped; its clients.

@@ -48,13 +48,14 @@ impl Catalogue {
                 None => {
                     let (dropping, clients) = self.detach(&name)?;
                     self.jobs.farewells = clients;
+                    self.jobs.dropped = Some((name, dropping.table.kind));
                     Job::Drop(Box::new(dropping))
                 }
             },
         };
         let started = self.jobs.start(client, job, self.waker.clone());
-        if started.is_err() {
-            self.farewells.extend(self.jobs.farewells.drain(..));
+        if let Err(refusal) = &started {
+            self.end_drop(Err(refusal));
         }
         started.map(|()| Handled::Later)
     }
@@ -69,7 +70,7 @@ impl Catalogue {
             Done::Removed(name, outcome) => outcome.map(|()| drop(self.closed.remove(&name))),
             Done::Mapped(name, map, outcome) => outcome.and_then(|()| self.go_by(&name, map)),
         };
-        self.farewells.extend(self.jobs.farewells.drain(..));
+        self.end_drop(outcome.as_ref().copied());
         self.push_reply(client, outcome.map(|()| Vec::new()));
         while let Some((client, request)) = self.jobs.next_waiting() {
             let mut body = Vec::new();
@@ -78,6 +79,14 @@ impl Catalogue {
                 Ok(Handled::Now) => self.push_reply(client, Ok(body)),
                 Err(refusal) => self.push_reply(client, Err(refusal)),
             }
+        }
+    }
+
+    /// Ends the dropping of a table, if that was the job.
+    fn end_drop(&mut self, outcome: Result<(), &Refusal>) {
+        self.farewells.extend(self.jobs.farewells.drain(..));
+        if let (Some((name, kind)), Err(refusal)) = (self.jobs.dropped.take(), outcome) {
+            self.close(name, kind, refusal);
         }
     }
 

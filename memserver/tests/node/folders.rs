@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use fpcache::TableName;
 use fpcache::key_space::KeyKind;
+use fpcache::message::ErrorCode;
 use fpcache_fabric::HugePages;
 use fpcache_memserver::durability::SyncPolicy;
 use fpcache_memserver::store::Folders;
@@ -138,6 +139,33 @@ fn a_drop_removes_links_and_not_what_they_name() {
     place.elsewhere_is_untouched();
     assert_eq!(fs::read_dir(place.data().join("tables")).unwrap().count(), 0);
     assert_eq!(fs::read_dir(region).unwrap().count(), 0);
+}
+
+#[test]
+fn a_table_that_could_not_be_dropped_is_closed_until_it_is_dropped_again() {
+    let place = Place::new();
+    let mut tables = place.open();
+    for table in ["a", "b"] {
+        tables.create(name(table), KeyKind::U64, None).unwrap();
+    }
+    // Its folder cannot be renamed where it is not.
+    let (folder, away) = (place.data().join("tables/a"), place.0.path().join("away"));
+    fs::rename(&folder, &away).unwrap();
+    let refusal = tables.drop_table(&name("a")).unwrap_err();
+    assert!(
+        refusal.message.contains("is closed now") && refusal.message.contains("drop it again"),
+        "{refusal}"
+    );
+    // Nobody is told that there is none, and no other takes its name: it would come back under it.
+    let refusal = tables.create(name("a"), KeyKind::U64, None).unwrap_err();
+    assert_eq!(refusal.code, ErrorCode::TableExists, "{refusal}");
+    assert!(tables.drop_table(&name("a")).is_err());
+    fs::rename(&away, &folder).unwrap();
+    tables.drop_table(&name("a")).unwrap();
+    assert!(!folder.exists() && !place.region().join("tables/a").exists());
+    tables.create(name("a"), KeyKind::U64, None).unwrap();
+    drop(tables);
+    assert_eq!(place.open().tables().count(), 2);
 }
 
 #[test]

@@ -1,0 +1,119 @@
+//! What makers and droppers of a table tell when something fails under way, and what they leave.
+
+use std::cell::Cell;
+use std::sync::{Condvar, Mutex};
+
+use super::*;
+
+/// Asks as another one does, and lets its hearer say of each request first whether it fails, or what happens before it.
+struct Heard<'w, F> {
+    actor: Actor<'w>,
+    hear: F,
+}
+
+/// What is asked of a memory node.
+enum Asked<'r> {
+    Map,
+    Range(&'r RangeRequest),
+    Drop,
+}
+
+impl<F: Fn(&str, &Asked<'_>) -> Result<(), ClientError>> Ask for Heard<'_, F> {
+    fn map(&self, node: &str) -> Result<Option<RangeMap>, ClientError> {
+        (self.hear)(node, &Asked::Map)?;
+        self.actor.map(node)
+    }
+
+    fn range(&self, node: &str, request: &RangeRequest) -> Result<(), ClientError> {
+        (self.hear)(node, &Asked::Range(request))?;
+        self.actor.range(node, request)
+    }
+
+    fn drop_range(&self, node: &str, table: &TableName) -> Result<(), ClientError> {
+        (self.hear)(node, &Asked::Drop)?;
+        self.actor.drop_range(node, table)
+    }
+}
+
+fn one_in(world: &(Mutex<World>, Condvar)) -> Actor<'_> {
+    Actor { number: 0, drops: false, lives: Cell::new(u32::MAX), world }
+}
+
+#[test]
+fn an_attempt_that_fails_while_it_looks_at_the_maps_anew_leaves_no_range() {
+    let all = nodes(2);
+    let mut world = World { random: 1, going: vec![0], ..World::default() };
+    world.closed.insert(all[1].clone());
+    let shared = (Mutex::new(world), Condvar::new());
+    let looks = Cell::new(0);
+    let hear = |_: &str, asked: &Asked<'_>| match asked {
+        Asked::Map if looks.replace(looks.get() + 1) >= all.len() => Err(killed()),
+        _ => Ok(()),
+    };
+    let ask = Heard { actor: one_in(&shared), hear };
+    begin(&ask, &all, |creation| map_over(&all, creation), 5, None).expect_err("a memory node is away");
+    assert!(shared.0.lock().expect("nobody panics").is_empty());
+}
+
+#[test]
+fn maps_that_name_more_and_more_memory_nodes_are_an_error() {
+    struct Endless(Cell<usize>);
+    impl Ask for Endless {
+        fn map(&self, node: &str) -> Result<Option<RangeMap>, ClientError> {
+            let next = self.0.replace(self.0.get() + 1);
+            Ok(Some(map_over(&[node.to_owned(), format!("tcp://n:{}", 1 + next)], next as u64)?))
+        }
+        fn range(&self, _: &str, _: &RangeRequest) -> Result<(), ClientError> {
+            Err(killed())
+        }
+        fn drop_range(&self, _: &str, _: &TableName) -> Result<(), ClientError> {
+            Err(killed())
+        }
+    }
+    let endless = Endless(Cell::new(1));
+    let error = survey(&endless, &nodes(1)).expect_err("it has no end");
+    assert!(matches!(error, ClientError::MapsDisagree { .. }), "{error:?}");
+    assert!(endless.0.get() <= MOST_ASKED + 1, "{}", endless.0.get());
+}
+
+#[test]
+fn a_range_that_is_lost_while_the_table_becomes_whole_is_told_to_be_lost() {
+    let all = nodes(3);
+    let world = World { random: 1, going: vec![0], ..World::default() };
+    let shared = (Mutex::new(world), Condvar::new());
+    let hear = |node: &str, asked: &Asked<'_>| {
+        if let Asked::Range(RangeRequest::Map { map, .. }) = asked
+            && map.state == MapState::Whole
+            && node == all[1]
+        {
+            shared.0.lock().expect("nobody panics").nodes.remove(node);
+        }
+        Ok(())
+    };
+    let ask = Heard { actor: one_in(&shared), hear };
+    let Begun::Made(map) = begin(&ask, &all, |creation| map_over(&all, creation), 5, None).expect("made")
+    else {
+        panic!("there is none yet")
+    };
+    let error = finish(&ask, &map).expect_err("a range is lost");
+    assert!(error.to_string().contains(&format!("{} has lost its range", all[1])), "{error}");
+}
+
+#[test]
+fn a_table_that_is_dropped_while_it_is_completed_is_not_told_to_be_lost() {
+    let all = nodes(2);
+    let whole = {
+        let prepared = map_over(&all, 5).and_then(|made| made.next(MapState::Making));
+        prepared.and_then(|map| map.next(MapState::Whole)).expect("a version")
+    };
+    let dropping = whole.next(MapState::Dropping).expect("a version");
+    let mut world = World { random: 1, going: vec![0], ..World::default() };
+    let first = &whole.ranges[0];
+    let tables = world.nodes.entry(first.node.clone()).or_default();
+    tables.insert(whole.table(first).expect("a name"), dropping);
+    let shared = (Mutex::new(world), Condvar::new());
+    // What was found before the drop began.
+    let found = vec![(all[0].clone(), whole.clone())];
+    let error = complete(&one_in(&shared), &whole, &found).expect_err("it goes");
+    assert!(is_refused(&error, |code| code == ErrorCode::Busy), "{error}");
+}
