@@ -35,7 +35,7 @@ use crate::kind::read_kind;
 use crate::leave::{Leave, when_thread_ends};
 use crate::session::{Buffers, ReaderContext, Session, TableStats};
 use crate::turn::Turn;
-pub(crate) use fits::check_record;
+pub(crate) use fits::{check_record, misfit};
 use lane::Lane;
 use recover::{Attempt, Failure, Next, Retry};
 pub(crate) use write::no_reply;

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use fpcache::key_space::BuildKeys;
 use fpcache::layout::RecordShape;
-use fpcache::read::{Cost, LookupScratch, Neighbour, Side, Wanted};
+use fpcache::read::{LookupScratch, Neighbour, Side, Wanted};
 
 use super::group::{Answer, Group, Kind, Part};
 use crate::client::{Record, TableClient, with_core};
@@ -43,14 +43,14 @@ pub(super) trait Reads<K: BuildKeys> {
         within: Duration,
     ) -> Result<RecordShape, ClientError>;
 
-    fn scan_from(
+    /// The first part of a scan.
+    fn scan_part_of(
         &self,
         held: &mut Self::Held,
-        range: (&K::Key, Option<&K::Key>),
+        span: (&K::Key, Option<&K::Key>),
         limit: usize,
         within: Duration,
-        take: impl FnMut(K::View<'_>, &[u8]),
-    ) -> Result<Cost, ClientError>;
+    ) -> Result<Part<K>, ClientError>;
 }
 
 impl<K: BuildKeys, T: Connector> Reads<K> for Core<K, T> {
@@ -91,15 +91,15 @@ impl<K: BuildKeys, T: Connector> Reads<K> for Core<K, T> {
         self.shape_by(held, within)
     }
 
-    fn scan_from(
+    fn scan_part_of(
         &self,
         held: &mut Self::Held,
-        range: (&K::Key, Option<&K::Key>),
+        span: (&K::Key, Option<&K::Key>),
         limit: usize,
         within: Duration,
-        take: impl FnMut(K::View<'_>, &[u8]),
-    ) -> Result<Cost, ClientError> {
-        self.scan(held, range, limit, within, take)
+    ) -> Result<Part<K>, ClientError> {
+        let part = self.scan_part(held, span, limit, within, |scan| Part::of(scan, limit))?;
+        Ok(part.unwrap_or_default())
     }
 }
 
@@ -139,15 +139,17 @@ impl<K: BuildKeys> Reads<K> for Pool<K> {
         self.shape_at(key, within)
     }
 
-    fn scan_from(
+    fn scan_part_of(
         &self,
         held: &mut Self::Held,
-        range: (&K::Key, Option<&K::Key>),
+        span: (&K::Key, Option<&K::Key>),
         limit: usize,
         within: Duration,
-        take: impl FnMut(K::View<'_>, &[u8]),
-    ) -> Result<Cost, ClientError> {
-        self.scan(held, range, limit, within, take)
+    ) -> Result<Part<K>, ClientError> {
+        let (part, end) = self.scan_part(held, span, limit, within, |scan| Part::of(scan, limit))?;
+        let Part { records, next } = part.unwrap_or_default();
+        // One that is full goes on within the range, if there is another key.
+        Ok(Part { records, next: next.or(end) })
     }
 }
 
@@ -190,7 +192,12 @@ impl<K: BuildKeys> Group<K> {
                 self.found_nearest(found.into_iter());
                 Ok(())
             }
-            Kind::Scan => self.scan_part(source, held, within),
+            Kind::Scan => {
+                let Some((start, end, limit)) = self.scan() else { return Ok(()) };
+                let part = source.scan_part_of(held, (start, end), limit, within)?;
+                self.scanned(part);
+                Ok(())
+            }
         }
     }
 
@@ -213,24 +220,5 @@ impl<K: BuildKeys> Group<K> {
             }
         }
         Ok(first())
-    }
-
-    fn scan_part<S: Reads<K>>(
-        &mut self,
-        source: &S,
-        held: &mut S::Held,
-        within: Duration,
-    ) -> Result<(), ClientError> {
-        let Some((start, end, limit)) = self.scan() else { return Ok(()) };
-        let mut records: Vec<Record<K>> = Vec::new();
-        source.scan_from(held, (start, end), limit, within, |key, value| {
-            records.push((key.borrow().to_owned(), value.to_vec()));
-        })?;
-        let next = match records.last() {
-            Some((last, _)) if records.len() == limit => K::successor(last.borrow()),
-            _ => None,
-        };
-        self.scanned(Part { records, next });
-        Ok(())
     }
 }

@@ -10,7 +10,8 @@ use fpcache_fabric::FabricError;
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 
 use super::group::To;
-use super::{OTHERS, runtime_has_ended, unknown};
+use super::write::unknown;
+use super::{OTHERS, runtime_has_ended};
 use crate::client::TableClient;
 use crate::error::{ClientError, ErrorKind};
 use crate::write::Changes;
@@ -56,7 +57,8 @@ impl<K: BuildKeys> ChangeQueue<K> {
     fn sender(&self, client: &TableClient<K>) -> Result<Sender<Call<K>>, ClientError> {
         // Replaced in one assignment.
         let mut sender = self.sender.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(sender) = &*sender {
+        // One whose thread has panicked is of no use any more.
+        if let Some(sender) = sender.as_ref().filter(|sender| !sender.is_closed()) {
             return Ok(sender.clone());
         }
         let (calls, receiver) = channel(self.waiting);

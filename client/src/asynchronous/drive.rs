@@ -127,7 +127,9 @@ impl Socket {
             };
             let interest =
                 if is_unsent { Interest::READABLE | Interest::WRITABLE } else { Interest::READABLE };
-            match timeout_at(until.into(), watched.ready(interest)).await {
+            // By then the memory node counts as lost, however long a call may take.
+            let wake = endpoint.lost_at().map_or(until, |lost| until.min(lost));
+            match timeout_at(wake.into(), watched.ready(interest)).await {
                 Ok(Ok(mut ready)) => match endpoint.poll() {
                     Some(back) => return Ok(back),
                     // All that was there has been taken, so that more of it is told anew.
@@ -140,6 +142,7 @@ impl Socket {
                 }
                 Err(_) => match endpoint.poll() {
                     Some(back) => return Ok(back),
+                    None if wake < until => {}
                     None => endpoint.give_up(),
                 },
             }

@@ -6,7 +6,7 @@ use std::time::Instant;
 use fpcache::key_space::BuildKeys;
 use fpcache::layout::{RecordShape, RecordToken};
 use fpcache::read::{
-    NearestScratch, Outcome, ReadError, Scan, Side, Wanted, drive, find_nearest, look_up_all,
+    NearestScratch, Outcome, ReadError, Scan, Side, Wanted, drive_while, find_nearest, look_up_all,
 };
 use fpcache::table::Table;
 use fpcache_fabric::{Endpoint, FabricError};
@@ -16,6 +16,10 @@ use super::OTHERS;
 use crate::client::Record;
 use crate::error::ClientError;
 use crate::session::Buffers;
+
+/// Round trips of a search or a scan that a task makes in place. Few take one more than a part has records for; over long runs of
+/// segments that deletes have emptied there is no end to them, and others are to have their turns.
+const TRIPS_IN_PLACE: u32 = 256;
 
 /// What is read of keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,6 +66,12 @@ pub(super) struct Part<K: BuildKeys> {
     pub(super) records: Vec<Record<K>>,
     /// Where the scan goes on; `None` at its end.
     pub(super) next: Option<K::Owned>,
+}
+
+impl<K: BuildKeys> Default for Part<K> {
+    fn default() -> Self {
+        Self { records: Vec::new(), next: None }
+    }
 }
 
 /// A call.
@@ -236,20 +246,22 @@ impl<K: BuildKeys> Group<K> {
         }
     }
 
-    /// Reads and answers over memory that can be looked at in place.
+    /// Reads and answers over memory that can be looked at in place. An error, which has answered nothing, also where that takes
+    /// longer than a task may.
     pub(super) fn read_in_place<E: Endpoint>(
         &mut self,
         buffers: &mut Buffers<K, E>,
         table: &Table<K>,
     ) -> Result<(), ReadError> {
         let Buffers { endpoint, lookup, scan, nearest, .. } = buffers;
+        let in_place = |round_trips| round_trips < TRIPS_IN_PLACE;
         match self.kind {
             Kind::Value | Kind::Presence => {
                 look_up_all(endpoint, table, lookup, self.keys(), self.wanted())?;
                 self.looked_up(&table.view().geometry().shape, lookup.outcomes());
             }
             Kind::Nearest(side) => {
-                find_nearest(endpoint, table.view(), nearest, (side, self.keys()), |_| true)?;
+                find_nearest(endpoint, table.view(), nearest, (side, self.keys()), in_place)?;
                 self.searched(nearest);
             }
             Kind::Scan => {
@@ -258,7 +270,7 @@ impl<K: BuildKeys> Group<K> {
                 if let Some(end) = end {
                     scan = scan.until(end);
                 }
-                drive(endpoint, &mut scan)?;
+                drive_while(endpoint, &mut scan, in_place)?;
                 let part = Part::of(&scan, limit);
                 self.scanned(part);
             }

@@ -17,8 +17,10 @@ mod changes;
 mod drive;
 mod group;
 mod queue;
+mod read;
 mod scan;
 mod worker;
+mod write;
 
 use std::fmt;
 use std::future::Future;
@@ -26,29 +28,20 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use fpcache::key_space::{BuildKeys, ByteKeys, U64Keys};
-use fpcache::layout::RecordToken;
-use fpcache::message::{MessageError, WriteReply, WriteStatus};
-use fpcache::read::{Outcome, Side, contains, look_up};
 use fpcache_fabric::FabricError;
-use tokio::sync::{Semaphore, oneshot};
-use tokio::task::consume_budget;
+use tokio::sync::Semaphore;
 
-use crate::client::{Record, TableClient, Transport};
+use crate::client::{TableClient, Transport};
 use crate::config::ClientConfig;
 use crate::core::Core;
 use crate::error::ClientError;
-use crate::key::AsKey;
 use crate::mapped::MappedNode;
-use crate::write::{Changes, CompareAndSet, outcome};
 use changes::ChangeQueue;
-use group::{Answer, Asked, Group, Keys, Kind, To};
 use queue::Queue;
 pub use scan::ScanStream;
 
 /// Calls that take blocking threads of the runtime at a time, where no worker makes them.
 const BLOCKING: usize = 4;
-/// Keys that a task looks up in place before others have their turn.
-const IN_PLACE: usize = 256;
 /// How long after its deadline a call is given up whose worker has not said what became of it.
 const GRACE: Duration = Duration::from_millis(20);
 
@@ -243,291 +236,11 @@ impl<K: BuildKeys> AsyncTableClient<K> {
         }
     }
 
-    /// The value of `key`, `None` if it is absent. Costs what [`TableClient::get`] does; tasks that ask at the same time over
-    /// sockets share its round trips.
-    ///
-    /// # Errors
-    /// As for [`TableClient::get`].
-    pub async fn get(&self, key: impl AsKey<K>) -> Result<Option<Vec<u8>>, ClientError> {
-        if let Way::InPlace(core) = &self.shared.way {
-            consume_budget().await;
-            let take = |_: &Outcome, value: Option<&[u8]>| value.map(<[u8]>::to_vec);
-            let found = core.at_once(|buffers, table| {
-                look_up(&mut buffers.endpoint, table, &mut buffers.lookup, key.as_key(), take)
-            });
-            if let Some(found) = found {
-                return Ok(found);
-            }
-        }
-        self.ask(Kind::Value, key.as_key(), Answer::Value).await
-    }
-
-    /// Whether `key` is there, without its value. As [`TableClient::contains`].
-    ///
-    /// # Errors
-    /// As for [`TableClient::get`].
-    pub async fn contains(&self, key: impl AsKey<K>) -> Result<bool, ClientError> {
-        if let Way::InPlace(core) = &self.shared.way {
-            consume_budget().await;
-            let take = |outcome: &Outcome| outcome.version.is_some();
-            let found = core.at_once(|buffers, table| {
-                contains(&mut buffers.endpoint, table, &mut buffers.lookup, key.as_key(), take)
-            });
-            if let Some(found) = found {
-                return Ok(found);
-            }
-        }
-        self.ask(Kind::Presence, key.as_key(), Answer::IsThere).await
-    }
-
-    /// A record's value with the token that [`compare_and_set`](Self::compare_and_set) takes.
-    ///
-    /// # Errors
-    /// As for [`TableClient::get`].
-    pub async fn get_versioned(
-        &self,
-        key: impl AsKey<K>,
-    ) -> Result<Option<(Vec<u8>, RecordToken)>, ClientError> {
-        self.ask(Kind::Value, key.as_key(), Answer::Versioned).await
-    }
-
-    /// The values of `keys`, in their order. As [`TableClient::multi_get`].
-    ///
-    /// # Errors
-    /// As for [`TableClient::get`]; the group fails as a whole.
-    pub async fn multi_get(&self, keys: &[impl AsKey<K>]) -> Result<Vec<Option<Vec<u8>>>, ClientError> {
-        self.ask_all(Kind::Value, owned(keys), Answer::Values).await
-    }
-
-    /// Whether each of `keys` is there, in their order. As [`TableClient::multi_contains`].
-    ///
-    /// # Errors
-    /// As for [`TableClient::get`]; the group fails as a whole.
-    pub async fn multi_contains(&self, keys: &[impl AsKey<K>]) -> Result<Vec<bool>, ClientError> {
-        self.ask_all(Kind::Presence, owned(keys), Answer::AreThere).await
-    }
-
-    /// The record with the greatest key not above `key`. As [`TableClient::floor`].
-    ///
-    /// # Errors
-    /// As for [`TableClient::floor`].
-    pub async fn floor(&self, key: impl AsKey<K>) -> Result<Option<Record<K>>, ClientError> {
-        self.ask(Kind::Nearest(Side::Floor), key.as_key(), Answer::Nearest).await
-    }
-
-    /// The record with the least key not below `key`. As [`TableClient::ceiling`].
-    ///
-    /// # Errors
-    /// As for [`TableClient::floor`].
-    pub async fn ceiling(&self, key: impl AsKey<K>) -> Result<Option<Record<K>>, ClientError> {
-        self.ask(Kind::Nearest(Side::Ceiling), key.as_key(), Answer::Nearest).await
-    }
-
-    /// The record with the least key. As [`TableClient::first`].
-    ///
-    /// # Errors
-    /// As for [`TableClient::floor`].
-    pub async fn first(&self) -> Result<Option<Record<K>>, ClientError> {
-        self.ask(Kind::Nearest(Side::Ceiling), K::lowest(), Answer::Nearest).await
-    }
-
-    /// The record with the greatest key. As [`TableClient::last`].
-    ///
-    /// # Errors
-    /// As for [`TableClient::floor`].
-    pub async fn last(&self) -> Result<Option<Record<K>>, ClientError> {
-        self.ask(Kind::Nearest(Side::Floor), K::highest(), Answer::Nearest).await
-    }
-
-    /// [`floor`](Self::floor) for each of `keys`, in their order. As [`TableClient::multi_floor`].
-    ///
-    /// # Errors
-    /// As for [`TableClient::floor`]; the group fails as a whole.
-    pub async fn multi_floor(&self, keys: &[impl AsKey<K>]) -> Result<Vec<Option<Record<K>>>, ClientError> {
-        self.ask_all(Kind::Nearest(Side::Floor), owned(keys), Answer::AllNearest).await
-    }
-
-    /// [`ceiling`](Self::ceiling) for each of `keys`, in their order. As [`TableClient::multi_ceiling`].
-    ///
-    /// # Errors
-    /// As for [`TableClient::floor`]; the group fails as a whole.
-    pub async fn multi_ceiling(&self, keys: &[impl AsKey<K>]) -> Result<Vec<Option<Record<K>>>, ClientError> {
-        self.ask_all(Kind::Nearest(Side::Ceiling), owned(keys), Answer::AllNearest).await
-    }
-
-    /// Up to `limit` records in key order, from the least key not below `start`, some hundreds at a time as they are taken.
-    /// Ends with the first error. The deadline is of each part.
-    pub fn scan(&self, start: impl AsKey<K>, limit: usize) -> ScanStream<K> {
-        ScanStream::new(self, start.as_key().to_owned(), None, limit)
-    }
-
-    /// As [`scan`](Self::scan), of keys below `end`.
-    pub fn scan_range(&self, start: impl AsKey<K>, end: impl AsKey<K>, limit: usize) -> ScanStream<K> {
-        ScanStream::new(self, start.as_key().to_owned(), Some(end.as_key().to_owned()), limit)
-    }
-
-    /// Makes a record; `false` if there is one already. As [`TableClient::insert`]; tasks that change records at the same time share
-    /// requests.
-    ///
-    /// # Errors
-    /// As for [`TableClient::insert`].
-    pub async fn insert(&self, key: impl AsKey<K>, value: &[u8]) -> Result<bool, ClientError> {
-        let mut changes = Changes::default();
-        changes.insert(key, value);
-        Ok(self.change(changes).await?.status == WriteStatus::Done)
-    }
-
-    /// Makes a record or replaces its value.
-    ///
-    /// # Errors
-    /// As for [`TableClient::insert`].
-    pub async fn put(&self, key: impl AsKey<K>, value: &[u8]) -> Result<(), ClientError> {
-        let mut changes = Changes::default();
-        changes.put(key, value);
-        self.change(changes).await.map(drop)
-    }
-
-    /// Replaces a record's value; `false` if there is no record.
-    ///
-    /// # Errors
-    /// As for [`TableClient::insert`].
-    pub async fn update(&self, key: impl AsKey<K>, value: &[u8]) -> Result<bool, ClientError> {
-        let mut changes = Changes::default();
-        changes.update(key, value);
-        Ok(self.change(changes).await?.status == WriteStatus::Done)
-    }
-
-    /// Removes a record; `false` if there is none.
-    ///
-    /// # Errors
-    /// As for [`TableClient::insert`].
-    pub async fn delete(&self, key: impl AsKey<K>) -> Result<bool, ClientError> {
-        let mut changes = Changes::default();
-        changes.delete(key);
-        Ok(self.change(changes).await?.status == WriteStatus::Done)
-    }
-
-    /// Replaces a record's value if it is still what it was when it had this token.
-    ///
-    /// # Errors
-    /// As for [`TableClient::insert`].
-    pub async fn compare_and_set(
-        &self,
-        key: impl AsKey<K>,
-        expected: RecordToken,
-        value: &[u8],
-    ) -> Result<CompareAndSet, ClientError> {
-        let mut changes = Changes::default();
-        changes.compare_and_set(key, expected, value);
-        let reply = self.change(changes).await?;
-        let nonsense = || MessageError::Malformed("a reply to compare-and-set without a token".into()).into();
-        CompareAndSet::of(&reply).ok_or_else(nonsense)
-    }
-
-    /// Makes changes, in order, each by itself, and says how each ended. As [`TableClient::apply`].
-    ///
-    /// # Errors
-    /// As for [`TableClient::apply`]; where the first changes were made and a later one could not be, that is
-    /// [`OutcomeUnknown`](ClientError::OutcomeUnknown), which says how many.
-    pub async fn apply(&self, changes: Changes<K>) -> Result<Vec<WriteReply>, ClientError> {
-        if changes.is_empty() {
-            return Ok(Vec::new());
-        }
-        let until = self.until();
-        let (to, answer) = oneshot::channel();
-        let queued = self.shared.changes.push(&self.client, changes, until, to);
-        let mut is_queued = false;
-        let answered = within(until, async {
-            queued.await?;
-            is_queued = true;
-            answer.await.map_err(|_| unknown("the thread that sends changes has ended"))?
-        });
-        match answered.await {
-            Some(answered) => answered,
-            None if is_queued => Err(unknown("no reply has come within the deadline")),
-            None => Err(FabricError::DeadlinePassed { waiting_for: OTHERS }.into()),
-        }
-    }
-
-    async fn change(&self, changes: Changes<K>) -> Result<WriteReply, ClientError> {
-        let key = changes.first_key().map(ToOwned::to_owned).unwrap_or_default();
-        let reply = self.apply(changes).await?.pop();
-        let reply = reply.ok_or_else(|| MessageError::Malformed("no reply to a change".into()))?;
-        outcome::<K>(std::borrow::Borrow::borrow(&key), reply)
-    }
-
     /// By when a call that begins now must end.
     fn until(&self) -> Instant {
         let now = Instant::now();
         // A century is as good as for ever.
         now.checked_add(self.client.deadline()).unwrap_or(now + Duration::from_secs(3 << 30))
-    }
-
-    async fn ask<R>(
-        &self,
-        kind: Kind,
-        key: &K::Key,
-        answer: impl FnOnce(To<R>) -> Answer<K>,
-    ) -> Result<R, ClientError> {
-        let keys = Keys::One(key.to_owned());
-        self.ask_for(kind, keys, answer).await
-    }
-
-    async fn ask_all<R>(
-        &self,
-        kind: Kind,
-        keys: Vec<K::Owned>,
-        answer: impl Fn(To<Vec<R>>) -> Answer<K>,
-    ) -> Result<Vec<R>, ClientError> {
-        if keys.len() <= IN_PLACE || !matches!(self.shared.way, Way::InPlace(_)) {
-            return self.ask_for(kind, Keys::Many(keys), answer).await;
-        }
-        // A piece at a time, so that others have their turns.
-        let mut all = Vec::with_capacity(keys.len());
-        for piece in keys.chunks(IN_PLACE) {
-            all.extend(self.ask_for(kind, Keys::Many(piece.to_vec()), &answer).await?);
-        }
-        Ok(all)
-    }
-
-    /// Has keys read, and waits for the answer.
-    async fn ask_for<R>(
-        &self,
-        kind: Kind,
-        keys: Keys<K::Owned>,
-        answer: impl FnOnce(To<R>) -> Answer<K>,
-    ) -> Result<R, ClientError> {
-        let until = self.until();
-        let (to, answered) = oneshot::channel();
-        let asked = Asked { keys, answer: answer(to), until };
-        let answered = async {
-            match &self.shared.way {
-                Way::Grouped(queue) => queue.push(kind, asked).await?,
-                Way::InPlace(core) => {
-                    consume_budget().await;
-                    let mut group = Group::of(kind, asked);
-                    let read = core.at_once(|buffers, table| group.read_in_place(buffers, table));
-                    if read.is_none() {
-                        self.read_on_a_blocking_thread(group).await?;
-                    }
-                }
-                Way::Blocking => self.read_on_a_blocking_thread(Group::of(kind, asked)).await?,
-            }
-            answered.await.map_err(|_| runtime_has_ended())?
-        };
-        let passed = FabricError::DeadlinePassed { waiting_for: OTHERS };
-        within(until, answered).await.unwrap_or_else(|| Err(passed.into()))
-    }
-
-    /// Has a group read as the client for threads does, of which few are at a time.
-    async fn read_on_a_blocking_thread(&self, group: Group<K>) -> Result<(), ClientError> {
-        let turn = Arc::clone(&self.shared.blocking).acquire_owned().await;
-        let client = self.client.clone();
-        let read = tokio::task::spawn_blocking(move || {
-            let _turn = turn;
-            group.read_by(&client);
-        });
-        read.await.map_err(|_| runtime_has_ended())
     }
 }
 
@@ -536,25 +249,9 @@ async fn within<R>(until: Instant, call: impl Future<Output = R>) -> Option<R> {
     tokio::time::timeout_at((until + GRACE).into(), call).await.ok()
 }
 
-fn owned<K: BuildKeys>(keys: &[impl AsKey<K>]) -> Vec<K::Owned> {
-    keys.iter().map(|key| key.as_key().to_owned()).collect()
-}
-
 /// What served the call ended with its runtime.
 fn runtime_has_ended() -> ClientError {
     FabricError::Disconnected { peer: "as seen by a runtime that has ended".into() }.into()
-}
-
-fn unknown(why: &str) -> ClientError {
-    ClientError::OutcomeUnknown { why: why.to_owned() }
-}
-
-impl AsyncByteClient {
-    /// Up to `limit` records whose keys begin with `prefix`, as [`scan`](AsyncTableClient::scan).
-    pub fn scan_prefix(&self, prefix: impl AsRef<[u8]>, limit: usize) -> ScanStream<ByteKeys> {
-        let prefix = prefix.as_ref();
-        ScanStream::new(self, prefix.to_owned(), crate::client::end_of_prefix(prefix), limit)
-    }
 }
 
 impl<K: BuildKeys> fmt::Debug for AsyncTableClient<K> {

@@ -25,7 +25,7 @@ pub(super) fn sent<'v, K: BuildKeys>(
 }
 
 /// The error of the first record that cannot be the table's.
-pub(super) fn misfit<'v, K: BuildKeys>(
+pub(crate) fn misfit<'v, K: BuildKeys>(
     mut operations: impl Iterator<Item = WriteOperation<'v, &'v K::Key>>,
     shape: &RecordShape,
 ) -> Option<ClientError> {

@@ -66,7 +66,7 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
 
     /// Says for so long, from the first look at the clock on, that a search may go on.
     #[inline]
-    fn patience(&self, within: Duration) -> impl FnMut(u32) -> bool {
+    pub(super) fn patience(&self, within: Duration) -> impl FnMut(u32) -> bool {
         let mut started = None;
         move |round_trips| {
             // Most have ended long before: the clock is not looked at for them.

@@ -7,6 +7,7 @@ use fpcache::message::{WriteOperation, WriteReply};
 
 use super::range::{Direct, Ranges};
 use super::{Pool, Tries};
+use crate::core::misfit;
 use crate::error::ClientError;
 
 impl<K: BuildKeys> Pool<K> {
@@ -31,8 +32,9 @@ impl<K: BuildKeys> Pool<K> {
         }
     }
 
-    /// Makes changes, those of each range in their order, and appends how each ended. After an error changes of other ranges than
-    /// the one that failed may have been made.
+    /// Makes changes, those of each range in their order, and appends how each ended. Nothing is sent if one of them cannot be the
+    /// table's. After another error, of one range, later changes of other ranges may have been made: then it is
+    /// [`OutcomeUnknown`](ClientError::OutcomeUnknown).
     pub(crate) fn write<'v>(
         &self,
         operations: impl Iterator<Item = WriteOperation<'v, &'v K::Key>> + Clone,
@@ -43,6 +45,15 @@ impl<K: BuildKeys> Pool<K> {
         let operations: Vec<_> = operations.collect();
         let mut all: Vec<Option<WriteReply>> = vec![None; operations.len()];
         let mut tries = Tries::begun(within);
+        if let Some(first) = operations.first() {
+            let ranges = self.ranges();
+            // Ranges that have parameters have them alike.
+            if let Ok(shape) = self.shape_of(&ranges, ranges.index_of(first.key), tries.left())
+                && let Some(misfit) = misfit::<K>(operations.iter().copied(), &shape)
+            {
+                return Err(misfit);
+            }
+        }
         let ended = loop {
             let Some(next) = all.iter().position(Option::is_none) else { break Ok(()) };
             let ranges = self.ranges();
@@ -64,8 +75,16 @@ impl<K: BuildKeys> Pool<K> {
                 break Err(error);
             }
         };
+        let told = all.iter().position(Option::is_none).unwrap_or(all.len());
+        let later = all[told..].iter().filter(|reply| reply.is_some()).count();
         replies.extend(all.into_iter().map_while(|reply| reply));
-        ended
+        match ended {
+            Err(error) if later > 0 => {
+                let why = format!("{later} of the changes after the one that failed were made: {error}");
+                Err(ClientError::OutcomeUnknown { why })
+            }
+            ended => ended,
+        }
     }
 
     /// As [`get_over`](Self::get_over), of a change: one that may have been sent to a table that is gone is not made again.

@@ -25,12 +25,12 @@ for_both_kinds_of_keys!(
 );
 
 /// A runtime with no thread but the one that waits for it.
-fn one_thread() -> Runtime {
+pub fn one_thread() -> Runtime {
     Builder::new_current_thread().enable_all().build().unwrap()
 }
 
 /// A runtime with so many threads.
-fn threads(count: usize) -> Runtime {
+pub fn threads(count: usize) -> Runtime {
     Builder::new_multi_thread().worker_threads(count).enable_all().build().unwrap()
 }
 
@@ -89,7 +89,7 @@ fn an_empty_table_has_as_many_answers_as_are_asked_for<K: TestKeys>() {
 }
 
 /// Does all kinds of calls one after another, and many at a time.
-async fn answers_are_those_of_a_map<K: TestKeys>(client: &AsyncTableClient<K>) {
+pub async fn answers_are_those_of_a_map<K: TestKeys>(client: &AsyncTableClient<K>) {
     let value = |number: u64, edition: u64| value_of(number, edition, 8);
     let mut map = BTreeMap::new();
     let mut changes = Changes::default();
@@ -173,6 +173,7 @@ async fn answers_are_those_of_a_map<K: TestKeys>(client: &AsyncTableClient<K>) {
         count += 1;
     }
     assert_eq!(count, map.range(..700 << 29).count());
+    assert_eq!(client.count(K::key(0), K::key(700 << 29)).await.unwrap(), count as u64);
 }
 
 #[test]

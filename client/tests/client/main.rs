@@ -7,6 +7,8 @@ mod common;
 
 #[cfg(feature = "tokio")]
 mod asynchronous;
+#[cfg(feature = "tokio")]
+mod asynchronous_over_nodes;
 mod bad_input;
 mod byte_tables;
 mod changes;
@@ -17,6 +19,7 @@ mod lookups_match_a_btreemap;
 mod ordered;
 mod over_nodes;
 mod pipeline;
+mod proxies;
 mod remote;
 mod round_trips;
 mod scans;

@@ -2,14 +2,13 @@
 
 use std::borrow::Borrow;
 use std::collections::BTreeMap;
-use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::net::TcpListener;
+use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::common::{Directory, PATIENCE, TestKeys, load, value_in};
+use crate::proxies::{MARK, Silent, Together, slow};
 use fpcache_client::{
     ByteKeys, CacheConfig, Changes, Client, ClientConfig, ClientError, CreateOptions, KeyKind, KeyRef, Nodes,
     RefusalCode, TableClient, TableName, Tables, U64Keys, WriteStatus,
@@ -27,8 +26,8 @@ for_both_kinds_of_keys!(
 );
 
 /// A memory node on threads of this process.
-struct Node {
-    url: String,
+pub struct Node {
+    pub url: String,
     _directory: Directory,
     serving: Option<Serving>,
 }
@@ -50,28 +49,28 @@ impl Node {
         Self { url, _directory: directory, serving: Some(serving) }
     }
 
-    fn tcp() -> Self {
+    pub fn tcp() -> Self {
         Self::of(16 << 20, true)
     }
 
-    fn shm() -> Self {
+    pub fn shm() -> Self {
         Self::of(16 << 20, false)
     }
 }
 
-fn urls(nodes: &[Node]) -> String {
+pub fn urls(nodes: &[Node]) -> String {
     nodes.iter().map(|node| node.url.as_str()).collect::<Vec<_>>().join(",")
 }
 
-fn name() -> TableName {
+pub fn name() -> TableName {
     "orders".parse().unwrap()
 }
 
-fn config() -> ClientConfig {
+pub fn config() -> ClientConfig {
     ClientConfig::default().with_table(name())
 }
 
-fn make<K: TestKeys>(nodes: &[Node], split_at: &[u64], value_bytes: Option<u32>) {
+pub fn make<K: TestKeys>(nodes: &[Node], split_at: &[u64], value_bytes: Option<u32>) {
     let split_at: Vec<K::Owned> = split_at.iter().map(|number| K::key(*number)).collect();
     let parameters = K::parameters_of(value_bytes);
     let nodes = Nodes::at(&urls(nodes)).unwrap();
@@ -397,63 +396,14 @@ fn a_memory_node_that_is_gone_fails_its_own_range_only() {
     }
 }
 
-/// Passes on what it gets after a while, both ways.
-struct Slow {
-    address: String,
-    is_over: Arc<AtomicBool>,
-}
-
-impl Slow {
-    fn before(url: &str, delay: Duration) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let address = format!("tcp://{}", listener.local_addr().unwrap());
-        let (to, is_over) =
-            (url.strip_prefix("tcp://").unwrap().to_owned(), Arc::new(AtomicBool::new(false)));
-        let over = Arc::clone(&is_over);
-        thread::spawn(move || {
-            for client in listener.incoming() {
-                if over.load(Ordering::Relaxed) {
-                    return;
-                }
-                let (client, node) = (client.unwrap(), TcpStream::connect(&to).unwrap());
-                client.set_nodelay(true).unwrap();
-                node.set_nodelay(true).unwrap();
-                let pass = |mut from: TcpStream, mut to: TcpStream| {
-                    thread::spawn(move || {
-                        let mut bytes = vec![0; 1 << 16];
-                        while let Ok(count @ 1..) = from.read(&mut bytes) {
-                            thread::sleep(delay);
-                            if to.write_all(&bytes[..count]).is_err() {
-                                break;
-                            }
-                        }
-                        let _ = to.shutdown(std::net::Shutdown::Both);
-                    })
-                };
-                pass(client.try_clone().unwrap(), node.try_clone().unwrap());
-                pass(node, client);
-            }
-        });
-        Self { address, is_over }
-    }
-}
-
-impl Drop for Slow {
-    fn drop(&mut self) {
-        self.is_over.store(true, Ordering::Relaxed);
-        let _ = TcpStream::connect(self.address.strip_prefix("tcp://").unwrap());
-    }
-}
-
 #[test]
 fn a_group_over_three_memory_nodes_takes_the_round_trips_of_one() {
     const DELAY: Duration = Duration::from_millis(10);
     let nodes = [Node::tcp(), Node::tcp(), Node::tcp()];
-    let slow: Vec<Slow> = nodes.iter().map(|node| Slow::before(&node.url, DELAY)).collect();
-    let addresses: Vec<&str> = slow.iter().map(|slow| slow.address.as_str()).collect();
+    let addresses: Vec<String> = nodes.iter().map(|node| slow(&node.url, DELAY)).collect();
     let all = Nodes::at(&addresses.join(",")).unwrap();
     all.create::<U64Keys>(&name(), U64Keys::parameters(), &[1000, 2000], CreateOptions::default()).unwrap();
-    let client = Client::connect_with(addresses[0], config()).unwrap();
+    let client = Client::connect_with(&addresses[0], config()).unwrap();
     let keys: Vec<u64> = (0..64).map(|i| i * 3000 / 64).collect();
     let mut changes = Changes::new();
     for key in &keys {
@@ -534,6 +484,41 @@ fn a_table_that_was_dropped_is_not_told_to_be_lost_and_a_lost_range_is() {
 }
 
 #[test]
+fn a_change_of_a_group_that_was_made_after_one_that_was_not_is_not_told_to_be_repeatable() {
+    let mut nodes = [Node::shm(), Node::tcp()];
+    make::<U64Keys>(&nodes, &[1000], Some(8));
+    let client = Client::connect_with(&nodes[0].url, config()).unwrap();
+    (0..2).for_each(|range| client.put(range * 1000, &[1; 8]).unwrap());
+    drop(nodes[1].serving.take());
+    let group = |keys: &[u64]| {
+        let mut changes = Changes::new();
+        keys.iter().for_each(|key| _ = changes.put(*key, &[2; 8]));
+        let mut replies = Vec::new();
+        (client.with_deadline(PATIENCE / 10).apply(&changes, &mut replies), replies.len())
+    };
+    // The third one went with the first: whoever repeats what has no reply would make it twice.
+    let (ended, told) = group(&[0, 1000, 1]);
+    assert!(matches!(ended, Err(ClientError::OutcomeUnknown { .. })), "{ended:?}");
+    assert_eq!((told, client.get(1).unwrap()), (1, Some(vec![2; 8])));
+    let (ended, told) = group(&[2, 1000, 1001]);
+    assert!(matches!(ended, Err(ClientError::NodeAway { .. })), "{ended:?}");
+    assert_eq!((told, client.get(2).unwrap()), (1, Some(vec![2; 8])));
+}
+
+#[test]
+fn nothing_of_a_group_is_sent_of_which_one_change_cannot_be_the_tables() {
+    let nodes = [Node::shm(), Node::tcp()];
+    make::<U64Keys>(&nodes, &[1000], Some(8));
+    let client = Client::connect_with(&nodes[0].url, config()).unwrap();
+    let mut changes = Changes::new();
+    changes.put(0, &[1; 8]);
+    changes.put(1000, &[1; 9]);
+    let ended = client.apply(&changes, &mut Vec::new());
+    assert!(matches!(ended, Err(ClientError::ValueSize { .. })), "{ended:?}");
+    assert_eq!(client.get(0).unwrap(), None);
+}
+
+#[test]
 fn a_memory_node_that_is_silent_does_not_hold_up_a_client_that_connects() {
     let mut nodes = [Node::tcp(), Node::tcp(), Node::tcp()];
     make::<U64Keys>(&nodes, &[1000, 2000], Some(8));
@@ -547,62 +532,6 @@ fn a_memory_node_that_is_silent_does_not_hold_up_a_client_that_connects() {
         let client = Client::connect_with(&nodes[1].url, config).unwrap();
         assert!(begun.elapsed() < PATIENCE / 2, "{:?}", begun.elapsed());
         assert_eq!(client.get(1000).unwrap(), None);
-    }
-}
-
-/// Passes on what it gets, but no reply to a message that has this value, until it hangs up.
-struct Silent {
-    address: String,
-    /// One for each message that had the value; hangs up once it is told to.
-    heard: std::sync::mpsc::Receiver<()>,
-    hang_up: Arc<AtomicBool>,
-}
-
-const MARK: [u8; 8] = [0xA7; 8];
-
-impl Silent {
-    fn before(url: &str) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let address = format!("tcp://{}", listener.local_addr().unwrap());
-        let (to, hang_up) =
-            (url.strip_prefix("tcp://").unwrap().to_owned(), Arc::new(AtomicBool::new(false)));
-        let (tell, heard) = std::sync::mpsc::channel();
-        let over = Arc::clone(&hang_up);
-        thread::spawn(move || {
-            for client in listener.incoming() {
-                let (client, node) = (client.unwrap(), TcpStream::connect(&to).unwrap());
-                let is_silent = Arc::new(AtomicBool::new(false));
-                for towards_node in [true, false] {
-                    let (mut from, mut to) = match towards_node {
-                        true => (client.try_clone().unwrap(), node.try_clone().unwrap()),
-                        false => (node.try_clone().unwrap(), client.try_clone().unwrap()),
-                    };
-                    let (tell, over, is_silent) = (tell.clone(), Arc::clone(&over), Arc::clone(&is_silent));
-                    thread::spawn(move || {
-                        let mut bytes = vec![0; 1 << 16];
-                        while let Ok(count @ 1..) = from.read(&mut bytes) {
-                            let is_marked = bytes[..count].windows(MARK.len()).any(|part| part == MARK);
-                            if towards_node && is_marked {
-                                is_silent.store(true, Ordering::SeqCst);
-                            }
-                            if !towards_node && is_silent.load(Ordering::SeqCst) {
-                                let _ = tell.send(());
-                                while !over.load(Ordering::SeqCst) {
-                                    thread::sleep(Duration::from_millis(1));
-                                }
-                                break;
-                            }
-                            if to.write_all(&bytes[..count]).is_err() {
-                                break;
-                            }
-                        }
-                        let _ = to.shutdown(std::net::Shutdown::Both);
-                        let _ = from.shutdown(std::net::Shutdown::Both);
-                    });
-                }
-            }
-        });
-        Self { address, heard, hang_up }
     }
 }
 
@@ -634,81 +563,10 @@ fn a_change_that_was_made_in_a_dropped_table_is_not_made_again_in_the_next_one()
     }
 }
 
-/// Stands before each of several memory nodes, and lets a reply of one pass once all of them have been sent as many messages.
-struct Together {
-    addresses: Vec<String>,
-    count: Arc<Count>,
-}
-
-struct Count {
-    is_armed: AtomicBool,
-    /// Messages to each memory node since it was armed.
-    sent: Vec<std::sync::atomic::AtomicUsize>,
-    was_alone: AtomicBool,
-}
-
-impl Together {
-    fn before(nodes: &[Node]) -> Self {
-        let sent = nodes.iter().map(|_| Default::default()).collect();
-        let (is_armed, was_alone) = (AtomicBool::new(false), AtomicBool::new(false));
-        let count = Arc::new(Count { is_armed, sent, was_alone });
-        let addresses = nodes.iter().enumerate().map(|(at, node)| Self::one(at, &node.url, &count)).collect();
-        Self { addresses, count }
-    }
-
-    fn one(at: usize, url: &str, count: &Arc<Count>) -> String {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let address = format!("tcp://{}", listener.local_addr().unwrap());
-        let (to, count) = (url.strip_prefix("tcp://").unwrap().to_owned(), Arc::clone(count));
-        thread::spawn(move || {
-            for client in listener.incoming() {
-                let (client, node) = (client.unwrap(), TcpStream::connect(&to).unwrap());
-                client.set_nodelay(true).unwrap();
-                node.set_nodelay(true).unwrap();
-                for towards_node in [true, false] {
-                    let (mut from, mut to) = match towards_node {
-                        true => (client.try_clone().unwrap(), node.try_clone().unwrap()),
-                        false => (node.try_clone().unwrap(), client.try_clone().unwrap()),
-                    };
-                    let count = Arc::clone(&count);
-                    thread::spawn(move || {
-                        let mut bytes = vec![0; 1 << 16];
-                        while let Ok(read @ 1..) = from.read(&mut bytes) {
-                            match (count.is_armed.load(Ordering::SeqCst), towards_node) {
-                                (true, true) => _ = count.sent[at].fetch_add(1, Ordering::SeqCst),
-                                (true, false) => count.wait_for_all(at),
-                                (false, _) => {}
-                            }
-                            if to.write_all(&bytes[..read]).is_err() {
-                                break;
-                            }
-                        }
-                        let _ = to.shutdown(std::net::Shutdown::Both);
-                    });
-                }
-            }
-        });
-        address
-    }
-}
-
-impl Count {
-    fn wait_for_all(&self, at: usize) {
-        let (own, begun) = (self.sent[at].load(Ordering::SeqCst), Instant::now());
-        while self.sent.iter().any(|sent| sent.load(Ordering::SeqCst) < own) {
-            if begun.elapsed() > Duration::from_secs(2) {
-                self.was_alone.store(true, Ordering::SeqCst);
-                return;
-            }
-            thread::sleep(Duration::from_micros(100));
-        }
-    }
-}
-
 #[test]
 fn a_group_is_posted_to_all_memory_nodes_before_one_of_them_has_answered() {
     let nodes = [Node::tcp(), Node::tcp(), Node::tcp()];
-    let together = Together::before(&nodes);
+    let together = Together::before(nodes.iter().map(|node| &*node.url));
     let all = Nodes::at(&together.addresses.join(",")).unwrap();
     all.create::<U64Keys>(&name(), U64Keys::parameters(), &[1000, 2000], CreateOptions::default()).unwrap();
     let client = Client::connect_with(&together.addresses[0], config()).unwrap();

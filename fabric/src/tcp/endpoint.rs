@@ -100,6 +100,11 @@ impl TcpEndpoint {
         self.leave(answers_too_late);
     }
 
+    /// When the memory node counts as lost, if nothing comes of it until then; `None` if it never does.
+    pub fn lost_at(&self) -> Option<Instant> {
+        self.moved_at.checked_add(self.session.patience)
+    }
+
     /// What is alive, with a socket.
     fn begin(&mut self) -> Result<(), FabricError> {
         if !self.session.link.is_alive() {
@@ -365,7 +370,7 @@ impl Endpoint for TcpEndpoint {
                 return self.done.pop_front();
             }
             let moved = self.progress();
-            if matches!(moved, Ok(false)) && self.moved_at.elapsed() > self.session.patience {
+            if matches!(moved, Ok(false)) && self.moved_at.elapsed() >= self.session.patience {
                 self.lose();
             }
         }

@@ -201,8 +201,11 @@ pub fn drive<E: Endpoint, O: Operation>(endpoint: &mut E, operation: &mut O) -> 
 }
 
 /// Runs an operation over one endpoint while `goes_on`, asked before each further round trip, says so of how many there were.
+///
+/// # Errors
+/// [`ReadError`]; [`Unfinished`](ReadError::Unfinished) if it was not to go on.
 #[inline]
-fn drive_while<E: Endpoint, O: Operation>(
+pub fn drive_while<E: Endpoint, O: Operation>(
     endpoint: &mut E,
     operation: &mut O,
     mut goes_on: impl FnMut(u32) -> bool,

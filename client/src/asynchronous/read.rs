@@ -1,0 +1,245 @@
+//! Reads that are awaited.
+
+use std::borrow::Borrow;
+use std::sync::Arc;
+
+use fpcache::key_space::{BuildKeys, ByteKeys};
+use fpcache::layout::RecordToken;
+use fpcache::read::{Outcome, Side, contains, look_up};
+use fpcache_fabric::FabricError;
+use tokio::sync::oneshot;
+use tokio::task::consume_budget;
+
+use super::group::{Answer, Asked, Group, Keys, Kind, To};
+use super::scan::ScanStream;
+use super::{AsyncByteClient, AsyncTableClient, OTHERS, Way, runtime_has_ended, within};
+use crate::client::Record;
+use crate::error::ClientError;
+use crate::key::{AsKey, KeyRef};
+
+/// Keys that a task looks up in place before others have their turn.
+const IN_PLACE: usize = 256;
+impl<K: BuildKeys> AsyncTableClient<K> {
+    /// The value of `key`, `None` if it is absent. Costs what [`TableClient::get`](crate::TableClient::get) does; tasks that ask at the same time over
+    /// sockets share its round trips.
+    ///
+    /// # Errors
+    /// As for [`TableClient::get`](crate::TableClient::get).
+    pub async fn get(&self, key: impl AsKey<K>) -> Result<Option<Vec<u8>>, ClientError> {
+        if let Way::InPlace(core) = &self.shared.way {
+            consume_budget().await;
+            let take = |_: &Outcome, value: Option<&[u8]>| value.map(<[u8]>::to_vec);
+            let found = core.at_once(|buffers, table| {
+                look_up(&mut buffers.endpoint, table, &mut buffers.lookup, key.as_key(), take)
+            });
+            if let Some(found) = found {
+                return Ok(found);
+            }
+        }
+        self.ask(Kind::Value, key.as_key(), Answer::Value).await
+    }
+
+    /// Whether `key` is there, without its value. As [`TableClient::contains`](crate::TableClient::contains).
+    ///
+    /// # Errors
+    /// As for [`TableClient::get`](crate::TableClient::get).
+    pub async fn contains(&self, key: impl AsKey<K>) -> Result<bool, ClientError> {
+        if let Way::InPlace(core) = &self.shared.way {
+            consume_budget().await;
+            let take = |outcome: &Outcome| outcome.version.is_some();
+            let found = core.at_once(|buffers, table| {
+                contains(&mut buffers.endpoint, table, &mut buffers.lookup, key.as_key(), take)
+            });
+            if let Some(found) = found {
+                return Ok(found);
+            }
+        }
+        self.ask(Kind::Presence, key.as_key(), Answer::IsThere).await
+    }
+
+    /// A record's value with the token that [`compare_and_set`](Self::compare_and_set) takes.
+    ///
+    /// # Errors
+    /// As for [`TableClient::get`](crate::TableClient::get).
+    pub async fn get_versioned(
+        &self,
+        key: impl AsKey<K>,
+    ) -> Result<Option<(Vec<u8>, RecordToken)>, ClientError> {
+        self.ask(Kind::Value, key.as_key(), Answer::Versioned).await
+    }
+
+    /// The values of `keys`, in their order. As [`TableClient::multi_get`](crate::TableClient::multi_get).
+    ///
+    /// # Errors
+    /// As for [`TableClient::get`](crate::TableClient::get); the group fails as a whole.
+    pub async fn multi_get(&self, keys: &[impl AsKey<K>]) -> Result<Vec<Option<Vec<u8>>>, ClientError> {
+        self.ask_all(Kind::Value, owned(keys), Answer::Values).await
+    }
+
+    /// Whether each of `keys` is there, in their order. As [`TableClient::multi_contains`](crate::TableClient::multi_contains).
+    ///
+    /// # Errors
+    /// As for [`TableClient::get`](crate::TableClient::get); the group fails as a whole.
+    pub async fn multi_contains(&self, keys: &[impl AsKey<K>]) -> Result<Vec<bool>, ClientError> {
+        self.ask_all(Kind::Presence, owned(keys), Answer::AreThere).await
+    }
+
+    /// The record with the greatest key not above `key`. As [`TableClient::floor`](crate::TableClient::floor).
+    ///
+    /// # Errors
+    /// As for [`TableClient::floor`](crate::TableClient::floor).
+    pub async fn floor(&self, key: impl AsKey<K>) -> Result<Option<Record<K>>, ClientError> {
+        self.ask(Kind::Nearest(Side::Floor), key.as_key(), Answer::Nearest).await
+    }
+
+    /// The record with the least key not below `key`. As [`TableClient::ceiling`](crate::TableClient::ceiling).
+    ///
+    /// # Errors
+    /// As for [`TableClient::floor`](crate::TableClient::floor).
+    pub async fn ceiling(&self, key: impl AsKey<K>) -> Result<Option<Record<K>>, ClientError> {
+        self.ask(Kind::Nearest(Side::Ceiling), key.as_key(), Answer::Nearest).await
+    }
+
+    /// The record with the least key. As [`TableClient::first`](crate::TableClient::first).
+    ///
+    /// # Errors
+    /// As for [`TableClient::floor`](crate::TableClient::floor).
+    pub async fn first(&self) -> Result<Option<Record<K>>, ClientError> {
+        self.ask(Kind::Nearest(Side::Ceiling), K::lowest(), Answer::Nearest).await
+    }
+
+    /// The record with the greatest key. As [`TableClient::last`](crate::TableClient::last).
+    ///
+    /// # Errors
+    /// As for [`TableClient::floor`](crate::TableClient::floor).
+    pub async fn last(&self) -> Result<Option<Record<K>>, ClientError> {
+        self.ask(Kind::Nearest(Side::Floor), K::highest(), Answer::Nearest).await
+    }
+
+    /// [`floor`](Self::floor) for each of `keys`, in their order. As [`TableClient::multi_floor`](crate::TableClient::multi_floor).
+    ///
+    /// # Errors
+    /// As for [`TableClient::floor`](crate::TableClient::floor); the group fails as a whole.
+    pub async fn multi_floor(&self, keys: &[impl AsKey<K>]) -> Result<Vec<Option<Record<K>>>, ClientError> {
+        self.ask_all(Kind::Nearest(Side::Floor), owned(keys), Answer::AllNearest).await
+    }
+
+    /// [`ceiling`](Self::ceiling) for each of `keys`, in their order. As [`TableClient::multi_ceiling`](crate::TableClient::multi_ceiling).
+    ///
+    /// # Errors
+    /// As for [`TableClient::floor`](crate::TableClient::floor); the group fails as a whole.
+    pub async fn multi_ceiling(&self, keys: &[impl AsKey<K>]) -> Result<Vec<Option<Record<K>>>, ClientError> {
+        self.ask_all(Kind::Nearest(Side::Ceiling), owned(keys), Answer::AllNearest).await
+    }
+
+    /// Up to `limit` records in key order, from the least key not below `start`, some hundreds at a time as they are taken.
+    /// Ends with the first error. The deadline is of each part.
+    pub fn scan(&self, start: impl AsKey<K>, limit: usize) -> ScanStream<K> {
+        ScanStream::new(self, start.as_key().to_owned(), None, limit)
+    }
+
+    /// As [`scan`](Self::scan), of keys below `end`.
+    pub fn scan_range(&self, start: impl AsKey<K>, end: impl AsKey<K>, limit: usize) -> ScanStream<K> {
+        ScanStream::new(self, start.as_key().to_owned(), Some(end.as_key().to_owned()), limit)
+    }
+
+    /// How many keys there are from `start` up to below `end`. As [`TableClient::count`](crate::TableClient::count), on a thread that
+    /// may block, of which few are taken at a time.
+    ///
+    /// # Errors
+    /// As for [`TableClient::count`](crate::TableClient::count).
+    pub async fn count(&self, start: impl AsKey<K>, end: impl AsKey<K>) -> Result<u64, ClientError> {
+        let (start, end) = (start.as_key().to_owned(), end.as_key().to_owned());
+        let client = self.client.clone();
+        let count = move || client.count(KeyRef::<K>(start.borrow()), KeyRef::<K>(end.borrow()));
+        let counted = within(self.until(), self.on_a_blocking_thread(count)).await;
+        counted.unwrap_or_else(|| Err(FabricError::DeadlinePassed { waiting_for: OTHERS }.into()))?
+    }
+
+    async fn ask<R>(
+        &self,
+        kind: Kind,
+        key: &K::Key,
+        answer: impl FnOnce(To<R>) -> Answer<K>,
+    ) -> Result<R, ClientError> {
+        let keys = Keys::One(key.to_owned());
+        self.ask_for(kind, keys, answer).await
+    }
+
+    async fn ask_all<R>(
+        &self,
+        kind: Kind,
+        keys: Vec<K::Owned>,
+        answer: impl Fn(To<Vec<R>>) -> Answer<K>,
+    ) -> Result<Vec<R>, ClientError> {
+        if keys.len() <= IN_PLACE || !matches!(self.shared.way, Way::InPlace(_)) {
+            return self.ask_for(kind, Keys::Many(keys), answer).await;
+        }
+        // A piece at a time, so that others have their turns.
+        let mut all = Vec::with_capacity(keys.len());
+        for piece in keys.chunks(IN_PLACE) {
+            all.extend(self.ask_for(kind, Keys::Many(piece.to_vec()), &answer).await?);
+        }
+        Ok(all)
+    }
+
+    /// Has keys read, and waits for the answer.
+    pub(super) async fn ask_for<R>(
+        &self,
+        kind: Kind,
+        keys: Keys<K::Owned>,
+        answer: impl FnOnce(To<R>) -> Answer<K>,
+    ) -> Result<R, ClientError> {
+        let until = self.until();
+        let (to, answered) = oneshot::channel();
+        let asked = Asked { keys, answer: answer(to), until };
+        let answered = async {
+            match &self.shared.way {
+                Way::Grouped(queue) => queue.push(kind, asked).await?,
+                Way::InPlace(core) => {
+                    consume_budget().await;
+                    let mut group = Group::of(kind, asked);
+                    let read = core.at_once(|buffers, table| group.read_in_place(buffers, table));
+                    if read.is_none() {
+                        self.read_on_a_blocking_thread(group).await?;
+                    }
+                }
+                Way::Blocking => self.read_on_a_blocking_thread(Group::of(kind, asked)).await?,
+            }
+            answered.await.map_err(|_| runtime_has_ended())?
+        };
+        let passed = FabricError::DeadlinePassed { waiting_for: OTHERS };
+        within(until, answered).await.unwrap_or_else(|| Err(passed.into()))
+    }
+
+    /// Has a group read as the client for threads does.
+    async fn read_on_a_blocking_thread(&self, group: Group<K>) -> Result<(), ClientError> {
+        let client = self.client.clone();
+        self.on_a_blocking_thread(move || group.read_by(&client)).await
+    }
+
+    /// Runs what may block on one of the runtime's threads for that, of which few are taken at a time.
+    async fn on_a_blocking_thread<R: Send + 'static>(
+        &self,
+        run: impl FnOnce() -> R + Send + 'static,
+    ) -> Result<R, ClientError> {
+        let turn = Arc::clone(&self.shared.blocking).acquire_owned().await;
+        let ran = tokio::task::spawn_blocking(move || {
+            let _turn = turn;
+            run()
+        });
+        ran.await.map_err(|_| runtime_has_ended())
+    }
+}
+
+impl AsyncByteClient {
+    /// Up to `limit` records whose keys begin with `prefix`, as [`scan`](AsyncTableClient::scan).
+    pub fn scan_prefix(&self, prefix: impl AsRef<[u8]>, limit: usize) -> ScanStream<ByteKeys> {
+        let prefix = prefix.as_ref();
+        ScanStream::new(self, prefix.to_owned(), crate::client::end_of_prefix(prefix), limit)
+    }
+}
+
+fn owned<K: BuildKeys>(keys: &[impl AsKey<K>]) -> Vec<K::Owned> {
+    keys.iter().map(|key| key.as_key().to_owned()).collect()
+}

@@ -1,0 +1,111 @@
+//! Changes that are awaited.
+
+use std::borrow::Borrow;
+
+use fpcache::key_space::BuildKeys;
+use fpcache::layout::RecordToken;
+use fpcache::message::{MessageError, WriteReply, WriteStatus};
+use fpcache_fabric::FabricError;
+use tokio::sync::oneshot;
+
+use super::{AsyncTableClient, OTHERS, within};
+use crate::error::ClientError;
+use crate::key::AsKey;
+use crate::write::{Changes, CompareAndSet, outcome};
+
+impl<K: BuildKeys> AsyncTableClient<K> {
+    /// Makes a record; `false` if there is one already. As [`TableClient::insert`](crate::TableClient::insert); tasks that change records at the same time share
+    /// requests.
+    ///
+    /// # Errors
+    /// As for [`TableClient::insert`](crate::TableClient::insert).
+    pub async fn insert(&self, key: impl AsKey<K>, value: &[u8]) -> Result<bool, ClientError> {
+        let mut changes = Changes::default();
+        changes.insert(key, value);
+        Ok(self.change(changes).await?.status == WriteStatus::Done)
+    }
+
+    /// Makes a record or replaces its value.
+    ///
+    /// # Errors
+    /// As for [`TableClient::insert`](crate::TableClient::insert).
+    pub async fn put(&self, key: impl AsKey<K>, value: &[u8]) -> Result<(), ClientError> {
+        let mut changes = Changes::default();
+        changes.put(key, value);
+        self.change(changes).await.map(drop)
+    }
+
+    /// Replaces a record's value; `false` if there is no record.
+    ///
+    /// # Errors
+    /// As for [`TableClient::insert`](crate::TableClient::insert).
+    pub async fn update(&self, key: impl AsKey<K>, value: &[u8]) -> Result<bool, ClientError> {
+        let mut changes = Changes::default();
+        changes.update(key, value);
+        Ok(self.change(changes).await?.status == WriteStatus::Done)
+    }
+
+    /// Removes a record; `false` if there is none.
+    ///
+    /// # Errors
+    /// As for [`TableClient::insert`](crate::TableClient::insert).
+    pub async fn delete(&self, key: impl AsKey<K>) -> Result<bool, ClientError> {
+        let mut changes = Changes::default();
+        changes.delete(key);
+        Ok(self.change(changes).await?.status == WriteStatus::Done)
+    }
+
+    /// Replaces a record's value if it is still what it was when it had this token.
+    ///
+    /// # Errors
+    /// As for [`TableClient::insert`](crate::TableClient::insert).
+    pub async fn compare_and_set(
+        &self,
+        key: impl AsKey<K>,
+        expected: RecordToken,
+        value: &[u8],
+    ) -> Result<CompareAndSet, ClientError> {
+        let mut changes = Changes::default();
+        changes.compare_and_set(key, expected, value);
+        let reply = self.change(changes).await?;
+        let nonsense = || MessageError::Malformed("a reply to compare-and-set without a token".into()).into();
+        CompareAndSet::of(&reply).ok_or_else(nonsense)
+    }
+
+    /// Makes changes, in order, each by itself, and says how each ended. As [`TableClient::apply`](crate::TableClient::apply).
+    ///
+    /// # Errors
+    /// As for [`TableClient::apply`](crate::TableClient::apply); where the first changes were made and a later one could not be, that is
+    /// [`OutcomeUnknown`](ClientError::OutcomeUnknown), which says how many.
+    pub async fn apply(&self, changes: Changes<K>) -> Result<Vec<WriteReply>, ClientError> {
+        if changes.is_empty() {
+            return Ok(Vec::new());
+        }
+        let until = self.until();
+        let (to, answer) = oneshot::channel();
+        let queued = self.shared.changes.push(&self.client, changes, until, to);
+        let mut is_queued = false;
+        let answered = within(until, async {
+            queued.await?;
+            is_queued = true;
+            answer.await.map_err(|_| unknown("the thread that sends changes has ended"))?
+        });
+        match answered.await {
+            Some(answered) => answered,
+            None if is_queued => Err(unknown("no reply has come within the deadline")),
+            None => Err(FabricError::DeadlinePassed { waiting_for: OTHERS }.into()),
+        }
+    }
+
+    async fn change(&self, changes: Changes<K>) -> Result<WriteReply, ClientError> {
+        let key = changes.first_key().map(ToOwned::to_owned).unwrap_or_default();
+        let reply = self.apply(changes).await?.pop();
+        let reply = reply.ok_or_else(|| MessageError::Malformed("no reply to a change".into()))?;
+        outcome::<K>(key.borrow(), reply)
+    }
+}
+
+/// The error of a change of which nobody knows how it ended.
+pub(super) fn unknown(why: &str) -> ClientError {
+    ClientError::OutcomeUnknown { why: why.to_owned() }
+}
