@@ -81,7 +81,7 @@ const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
 /// A call with wrong arguments, or one for which there is no room, did nothing; nor did one that was never sent, which is what
 /// a change's error says that is not `OutcomeUnknown`. Of all others that cannot be known: a refusal may be that of a
 /// repetition whose first attempt was carried out.
-fn failure(error: &ClientError) -> Failure {
+pub(super) fn failure(error: &ClientError) -> Failure {
     use fpcache::message::ErrorCode;
     let full = match error {
         ClientError::NoRoom { .. } => true,

@@ -58,6 +58,7 @@ mod shrink;
 mod steps;
 pub mod store;
 pub mod stress;
+pub mod tasks;
 mod whole;
 
 pub use checker::{Checked, MalformedHistory, Undecided, check};

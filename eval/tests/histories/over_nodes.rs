@@ -1,15 +1,20 @@
 //! Tables over three memory nodes, of which one or another ends and is started again meanwhile: some order of the operations
 //! explains what every client was told.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use fpcache_client::{ByteKeys, ClientConfig, CreateOptions, Nodes, TableClient, TableName, U64Keys};
+use fpcache_client::{
+    AsyncTableClient, ByteKeys, ClientConfig, CreateOptions, KeyKind, Nodes, TableClient, TableName, Tables,
+    U64Keys,
+};
 use fpcache_eval::history::client::{ClientStore, every_way};
 use fpcache_eval::history::keys::NumberedKeys;
 use fpcache_eval::history::nanoseconds_since;
 use fpcache_eval::history::stress::{StressOptions, StressProcess, stress};
+use fpcache_eval::history::tasks::TaskStore;
 use fpcache_fabric::tcp::{ListenOptions, Listener, TcpAddress};
 use fpcache_fabric::{HugePages, Serving};
 use fpcache_memserver::durability::SyncPolicy;
@@ -112,6 +117,58 @@ fn over_three<K: NumberedKeys>(restarts: bool, seed: u64) {
     assert!(report.operations > 1_000, "{report:#?}");
     if !restarts {
         assert_eq!((report.unknown, report.refused), (0, 0), "{report:#?}");
+    }
+}
+
+/// Where tasks find a table.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Over {
+    SharedMemory,
+    OneNode,
+    ThreeNodes,
+}
+
+/// Tasks of one client, whose reads share groups and whose changes share requests.
+fn by_tasks<K: NumberedKeys>(over: Over, seed: u64) {
+    let nodes: Vec<Node> = (0..3).map(|_| Node::new()).collect();
+    let urls: Vec<String> = nodes.iter().map(|node| node.address.to_string()).collect();
+    let keys: Vec<u64> = (0..300).map(|i| i * 7).collect();
+    let config = ClientConfig::default().with_deadline(Duration::from_secs(20));
+    let kind = if KeyKind::U64.is::<K>() { KeyKind::U64 } else { KeyKind::Bytes };
+    let name: TableName = "t".parse().unwrap();
+    let client = match over {
+        Over::SharedMemory => TableClient::<K>::embedded_with(8 << 20, config).unwrap(),
+        Over::OneNode => {
+            let tables = Tables::connect(&urls[0]).unwrap();
+            tables.create(&name, kind, CreateOptions::default()).unwrap();
+            TableClient::connect_with(&urls[0], config.with_table(name)).unwrap()
+        }
+        Over::ThreeNodes => {
+            let all = Nodes::at(&urls.join(",")).unwrap();
+            let split_at = [700, 1400].map(K::key);
+            all.begin::<K>(&name, &split_at, CreateOptions::default()).unwrap().finish().unwrap()
+        }
+    };
+    ClientStore::create_table(&client, &keys).unwrap();
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
+    let runtime = Arc::new(runtime.unwrap());
+    let client = runtime.block_on(async { AsyncTableClient::of(client) });
+    let process = |i: u64| StressProcess {
+        name: "tasks".to_owned(),
+        store: TaskStore::new(Arc::clone(&runtime), client.clone()),
+        random: Xoshiro256PlusPlus::seed_from_u64(seed + i),
+    };
+    let options = StressOptions { keys, batches: batches(), calls: 600, ..StressOptions::default() };
+    let report = stress(&options, (0..4).map(process).collect(), nanoseconds_since(Instant::now())).unwrap();
+    assert!(report.is_linearizable(), "{} keys, seed {seed}: {report:#?}", K::NAME);
+    assert_eq!((report.unknown, report.refused), (0, 0), "{report:#?}");
+}
+
+#[test]
+fn tasks_of_one_client_agree_on_an_order() {
+    for over in [Over::SharedMemory, Over::OneNode, Over::ThreeNodes] {
+        by_tasks::<U64Keys>(over, 5);
+        by_tasks::<ByteKeys>(over, 6);
     }
 }
 
