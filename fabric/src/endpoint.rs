@@ -122,6 +122,12 @@ pub trait Endpoint {
         false
     }
 
+    /// Whether the memory node may answer questions ([`Batch::ask`]) of this endpoint's region. If it does not after all, the
+    /// reply is zeros, and from then on this says so.
+    fn answers(&self) -> bool {
+        false
+    }
+
     /// Posts several READs of whole words with one doorbell and waits for them: one dependent round trip. As for the READs
     /// of a batch, none is ordered before another. The shortest way to a few short stretches.
     ///

@@ -11,6 +11,7 @@
 //! | [`verbs`] | areas, addresses, batches and where their results land |
 //! | [`endpoint`] | the queue pair: run, post, poll, wait |
 //! | [`connection`] | what a compute node holds of a memory node, and what a memory node serves |
+//! | `answers`, `region_reader` | what the threads that serve sockets answer about a region, and what they read it with |
 //! | [`region`] | regions by name: what clients ask for and get |
 //! | [`ring`] | the bytes of the request ring |
 //! | [`local`], [`shm`], [`tcp`] | the backends: in this process, across processes on one machine, across machines |
@@ -45,6 +46,7 @@
 #[cfg(not(all(target_os = "linux", target_pointer_width = "64", target_endian = "little")))]
 compile_error!("fpcache-fabric needs Linux on a little-endian 64-bit machine");
 
+mod answers;
 mod bell;
 pub mod clock;
 #[cfg(feature = "conformance")]
@@ -64,6 +66,7 @@ pub mod process;
 mod random;
 pub mod rdma;
 pub mod region;
+mod region_reader;
 pub mod rf_rpc;
 pub mod ring;
 mod room_queue;
@@ -77,6 +80,7 @@ pub mod tcp;
 pub mod verbs;
 mod watch;
 
+pub use answers::{Answered, Answers, ThreadMemory};
 pub use clock::{Clock, Deadline, SystemClock};
 pub use connection::{
     ClientId, Connection, Handled, Posted, SHORT_BODY, Service, Serving, StopHandle, Waker, Work,
@@ -95,6 +99,7 @@ pub use node_memory::NodeMemory;
 pub use random::random_bits;
 pub use rdma::RdmaError;
 pub use region::{Export, OneRegion, RegionName};
+pub use region_reader::{BackedInPlace, RegionReader};
 pub use spin::Spin;
 pub use tcp::{TcpAddress, TcpConnection, TcpEndpoint};
-pub use verbs::{AreaId, Batch, CHANGED, Landing, REGION, RINGS, RemoteAddr, Request};
+pub use verbs::{ANSWERS, AreaId, Batch, CHANGED, Landing, REGION, RINGS, RemoteAddr, Request};

@@ -8,6 +8,7 @@ use std::path::Path;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
+use crate::answers::Answers;
 use crate::connection::{ClientId, Handled, Service, Waker, Work};
 use crate::error::FabricError;
 use crate::memory::{Access, MemoryError, Registrations, SharedMemory, reopen_read_only};
@@ -78,6 +79,8 @@ pub struct Export {
     backed_end: Arc<AtomicU64>,
     /// The devices that it is registered with.
     registrations: Arc<Registrations>,
+    /// What answers questions about it.
+    answers: Option<Arc<dyn Answers>>,
     /// Where this process maps it for those who cannot, as long as there are any.
     mapped: Arc<Mutex<Weak<SharedMemory>>>,
 }
@@ -102,6 +105,7 @@ impl Export {
             watched: None,
             backed_end: region.share_backed_end(),
             registrations: Arc::clone(region.registrations()),
+            answers: None,
             mapped: Arc::default(),
         })
     }
@@ -119,6 +123,18 @@ impl Export {
     #[must_use]
     pub fn with_watched(self, offset: u64) -> Self {
         Self { watched: Some(offset), ..self }
+    }
+
+    /// The same, about which the threads that serve sockets have questions answered, for as long as this or a clone of it is
+    /// there.
+    #[must_use]
+    pub fn with_answers(self, answers: Arc<dyn Answers>) -> Self {
+        Self { answers: Some(answers), ..self }
+    }
+
+    /// What answers questions about it, for those who do not keep it.
+    pub(crate) fn answers(&self) -> Option<Weak<dyn Answers>> {
+        self.answers.as_ref().map(Arc::downgrade)
     }
 
     /// The watched word, if it is one.

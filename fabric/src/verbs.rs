@@ -14,6 +14,9 @@ pub const REGION: AreaId = AreaId(0);
 /// This connection's request ring ([`crate::ring`]); compute nodes read and write it.
 pub const RINGS: AreaId = AreaId(1);
 
+/// What a memory node answers without its service ([`Batch::ask`]): no memory.
+pub const ANSWERS: AreaId = AreaId(3);
+
 /// A byte in a memory node's area.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct RemoteAddr {
@@ -165,6 +168,8 @@ pub struct Batch {
     pub(crate) buffer: Vec<u64>,
     used: usize,
     pub(crate) tally: Tally,
+    /// Where the bytes of the question lie, if it is one.
+    pub(crate) question: Option<Landing>,
     /// The size of the first request that could not be taken, which fails the batch.
     pub(crate) oversize: Option<u64>,
 }
@@ -182,6 +187,7 @@ impl Batch {
         self.requests.clear();
         self.used = 0;
         self.tally = Tally::default();
+        self.question = None;
         self.oversize = None;
     }
 
@@ -235,6 +241,27 @@ impl Batch {
             // A record is no longer than what holds it, which fits 32 bits.
             posted.stride = (stride / 8) as u32;
         }
+        landing
+    }
+
+    /// Asks the memory node what its [`Answers`](crate::Answers) for the region say to `question`. The reply lands as
+    /// words, at most so many, and after it zeros; all of it is zeros if nobody answers. Costs one round
+    /// trip and no READ; its bytes and those of the reply count as others do.
+    ///
+    /// A batch has one question and nothing else, or none. Where the endpoint's other side does not
+    /// [answer](crate::Endpoint::answers) it fails with [`NoSuchArea`](crate::FabricError::NoSuchArea).
+    pub fn ask(&mut self, question: &[u8], reply_words: usize) -> Landing {
+        let landing = self.reserve(reply_words * 8, reply_words);
+        let place = self.reserve(question.len(), question.len().div_ceil(8));
+        let (Some(word), Some(place)) = (landing, place) else { return Landing::NOTHING };
+        self.buffer[word as usize..][..reply_words].fill(0);
+        let start = place as usize * 8;
+        self.buffer.as_mut_bytes()[start..start + question.len()].copy_from_slice(question);
+        // `reserve` has refused what does not fit 32 bits.
+        self.question = Some(Landing { word: place, len: question.len() as u32 });
+        self.tally.bytes_to += question.len() as u64;
+        let landing = Landing { word, len: (reply_words * 8) as u32 };
+        self.push(RemoteAddr { area: ANSWERS, offset: 0 }, landing, Verb::Read);
         landing
     }
 

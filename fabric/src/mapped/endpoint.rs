@@ -113,6 +113,12 @@ impl MappedEndpoint {
         Self { areas, link, meter, clock, _anchor: anchor, next_ticket: 0, pending, done }
     }
 
+    /// Another endpoint over the same areas, with counts of its own.
+    pub(crate) fn another(&self) -> Self {
+        let anchor = self._anchor.clone();
+        Self::new(Arc::clone(&self.areas), Arc::clone(&self.link), Arc::clone(&self.clock), anchor)
+    }
+
     /// The counts, to be read by other threads.
     #[must_use]
     pub fn shared_meter(&self) -> Arc<Meter> {

@@ -35,7 +35,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 use crate::region::RegionName;
 
 /// The version of handshake, ring and area numbering. Both sides must have the same.
-pub const PROTOCOL_VERSION: u32 = 4;
+pub const PROTOCOL_VERSION: u32 = 5;
 
 pub(super) const MAGIC: [u8; 8] = *b"FPFABRIC";
 

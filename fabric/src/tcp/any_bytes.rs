@@ -12,9 +12,12 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 
 use super::areas::{Areas, Output};
 use super::channel::Channel;
-use super::frame::{Change, HEAD_BYTES, Kind, Limits, MAX_STRIDE, ReadEntry, ReplyHead, RequestHead, SERVED};
+use super::frame::{
+    Change, HEAD_BYTES, Kind, Limits, MAX_STRIDE, ReadEntry, ReplyHead, RequestHead, SERVED, checksum,
+};
 use super::handshake::{Greeting, Hello, Membership, WELCOME_BYTES, Welcome};
 use super::stream::Stream;
+use crate::answers::{Answered, Answers, ThreadMemory};
 use crate::memory::SharedMemory;
 use crate::rdma::wire;
 use crate::region::RegionName;
@@ -27,6 +30,17 @@ const LIMITS: Limits =
 const AREA: usize = 4096;
 /// One of so many inputs goes over a socket too.
 const BY_SOCKET: usize = 256;
+
+/// Answers with the question.
+#[derive(Debug)]
+struct Echo;
+
+impl Answers for Echo {
+    fn answer(&self, _: &mut ThreadMemory, question: &[u8], reply: &mut [u64]) -> Answered {
+        let words = reply.iter_mut().zip(question).map(|(word, byte)| *word = u64::from(*byte)).count();
+        Answered { words, cost: question.len() }
+    }
+}
 
 struct Peer {
     rng: TestRng,
@@ -70,7 +84,15 @@ impl Peer {
         self.bytes.clear();
         let count = self.below(12) as u32;
         let mut body = Vec::new();
-        match self.below(8) {
+        match self.below(9) {
+            8 => {
+                let question = vec![5; self.below(40) as usize];
+                body.extend(checksum(&question).to_le_bytes());
+                body.extend(question);
+                let bytes = body.len() as u32;
+                let head = RequestHead { bytes, entries: count, tag: 0, kind: Kind::Question };
+                self.bytes.extend([&head.encode()[..], &body].concat());
+            }
             0..3 => {
                 (0..count).for_each(|_| body.extend(self.entry().encode()));
                 let bytes = body.len() as u32;
@@ -130,6 +152,10 @@ fn serve(areas: &Areas, bytes: &[u8], out: &mut Output) -> bool {
     let served = match head.kind {
         Kind::Reads => areas.read(&head, body, LIMITS.reply_bytes, out),
         Kind::Changes => areas.change(&head, body, LIMITS.reply_bytes, out),
+        Kind::Question => {
+            areas.answer(&mut ThreadMemory::default(), &head, body, out);
+            Ok(())
+        }
         Kind::Call | Kind::Card => return false,
     };
     assert!(out.len() <= HEAD_BYTES + LIMITS.reply_bytes as usize);
@@ -146,7 +172,7 @@ fn greet(bytes: &[u8]) -> bool {
     matches!(Hello::read(bytes, 4), Greeting::Whole(..))
 }
 
-/// Takes the bytes as the replies to two batches of READs.
+/// Takes the bytes as the replies to two batches of READs, and to a question.
 fn land(bytes: &[u8]) -> bool {
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
     let (own, others): (OwnedFd, OwnedFd) =
@@ -157,20 +183,23 @@ fn land(bytes: &[u8]) -> bool {
         batch.read(RemoteAddr::region(0), len);
         channel.submit(None, batch, None);
     }
+    let mut question = Batch::new();
+    question.ask(b"what", 5);
+    channel.submit(None, question, None);
     rustix::io::write(&others, bytes).expect("a socket takes some bytes");
     let mut landed = 0;
     while channel.progress(&mut |_| landed += 1).is_ok_and(|moved| moved) {}
     // Until here it is there.
     drop(others);
-    assert!(landed <= 2);
+    assert!(landed <= 3);
     landed > 0
 }
 
-/// The replies to these batches, whole.
+/// The replies to these batches and the question, whole.
 fn replies() -> Vec<u8> {
     let head = |bytes, tag| ReplyHead { bytes, tag, status: SERVED, word: 7 }.encode().map(u64::to_le_bytes);
     let reply = |bytes: u32, tag| [head(bytes, tag).concat(), vec![3; bytes as usize]].concat();
-    [reply(40, 0), reply(64, 1)].concat()
+    [reply(40, 0), reply(64, 1), reply(24, 2)].concat()
 }
 
 #[test]
@@ -180,7 +209,14 @@ fn whatever_a_peer_sends_ends_and_stays_within_bounds() {
     let (region, scratch) = (area(), area());
     region.store_release(0, 0x1122).expect("within");
     let backed_end = Arc::new(AtomicU64::new(AREA as u64 / 2));
-    let areas = Areas { region: Arc::clone(&region), backed_end, watched: Some(0), scratch: Some(scratch) };
+    let echo: Arc<dyn Answers> = Arc::new(Echo);
+    let areas = Areas {
+        region: Arc::clone(&region),
+        backed_end,
+        watched: Some(0),
+        scratch: Some(scratch),
+        answers: Some(Arc::downgrade(&echo)),
+    };
     let mut seed = [7; 32];
     // Another run of many is another one.
     seed[..8].copy_from_slice(&(inputs as u64).to_le_bytes());

@@ -1,11 +1,15 @@
 //! Executing batches on the memory of the node.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
+use std::sync::{Arc, Weak};
 
 use zerocopy::IntoBytes;
 
-use super::frame::{Change, Changes, FrameError, READ_BYTES, ReadEntry, ReplyHead, RequestHead, SERVED};
+use super::frame::{
+    Change, Changes, DAMAGED, FrameError, NOT_ANSWERED, QUESTION_SUM_BYTES, READ_BYTES, ReadEntry, ReplyHead,
+    RequestHead, SERVED, checksum,
+};
+use crate::answers::{Answered, Answers, ThreadMemory};
 use crate::memory::{Access, SharedMemory};
 
 /// How many READs prefetches run ahead of copies, as where memory is mapped.
@@ -27,6 +31,8 @@ pub(super) struct Areas {
     pub(super) watched: Option<u64>,
     /// Area 2, which clients may change.
     pub(super) scratch: Option<Arc<SharedMemory>>,
+    /// What answers questions about the region, as long as the service offers that.
+    pub(super) answers: Option<Weak<dyn Answers>>,
 }
 
 /// Replies that are to be sent, as words: landing buffers are words too.
@@ -199,6 +205,39 @@ impl Areas {
         Ok(self.watched.map_or(Ok(0), |offset| self.region.load_relaxed(offset))?)
     }
 
+    /// Has a question answered on this thread, appends the reply, and says what it cost, in bytes.
+    pub(super) fn answer(
+        &self,
+        memory: &mut ThreadMemory,
+        head: &RequestHead,
+        body: &[u8],
+        out: &mut Output,
+    ) -> usize {
+        let mut refuse = |status| {
+            out.push(ReplyHead { bytes: 0, tag: head.tag, status, word: 0 }, &[]);
+            0
+        };
+        let Some(answers) = self.answers.as_ref().and_then(Weak::upgrade) else {
+            return refuse(NOT_ANSWERED);
+        };
+        let Some((sum, question)) = body.split_first_chunk::<QUESTION_SUM_BYTES>() else {
+            return refuse(DAMAGED);
+        };
+        if checksum(question) != u64::from_le_bytes(*sum) {
+            return refuse(DAMAGED);
+        }
+        // Within the limit of a reply.
+        let (before, most) = (out.used, head.entries as usize);
+        let reply = out.take(2 + most);
+        let Answered { words, cost } = answers.answer(memory, question, &mut reply[2..]);
+        let words = words.min(most);
+        let bytes = (words * 8) as u32;
+        let word = checksum(reply[2..2 + words].as_bytes());
+        reply[..2].copy_from_slice(&ReplyHead { bytes, tag: head.tag, status: SERVED, word }.encode());
+        out.used = before + 2 + words;
+        cost
+    }
+
     /// Executes a batch that may change memory, in order, and appends the reply. What came before an entry that cannot
     /// be executed has been.
     pub(super) fn change(
@@ -275,7 +314,7 @@ mod tests {
         let region = Arc::new(SharedMemory::anonymous(4096).unwrap());
         region.write_words(0, &(0..512).collect::<Vec<u64>>()).unwrap();
         let backed_end = region.share_backed_end();
-        Areas { region, backed_end, watched: Some(40), scratch: None }
+        Areas { region, backed_end, watched: Some(40), scratch: None, answers: None }
     }
 
     fn read(areas: &Areas, entries: &[ReadEntry], out: &mut Output) -> Result<(), FrameError> {

@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use zerocopy::IntoBytes;
 
 use super::encode::{Encoded, Encoder};
-use super::frame::{HEAD_BYTES, Limits, ReplyHead, SERVED};
+use super::frame::{DAMAGED, HEAD_BYTES, Limits, NOT_ANSWERED, ReplyHead, SERVED, checksum};
 use super::socket::Moved;
 use super::stream::Stream;
 use crate::endpoint::Ticket;
@@ -34,6 +34,8 @@ struct Flight {
     /// Requests that were sent, and why the next one was not.
     requests: usize,
     error: Option<FabricError>,
+    /// The checksum of the answer, if the batch is a question and has one.
+    sum: Option<u64>,
 }
 
 /// A batch that is back.
@@ -65,6 +67,8 @@ pub(super) struct Channel {
     tag: u16,
     /// What the newest reply says of the watched word.
     pub(super) watched: Option<u64>,
+    /// Whether a reply has said that nobody answers questions.
+    pub(super) is_unanswered: bool,
 }
 
 impl Channel {
@@ -81,6 +85,7 @@ impl Channel {
             left: None,
             tag: 0,
             watched: None,
+            is_unanswered: false,
         }
     }
 
@@ -134,6 +139,7 @@ impl Channel {
             gathered,
             requests,
             error,
+            sum: None,
         });
     }
 
@@ -254,12 +260,21 @@ impl Channel {
             let head = ReplyHead::decode(head);
             let (flight, words) = (self.flights.front().ok_or(Broken)?, head.bytes as usize / 8);
             let fits = head.bytes.is_multiple_of(8) && words <= flight.total - flight.words;
-            if head.tag != self.tag || head.status != SERVED || !fits {
+            let is_question = flight.batch.question.is_some();
+            let is_refusal = is_question && matches!(head.status, NOT_ANSWERED | DAMAGED) && words == 0;
+            if head.tag != self.tag || !fits || (head.status != SERVED && !is_refusal) {
                 return Err(Broken);
             }
             self.start += HEAD_BYTES;
             self.tag = self.tag.wrapping_add(1);
-            self.watched = Some(head.word);
+            if is_question {
+                self.is_unanswered |= head.status == NOT_ANSWERED;
+                if let Some(flight) = self.flights.front_mut() {
+                    (flight.total, flight.sum) = (words, (head.status == SERVED).then_some(head.word));
+                }
+            } else {
+                self.watched = Some(head.word);
+            }
             self.left = Some(words);
         }
     }
@@ -306,7 +321,18 @@ impl Flight {
         if self.words != self.total {
             return Err(Broken);
         }
-        let Batch { requests, buffer, .. } = &mut self.batch;
+        let Batch { requests, buffer, tally, question, .. } = &mut self.batch;
+        if question.is_some() {
+            tally.bytes_from = self.words as u64 * 8;
+            let (reply, rest) = buffer.split_at_mut(self.words);
+            // A damaged one is none: its checksum is not that of the connection, which is weak.
+            if self.sum != Some(checksum(reply.as_bytes())) {
+                reply.fill(0);
+            }
+            // A batch that is run again has what landed before.
+            let room = requests.first().map_or(0, |posted| posted.len as usize / 8);
+            rest[..room.saturating_sub(self.words)].fill(0);
+        }
         let mut words = self.gathered.iter().flatten().copied();
         for posted in requests.iter().take(self.requests).filter(|_| self.gathered.is_some()) {
             let count = match posted.verb {

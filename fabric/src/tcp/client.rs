@@ -3,6 +3,7 @@
 mod greeting;
 
 use std::os::fd::OwnedFd;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -117,6 +118,7 @@ pub fn connect(address: &TcpAddress, options: ConnectOptions) -> Result<TcpConne
         region_len: welcome.region_len,
         scratch_len: welcome.scratch_len,
         watched: welcome.watched,
+        answers: AtomicBool::new(true),
         card,
         kept: Mutex::default(),
         _watch: watch,
@@ -159,6 +161,8 @@ pub(super) struct Session {
     pub(super) region_len: u64,
     pub(super) scratch_len: u64,
     pub(super) watched: Option<u64>,
+    /// Whether the memory node may answer questions: until it has said that nobody does.
+    pub(super) answers: AtomicBool,
     /// The network card that reads, where the address asks for one.
     pub(super) card: Option<SharedCard>,
     kept: Mutex<Vec<Channel>>,

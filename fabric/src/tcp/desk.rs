@@ -216,6 +216,7 @@ impl Desk {
             backed_end: export.backed_end(),
             watched: export.watched(),
             scratch,
+            answers: export.answers(),
         };
         let active = AtomicU64::new(self.shared.began.elapsed().as_secs());
         let share = self.shared.request_memory.share(name);

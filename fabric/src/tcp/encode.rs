@@ -3,7 +3,8 @@
 use zerocopy::IntoBytes;
 
 use super::frame::{
-    CHANGE_BYTES, Change, HEAD_BYTES, Kind, Limits, READ_BYTES, ReadEntry, RequestHead, padding,
+    CHANGE_BYTES, Change, HEAD_BYTES, Kind, Limits, QUESTION_SUM_BYTES, READ_BYTES, ReadEntry, RequestHead,
+    checksum, padding,
 };
 use crate::verbs::{Batch, Posted, Verb};
 
@@ -47,6 +48,9 @@ impl Encoder {
 
     /// Appends the first requests of a batch, which were found good. No records are longer than a reply may be.
     pub(super) fn encode(&mut self, batch: &Batch, requests: usize, out: &mut Vec<u8>) -> Encoded {
+        if let Some(question) = batch.question {
+            return self.encode_question(batch, batch.bytes(question), out);
+        }
         let kind = if batch.tally.changes() > 0 { Kind::Changes } else { Kind::Reads };
         let mut encoded = Encoded { frames: 0, words: 0 };
         let mut frame = Self::begin(out, kind);
@@ -68,6 +72,23 @@ impl Encoder {
         }
         self.close(&mut frame, &mut encoded);
         encoded
+    }
+
+    /// Appends a question, which was found to be alone and not too long.
+    fn encode_question(&mut self, batch: &Batch, question: &[u8], out: &mut Vec<u8>) -> Encoded {
+        let words = batch.requests.first().map_or(0, |posted| posted.len as usize / 8);
+        let head = RequestHead {
+            // Within the limits, which are 32 bits.
+            bytes: (QUESTION_SUM_BYTES + question.len()) as u32,
+            entries: words as u32,
+            tag: self.tag,
+            kind: Kind::Question,
+        };
+        self.tag = self.tag.wrapping_add(1);
+        out.extend_from_slice(&head.encode());
+        out.extend_from_slice(&checksum(question).to_le_bytes());
+        out.extend_from_slice(question);
+        Encoded { frames: 1, words }
     }
 
     fn begin(out: &mut Vec<u8>, kind: Kind) -> Frame<'_> {

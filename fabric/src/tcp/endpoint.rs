@@ -3,13 +3,14 @@
 use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use super::areas::SCRATCH;
 use super::by_card::{ByCard, CardReader};
 use super::channel::{Channel, Landed};
 use super::client::Session;
-use super::frame::MAX_STRIDE;
+use super::frame::{MAX_QUESTION_BYTES, MAX_STRIDE, QUESTION_SUM_BYTES};
 use super::socket::{Ready, wait};
 use crate::clock::Deadline;
 use crate::endpoint::{AreaInfo, Completion, Endpoint, Rejected, Ticket, WordRead};
@@ -166,12 +167,21 @@ impl TcpEndpoint {
 
     /// Moves what can be moved, and says whether anything did.
     fn progress(&mut self) -> Result<bool, FabricError> {
-        let Self { channel, done, ran, .. } = self;
+        let Self { channel, done, ran, meter, .. } = self;
         let Some(channel) = channel else { return Ok(false) };
         let moved = channel.progress(&mut |Landed { ticket, batch, result }| match ticket {
-            Some(ticket) => done.push_back(Completion { ticket, batch, result }),
+            Some(ticket) => {
+                if batch.question.is_some() {
+                    // Only now it is known how long the reply is.
+                    meter.record(batch.tally());
+                }
+                done.push_back(Completion { ticket, batch, result });
+            }
             None => *ran = Some((batch, result)),
         });
+        if channel.is_unanswered {
+            self.session.answers.store(false, Ordering::Relaxed);
+        }
         match moved {
             Ok(true) => {
                 self.moved_at = Instant::now();
@@ -240,7 +250,7 @@ impl TcpEndpoint {
         }
         // What is under way over the socket comes first.
         let is_busy = self.channel.as_ref().is_some_and(|channel| !channel.is_idle());
-        if is_busy || batch.oversize().is_some() {
+        if is_busy || batch.oversize().is_some() || batch.question.is_some() {
             return None;
         }
         let fault = self.session.fault_of(batch);
@@ -283,8 +293,12 @@ impl Endpoint for TcpEndpoint {
     type InPlace<'a> = NotMapped;
 
     fn run(&mut self, batch: &mut Batch) -> Result<(), FabricError> {
-        let tally = *batch.tally();
+        let mut tally = *batch.tally();
         let outcome = self.execute(batch);
+        if batch.question.is_some() {
+            // Only now it is known how long the reply is.
+            tally = *batch.tally();
+        }
         if !matches!(outcome, Err(FabricError::Disconnected { .. } | FabricError::TooLong { .. })) {
             self.meter.record(&tally);
         }
@@ -305,6 +319,10 @@ impl Endpoint for TcpEndpoint {
         }
         *self.words = batch;
         outcome
+    }
+
+    fn answers(&self) -> bool {
+        self.session.answers.load(Ordering::Relaxed)
     }
 
     /// A network card guards nothing.
@@ -349,7 +367,9 @@ impl Endpoint for TcpEndpoint {
         }
         let ticket = Ticket(self.next_ticket);
         self.next_ticket += 1;
-        self.meter.record(batch.tally());
+        if batch.question.is_none() {
+            self.meter.record(batch.tally());
+        }
         // One list is under way at a time, so it comes back before others are posted.
         let mut batch = batch;
         if let Some(result) = self.execute_by_card(&mut batch) {
@@ -436,8 +456,23 @@ impl Session {
 
     /// The first request of a batch that cannot be executed, and why.
     fn fault_of(&self, batch: &Batch) -> Option<(usize, FabricError)> {
+        if let Some(question) = batch.question
+            && let [only] = batch.requests.as_slice()
+        {
+            return self.check_question(question.len(), only).err().map(|error| (0, error));
+        }
         let checked = batch.requests.iter().enumerate();
         checked.filter_map(|(at, posted)| Some((at, self.check(posted).err()?))).next()
+    }
+
+    fn check_question(&self, bytes: usize, posted: &Posted) -> Result<(), FabricError> {
+        let max = MAX_QUESTION_BYTES.min(self.limits.batch_bytes as usize - QUESTION_SUM_BYTES);
+        for (len, max) in [(bytes as u64, max as u64), (posted.len.into(), self.limits.reply_bytes.into())] {
+            if len > max {
+                return Err(FabricError::TooLong { len, max });
+            }
+        }
+        Ok(())
     }
 
     fn check(&self, posted: &Posted) -> Result<(), FabricError> {

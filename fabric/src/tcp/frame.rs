@@ -14,6 +14,8 @@
 //! 12 4  low 8 bits: area; high 24 bits:      24    of a WRITE its bytes, padded to 8; of a compare-and-swap the word
 //!       words of a guarded record, or 0            expected and the new one; of a fetch-and-add what is added
 //!
+//! question, kind 5: 8 bytes XXH3-64 of the question's bytes, then these; the head's entries are the words that the
+//!       reply has at most
 //! cards, kind 4: what `rdma/wire.rs` draws, both ways; the head's entries are 0
 //! call, kind 3: 8 bytes XXH3-64 of the request's bytes, then these; the head's entries are 0
 //! ```
@@ -21,7 +23,8 @@
 //! The reply to a batch has, one after another, what each READ fetched and each atomic's old value, each padded with
 //! zeros to a multiple of 8 bytes. The reply to a call has the answer's bytes, and in the head their XXH3-64; where the
 //! status is 1 the answer was too long, the word is its length and nothing follows; where it is 2 the request was
-//! damaged and not executed.
+//! damaged and not executed. The reply to a question has the answer's words and in the head their XXH3-64; where the status
+//! is 2 the question was damaged, where it is 4 nobody answers questions about this region, and nothing follows.
 
 use crate::memory::AccessError;
 use crate::rdma::wire::MAX_REQUEST_BYTES;
@@ -41,6 +44,13 @@ pub const SERVED: u16 = 0;
 pub const REPLY_TOO_LONG: u16 = 1;
 /// The bytes of a call do not match their checksum.
 pub const DAMAGED: u16 = 2;
+/// Nobody answers questions about this region.
+pub const NOT_ANSWERED: u16 = 4;
+
+/// Bytes before the bytes of a question.
+pub const QUESTION_SUM_BYTES: usize = 8;
+/// Most bytes of a question.
+pub const MAX_QUESTION_BYTES: usize = 16 << 10;
 
 /// What a request is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -53,6 +63,8 @@ pub enum Kind {
     Call,
     /// A question of a client's network card to the memory node's.
     Card,
+    /// A question about the region, which the thread that serves the socket has answered.
+    Question,
 }
 
 /// How long frames may be.
@@ -128,6 +140,7 @@ impl RequestHead {
             Kind::Changes => 2,
             Kind::Call => 3,
             Kind::Card => 4,
+            Kind::Question => 5,
         };
         let mut bytes = [0; HEAD_BYTES];
         bytes[..4].copy_from_slice(&self.bytes.to_le_bytes());
@@ -150,6 +163,7 @@ impl RequestHead {
             2 => Kind::Changes,
             3 => Kind::Call,
             4 => Kind::Card,
+            5 => Kind::Question,
             _ => return Err(FrameError::Kind),
         };
         let head = Self { bytes: u32_at(bytes, 0), entries: u32_at(bytes, 4), tag: u16_at(bytes, 8), kind };
@@ -160,6 +174,12 @@ impl RequestHead {
             Kind::Call => {
                 entries == 0
                     && (CALL_BYTES as u64..=CALL_BYTES as u64 + u64::from(limits.call_request)).contains(&len)
+            }
+            Kind::Question => {
+                let sum = QUESTION_SUM_BYTES as u64;
+                (sum..=sum + MAX_QUESTION_BYTES as u64).contains(&len)
+                    && head.bytes <= limits.batch_bytes
+                    && entries * 8 <= u64::from(limits.reply_bytes)
             }
             Kind::Card => entries == 0 && len <= MAX_REQUEST_BYTES as u64,
         };

@@ -22,6 +22,7 @@ use super::node::{Arrival, End, Listening, PeerKey, Shared, ToDesk, ToThread};
 use super::peer::{Peer, Pumped, Tools};
 use super::socket::{Origin, accept, prepare};
 use super::stream::Stream;
+use crate::answers::ThreadMemory;
 use crate::bell::timespec;
 use crate::error::FabricError;
 use crate::shm::PROTOCOL_VERSION;
@@ -92,7 +93,13 @@ impl IoThread {
         let spin = Spin::new(shared.options.spin);
         Ok(Self {
             index,
-            tools: Tools { shared, input, out: Output::default(), now: Instant::now() },
+            tools: Tools {
+                shared,
+                input,
+                out: Output::default(),
+                memory: ThreadMemory::default(),
+                now: Instant::now(),
+            },
             epoll,
             peers: Vec::new(),
             free: Vec::new(),

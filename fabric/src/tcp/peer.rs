@@ -18,6 +18,7 @@ use super::newcomers::Place;
 use super::node::{Admission, Arrival, Client, End, PeerKey, Shared, ToDesk};
 use super::socket::{Moved, Origin};
 use super::stream::Stream;
+use crate::answers::ThreadMemory;
 use crate::connection::SHORT_BODY;
 use crate::rdma::wire::NOT_SERVED;
 use crate::rdma::{PeerQueuePair, ServedAreas};
@@ -29,6 +30,9 @@ const FLUSH: usize = 2 << 10;
 const TURN: usize = 1 << 20;
 /// Bytes that are taken at once of what must be decrypted first.
 const ENCRYPTED: usize = 32 << 10;
+/// What a byte of a question costs beside what is looked at for it, in bytes of replies: a question for
+/// a key takes what READs of its length in entries do, and many of them are received at once.
+const ANSWER_COST: usize = 64;
 /// Buffers of a connection above this size are given back when they are empty.
 const KEEP: usize = 4 << 10;
 
@@ -39,6 +43,8 @@ pub(super) struct Tools {
     /// Room for the longest batch that was cut off, and for what is received.
     pub(super) input: Box<[u8]>,
     pub(super) out: Output,
+    /// What answers to questions keep.
+    pub(super) memory: ThreadMemory,
     pub(super) now: Instant,
 }
 
@@ -336,6 +342,11 @@ impl Peer {
             let Some(body) = behind.get(..len) else { break };
             let answered = match head.kind {
                 Kind::Reads => client.areas.read(&head, body, limits.reply_bytes, &mut tools.out),
+                Kind::Question => {
+                    let cost = client.areas.answer(&mut tools.memory, &head, body, &mut tools.out);
+                    replied += cost.saturating_add(len * ANSWER_COST);
+                    Ok(())
+                }
                 Kind::Card => {
                     introduce(&mut self.queue_pair, client, &head, body, &tools.shared, &mut tools.out);
                     Ok(())
@@ -351,9 +362,9 @@ impl Peer {
                 if !self.flush(tools)? {
                     break;
                 }
-                if replied >= TURN {
-                    return Ok((at, Pumped::Paused));
-                }
+            }
+            if replied >= TURN {
+                return Ok((at, Pumped::Paused));
             }
         }
         Ok((at, Pumped::Active))

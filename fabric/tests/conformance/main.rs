@@ -9,5 +9,6 @@ mod shm;
 mod sim;
 mod tcp;
 mod tcp_peers;
+mod tcp_questions;
 mod tcp_tls;
 mod tcp_tokens;

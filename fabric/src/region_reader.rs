@@ -1,0 +1,196 @@
+//! Reading a region in the process of its memory node, as clients that map it do.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::clock::{Deadline, SystemClock};
+use crate::endpoint::{AreaInfo, Completion, Endpoint, Rejected, Ticket};
+use crate::error::FabricError;
+use crate::in_place::InPlace;
+use crate::mapped::{Area, Link, MappedEndpoint, MappedInPlace};
+use crate::memory::{Access, SharedMemory, Words};
+use crate::meter::Meter;
+use crate::region::Export;
+use crate::verbs::{AreaId, Batch, REGION, RemoteAddr, Request};
+
+/// An endpoint that reads a region in the process of its memory node, and changes nothing.
+///
+/// It touches nothing from the end of what is backed on, as the threads that serve sockets do not: a READ that reaches there
+/// fails with [`OutOfBounds`](FabricError::OutOfBounds), where a client that maps the region would find zeros.
+#[derive(Debug)]
+pub struct RegionReader {
+    inner: MappedEndpoint,
+    backed_end: Arc<AtomicU64>,
+}
+
+impl Export {
+    /// An endpoint that reads the region in this process.
+    ///
+    /// # Errors
+    /// If the operating system does not map the region, or has no page of memory.
+    pub fn reader(&self) -> Result<RegionReader, FabricError> {
+        let memory: Arc<SharedMemory> = self.map()?;
+        let areas: Arc<[Area]> = [Area::new(memory, Access::ReadOnly)].into();
+        let link = Arc::new(Link::new("in this process")?);
+        let inner = MappedEndpoint::new(areas, link, Arc::new(SystemClock), None);
+        Ok(RegionReader { inner, backed_end: self.backed_end() })
+    }
+}
+
+impl RegionReader {
+    /// Another endpoint that reads the same region. Costs one small allocation.
+    pub fn another(&self) -> Self {
+        Self { inner: self.inner.another(), backed_end: Arc::clone(&self.backed_end) }
+    }
+}
+
+/// That these bytes are backed.
+#[inline(always)]
+fn check(backed_end: &AtomicU64, offset: u64, len: u64) -> Result<(), FabricError> {
+    let end = backed_end.load(Ordering::Acquire);
+    match offset.checked_add(len) {
+        Some(last) if last <= end => Ok(()),
+        _ => Err(not_backed(offset, len, end)),
+    }
+}
+
+#[cold]
+fn not_backed(offset: u64, len: u64, area_len: u64) -> FabricError {
+    FabricError::OutOfBounds { area: REGION, offset, len, area_len }
+}
+
+/// The region where it lies, up to the end of what is backed.
+#[derive(Debug)]
+pub struct BackedInPlace<'a> {
+    inner: MappedInPlace<'a>,
+    backed_end: &'a AtomicU64,
+}
+
+impl InPlace for BackedInPlace<'_> {
+    #[inline(always)]
+    fn prefetch(&self, offset: u64, bytes: usize) {
+        // A prefetch takes no page.
+        self.inner.prefetch(offset, bytes);
+    }
+
+    #[inline(always)]
+    fn words(&mut self, offset: u64, bytes: usize) -> Result<Words<'_>, FabricError> {
+        check(self.backed_end, offset, bytes as u64)?;
+        self.inner.words(offset, bytes)
+    }
+
+    #[inline(always)]
+    fn record(&mut self, offset: u64, out: &mut [u64]) -> Result<(), FabricError> {
+        check(self.backed_end, offset, size_of_val(out) as u64)?;
+        self.inner.record(offset, out)
+    }
+
+    fn copy(&mut self, offset: u64, out: &mut [u64]) -> Result<(), FabricError> {
+        check(self.backed_end, offset, size_of_val(out) as u64)?;
+        self.inner.copy(offset, out)
+    }
+
+    #[inline(always)]
+    fn load_after_reads(&mut self, offset: u64) -> Result<u64, FabricError> {
+        check(self.backed_end, offset, 8)?;
+        self.inner.load_after_reads(offset)
+    }
+
+    #[inline(always)]
+    fn count(&mut self, round_trips: u32, reads: u32, bytes: u64) -> Result<(), FabricError> {
+        self.inner.count(round_trips, reads, bytes)
+    }
+}
+
+impl RegionReader {
+    fn check_all(&self, batch: &Batch) -> Result<(), FabricError> {
+        batch.requests().try_for_each(|request| match request {
+            Request::Read { from, len, .. } if from.area == REGION => {
+                check(&self.backed_end, from.offset, len as u64)
+            }
+            // The area says what is wrong with the others.
+            _ => Ok(()),
+        })
+    }
+}
+
+impl Endpoint for RegionReader {
+    type InPlace<'a> = BackedInPlace<'a>;
+
+    #[inline(always)]
+    fn in_place(&mut self, area: AreaId) -> Result<Option<BackedInPlace<'_>>, FabricError> {
+        let inner = self.inner.in_place(area)?;
+        Ok(inner.map(|inner| BackedInPlace { inner, backed_end: &self.backed_end }))
+    }
+
+    fn run(&mut self, batch: &mut Batch) -> Result<(), FabricError> {
+        self.check_all(batch)?;
+        self.inner.run(batch)
+    }
+
+    fn guards(&self) -> bool {
+        self.inner.guards()
+    }
+
+    fn load_after_reads(&mut self, at: RemoteAddr) -> Result<u64, FabricError> {
+        check(&self.backed_end, at.offset, 8)?;
+        self.inner.load_after_reads(at)
+    }
+
+    fn post(&mut self, batch: Batch) -> Result<Ticket, Rejected> {
+        match self.check_all(&batch) {
+            Ok(()) => self.inner.post(batch),
+            Err(error) => Err(Rejected { batch, error }),
+        }
+    }
+
+    fn poll(&mut self) -> Option<Completion> {
+        self.inner.poll()
+    }
+
+    fn wait_changed(&mut self, at: RemoteAddr, seen: u64, deadline: Deadline) -> Result<u64, FabricError> {
+        check(&self.backed_end, at.offset, 8)?;
+        self.inner.wait_changed(at, seen, deadline)
+    }
+
+    fn area(&self, area: AreaId) -> Option<AreaInfo> {
+        self.inner.area(area)
+    }
+
+    fn meter(&self) -> &Meter {
+        self.inner.meter()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::memory::HugePages;
+
+    #[test]
+    fn what_is_not_backed_is_not_touched() {
+        let (region, fd) = SharedMemory::create_memfd("test", 1 << 20, HugePages::No).unwrap();
+        region.store_relaxed(4096, 7).unwrap();
+        let export = Export::new(&region, &fd, 1).unwrap();
+        region.set_backed_end(8192);
+        let mut reader = export.reader().unwrap();
+        let mut words = [0; 2];
+        reader.read_words(RemoteAddr::region(4096), &mut words).unwrap();
+        assert_eq!(words, [7, 0]);
+        let is_outside = |outcome| matches!(outcome, Err(FabricError::OutOfBounds { .. }));
+        assert!(is_outside(reader.read_words(RemoteAddr::region(8184), &mut words)));
+        assert!(is_outside(reader.load_after_reads(RemoteAddr::region(8192)).map(drop)));
+        let mut look = reader.in_place(REGION).unwrap().unwrap();
+        assert!(look.words(8184, 8).is_ok());
+        assert!(is_outside(look.words(8184, 16).map(drop)));
+        assert!(is_outside(look.record(8192, &mut words)) && is_outside(look.copy(u64::MAX - 7, &mut words)));
+        assert!(is_outside(look.load_after_reads(8192).map(drop)));
+        let mut batch = Batch::new();
+        batch.read(RemoteAddr::region(0), 16);
+        batch.read(RemoteAddr::region(8192), 1);
+        assert!(is_outside(reader.run(&mut batch)));
+        // What is granted later can be read.
+        region.set_backed_end(1 << 20);
+        assert!(reader.run(&mut batch).is_ok());
+    }
+}
