@@ -203,7 +203,7 @@ impl<'a, K: KeySpace, S: Source, M: Kernels> Engine<'a, K, S, M> {
     fn ask(&mut self, plan: Plan, probe: &mut Probe, outcome: &mut Outcome) {
         outcome.plan = plan;
         match plan {
-            Plan::TwoStage | Plan::Cached | Plan::Groups | Plan::ServerSide => {
+            Plan::TwoStage | Plan::Cached | Plan::Groups | Plan::AtNode | Plan::ServerSide => {
                 probe.asked = self.ask_fingerprints(&probe.target, outcome);
                 probe.stage = Stage::Fingerprints;
             }

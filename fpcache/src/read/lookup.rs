@@ -4,9 +4,13 @@
 //! memory, and keys share it by being taken in turns: all of a group are located, then all windows
 //! are matched, then all slots are verified, each step with the next one's lines on their way.
 
+mod asking;
+mod at_node;
 mod batches;
 mod in_place;
 
+pub(super) use asking::Asking;
+pub use at_node::{MOST_KEYS, Replied, answer};
 pub use batches::Lookup;
 use fpcache_fabric::{Endpoint, REGION};
 
@@ -67,7 +71,8 @@ pub fn look_up_all<'k, K: KeySpace, E: Endpoint>(
         let matcher = scratch.matcher;
         return matcher.run(Group { look, table, scratch, keys: keys.into_iter(), wanted });
     }
-    drive(endpoint, &mut Lookup::new(table, scratch, keys).of(wanted))
+    let may_ask = endpoint.answers();
+    drive(endpoint, &mut Lookup::new(table, scratch, keys).of(wanted).asking(may_ask))
 }
 
 #[inline(always)]
@@ -82,7 +87,8 @@ fn look_for<K: KeySpace, E: Endpoint, R>(
         let matcher = scratch.matcher;
         return matcher.run(Single { look, table, scratch, key, wanted, take });
     }
-    drive(endpoint, &mut Lookup::new(table, scratch, [key]).of(wanted))?;
+    let may_ask = endpoint.answers();
+    drive(endpoint, &mut Lookup::new(table, scratch, [key]).of(wanted).asking(may_ask))?;
     let (outcome, value) = scratch.outcomes().next().ok_or(ReadError::Stale)?;
     Ok(take(outcome, value))
 }

@@ -24,7 +24,7 @@ mod verify;
 pub use external::fetch_value;
 use fpcache_fabric::{Batch, Endpoint, FabricError};
 pub use in_flight::InFlight;
-pub use lookup::{Lookup, contains, look_up, look_up_all};
+pub use lookup::{Lookup, MOST_KEYS, Replied, answer, contains, look_up, look_up_all};
 pub use ordered::{Nearest, NearestScratch, Neighbour, ScanBack, Side, find_nearest, find_nearest_to};
 pub use outcome::{Outcome, Outcomes};
 pub use planner::{FabricCosts, Planner, Rule};
@@ -50,6 +50,9 @@ pub enum Plan {
     /// READ the slots of the key's group, which its segment's table of groups names: one round trip, whether the key is there or
     /// absent, for nearly all keys whose segment's table is here.
     Groups,
+    /// Have the memory node's threads that serve sockets look it up, which hold the table's models for it: one round trip and
+    /// the value, without the thread that writes. For single keys and small groups; those that are not answered are READ.
+    AtNode,
     /// Have the memory node's processor look it up: one request. Never chosen; the last resort of a compute node whose
     /// directory is out of date again and again.
     ServerSide,
@@ -64,6 +67,7 @@ impl Plan {
             Self::Cached => "cached",
             Self::Speculative => "speculative",
             Self::Groups => "groups",
+            Self::AtNode => "at-node",
             Self::ServerSide => "server_side",
         }
     }
@@ -91,14 +95,14 @@ impl PlanChoice {
 
 /// A name that is no plan's.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("unknown plan `{0}`: use auto, two-stage, range, speculative or groups")]
+#[error("unknown plan `{0}`: use auto, two-stage, range, speculative, groups or at-node")]
 pub struct UnknownPlan(String);
 
 impl std::str::FromStr for PlanChoice {
     type Err = UnknownPlan;
 
     fn from_str(s: &str) -> Result<Self, UnknownPlan> {
-        [Plan::TwoStage, Plan::Range, Plan::Speculative, Plan::Groups]
+        [Plan::TwoStage, Plan::Range, Plan::Speculative, Plan::Groups, Plan::AtNode]
             .into_iter()
             .map(Self::Fixed)
             .chain([Self::Auto])
@@ -142,6 +146,8 @@ pub enum Wanted {
     Value,
     /// That it is there, without its value, which is not READ if it is external.
     Presence,
+    /// Its value if that lies in its slot, else that it does not.
+    InSlot,
 }
 
 /// Why an operation did not end in an answer.

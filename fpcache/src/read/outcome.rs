@@ -14,6 +14,8 @@ pub struct Outcome {
     pub plan: Plan,
     /// What it cost. The round trips are those this key waited for; keys of one call share them.
     pub cost: Cost,
+    /// Whether the value is external, and was not READ for that reason.
+    pub(super) is_external: bool,
     /// Where among the records its value lies.
     pub(super) value: Range<usize>,
 }
@@ -22,7 +24,8 @@ impl Outcome {
     /// Nothing found yet, at the cost of a first round trip.
     #[inline]
     pub(super) fn begun(plan: Plan) -> Self {
-        Self { version: None, plan, cost: Cost { round_trips: 1, ..Cost::default() }, value: 0..0 }
+        let cost = Cost { round_trips: 1, ..Cost::default() };
+        Self { version: None, plan, cost, is_external: false, value: 0..0 }
     }
 }
 
@@ -34,6 +37,7 @@ impl Outcome {
             version,
             plan: Plan::ServerSide,
             cost: Cost { round_trips: 1 + reads, reads, bytes, ..Cost::default() },
+            is_external: false,
             value: 0..0,
         }
     }

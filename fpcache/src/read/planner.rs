@@ -1,6 +1,6 @@
 //! Choosing a plan by its cost.
 
-use super::{Plan, PlanChoice};
+use super::{MOST_KEYS, Plan, PlanChoice};
 use crate::cache::OnConflict;
 use crate::layout::SegmentGeometry;
 
@@ -135,6 +135,12 @@ impl Planner {
         }
     }
 
+    /// Whether so many keys are looked up by the memory node where it answers.
+    #[inline]
+    pub fn asks_node(&self, keys: usize) -> bool {
+        self.choice == PlanChoice::Fixed(Plan::AtNode) && keys <= MOST_KEYS
+    }
+
     /// The plan after an entry of the hot cache that led to another key's slot.
     #[inline]
     pub fn after_conflict(&self, rule: &Rule, slots: u32) -> Plan {
@@ -153,7 +159,7 @@ impl Planner {
                 ..Rule::only(Plan::TwoStage)
             },
             // Where there is an entry it is used in any case.
-            PlanChoice::Auto | PlanChoice::Fixed(Plan::Cached | Plan::ServerSide) => {
+            PlanChoice::Auto | PlanChoice::Fixed(Plan::Cached | Plan::AtNode | Plan::ServerSide) => {
                 self.cheapest(round_trip)
             }
         }

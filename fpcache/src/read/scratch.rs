@@ -3,6 +3,7 @@
 use fpcache_fabric::Batch;
 
 use super::engine::{Lists, Probe};
+use super::lookup::Asking;
 use super::outcome::{Outcome, Outcomes};
 use super::records::Records;
 use crate::cache::CacheHandle;
@@ -19,6 +20,10 @@ pub(super) struct GroupScratch<K: KeySpace> {
     pub(super) answers: Outcomes,
     /// The batch that has come back and the one that is being prepared.
     pub(super) trips: [Batch; 2],
+    /// What the memory node is asked.
+    pub(super) question: Vec<u8>,
+    /// How that went.
+    pub(super) asking: Asking,
 }
 
 /// Buffers of lookups, kept between calls so that a lookup allocates nothing. One thread's.
@@ -45,6 +50,8 @@ impl<K: KeySpace> LookupScratch<K> {
                 probes: Vec::new(),
                 answers: Outcomes::default(),
                 trips: [Batch::new(), Batch::new()],
+                question: Vec::new(),
+                asking: Asking::default(),
             },
             handle: CacheHandle::default(),
         }

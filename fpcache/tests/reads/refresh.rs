@@ -10,9 +10,10 @@ use fpcache::cache::CacheConfig;
 use fpcache::key_space::{ByteKeys, ByteTail, U64Keys};
 use fpcache::layout::{ChangeRecord, Descriptor, SegmentAddress, SegmentReplacement};
 use fpcache::matching::Matcher;
+use fpcache::message::keys::put_key;
 use fpcache::read::{
     Lookup, LookupScratch, Operation, Outcome, Plan, PlanChoice, ReadError, Scan, ScanScratch, Step, Wanted,
-    drive, look_up, look_up_all,
+    answer, drive, look_up, look_up_all,
 };
 use fpcache::table::{Table, TableOptions};
 use fpcache::table_view::{OpenError, TableView};
@@ -30,6 +31,8 @@ over_both_key_spaces! {
     hot_entries_of_before_are_right_after_a_refresh
     absence_rests_on_the_reuse_sequence_and_presence_does_not
     a_replaced_segment_sends_every_plan_for_a_newer_directory
+    a_replaced_segment_leaves_only_its_own_keys_without_an_answer
+    questions_about_long_slots_are_short
     a_scan_that_meets_a_change_goes_on_where_it_was
     a_scan_lists_a_key_once_though_it_shows_in_two_slots
     pages_of_another_directory_are_stale_and_damaged_ones_corrupt
@@ -227,6 +230,54 @@ fn a_replaced_segment_sends_every_plan_for_a_newer_directory<K: Numbered>() {
         assert_eq!(get(&mut endpoint, &table, 12).unwrap(), Some(value));
         assert_eq!(get(&mut endpoint, &table, 13).unwrap(), None);
     }
+}
+
+/// The bytes of a question for the values of these keys.
+fn question<K: Numbered>(keys: &[u64]) -> Vec<u8> {
+    let mut question = [&[1u8, 0, 0, 0][..], &(keys.len() as u32).to_le_bytes()].concat();
+    keys.iter().for_each(|key| put_key::<K>(K::key(*key).borrow(), &mut question));
+    question
+}
+
+/// One of the keys had the whole question left unanswered.
+fn a_replaced_segment_leaves_only_its_own_keys_without_an_answer<K: Numbered>() {
+    let mut node = node::<K>();
+    let table = by(open(&node), Plan::TwoStage);
+    let (mut endpoint, mut scratch) = (node.endpoint(), LookupScratch::new(Matcher::detect()));
+    let mut ask = |keys: &[u64]| {
+        let mut reply = [7; 64];
+        let replied = answer(&mut endpoint, &table, &mut scratch, &question::<K>(keys), &mut reply);
+        let (mut statuses, mut at) = (Vec::new(), 0);
+        while at < replied.words {
+            let bytes = (reply[at] >> 8 & 0xff_ffff) as usize;
+            statuses.push(reply[at] & 0xff);
+            at += 1 + bytes.div_ceil(8);
+        }
+        (statuses, replied.is_outdated)
+    };
+    assert_eq!(ask(&[2, 12, 22, 23]), (vec![1, 1, 1, 2], false));
+    node.replace(10, Some(20), &[10]);
+    assert_eq!(ask(&[2, 12, 22]), (vec![1, 0, 1], true));
+    assert_eq!(ask(&[12, 14]), (vec![0, 0], true));
+    assert_eq!(ask(&[12]), (vec![], true));
+    assert_eq!(ask(&[22]), (vec![1], false));
+}
+
+/// 64 times one key of a table with slots of 66 KiB had 4.3 MiB copied for 528 bytes.
+fn questions_about_long_slots_are_short<K: Numbered>() {
+    let node = Node::<K>::new(&[0], &[(0, 0), (2, 2)], LOG, 3000);
+    let table = by(open(&node), Plan::TwoStage);
+    let (mut endpoint, mut scratch) = (node.endpoint(), LookupScratch::new(Matcher::detect()));
+    let mut reply = vec![0; 32 << 10];
+    let mut ask = |count| {
+        let (before, question) = (endpoint.meter().snapshot(), question::<K>(&vec![2; count]));
+        let replied = answer(&mut endpoint, &table, &mut scratch, &question, &mut reply);
+        let read = (endpoint.meter().snapshot() - before).bytes_from;
+        assert!(read <= replied.bytes as u64, "{count} keys: {read} bytes of {replied:?}");
+        replied.words > 0
+    };
+    assert!(ask(1) && ask(16));
+    assert!(!ask(32) && !ask(64));
 }
 
 fn a_scan_that_meets_a_change_goes_on_where_it_was<K: Numbered>() {

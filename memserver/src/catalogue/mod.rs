@@ -11,10 +11,12 @@
 //! | `open` | how a table begins: with nothing, or with what its folder holds |
 //! | `folders`, `descriptor` | a folder for each table, made and removed at one instant |
 //! | `requests`, `jobs` | create, list, drop; on a thread what takes long |
+//! | `answering` | lookups by the threads that serve sockets |
 //! | `letting_go` | whose replies go when tables keep too many together |
 //! | `ranges` | ranges of tables over several memory nodes, and the lobby, where their maps are published |
 //! | `service`, `work_queue`, `client_tables` | whose request it is, and whose turn |
 
+mod answering;
 mod client_tables;
 mod closed;
 mod descriptor;
@@ -52,6 +54,7 @@ use crate::node::MemoryNode;
 use crate::recovery::Recovery;
 use crate::store::Folders;
 use crate::transit::Transit;
+use answering::Follower;
 use client_tables::{ClientTable, ClientTables};
 use closed::ClosedTable;
 use descriptor::Descriptor;
@@ -178,6 +181,7 @@ impl Catalogue {
                 sync: sync.unwrap_or_default(),
                 transit: Transit::default(),
                 kept_replies: KeptReplies::default(),
+                follower: Follower::default(),
             },
             letting_go: LettingGo::default(),
             folder,

@@ -10,6 +10,7 @@ use fpcache::key_space::{BuildKeys, ByteKeys, KeyKind, U64Keys};
 use fpcache::layout::REUSE_OFFSET;
 use fpcache_fabric::{Access, Export, FileAt, HugePages, MemoryError, SharedMemory, Waker};
 
+use super::answering::{Follower, answering};
 use super::descriptor::Descriptor;
 use super::error::TableOpenError;
 use super::folders::TableFolder;
@@ -39,6 +40,8 @@ pub(crate) struct Opening {
     pub(crate) transit: Transit,
     /// What they keep of replies.
     pub(crate) kept_replies: KeptReplies,
+    /// What keeps their views of themselves up to date.
+    pub(crate) follower: Follower,
 }
 
 impl Opening {
@@ -71,6 +74,7 @@ impl Opening {
         let creation = descriptor.creation;
         let export =
             Export::new(node.region(), fd, incarnation)?.with_creation(creation).with_watched(REUSE_OFFSET);
+        let export = answering::<K>(export, &self.follower);
         let node: Box<dyn Hosted> =
             Box::new(node.with_creation(creation).beside(&self.transit, &self.kept_replies));
         Ok(HostedTable {

@@ -24,8 +24,13 @@ impl<K: KeySpace, S: Source, M: Kernels> Engine<'_, K, S, M> {
         probe: &mut Probe,
         outcome: &mut Outcome,
     ) {
-        if self.wanted == Wanted::Presence {
-            return;
+        match self.wanted {
+            Wanted::Value => {}
+            Wanted::Presence => return,
+            Wanted::InSlot => {
+                outcome.is_external = true;
+                return;
+            }
         }
         let Some((from, bytes)) = Extents::of(self.view()).place(extent) else {
             return self.read_again_for_value(probe, outcome);

@@ -1,7 +1,8 @@
 //! Lookups in doorbell batches.
 
-use fpcache_fabric::Batch;
+use fpcache_fabric::{Batch, Landing};
 
+use super::at_node::{Answers, put_question};
 use crate::key_space::KeySpace;
 use crate::layout::Corrupt;
 use crate::matching::Matcher;
@@ -26,6 +27,10 @@ pub struct Lookup<'a, K: KeySpace> {
     doubt: Doubt,
     /// What comes after a check of the reuse sequence.
     after_check: Option<Then>,
+    /// Whether the memory node is to be asked first.
+    asks: bool,
+    /// Where its reply lands.
+    asked: Option<Landing>,
 }
 
 /// What an operation does once it knows that what it read may be believed.
@@ -44,7 +49,7 @@ impl<'a, K: KeySpace> Lookup<'a, K> {
         scratch: &'a mut LookupScratch<K>,
         keys: impl IntoIterator<Item = &'k K::Key>,
     ) -> Self {
-        let GroupScratch { keys: kept, arena, probes, answers, trips } = &mut scratch.group;
+        let GroupScratch { keys: kept, arena, probes, answers, trips, .. } = &mut scratch.group;
         kept.clear();
         arena.clear();
         kept.extend(keys.into_iter().map(|key| K::keep(key, arena)));
@@ -55,7 +60,30 @@ impl<'a, K: KeySpace> Lookup<'a, K> {
         trips.iter_mut().for_each(|batch| clear_after(batch, scratch.lists.had_values()));
         scratch.lists.clear();
         let (wanted, doubt) = (Wanted::Value, Doubt::default());
-        Self { table, wanted, scratch, rounds: 0, doubt, after_check: None }
+        Self { table, wanted, scratch, rounds: 0, doubt, after_check: None, asks: false, asked: None }
+    }
+
+    /// The same lookup, which has the memory node look the keys up if it [answers](fpcache_fabric::Endpoint::answers) and
+    /// that is the plan.
+    #[must_use]
+    pub fn asking(self, may_ask: bool) -> Self {
+        let GroupScratch { keys, asking, .. } = &mut self.scratch.group;
+        let asks = may_ask && self.table.planner().asks_node(keys.len()) && asking.may_ask();
+        Self { asks, ..self }
+    }
+
+    /// Asks the memory node, and says whether there is something to ask.
+    fn ask(&mut self) -> bool {
+        let GroupScratch { keys, arena, trips, question, .. } = &mut self.scratch.group;
+        let [first, _] = trips;
+        let all = keys.iter().map(|key| K::kept(key, arena));
+        let view = self.table.view();
+        let (geometry, epsilon) = (view.geometry(), view.record().parameters.epsilon);
+        let Some(words) = put_question::<K>(geometry, epsilon, self.wanted, all, question) else {
+            return false;
+        };
+        self.asked = Some(first.ask(question, words));
+        true
     }
 
     /// The same lookup, of no more than this.
@@ -93,8 +121,12 @@ impl<K: KeySpace> Operation for Lookup<'_, K> {
             Some(Then::End) => return Ok(Step::Done),
             Some(Then::Fail(corrupt)) => return Err(corrupt.into()),
         }
+        if self.rounds == 0 && std::mem::take(&mut self.asks) && self.ask() {
+            return Ok(self.post());
+        }
+        let asked = self.asked.take();
         let LookupScratch { matcher, lists, handle, group, .. } = &mut *self.scratch;
-        let GroupScratch { keys, arena, probes, answers, trips } = group;
+        let GroupScratch { keys, arena, probes, answers, trips, asking, .. } = group;
         let [even, odd] = trips;
         let (landed, next) = if self.rounds.is_multiple_of(2) { (&*odd, even) } else { (&*even, odd) };
         clear_after(next, lists.had_values());
@@ -113,7 +145,14 @@ impl<K: KeySpace> Operation for Lookup<'_, K> {
         let all = keys.iter().zip(probes.iter_mut()).zip(&mut answers.outcomes);
         let is_first = self.rounds == 0;
         engine.take_tables()?;
-        let taken = engine.take_all(is_first, all.map(|((key, p), o)| (K::kept(key, arena), p, o)));
+        let all = all.map(|((key, p), o)| (K::kept(key, arena), p, o));
+        let taken = match asked {
+            None => engine.take_all(is_first, all),
+            Some(reply) => {
+                asking.came_back(engine.take_answers(reply, all));
+                Ok(())
+            }
+        };
         let is_idle = engine.source.next.is_empty();
         self.doubt = engine.doubt;
         match taken {
@@ -151,6 +190,32 @@ impl<K: KeySpace, S: Source> Engine<'_, K, S, Matcher> {
             }
         }
         Ok(())
+    }
+}
+
+impl<K: KeySpace> Engine<'_, K, Landed<'_>, Matcher> {
+    /// Takes what the memory node has answered, begins the lookups of the other keys, and says whether
+    /// there was any answer.
+    fn take_answers<'k>(
+        &mut self,
+        reply: Landing,
+        all: impl Iterator<Item = (&'k K::Key, &'k mut Probe, &'k mut Outcome)>,
+    ) -> bool {
+        let mut is_answered = false;
+        let mut answers = Answers::of(self.source.landed.words(reply));
+        for (key, probe, outcome) in all {
+            match answers.next(self.records) {
+                Some(answer) => {
+                    is_answered = true;
+                    *outcome = answer;
+                }
+                None => {
+                    outcome.cost.round_trips += 1;
+                    *probe = self.begin(key, outcome);
+                }
+            }
+        }
+        is_answered
     }
 }
 

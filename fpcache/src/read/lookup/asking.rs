@@ -1,0 +1,64 @@
+//! Whether it is worth asking the memory node, by how questions went.
+
+/// Questions without an answer in a row after which some lookups ask no more.
+const PATIENCE: u32 = 4;
+/// Lookups that pass before the next question, at most.
+const MOST_PASSED: u32 = 1024;
+
+/// What one thread knows of how its questions about a table went.
+///
+/// A memory node may have no view of a table for long, where its models find no room, or where all
+/// values are external: then each question is a round trip for nothing. So after four in a row the next
+/// four lookups ask nothing, and twice as many after each further question in vain, at most 1024. One
+/// answer makes all well.
+#[derive(Clone, Copy, Default, Debug)]
+pub(in crate::read) struct Asking {
+    /// Questions in a row without an answer.
+    in_vain: u32,
+    /// Lookups that ask nothing yet.
+    to_pass: u32,
+}
+
+impl Asking {
+    /// Whether the next lookup asks.
+    pub(in crate::read) fn may_ask(&mut self) -> bool {
+        let may = self.to_pass == 0;
+        self.to_pass = self.to_pass.saturating_sub(1);
+        may
+    }
+
+    /// A question came back, with an answer for any of its keys or for none.
+    pub(in crate::read) fn came_back(&mut self, is_answered: bool) {
+        self.in_vain = if is_answered { 0 } else { self.in_vain.saturating_add(1) };
+        self.to_pass = match self.in_vain.checked_sub(PATIENCE) {
+            None => 0,
+            Some(more) => (PATIENCE << more.min(16)).min(MOST_PASSED),
+        };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn questions_in_vain_become_rare_and_do_not_end() {
+        let mut asking = Asking::default();
+        let mut asked_of = |lookups: u32| {
+            let mut asked = 0;
+            for _ in 0..lookups {
+                if asking.may_ask() {
+                    asked += 1;
+                    asking.came_back(false);
+                }
+            }
+            asked
+        };
+        assert_eq!(asked_of(4), 4);
+        assert_eq!(asked_of(5), 1);
+        assert_eq!(asked_of(10_000), 8 + 7, "one of 1025 at last");
+        assert_eq!(asked_of(102_500), 100);
+        asking.came_back(true);
+        assert!(asking.may_ask());
+    }
+}

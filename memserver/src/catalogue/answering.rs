@@ -1,0 +1,369 @@
+//! Lookups by the threads that serve sockets, which read a table as a client does that maps its region.
+//!
+//! Each table has a view of itself for this: models and parameters, fetched from its region and brought up to date from its change
+//! log by one thread for all tables, the *follower*. The threads that answer only look at the view; where it is out of
+//! date they answer nothing, have the follower told, and the client reads by itself. So no lookup waits for the thread that
+//! writes, and none takes longer than its keys do.
+
+use std::any::Any;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, RwLockReadGuard, TryLockError, Weak};
+use std::time::{Duration, Instant};
+
+use fpcache::Refresh;
+use fpcache::key_space::{BuildKeys, KeySpace};
+use fpcache::matching::Matcher;
+use fpcache::read::{LookupScratch, Plan, PlanChoice, Replied, answer};
+use fpcache::table::{Table, TableOptions};
+use fpcache::table_view::{OpenError, TableView};
+use fpcache_fabric::{Answered, Answers, Export, FabricError, RegionReader, ThreadMemory};
+
+/// Bytes of models that all tables of a memory node may have for this together. A table whose models
+/// find no room, or only in pages, answers nothing.
+const MODEL_BYTES: u64 = 256 << 20;
+/// How soon a table is looked at again that could not be opened or brought up to date.
+const REST: Duration = Duration::from_millis(100);
+/// How long the follower looks away after each table, so that it leaves the processor to others
+/// however often it is told.
+const PAUSE: Duration = Duration::from_micros(100);
+
+/// Something that is brought up to date when somebody has found that it is not.
+trait Follows: Send + Sync {
+    fn follow(&self);
+}
+
+/// What the follower is told.
+enum Told {
+    /// To bring a view up to date.
+    Outdated(Weak<dyn Follows>),
+    /// To free what may take long to free.
+    Unused(Box<dyn Any + Send>),
+}
+
+/// Brings views up to date, on a thread that begins when the first of them is needed. Clones share it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Follower {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    /// `None` if there is no thread to be had.
+    tell: OnceLock<Option<Sender<Told>>>,
+    /// Bytes of models that all views have.
+    model_bytes: AtomicU64,
+}
+
+impl Follower {
+    fn tell(&self, what: Told) {
+        let tell = self.shared.tell.get_or_init(|| {
+            let (tell, told) = channel();
+            let spawned =
+                std::thread::Builder::new().name("fpcache-follow".into()).spawn(|| follow_all(told));
+            spawned.is_ok().then_some(tell)
+        });
+        if let Some(tell) = tell {
+            // The thread ends after the last sender.
+            let _ = tell.send(what);
+        }
+    }
+}
+
+fn follow_all(told: Receiver<Told>) {
+    for what in told {
+        match what {
+            Told::Outdated(view) => {
+                if let Some(view) = view.upgrade() {
+                    view.follow();
+                }
+                std::thread::sleep(PAUSE);
+            }
+            Told::Unused(unused) => drop(unused),
+        }
+    }
+}
+
+/// Bytes of models that a view has of those for all, until it is dropped.
+#[derive(Debug)]
+struct Charge {
+    shared: Arc<Shared>,
+    bytes: u64,
+}
+
+impl Charge {
+    fn resize(&mut self, bytes: u64) -> Result<(), OpenError> {
+        let charged = |all: u64| Some(all - self.bytes + bytes).filter(|all| *all <= MODEL_BYTES);
+        let all = &self.shared.model_bytes;
+        all.fetch_update(Ordering::Relaxed, Ordering::Relaxed, charged).map_err(|_| no_room(bytes))?;
+        self.bytes = bytes;
+        Ok(())
+    }
+}
+
+impl Drop for Charge {
+    fn drop(&mut self) {
+        self.shared.model_bytes.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
+}
+
+/// A table's view of itself.
+#[derive(Debug)]
+struct View<K: KeySpace> {
+    me: Weak<Self>,
+    /// Of the region; without answers, which this is.
+    export: Export,
+    options: TableOptions,
+    follower: Follower,
+    /// Nobody keeps it from one question to the next, so that what is outdated is freed when it is
+    /// replaced. Those who answer hold it for one answer, and the follower for the replacement of a
+    /// pointer.
+    known: RwLock<Option<Known<K>>>,
+    /// Whether the follower has been told and has not begun.
+    is_told: AtomicBool,
+    following: Mutex<Following>,
+}
+
+/// What there is to answer with.
+#[derive(Debug)]
+struct Known<K: KeySpace> {
+    table: Table<K>,
+    /// That of others is made.
+    reader: RegionReader,
+}
+
+/// What the follower has for a table.
+#[derive(Debug)]
+struct Following {
+    endpoint: Option<RegionReader>,
+    charge: Charge,
+    rests_until: Option<Instant>,
+}
+
+/// The same region, about which questions are answered.
+pub(crate) fn answering<K: BuildKeys>(export: Export, follower: &Follower) -> Export {
+    export.clone().with_answers(View::<K>::of(export, follower))
+}
+
+impl<K: BuildKeys> Answers for View<K> {
+    fn answer(&self, memory: &mut ThreadMemory, question: &[u8], reply: &mut [u64]) -> Answered {
+        let Some(known) = self.try_known() else { return Answered::default() };
+        let Some(Known { table, reader }) = &*known else {
+            drop(known);
+            self.tell_follower();
+            return Answered::default();
+        };
+        let scratch = memory.of(|| LookupScratch::<K>::new(Matcher::detect()));
+        let Replied { words, bytes, is_outdated } =
+            answer(&mut reader.another(), table, scratch, question, reply);
+        if is_outdated {
+            self.tell_follower();
+        }
+        Answered { words, cost: bytes }
+    }
+}
+
+impl<K: BuildKeys> View<K> {
+    fn of(export: Export, follower: &Follower) -> Arc<Self> {
+        let charge = Charge { shared: Arc::clone(&follower.shared), bytes: 0 };
+        Arc::new_cyclic(|me| Self {
+            me: Weak::clone(me),
+            export,
+            // The one that keeps nothing beside the models.
+            options: TableOptions::plan(PlanChoice::Fixed(Plan::TwoStage)),
+            follower: follower.clone(),
+            known: RwLock::default(),
+            is_told: AtomicBool::new(false),
+            following: Mutex::new(Following { endpoint: None, charge, rests_until: None }),
+        })
+    }
+
+    /// What there is to answer with, unless it is being replaced. Waits for nobody.
+    fn try_known(&self) -> Option<RwLockReadGuard<'_, Option<Known<K>>>> {
+        match self.known.try_read() {
+            Ok(known) => Some(known),
+            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        }
+    }
+
+    /// Has the follower look at this table, if it is not about to.
+    #[cold]
+    fn tell_follower(&self) {
+        if !self.is_told.swap(true, Ordering::AcqRel) {
+            let me: Weak<Self> = Weak::clone(&self.me);
+            self.follower.tell(Told::Outdated(me));
+        }
+    }
+
+    /// Replaces what there is to answer with. What there was is freed by the caller, the follower.
+    fn put(&self, known: Option<Known<K>>) {
+        let mut place = self.known.write().unwrap_or_else(PoisonError::into_inner);
+        let old = std::mem::replace(&mut *place, known);
+        drop(place);
+        drop(old);
+    }
+
+    /// Brings the view up to date, or opens it.
+    fn look(&self, following: &mut Following) -> Result<(), OpenError> {
+        let Following { endpoint, charge, .. } = following;
+        let endpoint = match endpoint {
+            Some(endpoint) => endpoint,
+            none => none.insert(self.export.reader()?),
+        };
+        let refreshed = {
+            // Others answer with it meanwhile; only this thread replaces it.
+            let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
+            known.as_ref().map(|known| known.table.view().refresh(endpoint)).transpose()?
+        };
+        let view = match refreshed {
+            Some(Refresh::Current) => return Ok(()),
+            // It shares with the old one what has not changed.
+            Some(Refresh::Newer(view)) => view,
+            Some(Refresh::Lost) | None => {
+                self.put(None);
+                charge.resize(0)?;
+                let others = self.follower.shared.model_bytes.load(Ordering::Relaxed);
+                TableView::open_within(endpoint, MODEL_BYTES.saturating_sub(others))?
+            }
+        };
+        let bytes = view.model_bytes() as u64;
+        if view.models().paged().is_some() {
+            return Err(no_room(bytes));
+        }
+        charge.resize(bytes)?;
+        let reader = endpoint.another();
+        self.put(Some(Known { table: Table::over(view, &self.options)?, reader }));
+        Ok(())
+    }
+}
+
+fn no_room(bytes: u64) -> OpenError {
+    OpenError::Budget { budget: MODEL_BYTES, least: bytes }
+}
+
+impl<K: BuildKeys> Follows for View<K> {
+    fn follow(&self) {
+        // Before it is looked at what there is: whoever finds out more tells again.
+        self.is_told.store(false, Ordering::Release);
+        let mut following = self.following.lock().unwrap_or_else(PoisonError::into_inner);
+        if following.rests_until.is_some_and(|until| Instant::now() < until) {
+            return;
+        }
+        following.rests_until = match self.look(&mut following) {
+            Ok(()) | Err(OpenError::Moving { .. }) => None,
+            Err(OpenError::Fabric(FabricError::OutOfBounds { .. })) => None,
+            Err(_) => {
+                self.put(None);
+                let _ = following.charge.resize(0);
+                Some(Instant::now() + REST)
+            }
+        };
+    }
+}
+
+impl<K: KeySpace> Drop for View<K> {
+    /// The last one who has it may be a thread that has just answered: models that may take long to
+    /// free are the follower's.
+    fn drop(&mut self) {
+        let known = self.known.get_mut().unwrap_or_else(PoisonError::into_inner).take();
+        let following = self.following.get_mut().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = known {
+            let shared = Arc::clone(&following.charge.shared);
+            let charge = std::mem::replace(&mut following.charge, Charge { shared, bytes: 0 });
+            self.follower.tell(Told::Unused(Box::new((known, charge))));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use fpcache::key_space::U64Keys;
+    use fpcache::layout::{RecordShape, TableParameters};
+    use fpcache_fabric::{HugePages, SharedMemory};
+
+    use crate::node::MemoryNode;
+
+    /// A memory node with a table of so many keys, and its region's export.
+    fn node(keys: u32) -> (MemoryNode<U64Keys>, Export) {
+        let (region, fd) = SharedMemory::create_memfd("test", 32 << 20, HugePages::No).unwrap();
+        let mut node = MemoryNode::<U64Keys>::new(Arc::new(region), 1, 0, Instant::now()).unwrap();
+        let parameters = TableParameters { shape: RecordShape::fixed(8, 8), ..TableParameters::default() };
+        let value = |number: usize, out: &mut [u8]| out.copy_from_slice(&number.to_le_bytes());
+        node.load(parameters, (0..keys).map(|key| u64::from(key) << 20), value).unwrap();
+        let export = Export::new(node.region(), fd, 1).unwrap();
+        (node, export)
+    }
+
+    fn ask(view: &View<U64Keys>, memory: &mut ThreadMemory, key: u64) -> Option<u64> {
+        let question = [&[1, 0, 0, 0, 1, 0, 0, 0][..], &key.to_le_bytes()].concat();
+        let mut reply = [0; 2];
+        let answered = view.answer(memory, &question, &mut reply);
+        (answered.words == 2).then_some(reply[1])
+    }
+
+    fn ask_until_answered(view: &View<U64Keys>, memory: &mut ThreadMemory, key: u64) -> u64 {
+        let began = Instant::now();
+        loop {
+            if let Some(value) = ask(view, memory, key) {
+                return value;
+            }
+            assert!(began.elapsed() < Duration::from_secs(10), "nothing is answered");
+            std::thread::yield_now();
+        }
+    }
+
+    fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+        let began = Instant::now();
+        while !is_so() {
+            assert!(began.elapsed() < Duration::from_secs(10), "{what}");
+            std::thread::yield_now();
+        }
+    }
+
+    /// Threads that had answered kept the models they had answered with, which nobody counted, and the
+    /// seventeenth thread found the first one's place taken.
+    #[test]
+    fn threads_that_have_answered_keep_no_models() {
+        let (_node, export) = node(1000);
+        let follower = Follower::default();
+        let view = View::<U64Keys>::of(export, &follower);
+        let mut memories: Vec<ThreadMemory> = (0..40).map(|_| ThreadMemory::default()).collect();
+        for memory in &mut memories {
+            assert_eq!(ask_until_answered(&view, memory, 5 << 20), 5);
+        }
+        let held = || follower.shared.model_bytes.load(Ordering::Relaxed);
+        assert!(held() > 0);
+        view.put(None);
+        view.is_told.store(true, Ordering::Release);
+        assert!(memories.iter_mut().all(|memory| ask(&view, memory, 5 << 20).is_none()));
+        view.is_told.store(false, Ordering::Release);
+        drop(view);
+        until("the models' bytes are given back", || held() == 0);
+    }
+
+    /// A table that is dropped while a thread answers about it had that thread free its models.
+    #[test]
+    fn models_are_freed_by_the_follower() {
+        let (_node, export) = node(1000);
+        let follower = Follower::default();
+        let view = View::<U64Keys>::of(export, &follower);
+        ask_until_answered(&view, &mut ThreadMemory::default(), 5 << 20);
+        let held = || follower.shared.model_bytes.load(Ordering::Relaxed);
+        // The follower is kept busy, so that what it is given waits.
+        #[derive(Debug)]
+        struct Held(Receiver<()>);
+        impl Drop for Held {
+            fn drop(&mut self) {
+                let _ = self.0.recv();
+            }
+        }
+        let (release, held_back) = channel();
+        follower.tell(Told::Unused(Box::new(Held(held_back))));
+        drop(view);
+        assert!(held() > 0, "the last one who had it freed its models");
+        release.send(()).unwrap();
+        until("they are freed", || held() == 0);
+    }
+}
