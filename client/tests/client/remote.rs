@@ -10,11 +10,11 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::common::{Directory, TestKeys, load, value_in};
-use fpcache_client::{ByteKeys, KeyKind, U64Keys};
 use fpcache_client::{
-    CacheConfig, Client, ClientConfig, ClientError, CreateOptions, Plan, PlanChoice, TableClient, TableName,
-    Tables,
+    Answers, CacheConfig, Client, ClientConfig, ClientError, CreateOptions, Plan, PlanChoice, TableClient,
+    TableName, Tables,
 };
+use fpcache_client::{ByteKeys, KeyKind, U64Keys};
 use fpcache_fabric::tcp::{ListenOptions, Listener, TcpAddress};
 use fpcache_fabric::{HugePages, Serving};
 use fpcache_memserver::{Catalogue, CatalogueConfig};
@@ -23,6 +23,7 @@ for_both_kinds_of_keys!(
     answers_are_those_of_a_map,
     threads_read_while_others_write,
     a_table_that_is_dropped_is_gone_for_its_clients,
+    a_lookup_by_the_memory_node_is_one_trip,
 );
 
 /// A memory node that listens at sockets alone, on threads of this process.
@@ -86,12 +87,14 @@ fn answers_are_those_of_a_map<K: TestKeys>() {
         (1, plan(Plan::TwoStage)),
         (0, plan(Plan::Range)),
         (1, ClientConfig::default().with_cache(cache)),
+        (0, plan(Plan::AtNode)),
+        (1, plan(Plan::AtNode).with_cache(cache)),
     ];
     for (round, (which, config)) in configs.into_iter().enumerate() {
         let table = format!("t{round}");
         node.make::<K>(&table);
         let client = node.client::<K>(which, &table, config);
-        let parameters = K::parameters_of(if round == 0 { None } else { Some(8) });
+        let parameters = K::parameters_of(if round % 4 == 0 { None } else { Some(8) });
         let value = |number, edition| value_in(&parameters.shape, number, edition);
         let numbers = (0..4_000u64).map(|n| n << 30);
         load(&client, parameters, numbers.clone(), 0).unwrap();
@@ -148,7 +151,8 @@ fn threads_read_while_others_write<K: TestKeys>() {
     load(&writer, K::parameters(), (0..KEYS).map(|n| n << 20), 0).unwrap();
     thread::scope(|scope| {
         for which in 0..4 {
-            let client = node.client::<K>(which % 2, "shared", ClientConfig::default());
+            let plan = if which < 2 { PlanChoice::Auto } else { PlanChoice::Fixed(Plan::AtNode) };
+            let client = node.client::<K>(which % 2, "shared", ClientConfig::default().with_plan(plan));
             scope.spawn(move || {
                 let mut seen = vec![0; KEYS as usize];
                 for round in 0..15u64 {
@@ -188,6 +192,54 @@ fn a_table_that_is_dropped_is_gone_for_its_clients<K: TestKeys>() {
     let value = client.get(K::key(5)).unwrap();
     assert_eq!(value, Some(value_in(&K::shape(Some(8)), 5, 2)));
     assert_eq!(client.get(K::key(70)).unwrap(), None);
+}
+
+fn a_lookup_by_the_memory_node_is_one_trip<K: TestKeys>() {
+    let node = Node::start();
+    node.make::<K>("t");
+    let plan = PlanChoice::Fixed(Plan::AtNode);
+    let client = node.client::<K>(0, "t", ClientConfig::default().with_plan(plan));
+    load(&client, K::parameters(), (0..2_000).map(|n| n << 20), 1).unwrap();
+    let value = |n: u64| value_in(&K::shape(Some(8)), n << 20, 1);
+    let mut found = Vec::new();
+    // It has no models of the table at first, and has them fetched when it is asked.
+    let by_node = |found: &mut Vec<u8>| client.get_into(K::key(5 << 20), found).unwrap().plan == Plan::AtNode;
+    let begun = Instant::now();
+    while !by_node(&mut found) {
+        assert!(begun.elapsed() < Duration::from_secs(10), "the memory node answers nothing");
+    }
+    for n in 0..2_100u64 {
+        let answer = client.get_into(K::key(n << 20), &mut found).unwrap();
+        assert_eq!((answer.plan, answer.cost.round_trips, answer.cost.reads), (Plan::AtNode, 1, 0), "{n}");
+        assert_eq!(answer.version.map(|_| found.clone()), (n < 2_000).then(|| value(n)));
+    }
+    let keys: Vec<K::Owned> = (0..65).map(|n| K::key(n << 20)).collect();
+    let mut answers = Answers::new();
+    for count in [2, 64, 65] {
+        client.multi_get_into(&keys[..count], &mut answers).unwrap();
+        for (n, value_of_n) in (0..count).map(|n| (n, value(n as u64))) {
+            let answer = answers.found(n).unwrap();
+            let is_by_node = answer.plan == Plan::AtNode;
+            assert_eq!((is_by_node, answers.value(n)), (count <= 64, Some(&value_of_n[..])));
+        }
+    }
+    // What was changed is what it tells, at once.
+    client.delete(K::key(7 << 20)).unwrap();
+    assert_eq!(client.get(K::key(7 << 20)).unwrap(), None);
+    client.put(K::key(7 << 20), &value(8)).unwrap();
+    assert_eq!(client.get(K::key(7 << 20)).unwrap(), Some(value(8)));
+    // A table made anew in the place of a dropped one is another one for it too.
+    let name: TableName = "t".parse().unwrap();
+    node.tables().drop_table(&name).unwrap();
+    client.get(K::key(5 << 20)).unwrap_err();
+    node.make::<K>("t");
+    load(&client, K::parameters(), (0..50).map(|n| n << 20), 2).unwrap();
+    let begun = Instant::now();
+    while !by_node(&mut found) {
+        assert!(begun.elapsed() < Duration::from_secs(10), "the memory node answers nothing");
+    }
+    assert_eq!(found, value_in(&K::shape(Some(8)), 5 << 20, 2));
+    assert_eq!(client.get(K::key(70 << 20)).unwrap(), None);
 }
 
 /// Passes on what goes to and from an address, until it is told to hold it back.

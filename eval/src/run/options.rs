@@ -101,7 +101,7 @@ pub struct RunArgs {
     #[arg(long, conflicts_with = "url")]
     pub groups: bool,
 
-    /// How keys are read: auto, two-stage, range, speculative or groups
+    /// How keys are read: auto, two-stage, range, speculative, groups or, over sockets, at-node
     #[arg(long, default_value = "auto")]
     pub plan: PlanChoice,
 

@@ -39,6 +39,8 @@ pub struct Costs {
     pub speculative: u64,
     /// Lookups by the slots of a group.
     pub groups: u64,
+    /// Lookups by the memory node's threads that serve sockets.
+    pub at_node: u64,
     /// Lookups by the memory node's processor.
     pub server_side: u64,
     /// Dependent round trips each lookup waited for; keys of one group wait for the same ones, each counts them.
@@ -61,6 +63,7 @@ impl AddAssign<Found> for Costs {
             Plan::Range => &mut self.range,
             Plan::Speculative => &mut self.speculative,
             Plan::Groups => &mut self.groups,
+            Plan::AtNode => &mut self.at_node,
             Plan::ServerSide => &mut self.server_side,
         };
         *of_plan += 1;

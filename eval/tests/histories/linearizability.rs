@@ -3,11 +3,18 @@
 
 use std::time::{Duration, Instant};
 
-use fpcache_client::{ByteKeys, ClientConfig, TableClient, U64Keys};
+use fpcache_client::{
+    ByteKeys, CacheConfig, ClientConfig, CreateOptions, KeyKind, Plan, PlanChoice, TableClient, TableName,
+    Tables, U64Keys,
+};
 use fpcache_eval::history::client::{ClientStore, every_way};
 use fpcache_eval::history::keys::NumberedKeys;
 use fpcache_eval::history::nanoseconds_since;
+use fpcache_eval::history::store::Store;
 use fpcache_eval::history::stress::{Mix, Queue, StressOptions, StressProcess, StressReport, stress};
+use fpcache_fabric::HugePages;
+use fpcache_fabric::tcp::{ListenOptions, Listener};
+use fpcache_memserver::{Catalogue, CatalogueConfig};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::SeedableRng;
 
@@ -126,4 +133,52 @@ fn a_few_million_operations_have_an_order() {
             seed += 1;
         }
     }
+}
+
+/// Threads that have the memory node look keys up, beside others that read by themselves, all over sockets.
+fn by_the_memory_node<K: NumberedKeys>() {
+    let config = CatalogueConfig { capacity: 32 << 20, huge_pages: HugePages::No, durable: None };
+    let options_of_node = ListenOptions { io_threads: 2, ..ListenOptions::default() };
+    let listener = Listener::bind(&["tcp://127.0.0.1:0".parse().unwrap()], options_of_node).unwrap();
+    let url = listener.addresses()[0].to_string();
+    let _serving = listener.spawn(Catalogue::open(&config).unwrap()).unwrap();
+    let kind = KeyKind::ALL.into_iter().find(|kind| kind.is::<K>()).unwrap();
+    let name: TableName = "histories".parse().unwrap();
+    Tables::connect(&url).unwrap().create(&name, kind, CreateOptions::default()).unwrap();
+    let keys: Vec<u64> = (0..200).map(|i| i * 7).collect();
+    let config = ClientConfig::default().with_table(name).with_deadline(Duration::from_secs(20));
+    let at_node = config.with_plan(PlanChoice::Fixed(Plan::AtNode));
+    ClientStore::create_table(&TableClient::<K>::connect_with(&url, config).unwrap(), &keys).unwrap();
+    let ways = [
+        ("at-node", at_node),
+        ("auto", config),
+        ("at-node, hot cache", at_node.with_cache(Some(CacheConfig::of(64 << 10)))),
+        ("two-stage", config.with_plan(PlanChoice::Fixed(Plan::TwoStage))),
+    ];
+    let processes = ways.into_iter().zip(0u64..).map(|((name, config), number)| {
+        let store = ClientStore::new(TableClient::<K>::connect_with(&url, config).unwrap());
+        let random = Xoshiro256PlusPlus::seed_from_u64(number);
+        StressProcess { name: name.to_owned(), store, random }
+    });
+    let options = options(keys, 3, 500);
+    let report = stress(&options, processes.collect(), nanoseconds_since(Instant::now())).unwrap();
+    assert!(report.is_linearizable(), "{} keys: {report:#?}", K::NAME);
+    assert_eq!(report.unknown, 0, "{report:#?}");
+    assert!(report.rebuilds.is_some_and(|rebuilds| rebuilds > 10), "segments were replaced: {report:#?}");
+    // Lookups that are not answered are other plans': while inserts replace segments, enough of them are.
+    let mut store = ClientStore::new(TableClient::<K>::connect_with(&url, at_node).unwrap());
+    let mut by_node = 0;
+    for number in 10_000..11_000 {
+        store.put(number, 1).unwrap();
+        let (value, plan) = store.get(number).unwrap();
+        assert_eq!(value, Some(1));
+        by_node += u32::from(plan == Some(Plan::AtNode));
+    }
+    assert!(by_node > 100, "the memory node answered {by_node} of 1000");
+}
+
+#[test]
+fn lookups_by_the_memory_node_agree_with_those_by_clients() {
+    by_the_memory_node::<U64Keys>();
+    by_the_memory_node::<ByteKeys>();
 }
