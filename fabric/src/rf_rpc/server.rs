@@ -1,14 +1,16 @@
 //! The server's side: which requests have come, and where their results go.
 
+mod batches;
+mod slot;
+
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use super::layout::{
-    DAMAGED, ENTRY_MAX, Entry, HEAD, Head, SERVED, Shape, TOO_LONG, first_sequence, is_newer, push_entry,
-    push_long, take_entry,
+    DAMAGED, ENTRY_MAX, Entry, Head, SERVED, Shape, TOO_LONG, first_sequence, is_newer, take_entry,
 };
 use super::messages::{FETCH, FORGOTTEN, FULL, HERE, Message, NO_SUCH_BATCH, Place, UNKNOWN};
 use super::mode::Mode;
@@ -18,6 +20,8 @@ use crate::error::FabricError;
 use crate::memory::{AccessError, MemoryError};
 use crate::node_memory::NodeMemory;
 use crate::verbs::AreaId;
+use batches::{Sealed, read_request};
+use slot::{Slot, kept};
 
 /// How often a request whose checksum does not hold is looked at before it counts as damaged.
 const LOOKS: u32 = 4096;
@@ -93,39 +97,6 @@ impl Received {
             Entry::Long(_) => None,
         })
     }
-}
-
-/// A request that was taken and not answered.
-#[derive(Clone, Copy, Debug)]
-struct InHand {
-    sequence: u32,
-    since: Instant,
-    /// Whether somebody waits for the reply to a message.
-    awaited: bool,
-    mode: Mode,
-}
-
-/// A result that is too long for the buffers, with the number of its entry.
-type LongResult = (u16, Vec<u8>);
-
-#[derive(Debug, Default)]
-struct Slot {
-    /// The last first word that was looked at, and how often.
-    seen: u64,
-    looks: u32,
-    taken: u32,
-    in_hand: Option<InHand>,
-    /// A request that came while one was in hand.
-    next: Option<Received>,
-    /// The sequence whose results lie in the buffers.
-    answered: Option<u32>,
-    /// Its further result batches, and how many are out.
-    rest: VecDeque<Vec<u8>>,
-    out: u32,
-    /// Its results that are too long for the buffers, by entry.
-    long: Vec<LongResult>,
-    /// The last results that went by message.
-    kept: Option<(u32, Vec<u8>)>,
 }
 
 #[derive(Debug)]
@@ -427,141 +398,5 @@ impl<M: NodeMemory> Server<M> {
             self.called.push_back(next);
         }
         Ok(())
-    }
-}
-
-/// The reply that a batch had before.
-fn kept(slot: &Slot, sequence: u32, reply: &mut Vec<u8>) -> Option<Handled> {
-    let (_, bytes) = slot.kept.as_ref().filter(|(of, _)| *of == sequence)?;
-    reply.push(HERE);
-    reply.extend_from_slice(bytes);
-    Some(Handled::Now)
-}
-
-/// A request batch as it lies there, if it is whole. `first` is its first word.
-fn read_request<M: NodeMemory>(
-    memory: &M,
-    at: u64,
-    shape: Shape,
-    key: u64,
-    first: u64,
-) -> Option<(Head, Vec<u8>)> {
-    let head = Head::of([first, memory.load_relaxed(at + 8).ok()?])?;
-    let len = head.bytes as usize;
-    if len > shape.capacity() {
-        return None;
-    }
-    let tail = at + HEAD as u64 + (len as u64).next_multiple_of(8);
-    if memory.load_acquire(tail).ok()? != first {
-        return None;
-    }
-    let checksum = memory.load_relaxed(at + 16).ok()?;
-    let mut payload = vec![0; len];
-    memory.read_bytes(at + HEAD as u64, &mut payload).ok()?;
-    (head.checksum(key, &payload) == checksum).then_some((head, payload))
-}
-
-impl Slot {
-    /// A request was taken: what is left of the one before is of no use.
-    fn begin(&mut self, sequence: u32, mode: Mode, awaited: bool, now: Instant) {
-        (self.taken, self.answered, self.kept) = (sequence, None, None);
-        self.rest.clear();
-        self.long = Vec::new();
-        self.in_hand = Some(InHand { sequence, since: now, awaited, mode });
-    }
-
-    /// Leaves result batches to be fetched, as many as there are buffers for.
-    fn put<M: NodeMemory>(
-        &mut self,
-        memory: &M,
-        shape: Shape,
-        base: u64,
-        number: u16,
-        batches: Vec<Vec<u8>>,
-        sequence: u32,
-    ) -> Result<(), AccessError> {
-        (self.answered, self.out, self.rest) = (Some(sequence), 0, batches.into());
-        self.go_on(memory, shape, base, number, 0)
-    }
-
-    /// Stores the batches for which there are buffers, `acknowledged` being what the client says that it has fetched.
-    fn go_on<M: NodeMemory>(
-        &mut self,
-        memory: &M,
-        shape: Shape,
-        base: u64,
-        number: u16,
-        acknowledged: u64,
-    ) -> Result<(), AccessError> {
-        let is_ours = self.answered == Some((acknowledged >> 32) as u32);
-        // No more than are out can have been fetched.
-        let fetched = if is_ours { (acknowledged as u32).min(self.out) } else { 0 };
-        while self.out - fetched < u32::from(shape.parts)
-            && let Some(batch) = self.rest.pop_front()
-        {
-            let at = base + shape.result(number, self.out);
-            let (head, payload) = batch.split_at(HEAD);
-            memory.write_bytes(at + HEAD as u64, payload)?;
-            memory.write_bytes(at + 8, &head[8..])?;
-            let mut first = [0; 8];
-            first.copy_from_slice(&head[..8]);
-            memory.store_release(at, u64::from_le_bytes(first))?;
-            self.out += 1;
-        }
-        Ok(())
-    }
-}
-
-/// What all result batches of a call have in common.
-#[derive(Clone, Copy)]
-struct Sealed {
-    key: u64,
-    sequence: u32,
-    time: u16,
-    outcome: u8,
-}
-
-impl Sealed {
-    fn encode(&self, payload: &[u8], entries: u16, number: u16, last: bool, out: &mut Vec<u8>) {
-        let kind = Head::of_result(last, self.outcome);
-        // Results together are shorter than 31 bits count.
-        let bytes = payload.len() as u32;
-        let Self { key, sequence, time, .. } = *self;
-        Head { bytes, sequence, auxiliary: time, entries, number, kind }.encode(key, payload, out);
-    }
-
-    /// All results as one batch.
-    fn whole(&self, results: &[&[u8]], out: &mut Vec<u8>) {
-        let mut payload = Vec::new();
-        results.iter().for_each(|result| push_entry(&mut payload, result));
-        self.encode(&payload, results.len() as u16, 0, true, out);
-    }
-
-    /// Results in batches of at most `capacity` bytes of payload, and those that are too long for one.
-    fn parts(&self, results: &[&[u8]], capacity: usize) -> (Vec<Vec<u8>>, Vec<LongResult>) {
-        let (mut batches, mut long) = (Vec::new(), Vec::new());
-        let (mut payload, mut entries) = (Vec::new(), 0);
-        let mut close = |payload: &mut Vec<u8>, entries: &mut u16, last: bool| {
-            let mut batch = Vec::with_capacity(HEAD + payload.len());
-            self.encode(payload, *entries, batches.len() as u16, last, &mut batch);
-            batches.push(batch);
-            payload.clear();
-            *entries = 0;
-        };
-        for (number, result) in results.iter().enumerate() {
-            let is_long = result.len() > ENTRY_MAX;
-            if payload.len() + 4 + if is_long { 8 } else { result.len() } > capacity {
-                close(&mut payload, &mut entries, false);
-            }
-            if is_long {
-                push_long(&mut payload, result.len() as u64);
-                long.push((number as u16, result.to_vec()));
-            } else {
-                push_entry(&mut payload, result);
-            }
-            entries += 1;
-        }
-        close(&mut payload, &mut entries, true);
-        (batches, long)
     }
 }
