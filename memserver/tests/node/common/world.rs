@@ -37,11 +37,18 @@ impl Mortal {
 
     /// The memory that the owner left behind.
     pub fn heir(&self) -> Arc<Self> {
-        let mut bytes = vec![0; SharedMemory::len(&self.own)];
-        self.left_behind.read_bytes(0, &mut bytes).expect("inside");
-        let heir = Self::new(bytes.len(), &self.left);
-        heir.own.write_bytes(0, &bytes).expect("inside");
-        heir.left_behind.write_bytes(0, &bytes).expect("inside");
+        let len = SharedMemory::len(&self.own);
+        let heir = Self::new(len, &self.left);
+        let mut bytes = [0; 4096];
+        for at in (0..len).step_by(bytes.len()) {
+            let page = &mut bytes[..(len - at).min(4096)];
+            self.left_behind.read_bytes(at as u64, page).expect("inside");
+            // Pages that nobody has written are not there yet, and cost time to have.
+            if *page != [0; 4096][..page.len()] {
+                heir.own.write_bytes(at as u64, page).expect("inside");
+                heir.left_behind.write_bytes(at as u64, page).expect("inside");
+            }
+        }
         heir
     }
 
