@@ -9,7 +9,7 @@ use fpcache::cache::CacheStats;
 use fpcache::key_space::{BuildKeys, ByteKeys, KeyKind, KeySpace, U64Keys};
 use fpcache::layout::{RecordShape, RecordToken, TableParameters};
 use fpcache::message::{ErrorCode, NodeStats, Refusal, Request, WriteOperation, WriteReply};
-use fpcache::read::{Cost, FabricCosts, LookupScratch, Outcome, Plan, Wanted};
+use fpcache::read::{Cost, Expected, FabricCosts, LookupScratch, Outcome, Plan, Wanted};
 
 use fpcache_fabric::{Connection, FabricError};
 
@@ -384,6 +384,16 @@ impl<K: BuildKeys> TableClient<K> {
     /// As for [`get`](Self::get).
     pub fn table(&self) -> Result<TableStats, ClientError> {
         with_core!(self, core => core.table_stats(self.deadline))
+    }
+
+    /// By which plan a call for so many keys is made, what it is expected to take, and why: what else it could be made by, and
+    /// what a round trip takes, measured where the memory node is reached over sockets. Of keys that the hot cache
+    /// does not know.
+    ///
+    /// # Errors
+    /// As for [`get`](Self::get).
+    pub fn expected(&self, keys: usize) -> Result<Expected, ClientError> {
+        with_core!(self, core => core.expected(keys, self.deadline))
     }
 
     /// How the table's records lie in slots: how long keys and values are. Of an empty table without parameters, what the first

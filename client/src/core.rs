@@ -22,7 +22,7 @@ use fpcache::cache::CacheStats;
 use fpcache::key_space::{BuildKeys, KeyKind};
 use fpcache::matching::Matcher;
 use fpcache::message::{Request, decode_reply};
-use fpcache::read::ReadError;
+use fpcache::read::{Expected, ReadError};
 use fpcache::table::{Table, TableOptions};
 use fpcache_fabric::{
     Clock, Connection, Deadline, Endpoint, FabricError, ForkFlag, SystemClock, random_bits,
@@ -133,6 +133,15 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
     /// The table as this compute node has it.
     pub(crate) fn table_stats(&self, within: Duration) -> Result<TableStats, ClientError> {
         self.here(|held| self.with_table(held, within, |_, table| Ok(table.into())))
+    }
+
+    /// What a call for so many keys is expected to take.
+    pub(crate) fn expected(&self, keys: usize, within: Duration) -> Result<Expected, ClientError> {
+        self.here(|held| {
+            self.with_table(held, within, |buffers, table| {
+                Ok(table.planner().expect(keys, &table.ways(&buffers.endpoint)))
+            })
+        })
     }
 
     /// What is kept within the budget, if there is one.

@@ -58,6 +58,7 @@
 //! | two-stage | two | one, and one more if a fingerprint matches by chance |
 //! | groups, if the table has them | one, but for a few keys, for which another plan follows | one, where all records of its group lie there |
 //! | speculative | one if it lies where the model predicts, else two | as for two-stage |
+//! | at-node, over sockets: the memory node's threads look it up | one, and those of another plan if it does not answer | the same |
 //! | cached | one if the hot cache names its slot | as without the cache |
 //!
 //! One more comes on top when the hot cache names a slot that holds another key, one when a page of the directory has to be
@@ -134,7 +135,7 @@ pub use fpcache::layout::{RecordShape, RecordToken, TableParameters};
 pub use fpcache::message::{
     ErrorCode as RefusalCode, MessageError, NodeStats, Refusal, TableInfo, WriteKind, WriteReply, WriteStatus,
 };
-pub use fpcache::read::{Cost, Plan, PlanChoice, ReadError};
+pub use fpcache::read::{Cost, Expected, Plan, PlanChoice, ReadError};
 pub use fpcache::table_view::OpenError;
 pub use fpcache::{TableName, TableNameError};
 pub use fpcache_fabric::FabricError;

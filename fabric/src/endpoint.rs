@@ -128,6 +128,11 @@ pub trait Endpoint {
         false
     }
 
+    /// What a round trip of a short batch takes over this connection, smoothed, as far as it was measured.
+    fn round_trip(&self) -> Option<Duration> {
+        None
+    }
+
     /// Posts several READs of whole words with one doorbell and waits for them: one dependent round trip. As for the READs
     /// of a batch, none is ordered before another. The shortest way to a few short stretches.
     ///

@@ -42,6 +42,7 @@ mod mailbox;
 mod newcomers;
 mod node;
 mod peer;
+mod round_trip;
 mod socket;
 mod stream;
 mod tls;

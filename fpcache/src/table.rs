@@ -10,7 +10,7 @@ use crate::group_tables::GroupTables;
 use crate::key_space::KeySpace;
 use crate::layout::TableParameters;
 use crate::models::Models;
-use crate::read::{FabricCosts, PlanChoice, Planner};
+use crate::read::{FabricCosts, PlanChoice, Planner, Ways};
 use crate::table_view::{OpenError, TableView};
 
 /// Tables of groups have room for those of so many segments at first, each of so many slots.
@@ -116,7 +116,8 @@ impl<K: KeySpace> Table<K> {
         let at_home = record.at_home as f64 / record.keys.max(1) as f64;
         let on_conflict = options.cache.map(|config| config.on_conflict).unwrap_or_default();
         let planner = Planner::new(options.plan, &options.costs, view.geometry(), at_home.min(1.0))
-            .with_on_conflict(on_conflict);
+            .with_on_conflict(on_conflict)
+            .with_epsilon(record.parameters.epsilon);
         let groups = Self::group_tables(&view, &planner, options.cache.as_ref());
         let group_bytes = groups.as_ref().map_or(0, |tables| tables.size_in_bytes() + COUNTS_BYTES);
         let cache = match &options.cache {
@@ -312,6 +313,16 @@ impl<K: KeySpace> Table<K> {
     #[inline]
     pub fn planner(&self) -> &Planner {
         &self.planner
+    }
+
+    /// What lookups over this endpoint can be made by.
+    pub fn ways<E: Endpoint>(&self, endpoint: &E) -> Ways {
+        Ways {
+            answers: endpoint.answers(),
+            round_trip: endpoint.round_trip(),
+            has_groups: self.groups.is_some(),
+            has_cache: self.cache.is_some(),
+        }
     }
 
     /// The hot cache, if there is a budget and it has room for one.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use fpcache_client::{NodeStats, RecordShape, TableClient, TableStats};
+use fpcache_client::{Expected, NodeStats, RecordShape, TableClient, TableStats};
 use fpcache_datasets::count::{human, human_bytes};
 use serde_json::{Value, json};
 
@@ -12,17 +12,55 @@ use crate::output::{Outcome, Output};
 pub(crate) fn run<K: Keys>(client: &TableClient<K>, output: &mut Output) -> anyhow::Result<Outcome> {
     let node = client.stats()?;
     let table = if node.segments > 0 { Some(client.table()?) } else { None };
+    let lookups = match table {
+        Some(_) => Some(Lookups { single: client.expected(1)?, group: client.expected(GROUP)? }),
+        None => None,
+    };
     // After the table, with which the pages are mapped.
     let huge = client.huge_bytes();
     if output.is_json() {
-        output.document(&document::<K>(client.name(), &node, table.as_ref(), huge))?;
+        output.document(&document::<K>(client.name(), &node, table.as_ref(), lookups.as_ref(), huge))?;
     } else {
-        print::<K>(output, client.name(), &node, table.as_ref(), huge)?;
+        print::<K>(output, client.name(), &node, table.as_ref(), lookups.as_ref(), huge)?;
     }
     Ok(Outcome::Done)
 }
 
-fn document<K: Keys>(url: &str, node: &NodeStats, table: Option<&TableStats>, huge: Option<u64>) -> Value {
+/// Keys of the group whose plan is told.
+const GROUP: usize = 64;
+
+/// How keys would be looked up over this connection.
+struct Lookups {
+    single: Expected,
+    group: Expected,
+}
+
+fn expected(of: &Expected) -> Value {
+    json!({
+        "keys": of.keys,
+        "plan": of.plan.name(),
+        "by_reads": of.own_plan.name(),
+        "by_reads_us": of.own / 1e3,
+        "at_node_us": of.at_node.map(|ns| ns / 1e3),
+    })
+}
+
+/// Why a plan is chosen, in words.
+fn reason(of: &Expected) -> String {
+    let own = format!("{} takes {:.2} us", of.own_plan.name(), of.own / 1e3);
+    match of.at_node {
+        Some(ns) => format!("{}: {own} a key, at-node {:.2} us", of.plan.name(), ns / 1e3),
+        None => format!("{}: {own} a key", of.plan.name()),
+    }
+}
+
+fn document<K: Keys>(
+    url: &str,
+    node: &NodeStats,
+    table: Option<&TableStats>,
+    lookups: Option<&Lookups>,
+    huge: Option<u64>,
+) -> Value {
     json!({
         "url": url,
         "incarnation": format!("{:016x}", node.incarnation),
@@ -48,6 +86,8 @@ fn document<K: Keys>(url: &str, node: &NodeStats, table: Option<&TableStats>, hu
         "external_bytes": node.external_bytes,
         "logged": node.logged,
         "synced": node.synced,
+        "round_trip_us": lookups.filter(|of| of.single.is_measured).map(|of| of.single.round_trip / 1e3),
+        "lookups": lookups.map(|of| json!([expected(&of.single), expected(&of.group)])),
         "table": table.map(|table| {
             let parameters = table.record.parameters;
             json!({
@@ -85,6 +125,7 @@ fn print<K: Keys>(
     url: &str,
     node: &NodeStats,
     table: Option<&TableStats>,
+    lookups: Option<&Lookups>,
     huge: Option<u64>,
 ) -> anyhow::Result<()> {
     output.row("address", url)?;
@@ -114,6 +155,13 @@ fn print<K: Keys>(
     let (width, epsilon, fill) = (parameters.width, parameters.epsilon, parameters.fill);
     output.row("table", format_args!("fingerprints of {width}, epsilon {epsilon}, fill {fill}"))?;
     output.row("models", format_args!("{} on this compute node", human_bytes(table.model_bytes)))?;
+    if let Some(Lookups { single, group }) = lookups {
+        if single.is_measured {
+            output.row("round trip", format_args!("{:.1} us, measured now", single.round_trip / 1e3))?;
+        }
+        output.row("a key", reason(single))?;
+        output.row(&format!("{GROUP} keys"), reason(group))?;
+    }
     output.row("writes", format_args!("{}, of them {} new records", node.writes, node.inserts))?;
     if node.rebuilds > 0 {
         let (p99, longest) = (milliseconds(node.rebuild_ns_p99), milliseconds(node.rebuild_ns_max));

@@ -84,8 +84,8 @@ async fn read<K: BuildKeys>(
     let count = || queue.count_doorbell();
     match group.kind {
         Kind::Value | Kind::Presence => {
-            let may_ask = endpoint.answers();
-            let mut operation = Lookup::new(table, lookup, group.keys()).of(group.wanted()).asking(may_ask);
+            let ways = table.ways(endpoint);
+            let mut operation = Lookup::new(table, lookup, group.keys()).of(group.wanted()).by(ways);
             socket.drive(endpoint, &mut operation, until, count).await?;
             group.looked_up(&view.geometry().shape, lookup.outcomes());
         }

@@ -34,7 +34,7 @@ use fpcache::layout::RecordShape;
 use fpcache::map::{MapState, RangeMap};
 use fpcache::matching::Matcher;
 use fpcache::message::{ErrorCode, NodeStats};
-use fpcache::read::Outcomes;
+use fpcache::read::{Expected, Outcomes};
 use fpcache_fabric::{Deadline, FabricError, SystemClock};
 use thread_local::ThreadLocal;
 
@@ -401,6 +401,16 @@ impl<K: BuildKeys> Pool<K> {
         };
         let all = all.into_iter().flatten().reduce(add);
         all.ok_or(ClientError::Open(fpcache::table_view::OpenError::Empty))
+    }
+
+    /// What a call for so many keys of one range is expected to take: of the range that takes longest.
+    pub(crate) fn expected(&self, keys: usize, within: Duration) -> Result<Expected, ClientError> {
+        let all = self.each(within, |client| match client.expected(keys) {
+            Err(error) if error.is_of_empty_table() => Ok(None),
+            expected => expected.map(Some),
+        })?;
+        let longest = all.into_iter().flatten().max_by(|a, b| a.round_trip.total_cmp(&b.round_trip));
+        longest.ok_or(ClientError::Open(fpcache::table_view::OpenError::Empty))
     }
 
     /// How records lie in slots: in all ranges alike that have parameters, so that it is as the first one says that can be asked.

@@ -10,6 +10,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::common::{Directory, TestKeys, load, value_in};
+use crate::proxies::slow;
+use fpcache::layout::Grouping;
 use fpcache_client::{
     Answers, CacheConfig, Client, ClientConfig, ClientError, CreateOptions, Plan, PlanChoice, TableClient,
     TableName, Tables,
@@ -240,6 +242,74 @@ fn a_lookup_by_the_memory_node_is_one_trip<K: TestKeys>() {
     }
     assert_eq!(found, value_in(&K::shape(Some(8)), 5 << 20, 2));
     assert_eq!(client.get(K::key(70 << 20)).unwrap(), None);
+}
+
+/// With what is added to each way, the plan that is chosen for single keys is the one of fewer trips, and
+/// takes no longer than the others; the same for groups where a round trip is long.
+#[test]
+fn auto_chooses_by_the_round_trip_that_it_measures() {
+    let node = Node::start();
+    node.make::<U64Keys>("t");
+    let config = ClientConfig::default().with_table("t".parse().unwrap());
+    let loader = TableClient::<U64Keys>::connect_with(&node.urls[0], config).unwrap();
+    // Keys that no line predicts well, so that two-stage reads take two trips.
+    let mut all: Vec<u64> =
+        (0..5_000u64).map(|n| n.wrapping_mul(n).wrapping_mul(0x9E37_79B9_7F4A_7C15)).collect();
+    all.sort_unstable();
+    load(&loader, <U64Keys as TestKeys>::parameters(), all.iter().copied(), 1).unwrap();
+    let keys: Vec<u64> = all.iter().copied().step_by(70).take(64).collect();
+    for added in [Duration::from_micros(50), Duration::from_millis(1)] {
+        let url = slow(&node.urls[0], added / 2);
+        let client = |plan| TableClient::<U64Keys>::connect_with(&url, config.with_plan(plan)).unwrap();
+        let plans = [PlanChoice::Auto, PlanChoice::Fixed(Plan::TwoStage), PlanChoice::Fixed(Plan::AtNode)];
+        let clients = plans.map(client);
+        let [auto, two_stage, at_node] = &clients;
+        let (mut value, mut answers) = (Vec::new(), Answers::new());
+        let begun = Instant::now();
+        // The memory node has no models at first, and this client has measured little.
+        while [auto, at_node].iter().any(|it| it.get_into(keys[5], &mut value).unwrap().plan != Plan::AtNode)
+        {
+            assert!(begun.elapsed() < Duration::from_secs(10), "added {added:?}: not asked, or no answer");
+        }
+        let mut times = [(); 3].map(|()| Vec::new());
+        let mut trips = [0; 3];
+        for key in keys.iter().cycle().take(40) {
+            for (which, client) in clients.iter().enumerate() {
+                let begun = Instant::now();
+                let found = client.get_into(*key, &mut value).unwrap();
+                times[which].push(begun.elapsed());
+                trips[which] += found.cost.round_trips;
+            }
+        }
+        assert_eq!(trips, [40, 80, 40], "added {added:?}");
+        let [p50_auto, p50_two_stage, p50_at_node] = times.map(|mut times| {
+            times.sort_unstable();
+            times[times.len() / 2]
+        });
+        let best = p50_two_stage.min(p50_at_node);
+        assert!(p50_auto < best * 2, "added {added:?}: {p50_auto:?}, {p50_two_stage:?}, {p50_at_node:?}");
+        let expected = auto.expected(1).unwrap();
+        assert!(expected.is_measured && expected.plan == Plan::AtNode, "{expected:?}");
+        assert!(expected.round_trip >= added.as_nanos() as f64, "{expected:?}");
+        assert!(two_stage.expected(1).unwrap().plan == Plan::TwoStage);
+        if added >= Duration::from_millis(1) {
+            assert!(p50_auto * 3 < p50_two_stage * 2, "{p50_auto:?}, {p50_two_stage:?}");
+            auto.multi_get_into(&keys, &mut answers).unwrap();
+            let found = answers.found(0).unwrap();
+            assert_eq!((found.plan, found.cost.round_trips), (Plan::AtNode, 1));
+            assert_eq!(auto.expected(64).unwrap().plan, Plan::AtNode);
+        }
+    }
+    // Nobody is asked about more keys than a question has, nor where groups bring a key with one READ.
+    assert!(loader.expected(65).unwrap().at_node.is_none());
+    node.make::<U64Keys>("g");
+    let grouped = node.client::<U64Keys>(0, "g", ClientConfig::default());
+    let mut parameters = <U64Keys as TestKeys>::parameters();
+    parameters.groups = Grouping::for_slots(parameters.geometry().slot_bytes);
+    assert!(parameters.groups.is_some());
+    load(&grouped, parameters, all.iter().copied(), 1).unwrap();
+    grouped.get(all[2_500]).unwrap();
+    assert_eq!(grouped.get_into(all[2_501], &mut Vec::new()).unwrap().plan, Plan::Groups);
 }
 
 /// Passes on what goes to and from an address, until it is told to hold it back.

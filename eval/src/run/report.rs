@@ -132,6 +132,7 @@ fn explanation(row: &Row) -> String {
         ("range", row.range_share),
         ("speculative", row.speculative_share),
         ("groups", row.groups_share),
+        ("at-node", row.at_node_share),
     ];
     let shares: Vec<String> = shares
         .into_iter()

@@ -113,6 +113,8 @@ pub struct Row {
     pub speculative_share: Option<f64>,
     /// Share of lookups answered by the slots of a group.
     pub groups_share: Option<f64>,
+    /// Share of lookups answered by the memory node's threads that serve sockets.
+    pub at_node_share: Option<f64>,
     /// Budget of everything kept on the compute node; null without one.
     pub cache_bytes_budget: Option<u64>,
     /// Bytes used of it after the throughput passes.
@@ -254,6 +256,7 @@ impl Row {
             range_share: costs.map(|c| per_op(c.range)),
             speculative_share: costs.map(|c| per_op(c.speculative)),
             groups_share: costs.map(|c| per_op(c.groups)),
+            at_node_share: costs.map(|c| per_op(c.at_node)),
             cache_bytes_budget: config.map(|c| c.budget),
             cache_bytes_used: cache.map(|c| c.used),
             cache_bytes_per_entry: cache

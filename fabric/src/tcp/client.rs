@@ -15,6 +15,7 @@ use super::channel::Channel;
 use super::endpoint::TcpEndpoint;
 use super::frame::Limits;
 use super::handshake::{Membership, Welcome};
+use super::round_trip::RoundTrip;
 use super::socket::reach;
 use super::stream::Stream;
 use super::tls::ClientSide;
@@ -119,6 +120,7 @@ pub fn connect(address: &TcpAddress, options: ConnectOptions) -> Result<TcpConne
         scratch_len: welcome.scratch_len,
         watched: welcome.watched,
         answers: AtomicBool::new(true),
+        round_trip: RoundTrip::default(),
         card,
         kept: Mutex::default(),
         _watch: watch,
@@ -163,6 +165,8 @@ pub(super) struct Session {
     pub(super) watched: Option<u64>,
     /// Whether the memory node may answer questions: until it has said that nobody does.
     pub(super) answers: AtomicBool,
+    /// What round trips take of short batches over sockets.
+    pub(super) round_trip: RoundTrip,
     /// The network card that reads, where the address asks for one.
     pub(super) card: Option<SharedCard>,
     kept: Mutex<Vec<Channel>>,

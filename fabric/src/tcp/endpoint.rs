@@ -25,6 +25,9 @@ use crate::verbs::{
 
 /// Batches one endpoint keeps in flight.
 const MAX_IN_FLIGHT: usize = 4096;
+/// Batches of no more requests and bytes are short: their time is that of a round trip.
+const SHORT_REQUESTS: usize = 4;
+const SHORT_BYTES: u64 = 1 << 10;
 /// How long `wait_changed` looks without a pause, and its longest pause.
 const LOOK: Duration = Duration::from_micros(100);
 const LONGEST_PAUSE: Duration = Duration::from_millis(4);
@@ -230,10 +233,16 @@ impl TcpEndpoint {
             let max = if len > MAX_BATCH_BYTES { MAX_BATCH_BYTES } else { MAX_REQUEST_BYTES as u64 };
             return Err(FabricError::TooLong { len, max });
         }
+        let is_alone = self.channel.as_ref().is_some_and(|channel| channel.is_idle());
+        let sent = (is_alone && is_short(batch)).then(|| self.session.clock.now());
         self.submit(None, std::mem::take(batch));
         let finished = self.finish();
         match self.ran.take() {
             Some((back, result)) => {
+                if let Some(sent) = sent.filter(|_| finished.is_ok() && result.is_ok()) {
+                    let took = self.session.clock.now().saturating_duration_since(sent);
+                    self.session.round_trip.record(took);
+                }
                 *batch = back;
                 finished.and(result)
             }
@@ -323,6 +332,11 @@ impl Endpoint for TcpEndpoint {
 
     fn answers(&self) -> bool {
         self.session.answers.load(Ordering::Relaxed)
+    }
+
+    /// Of what was waited for while nothing else was under way. A network card's are not measured.
+    fn round_trip(&self) -> Option<Duration> {
+        self.session.round_trip.known().filter(|_| self.by_card.is_none())
     }
 
     /// A network card guards nothing.
@@ -437,6 +451,12 @@ impl Drop for TcpEndpoint {
             self.session.keep(*channel);
         }
     }
+}
+
+/// Whether the time of a batch is that of its round trip: little is asked for, and little comes.
+fn is_short(batch: &Batch) -> bool {
+    let asked = batch.requests.iter().map(|posted| u64::from(posted.len)).sum::<u64>();
+    batch.tally.changes() == 0 && batch.requests.len() <= SHORT_REQUESTS && asked <= SHORT_BYTES
 }
 
 fn answers_too_late() -> FabricError {

@@ -71,8 +71,8 @@ pub fn look_up_all<'k, K: KeySpace, E: Endpoint>(
         let matcher = scratch.matcher;
         return matcher.run(Group { look, table, scratch, keys: keys.into_iter(), wanted });
     }
-    let may_ask = endpoint.answers();
-    drive(endpoint, &mut Lookup::new(table, scratch, keys).of(wanted).asking(may_ask))
+    let ways = table.ways(endpoint);
+    drive(endpoint, &mut Lookup::new(table, scratch, keys).of(wanted).by(ways))
 }
 
 #[inline(always)]
@@ -87,8 +87,8 @@ fn look_for<K: KeySpace, E: Endpoint, R>(
         let matcher = scratch.matcher;
         return matcher.run(Single { look, table, scratch, key, wanted, take });
     }
-    let may_ask = endpoint.answers();
-    drive(endpoint, &mut Lookup::new(table, scratch, [key]).of(wanted).asking(may_ask))?;
+    let ways = table.ways(endpoint);
+    drive(endpoint, &mut Lookup::new(table, scratch, [key]).of(wanted).by(ways))?;
     let (outcome, value) = scratch.outcomes().next().ok_or(ReadError::Stale)?;
     Ok(take(outcome, value))
 }

@@ -27,7 +27,7 @@ pub use in_flight::InFlight;
 pub use lookup::{Lookup, MOST_KEYS, Replied, answer, contains, look_up, look_up_all};
 pub use ordered::{Nearest, NearestScratch, Neighbour, ScanBack, Side, find_nearest, find_nearest_to};
 pub use outcome::{Outcome, Outcomes};
-pub use planner::{FabricCosts, Planner, Rule};
+pub use planner::{Expected, FabricCosts, Planner, Rule, Ways};
 pub use scan::{Scan, ScanScratch};
 pub use scratch::LookupScratch;
 pub use slot_window::cache_probe;

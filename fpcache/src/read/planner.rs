@@ -1,5 +1,7 @@
 //! Choosing a plan by its cost.
 
+use std::time::Duration;
+
 use super::{MOST_KEYS, Plan, PlanChoice};
 use crate::cache::OnConflict;
 use crate::layout::SegmentGeometry;
@@ -17,6 +19,9 @@ pub struct FabricCosts {
     pub overlap: f64,
     /// For asking the hot cache, on the compute node.
     pub probe: f64,
+    /// For having the memory node look a key up, where it does: its thread's time, and what the way of
+    /// questions takes longer than that of READs.
+    pub node_lookup: f64,
 }
 
 impl FabricCosts {
@@ -26,15 +31,61 @@ impl FabricCosts {
     /// plan: a two-stage read beats a range read of 21 slots by a quarter, and a speculative one, of which half are
     /// right, by a fifth. So windows of a few slots are read as ranges, and guesses pay where nearly all are right.
     pub const MAPPED_MEMORY: Self =
-        Self { round_trip: 4.0, byte: 0.25, request: 22.0, overlap: 6.0, probe: 15.0 };
+        Self { round_trip: 4.0, byte: 0.25, request: 22.0, overlap: 6.0, probe: 15.0, node_lookup: 1000.0 };
 
     /// Another machine's memory over TCP, or this one's over its sockets: a round trip costs what dozens of windows do, and keys of
     /// a group share it. A request and its bytes are handled twice, and copied by both kernels.
-    pub const TCP: Self = Self { round_trip: 15_000.0, byte: 0.6, request: 60.0, overlap: 64.0, probe: 15.0 };
+    pub const TCP: Self = Self {
+        round_trip: 15_000.0,
+        byte: 0.6,
+        request: 60.0,
+        overlap: 64.0,
+        probe: 15.0,
+        node_lookup: 400.0,
+    };
 
-    /// Another machine's memory, READ by its network card: as cards of 100 Gb/s are described, not measured.
-    pub const RDMA: Self =
-        Self { round_trip: 2_000.0, byte: 0.08, request: 30.0, overlap: 32.0, probe: 15.0 };
+    /// Another machine's memory, READ by its network card: as cards of 100 Gb/s are described, not measured. Questions go over
+    /// the socket.
+    pub const RDMA: Self = Self {
+        round_trip: 2_000.0,
+        byte: 0.08,
+        request: 30.0,
+        overlap: 32.0,
+        probe: 15.0,
+        node_lookup: 13_400.0,
+    };
+}
+
+/// What a lookup without a hot cache is expected to take, by each way that is open to it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Expected {
+    /// Keys of the call.
+    pub keys: usize,
+    /// Nanoseconds of a round trip, which the keys share.
+    pub round_trip: f64,
+    /// Whether that was measured over this connection; else it is what such fabrics take.
+    pub is_measured: bool,
+    /// What the call is looked up by, where keys have windows of the table's epsilon.
+    pub plan: Plan,
+    /// The plan for looking keys up by READs, and nanoseconds for each key by it.
+    pub own_plan: Plan,
+    /// Nanoseconds for each key by `own_plan`.
+    pub own: f64,
+    /// Nanoseconds for each key if the memory node looks it up; `None` where it does not.
+    pub at_node: Option<f64>,
+}
+
+/// What is there for lookups beside models, to choose among.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Ways {
+    /// The memory node looks keys up: see [`Endpoint::answers`](fpcache_fabric::Endpoint::answers).
+    pub answers: bool,
+    /// What a round trip takes, as measured.
+    pub round_trip: Option<Duration>,
+    /// Tables of groups.
+    pub has_groups: bool,
+    /// A hot cache.
+    pub has_cache: bool,
 }
 
 /// Chooses between plans by cost = round trips · L + bytes / B + requests / IOPS.
@@ -47,6 +98,8 @@ pub struct Planner {
     on_conflict: OnConflict,
     costs: FabricCosts,
     geometry: SegmentGeometry,
+    /// Slots of a window of the table's epsilon.
+    window: u32,
     /// Share of the records that lie in the slot their prediction names.
     at_home: f64,
     single: Rule,
@@ -109,7 +162,8 @@ impl Planner {
     /// A planner for a table's geometry. `at_home` is the share of records that lie in the slot their prediction names.
     pub fn new(choice: PlanChoice, costs: &FabricCosts, geometry: &SegmentGeometry, at_home: f64) -> Self {
         let (single, on_conflict) = (Rule::only(Plan::TwoStage), OnConflict::default());
-        let mut planner = Self { choice, on_conflict, costs: *costs, geometry: *geometry, at_home, single };
+        let (costs, geometry, window) = (*costs, *geometry, 1);
+        let mut planner = Self { choice, on_conflict, costs, geometry, window, at_home, single };
         planner.single = planner.rule(costs.round_trip);
         planner
     }
@@ -118,6 +172,12 @@ impl Planner {
     #[must_use]
     pub fn with_on_conflict(self, on_conflict: OnConflict) -> Self {
         Self { on_conflict, ..self }
+    }
+
+    /// The same planner for a table with this epsilon.
+    #[must_use]
+    pub fn with_epsilon(self, epsilon: u32) -> Self {
+        Self { window: 2 * epsilon + 1, ..self }
     }
 
     /// The choices for a key on its own.
@@ -131,14 +191,73 @@ impl Planner {
     pub fn group(&self, keys: usize) -> Rule {
         match keys {
             0 | 1 => self.single,
-            _ => self.rule(self.costs.round_trip / (keys as f64).min(self.costs.overlap)),
+            _ => self.rule(self.share(keys, None)),
         }
     }
 
-    /// Whether so many keys are looked up by the memory node where it answers.
+    /// The same where a round trip was measured, if it was.
     #[inline]
-    pub fn asks_node(&self, keys: usize) -> bool {
-        self.choice == PlanChoice::Fixed(Plan::AtNode) && keys <= MOST_KEYS
+    pub fn group_over(&self, keys: usize, round_trip: Option<Duration>) -> Rule {
+        match round_trip {
+            None => self.group(keys),
+            measured => self.rule(self.share(keys, measured)),
+        }
+    }
+
+    /// What a round trip costs each of so many keys.
+    fn share(&self, keys: usize, round_trip: Option<Duration>) -> f64 {
+        let round_trip = round_trip.map_or(self.costs.round_trip, |measured| measured.as_nanos() as f64);
+        round_trip / (keys.max(1) as f64).min(self.costs.overlap)
+    }
+
+    /// Whether so many keys are looked up by the memory node.
+    #[inline]
+    pub fn asks_node(&self, keys: usize, ways: &Ways) -> bool {
+        ways.answers
+            && match self.choice {
+                PlanChoice::Fixed(plan) => plan == Plan::AtNode && keys <= MOST_KEYS,
+                PlanChoice::Auto => self.expect(keys, ways).plan == Plan::AtNode,
+            }
+    }
+
+    /// What a call for so many keys is expected to take, and by which plan it is made.
+    ///
+    /// A question is one round trip, as a READ is that brings all that may matter: it is for keys that would
+    /// take two, or many bytes. It is not chosen where groups bring a key with one READ, nor beside a hot cache:
+    /// what that knows is one round trip, and it learns only from lookups that are made here.
+    pub fn expect(&self, keys: usize, ways: &Ways) -> Expected {
+        let FabricCosts { byte, request, node_lookup, .. } = self.costs;
+        let trip = self.share(keys, ways.round_trip);
+        let rule = self.rule(trip);
+        let slot = self.geometry.slot_bytes as f64 * byte;
+        let window = f64::from(self.window);
+        let fingerprints = window * self.geometry.width.bytes() as f64 * byte;
+        let by_groups = ways.has_groups && rule.by_groups(self.window);
+        let own_plan = if by_groups { Plan::Groups } else { rule.choose(self.window) };
+        let own = match own_plan {
+            Plan::Range => trip + window * slot + request,
+            Plan::Groups => {
+                let reach = self.geometry.groups.map_or(0, |groups| groups.reach);
+                trip + f64::from(reach) * slot + request
+            }
+            Plan::Speculative => {
+                let second = trip + slot + request;
+                trip + fingerprints + slot + 2.0 * request + (1.0 - self.at_home) * second
+            }
+            _ => 2.0 * trip + fingerprints + slot + 2.0 * request,
+        };
+        let by_node = trip + slot + request / keys.max(1) as f64 + node_lookup;
+        let at_node = (ways.answers && keys <= MOST_KEYS).then_some(by_node);
+        let plan = match self.choice {
+            PlanChoice::Fixed(Plan::AtNode) if at_node.is_some() => Plan::AtNode,
+            PlanChoice::Auto if !by_groups && !ways.has_cache && at_node.is_some_and(|ns| ns < own) => {
+                Plan::AtNode
+            }
+            _ => own_plan,
+        };
+        // Less than 2^53.
+        let (round_trip, is_measured) = (self.share(1, ways.round_trip), ways.round_trip.is_some());
+        Expected { keys, round_trip, is_measured, plan, own_plan, own, at_node }
     }
 
     /// The plan after an entry of the hot cache that led to another key's slot.
@@ -209,8 +328,14 @@ mod tests {
     use crate::fingerprint::FingerprintWidth;
     use crate::layout::RecordShape;
 
-    const COSTS: FabricCosts =
-        FabricCosts { round_trip: 2000.0, byte: 0.1, request: 20.0, overlap: 8.0, probe: 15.0 };
+    const COSTS: FabricCosts = FabricCosts {
+        round_trip: 2000.0,
+        byte: 0.1,
+        request: 20.0,
+        overlap: 8.0,
+        probe: 15.0,
+        node_lookup: 400.0,
+    };
 
     fn geometry(slot_bytes: usize, width: FingerprintWidth) -> SegmentGeometry {
         let geometry = SegmentGeometry::new(width, RecordShape::fixed(8, slot_bytes as u32 - 16));
@@ -248,7 +373,14 @@ mod tests {
 
     #[test]
     fn auto_picks_the_cheapest_sum_for_every_window_and_group() {
-        let fast = FabricCosts { round_trip: 60.0, byte: 0.1, request: 5.0, overlap: 4.0, probe: 15.0 };
+        let fast = FabricCosts {
+            round_trip: 60.0,
+            byte: 0.1,
+            request: 5.0,
+            overlap: 4.0,
+            probe: 15.0,
+            node_lookup: 400.0,
+        };
         for costs in [COSTS, fast] {
             for (slot, width, at_home) in [
                 (24usize, FingerprintWidth::Bits64, 0.5),
@@ -280,6 +412,67 @@ mod tests {
                 }
             }
         }
+    }
+
+    const MEASURED: [u64; 4] = [15, 60, 120, 1100];
+
+    fn over(us: u64) -> Ways {
+        Ways { answers: true, round_trip: Some(Duration::from_micros(us)), ..Ways::default() }
+    }
+
+    fn at_node_planner(epsilon: u32) -> Planner {
+        let geometry = geometry(40, FingerprintWidth::Bits8);
+        Planner::new(PlanChoice::Auto, &FabricCosts::TCP, &geometry, 0.1).with_epsilon(epsilon)
+    }
+
+    #[test]
+    fn the_memory_node_is_asked_where_a_round_trip_or_bytes_are_saved_for_its_time() {
+        let planner = at_node_planner(32);
+        for us in MEASURED {
+            let alone = planner.expect(1, &over(us));
+            assert_eq!(
+                (alone.plan, alone.is_measured, alone.round_trip),
+                (Plan::AtNode, true, us as f64 * 1e3)
+            );
+        }
+        let of_64: Vec<Plan> = MEASURED.iter().map(|us| planner.expect(64, &over(*us)).plan).collect();
+        assert_eq!(of_64[0], Plan::TwoStage, "a trip that 64 keys share is cheaper than the node's time");
+        assert_eq!(of_64[2..], [Plan::AtNode; 2], "a long one is not");
+        assert_ne!(planner.expect(65, &over(1100)).plan, Plan::AtNode, "not in a question");
+        // Whatever it is, it is the cheaper.
+        for (us, keys) in MEASURED.into_iter().flat_map(|us| [1, 2, 8, 64].map(|keys| (us, keys))) {
+            let expected = planner.expect(keys, &over(us));
+            let by_node = expected.at_node.expect("it answers");
+            assert_eq!(expected.plan == Plan::AtNode, by_node < expected.own, "{expected:?}");
+            assert_eq!(planner.asks_node(keys, &over(us)), expected.plan == Plan::AtNode);
+        }
+    }
+
+    #[test]
+    fn the_memory_node_is_not_asked_where_one_read_does_or_a_cache_learns() {
+        let planner = at_node_planner(32);
+        assert!(!planner.asks_node(1, &Ways { answers: false, ..over(1000) }));
+        assert!(!planner.asks_node(1, &Ways { has_cache: true, ..over(1000) }));
+        // Windows of a slot or three are one READ.
+        assert!(
+            !at_node_planner(0).asks_node(1, &over(1000)) && !at_node_planner(1).asks_node(64, &over(1000))
+        );
+        let grouping = crate::layout::Grouping { stride: 4, reach: 8 };
+        let geometry = SegmentGeometry { groups: Some(grouping), ..geometry(40, FingerprintWidth::Bits8) };
+        let planner = Planner::new(PlanChoice::Auto, &FabricCosts::TCP, &geometry, 0.1).with_epsilon(32);
+        let with_groups = Ways { has_groups: true, ..over(1000) };
+        assert_eq!(planner.expect(1, &with_groups).plan, Plan::Groups);
+        assert!(!planner.asks_node(1, &with_groups) && !planner.asks_node(64, &with_groups));
+        assert!(planner.asks_node(1, &over(1000)), "their tables find no room here");
+    }
+
+    #[test]
+    fn a_long_measured_round_trip_makes_windows_ranges() {
+        let planner =
+            Planner::new(PlanChoice::Auto, &FabricCosts::TCP, &geometry(40, FingerprintWidth::Bits8), 0.1);
+        let plan = |us| planner.group_over(64, Some(Duration::from_micros(us))).choose(65);
+        assert_eq!((plan(15), plan(1000)), (Plan::TwoStage, Plan::Range));
+        assert_eq!(planner.group_over(64, None), planner.group(64));
     }
 
     #[test]

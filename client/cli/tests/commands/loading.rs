@@ -83,6 +83,10 @@ fn a_data_set_is_added_to_a_table_that_is_there() {
         (&1000.into(), &0.into(), &12.into())
     );
     let stats = node.json(0, "stats --json");
+    let lookups = stats["lookups"].as_array().unwrap();
+    assert_eq!((&lookups[0]["keys"], &lookups[1]["keys"]), (&1.into(), &64.into()));
+    assert!(lookups.iter().all(|of| of["plan"] == of["by_reads"] && of["at_node_us"].is_null()), "{stats}");
+    assert!(stats["round_trip_us"].is_null(), "memory that is mapped has none");
     assert_eq!((&stats["keys"], &stats["inserts"]), (&6000.into(), &3000.into()));
 }
 

@@ -1,5 +1,7 @@
 //! Lookups in doorbell batches.
 
+use std::time::Duration;
+
 use fpcache_fabric::{Batch, Landing};
 
 use super::at_node::{Answers, put_question};
@@ -11,7 +13,7 @@ use crate::read::external::clear;
 use crate::read::outcome::Outcome;
 use crate::read::scratch::{GroupScratch, LookupScratch};
 use crate::read::source::{Landed, Source};
-use crate::read::{MAX_ATTEMPTS, Operation, Plan, ReadError, Step, Wanted};
+use crate::read::{MAX_ATTEMPTS, Operation, Plan, ReadError, Step, Wanted, Ways};
 use crate::table::Table;
 
 /// Looks up a group of keys in doorbell batches: as a state machine, for fabrics with real latency.
@@ -27,6 +29,8 @@ pub struct Lookup<'a, K: KeySpace> {
     doubt: Doubt,
     /// What comes after a check of the reuse sequence.
     after_check: Option<Then>,
+    /// What a round trip takes, if it was measured.
+    round_trip: Option<Duration>,
     /// Whether the memory node is to be asked first.
     asks: bool,
     /// Where its reply lands.
@@ -60,16 +64,17 @@ impl<'a, K: KeySpace> Lookup<'a, K> {
         trips.iter_mut().for_each(|batch| clear_after(batch, scratch.lists.had_values()));
         scratch.lists.clear();
         let (wanted, doubt) = (Wanted::Value, Doubt::default());
-        Self { table, wanted, scratch, rounds: 0, doubt, after_check: None, asks: false, asked: None }
+        let (rounds, after_check, round_trip) = (0, None, None);
+        Self { table, wanted, scratch, rounds, doubt, after_check, round_trip, asks: false, asked: None }
     }
 
-    /// The same lookup, which has the memory node look the keys up if it [answers](fpcache_fabric::Endpoint::answers) and
-    /// that is the plan.
+    /// The same lookup, by the cheapest of these [ways](Table::ways): also by the memory node, if it
+    /// answers and that is the plan.
     #[must_use]
-    pub fn asking(self, may_ask: bool) -> Self {
+    pub fn by(self, ways: Ways) -> Self {
         let GroupScratch { keys, asking, .. } = &mut self.scratch.group;
-        let asks = may_ask && self.table.planner().asks_node(keys.len()) && asking.may_ask();
-        Self { asks, ..self }
+        let asks = self.table.planner().asks_node(keys.len(), &ways) && asking.may_ask();
+        Self { asks, round_trip: ways.round_trip, ..self }
     }
 
     /// Asks the memory node, and says whether there is something to ask.
@@ -132,7 +137,7 @@ impl<K: KeySpace> Operation for Lookup<'_, K> {
         clear_after(next, lists.had_values());
         let mut engine = Engine {
             table: self.table,
-            rule: self.table.planner().group(keys.len()),
+            rule: self.table.planner().group_over(keys.len(), self.round_trip),
             wanted: self.wanted,
             kernels: *matcher,
             source: Landed { landed, next, guards: self.table.view().guards_slots() },
