@@ -2,7 +2,7 @@
 
 use fpcache::read::Outcomes;
 
-use crate::client::Found;
+use crate::read::Found;
 
 /// Answers of [`Client::multi_get_into`](crate::Client::multi_get_into), in the order of its keys.
 #[derive(Clone, Debug, Default)]

@@ -5,6 +5,8 @@ mod fits;
 mod flat;
 pub(crate) mod lane;
 mod ordered;
+#[cfg(feature = "tokio")]
+mod part;
 mod read;
 mod recover;
 mod sending;

@@ -89,6 +89,7 @@ mod answers;
 mod asynchronous;
 mod client;
 mod config;
+mod connect;
 mod core;
 mod counters;
 #[cfg(feature = "embedded")]
@@ -107,6 +108,7 @@ mod node;
 mod ordered;
 mod pipeline;
 mod pool;
+mod read;
 mod reader;
 mod remote;
 mod session;
@@ -123,7 +125,7 @@ pub use answers::Answers;
 pub use asynchronous::{
     AsyncByteClient, AsyncClient, AsyncConfig, AsyncCounters, AsyncTableClient, ScanStream,
 };
-pub use client::{ByteClient, Client, Found, Record, TableClient};
+pub use client::{ByteClient, Client, Record, TableClient};
 pub use config::ClientConfig;
 pub use counters::Counters;
 pub use encode::{DecodeKey, OrderedKey, decode, encode};
@@ -144,6 +146,7 @@ pub use key::{AsKey, KeyRef};
 pub use load::{Load, Loaded};
 pub use pipeline::{Completed, MAX_IN_FLIGHT, Pipeline, WriteTicket};
 pub use pool::nodes::{NewTable, Nodes};
+pub use read::Found;
 pub use reader::{ByteReader, Reader};
 pub use session::TableStats;
 pub use tables::{CreateOptions, TableList, Tables};

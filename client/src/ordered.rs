@@ -8,9 +8,10 @@ use fpcache::read::{Cost, NearestScratch, Neighbour, Side};
 
 #[cfg(doc)]
 use crate::client::Client;
-use crate::client::{ByteClient, Record, TableClient, Transport, end_of_prefix, with_core, with_direct};
+use crate::client::{ByteClient, Record, TableClient, Transport, with_core, with_direct};
 use crate::error::ClientError;
 use crate::key::AsKey;
+use crate::read::end_of_prefix;
 use crate::reader::{Reader, with_place};
 
 impl<K: BuildKeys> TableClient<K> {

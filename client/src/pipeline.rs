@@ -12,10 +12,11 @@ use fpcache::read::Cost;
 use crate::answers::Answers;
 #[cfg(doc)]
 use crate::client::Client;
-use crate::client::{Found, TableClient};
+use crate::client::TableClient;
 use crate::error::ClientError;
 use crate::key::AsKey;
 use crate::lanes::Lanes;
+use crate::read::Found;
 use crate::write::outcome;
 
 /// The most writes that one pipeline has in flight.

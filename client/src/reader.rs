@@ -11,12 +11,13 @@ use fpcache::key_space::{BuildKeys, ByteKeys, U64Keys};
 use fpcache::read::{Cost, LookupScratch, Outcome, Wanted};
 
 use crate::answers::Answers;
-use crate::client::{Found, Record, end_of_prefix};
+use crate::client::Record;
 use crate::core::{Connector, Core, Held};
 use crate::error::ClientError;
 use crate::key::AsKey;
 use crate::mapped::MappedNode;
 use crate::pool::{Pool, PoolHeld};
+use crate::read::{Found, end_of_prefix};
 use crate::remote::RemoteNode;
 
 /// Reads a memory node's table for one thread at a time, as [`Client`](crate::Client) does for any number of them: with an

@@ -236,7 +236,7 @@ impl AsyncByteClient {
     /// Up to `limit` records whose keys begin with `prefix`, as [`scan`](AsyncTableClient::scan).
     pub fn scan_prefix(&self, prefix: impl AsRef<[u8]>, limit: usize) -> ScanStream<ByteKeys> {
         let prefix = prefix.as_ref();
-        ScanStream::new(self, prefix.to_owned(), crate::client::end_of_prefix(prefix), limit)
+        ScanStream::new(self, prefix.to_owned(), crate::read::end_of_prefix(prefix), limit)
     }
 }
 

@@ -9,6 +9,7 @@
 //! | `maps` | the maps that memory nodes publish, and which of them is to be gone by |
 //! | `range` | a range, connected or not; a map's ranges |
 //! | `read`, `ordered`, `write` | the calls |
+//! | `stats` | what memory nodes count, together |
 //! | `lanes` | writes in flight |
 //! | `nodes` | memory nodes that have such tables |
 //! | `making` | how such tables come to be and go |
@@ -18,8 +19,11 @@ mod making;
 mod maps;
 pub(crate) mod nodes;
 mod ordered;
+#[cfg(feature = "tokio")]
+mod part;
 mod range;
 mod read;
+mod stats;
 mod write;
 
 use std::cell::RefCell;
@@ -28,22 +32,19 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use crossbeam::utils::CachePadded;
-use fpcache::cache::CacheStats;
 use fpcache::key_space::{BuildKeys, KeyKind, KeySpace};
 use fpcache::layout::RecordShape;
 use fpcache::map::{MapState, RangeMap};
 use fpcache::matching::Matcher;
-use fpcache::message::{ErrorCode, NodeStats};
-use fpcache::read::{Expected, Outcomes};
+use fpcache::message::ErrorCode;
+use fpcache::read::Outcomes;
 use fpcache_fabric::{Deadline, FabricError, SystemClock};
 use thread_local::ThreadLocal;
 
 use crate::client::TableClient;
 use crate::config::ClientConfig;
-use crate::counters::Counters;
 use crate::error::ClientError;
 use crate::leave::{Leave, when_thread_ends};
-use crate::session::TableStats;
 use crate::turn::Turn;
 use crate::url::Url;
 pub(crate) use lanes::PoolLanes;
@@ -378,41 +379,6 @@ impl<K: BuildKeys> Pool<K> {
         Ok(self.each_with_end(within, with_end)?.1)
     }
 
-    /// The memory nodes' counters, together.
-    pub(crate) fn stats(&self, within: Duration) -> Result<NodeStats, ClientError> {
-        let all = self.each(within, TableClient::stats)?;
-        Ok(all.into_iter().reduce(|a, b| sum(&a, &b)).unwrap_or_default())
-    }
-
-    /// The table as this compute node has it.
-    pub(crate) fn table_stats(&self, within: Duration) -> Result<TableStats, ClientError> {
-        let all = self.each(within, |client| match client.table() {
-            Err(error) if error.is_of_empty_table() => Ok(None),
-            table => table.map(Some),
-        })?;
-        let add = |mut a: TableStats, b: TableStats| {
-            a.model_bytes += b.model_bytes;
-            a.group_bytes += b.group_bytes;
-            a.record.keys += b.record.keys;
-            a.record.segments += b.record.segments;
-            a.record.used += b.record.used;
-            a.record.at_home += b.record.at_home;
-            a
-        };
-        let all = all.into_iter().flatten().reduce(add);
-        all.ok_or(ClientError::Open(fpcache::table_view::OpenError::Empty))
-    }
-
-    /// What a call for so many keys of one range is expected to take: of the range that takes longest.
-    pub(crate) fn expected(&self, keys: usize, within: Duration) -> Result<Expected, ClientError> {
-        let all = self.each(within, |client| match client.expected(keys) {
-            Err(error) if error.is_of_empty_table() => Ok(None),
-            expected => expected.map(Some),
-        })?;
-        let longest = all.into_iter().flatten().max_by(|a, b| a.round_trip.total_cmp(&b.round_trip));
-        longest.ok_or(ClientError::Open(fpcache::table_view::OpenError::Empty))
-    }
-
     /// How records lie in slots: in all ranges alike that have parameters, so that it is as the first one says that can be asked.
     pub(crate) fn shape(&self, within: Duration) -> Result<RecordShape, ClientError> {
         let (ranges, tries) = (self.ranges(), Tries::begun(within));
@@ -453,44 +419,6 @@ impl<K: BuildKeys> Pool<K> {
         }
     }
 
-    /// What is kept within the budget, if there is one.
-    pub(crate) fn cache_stats(&self, within: Duration) -> Result<Option<CacheStats>, ClientError> {
-        let add = |mut a: CacheStats, b: CacheStats| {
-            a.budget = a.budget.saturating_add(b.budget);
-            a.used += b.used;
-            a.model_bytes += b.model_bytes;
-            a.group_bytes += b.group_bytes;
-            a.hot_bytes += b.hot_bytes;
-            a.paged |= b.paged;
-            a.capacity += b.capacity;
-            a.entries += b.entries;
-            a.hits += b.hits;
-            a.misses += b.misses;
-            a.conflicts += b.conflicts;
-            a
-        };
-        Ok(self.each(within, TableClient::cache_stats)?.into_iter().flatten().reduce(add))
-    }
-
-    /// Empties the hot caches.
-    pub(crate) fn clear_cache(&self) {
-        self.ranges().ranges.iter().for_each(|range| range.clear_cache());
-    }
-
-    /// What was done besides plain lookups and requests.
-    pub(crate) fn counters(&self) -> Counters {
-        let mut all = Counters::default();
-        for counters in self.ranges().ranges.iter().filter_map(|range| range.counters()) {
-            all.refreshes += counters.refreshes;
-            all.reopens += counters.reopens;
-            all.server_side += counters.server_side;
-            all.retries += counters.retries;
-            all.reconnects += counters.reconnects;
-            all.resent += counters.resent;
-        }
-        all
-    }
-
     /// What the keys of the table are.
     pub(crate) fn key_kind(&self, _: Duration) -> Result<Option<KeyKind>, ClientError> {
         Ok(Some(self.ranges().map.kind))
@@ -506,13 +434,6 @@ impl<K: BuildKeys> Pool<K> {
         let ranges = self.ranges();
         ranges.ranges[ranges.index_of(key)].url.to_string()
     }
-
-    /// Bytes of all regions that this process has mapped in huge pages.
-    pub(crate) fn huge_bytes(&self) -> Option<u64> {
-        let ranges = self.ranges();
-        let all = ranges.ranges.iter().filter_map(|range| range.huge_bytes());
-        all.reduce(|a, b| a + b)
-    }
 }
 
 impl<K: BuildKeys> Leave for Pool<K> {
@@ -527,32 +448,4 @@ impl<K: BuildKeys> Leave for Pool<K> {
 fn jitter() -> Duration {
     let bits = fpcache_fabric::random_bits().unwrap_or(0);
     Duration::from_micros(bits % 4_000)
-}
-
-/// Counters of two memory nodes together: sums, and of durations and numbers of progress the greater.
-fn sum(a: &NodeStats, b: &NodeStats) -> NodeStats {
-    NodeStats {
-        incarnation: a.incarnation ^ b.incarnation,
-        region_bytes: a.region_bytes.saturating_add(b.region_bytes),
-        used_bytes: a.used_bytes + b.used_bytes,
-        keys: a.keys + b.keys,
-        segments: a.segments + b.segments,
-        clients: a.clients.max(b.clients),
-        requests: a.requests + b.requests,
-        uptime_ms: a.uptime_ms.min(b.uptime_ms),
-        writes: a.writes + b.writes,
-        inserts: a.inserts + b.inserts,
-        rebuilds: a.rebuilds + b.rebuilds,
-        window_full_waits: a.window_full_waits + b.window_full_waits,
-        copies: a.copies + b.copies,
-        rebuild_ns: a.rebuild_ns + b.rebuild_ns,
-        rebuild_ns_max: a.rebuild_ns_max.max(b.rebuild_ns_max),
-        rebuild_ns_p99: a.rebuild_ns_p99.max(b.rebuild_ns_p99),
-        quarantined_bytes: a.quarantined_bytes + b.quarantined_bytes,
-        external_values: a.external_values + b.external_values,
-        external_bytes: a.external_bytes + b.external_bytes,
-        logged: a.logged + b.logged,
-        synced: a.synced + b.synced,
-        ..*a
-    }
 }

@@ -4,7 +4,7 @@ use std::borrow::Borrow;
 use std::time::{Duration, Instant};
 
 use fpcache::key_space::{BuildKeys, U64Keys};
-use fpcache::read::{Cost, InFlight, Lookup, LookupScratch, Outcome, Outcomes, Scan, Wanted, look_up_all};
+use fpcache::read::{Cost, InFlight, Lookup, LookupScratch, Outcome, Outcomes, Wanted, look_up_all};
 
 use super::range::{DirectHeld, Ranges, Spot, on_range};
 use super::{Pool, PoolHeld, Tries};
@@ -252,31 +252,6 @@ impl<K: BuildKeys> Pool<K> {
             }
         }
         Ok(cost)
-    }
-
-    /// As [`Core::scan_part`](crate::core::Core::scan_part), of the range that has `start`; and where that range ends, if the scan goes on after it.
-    pub(crate) fn scan_part<R>(
-        &self,
-        held: &mut PoolHeld<K>,
-        (start, end): (&K::Key, Option<&K::Key>),
-        limit: usize,
-        within: Duration,
-        mut take: impl FnMut(&Scan<'_, K>) -> R,
-    ) -> Result<(Option<R>, Option<K::Owned>), ClientError> {
-        let mut tries = Tries::new(within);
-        loop {
-            let ranges = self.follow(held);
-            let index = ranges.index_of(start);
-            let own_end = ranges.ranges[index].end.as_ref();
-            let before = own_end.filter(|own| end.is_none_or(|end| Borrow::<K::Key>::borrow(*own) < end));
-            let span = (start, before.map(Borrow::borrow).or(end));
-            let left = tries.left();
-            let scanned = on_range!(self, ranges, held, index, left, (core, own) => core.scan_part(own, span, limit, left, &mut take));
-            match scanned {
-                Ok(part) => return Ok((part, before.cloned())),
-                Err(error) => self.get_over(&ranges, index, error, &mut tries)?,
-            }
-        }
     }
 
     /// Puts whether each key is there into an array of as many; how many are there.

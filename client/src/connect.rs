@@ -1,0 +1,158 @@
+//! How clients come to be: connected, beside another, over a memory node in this process.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use fpcache::key_space::BuildKeys;
+use fpcache::read::FabricCosts;
+use fpcache_fabric::FabricError;
+
+use crate::access::token_for;
+#[cfg(doc)]
+use crate::client::Client;
+use crate::client::{TableClient, Transport};
+use crate::config::ClientConfig;
+#[cfg(feature = "sim")]
+use crate::core::Core;
+use crate::error::ClientError;
+use crate::mapped::MappedNode;
+use crate::node::Node;
+use crate::pool::Pool;
+use crate::remote::RemoteNode;
+use crate::url::{Url, parse_list};
+
+impl<K: BuildKeys> TableClient<K> {
+    /// Connects to the memory node at `url`, for example `shm://fpcache`, for its table `default`.
+    ///
+    /// # Errors
+    /// As for [`connect_with`](Self::connect_with).
+    pub fn connect(url: &str) -> Result<Self, ClientError> {
+        Self::connect_with(url, ClientConfig::default())
+    }
+
+    /// Connects with settings, to the table that they name, whose keys are of the kind of this client.
+    ///
+    /// # Errors
+    /// A bad URL, no memory node there, no table of the name, no right to it, one of another release, or
+    /// [`OtherKeys`](ClientError::OtherKeys).
+    pub fn connect_with(url: &str, config: ClientConfig) -> Result<Self, ClientError> {
+        Self::connect_at(parse_list(url)?, &config)
+    }
+
+    /// Connects to the first of these memory nodes that has the table, or a range of it.
+    fn connect_at(urls: Vec<Url>, config: &ClientConfig) -> Result<Self, ClientError> {
+        let names: Vec<String> = urls.iter().map(Url::to_string).collect();
+        let (begun, mut first_error) = (Instant::now(), None);
+        for (at, url) in urls.iter().enumerate() {
+            // One that is silent leaves the others their share of the time.
+            let left = config.deadline.saturating_sub(begun.elapsed());
+            match Self::open_one(url, config, left / (urls.len() - at) as u32) {
+                Ok(transport) => return Ok(Self::of(transport, &names.join(","), config.deadline)),
+                Err(error) => {
+                    let has_none = matches!(error, ClientError::NoSuchTable { .. });
+                    let left = config.deadline.saturating_sub(begun.elapsed());
+                    if has_none && let Some(pool) = Pool::open(&urls, config, left)? {
+                        return Ok(Self::of(Transport::Pool(pool), &names.join(","), config.deadline));
+                    }
+                    first_error.get_or_insert(error);
+                }
+            }
+        }
+        let no_url = || ClientError::from(FabricError::DeadlinePassed { waiting_for: "a URL" });
+        Err(first_error.unwrap_or_else(no_url))
+    }
+
+    /// Connects to a table of one memory node.
+    fn open_one(url: &Url, config: &ClientConfig, within: Duration) -> Result<Transport<K>, ClientError> {
+        let config = &config.with_token(token_for(url, config.token)?);
+        let now = &config.with_deadline(within);
+        Ok(match url {
+            Url::Shm(address) => {
+                let node = MappedNode::at(address.clone(), config.table);
+                Transport::Mapped(node.open(now, FabricCosts::MAPPED_MEMORY)?)
+            }
+            Url::Tcp(address) => {
+                let node = RemoteNode::at(address.clone(), config);
+                let costs = node.costs();
+                Transport::Remote(node.open(now, costs)?)
+            }
+        })
+    }
+
+    /// A client that reaches its table so.
+    pub(crate) fn of(transport: Transport<K>, name: &str, deadline: Duration) -> Self {
+        Self { transport, name: name.into(), deadline }
+    }
+
+    /// A memory node of `capacity` bytes inside this process, and a client of its one table. It ends with its last handle.
+    ///
+    /// # Errors
+    /// If the memory cannot be had.
+    #[cfg(feature = "embedded")]
+    pub fn embedded(capacity: usize) -> Result<Self, ClientError> {
+        Self::embedded_with(capacity, ClientConfig::default())
+    }
+
+    /// As [`embedded`](Self::embedded), with settings.
+    ///
+    /// # Errors
+    /// If the memory cannot be had.
+    #[cfg(feature = "embedded")]
+    pub fn embedded_with(capacity: usize, config: ClientConfig) -> Result<Self, ClientError> {
+        let node = MappedNode::Here(crate::embedded::EmbeddedNode::start::<K>(capacity)?);
+        Ok(Self {
+            transport: Transport::Mapped(node.open(&config, FabricCosts::MAPPED_MEMORY)?),
+            name: "embedded".into(),
+            deadline: config.deadline,
+        })
+    }
+
+    /// Another client of the same memory node, with settings and connections of its own: of the table that the settings name.
+    ///
+    /// # Errors
+    /// As for [`connect`](Self::connect).
+    pub fn beside(&self, config: ClientConfig) -> Result<Self, ClientError> {
+        let transport = match &self.transport {
+            Transport::Mapped(core) => {
+                let node = core.connector().beside(&config);
+                Transport::Mapped(node.open(&config, FabricCosts::MAPPED_MEMORY)?)
+            }
+            Transport::Remote(core) => {
+                let node = core.connector().beside(&config);
+                let costs = node.costs();
+                Transport::Remote(node.open(&config, costs)?)
+            }
+            Transport::Pool(pool) => return Self::connect_at(pool.urls().to_vec(), &config),
+            #[cfg(feature = "sim")]
+            Transport::Simulated(core) => {
+                let connector = core.connector().clone();
+                Transport::Simulated(Core::connect(
+                    connector,
+                    config.table_options(FabricCosts::MAPPED_MEMORY),
+                    config.deadline,
+                )?)
+            }
+        };
+        Ok(Self { transport, name: Arc::clone(&self.name), deadline: config.deadline })
+    }
+
+    /// A client of a memory node in a simulated world, for one process of that world: every process makes its own.
+    ///
+    /// # Errors
+    /// As for [`connect`](Self::connect).
+    #[cfg(feature = "sim")]
+    pub fn simulated(
+        sim: &fpcache_fabric::sim::Sim,
+        node: fpcache_fabric::sim::NodeId,
+        config: ClientConfig,
+    ) -> Result<Self, ClientError> {
+        let connector = crate::simulated::SimulatedNode::new(sim, node);
+        let core =
+            Core::connect(connector, config.table_options(FabricCosts::MAPPED_MEMORY), config.deadline)?;
+        Ok(Self {
+            transport: Transport::Simulated(core),
+            name: "simulated".into(),
+            deadline: config.deadline,
+        })
+    }
+}

@@ -1,0 +1,124 @@
+//! What the memory nodes of a table count, and what this compute node keeps of it, together.
+
+use std::time::Duration;
+
+use fpcache::cache::CacheStats;
+use fpcache::key_space::BuildKeys;
+use fpcache::message::NodeStats;
+use fpcache::read::Expected;
+
+use super::Pool;
+use crate::client::TableClient;
+use crate::counters::Counters;
+use crate::error::ClientError;
+use crate::session::TableStats;
+
+impl<K: BuildKeys> Pool<K> {
+    /// The memory nodes' counters, together.
+    pub(crate) fn stats(&self, within: Duration) -> Result<NodeStats, ClientError> {
+        let all = self.each(within, TableClient::stats)?;
+        Ok(all.into_iter().reduce(|a, b| sum(&a, &b)).unwrap_or_default())
+    }
+
+    /// The table as this compute node has it.
+    pub(crate) fn table_stats(&self, within: Duration) -> Result<TableStats, ClientError> {
+        let all = self.each(within, |client| match client.table() {
+            Err(error) if error.is_of_empty_table() => Ok(None),
+            table => table.map(Some),
+        })?;
+        let add = |mut a: TableStats, b: TableStats| {
+            a.model_bytes += b.model_bytes;
+            a.group_bytes += b.group_bytes;
+            a.record.keys += b.record.keys;
+            a.record.segments += b.record.segments;
+            a.record.used += b.record.used;
+            a.record.at_home += b.record.at_home;
+            a
+        };
+        let all = all.into_iter().flatten().reduce(add);
+        all.ok_or(ClientError::Open(fpcache::table_view::OpenError::Empty))
+    }
+
+    /// What a call for so many keys of one range is expected to take: of the range that takes longest.
+    pub(crate) fn expected(&self, keys: usize, within: Duration) -> Result<Expected, ClientError> {
+        let all = self.each(within, |client| match client.expected(keys) {
+            Err(error) if error.is_of_empty_table() => Ok(None),
+            expected => expected.map(Some),
+        })?;
+        let longest = all.into_iter().flatten().max_by(|a, b| a.round_trip.total_cmp(&b.round_trip));
+        longest.ok_or(ClientError::Open(fpcache::table_view::OpenError::Empty))
+    }
+
+    /// What is kept within the budget, if there is one.
+    pub(crate) fn cache_stats(&self, within: Duration) -> Result<Option<CacheStats>, ClientError> {
+        let add = |mut a: CacheStats, b: CacheStats| {
+            a.budget = a.budget.saturating_add(b.budget);
+            a.used += b.used;
+            a.model_bytes += b.model_bytes;
+            a.group_bytes += b.group_bytes;
+            a.hot_bytes += b.hot_bytes;
+            a.paged |= b.paged;
+            a.capacity += b.capacity;
+            a.entries += b.entries;
+            a.hits += b.hits;
+            a.misses += b.misses;
+            a.conflicts += b.conflicts;
+            a
+        };
+        Ok(self.each(within, TableClient::cache_stats)?.into_iter().flatten().reduce(add))
+    }
+
+    /// Empties the hot caches.
+    pub(crate) fn clear_cache(&self) {
+        self.ranges().ranges.iter().for_each(|range| range.clear_cache());
+    }
+
+    /// What was done besides plain lookups and requests.
+    pub(crate) fn counters(&self) -> Counters {
+        let mut all = Counters::default();
+        for counters in self.ranges().ranges.iter().filter_map(|range| range.counters()) {
+            all.refreshes += counters.refreshes;
+            all.reopens += counters.reopens;
+            all.server_side += counters.server_side;
+            all.retries += counters.retries;
+            all.reconnects += counters.reconnects;
+            all.resent += counters.resent;
+        }
+        all
+    }
+
+    /// Bytes of all regions that this process has mapped in huge pages.
+    pub(crate) fn huge_bytes(&self) -> Option<u64> {
+        let ranges = self.ranges();
+        let all = ranges.ranges.iter().filter_map(|range| range.huge_bytes());
+        all.reduce(|a, b| a + b)
+    }
+}
+
+/// Counters of two memory nodes together: sums, and of durations and numbers of progress the greater.
+fn sum(a: &NodeStats, b: &NodeStats) -> NodeStats {
+    NodeStats {
+        incarnation: a.incarnation ^ b.incarnation,
+        region_bytes: a.region_bytes.saturating_add(b.region_bytes),
+        used_bytes: a.used_bytes + b.used_bytes,
+        keys: a.keys + b.keys,
+        segments: a.segments + b.segments,
+        clients: a.clients.max(b.clients),
+        requests: a.requests + b.requests,
+        uptime_ms: a.uptime_ms.min(b.uptime_ms),
+        writes: a.writes + b.writes,
+        inserts: a.inserts + b.inserts,
+        rebuilds: a.rebuilds + b.rebuilds,
+        window_full_waits: a.window_full_waits + b.window_full_waits,
+        copies: a.copies + b.copies,
+        rebuild_ns: a.rebuild_ns + b.rebuild_ns,
+        rebuild_ns_max: a.rebuild_ns_max.max(b.rebuild_ns_max),
+        rebuild_ns_p99: a.rebuild_ns_p99.max(b.rebuild_ns_p99),
+        quarantined_bytes: a.quarantined_bytes + b.quarantined_bytes,
+        external_values: a.external_values + b.external_values,
+        external_bytes: a.external_bytes + b.external_bytes,
+        logged: a.logged + b.logged,
+        synced: a.synced + b.synced,
+        ..*a
+    }
+}

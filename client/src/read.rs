@@ -1,0 +1,152 @@
+//! Lookups and scans of clients.
+
+use std::borrow::Borrow;
+
+use fpcache::key_space::BuildKeys;
+use fpcache::read::{Cost, LookupScratch, Outcome, Plan, Wanted};
+
+use crate::answers::Answers;
+#[cfg(doc)]
+use crate::client::Client;
+use crate::client::{ByteClient, Record, TableClient, with_core};
+use crate::error::ClientError;
+use crate::key::AsKey;
+
+/// How a lookup ended and what it cost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Found {
+    /// The record's version, `None` if the key is absent.
+    pub version: Option<u32>,
+    /// The plan that gave the answer.
+    pub plan: Plan,
+    /// What it cost.
+    pub cost: Cost,
+}
+
+impl From<&Outcome> for Found {
+    fn from(outcome: &Outcome) -> Self {
+        Self { version: outcome.version, plan: outcome.plan, cost: outcome.cost }
+    }
+}
+
+impl<K: BuildKeys> TableClient<K> {
+    /// The value of `key`, `None` if it is absent. One or two dependent round trips, as the [`Plan`] has it, and one more for a
+    /// value that is external; see the [crate](crate#cost) for what costs more, and [`get_into`](Self::get_into) to spare the allocation.
+    ///
+    /// # Errors
+    /// The memory node is gone and did not come back in time, holds no table, or the record was being written until
+    /// the deadline.
+    pub fn get(&self, key: impl AsKey<K>) -> Result<Option<Vec<u8>>, ClientError> {
+        let mut value = Vec::new();
+        Ok(self.get_into(key, &mut value)?.version.map(|_| value))
+    }
+
+    /// Puts the value of `key` into `value`, which it replaces, and says how the lookup went. Allocates nothing once
+    /// `value` has the room. An absent key leaves `value` empty.
+    ///
+    /// # Errors
+    /// As for [`get`](Self::get).
+    #[inline]
+    pub fn get_into(&self, key: impl AsKey<K>, value: &mut Vec<u8>) -> Result<Found, ClientError> {
+        let take = |outcome: &Outcome, found: Option<&[u8]>| {
+            value.clear();
+            value.extend_from_slice(found.unwrap_or_default());
+            Found::from(outcome)
+        };
+        with_core!(self, core => core.here(|held| core.look_up(held, key.as_key(), self.deadline, take)))
+    }
+
+    /// Whether `key` is there, without its value, which is not read if it is external.
+    ///
+    /// # Errors
+    /// As for [`get`](Self::get).
+    pub fn contains(&self, key: impl AsKey<K>) -> Result<bool, ClientError> {
+        with_core!(self, core => core.here(|held| core.contains(held, key.as_key(), self.deadline)))
+    }
+
+    /// The values of `keys`, in their order. All keys share their round trips: as many as the slowest of them needs, and one more
+    /// for each 64 MiB of external values.
+    ///
+    /// # Errors
+    /// As for [`get`](Self::get); the group fails as a whole.
+    pub fn multi_get(&self, keys: &[impl AsKey<K>]) -> Result<Vec<Option<Vec<u8>>>, ClientError> {
+        let mut answers = Answers::new();
+        self.multi_get_into(keys, &mut answers)?;
+        Ok(answers.values().map(|value| value.map(<[u8]>::to_vec)).collect())
+    }
+
+    /// As [`multi_get`](Self::multi_get), into buffers that are kept: allocates nothing once they have the room.
+    ///
+    /// # Errors
+    /// As for [`get`](Self::get).
+    #[inline]
+    pub fn multi_get_into(&self, keys: &[impl AsKey<K>], answers: &mut Answers) -> Result<(), ClientError> {
+        let take = |scratch: &mut LookupScratch<K>| scratch.swap_outcomes(&mut answers.outcomes);
+        let keys = (keys.iter().map(AsKey::as_key), Wanted::Value);
+        with_core!(self, core => core.here(|held| core.lookup(held, keys, self.deadline, take)))
+    }
+
+    /// Up to `limit` records in key order, from the least key not below `start`. One round trip for each 256 KiB of slots, and of
+    /// values outside them; [`scan_with`](Self::scan_with) keeps no more of these than 32 MiB at a time.
+    ///
+    /// # Errors
+    /// As for [`get`](Self::get).
+    pub fn scan(&self, start: impl AsKey<K>, limit: usize) -> Result<Vec<Record<K>>, ClientError> {
+        let mut records = Vec::new();
+        let take = |key: K::View<'_>, value: &[u8]| records.push((key.borrow().to_owned(), value.to_vec()));
+        self.scan_with(start, limit, take)?;
+        Ok(records)
+    }
+
+    /// As [`scan`](Self::scan), handing each record to `take`, which must not use this client.
+    ///
+    /// # Errors
+    /// As for [`get`](Self::get).
+    pub fn scan_with(
+        &self,
+        start: impl AsKey<K>,
+        limit: usize,
+        take: impl FnMut(K::View<'_>, &[u8]),
+    ) -> Result<Cost, ClientError> {
+        with_core!(self, core => core.here(|held| core.scan(held, (start.as_key(), None), limit, self.deadline, take)))
+    }
+
+    /// Hands up to `limit` records with keys from `start` up to `end`, exclusive, to `take`, in key order.
+    ///
+    /// # Errors
+    /// As for [`scan`](Self::scan).
+    pub fn scan_range(
+        &self,
+        start: impl AsKey<K>,
+        end: impl AsKey<K>,
+        limit: usize,
+        take: impl FnMut(K::View<'_>, &[u8]),
+    ) -> Result<Cost, ClientError> {
+        let range = (start.as_key(), Some(end.as_key()));
+        with_core!(self, core => core.here(|held| core.scan(held, range, limit, self.deadline, take)))
+    }
+}
+
+impl ByteClient {
+    /// Hands up to `limit` records whose keys begin with `prefix` to `take`, in key order.
+    ///
+    /// # Errors
+    /// As for [`scan`](Client::scan).
+    pub fn scan_prefix(
+        &self,
+        prefix: impl AsRef<[u8]>,
+        limit: usize,
+        take: impl FnMut(&[u8], &[u8]),
+    ) -> Result<Cost, ClientError> {
+        let prefix = prefix.as_ref();
+        let end = end_of_prefix(prefix);
+        let range = (prefix, end.as_deref());
+        with_core!(self, core => core.here(|held| core.scan(held, range, limit, self.deadline, take)))
+    }
+}
+
+/// The least string above all that begin with `prefix`; there is none above those that begin with 0xff and nothing else.
+pub(crate) fn end_of_prefix(prefix: &[u8]) -> Option<Vec<u8>> {
+    let kept = prefix.iter().rposition(|byte| *byte != u8::MAX)?;
+    Some([&prefix[..kept], &[prefix[kept] + 1]].concat())
+}
