@@ -95,7 +95,7 @@ impl Folder {
     /// # Errors
     /// [`FolderError`].
     pub fn named(path: &Path) -> Result<Self, FolderError> {
-        let fd = Walk::begin(path)?.end()?;
+        let fd = Walk::begin(path, sync_names)?.end()?;
         let folder = Self { fd: Arc::new(fd), path: path.to_owned() };
         let stat = folder.stat()?;
         folder.check_owner(&stat, true)?;
@@ -261,8 +261,17 @@ fn entries(folder: BorrowedFd<'_>) -> Result<Vec<CString>, Errno> {
     Ok(names)
 }
 
+/// Makes the names in a folder durable.
+fn sync_names(folder: BorrowedFd<'_>) -> Result<(), Errno> {
+    match retry_on_intr(|| rustix::fs::fsync(folder)) {
+        // A file system without a medium.
+        Ok(()) | Err(Errno::INVAL) => Ok(()),
+        Err(errno) => Err(errno),
+    }
+}
+
 /// On the way to a folder, name by name.
-struct Walk<'p> {
+struct Walk<'p, S> {
     /// Where it leads.
     path: &'p Path,
     /// How far it has come.
@@ -271,13 +280,15 @@ struct Walk<'p> {
     shown: PathBuf,
     left: VecDeque<OsString>,
     links: usize,
+    /// Makes the names in a folder durable in which one was made.
+    sync: S,
 }
 
-impl<'p> Walk<'p> {
-    fn begin(path: &'p Path) -> Result<Self, FolderError> {
+impl<'p, S: FnMut(BorrowedFd<'_>) -> Result<(), Errno>> Walk<'p, S> {
+    fn begin(path: &'p Path, sync: S) -> Result<Self, FolderError> {
         let shown = PathBuf::from(if path.is_absolute() { "/" } else { "." });
         let at = pass(CWD, shown.as_os_str()).map_err(|e| FolderError::new(path, "opening it")(e.into()))?;
-        Ok(Self { path, at, shown, left: names_of(path), links: 0 })
+        Ok(Self { path, at, shown, left: names_of(path), links: 0, sync })
     }
 
     fn end(mut self) -> Result<OwnedFd, FolderError> {
@@ -302,7 +313,7 @@ impl<'p> Walk<'p> {
     }
 
     /// Makes a folder here that is not there, and makes its name durable.
-    fn make(&self, name: &OsStr) -> Result<(), Errno> {
+    fn make(&mut self, name: &OsStr) -> Result<(), Errno> {
         match rustix::fs::mkdirat(&self.at, name, PRIVATE) {
             Ok(()) => {}
             Err(Errno::EXIST) => return Ok(()),
@@ -310,11 +321,7 @@ impl<'p> Walk<'p> {
         }
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         match rustix::fs::openat(&self.at, ".", flags, Mode::empty()) {
-            Ok(parent) => match retry_on_intr(|| rustix::fs::fsync(&parent)) {
-                // A file system without a medium.
-                Ok(()) | Err(Errno::INVAL) => Ok(()),
-                Err(errno) => Err(errno),
-            },
+            Ok(parent) => (self.sync)(parent.as_fd()),
             // Writing a folder takes no right to read it. Its names reach the disk in the file system's own time.
             Err(Errno::ACCESS) => Ok(()),
             Err(errno) => Err(errno),
@@ -383,4 +390,39 @@ fn unsafe_place(
 ) -> FolderError {
     let (owner, mode) = (stat.st_uid, stat.st_mode & 0o7777);
     FolderError::Unsafe { folder, place, what, owner, mode, remedy }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::MetadataExt;
+
+    /// Goes to a folder; in which folders names were made durable on the way, each as it was then.
+    fn synced_on_the_way(path: &Path) -> Vec<(u64, Vec<CString>)> {
+        let mut synced = Vec::new();
+        let sync = |folder: BorrowedFd<'_>| {
+            synced.push((rustix::fs::fstat(folder)?.st_ino, entries(folder)?));
+            sync_names(folder)
+        };
+        Walk::begin(path, sync).and_then(Walk::end).expect("this user may write here");
+        synced
+    }
+
+    #[test]
+    fn the_names_of_folders_that_are_made_are_made_durable_in_their_parents() {
+        let top = tempfile::tempdir().expect("a folder");
+        let path = top.path().join("some/data");
+        let inode = |path: &Path| path.metadata().expect("a folder").ino();
+        let synced = synced_on_the_way(&path);
+        let expected = [
+            (inode(top.path()), vec![c"some".to_owned()]),
+            (inode(&top.path().join("some")), vec![c"data".to_owned()]),
+        ];
+        assert_eq!(synced, expected, "each in its parent, once it is there");
+        assert_eq!(synced_on_the_way(&path), [], "nothing is made");
+        std::os::unix::fs::symlink("some/other", top.path().join("link")).expect("a link");
+        let by_link = synced_on_the_way(&top.path().join("link"));
+        assert_eq!(by_link.len(), 1);
+        assert_eq!(by_link[0].0, inode(&top.path().join("some")), "where it lies, not where the link does");
+    }
 }
