@@ -1,16 +1,17 @@
 //! A snapshot that is taken while writes go on has nothing but what was there when it began, and with the log makes the table.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
-use crate::common::keys::TestKeys;
+use crate::common::keys::{LongValues, TestKeys};
 use crate::common::requests::{Writer, batch, post, value};
-use crate::common::world::{Mortal, Node, REGION, RING, World, load};
-use fpcache::key_space::KeySpace;
+use crate::common::world::{Mortal, Node, REGION, RING, World, load, startup};
+use fpcache::key_space::{KeySpace, U64Keys};
 use fpcache::layout::{RecordToken, Stored, TableParameters};
 use fpcache::message::{WriteKind, WriteStatus};
-use fpcache_fabric::{ClientId, Handled, Service, Work};
-use fpcache_memserver::durability::{Disk, SnapshotReader, SyncPolicy};
-use fpcache_memserver::store::recovery_area_bytes;
+use fpcache_fabric::{ClientId, Handled, Service, SharedMemory, Work};
+use fpcache_memserver::durability::{Disk, MemoryDisk, SnapshotReader, SyncPolicy};
+use fpcache_memserver::store::{Background, Memories, Startup, recovery_area_bytes, restore, resume};
 
 /// Numbers below a bound, one after the other.
 struct Random(u64);
@@ -182,6 +183,49 @@ fn a_queue_does_not_fill_the_snapshots_that_are_taken_of_it<T: TestKeys>() {
     let reader = Writer::<T>::new(9);
     let there = table(&mut node, &reader, 0..head);
     assert!(there.keys().copied().eq(head - WAITING..head), "{head}");
+}
+
+/// One is due after 64 MiB of the log, and each life writes two elevenths of that.
+#[test]
+fn lives_too_short_for_a_snapshot_come_to_one_together() {
+    const VALUE: usize = 400_000;
+    const PUTS: u64 = (64 << 20) * 2 / 11 / VALUE as u64 + 1;
+    const RING_BYTES: u64 = 1 << 20;
+    let memory = |bytes| Arc::new(SharedMemory::anonymous(bytes).expect("memory"));
+    let (region, recovery_area) = (memory(8 << 20), memory(recovery_area_bytes(RING_BYTES) as usize));
+    let memories = || Memories::new(Arc::clone(&region), Arc::clone(&recovery_area));
+    let mut disk = MemoryDisk::new(1);
+    let (mut writer, mut taken_in) = (Writer::<LongValues>::new(5), Vec::new());
+    for life in 1..=8 {
+        let startup = Startup { ring_bytes: RING_BYTES, ..startup(SyncPolicy::Never, life) };
+        disk = disk.restart();
+        let (there, inline) = (disk.clone(), Background::Inline);
+        let (mut node, _) = if life == 1 {
+            restore::<U64Keys, _, _>(memories(), there, &startup, inline, None).expect("a beginning")
+        } else {
+            resume::<U64Keys, _, _>(memories(), there, &startup, inline).expect("the memory is whole")
+        };
+        if life == 1 {
+            let none: [(u64, Vec<u8>); 0] = [];
+            node.load_records(LongValues::parameters(8), (), none.into_iter()).expect("room");
+        }
+        let before = snapshots(&disk);
+        for key in 0..PUTS {
+            let put = writer.one(
+                &mut node,
+                WriteKind::Put,
+                key % 3,
+                RecordToken::default(),
+                &vec![life as u8; VALUE],
+            );
+            assert_eq!(put.status, WriteStatus::Done);
+            while matches!(node.work(), Work::More) {}
+        }
+        if snapshots(&disk) != before {
+            taken_in.push(life);
+        }
+    }
+    assert_eq!(taken_in, [6]);
 }
 
 for_all_keys_and_long_values!(
