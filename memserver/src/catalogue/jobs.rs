@@ -212,10 +212,9 @@ impl Jobs {
             Err(TryRecvError::Empty) => return None,
             done => done,
         };
-        let Running { client, thread, .. } = self.running.take()?;
         let failed = || Refusal::new(ErrorCode::Internal, "the thread that was to do it has failed");
-        // Nothing is left for it to do but to end.
-        let _ = thread.join();
+        // Nothing is left for it to do but to end, for which nobody waits here: it may be waiting for a processor.
+        let Running { client, .. } = self.running.take()?;
         Some((client, done.unwrap_or_else(|_| Done::Dropped(Err(failed())))))
     }
 
