@@ -404,7 +404,7 @@ fn a_table_that_is_rebuilt_all_the_time_starves_no_other() {
         crate::common::load(&node.client::<U64Keys>(table), U64Keys::parameters(), 0..1_000, 1).unwrap();
     }
     let is_over = AtomicBool::new(false);
-    let mut waited = thread::scope(|scope| {
+    thread::scope(|scope| {
         for seed in 1..3u64 {
             let (client, is_over) = (node.client::<U64Keys>("busy"), &is_over);
             scope.spawn(move || {
@@ -417,24 +417,23 @@ fn a_table_that_is_rebuilt_all_the_time_starves_no_other() {
                 }
             });
         }
-        let calm = node.client::<U64Keys>("calm");
-        let begun = Instant::now();
-        let mut waited: Vec<Duration> = Vec::new();
-        while begun.elapsed() < Duration::from_secs(1) {
-            let asked = Instant::now();
-            calm.put(waited.len() as u64 % 1_000, &[2; 8]).unwrap();
-            waited.push(asked.elapsed());
-        }
+        let (calm, busy) = (node.client::<U64Keys>("calm"), node.client::<U64Keys>("busy"));
+        let (begun, mut written) = (Instant::now(), 0);
+        // For how many turns a put waits is counted in `memserver/tests/others_wait.rs`: here its time would be the machine's.
+        let rebuilds = loop {
+            let put = (written..written + 10).try_for_each(|n| calm.put(n % 1_000, &[2; 8]).map(drop));
+            let rebuilds = put.and_then(|()| busy.stats()).map(|stats| stats.rebuilds);
+            written += 10;
+            let is_enough = rebuilds.as_ref().is_ok_and(|rebuilds| written >= 100 && *rebuilds > 10);
+            if is_enough || rebuilds.is_err() || begun.elapsed() > PATIENCE {
+                break rebuilds;
+            }
+        };
+        // Before anything fails: the others are waited for.
         is_over.store(true, Ordering::Relaxed);
-        waited
+        let rebuilds = rebuilds.unwrap();
+        assert!(written >= 100 && rebuilds > 10, "{written} writes beside {rebuilds} segments replaced");
     });
-    waited.sort_unstable();
-    let (middle, count) = (waited[waited.len() / 2], waited.len());
-    assert!(
-        count > 20 && middle < Duration::from_millis(50),
-        "{count} writes, half of them after {middle:?}"
-    );
-    assert!(node.client::<U64Keys>("busy").stats().unwrap().rebuilds > 10);
 }
 
 /// Everything a client can ask of a table finds nothing.
