@@ -61,6 +61,8 @@ pub use catalogue::{Catalogue, CatalogueConfig, CatalogueError};
 pub use daemon::{Daemon, DaemonConfig, DaemonError, DurableConfig, FirstTable, ListenAddress};
 pub use loader::LoadError;
 pub use node::MemoryNode;
+#[doc(hidden)]
+pub use parked::cost;
 pub use recovery::{Origin, RecoverError, Recovery};
 pub use table::TableError;
 pub use table::audit::Audit;

@@ -71,7 +71,7 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
                 return Err(too_long());
             }
             (place.at, place.left) = (keys.bytes.len() - after.len(), place.left - 1);
-            self.charge(cost::OPERATION + cost::bytes(body.len() - before));
+            self.charge(cost::LOOKED_UP + cost::bytes(body.len() - before));
         }
         if place.at < keys.bytes.len() {
             return Err(Refusal::new(ErrorCode::Invalid, "the request holds more keys than it counts"));

@@ -15,13 +15,14 @@ use std::time::{Duration, Instant};
 use common::keys::{Integers, LongValues, TestKeys};
 use common::requests::{Writer, batch, call, post, statuses, value};
 use common::world::{World, load};
-use fpcache::key_space::U64Keys;
+use fpcache::TableName;
+use fpcache::key_space::{KeyKind, U64Keys};
 use fpcache::layout::TableParameters;
 use fpcache::message::keys::put_key;
 use fpcache::message::{AskedKeys, ErrorCode, Piece, Request, WriteKind, WriteStatus, decode_reply};
-use fpcache_fabric::{ClientId, Handled, Service, SharedMemory};
-use fpcache_memserver::MemoryNode;
+use fpcache_fabric::{ClientId, Handled, HugePages, Service, SharedMemory};
 use fpcache_memserver::durability::SyncPolicy;
+use fpcache_memserver::{Catalogue, CatalogueConfig, MemoryNode};
 
 /// Whose requests are long, and who must not wait for them.
 const GREEDY: ClientId = ClientId(10);
@@ -203,35 +204,113 @@ fn lookups_and_writes_of_many_keys_take_several_turns() {
     node.audit().expect("whole");
 }
 
-/// However many short requests come with every round, and however many segments they replace.
 #[test]
-fn short_requests_leave_a_long_one_its_turns() {
+fn a_table_that_is_rebuilt_all_the_time_starves_no_other() {
+    let config = CatalogueConfig { capacity: 64 << 20, huge_pages: HugePages::No, durable: None };
+    let mut tables = Catalogue::open(&config).expect("memory");
+    let clients = [(ClientId(1), "busy"), (ClientId(2), "busy"), (OTHER, "calm")];
+    for (client, table) in clients {
+        let name: TableName = table.parse().expect("a name");
+        if tables.kind_of(&name).is_none() {
+            tables.create(name, KeyKind::U64, None).expect("room");
+            let node = tables.node::<U64Keys>(&name).expect("a table");
+            let keys = (0..1_000u32).map(|i| u64::from(i) << 40);
+            node.load(Integers::parameters(8), keys, |_, out| out.fill(1)).expect("room");
+        }
+        tables.connected(client, table.as_bytes());
+    }
+    let creations = ["busy", "calm"].map(|name| tables.export(name.as_bytes()).expect("a table").creation());
+    let post = |tables: &mut Catalogue, client, creation, request: &Request<'_>| {
+        let (mut bytes, mut reply) = (Vec::new(), Vec::new());
+        request.encode::<U64Keys>(creation, &mut bytes);
+        let handled = tables.handle(client, &bytes, &mut reply);
+        if handled == Handled::Now {
+            assert!(decode_reply(&reply).is_ok());
+        }
+        handled
+    };
+    let busy: TableName = "busy".parse().expect("a name");
+    let (mut number, mut owed, mut waits) = (0u64, BTreeSet::new(), 0);
+    for request in 1..=150 {
+        // Longer than a short one, which would not wait in any case.
+        let puts: Vec<_> = (0..60).map(|i| (WriteKind::Put, (i * 7) << 40, &[2; 8][..])).collect();
+        let puts = batch::<Integers>(&puts);
+        let mut handled = post(&mut tables, OTHER, creations[1], &puts.request(OTHER.0, request, false));
+        for round in 0.. {
+            for client in [ClientId(1), ClientId(2)] {
+                if owed.contains(&client) {
+                    continue;
+                }
+                // Inserts all over the key space leave segments crowded, which is background work.
+                let key = || {
+                    number += 1;
+                    number.wrapping_mul(0x9e37_79b9_7f4a_7c15)
+                };
+                let keys: Vec<u64> = std::iter::repeat_with(key).take(200).collect();
+                let puts: Vec<_> = keys.iter().map(|key| (WriteKind::Put, *key, &[1; 8][..])).collect();
+                let puts = batch::<Integers>(&puts);
+                let puts = puts.request(client.0, number, false);
+                if post(&mut tables, client, creations[0], &puts) == Handled::Later {
+                    owed.insert(client);
+                }
+            }
+            if handled == Handled::Now {
+                break;
+            }
+            waits += 1;
+            assert!(round < 3, "put {request} still waits after {round} rounds");
+            tables.work();
+            let mut reply = Vec::new();
+            while let Some(client) = tables.next_reply(&mut reply) {
+                if client == OTHER {
+                    handled = Handled::Now;
+                }
+                owed.remove(&client);
+                reply.clear();
+            }
+        }
+        tables.work();
+        let mut reply = Vec::new();
+        while let Some(client) = tables.next_reply(&mut reply) {
+            owed.remove(&client);
+            reply.clear();
+        }
+    }
+    let node = tables.node::<U64Keys>(&busy).expect("a table");
+    assert!(node.stats().rebuilds > 10, "{waits} rounds waited, {:?}", node.stats());
+}
+
+/// Rounds that a lookup of 5,000 keys takes beside so many clients that each send 20 short operations whenever they are owed
+/// nothing; and how many segments these have replaced.
+fn rounds_of_a_long_lookup(parameters: TableParameters, clients: u64, kind: WriteKind) -> (u64, u64) {
+    const LOADED: u64 = 60_000;
     let mut node = empty(64 << 20);
     let values = [0; 8];
-    node.load(Integers::parameters(8), (0..60_000u32).map(|i| u64::from(i) * 1000), |_, out| {
+    node.load(parameters, (0..LOADED as u32).map(|i| u64::from(i) * 1000), |_, out| {
         out.copy_from_slice(&values)
     })
     .expect("room");
     let mut bytes = Vec::new();
-    (0..20_000u64).for_each(|i| put_key::<U64Keys>(&(i * 1000), &mut bytes));
-    let get = Request::Get(AskedKeys { count: 20_000, bytes: &bytes });
+    (0..5_000u64).for_each(|i| put_key::<U64Keys>(&(i * 1000), &mut bytes));
+    let get = Request::Get(AskedKeys { count: 5_000, bytes: &bytes });
     assert_eq!(post::<Integers>(&mut node, GREEDY, &get).0, Handled::Later);
     let (mut number, before) = (0u64, node.stats().rebuilds);
     // Clients whose replies are still to come: one that is owed sends nothing.
     let mut owed = BTreeSet::new();
-    for round in 1..300 {
-        for client in (100..200).map(ClientId) {
+    for round in 1..3_000 {
+        for client in (100..100 + clients).map(ClientId) {
             if owed.contains(&client) {
                 continue;
             }
             let key = || {
                 number += 1;
-                (number.wrapping_mul(0x9e37_79b9) % 60_000_000) | 1
+                let place = number.wrapping_mul(0x9e37_79b9) % (LOADED * 1000);
+                if kind == WriteKind::Insert { place | 1 } else { place / 1000 * 1000 }
             };
             let keys: Vec<u64> = std::iter::repeat_with(key).take(20).collect();
-            let inserts: Vec<_> = keys.iter().map(|key| (WriteKind::Insert, *key, &values[..])).collect();
-            let inserts = batch::<Integers>(&inserts);
-            if post::<Integers>(&mut node, client, &inserts.request(client.0, round, false)).0
+            let writes: Vec<_> = keys.iter().map(|key| (kind, *key, &values[..])).collect();
+            let writes = batch::<Integers>(&writes);
+            if post::<Integers>(&mut node, client, &writes.request(client.0, round, false)).0
                 == Handled::Later
             {
                 owed.insert(client);
@@ -241,15 +320,38 @@ fn short_requests_leave_a_long_one_its_turns() {
         let mut reply = Vec::new();
         while let Some(answered) = node.next_reply(&mut reply) {
             if answered == GREEDY {
-                let rebuilds = node.stats().rebuilds - before;
-                assert!(round > 5 && rebuilds > 10 * round, "{rebuilds} segments replaced in {round} rounds");
-                return;
+                return (round, node.stats().rebuilds - before);
             }
             owed.remove(&answered);
             reply.clear();
         }
     }
-    panic!("20,000 keys are not looked up in 300 rounds");
+    panic!("5,000 keys are not looked up in 3,000 rounds beside {clients} clients");
+}
+
+/// Short requests are served at once, as one of each client is in every round, and owe nothing while they are as cheap as
+/// they are short: however many there are, a long one has its turns. One that replaces segments is as long as any other:
+/// then clients have turns one after the other, and each its share.
+#[test]
+fn short_requests_leave_a_long_one_its_turns() {
+    const CLIENTS: u64 = 40;
+    let usual = Integers::parameters(8);
+    let small = TableParameters { epsilon: 4, max_slots: 256, ..usual };
+    let (alone, _) = rounds_of_a_long_lookup(usual, 0, WriteKind::Update);
+    assert!(alone > 5, "{alone} rounds alone");
+    let (beside_cheap, _) = rounds_of_a_long_lookup(usual, 100, WriteKind::Update);
+    assert!(beside_cheap <= 2 * alone, "{beside_cheap} rounds beside cheap requests, {alone} alone");
+    // Each segment of thousands of records takes more than a turn, and many clients owe one: the long request has half a turn.
+    let (beside_some, rebuilds) = rounds_of_a_long_lookup(usual, 12, WriteKind::Insert);
+    assert!(
+        beside_some <= 3 * alone && rebuilds > alone,
+        "{beside_some} rounds beside requests that replaced {rebuilds} long segments, {alone} alone"
+    );
+    let (beside_dear, rebuilds) = rounds_of_a_long_lookup(small, CLIENTS, WriteKind::Insert);
+    assert!(
+        beside_dear <= (CLIENTS + 1) * alone && rebuilds > beside_dear,
+        "{beside_dear} rounds beside requests that replaced {rebuilds} segments, {alone} alone"
+    );
 }
 
 /// A memory node with much room, none of it in one piece.

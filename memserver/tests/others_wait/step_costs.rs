@@ -10,7 +10,7 @@ use fpcache::layout::TableParameters;
 use fpcache::message::keys::{put_key, put_record};
 use fpcache::message::{AskedKeys, Chunk, Request, Sent, WriteKind, decode_reply};
 use fpcache_fabric::{Handled, Service, Work};
-use fpcache_memserver::MemoryNode;
+use fpcache_memserver::{MemoryNode, cost};
 use rustix::time::{ClockId, clock_gettime};
 
 use super::common::keys::{Integers, LongValues, TestKeys};
@@ -64,13 +64,15 @@ impl Steps {
         decode_reply(&self.request(node, request)).map(drop).unwrap_or_else(|refusal| panic!("{refusal}"));
     }
 
-    fn tell(mut self, what: &str, units: u64) {
+    /// What a unit took, and is charged if it is charged for by units.
+    fn tell(mut self, what: &str, units: u64, charged: impl Into<Option<i64>>) {
         self.each.sort_unstable();
         let all: Duration = self.each.iter().sum();
         let at = |share: f64| self.each[((self.each.len() - 1) as f64 * share) as usize].as_micros();
         let long = self.each.iter().filter(|step| step.as_micros() > 500).count();
+        let charged = charged.into().map_or(String::new(), |charged| format!(", {charged} charged"));
         println!(
-            "{what}: {:.0} ns a unit; {} steps, us: median {}, p99 {}, longest {}; {long} over 500",
+            "{what}: {:.0} ns a unit{charged}; {} steps, us: median {}, p99 {}, longest {}; {long} over 500",
             all.as_nanos() as f64 / units.max(1) as f64,
             self.each.len(),
             at(0.5),
@@ -109,7 +111,11 @@ fn what_steps_take() {
     let usual = Integers::parameters(8);
     let existing = |n: u64| (random(n) % KEYS) << 32;
     let mut node = loaded(1 << 30, usual);
-    writes(&mut node, WriteKind::Update, 640_000, existing).tell("updates at random, by operation", 640_000);
+    writes(&mut node, WriteKind::Update, 640_000, existing).tell(
+        "updates at random, by operation",
+        640_000,
+        cost::OPERATION + cost::bytes(8),
+    );
 
     let mut steps = Steps::default();
     let mut keys = Vec::new();
@@ -117,7 +123,7 @@ fn what_steps_take() {
     for _ in 0..5 {
         steps.request(&mut node, &Request::Get(AskedKeys { count: 40_000, bytes: &keys }));
     }
-    steps.tell("gets of 40,000 keys, by key", 200_000);
+    steps.tell("gets of 40,000 keys, by key", 200_000, cost::LOOKED_UP + cost::bytes(24));
 
     for (what, key) in [
         ("inserts at random", (|n| random(n)) as fn(u64) -> u64),
@@ -127,33 +133,41 @@ fn what_steps_take() {
         let before = node.stats();
         let steps = writes(&mut node, WriteKind::Insert, 1_000_000, key);
         let after = node.stats();
-        steps.tell(&format!("{what}, with all work, by insert"), 1_000_000);
+        steps.tell(&format!("{what}, with all work, by insert"), 1_000_000, None);
         let copies = after.copies - before.copies;
         let took = after.rebuild_ns - before.rebuild_ns;
+        let rebuilds = after.rebuilds - before.rebuilds;
+        let charged = cost::REBUILD * rebuilds as i64 + cost::RECORD_MOVED * copies as i64;
+        // By the clock: on a busy machine more than the thread has run.
         println!(
-            "  of which rebuilds {} ns a record moved, {} ns a rebuild, {} records each",
+            "  of which rebuilds {} ns a record moved, {} charged; {} ns a rebuild of {} records",
             took / copies.max(1),
-            took / (after.rebuilds - before.rebuilds).max(1),
-            copies / (after.rebuilds - before.rebuilds).max(1)
+            charged / copies.max(1) as i64,
+            took / rebuilds.max(1),
+            copies / rebuilds.max(1)
         );
     }
     let mut steps = Steps::default();
     steps.work_of(&mut node);
     let count = steps.each.len() as u64;
-    steps.tell("what is left in the background, by step", count);
+    steps.tell("what is left in the background, by step", count, cost::STEP);
 
     let before = node.stats().copies;
-    writes(&mut node, WriteKind::Delete, KEYS, |n| n << 32).tell("deletions, by operation", KEYS);
+    writes(&mut node, WriteKind::Delete, KEYS, |n| n << 32).tell(
+        "deletions, by operation",
+        KEYS,
+        cost::OPERATION,
+    );
     let mut steps = Steps::default();
     steps.work_of(&mut node);
     let count = steps.each.len() as u64;
-    steps.tell("sweep and evacuation after these, by step", count);
+    steps.tell("sweep and evacuation after these, by step", count, cost::STEP);
     println!("  {} records moved", node.stats().copies - before);
     node.empty(0..512 << 20);
     let (mut steps, before) = (Steps::default(), node.stats().copies);
     steps.work_of(&mut node);
     let moved = node.stats().copies - before;
-    steps.tell("emptying half of the region, by record moved", moved);
+    steps.tell("emptying half of the region, by record moved", moved, None);
 
     // Loads: chunks, the end of one of many segments, and one that is given up.
     for (what, epsilon, max_slots) in [("", 32, 4096), (" in segments of 16 slots", 4, 16)] {
@@ -176,23 +190,23 @@ fn what_steps_take() {
                 let chunk = Request::LoadChunk(Chunk { first, count: 8000, records: &records });
                 steps.done(&mut node, &chunk);
             }
-            steps.tell(&format!("chunks of a load{what}, by record"), KEYS);
+            steps.tell(&format!("chunks of a load{what}, by record"), KEYS, cost::LOADED + cost::bytes(16));
             let mut steps = Steps::default();
             if is_kept {
                 steps.done(&mut node, &Request::LoadCommit);
-                steps.tell(&format!("the end of a load{what}, by record"), KEYS);
+                steps.tell(&format!("the end of a load{what}, by record"), KEYS, None);
                 let mut steps = Steps::default();
                 steps.work_of(&mut node);
                 let count = steps.each.len() as u64;
-                steps.tell("what it leaves, by step", count);
+                steps.tell("what it leaves, by step", count, cost::STEP);
                 let mut steps = Steps::default();
                 steps.time(|| drop(std::mem::replace(&mut node, empty(1 << 20))));
-                steps.tell("its table dropped in one go, as the thread does it that drops tables", 1);
+                steps.tell("its table dropped in one go, as the thread does it that drops tables", 1, None);
             } else {
                 steps.time(|| node.disconnected(GREEDY));
                 steps.work_of(&mut node);
                 let count = steps.each.len() as u64;
-                steps.tell(&format!("a load{what} that is given up, by step"), count);
+                steps.tell(&format!("a load{what} that is given up, by step"), count, cost::STEP);
             }
         }
     }
@@ -212,7 +226,7 @@ fn what_steps_take() {
         refused += u64::from(steps.request(&mut node, &put.request(5, n + 1, false)).ends_with(&[5]));
         steps.time(|| node.work());
     }
-    steps.tell("puts of 40 KB on average, with all work, by byte times 1,000", 8 * 40_000);
+    steps.tell("puts of 40 KB on average, with all work, by byte times 1,000", 8 * 40_000, None);
     println!("  {refused} refused; {:?}", node.stats());
     let began = Instant::now();
     node.audit().expect("whole");
