@@ -23,6 +23,30 @@ pub enum Operation {
         /// The value's first 8 bytes.
         value: u64,
     },
+    /// A value for a key, whether it is there or not.
+    Insert {
+        /// The key.
+        key: u64,
+        /// The value's first 8 bytes.
+        value: u64,
+    },
+}
+
+impl Operation {
+    /// The key it is about.
+    pub fn key(self) -> u64 {
+        match self {
+            Self::Read { key } | Self::Update { key, .. } | Self::Insert { key, .. } => key,
+        }
+    }
+
+    /// The value that it writes, if it does.
+    pub fn written(self) -> Option<u64> {
+        match self {
+            Self::Read { .. } => None,
+            Self::Update { value, .. } | Self::Insert { value, .. } => Some(value),
+        }
+    }
 }
 
 /// How an operation ended.
@@ -30,7 +54,7 @@ pub enum Operation {
 pub enum Answer {
     /// Of a read: the value, if the key is there.
     Value(Option<u64>),
-    /// Of an update.
+    /// Of an update or an insert.
     Written,
     /// It did not end.
     Failed(String),
@@ -261,7 +285,7 @@ impl<'o, S: System> Bench<'o, S> {
             (Operation::Read { key }, Answer::Value(value)) => {
                 self.oracle.is_right(key, *value, (flight.begun, now))
             }
-            (Operation::Update { key, value }, Answer::Written) => {
+            (Operation::Update { key, value } | Operation::Insert { key, value }, Answer::Written) => {
                 self.oracle.end_write(key, value, now, oldest());
                 true
             }
@@ -281,7 +305,9 @@ impl<S: System> Bench<'_, S> {
         self.next += 1;
         let mut state = State::Runs;
         match operation {
-            Operation::Update { key, value } => self.oracle.begin_write(key, value, now),
+            Operation::Update { key, value } | Operation::Insert { key, value } => {
+                self.oracle.begin_write(key, value, now);
+            }
             Operation::Read { key } => {
                 let delegation = self.delegation.get_mut(self.hosts.node_of(client));
                 if delegation.is_some_and(|delegation| delegation.ask(client, key) == Role::Waits) {

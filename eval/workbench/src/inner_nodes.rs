@@ -1,9 +1,11 @@
 //! Inner levels of B+ trees over words, and compute nodes' copies of them: what trees that differ in their leaves share.
 
 mod copies;
+mod growth;
 
 use crate::words::{Address, Landed, Memory, Trip};
 pub use copies::Copies;
+pub use growth::Growth;
 
 /// What a level above the leaves is like.
 #[derive(Clone, Copy, Debug)]
@@ -20,8 +22,8 @@ pub struct Shape {
     pub reads_root: bool,
 }
 
-/// Words before a node's children: how many there are and its level, the keys it is for, and its right neighbour.
-const HEAD: usize = 4;
+/// Words before a node's children: how many there are and its level, the keys it is for, its right neighbour, and its lock.
+const HEAD: usize = 5;
 
 /// A node's words.
 #[derive(Clone, Copy, Debug)]
@@ -124,7 +126,7 @@ impl InnerNodes {
                 let high = below.get((i + 1) * per_node).map_or(u64::MAX, |(low, _)| *low);
                 let low = if i == 0 { 0 } else { children[0].0 };
                 let node = memory.words_mut(at, words);
-                node[..HEAD].copy_from_slice(&[children.len() as u64 | level << 32, low, high, 0]);
+                node[..HEAD].copy_from_slice(&[children.len() as u64 | level << 32, low, high, 0, 0]);
                 for (pair, (low, child)) in node[HEAD..].as_chunks_mut::<2>().0.iter_mut().zip(children) {
                     *pair = [*low, *child];
                 }

@@ -14,7 +14,8 @@ pub fn first_value(key: u64) -> u64 {
 /// A write of one key.
 #[derive(Clone, Copy, Debug)]
 struct Written {
-    value: u64,
+    /// `None` before the key was there.
+    value: Option<u64>,
     begun: Picos,
     /// `MAX` while it is under way.
     ended: Picos,
@@ -42,15 +43,15 @@ impl Oracle {
 
     /// A write begins.
     pub fn begin_write(&mut self, key: u64, value: u64, now: Picos) {
-        let first = Written { value: first_value(key), begun: 0, ended: 0 };
+        let first = Written { value: self.loaded(key), begun: 0, ended: 0 };
         let writes = self.written.entry(key).or_insert_with(|| vec![first]);
-        writes.push(Written { value, begun: now, ended: Picos::MAX });
+        writes.push(Written { value: Some(value), begun: now, ended: Picos::MAX });
     }
 
     /// It has ended; nothing that is under way began before `oldest`.
     pub fn end_write(&mut self, key: u64, value: u64, now: Picos, oldest: Picos) {
         let Some(writes) = self.written.get_mut(&key) else { return };
-        if let Some(write) = writes.iter_mut().find(|write| write.value == value) {
+        if let Some(write) = writes.iter_mut().find(|write| write.value == Some(value)) {
             write.ended = now;
         }
         if writes.len() > KEPT {
@@ -62,12 +63,14 @@ impl Oracle {
     /// Whether a read of `key` that lasted from `begun` to `ended` may have had this answer.
     pub fn is_right(&self, key: u64, answer: Option<u64>, (begun, ended): (Picos, Picos)) -> bool {
         let Some(writes) = self.written.get(&key) else {
-            return answer == self.keys.binary_search(&key).is_ok().then(|| first_value(key));
+            return answer == self.loaded(key);
         };
-        answer.is_some_and(|answer| {
-            let mut all = writes.iter().filter(|write| write.value == answer && write.begun <= ended);
-            all.any(|write| !is_overwritten(writes, write, begun))
-        })
+        let mut all = writes.iter().filter(|write| write.value == answer && write.begun <= ended);
+        all.any(|write| !is_overwritten(writes, write, begun))
+    }
+
+    fn loaded(&self, key: u64) -> Option<u64> {
+        self.keys.binary_search(&key).is_ok().then(|| first_value(key))
     }
 }
 
@@ -93,6 +96,10 @@ mod tests {
         assert!(oracle.is_right(3, Some(first_value(3)), (19, 30)));
         assert!(!oracle.is_right(3, Some(first_value(3)), (21, 30)), "overwritten before it began");
         assert!(!oracle.is_right(5, Some(77), (21, 30)));
+        oracle.begin_write(4, 78, 40);
+        assert!(oracle.is_right(4, None, (35, 45)) && oracle.is_right(4, Some(78), (35, 45)));
+        oracle.end_write(4, 78, 50, 50);
+        assert!(oracle.is_right(4, None, (49, 60)) && !oracle.is_right(4, None, (51, 60)));
     }
 
     #[test]

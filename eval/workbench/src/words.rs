@@ -92,6 +92,8 @@ enum Effect {
     Write,
     /// Stores the last operand's bits under the mask if the bits under it are as expected.
     CompareSwap,
+    /// Adds one.
+    Add,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -118,6 +120,14 @@ pub struct Trip {
 pub struct Landed {
     first: usize,
     words: usize,
+}
+
+impl Landed {
+    /// With what landed right after it.
+    pub fn with(self, next: Self) -> Self {
+        debug_assert_eq!(self.first + self.words, next.first);
+        Self { first: self.first, words: self.words + next.words }
+    }
 }
 
 impl Trip {
@@ -162,6 +172,13 @@ impl Trip {
         self.buffer.extend_from_slice(words);
     }
 
+    /// Adds one to a word.
+    pub fn fetch_add(&mut self, at: Address) {
+        self.request(at, Verb::Atomic, 8);
+        self.part(Effect::Add, at, 1);
+        self.buffer.push(0);
+    }
+
     /// Stores the bits of `new` under `mask` if the word's bits there are those of `expected`; the old word lands.
     pub fn compare_swap(&mut self, at: Address, (expected, new): (u64, u64), mask: u64) -> Landed {
         self.request(at, Verb::Atomic, 8);
@@ -188,6 +205,7 @@ impl Trip {
             match part.effect {
                 Effect::Read => buffer[..part.words].copy_from_slice(words),
                 Effect::Write => words.copy_from_slice(&buffer[..part.words]),
+                Effect::Add => words[0] += 1,
                 Effect::CompareSwap => {
                     let [old, expected, new, mask] = &mut buffer[..4] else { continue };
                     *old = words[0];

@@ -6,8 +6,8 @@ use crate::{Sizes, scatter};
 pub const SPAN: usize = 64;
 pub const HOP: usize = 8;
 
-/// Words before a leaf's entries: lock, and the leaf after it.
-pub const HEAD: usize = 2;
+/// Words before a leaf's entries: lock, the leaf after it, and the first key that is not its own.
+pub const HEAD: usize = 3;
 /// Words of an entry: whether it is used, key, value.
 pub const ENTRY: usize = 3;
 
@@ -62,7 +62,7 @@ pub fn place(keys: &[u64]) -> Option<[Option<u64>; SPAN]> {
 }
 
 /// Makes room for a key by moving others, and puts it there.
-fn insert(entries: &mut [Option<u64>; SPAN], key: u64) -> Option<()> {
+pub fn insert(entries: &mut [Option<u64>; SPAN], key: u64) -> Option<()> {
     let distance = |from: usize, to: usize| (to + SPAN - from) % SPAN;
     let home_of_key = home(key);
     let mut free = (0..SPAN).map(|i| (home_of_key + i) % SPAN).find(|i| entries[*i].is_none())?;

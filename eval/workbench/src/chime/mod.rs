@@ -5,7 +5,7 @@ mod layout;
 
 use crate::Sizes;
 use crate::bench::{Answer, Operation};
-use crate::inner_nodes::{Asked, InnerNodes, LeafAt, Seek, Shape};
+use crate::inner_nodes::{Asked, Growth, InnerNodes, LeafAt, Seek, Shape};
 use crate::oracle::first_value;
 use crate::words::{Address, Index, Landed, Memory, Next, Trip};
 use hot_entries::HotEntries;
@@ -42,6 +42,15 @@ pub struct Chime {
 pub struct Task {
     operation: Option<Operation>,
     stage: Stage,
+    split: Split,
+    growth: Option<Growth>,
+}
+
+/// A leaf that is being split: what it is to hold, and its sibling's first key and place.
+#[derive(Debug, Default)]
+struct Split {
+    left: Vec<u64>,
+    sibling: (u64, Address),
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -70,6 +79,16 @@ enum Stage {
     Written {
         is_there: bool,
     },
+    /// The whole leaf, which is locked and has no room for the key.
+    Full {
+        at: LeafAt,
+        landed: Landed,
+    },
+    /// The new sibling of this leaf is there, which is still locked and whole.
+    Sibling(Address),
+    /// Both halves are: the level above takes the sibling.
+    Halved,
+    Growing,
 }
 
 impl Chime {
@@ -99,8 +118,9 @@ impl Chime {
                 }
             }
             if let Some((_, before)) = leaves.last() {
-                memory.words_mut(*before, HEAD)[1] = at;
+                memory.words_mut(*before, HEAD)[1..].copy_from_slice(&[at, rest[0]]);
             }
+            memory.words_mut(at, HEAD)[2] = u64::MAX;
             leaves.push((rest[0], at));
             rest = &rest[count..];
         }
@@ -134,10 +154,10 @@ impl Chime {
                         let landed = trip.read(entry_at(at.leaf, entry), ENTRY, bytes);
                         task.stage = Stage::Guess { at, entry, landed };
                     }
-                    None => self.ask_neighbourhood(task, key, at, trip),
+                    None => self.ask_neighbourhood(task, key, (at, HOP), trip),
                 }
             }
-            Operation::Update { .. } => {
+            Operation::Update { .. } | Operation::Insert { .. } => {
                 let landed = trip.compare_swap(at.leaf, (0, LOCK), LOCK);
                 task.stage = Stage::Lock { at, landed };
             }
@@ -145,14 +165,15 @@ impl Chime {
         Next::Trip
     }
 
-    fn ask_neighbourhood(&self, task: &mut Task, key: u64, at: LeafAt, trip: &mut Trip) {
+    /// Asks for so many entries from a key's home on.
+    fn ask_neighbourhood(&self, task: &mut Task, key: u64, (at, wanted): (LeafAt, usize), trip: &mut Trip) {
         let first = home(key);
-        let count = HOP.min(SPAN - first);
+        let count = wanted.min(SPAN - first);
         let bytes = neighbourhood_bytes(self.sizes, first, count);
         let mut parts = [trip.read(entry_at(at.leaf, first), count * ENTRY, bytes), Landed::default()];
-        let next = trip.and_read(at.leaf + 1, 1);
-        if count < HOP {
-            let wrapped = HOP - count;
+        let next = trip.and_read(at.leaf + 1, 2);
+        if count < wanted {
+            let wrapped = wanted - count;
             parts[1] = trip.read(entry_at(at.leaf, 0), wrapped * ENTRY, run_bytes(self.sizes, 0, wrapped));
         }
         task.stage = Stage::Neighbourhood { at, parts, next };
@@ -167,33 +188,111 @@ impl Chime {
         (parts, next, landed): ([Landed; 2], Landed, &Trip),
         (trip, memory): (&mut Trip, &Memory),
     ) -> Next {
-        let (Operation::Read { key } | Operation::Update { key, .. }) = operation;
+        let key = operation.key();
         let entries = parts.iter().flat_map(|part| landed.words(*part).as_chunks::<ENTRY>().0);
         let found = entries.enumerate().find(|(_, [used, k, _])| *used != 0 && *k == key);
         let entry = found.map(|(i, [.., value])| ((home(key) + i) % SPAN, *value));
+        let &[right, high] = landed.words(next) else { return Next::Trip };
+        let has_moved = key >= high && high != u64::MAX;
         match (operation, entry) {
             (Operation::Read { .. }, Some((entry, value))) => {
                 self.hot[compute].note(at.leaf, entry, fingerprint(key));
-                Next::Done(Answer::Value(Some(value)))
+                return Next::Done(Answer::Value(Some(value)));
             }
             (Operation::Read { .. }, None) => {
                 // The copy is old if the leaf has another right neighbour than it says.
-                if at.is_copied && at.next.is_some_and(|said| said != landed.word(next)) {
-                    self.inner.drop_copy(compute, key);
-                    return self.seek(compute, task, operation, trip, memory);
+                let is_old = at.is_copied && at.next.is_some_and(|said| said != right);
+                if has_moved || is_old {
+                    return self.go_right(compute, task, (operation, at, right), (trip, memory));
                 }
-                Next::Done(Answer::Value(None))
+                return Next::Done(Answer::Value(None));
             }
-            (Operation::Update { value, .. }, entry) => {
-                if let Some((entry, _)) = entry {
-                    trip.write(entry_at(at.leaf, entry) + 2, &[value], run_bytes(self.sizes, entry, 1));
-                }
-                // The word of the lock, with vacancies and the greatest key's place.
+            (_, None) if has_moved => {
                 trip.write(at.leaf, &[0], 8);
-                task.stage = Stage::Written { is_there: entry.is_some() };
-                Next::Trip
+                return self.go_right(compute, task, (operation, at, right), (trip, memory));
             }
+            (Operation::Insert { value, .. }, None) => {
+                return self.insert(task, at, (key, value), (trip, memory));
+            }
+            (Operation::Update { value, .. } | Operation::Insert { value, .. }, Some((entry, _))) => {
+                trip.write(entry_at(at.leaf, entry) + 2, &[value], run_bytes(self.sizes, entry, 1));
+            }
+            (Operation::Update { .. }, None) => {}
         }
+        // The word of the lock, with vacancies and the greatest key's place.
+        trip.write(at.leaf, &[0], 8);
+        task.stage = Stage::Written { is_there: entry.is_some() };
+        Next::Trip
+    }
+
+    /// From a leaf that is not the key's: a copy that led there is old; else the leaf after it has the key.
+    fn go_right(
+        &mut self,
+        compute: usize,
+        task: &mut Task,
+        (operation, at, right): (Operation, LeafAt, Address),
+        (trip, memory): (&mut Trip, &Memory),
+    ) -> Next {
+        if at.is_copied {
+            self.inner.drop_copy(compute, operation.key());
+            return self.seek(compute, task, operation, trip, memory);
+        }
+        let at = LeafAt { leaf: right, next: None, is_copied: false };
+        self.at_leaf(compute, task, operation, at, trip)
+    }
+
+    /// Puts a record into a leaf whose lock is held, and moves others for it; WRITEs from its home, which has the hop bitmap,
+    /// to the last entry that changes.
+    fn insert(
+        &self,
+        task: &mut Task,
+        at: LeafAt,
+        (key, value): (u64, u64),
+        (trip, memory): (&mut Trip, &Memory),
+    ) -> Next {
+        let leaf = memory.words(at.leaf, LEAF);
+        let Some(changed) = with_record(leaf, (key, value)) else {
+            task.stage = Stage::Full { at, landed: trip.read(at.leaf, LEAF, layout::leaf_bytes(self.sizes)) };
+            return Next::Trip;
+        };
+        let first = home(key);
+        let differs = |i: &usize| {
+            let entry = HEAD + (first + i) % SPAN * ENTRY;
+            changed[entry..entry + ENTRY] != leaf[entry..entry + ENTRY]
+        };
+        let count = (0..SPAN).rev().find(differs).map_or(1, |last| last + 1);
+        let runs = [(first, count.min(SPAN - first)), (0, (first + count).saturating_sub(SPAN))];
+        for (first, count) in runs.into_iter().filter(|(_, count)| *count > 0) {
+            let words = &changed[HEAD + first * ENTRY..][..count * ENTRY];
+            trip.write(entry_at(at.leaf, first), words, run_bytes(self.sizes, first, count));
+        }
+        trip.write(at.leaf, &[0], 8);
+        task.stage = Stage::Written { is_there: true };
+        Next::Trip
+    }
+
+    /// WRITEs the right half of a full leaf with one record more.
+    fn halve(
+        &self,
+        task: &mut Task,
+        operation: Operation,
+        (at, leaf): (LeafAt, &[u64]),
+        (trip, memory): (&mut Trip, &mut Memory),
+    ) -> Next {
+        let mut records: Vec<(u64, u64)> = records(leaf).map(|[_, key, value]| (key, value)).collect();
+        records.push((operation.key(), operation.written().unwrap_or(0)));
+        records.sort_unstable();
+        let right = records.split_off(records.len() / 2);
+        let middle = right[0].0;
+        let sibling = memory.allocate(LEAF, layout::leaf_bytes(self.sizes) as u64);
+        let halves = (leaf_of(&right, leaf[1], leaf[2]), leaf_of(&records, sibling, middle));
+        let (Some(right), Some(left)) = halves else {
+            return Next::Done(Answer::Failed("half a leaf's records have no places".into()));
+        };
+        trip.write(sibling, &right, layout::leaf_bytes(self.sizes));
+        task.split = Split { left, sibling: (middle, sibling) };
+        task.stage = Stage::Sibling(at.leaf);
+        Next::Trip
     }
 
     fn seek(
@@ -204,7 +303,7 @@ impl Chime {
         trip: &mut Trip,
         memory: &Memory,
     ) -> Next {
-        let (Operation::Read { key } | Operation::Update { key, .. }) = operation;
+        let key = operation.key();
         let seek = self.inner.seek(compute, key, trip, memory);
         self.go_on(compute, task, operation, seek, trip)
     }
@@ -227,6 +326,49 @@ impl Chime {
     }
 }
 
+/// A leaf's used entries.
+fn records(leaf: &[u64]) -> impl Iterator<Item = [u64; ENTRY]> {
+    leaf[HEAD..].as_chunks::<ENTRY>().0.iter().copied().filter(|[used, ..]| *used != 0)
+}
+
+/// A leaf's words with one record more; `None` if there is no room.
+fn with_record(leaf: &[u64], (key, value): (u64, u64)) -> Option<Vec<u64>> {
+    let mut entries = [None; SPAN];
+    for (entry, [used, key, _]) in entries.iter_mut().zip(leaf[HEAD..].as_chunks::<ENTRY>().0) {
+        *entry = (*used != 0).then_some(*key);
+    }
+    layout::insert(&mut entries, key)?;
+    let value_of = |wanted: u64| match wanted == key {
+        true => value,
+        false => records(leaf).find(|[_, key, _]| *key == wanted).map_or(0, |[.., value]| value),
+    };
+    Some(words_of(&entries, value_of, leaf[1], leaf[2]))
+}
+
+/// A leaf of these records, not locked; `None` if they do not fit.
+fn leaf_of(records: &[(u64, u64)], next: Address, high: u64) -> Option<Vec<u64>> {
+    let keys: Vec<u64> = records.iter().map(|(key, _)| *key).collect();
+    let value_of =
+        |wanted: u64| records.iter().find(|(key, _)| *key == wanted).map_or(0, |(_, value)| *value);
+    Some(words_of(&place(&keys)?, value_of, next, high))
+}
+
+fn words_of(
+    entries: &[Option<u64>; SPAN],
+    value_of: impl Fn(u64) -> u64,
+    next: Address,
+    high: u64,
+) -> Vec<u64> {
+    let mut words = vec![0; LEAF];
+    words[..HEAD].copy_from_slice(&[0, next, high]);
+    for (words, key) in words[HEAD..].as_chunks_mut::<ENTRY>().0.iter_mut().zip(entries) {
+        if let Some(key) = key {
+            *words = [1, *key, value_of(*key)];
+        }
+    }
+    words
+}
+
 fn entry_at(leaf: Address, entry: usize) -> Address {
     leaf + (HEAD + entry * ENTRY) as u64
 }
@@ -237,7 +379,7 @@ impl Index for Chime {
     const DELEGATES: bool = true;
 
     fn begin(&mut self, _: usize, task: &mut Task, operation: Operation) {
-        *task = Task { operation: Some(operation), stage: Stage::Begin };
+        *task = Task { operation: Some(operation), ..Task::default() };
     }
 
     fn step(
@@ -251,7 +393,7 @@ impl Index for Chime {
         let Some(operation) = task.operation else {
             return Next::Done(Answer::Failed("there is nothing to do".into()));
         };
-        let (Operation::Read { key } | Operation::Update { key, .. }) = operation;
+        let key = operation.key();
         match task.stage {
             Stage::Begin => self.seek(compute, task, operation, trip, memory),
             Stage::Inner(asked) => {
@@ -264,7 +406,7 @@ impl Index for Chime {
                     self.hot[compute].note(at.leaf, entry, fingerprint(key));
                     return Next::Done(Answer::Value(Some(value)));
                 }
-                self.ask_neighbourhood(task, key, at, trip);
+                self.ask_neighbourhood(task, key, (at, HOP), trip);
                 Next::Trip
             }
             Stage::Neighbourhood { at, parts, next } => {
@@ -275,8 +417,36 @@ impl Index for Chime {
                 if landed.word(old) & LOCK != 0 {
                     return self.at_leaf(compute, task, operation, at, trip);
                 }
-                self.ask_neighbourhood(task, key, at, trip);
+                let wanted = match operation {
+                    // The lock's word says which entries are vacant, and the lock is held.
+                    Operation::Insert { .. } => {
+                        let leaf = memory.words(at.leaf, LEAF);
+                        let vacant = |i: &usize| leaf[HEAD + (home(key) + i) % SPAN * ENTRY] == 0;
+                        (0..SPAN).find(vacant).map_or(HOP, |distance| HOP.max(distance + 1))
+                    }
+                    _ => HOP,
+                };
+                self.ask_neighbourhood(task, key, (at, wanted), trip);
                 Next::Trip
+            }
+            Stage::Full { at, landed: leaf } => {
+                self.halve(task, operation, (at, landed.words(leaf)), (trip, memory))
+            }
+            Stage::Sibling(leaf) => {
+                trip.write(leaf, &task.split.left, layout::leaf_bytes(self.sizes));
+                task.stage = Stage::Halved;
+                Next::Trip
+            }
+            Stage::Halved => {
+                task.growth = Some(self.inner.grow(compute, task.split.sibling, trip));
+                task.stage = Stage::Growing;
+                Next::Trip
+            }
+            Stage::Growing => {
+                let growth = task.growth.take();
+                task.growth =
+                    growth.and_then(|growth| self.inner.go_on_growing(compute, growth, landed, trip, memory));
+                if task.growth.is_some() { Next::Trip } else { Next::Done(Answer::Written) }
             }
             Stage::Written { is_there: true } => Next::Done(Answer::Written),
             Stage::Written { is_there: false } => Next::Done(Answer::Failed("there is no such key".into())),

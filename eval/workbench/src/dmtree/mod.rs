@@ -1,7 +1,7 @@
 //! DMTree: a B+ tree whose leaves' fingerprints lie on compute nodes. See this folder's `README.md`.
 
 use crate::bench::{Answer, Operation};
-use crate::inner_nodes::{Asked, InnerNodes, Seek, Shape};
+use crate::inner_nodes::{Asked, Growth, InnerNodes, LeafAt, Seek, Shape};
 use crate::kept::Kept;
 use crate::nic::Target;
 use crate::oracle::first_value;
@@ -28,8 +28,10 @@ impl Options {
 
 /// Records of a leaf, and children of an inner node.
 const SPAN: usize = 32;
-/// Words of a leaf's fingerprints: lock, leaf, and 32 of a byte each.
-const TABLE: usize = 2 + SPAN / 8;
+/// Words before a leaf's fingerprints: lock, leaf, the first key that is not its own, and the fingerprints of the leaf after it.
+const HEAD: usize = 4;
+/// Words of them with the fingerprints, a byte each.
+const TABLE: usize = HEAD + SPAN / 8;
 /// Bytes of a leaf's fingerprints: they, and what comes with them.
 const TABLE_BYTES: usize = SPAN + 24;
 /// Words of a record: key and value.
@@ -48,8 +50,8 @@ pub struct DmTree {
     inner: InnerNodes,
     /// Copies of fingerprints by where they lie.
     copies: Vec<Kept<[u64; TABLE]>>,
-    /// Bytes of the fingerprints that a compute node owns.
-    owned: u64,
+    /// Bytes of the fingerprints that each compute node owns.
+    owned: Vec<u64>,
 }
 
 /// An operation under way.
@@ -64,6 +66,15 @@ pub struct Task {
     is_fresh: bool,
     /// Entries of the leaf that the key may be in, a bit each.
     left: u32,
+    /// The inner node's copy that led here may be old.
+    is_copied: bool,
+    /// A record was not the one that its fingerprint told of: the leaf was being split.
+    has_moved: bool,
+    /// The fingerprints as they were under the lock, and as they are to be.
+    under_lock: Vec<u64>,
+    becomes: Vec<u64>,
+    sibling: (u64, Address),
+    growth: Option<Growth>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -81,6 +92,15 @@ enum Stage {
     Unlocked {
         is_there: bool,
     },
+    /// All records of a full leaf, which is locked.
+    Full(Landed),
+    /// The new sibling is there, with its fingerprints: these records are left.
+    Sibling(u32),
+    /// What has moved is gone from the leaf.
+    Cleared,
+    /// The fingerprints say so: the level above takes the sibling.
+    Halved,
+    Growing,
 }
 
 fn fingerprint(key: u64) -> u8 {
@@ -88,11 +108,26 @@ fn fingerprint(key: u64) -> u8 {
     (scatter(key) % 255 + 1) as u8
 }
 
+/// The fingerprints of a leaf.
+fn fingerprints(table: &[u64]) -> impl Iterator<Item = u8> {
+    table[HEAD..].iter().flat_map(|word| word.to_le_bytes())
+}
+
+/// The words of a leaf's fingerprints, not locked.
+fn table_of(keys: impl Iterator<Item = u64>, leaf: Address, (high, next): (u64, Address)) -> [u64; TABLE] {
+    let mut bytes = [0; SPAN];
+    bytes.iter_mut().zip(keys).for_each(|(byte, key)| *byte = fingerprint(key));
+    let mut table = [0; TABLE];
+    table[..HEAD].copy_from_slice(&[0, leaf, high, next]);
+    let words = bytes.as_chunks::<8>().0.iter().map(|word| u64::from_le_bytes(*word));
+    table[HEAD..].iter_mut().zip(words).for_each(|(to, from)| *to = from);
+    table
+}
+
 /// Entries whose fingerprint is that of the key, a bit each.
 fn matching(table: &[u64], key: u64) -> u32 {
     let (wanted, mut found) = (fingerprint(key), 0);
-    let bytes = table[2..].iter().flat_map(|word| word.to_le_bytes());
-    for (entry, byte) in bytes.enumerate() {
+    for (entry, byte) in fingerprints(table).enumerate() {
         found |= u32::from(byte == wanted) << entry;
     }
     found
@@ -115,12 +150,11 @@ impl DmTree {
             let records = memory.words_mut(leaf, SPAN * RECORD).as_chunks_mut::<RECORD>().0;
             records.iter_mut().zip(part).for_each(|(record, key)| *record = [*key, first_value(*key)]);
             let at = memory.allocate_on_compute(i % usize::from(compute_nodes.max(1)), TABLE);
-            let mut bytes = [0; SPAN];
-            bytes.iter_mut().zip(part).for_each(|(byte, key)| *byte = fingerprint(*key));
-            let table = memory.words_mut(at, TABLE);
-            table[1] = leaf;
-            let words = bytes.as_chunks::<8>().0.iter().map(|word| u64::from_le_bytes(*word));
-            table[2..].iter_mut().zip(words).for_each(|(to, from)| *to = from);
+            let table = table_of(part.iter().copied(), leaf, (u64::MAX, 0));
+            memory.words_mut(at, TABLE).copy_from_slice(&table);
+            if let Some((_, before)) = tables.last() {
+                memory.words_mut(*before, TABLE)[2..HEAD].copy_from_slice(&[part[0], at]);
+            }
             tables.push((part[0], at));
         }
         let shape = Shape {
@@ -130,7 +164,10 @@ impl DmTree {
             all_levels: false,
             reads_root: false,
         };
-        let owned = (tables.len().div_ceil(compute_nodes.max(1).into()) * TABLE_BYTES) as u64;
+        let mut owned = vec![0; compute_nodes.max(1).into()];
+        for i in 0..tables.len() {
+            owned[i % usize::from(compute_nodes.max(1))] += TABLE_BYTES as u64;
+        }
         let of_copies = (options.budget as f64 * options.fingerprint_share) as u64;
         let inner = InnerNodes::build(memory, shape, tables, 1.0, compute_nodes, options.budget - of_copies);
         let copies = |seed| Kept::new(of_copies, TABLE_BYTES as u64, u64::from(seed));
@@ -142,20 +179,20 @@ impl DmTree {
         compute: usize,
         task: &mut Task,
         (operation, seek): (Operation, Seek),
-        (trip, memory): (&mut Trip, &Memory),
+        (trip, memory): (&mut Trip, &mut Memory),
     ) -> Next {
         match (seek, operation) {
             (Seek::Asked(asked), _) => task.stage = Stage::Inner(asked),
             (Seek::Leaf(at), Operation::Read { key }) => {
-                task.table = at.leaf;
+                (task.table, task.is_copied, task.has_moved) = (at.leaf, at.is_copied, false);
                 if let Some(copy) = self.copies[compute].get(at.leaf).copied() {
                     (task.is_fresh, task.leaf, task.left) = (false, copy[1], matching(&copy, key));
                     return self.next_record(compute, task, operation, (trip, memory));
                 }
                 return self.ask_table(compute, task, operation, (trip, memory));
             }
-            (Seek::Leaf(at), Operation::Update { .. }) => {
-                task.table = at.leaf;
+            (Seek::Leaf(at), Operation::Update { .. } | Operation::Insert { .. }) => {
+                (task.table, task.is_copied) = (at.leaf, at.is_copied);
                 task.stage = Stage::Lock(trip.compare_swap(at.leaf, (0, LOCK), LOCK));
             }
         }
@@ -168,7 +205,7 @@ impl DmTree {
         compute: usize,
         task: &mut Task,
         operation: Operation,
-        (trip, memory): (&mut Trip, &Memory),
+        (trip, memory): (&mut Trip, &mut Memory),
     ) -> Next {
         if Memory::node_of(task.table) == Target::Compute(compute as u16) {
             let table = memory.words(task.table, TABLE).to_vec();
@@ -184,15 +221,31 @@ impl DmTree {
         task: &mut Task,
         operation: Operation,
         table: &[u64],
-        (trip, memory): (&mut Trip, &Memory),
+        (trip, memory): (&mut Trip, &mut Memory),
     ) -> Next {
-        let (Operation::Read { key } | Operation::Update { key, .. }) = operation;
+        let key = operation.key();
         if let Some(table) = table.first_chunk::<TABLE>()
             && Memory::node_of(task.table) != Target::Compute(compute as u16)
         {
             self.copies[compute].keep(task.table, *table);
         }
         (task.is_fresh, task.leaf, task.left) = (true, table[1], matching(table, key));
+        if key >= table[2] && table[2] != u64::MAX {
+            // A copy that led here is old; else the leaf after this one has the key.
+            if operation.written().is_some() {
+                trip.write(task.table, &[0], 8);
+            }
+            let seek = match task.is_copied {
+                true => {
+                    self.inner.drop_copy(compute, key);
+                    self.inner.seek(compute, key, trip, memory)
+                }
+                false => Seek::Leaf(LeafAt { leaf: table[3], next: None, is_copied: false }),
+            };
+            return self.go_on(compute, task, (operation, seek), (trip, memory));
+        }
+        task.has_moved = false;
+        task.under_lock = table.to_vec();
         self.next_record(compute, task, operation, (trip, memory))
     }
 
@@ -202,7 +255,7 @@ impl DmTree {
         compute: usize,
         task: &mut Task,
         operation: Operation,
-        (trip, memory): (&mut Trip, &Memory),
+        (trip, memory): (&mut Trip, &mut Memory),
     ) -> Next {
         if task.left != 0 {
             let entry = task.left.trailing_zeros();
@@ -212,15 +265,77 @@ impl DmTree {
             return Next::Trip;
         }
         match operation {
-            Operation::Read { .. } if task.is_fresh => Next::Done(Answer::Value(None)),
+            Operation::Read { .. } if task.is_fresh && !task.has_moved => Next::Done(Answer::Value(None)),
             // A copy's word for it that the key is not there is not enough.
             Operation::Read { .. } => self.ask_table(compute, task, operation, (trip, memory)),
+            Operation::Insert { key, value } => self.insert(task, (key, value), trip),
             Operation::Update { .. } => {
                 trip.write(task.table, &[0], 8);
                 task.stage = Stage::Unlocked { is_there: false };
                 Next::Trip
             }
         }
+    }
+
+    /// Puts a record into a free entry of the leaf whose fingerprints are locked.
+    fn insert(&self, task: &mut Task, (key, value): (u64, u64), trip: &mut Trip) -> Next {
+        let free = fingerprints(&task.under_lock).position(|byte| byte == 0);
+        let Some(entry) = free else {
+            let words = SPAN * RECORD;
+            task.stage = Stage::Full(trip.read(task.leaf, words, SPAN * self.record_bytes()));
+            return Next::Trip;
+        };
+        trip.write(task.leaf + (entry * RECORD) as u64, &[key, value], self.record_bytes());
+        task.becomes.clone_from(&task.under_lock);
+        task.becomes[0] = 0;
+        task.becomes[HEAD + entry / 8] |= u64::from(fingerprint(key)) << (8 * (entry % 8));
+        task.stage = Stage::Written;
+        Next::Trip
+    }
+
+    /// WRITEs the right half of a full leaf with one record more, and its fingerprints, which this compute node owns.
+    fn halve(
+        &mut self,
+        compute: usize,
+        task: &mut Task,
+        operation: Operation,
+        leaf: &[u64],
+        (trip, memory): (&mut Trip, &mut Memory),
+    ) -> Next {
+        let new = [operation.key(), operation.written().unwrap_or(0)];
+        let mut records: Vec<[u64; RECORD]> = leaf.as_chunks::<RECORD>().0.to_vec();
+        records.push(new);
+        records.sort_unstable();
+        let mut right = records.split_off(records.len() / 2);
+        let middle = right[0][0];
+        let sibling = memory.allocate(SPAN * RECORD, (SPAN * self.record_bytes()) as u64);
+        let at = memory.allocate_on_compute(compute, TABLE);
+        self.owned[compute] += TABLE_BYTES as u64;
+        let (high, next) = (task.under_lock[2], task.under_lock[3]);
+        let table = table_of(right.iter().map(|record| record[0]), sibling, (high, next));
+        right.resize(SPAN, [0; RECORD]);
+        trip.write(sibling, right.as_flattened(), SPAN * self.record_bytes());
+        trip.write(at, &table, TABLE_BYTES);
+        // Of the old leaf the lower records stay where they are; the new one takes the place of one that has moved.
+        let entries = leaf.as_chunks::<RECORD>().0;
+        let mut kept = 0u32;
+        let mut bytes = [0; SPAN];
+        for (entry, [key, _]) in entries.iter().enumerate().filter(|(_, [key, _])| *key < middle) {
+            kept |= 1 << entry;
+            bytes[entry] = fingerprint(*key);
+        }
+        if new[0] < middle {
+            let entry = (!kept).trailing_zeros();
+            kept |= 1 << entry;
+            bytes[entry as usize] = fingerprint(new[0]);
+            let place = task.leaf + u64::from(entry) * RECORD as u64;
+            trip.write(place, &new, self.record_bytes());
+        }
+        task.becomes = vec![0, task.leaf, middle, at];
+        task.becomes.extend(bytes.as_chunks::<8>().0.iter().map(|word| u64::from_le_bytes(*word)));
+        task.sibling = (middle, at);
+        task.stage = Stage::Sibling(kept);
+        Next::Trip
     }
 
     fn record_bytes(&self) -> usize {
@@ -248,7 +363,7 @@ impl Index for DmTree {
         let Some(operation) = task.operation else {
             return Next::Done(Answer::Failed("there is nothing to do".into()));
         };
-        let (Operation::Read { key } | Operation::Update { key, .. }) = operation;
+        let key = operation.key();
         match task.stage {
             Stage::Begin => {
                 let seek = self.inner.seek(compute, key, trip, memory);
@@ -273,14 +388,57 @@ impl Index for DmTree {
                 (&[found, value], Operation::Read { .. }) if found == key => {
                     Next::Done(Answer::Value(Some(value)))
                 }
-                (&[found, _], Operation::Update { value, .. }) if found == key => {
+                (&[found, _], Operation::Update { value, .. } | Operation::Insert { value, .. })
+                    if found == key =>
+                {
                     let at = task.leaf + u64::from(entry) * RECORD as u64 + 1;
                     trip.write(at, &[value], self.record_bytes());
                     task.stage = Stage::Written;
                     Next::Trip
                 }
-                _ => self.next_record(compute, task, operation, (trip, memory)),
+                (&[found, _], _) => {
+                    task.has_moved |= fingerprint(found) != fingerprint(key) || found == 0;
+                    self.next_record(compute, task, operation, (trip, memory))
+                }
+                _ => Next::Done(Answer::Failed("a record is two words".into())),
             },
+            Stage::Full(records) => {
+                self.halve(compute, task, operation, landed.words(records), (trip, memory))
+            }
+            Stage::Sibling(kept) => {
+                // Those that have moved must not be found by old copies of the fingerprints.
+                for entry in (0..SPAN as u32).filter(|entry| kept >> entry & 1 == 0) {
+                    let at = task.leaf + u64::from(entry) * RECORD as u64;
+                    match entry == (!kept).trailing_zeros() {
+                        true => trip.write(at, &[0; RECORD], SPAN * self.record_bytes()),
+                        false => trip.and_write(at, &[0; RECORD]),
+                    }
+                }
+                task.stage = Stage::Cleared;
+                Next::Trip
+            }
+            Stage::Cleared => {
+                trip.write(task.table, &task.becomes, TABLE_BYTES);
+                task.stage = Stage::Halved;
+                Next::Trip
+            }
+            Stage::Halved => {
+                task.growth = Some(self.inner.grow(compute, task.sibling, trip));
+                task.stage = Stage::Growing;
+                Next::Trip
+            }
+            Stage::Growing => {
+                let growth = task.growth.take();
+                task.growth =
+                    growth.and_then(|growth| self.inner.go_on_growing(compute, growth, landed, trip, memory));
+                if task.growth.is_some() { Next::Trip } else { Next::Done(Answer::Written) }
+            }
+            Stage::Written if !task.becomes.is_empty() => {
+                // The fingerprints with the new one, not locked.
+                trip.write(task.table, &task.becomes, TABLE_BYTES);
+                task.stage = Stage::Unlocked { is_there: true };
+                Next::Trip
+            }
             Stage::Written => {
                 trip.write(task.table, &[0], 8);
                 task.stage = Stage::Unlocked { is_there: true };
@@ -293,6 +451,6 @@ impl Index for DmTree {
 
     fn compute_bytes(&self) -> (u64, u64) {
         let copies = self.copies.iter().map(Kept::most_bytes).max().unwrap_or(0);
-        (self.inner.most_bytes() + copies, self.owned)
+        (self.inner.most_bytes() + copies, self.owned.iter().copied().max().unwrap_or(0))
     }
 }

@@ -10,6 +10,8 @@ use crate::words::Address;
 struct Copy {
     place: (u32, u64),
     uses: u32,
+    /// Where the node lies.
+    at: Address,
     words: Box<[u64]>,
 }
 
@@ -43,26 +45,34 @@ impl Copies {
         Some(Node(&copy.words))
     }
 
+    /// Where the node of a level lies that a copy says covers a key.
+    pub fn place_of(&self, level: u32, key: u64) -> Option<Address> {
+        self.covering(level, key).map(|index| self.copies[index].at)
+    }
+
     fn covering(&self, level: u32, key: u64) -> Option<usize> {
         let (_, index) = self.places.range((level, 0)..=(level, key)).next_back()?;
         Node(&self.copies[*index].words).covers(key).then_some(*index)
     }
 
     /// Keeps a node.
-    pub fn keep(&mut self, _: Address, node: Node<'_>) {
+    pub fn keep(&mut self, at: Address, node: Node<'_>) {
         if self.each > self.budget {
             return;
         }
         let place = (node.level(), node.low());
         self.levels = self.levels.max(node.level());
         match self.places.get(&place) {
-            Some(index) => self.copies[*index].words = node.0.into(),
+            Some(index) => {
+                let copy = &mut self.copies[*index];
+                (copy.at, copy.words) = (at, node.0.into());
+            }
             None => {
                 while (self.copies.len() as u64 + 1) * self.each > self.budget {
                     self.evict();
                 }
                 self.places.insert(place, self.copies.len());
-                self.copies.push(Copy { place, uses: 1, words: node.0.into() });
+                self.copies.push(Copy { place, uses: 1, at, words: node.0.into() });
             }
         }
         self.most = self.most.max(self.copies.len() as u64 * self.each);

@@ -35,6 +35,8 @@ const TABLE_ENTRY: usize = 8;
 const CACHED_ENTRY: u64 = 16;
 /// Leaves whose table entries are fetched and kept together.
 const CHUNK: usize = 64;
+/// Words before a leaf's entries: how many are used, and its synonym leaf.
+const HEAD: usize = 2;
 /// The lock in a leaf's entry of the table.
 const LOCK: u64 = 1 << 63;
 
@@ -55,6 +57,8 @@ pub struct Rolex {
     /// Where the leaf table lies.
     table: Address,
     leaves: usize,
+    /// Counts synonym leaves.
+    counter: Address,
     kept: Vec<Kept<Box<[u64]>>>,
 }
 
@@ -66,6 +70,8 @@ pub struct Task {
     /// Where the leaves lie that the key may be in, by their numbers.
     leaves: Vec<(usize, Address)>,
     landed: Vec<Landed>,
+    /// There was no record to update.
+    is_absent: bool,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -83,6 +89,12 @@ enum Stage {
         place: usize,
         lock: Landed,
         leaf: Landed,
+    },
+    /// A synonym leaf of the leaf of this place.
+    Synonym {
+        at: Address,
+        place: usize,
+        landed: Landed,
     },
     Written,
 }
@@ -120,12 +132,11 @@ impl Rolex {
                 firsts.push(part[0]);
                 models.push(Model { model: placed.model, first_leaf: table.len() });
                 for records in part.chunks(slots) {
-                    let at = memory.allocate(2 * slots, leaf_bytes(sizes, slots) as u64);
-                    let leaf = memory.words_mut(at, 2 * slots).as_chunks_mut::<2>().0;
-                    leaf.iter_mut().zip(records).for_each(|(entry, key)| *entry = [*key, first_value(*key)]);
-                    // What is left free must not look like a key.
-                    let free = [!records[0], 0];
-                    leaf.iter_mut().skip(records.len()).for_each(|entry| *entry = free);
+                    let at = memory.allocate(leaf_words(slots), leaf_bytes(sizes, slots) as u64);
+                    let leaf = memory.words_mut(at, leaf_words(slots));
+                    leaf[0] = records.len() as u64;
+                    let entries = leaf[HEAD..].as_chunks_mut::<2>().0.iter_mut();
+                    entries.zip(records).for_each(|(entry, key)| *entry = [*key, first_value(*key)]);
                     table.push(at);
                 }
             }
@@ -142,7 +153,16 @@ impl Rolex {
         };
         let kept = |seed| Kept::new(left, CACHED_ENTRY * CHUNK as u64, u64::from(seed));
         let kept = (0..compute_nodes).map(kept).collect();
-        Ok(Self { sizes, options: *options, firsts, models, table: at, leaves, kept })
+        Ok(Self {
+            sizes,
+            options: *options,
+            firsts,
+            models,
+            table: at,
+            leaves,
+            counter: memory.allocate(1, 8),
+            kept,
+        })
     }
 
     /// The numbers of the leaves that a key may be in.
@@ -180,7 +200,8 @@ impl Rolex {
 
     fn ask_leaves(&self, task: &mut Task, trip: &mut Trip) {
         let slots = self.options.leaf_slots;
-        let read = |(_, at): &(usize, Address)| trip.read(*at, 2 * slots, leaf_bytes(self.sizes, slots));
+        let read =
+            |(_, at): &(usize, Address)| trip.read(*at, leaf_words(slots), leaf_bytes(self.sizes, slots));
         task.landed.clear();
         task.landed.extend(task.leaves.iter().map(read));
         task.stage = Stage::Leaves;
@@ -218,40 +239,97 @@ impl Rolex {
         let (leaf, at) = task.leaves[place];
         let lock = trip.compare_swap(self.table + leaf as u64, (0, LOCK), LOCK);
         let slots = self.options.leaf_slots;
-        let leaf = trip.read(at, 2 * slots, leaf_bytes(self.sizes, slots));
+        let leaf = trip.read(at, leaf_words(slots), leaf_bytes(self.sizes, slots));
         task.stage = Stage::Lock { place, lock, leaf };
         Next::Trip
     }
 
     fn take_leaves(&self, task: &mut Task, operation: Operation, landed: &Trip, trip: &mut Trip) -> Next {
-        let (Operation::Read { key } | Operation::Update { key, .. }) = operation;
-        let found = task.landed.iter().enumerate().find_map(|(place, leaf)| {
-            let entries = landed.words(*leaf).as_chunks::<2>().0;
-            entries.iter().find(|[found, _]| *found == key).map(|[_, value]| (place, *value))
-        });
-        match (operation, found) {
-            (Operation::Read { .. }, _) => Next::Done(Answer::Value(found.map(|(_, value)| value))),
-            (Operation::Update { .. }, Some((place, _))) => self.ask_lock(task, place, trip),
-            (Operation::Update { .. }, None) => Next::Done(Answer::Failed("there is no such key".into())),
+        let key = operation.key();
+        let leaves = || task.landed.iter().map(|leaf| landed.words(*leaf));
+        if operation.written().is_none() {
+            let found = leaves().flat_map(records).find(|[found, _]| *found == key);
+            if let Some([_, value]) = found {
+                return Next::Done(Answer::Value(Some(*value)));
+            }
+        }
+        // Leaves never lose their least record: the key's is the last one that begins before it.
+        let begins = |leaf: &[u64]| records(leaf).first().is_some_and(|[first, _]| *first <= key);
+        let place = leaves().rposition(begins).unwrap_or(0);
+        if operation.written().is_some() {
+            return self.ask_lock(task, place, trip);
+        }
+        match task.landed.get(place).map(|leaf| landed.words(*leaf)[1]) {
+            None | Some(0) => Next::Done(Answer::Value(None)),
+            Some(synonym) => {
+                task.stage = Stage::Synonym { at: synonym, place, landed: self.read_leaf(synonym, trip) };
+                Next::Trip
+            }
         }
     }
 
-    fn write(
+    fn read_leaf(&self, at: Address, trip: &mut Trip) -> Landed {
+        let slots = self.options.leaf_slots;
+        trip.read(at, leaf_words(slots), leaf_bytes(self.sizes, slots))
+    }
+
+    /// Looks for the key in a leaf, or a synonym leaf, and if it is to be written, writes it: the leaf's lock is held.
+    fn take_leaf(
         &self,
         task: &mut Task,
-        (key, value): (u64, u64),
-        place: usize,
-        leaf: &[u64],
-        trip: &mut Trip,
+        operation: Operation,
+        (at, place, leaf): (Address, usize, &[u64]),
+        (trip, memory): (&mut Trip, &mut Memory),
     ) -> Next {
-        let (number, at) = task.leaves[place];
-        let slot = leaf.as_chunks::<2>().0.iter().position(|[found, _]| *found == key).unwrap_or(0);
-        trip.write(at + 2 * slot as u64 + 1, &[value], self.sizes.key + self.sizes.value);
+        let key = operation.key();
+        let found = records(leaf).iter().position(|[found, _]| *found == key);
+        let (count, synonym) = (leaf[0] as usize, leaf[1]);
+        let record_bytes = self.sizes.key + self.sizes.value;
+        let entry_at = |entry: usize| at + (HEAD + 2 * entry) as u64;
+        match (operation, found) {
+            (Operation::Read { .. }, Some(entry)) => {
+                return Next::Done(Answer::Value(Some(records(leaf)[entry][1])));
+            }
+            (Operation::Update { value, .. } | Operation::Insert { value, .. }, Some(entry)) => {
+                trip.write(entry_at(entry) + 1, &[value], record_bytes);
+            }
+            (_, None) if synonym != 0 => {
+                task.stage = Stage::Synonym { at: synonym, place, landed: self.read_leaf(synonym, trip) };
+                return Next::Trip;
+            }
+            (Operation::Read { .. }, None) => return Next::Done(Answer::Value(None)),
+            (Operation::Insert { value, .. }, None) if count < self.options.leaf_slots => {
+                trip.write(entry_at(count), &[key, value], record_bytes);
+                trip.and_write(at, &[leaf[0] + 1]);
+            }
+            (Operation::Insert { value, .. }, None) => {
+                let slots = self.options.leaf_slots;
+                let bytes = leaf_bytes(self.sizes, slots);
+                let new = memory.allocate(leaf_words(slots), bytes as u64);
+                let mut words = vec![0; leaf_words(slots)];
+                (words[0], words[2], words[3]) = (1, key, value);
+                trip.write(new, &words, bytes);
+                // The synonym's place in the leaf table, with the unlock; memory of its own comes from a counter.
+                trip.write(at + 1, &[new], TABLE_ENTRY);
+                trip.fetch_add(self.counter);
+            }
+            (Operation::Update { .. }, None) => task.is_absent = true,
+        }
         // The entry without the lock.
-        trip.write(self.table + number as u64, &[at], TABLE_ENTRY);
+        let (number, leaf) = task.leaves[place];
+        trip.write(self.table + number as u64, &[leaf], TABLE_ENTRY);
         task.stage = Stage::Written;
         Next::Trip
     }
+}
+
+const fn leaf_words(slots: usize) -> usize {
+    HEAD + 2 * slots
+}
+
+/// A leaf's used entries.
+fn records(leaf: &[u64]) -> &[[u64; 2]] {
+    &leaf[HEAD..].as_chunks::<2>().0[..leaf[0] as usize]
 }
 
 /// Bytes of a leaf: its records.
@@ -264,7 +342,7 @@ impl Index for Rolex {
 
     fn begin(&mut self, _: usize, task: &mut Task, operation: Operation) {
         task.operation = Some(operation);
-        task.stage = Stage::Begin;
+        (task.stage, task.is_absent) = (Stage::Begin, false);
     }
 
     fn step(
@@ -273,12 +351,12 @@ impl Index for Rolex {
         task: &mut Task,
         landed: &Trip,
         trip: &mut Trip,
-        _: &mut Memory,
+        memory: &mut Memory,
     ) -> Next {
         let Some(operation) = task.operation else {
             return Next::Done(Answer::Failed("there is nothing to do".into()));
         };
-        let (Operation::Read { key } | Operation::Update { key, .. }) = operation;
+        let key = operation.key();
         match task.stage {
             Stage::Begin => self.ask(compute, task, key, trip),
             Stage::Table { chunk, landed: words } => {
@@ -291,11 +369,13 @@ impl Index for Rolex {
                 self.ask_lock(task, place, trip)
             }
             Stage::Lock { place, leaf, .. } => {
-                let Operation::Update { value, .. } = operation else {
-                    return Next::Done(Answer::Failed("a read has locked a leaf".into()));
-                };
-                self.write(task, (key, value), place, landed.words(leaf), trip)
+                let leaf = (task.leaves[place].1, place, landed.words(leaf));
+                self.take_leaf(task, operation, leaf, (trip, memory))
             }
+            Stage::Synonym { at, place, landed: leaf } => {
+                self.take_leaf(task, operation, (at, place, landed.words(leaf)), (trip, memory))
+            }
+            Stage::Written if task.is_absent => Next::Done(Answer::Failed("there is no such key".into())),
             Stage::Written => Next::Done(Answer::Written),
         }
     }

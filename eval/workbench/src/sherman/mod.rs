@@ -1,7 +1,7 @@
 //! Sherman: a B+ tree whose leaves are read whole. See this folder's `README.md`.
 
 use crate::bench::{Answer, Operation};
-use crate::inner_nodes::{Asked, InnerNodes, LeafAt, Seek, Shape};
+use crate::inner_nodes::{Asked, Growth, InnerNodes, LeafAt, Seek, Shape};
 use crate::oracle::first_value;
 use crate::words::{Address, Index, Landed, Memory, Next, Trip};
 use crate::{Sizes, scatter};
@@ -56,6 +56,10 @@ pub struct Sherman {
 pub struct Task {
     operation: Option<Operation>,
     stage: Stage,
+    /// Of a leaf that is being split, the left half; of its sibling, the first key and where it lies.
+    left: Vec<u64>,
+    sibling: (u64, Address),
+    growth: Option<Growth>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -74,6 +78,11 @@ enum Stage {
     Written {
         is_there: bool,
     },
+    /// The new sibling of this leaf is there, which is still locked and whole.
+    Sibling(Address),
+    /// Both halves are: the level above takes the sibling.
+    Halved,
+    Growing,
 }
 
 impl Sherman {
@@ -121,15 +130,15 @@ impl Sherman {
     }
 
     fn ask_leaf(&self, task: &mut Task, at: LeafAt, trip: &mut Trip) {
-        let bytes = 52 + self.slots * entry_bytes(self.sizes);
-        task.stage = Stage::Leaf { at, landed: trip.read(at.leaf, HEAD + 2 * self.slots, bytes) };
+        let landed = trip.read(at.leaf, HEAD + 2 * self.slots, self.leaf_bytes());
+        task.stage = Stage::Leaf { at, landed };
     }
 
     fn go_on(&self, task: &mut Task, operation: Operation, seek: Seek, trip: &mut Trip) -> Next {
         match (seek, operation) {
             (Seek::Asked(asked), _) => task.stage = Stage::Inner(asked),
             (Seek::Leaf(at), Operation::Read { .. }) => self.ask_leaf(task, at, trip),
-            (Seek::Leaf(at), Operation::Update { .. }) => {
+            (Seek::Leaf(at), _) => {
                 let landed = trip.compare_swap(self.lock_of(at.leaf), (0, LOCKED), u64::MAX);
                 task.stage = Stage::Lock { at, landed };
             }
@@ -144,32 +153,95 @@ impl Sherman {
         task: &mut Task,
         (operation, at): (Operation, LeafAt),
         leaf: &[u64],
-        (trip, memory): (&mut Trip, &Memory),
+        (trip, memory): (&mut Trip, &mut Memory),
     ) -> Next {
-        let (Operation::Read { key } | Operation::Update { key, .. }) = operation;
+        let key = operation.key();
         let (low, high) = (leaf[2], leaf[3]);
         let is_its_leaf = key >= low && (key < high || high == u64::MAX);
         let entries = leaf[HEAD..].as_chunks::<2>().0;
         let found = entries[..leaf[0] as usize].iter().position(|[found, _]| *found == key);
-        match operation {
-            Operation::Read { .. } if is_its_leaf => {
-                Next::Done(Answer::Value(found.map(|entry| entries[entry][1])))
-            }
-            Operation::Read { .. } => {
-                self.inner.drop_copy(compute, key);
-                let seek = self.inner.seek(compute, key, trip, memory);
-                self.go_on(task, operation, seek, trip)
-            }
-            Operation::Update { value, .. } => {
-                if let Some(entry) = found {
-                    let place = at.leaf + (HEAD + 2 * entry + 1) as u64;
-                    trip.write(place, &[value], entry_bytes(self.sizes));
-                }
-                trip.write(self.lock_of(at.leaf), &[0], 8);
-                task.stage = Stage::Written { is_there: found.is_some() };
-                Next::Trip
-            }
+        let Some(value) = operation.written() else {
+            return match is_its_leaf {
+                true => Next::Done(Answer::Value(found.map(|entry| entries[entry][1]))),
+                false => self.go_right(compute, task, (operation, at), leaf[1], (trip, memory)),
+            };
+        };
+        let lock = self.lock_of(at.leaf);
+        if !is_its_leaf {
+            trip.write(lock, &[0], 8);
+            return self.go_right(compute, task, (operation, at), leaf[1], (trip, memory));
         }
+        let count = leaf[0] as usize;
+        let is_insert = matches!(operation, Operation::Insert { .. });
+        match found {
+            Some(entry) => {
+                let place = at.leaf + (HEAD + 2 * entry + 1) as u64;
+                trip.write(place, &[value], entry_bytes(self.sizes));
+            }
+            // Whether an entry is used shows by its value: nothing else is written.
+            None if is_insert && count < self.slots => {
+                let place = at.leaf + (HEAD + 2 * count) as u64;
+                trip.write(place, &[key, value], entry_bytes(self.sizes));
+                trip.and_write(at.leaf, &[leaf[0] + 1]);
+            }
+            None if is_insert => return self.halve(task, (key, value), (at.leaf, leaf), (trip, memory)),
+            None => {}
+        }
+        trip.write(lock, &[0], 8);
+        task.stage = Stage::Written { is_there: found.is_some() || is_insert };
+        Next::Trip
+    }
+
+    /// From a leaf that is not the key's any more: a copy that led there is old; else the leaf after it has the key.
+    fn go_right(
+        &mut self,
+        compute: usize,
+        task: &mut Task,
+        (operation, at): (Operation, LeafAt),
+        next: Address,
+        (trip, memory): (&mut Trip, &Memory),
+    ) -> Next {
+        let seek = match at.is_copied {
+            true => {
+                self.inner.drop_copy(compute, operation.key());
+                self.inner.seek(compute, operation.key(), trip, memory)
+            }
+            false => Seek::Leaf(LeafAt { leaf: next, next: None, is_copied: false }),
+        };
+        self.go_on(task, operation, seek, trip)
+    }
+
+    /// WRITEs the right half of a full leaf with one record more.
+    fn halve(
+        &self,
+        task: &mut Task,
+        (key, value): (u64, u64),
+        (at, leaf): (Address, &[u64]),
+        (trip, memory): (&mut Trip, &mut Memory),
+    ) -> Next {
+        let mut entries = leaf[HEAD..].as_chunks::<2>().0[..leaf[0] as usize].to_vec();
+        entries.push([key, value]);
+        entries.sort_unstable();
+        let right = entries.split_off(entries.len() / 2);
+        let middle = right[0][0];
+        let sibling = memory.allocate(HEAD + 2 * self.slots, self.leaf_bytes() as u64);
+        let words = self.leaf(&right, leaf[1], (middle, leaf[3]));
+        trip.write(sibling, &words, self.leaf_bytes());
+        task.left = self.leaf(&entries, sibling, (leaf[2], middle));
+        task.sibling = (middle, sibling);
+        task.stage = Stage::Sibling(at);
+        Next::Trip
+    }
+
+    fn leaf(&self, entries: &[[u64; 2]], next: Address, (low, high): (u64, u64)) -> Vec<u64> {
+        let mut words = vec![0; HEAD + 2 * self.slots];
+        words[..HEAD].copy_from_slice(&[entries.len() as u64, next, low, high]);
+        words[HEAD..].as_chunks_mut::<2>().0.iter_mut().zip(entries).for_each(|(to, from)| *to = *from);
+        words
+    }
+
+    fn leaf_bytes(&self) -> usize {
+        52 + self.slots * entry_bytes(self.sizes)
     }
 }
 
@@ -177,7 +249,7 @@ impl Index for Sherman {
     type Task = Task;
 
     fn begin(&mut self, _: usize, task: &mut Task, operation: Operation) {
-        *task = Task { operation: Some(operation), stage: Stage::Begin };
+        *task = Task { operation: Some(operation), ..Task::default() };
     }
 
     fn step(
@@ -191,7 +263,7 @@ impl Index for Sherman {
         let Some(operation) = task.operation else {
             return Next::Done(Answer::Failed("there is nothing to do".into()));
         };
-        let (Operation::Read { key } | Operation::Update { key, .. }) = operation;
+        let key = operation.key();
         match task.stage {
             Stage::Begin => {
                 let seek = self.inner.seek(compute, key, trip, memory);
@@ -209,6 +281,23 @@ impl Index for Sherman {
             Stage::Lock { at, .. } => self.go_on(task, operation, Seek::Leaf(at), trip),
             Stage::Leaf { at, landed: words } => {
                 self.take_leaf(compute, task, (operation, at), landed.words(words), (trip, memory))
+            }
+            Stage::Sibling(leaf) => {
+                trip.write(leaf, &task.left, self.leaf_bytes());
+                trip.write(self.lock_of(leaf), &[0], 8);
+                task.stage = Stage::Halved;
+                Next::Trip
+            }
+            Stage::Halved => {
+                task.growth = Some(self.inner.grow(compute, task.sibling, trip));
+                task.stage = Stage::Growing;
+                Next::Trip
+            }
+            Stage::Growing => {
+                let growth = task.growth.take();
+                task.growth =
+                    growth.and_then(|growth| self.inner.go_on_growing(compute, growth, landed, trip, memory));
+                if task.growth.is_some() { Next::Trip } else { Next::Done(Answer::Written) }
             }
             Stage::Written { is_there: true } => Next::Done(Answer::Written),
             Stage::Written { is_there: false } => Next::Done(Answer::Failed("there is no such key".into())),

@@ -6,14 +6,17 @@ use crate::words::{Address, Memory};
 /// Slots that a node can have.
 const TYPES: [usize; 7] = [4, 8, 16, 32, 64, 128, 256];
 
-/// Words before a node's slots: its depth and type, the slot that leads to it, the bytes that lead to it.
-pub const HEAD: usize = 3;
+/// Words before a node's slots: its depth and type, the slot that leads to it, the bytes that lead to it, and where the slots are
+/// that it has grown by. (The published layout leaves room for all 256 behind every node.)
+pub const HEAD: usize = 4;
 
-/// Words of a leaf: lock and the slot that leads to it, key, value.
-pub const LEAF: usize = 3;
+/// Words of a leaf: the slot that leads to it, key, value, lock.
+pub const LEAF: usize = 4;
+/// The word of a leaf that is its lock.
+pub const LOCK_AT: u64 = 3;
 
 /// The lock in a leaf's first word.
-pub const LOCK: u64 = 1 << 63;
+pub const LOCK: u64 = 1;
 
 /// Bytes of a node of the published layout: header and reverse pointer, and a slot of 8 bytes each.
 pub const fn node_bytes(slots: usize) -> usize {
@@ -68,7 +71,13 @@ impl Slot {
         1 << (self.0 >> 56 & 15)
     }
 
-    fn byte(self) -> u8 {
+    /// The same for another byte.
+    pub fn with_byte(self, byte: u8) -> Self {
+        Self(self.0 & !(0xff << 48) | u64::from(byte) << 48)
+    }
+
+    /// The byte that it is for.
+    pub fn byte(self) -> u8 {
         (self.0 >> 48) as u8
     }
 }
@@ -80,7 +89,30 @@ pub struct Node<'a>(pub &'a [u64]);
 impl Node<'_> {
     /// How many bytes lead to it.
     pub fn depth(self) -> u32 {
-        self.0[0] as u32
+        (self.0[0] & 0xff) as u32
+    }
+
+    /// Slots that it has, which may be more than were READ.
+    pub fn slots(self) -> usize {
+        (self.0[0] >> 32) as usize
+    }
+
+    /// The slot that leads to it.
+    pub fn from(self) -> Address {
+        self.0[1]
+    }
+
+    /// Whether each byte has a slot of its own.
+    fn is_direct(self) -> bool {
+        self.0[0] & DIRECT != 0
+    }
+
+    /// The number of the slot that a key is to get which has none: that after the last one means that the node is to grow.
+    pub fn vacancy(self, key: u64) -> usize {
+        match self.is_direct() {
+            true => byte_at(key, self.depth()).into(),
+            false => self.0[HEAD..].iter().position(|slot| !Slot(*slot).is_used()).unwrap_or(self.slots()),
+        }
     }
 
     /// Whether `key` begins with the bytes that lead to it.
@@ -96,13 +128,76 @@ impl Node<'_> {
     /// The slot of a key's next byte, and its number.
     pub fn find(self, key: u64) -> Option<(usize, Slot)> {
         let (byte, slots) = (byte_at(key, self.depth()), &self.0[HEAD..]);
-        if slots.len() == 256 {
+        if self.is_direct() {
             let slot = Slot(slots[usize::from(byte)]);
             return slot.is_used().then_some((byte.into(), slot));
         }
         let mut all = slots.iter().map(|slot| Slot(*slot)).enumerate();
         all.find(|(_, slot)| slot.is_used() && slot.byte() == byte)
     }
+}
+
+/// Each byte has a slot of its own: a node that was loaded with more than 128.
+const DIRECT: u64 = 1 << 8;
+
+/// A node's first words.
+fn head(depth: u32, slots: usize, from: Address, prefix: u64, direct: u64) -> [u64; HEAD] {
+    [u64::from(depth) | direct | (slots as u64) << 32, from, prefix, 0]
+}
+
+/// The words of a node of the smallest type that leads to two.
+pub fn node_of_two(from: Address, of: (u64, u32), children: [Slot; 2]) -> Vec<u64> {
+    let (key, depth) = of;
+    let mut words = vec![0; HEAD + TYPES[0]];
+    words[..HEAD].copy_from_slice(&head(depth, TYPES[0], from, prefix(key, depth), 0));
+    words[HEAD..HEAD + 2].copy_from_slice(&children.map(|slot| slot.0));
+    words
+}
+
+/// Where the first `slots` slots of a node lie, in pieces: those that it had at first, and what it has grown by.
+pub fn pieces(memory: &Memory, at: Address, slots: usize) -> Vec<(Address, usize)> {
+    let (mut link, mut first, mut left) = (at + HEAD as u64 - 1, at + HEAD as u64, slots);
+    let mut all = Vec::new();
+    let mut size = memory.words(at, 1)[0] >> 9 & 0x1ff;
+    // What a node was allocated with; loaded ones say it by their type alone.
+    if size == 0 {
+        size = memory.words(at, 1)[0] >> 32;
+    }
+    loop {
+        let count = left.min(size as usize);
+        all.push((first, count));
+        left -= count;
+        let next = memory.words(link, 1)[0];
+        if left == 0 || next == 0 {
+            return all;
+        }
+        if all.len() > 1 {
+            size *= 2;
+        }
+        (link, first) = (next, next + 1);
+    }
+}
+
+/// Where a slot of a node lies; the room for it is made if there is none.
+pub fn slot_at(memory: &mut Memory, at: Address, slot: usize) -> Address {
+    let mut before = 0;
+    for (first, count) in pieces(memory, at, slot + 1) {
+        if slot < before + count {
+            return first + (slot - before) as u64;
+        }
+        before += count;
+    }
+    let mut last = at + HEAD as u64 - 1;
+    while memory.words(last, 1)[0] != 0 {
+        last = memory.words(last, 1)[0];
+    }
+    let head = memory.words(at, 1)[0];
+    if head >> 9 & 0x1ff == 0 {
+        memory.words_mut(at, 1)[0] |= (before as u64) << 9;
+    }
+    let new = memory.allocate(1 + before, 8 * before as u64);
+    memory.words_mut(last, 1)[0] = new;
+    new + 1
 }
 
 /// The first `depth` bytes of a key, the others 0.
@@ -127,15 +222,15 @@ pub fn build(
     let (Some(&first), Some(&last)) = (keys.first(), keys.last()) else { return Slot(0) };
     if keys.len() == 1 {
         let at = memory.allocate(LEAF, leaf_bytes(sizes) as u64);
-        memory.words_mut(at, LEAF).copy_from_slice(&[from, first, value(first)]);
+        memory.words_mut(at, LEAF).copy_from_slice(&[from, first, value(first), 0]);
         return Slot::leaf(byte, at);
     }
     let depth = (first ^ last).leading_zeros() / 8;
     let groups: Vec<&[u64]> = keys.chunk_by(|a, b| byte_at(*a, depth) == byte_at(*b, depth)).collect();
     let slots = TYPES.into_iter().find(|slots| *slots >= groups.len()).unwrap_or(256);
     let at = memory.allocate(HEAD + slots, node_bytes(slots) as u64);
-    let head = [u64::from(depth), from, prefix(first, depth)];
-    memory.words_mut(at, HEAD).copy_from_slice(&head);
+    let direct = if slots == 256 { DIRECT } else { 0 };
+    memory.words_mut(at, HEAD).copy_from_slice(&head(depth, slots, from, prefix(first, depth), direct));
     for (i, group) in groups.into_iter().enumerate() {
         let byte = byte_at(group[0], depth);
         let slot = at + (HEAD + if slots == 256 { usize::from(byte) } else { i }) as u64;

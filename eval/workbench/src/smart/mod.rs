@@ -8,7 +8,10 @@ use crate::bench::{Answer, Operation};
 use crate::oracle::first_value;
 use crate::words::{Address, Index, Landed, Memory, Next, Trip};
 use cache::Cache;
-use layout::{HEAD, LEAF, LOCK, Node, Slot, build, leaf_bytes, node_bytes};
+use layout::{
+    HEAD, LEAF, LOCK, LOCK_AT, Node, Slot, build, byte_at, leaf_bytes, node_bytes, node_of_two, pieces,
+    slot_at,
+};
 
 /// The tree, and every compute node's cache.
 #[derive(Debug)]
@@ -24,8 +27,23 @@ pub struct Smart {
 pub struct Task {
     operation: Option<Operation>,
     stage: Stage,
-    /// The slot that led to what is being read, if a copy had it.
+    /// The slot that led to what is being read, and what it said; 0 where a copy said it directly.
     from: Address,
+    said: u64,
+    link: Link,
+}
+
+/// How a new leaf gets into the tree.
+#[derive(Clone, Copy, Debug, Default)]
+struct Link {
+    /// The slot that is to change, from what, to what.
+    slot: Address,
+    old: u64,
+    new: u64,
+    /// What is WRITTEN after that: where, and the word.
+    after: Option<(Address, u64)>,
+    /// The slot that leads to a node which has grown, from what, to what.
+    grown: Option<(Address, u64, u64)>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -41,6 +59,10 @@ enum Stage {
     Leaf { at: Address, landed: Landed, lock: Option<Landed> },
     /// The end of a write.
     Written,
+    /// A new leaf is there: a slot is to lead to it.
+    Made,
+    /// The slot's old word.
+    Linked(Landed),
 }
 
 impl Smart {
@@ -53,40 +75,50 @@ impl Smart {
     }
 
     /// Asks for what a slot leads to; `false` if it leads nowhere.
-    fn follow(&self, task: &mut Task, (slot_at, slot): (Address, Slot), trip: &mut Trip) -> bool {
+    fn follow(
+        &self,
+        task: &mut Task,
+        (slot_at, slot): (Address, Slot),
+        (trip, memory): (&mut Trip, &Memory),
+    ) -> bool {
         let at = slot.at();
         if !slot.is_used() {
             return false;
         }
-        task.from = slot_at;
+        (task.from, task.said) = (slot_at, slot.0);
         task.stage = match slot.is_leaf() {
             true => {
                 let lock = matches!(task.operation, Some(Operation::Update { .. }))
-                    .then(|| trip.compare_swap(at, (0, LOCK), LOCK));
+                    .then(|| trip.compare_swap(at + LOCK_AT, (0, LOCK), LOCK));
                 Stage::Leaf { at, landed: trip.read(at, LEAF, leaf_bytes(self.sizes)), lock }
             }
-            false => {
-                let words = HEAD + slot.slots();
-                Stage::Node { at, landed: trip.read(at, words, node_bytes(slot.slots())) }
-            }
+            false => Stage::Node { at, landed: read_node(at, slot.slots(), trip, memory) },
         };
         true
     }
 
     /// Asks for what the deepest copy says, or for the root.
-    fn begin_at_cache(&self, compute: usize, task: &mut Task, key: u64, trip: &mut Trip) -> Next {
+    fn begin_at_cache(
+        &self,
+        compute: usize,
+        task: &mut Task,
+        key: u64,
+        (trip, memory): (&mut Trip, &mut Memory),
+    ) -> Next {
         let Some(cached) = self.caches[compute].deepest(key) else {
             task.stage = Stage::Root(trip.read(self.root, 1, 8));
             return Next::Trip;
         };
         match cached.node().find(key) {
             Some((i, slot)) => {
-                self.follow(task, (cached.at + (HEAD + i) as u64, slot), trip);
+                let at = slot_at(memory, cached.at, i);
+                self.follow(task, (at, slot), (trip, memory));
             }
             // The copy may be old.
             None => {
                 let slots = cached.node().0.len() - HEAD;
-                let landed = trip.read(cached.at, HEAD + slots, node_bytes(slots));
+                let landed = read_node(cached.at, slots, trip, memory);
+                (task.from, task.said) = (0, 0);
                 task.stage = Stage::Node { at: cached.at, landed };
             }
         }
@@ -100,37 +132,162 @@ impl Smart {
         task: &mut Task,
         (leaf, old_lock): (&[u64], Option<u64>),
         (operation, at): (Operation, Address),
-        trip: &mut Trip,
+        (trip, memory): (&mut Trip, &mut Memory),
     ) -> Next {
-        let (Operation::Read { key } | Operation::Update { key, .. }) = operation;
+        let key = operation.key();
         let is_locked = old_lock.is_some_and(|word| word & LOCK != 0);
         if is_locked {
             // Another has it: the same again.
-            let lock = Some(trip.compare_swap(at, (0, LOCK), LOCK));
+            let lock = Some(trip.compare_swap(at + LOCK_AT, (0, LOCK), LOCK));
             task.stage = Stage::Leaf { at, landed: trip.read(at, LEAF, leaf_bytes(self.sizes)), lock };
             return Next::Trip;
         }
         let is_right = leaf[1] == key;
         match operation {
             Operation::Read { .. } if is_right => return Next::Done(Answer::Value(Some(leaf[2]))),
-            Operation::Update { value, .. } if is_right => {
+            Operation::Insert { .. } if is_right && old_lock.is_none() => {
+                let lock = Some(trip.compare_swap(at + LOCK_AT, (0, LOCK), LOCK));
+                task.stage = Stage::Leaf { at, landed: trip.read(at, LEAF, leaf_bytes(self.sizes)), lock };
+                return Next::Trip;
+            }
+            Operation::Update { value, .. } | Operation::Insert { value, .. } if is_right => {
                 // The value, its checksum, and the lock's byte.
                 trip.write(at + 2, &[value], self.sizes.value + 9);
-                trip.and_write(at, &[leaf[0] & !LOCK]);
+                trip.and_write(at + LOCK_AT, &[0]);
                 task.stage = Stage::Written;
                 return Next::Trip;
             }
             _ => {}
         }
-        if leaf[0] & !LOCK == task.from {
-            return Next::Done(Answer::Value(None));
+        if leaf[0] != task.from {
+            return self.begin_again(compute, task, key, (trip, memory));
         }
-        // The copy that led here is old.
+        if let Operation::Insert { value, .. } = operation {
+            return self.part(task, (key, value), (leaf[1], at), (trip, memory));
+        }
+        Next::Done(Answer::Value(None))
+    }
+
+    /// The copy that led here is old.
+    fn begin_again(
+        &mut self,
+        compute: usize,
+        task: &mut Task,
+        key: u64,
+        (trip, memory): (&mut Trip, &mut Memory),
+    ) -> Next {
         if let Some(cached) = self.caches[compute].deepest(key).cloned() {
             self.caches[compute].drop(cached.node());
         }
-        self.begin_at_cache(compute, task, key, trip)
+        self.begin_at_cache(compute, task, key, (trip, memory))
     }
+
+    fn make_leaf(&self, from: Address, (key, value): (u64, u64), at: Address, trip: &mut Trip) {
+        trip.write(at, &[from, key, value, 0], leaf_bytes(self.sizes));
+    }
+
+    /// Puts a node of two between a slot and what it leads to, which shares fewer bytes with the key than there lead to it.
+    fn part(
+        &self,
+        task: &mut Task,
+        (key, value): (u64, u64),
+        (other, other_at): (u64, Address),
+        (trip, memory): (&mut Trip, &mut Memory),
+    ) -> Next {
+        let depth = (key ^ other).leading_zeros() / 8;
+        let node = memory.allocate(HEAD + 4, node_bytes(4) as u64);
+        let leaf = memory.allocate(LEAF, leaf_bytes(self.sizes) as u64);
+        let slots = [0, 1].map(|i| node + (HEAD + i) as u64);
+        let said = Slot(task.said);
+        let children = [said.with_byte(byte_at(other, depth)), Slot::leaf(byte_at(key, depth), leaf)];
+        trip.write(node, &node_of_two(task.from, (key, depth), children), node_bytes(4));
+        self.make_leaf(slots[1], (key, value), leaf, trip);
+        // Of a leaf the first word says what leads to it, of a node the second.
+        let reverse = if said.is_leaf() { other_at } else { other_at + 1 };
+        task.link = Link {
+            slot: task.from,
+            old: said.0,
+            new: Slot::node(said.byte(), node, 4).0,
+            after: Some((reverse, slots[0])),
+            grown: None,
+        };
+        task.stage = Stage::Made;
+        Next::Trip
+    }
+
+    /// Makes a leaf for a node's free slot, or for one that it is to grow by.
+    fn add(
+        &self,
+        task: &mut Task,
+        (key, value): (u64, u64),
+        (at, node): (Address, Node<'_>),
+        (trip, memory): (&mut Trip, &mut Memory),
+    ) -> Next {
+        let (number, slots) = (node.vacancy(key), node.slots());
+        let slot = slot_at(memory, at, number);
+        let leaf = memory.allocate(LEAF, leaf_bytes(self.sizes) as u64);
+        self.make_leaf(slot, (key, value), leaf, trip);
+        let new = Slot::leaf(byte_at(key, node.depth()), leaf).0;
+        task.link = Link { slot, old: 0, new, ..Link::default() };
+        if number == slots {
+            // The room has always been there; now the node's type says so.
+            let head = memory.words(at, 1)[0];
+            let grown = head & 0xffff_ffff | (2 * slots as u64) << 32;
+            let leads = memory.words(node.from(), 1)[0];
+            task.link.after = Some((at, grown));
+            let retyped = Slot::node(Slot(leads).byte(), at, 2 * slots).0;
+            task.link.grown = (Slot(leads).at() == at).then_some((node.from(), leads, retyped));
+        }
+        task.stage = Stage::Made;
+        Next::Trip
+    }
+
+    /// A node that has landed.
+    fn take_node(
+        &mut self,
+        compute: usize,
+        task: &mut Task,
+        (operation, at, words): (Operation, Address, &[u64]),
+        (trip, memory): (&mut Trip, &mut Memory),
+    ) -> Next {
+        let (key, node) = (operation.key(), Node(words));
+        if !node.is_of(key) {
+            return match operation {
+                _ if node.from() != task.from => self.begin_again(compute, task, key, (trip, memory)),
+                Operation::Insert { value, .. } => {
+                    self.part(task, (key, value), (node.prefix(), at), (trip, memory))
+                }
+                _ => Next::Done(Answer::Value(None)),
+            };
+        }
+        if node.slots() > words.len() - HEAD {
+            task.stage = Stage::Node { at, landed: read_node(at, node.slots(), trip, memory) };
+            return Next::Trip;
+        }
+        self.caches[compute].keep(at, words);
+        match (node.find(key), operation) {
+            (Some((i, slot)), _) => {
+                let slot_at = slot_at(memory, at, i);
+                self.follow(task, (slot_at, slot), (trip, memory));
+                Next::Trip
+            }
+            (None, Operation::Insert { value, .. }) => {
+                self.add(task, (key, value), (at, node), (trip, memory))
+            }
+            (None, _) => Next::Done(Answer::Value(None)),
+        }
+    }
+}
+
+/// READs a node with its first `slots` slots.
+fn read_node(at: Address, slots: usize, trip: &mut Trip, memory: &Memory) -> Landed {
+    let mut parts = pieces(memory, at, slots).into_iter();
+    let first = parts.next().map_or(0, |(_, count)| count);
+    let mut landed = trip.read(at, HEAD + first, node_bytes(slots));
+    for (at, count) in parts {
+        landed = landed.with(trip.and_read(at, count));
+    }
+    landed
 }
 
 impl Index for Smart {
@@ -148,32 +305,55 @@ impl Index for Smart {
         task: &mut Task,
         landed: &Trip,
         trip: &mut Trip,
-        _: &mut Memory,
+        memory: &mut Memory,
     ) -> Next {
         let Some(operation) = task.operation else {
             return Next::Done(Answer::Failed("there is nothing to do".into()));
         };
-        let (Operation::Read { key } | Operation::Update { key, .. }) = operation;
+        let key = operation.key();
         match task.stage {
-            Stage::Begin => self.begin_at_cache(compute, task, key, trip),
-            Stage::Root(slot) => match self.follow(task, (self.root, Slot(landed.word(slot))), trip) {
-                true => Next::Trip,
-                false => Next::Done(Answer::Value(None)),
+            Stage::Begin => self.begin_at_cache(compute, task, key, (trip, memory)),
+            Stage::Root(slot) => match (Slot(landed.word(slot)), operation) {
+                (slot, _) if slot.is_used() => {
+                    self.follow(task, (self.root, slot), (trip, memory));
+                    Next::Trip
+                }
+                (_, Operation::Insert { value, .. }) => {
+                    let leaf = memory.allocate(LEAF, leaf_bytes(self.sizes) as u64);
+                    self.make_leaf(self.root, (key, value), leaf, trip);
+                    let new = Slot::leaf(0, leaf).0;
+                    task.link = Link { slot: self.root, old: 0, new, ..Link::default() };
+                    task.stage = Stage::Made;
+                    Next::Trip
+                }
+                _ => Next::Done(Answer::Value(None)),
             },
             Stage::Node { at, landed: words } => {
-                let node = Node(landed.words(words));
-                if !node.is_of(key) {
-                    return Next::Done(Answer::Value(None));
+                self.take_node(compute, task, (operation, at, landed.words(words)), (trip, memory))
+            }
+            Stage::Made => {
+                let Link { slot, old, new, .. } = task.link;
+                task.stage = Stage::Linked(trip.compare_swap(slot, (old, new), u64::MAX));
+                Next::Trip
+            }
+            // Another was first.
+            Stage::Linked(was) if landed.word(was) != task.link.old => {
+                self.begin_again(compute, task, key, (trip, memory))
+            }
+            Stage::Linked(_) => {
+                let Link { after: Some((at, word)), grown, .. } = task.link else {
+                    return Next::Done(Answer::Written);
+                };
+                trip.write(at, &[word], 8);
+                if let Some((slot, old, new)) = grown {
+                    trip.compare_swap(slot, (old, new), u64::MAX);
                 }
-                self.caches[compute].keep(at, node.0);
-                match node.find(key) {
-                    Some((i, slot)) if self.follow(task, (at + (HEAD + i) as u64, slot), trip) => Next::Trip,
-                    _ => Next::Done(Answer::Value(None)),
-                }
+                task.stage = Stage::Written;
+                Next::Trip
             }
             Stage::Leaf { at, landed: words, lock } => {
                 let found = (landed.words(words), lock.map(|lock| landed.word(lock)));
-                self.take_leaf(compute, task, found, (operation, at), trip)
+                self.take_leaf(compute, task, found, (operation, at), (trip, memory))
             }
             Stage::Written => Next::Done(Answer::Written),
         }

@@ -3,6 +3,7 @@
 mod chime;
 mod dmtree;
 mod fpcache;
+mod inserts;
 mod paper;
 mod rolex;
 mod sherman;
