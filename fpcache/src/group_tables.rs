@@ -134,7 +134,7 @@ impl GroupTables {
         let head = self.head.load(Ordering::Relaxed);
         let is_here = |entry: &&AtomicU64| {
             let position = entry.load(Ordering::Relaxed) & mask(POSITION_BITS);
-            position > 0 && head.wrapping_sub(position - 1) & mask(POSITION_BITS) <= self.log.len() as u64
+            position > 0 && head - whole_position(position - 1, head) <= self.log.len() as u64
         };
         self.index.iter().filter(is_here).count() as u64
     }
@@ -212,6 +212,8 @@ impl GroupTables {
             let entry = entry.load(Ordering::Acquire);
             let position = (entry & mask(POSITION_BITS)).checked_sub(1)?;
             let position = (entry >> POSITION_BITS == tag).then_some(position)?;
+            // As it was when the entry was stored, or later.
+            let position = whole_position(position, self.head.load(Ordering::Relaxed));
             let head = self.log.get(self.place(position))?.load(Ordering::Relaxed);
             let is_its = head & !(0xff << 32) == segment.head(0);
             (is_its && self.is_whole(position)).then_some((position, head))
@@ -222,7 +224,7 @@ impl GroupTables {
     #[inline]
     fn is_whole(&self, position: u64) -> bool {
         let head = self.head.load(Ordering::Relaxed);
-        head.wrapping_sub(position) & mask(POSITION_BITS) <= self.log.len() as u64
+        head.wrapping_sub(position) <= self.log.len() as u64
     }
 
     /// Notes where a table begins: in the place of its older entry, of none, or of the oldest in its bucket.
@@ -234,11 +236,11 @@ impl GroupTables {
             match (entry & mask(POSITION_BITS)).checked_sub(1) {
                 None => u64::MAX - 1,
                 Some(_) if entry >> POSITION_BITS == tag => u64::MAX,
-                Some(position) => head.wrapping_sub(position) & mask(POSITION_BITS),
+                Some(position) => head - whole_position(position, head),
             }
         };
         if let Some(entry) = self.bucket(generation).iter().max_by_key(age) {
-            // The table's words come before.
+            // Zero is no entry; the table whose position comes to that is not found. The table's words come before.
             let position = (position + 1) & mask(POSITION_BITS);
             entry.store(tag << POSITION_BITS | position, Ordering::Release);
         }
@@ -256,6 +258,11 @@ impl GroupTables {
     fn place(&self, position: u64) -> usize {
         (position % self.log.len() as u64) as usize
     }
+}
+
+/// The position of which these are the low bits, of the last that there were before the head of the log.
+const fn whole_position(low: u64, head: u64) -> u64 {
+    head.saturating_sub(head.wrapping_sub(low) & mask(POSITION_BITS))
 }
 
 const fn mask(bits: u32) -> u64 {
@@ -333,6 +340,20 @@ mod tests {
             assert_eq!(tables.find(&elsewhere, 0), Known::NotHere);
         }
         assert!((20..=40).contains(&tables.len()), "{}", tables.len());
+    }
+
+    #[test]
+    fn tables_are_found_when_positions_have_outgrown_their_bits() {
+        for rounds in [1, 3] {
+            let tables = tables(20);
+            tables.head.store((rounds << POSITION_BITS) - 100, Ordering::Relaxed);
+            for generation in 1..200 {
+                tables.keep(&name(generation), &table(generation, (generation % 10).into()));
+                let found = tables.find(&name(generation), 0);
+                assert_eq!(found, Known::Slots(generation % 10 * 9, 10), "{generation}");
+                assert!(tables.len() >= u64::from(generation.min(19)), "{} at {generation}", tables.len());
+            }
+        }
     }
 
     #[test]

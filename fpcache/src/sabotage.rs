@@ -34,13 +34,17 @@ pub enum Sabotage {
     ApplyBeforeStaging,
     /// The memory node makes a record live outside its group before it marks the group.
     LiveBeforeMark,
+    /// The memory node clears the mark of a slot with every change of it.
+    MarkLost,
+    /// Readers take a frozen slot of a group for one that is not marked.
+    GroupsPassFrozen,
     /// The memory node accepts writes to new segments without a release after the freezing of the old ones.
     NoFenceAfterFreeze,
 }
 
 impl Sabotage {
     /// All of them.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 18] = [
         Self::NoChecksum,
         Self::Unguarded,
         Self::NoReuseCheck,
@@ -56,6 +60,8 @@ impl Sabotage {
         Self::AckBeforeLog,
         Self::ApplyBeforeStaging,
         Self::LiveBeforeMark,
+        Self::MarkLost,
+        Self::GroupsPassFrozen,
         Self::NoFenceAfterFreeze,
     ];
 }

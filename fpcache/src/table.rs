@@ -271,7 +271,10 @@ impl<K: KeySpace> Table<K> {
         let shape = Shape {
             variant: config.variant,
             policy: config.policy,
-            epsilon: view.record().parameters.epsilon,
+            epsilon: match view.geometry().groups {
+                Some(grouping) => grouping.most_epsilon(view.record().parameters.epsilon),
+                None => view.record().parameters.epsilon,
+            },
             segments: view.segments(),
             keys: view.keys(),
         };

@@ -26,21 +26,22 @@ pub(crate) struct Groups {
 /// window reaches in a table of this ε: then it keeps the order it has.
 ///
 /// About ε/fill and half a group is what it takes where keys lie as evenly as their line says: keys of the same number for each
-/// group lie 1/fill times as far from the line in slots as they do in ranks. Segments that keep slots free for keys to come are denser
-/// where they have keys, and those are left alone.
+/// group lie 1/fill times as far from the line in slots as they do in ranks.
 pub(crate) fn group(
     grouping: Grouping,
     epsilon: u32,
     (model, keys): (SegmentModel, usize),
     xs: &[u64],
 ) -> Option<Grouped> {
+    if xs.len() != keys {
+        return None;
+    }
     let placed = PlacedSegment { model, keys, slots: Vec::new() };
     let grouped = placed.grouped(xs, &[], grouping.form())?;
-    let most = 2 * epsilon + 2 * u32::from(grouping.reach);
-    let fits = u32::from(grouped.model.epsilon) <= most;
+    let fits = u32::from(grouped.model.epsilon) <= grouping.most_epsilon(epsilon);
     // The builder's own word is not taken for it.
     let is_within = |(x, slot): (&u64, &u16)| grouped.model.window(*x).contains(u32::from(*slot));
-    let is_right = fits && xs.len() == grouped.slots.len() && xs.iter().zip(&grouped.slots).all(is_within);
+    let is_right = fits && keys == grouped.slots.len() && xs.iter().zip(&grouped.slots).all(is_within);
     let separators = grouped.table.separators();
     let first_slot =
         |rank: &u32| separators.block_of(&grouped.model, xs[*rank as usize]) * separators.stride();

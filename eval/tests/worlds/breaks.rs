@@ -214,23 +214,45 @@ fn a_fingerprint_cleared_before_its_word_is_found() {
 }
 
 /// Records come and go in groups of which they have outgrown some; some readers look at groups alone, others find what lies beside.
+/// A group is marked once while its segment lives, so there are many segments, which are replaced often, and readers that never rest.
 fn groups(seed: u64) -> Play {
-    let mut drawn = crowd(seed, Mix { insert: 1, delete: 1, ..Mix::NOTHING }, Duration::from_micros(10), 10);
+    const WRITERS: usize = 3;
+    let mix = Mix { insert: 3, delete: 2, ..Mix::NOTHING };
+    let mut drawn = crowd(seed, mix, Duration::from_micros(10), 10);
     drawn.node.groups = true;
-    drawn.keys = (0..24).map(|i| 100 + i).collect();
-    drawn.node.loaded = drawn.keys.iter().copied().step_by(3).collect();
-    for (number, part) in drawn.parts.iter_mut().enumerate() {
+    drawn.bytes = false;
+    drawn.keys = (0..32).map(|i| 100 + i).collect();
+    drawn.node.loaded = drawn.keys.iter().copied().step_by(4).collect();
+    let (writer, reader) = (drawn.parts[0].clone(), drawn.parts[drawn.parts.len() - 1].clone());
+    let parts = (0..12).map(|number| {
+        let mut part = if number < WRITERS { writer.clone() } else { reader.clone() };
         part.keys = drawn.keys.clone();
-        let plan = if number % 2 == 0 { Plan::Groups } else { Plan::TwoStage };
+        let plan = if number % 3 == 0 { Plan::TwoStage } else { Plan::Groups };
         part.name = plan.name().to_owned();
         part.config = ClientConfig::default().with_deadline(DEADLINE).with_plan(PlanChoice::Fixed(plan));
-    }
+        if number >= WRITERS {
+            part.mix = Mix { get: 1, ..Mix::NOTHING };
+            part.rest = (Duration::ZERO, 0);
+        }
+        part
+    });
+    drawn.parts = parts.collect();
     drawn
 }
 
 #[test]
 fn records_beside_a_group_that_is_not_marked_yet_are_found() {
     is_found(Sabotage::LiveBeforeMark, Faults::WEATHER, groups);
+}
+
+#[test]
+fn marks_that_are_lost_with_a_change_are_found() {
+    is_found(Sabotage::MarkLost, Faults::WEATHER, groups);
+}
+
+#[test]
+fn groups_of_segments_that_were_replaced_are_found() {
+    is_found(Sabotage::GroupsPassFrozen, Faults::WEATHER, groups);
 }
 
 #[test]

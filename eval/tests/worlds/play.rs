@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use fpcache_client::{ByteKeys, CacheConfig, ClientConfig, KeySpace, U64Keys};
+use fpcache_client::{ByteKeys, CacheConfig, ClientConfig, KeySpace, Plan, U64Keys};
 use fpcache_eval::history::client::every_way;
 use fpcache_eval::history::keys::NumberedKeys;
 use fpcache_eval::history::{Call, History, Operation, Outcome, Recorder, Whole, check, check_whole};
@@ -48,6 +48,8 @@ pub struct Tally {
     pub readers: u64,
     pub scans_back: u64,
     pub counts: u64,
+    /// Keys that were found absent by one READ of their group.
+    pub absent_by_groups: u64,
     pub lives: Lives,
 }
 
@@ -170,6 +172,8 @@ impl Tally {
             self.scans_back += u64::from(matches!(operation.call, Call::ScanBack { .. }));
             self.counts += u64::from(matches!(operation.call, Call::Count { .. }));
         }
+        let by_groups = |o: &&Operation| o.outcome == Outcome::Absent && o.plan == Some(Plan::Groups);
+        self.absent_by_groups += history.operations().iter().filter(by_groups).count() as u64;
         self.unknown += count(Outcome::Unknown);
         let queues = || play.parts.iter().map(|part| &part.queue).filter(|queue| !queue.keys.is_empty());
         let fills = queues().any(Queue::fills);

@@ -27,9 +27,12 @@ pub(super) struct Deltas {
 }
 
 impl Deltas {
-    /// For windows of at most 2·`epsilon` + 1 slots; more than 4096 is taken as 4096, and farther slots are not cached.
+    /// Farther slots are not cached: as many bits as `d` has for a delta, and more than a table's greatest ε needs, groups included.
+    const FARTHEST: u32 = (1 << 14) - 1;
+
+    /// For windows of at most 2·`epsilon` + 1 slots.
     pub(super) fn new(epsilon: u32) -> Self {
-        let bias = epsilon.min(4096);
+        let bias = epsilon.min(Self::FARTHEST);
         Self { bias, bits: u32::BITS - (2 * bias).leading_zeros() }
     }
 
@@ -332,7 +335,7 @@ mod tests {
                 for (slots, slot_bytes) in [(0, 0), (4096, 24), (u64::MAX, u32::MAX)] {
                     let window = Window { first, last };
                     let probe = CacheProbe { predicted, window, slots, slot_bytes, ..cache_probe(1, 2) };
-                    for deltas in [0, 32, 4_096, u32::MAX].map(Deltas::new) {
+                    for deltas in [0, 32, 4_096, 8_448, u32::MAX].map(Deltas::new) {
                         let near = slot.wrapping_sub(predicted).wrapping_add(deltas.bias) <= 2 * deltas.bias;
                         let expected = (near && window.contains(slot)).then_some(slot);
                         assert_eq!(recalled(Fd(deltas), &probe, slot), expected, "{slot} of {probe:?}");
@@ -356,7 +359,7 @@ mod tests {
             own: u16,
             hash in prop_oneof![Just(0), Just(u64::MAX), any::<u64>()],
             key: u64,
-            epsilon in 16u32..=4096,
+            epsilon in 16u32..=8448,
         ) {
             let (probe, deltas) = (cache_probe(hash, key), Deltas::new(epsilon));
             holds_for(Fd(deltas), &probe, random, own);

@@ -57,6 +57,13 @@ impl Grouping {
         self.form().is_valid()
     }
 
+    /// The greatest ε of a segment whose keys are in groups, in a table of this ε: keys of which each group has as many are 1/fill
+    /// times as far from the line in slots as they are in ranks, fill is rarely below a half, and half a group is what rounding takes.
+    #[must_use]
+    pub const fn most_epsilon(self, epsilon: u32) -> u32 {
+        2 * (epsilon + self.reach as u32)
+    }
+
     /// How many groups a segment of `cap` slots has.
     #[inline]
     #[must_use]
@@ -115,6 +122,15 @@ pub fn decode_groups(generation: u32, bytes: &[u8]) -> Option<(u8, &[u8])> {
     (is_whole && bits <= MOST_BITS).then_some((bits, separators))
 }
 
+/// Whether these are all the bytes of a table of a segment of this generation, be it one that says that its keys are in no groups.
+#[must_use]
+pub fn is_whole_table(generation: u32, bytes: &[u8]) -> bool {
+    bytes.split_at_checked(HEADER_BYTES).is_some_and(|(head, separators)| {
+        let is_whole = u64_at(head, 0) == first_word(generation, head[0], separators);
+        is_whole && (head[0] <= MOST_BITS || head[0] == NONE)
+    })
+}
+
 /// The bits of separators, by the first word of their table; `None` if the keys are in no groups. For who has written the table.
 #[inline]
 #[must_use]
@@ -146,8 +162,10 @@ mod tests {
         assert_eq!(u64_at(&bytes, 0), 0x704a_8d00_0179_f709);
         assert_eq!(decode_groups(77, &bytes), Some((9, &[0xfe, 0xff, 3, 0, 2, 1, 0, 0][..])));
         assert_eq!(decode_groups(78, &bytes), None, "another segment's");
+        assert!(is_whole_table(77, &bytes) && !is_whole_table(78, &bytes));
         encode_groups(77, None, &mut bytes);
         assert_eq!(decode_groups(77, &bytes), None);
+        assert!(is_whole_table(77, &bytes) && !is_whole_table(77, &bytes[..7]));
     }
 
     #[test]
@@ -158,6 +176,7 @@ mod tests {
         for bit in 0..8 * bytes.len() {
             bytes[bit / 8] ^= 1 << (bit % 8);
             assert_eq!(decode_groups(5, &bytes), None, "bit {bit}");
+            assert!(!is_whole_table(5, &bytes), "bit {bit}");
             bytes[bit / 8] ^= 1 << (bit % 8);
         }
         assert!((0..bytes.len()).all(|len| decode_groups(5, &bytes[..len]).is_none()));

@@ -24,7 +24,7 @@ mod table;
 pub use address::SegmentAddress;
 pub use change::{CHANGE_RECORD_BYTES, ChangeRecord, SegmentReplacement};
 pub use directory::{Descriptor, DirectoryPage, RootEntry, decode_root, encode_root};
-pub use groups::{Grouping, bits_of_groups, decode_groups, encode_groups, separator_at};
+pub use groups::{Grouping, bits_of_groups, decode_groups, encode_groups, is_whole_table, separator_at};
 pub use record::{MAX_VALUE_BYTES, RecordParts, RecordShape, Stored, ValueExtent, ValuePlace};
 pub use segment::{FingerprintSpan, SEGMENT_HEADER_BYTES, SegmentGeometry, SegmentHeader};
 pub use slot::{RecordToken, SLOT_WORD_BYTES, SlotState, SlotWord, checksum};

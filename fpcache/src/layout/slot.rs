@@ -111,6 +111,13 @@ impl SlotWord {
         Self(self.0 | Self::MARK)
     }
 
+    /// The same word, not marked, as no protocol has it.
+    #[cfg(feature = "sabotage")]
+    #[must_use]
+    pub const fn unmarked(self) -> Self {
+        Self(self.0 & !Self::MARK)
+    }
+
     /// The same word, marked if the one was that it takes the place of.
     #[inline]
     #[must_use]

@@ -148,10 +148,22 @@ impl TableParameters {
     /// Bytes of region that `keys` records take, to a few per cent: segments at their fill, their headers and
     /// descriptors at `keys_per_segment`.
     pub fn estimated_bytes(&self, keys: u64, keys_per_segment: f64) -> u64 {
+        let per_segment = (SEGMENT_HEADER_BYTES + 40 + 16) as f64 + self.group_bytes_per_segment();
+        (keys as f64 * (self.bytes_per_slot() / self.fill + per_segment / keys_per_segment)) as u64
+    }
+
+    /// Bytes of a slot, with its fingerprint and its share of its segment's table of groups.
+    pub fn bytes_per_slot(&self) -> f64 {
         let separators = self.groups.map_or(0.0, |groups| 2.0 / f64::from(groups.stride));
-        let per_slot = (self.width.bytes() + self.geometry().slot_bytes) as f64 + separators;
-        let per_segment = (SEGMENT_HEADER_BYTES + 40 + 16) as f64;
-        (keys as f64 * (per_slot / self.fill + per_segment / keys_per_segment)) as u64
+        (self.width.bytes() + self.geometry().slot_bytes) as f64 + separators
+    }
+
+    /// Bytes that a segment has more for being in groups, on average: the slots that make its last group a whole one, and the head
+    /// and the padding of its table.
+    pub fn group_bytes_per_segment(&self) -> f64 {
+        const HEAD_AND_PADDING: f64 = 12.0;
+        let slots = self.groups.map_or(0.0, |groups| f64::from(groups.stride - groups.stride.min(1)) / 2.0);
+        if self.groups.is_some() { slots * self.bytes_per_slot() + HEAD_AND_PADDING } else { 0.0 }
     }
 
     /// The parameters' share of a table record.

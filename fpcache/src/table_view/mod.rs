@@ -251,6 +251,15 @@ impl<K: KeySpace> TableView<K> {
         false
     }
 
+    /// Whether lookups take frozen slots of a group for ones that are not marked.
+    #[inline]
+    pub(crate) fn groups_pass_frozen(&self) -> bool {
+        #[cfg(feature = "sabotage")]
+        return self.sabotage == Some(crate::sabotage::Sabotage::GroupsPassFrozen);
+        #[cfg(not(feature = "sabotage"))]
+        false
+    }
+
     /// Reads in a way that is broken on purpose.
     #[cfg(feature = "sabotage")]
     pub(crate) fn sabotage(&mut self, sabotage: Option<crate::sabotage::Sabotage>) {

@@ -5,6 +5,32 @@ use std::ops::Range;
 /// A key without a slot.
 const NONE: u16 = u16::MAX;
 
+/// Where to go on from places that are known to be taken: a forest of places whose roots were free when they were last looked at
+/// (union-find with path halving), so that no stretch of taken places is walked twice.
+#[derive(Debug)]
+struct Steps(Vec<u32>);
+
+impl Steps {
+    /// Nothing known of so many places.
+    fn new(places: usize) -> Self {
+        // Fewer than 2^16, and the end.
+        Self((0..=places as u32).collect())
+    }
+
+    /// The first place from this one on that is not taken, or the end.
+    fn next(&mut self, from: usize, is_taken: impl Fn(usize) -> bool) -> usize {
+        let (mut at, last) = (from, self.0.len() - 1);
+        loop {
+            let to = self.0[at] as usize;
+            if to == at && (at == last || !is_taken(at)) {
+                return at;
+            }
+            self.0[at] = if to == at { at as u32 + 1 } else { self.0[to] };
+            at = self.0[at] as usize;
+        }
+    }
+}
+
 /// A segment's slots while keys are put into them.
 #[derive(Debug)]
 pub(super) struct Slots {
@@ -34,24 +60,29 @@ impl Slots {
         }
     }
 
-    /// Gives all keys that have none the free slots nearest to their blocks, of as many slots, and says which keys these are.
-    pub(super) fn place_the_rest(&mut self, block_of: impl Fn(usize) -> usize, block: u16) -> Vec<u32> {
+    /// Gives all keys that have none the free slots nearest to their blocks, of as many slots.
+    pub(super) fn place_the_rest(&mut self, block_of: impl Fn(usize) -> usize, block: u16) {
         let rest: Vec<usize> = (0..self.slots.len()).filter(|key| self.slots[*key] == NONE).collect();
-        for key in &rest {
-            let middle = block_of(*key) * usize::from(block) + usize::from(block) / 2;
-            let after = (middle..self.taken.len()).find(|slot| !self.taken[*slot]);
-            let before = (0..middle.min(self.taken.len())).rev().find(|slot| !self.taken[*slot]);
+        if rest.is_empty() {
+            return;
+        }
+        let (mut ahead, mut back) = (Steps::new(self.taken.len()), Steps::new(self.taken.len()));
+        let last = self.taken.len();
+        for key in rest {
+            let middle = (block_of(key) * usize::from(block) + usize::from(block) / 2).min(last);
+            let after = Some(ahead.next(middle, |slot| self.taken[slot])).filter(|slot| *slot < last);
+            // Counted from the end, the slot before the middle comes next.
+            let before = back.next(last - middle, |from_end| self.taken[last - 1 - from_end]);
+            let before = (before < last).then(|| last - 1 - before);
             let nearest = match (before, after) {
                 (Some(before), Some(after)) if middle - before <= after - middle => Some(before),
                 (before, after) => after.or(before),
             };
             // A segment has a slot for each key, and slots are numbered by 16 bits.
             if let Some(slot) = nearest {
-                self.put(*key, slot as u16);
+                self.put(key, slot as u16);
             }
         }
-        // A segment has fewer keys than 2^16.
-        rest.into_iter().map(|key| key as u32).collect()
     }
 
     /// The slot of each key.

@@ -244,18 +244,17 @@ impl PlacedSegment {
             let end = firsts.get(usize::from(block) + 1).copied().unwrap_or(self.keys);
             table.fill_block(block, *first..end, hashes, &mut slots);
         }
-        let is_stray =
-            slots.place_the_rest(|rank| firsts.partition_point(|first| *first <= rank) - 1, form.block());
+        slots.place_the_rest(|rank| firsts.partition_point(|first| *first <= rank) - 1, form.block());
         let slots = slots.into_slots();
         let farthest = xs.iter().zip(&slots).map(|(x, slot)| model.predict(*x).abs_diff(u32::from(*slot)));
         model.epsilon = u16::try_from(farthest.max().unwrap_or(0)).ok()?.max(self.model.epsilon);
-        // A key that was put elsewhere may lie where the table leads all the same.
-        let leads = |rank: &u32| {
-            let at = *rank as usize;
+        // Whatever was meant by putting keys where they are, readers see what the table says.
+        let leads = |at: usize| {
             let hash = hashes.get(at).copied().unwrap_or_default();
             table.slots_of(&model, xs[at], hash).is_some_and(|run| run.contains(slots[at]))
         };
-        let strays = is_stray.into_iter().filter(|rank| !leads(rank)).collect();
+        // A segment has fewer keys than 2^16.
+        let strays = (0..self.keys).filter(|at| !leads(*at)).map(|at| at as u32).collect();
         Some(GroupedSegment { model, slots, table, strays })
     }
 }

@@ -128,15 +128,46 @@ fn quantile(model: &SegmentModel, x: u64, bits: u8) -> i64 {
 fn first_ranks(keys: usize, blocks: u16, quantile_at: impl Fn(usize) -> i64) -> Vec<usize> {
     let parts = |rank: usize| rank == 0 || rank >= keys || quantile_at(rank - 1) < quantile_at(rank);
     let mut least = 0;
+    // The nearest ranks on either side of the last even one between which keys part. They stay the nearest until that has
+    // passed the second, so that no key is looked at for more than one block, however many have one quantile.
+    let (mut before, mut after) = (0, 0);
     let firsts = (0..usize::from(blocks)).map(|block| {
         let even = block * keys / usize::from(blocks);
-        let before = (least..=even).rev().find(|rank| parts(*rank));
-        let after = (even..=keys).find(|rank| parts(*rank)).unwrap_or(keys);
-        least = match before {
-            Some(before) if even - before <= after - even => before,
-            _ => after.max(least),
-        };
+        if even >= after {
+            before = (after..=even).rev().find(|rank| parts(*rank)).unwrap_or(after);
+            after = (even..=keys).find(|rank| parts(*rank)).unwrap_or(keys);
+        }
+        least = if before >= least && even - before <= after - even { before } else { after.max(least) };
         least
     });
     firsts.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+
+    #[test]
+    fn blocks_of_keys_of_one_quantile_are_found_without_looking_at_these_for_every_block() {
+        // Runs of keys of one quantile, as long as many blocks together.
+        const KEYS: usize = 60_000;
+        for run in [1, 7, 1000, 25_000, KEYS] {
+            let looks = Cell::new(0);
+            let firsts = first_ranks(KEYS, 7000, |rank| {
+                looks.set(looks.get() + 1);
+                (rank / run) as i64
+            });
+            assert!(looks.get() <= 6 * KEYS, "{} looks at {KEYS} keys in runs of {run}", looks.get());
+            assert!(firsts.is_sorted() && firsts.iter().all(|first| first % run == 0 || *first == KEYS));
+        }
+    }
+
+    #[test]
+    fn blocks_begin_where_keys_part_nearest_to_even() {
+        let quantiles = [0, 0, 0, 1, 1, 2, 3, 3, 3, 3, 3, 4];
+        let firsts = first_ranks(quantiles.len(), 6, |rank| quantiles[rank]);
+        assert_eq!(firsts, [0, 3, 3, 6, 6, 11]);
+    }
 }

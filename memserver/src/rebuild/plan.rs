@@ -187,6 +187,8 @@ pub struct Planned {
     pub model: SegmentModel,
     /// The slot of each of its keys: distinct, below the cap, within the key's window.
     pub slots: Vec<u16>,
+    /// Whether some of its slots are kept free for a run of inserts: they lie where that will come.
+    pub has_reserve: bool,
 }
 
 /// Plans segments for the gathered records.
@@ -301,7 +303,7 @@ impl Planner<'_> {
     fn add(&mut self, part: &Part) {
         let xs = &self.gathered.xs[part.keys.clone()];
         if xs.is_empty() && part.reserve.is_empty() {
-            self.push(part.hi, part.keys.clone(), empty(self.low, &self.limits), Vec::new());
+            self.push(part.hi, part.keys.clone(), empty(self.low, &self.limits), (Vec::new(), false));
         } else if part.reserve.is_empty() {
             self.place(xs, part);
         } else {
@@ -331,14 +333,21 @@ impl Planner<'_> {
                 }
                 // Marks ascend, so one that has another before it is not 0.
                 let hi = marks.get(end).map_or(part.hi, |next| next.saturating_sub(1));
-                self.push(hi, start..key, segment.model, slots);
+                let has_reserve = key - start < segment.keys;
+                self.push(hi, start..key, segment.model, (slots, has_reserve));
                 first = end;
             }
         }
     }
 
-    fn push(&mut self, hi: u64, keys: Range<usize>, model: SegmentModel, slots: Vec<u16>) {
-        self.planned.push(Planned { lo: self.low, hi, keys, model, slots });
+    fn push(
+        &mut self,
+        hi: u64,
+        keys: Range<usize>,
+        model: SegmentModel,
+        (slots, has_reserve): (Vec<u16>, bool),
+    ) {
+        self.planned.push(Planned { lo: self.low, hi, keys, model, slots, has_reserve });
         // After the last coordinate of all nothing is left to cover.
         self.low = hi.saturating_add(1);
     }

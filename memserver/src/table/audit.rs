@@ -50,6 +50,19 @@ impl<K: BuildKeys> Table<K> {
         Ok(audit)
     }
 
+    /// Checks the table of a segment's groups: what goes where readers do not look first is told by it.
+    pub(super) fn check_groups<M: NodeMemory>(
+        &self,
+        superblock: &SuperblockWriter<K, M>,
+        segment: &Segment<K>,
+    ) -> Result<(), TableError> {
+        if Slots::of(&*superblock.region, self.geometry, segment).has_whole_table()? {
+            return Ok(());
+        }
+        let at = segment.address().offset() + self.geometry.table_offset(segment.model().cap) as u64;
+        Err(Corrupt::new("table of groups", at, "its checksum does not match").into())
+    }
+
     fn audit_segment<M: NodeMemory>(
         &self,
         superblock: &SuperblockWriter<K, M>,
@@ -71,6 +84,7 @@ impl<K: BuildKeys> Table<K> {
             return Err(Corrupt::new("segment header", at, "it contradicts the directory").into());
         }
         let slots = Slots::of(&*superblock.region, geometry, segment);
+        self.check_groups(superblock, segment)?;
         let (mut bytes, mut fingerprints, mut keys) = (Vec::new(), Vec::new(), Vec::new());
         slots.read_all(&mut bytes)?;
         let all = Window { first: 0, last: u32::from(model.cap) - 1 };

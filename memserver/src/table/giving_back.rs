@@ -116,8 +116,9 @@ impl<K: BuildKeys> Table<K> {
 
     /// About how many bytes segments have that are freshly loaded with the records.
     fn loaded_bytes(&self) -> f64 {
-        let slot = self.geometry.slot_bytes + self.geometry.width.bytes();
-        self.keys as f64 * slot as f64 / self.record.parameters.fill.max(0.01)
+        let parameters = &self.record.parameters;
+        let of_groups = self.directory.len() as f64 * parameters.group_bytes_per_segment();
+        self.keys as f64 * parameters.bytes_per_slot() / parameters.fill.max(0.01) + of_groups
     }
 
     /// Whether segments take more than so many times what a load would make of them, and some more.

@@ -228,13 +228,14 @@ impl<K: BuildKeys> Table<K> {
         }
     }
 
-    /// Counts the records anew, and the external values.
+    /// Counts the records anew, and the external values; and checks the tables of groups, which nobody looks at later.
     pub(crate) fn recount<M: NodeMemory>(
         &mut self,
         superblock: &SuperblockWriter<K, M>,
     ) -> Result<(), TableError> {
         let mut keys = 0;
         for (_, segment) in &self.directory {
+            self.check_groups(superblock, segment)?;
             keys += self.count(superblock, segment)?;
         }
         self.keys = keys;

@@ -49,10 +49,11 @@ pub(super) struct New<K: BuildKeys> {
 }
 
 impl<K: BuildKeys> New<K> {
-    /// Puts its keys, which have these coordinates, into groups, if they can be.
+    /// Puts its keys, which have these coordinates, into groups, if they can be. As many keys for each group would leave no slots where
+    /// a run of inserts is to go on.
     fn group(&mut self, grouping: Grouping, epsilon: u32, xs: &[u64]) {
         let planned = &mut self.planned;
-        if xs.is_empty() {
+        if xs.is_empty() || planned.has_reserve {
             return;
         }
         if let Some(grouped) = group(grouping, epsilon, (planned.model, xs.len()), xs) {

@@ -9,7 +9,7 @@ use fpcache::fingerprint::FingerprintWidth;
 use fpcache::key_space::KeySpace;
 use fpcache::layout::{
     RecordParts, SEGMENT_HEADER_BYTES, SLOT_WORD_BYTES, SegmentGeometry, SlotState, SlotWord, bits_of_groups,
-    separator_at,
+    is_whole_table, separator_at,
 };
 use fpcache::models::Segment;
 use fpcache_fabric::{AccessError, NodeMemory};
@@ -163,6 +163,16 @@ impl<'r, M: NodeMemory> Slots<'r, M> {
         Ok(Some(grouping.run(group, self.cap)))
     }
 
+    /// Whether the table of groups is as it was written with the segment, if there is one.
+    pub(crate) fn has_whole_table(&self) -> Result<bool, AccessError> {
+        if self.geometry.groups.is_none() {
+            return Ok(true);
+        }
+        let mut table = vec![0; self.geometry.table_bytes(self.cap)];
+        self.region.read_bytes(self.at + self.geometry.table_offset(self.cap) as u64, &mut table)?;
+        Ok(is_whole_table(self.generation, &table))
+    }
+
     /// The slot to [mark](Self::mark) before a record of a key with this coordinate goes live in another one; `None` if that lies
     /// where readers look for it first, or they look everywhere.
     pub(crate) fn to_mark(
@@ -211,6 +221,12 @@ impl<'r, M: NodeMemory> Slots<'r, M> {
             self.region.release();
         }
         Ok(())
+    }
+
+    /// Forgets that records of a group lie elsewhere.
+    #[cfg(feature = "sabotage")]
+    pub(crate) fn lose_mark(&self, slot: u32) -> Result<(), AccessError> {
+        self.set_word(slot, self.word(slot)?.unmarked())
     }
 
     #[inline]

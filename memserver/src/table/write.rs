@@ -339,6 +339,10 @@ impl<K: BuildKeys> Table<K> {
                 Some(token)
             }
         };
+        #[cfg(feature = "sabotage")]
+        if superblock.breaks(Sabotage::MarkLost) {
+            slots.lose_mark(mutation.slot)?;
+        }
         Ok(WriteReply { status: WriteStatus::Done, token })
     }
 

@@ -6,7 +6,8 @@ use std::time::Instant;
 
 use crate::common::keys::{Integers, Strings, TestKeys};
 use crate::common::requests::Writer;
-use crate::common::{Fixture, GROUPS, Reader, scattered};
+use crate::common::{Fixture, GROUPS, Reader, TWO_STAGE, scattered};
+use fpcache::cache::{CacheConfig, Variant};
 use fpcache::key_space::U64Keys;
 use fpcache::layout::{Grouping, RecordToken, TableParameters};
 use fpcache::message::WriteKind;
@@ -114,6 +115,92 @@ fn every_bit_of_a_table_of_integers_may_be_another() {
 #[test]
 fn every_bit_of_a_table_of_strings_may_be_another() {
     every_bit_of_a_table_may_be_another_without_a_wrong_answer::<Strings>();
+}
+
+#[test]
+fn a_table_that_is_not_as_it_was_written_is_found_by_the_audit() {
+    let keys = scattered(120);
+    let parameters = TableParameters { epsilon: 4, ..TableParameters::default() }.with_groups();
+    let region = Arc::new(SharedMemory::anonymous(1 << 20).unwrap());
+    let mut node = MemoryNode::<U64Keys>::new(Arc::clone(&region), 1, 0, Instant::now()).unwrap();
+    node.load_records(parameters, (), keys.iter().map(|key| (*key, key.to_le_bytes()))).unwrap();
+    node.audit().unwrap();
+    let f = Fixture::<Integers>::over(region, keys, parameters);
+    let view = f.open().unwrap();
+    let (_, segment) = view.models().resident().unwrap().iter().nth(1).unwrap();
+    let (offset, len) = table_of(&f, segment);
+    let whole = f.bytes(offset, len);
+    for bit in 0..8 * len {
+        let mut bytes = whole.clone();
+        bytes[bit / 8] ^= 1 << (bit % 8);
+        f.with(offset, &bytes, || {
+            let error = node.audit().unwrap_err().to_string();
+            assert!(error.contains("table of groups"), "bit {bit}: {error}");
+        });
+    }
+    node.audit().unwrap();
+}
+
+#[test]
+fn the_hot_cache_holds_records_farther_from_their_prediction_than_the_epsilon_of_their_table() {
+    const EPSILON: u32 = 8;
+    let f = fixture::<Integers>(500, EPSILON, (9, 10));
+    let is_far = |key: &u64| {
+        let (segment, _) = f.window_of(*key);
+        segment.model().predict(*key).abs_diff(f.place_of(*key).index) > EPSILON
+    };
+    let far: Vec<u64> = f.keys.iter().copied().filter(is_far).collect();
+    assert!(far.len() > 5, "{} of {} keys are farther", far.len(), f.keys.len());
+    for variant in Variant::ALL {
+        let config = CacheConfig { variant: *variant, ..CacheConfig::of(1 << 20) };
+        let mut reader = f.cached_reader(TWO_STAGE[0], config);
+        for key in &far {
+            reader.get(*key).unwrap();
+            let (outcome, answer) = reader.get_with_outcome(*key).unwrap();
+            assert_eq!((outcome.plan, answer), (Plan::Cached, Some((1, f.value(*key, 1)))), "{variant:?}");
+        }
+    }
+}
+
+/// Records copied by rebuilds for each that is inserted in order, between two that were loaded.
+fn copies_of_a_run(parameters: TableParameters) -> f64 {
+    const RUN: u64 = 4000;
+    let keys = scattered(1000);
+    let region = Arc::new(SharedMemory::anonymous(4 << 20).unwrap());
+    let mut node = MemoryNode::<U64Keys>::new(region, 1, 0, Instant::now()).unwrap();
+    let mut writer = Writer::<Integers>::new(1);
+    node.load_records(parameters, (), keys.iter().map(|key| (*key, key.to_le_bytes()))).unwrap();
+    for n in 1..=RUN {
+        let key = keys[500] + n;
+        writer.one(&mut node, WriteKind::Insert, key, RecordToken::default(), &key.to_le_bytes());
+        if n % 16 == 0 {
+            node.work();
+        }
+    }
+    node.audit().unwrap();
+    node.stats().copies as f64 / RUN as f64
+}
+
+#[test]
+fn runs_of_inserts_keep_the_slots_ahead_of_them() {
+    let parameters = TableParameters::default();
+    let (without, with) = (copies_of_a_run(parameters), copies_of_a_run(parameters.with_groups()));
+    println!("copies for each insert: {without:.2} without groups, {with:.2} with");
+    assert!(with <= 1.15 * without, "{with} for each insert, {without} without groups");
+}
+
+#[test]
+fn what_segments_take_is_foretold_however_few_keys_they_have() {
+    for (epsilon, keys) in [(1, 3000), (4, 3000), (32, 3000), (4, 12)] {
+        let f = fixture::<Integers>(keys, epsilon, (9, 10));
+        let (geometry, view) = (f.geometry(), f.open().unwrap());
+        let segments = view.models().resident().unwrap();
+        let bytes: usize = segments.iter().map(|(_, s)| geometry.segment_bytes(s.model().cap) + 56).sum();
+        let each = keys as f64 / segments.len() as f64;
+        let foretold = f.parameters.estimated_bytes(keys, each) as f64;
+        println!("epsilon {epsilon}, {each:.0} keys a segment: {bytes} bytes, {foretold} foretold");
+        assert!((0.9..1.1).contains(&(foretold / bytes as f64)), "{bytes} bytes, {foretold} foretold");
+    }
 }
 
 /// What lookups of keys that are there, and of twice as many that are not, cost when tables of groups are here.

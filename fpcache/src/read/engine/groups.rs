@@ -94,7 +94,7 @@ impl<K: KeySpace, S: Source, M: Kernels> Engine<'_, K, S, M> {
             Some(word) => {
                 let words = self.source.words(&asked)?;
                 let hits = self.kernels.key_hits_in(words, view.stride(), word, &mut self.lists.copy);
-                if hits.frozen {
+                if hits.frozen && !view.groups_pass_frozen() {
                     return Err(ReadError::Stale);
                 }
                 match hits.count {
@@ -134,6 +134,7 @@ impl<K: KeySpace, S: Source, M: Kernels> Engine<'_, K, S, M> {
             SlotState::Free | SlotState::Live => !word.is_marked(),
             // Whether it was marked is not known.
             SlotState::Busy => false,
+            SlotState::Frozen if self.table.view().groups_pass_frozen() => true,
             SlotState::Frozen => return Err(ReadError::Stale),
         })
     }
