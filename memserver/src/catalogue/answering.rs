@@ -21,7 +21,7 @@ use fpcache_fabric::{Answered, Answers, Export, FabricError, RegionReader, Threa
 
 /// Bytes of models that all tables of a memory node may have for this together. A table whose models
 /// find no room, or only in pages, answers nothing.
-const MODEL_BYTES: u64 = 256 << 20;
+const MODEL_BYTES: u64 = 32 << 20;
 /// How soon a table is looked at again that could not be opened or brought up to date.
 const REST: Duration = Duration::from_millis(100);
 /// How long the follower looks away after each table, so that it leaves the processor to others
