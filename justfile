@@ -34,7 +34,7 @@ simulated:
     cargo test -p fpcache-client --features sim --test simulated --locked
 
 # CI: simulated worlds, and the protocol broken on purpose.
-worlds seeds="700":
+worlds seeds="450":
     FPCACHE_SIM_SEEDS={{seeds}} \
         cargo test -p fpcache-eval --test worlds --features sabotage --locked
 
