@@ -193,8 +193,13 @@ impl TablesFolder {
     /// Removes a table's folder: from here on the table is gone for good. Its files remain until
     /// [`clear_dropped`](Self::clear_dropped).
     pub(crate) fn drop_table(&self, name: &TableName) -> Result<(), FolderError> {
+        let dropped = format!("{DROPPED}{name}");
+        if !self.data.has(name.as_str()) && self.data.has(&dropped) {
+            // It was renamed already, by a call that failed after that: perhaps this was not made durable.
+            return self.data.sync();
+        }
         self.clear_dropped(name.as_str())?;
-        let renamed = self.data.rename(name.as_str(), &format!("{DROPPED}{name}"));
+        let renamed = self.data.rename(name.as_str(), &dropped);
         renamed.map_err(FolderError::new(self.data.path().join(name.as_str()), "renaming it"))?;
         self.data.sync()
     }

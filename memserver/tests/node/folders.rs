@@ -168,6 +168,25 @@ fn a_table_that_could_not_be_dropped_is_closed_until_it_is_dropped_again() {
     assert_eq!(place.open().tables().count(), 2);
 }
 
+/// The second call took what the first had renamed away, found nothing to rename, and so did each one after it.
+#[test]
+fn a_drop_that_failed_after_its_rename_is_finished_when_it_is_repeated() {
+    let place = Place::new();
+    let mut tables = place.open();
+    tables.create(name("a"), KeyKind::U64, None).unwrap();
+    let (all, away) = (place.data().join("tables"), place.0.path().join("away"));
+    fs::rename(all.join("a"), &away).unwrap();
+    tables.drop_table(&name("a")).unwrap_err();
+    // As if the rename had been made, and its sync had failed.
+    fs::rename(&away, all.join(".dropped-a")).unwrap();
+    tables.drop_table(&name("a")).unwrap();
+    assert_eq!(fs::read_dir(&all).unwrap().count(), 0);
+    assert!(!place.region().join("tables/a").exists());
+    tables.create(name("a"), KeyKind::U64, None).unwrap();
+    drop(tables);
+    assert_eq!(place.open().tables().count(), 1);
+}
+
 #[test]
 fn a_link_in_place_of_a_file_is_not_written_through() {
     let place = Place::new();
