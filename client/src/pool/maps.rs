@@ -1,6 +1,6 @@
 //! The maps that memory nodes publish.
 
-use std::thread;
+use std::thread::{self, ScopedJoinHandle};
 use std::time::{Duration, Instant};
 
 use fpcache::map::{MapState, RangeMap};
@@ -40,9 +40,15 @@ pub(super) fn fetch_all(
     let answers: Vec<_> = match urls {
         [one] => vec![fetch(one)],
         all => thread::scope(|scope| {
-            let asking: Vec<_> = all.iter().map(|url| scope.spawn(move || fetch(url))).collect();
+            let ask = |url| thread::Builder::new().spawn_scoped(scope, move || fetch(url));
+            let asking: Vec<_> = all.iter().map(|url| (url, ask(url))).collect();
             let panicked = |why| std::panic::resume_unwind(why);
-            asking.into_iter().map(|asking| asking.join().unwrap_or_else(panicked)).collect()
+            let answer = |(url, asking)| match asking {
+                Ok(asking) => ScopedJoinHandle::join(asking).unwrap_or_else(panicked),
+                // There are no more threads to be had: one after the other, then.
+                Err(_) => fetch(url),
+            };
+            asking.into_iter().map(answer).collect()
         }),
     };
     urls.iter().cloned().zip(answers).collect()
