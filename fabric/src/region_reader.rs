@@ -21,6 +21,8 @@ use crate::verbs::{AreaId, Batch, REGION, RemoteAddr, Request};
 pub struct RegionReader {
     inner: MappedEndpoint,
     backed_end: Arc<AtomicU64>,
+    /// Bytes that may still be looked at.
+    allowed: u64,
 }
 
 impl Export {
@@ -33,15 +35,51 @@ impl Export {
         let areas: Arc<[Area]> = [Area::new(memory, Access::ReadOnly)].into();
         let link = Arc::new(Link::new("in this process")?);
         let inner = MappedEndpoint::new(areas, link, Arc::new(SystemClock), None);
-        Ok(RegionReader { inner, backed_end: self.backed_end() })
+        Ok(RegionReader { inner, backed_end: self.backed_end(), allowed: u64::MAX })
+    }
+}
+
+impl From<MappedEndpoint> for RegionReader {
+    /// Reads by this endpoint, whose region is backed as far as it is mapped.
+    fn from(inner: MappedEndpoint) -> Self {
+        Self { inner, backed_end: Arc::new(AtomicU64::new(u64::MAX)), allowed: u64::MAX }
     }
 }
 
 impl RegionReader {
-    /// Another endpoint that reads the same region. Costs one small allocation.
+    /// Another endpoint that reads the same region, without a limit. Costs one small allocation.
     pub fn another(&self) -> Self {
-        Self { inner: self.inner.another(), backed_end: Arc::clone(&self.backed_end) }
+        let (inner, backed_end) = (self.inner.another(), Arc::clone(&self.backed_end));
+        Self { inner, backed_end, allowed: u64::MAX }
     }
+
+    /// Has so many bytes be looked at from now on, at most, whatever it takes: what goes beyond them fails with
+    /// [`TooLong`](FabricError::TooLong), and is not looked at.
+    pub fn allow(&mut self, bytes: u64) {
+        self.allowed = bytes;
+    }
+
+    /// How many of them are left.
+    pub fn allowed(&self) -> u64 {
+        self.allowed
+    }
+}
+
+/// Takes bytes that are to be looked at from those that may be.
+#[inline(always)]
+fn spend(allowed: &mut u64, bytes: u64) -> Result<(), FabricError> {
+    match allowed.checked_sub(bytes) {
+        Some(left) => {
+            *allowed = left;
+            Ok(())
+        }
+        None => Err(not_allowed(bytes, *allowed)),
+    }
+}
+
+#[cold]
+fn not_allowed(len: u64, max: u64) -> FabricError {
+    FabricError::TooLong { len, max }
 }
 
 /// That these bytes are backed.
@@ -64,6 +102,16 @@ fn not_backed(offset: u64, len: u64, area_len: u64) -> FabricError {
 pub struct BackedInPlace<'a> {
     inner: MappedInPlace<'a>,
     backed_end: &'a AtomicU64,
+    allowed: &'a mut u64,
+}
+
+impl BackedInPlace<'_> {
+    /// That these bytes are backed, and may be looked at.
+    #[inline(always)]
+    fn check(&mut self, offset: u64, len: u64) -> Result<(), FabricError> {
+        check(self.backed_end, offset, len)?;
+        spend(self.allowed, len)
+    }
 }
 
 impl InPlace for BackedInPlace<'_> {
@@ -75,18 +123,18 @@ impl InPlace for BackedInPlace<'_> {
 
     #[inline(always)]
     fn words(&mut self, offset: u64, bytes: usize) -> Result<Words<'_>, FabricError> {
-        check(self.backed_end, offset, bytes as u64)?;
+        self.check(offset, bytes as u64)?;
         self.inner.words(offset, bytes)
     }
 
     #[inline(always)]
     fn record(&mut self, offset: u64, out: &mut [u64]) -> Result<(), FabricError> {
-        check(self.backed_end, offset, size_of_val(out) as u64)?;
+        self.check(offset, size_of_val(out) as u64)?;
         self.inner.record(offset, out)
     }
 
     fn copy(&mut self, offset: u64, out: &mut [u64]) -> Result<(), FabricError> {
-        check(self.backed_end, offset, size_of_val(out) as u64)?;
+        self.check(offset, size_of_val(out) as u64)?;
         self.inner.copy(offset, out)
     }
 
@@ -103,10 +151,12 @@ impl InPlace for BackedInPlace<'_> {
 }
 
 impl RegionReader {
-    fn check_all(&self, batch: &Batch) -> Result<(), FabricError> {
+    fn check_all(&mut self, batch: &Batch) -> Result<(), FabricError> {
+        let Self { backed_end, allowed, .. } = self;
         batch.requests().try_for_each(|request| match request {
             Request::Read { from, len, .. } if from.area == REGION => {
-                check(&self.backed_end, from.offset, len as u64)
+                check(backed_end, from.offset, len as u64)?;
+                spend(allowed, len as u64)
             }
             // The area says what is wrong with the others.
             _ => Ok(()),
@@ -120,7 +170,8 @@ impl Endpoint for RegionReader {
     #[inline(always)]
     fn in_place(&mut self, area: AreaId) -> Result<Option<BackedInPlace<'_>>, FabricError> {
         let inner = self.inner.in_place(area)?;
-        Ok(inner.map(|inner| BackedInPlace { inner, backed_end: &self.backed_end }))
+        let (backed_end, allowed) = (&*self.backed_end, &mut self.allowed);
+        Ok(inner.map(|inner| BackedInPlace { inner, backed_end, allowed }))
     }
 
     fn run(&mut self, batch: &mut Batch) -> Result<(), FabricError> {
@@ -166,6 +217,37 @@ impl Endpoint for RegionReader {
 mod tests {
     use super::*;
     use crate::memory::HugePages;
+
+    #[test]
+    fn no_more_is_looked_at_than_is_allowed() {
+        let (region, fd) = SharedMemory::create_memfd("test", 1 << 20, HugePages::No).unwrap();
+        let export = Export::new(&region, &fd, 1).unwrap();
+        region.set_backed_end(1 << 20);
+        let mut reader = export.reader().unwrap();
+        let mut words = [0; 2];
+        let is_too_long = |outcome| matches!(outcome, Err(FabricError::TooLong { .. }));
+        let mut batch = Batch::new();
+        batch.read(RemoteAddr::region(0), 16);
+        batch.read(RemoteAddr::region(64), 16);
+        for way in 0..4 {
+            reader.allow(40);
+            for _ in 0..2 {
+                assert!(reader.run(&mut batch).is_ok() || reader.allowed() < 32);
+                let left = reader.allowed();
+                let mut look = reader.in_place(REGION).unwrap().unwrap();
+                let outcome = match way {
+                    0 => look.words(0, 16).map(drop),
+                    1 => look.record(0, &mut words),
+                    2 => look.copy(0, &mut words),
+                    _ => look.words(8, 16).map(drop),
+                };
+                assert!(is_too_long(outcome), "{left} bytes are left");
+            }
+            reader.allow(16);
+            assert!(is_too_long(reader.run(&mut batch)));
+        }
+        assert!(reader.another().run(&mut batch).is_ok());
+    }
 
     #[test]
     fn what_is_not_backed_is_not_touched() {

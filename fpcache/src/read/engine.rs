@@ -90,6 +90,15 @@ pub(super) struct Lists<K: KeySpace> {
     pub(super) copy: Vec<u64>,
 }
 
+impl<K: KeySpace> Lists<K> {
+    /// Bytes of memory that they keep, but for what lookups of a few keys need.
+    pub(super) fn kept_bytes(&self) -> usize {
+        self.copy.capacity() * 8
+            + self.slots.capacity() * size_of::<u32>()
+            + self.candidates.capacity() * size_of::<(u32, Asked)>()
+    }
+}
+
 /// An external value.
 #[derive(Debug)]
 struct Awaited {

@@ -16,6 +16,11 @@ pub(super) struct Records {
 }
 
 impl Records {
+    /// Bytes of memory that they keep.
+    pub(super) fn kept_bytes(&self) -> usize {
+        self.words.capacity() * 8
+    }
+
     /// Forgets all of them.
     #[inline]
     pub(super) fn clear(&mut self) {

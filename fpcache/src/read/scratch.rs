@@ -64,6 +64,19 @@ impl<K: KeySpace> LookupScratch<K> {
         Self { handle, ..self }
     }
 
+    /// Bytes of memory that are kept for slots, windows and values.
+    pub fn kept_bytes(&self) -> usize {
+        let Self { lists, record, group, .. } = self;
+        lists.kept_bytes() + record.kept_bytes() + group.answers.records.kept_bytes()
+    }
+
+    /// Gives back what is kept if it is more than so many bytes.
+    pub(super) fn keep_at_most(&mut self, bytes: usize) {
+        if self.kept_bytes() > bytes {
+            *self = Self::new(self.matcher);
+        }
+    }
+
     /// The answers of the last finished lookup of a group, in the order of its keys, each with its value if the key is there.
     #[inline]
     pub fn outcomes(&self) -> impl ExactSizeIterator<Item = (&Outcome, Option<&[u8]>)> {

@@ -17,7 +17,7 @@ use fpcache::read::{
 };
 use fpcache::table::{Table, TableOptions};
 use fpcache::table_view::{OpenError, TableView};
-use fpcache_fabric::Endpoint;
+use fpcache_fabric::{Endpoint, RegionReader};
 use fpcache_index::{Line, SegmentModel};
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseError;
@@ -232,6 +232,11 @@ fn a_replaced_segment_sends_every_plan_for_a_newer_directory<K: Numbered>() {
     }
 }
 
+/// What the memory node's threads read by.
+fn reader<K: Numbered>(node: &Node<K>) -> RegionReader {
+    node.endpoint().into()
+}
+
 /// The bytes of a question for the values of these keys.
 fn question<K: Numbered>(keys: &[u64]) -> Vec<u8> {
     let mut question = [&[1u8, 0, 0, 0][..], &(keys.len() as u32).to_le_bytes()].concat();
@@ -243,7 +248,7 @@ fn question<K: Numbered>(keys: &[u64]) -> Vec<u8> {
 fn a_replaced_segment_leaves_only_its_own_keys_without_an_answer<K: Numbered>() {
     let mut node = node::<K>();
     let table = by(open(&node), Plan::TwoStage);
-    let (mut endpoint, mut scratch) = (node.endpoint(), LookupScratch::new(Matcher::detect()));
+    let (mut endpoint, mut scratch) = (reader(&node), LookupScratch::new(Matcher::detect()));
     let mut ask = |keys: &[u64]| {
         let mut reply = [7; 64];
         let replied = answer(&mut endpoint, &table, &mut scratch, &question::<K>(keys), &mut reply);
@@ -267,7 +272,7 @@ fn a_replaced_segment_leaves_only_its_own_keys_without_an_answer<K: Numbered>() 
 fn questions_about_long_slots_are_short<K: Numbered>() {
     let node = Node::<K>::new(&[0], &[(0, 0), (2, 2)], LOG, 3000);
     let table = by(open(&node), Plan::TwoStage);
-    let (mut endpoint, mut scratch) = (node.endpoint(), LookupScratch::new(Matcher::detect()));
+    let (mut endpoint, mut scratch) = (reader(&node), LookupScratch::new(Matcher::detect()));
     let mut reply = vec![0; 32 << 10];
     let mut ask = |count| {
         let (before, question) = (endpoint.meter().snapshot(), question::<K>(&vec![2; count]));

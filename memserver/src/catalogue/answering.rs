@@ -279,7 +279,8 @@ impl<K: KeySpace> Drop for View<K> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use fpcache::key_space::U64Keys;
+    use fpcache::fingerprint::FingerprintWidth;
+    use fpcache::key_space::{KeySpace, U64Keys};
     use fpcache::layout::{RecordShape, TableParameters};
     use fpcache_fabric::{HugePages, SharedMemory};
 
@@ -319,6 +320,54 @@ mod tests {
         while !is_so() {
             assert!(began.elapsed() < Duration::from_secs(10), "{what}");
             std::thread::yield_now();
+        }
+    }
+
+    /// Keys of one window whose fingerprints are alike had all of its slots copied, for each of them, and kept.
+    #[test]
+    fn keys_whose_fingerprints_collide_have_no_megabytes_looked_at() {
+        let width = FingerprintWidth::Bits8;
+        let print = |key: &u64| width.of_hash(U64Keys::hash(key));
+        let alike = |from: u64| (from..).find(|key| print(key) == 77).unwrap();
+        // Not on a line: windows are dozens of slots wide.
+        let keys: Vec<u64> = (0..3000).map(|i| alike((i * i) << 12)).collect();
+        let other = (1..).find(|key| print(key) != 77).unwrap();
+        let mut there = keys.clone();
+        there.push(other);
+        there.sort_unstable();
+        let (region, fd) = SharedMemory::create_memfd("test", 32 << 20, HugePages::No).unwrap();
+        let mut node = MemoryNode::<U64Keys>::new(Arc::new(region), 1, 0, Instant::now()).unwrap();
+        let shape = RecordShape::fixed(8, 1000);
+        let parameters = TableParameters { shape, width, epsilon: 4096, ..TableParameters::default() };
+        node.load(parameters, there.iter().copied(), |_, out: &mut [u8]| out.fill(7)).unwrap();
+        let export = Export::new(node.region(), fd, 1).unwrap();
+        let view = View::<U64Keys>::of(export, &Follower::default());
+        let ask = |memory: &mut ThreadMemory, keys: &[u64]| {
+            let head = [1, 0, 0, 0, keys.len() as u8, 0, 0, 0];
+            let question: Vec<u8> =
+                head.into_iter().chain(keys.iter().flat_map(|key| key.to_le_bytes())).collect();
+            let mut reply = [0; 4000];
+            let Answered { words, cost } = view.answer(memory, &question, &mut reply);
+            (reply[..words].to_vec(), cost)
+        };
+        for matcher in Matcher::available() {
+            let mut memory = ThreadMemory::default();
+            memory.of(|| LookupScratch::<U64Keys>::new(matcher));
+            until("it is answered", || !ask(&mut memory, &[other]).0.is_empty());
+            let (reply, cost) = ask(&mut memory, &keys[1500..1501]);
+            assert!(reply.len() == 126 && cost > 25 << 10, "{cost} looked at");
+            // As many as may be asked for, of which each would have as much looked at.
+            let (mut reply, cost) = ask(&mut memory, &keys[1500..1526]);
+            assert!(cost > 256 << 10 && cost <= 512 << 10, "{cost} looked at");
+            let mut statuses = Vec::new();
+            while let Some(head) = reply.first() {
+                statuses.push(head & 0xff);
+                reply.drain(..1 + (head >> 8 & 0xff_ffff).div_ceil(8) as usize);
+            }
+            let answered = statuses.iter().filter(|status| **status == 1).count();
+            assert!(statuses.len() == 26 && (1..16).contains(&answered), "{statuses:?}");
+            let scratch = memory.of(|| LookupScratch::<U64Keys>::new(matcher));
+            assert!(scratch.kept_bytes() <= 256 << 10, "{} kept", scratch.kept_bytes());
         }
     }
 

@@ -14,7 +14,7 @@
 
 use std::borrow::Borrow;
 
-use fpcache_fabric::Endpoint;
+use fpcache_fabric::{FabricError, RegionReader};
 use zerocopy::IntoBytes;
 
 use super::look_up_all;
@@ -44,6 +44,8 @@ const ABSENT: u8 = 2;
 /// at: what READs of one frame may come to.
 const MOST_SLOT_BYTES: usize = 64 << 10;
 const MOST_LOOKED_AT: usize = 256 << 10;
+/// Most bytes of buffers that are kept from one question to the next.
+const MOST_KEPT_BYTES: usize = 256 << 10;
 
 /// Bytes that a lookup of so many keys looks at; `None` if that is more than a question may cost.
 fn looked_at(geometry: &SegmentGeometry, epsilon: u32, keys: usize) -> Option<usize> {
@@ -94,7 +96,7 @@ pub(super) fn put_question<'k, K: KeySpace>(
 pub struct Replied {
     /// Words of the reply; 0 if the question is none, or costs more than one may.
     pub words: usize,
-    /// Bytes that were looked at, at most.
+    /// Bytes that were looked at, and for each key at least those of a window and a slot; 512 KiB at most.
     pub bytes: usize,
     /// Whether a key was not looked up because the table is not known as it is now.
     pub is_outdated: bool,
@@ -102,23 +104,40 @@ pub struct Replied {
 
 /// Answers a question with what the region holds, as `table` knows it, in the first words of `reply`.
 ///
-/// Takes as long as two lookups of 64 keys at most, in memory looked at in place, of which it looks at
-/// 512 KiB at most; and allocates nothing that `scratch` has not from calls before, which it leaves with
-/// less than 256 KiB.
-pub fn answer<K: KeySpace, E: Endpoint>(
-    endpoint: &mut E,
+/// It looks at 256 KiB of the region at most for all keys together, and at as much once more for them one by one if that was not
+/// enough or some key could not be looked up: keys whose slots are not among that, as others have their fingerprints or keep
+/// changing, are not looked up. `scratch` is left with 256 KiB at most.
+pub fn answer<K: KeySpace>(
+    reader: &mut RegionReader,
     table: &Table<K>,
     scratch: &mut LookupScratch<K>,
     question: &[u8],
     reply: &mut [u64],
 ) -> Replied {
+    let replied = answer_within(reader, table, scratch, question, reply);
+    scratch.keep_at_most(MOST_KEPT_BYTES);
+    replied
+}
+
+fn answer_within<K: KeySpace>(
+    reader: &mut RegionReader,
+    table: &Table<K>,
+    scratch: &mut LookupScratch<K>,
+    question: &[u8],
+    reply: &mut [u64],
+) -> Replied {
+    let most = MOST_LOOKED_AT as u64;
     let mut keys = [None; MOST_KEYS];
     let Some((count, wanted)) = take_question::<K>(question, &mut keys) else { return Replied::default() };
     let (geometry, epsilon) = (table.view().geometry(), table.view().record().parameters.epsilon);
-    let Some(bytes) = looked_at(geometry, epsilon, count) else { return Replied::default() };
+    let Some(least) = looked_at(geometry, epsilon, count) else { return Replied::default() };
     let keys = || keys[..count].iter().flatten().map(Borrow::borrow);
     let mut out = Reply { words: reply, used: 0 };
-    let Err(error) = look_up_all(endpoint, table, scratch, keys(), wanted) else {
+    reader.allow(most);
+    let answered = look_up_all(reader, table, scratch, keys(), wanted);
+    // At most 256 KiB.
+    let bytes = least.max((most - reader.allowed()) as usize);
+    let Err(error) = answered else {
         out.push_all(scratch, wanted);
         return Replied { words: out.used, bytes, is_outdated: false };
     };
@@ -127,8 +146,9 @@ pub fn answer<K: KeySpace, E: Endpoint>(
         return Replied { words: 0, bytes, is_outdated };
     }
     // What stands in the way of some keys need not stand in that of others.
+    reader.allow(most);
     for key in keys() {
-        match look_up_all(endpoint, table, scratch, [key], wanted) {
+        match look_up_all(reader, table, scratch, [key], wanted) {
             Ok(()) => out.push_all(scratch, wanted),
             Err(error) => {
                 is_outdated |= is_outdated_by(&error);
@@ -136,11 +156,14 @@ pub fn answer<K: KeySpace, E: Endpoint>(
             }
         }
     }
-    Replied { words: out.used, bytes: 2 * bytes, is_outdated }
+    // At most 256 KiB again.
+    let bytes = bytes + least.max((most - reader.allowed()) as usize);
+    Replied { words: out.used, bytes, is_outdated }
 }
 
+/// Whether it may be the table's view that is to blame, not the key.
 fn is_outdated_by(error: &ReadError) -> bool {
-    !matches!(error, ReadError::Contended { .. })
+    !matches!(error, ReadError::Contended { .. } | ReadError::Fabric(FabricError::TooLong { .. }))
 }
 
 /// A reply that is being written.
