@@ -252,6 +252,26 @@ impl<K: BuildKeys> TableClient<K> {
         with_core!(self, core => core.write(operations, meant, self.deadline, replies))
     }
 
+    /// Makes changes of several callers, and says how each ended: what goes wrong with one may be told of those after it, unless
+    /// these are of other memory nodes.
+    pub(crate) fn write_each<'v>(
+        &self,
+        operations: impl Iterator<Item = WriteOperation<'v, &'v K::Key>> + Clone,
+    ) -> Vec<Result<WriteReply, ClientError>> {
+        with_direct!(
+            self,
+            core => {
+                let mut replies = Vec::new();
+                let ended = core.write(operations.clone(), None, self.deadline, &mut replies);
+                let too_few = || ClientError::OutcomeUnknown { why: "the memory node has sent too few replies".to_owned() };
+                let error = || ended.as_ref().err().cloned().unwrap_or_else(too_few);
+                let mut replies = replies.into_iter();
+                operations.map(|_| replies.next().ok_or_else(error)).collect()
+            },
+            pool => pool.write_each(operations, self.deadline)
+        )
+    }
+
     /// Makes one change.
     pub(crate) fn write_one(
         &self,

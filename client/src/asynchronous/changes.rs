@@ -88,40 +88,42 @@ fn send_together<K: BuildKeys>(client: &TableClient<K>, calls: &mut Vec<Call<K>>
     }
     let Some(until) = calls.iter().map(|call| call.until).max() else { return };
     let client = client.with_deadline(until.saturating_duration_since(now));
-    let mut replies = Vec::new();
     let changes = calls.iter().flat_map(|call| call.changes.operations());
-    let error = client.write(changes, None, &mut replies).err();
-    let mut replies = replies.into_iter();
+    let mut ended = client.write_each(changes).into_iter();
     let is_alone = calls.len() == 1;
     for call in calls.drain(..) {
         let count = call.changes.len();
-        match &error {
-            _ if replies.len() >= count => {
-                drop(call.to.send(Ok(replies.by_ref().take(count).collect())));
+        let (mut replies, mut error) = (Vec::with_capacity(count), None);
+        for ended in ended.by_ref().take(count) {
+            match ended {
+                Ok(reply) => replies.push(reply),
+                Err(why) => error = error.or(Some(why)),
             }
+        }
+        match error {
+            None if replies.len() == count => drop(call.to.send(Ok(replies))),
             None => drop(call.to.send(Err(unknown("the memory node has sent too few replies")))),
             // It may have been of this call, and of what came after it nobody knows more.
-            Some(ClientError::OutcomeUnknown { why }) => drop(call.to.send(Err(unknown(why)))),
-            // Some of its changes were made, with the requests before the one that failed.
-            Some(error) if replies.len() > 0 => {
-                let made = replies.by_ref().count();
-                drop(call.to.send(Err(in_part(made, count, error))));
+            Some(error @ ClientError::OutcomeUnknown { .. }) => drop(call.to.send(Err(error))),
+            // Some of its changes were made, with the requests before the one that failed, or at another memory node.
+            Some(error) if !replies.is_empty() => {
+                drop(call.to.send(Err(in_part(replies.len(), count, &error))));
             }
-            Some(error) if is_alone => drop(call.to.send(Err(error.clone()))),
+            Some(error) if is_alone => drop(call.to.send(Err(error))),
             // Something is wrong with a change, perhaps another call's, and none was sent.
             Some(error) if error.kind() == ErrorKind::Invalid => send_alone(&client, call),
             // A reply that makes no sense does not say what was made.
             Some(ClientError::Message(error)) => drop(call.to.send(Err(unknown(&error.to_string())))),
             // What was sent all the same is gone with its table.
-            Some(error) => drop(call.to.send(Err(error.clone()))),
+            Some(error) => drop(call.to.send(Err(error))),
         }
     }
 }
 
-/// What a call is told of whose first changes were made, and then something went wrong: whoever makes all of them again makes
-/// the first ones twice.
+/// What a call is told of which some changes were made, and then something went wrong: whoever makes all of them again makes
+/// those twice.
 fn in_part(made: usize, count: usize, error: &ClientError) -> ClientError {
-    unknown(&format!("the first {made} of {count} changes were made, and then: {error}"))
+    unknown(&format!("{made} of {count} changes were made, and then: {error}"))
 }
 
 /// Sends the changes of one call.
@@ -152,6 +154,6 @@ mod tests {
         assert!(late.is_retryable());
         let told = in_part(3, 5, &late);
         assert!(matches!(told, ClientError::OutcomeUnknown { .. }) && !told.is_retryable(), "{told}");
-        assert!(told.to_string().contains("the first 3 of 5 changes were made"), "{told}");
+        assert!(told.to_string().contains("3 of 5 changes were made"), "{told}");
     }
 }

@@ -10,6 +10,16 @@ use super::{Pool, Tries};
 use crate::core::misfit;
 use crate::error::ClientError;
 
+/// How a change ended.
+pub(crate) type Ended = Result<WriteReply, ClientError>;
+
+/// What becomes of other ranges' changes after one range's have failed.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum AfterError {
+    Stop,
+    GoOn,
+}
+
 impl<K: BuildKeys> Pool<K> {
     /// Makes one change.
     pub(crate) fn write_one(
@@ -42,8 +52,42 @@ impl<K: BuildKeys> Pool<K> {
         within: Duration,
         replies: &mut Vec<WriteReply>,
     ) -> Result<(), ClientError> {
-        let operations: Vec<_> = operations.collect();
-        let mut all: Vec<Option<WriteReply>> = vec![None; operations.len()];
+        let all = self.write_ranges(&operations.collect::<Vec<_>>(), within, AfterError::Stop);
+        let is_made = |ended: &Option<Ended>| matches!(ended, Some(Ok(_)));
+        let told = all.iter().position(|ended| !is_made(ended)).unwrap_or(all.len());
+        let later = all[told..].iter().filter(|ended| is_made(ended)).count();
+        let error = all[told..].iter().flatten().find_map(|ended| ended.as_ref().err().cloned());
+        replies.extend(all.into_iter().map_while(|ended| ended?.ok()));
+        match error {
+            Some(error) if later > 0 => {
+                let why = format!("{later} of the changes after the one that failed were made: {error}");
+                Err(ClientError::OutcomeUnknown { why })
+            }
+            Some(error) => Err(error),
+            None => Ok(()),
+        }
+    }
+
+    /// Makes changes of several callers, those of each range in their order, and says how each ended: what goes wrong with one range
+    /// keeps those of others from nothing. Nothing is sent if one of them cannot be the table's.
+    pub(crate) fn write_each<'v>(
+        &self,
+        operations: impl Iterator<Item = WriteOperation<'v, &'v K::Key>> + Clone,
+        within: Duration,
+    ) -> Vec<Ended> {
+        let all = self.write_ranges(&operations.collect::<Vec<_>>(), within, AfterError::GoOn);
+        all.into_iter().flatten().collect()
+    }
+
+    /// How each change ended, by its place; `None` if it was not sent, as another range's failed before. After a range's error all
+    /// that are left of it end with that.
+    fn write_ranges(
+        &self,
+        operations: &[WriteOperation<'_, &K::Key>],
+        within: Duration,
+        after_error: AfterError,
+    ) -> Vec<Option<Ended>> {
+        let mut all: Vec<Option<Ended>> = vec![None; operations.len()];
         let mut tries = Tries::begun(within);
         if let Some(first) = operations.first() {
             let ranges = self.ranges();
@@ -51,11 +95,10 @@ impl<K: BuildKeys> Pool<K> {
             if let Ok(shape) = self.shape_of(&ranges, ranges.index_of(first.key), tries.left())
                 && let Some(misfit) = misfit::<K>(operations.iter().copied(), &shape)
             {
-                return Err(misfit);
+                all.fill(Some(Err(misfit)));
             }
         }
-        let ended = loop {
-            let Some(next) = all.iter().position(Option::is_none) else { break Ok(()) };
+        while let Some(next) = all.iter().position(Option::is_none) {
             let ranges = self.ranges();
             let (index, left) = (ranges.index_of(operations[next].key), tries.left());
             let of_range = |at: &usize| all[*at].is_none() && ranges.index_of(operations[*at].key) == index;
@@ -66,25 +109,22 @@ impl<K: BuildKeys> Pool<K> {
                 Direct::Mapped(core) => core.write(wanted.clone(), None, left, &mut done),
                 Direct::Remote(core) => core.write(wanted.clone(), None, left, &mut done),
             });
+            let made = done.len();
             for (at, reply) in places.iter().copied().zip(done) {
-                all[at] = Some(reply);
+                all[at] = Some(Ok(reply));
             }
             if let Err(error) = written
                 && let Err(error) = self.get_over_write(&ranges, index, error, &mut tries)
             {
-                break Err(error);
+                for at in places.into_iter().skip(made) {
+                    all[at] = Some(Err(error.clone()));
+                }
+                if after_error == AfterError::Stop {
+                    break;
+                }
             }
-        };
-        let told = all.iter().position(Option::is_none).unwrap_or(all.len());
-        let later = all[told..].iter().filter(|reply| reply.is_some()).count();
-        replies.extend(all.into_iter().map_while(|reply| reply));
-        match ended {
-            Err(error) if later > 0 => {
-                let why = format!("{later} of the changes after the one that failed were made: {error}");
-                Err(ClientError::OutcomeUnknown { why })
-            }
-            ended => ended,
         }
+        all
     }
 
     /// As [`get_over`](Self::get_over), of a change: one that may have been sent to a table that is gone is not made again.

@@ -49,6 +49,37 @@ fn a_change_that_cannot_be_made_fails_alone_also_over_two_memory_nodes() {
     });
 }
 
+/// Changes that had been made at the other one were told to be of unknown outcome, or were not sent.
+#[test]
+fn a_memory_node_that_is_away_keeps_no_change_from_another() {
+    for away in [0, 1] {
+        let mut nodes = [Node::tcp(), Node::tcp()];
+        make::<U64Keys>(&nodes, &[100], Some(8));
+        let client = Client::connect_with(&nodes[0].url, config()).unwrap();
+        [1, 101].map(|key| client.put(key, &[0; 8]).unwrap());
+        nodes[away].end();
+        threads(2).block_on(async {
+            let client = AsyncClient::of(client);
+            for round in 0..3u64 {
+                let mut tasks = JoinSet::new();
+                for key in 0..200 {
+                    let client = client.clone();
+                    tasks.spawn(async move { (key, client.put(key, &round.to_le_bytes()).await) });
+                }
+                for (key, put) in tasks.join_all().await {
+                    match ((key >= 100) == (away == 1), put) {
+                        (true, Err(error)) => assert!(round == 0 || error.is_retryable(), "{key}: {error}"),
+                        (false, Ok(_)) => {
+                            assert_eq!(client.get(key).await.unwrap().unwrap(), round.to_le_bytes())
+                        }
+                        (_, put) => panic!("{key}: {put:?}"),
+                    }
+                }
+            }
+        });
+    }
+}
+
 /// As when a machine is started anew and knows nothing of its sockets: a call that may take long finds that in the time that the
 /// memory node has, not in its own.
 #[test]

@@ -33,6 +33,11 @@ pub struct Node {
 }
 
 impl Node {
+    /// Ends it.
+    pub fn end(&mut self) {
+        drop(self.serving.take());
+    }
+
     fn of(capacity: u64, over_tcp: bool) -> Self {
         let directory = Directory::new();
         let config = CatalogueConfig { capacity, huge_pages: HugePages::No, durable: None };
