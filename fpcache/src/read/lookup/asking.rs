@@ -1,6 +1,6 @@
 //! Whether it is worth asking the memory node, by how questions went.
 
-/// Questions without an answer in a row after which some lookups ask no more.
+/// Questions in vain in a row after which some lookups ask no more.
 const PATIENCE: u32 = 4;
 /// Lookups that pass before the next question, at most.
 const MOST_PASSED: u32 = 1024;
@@ -9,11 +9,12 @@ const MOST_PASSED: u32 = 1024;
 ///
 /// A memory node may have no view of a table for long, where its models find no room, or where all
 /// values are external: then each question is a round trip for nothing. So after four in a row the next
-/// four lookups ask nothing, and twice as many after each further question in vain, at most 1024. One
-/// answer makes all well.
+/// four lookups ask nothing, and twice as many after each further question in vain, at most 1024. A
+/// question is in vain if it has an answer for less than half of its keys: the round trip of the others is lost. One that is not
+/// makes all well.
 #[derive(Clone, Copy, Default, Debug)]
 pub(in crate::read) struct Asking {
-    /// Questions in a row without an answer.
+    /// Questions in a row that were in vain.
     in_vain: u32,
     /// Lookups that ask nothing yet.
     to_pass: u32,
@@ -27,9 +28,9 @@ impl Asking {
         may
     }
 
-    /// A question came back, with an answer for any of its keys or for none.
-    pub(in crate::read) fn came_back(&mut self, is_answered: bool) {
-        self.in_vain = if is_answered { 0 } else { self.in_vain.saturating_add(1) };
+    /// A question about so many keys came back, of which these were answered.
+    pub(in crate::read) fn came_back(&mut self, answered: usize, keys: usize) {
+        self.in_vain = if answered * 2 >= keys { 0 } else { self.in_vain.saturating_add(1) };
         self.to_pass = match self.in_vain.checked_sub(PATIENCE) {
             None => 0,
             Some(more) => (PATIENCE << more.min(16)).min(MOST_PASSED),
@@ -49,7 +50,7 @@ mod tests {
             for _ in 0..lookups {
                 if asking.may_ask() {
                     asked += 1;
-                    asking.came_back(false);
+                    asking.came_back(31, 64);
                 }
             }
             asked
@@ -58,7 +59,7 @@ mod tests {
         assert_eq!(asked_of(5), 1);
         assert_eq!(asked_of(10_000), 8 + 7, "one of 1025 at last");
         assert_eq!(asked_of(102_500), 100);
-        asking.came_back(true);
+        asking.came_back(32, 64);
         assert!(asking.may_ask());
     }
 }

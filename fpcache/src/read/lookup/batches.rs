@@ -154,7 +154,8 @@ impl<K: KeySpace> Operation for Lookup<'_, K> {
         let taken = match asked {
             None => engine.take_all(is_first, all),
             Some(reply) => {
-                asking.came_back(engine.take_answers(reply, all));
+                let (answered, keys) = engine.take_answers(reply, all);
+                asking.came_back(answered, keys);
                 Ok(())
             }
         };
@@ -199,19 +200,20 @@ impl<K: KeySpace, S: Source> Engine<'_, K, S, Matcher> {
 }
 
 impl<K: KeySpace> Engine<'_, K, Landed<'_>, Matcher> {
-    /// Takes what the memory node has answered, begins the lookups of the other keys, and says whether
-    /// there was any answer.
+    /// Takes what the memory node has answered, begins the lookups of the other keys, and says how many
+    /// answers there were to how many keys.
     fn take_answers<'k>(
         &mut self,
         reply: Landing,
         all: impl Iterator<Item = (&'k K::Key, &'k mut Probe, &'k mut Outcome)>,
-    ) -> bool {
-        let mut is_answered = false;
+    ) -> (usize, usize) {
+        let (mut answered, mut keys) = (0, 0);
         let mut answers = Answers::of(self.source.landed.words(reply));
         for (key, probe, outcome) in all {
+            keys += 1;
             match answers.next(self.records) {
                 Some(answer) => {
-                    is_answered = true;
+                    answered += 1;
                     *outcome = answer;
                 }
                 None => {
@@ -220,7 +222,7 @@ impl<K: KeySpace> Engine<'_, K, Landed<'_>, Matcher> {
                 }
             }
         }
-        is_answered
+        (answered, keys)
     }
 }
 
