@@ -135,7 +135,8 @@ fn read_pages<K: KeySpace, E: Endpoint>(
     record: &TableRecord,
     root: &Root<K>,
 ) -> Result<Directory<K::Key, Segment<K>>, OpenError> {
-    let (mut entries, mut descriptors) = (Vec::new(), Vec::new());
+    // Its caller has room for as many.
+    let (mut entries, mut descriptors) = (Vec::with_capacity(record.segments as usize), Vec::new());
     let damaged = |why: String| Corrupt::new("directory", record.root, why);
     let mut pages = root.numbers();
     loop {

@@ -224,7 +224,8 @@ impl<K: BuildKeys> View<K> {
                 self.put(None);
                 charge.resize(0)?;
                 let others = self.follower.shared.model_bytes.load(Ordering::Relaxed);
-                TableView::open_within(endpoint, MODEL_BYTES.saturating_sub(others))?
+                // While it is opened there is all of it twice.
+                TableView::open_within(endpoint, MODEL_BYTES.saturating_sub(others) / 2)?
             }
         };
         let bytes = view.model_bytes() as u64;
