@@ -254,6 +254,7 @@ impl<K: BuildKeys> TableClient<K> {
 
     /// Makes changes of several callers, and says how each ended: what goes wrong with one may be told of those after it, unless
     /// these are of other memory nodes.
+    #[cfg(feature = "tokio")]
     pub(crate) fn write_each<'v>(
         &self,
         operations: impl Iterator<Item = WriteOperation<'v, &'v K::Key>> + Clone,

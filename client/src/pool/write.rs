@@ -13,13 +13,6 @@ use crate::error::ClientError;
 /// How a change ended.
 pub(crate) type Ended = Result<WriteReply, ClientError>;
 
-/// What becomes of other ranges' changes after one range's have failed.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum AfterError {
-    Stop,
-    GoOn,
-}
-
 impl<K: BuildKeys> Pool<K> {
     /// Makes one change.
     pub(crate) fn write_one(
@@ -52,7 +45,7 @@ impl<K: BuildKeys> Pool<K> {
         within: Duration,
         replies: &mut Vec<WriteReply>,
     ) -> Result<(), ClientError> {
-        let all = self.write_ranges(&operations.collect::<Vec<_>>(), within, AfterError::Stop);
+        let all = self.write_ranges(&operations.collect::<Vec<_>>(), within, true);
         let is_made = |ended: &Option<Ended>| matches!(ended, Some(Ok(_)));
         let told = all.iter().position(|ended| !is_made(ended)).unwrap_or(all.len());
         let later = all[told..].iter().filter(|ended| is_made(ended)).count();
@@ -70,12 +63,13 @@ impl<K: BuildKeys> Pool<K> {
 
     /// Makes changes of several callers, those of each range in their order, and says how each ended: what goes wrong with one range
     /// keeps those of others from nothing. Nothing is sent if one of them cannot be the table's.
+    #[cfg(feature = "tokio")]
     pub(crate) fn write_each<'v>(
         &self,
         operations: impl Iterator<Item = WriteOperation<'v, &'v K::Key>> + Clone,
         within: Duration,
     ) -> Vec<Ended> {
-        let all = self.write_ranges(&operations.collect::<Vec<_>>(), within, AfterError::GoOn);
+        let all = self.write_ranges(&operations.collect::<Vec<_>>(), within, false);
         all.into_iter().flatten().collect()
     }
 
@@ -85,7 +79,7 @@ impl<K: BuildKeys> Pool<K> {
         &self,
         operations: &[WriteOperation<'_, &K::Key>],
         within: Duration,
-        after_error: AfterError,
+        stops_at_error: bool,
     ) -> Vec<Option<Ended>> {
         let mut all: Vec<Option<Ended>> = vec![None; operations.len()];
         let mut tries = Tries::begun(within);
@@ -119,7 +113,7 @@ impl<K: BuildKeys> Pool<K> {
                 for at in places.into_iter().skip(made) {
                     all[at] = Some(Err(error.clone()));
                 }
-                if after_error == AfterError::Stop {
+                if stops_at_error {
                     break;
                 }
             }

@@ -56,7 +56,9 @@ fn a_memory_node_that_is_away_keeps_no_change_from_another() {
         let mut nodes = [Node::tcp(), Node::tcp()];
         make::<U64Keys>(&nodes, &[100], Some(8));
         let client = Client::connect_with(&nodes[0].url, config()).unwrap();
-        [1, 101].map(|key| client.put(key, &[0; 8]).unwrap());
+        for key in [1, 101] {
+            client.put(key, &[0; 8]).unwrap();
+        }
         nodes[away].end();
         threads(2).block_on(async {
             let client = AsyncClient::of(client);

@@ -375,7 +375,7 @@ fn a_memory_node_that_is_gone_fails_its_own_range_only() {
         client.put(key, &[3; 8]).unwrap();
     }
     for gone in [1, 2] {
-        drop(nodes[gone].serving.take());
+        nodes[gone].end();
         let url = nodes[gone].url.clone();
         let check = |error: ClientError| {
             let is_named = matches!(&error, ClientError::NodeAway { node, .. } if *node == url);
@@ -464,7 +464,7 @@ fn a_table_that_was_dropped_is_not_told_to_be_lost_and_a_lost_range_is() {
     (0..3).for_each(|range| client.put(range * 1000, &[1; 8]).unwrap());
     // The second one is started anew at its address, and keeps nothing.
     let url = nodes[1].url.clone();
-    drop(nodes[1].serving.take());
+    nodes[1].end();
     let config = CatalogueConfig { capacity: 16 << 20, huge_pages: HugePages::No, durable: None };
     let listener = Listener::bind(&[url.parse().unwrap()], ListenOptions::default()).unwrap();
     nodes[1].serving = Some(listener.spawn(Catalogue::open(&config).unwrap()).unwrap());
@@ -494,7 +494,7 @@ fn a_change_of_a_group_that_was_made_after_one_that_was_not_is_not_told_to_be_re
     make::<U64Keys>(&nodes, &[1000], Some(8));
     let client = Client::connect_with(&nodes[0].url, config()).unwrap();
     (0..2).for_each(|range| client.put(range * 1000, &[1; 8]).unwrap());
-    drop(nodes[1].serving.take());
+    nodes[1].end();
     let group = |keys: &[u64]| {
         let mut changes = Changes::new();
         keys.iter().for_each(|key| _ = changes.put(*key, &[2; 8]));
@@ -529,7 +529,7 @@ fn a_memory_node_that_is_silent_does_not_hold_up_a_client_that_connects() {
     make::<U64Keys>(&nodes, &[1000, 2000], Some(8));
     for silent in [2, 0] {
         let url = nodes[silent].url.clone();
-        drop(nodes[silent].serving.take());
+        nodes[silent].end();
         // It accepts, and never says a word.
         let _silent = TcpListener::bind(url.strip_prefix("tcp://").unwrap()).unwrap();
         let begun = Instant::now();
