@@ -17,6 +17,7 @@ use crate::Verdict;
 use crate::data::DataKeys;
 use crate::node::Node;
 use crate::progress::Bar;
+use crate::run::host::Divided;
 use crate::run::measure::{Lookups, Measurable, Workload};
 use crate::run::options::Transport;
 use crate::run::report::{check_json, deliver};
@@ -29,6 +30,8 @@ use crate::systems::server::{Server, version_of};
 use crate::systems::socket::{Address, SocketStore, Waiting};
 use crate::systems::tasks::Tasks;
 
+/// Memory nodes that a table is divided among, beside one that has all of it.
+const DIVIDED_AMONG: u32 = 3;
 /// Lookups that are drawn, and the most of a pass.
 const LOOKUPS: u64 = 4_000_000;
 /// Answers that are compared, of each way to ask.
@@ -105,8 +108,9 @@ struct Made {
     systems: Vec<Box<dyn Measurable<ByteKeys>>>,
     /// Which system a row is about; `None` where it is not here.
     rows: Vec<(Option<usize>, PeerRow)>,
-    /// The memory node, which ends after those that read from it.
+    /// The memory nodes, which end after those that read from them.
     _node: Option<Node>,
+    _divided: Option<Divided>,
 }
 
 impl Made {
@@ -161,26 +165,42 @@ impl Made {
         let node = Node::start_over::<ByteKeys>(&ways, capacity, 0, &run.store)?;
         let mut load = None;
         for (way, url) in ways.iter().zip(node.urls()) {
-            let client = ByteClient::connect_with(url, run.client_config())?;
+            let connect = || Ok(ByteClient::connect_with(url, run.client_config())?);
             if load.is_none() {
-                load = Some(fpcache::load(&client, set, *values, run.table(&lengths), bar)?);
+                load = Some(fpcache::load(&connect()?, set, *values, run.table(&lengths), bar)?);
             }
-            let system = FpCache::open(client, "fpcache", &run.client_config(), load)?;
-            let at = self.add(Box::new(system.served_by(node.process_id())));
-            let together = u64::from(arguments.together);
-            for operation in [("get".to_owned(), 1), (format!("multi_get of {together}"), together)] {
-                self.ask(at, "fpcache", (Some(way.as_str()), None), operation);
-            }
-            let client = ByteClient::connect_with(url, run.client_config())?;
-            let tasks = self.add(Box::new(Tasks::of(client, node.process_id())?));
-            self.ask(
-                tasks,
-                "fpcache",
-                (Some(way.as_str()), None),
-                (format!("get by {together} tasks"), together),
-            );
+            self.ask_fpcache(arguments, way.as_str(), &[node.process_id()], load, connect)?;
         }
         self._node = Some(node);
+        let nodes = Divided::start::<ByteKeys>(&run, (DIVIDED_AMONG, Transport::Tcp), set, 0)?;
+        let connect = || nodes.connect::<ByteKeys>(run.client_config());
+        let load = fpcache::load(&connect()?, set, *values, run.table(&lengths), bar)?;
+        let way = format!("{}, {DIVIDED_AMONG} nodes", Transport::Tcp.as_str());
+        self.ask_fpcache(arguments, &way, &nodes.process_ids(), Some(load), connect)?;
+        self._divided = Some(nodes);
+        Ok(())
+    }
+
+    /// The ways to ask FPCache over clients that this makes.
+    fn ask_fpcache(
+        &mut self,
+        arguments: &PeersArgs,
+        way: &str,
+        memory_nodes: &[u32],
+        load: Option<Duration>,
+        connect: impl Fn() -> anyhow::Result<ByteClient>,
+    ) -> anyhow::Result<()> {
+        let (config, together) = (arguments.run()?.client_config(), u64::from(arguments.together));
+        let system = FpCache::open(connect()?, "fpcache", &config, load)?;
+        let at = self.add(Box::new(system.served_by(memory_nodes.to_vec())));
+        let tasks = self.add(Box::new(Tasks::of(connect()?, memory_nodes.to_vec())?));
+        for (at, operation, keys) in [
+            (at, "get".to_owned(), 1),
+            (at, format!("multi_get of {together}"), together),
+            (tasks, format!("get by {together} tasks"), together),
+        ] {
+            self.ask(at, "fpcache", (Some(way), None), (operation, keys));
+        }
         Ok(())
     }
 

@@ -18,7 +18,7 @@ pub const EXAMPLES: &str = "Examples:
 The same records and the same stream of lookups for each system, in one run, its passes taking turns. Redis, Valkey and \
 memcached are started and ended by this command where they are installed, in memory, keeping nothing, with one client on this \
 machine: over a unix socket and over TCP, each key by itself, 64 in a pipeline, and 64 in one request. FPCache is also asked by 64 \
-tasks of one thread, a key each. Ratios are to Redis \
+tasks of one thread, a key each, and as a table over three memory nodes over TCP. Ratios are to Redis \
 over its unix socket, asked for one key at a time (to Valkey or memcached where it is not there).
 
 Exit code: 0 if every answer was right, 1 if one was wrong, 2 if the comparison failed.";
@@ -70,7 +70,7 @@ pub struct PeersArgs {
 /// A system of the comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum PeerName {
-    /// FPCache: a memory node in a second process, over shared memory, a unix socket and TCP
+    /// FPCache: a memory node in a second process, over shared memory, a unix socket and TCP, and three over TCP
     Fpcache,
     /// A hash map in this process
     Hashmap,

@@ -32,7 +32,7 @@ enum Place {
     /// A second process of this program.
     Node(Node),
     /// Several such, each with a range of the keys.
-    Nodes(Vec<Node>),
+    Nodes(Divided),
     /// Somebody else's, which holds the data set already.
     Url(String),
     /// Inside this process: every client has one of its own, of this many bytes.
@@ -51,7 +51,10 @@ impl<K: DataKeys> Host<K> {
         let place = match (&arguments.url, arguments.transport) {
             (Some(url), _) => Place::Url(url.clone()),
             (None, Transport::Local) => Place::Local(capacity()),
-            (None, _) if arguments.nodes > 1 => Place::Nodes(divided::<K>(arguments, dataset, ordinal)?),
+            (None, _) if arguments.nodes > 1 => {
+                let among = (arguments.nodes, arguments.transport);
+                Place::Nodes(Divided::start::<K>(arguments, among, dataset, ordinal)?)
+            }
             (None, over) => {
                 Place::Node(Node::start_over::<K>(&[over], capacity(), ordinal, &arguments.store)?)
             }
@@ -76,9 +79,7 @@ impl<K: DataKeys> Host<K> {
     pub fn connect(&self, config: ClientConfig) -> anyhow::Result<TableClient<K>> {
         Ok(match &self.place {
             Place::Node(node) => TableClient::connect_with(node.url(), config)?,
-            Place::Nodes(nodes) => {
-                TableClient::connect_with(&urls(nodes), config.with_table(divided_name()?))?
-            }
+            Place::Nodes(nodes) => nodes.connect(config)?,
             Place::Url(url) => TableClient::connect_with(url, config)?,
             Place::Local(capacity) => {
                 let capacity = usize::try_from(*capacity).unwrap_or(usize::MAX);
@@ -107,39 +108,67 @@ impl<K: DataKeys> Host<K> {
     pub fn explain(&mut self, error: anyhow::Error) -> anyhow::Error {
         match &mut self.place {
             Place::Node(node) => node.explain(error),
-            Place::Nodes(nodes) => nodes.iter_mut().fold(error, |error, node| node.explain(error)),
+            Place::Nodes(nodes) => nodes.0.iter_mut().fold(error, |error, node| node.explain(error)),
             Place::Url(_) | Place::Local(_) => error,
         }
     }
 }
 
-/// Memory nodes with an empty table that is divided at the data set's keys, as many to each.
-fn divided<K: DataKeys>(arguments: &RunArgs, dataset: &K::Set, ordinal: u32) -> anyhow::Result<Vec<Node>> {
-    /// More than there are ordinals of other memory nodes.
-    const FIRST: u32 = 1000;
-    let (count, len) = (arguments.nodes, dataset.len());
-    ensure!(len >= count as usize, "--nodes {count}: {} has {len} keys: name fewer", dataset.name());
-    let capacity = arguments.region_bytes::<K>(&dataset.lengths(), (len as u64).div_ceil(count.into()));
-    let start = |number| {
-        let ordinal = FIRST + ordinal * count + number;
-        Node::start_over::<K>(&[arguments.transport], capacity, ordinal, &arguments.store)
-    };
-    let nodes = (0..count).map(start).collect::<anyhow::Result<Vec<_>>>()?;
-    let mut buffer = Vec::new();
-    let split_at: Vec<K::Owned> = (1..count as usize)
-        .map(|i| dataset.key(i * len / count as usize, &mut buffer).borrow().to_owned())
-        .collect();
-    let table = Nodes::at(&urls(&nodes))?;
-    table.begin::<K>(&divided_name()?, &split_at, CreateOptions::default())?.finish()?;
-    Ok(nodes)
-}
+/// Memory nodes with a table that is divided among them.
+#[derive(Debug)]
+pub struct Divided(Vec<Node>);
 
-fn divided_name() -> anyhow::Result<TableName> {
-    Ok("divided".parse()?)
-}
+impl Divided {
+    /// So many memory nodes, reached in this way, with an empty table that is divided at the data set's keys, as many to each. To be
+    /// called by the main thread, as [`Node::start`].
+    ///
+    /// # Errors
+    /// If there are fewer keys, or a process cannot be had.
+    pub fn start<K: DataKeys>(
+        arguments: &RunArgs,
+        (count, way): (u32, Transport),
+        dataset: &K::Set,
+        ordinal: u32,
+    ) -> anyhow::Result<Self> {
+        /// More than there are ordinals of other memory nodes.
+        const FIRST: u32 = 1000;
+        let len = dataset.len();
+        ensure!(len >= count as usize, "--nodes {count}: {} has {len} keys: name fewer", dataset.name());
+        let capacity = arguments.region_bytes::<K>(&dataset.lengths(), (len as u64).div_ceil(count.into()));
+        let start = |number| {
+            let ordinal = FIRST + ordinal * count + number;
+            Node::start_over::<K>(&[way], capacity, ordinal, &arguments.store)
+        };
+        let nodes = Self((0..count).map(start).collect::<anyhow::Result<_>>()?);
+        let mut buffer = Vec::new();
+        let split_at: Vec<K::Owned> = (1..count as usize)
+            .map(|i| dataset.key(i * len / count as usize, &mut buffer).borrow().to_owned())
+            .collect();
+        let table = Nodes::at(&nodes.urls())?;
+        table.begin::<K>(&Self::table()?, &split_at, CreateOptions::default())?.finish()?;
+        Ok(nodes)
+    }
 
-fn urls(nodes: &[Node]) -> String {
-    nodes.iter().map(Node::url).collect::<Vec<_>>().join(",")
+    /// A client of the table.
+    ///
+    /// # Errors
+    /// If a memory node is gone.
+    pub fn connect<K: DataKeys>(&self, config: ClientConfig) -> anyhow::Result<TableClient<K>> {
+        Ok(TableClient::connect_with(&self.urls(), config.with_table(Self::table()?))?)
+    }
+
+    /// The memory nodes' processes.
+    pub fn process_ids(&self) -> Vec<u32> {
+        self.0.iter().map(Node::process_id).collect()
+    }
+
+    fn table() -> anyhow::Result<TableName> {
+        Ok("divided".parse()?)
+    }
+
+    fn urls(&self) -> String {
+        self.0.iter().map(Node::url).collect::<Vec<_>>().join(",")
+    }
 }
 
 fn holds_as_many<K: DataKeys>(client: &TableClient<K>, url: &str, dataset: &K::Set) -> anyhow::Result<()> {

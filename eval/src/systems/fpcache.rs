@@ -10,7 +10,7 @@ use fpcache_client::{
 };
 use fpcache_datasets::{KeySet, Progress};
 
-use super::server::cpu_time;
+use super::server::cpu_time_of;
 use super::{Facts, Reader, System, SystemName};
 use crate::data::{DataKeys, DataSet};
 use crate::progress::Bar;
@@ -29,8 +29,8 @@ pub struct FpCache<K: DataKeys> {
     client: TableClient<K>,
     name: &'static str,
     facts: Facts,
-    /// The memory node's process, where this program started it.
-    memory_node: Option<u32>,
+    /// The memory nodes' processes, where this program started them.
+    memory_nodes: Vec<u32>,
 }
 
 /// Records to load, in ascending order of their keys.
@@ -140,15 +140,15 @@ impl<K: DataKeys> FpCache<K> {
             model_bytes: Some(table.model_bytes),
             process_bytes: table.model_bytes + table.group_bytes,
         };
-        Ok(Self { client, name, facts, memory_node: None })
+        Ok(Self { client, name, facts, memory_nodes: Vec::new() })
     }
 }
 
 impl<K: DataKeys> FpCache<K> {
-    /// The same, whose memory node is this process.
+    /// The same, whose memory nodes are these processes.
     #[must_use]
-    pub fn served_by(self, process_id: u32) -> Self {
-        Self { memory_node: Some(process_id), ..self }
+    pub fn served_by(self, process_ids: Vec<u32>) -> Self {
+        Self { memory_nodes: process_ids, ..self }
     }
 
     /// The same, asked without readers.
@@ -182,7 +182,7 @@ impl<K: DataKeys> System for FpCache<K> {
     }
 
     fn server_cpu(&self) -> Option<Duration> {
-        cpu_time(self.memory_node?)
+        cpu_time_of(&self.memory_nodes)
     }
 }
 

@@ -116,6 +116,12 @@ pub fn cpu_time(process_id: u32) -> Option<Duration> {
     Some(Duration::from_nanos(times.sum()))
 }
 
+/// The same of several processes together; `None` if there are none.
+pub fn cpu_time_of(process_ids: &[u32]) -> Option<Duration> {
+    let times: Option<Vec<Duration>> = process_ids.iter().map(|id| cpu_time(*id)).collect();
+    times.filter(|times| !times.is_empty()).map(|times| times.iter().sum())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -11,7 +11,7 @@ use stats_alloc::INSTRUMENTED_SYSTEM;
 use tokio::runtime::{Builder, Runtime};
 use tokio::task::JoinSet;
 
-use super::server::cpu_time;
+use super::server::cpu_time_of;
 use super::{Facts, Reader, System};
 use crate::data::DataKeys;
 use crate::progress::Bar;
@@ -22,22 +22,22 @@ use crate::run::verify::Verified;
 /// A client of a memory node for the tasks of a runtime that has one thread. The keys of a call of a [`Workload`] are tasks.
 pub struct Tasks<K: DataKeys> {
     asked: Together<K>,
-    /// The memory node's process.
-    memory_node: u32,
+    /// The memory nodes' processes.
+    memory_nodes: Vec<u32>,
 }
 
 impl<K: DataKeys> Tasks<K> {
-    /// Tasks that share this client, whose memory node is this process.
+    /// Tasks that share this client, whose memory nodes are these processes.
     ///
     /// # Errors
     /// If a runtime cannot be had.
-    pub fn of(client: TableClient<K>, memory_node: u32) -> anyhow::Result<Self> {
+    pub fn of(client: TableClient<K>, memory_nodes: Vec<u32>) -> anyhow::Result<Self> {
         let runtime = Builder::new_current_thread().enable_all().build().context("making a runtime")?;
         let client = {
             let _inside = runtime.enter();
             AsyncTableClient::of(client)
         };
-        Ok(Self { asked: Together { runtime, client }, memory_node })
+        Ok(Self { asked: Together { runtime, client }, memory_nodes })
     }
 
     /// Runs as many tasks as a call has keys, which share the lookups out, and returns what each made of its part.
@@ -82,7 +82,7 @@ impl<K: DataKeys> Measurable<K> for Tasks<K> {
     }
 
     fn throughput(&self, workload: &Workload<'_, '_, K>) -> anyhow::Result<Pass> {
-        let (server, process) = (cpu_time(self.memory_node), process_cpu());
+        let (server, process) = (cpu_time_of(&self.memory_nodes), process_cpu());
         let allocations = INSTRUMENTED_SYSTEM.stats().allocations;
         let (elapsed, _) = self.in_tasks(workload, |client, keys| async move {
             for key in keys {
@@ -93,7 +93,7 @@ impl<K: DataKeys> Measurable<K> for Tasks<K> {
         let allocations = (INSTRUMENTED_SYSTEM.stats().allocations - allocations) as u64;
         let client_cpu = process_cpu().saturating_sub(process);
         let server_cpu =
-            cpu_time(self.memory_node).zip(server).map(|(after, before)| after.saturating_sub(before));
+            cpu_time_of(&self.memory_nodes).zip(server).map(|(after, before)| after.saturating_sub(before));
         Ok(Pass { elapsed, allocations, hits: None, client_cpu, server_cpu })
     }
 
