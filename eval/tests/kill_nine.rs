@@ -20,8 +20,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use fpcache_client::{
-    ByteKeys, ClientConfig, CreateOptions, KeyKind, KeySpace, RecordToken, TableClient, TableName, Tables,
-    U64Keys,
+    ByteKeys, CacheConfig, ClientConfig, CreateOptions, KeyKind, KeySpace, Plan, PlanChoice, RecordToken,
+    TableClient, TableName, Tables, U64Keys,
 };
 use fpcache_eval::history::client::{ClientStore, every_way};
 use fpcache_eval::history::keys::NumberedKeys;
@@ -359,6 +359,11 @@ struct Test<K: NumberedKeys> {
 
 const READER: u32 = 1_000;
 
+/// Which of so many ways to read a caller has.
+fn way_of(number: u32, seed: u64, ways: usize) -> usize {
+    (number as usize * 3 + seed as usize) % ways
+}
+
 impl<K: NumberedKeys> Test<K> {
     fn new(place: Place, seed: u64) -> Self {
         Self::over(1, place, seed)
@@ -376,9 +381,19 @@ impl<K: NumberedKeys> Test<K> {
             let keys: Vec<u64> = (0..KEYS).map(key).collect();
             ClientStore::create_table(&connect::<K>(&place.url(), config), &keys).unwrap();
         }
-        let ways = every_way(patient(), 64 << 10);
+        let mut ways = every_way(patient(), 64 << 10);
+        if place.is_remote {
+            // Those of half the callers.
+            let at_node = patient().with_plan(PlanChoice::Fixed(Plan::AtNode));
+            let with_cache = at_node.with_cache(Some(CacheConfig::of(64 << 10)));
+            let of_callers = [(1, at_node), (2, with_cache)];
+            for (number, config) in of_callers {
+                let way = way_of(number, seed, ways.len());
+                ways[way] = (Plan::AtNode.name().to_owned(), config);
+            }
+        }
         let caller = |number: u32| {
-            let (name, config) = &ways[(number as usize * 3 + seed as usize) % ways.len()];
+            let (name, config) = &ways[way_of(number, seed, ways.len())];
             let table = number as usize % tables;
             let config = config.with_table(table_name(table));
             let store = ClientStore::new(connect(&place.url(), config));
@@ -494,6 +509,13 @@ fn survives_kills<K: NumberedKeys>(place: Place, seed: u64) {
     eprintln!("--fsync {sync}: {} operations, {} of them open", test.operations, test.unknown);
     let failure = test.callers.iter().find_map(|caller| caller.first_failure.as_ref());
     assert_eq!((test.unknown, failure), (0, None), "what was in flight is answered by the successor");
+    if test.place.is_remote {
+        // The last memory node, too, looks keys up once it knows the table.
+        let begun = Instant::now();
+        while test.callers[1].store.get(key(0)).unwrap().1 != Some(Plan::AtNode) {
+            assert!(begun.elapsed() < Duration::from_secs(20), "the memory node answers nothing");
+        }
+    }
     let before = test.contents();
     assert!(before.len() > 20, "{} keys", before.len());
 
