@@ -97,7 +97,7 @@ fn send_together<K: BuildKeys>(client: &TableClient<K>, calls: &mut Vec<Call<K>>
         for ended in ended.by_ref().take(count) {
             match ended {
                 Ok(reply) => replies.push(reply),
-                Err(why) => error = error.or(Some(why)),
+                Err(other) => error = Some(what_to_tell(error, other)),
             }
         }
         match error {
@@ -117,6 +117,17 @@ fn send_together<K: BuildKeys>(client: &TableClient<K>, calls: &mut Vec<Call<K>>
             // What was sent all the same is gone with its table.
             Some(error) => drop(call.to.send(Err(error))),
         }
+    }
+}
+
+/// Of the errors of one call, which may be of several memory nodes, the first; but before all others one that leaves open what was
+/// made, as a call that ends with another may be made again.
+fn what_to_tell(first: Option<ClientError>, other: ClientError) -> ClientError {
+    let leaves_open =
+        |error: &ClientError| matches!(error, ClientError::OutcomeUnknown { .. } | ClientError::Message(_));
+    match first {
+        Some(first) if leaves_open(&first) || !leaves_open(&other) => first,
+        _ => other,
     }
 }
 
@@ -147,6 +158,18 @@ fn send_alone<K: BuildKeys>(client: &TableClient<K>, call: Call<K>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Changes at one memory node had not been made, and what became of those at the next one nobody knew.
+    #[test]
+    fn a_call_of_which_one_change_may_have_been_made_is_not_one_to_repeat() {
+        let late: ClientError = FabricError::DeadlinePassed { waiting_for: OTHERS }.into();
+        let errors = [late.clone(), unknown("no reply"), late.clone()];
+        for told in [&errors[..2], &errors[1..], &errors[..]] {
+            let told = told.iter().cloned().fold(None, |first, other| Some(what_to_tell(first, other)));
+            assert!(matches!(told, Some(ClientError::OutcomeUnknown { .. })), "{told:?}");
+        }
+        assert!(what_to_tell(Some(late.clone()), late).is_retryable());
+    }
 
     #[test]
     fn a_call_that_was_made_in_part_is_not_one_to_repeat() {
