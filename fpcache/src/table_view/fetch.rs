@@ -135,7 +135,7 @@ fn read_pages<K: KeySpace, E: Endpoint>(
     record: &TableRecord,
     root: &Root<K>,
 ) -> Result<Directory<K::Key, Segment<K>>, OpenError> {
-    // Its caller has room for as many.
+    // The root has pages for as many, and whoever asked has room for them.
     let (mut entries, mut descriptors) = (Vec::with_capacity(record.segments as usize), Vec::new());
     let damaged = |why: String| Corrupt::new("directory", record.root, why);
     let mut pages = root.numbers();

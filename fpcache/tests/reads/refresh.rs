@@ -39,6 +39,7 @@ over_both_key_spaces! {
     models_in_pages_wait_for_the_next_checkpoint
     logs_that_make_no_sense_are_errors
     heads_and_logs_that_cannot_be_are_errors
+    counts_of_segments_that_cannot_be_are_errors
 }
 
 /// Records the change log has room for.
@@ -454,6 +455,17 @@ fn a_change_to_a_coder_that_the_reader_lacks_is_refused() {
         };
         let change = SegmentReplacement { with: vec![good], end: Some(ByteKeys::key(20)) };
         assert_refused_unless_sound::<ByteKeys>(&change.records(0), why);
+    }
+}
+
+/// Whoever has no budget takes room for as many as the root says, before it has read them.
+fn counts_of_segments_that_cannot_be_are_errors<K: Numbered>() {
+    for segments in [0, 7, 1 << 40, 1 << 60, u64::MAX] {
+        let mut node = node::<K>();
+        node.claim_segments(segments);
+        let opened = TableView::<K>::open(&mut node.endpoint());
+        let told = opened.map(drop);
+        assert!(matches!(told, Err(OpenError::Corrupt(_))), "{segments}: {told:?}");
     }
 }
 
