@@ -20,10 +20,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use fpcache_client::{
-    ByteKeys, CacheConfig, ClientConfig, CreateOptions, KeyKind, KeySpace, Plan, PlanChoice, RecordToken,
-    TableClient, TableName, Tables, U64Keys,
+    ByteKeys, ClientConfig, CreateOptions, KeyKind, KeySpace, Plan, RecordToken, TableClient, TableName,
+    Tables, U64Keys,
 };
-use fpcache_eval::history::client::{ClientStore, every_way};
+use fpcache_eval::history::client::{ClientStore, every_way, every_way_over_sockets};
 use fpcache_eval::history::keys::NumberedKeys;
 use fpcache_eval::history::store::{Answer, Failure, Store};
 use fpcache_eval::history::{Call, History, Operation, Outcome, Recorder, check, nanoseconds_since};
@@ -359,11 +359,6 @@ struct Test<K: NumberedKeys> {
 
 const READER: u32 = 1_000;
 
-/// Which of so many ways to read a caller has.
-fn way_of(number: u32, seed: u64, ways: usize) -> usize {
-    (number as usize * 3 + seed as usize) % ways
-}
-
 impl<K: NumberedKeys> Test<K> {
     fn new(place: Place, seed: u64) -> Self {
         Self::over(1, place, seed)
@@ -381,19 +376,12 @@ impl<K: NumberedKeys> Test<K> {
             let keys: Vec<u64> = (0..KEYS).map(key).collect();
             ClientStore::create_table(&connect::<K>(&place.url(), config), &keys).unwrap();
         }
-        let mut ways = every_way(patient(), 64 << 10);
-        if place.is_remote {
-            // Those of half the callers.
-            let at_node = patient().with_plan(PlanChoice::Fixed(Plan::AtNode));
-            let with_cache = at_node.with_cache(Some(CacheConfig::of(64 << 10)));
-            let of_callers = [(1, at_node), (2, with_cache)];
-            for (number, config) in of_callers {
-                let way = way_of(number, seed, ways.len());
-                ways[way] = (Plan::AtNode.name().to_owned(), config);
-            }
-        }
+        let ways = match place.is_remote {
+            true => every_way_over_sockets(patient(), 64 << 10),
+            false => every_way(patient(), 64 << 10),
+        };
         let caller = |number: u32| {
-            let (name, config) = &ways[way_of(number, seed, ways.len())];
+            let (name, config) = &ways[(number as usize * 3 + seed as usize) % ways.len()];
             let table = number as usize % tables;
             let config = config.with_table(table_name(table));
             let store = ClientStore::new(connect(&place.url(), config));
@@ -510,9 +498,9 @@ fn survives_kills<K: NumberedKeys>(place: Place, seed: u64) {
     let failure = test.callers.iter().find_map(|caller| caller.first_failure.as_ref());
     assert_eq!((test.unknown, failure), (0, None), "what was in flight is answered by the successor");
     if test.place.is_remote {
-        // The last memory node, too, looks keys up once it knows the table.
+        // Its way is `at-node`, and the last memory node, too, looks keys up once it knows the table.
         let begun = Instant::now();
-        while test.callers[1].store.get(key(0)).unwrap().1 != Some(Plan::AtNode) {
+        while test.callers[0].store.get(key(0)).unwrap().1 != Some(Plan::AtNode) {
             assert!(begun.elapsed() < Duration::from_secs(20), "the memory node answers nothing");
         }
     }
@@ -557,7 +545,7 @@ fn nothing_acknowledged_is_lost_where_keys_are_byte_strings() {
 
 #[test]
 fn nothing_acknowledged_is_lost_over_sockets() {
-    survives_kills::<U64Keys>(Place::new::<U64Keys>("10ms", None).over_sockets(), 8);
+    survives_kills::<U64Keys>(Place::new::<U64Keys>("10ms", None).over_sockets(), 9);
 }
 
 /// Several tables under one memory node, each with queues of its own.

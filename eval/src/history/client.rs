@@ -206,6 +206,22 @@ pub fn every_way(base: ClientConfig, cache_bytes: u64) -> Vec<(String, ClientCon
         (Plan::Range.name(), PlanChoice::Fixed(Plan::Range)),
         (Plan::Speculative.name(), PlanChoice::Fixed(Plan::Speculative)),
     ];
+    with_and_without_cache(base, &plans, cache_bytes)
+}
+
+/// As [`every_way`], and then those that there are over sockets alone.
+pub fn every_way_over_sockets(base: ClientConfig, cache_bytes: u64) -> Vec<(String, ClientConfig)> {
+    let at_node = [(Plan::AtNode.name(), PlanChoice::Fixed(Plan::AtNode))];
+    let mut ways = every_way(base, cache_bytes);
+    ways.extend(with_and_without_cache(base, &at_node, cache_bytes));
+    ways
+}
+
+fn with_and_without_cache(
+    base: ClientConfig,
+    plans: &[(&str, PlanChoice)],
+    cache_bytes: u64,
+) -> Vec<(String, ClientConfig)> {
     let caches = [("", None), (", hot cache", Some(CacheConfig::of(cache_bytes)))];
     let configs = plans.iter().flat_map(|(name, plan)| {
         caches
