@@ -114,51 +114,71 @@ pub fn answer<K: KeySpace>(
     question: &[u8],
     reply: &mut [u64],
 ) -> Replied {
-    let replied = answer_within(reader, table, scratch, question, reply);
-    scratch.keep_at_most(MOST_KEPT_BYTES);
-    replied
-}
-
-fn answer_within<K: KeySpace>(
-    reader: &mut RegionReader,
-    table: &Table<K>,
-    scratch: &mut LookupScratch<K>,
-    question: &[u8],
-    reply: &mut [u64],
-) -> Replied {
-    let most = MOST_LOOKED_AT as u64;
     let mut keys = [None; MOST_KEYS];
     let Some((count, wanted)) = take_question::<K>(question, &mut keys) else { return Replied::default() };
     let (geometry, epsilon) = (table.view().geometry(), table.view().record().parameters.epsilon);
     let Some(least) = looked_at(geometry, epsilon, count) else { return Replied::default() };
-    let keys = || keys[..count].iter().flatten().map(Borrow::borrow);
-    let mut out = Reply { words: reply, used: 0 };
-    reader.allow(most);
-    let answered = look_up_all(reader, table, scratch, keys(), wanted);
-    // At most 256 KiB.
-    let bytes = least.max((most - reader.allowed()) as usize);
-    let Err(error) = answered else {
-        out.push_all(scratch, wanted);
-        return Replied { words: out.used, bytes, is_outdated: false };
-    };
-    let mut is_outdated = is_outdated_by(&error);
-    if count == 1 {
-        return Replied { words: 0, bytes, is_outdated };
-    }
-    // What stands in the way of some keys need not stand in that of others.
-    reader.allow(most);
-    for key in keys() {
-        match look_up_all(reader, table, scratch, [key], wanted) {
-            Ok(()) => out.push_all(scratch, wanted),
+    let keys = keys[..count].iter().flatten().map(Borrow::borrow);
+    let mut looking = Looking { reader, table, scratch, wanted, least, out: Reply { words: reply, used: 0 } };
+    let replied = looking.all(keys);
+    scratch.keep_at_most(MOST_KEPT_BYTES);
+    replied
+}
+
+/// A question that is being answered.
+struct Looking<'a, K: KeySpace> {
+    reader: &'a mut RegionReader,
+    table: &'a Table<K>,
+    scratch: &'a mut LookupScratch<K>,
+    wanted: Wanted,
+    /// Bytes that count as looked at, even if there were fewer.
+    least: usize,
+    out: Reply<'a>,
+}
+
+impl<K: KeySpace> Looking<'_, K> {
+    /// Looks keys up together and, if that cannot be, one by one: what stands in the way of some need not stand in that of others.
+    fn all<'k>(&mut self, keys: impl Iterator<Item = &'k K::Key> + Clone) -> Replied {
+        let (together, bytes) = self.within_bounds(|looking| looking.look_up(keys.clone()));
+        match together {
+            Ok(()) => Replied { words: self.out.used, bytes, is_outdated: false },
+            Err(error) if keys.clone().nth(1).is_none() => {
+                Replied { words: 0, bytes, is_outdated: is_outdated_by(&error) }
+            }
             Err(error) => {
-                is_outdated |= is_outdated_by(&error);
-                out.push(0, &[], 0);
+                let (is_outdated, more) = self.within_bounds(|looking| looking.each(keys));
+                let is_outdated = is_outdated || is_outdated_by(&error);
+                Replied { words: self.out.used, bytes: bytes + more, is_outdated }
             }
         }
     }
-    // At most 256 KiB again.
-    let bytes = bytes + least.max((most - reader.allowed()) as usize);
-    Replied { words: out.used, bytes, is_outdated }
+
+    /// Lets `look` look at no more than it may, and says at how many bytes it has.
+    fn within_bounds<R>(&mut self, look: impl FnOnce(&mut Self) -> R) -> (R, usize) {
+        self.reader.allow(MOST_LOOKED_AT as u64);
+        let looked = look(self);
+        // At most 256 KiB.
+        let bytes = (MOST_LOOKED_AT as u64 - self.reader.allowed()) as usize;
+        (looked, bytes.max(self.least))
+    }
+
+    fn look_up<'k>(&mut self, keys: impl Iterator<Item = &'k K::Key> + Clone) -> Result<(), ReadError> {
+        look_up_all(self.reader, self.table, self.scratch, keys, self.wanted)?;
+        self.out.push_all(self.scratch, self.wanted);
+        Ok(())
+    }
+
+    /// Looks keys up one by one, and says whether one was not because of what is known of the table.
+    fn each<'k>(&mut self, keys: impl Iterator<Item = &'k K::Key>) -> bool {
+        let mut is_outdated = false;
+        for key in keys {
+            if let Err(error) = self.look_up([key].into_iter()) {
+                is_outdated |= is_outdated_by(&error);
+                self.out.push(0, &[], 0);
+            }
+        }
+        is_outdated
+    }
 }
 
 /// Whether it may be the table's view that is to blame, not the key.
