@@ -133,7 +133,11 @@ impl Divided {
         /// More than there are ordinals of other memory nodes.
         const FIRST: u32 = 1000;
         let len = dataset.len();
-        ensure!(len >= count as usize, "--nodes {count}: {} has {len} keys: name fewer", dataset.name());
+        ensure!(
+            len >= count as usize,
+            "{} has {len} keys, too few for {count} memory nodes: have more of these or fewer of those",
+            dataset.name()
+        );
         let capacity = arguments.region_bytes::<K>(&dataset.lengths(), (len as u64).div_ceil(count.into()));
         let start = |number| {
             let ordinal = FIRST + ordinal * count + number;
