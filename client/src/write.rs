@@ -7,6 +7,8 @@ use fpcache::message::{MessageError, Sent, WriteKind, WriteOperation, WriteReply
 use crate::client::TableClient;
 use crate::error::ClientError;
 use crate::key::AsKey;
+#[cfg(feature = "tokio")]
+use crate::key::KeyRef;
 
 /// Changes of records, to be sent together: applied in order, each by itself.
 #[derive(Clone, Debug)]
@@ -101,6 +103,21 @@ impl<K: BuildKeys> Changes<K> {
             expected: change.expected,
             value: Sent::Here(&self.values[start..change.end]),
         })
+    }
+
+    /// Those of the changes that have these places, in the order of these.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn only(&self, places: &[usize]) -> Self {
+        let mut some = Self::default();
+        for at in places {
+            let Change { kind, key, expected, end } = &self.operations[*at];
+            let start = at.checked_sub(1).map_or(0, |before| self.operations[before].end);
+            some.push(*kind, KeyRef::<K>(K::kept(key, &self.keys)), &self.values[start..*end]);
+            if let Some(change) = some.operations.last_mut() {
+                change.expected = *expected;
+            }
+        }
+        some
     }
 
     /// Empties the list.

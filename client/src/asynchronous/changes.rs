@@ -1,6 +1,7 @@
-//! Tasks' changes, which a thread sends.
+//! Tasks' changes, which a thread sends to each memory node.
 
-use std::sync::{Mutex, PoisonError};
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Instant;
 
@@ -12,53 +13,91 @@ use tokio::sync::mpsc::{Receiver, Sender, channel};
 use super::group::To;
 use super::write::unknown;
 use super::{OTHERS, runtime_has_ended};
-use crate::client::TableClient;
+use crate::client::{TableClient, Transport};
 use crate::error::{ClientError, ErrorKind};
 use crate::write::Changes;
 
 /// Calls whose changes are sent together, at most. A request may be shorter than they are.
 const TOGETHER: usize = 256;
 
-/// Where tasks' changes wait for the thread that sends them, which begins with the first one and ends with the queue.
+/// Where tasks' changes wait for the threads that send them, each of which begins with the first one for its memory node and ends
+/// with the queue.
 ///
-/// One thread, so that changes take effect in the order in which they were asked for: one that nobody waits for any more
-/// never comes after a later one. What waits while a request is under way goes with the next, so that many tasks' changes cost
-/// one reply of the memory node, and one sync of its log.
+/// One thread for a memory node, so that its changes take effect in the order in which they were asked for: one that nobody
+/// waits for any more never comes after a later one. What waits while a request is under way goes with the next, so that many
+/// tasks' changes cost one reply of the memory node, and one sync of its log. A memory node that is away or silent holds up its
+/// own changes alone.
 pub(super) struct ChangeQueue<K: BuildKeys> {
     waiting: usize,
-    sender: Mutex<Option<Sender<Call<K>>>>,
+    /// By the memory node's URL, which is empty where there is only one.
+    senders: Mutex<HashMap<String, Sender<Call<K>>>>,
 }
 
-/// A call's changes.
+/// Changes of one call that are one memory node's.
+pub(super) struct Part<K: BuildKeys> {
+    node: String,
+    changes: Changes<K>,
+    /// All changes of the call, if others have some: where one of them cannot be the table's, none is made.
+    whole: Option<Arc<Changes<K>>>,
+    /// The places of these among all of the call.
+    pub(super) places: Vec<usize>,
+}
+
+/// A call's changes at one memory node.
 struct Call<K: BuildKeys> {
     changes: Changes<K>,
+    whole: Option<Arc<Changes<K>>>,
     until: Instant,
     to: To<Vec<WriteReply>>,
 }
 
+/// Divides the changes of a call among the memory nodes that have their keys.
+pub(super) fn divide<K: BuildKeys>(client: &TableClient<K>, changes: Changes<K>) -> Vec<Part<K>> {
+    let all = |node: String, changes: Changes<K>| {
+        let places = (0..changes.len()).collect();
+        vec![Part { node, changes, whole: None, places }]
+    };
+    let Transport::Pool(pool) = &client.transport else { return all(String::new(), changes) };
+    let ranges = pool.ranges();
+    let indices: Vec<usize> = changes.operations().map(|operation| ranges.index_of(operation.key)).collect();
+    let first = indices.first().copied().unwrap_or_default();
+    if indices.iter().all(|index| *index == first) {
+        return all(ranges.url(first), changes);
+    }
+    let whole = Arc::new(changes);
+    let parts = (0..ranges.count()).filter_map(|index| {
+        let places: Vec<usize> = (0..indices.len()).filter(|at| indices[*at] == index).collect();
+        let changes = whole.only(&places);
+        let part = Part { node: ranges.url(index), changes, whole: Some(Arc::clone(&whole)), places };
+        (!part.places.is_empty()).then_some(part)
+    });
+    parts.collect()
+}
+
 impl<K: BuildKeys> ChangeQueue<K> {
     pub(super) fn new(waiting: usize) -> Self {
-        Self { waiting, sender: Mutex::new(None) }
+        Self { waiting, senders: Mutex::default() }
     }
 
     /// Puts changes into the queue, once there is room: whoever drops this before has sent nothing.
     pub(super) fn push(
         &self,
         client: &TableClient<K>,
-        changes: Changes<K>,
+        part: Part<K>,
         until: Instant,
         to: To<Vec<WriteReply>>,
     ) -> impl Future<Output = Result<(), ClientError>> + use<K> {
-        let sender = self.sender(client);
-        let call = Call { changes, until, to };
+        let Part { node, changes, whole, places: _ } = part;
+        let sender = self.sender(client, node);
+        let call = Call { changes, whole, until, to };
         async move { sender?.send(call).await.map_err(|_| runtime_has_ended()) }
     }
 
-    fn sender(&self, client: &TableClient<K>) -> Result<Sender<Call<K>>, ClientError> {
-        // Replaced in one assignment.
-        let mut sender = self.sender.lock().unwrap_or_else(PoisonError::into_inner);
+    fn sender(&self, client: &TableClient<K>, node: String) -> Result<Sender<Call<K>>, ClientError> {
+        // Changed by one insertion.
+        let mut senders = self.senders.lock().unwrap_or_else(PoisonError::into_inner);
         // One whose thread has panicked is of no use any more.
-        if let Some(sender) = sender.as_ref().filter(|sender| !sender.is_closed()) {
+        if let Some(sender) = senders.get(&node).filter(|sender| !sender.is_closed()) {
             return Ok(sender.clone());
         }
         let (calls, receiver) = channel(self.waiting);
@@ -67,7 +106,8 @@ impl<K: BuildKeys> ChangeQueue<K> {
             .name("fpcache-changes".to_owned())
             .spawn(move || send_all(&client, receiver))
             .map_err(|source| FabricError::os("starting a thread for changes", source))?;
-        Ok(sender.insert(calls).clone())
+        senders.insert(node, calls.clone());
+        Ok(calls)
     }
 }
 
@@ -88,6 +128,7 @@ fn send_together<K: BuildKeys>(client: &TableClient<K>, calls: &mut Vec<Call<K>>
     }
     let Some(until) = calls.iter().map(|call| call.until).max() else { return };
     let client = client.with_deadline(until.saturating_duration_since(now));
+    leave_out_misfits(&client, calls);
     let changes = calls.iter().flat_map(|call| call.changes.operations());
     let mut ended = client.write_each(changes).into_iter();
     let is_alone = calls.len() == 1;
@@ -120,9 +161,24 @@ fn send_together<K: BuildKeys>(client: &TableClient<K>, calls: &mut Vec<Call<K>>
     }
 }
 
+/// Answers the calls of which another memory node has a change that cannot be the table's: it is not made there either.
+fn leave_out_misfits<K: BuildKeys>(client: &TableClient<K>, calls: &mut Vec<Call<K>>) {
+    let Transport::Pool(pool) = &client.transport else { return };
+    let misfit = |call: &mut Call<K>| {
+        call.whole.as_ref().and_then(|whole| pool.misfit_of(&call.changes, whole, client.deadline()))
+    };
+    let mut at = 0;
+    while at < calls.len() {
+        match misfit(&mut calls[at]) {
+            Some(error) => drop(calls.remove(at).to.send(Err(error))),
+            None => at += 1,
+        }
+    }
+}
+
 /// Of the errors of one call, which may be of several memory nodes, the first; but before all others one that leaves open what was
 /// made, as a call that ends with another may be made again.
-fn what_to_tell(first: Option<ClientError>, other: ClientError) -> ClientError {
+pub(super) fn what_to_tell(first: Option<ClientError>, other: ClientError) -> ClientError {
     let leaves_open =
         |error: &ClientError| matches!(error, ClientError::OutcomeUnknown { .. } | ClientError::Message(_));
     match first {
@@ -133,7 +189,7 @@ fn what_to_tell(first: Option<ClientError>, other: ClientError) -> ClientError {
 
 /// What a call is told of which some changes were made, and then something went wrong: whoever makes all of them again makes
 /// those twice.
-fn in_part(made: usize, count: usize, error: &ClientError) -> ClientError {
+pub(super) fn in_part(made: usize, count: usize, error: &ClientError) -> ClientError {
     unknown(&format!("{made} of {count} changes were made, and then: {error}"))
 }
 

@@ -4,9 +4,11 @@
 //! microsecond, less than handing it to anybody. *Over sockets* tasks put their reads into a queue (`queue.rs`), and a few
 //! workers (`worker.rs`), tasks themselves, each take what waits there, all of one kind, as one group: its keys share their doorbell
 //! batches, so that a frame carries the READs of many tasks. While a worker waits for its socket the others take what comes
-//! meanwhile. *Changes* go through a thread of the client's (`changes.rs`), which sends what waits as one request.
+//! meanwhile. *Changes* go through a thread of the client's for each memory node (`changes.rs`), which sends what waits as one
+//! request.
 //!
-//! Where a network card reads, a group is made on a thread for blocking calls, which waits for the card.
+//! Of a table over several memory nodes each range has its own queue and workers, or is read in place (`divided.rs`). Where a
+//! network card reads, a group is made on a thread for blocking calls, which waits for the card.
 //!
 //! All of this is the common course. A directory that is out of date, a memory node that has gone, a record that is being written for
 //! long: whatever takes more than waiting for a socket is done by the very code that the blocking client has for it, on a thread
@@ -14,6 +16,7 @@
 
 mod blocking;
 mod changes;
+mod divided;
 mod drive;
 mod group;
 mod queue;
@@ -24,11 +27,13 @@ mod write;
 
 use std::fmt;
 use std::future::Future;
+use std::ops::AddAssign;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use fpcache::key_space::{BuildKeys, ByteKeys, U64Keys};
 use fpcache_fabric::FabricError;
+use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
 
 use crate::client::{TableClient, Transport};
@@ -37,8 +42,9 @@ use crate::core::Core;
 use crate::error::ClientError;
 use crate::mapped::MappedNode;
 use changes::ChangeQueue;
-use queue::Queue;
+use divided::Divided;
 pub use scan::ScanStream;
+use worker::Workers;
 
 /// Calls that take blocking threads of the runtime at a time, where no worker makes them.
 const BLOCKING: usize = 4;
@@ -52,9 +58,11 @@ const OTHERS: &str = "other calls of the client are served";
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct AsyncConfig {
-    /// Sockets that reads go over, each with a group of them under way at most; where memory is mapped none is needed. Default 4.
+    /// Sockets to a memory node that reads go over, each with a group of them under way at most; where memory is mapped none is
+    /// needed. Default 4.
     pub sockets: usize,
-    /// Keys that may wait to be read, and changes that may wait to be sent; beyond, calls wait before they ask. Default 4096.
+    /// Keys that may wait to be read from a memory node, and changes that may wait to be sent; beyond, calls wait before they ask.
+    /// Default 4096.
     pub waiting: usize,
 }
 
@@ -91,6 +99,15 @@ pub struct AsyncCounters {
     pub handed_over: u64,
 }
 
+impl AddAssign for AsyncCounters {
+    fn add_assign(&mut self, other: Self) {
+        self.calls += other.calls;
+        self.groups += other.groups;
+        self.doorbells += other.doorbells;
+        self.handed_over += other.handed_over;
+    }
+}
+
 /// A handle on a memory node's table for tasks of a [tokio] runtime, as [`TableClient`] is one for threads. Clones are cheap and share
 /// everything; any number of tasks may use one at once, and should: over sockets their reads share doorbell batches.
 ///
@@ -119,8 +136,8 @@ pub struct AsyncCounters {
 /// ```
 ///
 /// *Dropped futures.* A read that is dropped is forgotten; its buffers are not the task's. A change that is dropped may
-/// take effect or not, never twice, and not after one that was begun later through the same handle or its clones: they are sent in
-/// the order in which they were asked for.
+/// take effect or not, never twice, and not after one that was begun later through the same handle or its clones and that is the same
+/// memory node's, unless the table is made anew meanwhile: each has them sent in the order in which they were asked for.
 ///
 /// *Deadlines* are those of the [`TableClient`], from the moment of asking on.
 ///
@@ -146,17 +163,12 @@ struct Shared<K: BuildKeys> {
 /// How reads are made.
 enum Way<K: BuildKeys> {
     InPlace(Arc<Core<K, MappedNode>>),
-    Grouped(Arc<Queue<K>>),
-    /// By threads that may block: of tables over several memory nodes, and simulated ones.
+    Grouped(Workers<K>),
+    /// Of each range by its own way.
+    Divided(Divided<K>),
+    /// By threads that may block.
+    #[cfg(feature = "sim")]
     Blocking,
-}
-
-impl<K: BuildKeys> Drop for Shared<K> {
-    fn drop(&mut self) {
-        if let Way::Grouped(queue) = &self.way {
-            queue.close();
-        }
-    }
 }
 
 impl<K: BuildKeys> Clone for AsyncTableClient<K> {
@@ -199,15 +211,8 @@ impl<K: BuildKeys> AsyncTableClient<K> {
     pub fn of_with(client: TableClient<K>, config: AsyncConfig) -> Self {
         let way = match &client.transport {
             Transport::Mapped(core) => Way::InPlace(Arc::clone(core)),
-            Transport::Remote(core) => {
-                let workers = config.sockets.max(1);
-                let queue = Arc::new(Queue::new(config.waiting.clamp(1, Semaphore::MAX_PERMITS), workers));
-                for _ in 0..workers {
-                    tokio::spawn(worker::Worker::new(Arc::clone(core), Arc::clone(&queue)).run());
-                }
-                Way::Grouped(queue)
-            }
-            Transport::Pool(_) => Way::Blocking,
+            Transport::Remote(core) => Way::Grouped(Workers::new(core, config, &Handle::current())),
+            Transport::Pool(pool) => Way::Divided(Divided::new(Arc::clone(pool), config, Handle::current())),
             #[cfg(feature = "sim")]
             Transport::Simulated(_) => Way::Blocking,
         };
@@ -228,12 +233,16 @@ impl<K: BuildKeys> AsyncTableClient<K> {
         Self { client: self.client.with_deadline(deadline), shared: Arc::clone(&self.shared) }
     }
 
-    /// What calls over sockets came to; all zero where memory is mapped.
+    /// What calls over sockets came to; all zero where memory is mapped. Of a table over several memory nodes, since it was last found
+    /// to have been made anew.
     pub fn async_counters(&self) -> AsyncCounters {
+        let mut all = AsyncCounters::default();
         match &self.shared.way {
-            Way::Grouped(queue) => queue.counters(),
-            _ => AsyncCounters::default(),
+            Way::Grouped(workers) => all += workers.queue().counters(),
+            Way::Divided(divided) => divided.for_each_workers(|workers| all += workers.queue().counters()),
+            _ => {}
         }
+        all
     }
 
     /// By when a call that begins now must end.

@@ -2,6 +2,7 @@
 
 use std::borrow::Borrow;
 use std::sync::Arc;
+use std::time::Instant;
 
 use fpcache::key_space::{BuildKeys, ByteKeys};
 use fpcache::layout::RecordToken;
@@ -10,7 +11,7 @@ use fpcache_fabric::FabricError;
 use tokio::sync::oneshot;
 use tokio::task::consume_budget;
 
-use super::group::{Answer, Asked, Group, Keys, Kind, To};
+use super::group::{Answer, Asked, Group, Keys, Kind, Part, To};
 use super::scan::ScanStream;
 use super::{AsyncByteClient, AsyncTableClient, OTHERS, Way, runtime_has_ended, within};
 use crate::client::Record;
@@ -18,7 +19,8 @@ use crate::error::ClientError;
 use crate::key::{AsKey, KeyRef};
 
 /// Keys that a task looks up in place before others have their turn.
-const IN_PLACE: usize = 256;
+pub(super) const IN_PLACE: usize = 256;
+
 impl<K: BuildKeys> AsyncTableClient<K> {
     /// The value of `key`, `None` if it is absent. Costs what [`TableClient::get`](crate::TableClient::get) does; tasks that ask at the same time over
     /// sockets share its round trips.
@@ -89,7 +91,7 @@ impl<K: BuildKeys> AsyncTableClient<K> {
     /// # Errors
     /// As for [`TableClient::floor`](crate::TableClient::floor).
     pub async fn floor(&self, key: impl AsKey<K>) -> Result<Option<Record<K>>, ClientError> {
-        self.ask(Kind::Nearest(Side::Floor), key.as_key(), Answer::Nearest).await
+        self.nearest(Side::Floor, key.as_key()).await
     }
 
     /// The record with the least key not below `key`. As [`TableClient::ceiling`](crate::TableClient::ceiling).
@@ -97,7 +99,7 @@ impl<K: BuildKeys> AsyncTableClient<K> {
     /// # Errors
     /// As for [`TableClient::floor`](crate::TableClient::floor).
     pub async fn ceiling(&self, key: impl AsKey<K>) -> Result<Option<Record<K>>, ClientError> {
-        self.ask(Kind::Nearest(Side::Ceiling), key.as_key(), Answer::Nearest).await
+        self.nearest(Side::Ceiling, key.as_key()).await
     }
 
     /// The record with the least key. As [`TableClient::first`](crate::TableClient::first).
@@ -105,7 +107,7 @@ impl<K: BuildKeys> AsyncTableClient<K> {
     /// # Errors
     /// As for [`TableClient::floor`](crate::TableClient::floor).
     pub async fn first(&self) -> Result<Option<Record<K>>, ClientError> {
-        self.ask(Kind::Nearest(Side::Ceiling), K::lowest(), Answer::Nearest).await
+        self.nearest(Side::Ceiling, K::lowest()).await
     }
 
     /// The record with the greatest key. As [`TableClient::last`](crate::TableClient::last).
@@ -113,7 +115,7 @@ impl<K: BuildKeys> AsyncTableClient<K> {
     /// # Errors
     /// As for [`TableClient::floor`](crate::TableClient::floor).
     pub async fn last(&self) -> Result<Option<Record<K>>, ClientError> {
-        self.ask(Kind::Nearest(Side::Floor), K::highest(), Answer::Nearest).await
+        self.nearest(Side::Floor, K::highest()).await
     }
 
     /// [`floor`](Self::floor) for each of `keys`, in their order. As [`TableClient::multi_floor`](crate::TableClient::multi_floor).
@@ -121,7 +123,7 @@ impl<K: BuildKeys> AsyncTableClient<K> {
     /// # Errors
     /// As for [`TableClient::floor`](crate::TableClient::floor); the group fails as a whole.
     pub async fn multi_floor(&self, keys: &[impl AsKey<K>]) -> Result<Vec<Option<Record<K>>>, ClientError> {
-        self.ask_all(Kind::Nearest(Side::Floor), owned(keys), Answer::AllNearest).await
+        self.all_nearest(Side::Floor, owned(keys)).await
     }
 
     /// [`ceiling`](Self::ceiling) for each of `keys`, in their order. As [`TableClient::multi_ceiling`](crate::TableClient::multi_ceiling).
@@ -129,7 +131,7 @@ impl<K: BuildKeys> AsyncTableClient<K> {
     /// # Errors
     /// As for [`TableClient::floor`](crate::TableClient::floor); the group fails as a whole.
     pub async fn multi_ceiling(&self, keys: &[impl AsKey<K>]) -> Result<Vec<Option<Record<K>>>, ClientError> {
-        self.ask_all(Kind::Nearest(Side::Ceiling), owned(keys), Answer::AllNearest).await
+        self.all_nearest(Side::Ceiling, owned(keys)).await
     }
 
     /// Up to `limit` records in key order, from the least key not below `start`, some hundreds at a time as they are taken.
@@ -160,10 +162,33 @@ impl<K: BuildKeys> AsyncTableClient<K> {
         &self,
         kind: Kind,
         key: &K::Key,
-        answer: impl FnOnce(To<R>) -> Answer<K>,
+        answer: impl Fn(To<R>) -> Answer<K>,
     ) -> Result<R, ClientError> {
-        let keys = Keys::One(key.to_owned());
-        self.ask_for(kind, keys, answer).await
+        let (key, until) = (key.to_owned(), self.until());
+        match &self.shared.way {
+            Way::Divided(divided) => in_time(until, divided.ask(self, (kind, key), until, answer)).await,
+            way => in_time(until, self.ask_by(way, (kind, Keys::One(key)), until, answer)).await,
+        }
+    }
+
+    async fn nearest(&self, side: Side, key: &K::Key) -> Result<Option<Record<K>>, ClientError> {
+        let Way::Divided(divided) = &self.shared.way else {
+            return self.ask(Kind::Nearest(side), key, Answer::Nearest).await;
+        };
+        let until = self.until();
+        in_time(until, divided.nearest(self, (side, key.to_owned()), until)).await
+    }
+
+    async fn all_nearest(
+        &self,
+        side: Side,
+        keys: Vec<K::Owned>,
+    ) -> Result<Vec<Option<Record<K>>>, ClientError> {
+        let Way::Divided(divided) = &self.shared.way else {
+            return self.ask_all(Kind::Nearest(side), keys, Answer::AllNearest).await;
+        };
+        let until = self.until();
+        in_time(until, divided.all_nearest(self, (side, keys), until)).await
     }
 
     async fn ask_all<R>(
@@ -172,44 +197,88 @@ impl<K: BuildKeys> AsyncTableClient<K> {
         keys: Vec<K::Owned>,
         answer: impl Fn(To<Vec<R>>) -> Answer<K>,
     ) -> Result<Vec<R>, ClientError> {
-        if keys.len() <= IN_PLACE || !matches!(self.shared.way, Way::InPlace(_)) {
-            return self.ask_for(kind, Keys::Many(keys), answer).await;
+        let until = self.until();
+        match &self.shared.way {
+            Way::Divided(divided) => in_time(until, divided.ask_all(self, (kind, keys), until, answer)).await,
+            way if keys.len() <= IN_PLACE || !matches!(way, Way::InPlace(_)) => {
+                in_time(until, self.ask_by(way, (kind, Keys::Many(keys)), until, answer)).await
+            }
+            way => {
+                // A piece at a time, so that others have their turns.
+                let mut all = Vec::with_capacity(keys.len());
+                for piece in keys.chunks(IN_PLACE) {
+                    let (asked, until) = ((kind, Keys::Many(piece.to_vec())), self.until());
+                    all.extend(in_time(until, self.ask_by(way, asked, until, &answer)).await?);
+                }
+                Ok(all)
+            }
         }
-        // A piece at a time, so that others have their turns.
-        let mut all = Vec::with_capacity(keys.len());
-        for piece in keys.chunks(IN_PLACE) {
-            all.extend(self.ask_for(kind, Keys::Many(piece.to_vec()), &answer).await?);
-        }
-        Ok(all)
     }
 
-    /// Has keys read, and waits for the answer.
-    pub(super) async fn ask_for<R>(
+    /// The first part of a scan from a key up to an end, of up to so many records.
+    pub(super) async fn scan_part(
         &self,
-        kind: Kind,
-        keys: Keys<K::Owned>,
-        answer: impl FnOnce(To<R>) -> Answer<K>,
-    ) -> Result<R, ClientError> {
+        (from, end): (K::Owned, Option<K::Owned>),
+        limit: usize,
+    ) -> Result<Part<K>, ClientError> {
         let until = self.until();
+        match &self.shared.way {
+            Way::Divided(divided) => in_time(until, divided.scan_part(self, (from, end), limit, until)).await,
+            way => {
+                let answer = |to| Answer::Scanned(end.clone(), limit, to);
+                in_time(until, self.ask_by(way, (Kind::Scan, Keys::One(from)), until, answer)).await
+            }
+        }
+    }
+
+    /// Has keys read in one way, and waits for the answer.
+    async fn ask_by<R>(
+        &self,
+        way: &Way<K>,
+        asked: (Kind, Keys<K::Owned>),
+        until: Instant,
+        answer: impl Fn(To<R>) -> Answer<K>,
+    ) -> Result<R, ClientError> {
+        let answered = self.begin(way, asked, until, answer).await?;
+        answered.await.map_err(|_| runtime_has_ended())?
+    }
+
+    /// Asks for keys in one way; what receives the answer.
+    pub(super) async fn begin<R>(
+        &self,
+        way: &Way<K>,
+        (kind, keys): (Kind, Keys<K::Owned>),
+        until: Instant,
+        answer: impl Fn(To<R>) -> Answer<K>,
+    ) -> Result<oneshot::Receiver<Result<R, ClientError>>, ClientError> {
         let (to, answered) = oneshot::channel();
         let asked = Asked { keys, answer: answer(to), until };
-        let answered = async {
-            match &self.shared.way {
-                Way::Grouped(queue) => queue.push(kind, asked).await?,
-                Way::InPlace(core) => {
-                    consume_budget().await;
-                    let mut group = Group::of(kind, asked);
-                    let read = core.at_once(|buffers, table| group.read_in_place(buffers, table));
-                    if read.is_none() {
-                        self.read_on_a_blocking_thread(group).await?;
-                    }
+        match way {
+            Way::Grouped(workers) => workers.queue().push(kind, asked).await?,
+            Way::InPlace(core) => {
+                consume_budget().await;
+                let mut group = Group::of(kind, asked);
+                let read = core.at_once(|buffers, table| group.read_in_place(buffers, table));
+                if read.is_none() {
+                    self.read_on_a_blocking_thread(group).await?;
                 }
-                Way::Blocking => self.read_on_a_blocking_thread(Group::of(kind, asked)).await?,
             }
-            answered.await.map_err(|_| runtime_has_ended())?
-        };
-        let passed = FabricError::DeadlinePassed { waiting_for: OTHERS };
-        within(until, answered).await.unwrap_or_else(|| Err(passed.into()))
+            _ => self.read_on_a_blocking_thread(Group::of(kind, asked)).await?,
+        }
+        Ok(answered)
+    }
+
+    /// Has keys read as the client for threads does.
+    pub(super) async fn ask_by_blocking<R>(
+        &self,
+        (kind, keys): (Kind, Keys<K::Owned>),
+        until: Instant,
+        answer: impl Fn(To<R>) -> Answer<K>,
+    ) -> Result<R, ClientError> {
+        let (to, answered) = oneshot::channel();
+        let asked = Asked { keys, answer: answer(to), until };
+        self.read_on_a_blocking_thread(Group::of(kind, asked)).await?;
+        answered.await.map_err(|_| runtime_has_ended())?
     }
 
     /// Has a group read as the client for threads does.
@@ -238,6 +307,15 @@ impl AsyncByteClient {
         let prefix = prefix.as_ref();
         ScanStream::new(self, prefix.to_owned(), crate::read::end_of_prefix(prefix), limit)
     }
+}
+
+/// What a call comes to that is answered by its deadline.
+async fn in_time<R>(
+    until: Instant,
+    call: impl Future<Output = Result<R, ClientError>>,
+) -> Result<R, ClientError> {
+    let passed = FabricError::DeadlinePassed { waiting_for: OTHERS };
+    within(until, call).await.unwrap_or_else(|| Err(passed.into()))
 }
 
 fn owned<K: BuildKeys>(keys: &[impl AsKey<K>]) -> Vec<K::Owned> {

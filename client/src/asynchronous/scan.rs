@@ -10,7 +10,7 @@ use fpcache::key_space::BuildKeys;
 use futures_core::Stream;
 
 use super::AsyncTableClient;
-use super::group::{Answer, Keys, Kind, Part};
+use super::group::Part;
 use crate::client::Record;
 use crate::error::ClientError;
 
@@ -56,10 +56,7 @@ impl<K: BuildKeys> ScanStream<K> {
         let from = self.from.take().filter(|_| wanted > 0)?;
         self.part = (self.part * 2).min(PARTS.1);
         let (client, end) = (self.client.clone(), self.end.clone());
-        Some(Box::pin(async move {
-            let answer = |to| Answer::Scanned(end, wanted, to);
-            client.ask_for(Kind::Scan, Keys::One(from), answer).await
-        }))
+        Some(Box::pin(async move { client.scan_part((from, end), wanted).await }))
     }
 }
 

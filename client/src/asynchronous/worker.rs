@@ -6,17 +6,44 @@ use std::time::Instant;
 use fpcache::key_space::BuildKeys;
 use fpcache::read::{Lookup, Nearest, ReadError, Scan};
 use fpcache_fabric::Endpoint;
+use tokio::runtime::Handle;
+use tokio::sync::Semaphore;
 
 use super::drive::Socket;
 use super::group::{Group, Kind, Part};
 use super::queue::Queue;
-use super::runtime_has_ended;
+use super::{AsyncConfig, runtime_has_ended};
 use crate::core::{Core, Held};
 use crate::remote::RemoteNode;
 use crate::session::{Buffers, ReaderContext};
 
+/// Workers, and the queue from which they take groups. They end when this is dropped.
+pub(super) struct Workers<K: BuildKeys>(Arc<Queue<K>>);
+
+impl<K: BuildKeys> Workers<K> {
+    /// One for each socket.
+    pub(super) fn new(core: &Arc<Core<K, RemoteNode>>, config: AsyncConfig, runtime: &Handle) -> Self {
+        let workers = config.sockets.max(1);
+        let queue = Arc::new(Queue::new(config.waiting.clamp(1, Semaphore::MAX_PERMITS), workers));
+        for _ in 0..workers {
+            runtime.spawn(Worker::new(Arc::clone(core), Arc::clone(&queue)).run());
+        }
+        Self(queue)
+    }
+
+    pub(super) fn queue(&self) -> &Queue<K> {
+        &self.0
+    }
+}
+
+impl<K: BuildKeys> Drop for Workers<K> {
+    fn drop(&mut self) {
+        self.0.close();
+    }
+}
+
 /// A task that takes groups from a queue and answers them, one at a time, with a reader's buffers and a socket of its own.
-pub(super) struct Worker<K: BuildKeys> {
+struct Worker<K: BuildKeys> {
     core: Arc<Core<K, RemoteNode>>,
     queue: Arc<Queue<K>>,
     held: Held<K, RemoteNode>,
@@ -24,12 +51,12 @@ pub(super) struct Worker<K: BuildKeys> {
 }
 
 impl<K: BuildKeys> Worker<K> {
-    pub(super) fn new(core: Arc<Core<K, RemoteNode>>, queue: Arc<Queue<K>>) -> Self {
+    fn new(core: Arc<Core<K, RemoteNode>>, queue: Arc<Queue<K>>) -> Self {
         Self { core, queue, held: None, socket: Socket::new() }
     }
 
     /// Works until the queue is closed.
-    pub(super) async fn run(mut self) {
+    async fn run(mut self) {
         while let Some(mut group) = self.queue.take().await {
             group.leave_out_late();
             let is_scan = group.kind == Kind::Scan;

@@ -6,8 +6,9 @@ use fpcache::key_space::BuildKeys;
 use fpcache::layout::RecordToken;
 use fpcache::message::{MessageError, WriteReply, WriteStatus};
 use fpcache_fabric::FabricError;
-use tokio::sync::oneshot;
+use tokio::sync::oneshot::{self, Receiver};
 
+use super::changes::{divide, in_part, what_to_tell};
 use super::{AsyncTableClient, OTHERS, within};
 use crate::error::ClientError;
 use crate::key::AsKey;
@@ -81,14 +82,22 @@ impl<K: BuildKeys> AsyncTableClient<K> {
         if changes.is_empty() {
             return Ok(Vec::new());
         }
-        let until = self.until();
-        let (to, answer) = oneshot::channel();
-        let queued = self.shared.changes.push(&self.client, changes, until, to);
+        let (until, count) = (self.until(), changes.len());
         let mut is_queued = false;
         let answered = within(until, async {
-            queued.await?;
-            is_queued = true;
-            answer.await.map_err(|_| unknown("the thread that sends changes has ended"))?
+            let mut answers = Vec::new();
+            for mut part in divide(&self.client, changes) {
+                let (to, answer) = oneshot::channel();
+                let places = std::mem::take(&mut part.places);
+                match self.shared.changes.push(&self.client, part, until, to).await {
+                    // Those of other memory nodes may be made.
+                    Err(error) if is_queued => return Err(unknown(&error.to_string())),
+                    queued => queued?,
+                }
+                is_queued = true;
+                answers.push((places, answer));
+            }
+            in_order(count, answers).await
         });
         match answered.await {
             Some(answered) => answered,
@@ -102,6 +111,33 @@ impl<K: BuildKeys> AsyncTableClient<K> {
         let reply = self.apply(changes).await?.pop();
         let reply = reply.ok_or_else(|| MessageError::Malformed("no reply to a change".into()))?;
         outcome::<K>(key.borrow(), reply)
+    }
+}
+
+/// What a memory node's replies come by.
+type Replies = Receiver<Result<Vec<WriteReply>, ClientError>>;
+
+/// The replies to a call's changes in the order of these, from those of each memory node with the places of its changes.
+async fn in_order(count: usize, answers: Vec<(Vec<usize>, Replies)>) -> Result<Vec<WriteReply>, ClientError> {
+    let (mut all, mut made, mut error) = (vec![None; count], 0, None);
+    for (places, answer) in answers {
+        let ended = || Err(unknown("the thread that sends changes has ended"));
+        match answer.await.unwrap_or_else(|_| ended()) {
+            Ok(replies) => {
+                made += replies.len();
+                places.into_iter().zip(replies).for_each(|(at, reply)| all[at] = Some(reply));
+            }
+            Err(other) => error = Some(what_to_tell(error, other)),
+        }
+    }
+    match error {
+        None => all
+            .into_iter()
+            .collect::<Option<_>>()
+            .ok_or_else(|| unknown("the memory node has sent too few replies")),
+        Some(error @ ClientError::OutcomeUnknown { .. }) => Err(error),
+        Some(error) if made > 0 => Err(in_part(made, count, &error)),
+        Some(error) => Err(error),
     }
 }
 

@@ -49,8 +49,8 @@ use crate::turn::Turn;
 use crate::url::Url;
 pub(crate) use lanes::PoolLanes;
 use maps::{Answered, Chosen, choose, fetch_all};
-pub(crate) use range::Direct;
-use range::{DirectHeld, Ranges, Spot};
+pub(crate) use range::{Direct, Ranges};
+use range::{DirectHeld, Spot};
 
 /// How often a call goes on with a newer map before it gives up.
 const MAPS: u32 = 8;
@@ -230,6 +230,12 @@ impl<K: BuildKeys> Pool<K> {
         Arc::clone(&self.lock())
     }
 
+    /// Whether these are the ranges of the map in use.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn goes_by(&self, ranges: &Ranges<K>) -> bool {
+        ranges.number == self.number.load(Ordering::Acquire)
+    }
+
     fn lock(&self) -> MutexGuard<'_, Arc<Ranges<K>>> {
         // Replaced in one assignment.
         self.current.lock().unwrap_or_else(PoisonError::into_inner)
@@ -252,6 +258,15 @@ impl<K: BuildKeys> Pool<K> {
         ranges
     }
 
+    /// Whether a range's call failed as where the range is not, so that there may be a newer map.
+    pub(crate) fn is_gone(error: &ClientError) -> bool {
+        match error {
+            ClientError::NoSuchTable { .. } => true,
+            ClientError::Refused(refusal) => matches!(refusal.code, ErrorCode::WrongRange { .. }),
+            _ => false,
+        }
+    }
+
     /// Does what makes another attempt worth while after a range's call failed: finds a newer map, if the range is not where this
     /// one has it. Else gives the error, which names the memory node.
     #[cold]
@@ -264,11 +279,7 @@ impl<K: BuildKeys> Pool<K> {
     ) -> Result<(), ClientError> {
         let failed = Instant::now();
         tries.started.get_or_insert(failed);
-        let is_gone = match &error {
-            ClientError::NoSuchTable { .. } => true,
-            ClientError::Refused(refusal) => matches!(refusal.code, ErrorCode::WrongRange { .. }),
-            _ => false,
-        };
+        let is_gone = Self::is_gone(&error);
         tries.maps += 1;
         // Whoever makes a table means the ranges that it has made, and no others of its name.
         let is_final = ranges.map.state != MapState::Whole;

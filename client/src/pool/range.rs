@@ -108,7 +108,7 @@ impl<K: BuildKeys> Ranges<K> {
 
     /// Which range a key is of.
     #[inline]
-    pub(super) fn index_of(&self, key: &K::Key) -> usize {
+    pub(crate) fn index_of(&self, key: &K::Key) -> usize {
         // The first one starts at the lowest key.
         self.ranges.partition_point(|range| range.start.borrow() <= key).saturating_sub(1)
     }
@@ -210,12 +210,30 @@ impl<K: BuildKeys> Ranges<K> {
 
     /// The error of a range's call, with the memory node's name.
     #[cold]
-    pub(super) fn named(&self, index: usize, error: ClientError) -> ClientError {
+    pub(crate) fn named(&self, index: usize, error: ClientError) -> ClientError {
         error.at(&self.url(index))
     }
 
+    /// How many ranges there are.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn count(&self) -> usize {
+        self.ranges.len()
+    }
+
+    /// The key that a range ends before.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn end_of(&self, index: usize) -> Option<&K::Owned> {
+        self.ranges[index].end.as_ref()
+    }
+
+    /// A range's core, if it has been connected.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn connected(&self, index: usize) -> Option<&Direct<K>> {
+        self.ranges[index].connected()
+    }
+
     /// The URL of a range's memory node.
-    pub(super) fn url(&self, index: usize) -> String {
+    pub(crate) fn url(&self, index: usize) -> String {
         self.ranges[index].url.to_string()
     }
 

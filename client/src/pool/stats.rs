@@ -29,6 +29,8 @@ impl<K: BuildKeys> Pool<K> {
         let add = |mut a: TableStats, b: TableStats| {
             a.model_bytes += b.model_bytes;
             a.group_bytes += b.group_bytes;
+            a.group_parts += b.group_parts;
+            a.bytes += b.bytes;
             a.record.keys += b.record.keys;
             a.record.segments += b.record.segments;
             a.record.used += b.record.used;

@@ -9,6 +9,8 @@ use super::range::{Direct, Ranges};
 use super::{Pool, Tries};
 use crate::core::misfit;
 use crate::error::ClientError;
+#[cfg(feature = "tokio")]
+use crate::write::Changes;
 
 /// How a change ended.
 pub(crate) type Ended = Result<WriteReply, ClientError>;
@@ -71,6 +73,20 @@ impl<K: BuildKeys> Pool<K> {
     ) -> Vec<Ended> {
         let all = self.write_ranges(&operations.collect::<Vec<_>>(), within, false);
         all.into_iter().flatten().collect()
+    }
+
+    /// The error of the first change of a call that cannot be the table's, by the shape of the range of some of them; `None` also if
+    /// that is not to be had.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn misfit_of(
+        &self,
+        own: &Changes<K>,
+        whole: &Changes<K>,
+        within: Duration,
+    ) -> Option<ClientError> {
+        let ranges = self.ranges();
+        let shape = self.shape_of(&ranges, ranges.index_of(own.first_key()?), within).ok()?;
+        misfit::<K>(whole.operations(), &shape)
     }
 
     /// How each change ended, by its place; `None` if it was not sent, as another range's failed before. After a range's error all

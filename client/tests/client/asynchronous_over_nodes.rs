@@ -1,21 +1,25 @@
 //! Clients of tasks over several memory nodes, and over one that is silent.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use fpcache_client::{
-    AsyncClient, AsyncConfig, AsyncTableClient, Client, CreateOptions, KeyKind, TableClient, Tables, U64Keys,
+    AsyncClient, AsyncConfig, AsyncTableClient, Changes, Client, ClientError, CreateOptions, KeyKind, Nodes,
+    TableClient, Tables, U64Keys, WriteStatus,
 };
 use tokio::task::JoinSet;
 
 use crate::asynchronous::{answers_are_those_of_a_map, one_thread, threads};
-use crate::common::{PATIENCE, TestKeys};
-use crate::over_nodes::{Node, config, make, name};
+use crate::common::{PATIENCE, TestKeys, value_in};
+use crate::over_nodes::{Node, config, make, name, urls};
 use crate::proxies::{Towards, stand_before};
 
-for_both_kinds_of_keys!(answers_over_three_memory_nodes_are_those_of_a_map);
+for_both_kinds_of_keys!(
+    answers_over_three_memory_nodes_are_those_of_a_map,
+    a_table_that_is_made_anew_with_other_ranges_gives_tasks_no_old_answer,
+);
 
 fn answers_over_three_memory_nodes_are_those_of_a_map<K: TestKeys>() {
     let nodes = [Node::tcp(), Node::shm(), Node::tcp()];
@@ -23,6 +27,192 @@ fn answers_over_three_memory_nodes_are_those_of_a_map<K: TestKeys>() {
     one_thread().block_on(async {
         let client = AsyncTableClient::<K>::connect_with(&nodes[2].url, config()).await.unwrap();
         answers_are_those_of_a_map(&client).await;
+    });
+}
+
+fn a_table_that_is_made_anew_with_other_ranges_gives_tasks_no_old_answer<K: TestKeys>() {
+    let nodes = [Node::tcp(), Node::shm(), Node::tcp()];
+    let all = Nodes::at(&urls(&nodes)).unwrap();
+    make::<K>(&nodes, &[100, 200], Some(8));
+    let client = TableClient::<K>::connect_with(&nodes[0].url, config()).unwrap();
+    let value = |number, edition| value_in(&K::shape(Some(8)), number, edition);
+    let keys: Vec<K::Owned> = (0..300).map(K::key).collect();
+    one_thread().block_on(async {
+        let tasks = AsyncTableClient::of(client.clone());
+        for edition in 0..4u64 {
+            // Keys of which some go to another memory node each time.
+            for number in 0..300 {
+                client.put(K::key(number), &value(number, edition)).unwrap();
+            }
+            for number in 0..300 {
+                assert_eq!(tasks.get(K::key(number)).await.unwrap(), Some(value(number, edition)));
+            }
+            all.drop_table(&name()).unwrap();
+            let error = tasks.get(K::key(7)).await.unwrap_err();
+            assert!(matches!(error, ClientError::NoSuchTable { .. }), "{error}");
+            make::<K>(&nodes, &[20 + 30 * edition, 150 + 20 * edition], Some(8));
+            assert_eq!(tasks.get(K::key(110)).await.unwrap(), None);
+            assert!(tasks.multi_get(&keys).await.unwrap().iter().all(Option::is_none));
+            assert_eq!(tasks.first().await.unwrap(), None);
+            assert!(tasks.scan(K::key(0), 10).next().await.is_none());
+        }
+    });
+}
+
+#[test]
+fn tasks_keys_share_the_doorbells_of_each_of_three_memory_nodes() {
+    const TASKS: u64 = 96;
+    const CALLS: u64 = 100;
+    let nodes = [Node::tcp(), Node::tcp(), Node::tcp()];
+    make::<U64Keys>(&nodes, &[3_000, 6_000], Some(8));
+    let client = Client::connect_with(&nodes[0].url, config()).unwrap();
+    let mut changes = Changes::new();
+    (0..9_000u64).for_each(|key| _ = changes.put(key, &key.to_le_bytes()));
+    client.apply(&changes, &mut Vec::new()).unwrap();
+    one_thread().block_on(async {
+        let client = AsyncClient::of(client);
+        let mut tasks = JoinSet::new();
+        for task in 0..TASKS {
+            let client = client.clone();
+            tasks.spawn(async move {
+                for call in 0..CALLS {
+                    let key = (task * CALLS + call) * 7_919 % 9_000;
+                    assert_eq!(client.get(key).await.unwrap(), Some(key.to_le_bytes().to_vec()));
+                }
+            });
+        }
+        tasks.join_all().await;
+        let counters = client.async_counters();
+        // The first ones connect to a memory node, by themselves.
+        assert!(counters.calls + TASKS >= TASKS * CALLS, "{counters:?}");
+        assert!(counters.groups * 8 <= counters.calls, "{counters:?}");
+        // The first group of each socket, and some that find a newer directory.
+        assert!(counters.handed_over <= 2 * 3 * 4, "{counters:?}");
+    });
+}
+
+/// Two memory nodes with keys below 1000 and from there, of which the second one can be made to say nothing.
+struct WithSilent {
+    client: Client,
+    address: String,
+    is_silent: Arc<AtomicBool>,
+    _nodes: [Node; 2],
+}
+
+const SILENT_PATIENCE: Duration = Duration::from_secs(2);
+
+impl WithSilent {
+    /// With keys 0, 20, ... 1980.
+    fn new() -> Self {
+        let nodes = [Node::tcp(), Node::tcp()];
+        let is_silent = Arc::new(AtomicBool::new(false));
+        let silent = Arc::clone(&is_silent);
+        let address = stand_before(&nodes[1].url, move || {
+            let silent = Arc::clone(&silent);
+            move |towards, _: &[u8]| {
+                while towards == Towards::Client && silent.load(Ordering::SeqCst) {
+                    thread::sleep(Duration::from_millis(5));
+                }
+                true
+            }
+        });
+        let all = Nodes::at(&format!("{},{address}", nodes[0].url)).unwrap();
+        all.create::<U64Keys>(&name(), U64Keys::parameters(), &[1000], CreateOptions::default()).unwrap();
+        let config = config().with_deadline(SILENT_PATIENCE);
+        let client = Client::connect_with(&nodes[0].url, config).unwrap();
+        for key in 0..100 {
+            client.put(key * 20, &key.to_le_bytes()).unwrap();
+        }
+        Self { client, address, is_silent, _nodes: nodes }
+    }
+}
+
+/// They waited for the few threads that reads of the silent one had taken.
+#[test]
+fn a_silent_memory_node_keeps_no_read_of_tasks_from_another() {
+    let WithSilent { client, address, is_silent, _nodes } = WithSilent::new();
+    one_thread().block_on(async {
+        let client = AsyncClient::of(client);
+        for key in 0..100u64 {
+            assert!(client.contains(key * 20).await.unwrap());
+        }
+        is_silent.store(true, Ordering::SeqCst);
+        let begun = Instant::now();
+        let mut waiting = JoinSet::new();
+        for key in 50..100u64 {
+            let client = client.clone();
+            waiting.spawn(async move { client.get(key * 20).await });
+        }
+        for key in 0..50u64 {
+            assert_eq!(client.get(key * 20).await.unwrap(), Some(key.to_le_bytes().to_vec()));
+            assert_eq!(client.floor(key * 20 + 1).await.unwrap().unwrap().0, key * 20);
+        }
+        assert!(begun.elapsed() < SILENT_PATIENCE / 2, "{:?}", begun.elapsed());
+        // Both memory nodes have some of these.
+        let error = client.multi_get(&[0, 1_500]).await.unwrap_err();
+        assert!(error.is_retryable() && error.to_string().contains(&address), "{error}");
+        for answered in waiting.join_all().await {
+            assert!(answered.unwrap_err().is_retryable());
+        }
+        is_silent.store(false, Ordering::SeqCst);
+        assert!(client.get(1_500).await.unwrap().is_some());
+    });
+}
+
+/// One thread sent those of all, and waited for the silent one first.
+#[test]
+fn a_silent_memory_node_keeps_no_change_of_tasks_from_another() {
+    let WithSilent { client, address: _, is_silent, _nodes } = WithSilent::new();
+    one_thread().block_on(async {
+        let client = AsyncClient::of(client);
+        is_silent.store(true, Ordering::SeqCst);
+        let begun = Instant::now();
+        let mut waiting = JoinSet::new();
+        for key in 50..100u64 {
+            let client = client.clone();
+            waiting.spawn(async move { client.put(key * 20, &[9; 8]).await });
+        }
+        for key in 0..50u64 {
+            client.put(key * 20, &[7; 8]).await.unwrap();
+        }
+        assert!(begun.elapsed() < SILENT_PATIENCE / 2, "{:?}", begun.elapsed());
+        let mut changes = Changes::new();
+        changes.put(1_500, &[5; 8]).put(0, &[5; 8]);
+        let error = client.apply(changes).await.unwrap_err();
+        assert!(matches!(error, ClientError::OutcomeUnknown { .. }), "{error}");
+        for put in waiting.join_all().await {
+            let error = put.unwrap_err();
+            assert!(matches!(error, ClientError::OutcomeUnknown { .. }) || error.is_retryable(), "{error}");
+        }
+        assert_eq!(client.get(0).await.unwrap(), Some(vec![5; 8]));
+    });
+}
+
+#[test]
+fn changes_of_one_call_at_three_memory_nodes_are_told_in_its_order_and_none_is_made_if_one_cannot_be() {
+    let nodes = [Node::tcp(), Node::shm(), Node::tcp()];
+    make::<U64Keys>(&nodes, &[100, 200], Some(8));
+    let client = Client::connect_with(&nodes[0].url, config()).unwrap();
+    one_thread().block_on(async {
+        let client = AsyncClient::of(client);
+        assert!(client.insert(150, &[1; 8]).await.unwrap());
+        let mut changes = Changes::new();
+        for key in [250, 50, 150, 251, 51, 50] {
+            changes.insert(key, &[2; 8]);
+        }
+        changes.delete(250);
+        let statuses: Vec<_> =
+            client.apply(changes).await.unwrap().iter().map(|reply| reply.status).collect();
+        let (done, there) = (WriteStatus::Done, WriteStatus::Exists);
+        assert_eq!(statuses, [done, done, there, done, done, there, done]);
+        assert_eq!(client.get(250).await.unwrap(), None);
+        assert_eq!(client.get(51).await.unwrap(), Some(vec![2; 8]));
+        // Those of the other memory nodes could be made.
+        let mut changes = Changes::new();
+        changes.put(60, &[3; 8]).put(160, &[3; 8]).put(260, &[3; 9]);
+        let error = client.apply(changes).await.unwrap_err();
+        assert!(matches!(error, ClientError::ValueSize { key: _, got: 9, expected: 8 }), "{error:?}");
+        assert_eq!(client.multi_contains(&[60, 160, 260]).await.unwrap(), [false; 3]);
     });
 }
 
