@@ -37,6 +37,7 @@ pub mod loader;
 mod loading;
 mod lookup;
 mod merging;
+mod nice;
 pub mod node;
 mod owned;
 mod parked;

@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use fpcache_fabric::{Pages, SharedMemory};
 
 use crate::budget::Grant;
+use crate::nice::stand_back;
 
 /// How often the regions are looked at when there is nothing to merge.
 const IDLE: Duration = Duration::from_millis(500);
@@ -86,6 +87,7 @@ impl Work {
     }
 
     fn run(&self) {
+        stand_back();
         let mut state = self.state();
         while !state.has_ended {
             let pause = match state.next_page(Instant::now()) {

@@ -342,7 +342,8 @@ fn short_requests_leave_a_long_one_its_turns() {
     let (beside_cheap, _) = rounds_of_a_long_lookup(usual, 100, WriteKind::Update);
     assert!(beside_cheap <= 2 * alone, "{beside_cheap} rounds beside cheap requests, {alone} alone");
     // Each segment of thousands of records takes more than a turn, and many clients owe one: the long request has half a turn.
-    let (beside_some, rebuilds) = rounds_of_a_long_lookup(usual, 12, WriteKind::Insert);
+    let long = TableParameters { max_slots: 4096, ..usual };
+    let (beside_some, rebuilds) = rounds_of_a_long_lookup(long, 12, WriteKind::Insert);
     assert!(
         beside_some <= 3 * alone && rebuilds > alone,
         "{beside_some} rounds beside requests that replaced {rebuilds} long segments, {alone} alone"

@@ -216,12 +216,12 @@ impl Setup {
 
 /// A value of three pieces.
 fn long(seed: u64) -> Vec<u8> {
-    value_of(seed, 1, 5 << 19)
+    value_of(seed, 1, 5 << 18)
 }
 
 /// How one sending of it comes.
 fn once(sent_before: bool) -> [Came; 4] {
-    // A piece is a little shorter than a request.
+    // A piece has half a mebibyte.
     [Came::Piece(0), Came::Piece(0), Came::Piece(1), Wrote(sent_before)]
 }
 

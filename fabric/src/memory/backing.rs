@@ -71,15 +71,25 @@ impl SharedMemory {
     /// # Errors
     /// [`ReadOnly`](AccessError::ReadOnly).
     pub fn discard_from(&self, offset: u64) -> Result<bool, AccessError> {
+        self.discard_between(offset, self.mapped as u64)
+    }
+
+    /// As [`discard_from`](Self::discard_from), up to `end`, which is rounded up to whole pages as well: what lies between it and
+    /// the end of its page goes, too.
+    ///
+    /// # Errors
+    /// As for [`discard_from`](Self::discard_from).
+    pub fn discard_between(&self, offset: u64, end: u64) -> Result<bool, AccessError> {
         if self.access == Access::ReadOnly {
             return Err(AccessError::ReadOnly);
         }
         // A device goes on with the pages that it was told of, which would not be those of the memory any more.
         self.registrations.withdraw(offset);
         let page = if self.pages == Pages::Huge { HUGE_PAGE } else { rustix::param::page_size() };
-        let start = usize::try_from(offset).ok().and_then(|offset| offset.checked_next_multiple_of(page));
-        Ok(match start.filter(|start| *start < self.mapped) {
-            Some(start) => self.advise(start, self.mapped - start, Advice::LinuxRemove),
+        let page_of = |offset: u64| usize::try_from(offset).ok()?.checked_next_multiple_of(page);
+        let end = page_of(end).map_or(self.mapped, |end| end.min(self.mapped));
+        Ok(match page_of(offset).filter(|start| *start < end) {
+            Some(start) => self.advise(start, end - start, Advice::LinuxRemove),
             None => true,
         })
     }

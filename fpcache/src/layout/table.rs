@@ -49,7 +49,7 @@ impl Default for TableParameters {
             shape: RecordShape::fixed(8, 8),
             epsilon: 32,
             fill: 0.85,
-            max_slots: 4096,
+            max_slots: 2048,
             groups: None,
         }
     }

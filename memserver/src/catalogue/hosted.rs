@@ -3,6 +3,8 @@
 use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use fpcache::TableName;
 use fpcache::key_space::{BuildKeys, KeyKind};
@@ -136,10 +138,30 @@ pub(crate) fn give_up(region: &SharedMemory, used: u64) -> Result<(), AccessErro
         let end = region.len().min(HUGE_PAGE);
         region.fill_words(begin, (end - SUPERBLOCK_BYTES.min(end)) / 8, 0)?;
     }
-    if !region.discard_from(begin)? {
+    if !(discard_in_steps(region, begin, used)? && region.discard_from(used.max(begin))?) {
         region.erase(begin, used.min(region.len() as u64))?;
     }
     Ok(())
+}
+
+/// Gives the memory between these offsets back to the operating system, in steps of a tenth of a millisecond after which this thread rests
+/// as long as each took: others want the processor, too. `false` if it is not taken.
+fn discard_in_steps(region: &SharedMemory, begin: u64, end: u64) -> Result<bool, AccessError> {
+    const STEP: u64 = HUGE_PAGE as u64;
+    /// After a step that took less, over memory that was never used, nobody rests.
+    const LEAST_REST: Duration = Duration::from_micros(20);
+    let end = end.min(region.len() as u64);
+    for start in (begin / STEP..end.div_ceil(STEP)).map(|step| step * STEP) {
+        let began = Instant::now();
+        if !region.discard_between(start.max(begin), start + STEP)? {
+            return Ok(false);
+        }
+        let took = began.elapsed();
+        if took > LEAST_REST {
+            thread::sleep(took);
+        }
+    }
+    Ok(true)
 }
 
 /// Bytes of the largest pages there are.

@@ -20,6 +20,7 @@ use super::folders::TablesFolder;
 use super::hosted::{self, HostedTable};
 use super::open::Opening;
 use super::ranges::Mapping;
+use crate::nice::stand_back;
 use crate::tell::tell;
 
 /// A table that is to be made.
@@ -193,6 +194,7 @@ impl Jobs {
     pub(super) fn start(&mut self, client: ClientId, job: Job, waker: Waker) -> Result<(), Refusal> {
         let (tell, done) = sync_channel(1);
         let run = move || {
+            stand_back();
             let _waking = WakeAtEnd(waker);
             // Dropped before the loop is woken, also by a panic: that is how the loop learns of one.
             let tell = tell;

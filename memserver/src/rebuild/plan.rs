@@ -76,14 +76,14 @@ impl RebuildOptions {
 }
 
 impl Default for RebuildOptions {
-    /// ε 32 cut at 0.625 of it, fill 0.70, 0.85 where settled, 16 to 4,096 slots of 25 bytes, at most 1 MiB.
+    /// ε 32 cut at 0.625 of it, fill 0.70, 0.85 where settled, 16 to 2,048 slots of 25 bytes, at most 1 MiB.
     fn default() -> Self {
         Self {
             epsilon: 32,
             fit: 0.625,
             fill: 0.70,
             settled_fill: 0.85,
-            max_slots: 4096,
+            max_slots: 2048,
             max_segment_bytes: 1 << 20,
             slot_bytes: 25,
             least_slots: 16,

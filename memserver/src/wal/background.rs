@@ -13,6 +13,7 @@ use crate::durability::{
     Disk, DiskError, Drain, DrainThread, LogError, LogEvent, Lsn, SnapshotError, SnapshotInfo,
     SnapshotWriter, prune,
 };
+use crate::nice::stand_back;
 use crate::table::records::each_record;
 use crate::tell::tell;
 
@@ -195,6 +196,7 @@ impl ThreadSnapshots {
         let is_stopping = Arc::new(AtomicBool::new(false));
         let stops = Arc::clone(&is_stopping);
         let run = move || {
+            stand_back();
             let mut writing: Option<(u64, Writing<D>)> = None;
             // Ends when the memory node does; a snapshot that is not finished by then is removed.
             for message in messages {
@@ -307,5 +309,28 @@ mod tests {
         assert!(snapshots.outcome().is_some_and(|outcome| outcome.is_err()));
         drop(tell);
         assert!(snapshots.outcome().is_some_and(|outcome| outcome.is_err()), "the thread has ended");
+    }
+
+    /// It wrote to a folder that was gone, or that another table had got.
+    #[test]
+    fn nothing_is_written_for_a_table_that_is_gone() {
+        let (go_on, may_go_on) = channel::<()>();
+        let has_written = Arc::new(AtomicBool::new(false));
+        let writes = Arc::clone(&has_written);
+        let thread = thread::spawn(move || {
+            let _ = may_go_on.recv();
+            writes.store(true, Ordering::SeqCst);
+        });
+        let (_, outcomes) = channel();
+        let is_stopping = Arc::default();
+        let snapshots = ThreadSnapshots { send: None, outcomes, begun: 1, is_stopping, thread: Some(thread) };
+        let dropping = thread::spawn(move || {
+            drop(snapshots);
+            has_written.load(Ordering::SeqCst)
+        });
+        thread::sleep(std::time::Duration::from_millis(20));
+        assert!(!dropping.is_finished(), "the thread that writes has not ended");
+        go_on.send(()).expect("it waits");
+        assert!(dropping.join().expect("no panic"), "it had written all when the table was gone");
     }
 }

@@ -170,7 +170,7 @@ fn what_steps_take() {
     steps.tell("emptying half of the region, by record moved", moved, None);
 
     // Loads: chunks, the end of one of many segments, and one that is given up.
-    for (what, epsilon, max_slots) in [("", 32, 4096), (" in segments of 16 slots", 4, 16)] {
+    for (what, epsilon, max_slots) in [("", 32, usual.max_slots), (" in segments of 16 slots", 4, 16)] {
         let parameters = TableParameters { epsilon, max_slots, ..usual };
         let mut node = empty(1 << 30);
         let begin = Request::LoadBegin { parameters, expected_keys: 0, encoders: &[] };

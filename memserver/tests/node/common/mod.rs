@@ -198,15 +198,18 @@ pub fn value_of<T: TestKeys>(key: u64, version: u32, most: usize) -> Vec<u8> {
     version.to_le_bytes().into_iter().chain(rest).take(len).collect()
 }
 
+/// A number that looks drawn at random, another for each.
+pub fn mix(i: u64) -> u64 {
+    let i = i.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let i = (i ^ i >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let i = (i ^ i >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+    i ^ i >> 31
+}
+
 /// Distinct ascending keys without any pattern a line would follow: numbers mixed by a bijection (the finaliser of
 /// SplitMix64; Steele, Lea and Flood, "Fast splittable pseudorandom number generators", OOPSLA 2014).
 pub fn scattered(count: u64) -> Vec<u64> {
-    let mix = |i: u64| {
-        let i = (i ^ i >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let i = (i ^ i >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        i ^ i >> 31
-    };
-    let mut keys: Vec<u64> = (1..=count).map(|i| mix(i.wrapping_mul(0x9e37_79b9_7f4a_7c15))).collect();
+    let mut keys: Vec<u64> = (1..=count).map(mix).collect();
     keys.sort_unstable();
     keys
 }
