@@ -124,7 +124,7 @@ impl<K: BuildKeys> TableClient<K> {
         self.request(&Request::Stats, None, |_, body| Ok(NodeStats::decode(body)?))
     }
 
-    /// The table's parameters and the bytes its models take here.
+    /// The table's parameters and the bytes it takes here. O(segments).
     ///
     /// # Errors
     /// As for [`get`](Self::get).

@@ -132,6 +132,7 @@ pub use encode::{DecodeKey, OrderedKey, decode, encode};
 pub use error::{ClientError, ErrorKind};
 pub use fpcache::cache::{CacheConfig, CacheStats, OnConflict, Policy, Variant};
 pub use fpcache::fingerprint::{FingerprintWidth, WidthChoice};
+pub use fpcache::group_tables::GroupBytes;
 pub use fpcache::key_space::{BuildKeys, ByteKeys, KeyKind, KeySpace, U64Keys};
 pub use fpcache::layout::{RecordShape, RecordToken, TableParameters};
 pub use fpcache::message::{

@@ -3,6 +3,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
+use fpcache::group_tables::GroupBytes;
 use fpcache::key_space::BuildKeys;
 use fpcache::layout::{RecordShape, TableRecord};
 use fpcache::matching::Matcher;
@@ -39,6 +40,10 @@ pub struct TableStats {
     pub model_bytes: u64,
     /// Bytes of the room for tables of groups; 0 if lookups do not use them.
     pub group_bytes: u64,
+    /// What these are spent on.
+    pub group_parts: GroupBytes,
+    /// Bytes of everything: those, the hot cache, and the structures around them.
+    pub bytes: u64,
 }
 
 impl<K: BuildKeys, C: Connection> Session<K, C> {
@@ -139,7 +144,8 @@ impl<K: BuildKeys> From<&Table<K>> for TableStats {
     fn from(table: &Table<K>) -> Self {
         let view = table.view();
         let (model_bytes, group_bytes) = (view.model_bytes() as u64, table.group_bytes());
-        Self { record: *view.record(), model_bytes, group_bytes }
+        let (group_parts, bytes) = (table.group_parts(), table.size_in_bytes());
+        Self { record: *view.record(), model_bytes, group_bytes, group_parts, bytes }
     }
 }
 

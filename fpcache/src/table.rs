@@ -6,7 +6,7 @@ use fpcache_fabric::Endpoint;
 
 use crate::cache::{CacheConfig, CacheStats, HotCache, NoCache, Shape};
 use crate::changes::Refresh;
-use crate::group_tables::GroupTables;
+use crate::group_tables::{GroupBytes, GroupTables};
 use crate::key_space::KeySpace;
 use crate::layout::TableParameters;
 use crate::models::Models;
@@ -119,7 +119,7 @@ impl<K: KeySpace> Table<K> {
             .with_on_conflict(on_conflict)
             .with_epsilon(record.parameters.epsilon);
         let groups = Self::group_tables(&view, &planner, options.cache.as_ref());
-        let group_bytes = groups.as_ref().map_or(0, |tables| tables.size_in_bytes() + COUNTS_BYTES);
+        let group_bytes = groups.as_ref().map_or(0, |tables| tables.most_bytes() + COUNTS_BYTES);
         let cache = match &options.cache {
             None => None,
             Some(config) => Self::hot_cache(&view, config, group_bytes)?.map(Arc::new),
@@ -130,7 +130,7 @@ impl<K: KeySpace> Table<K> {
         let options = *options;
         let mut table = Self { view, planner, cache, groups, options, measured, outgrown_at: u64::MAX };
         let room = table.options.cache.map_or(0, |config| config.budget);
-        let used = table.measured.bytes / 8 + table.measured.bytes + table.shared_bytes();
+        let used = table.measured.bytes / 8 + table.measured.bytes + table.most_shared_bytes();
         // More than half of the budget is left only where there are too few keys to fill it.
         if used < room / 2 {
             table.outgrown_at = table.view.segments().saturating_mul(2);
@@ -191,7 +191,7 @@ impl<K: KeySpace> Table<K> {
     /// Bytes the models may take beside everything else of this table.
     fn room_for_models(&self, stride: usize) -> u64 {
         let budget = self.options.cache.map_or(u64::MAX, |config| config.budget);
-        budget.saturating_sub(Self::beside_models(stride) + self.shared_bytes())
+        budget.saturating_sub(Self::beside_models(stride) + self.most_shared_bytes())
     }
 
     /// Opens the models anew, with what the hot cache leaves them.
@@ -286,12 +286,29 @@ impl<K: KeySpace> Table<K> {
         }
     }
 
-    /// Bytes of what versions of the table share: the hot cache and the tables of groups.
-    fn shared_bytes(&self) -> u64 {
-        self.hot_bytes() + self.group_bytes()
+    /// Bytes that versions of the table share at most: the hot cache, and the tables of groups with all that will come.
+    fn most_shared_bytes(&self) -> u64 {
+        self.hot_bytes() + self.groups.as_ref().map_or(0, |tables| tables.most_bytes() + COUNTS_BYTES)
     }
 
-    /// Bytes of the room for tables of groups, and of the counts of those who share it; 0 if lookups do not use them.
+    /// Bytes of all that is kept of the table: its own structure, models, tables of groups, hot cache. O(pages of the directory).
+    pub fn size_in_bytes(&self) -> u64 {
+        Self::beside_models(self.view.stride().heap_bytes())
+            + self.view.model_bytes() as u64
+            + self.hot_bytes()
+            + self.group_bytes()
+    }
+
+    /// What the bytes of [`group_bytes`](Self::group_bytes) are spent on, if all models are here. O(segments).
+    pub fn group_parts(&self) -> GroupBytes {
+        let (Some(tables), Some(directory)) = (&self.groups, self.view.models().resident()) else {
+            return GroupBytes::default();
+        };
+        tables.parts(directory.iter().map(|(_, segment)| segment.model().cap))
+    }
+
+    /// Bytes of tables of groups, and of the counts of those who share them; 0 if lookups do not use them. They grow with the tables
+    /// that are fetched, up to what has been set aside for them in a budget.
     pub fn group_bytes(&self) -> u64 {
         self.groups.as_ref().map_or(0, |tables| tables.size_in_bytes() + COUNTS_BYTES)
     }
@@ -348,7 +365,7 @@ impl<K: KeySpace> Table<K> {
         let counts = hot.map(HotCache::counts).unwrap_or_default();
         Some(CacheStats {
             budget: config.budget,
-            used: Self::beside_models(self.view.stride().heap_bytes()) + model_bytes + self.shared_bytes(),
+            used: self.size_in_bytes(),
             model_bytes,
             group_bytes: self.group_bytes(),
             hot_bytes: hot.map_or(0, |hot| hot.size_in_bytes() as u64),

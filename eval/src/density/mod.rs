@@ -1,16 +1,20 @@
 //! How few bytes of a compute node's memory let one READ find a key, or tell that it is absent.
 //!
-//! The segments of a data set are cut and their keys put into groups (`fpcache_index::groups`), in this process and without a
-//! memory node; then every key is looked for where its table leads, and keys that are none between them.
+//! Of what can be built: the segments of a data set are cut and their keys put into groups (`fpcache_index::groups`), without a
+//! memory node; then every key is looked for where its table leads, and keys that are none between them. Of what is built: a memory node
+//! in this process loads the keys, or most of them and has the others inserted, and a client looks keys up.
 
 mod measure;
+mod node;
+mod plot;
 mod row;
 
-use std::path::PathBuf;
+use std::fs;
+use std::path::{Path, PathBuf};
 
-use anyhow::ensure;
+use anyhow::{Context, ensure};
 use clap::{Args, ValueEnum};
-use fpcache_datasets::{KeyKind, OpenOptions, Spec};
+use fpcache_datasets::{Dataset, KeyKind, OpenOptions, Spec};
 use fpcache_index::groups::Form;
 
 use crate::Verdict;
@@ -18,22 +22,34 @@ use crate::cli::positive_count;
 use crate::progress::Bar;
 use crate::run::report::{check_json, deliver};
 use measure::{Setting, measure};
+use row::DensityRow;
 
 /// Ends the help of `density`.
 pub const EXAMPLES: &str = "Examples:
   fpcache-eval density
   fpcache-eval density --dataset fb:16M --epsilon 64,128,256 --json fb.json
   fpcache-eval density --dataset ipv4 --form plain,seeded --fill 0.8
+  fpcache-eval density --dataset fb:4M --form groups --epsilon 64,128 --inserted 0,0.1,0.5,1 --plot fb.svg
 
-Each row cuts a data set's keys into segments, puts these into groups, and looks for every key, and as many that are absent, where \
+Each row, but for those of the form `groups`, cuts a data set's keys into segments, puts these into groups, and looks for every key, and as many that are absent, where \
 the table of its segment leads. `one READ` is the share of keys that the first READ settles; `B/key` counts all that a compute node \
 keeps to know where to READ: the directory with its models and separators, as it lies in memory, the table, and eight bytes a \
 segment for the table's place.
 
-Forms: line (no table: as many slots as a plain group, about the prediction), plain (groups of nine slots, of which ten are READ), \
-seeded (six groups of ten share a separator and a seed), pilots (a table that names the slot; for long slots).
+Rows of the form `groups` are of what is built, and measured where it is used: a memory node in this process has a table with \
+groups, as --groups makes them, of which the data set's keys are loaded, or some of them are and the others are inserted in random order \
+(--inserted 1: half of them). Then a client that has read every key once looks up keys that are there, and as many that are absent, each alone. \
+`one READ` is the share that one READ of a group's slots settles, the READ of all bytes that a lookup reads, and `B/key` all that the client \
+keeps, with all room it has for more; `build` is what loading takes the memory node more for the groups. Every answer is compared.
 
-Exit code: 0 if every key was where it should be, 1 if one was not, 2 wrong usage or a failure.";
+Forms: line (no table: as many slots as a plain group, about the prediction), plain (groups of nine slots, of which ten are READ), \
+seeded (six groups of ten share a separator and a seed), pilots (a table that names the slot; for long slots), \
+groups (plain ones, in a memory node; for slots of 24 to 64 bytes).
+
+Exit code: 0 if every key was where it should be and every answer right, 1 if one was not, 2 wrong usage or a failure.";
+
+/// Most inserts for each key that is loaded.
+const MOST_INSERTED: f64 = 100.0;
 
 /// The options of `density`.
 #[derive(Args, Clone, Debug)]
@@ -47,8 +63,8 @@ pub struct DensityArgs {
     )]
     pub datasets: Vec<Spec>,
 
-    /// Forms of tables, separated by commas
-    #[arg(long = "form", value_enum, value_delimiter = ',', default_value = "line,plain,seeded,pilots")]
+    /// Forms of tables, separated by commas [default: all, groups where slots are short enough]
+    #[arg(long = "form", value_enum, value_delimiter = ',')]
     pub forms: Vec<FormName>,
 
     /// Error bounds of the models, separated by commas
@@ -63,13 +79,25 @@ pub struct DensityArgs {
     #[arg(long, default_value = "24", value_parser = positive_count)]
     pub slot_bytes: u64,
 
-    /// Seeds generated data sets and the absent keys
+    /// Keys that are inserted for each that is loaded, where a memory node is measured: shares, separated by commas
+    #[arg(long, value_name = "SHARE", value_delimiter = ',', default_value = "0,0.1,0.5,1")]
+    pub inserted: Vec<f64>,
+
+    /// Keys of a memory node that are looked up and counted, and as many that are absent
+    #[arg(long, default_value = "1M", value_parser = positive_count)]
+    pub lookups: u64,
+
+    /// Seeds generated data sets, the order of inserts and the absent keys
     #[arg(long, default_value_t = 42)]
     pub seed: u64,
 
     /// Folder of published data sets [default: $FPCACHE_DATA]
     #[arg(long = "datasets-dir", value_name = "FOLDER", env = "FPCACHE_DATA")]
     pub data_dir: Option<PathBuf>,
+
+    /// Draw bytes per key over the share of lookups in one READ to this file, SVG
+    #[arg(long, value_name = "FILE")]
+    pub plot: Option<PathBuf>,
 
     /// Write the figures to this file, `-` for standard output
     #[arg(long, value_name = "FILE")]
@@ -87,14 +115,18 @@ pub enum FormName {
     Seeded,
     /// The very slot, by pilots
     Pilots,
+    /// Groups as a memory node has them
+    Groups,
 }
 
 impl FormName {
+    const ALL: [Self; 5] = [Self::Line, Self::Plain, Self::Seeded, Self::Pilots, Self::Groups];
+
     /// Of the table, if there is one.
     pub fn form(self) -> Option<Form> {
         match self {
             Self::Line => None,
-            Self::Plain => Some(Form::PLAIN),
+            Self::Groups | Self::Plain => Some(Form::PLAIN),
             Self::Seeded => Some(Form::SEEDED),
             Self::Pilots => Some(Form::PILOTS),
         }
@@ -107,6 +139,7 @@ impl FormName {
             Self::Plain => "plain",
             Self::Seeded => "seeded",
             Self::Pilots => "pilots",
+            Self::Groups => "groups",
         }
     }
 }
@@ -118,23 +151,53 @@ impl DensityArgs {
             "--fill {}: write a share above 0, at most 1",
             self.fill
         );
+        for share in &self.inserted {
+            ensure!(
+                (0.0..=MOST_INSERTED).contains(share),
+                "--inserted {share}: write a share of the keys loaded, from 0 to {MOST_INSERTED}, such as 0.1"
+            );
+        }
         for spec in &self.datasets {
             ensure!(
                 spec.key_kind() == KeyKind::U64,
                 "--dataset {spec}: has byte strings, and tables are measured for integers, such as fb:4M or ipv4"
             );
         }
+        ensure!(
+            !self.forms.contains(&FormName::Groups) || self.has_groups(),
+            "--form groups: a memory node has groups of slots of 24 to 64 bytes, a multiple of 8, and --slot-bytes is {}: choose such, or \
+             among the forms that no memory node has, such as --form pilots",
+            self.slot_bytes
+        );
         Ok(())
+    }
+
+    fn setting(&self, form: FormName, epsilon: u32) -> Setting {
+        Setting { form, epsilon, fill: self.fill, slot_bytes: self.slot_bytes, seed: self.seed }
+    }
+
+    /// Whether memory nodes have groups of such slots.
+    fn has_groups(&self) -> bool {
+        node::parameters(&self.setting(FormName::Groups, 1)).is_some()
+    }
+
+    /// The forms that were asked for.
+    fn forms(&self) -> Vec<FormName> {
+        if !self.forms.is_empty() {
+            return self.forms.clone();
+        }
+        FormName::ALL.into_iter().filter(|form| *form != FormName::Groups || self.has_groups()).collect()
     }
 }
 
 /// Measures every setting and reports them.
 ///
 /// # Errors
-/// If the options make no sense, or a data set cannot be had.
+/// If the options make no sense, a data set cannot be had, or a memory node fails.
 pub fn density(arguments: &DensityArgs) -> anyhow::Result<Verdict> {
     arguments.validate()?;
     check_json(arguments.json.as_deref())?;
+    check_plot(arguments.plot.as_deref())?;
     let bar = Bar::default();
     let mut rows = Vec::new();
     for spec in &arguments.datasets {
@@ -146,22 +209,52 @@ pub fn density(arguments: &DensityArgs) -> anyhow::Result<Verdict> {
         };
         let dataset = spec.open(&options)?;
         for epsilon in &arguments.epsilon {
-            for form in &arguments.forms {
-                let setting = Setting {
-                    form: *form,
-                    epsilon: *epsilon,
-                    fill: arguments.fill,
-                    slot_bytes: arguments.slot_bytes,
-                    seed: arguments.seed,
-                };
-                let phase = format!("{spec}, {}, epsilon {epsilon}", form.name());
-                let figures = bar.during(&phase, 1, || measure(dataset.keys(), &setting))?;
-                rows.push(row::DensityRow::new(&dataset, &setting, &figures));
+            for form in arguments.forms() {
+                let setting = arguments.setting(form, *epsilon);
+                match form {
+                    FormName::Groups => rows.extend(in_memory_nodes(arguments, &setting, &dataset, &bar)?),
+                    _ => {
+                        let phase = format!("{spec}, {}, epsilon {epsilon}", form.name());
+                        let figures = bar.during(&phase, 1, || measure(dataset.keys(), &setting))?;
+                        rows.push(DensityRow::new(&dataset, &setting, &figures));
+                    }
+                }
             }
         }
     }
     deliver(&row::table(&rows), &rows, arguments.json.as_deref())?;
+    if let Some(path) = &arguments.plot {
+        let wrote = fs::write(path, plot::draw(&rows)?);
+        wrote.with_context(|| format!("writing the plot to {}", path.display()))?;
+        eprintln!("plot: {}", path.display());
+    }
     Ok(Verdict::of(rows.iter().map(|row| row.misplaced).sum()))
+}
+
+/// Finds out now whether the plot can be written; what is there stays until it is replaced.
+fn check_plot(path: Option<&Path>) -> anyhow::Result<()> {
+    let Some(path) = path else { return Ok(()) };
+    let open = fs::OpenOptions::new().append(true).create(true).open(path);
+    open.map(drop).with_context(|| {
+        format!("--plot {}: the file cannot be written; name one in a folder that is there", path.display())
+    })
+}
+
+/// A row for each share of inserts.
+fn in_memory_nodes(
+    arguments: &DensityArgs,
+    setting: &Setting,
+    dataset: &Dataset,
+    bar: &Bar,
+) -> anyhow::Result<Vec<DensityRow>> {
+    let parameters = node::parameters(setting).context("slots of which memory nodes have groups")?;
+    let build_ns = node::grouping_ns(dataset.keys(), parameters, bar)?;
+    let row = |inserted: &f64| {
+        eprintln!("{}, epsilon {}, {} % inserted", dataset.name(), setting.epsilon, 100.0 * inserted);
+        let figures = node::measure(dataset, parameters, *inserted, arguments.lookups, setting.seed, bar)?;
+        Ok(DensityRow::of_node(dataset, setting, &figures, build_ns))
+    };
+    arguments.inserted.iter().map(row).collect()
 }
 
 #[cfg(test)]
@@ -180,6 +273,13 @@ mod tests {
     }
 
     #[test]
+    fn groups_are_measured_where_slots_are_short_enough() {
+        assert_eq!(parse("").expect("defaults").forms(), FormName::ALL);
+        let forms = parse("--slot-bytes 264").expect("longer slots").forms();
+        assert_eq!(forms, FormName::ALL[..4]);
+    }
+
+    #[test]
     fn options_are_lists_and_mistakes_are_told_with_what_would_do() {
         let arguments = parse("--dataset ipv4,uniform:1M --form plain --epsilon 8,16").expect("good options");
         assert_eq!((arguments.datasets.len(), arguments.epsilon), (2, vec![8, 16]));
@@ -188,6 +288,10 @@ mod tests {
             ("--fill 0", "share"),
             ("--form tree", "plain"),
             ("--epsilon 0", "1..=4096"),
+            ("--inserted=-0.1", "from 0 to 100"),
+            ("--inserted nan", "from 0 to 100"),
+            ("--lookups 0", "above 0"),
+            ("--form groups --slot-bytes 264", "24 to 64"),
         ] {
             let error = parse(options).expect_err(options);
             assert!(error.contains(remedy), "{options}: {error}");

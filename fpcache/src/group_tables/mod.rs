@@ -6,27 +6,37 @@
 //! not found is READ again. Nobody who looks takes a lock.
 //!
 //! ```text
-//! entry   bits 0–39 position of the table in the log, in words from its beginning of time, plus 1 · 40–63 generation's low bits
-//! table   word 0: generation u32 · bits u8 (all ones: none) · three bytes of a hash of its address
-//!         then four separators to a word
+//! entry   bits 0–31 position of the table in the log, in words from its beginning of time, plus 1 · 32–63 generation
+//! table   word 0, u32: bits 0–3 bits (all ones: none) · 4–31 of a hash of generation, address and cap
+//!         then two separators to a word
 //! ```
+//!
+//! The log is given memory as words are needed (`log.rs`), up to what tables may take.
 //!
 //! A reader looks at the log's head after it has looked at a table: what was overwritten meanwhile lies too far behind it.
 //! The head is stored before words are overwritten, with a release fence between, and loaded after an acquire fence.
 
+mod log;
+
+use std::ops::AddAssign;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 use std::sync::{Mutex, PoisonError};
 
 use fpcache_index::groups::block_among;
+use log::Log;
 use zerocopy::FromZeros;
 
 use crate::layout::{Grouping, decode_groups};
 
 /// Entries of a bucket: a cache line.
 const BUCKET: usize = 8;
-const POSITION_BITS: u32 = 40;
-/// In the place of bits: the keys of the segment are in no groups.
-const NONE: u8 = u8::MAX;
+/// Of a position; the others are the log's head's. After so many words an older position would be taken for a newer one, where
+/// another table's name is not this one's.
+const POSITION_BITS: u32 = 32;
+/// Bits of the first word that are no name: those of separators.
+const BITS: u32 = mask(4) as u32;
+/// In their place: the keys of the segment are in no groups.
+const NONE: u8 = BITS as u8;
 
 /// What names a segment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -40,11 +50,13 @@ pub struct SegmentName {
 }
 
 impl SegmentName {
-    /// Word 0 of its table.
-    fn head(&self, bits: u8) -> u64 {
+    /// Word 0 of its table, with no bits.
+    fn head(&self) -> u32 {
         const MIX: u64 = 0x9e37_79b9_7f4a_7c15;
-        let hash = (self.address ^ u64::from(self.cap) << 48).wrapping_mul(MIX) >> 40;
-        u64::from(self.generation) | u64::from(bits) << 32 | hash << 40
+        let place = (self.address ^ u64::from(self.cap) << 48).wrapping_mul(MIX);
+        // What the first factor has made of the low bits lies in the high ones.
+        let hash = (place.rotate_right(32) ^ u64::from(self.generation)).wrapping_mul(MIX);
+        (hash >> 32) as u32 & !BITS
     }
 }
 
@@ -59,12 +71,34 @@ pub enum Known {
     NotHere,
 }
 
+/// What the bytes for tables of groups are spent on, when the tables of all segments are here.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct GroupBytes {
+    /// Separators.
+    pub separators: u64,
+    /// What is beside them in a table: its name, and what its last word is filled up with.
+    pub names: u64,
+    /// What says where tables lie, with all its room.
+    pub index: u64,
+    /// What no table of a segment that is there takes, or none alone.
+    pub room: u64,
+}
+
+impl AddAssign for GroupBytes {
+    fn add_assign(&mut self, other: Self) {
+        self.separators += other.separators;
+        self.names += other.names;
+        self.index += other.index;
+        self.room += other.room;
+    }
+}
+
 /// Tables within a number of bytes.
 #[derive(Debug)]
 pub struct GroupTables {
     grouping: Grouping,
     index: Box<[AtomicU64]>,
-    log: Box<[AtomicU64]>,
+    log: Log,
     /// Words that were ever appended to the log, those that are being written included.
     head: AtomicU64,
     adding: Mutex<()>,
@@ -75,11 +109,11 @@ impl GroupTables {
     #[must_use]
     pub fn bytes_for(grouping: Grouping, segments: u64, slots: u64) -> u64 {
         let separators = slots / u64::from(grouping.stride.max(1));
-        // A table ends with a word that may be half empty.
-        let words = (separators / 4).saturating_add(segments.saturating_mul(2));
+        // A table ends with a word that may be half empty, and may have a group more.
+        let words = (separators / 2).saturating_add(segments.saturating_mul(2));
         let words = words.saturating_add(words / 4).saturating_add(64);
-        let all = (Self::entries_for(segments) as u64).saturating_add(words);
-        all.saturating_mul(8).saturating_add(size_of::<Self>() as u64)
+        let others = 8 * Self::entries_for(segments) as u64 + size_of::<Self>() as u64;
+        Log::bytes_for(words).saturating_add(others)
     }
 
     fn entries_for(segments: u64) -> usize {
@@ -98,7 +132,7 @@ impl GroupTables {
         Some(Self {
             grouping,
             index: words(entries)?,
-            log: words(rest / 8).filter(|log| !log.is_empty())?,
+            log: Log::within(rest)?,
             head: AtomicU64::new(0),
             adding: Mutex::new(()),
         })
@@ -110,7 +144,7 @@ impl GroupTables {
         Some(Self {
             grouping: self.grouping,
             index: words(self.index.len())?,
-            log: words(self.log.len())?,
+            log: self.log.emptied()?,
             head: AtomicU64::new(0),
             adding: Mutex::new(()),
         })
@@ -119,7 +153,25 @@ impl GroupTables {
     /// Bytes of everything.
     #[must_use]
     pub fn size_in_bytes(&self) -> u64 {
-        (size_of::<Self>() + 8 * (self.index.len() + self.log.len())) as u64
+        (size_of::<Self>() + 8 * self.index.len() + self.log.heap_bytes()) as u64
+    }
+
+    /// The bytes that they never exceed, whatever is kept.
+    #[must_use]
+    pub fn most_bytes(&self) -> u64 {
+        (size_of::<Self>() + 8 * self.index.len() + self.log.most_heap_bytes()) as u64
+    }
+
+    /// What the bytes are spent on, with segments of so many slots.
+    pub fn parts(&self, caps: impl Iterator<Item = u16>) -> GroupBytes {
+        let mut parts = GroupBytes { index: 8 * self.index.len() as u64, ..GroupBytes::default() };
+        for cap in caps {
+            let separators = 2 * u64::from(self.grouping.count(cap));
+            parts.separators += separators;
+            parts.names += 4 * (1 + separators.div_ceil(4)) - separators;
+        }
+        let all = parts.separators + parts.names + parts.index;
+        GroupBytes { room: self.size_in_bytes().saturating_sub(all), ..parts }
     }
 
     /// How slots are grouped.
@@ -151,13 +203,13 @@ impl GroupTables {
     #[must_use]
     pub fn find(&self, segment: &SegmentName, finest: i64) -> Known {
         let Some((position, head)) = self.position(segment) else { return Known::NotHere };
-        let bits = (head >> 32) as u8;
+        let bits = (head & BITS) as u8;
         let count = self.grouping.count(segment.cap);
         let at = self.place(position) + 1;
         let distance = |block: usize| {
             // Whatever the words are by now, the block is below the count.
-            let word = self.log.get(at + block / 4).map_or(0, |word| word.load(Ordering::Relaxed));
-            (word >> (16 * (block % 4))) as i16
+            let word = self.log.word(at + block / 2).map_or(0, |word| word.load(Ordering::Relaxed));
+            (word >> (16 * (block % 2))) as i16
         };
         let group = match bits {
             NONE => None,
@@ -177,11 +229,14 @@ impl GroupTables {
     /// Keeps a table in the place of the oldest ones: its bytes, as they lie in the region, are checked here. One that is not whole
     /// is kept as none, or it would be READ for every key.
     pub fn keep(&self, segment: &SegmentName, bytes: &[u8]) {
-        let len_of = |separators: &[u8]| 1 + separators.len().div_ceil(8);
+        let len_of = |separators: &[u8]| 1 + separators.len().div_ceil(4);
         // One that does not fit counts as none, so that nobody asks for it again and again.
         let decoded =
             decode_groups(segment.generation, bytes).filter(|(_, all)| len_of(all) <= self.log.len());
         let (bits, separators) = decoded.unwrap_or((NONE, &[]));
+        // What fills a table up to words of the region means nothing.
+        let separators =
+            &separators[..separators.len().min(2 * usize::from(self.grouping.count(segment.cap)))];
         let len = len_of(separators);
         let _guard = self.adding.lock().unwrap_or_else(PoisonError::into_inner);
         if self.position(segment).is_some() {
@@ -191,32 +246,39 @@ impl GroupTables {
         // A table is whole: what is left at the end of the log stays unused if it is too short.
         let at = self.place(before);
         let start = if at + len > self.log.len() { before + (self.log.len() - at) as u64 } else { before };
+        if !self.log.need(self.place(start), len) {
+            return;
+        }
         self.head.store(start + len as u64, Ordering::Relaxed);
         // Whoever sees a word that is stored from here on sees the head.
         fence(Ordering::Release);
         let at = self.place(start);
-        self.log[at].store(segment.head(bits), Ordering::Relaxed);
-        for (to, from) in self.log[at + 1..].iter().zip(separators.chunks(8)) {
-            let mut word = [0; 8];
+        let store = |at: usize, word: u32| {
+            if let Some(to) = self.log.word(at) {
+                to.store(word, Ordering::Relaxed);
+            }
+        };
+        store(at, segment.head() | u32::from(bits));
+        for (at, from) in (at + 1..).zip(separators.chunks(4)) {
+            let mut word = [0; 4];
             word[..from.len()].copy_from_slice(from);
-            to.store(u64::from_le_bytes(word), Ordering::Relaxed);
+            store(at, u32::from_le_bytes(word));
         }
         self.enter(segment.generation, start);
     }
 
     /// Where the table of a segment begins, and its first word.
     #[inline]
-    fn position(&self, segment: &SegmentName) -> Option<(u64, u64)> {
-        let tag = u64::from(segment.generation) & mask(64 - POSITION_BITS);
+    fn position(&self, segment: &SegmentName) -> Option<(u64, u32)> {
+        let tag = u64::from(segment.generation);
         self.bucket(segment.generation).iter().find_map(|entry| {
             let entry = entry.load(Ordering::Acquire);
             let position = (entry & mask(POSITION_BITS)).checked_sub(1)?;
             let position = (entry >> POSITION_BITS == tag).then_some(position)?;
             // As it was when the entry was stored, or later.
             let position = whole_position(position, self.head.load(Ordering::Relaxed));
-            let head = self.log.get(self.place(position))?.load(Ordering::Relaxed);
-            let is_its = head & !(0xff << 32) == segment.head(0);
-            (is_its && self.is_whole(position)).then_some((position, head))
+            let head = self.log.word(self.place(position))?.load(Ordering::Relaxed);
+            (head & !BITS == segment.head() && self.is_whole(position)).then_some((position, head))
         })
     }
 
@@ -229,7 +291,7 @@ impl GroupTables {
 
     /// Notes where a table begins: in the place of its older entry, of none, or of the oldest in its bucket.
     fn enter(&self, generation: u32, position: u64) {
-        let tag = u64::from(generation) & mask(64 - POSITION_BITS);
+        let tag = u64::from(generation);
         let head = self.head.load(Ordering::Relaxed);
         let age = |entry: &&AtomicU64| {
             let entry = entry.load(Ordering::Relaxed);
@@ -301,7 +363,8 @@ mod tests {
     fn tables(segments: u64) -> GroupTables {
         let bytes = GroupTables::bytes_for(GROUPING, segments, segments * u64::from(CAP));
         let tables = GroupTables::new(GROUPING, segments, bytes).expect("memory");
-        assert!(tables.size_in_bytes() <= bytes, "{} of {bytes}", tables.size_in_bytes());
+        assert!(tables.most_bytes() <= bytes, "{} of {bytes}", tables.most_bytes());
+        assert!(tables.size_in_bytes() <= tables.most_bytes());
         tables
     }
 
@@ -324,6 +387,29 @@ mod tests {
     }
 
     #[test]
+    fn tables_take_memory_when_they_come() {
+        for segments in [100, 5000] {
+            let tables = tables(segments);
+            let parts = |tables: &GroupTables| tables.parts((0..segments).map(|_| CAP));
+            let index = tables.index.len() as u64 * 8;
+            let beside = |tables: &GroupTables| tables.size_in_bytes() - index;
+            assert!(beside(&tables) < segments * 2 + 500, "{segments}: {}", beside(&tables));
+            for generation in 0..segments as u32 {
+                tables.keep(&name(generation), &table(generation, 3));
+            }
+            let parts = parts(&tables);
+            assert_eq!((parts.separators, parts.names, parts.index), (20 * segments, 4 * segments, index));
+            assert!(parts.room < segments + 1100, "{segments}: {parts:?}");
+            assert_eq!(parts.separators + parts.names + parts.index + parts.room, tables.size_in_bytes());
+            assert!(tables.most_bytes() > tables.size_in_bytes() + segments * 5);
+            for generation in 0..3 * segments as u32 {
+                tables.keep(&name(generation), &table(generation, 3));
+            }
+            assert_eq!(tables.size_in_bytes(), tables.most_bytes());
+        }
+    }
+
+    #[test]
     fn the_oldest_make_way_and_no_other_segment_has_their_name() {
         let tables = tables(20);
         for generation in 0..1000 {
@@ -336,8 +422,10 @@ mod tests {
                     "{other}: {found:?}"
                 );
             }
-            let elsewhere = SegmentName { address: 8, ..name(generation) };
-            assert_eq!(tables.find(&elsewhere, 0), Known::NotHere);
+            let own = name(generation);
+            for other in [SegmentName { address: 8, ..own }, SegmentName { cap: CAP - 1, ..own }] {
+                assert_eq!(tables.find(&other, 0), Known::NotHere);
+            }
         }
         assert!((20..=40).contains(&tables.len()), "{}", tables.len());
     }
