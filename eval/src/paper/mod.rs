@@ -6,7 +6,9 @@ use anyhow::{Context, ensure};
 use clap::{Args, ValueEnum};
 use fpcache_datasets::count::human;
 use fpcache_workbench::nic::NicSpec;
-use fpcache_workbench::paper::{Bench, ClaimRow, Entries, Figure, Scale, check_memory, entries, of};
+use fpcache_workbench::paper::{
+    Bench, ClaimRow, Entries, Figure, Filtered, Says, Scale, check_memory, entries, filters, of,
+};
 use serde::Serialize;
 
 use crate::Verdict;
@@ -71,12 +73,13 @@ fn nic(text: &str) -> Result<NicSpec, String> {
     NicSpec::named(text).map_err(|unknown| unknown.to_string())
 }
 
-/// What is written as JSON: a statement, or a row of Table 2.
+/// What is written as JSON: a statement, a row of Table 2, or one of Figure 17's memory.
 #[derive(Debug, Serialize)]
 #[serde(untagged)]
 enum Row {
     Claim(Box<Of<ClaimRow>>),
     Entries(Box<Of<Entries>>),
+    Filtered(Box<Of<Filtered>>),
 }
 
 /// A row with what it was made by.
@@ -126,12 +129,15 @@ pub fn paper(arguments: &PaperArgs) -> anyhow::Result<Verdict> {
     }
     let has_table_two = figure.is_none_or(|figure| figure == Figure::Table(2));
     let entries = if has_table_two { entries().context("Table 2")? } else { Vec::new() };
-    let text = format!("{}{}", table(arguments, &rows), table_of_entries(&entries));
+    let has_filters = figure.is_none_or(|figure| figure == Figure::Figure(17));
+    let filters = if has_filters { filters() } else { Vec::new() };
+    let tables = [table(arguments, &rows), table_of_entries(&entries), table_of_filters(&filters)];
     let wrong = rows.iter().map(ClaimRow::wrong).sum();
     let rows = rows.into_iter().map(|row| Row::Claim(arguments.with(row)));
+    let rows = rows.chain(entries.into_iter().map(|row| Row::Entries(arguments.with(row))));
     let rows: Vec<Row> =
-        rows.chain(entries.into_iter().map(|row| Row::Entries(arguments.with(row)))).collect();
-    deliver(&text, &rows, arguments.json.as_deref())?;
+        rows.chain(filters.into_iter().map(|row| Row::Filtered(arguments.with(row)))).collect();
+    deliver(&tables.concat(), &rows, arguments.json.as_deref())?;
     Ok(Verdict::of(wrong))
 }
 
@@ -159,7 +165,11 @@ fn table(arguments: &PaperArgs, rows: &[ClaimRow]) -> String {
             row.this.clone(),
             row.that.clone(),
             row.measure.to_owned(),
-            format!("{:.2}", row.published),
+            match row.says {
+                Says::About => format!("{:.2}", row.published),
+                Says::Below => format!("below {}", row.published),
+                Says::Above => format!("above {}", row.published),
+            },
             ratio(row.ours),
             ratio(row.ours_best),
             row.note.clone(),
@@ -191,6 +201,27 @@ fn table_of_entries(rows: &[Entries]) -> String {
         "table 2: entries in a cache of 100 MiB. The paper's are those of whole keys with addresses of 8 bytes; its own entries have \
          neither\n{table}\n"
     )
+}
+
+fn table_of_filters(rows: &[Filtered]) -> String {
+    if rows.is_empty() {
+        return String::new();
+    }
+    let mut table = new_table(&["of", "kept by", "paper, B/key", "here, B/key", "others pass", "why"]);
+    if let Some(column) = table.column_mut(5) {
+        column.set_cell_alignment(comfy_table::CellAlignment::Left);
+    }
+    for row in rows {
+        table.add_row([
+            row.of.to_owned(),
+            row.kept_by.to_owned(),
+            format!("{:.2}", row.published),
+            format!("{:.2}", row.ours),
+            format!("{:.2} %", 100.0 * row.passes),
+            row.note.to_owned(),
+        ]);
+    }
+    format!("figure 17: memory of fingerprints and of filters\n{table}\n")
 }
 
 #[cfg(test)]

@@ -221,14 +221,18 @@ pub struct Bench<'o, S> {
     first_wrong: Option<String>,
 }
 
-/// Latencies are kept in nanoseconds, to three digits.
+/// Latencies are kept in nanoseconds, to three digits, up to ten seconds: longer ones count as that.
 const DIGITS: u8 = 3;
+const LONGEST: u64 = 10_000_000_000;
 
 impl<'o, S: System> Bench<'o, S> {
     /// Clients that take these operations in their order, over what the oracle knows.
     pub fn new(system: S, hosts: &Hosts, operations: &'o [Operation], oracle: Oracle) -> Self {
-        #[allow(clippy::unwrap_used, reason = "three digits are within the histogram's one to five")]
-        let latency = Histogram::new(DIGITS).unwrap();
+        #[allow(
+            clippy::unwrap_used,
+            reason = "three digits are within one to five, and ten seconds are more than two nanoseconds"
+        )]
+        let latency = Histogram::new_with_max(LONGEST, DIGITS).unwrap();
         let in_flight = vec![None; hosts.clients()];
         let (tally, wrong, first_wrong) = (Tally::default(), 0, None);
         let nodes = if system.delegates() { hosts.compute_nodes } else { 0 };
@@ -278,7 +282,7 @@ impl<'o, S: System> Bench<'o, S> {
     fn end(&mut self, flight: InFlight, now: Picos, answer: Answer) {
         self.tally.operations += 1;
         self.tally.single_trips += u64::from(flight.round_trips == 1);
-        self.tally.delegated += u64::from(flight.round_trips == 0);
+        self.tally.delegated += u64::from(matches!(flight.state, State::Has(_)));
         self.latency.saturating_record((now - flight.begun) / 1000);
         let oldest = || self.in_flight.iter().flatten().map(|flight| flight.begun).min().unwrap_or(now);
         let judged = match (flight.operation, &answer) {

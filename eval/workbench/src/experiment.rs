@@ -8,12 +8,16 @@ use ::fpcache::key_space::{ByteKeys, U64Keys};
 use ::fpcache::read::{Plan, PlanChoice};
 
 use crate::bench::{Bench, Measured, Operation};
+use crate::bloom;
 use crate::chime::{self, Chime};
+use crate::cuckoo;
 use crate::dmtree::{self, DmTree};
 use crate::fpcache::{FpCache, Loaded, Numbered, Options};
 use crate::nic::Hosts;
 use crate::oracle::Oracle;
+use crate::range;
 use crate::rolex::{self, Rolex};
+use crate::segments;
 use crate::sherman::{self, Sherman};
 use crate::smart::Smart;
 use crate::words::{Index, Memory, OverWords};
@@ -27,6 +31,10 @@ pub enum SystemName {
     FpCache,
     /// FPCache's segments READ as ranges, without fingerprints.
     Range,
+    /// The same behind Bloom filters on compute nodes.
+    Bloom,
+    /// The same behind cuckoo filters.
+    Cuckoo,
     /// SMART.
     Smart,
     /// CHIME.
@@ -41,14 +49,25 @@ pub enum SystemName {
 
 impl SystemName {
     /// All of them.
-    pub const ALL: [Self; 7] =
-        [Self::FpCache, Self::Range, Self::Smart, Self::Chime, Self::Rolex, Self::Sherman, Self::DmTree];
+    pub const ALL: [Self; 9] = [
+        Self::FpCache,
+        Self::Range,
+        Self::Bloom,
+        Self::Cuckoo,
+        Self::Smart,
+        Self::Chime,
+        Self::Rolex,
+        Self::Sherman,
+        Self::DmTree,
+    ];
 
     /// As options and reports spell it.
     pub const fn name(self) -> &'static str {
         match self {
             Self::FpCache => "fpcache",
             Self::Range => "range",
+            Self::Bloom => "bloom",
+            Self::Cuckoo => "cuckoo",
             Self::Smart => "smart",
             Self::Chime => "chime",
             Self::Rolex => "rolex",
@@ -61,9 +80,12 @@ impl SystemName {
     pub const fn host_bytes(self, sizes: Sizes) -> usize {
         match self {
             // The region as it is, a fifth free, a value of its own while it is loaded.
-            Self::FpCache | Self::Range => (sizes.key + sizes.value + 16) * 7 / 5,
+            Self::FpCache => (sizes.key + sizes.value + 16) * 7 / 5,
             Self::Smart => 120,
+            // Filters of six compute nodes, and the one they are copies of.
+            Self::Bloom | Self::Cuckoo => 65,
             Self::Chime => 45,
+            Self::Range => 40,
             Self::Rolex | Self::Sherman | Self::DmTree => 30,
         }
     }
@@ -137,6 +159,9 @@ pub struct Run {
 /// One way to set a system up.
 enum Candidate {
     FpCache(Options),
+    Range(segments::Options),
+    Bloom(bloom::Options),
+    Cuckoo(cuckoo::Options),
     Smart,
     Chime(chime::Options),
     Rolex(rolex::Options),
@@ -152,6 +177,22 @@ fn plan_name(plan: PlanChoice) -> &'static str {
     }
 }
 
+/// Segments for people.
+fn describe_segments(o: &segments::Options) -> String {
+    let hot = if o.keeps_hot { "what is left for hot entries" } else { "no hot entries" };
+    format!("epsilon {}, {hot}", o.epsilon)
+}
+
+/// A filter over segments for people.
+fn describe_filter(o: &segments::Options, bits: f64) -> String {
+    let of = match o.page {
+        None => "keys".to_owned(),
+        Some(1) => "keys with slots".to_owned(),
+        Some(slots) => format!("keys with pages of {slots} slots"),
+    };
+    format!("{bits} bits a key for {of}, {}", describe_segments(o))
+}
+
 impl Candidate {
     fn describe(&self) -> String {
         match self {
@@ -162,6 +203,9 @@ impl Candidate {
                 plan_name(o.plan),
                 o.variant
             ),
+            Self::Range(o) => describe_segments(o),
+            Self::Bloom(o) => describe_filter(&o.segments, o.bits_per_key),
+            Self::Cuckoo(o) => describe_filter(&o.segments, o.bits_per_key),
             Self::Smart => "no parameters".into(),
             Self::Chime(o) => format!("{:.0} % of the budget for hot entries", 100.0 * o.hot_share),
             Self::Rolex(o) => format!("epsilon {}, leaves of {}", o.epsilon, o.leaf_slots),
@@ -173,15 +217,17 @@ impl Candidate {
     /// The published one, and then others that were worth trying.
     fn of(name: SystemName, parameters: Parameters, experiment: &Experiment<'_>) -> Vec<Self> {
         let (budget, fixed) = (experiment.budget, &experiment.fixed);
+        let of_segments = |epsilon: u32, keeps_hot, page| {
+            let epsilon = fixed.epsilon.unwrap_or(epsilon);
+            segments::Options { epsilon, keeps_hot, page, ..segments::Options::published(budget) }
+        };
         let mut all: Vec<Self> = match name {
-            SystemName::FpCache | SystemName::Range => {
+            SystemName::FpCache => {
                 let mut published = Options::published(budget, experiment.sizes);
                 published.epsilon = fixed.epsilon.unwrap_or(published.epsilon);
                 published.width = fixed.width.unwrap_or(published.width);
                 published.variant = fixed.variant.unwrap_or(published.variant);
-                if let Some(plan) = fixed.plan.or((name == SystemName::Range).then_some(Plan::Range)) {
-                    published.plan = PlanChoice::Fixed(plan);
-                }
+                published.plan = fixed.plan.map_or(published.plan, PlanChoice::Fixed);
                 let tried = [
                     (8, FingerprintWidth::Bits8, PlanChoice::Fixed(Plan::TwoStage)),
                     (16, FingerprintWidth::Bits16, PlanChoice::Fixed(Plan::TwoStage)),
@@ -192,14 +238,27 @@ impl Candidate {
                 let others = tried.into_iter().map(|(epsilon, width, plan)| Options {
                     epsilon: fixed.epsilon.unwrap_or(epsilon),
                     width: fixed.width.unwrap_or(width),
-                    plan: if name == SystemName::Range || fixed.plan.is_some() {
-                        published.plan
-                    } else {
-                        plan
-                    },
+                    plan: if fixed.plan.is_some() { published.plan } else { plan },
                     ..published
                 });
                 std::iter::once(published).chain(others).map(Self::FpCache).collect()
+            }
+            SystemName::Range => [(16, false), (16, true), (8, true), (4, true)]
+                .map(|(epsilon, keeps_hot)| Self::Range(of_segments(epsilon, keeps_hot, None)))
+                .into(),
+            SystemName::Bloom => {
+                let published = bloom::Options::published(budget).bits_per_key;
+                let of = |(segments, bits)| {
+                    Self::Bloom(bloom::Options { segments, bits_per_key: published * bits })
+                };
+                of_filters(of_segments).map(of).into()
+            }
+            SystemName::Cuckoo => {
+                let published = cuckoo::Options::published(budget).bits_per_key;
+                let of = |(segments, bits)| {
+                    Self::Cuckoo(cuckoo::Options { segments, bits_per_key: published * bits })
+                };
+                of_filters(of_segments).map(of).into()
             }
             SystemName::Smart => vec![Self::Smart],
             SystemName::Chime => [0.3, 0.1, 0.5, 0.7]
@@ -224,11 +283,33 @@ impl Candidate {
                 })
                 .into(),
         };
+        // What the experiment fixes makes some of them the same.
+        let mut seen = Vec::new();
+        all.retain(|candidate| {
+            let text = candidate.describe();
+            let is_new = !seen.contains(&text);
+            seen.push(text);
+            is_new
+        });
         if parameters == Parameters::Published {
             all.truncate(1);
         }
         all
     }
+}
+
+/// Segments behind filters, with the bits of these as shares of the published ones.
+fn of_filters(
+    segments: impl Fn(u32, bool, Option<u32>) -> segments::Options,
+) -> [(segments::Options, f64); 6] {
+    [
+        (segments(16, false, None), 1.0),
+        (segments(8, true, None), 1.0),
+        (segments(16, true, Some(1)), 1.0),
+        (segments(8, true, Some(1)), 1.0),
+        (segments(8, true, Some(1)), 0.6),
+        (segments(8, true, Some(2)), 0.6),
+    ]
 }
 
 impl Experiment<'_> {
@@ -258,6 +339,18 @@ impl Experiment<'_> {
         Ok(match candidate {
             Candidate::FpCache(options) if sizes.key == 8 => self.fpcache::<U64Keys>(options)?,
             Candidate::FpCache(options) => self.fpcache::<ByteKeys>(options)?,
+            Candidate::Range(options) => {
+                let range = range::build(&mut memory, keys, sizes, nodes, options)?;
+                self.over_words(range, memory)
+            }
+            Candidate::Bloom(options) => {
+                let bloom = bloom::build(&mut memory, keys, sizes, nodes, options)?;
+                self.over_words(bloom, memory)
+            }
+            Candidate::Cuckoo(options) => {
+                let cuckoo = cuckoo::build(&mut memory, keys, sizes, nodes, options)?;
+                self.over_words(cuckoo, memory)
+            }
             Candidate::Smart => {
                 let smart = Smart::new(&mut memory, keys, sizes, nodes, self.budget);
                 self.over_words(smart, memory)

@@ -12,13 +12,17 @@
 //! | [`words`] | simulated memory of the systems that are compared |
 //! | [`mod@fpcache`] | FPCache's own regions, tables and lookups |
 //! | [`inner_nodes`], [`kept`] | what some of them share: levels above leaves, and what is kept within a budget |
+//! | [`segments`] | what plain and filtered range reads share: FPCache's segments without fingerprints |
+//! | [`range`], [`bloom`], [`cuckoo`] | range reads of whole windows, and behind filters on compute nodes, a folder each |
 //! | [`smart`], [`chime`], [`sherman`], [`rolex`], [`dmtree`] | the systems it is compared with, a folder each, none of which knows another |
 //! | [`experiment`] | any of them in one experiment, with published parameters or the best of those tried |
 //! | [`paper`] | the FPCache paper, statement by statement |
 #![forbid(unsafe_code)]
 
 pub mod bench;
+pub mod bloom;
 pub mod chime;
+pub mod cuckoo;
 pub mod delegation;
 pub mod dmtree;
 pub mod experiment;
@@ -28,7 +32,9 @@ pub mod kept;
 pub mod nic;
 pub mod oracle;
 pub mod paper;
+pub mod range;
 pub mod rolex;
+pub mod segments;
 pub mod sherman;
 pub mod smart;
 pub mod words;

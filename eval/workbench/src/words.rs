@@ -94,6 +94,8 @@ enum Effect {
     CompareSwap,
     /// Adds one.
     Add,
+    /// Has a processor take the words, and brings back what it makes of them.
+    Tell(Target),
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -135,6 +137,15 @@ impl Trip {
         self.requests.clear();
         self.parts.clear();
         self.buffer.clear();
+    }
+
+    /// Sends words to a node's processor, which [receives](Index::receive) them when they arrive: a call, or a WRITE into a ring
+    /// that it looks into. What it makes of them lands.
+    pub fn tell(&mut self, to: Target, verb: Verb, words: &[u64], bytes: usize) -> Landed {
+        self.requests.push(Request { to, verb, bytes: bytes as u32 });
+        let landed = self.part(Effect::Tell(to), 0, words.len());
+        self.buffer.extend_from_slice(words);
+        landed
     }
 
     fn request(&mut self, at: Address, verb: Verb, bytes: u32) {
@@ -198,14 +209,19 @@ impl Trip {
     }
 
     /// Has these requests done.
-    fn serve(&mut self, memory: &mut Memory, requests: Range<usize>) {
+    fn serve<I: Index>(&mut self, index: &mut I, memory: &mut Memory, requests: Range<usize>) {
         for part in self.parts.iter().filter(|part| requests.contains(&part.request)) {
-            let words = memory.words_mut(part.at, part.words);
             let buffer = &mut self.buffer[part.first..];
+            if let Effect::Tell(to) = part.effect {
+                index.receive(to, &mut buffer[..part.words], memory);
+                continue;
+            }
+            let words = memory.words_mut(part.at, part.words);
             match part.effect {
                 Effect::Read => buffer[..part.words].copy_from_slice(words),
                 Effect::Write => words.copy_from_slice(&buffer[..part.words]),
                 Effect::Add => words[0] += 1,
+                Effect::Tell(_) => {}
                 Effect::CompareSwap => {
                     let [old, expected, new, mask] = &mut buffer[..4] else { continue };
                     *old = words[0];
@@ -244,6 +260,11 @@ pub trait Index {
         trip: &mut Trip,
         memory: &mut Memory,
     ) -> Next;
+
+    /// A node's processor takes words that a client [tells](Trip::tell) it, and leaves its reply in their place.
+    fn receive(&mut self, to: Target, words: &mut [u64], memory: &mut Memory) {
+        let _ = (to, words, memory);
+    }
 
     /// Bytes on the fullest compute node: what its budget is for, and what is left out of it.
     fn compute_bytes(&self) -> (u64, u64);
@@ -300,7 +321,7 @@ impl<I: Index> System for OverWords<I> {
     }
 
     fn serve(&mut self, client: usize, requests: Range<usize>) {
-        self.clients[client].next.serve(&mut self.memory, requests);
+        self.clients[client].next.serve(&mut self.index, &mut self.memory, requests);
     }
 
     fn footprint(&self) -> Footprint {

@@ -1,6 +1,7 @@
 //! The FPCache paper, statement by statement: what it says, and what the model gives.
 
 mod claims;
+mod filters;
 mod table_two;
 
 use std::sync::Arc;
@@ -8,7 +9,8 @@ use std::sync::Arc;
 use fpcache_datasets::requests::{Distribution, RequestOptions, generate};
 use fpcache_datasets::{DatasetError, OpenOptions, ParseSpecError, Progress, Spec};
 
-pub use claims::{Claim, Figure, Keys, Measure, Setting, all};
+pub use claims::{Claim, Figure, Keys, Measure, Says, Setting, all};
+pub use filters::{Filtered, filters};
 pub use table_two::{Entries, entries};
 
 use crate::BuildError;
@@ -81,10 +83,12 @@ pub struct ClaimRow {
     pub this: String,
     /// The other.
     pub that: String,
-    /// `throughput`, `p99` or `hit rate`.
+    /// `throughput`, `p99`, `hit rate`, `bytes` or `requests`.
     pub measure: &'static str,
     /// The paper's ratio.
     pub published: f64,
+    /// Whether it is that, or a bound.
+    pub says: Says,
     /// Ours with published parameters.
     pub ours: Option<f64>,
     /// Ours with every system at its best.
@@ -172,12 +176,9 @@ impl<'p> Bench<'p> {
             figure: claim.figure.to_string(),
             this: name(claim.this),
             that: name(claim.that),
-            measure: match claim.measure {
-                Measure::Throughput => "throughput",
-                Measure::P99 => "p99",
-                Measure::HitRate => "hit rate",
-            },
+            measure: claim.measure.name(),
             published: claim.published,
+            says: claim.says,
             ours,
             ours_best,
             note: note(claim, ours, &published),
@@ -258,13 +259,12 @@ fn ratio(measure: Measure, sides: &[Result<Run, BuildError>; 2]) -> Option<f64> 
         Measure::Throughput => run.measured.per_second,
         Measure::P99 => run.measured.latency_us[2],
         Measure::HitRate => run.measured.one_trip,
+        Measure::Bytes => run.measured.tally.per_operation(run.measured.tally.bytes_from),
+        Measure::Requests => run.measured.tally.per_operation(run.measured.tally.requests()),
     };
     let [Ok(this), Ok(that)] = sides else { return None };
     (value(that) > 0.0).then(|| value(this) / value(that))
 }
-
-/// Below this distance two ratios are said to agree.
-const AGREES: f64 = 0.1;
 
 /// What the model says of a statement, in a sentence.
 fn note(claim: &Claim, ours: Option<f64>, sides: &[Result<Run, BuildError>; 2]) -> String {
@@ -287,7 +287,13 @@ fn note(claim: &Claim, ours: Option<f64>, sides: &[Result<Run, BuildError>; 2]) 
             )
         }
     };
-    let agrees = ours.is_some_and(|ours| (ours / claim.published - 1.0).abs() <= AGREES);
-    let verdict = if agrees { "agrees within 10 %" } else { "differs" };
-    format!("{verdict}: {}; {}", side(claim.this, &sides[0]), side(claim.that, &sides[1]))
+    let agrees = ours.is_some_and(|ours| claim.says.holds(claim.published, ours));
+    let verdict = match (agrees, claim.says) {
+        (true, Says::About) => "agrees within 10 %",
+        (true, _) => "agrees",
+        (false, _) => "differs",
+    };
+    let reason =
+        if agrees || claim.because.is_empty() { String::new() } else { format!("; {}", claim.because) };
+    format!("{verdict}: {}; {}{reason}", side(claim.this, &sides[0]), side(claim.that, &sides[1]))
 }

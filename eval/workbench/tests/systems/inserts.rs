@@ -8,6 +8,7 @@ use fpcache_workbench::rolex::{self, Rolex};
 use fpcache_workbench::scatter;
 use fpcache_workbench::sherman::{self, Sherman};
 use fpcache_workbench::smart::Smart;
+use fpcache_workbench::{bloom, cuckoo, range, segments};
 
 use super::{is_near, keys, run};
 
@@ -98,6 +99,60 @@ fn smart_answers_rightly_while_nodes_grow() {
     let operations: Vec<_> =
         operations.into_iter().filter(|o| !matches!(o, Operation::Update { .. })).collect();
     run(&[], &operations, |memory, keys| Smart::new(memory, keys, SMALL, NODES, 64 << 10));
+}
+
+/// Segments with and without pages, hot entries, room.
+fn ranges() -> impl Iterator<Item = segments::Options> {
+    [(16, None, false, 0.85), (4, None, true, 1.0), (16, Some(1), false, 1.0), (32, Some(4), true, 0.85)]
+        .into_iter()
+        .map(|(epsilon, page, keeps_hot, fill)| {
+            let published = segments::Options::published(128 << 10);
+            segments::Options { epsilon, page, keeps_hot, fill, ..published }
+        })
+}
+
+#[test]
+fn range_reads_answer_rightly_while_segments_are_replaced() {
+    for all in [keys(20_000), (1..=20_000).map(|i| i * 3).collect()] {
+        let (loaded, operations) = mixed(&all, 3);
+        for segments in ranges() {
+            run(&loaded, &operations, |memory, keys| {
+                range::build(memory, keys, SMALL, NODES, &segments).expect("a directory")
+            });
+        }
+    }
+}
+
+#[test]
+fn filtered_range_reads_answer_rightly_while_segments_are_replaced() {
+    for all in [keys(20_000), (1..=20_000).map(|i| i * 3).collect()] {
+        let (loaded, operations) = mixed(&all, 3);
+        for segments in ranges() {
+            let options = bloom::Options { segments, bits_per_key: 8.0 };
+            run(&loaded, &operations, |memory, keys| {
+                bloom::build(memory, keys, SMALL, NODES, &options).expect("a filter")
+            });
+            let options = cuckoo::Options { segments, bits_per_key: 8.0 };
+            run(&loaded, &operations, |memory, keys| {
+                cuckoo::build(memory, keys, SMALL, NODES, &options).expect("a filter")
+            });
+        }
+    }
+}
+
+#[test]
+fn range_reads_begin_with_nothing() {
+    let (_, operations) = mixed(&keys(5_000), 3);
+    let operations: Vec<_> =
+        operations.into_iter().filter(|o| !matches!(o, Operation::Update { .. })).collect();
+    let options = bloom::Options::published(64 << 20);
+    run(&[], &operations, |memory, keys| {
+        bloom::build(memory, keys, SMALL, NODES, &options).expect("a filter")
+    });
+    let options = cuckoo::Options::published(64 << 20);
+    run(&[], &operations, |memory, keys| {
+        cuckoo::build(memory, keys, SMALL, NODES, &options).expect("a filter")
+    });
 }
 
 /// Round trips besides those that found a lock held.

@@ -1,10 +1,13 @@
 //! Every system: answers that are right, and what operations cost beside what the structure implies on paper.
 
+mod bloom;
 mod chime;
+mod cuckoo;
 mod dmtree;
 mod fpcache;
 mod inserts;
 mod paper;
+mod range;
 mod rolex;
 mod sherman;
 mod smart;
@@ -36,6 +39,11 @@ fn operations(keys: &[u64], count: usize, updates: usize, theta: Option<f64>) ->
     generate(keys, &options).keys.iter().enumerate().map(of).collect()
 }
 
+/// Reads of keys that are not among so many of [`keys`].
+fn absent(count: u64, reads: u64) -> Vec<Operation> {
+    (1..=reads).map(|i| Operation::Read { key: scatter(count + i) }).collect()
+}
+
 fn hosts() -> Hosts {
     Hosts { threads: 8, ..Hosts::paper(NicSpec::CX6_100G) }
 }
@@ -53,6 +61,23 @@ fn run<I: Index>(
     let measured = Bench::new(system, &hosts(), operations, oracle).run(hosts(), operations.len() as u64 / 2);
     assert_eq!((measured.wrong, measured.first_wrong.as_deref()), (0, None));
     measured
+}
+
+#[test]
+fn latencies_are_those_of_so_many_clients_at_that_rate() {
+    let keys = keys(20_000);
+    let operations = operations(&keys, 60_000, 0, None);
+    let options = fpcache_workbench::segments::Options::published(64 << 20);
+    let sizes = fpcache_workbench::Sizes { key: 8, value: 1024 };
+    let measured = run(&keys, &operations, |memory, keys| {
+        fpcache_workbench::range::build(memory, keys, sizes, hosts().compute_nodes, &options)
+            .expect("a directory")
+    });
+    // Little's law: each of the clients waits for one operation at a time.
+    let mean = hosts().clients() as f64 / measured.per_second * 1e6;
+    let [median, p95, p99, _] = measured.latency_us;
+    assert!((median / mean - 1.0).abs() < 0.2, "{median} beside {mean}");
+    assert!(p95 > median && p99 > p95 && p99 < 3.0 * mean, "{:?}", measured.latency_us);
 }
 
 /// Whether two figures are within three per cent of each other.

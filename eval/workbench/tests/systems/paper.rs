@@ -1,7 +1,7 @@
 //! The paper's statements at a small scale.
 
 use fpcache_workbench::nic::NicSpec;
-use fpcache_workbench::paper::{Bench, Figure, Scale, all, check_memory, of};
+use fpcache_workbench::paper::{Bench, Figure, Scale, all, check_memory, filters, of};
 
 const SCALE: Scale = Scale { keys: 20_000, nic: NicSpec::CX6_100G, seed: 1 };
 
@@ -13,6 +13,40 @@ fn a_statement_is_measured_twice_with_the_same_figures_and_right_answers() {
     let (row, again) = (measure(), measure());
     assert_eq!((row.wrong(), format!("{row:?}")), (0, format!("{again:?}")));
     assert!(row.ours.is_some_and(|ours| ours < 0.9), "{row:?}");
+}
+
+#[test]
+fn filters_read_whole_windows_of_keys_that_are_there_and_fpcache_a_tenth_of_that() {
+    let claims = of(Some(Figure::Figure(17))).expect("figure 17");
+    let mut bench = Bench::new(SCALE, None);
+    let rows: Vec<_> = claims.iter().map(|claim| bench.measure(claim).expect("a row")).collect();
+    assert_eq!(rows.len(), 4);
+    for row in &rows {
+        assert_eq!(row.wrong(), 0);
+        // Throughput and bytes: a filter that knows slots makes up for all of it.
+        let (ours, best) = (row.ours.expect("both run"), row.ours_best.expect("both run"));
+        let (better, nearer) = match row.measure {
+            "bytes" => (ours < 0.1, best > 2.0 * ours),
+            _ => (ours > 5.0, best < ours / 2.0),
+        };
+        assert!(better && nearer, "{row:?}");
+        let differs = row.note.starts_with("differs");
+        assert_eq!(
+            differs,
+            row.note.contains("spares nothing"),
+            "the reason is given where they differ: {}",
+            row.note
+        );
+    }
+    assert_eq!(filters().len(), 3);
+}
+
+#[test]
+fn bounds_agree_on_their_side_alone() {
+    use fpcache_workbench::paper::Says::{About, Above, Below};
+    assert!(About.holds(2.0, 2.1) && !About.holds(2.0, 2.3) && !About.holds(2.0, 1.7));
+    assert!(Below.holds(1.0, 0.2) && !Below.holds(1.0, 1.01));
+    assert!(Above.holds(1.0, 7.0) && !Above.holds(1.0, 0.99));
 }
 
 #[test]
