@@ -17,13 +17,21 @@ fn main() {
         println!("cargo:rustc-env=FPCACHE_COMMIT={commit}");
         version += &format!(" ({})", commit.get(..12).unwrap_or(&commit));
     }
+    let rustc = std::env::var_os("RUSTC").and_then(|rustc| output(Command::new(rustc).arg("--version")));
+    if let Some(rustc) = rustc {
+        println!("cargo:rustc-env=FPCACHE_RUSTC={rustc}");
+    }
     // What `--version` says.
     println!("cargo:rustc-env=FPCACHE_VERSION={version}");
 }
 
 /// What git answers; nothing without git or outside a clone.
 fn git(arguments: &[&str]) -> Option<String> {
-    let output =
-        Command::new("git").args(arguments).output().ok().filter(|output| output.status.success())?;
+    output(Command::new("git").args(arguments))
+}
+
+/// The line that a command writes; nothing if it fails.
+fn output(command: &mut Command) -> Option<String> {
+    let output = command.output().ok().filter(|output| output.status.success())?;
     Some(String::from_utf8(output.stdout).ok()?.trim().to_owned()).filter(|text| !text.is_empty())
 }

@@ -11,6 +11,7 @@ use crate::density::{self, DensityArgs};
 use crate::fabric::{self, FabricArgs};
 use crate::growth::options::{self as growth_options, GrowthArgs};
 use crate::peers::{self, PeersArgs};
+use crate::report::{self, ReportArgs};
 use crate::run::options::{self, RunArgs};
 use crate::run::store::StoreArgs;
 use crate::scale::{self, ScaleArgs};
@@ -62,6 +63,7 @@ const EXAMPLES: &str = "Examples:
   fpcache-eval density --dataset fb:16M
   fpcache-eval fabric --transport shm,tcp
   fpcache-eval sweep --over cache --values 4MiB,8MiB,16MiB --dataset fb:16M --dist zipf:0.99 --variants fd,full
+  fpcache-eval report results
 
 Exit codes: 0 done, 1 an answer was wrong, 2 wrong usage or a failure.";
 
@@ -129,6 +131,9 @@ pub enum Command {
     /// Measure READs, WRITEs, compare-and-swap and calls over each transport, without keys
     #[command(after_help = fabric::EXAMPLES)]
     Fabric(Box<FabricArgs>),
+    /// Write a page with the figures of the JSON files in a folder
+    #[command(after_help = report::EXAMPLES)]
+    Report(ReportArgs),
     /// The memory node that the other commands start.
     #[command(hide = true)]
     MemoryNode(MemoryNodeArgs),
@@ -152,7 +157,7 @@ pub struct QuickstartArgs {
     /// Lookups of every pass, such as 500K [default: by --size]
     #[arg(long, value_parser = positive_count)]
     pub lookups: Option<u64>,
-    /// Folder for results and plot of the cache sweep [default: they are not kept]
+    /// Folder for the page, its figures, and the plot of the cache sweep [default: the page alone, below target/]
     #[arg(long, value_name = "FOLDER")]
     pub out: Option<PathBuf>,
 }

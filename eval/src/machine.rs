@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 pub const COMMIT: Option<&str> = option_env!("FPCACHE_COMMIT");
 
 /// The machine. What the operating system does not tell is `None`.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Machine {
     /// The processor's name.
     pub cpu: Option<String>,

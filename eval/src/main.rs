@@ -17,10 +17,13 @@
 //! | [`fabric`] | the fabric by itself, without keys |
 //! | [`peers`] | FPCache beside Redis, Valkey, memcached and maps |
 //! | [`sweep`] | an experiment along one setting: points, results that survive an interrupt, the plot |
+//! | [`report`] | a page with the figures of a folder |
+//! | [`fields`] | JSON objects in the order of their fields |
 //! | [`data`] | data sets and lookups of keys of either kind |
 //! | [`systems`] | what is measured, behind one trait |
 //! | [`node`] | a memory node as a second process of this program |
 //! | [`machine`] | what it ran on, and how fast that was during the run |
+//! | [`made`] | what made a row of figures: command, date, machine, build |
 //! | [`progress`] | progress bars |
 #![forbid(unsafe_code)]
 
@@ -28,14 +31,17 @@ mod cli;
 mod data;
 mod density;
 mod fabric;
+mod fields;
 mod growth;
 mod machine;
+mod made;
 mod node;
 #[cfg(feature = "workbench")]
 mod paper;
 mod peers;
 mod progress;
 mod quickstart;
+mod report;
 mod run;
 mod scale;
 mod sweep;
@@ -72,6 +78,7 @@ fn main() -> ExitCode {
             Command::Density(arguments) => density::density(&arguments),
             Command::Fabric(arguments) => fabric::fabric(&arguments),
             Command::Peers(arguments) => peers::peers(&arguments),
+            Command::Report(arguments) => report::report(&arguments),
             #[cfg(feature = "workbench")]
             Command::Paper(arguments) => paper::paper(&arguments),
             Command::MemoryNode(arguments) => node::serve(&arguments).map(|()| Verdict::AllRight),

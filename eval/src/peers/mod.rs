@@ -390,6 +390,15 @@ fn report(arguments: &PeersArgs, rows: &[PeerRow]) -> anyhow::Result<Verdict> {
         0 => "every answer that was compared was right",
         _ => "ANSWERS WERE WRONG",
     });
-    deliver(&text, rows, arguments.json.as_deref())?;
+    let of = |row: &PeerRow| row::Asked {
+        row: row.clone(),
+        keys: arguments.keys,
+        key_bytes: arguments.key_bytes,
+        value_bytes: arguments.value_bytes,
+        rounds: arguments.rounds,
+        seconds: arguments.seconds,
+    };
+    let rows: Vec<row::Asked> = rows.iter().map(of).collect();
+    deliver(&text, &rows, arguments.json.as_deref())?;
     Ok(Verdict::of(mismatches))
 }

@@ -27,6 +27,24 @@ pub struct PeerRow {
     pub figures: Option<Figures>,
 }
 
+/// A row with what was asked for, as it is written.
+#[derive(Clone, Debug, Serialize)]
+pub struct Asked {
+    /// The row.
+    #[serde(flatten)]
+    pub row: PeerRow,
+    /// Keys loaded.
+    pub keys: u64,
+    /// Bytes of a key.
+    pub key_bytes: u32,
+    /// Bytes of a value.
+    pub value_bytes: u32,
+    /// Passes of each.
+    pub rounds: u32,
+    /// Seconds of each pass.
+    pub seconds: f64,
+}
+
 /// Figures of all passes.
 #[derive(Clone, Debug, Serialize)]
 pub struct Figures {

@@ -1,9 +1,11 @@
 //! The tour: first steps, then for three data sets what a compute node keeps and what lookups cost it, budgets for one of them,
 //! and last the time, beside in-process maps.
 
+mod page;
 mod steps;
 mod tables;
 
+use std::path::Path;
 use std::time::Instant;
 
 use anyhow::{Context, bail};
@@ -15,11 +17,13 @@ use crate::Verdict;
 use crate::cli::{Cli, Command, QuickstartArgs, Size};
 use crate::data::{DataKeys, Stream};
 use crate::machine::calibrate;
+use crate::made::Recorded;
 use crate::node::{Node, capacity_for};
 use crate::progress::Bar;
 use crate::run::host::Host;
 use crate::run::measure::{Lookups, Measurable, Workload, median, rounds};
 use crate::run::report::say;
+use crate::run::row::Row;
 use crate::run::store::{StoreArgs, TemporaryFolder};
 use crate::run::values::ValueBytes;
 use crate::run::verify::Verified;
@@ -27,7 +31,9 @@ use crate::run::{BTREEMAP, HASHMAP, announce, build_map};
 use crate::sweep::Sweep;
 use crate::sweep::options::SweepArgs;
 use crate::sweep::store::Store;
+use crate::systems::Facts;
 use crate::systems::fpcache::{self, FpCache};
+use page::TourRow;
 
 const SEED: u64 = 42;
 /// Values of the default table.
@@ -60,7 +66,15 @@ pub fn quickstart(arguments: &QuickstartArgs) -> anyhow::Result<Verdict> {
     if cfg!(debug_assertions) {
         say("note: built without --release, so the figures say nothing about speed\n")?;
     }
-    let mut tour = Tour { arguments, lookups, bar: Bar::default(), mismatches: 0, answers: 0 };
+    let mut tour = Tour {
+        arguments,
+        lookups,
+        bar: Bar::default(),
+        mismatches: 0,
+        answers: 0,
+        rows: Vec::new(),
+        budgets: Vec::new(),
+    };
     let mut stops = Vec::new();
     for (ordinal, kind) in [SpecKind::Ipv4, SpecKind::Fb, SpecKind::Wiki].into_iter().enumerate() {
         // The shipped addresses are all taken unless fewer are asked for.
@@ -72,21 +86,23 @@ pub fn quickstart(arguments: &QuickstartArgs) -> anyhow::Result<Verdict> {
         stops.push(tour.stop(&spec, ordinal as u32).with_context(|| format!("data set {spec}"))?);
     }
     say(&tables::times(&stops))?;
-    say(&closing(&tour, start.elapsed().as_secs_f64()))?;
+    let page = page::write(&tour, arguments.out.as_deref())?;
+    say(&closing(&tour, start.elapsed().as_secs_f64(), page.as_deref()))?;
     Ok(Verdict::of(tour.mismatches))
 }
 
 /// Keys of the shipped data set; a test compares.
 const IPV4_KEYS: u64 = 385_602;
 
-fn closing(tour: &Tour<'_>, seconds: f64) -> String {
+fn closing(tour: &Tour<'_>, seconds: f64, page: Option<&Path>) -> String {
     let verdict = match tour.mismatches {
         0 => format!("All {} checked answers were right", count::human(tour.answers)),
         wrong => format!("{wrong} of {} checked answers were WRONG", count::human(tour.answers)),
     };
+    let page = page.map_or_else(String::new, |page| format!("page: {}\n", page.display()));
     format!(
         "{verdict}; {seconds:.0} s in all.
-
+{page}
 Next:
   cargo run --release -- run --dataset fb:16M --batch 32 --dist zipf:0.99
                                          one experiment, all figures
@@ -105,6 +121,10 @@ struct Tour<'a> {
     bar: Bar,
     mismatches: u64,
     answers: u64,
+    /// Figures of all data sets.
+    rows: Vec<TourRow>,
+    /// Those within budgets.
+    budgets: Vec<Recorded<Row>>,
 }
 
 /// A line of the table: a system, asked one by one or in groups.
@@ -190,6 +210,7 @@ impl Tour<'_> {
         let mut store = Store::open(&folder, None, arguments.over.name(), arguments.experiment(), true)?;
         sweep.run(&points.iter().collect::<Vec<_>>(), Some(host), &mut store)?;
         store.write()?;
+        self.budgets.extend_from_slice(store.recorded());
         for row in store.rows() {
             // Two verified passes: one that warms the cache, one whose costs count.
             self.answers += 2 * row.lookups;
@@ -199,7 +220,7 @@ impl Tour<'_> {
             Some(_) => format!("plot: {}\nfigures: {}\n", store.plot().display(), store.json().display()),
             None => "A plot and all figures: quickstart --out FOLDER\n".to_owned(),
         };
-        Ok(format!("{}\n{files}", tables::budgets(store.rows(), arguments.over)))
+        Ok(format!("{}\n{files}", tables::budgets(&store.rows(), arguments.over)))
     }
 
     /// The sweep as a user would write it.
@@ -252,8 +273,9 @@ impl Tour<'_> {
         };
         let drawn = U64Keys::draw(dataset, &options);
         let figures = self.lines(&systems, dataset, &U64Keys::stream(&drawn))?;
-        let facts: Vec<_> = systems.iter().map(|system| system.facts()).collect();
+        let facts: Vec<Facts> = systems.iter().map(|system| system.facts()).collect();
         say(&tables::costs(dataset, &facts, &figures))?;
+        self.rows.extend(TourRow::of(dataset, &facts, &figures));
         Ok(figures)
     }
 

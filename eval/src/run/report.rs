@@ -9,6 +9,7 @@ use comfy_table::{CellAlignment, Table, presets};
 use fpcache_datasets::count::{human, human_bytes};
 use serde::Serialize;
 
+use crate::made::Recorded;
 use crate::run::row::Row;
 use crate::run::timeline::{Shift, TimelinePoint, median};
 
@@ -21,8 +22,13 @@ fn unless_closed(result: io::Result<()>) -> io::Result<()> {
     result.or_else(|error| if error.kind() == io::ErrorKind::BrokenPipe { Ok(()) } else { Err(error) })
 }
 
-/// Writes the rows as one JSON array to a file, or to standard output for `-`.
+/// Writes the rows, each with what [made](crate::made) it, as one JSON array to a file, or to standard output for `-`.
 pub fn write_json<T: Serialize>(rows: &[T], path: &Path) -> anyhow::Result<()> {
+    write_recorded(&Recorded::now(rows), path)
+}
+
+/// As [`write_json`], for rows of which that is known.
+pub fn write_recorded<T: Serialize>(rows: &[Recorded<T>], path: &Path) -> anyhow::Result<()> {
     let mut json = serde_json::to_vec_pretty(rows)?;
     json.push(b'\n');
     if path == Path::new("-") {

@@ -17,7 +17,7 @@ use crate::machine::{Calibration, Machine, calibrate};
 use crate::progress::Bar;
 use crate::run::host::Host;
 use crate::run::measure::Measurable;
-use crate::run::report::{duration, new_table, none, percent, rate, say, write_json};
+use crate::run::report::{duration, new_table, none, percent, rate, say, write_recorded};
 use crate::run::row::Row;
 use crate::run::values::ValueBytes;
 use crate::run::{BTREEMAP, HASHMAP, announce, build_map, draw, values};
@@ -61,20 +61,21 @@ fn sweep_over<K: DataKeys>(arguments: &SweepArgs) -> anyhow::Result<Verdict> {
         let mut sweep = Sweep::<K>::new(arguments, &dataset, &bar, calibration);
         sweep.run(&left, None, &mut store)?;
     }
+    let rows = store.rows();
     let text = format!(
         "{}\nresults: {} and {}\nplot: {}",
-        table(store.rows(), arguments.over),
+        table(&rows, arguments.over),
         store.json().display(),
         store.csv().display(),
         store.plot().display()
     );
     if to_stdout {
         eprintln!("{text}");
-        write_json(store.rows(), Path::new("-"))?;
+        write_recorded(store.recorded(), Path::new("-"))?;
     } else {
         say(&text)?;
     }
-    Ok(Verdict::of(store.rows().iter().map(|row| row.mismatches).sum()))
+    Ok(Verdict::of(rows.iter().map(|row| row.mismatches).sum()))
 }
 
 /// What is kept from point to point.

@@ -21,6 +21,8 @@ const WIDTH: i32 = 1080;
 /// Left and right end of the panels; the legend is to their right.
 const PANEL_X: (i32, i32) = (96, 770);
 const LEGEND_X: i32 = 794;
+/// From a name in the legend to the next.
+const LEGEND_STEP: i32 = 24;
 /// Top of the first panel, below the title.
 const TOP: i32 = 118;
 const THROUGHPUT_HEIGHT: i32 = 300;
@@ -28,11 +30,14 @@ const HITS_HEIGHT: i32 = 200;
 /// From one panel to the next, and below the last one: room for ticks and the axis' name.
 const BELOW: i32 = 62;
 
-const INK: RGBColor = RGBColor(34, 34, 34);
-const FAINT: RGBColor = RGBColor(110, 110, 110);
-const GRID: RGBColor = RGBColor(226, 226, 226);
+/// Texts.
+pub const INK: RGBColor = RGBColor(34, 34, 34);
+/// Axes, and what is beside the point.
+pub const FAINT: RGBColor = RGBColor(110, 110, 110);
+/// Lines at the ticks.
+pub const GRID: RGBColor = RGBColor(226, 226, 226);
 /// Colours that also the colour-blind tell apart (Okabe and Ito, 2008), the lightest left out.
-const COLOURS: [RGBColor; 7] = [
+pub const COLOURS: [RGBColor; 7] = [
     RGBColor(0, 114, 178),
     RGBColor(213, 94, 0),
     RGBColor(0, 158, 115),
@@ -140,8 +145,35 @@ pub fn lines(
     })
 }
 
+/// Draws lines in one panel, as high as their names need, under titles, over axes that are given. The axes have names.
+///
+/// # Errors
+/// If the drawing library fails.
+pub fn over_axes(
+    headings: &[String; 4],
+    lines: Vec<(String, Vec<Figures>)>,
+    axes: (Axis, Axis),
+    names: (&str, &str),
+) -> anyhow::Result<String> {
+    let mut series = Vec::with_capacity(lines.len());
+    for (label, points) in lines {
+        series.push(Series { points, ..Series::next(&series, label) });
+    }
+    let height = THROUGHPUT_HEIGHT.max(LEGEND_STEP * series.len() as i32);
+    document(TOP + height + BELOW, |area| {
+        titles(area, headings)?;
+        legend(area, &series)?;
+        let panel = Panel::new(TOP, height, axes.0, axes.1);
+        panel.draw(area, names.0, names.1)?;
+        for line in &series {
+            panel.line(area, line, |figures| Some((figures.rate, figures.slowest, figures.fastest)))?;
+        }
+        Ok(())
+    })
+}
+
 /// A document of this height with our mark.
-fn document(height: i32, draw: impl for<'a> Fn(&Area<'a>) -> Drawn<'a>) -> anyhow::Result<String> {
+fn document(height: i32, draw: impl for<'a> FnOnce(&Area<'a>) -> Drawn<'a>) -> anyhow::Result<String> {
     let mut text = String::new();
     {
         let size = (WIDTH as u32, height as u32);
@@ -179,7 +211,7 @@ fn series(rows: &[Row]) -> Vec<Series> {
 }
 
 /// Text of a size in pixels, a colour and an anchor.
-fn style(size: i32, colour: RGBColor, h: HPos, v: VPos) -> TextStyle<'static> {
+pub fn style(size: i32, colour: RGBColor, h: HPos, v: VPos) -> TextStyle<'static> {
     /// The library takes the height of a line, and a line of text is so much higher than its font.
     const LINE: f64 = 1.24;
     ("sans-serif", f64::from(size) * LINE).into_font().color(&colour).pos(Pos::new(h, v))
@@ -260,7 +292,7 @@ pub fn place(row: &Row) -> String {
 
 fn legend<'a>(area: &Area<'a>, series: &[Series]) -> Drawn<'a> {
     for (at, line) in series.iter().enumerate() {
-        let y = TOP + 10 + 24 * at as i32;
+        let y = TOP + 10 + LEGEND_STEP * at as i32;
         let stroke = line.colour.stroke_width(3);
         area.draw(&PathElement::new([(LEGEND_X, y), (LEGEND_X + 26, y)], stroke))?;
         line.mark(area, (LEGEND_X + 13, y))?;
@@ -270,7 +302,7 @@ fn legend<'a>(area: &Area<'a>, series: &[Series]) -> Drawn<'a> {
 }
 
 /// Values along an axis and where they are marked.
-struct Axis {
+pub struct Axis {
     low: f64,
     high: f64,
     is_logarithmic: bool,
@@ -278,6 +310,18 @@ struct Axis {
 }
 
 impl Axis {
+    /// From the first of these ticks to the last, by factors; the first may be the greatest.
+    pub fn of_ticks(ticks: Vec<(f64, String)>) -> Self {
+        let end = |tick: Option<&(f64, String)>| tick.map_or(1.0, |(value, _)| *value);
+        Self { low: end(ticks.first()), high: end(ticks.last()), is_logarithmic: true, ticks }
+    }
+
+    /// What the ticks say.
+    #[cfg(test)]
+    pub fn ticks(&self) -> Vec<String> {
+        self.ticks.iter().map(|(_, text)| text.clone()).collect()
+    }
+
     /// How far along the axis a value lies, from 0 to 1.
     fn share(&self, value: f64) -> f64 {
         let scale = |v: f64| if self.is_logarithmic { v.max(f64::MIN_POSITIVE).ln() } else { v };

@@ -1,19 +1,20 @@
 //! Where a sweep's results lie, so that it can go on after an interruption.
 //!
 //! `results.json` alone is read back: an array of rows as `run` writes them, each with a [`PointTag`] that says to which
-//! point of which experiment it belongs. `results.csv` and `plot.svg` are made from the same rows. Every file is written
-//! beside its place and renamed into it, so that an interruption leaves the old one or the new one. Files that this
-//! experiment did not write are left as they are.
+//! point of which experiment it belongs, and with what [made](crate::made) it. `results.csv` and `plot.svg` are made from
+//! the same rows. Every file is written beside its place and renamed into it, so that an interruption leaves the old one
+//! or the new one. Files that this experiment did not write are left as they are.
 
 use std::fs::{self, File};
 use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, anyhow, bail, ensure};
-use serde::Deserialize;
-use serde::de::{Deserializer, MapAccess, Visitor};
+use serde::Serialize;
 use serde_json::Value;
 
+use crate::fields::Fields;
+use crate::made::Recorded;
 use crate::run::row::{PointTag, Row};
 use crate::sweep::plot;
 
@@ -24,7 +25,7 @@ pub struct Store {
     folder: PathBuf,
     over: &'static str,
     experiment: String,
-    rows: Vec<Row>,
+    rows: Vec<Recorded<Row>>,
 }
 
 impl Store {
@@ -56,7 +57,7 @@ impl Store {
     }
 
     /// The rows of a file that is there and was written by a sweep.
-    fn read(&self) -> anyhow::Result<Vec<Row>> {
+    fn read(&self) -> anyhow::Result<Vec<Recorded<Row>>> {
         let text = match fs::read_to_string(&self.json) {
             Ok(text) => text,
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
@@ -70,13 +71,13 @@ impl Store {
                 self.json.display()
             )
         };
-        let rows: Vec<Row> = serde_json::from_str(&text).with_context(foreign)?;
-        ensure!(rows.iter().all(|row| row.sweep.is_some()), foreign());
+        let rows: Vec<Recorded<Row>> = serde_json::from_str(&text).with_context(foreign)?;
+        ensure!(rows.iter().all(|recorded| recorded.row.sweep.is_some()), foreign());
         Ok(rows)
     }
 
-    fn refuse_others(&self, rows: &[Row]) -> anyhow::Result<()> {
-        let tags = rows.iter().filter_map(|row| row.sweep.as_ref());
+    fn refuse_others(&self, rows: &[Recorded<Row>]) -> anyhow::Result<()> {
+        let tags = rows.iter().filter_map(|recorded| recorded.row.sweep.as_ref());
         for tag in tags {
             let (is, theirs) = match tag.over == self.over {
                 true => (differences(&tag.experiment, &self.experiment), tag.experiment == self.experiment),
@@ -114,7 +115,7 @@ impl Store {
     /// # Errors
     /// Names both sources.
     pub fn refuse_other_source(&self, source: &str) -> anyhow::Result<()> {
-        match self.rows.iter().find(|row| row.dataset_source != source) {
+        match self.rows.iter().map(|recorded| &recorded.row).find(|row| row.dataset_source != source) {
             Some(row) => bail!(
                 "{} has points on the {} data set, and now there is the {source} one: use the same data folder, \
                  another --out, or --fresh",
@@ -127,7 +128,7 @@ impl Store {
 
     /// Whether a point is there.
     pub fn has(&self, value: f64) -> bool {
-        self.rows.iter().any(|row| value_of(row) == Some(value))
+        self.rows.iter().any(|recorded| value_of(&recorded.row) == Some(value))
     }
 
     /// The tag of a row at `value`.
@@ -140,8 +141,9 @@ impl Store {
     /// # Errors
     /// If a file cannot be written.
     pub fn add(&mut self, rows: Vec<Row>) -> anyhow::Result<()> {
-        self.rows.extend(rows);
-        self.rows.sort_by(|a, b| value_of(a).unwrap_or(0.0).total_cmp(&value_of(b).unwrap_or(0.0)));
+        self.rows.extend(Recorded::now(rows));
+        let value = |recorded: &Recorded<Row>| value_of(&recorded.row).unwrap_or(0.0);
+        self.rows.sort_by(|a, b| value(a).total_cmp(&value(b)));
         self.write()
     }
 
@@ -153,12 +155,23 @@ impl Store {
         let mut json = serde_json::to_vec_pretty(&self.rows)?;
         json.push(b'\n');
         replace(&self.json, &json)?;
-        replace(&self.csv(), csv(&self.rows)?.as_bytes())?;
-        replace(&self.plot(), plot::draw(&self.rows)?.as_bytes())
+        let rows = self.rows();
+        // Rows of a release that did not say what made them have no such columns, and then none may have them.
+        let csv = match self.rows.iter().all(|recorded| recorded.made.is_some()) {
+            true => csv(&self.rows)?,
+            false => csv(&rows)?,
+        };
+        replace(&self.csv(), csv.as_bytes())?;
+        replace(&self.plot(), plot::draw(&rows)?.as_bytes())
     }
 
     /// All rows, by ascending value.
-    pub fn rows(&self) -> &[Row] {
+    pub fn rows(&self) -> Vec<Row> {
+        self.rows.iter().map(|recorded| recorded.row.clone()).collect()
+    }
+
+    /// The same with what made each.
+    pub fn recorded(&self) -> &[Recorded<Row>] {
         &self.rows
     }
 
@@ -219,33 +232,8 @@ fn can_replace(path: &Path) -> anyhow::Result<()> {
     })
 }
 
-/// An object's fields in their order.
-struct Fields(Vec<(String, Value)>);
-
-impl<'de> Deserialize<'de> for Fields {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Collect;
-        impl<'de> Visitor<'de> for Collect {
-            type Value = Fields;
-
-            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                f.write_str("an object")
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Fields, A::Error> {
-                let mut fields = Vec::new();
-                while let Some(field) = map.next_entry()? {
-                    fields.push(field);
-                }
-                Ok(Fields(fields))
-            }
-        }
-        deserializer.deserialize_map(Collect)
-    }
-}
-
 /// The rows as a table with one column per field, those of inner objects as `machine.cpu`; lists stand as JSON.
-fn csv(rows: &[Row]) -> anyhow::Result<String> {
+fn csv<T: Serialize>(rows: &[T]) -> anyhow::Result<String> {
     let mut text = String::new();
     for (at, row) in rows.iter().enumerate() {
         let Fields(fields) = serde_json::from_str(&serde_json::to_string(row)?)?;

@@ -166,7 +166,9 @@ impl<K: DataKeys> System for FpCache<K> {
     }
 
     fn facts(&self) -> Facts {
-        self.facts
+        // Tables of groups come as lookups need them.
+        let now = self.client.table().map(|table| table.model_bytes + table.group_bytes);
+        Facts { process_bytes: now.unwrap_or(self.facts.process_bytes), ..self.facts }
     }
 
     fn reader(&self) -> Self::Reader<'_> {

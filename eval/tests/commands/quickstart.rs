@@ -32,6 +32,7 @@ fn the_quickstart_prints_a_table_per_data_set_and_what_to_do_next() {
         "not the point",
         "64 KiB",
         "plot: ",
+        "page: ",
         "Next:",
     ] {
         assert!(text.contains(part), "{part} is missing in\n{text}");
@@ -41,7 +42,7 @@ fn the_quickstart_prints_a_table_per_data_set_and_what_to_do_next() {
     assert!(wide.iter().all(|line| paths.iter().any(|path| line.contains(path))), "{wide:#?}");
     let steps = text.find("First steps").expect("they are there");
     assert!(steps < text.find("lookups by").expect("tables"), "first steps come before tables");
-    for file in ["plot.svg", "results.json", "results.csv"] {
+    for file in ["plot.svg", "results.json", "results.csv", "quickstart.json", "report.html"] {
         assert!(folder.path().join(file).is_file(), "{file}");
     }
     let nodes: Vec<u32> = notes.lines().filter_map(memory_node_in).collect();
@@ -58,13 +59,18 @@ fn the_quickstart_leaves_nothing_in_the_temporary_folder() {
         .output()
         .expect("it runs");
     assert!(output.status.success(), "{}", stderr(&output));
+    let text = stdout(&output);
+    let page = text.lines().find_map(|line| line.strip_prefix("page: ")).expect("a page");
+    let target =
+        std::path::Path::new(env!("CARGO_BIN_EXE_fpcache-eval")).ancestors().nth(2).expect("it was built");
+    assert!(std::path::Path::new(page).starts_with(target) && std::path::Path::new(page).is_file(), "{page}");
     let left: Vec<_> = folder.path().read_dir().expect("a folder").collect();
     assert!(left.is_empty(), "{left:?}");
 }
 
 #[test]
 fn help_shows_examples_on_every_level_and_no_inner_commands() {
-    for arguments in ["--help", "run --help", "sweep --help", "quickstart --help"] {
+    for arguments in ["--help", "run --help", "sweep --help", "quickstart --help", "report --help"] {
         let output = run(arguments);
         let text = stdout(&output);
         assert!(output.status.success() && text.contains("Examples:"), "{arguments}: {text}");

@@ -1,0 +1,84 @@
+//! `density` measures groups as they can be built, and as a memory node has them.
+
+use crate::support::{run, stderr, stdout};
+use serde_json::Value;
+
+fn rows(options: &str) -> Vec<Value> {
+    let output = run(&format!("density {options} --lookups 4K --json -"));
+    assert!(output.status.success(), "{options}: {}", stderr(&output));
+    serde_json::from_slice(&output.stdout).expect("standard output is JSON alone")
+}
+
+fn number(row: &Value, field: &str) -> f64 {
+    row[field].as_f64().unwrap_or_else(|| panic!("{field}: {row}"))
+}
+
+#[test]
+fn every_form_has_a_row_and_a_memory_node_one_for_each_share_of_inserts() {
+    let rows = rows("--dataset uniform:20K --epsilon 32 --inserted 0,0.1,1");
+    let of: Vec<(&str, f64)> =
+        rows.iter().filter_map(|row| Some((row["form"].as_str()?, number(row, "inserted")))).collect();
+    let built = [("groups", 0.0), ("groups", 0.1), ("groups", 1.0)];
+    assert_eq!(of, [&[("line", 0.0), ("plain", 0.0), ("seeded", 0.0), ("pilots", 0.0)], &built[..]].concat());
+    for row in &rows {
+        assert_eq!((row["dataset"].as_str(), number(row, "keys")), (Some("uniform:20K"), 20_000.0), "{row}");
+        assert_eq!((number(row, "epsilon"), number(row, "fill")), (32.0, 0.85), "{row}");
+        assert_eq!(number(row, "misplaced"), 0.0, "{row}");
+        for share in ["present_one_read", "absent_one_read"] {
+            assert!((0.0..=1.0).contains(&number(row, share)), "{share}: {row}");
+        }
+        assert!(number(row, "bytes_read") > 0.0 && number(row, "build_ns") >= 0.0, "{row}");
+        assert!(number(row, "bytes_per_key") >= number(row, "directory_bytes_per_key"), "{row}");
+    }
+    for row in &rows[4..] {
+        let least = if number(row, "inserted") == 0.0 { 0.999 } else { 0.9 };
+        assert!(number(row, "present_one_read") >= least, "{row}");
+        let parts = ["directory", "separator", "name", "index", "room"]
+            .map(|part| number(row, &format!("{part}_bytes_per_key")));
+        let (parts, all) = (parts.iter().sum::<f64>(), number(row, "bytes_per_key"));
+        // What is beside models and tables is the same however many keys there are.
+        assert!(parts <= all && all - parts < 2048.0 / 20_000.0, "{parts} of {all}: {row}");
+    }
+    assert_eq!(rows[6]["inserted_keys"], 10_000);
+    assert!(rows[4]["copies_per_insert"].is_null() && number(&rows[6], "copies_per_insert") > 0.0);
+}
+
+#[test]
+fn others_stand_beside_it_with_what_they_publish() {
+    let output = run("density --dataset uniform:2K --form groups --epsilon 16 --inserted 0");
+    assert!(output.status.success(), "{}", stderr(&output));
+    let text = stdout(&output);
+    for part in ["groups", "SMART", "CHIME", "Sherman", "ROLEX", "DMTree", "Outback", "8.4", "0.43", "0.65"] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+}
+
+#[test]
+fn the_plot_has_a_line_for_each_form_and_for_others() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let plot = folder.path().join("density.svg");
+    let options = "--dataset uniform:2K --epsilon 16,32 --inserted 0,0.5 --form plain,groups";
+    rows(&format!("{options} --plot {}", plot.display()));
+    let text = std::fs::read_to_string(&plot).expect("a plot");
+    let lines =
+        ["plain, alone", "groups, +0 %: present", "groups, +50 %: absent", "SMART", "CHIME", "Sherman"];
+    for part in lines.into_iter().chain(["bytes per key", "99.9 %", "uniform:2K", "epsilon 16, 32"]) {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+}
+
+#[test]
+fn bad_options_end_with_their_remedy() {
+    for (options, remedy) in [
+        ("--form groups --slot-bytes 264", "--form pilots"),
+        ("--inserted=-1", "such as 0.1"),
+        ("--dataset words", "such as fb:4M"),
+        ("--form trees", "groups"),
+        ("--plot /no/such/folder/x.svg", "in a folder that is there"),
+        ("--json /no/such/folder/x.json", "/no/such/folder/x.json"),
+    ] {
+        let output = run(&format!("density {options}"));
+        assert_eq!(output.status.code(), Some(2), "{options}");
+        assert!(stderr(&output).contains(remedy), "{options}: {}", stderr(&output));
+    }
+}
