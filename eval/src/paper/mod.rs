@@ -7,7 +7,7 @@ use clap::{Args, ValueEnum};
 use fpcache_datasets::count::human;
 use fpcache_workbench::nic::NicSpec;
 use fpcache_workbench::paper::{
-    Bench, ClaimRow, Entries, Figure, Filtered, Says, Scale, check_memory, entries, filters, of,
+    Bench, ClaimRow, Entries, Figure, Filtered, Hotspots, Says, Scale, check_memory, entries, filters, of,
 };
 use serde::Serialize;
 
@@ -73,13 +73,14 @@ fn nic(text: &str) -> Result<NicSpec, String> {
     NicSpec::named(text).map_err(|unknown| unknown.to_string())
 }
 
-/// What is written as JSON: a statement, a row of Table 2, or one of Figure 17's memory.
+/// What is written as JSON: a statement, a row of Table 2, one of Figure 17's memory, or a series of Figure 10.
 #[derive(Debug, Serialize)]
 #[serde(untagged)]
 enum Row {
     Claim(Box<Of<ClaimRow>>),
     Entries(Box<Of<Entries>>),
     Filtered(Box<Of<Filtered>>),
+    Hotspots(Box<Of<Hotspots>>),
 }
 
 /// A row with what it was made by.
@@ -119,24 +120,31 @@ pub fn paper(arguments: &PaperArgs) -> anyhow::Result<Verdict> {
     let figure = arguments.figure();
     let claims = of(figure)?;
     let scale = Scale { keys: arguments.scale, nic: arguments.nic, seed: arguments.seed };
-    check_memory(&claims, &scale, free_memory()?)?;
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    let threads = check_memory(figure, &claims, &scale, free_memory()?, threads)?;
     check_json(arguments.json.as_deref())?;
     let bar = Bar::default();
-    let mut bench = Bench::new(scale, Some(&bar));
-    let mut rows = Vec::new();
-    for claim in &claims {
-        rows.push(bench.measure(claim)?);
-    }
-    let has_table_two = figure.is_none_or(|figure| figure == Figure::Table(2));
-    let entries = if has_table_two { entries().context("Table 2")? } else { Vec::new() };
-    let has_filters = figure.is_none_or(|figure| figure == Figure::Figure(17));
-    let filters = if has_filters { filters() } else { Vec::new() };
-    let tables = [table(arguments, &rows), table_of_entries(&entries), table_of_filters(&filters)];
-    let wrong = rows.iter().map(ClaimRow::wrong).sum();
+    let mut bench = Bench::new(scale, threads, Some(&bar));
+    let has = |other| figure.is_none_or(|figure| figure == other);
+    let rows = bench.measure(&claims)?;
+    let entries = if has(Figure::Table(2)) { entries().context("Table 2")? } else { Vec::new() };
+    let filters = if has(Figure::Figure(17)) { filters() } else { Vec::new() };
+    let hotspots = if has(Figure::Figure(10)) { bench.hotspots()? } else { Vec::new() };
+    // Of scales too small for a system; the figures of the others are there.
+    let built = |row: Result<Hotspots, _>| row.inspect_err(|why| eprintln!("note: figure 10: {why}")).ok();
+    let hotspots: Vec<Hotspots> = hotspots.into_iter().filter_map(built).collect();
+    let tables = [
+        table(arguments, &rows),
+        table_of_hotspots(&hotspots),
+        table_of_entries(&entries),
+        table_of_filters(&filters),
+    ];
+    let wrong = rows.iter().map(ClaimRow::wrong).chain(hotspots.iter().map(|row| row.wrong)).sum();
     let rows = rows.into_iter().map(|row| Row::Claim(arguments.with(row)));
     let rows = rows.chain(entries.into_iter().map(|row| Row::Entries(arguments.with(row))));
+    let rows = rows.chain(filters.into_iter().map(|row| Row::Filtered(arguments.with(row))));
     let rows: Vec<Row> =
-        rows.chain(filters.into_iter().map(|row| Row::Filtered(arguments.with(row)))).collect();
+        rows.chain(hotspots.into_iter().map(|row| Row::Hotspots(arguments.with(row)))).collect();
     deliver(&tables.concat(), &rows, arguments.json.as_deref())?;
     Ok(Verdict::of(wrong))
 }
@@ -179,6 +187,31 @@ fn table(arguments: &PaperArgs, rows: &[ClaimRow]) -> String {
         "the FPCache paper over {} keys, {}, 6 compute nodes of 64 threads, one memory node\n{table}\n",
         human(arguments.scale),
         arguments.nic.name
+    )
+}
+
+fn table_of_hotspots(rows: &[Hotspots]) -> String {
+    if rows.is_empty() {
+        return String::new();
+    }
+    let header = ["system", "parameters", "before", "slowest, paper", "here", "95 % after, paper", "here"];
+    let mut table = new_table(&header);
+    let share = |share: f64| format!("{:.0} %", 100.0 * share);
+    let seconds = |seconds: f64| format!("{seconds:.1} s");
+    for row in rows {
+        table.add_row([
+            row.system.to_owned(),
+            row.described.clone(),
+            format!("{:.2} Mops/s", row.before / 1e6),
+            row.published_slowest.map_or_else(none, share),
+            share(row.slowest),
+            row.published_recovers_in.map_or_else(none, seconds),
+            row.recovers_in.map_or_else(|| "not in time".to_owned(), seconds),
+        ]);
+    }
+    format!(
+        "figure 10: other keys become popular, workload C, 128/128 B, 100 MB; seconds are those of a table of 60 M keys: what a cache \
+         has to learn grows with the keys\n{table}\n"
     )
 }
 
@@ -235,6 +268,29 @@ mod tests {
             Some(Command::Paper(arguments)) => Ok(*arguments),
             other => Err(format!("{other:?}")),
         }
+    }
+
+    #[test]
+    fn one_seed_gives_the_same_json_twice_and_another_does_not() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let json = |name: &str, options: &str| {
+            let file = folder.path().join(name);
+            let options = format!("{options} --scale 10K --json {}", file.display());
+            paper(&parse(&options).expect("options")).expect("figures");
+            let text = std::fs::read_to_string(file).expect("JSON");
+            // All but how and when it was made.
+            let rows: Vec<serde_json::Map<String, serde_json::Value>> =
+                serde_json::from_str(&text).expect("rows");
+            let without = |mut row: serde_json::Map<_, _>| {
+                row.remove("made");
+                row
+            };
+            format!("{:?}", rows.into_iter().map(without).collect::<Vec<_>>())
+        };
+        let first = json("first", "--figure 11 --seed 1");
+        assert!(first.contains("tally"), "{first}");
+        assert!(first == json("second", "--figure 11 --seed 1"), "there are no host timings in it");
+        assert!(first != json("third", "--figure 11 --seed 2"));
     }
 
     #[test]

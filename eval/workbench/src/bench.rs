@@ -65,6 +65,8 @@ pub enum Answer {
 pub enum Progress {
     /// The requests that were put into the list.
     Post,
+    /// To be [woken](System::next_woken) by what another client of its compute node does.
+    Waits,
     /// Nothing: here is the answer.
     Done(Answer),
 }
@@ -88,8 +90,14 @@ pub trait System {
     /// Takes what the last batch brought and puts the next one's requests into `requests`, which is empty.
     fn step(&mut self, client: usize, requests: &mut Vec<Request>) -> Progress;
 
-    /// These requests of the client's batch take effect.
-    fn serve(&mut self, client: usize, requests: Range<usize>);
+    /// These requests of the client's batch take effect. Returns a core's time that calls among them take besides what they
+    /// say.
+    fn serve(&mut self, client: usize, requests: Range<usize>) -> Picos;
+
+    /// A client that waits no longer. Asked after every step until there is none.
+    fn next_woken(&mut self) -> Option<usize> {
+        None
+    }
 
     /// Bytes it takes now.
     fn footprint(&self) -> Footprint;
@@ -179,6 +187,9 @@ pub struct Measured {
     pub wrong: u64,
     /// The first of them.
     pub first_wrong: Option<String>,
+    /// Operations per second of each window, where windows were asked for.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub windows: Vec<f64>,
 }
 
 /// A client's operation under way.
@@ -254,7 +265,12 @@ impl<'o, S: System> Bench<'o, S> {
 
     /// Runs the stream in these machines: `warm` operations that fill caches, then the measured ones. Those that the last
     /// ones leave under way are dropped.
-    pub fn run(mut self, hosts: Hosts, warm: u64) -> Measured {
+    pub fn run(self, hosts: Hosts, warm: u64) -> Measured {
+        self.run_in_windows(hosts, warm, u64::MAX)
+    }
+
+    /// The same, with the throughput of each so many of the measured operations.
+    pub fn run_in_windows(mut self, hosts: Hosts, warm: u64, window: u64) -> Measured {
         let mut world = World::new(hosts);
         world.run(&mut self, warm);
         self.tally = Tally::default();
@@ -262,8 +278,15 @@ impl<'o, S: System> Bench<'o, S> {
         let before = world.work();
         // Clients that have nothing to do any more would idle what is measured.
         let clients = hosts.clients() as u64;
-        let measured = (self.operations.len() as u64).saturating_sub(warm + clients);
-        world.run(&mut self, measured);
+        let mut left = (self.operations.len() as u64).saturating_sub(warm + clients);
+        let mut windows = Vec::new();
+        while left >= window {
+            let begun = world.now();
+            world.run(&mut self, window);
+            left -= window;
+            windows.push(window as f64 / ((world.now() - begun).max(1) as f64 * 1e-12));
+        }
+        world.run(&mut self, left);
         let usage = world.usage_since(&before);
         let seconds = (world.now() - before.now()).max(1) as f64 * 1e-12;
         Measured {
@@ -276,6 +299,7 @@ impl<'o, S: System> Bench<'o, S> {
             footprint: self.system.footprint(),
             wrong: self.wrong,
             first_wrong: self.first_wrong,
+            windows,
         }
     }
 
@@ -372,6 +396,7 @@ impl<S: System> Clients for Bench<'_, S> {
                 self.tally.count(requests);
                 Step::Post
             }
+            Progress::Waits => Step::Waits,
             Progress::Done(answer) => {
                 self.in_flight[client] = None;
                 self.share(client, flight.operation, &answer);
@@ -381,11 +406,11 @@ impl<S: System> Clients for Bench<'_, S> {
         }
     }
 
-    fn serve(&mut self, client: usize, requests: Range<usize>) {
-        self.system.serve(client, requests);
+    fn serve(&mut self, client: usize, requests: Range<usize>) -> Picos {
+        self.system.serve(client, requests)
     }
 
     fn next_woken(&mut self) -> Option<usize> {
-        self.woken.pop()
+        self.woken.pop().or_else(|| self.system.next_woken())
     }
 }

@@ -12,7 +12,7 @@ use crate::bloom;
 use crate::chime::{self, Chime};
 use crate::cuckoo;
 use crate::dmtree::{self, DmTree};
-use crate::fpcache::{FpCache, Loaded, Numbered, Options};
+use crate::fpcache::{FpCache, Numbered, Options};
 use crate::nic::Hosts;
 use crate::oracle::Oracle;
 use crate::range;
@@ -144,6 +144,8 @@ pub struct Experiment<'a> {
     pub warm: u64,
     /// What is fixed.
     pub fixed: Fixed,
+    /// Operations of a window, if the throughput of each is wanted.
+    pub window: Option<u64>,
 }
 
 /// What a system gave, and how it was set up.
@@ -313,24 +315,59 @@ fn of_filters(
 }
 
 impl Experiment<'_> {
-    /// Measures a system.
+    /// Measures a system with the parameters that its authors publish, or with the best of those tried.
     ///
     /// # Errors
     /// If it cannot be built in the budget, whatever its parameters.
     pub fn run(&self, name: SystemName, parameters: Parameters) -> Result<Run, BuildError> {
-        let mut best: Result<Run, BuildError> = Err(BuildError(format!("{} has no parameters", name.name())));
-        for candidate in Candidate::of(name, parameters, self) {
-            let tried = self.try_one(&candidate);
-            let is_better = match (&best, &tried) {
-                (Err(_), _) => true,
-                (Ok(best), Ok(tried)) => tried.per_second > best.measured.per_second,
-                (Ok(_), Err(_)) => false,
-            };
-            if is_better {
-                best = tried.map(|measured| Run { parameters: candidate.describe(), measured });
+        match parameters {
+            Parameters::Published => self.with_published(name),
+            Parameters::Best => self.with_best(name, || self.with_published(name)),
+        }
+    }
+
+    /// Measures a system with both.
+    pub fn run_both(&self, name: SystemName) -> [Result<Run, BuildError>; 2] {
+        let published = self.with_published(name);
+        let best = self.with_best(name, || published.clone());
+        [published, best]
+    }
+
+    fn with_published(&self, name: SystemName) -> Result<Run, BuildError> {
+        let all = Candidate::of(name, Parameters::Published, self);
+        let first = all.first().ok_or_else(|| BuildError(format!("{} has no parameters", name.name())))?;
+        self.try_one(first).map(|measured| Run { parameters: first.describe(), measured })
+    }
+
+    /// The first of the candidates is the published one.
+    fn with_best(
+        &self,
+        name: SystemName,
+        published: impl FnOnce() -> Result<Run, BuildError>,
+    ) -> Result<Run, BuildError> {
+        let all = Candidate::of(name, Parameters::Best, self);
+        let search = self.shortened();
+        let mut best = (0, 0.0);
+        for (i, candidate) in all.iter().enumerate().filter(|_| all.len() > 1) {
+            match search.try_one(candidate) {
+                Ok(measured) if measured.per_second > best.1 => best = (i, measured.per_second),
+                // What does not fit the budget is not the best.
+                Ok(_) | Err(_) => {}
             }
         }
-        best
+        match all.get(best.0) {
+            Some(candidate) if best.0 > 0 => {
+                self.try_one(candidate).map(|measured| Run { parameters: candidate.describe(), measured })
+            }
+            _ => published(),
+        }
+    }
+
+    /// The same with the first quarter of the operations, by which candidates are compared.
+    fn shortened(&self) -> Self {
+        const SHARE: usize = 4;
+        let operations = &self.operations[..self.operations.len() / SHARE];
+        Self { operations, warm: self.warm / SHARE as u64, window: None, ..self.clone() }
     }
 
     fn try_one(&self, candidate: &Candidate) -> Result<Measured, BuildError> {
@@ -376,15 +413,15 @@ impl Experiment<'_> {
 
     fn over_words<I: Index>(&self, index: I, memory: Memory) -> Measured {
         let system = OverWords::new(index, memory, &self.hosts);
-        Bench::new(system, &self.hosts, self.operations, Oracle::new(Arc::clone(&self.keys)))
-            .run(self.hosts, self.warm)
+        let bench = Bench::new(system, &self.hosts, self.operations, Oracle::new(Arc::clone(&self.keys)));
+        bench.run_in_windows(self.hosts, self.warm, self.window.unwrap_or(u64::MAX))
     }
 
     fn fpcache<K: Numbered>(&self, options: &Options) -> Result<Measured, BuildError> {
-        let mut loaded = Loaded::<K>::new(&self.keys, self.sizes, options, &self.hosts)?;
-        let mut scratches = loaded.scratches(&self.hosts);
-        let system = FpCache::new(&mut loaded, &mut scratches, &self.hosts)?;
+        let inserts = self.operations.iter().filter(|o| matches!(o, Operation::Insert { .. })).count();
+        let system = FpCache::<K>::new(&self.keys, self.sizes, options, &self.hosts, inserts)?;
         let oracle = Oracle::new(Arc::clone(&self.keys));
-        Ok(Bench::new(system, &self.hosts, self.operations, oracle).run(self.hosts, self.warm))
+        let bench = Bench::new(system, &self.hosts, self.operations, oracle);
+        Ok(bench.run_in_windows(self.hosts, self.warm, self.window.unwrap_or(u64::MAX)))
     }
 }

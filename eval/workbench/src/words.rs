@@ -6,7 +6,7 @@
 use std::ops::Range;
 
 use crate::bench::{Answer, Footprint, Operation, Progress, System};
-use crate::nic::{Hosts, Request, Target, Verb};
+use crate::nic::{Hosts, Picos, Request, Target, Verb};
 
 /// Words of all memory nodes, and of those compute nodes that are READ by others, given out from the front.
 #[derive(Debug)]
@@ -320,8 +320,9 @@ impl<I: Index> System for OverWords<I> {
         }
     }
 
-    fn serve(&mut self, client: usize, requests: Range<usize>) {
+    fn serve(&mut self, client: usize, requests: Range<usize>) -> Picos {
         self.clients[client].next.serve(&mut self.index, &mut self.memory, requests);
+        0
     }
 
     fn footprint(&self) -> Footprint {

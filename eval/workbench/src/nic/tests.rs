@@ -29,7 +29,9 @@ impl Clients for Same {
         Step::Post
     }
 
-    fn serve(&mut self, _: usize, _: Range<usize>) {}
+    fn serve(&mut self, _: usize, _: Range<usize>) -> Picos {
+        0
+    }
 }
 
 /// Operations per second of these machines, and what binds.
@@ -117,7 +119,9 @@ fn a_second_memory_node_doubles_the_rate_of_one() {
             self.0.request.to = Target::Memory((client % 2) as u16);
             self.0.step(client, now, requests)
         }
-        fn serve(&mut self, _: usize, _: Range<usize>) {}
+        fn serve(&mut self, _: usize, _: Range<usize>) -> Picos {
+            0
+        }
     }
     let nic = NicSpec::CX3_40G;
     // Compute nodes must be able to issue what two memory nodes serve.

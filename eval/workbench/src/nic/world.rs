@@ -63,8 +63,9 @@ pub trait Clients {
     /// which is empty.
     fn step(&mut self, client: usize, now: Picos, requests: &mut Vec<Request>) -> Step;
 
-    /// These requests of the client's batch take effect.
-    fn serve(&mut self, client: usize, requests: Range<usize>);
+    /// These requests of the client's batch take effect. Returns a core's time that calls among them take besides what they
+    /// say: what there is to do may show only when they are done.
+    fn serve(&mut self, client: usize, requests: Range<usize>) -> Picos;
 
     /// A client that waits no longer. Asked after every step until there is none.
     fn next_woken(&mut self) -> Option<usize> {
@@ -87,14 +88,14 @@ pub struct Hosts {
     pub operation: Picos,
     /// Memory nodes.
     pub memory_nodes: u16,
-    /// Cores of each that serve calls.
+    /// Cores of each that serve calls: one, where one thread does all changes of a table.
     pub cores: u16,
 }
 
 impl Hosts {
-    /// The FPCache paper's: six compute nodes of 64 threads, one memory node.
+    /// The FPCache paper's: six compute nodes of 64 threads, one memory node, one core of which makes a table's changes.
     pub const fn paper(nic: NicSpec) -> Self {
-        Self { nic, compute_nodes: 6, threads: 64, coroutines: 1, operation: 0, memory_nodes: 1, cores: 4 }
+        Self { nic, compute_nodes: 6, threads: 64, coroutines: 1, operation: 0, memory_nodes: 1, cores: 1 }
     }
 
     /// Clients of all compute nodes together.
@@ -339,12 +340,12 @@ impl World {
     fn arrive<C: Clients>(&mut self, clients: &mut C, client: u32, run: u32) {
         let index = client as usize;
         let Run { to, requests, .. } = self.flights[index].runs[run as usize].clone();
-        clients.serve(index, requests.clone());
+        let mut besides = clients.serve(index, requests.clone());
         let home = self.hosts.node_of(index);
         let mut back = 0;
         for i in requests {
             let request = self.flights[index].requests[i];
-            let replied = self.serve(to, &request);
+            let replied = self.serve(to, &request, &mut besides);
             let reply = match request.verb {
                 Verb::Read => self.hosts.nic.bytes(request.bytes),
                 Verb::Call { reply, .. } => self.hosts.nic.bytes(reply),
@@ -363,8 +364,8 @@ impl World {
         }
     }
 
-    /// When a request that has arrived now has been served, reply not yet sent.
-    fn serve(&mut self, to: Target, request: &Request) -> Picos {
+    /// When a request that has arrived now has been served, reply not yet sent. A call takes what there is `besides`.
+    fn serve(&mut self, to: Target, request: &Request, besides: &mut Picos) -> Picos {
         let bytes = match request.verb {
             Verb::Read | Verb::Atomic => self.periods.header,
             Verb::Write | Verb::Call { .. } => self.hosts.nic.bytes(request.bytes),
@@ -383,6 +384,7 @@ impl World {
             (Verb::Call { service, .. }, Target::Memory(node)) => {
                 let cores = &mut self.cores[usize::from(node)];
                 let free = cores.iter_mut().min_by_key(|core| core.free_at());
+                let service = service + std::mem::take(besides);
                 free.map_or(served, |core| core.take(served, service))
             }
             _ => served,

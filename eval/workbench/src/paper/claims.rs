@@ -2,6 +2,7 @@
 //! Electronics 15, 2026, 2210), as ratios that can be measured.
 
 mod ranges;
+mod threads;
 
 use fpcache::cache::Variant;
 use fpcache::fingerprint::FingerprintWidth;
@@ -21,6 +22,17 @@ pub enum Keys {
     Wiki,
 }
 
+/// Operations of one of the paper's workloads. Scans are missing: the systems it is compared with have none here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mix {
+    /// Reads alone: C.
+    Reads,
+    /// One of twenty an update: B.
+    Updates,
+    /// One of twenty an insert of a new key: D, whose reads are zipf as well in the paper.
+    Inserts,
+}
+
 /// What is done with which records in which budget.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Setting {
@@ -32,12 +44,21 @@ pub struct Setting {
     pub sizes: Sizes,
     /// Exponent of the zipf; none for uniform requests.
     pub theta: Option<f64>,
-    /// Every so many operations an update; 0 for none.
-    pub updates: usize,
+    /// What is done beside reads.
+    pub mix: Mix,
     /// Megabytes that a compute node may keep, of a table of 60 M keys.
     pub budget_mb: u64,
     /// What is fixed for the systems.
     pub fixed: Fixed,
+    /// Threads of all compute nodes together.
+    pub clients: u16,
+}
+
+impl Setting {
+    /// The same without what a figure calls it.
+    pub(super) const fn unnamed(&self) -> Self {
+        Self { name: "", ..*self }
+    }
 }
 
 /// What of two runs is compared.
@@ -45,8 +66,12 @@ pub struct Setting {
 pub enum Measure {
     /// Operations per second.
     Throughput,
+    /// The median of latencies.
+    P50,
     /// The 99th percentile of latencies.
     P99,
+    /// The 99.9th.
+    P999,
     /// Share of lookups that took a single round trip: of two-stage reads, those that the hot cache answered.
     HitRate,
     /// Bytes from memory nodes per operation.
@@ -60,7 +85,9 @@ impl Measure {
     pub const fn name(self) -> &'static str {
         match self {
             Self::Throughput => "throughput",
+            Self::P50 => "p50",
             Self::P99 => "p99",
+            Self::P999 => "p99.9",
             Self::HitRate => "hit rate",
             Self::Bytes => "bytes",
             Self::Requests => "requests",
@@ -142,15 +169,20 @@ const SMALL: Sizes = Sizes { key: 8, value: 8 };
 const NOTHING: Fixed = Fixed { epsilon: None, width: None, plan: None, variant: None };
 
 /// Workload C at the paper's sizes.
-const C: Setting = Setting {
+pub(super) const C: Setting = Setting {
     name: "C",
     keys: Keys::Ycsb,
     sizes: LARGE,
     theta: Some(0.99),
-    updates: 0,
+    mix: Mix::Reads,
     budget_mb: 100,
     fixed: NOTHING,
+    clients: 384,
 };
+
+/// Workloads of point queries.
+const YCSB: [Setting; 3] =
+    [C, Setting { name: "B", mix: Mix::Updates, ..C }, Setting { name: "D", mix: Mix::Inserts, ..C }];
 
 const fn with_epsilon(name: &'static str, theta: Option<f64>, epsilon: u32) -> Setting {
     Setting { name, theta, fixed: Fixed { epsilon: Some(epsilon), ..NOTHING }, ..C }
@@ -203,15 +235,17 @@ pub fn all() -> Vec<Claim> {
     let mut all = Vec::new();
     // §4.2.1: averages over B, C and D. "Outperformed by SMART" has no figure.
     let overall = [(DmTree, 1.1), (Chime, 1.138), (Rolex, 1.62), (Sherman, 3.01)];
-    for setting in [C, Setting { name: "B", updates: 20, ..C }] {
+    for setting in YCSB {
         all.extend(over(6, setting, &overall));
         all.extend(below(over(6, setting, &[(Smart, 1.0)])));
     }
+    all.extend(threads::latencies());
     // §4.2.2.
     for (figure, keys, name, dmtree) in [(8, Keys::Fb, "fb", 1.06), (9, Keys::Wiki, "wiki", 1.04)] {
         let setting = Setting { name, keys, sizes: SMALL, ..C };
         all.extend(over(figure, setting, &[(Chime, 1.14), (Rolex, 1.61), (Sherman, 2.98), (DmTree, dmtree)]));
     }
+    all.extend(threads::scaling());
     all.extend(ranges::traffic());
     // §4.3.1.
     for (value, throughput, p99) in [(64, 1.21, 0.634), (128, 1.58, 0.47)] {

@@ -2,20 +2,24 @@
 
 mod claims;
 mod filters;
+mod hotspots;
 mod table_two;
 
-use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicU64, AtomicUsize};
+use std::sync::{Arc, Mutex, PoisonError};
 
-use fpcache_datasets::requests::{Distribution, RequestOptions, generate};
+use fpcache_datasets::requests::{Distribution, Growth, InsertOrder, RequestOptions, generate};
 use fpcache_datasets::{DatasetError, OpenOptions, ParseSpecError, Progress, Spec};
 
-pub use claims::{Claim, Figure, Keys, Measure, Says, Setting, all};
+pub use claims::{Claim, Figure, Keys, Measure, Mix, Says, Setting, all};
 pub use filters::{Filtered, filters};
+pub use hotspots::Hotspots;
 pub use table_two::{Entries, entries};
 
 use crate::BuildError;
 use crate::bench::Operation;
-use crate::experiment::{Experiment, Parameters, Run, SystemName};
+use crate::experiment::{Experiment, Run, SystemName};
 use crate::nic::{Hosts, NicSpec};
 
 /// Keys that the paper's tables have.
@@ -62,10 +66,13 @@ pub enum PaperError {
     },
 }
 
+/// Those that are made of more than two runs, or of none.
+const ELSEWHERE: [Figure; 2] = [Figure::Figure(10), Figure::Table(2)];
+
 /// Figures and tables that are measured here.
 fn known() -> String {
     let mut known: Vec<String> = Vec::new();
-    for figure in all().iter().map(|claim| claim.figure).chain([Figure::Table(2)]) {
+    for figure in all().iter().map(|claim| claim.figure).chain(ELSEWHERE) {
         let name = figure.to_string();
         if !known.contains(&name) {
             known.push(name);
@@ -115,64 +122,84 @@ impl ClaimRow {
 pub fn of(figure: Option<Figure>) -> Result<Vec<Claim>, PaperError> {
     let Some(figure) = figure else { return Ok(all()) };
     let some: Vec<Claim> = all().into_iter().filter(|claim| claim.figure == figure).collect();
-    match some.is_empty() && figure != Figure::Table(2) {
+    match some.is_empty() && !ELSEWHERE.contains(&figure) {
         true => Err(PaperError::Unknown(figure)),
         false => Ok(some),
     }
 }
 
-/// Whether there is memory for these statements.
+/// Whether there is memory for these statements, and so for how many of their runs at a time, up to so many.
 ///
 /// # Errors
-/// [`PaperError::Memory`].
-pub fn check_memory(claims: &[Claim], scale: &Scale, free: u64) -> Result<(), PaperError> {
+/// [`PaperError::Memory`] if not for one.
+pub fn check_memory(
+    figure: Option<Figure>,
+    claims: &[Claim],
+    scale: &Scale,
+    free: u64,
+    threads: usize,
+) -> Result<usize, PaperError> {
     // Keys, operations and what the oracle has, besides the system's own.
     const BESIDE: u64 = 8 + 2 * (16 + 24);
-    let needs =
-        |(system, setting): (SystemName, Setting)| (system.host_bytes(setting.sizes) as u64 + BESIDE, system);
-    let most = claims
-        .iter()
-        .flat_map(|claim| [needs(claim.this), needs(claim.that)])
-        .max_by_key(|(bytes, _)| *bytes);
-    let Some((each, system)) = most else { return Ok(()) };
-    if each * scale.keys <= free {
-        return Ok(());
+    let needs = |(system, setting): (SystemName, Setting), beside: u64| {
+        (system.host_bytes(setting.sizes) as u64 + beside, system)
+    };
+    let series = figure.is_none_or(|figure| figure == Figure::Figure(10)).then(|| {
+        // Its operations, and the keys they are made of.
+        needs((SystemName::FpCache, claims::C), 8 + 40 * hotspots::OPERATIONS_PER_KEY)
+    });
+    let of_claims = claims.iter().flat_map(|claim| [needs(claim.this, BESIDE), needs(claim.that, BESIDE)]);
+    let Some((each, system)) = of_claims.chain(series).max_by_key(|(bytes, _)| *bytes) else {
+        return Ok(threads.max(1));
+    };
+    match free / (each * scale.keys).max(1) {
+        0 => Err(PaperError::Memory {
+            system: system.name(),
+            keys: scale.keys,
+            needs: (each * scale.keys) >> 20,
+            has: free >> 20,
+            fits: free / each,
+        }),
+        fit => Ok(threads.clamp(1, usize::try_from(fit).unwrap_or(usize::MAX))),
     }
-    Err(PaperError::Memory {
-        system: system.name(),
-        keys: scale.keys,
-        needs: (each * scale.keys) >> 20,
-        has: free >> 20,
-        fits: free / each,
-    })
 }
+
+/// What was measured of a system in a setting: with published parameters, and at its best.
+type Both = [Result<Run, BuildError>; 2];
 
 /// Measures statements; runs that several share are made once.
 pub struct Bench<'p> {
     scale: Scale,
+    threads: usize,
     progress: Option<&'p dyn Progress>,
     sets: Vec<(Keys, Arc<Vec<u64>>)>,
-    runs: Vec<(SystemName, Setting, Parameters, Result<Run, BuildError>)>,
+    runs: Vec<(SystemName, Setting, Both)>,
 }
 
 impl<'p> Bench<'p> {
-    /// At this scale.
-    pub fn new(scale: Scale, progress: Option<&'p dyn Progress>) -> Self {
-        Self { scale, progress, sets: Vec::new(), runs: Vec::new() }
+    /// At this scale, with so many runs at a time: they have nothing in common, so that their number makes no difference to what
+    /// they give.
+    pub fn new(scale: Scale, threads: usize, progress: Option<&'p dyn Progress>) -> Self {
+        Self { scale, threads: threads.max(1), progress, sets: Vec::new(), runs: Vec::new() }
     }
 
-    /// Measures one statement.
+    /// Measures statements, in their order.
     ///
     /// # Errors
-    /// If its keys cannot be had.
-    pub fn measure(&mut self, claim: &Claim) -> Result<ClaimRow, PaperError> {
-        let mut sides = |parameters| -> Result<_, PaperError> {
-            Ok([self.run(claim.this, parameters)?, self.run(claim.that, parameters)?])
-        };
-        let (published, best) = (sides(Parameters::Published)?, sides(Parameters::Best)?);
-        let (ours, ours_best) = (ratio(claim.measure, &published), ratio(claim.measure, &best));
+    /// If their keys cannot be had.
+    pub fn measure(&mut self, claims: &[Claim]) -> Result<Vec<ClaimRow>, PaperError> {
+        self.prepare(claims)?;
+        Ok(claims.iter().filter_map(|claim| self.row(claim)).collect())
+    }
+
+    /// What the runs, which have been made, say of a statement.
+    fn row(&self, claim: &Claim) -> Option<ClaimRow> {
+        let ([this, this_best], [that, that_best]) = (self.both(claim.this)?, self.both(claim.that)?);
+        let (published, best) = ([this, that], [this_best, that_best]);
+        let (ours, ours_best) = (ratio(claim.measure, published), ratio(claim.measure, best));
         let name = |(system, setting): (SystemName, Setting)| format!("{} ({})", system.name(), setting.name);
-        Ok(ClaimRow {
+        let runs = |of: [&Result<Run, BuildError>; 2]| of.map(|run| run.as_ref().ok().cloned()).into();
+        Some(ClaimRow {
             figure: claim.figure.to_string(),
             this: name(claim.this),
             that: name(claim.that),
@@ -181,10 +208,51 @@ impl<'p> Bench<'p> {
             says: claim.says,
             ours,
             ours_best,
-            note: note(claim, ours, &published),
-            runs: published.map(Result::ok).into(),
-            best_runs: best.map(Result::ok).into(),
+            note: note(claim, ours, published),
+            runs: runs(published),
+            best_runs: runs(best),
         })
+    }
+
+    fn both(&self, (system, setting): (SystemName, Setting)) -> Option<&Both> {
+        let found = self.runs.iter().find(|(s, of, _)| (*s, of.unnamed()) == (system, setting.unnamed()));
+        found.map(|(.., both)| both)
+    }
+
+    /// Makes the runs that statements need and that have not been made yet.
+    fn prepare(&mut self, claims: &[Claim]) -> Result<(), PaperError> {
+        let mut missing: Vec<(SystemName, Setting, Arc<Vec<u64>>)> = Vec::new();
+        for (system, setting) in claims.iter().flat_map(|claim| [claim.this, claim.that]) {
+            let is_same = |s: SystemName, of: &Setting| (s, of.unnamed()) == (system, setting.unnamed());
+            if self.both((system, setting)).is_none() && !missing.iter().any(|(s, of, _)| is_same(*s, of)) {
+                missing.push((system, setting, self.keys(setting.keys)?));
+            }
+        }
+        if let Some(progress) = self.progress {
+            progress.begin("measuring", missing.len() as u64);
+        }
+        let (next, done) = (AtomicUsize::new(0), AtomicU64::new(0));
+        let made = Mutex::new(Vec::new());
+        std::thread::scope(|scope| {
+            let work = || {
+                while let Some((system, setting, keys)) = missing.get(next.fetch_add(1, Relaxed)) {
+                    let both = self.run_both(*system, setting, keys);
+                    made.lock().unwrap_or_else(PoisonError::into_inner).push((*system, *setting, both));
+                    if let Some(progress) = self.progress {
+                        progress.advance(done.fetch_add(1, Relaxed) + 1);
+                    }
+                }
+            };
+            for _ in 1..self.threads {
+                scope.spawn(work);
+            }
+            work();
+        });
+        self.runs.append(&mut made.into_inner().unwrap_or_else(PoisonError::into_inner));
+        if let Some(progress) = self.progress {
+            progress.end();
+        }
+        Ok(())
     }
 
     fn keys(&mut self, keys: Keys) -> Result<Arc<Vec<u64>>, PaperError> {
@@ -204,60 +272,69 @@ impl<'p> Bench<'p> {
         Ok(set)
     }
 
-    fn run(
-        &mut self,
-        (system, setting): (SystemName, Setting),
-        parameters: Parameters,
-    ) -> Result<Result<Run, BuildError>, PaperError> {
-        let same = |(s, of, p, _): &&(SystemName, Setting, Parameters, _)| {
-            // What a figure calls it makes no difference.
-            (*s, Setting { name: "", ..*of }, *p) == (system, Setting { name: "", ..setting }, parameters)
-        };
-        if let Some((.., run)) = self.runs.iter().find(same) {
-            return Ok(run.clone());
-        }
-        let keys = self.keys(setting.keys)?;
-        let (operations, warm) = operations(&keys, &setting, self.scale.seed);
-        let experiment = Experiment {
+    fn run_both(&self, system: SystemName, setting: &Setting, keys: &Arc<Vec<u64>>) -> Both {
+        let (keys, operations, warm) = operations(keys, setting, self.scale.seed);
+        self.experiment(setting, keys, &operations, warm).run_both(system)
+    }
+
+    fn experiment<'o>(
+        &self,
+        setting: &Setting,
+        keys: Arc<Vec<u64>>,
+        operations: &'o [Operation],
+        warm: u64,
+    ) -> Experiment<'o> {
+        let paper = Hosts::paper(self.scale.nic);
+        // Fewer threads leave some of their nodes with fewer than others.
+        let threads = setting.clients.div_ceil(paper.compute_nodes);
+        Experiment {
             sizes: setting.sizes,
-            hosts: Hosts::paper(self.scale.nic),
-            budget: setting.budget_mb * 1_000_000 * keys.len() as u64 / KEYS,
-            operations: &operations,
+            hosts: Hosts { threads, ..paper },
+            budget: setting.budget_mb * 1_000_000 * self.scale.keys / KEYS,
+            operations,
             warm,
             fixed: setting.fixed,
+            window: None,
             keys,
-        };
-        if let Some(progress) = self.progress {
-            progress.begin(&format!("{}, {}", system.name(), setting.name), 1);
         }
-        let run = experiment.run(system, parameters);
-        if let Some(progress) = self.progress {
-            progress.end();
-        }
-        self.runs.push((system, setting, parameters, run.clone()));
-        Ok(run)
     }
 }
 
-/// As many operations as keys to fill caches, up to a bound, and half as many that are measured.
-fn operations(keys: &[u64], setting: &Setting, seed: u64) -> (Vec<Operation>, u64) {
+/// The keys that are loaded, as many operations as keys to fill caches, up to a bound, and half as many that are measured.
+fn operations(keys: &Arc<Vec<u64>>, setting: &Setting, seed: u64) -> (Arc<Vec<u64>>, Vec<Operation>, u64) {
     const MOST: usize = 4_000_000;
+    /// An update or an insert among so many.
+    const EVERY: usize = 20;
     let warm = keys.len().clamp(10_000, MOST);
     let distribution = setting.theta.map_or(Distribution::Uniform, |theta| Distribution::Zipf { theta });
     let lookups = warm + warm / 2;
-    let options = RequestOptions { lookups, distribution, negative: 0.0, seed, shift_every: None };
-    let of = |(i, key): (usize, &u64)| match setting.updates > 0 && i % setting.updates == 0 {
-        true => Operation::Update { key: *key, value: i as u64 },
-        false => Operation::Read { key: *key },
+    let (loaded, inserts) = match setting.mix {
+        Mix::Inserts => {
+            let growth = Growth::split(keys, lookups.div_ceil(EVERY), InsertOrder::Random, seed);
+            (Arc::new(growth.loaded), growth.inserts)
+        }
+        Mix::Reads | Mix::Updates => (Arc::clone(keys), Vec::new()),
     };
-    (generate(keys, &options).keys.iter().enumerate().map(of).collect(), warm as u64)
+    let options = RequestOptions { lookups, distribution, negative: 0.0, seed, shift_every: None };
+    let of = |(i, key): (usize, &u64)| match setting.mix {
+        Mix::Updates if i % EVERY == 0 => Operation::Update { key: *key, value: i as u64 },
+        Mix::Inserts if i % EVERY == 0 => match inserts.get(i / EVERY) {
+            Some(key) => Operation::Insert { key: *key, value: i as u64 },
+            None => Operation::Read { key: *key },
+        },
+        _ => Operation::Read { key: *key },
+    };
+    let operations = generate(&loaded, &options).keys.iter().enumerate().map(of).collect();
+    (loaded, operations, warm as u64)
 }
 
 /// One over the other; `None` if either is not there.
-fn ratio(measure: Measure, sides: &[Result<Run, BuildError>; 2]) -> Option<f64> {
+fn ratio(measure: Measure, sides: [&Result<Run, BuildError>; 2]) -> Option<f64> {
     let value = |run: &Run| match measure {
         Measure::Throughput => run.measured.per_second,
+        Measure::P50 => run.measured.latency_us[0],
         Measure::P99 => run.measured.latency_us[2],
+        Measure::P999 => run.measured.latency_us[3],
         Measure::HitRate => run.measured.one_trip,
         Measure::Bytes => run.measured.tally.per_operation(run.measured.tally.bytes_from),
         Measure::Requests => run.measured.tally.per_operation(run.measured.tally.requests()),
@@ -267,7 +344,7 @@ fn ratio(measure: Measure, sides: &[Result<Run, BuildError>; 2]) -> Option<f64> 
 }
 
 /// What the model says of a statement, in a sentence.
-fn note(claim: &Claim, ours: Option<f64>, sides: &[Result<Run, BuildError>; 2]) -> String {
+fn note(claim: &Claim, ours: Option<f64>, sides: [&Result<Run, BuildError>; 2]) -> String {
     let side = |(system, _): (SystemName, Setting), run: &Result<Run, BuildError>| match run {
         Err(error) => format!("{} was not built: {error}", system.name()),
         Ok(Run { measured, .. }) => {
@@ -295,5 +372,5 @@ fn note(claim: &Claim, ours: Option<f64>, sides: &[Result<Run, BuildError>; 2]) 
     };
     let reason =
         if agrees || claim.because.is_empty() { String::new() } else { format!("; {}", claim.because) };
-    format!("{verdict}: {}; {}{reason}", side(claim.this, &sides[0]), side(claim.that, &sides[1]))
+    format!("{verdict}: {}; {}{reason}", side(claim.this, sides[0]), side(claim.that, sides[1]))
 }

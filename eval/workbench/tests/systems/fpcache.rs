@@ -3,30 +3,39 @@
 use std::sync::Arc;
 
 use fpcache::key_space::{ByteKeys, U64Keys};
+use fpcache::read::{Plan, PlanChoice};
 use fpcache_workbench::Sizes;
-use fpcache_workbench::bench::{Bench, Measured};
-use fpcache_workbench::fpcache::{FpCache, Loaded, Numbered, Options};
+use fpcache_workbench::bench::{Bench, Measured, Operation};
+use fpcache_workbench::fpcache::{FpCache, Numbered, Options};
+use fpcache_workbench::nic::{Bound, Hosts};
 use fpcache_workbench::oracle::Oracle;
 
-use super::{hosts, keys, operations};
+use super::{absent, hosts, inserts, is_near, keys, operations};
+
+const SMALL: Sizes = Sizes { key: 8, value: 8 };
+const LARGE: Sizes = Sizes { key: 128, value: 128 };
 
 fn run<K: Numbered>(sizes: Sizes, budget: u64, updates: usize) -> Measured {
-    let hosts = hosts();
     let keys = keys(20_000);
     let operations = operations(&keys, 60_000, updates, Some(0.99));
-    let mut loaded =
-        Loaded::<K>::new(&keys, sizes, &Options::published(budget, sizes), &hosts).expect("a table");
-    let mut scratches = loaded.scratches(&hosts);
-    let system = FpCache::new(&mut loaded, &mut scratches, &hosts).expect("clients");
-    Bench::new(system, &hosts, &operations, Oracle::new(Arc::new(keys))).run(hosts, 30_000)
+    run_in::<K>(&hosts(), &keys, &operations, (sizes, &Options::published(budget, sizes)))
+}
+
+fn run_in<K: Numbered>(
+    hosts: &Hosts,
+    keys: &[u64],
+    operations: &[Operation],
+    (sizes, options): (Sizes, &Options),
+) -> Measured {
+    let inserts = operations.iter().filter(|o| matches!(o, Operation::Insert { .. })).count();
+    let system = FpCache::<K>::new(keys, sizes, options, hosts, inserts).expect("a table");
+    let oracle = Oracle::new(Arc::new(keys.to_vec()));
+    Bench::new(system, hosts, operations, oracle).run(*hosts, operations.len() as u64 / 2)
 }
 
 #[test]
 fn every_answer_is_right_and_two_round_trips_are_the_most_a_lookup_takes() {
-    for measured in [
-        run::<U64Keys>(Sizes { key: 8, value: 8 }, 64 << 10, 0),
-        run::<ByteKeys>(Sizes { key: 128, value: 128 }, 256 << 10, 0),
-    ] {
+    for measured in [run::<U64Keys>(SMALL, 64 << 10, 0), run::<ByteKeys>(LARGE, 256 << 10, 0)] {
         assert_eq!((measured.wrong, measured.first_wrong.as_deref()), (0, None));
         let trips = measured.tally.per_operation(measured.tally.round_trips);
         assert!(trips > 1.0 && trips <= 2.01, "{trips}");
@@ -39,13 +48,73 @@ fn every_answer_is_right_and_two_round_trips_are_the_most_a_lookup_takes() {
 
 #[test]
 fn reads_between_updates_see_what_was_written() {
-    let measured = run::<U64Keys>(Sizes { key: 8, value: 8 }, 64 << 10, 5);
+    let measured = run::<U64Keys>(SMALL, 64 << 10, 5);
     assert_eq!((measured.wrong, measured.first_wrong.as_deref()), (0, None));
     assert!(measured.tally.calls > 5_000);
 }
 
 #[test]
 fn two_runs_are_the_same() {
-    let run = || format!("{:?}", run::<U64Keys>(Sizes { key: 8, value: 8 }, 64 << 10, 7));
-    assert_eq!(run(), run());
+    let read = || format!("{:?}", run::<U64Keys>(SMALL, 64 << 10, 7));
+    assert_eq!(read(), read());
+    let grow = || format!("{:?}", grows::<U64Keys>(&hosts(), SMALL, &Options::published(256 << 10, SMALL)));
+    assert_eq!(grow(), grow());
+}
+
+/// Half of the keys are loaded, the others come while both are read: through tables that are out of date, and models in pages.
+fn grows<K: Numbered>(hosts: &Hosts, sizes: Sizes, options: &Options) -> Measured {
+    let (loaded, operations) = inserts::mixed(&keys(30_000), 3);
+    let measured = run_in::<K>(hosts, &loaded, &operations, (sizes, options));
+    assert_eq!((measured.wrong, measured.first_wrong.as_deref()), (0, None));
+    assert_eq!(measured.tally.operations, operations.len() as u64 / 2 - hosts.clients() as u64);
+    measured
+}
+
+#[test]
+fn answers_are_right_while_segments_are_replaced() {
+    let published = |budget, sizes| Options::published(budget, sizes);
+    for (budget, fill) in [(256 << 10, 0.85), (1 << 20, 1.0), (64 << 10, 0.85)] {
+        let options = Options { fill, ..published(budget, SMALL) };
+        let measured = grows::<U64Keys>(&hosts(), SMALL, &options);
+        assert!(measured.footprint.cached <= budget, "{:?}", measured.footprint);
+    }
+    grows::<ByteKeys>(&hosts(), LARGE, &published(512 << 10, LARGE));
+    let (near, wide) = (published(256 << 10, SMALL), published(256 << 10, SMALL));
+    grows::<U64Keys>(&hosts(), SMALL, &Options { epsilon: 4, plan: PlanChoice::Fixed(Plan::Range), ..near });
+    grows::<U64Keys>(&hosts(), SMALL, &Options { epsilon: 64, plan: PlanChoice::Auto, ..wide });
+}
+
+#[test]
+fn models_in_pages_that_fall_behind_are_made_up_for_by_the_memory_node() {
+    let measured = grows::<U64Keys>(&hosts(), SMALL, &Options::published(8 << 10, SMALL));
+    assert!(measured.footprint.cached <= 8 << 10, "{:?}", measured.footprint);
+}
+
+#[test]
+fn a_table_over_several_memory_nodes_gives_the_same_answers() {
+    let hosts = Hosts { memory_nodes: 3, ..hosts() };
+    grows::<U64Keys>(&hosts, SMALL, &Options::published(256 << 10, SMALL));
+    grows::<ByteKeys>(&hosts, LARGE, &Options::published(512 << 10, LARGE));
+}
+
+#[test]
+fn what_is_not_there_costs_a_look_at_the_reuse_sequence() {
+    let (all, options) = (keys(20_000), Options::published(1 << 20, LARGE));
+    let tally = run_in::<ByteKeys>(&hosts(), &all, &absent(20_000, 20_000), (LARGE, &options)).tally;
+    // Fingerprints of 64 bits, none of which is the key's, and that word.
+    assert!(is_near(tally.per_operation(tally.round_trips), 2.0), "{tally:?}");
+    assert!(is_near(tally.per_operation(tally.reads), 2.0), "{tally:?}");
+}
+
+#[test]
+fn an_insert_is_one_round_trip_and_replaced_segments_take_the_core_time() {
+    let (loaded, operations) = inserts::inserts(&keys(40_000));
+    let options = Options::published(1 << 20, SMALL);
+    let measured = run_in::<U64Keys>(&hosts(), &loaded, &operations, (SMALL, &options));
+    let tally = measured.tally;
+    assert_eq!((measured.wrong, tally.round_trips, tally.calls), (0, tally.operations, tally.operations));
+    // Somewhat less than one over a put, by the records that move.
+    let most = 1e12 / Options::PUT as f64;
+    assert!(measured.per_second > 0.4 * most && measured.per_second < 0.95 * most, "{measured:?}");
+    assert_eq!(measured.bound, Bound::Cpu);
 }

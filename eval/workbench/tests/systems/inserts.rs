@@ -17,7 +17,7 @@ const SMALL: Sizes = Sizes { key: 8, value: 8 };
 
 /// Half of these keys as loaded, and inserts of the others with so many operations after each: of keys that were inserted
 /// lately or are about to be, of loaded keys, and of keys that there never are.
-fn mixed(all: &[u64], between: usize) -> (Vec<u64>, Vec<Operation>) {
+pub fn mixed(all: &[u64], between: usize) -> (Vec<u64>, Vec<Operation>) {
     let loaded: Vec<u64> = all.iter().copied().step_by(2).collect();
     let mut new: Vec<u64> = all.iter().copied().skip(1).step_by(2).collect();
     // Not by the hash that places keys in leaves.
@@ -43,7 +43,7 @@ fn mixed(all: &[u64], between: usize) -> (Vec<u64>, Vec<Operation>) {
 }
 
 /// Inserts of every second key alone, in no order.
-fn inserts(all: &[u64]) -> (Vec<u64>, Vec<Operation>) {
+pub fn inserts(all: &[u64]) -> (Vec<u64>, Vec<Operation>) {
     mixed(all, 0)
 }
 

@@ -9,8 +9,11 @@ const SCALE: Scale = Scale { keys: 20_000, nic: NicSpec::CX6_100G, seed: 1 };
 fn a_statement_is_measured_twice_with_the_same_figures_and_right_answers() {
     // ROLEX's throughput falls as its error bound grows.
     let claims = of(Some(Figure::Table(1))).expect("table 1");
-    let measure = || Bench::new(SCALE, None).measure(&claims[0]).expect("a row");
-    let (row, again) = (measure(), measure());
+    let measure = |threads| {
+        let mut rows = Bench::new(SCALE, threads, None).measure(&claims[..2]).expect("rows");
+        (rows.swap_remove(0), rows)
+    };
+    let ((row, _), (again, _)) = (measure(1), measure(2));
     assert_eq!((row.wrong(), format!("{row:?}")), (0, format!("{again:?}")));
     assert!(row.ours.is_some_and(|ours| ours < 0.9), "{row:?}");
 }
@@ -18,8 +21,7 @@ fn a_statement_is_measured_twice_with_the_same_figures_and_right_answers() {
 #[test]
 fn filters_read_whole_windows_of_keys_that_are_there_and_fpcache_a_tenth_of_that() {
     let claims = of(Some(Figure::Figure(17))).expect("figure 17");
-    let mut bench = Bench::new(SCALE, None);
-    let rows: Vec<_> = claims.iter().map(|claim| bench.measure(claim).expect("a row")).collect();
+    let rows = Bench::new(SCALE, 1, None).measure(&claims).expect("rows");
     assert_eq!(rows.len(), 4);
     for row in &rows {
         assert_eq!(row.wrong(), 0);
@@ -51,7 +53,7 @@ fn bounds_agree_on_their_side_alone() {
 
 #[test]
 fn figures_that_there_are_not_are_answered_with_a_list() {
-    let error = of(Some(Figure::Figure(7))).expect_err("no figure 7").to_string();
+    let error = of(Some(Figure::Figure(5))).expect_err("no figure 5").to_string();
     assert!(error.contains("figure 6") && error.contains("table 2"), "{error}");
     assert!(of(Some(Figure::Table(2))).expect("made in another way").is_empty());
 }
@@ -60,7 +62,36 @@ fn figures_that_there_are_not_are_answered_with_a_list() {
 fn scales_beyond_memory_are_refused_with_one_that_fits() {
     let claims = all();
     let scale = Scale { keys: 60_000_000, ..SCALE };
-    let error = check_memory(&claims, &scale, 1 << 30).expect_err("more than a gigabyte").to_string();
+    let error =
+        check_memory(None, &claims, &scale, 1 << 30, 2).expect_err("more than a gigabyte").to_string();
     let fits = error.rsplit(' ').next().and_then(|keys| keys.parse().ok()).expect("a number of keys");
-    assert!(check_memory(&claims, &Scale { keys: fits, ..SCALE }, 1 << 30).is_ok(), "{error}");
+    let fitting = check_memory(None, &claims, &Scale { keys: fits, ..SCALE }, 1 << 30, 2);
+    assert_eq!(fitting.ok(), Some(1), "{error}");
+    let quarter = check_memory(None, &claims, &Scale { keys: fits / 4, ..SCALE }, 1 << 30, 2);
+    assert_eq!(quarter.ok(), Some(2), "as many at a time as there are threads");
+}
+
+#[test]
+fn workloads_with_inserts_are_measured_with_every_system() {
+    let claims: Vec<_> = all().into_iter().filter(|claim| claim.this.1.name == "D").collect();
+    assert!(claims.len() > 10);
+    for row in Bench::new(SCALE, 2, None).measure(&claims).expect("rows") {
+        assert_eq!(row.wrong(), 0, "{row:?}");
+        assert!(row.runs.iter().flatten().count() == 2 && row.ours.is_some(), "{row:?}");
+        let changes = row.runs.iter().flatten().map(|run| run.measured.tally);
+        assert!(
+            changes.into_iter().all(|tally| tally.calls + tally.writes > tally.operations / 25),
+            "{row:?}"
+        );
+    }
+}
+
+#[test]
+fn a_change_of_the_popular_keys_is_seen_and_got_over() {
+    let rows = Bench::new(SCALE, 1, None).hotspots().expect("keys");
+    let rows: Vec<_> = rows.into_iter().map(|row| row.expect("a run")).collect();
+    assert!(rows.iter().all(|row| row.wrong == 0));
+    let own = &rows[0];
+    assert_eq!((own.system, own.published_slowest), ("fpcache", Some(0.83)));
+    assert!(own.slowest < 0.97 && own.recovers_in.is_some_and(|seconds| seconds > 0.0), "{own:?}");
 }

@@ -1,0 +1,287 @@
+//! What one client does, from operation to operation, as FPCache's clients do over a card: lookups by doorbell batches, changes by
+//! the memory node, a table that turns out to be out of date brought up to date by the change log.
+
+use std::borrow::Borrow;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use fpcache::Refresh;
+use fpcache::layout::{REUSE_OFFSET, RecordToken};
+use fpcache::matching::Matcher;
+use fpcache::message::keys::put_key;
+use fpcache::message::{
+    AskedKeys, Request as Message, Sent, WriteBatch, WriteKind, WriteOperation, WriteReply, WriteStatus,
+    decode_reply,
+};
+use fpcache::read::{Lookup, LookupScratch, Operation as _, ReadError, Step};
+use fpcache::table::Table;
+use fpcache::table_view::OpenError;
+use fpcache_fabric::{Endpoint, RemoteAddr, Request as Posted};
+
+use super::nodes::{Held, Node};
+use super::recorded::Recorded;
+use super::turns::turn;
+use super::{Numbered, Shared, put_value};
+use crate::bench::{Answer, Operation, Progress};
+use crate::nic::{Picos, Request, Target, Verb};
+
+/// How often a lookup brings the table up to date before it asks the memory node's processor, as in a client process.
+const REFRESHES: u32 = 8;
+
+/// Bytes of a reply to a change, and of one to a lookup beside the value.
+const WRITE_REPLY: u32 = 32;
+const LOOKUP_REPLY: u32 = 24;
+
+/// What a client keeps for the lookups of one memory node.
+struct Buffers<K: Numbered> {
+    scratch: LookupScratch<K>,
+    /// The count of hot caches when it got its handle.
+    opened: Option<u64>,
+}
+
+/// A client.
+pub(super) struct Client<K: Numbered> {
+    shared: Rc<Shared<K>>,
+    me: usize,
+    buffers: Vec<Buffers<K>>,
+    /// Requests to memory nodes so far.
+    requests: u64,
+    value: Vec<u8>,
+    request: Vec<u8>,
+    reply: Vec<u8>,
+}
+
+impl<K: Numbered> Client<K> {
+    pub(super) fn new(shared: Rc<Shared<K>>, me: usize) -> Self {
+        let buffers = |_: &Node<K>| Buffers { scratch: LookupScratch::new(Matcher::detect()), opened: None };
+        let buffers = shared.nodes.iter().map(buffers).collect();
+        let (value, request, reply) = (Vec::new(), Vec::new(), Vec::new());
+        Self { shared, me, buffers, requests: 0, value, request, reply }
+    }
+
+    /// Does one operation after another, for ever.
+    pub(super) async fn run(mut self) {
+        loop {
+            let operation = self.shared.mail[self.me].borrow_mut().operation.take();
+            let answer = match operation {
+                Some(Operation::Read { key }) => self.look_up(key).await,
+                Some(Operation::Update { key, value }) => self.write(WriteKind::Update, key, value).await,
+                Some(Operation::Insert { key, value }) => self.write(WriteKind::Put, key, value).await,
+                None => Answer::Failed("there is nothing to do".into()),
+            };
+            self.tell(Progress::Done(answer)).await;
+        }
+    }
+
+    /// Says what it wants, and lets the model go on.
+    async fn tell(&self, progress: Progress) {
+        self.shared.mail[self.me].borrow_mut().progress = Some(progress);
+        turn().await;
+    }
+
+    /// Posts requests to a memory node; goes on when they take effect, and must [let](turn) them come back.
+    async fn post(&self, node: usize, requests: impl Iterator<Item = (Verb, u32)>) {
+        let to = Target::Memory(node as u16);
+        let requests = requests.map(|(verb, bytes)| Request { to, verb, bytes });
+        self.shared.mail[self.me].borrow_mut().requests.extend(requests);
+        self.tell(Progress::Post).await;
+    }
+
+    async fn look_up(&mut self, key: u64) -> Answer {
+        let node = self.shared.node_of(key);
+        let bytes = K::of_number(key, self.shared.sizes.key);
+        let mut stale = 0;
+        loop {
+            let held = self.shared.held(self.me, node);
+            let (table, version) = (Arc::clone(&held.table.borrow()), held.version.get());
+            match self.attempt(node, &table, bytes.borrow()).await {
+                Ok(value) => return Answer::Value(value),
+                Err(ReadError::Contended { .. }) => {}
+                Err(ReadError::Stale) => {
+                    stale += 1;
+                    match self.catch_up(node, version).await {
+                        Ok(true) if stale <= REFRESHES => {}
+                        Ok(_) => return self.ask(node, bytes.borrow()).await,
+                        Err(error) => return Answer::Failed(error.to_string()),
+                    }
+                }
+                Err(error) => return Answer::Failed(error.to_string()),
+            }
+        }
+    }
+
+    /// Looks a key up in a table as it is.
+    async fn attempt(
+        &mut self,
+        node: usize,
+        table: &Table<K>,
+        key: &K::Key,
+    ) -> Result<Option<u64>, ReadError> {
+        let opened = self.shared.held(self.me, node).opened.get();
+        let buffers = &mut self.buffers[node];
+        if buffers.opened != Some(opened) {
+            let scratch = LookupScratch::new(Matcher::detect());
+            buffers.scratch = match table.cache() {
+                Some(cache) => scratch.with_cache_handle(cache.handle(self.me as u64)),
+                None => scratch,
+            };
+            buffers.opened = Some(opened);
+        }
+        // Nobody else uses them while this client waits.
+        let mut scratch = std::mem::replace(&mut buffers.scratch, LookupScratch::new(Matcher::detect()));
+        let looked = self.drive(node, table, &mut scratch, key).await;
+        let found = looked.map(|()| {
+            let found = scratch.outcomes().next().and_then(|(_, value)| value);
+            found.and_then(|value| value.first_chunk()).map(|word| u64::from_le_bytes(*word))
+        });
+        self.buffers[node].scratch = scratch;
+        found
+    }
+
+    async fn drive(
+        &self,
+        node: usize,
+        table: &Table<K>,
+        scratch: &mut LookupScratch<K>,
+        key: &K::Key,
+    ) -> Result<(), ReadError> {
+        let endpoint = &self.shared.nodes[node].endpoint;
+        let mut lookup = Lookup::new(table, scratch, [key]);
+        loop {
+            match lookup.step()? {
+                Step::Post => {
+                    let requests = lookup.batch().requests().map(|request| match request {
+                        Posted::Read { len, .. } => (Verb::Read, len as u32),
+                        // Lookups READ and nothing else.
+                        _ => (Verb::Atomic, 8),
+                    });
+                    self.post(node, requests).await;
+                    endpoint.borrow_mut().run(lookup.batch())?;
+                    turn().await;
+                }
+                // What absence rests on: over cards a READ of its own, behind the others.
+                Step::Check(until) => {
+                    self.post(node, std::iter::once((Verb::Read, 8))).await;
+                    let reuse = endpoint.borrow_mut().load_after_reads(RemoteAddr::region(REUSE_OFFSET))?;
+                    turn().await;
+                    if reuse > until {
+                        return Err(ReadError::Stale);
+                    }
+                }
+                Step::Done => return Ok(()),
+            }
+        }
+    }
+
+    /// Brings the compute node's table up to date, unless another client does or has done so since the version it had. Whether
+    /// another attempt is worth while: models in pages know only the last checkpoint.
+    async fn catch_up(&self, node: usize, seen: u64) -> Result<bool, OpenError> {
+        let held = self.shared.held(self.me, node);
+        if held.is_refreshing.get() {
+            held.waiting.borrow_mut().push(self.me);
+            self.tell(Progress::Waits).await;
+            return Ok(true);
+        }
+        if held.version.get() != seen {
+            return Ok(true);
+        }
+        held.is_refreshing.set(true);
+        let refreshed = self.refresh(node, held).await;
+        held.is_refreshing.set(false);
+        self.shared.woken.borrow_mut().append(&mut held.waiting.borrow_mut());
+        refreshed
+    }
+
+    async fn refresh(&self, node: usize, held: &Held<K>) -> Result<bool, OpenError> {
+        let table = Arc::clone(&held.table.borrow());
+        let refreshed = self.recorded(node, |endpoint| table.refreshed(endpoint)).await?;
+        let newer = match refreshed {
+            Refresh::Current => return Ok(table.view().models().paged().is_none()),
+            Refresh::Newer(table) => table,
+            Refresh::Lost => {
+                let opened =
+                    self.recorded(node, |endpoint| Table::open(endpoint, &self.shared.options)).await?;
+                held.opened.set(held.opened.get() + 1);
+                opened
+            }
+        };
+        *held.table.borrow_mut() = Arc::new(newer);
+        held.version.set(held.version.get() + 1);
+        Ok(true)
+    }
+
+    /// Runs what READs a table, in this moment, and lets the time of its round trips pass before its result is there: somewhat
+    /// older than a card would have brought it, which any table may be.
+    async fn recorded<R>(&self, node: usize, read: impl FnOnce(&mut Recorded<'_>) -> R) -> R {
+        let (result, trips) = {
+            let mut endpoint = self.shared.nodes[node].endpoint.borrow_mut();
+            let mut recorded = Recorded::new(&mut endpoint);
+            (read(&mut recorded), recorded.trips)
+        };
+        for trip in trips {
+            self.post(node, trip.into_iter().map(|bytes| (Verb::Read, bytes))).await;
+            // Its processor goes on while clients wait for what it does.
+            self.shared.nodes[node].work();
+            turn().await;
+        }
+        result
+    }
+
+    /// Has the memory node's processor look a key up.
+    async fn ask(&mut self, node: usize, key: &K::Key) -> Answer {
+        let mut keys = Vec::new();
+        put_key::<K>(key, &mut keys);
+        Message::Get(AskedKeys { count: 1, bytes: &keys }).encode::<K>(0, &mut self.request);
+        self.call(node, LOOKUP_REPLY + self.shared.sizes.value as u32).await;
+        looked_up(&self.reply)
+    }
+
+    async fn write(&mut self, kind: WriteKind, key: u64, value: u64) -> Answer {
+        put_value(value, self.shared.sizes.value, &mut self.value);
+        self.requests += 1;
+        let mut batch = WriteBatch::default();
+        batch.push::<K>(&WriteOperation {
+            kind,
+            key: K::of_number(key, self.shared.sizes.key),
+            hint: None,
+            expected: RecordToken::default(),
+            value: Sent::Here(&self.value),
+        });
+        let write = batch.request(self.me as u64 + 1, self.requests, false);
+        write.encode::<K>(0, &mut self.request);
+        self.call(self.shared.node_of(key), WRITE_REPLY).await;
+        written(&self.reply)
+    }
+
+    /// Sends the request to a memory node's processor, and takes the reply.
+    async fn call(&mut self, node: usize, reply: u32) {
+        let verb = Verb::Call { service: self.shared.put, reply };
+        self.post(node, std::iter::once((verb, self.request.len() as u32))).await;
+        let besides: Picos = self.shared.nodes[node].call(&self.request, &mut self.reply);
+        self.shared.besides.set(besides);
+        turn().await;
+    }
+}
+
+/// What the memory node's reply says of a change.
+fn written(reply: &[u8]) -> Answer {
+    match decode_reply(reply) {
+        Err(refusal) => Answer::Failed(refusal.to_string()),
+        Ok(body) => match WriteReply::decode(body).map(|reply| reply.status) {
+            Some(WriteStatus::Done) => Answer::Written,
+            other => Answer::Failed(format!("the memory node answered {other:?}")),
+        },
+    }
+}
+
+/// What it says of a lookup: a status, 0 for a value, the token, the value.
+fn looked_up(reply: &[u8]) -> Answer {
+    match decode_reply(reply) {
+        Err(refusal) => Answer::Failed(refusal.to_string()),
+        Ok(body) => match (body.first(), body.get(16..24).and_then(|value| value.first_chunk())) {
+            (Some(0), Some(value)) => Answer::Value(Some(u64::from_le_bytes(*value))),
+            (Some(2), _) => Answer::Value(None),
+            _ => Answer::Failed("the memory node's reply to a lookup is cut short".into()),
+        },
+    }
+}

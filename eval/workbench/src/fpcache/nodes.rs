@@ -1,0 +1,134 @@
+//! Memory nodes with their regions, and the tables that compute nodes have of them.
+
+use std::cell::{Cell, RefCell};
+use std::sync::Arc;
+use std::time::Instant;
+
+use fpcache::cache::CacheConfig;
+use fpcache::layout::{RecordShape, TableParameters};
+use fpcache::read::FabricCosts;
+use fpcache::table::{Table, TableOptions};
+use fpcache_fabric::local::{Hub, LocalOptions};
+use fpcache_fabric::{ClientId, Connection, Handled, MappedEndpoint, Service, SharedMemory};
+use fpcache_memserver::MemoryNode;
+
+use super::{Numbered, Options, put_value};
+use crate::nic::{Hosts, Picos};
+use crate::oracle::first_value;
+use crate::{BuildError, Sizes};
+
+/// Whom a memory node takes all clients for; their requests have the clients' numbers.
+const CLIENT: ClientId = ClientId(1);
+
+/// A memory node, which has a range of the keys.
+pub(super) struct Node<K: Numbered> {
+    /// The least key of its range.
+    pub(super) first: u64,
+    memory: RefCell<MemoryNode<K, SharedMemory>>,
+    pub(super) endpoint: RefCell<MappedEndpoint>,
+    /// What the region is shared by.
+    _hub: Hub,
+}
+
+fn failed(what: &str, error: impl std::fmt::Display) -> BuildError {
+    BuildError(format!("{what}: {error}"))
+}
+
+impl<K: Numbered> Node<K> {
+    /// Loads these keys, ascending, each with its first value; there is room for so many more.
+    pub(super) fn new(
+        keys: &[u64],
+        sizes: Sizes,
+        options: &Options,
+        (number, inserts): (u16, usize),
+    ) -> Result<Self, BuildError> {
+        let parameters = TableParameters {
+            width: options.width,
+            shape: RecordShape::fixed(sizes.key as u16, sizes.value as u32),
+            epsilon: options.epsilon,
+            fill: options.fill,
+            ..TableParameters::default()
+        };
+        let slot = parameters.geometry().slot_bytes + options.width.bytes();
+        // A segment that was replaced keeps its memory for a while.
+        let records = keys.len() + 3 * inserts;
+        let bytes = (records as f64 * slot as f64 / options.fill * 1.2) as usize + (64 << 20);
+        let region = Arc::new(SharedMemory::anonymous(bytes).map_err(|e| failed("the region", e))?);
+        let node = MemoryNode::<K>::new(Arc::clone(&region), 1 + u64::from(number), number, Instant::now());
+        let mut node = node.map_err(|e| failed("the memory node", e))?;
+        let step = (keys.len() / 50_000).max(1);
+        let sample: Vec<_> = keys.iter().step_by(step).map(|key| K::of_number(*key, sizes.key)).collect();
+        let encoders = K::encoders(&sample);
+        drop(sample);
+        let mut value = Vec::new();
+        let records = keys.iter().map(|key| {
+            put_value(first_value(*key), sizes.value, &mut value);
+            (K::of_number(*key, sizes.key), value.clone())
+        });
+        node.load_records(parameters, encoders, records).map_err(|e| failed("loading", e))?;
+        node.connected(CLIENT, &[]);
+        let hub = Hub::new(region, LocalOptions::default()).map_err(|e| failed("the hub", e))?;
+        let endpoint = hub.connect().map_err(|e| failed("connecting", e))?.endpoint();
+        let (memory, endpoint) = (RefCell::new(node), RefCell::new(endpoint));
+        Ok(Self { first: keys.first().copied().unwrap_or(0), memory, endpoint, _hub: hub })
+    }
+
+    /// Has the processor do what a request says, and returns its time for what that brings with it: segments whose records
+    /// move.
+    pub(super) fn call(&self, request: &[u8], reply: &mut Vec<u8>) -> Picos {
+        let mut node = self.memory.borrow_mut();
+        let before = node.stats().copies;
+        reply.clear();
+        let handled = node.handle(CLIENT, request, reply);
+        while handled == Handled::Later && node.next_reply(reply).is_none() {
+            node.work();
+        }
+        node.work();
+        (node.stats().copies - before) * Options::RECORD_MOVED
+    }
+
+    /// Lets it do some of what it does between requests.
+    pub(super) fn work(&self) {
+        self.memory.borrow_mut().work();
+    }
+
+    /// Bytes of its region that are in use.
+    pub(super) fn used_bytes(&self) -> u64 {
+        self.memory.borrow().stats().used_bytes
+    }
+}
+
+/// A compute node's table of one memory node.
+pub(super) struct Held<K: Numbered> {
+    pub(super) table: RefCell<Arc<Table<K>>>,
+    /// Counts the table's versions.
+    pub(super) version: Cell<u64>,
+    /// Counts its hot caches: it was opened so often.
+    pub(super) opened: Cell<u64>,
+    /// Whether a client brings it up to date: one at a time, as in a client process.
+    pub(super) is_refreshing: Cell<bool>,
+    /// Clients that wait for that.
+    pub(super) waiting: RefCell<Vec<usize>>,
+}
+
+/// How compute nodes open tables, of which each memory node's has a share of the budget.
+pub(super) fn table_options(options: &Options, hosts: &Hosts) -> TableOptions {
+    let costs = FabricCosts { probe: 0.0, ..FabricCosts::RDMA };
+    let budget = options.budget / u64::from(hosts.memory_nodes.max(1));
+    let cache = Some(CacheConfig { variant: options.variant, ..CacheConfig::of(budget) });
+    TableOptions { costs, cache, ..TableOptions::plan(options.plan) }
+}
+
+impl<K: Numbered> Held<K> {
+    /// Opens the table.
+    pub(super) fn open(node: &Node<K>, options: &TableOptions) -> Result<Self, BuildError> {
+        let table = Table::open(&mut *node.endpoint.borrow_mut(), options);
+        Ok(Self {
+            table: RefCell::new(Arc::new(table.map_err(|e| failed("opening the table", e))?)),
+            version: Cell::new(0),
+            opened: Cell::new(0),
+            is_refreshing: Cell::new(false),
+            waiting: RefCell::default(),
+        })
+    }
+}

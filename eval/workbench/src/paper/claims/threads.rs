@@ -1,0 +1,48 @@
+//! What the paper says of latencies and of more threads, mostly in words.
+
+use super::{C, Claim, Keys, Measure, SMALL, Says, Setting, YCSB, own};
+use crate::experiment::SystemName::{self, DmTree, FpCache, Rolex, Sherman, Smart};
+
+/// Of FPCache's own changes.
+const BY_PROCESSOR: &str = "FPCache's changes are made by one core of the memory node, where the others' are one-sided: at the rates \
+                            of this model that core is what binds, and queues for it are the tail";
+
+/// §4.2.1: "FPCache and DMTree consistently achieve lower tail latency than ROLEX and Sherman" in B, C and D; P99 and P99.9.
+pub(super) fn latencies() -> Vec<Claim> {
+    let mut all = Vec::new();
+    for setting in YCSB {
+        for this in [FpCache, DmTree] {
+            for that in [Rolex, Sherman] {
+                for measure in [Measure::P99, Measure::P999] {
+                    let claim = Claim {
+                        this: (this, setting),
+                        that: (that, setting),
+                        says: Says::Below,
+                        ..own(7, setting, setting, measure, 1.0)
+                    };
+                    all.push(if this == FpCache { claim.for_the_reason(BY_PROCESSOR) } else { claim });
+                }
+            }
+        }
+    }
+    all
+}
+
+/// §4.2.2, on `fb`: SMART, FPCache and DMTree grow nearly linearly up to 128 threads; ROLEX and Sherman saturate after 64, which is
+/// taken as less than half of six times as much at six times as many.
+pub(super) fn scaling() -> Vec<Claim> {
+    const fn with_threads(name: &'static str, clients: u16) -> Setting {
+        Setting { name, keys: Keys::Fb, sizes: SMALL, clients, ..C }
+    }
+    let (few, more, most) =
+        (with_threads("64 threads", 64), with_threads("128 threads", 128), with_threads("fb", 384));
+    let grows = |system: SystemName, setting: Setting, published, says| Claim {
+        this: (system, setting),
+        that: (system, few),
+        says,
+        ..own(8, setting, few, Measure::Throughput, published)
+    };
+    let linear = [Smart, FpCache, DmTree].map(|system| grows(system, more, 2.0, Says::About));
+    let saturated = [Rolex, Sherman].map(|system| grows(system, most, 3.0, Says::Below));
+    linear.into_iter().chain(saturated).collect()
+}

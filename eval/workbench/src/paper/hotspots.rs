@@ -1,0 +1,110 @@
+//! Figure 10: throughput while the keys that are asked for most change.
+
+use std::sync::Arc;
+
+use fpcache_datasets::requests::{Distribution, RequestOptions, generate};
+
+use super::claims::C;
+use super::{Bench, KEYS, PaperError};
+use crate::BuildError;
+use crate::bench::Operation;
+use crate::experiment::{Experiment, Parameters, Run, SystemName};
+
+/// What a change of the popular keys does to a system.
+#[derive(Clone, Debug, serde::Serialize)]
+pub struct Hotspots {
+    /// The system.
+    pub system: &'static str,
+    /// Published parameters or the best.
+    pub parameters: Parameters,
+    /// The parameters for people.
+    pub described: String,
+    /// Operations per second before a change: of the last quarter of a phase.
+    pub before: f64,
+    /// Of the slowest second after a change, as a share of that.
+    pub slowest: f64,
+    /// The paper's: a drop of 17 %.
+    pub published_slowest: Option<f64>,
+    /// Seconds until there are 95 % again, of a table of 60 M keys; none if it took longer than a phase.
+    pub recovers_in: Option<f64>,
+    /// The paper's: within 6 s.
+    pub published_recovers_in: Option<f64>,
+    /// Throughput of each second, of a table of 60 M keys, as a share of that before the change: from the change on.
+    pub seconds: Vec<f64>,
+    /// Answers that were wrong.
+    pub wrong: u64,
+}
+
+/// Operations of a window, per key: at 30 M operations a second those of a second of 60 M keys. What a cache has to learn grows
+/// with the keys, and so does the time it takes.
+const WINDOW: f64 = 0.5;
+/// Windows of a phase, in which the same keys are popular, and phases. The first fills the cache.
+const WINDOWS: usize = 12;
+const PHASES: usize = 2;
+/// From this share of what there was a system has recovered.
+const RECOVERED: f64 = 0.95;
+/// Operations in all.
+pub(super) const OPERATIONS_PER_KEY: u64 = (WINDOWS * PHASES) as u64 / 2;
+
+impl Bench<'_> {
+    /// Measures how systems get over a change of the popular keys, in workload C.
+    ///
+    /// # Errors
+    /// If the keys cannot be had.
+    pub fn hotspots(&mut self) -> Result<Vec<Result<Hotspots, BuildError>>, PaperError> {
+        use SystemName::{Chime, DmTree, FpCache, Rolex, Smart};
+        let keys = self.keys(C.keys)?;
+        let window = ((keys.len() as f64 * WINDOW) as usize).max(1_000);
+        let lookups = window * WINDOWS * PHASES;
+        let theta = C.theta.unwrap_or(0.99);
+        let options = RequestOptions {
+            lookups,
+            distribution: Distribution::Zipf { theta },
+            negative: 0.0,
+            seed: self.scale.seed,
+            shift_every: Some((window * WINDOWS) as u64),
+        };
+        let drawn = generate(&keys, &options).keys;
+        let operations: Vec<_> = drawn.into_iter().map(|key| Operation::Read { key }).collect();
+        let of = |system, parameters| -> Result<Hotspots, BuildError> {
+            let (operations, keys) = (&operations[..], Arc::clone(&keys));
+            let experiment =
+                Experiment { window: Some(window as u64), ..self.experiment(&C, keys, operations, 0) };
+            Ok(judge(system, parameters, &experiment.run(system, parameters)?))
+        };
+        let published = [FpCache, Smart, Chime, DmTree, Rolex].map(|system| (system, Parameters::Published));
+        let all = published.into_iter().chain([(FpCache, Parameters::Best)]);
+        Ok(all.map(|(system, parameters)| of(system, parameters)).collect())
+    }
+}
+
+/// What a series says.
+fn judge(system: SystemName, parameters: Parameters, run: &Run) -> Hotspots {
+    let Run { parameters: described, measured } = run;
+    let phases: Vec<&[f64]> = measured.windows.chunks(WINDOWS).collect();
+    let quarter = |phase: &[f64]| {
+        let last = &phase[phase.len() - phase.len().div_ceil(4)..];
+        last.iter().sum::<f64>() / last.len().max(1) as f64
+    };
+    let before = phases.first().map_or(0.0, |first| quarter(first));
+    let after = phases.get(1).copied().unwrap_or_default();
+    let seconds: Vec<f64> = after.iter().map(|rate| rate / before.max(1.0)).collect();
+    let slowest = seconds.iter().copied().fold(1.0, f64::min);
+    // Seconds of the paper's table: windows before the first one that is fast again, each with its own length.
+    let recovered = seconds.iter().position(|share| *share >= RECOVERED);
+    let lasts = |rate: &f64| WINDOW * KEYS as f64 / rate.max(1.0);
+    let is_published = parameters == Parameters::Published && system == SystemName::FpCache;
+    Hotspots {
+        system: system.name(),
+        parameters,
+        described: described.clone(),
+        before,
+        slowest,
+        published_slowest: is_published.then_some(0.83),
+        recovers_in: recovered
+            .map(|windows| after[..windows].iter().map(lasts).fold(0.0, |sum, lasts| sum + lasts)),
+        published_recovers_in: is_published.then_some(6.0),
+        seconds,
+        wrong: measured.wrong,
+    }
+}
