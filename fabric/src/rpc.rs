@@ -22,6 +22,10 @@ use crate::verbs::Batch;
 /// `wait_changed` spins, whose naps take several times what they are asked for.
 const SPIN: Duration = mapped::SPIN;
 
+/// A request of more bytes takes the server longer than anybody spins: its caller sleeps at once, and leaves the processor to
+/// others.
+const LONG: usize = 64 << 10;
+
 /// Replies up to this many bytes are fetched with the look at their tag.
 const SHORT: usize = 64;
 
@@ -47,6 +51,8 @@ pub(crate) struct Caller<E> {
     sequence: u32,
     seen: u64,
     spin: Spin,
+    /// Whether the last request is a long one.
+    is_long: bool,
 }
 
 impl<E: Endpoint> Caller<E> {
@@ -58,7 +64,7 @@ impl<E: Endpoint> Caller<E> {
         clock: Arc<dyn Clock>,
     ) -> Self {
         let (batch, spin) = (Batch::new(), Spin::new(SPIN));
-        Self { endpoint, bell, link, layout, clock, batch, sequence: 0, seen: 0, spin }
+        Self { endpoint, bell, link, layout, clock, batch, sequence: 0, seen: 0, spin, is_long: false }
     }
 
     fn send(&mut self, request: &[u8]) -> Result<(), FabricError> {
@@ -81,21 +87,12 @@ impl<E: Endpoint> Caller<E> {
 
     /// Spins for the reply's tag, then sleeps for it.
     fn await_reply(&mut self, deadline: Deadline) -> Result<u64, FabricError> {
-        let spin = Deadline::after_on(&*self.clock, self.spin.budget()).earlier(deadline);
-        loop {
-            match self.endpoint.wait_changed(at(REPLY_TAG), self.seen, spin) {
-                Ok(tag) => {
-                    self.seen = tag;
-                    if sequence_of(tag) == self.sequence {
-                        self.spin.paid_off();
-                        return Ok(tag);
-                    }
-                }
-                Err(FabricError::DeadlinePassed { .. }) => break,
-                Err(error) => return Err(error),
+        if !self.is_long {
+            let spin = Deadline::after_on(&*self.clock, self.spin.budget()).earlier(deadline);
+            if let Some(tag) = self.spin_for_reply(spin)? {
+                return Ok(tag);
             }
         }
-        self.spin.was_in_vain();
         self.set_sleeping(1)?;
         let outcome = self.sleep_for_reply(deadline);
         // Also after an error: a word left at 1 would cost the memory node a system call per reply.
@@ -103,6 +100,25 @@ impl<E: Endpoint> Caller<E> {
         let tag = outcome?;
         cleared?;
         Ok(tag)
+    }
+
+    fn spin_for_reply(&mut self, until: Deadline) -> Result<Option<u64>, FabricError> {
+        loop {
+            match self.endpoint.wait_changed(at(REPLY_TAG), self.seen, until) {
+                Ok(tag) => {
+                    self.seen = tag;
+                    if sequence_of(tag) == self.sequence {
+                        self.spin.paid_off();
+                        return Ok(Some(tag));
+                    }
+                }
+                Err(FabricError::DeadlinePassed { .. }) => {
+                    self.spin.was_in_vain();
+                    return Ok(None);
+                }
+                Err(error) => return Err(error),
+            }
+        }
     }
 
     fn sleep_for_reply(&mut self, deadline: Deadline) -> Result<u64, FabricError> {
@@ -169,6 +185,7 @@ impl<E: Endpoint> Calls for Caller<E> {
             return Err(FabricError::RequestTooLong { len, max });
         }
         self.send(request)?;
+        self.is_long = request.len() > LONG;
         Ok(self.sequence)
     }
 

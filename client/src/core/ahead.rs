@@ -1,5 +1,7 @@
 //! Values that are longer than a request, and go ahead of the one they belong to in pieces.
 
+use std::borrow::Cow;
+
 use fpcache::key_space::BuildKeys;
 use fpcache::message::{MAX_AHEAD_BYTES, Piece, Request, decode_reply};
 use fpcache_fabric::{Clock, Connection};
@@ -7,50 +9,43 @@ use fpcache_fabric::{Clock, Connection};
 use super::sending::Sending;
 use super::writer::{Limits, Writer};
 
-/// Bytes of values that a writer keeps room for from one request to the next.
-const KEPT_BYTES: usize = 1 << 20;
-
-/// The values of one request's operations that go ahead of it, kept for as long as it may be sent again.
+/// The values of one request's operations that go ahead of it, for as long as it may be sent again. Where the caller waits that long
+/// they stay where they are: a copy of 16 MiB takes milliseconds of a processor that others want.
 #[derive(Debug, Default)]
-pub(super) struct Ahead {
-    values: Vec<u8>,
-    /// The operations they are of, and where each ends among all values.
-    ends: Vec<(u32, usize)>,
+pub(super) struct Ahead<'v> {
+    /// The operations they are of, and the values.
+    values: Vec<(u32, Cow<'v, [u8]>)>,
 }
 
-impl Ahead {
-    /// Forgets all values, and gives room back that long ones took.
-    pub(super) fn clear(&mut self) {
-        self.ends.clear();
-        self.values.clear();
-        if self.values.capacity() > KEPT_BYTES {
-            self.values = Vec::new();
-        }
-    }
-
+impl<'v> Ahead<'v> {
     /// Whether another value of so many bytes may go ahead of the same request.
     pub(super) fn has_room(&self, bytes: usize) -> bool {
-        self.values.len() + bytes <= MAX_AHEAD_BYTES
+        let before: usize = self.values.iter().map(|(_, value)| value.len()).sum();
+        before + bytes <= MAX_AHEAD_BYTES
     }
 
     /// Adds the value of an operation.
-    pub(super) fn push(&mut self, operation: usize, value: &[u8]) {
-        self.values.extend_from_slice(value);
+    pub(super) fn push(&mut self, operation: usize, value: &'v [u8]) {
         // A request has far fewer operations than a u32 counts.
-        self.ends.push((operation as u32, self.values.len()));
+        self.values.push((operation as u32, Cow::Borrowed(value)));
     }
 
     /// The value of the first of these operations.
     pub(super) fn first_value(&self) -> Option<&[u8]> {
-        self.ends.first().map(|(_, end)| &self.values[..*end])
+        self.values.first().map(|(_, value)| &value[..])
+    }
+
+    /// The same, for a request whose values nobody else keeps.
+    pub(super) fn into_owned(self) -> Ahead<'static> {
+        let owned = |(operation, value): (u32, Cow<'_, [u8]>)| (operation, Cow::Owned(value.into_owned()));
+        Ahead { values: self.values.into_iter().map(owned).collect() }
     }
 
     /// What has to be sent ahead of the request with this number of this client.
     fn pieces(&self, client: u64, request: u64, max_request: usize) -> impl Iterator<Item = Piece<'_>> {
-        let starts = std::iter::once(0).chain(self.ends.iter().map(|(_, end)| *end));
-        self.ends.iter().zip(starts).flat_map(move |((operation, end), start)| {
-            Piece::all((client, request, *operation), &self.values[start..*end], max_request)
-        })
+        self.values
+            .iter()
+            .flat_map(move |(operation, value)| Piece::all((client, request, *operation), value, max_request))
     }
 }
 
@@ -59,6 +54,7 @@ impl Writer {
     /// node drops it. The request is for one table: it goes to no other of its name.
     pub(super) fn send_ahead<K: BuildKeys>(
         &mut self,
+        ahead: &Ahead<'_>,
         connection: &impl Connection,
         limits: Limits,
         clock: &dyn Clock,
@@ -66,7 +62,7 @@ impl Writer {
         if connection.creation() != self.creation {
             return Err(Sending::OtherTable);
         }
-        let Self { identity, requests, creation, ahead, request, reply, .. } = self;
+        let Self { identity, requests, creation, request, reply, .. } = self;
         for piece in ahead.pieces(*identity, *requests, connection.max_request()) {
             Request::Value(piece).encode::<K>(*creation, request);
             connection.call(request, reply, limits.part(clock)).map_err(Sending::of_ahead)?;
@@ -102,11 +98,12 @@ mod tests {
 
     #[test]
     fn no_more_goes_ahead_than_a_memory_node_takes() {
+        let most = vec![0; MAX_AHEAD_BYTES - 10];
         let mut ahead = Ahead::default();
-        ahead.push(0, &vec![0; MAX_AHEAD_BYTES - 10]);
-        assert!(ahead.has_room(10) && !ahead.has_room(11));
-        ahead.clear();
-        assert!(ahead.has_room(MAX_AHEAD_BYTES) && ahead.values.capacity() == 0);
+        assert!(ahead.has_room(MAX_AHEAD_BYTES) && !ahead.has_room(MAX_AHEAD_BYTES + 1));
         assert_eq!(ahead.pieces(1, 1, 1000).count(), 0);
+        ahead.push(0, &most);
+        assert!(ahead.has_room(10) && !ahead.has_room(11));
+        assert!(!ahead.into_owned().has_room(11));
     }
 }

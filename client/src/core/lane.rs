@@ -7,6 +7,7 @@ use fpcache::key_space::BuildKeys;
 use fpcache::message::{WriteKind, WriteOperation, WriteReply};
 use fpcache_fabric::{Clock, Connection, Deadline, FabricError, Posted};
 
+use super::ahead::Ahead;
 use super::recover::Retry;
 use super::sending::{Failed, Sending};
 use super::write::no_reply;
@@ -26,6 +27,8 @@ pub(crate) struct Lane<K: BuildKeys, T: Connector> {
 struct Flight<Key> {
     key: Key,
     kind: WriteKind,
+    /// Goes ahead of the request, however often it is sent.
+    ahead: Ahead<'static>,
     limits: Limits,
     first: Option<First>,
 }
@@ -72,24 +75,25 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
             *writer = self.new_writer()?;
         }
         let (mut limits, mut retry) = (None, Retry::new(within));
-        let (limits, first) = loop {
-            self.fill(writer, std::iter::once(*operation), true, within)?;
+        let (ahead, limits, first) = loop {
+            let ahead = self.fill(writer, std::iter::once(*operation), true, within)?;
             let limits = *limits.get_or_insert_with(|| Limits::new(within, &*self.clock));
             self.revive(connection, limits.deadline)?;
             writer.next_request();
-            match Self::send_along(connection, writer, false, limits, &*self.clock) {
-                Ok(posted) => break (limits, First::Posted(posted)),
+            match Self::send_along(connection, writer, &ahead, false, limits, &*self.clock) {
+                Ok(posted) => break (ahead, limits, First::Posted(posted)),
                 Err(Sending::Never(error)) => return Err(error.into()),
                 Err(Sending::Refused(refusal)) => return Err(refusal.into()),
                 // This lane, or whoever knows the table's shape, has not noticed yet that the table was dropped.
                 Err(Sending::OtherTable | Sending::Dropped(_)) => {
                     self.before_refilling(limits, &mut retry)?
                 }
-                Err(failed) => break (limits, First::Failed(failed)),
+                Err(failed) => break (ahead, limits, First::Failed(failed)),
             }
         };
         let key = operation.key.to_owned();
-        *flight = Some(Flight { key, kind: operation.kind, limits, first: Some(first) });
+        let (kind, ahead) = (operation.kind, ahead.into_owned());
+        *flight = Some(Flight { key, kind, ahead, limits, first: Some(first) });
         Ok(())
     }
 
@@ -97,7 +101,7 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
     pub(crate) fn settle(&self, lane: &mut Lane<K, T>) -> Result<WriteReply, ClientError> {
         let Lane { connection, writer, flight, replies } = lane;
         // Whoever asks has posted one.
-        let Flight { key, kind, limits, mut first } = flight.take().ok_or_else(no_reply)?;
+        let Flight { key, kind, mut ahead, limits, mut first } = flight.take().ok_or_else(no_reply)?;
         if writer.process != self.process() {
             // Its identity is the parent's, who may be waiting for the same reply.
             return Err(ClientError::OutcomeUnknown { why: PARENTS.to_owned() });
@@ -112,7 +116,7 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
                     Some(First::Failed(failed)) => return Err(failed),
                     None => {
                         self.revive(connection, limits.deadline).map_err(Sending::Never)?;
-                        Self::send_along(connection, writer, sent_before, limits, &*self.clock)?
+                        Self::send_along(connection, writer, &ahead, sent_before, limits, &*self.clock)?
                     }
                 };
                 let part = limits.part(&*self.clock);
@@ -123,13 +127,12 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
                 Err(Failed::Call(error)) => break Err(error),
                 Err(Failed::OtherTable) => self
                     .before_refilling(limits, &mut retry)
-                    .and_then(|()| self.refill(writer, limits.within)),
+                    .and_then(|()| self.refill(writer, &mut ahead, limits.within)),
             };
             if let Err(error) = refilled {
                 break Err(error);
             }
         };
-        writer.ahead.clear();
         ended?;
         if kind == WriteKind::Delete {
             self.forget(key.borrow());
@@ -161,11 +164,12 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
     fn send_along(
         connection: &T::Connection,
         writer: &mut Writer,
+        ahead: &Ahead<'_>,
         sent_before: bool,
         limits: Limits,
         clock: &dyn Clock,
     ) -> Result<Posted, Sending> {
-        writer.send_ahead::<K>(connection, limits, clock)?;
+        writer.send_ahead::<K>(ahead, connection, limits, clock)?;
         connection.post(writer.encode::<K>(sent_before), limits.deadline).map_err(Sending::of)
     }
 

@@ -16,6 +16,7 @@ use fpcache::table::Table;
 use fpcache::table_view::OpenError;
 use fpcache_fabric::{Connection, Deadline, FabricError};
 
+use super::ahead::Ahead;
 use super::fits::{misfit, sent};
 use super::recover::Retry;
 use super::sending::{Failed, OTHER_TABLE, Sending, is_passing, of_its_table, unknown};
@@ -40,9 +41,7 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
         let mut is_first = true;
         // Not after the last request: the table may be gone by then, but its changes were made.
         while rest.clone().next().is_some() {
-            let count = self.fill_and_send(&mut writer, rest.clone(), is_first, within, replies);
-            writer.ahead.clear();
-            let count = count?;
+            let count = self.fill_and_send(&mut writer, rest.clone(), is_first, within, replies)?;
             let done = rest.clone().take(count);
             done.filter(|o| o.kind == WriteKind::Delete).for_each(|o| self.forget(o.key));
             rest.by_ref().take(count).for_each(drop);
@@ -63,10 +62,10 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
         let (mut limits, mut retry) = (None, Retry::new(within));
         loop {
             writer.has_gone = false;
-            let count = self.fill(writer, operations.clone(), is_first, within)?;
+            let ahead = self.fill(writer, operations.clone(), is_first, within)?;
             let limits = *limits.get_or_insert_with(|| Limits::new(within, &*self.clock));
-            match self.send(writer, limits, replies) {
-                Ok(()) => return Ok(count),
+            match self.send(writer, &ahead, limits, replies) {
+                Ok(()) => return Ok(writer.batch.len()),
                 Err(Failed::Call(error)) => return Err(error),
                 Err(Failed::OtherTable) => self.before_refilling(limits, &mut retry)?,
             }
@@ -132,14 +131,14 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
         Ok(writer)
     }
 
-    /// Fills a request with the first operations, and says with how many. All values are looked at before the first one.
+    /// Fills a request with the first operations, and says what goes ahead of it. All values are looked at before the first one.
     pub(super) fn fill<'v>(
         &self,
         writer: &mut Writer,
         operations: impl Iterator<Item = WriteOperation<'v, &'v K::Key>> + Clone,
         is_first: bool,
         within: Duration,
-    ) -> Result<usize, ClientError> {
+    ) -> Result<Ahead<'v>, ClientError> {
         let (most, max_request) = {
             let session = self.session();
             let most = session.connection.max_reply().saturating_sub(8) / WriteReply::BYTES;
@@ -160,9 +159,8 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
             if is_first {
                 fits(shape)?;
             }
-            let Writer { batch, ahead, .. } = &mut *writer;
+            let (batch, mut ahead) = (&mut writer.batch, Ahead::default());
             batch.clear();
-            ahead.clear();
             for operation in operations.clone() {
                 let value = sent::<K>(&operation, shape, max_request);
                 let goes_ahead = matches!(value, Sent::Ahead(_));
@@ -178,7 +176,7 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
                 let hint = table.and_then(|table| hint(table, operation.key));
                 batch.push::<K>(&WriteOperation { hint, value, ..operation });
             }
-            Ok(batch.len())
+            Ok(ahead)
         })
     }
 
@@ -240,8 +238,13 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
     }
 
     /// Puts the one change of a request, which was not made, together again for the table that has the name now.
-    pub(super) fn refill(&self, writer: &mut Writer, within: Duration) -> Result<(), ClientError> {
-        let (batch, ahead) = (std::mem::take(&mut writer.batch), std::mem::take(&mut writer.ahead));
+    pub(super) fn refill(
+        &self,
+        writer: &mut Writer,
+        ahead: &mut Ahead<'static>,
+        within: Duration,
+    ) -> Result<(), ClientError> {
+        let batch = std::mem::take(&mut writer.batch);
         let operation = batch.operations::<K>().next().ok_or_else(no_reply)?;
         let value = match operation.value {
             Sent::Ahead(_) => Sent::Here(ahead.first_value().unwrap_or_default()),
@@ -249,17 +252,23 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
         };
         let WriteOperation { kind, expected, .. } = operation;
         let operation = WriteOperation { kind, key: operation.key.borrow(), hint: None, expected, value };
-        self.fill(writer, std::iter::once(operation), true, within)?;
+        *ahead = self.fill(writer, std::iter::once(operation), true, within)?.into_owned();
         writer.next_request();
         Ok(())
     }
 
     /// Sends a request until it is answered.
-    fn send(&self, writer: &mut Writer, limits: Limits, replies: &mut Vec<WriteReply>) -> Result<(), Failed> {
+    fn send(
+        &self,
+        writer: &mut Writer,
+        ahead: &Ahead<'_>,
+        limits: Limits,
+        replies: &mut Vec<WriteReply>,
+    ) -> Result<(), Failed> {
         writer.next_request();
         self.see_through(writer, limits, replies, |writer, sent_before| {
             let connection = self.living_connection(limits.deadline).map_err(Sending::Never)?;
-            writer.send_ahead::<K>(&*connection, limits, &*self.clock)?;
+            writer.send_ahead::<K>(ahead, &*connection, limits, &*self.clock)?;
             writer.encode::<K>(sent_before);
             let part = limits.part(&*self.clock);
             connection.call(&writer.request, &mut writer.reply, part).map_err(Sending::of)

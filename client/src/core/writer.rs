@@ -6,8 +6,6 @@ use fpcache::key_space::BuildKeys;
 use fpcache::message::{WriteBatch, WriteReply};
 use fpcache_fabric::{Clock, Deadline};
 
-use super::ahead::Ahead;
-
 /// How much of a call's time one sending of a request waits for its reply, and at least how long.
 const PART: (u32, Duration) = (4, Duration::from_millis(1));
 
@@ -26,8 +24,6 @@ pub(super) struct Writer {
     /// The creation number of the only table that the changes are for, if they are for one alone.
     pub(super) meant: Option<u64>,
     pub(super) batch: WriteBatch,
-    /// Values of the batch that do not fit its request.
-    pub(super) ahead: Ahead,
     pub(super) request: Vec<u8>,
     pub(super) reply: Vec<u8>,
     /// Of changes that are made one by one.
@@ -39,7 +35,7 @@ pub(super) struct Writer {
 impl Writer {
     pub(super) fn new(identity: u64, process: u64) -> Self {
         let (request, reply, replies) = (Vec::new(), Vec::new(), Vec::new());
-        let (batch, ahead) = (WriteBatch::default(), Ahead::default());
+        let batch = WriteBatch::default();
         Self {
             identity,
             process,
@@ -47,7 +43,6 @@ impl Writer {
             creation: 0,
             meant: None,
             batch,
-            ahead,
             request,
             reply,
             replies,
