@@ -64,6 +64,9 @@ impl Service for Catalogue {
     }
 
     fn handle(&mut self, client: ClientId, request: &[u8], reply: &mut Vec<u8>) -> Handled {
+        if let Some(merger) = &self.opening.merger {
+            merger.request_came();
+        }
         if !self.readers.is_empty() && self.readers.contains(&client) && !Request::only_reads(request) {
             let why = "this client's token lets it read and change nothing: give it one that a line `write TOKEN` of the \
                        memory node's --token-file has";
