@@ -317,8 +317,9 @@ impl<K: BuildKeys, M: NodeMemory> ResumedRegion<K, M> {
     fn redo_one(&mut self, table: &mut Table<K>, lsn: Lsn, payload: &[u8]) -> Result<(), RecoverError> {
         let logged = entry::decode::<K>(payload, &table.shape())
             .ok_or_else(|| RecoverError::Undecodable { what: format!("entry {lsn} of the log") })?;
-        // The values of entries lie in the region still.
-        let Logged::SlotMutation(entry) = logged else { return Ok(()) };
+        // The values of entries lie in the region still. Pieces whose mutation was never written down are done with too: if
+        // they stayed to be done, a snapshot would take the log's files away that the next start asks for.
+        let Logged::SlotMutation(entry) = logged else { return self.note_applied(lsn, table) };
         let at = (entry.segment, entry.generation, entry.slot);
         let done =
             table.redo(&self.superblock, entry.kind, at, entry.key.borrow(), entry.version, &entry.value)?;
@@ -326,11 +327,15 @@ impl<K: BuildKeys, M: NodeMemory> ResumedRegion<K, M> {
         if let Some(session) = self.sessions.with_request(entry.client, entry.request) {
             self.keep_reply(&session, usize::from(entry.operation), reply)?;
         }
+        self.redone += 1;
+        self.note_applied(lsn, table)
+    }
+
+    fn note_applied(&mut self, lsn: Lsn, table: &Table<K>) -> Result<(), RecoverError> {
         if let Some(recovery_area) = &self.superblock.recovery_area {
             recovery_area.set_applied(lsn, table.next_version())?;
         }
         self.applied = lsn;
-        self.redone += 1;
         Ok(())
     }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use crate::common::keys::{Integers, Key, TestKeys};
+use crate::common::keys::{Integers, Key, LongValues, TestKeys};
 use crate::common::requests::{Writer, batch, call, post, statuses, value};
 use crate::common::world::{Mortal, Node, REGION, RING, World, load, lost, parameters, startup};
 use fpcache::key_space::KeySpace;
@@ -297,6 +297,28 @@ fn what_an_unfinished_snapshot_left_is_removed_at_every_start<T: TestKeys>() {
     let (_node, recovery) = world.begin::<T>();
     assert!(matches!(recovery.origin, Origin::Memory { .. }), "{recovery}");
     assert!(world.disk.list().expect("a folder").iter().all(|name| name != left));
+}
+
+/// Of a long value the pieces are written down before its mutation. Those whose mutation never was stayed to be done: after some such
+/// ends, snapshots had taken the files away that have them, and no process could go on with the memory any more.
+#[test]
+fn processes_that_end_within_values_leave_nothing_to_be_done_for_ever() {
+    // The first end is just behind the piece; the others are tried.
+    for stores in (200..420).step_by(8) {
+        let mut world = World::new(SyncPolicy::Always, 1);
+        let (mut node, _) = world.begin::<LongValues>();
+        load::<LongValues>(&mut node, 10);
+        for life in 0..5 {
+            let write = batch::<LongValues>(&[(WriteKind::Put, 4, &[7; 1000])]);
+            world.left.store(if life == 0 { 380 } else { stores }, Ordering::Relaxed);
+            post::<LongValues>(&mut node, ClientId(1), &write.request(life, 1, false));
+            drop(node);
+            node = world.begin::<LongValues>().0;
+            node.begin_snapshot();
+            work(&mut node, 40);
+        }
+        assert!(Writer::<LongValues>::new(8).get(&mut node, 450).is_some(), "after {stores} stores");
+    }
 }
 
 for_all_keys_and_long_values!(
