@@ -99,7 +99,7 @@ pub use node_memory::NodeMemory;
 pub use random::random_bits;
 pub use rdma::RdmaError;
 pub use region::{Export, OneRegion, RegionName};
-pub use region_reader::{BackedInPlace, RegionReader};
+pub use region_reader::{Another, BackedInPlace, RegionReader};
 pub use spin::Spin;
 pub use tcp::{TcpAddress, TcpConnection, TcpEndpoint};
 pub use verbs::{ANSWERS, AreaId, Batch, CHANGED, Landing, REGION, RINGS, RemoteAddr, Request};

@@ -1,4 +1,4 @@
-//! Reading a region in the process of its memory node, as clients that map it do.
+//! Reading a region in the process of its memory node, as clients that map it do, within a bound.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -7,19 +7,27 @@ use crate::clock::{Deadline, SystemClock};
 use crate::endpoint::{AreaInfo, Completion, Endpoint, Rejected, Ticket};
 use crate::error::FabricError;
 use crate::in_place::InPlace;
-use crate::mapped::{Area, Link, MappedEndpoint, MappedInPlace};
+use crate::mapped::{Area, Link, MappedEndpoint};
 use crate::memory::{Access, SharedMemory, Words};
 use crate::meter::Meter;
 use crate::region::Export;
 use crate::verbs::{AreaId, Batch, REGION, RemoteAddr, Request};
 
-/// An endpoint that reads a region in the process of its memory node, and changes nothing.
+/// Endpoints that are made of one another, over the same areas, on any thread.
+pub trait Another: Endpoint + Send + Sync + 'static {
+    /// Another endpoint over the same areas, with counts of its own. Costs one small allocation.
+    #[must_use]
+    fn another(&self) -> Self;
+}
+
+/// An endpoint that reads a region in the process of its memory node, and changes nothing: memory that is mapped there, or that of
+/// a simulated memory node.
 ///
 /// It touches nothing from the end of what is backed on, as the threads that serve sockets do not: a READ that reaches there
 /// fails with [`OutOfBounds`](FabricError::OutOfBounds), where a client that maps the region would find zeros.
 #[derive(Debug)]
-pub struct RegionReader {
-    inner: MappedEndpoint,
+pub struct RegionReader<E = MappedEndpoint> {
+    inner: E,
     backed_end: Arc<AtomicU64>,
     /// Bytes that may still be looked at.
     allowed: u64,
@@ -39,20 +47,22 @@ impl Export {
     }
 }
 
-impl From<MappedEndpoint> for RegionReader {
-    /// Reads by this endpoint, whose region is backed as far as it is mapped.
-    fn from(inner: MappedEndpoint) -> Self {
+impl<E: Endpoint> From<E> for RegionReader<E> {
+    /// Reads by this endpoint, whose region is backed as far as it reaches.
+    fn from(inner: E) -> Self {
         Self { inner, backed_end: Arc::new(AtomicU64::new(u64::MAX)), allowed: u64::MAX }
     }
 }
 
-impl RegionReader {
-    /// Another endpoint that reads the same region, without a limit. Costs one small allocation.
-    pub fn another(&self) -> Self {
+impl<E: Another> Another for RegionReader<E> {
+    /// It has no limit.
+    fn another(&self) -> Self {
         let (inner, backed_end) = (self.inner.another(), Arc::clone(&self.backed_end));
         Self { inner, backed_end, allowed: u64::MAX }
     }
+}
 
+impl<E> RegionReader<E> {
     /// Has so many bytes be looked at from now on, at most, whatever it takes: what goes beyond them fails with
     /// [`TooLong`](FabricError::TooLong), and is not looked at.
     pub fn allow(&mut self, bytes: u64) {
@@ -99,13 +109,13 @@ fn not_backed(offset: u64, len: u64, area_len: u64) -> FabricError {
 
 /// The region where it lies, up to the end of what is backed.
 #[derive(Debug)]
-pub struct BackedInPlace<'a> {
-    inner: MappedInPlace<'a>,
+pub struct BackedInPlace<'a, L> {
+    inner: L,
     backed_end: &'a AtomicU64,
     allowed: &'a mut u64,
 }
 
-impl BackedInPlace<'_> {
+impl<L> BackedInPlace<'_, L> {
     /// That these bytes are backed, and may be looked at.
     #[inline(always)]
     fn check(&mut self, offset: u64, len: u64) -> Result<(), FabricError> {
@@ -114,7 +124,7 @@ impl BackedInPlace<'_> {
     }
 }
 
-impl InPlace for BackedInPlace<'_> {
+impl<L: InPlace> InPlace for BackedInPlace<'_, L> {
     #[inline(always)]
     fn prefetch(&self, offset: u64, bytes: usize) {
         // A prefetch takes no page.
@@ -150,7 +160,7 @@ impl InPlace for BackedInPlace<'_> {
     }
 }
 
-impl RegionReader {
+impl<E> RegionReader<E> {
     fn check_all(&mut self, batch: &Batch) -> Result<(), FabricError> {
         let Self { backed_end, allowed, .. } = self;
         batch.requests().try_for_each(|request| match request {
@@ -164,11 +174,14 @@ impl RegionReader {
     }
 }
 
-impl Endpoint for RegionReader {
-    type InPlace<'a> = BackedInPlace<'a>;
+impl<E: Endpoint> Endpoint for RegionReader<E> {
+    type InPlace<'a>
+        = BackedInPlace<'a, E::InPlace<'a>>
+    where
+        E: 'a;
 
     #[inline(always)]
-    fn in_place(&mut self, area: AreaId) -> Result<Option<BackedInPlace<'_>>, FabricError> {
+    fn in_place(&mut self, area: AreaId) -> Result<Option<Self::InPlace<'_>>, FabricError> {
         let inner = self.inner.in_place(area)?;
         let (backed_end, allowed) = (&*self.backed_end, &mut self.allowed);
         Ok(inner.map(|inner| BackedInPlace { inner, backed_end, allowed }))

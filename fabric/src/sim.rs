@@ -12,6 +12,7 @@
 //! | batches | in order within an endpoint, each taking its own time between endpoints |
 //! | replies | after all stores before them |
 //! | requests | lost, late, twice; the connection may break under them |
+//! | questions | answered on threads of the memory node's own, whose looks at memory have their time and tear as others do |
 //! | deaths | of a compute node at any fabric call; of a memory node at any store, with a next life over what survived |
 //! | time | moves from event to event; nothing waits in real time |
 //!
@@ -60,6 +61,7 @@ mod in_place;
 mod memory;
 mod node;
 mod options;
+mod questions;
 mod random;
 mod report;
 mod room;
@@ -75,6 +77,7 @@ pub use in_place::SimInPlace;
 pub use memory::SimMemory;
 pub use node::{NodeDeath, NodeStart};
 pub use options::{Faults, MemoryOptions, NodeOptions, SimOptions, Tear};
+pub use questions::SimRegion;
 pub use random::Random;
 pub use report::{FailureKind, RunFailure, RunReport, SEED_VARIABLE};
 pub use world::{NodeId, Process, ProcessId, Sim, World};

@@ -38,13 +38,15 @@ pub enum Sabotage {
     MarkLost,
     /// Readers take a frozen slot of a group for one that is not marked.
     GroupsPassFrozen,
+    /// The memory node's threads that look keys up conclude absence without looking at the reuse sequence.
+    AnswersUnproven,
     /// The memory node accepts writes to new segments without a release after the freezing of the old ones.
     NoFenceAfterFreeze,
 }
 
 impl Sabotage {
     /// All of them.
-    pub const ALL: [Self; 18] = [
+    pub const ALL: [Self; 19] = [
         Self::NoChecksum,
         Self::Unguarded,
         Self::NoReuseCheck,
@@ -62,6 +64,7 @@ impl Sabotage {
         Self::LiveBeforeMark,
         Self::MarkLost,
         Self::GroupsPassFrozen,
+        Self::AnswersUnproven,
         Self::NoFenceAfterFreeze,
     ];
 }

@@ -256,6 +256,19 @@ fn groups_of_segments_that_were_replaced_are_found() {
 }
 
 #[test]
+fn answers_out_of_memory_that_had_another_use_are_found() {
+    is_found(Sabotage::AnswersUnproven, Faults::WEATHER, |seed| {
+        let mut drawn = crowd(seed, CHURN, Duration::from_micros(400), 3);
+        drawn.node.answers = true;
+        for part in drawn.parts.iter_mut().skip(2) {
+            part.config = part.config.with_cache(None).with_plan(PlanChoice::Fixed(Plan::AtNode));
+            part.mix = Mix { get: 10, multi_get: 1, ..Mix::NOTHING };
+        }
+        drawn
+    });
+}
+
+#[test]
 fn memory_reused_at_once_is_found() {
     is_found(Sabotage::ReuseAtOnce, Faults::WEATHER, |seed| {
         crowd(seed, CHURN, Duration::from_micros(400), 3)

@@ -1,6 +1,6 @@
 //! The whole store in simulated worlds: real memory nodes and real clients, with whatever memory, network, processes and
 //! machines may do to them, from one seed each. In a third of the worlds keys are byte strings, in a
-//! quarter of them records lie in groups.
+//! quarter of them records lie in groups, in a third of them threads of the memory node's own look keys up.
 //!
 //! `FPCACHE_SIM_SEEDS=N` runs N worlds of each kind instead of a few hundred, `FPCACHE_SIM_SEED=n` one alone. With the
 //! feature `sabotage` the protocol is broken in one place at a time, and each break must be found.
@@ -50,6 +50,14 @@ fn draw(seed: u64, durability: Option<Durability>) -> Play {
             part.config = part.config.with_plan(PlanChoice::Fixed(Plan::Groups));
         }
     }
+    let mut of_answers = Random::new(seed ^ 0x0a75_3e45);
+    if of_answers.below(3) == 0 {
+        drawn.node.answers = true;
+        for part in drawn.parts.iter_mut().filter(|_| of_answers.below(3) > 0) {
+            part.name = format!("at-node, {}", part.name);
+            part.config = part.config.with_plan(PlanChoice::Fixed(Plan::AtNode));
+        }
+    }
     match random.below(12) {
         0 => add_queues(&mut drawn, &mut random, false),
         1 => add_queues(&mut drawn, &mut random, true),
@@ -93,6 +101,7 @@ fn draw_without_queues(seed: u64, durability: Option<Durability>) -> Play {
         snapshots: 64,
         wraps: 0,
         groups: false,
+        answers: false,
         #[cfg(feature = "sabotage")]
         sabotage: None,
     };
@@ -139,6 +148,7 @@ fn run(kind: &str, seeds: Range<u64>, faults: Faults, durability: Keeps) {
         let (scans, counts) = (tally.scans_back, tally.counts);
         assert!(tally.readers > tally.worlds && scans > tally.worlds && counts > tally.worlds, "{tally:?}");
         assert!(2 * tally.absent_by_groups > tally.worlds, "one READ of a group shows absence: {tally:?}");
+        assert!(tally.by_node > 4 * tally.answering && tally.answering > tally.worlds / 6, "{tally:?}");
         assert!(tally.lives.wrapped > tally.worlds / 10, "versions wrap around: {tally:?}");
         assert!((tally.worlds / 6..tally.worlds / 2).contains(&tally.of_bytes), "{tally:?}");
     }

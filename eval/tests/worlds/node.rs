@@ -1,17 +1,25 @@
 //! The real memory node in a simulated world, over all its lives.
 
 use std::borrow::Borrow;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use fpcache::layout::{Grouping, SlotWord};
 use fpcache_client::{KeySpace, TableParameters, U64Keys};
 use fpcache_eval::history::client::ClientStore;
 use fpcache_eval::history::keys::NumberedKeys;
-use fpcache_fabric::sim::{MemoryOptions, NodeId, NodeOptions, NodeStart, Random, SimMemory, World};
+use fpcache_fabric::sim::{MemoryOptions, NodeId, NodeOptions, NodeStart, Process, Random, SimMemory, World};
 use fpcache_fabric::{ClientId, Clock, Handled, NodeMemory, Service, Work};
+use fpcache_memserver::catalogue::answering::{Follower, Following};
 use fpcache_memserver::durability::{MemoryDisk, SyncPolicy};
 use fpcache_memserver::store::{Background, Memories, Startup, can_resume, restore, resume};
 use fpcache_memserver::{MemoryNode, Origin};
+
+#[cfg(not(feature = "sabotage"))]
+use fpcache_memserver::catalogue::answering::answers;
+#[cfg(feature = "sabotage")]
+use fpcache_memserver::catalogue::answering::sabotaged_answers;
 
 use crate::disk::SimDisk;
 
@@ -54,6 +62,8 @@ pub struct NodeShape {
     pub wraps: u64,
     /// Whether its records lie in groups.
     pub groups: bool,
+    /// Whether threads of its own answer questions about its region.
+    pub answers: bool,
     /// What is broken on purpose.
     #[cfg(feature = "sabotage")]
     pub sabotage: Option<fpcache::sabotage::Sabotage>,
@@ -102,6 +112,8 @@ struct Kept<K: NumberedKeys> {
     memory_of: u64,
     random: Random,
     node: Option<Arc<Mutex<Node<K>>>>,
+    /// What brings up to date what questions are answered by, until its process takes it.
+    following: Option<Following>,
     /// Lives that began with the memory of the one before, and with what the disk held.
     resumed: u64,
     restored: u64,
@@ -149,6 +161,7 @@ impl<K: NumberedKeys> Stage<K> {
             memory_of: 1,
             random,
             node: None,
+            following: None,
             resumed: 0,
             restored: 0,
             finished_changes: 0,
@@ -190,11 +203,40 @@ impl<K: NumberedKeys> Stage<K> {
         if start.life == 1 && self.shape.wraps > 0 {
             self.near_the_end(&mut node);
         }
+        if self.shape.answers {
+            self.answer(start);
+        }
         let mut kept = self.kept();
         let node = Arc::new(Mutex::new(node));
         kept.node = Some(Arc::clone(&node));
         let snapshots = self.shape.durability.map_or(0, |_| self.shape.snapshots);
         Box::new(Served { node, random: kept.random.split(), snapshots, stage: self.clone() })
+    }
+
+    /// Has questions answered in this life, by views as real memory nodes have.
+    fn answer(&self, start: &NodeStart) {
+        let (follower, following) = Follower::by_hand(Arc::new(start.clock.clone()));
+        let region = start.region.clone();
+        let open = move || Ok(region.reader());
+        #[cfg(not(feature = "sabotage"))]
+        let answers = answers::<K, _>(open, &follower);
+        #[cfg(feature = "sabotage")]
+        let answers = sabotaged_answers::<K, _>(open, &follower, self.shape.sabotage);
+        start.region.answer_by(answers);
+        self.kept().following = Some(following);
+    }
+
+    /// Brings up to date what questions are answered by, as a process of its own, until nobody works any more.
+    pub fn follow(&self, process: &mut Process, working: &AtomicUsize) {
+        let mut following = None;
+        while working.load(Ordering::Relaxed) > 0 {
+            let rest = process.random.between(1, 40);
+            process.sleep(Duration::from_micros(rest));
+            following = self.kept().following.take().or(following);
+            if let Some(following) = &following {
+                following.follow_next();
+            }
+        }
     }
 
     /// Has versions wrap around soon, if they do not anyway.

@@ -1,6 +1,7 @@
 //! A world from its beginning to its checks.
 
 use std::cell::RefCell;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -50,6 +51,9 @@ pub struct Tally {
     pub counts: u64,
     /// Keys that were found absent by one READ of their group.
     pub absent_by_groups: u64,
+    /// Worlds whose memory node answers questions, and single keys that it looked up.
+    pub answering: u64,
+    pub by_node: u64,
     pub lives: Lives,
 }
 
@@ -84,6 +88,15 @@ fn fitting<K: KeySpace>(config: CacheConfig) -> CacheConfig {
     CacheConfig { budget: config.budget + 3 * (K::PAGE_BYTES - U64Keys::PAGE_BYTES) as u64, ..config }
 }
 
+/// One of those who work, who works no longer once this is dropped, however that comes.
+struct Ends(Arc<AtomicUsize>);
+
+impl Drop for Ends {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
 /// Runs a world and checks its history and its memory node.
 pub fn play(world: &mut World, play: &Play, tally: &RefCell<Tally>) -> Verdict {
     match play.bytes {
@@ -99,6 +112,11 @@ fn play_over<K: NumberedKeys>(world: &mut World, play: &Play, tally: &RefCell<Ta
     // Drawn apart, so that a seed's world is the same whoever reads by what.
     let mut random = Random::new(world.seed() ^ 0x04ea_de45);
     let mut readers = 0;
+    let working = Arc::new(AtomicUsize::new(play.parts.len()));
+    if play.node.answers {
+        let (stage, working) = (stage.clone(), Arc::clone(&working));
+        world.spawn("follower", move |mut process| stage.follow(&mut process, &working));
+    }
     for (number, part) in (0..).zip(&play.parts) {
         let has_reader = random.below(2) == 0;
         readers += u64::from(has_reader);
@@ -106,7 +124,9 @@ fn play_over<K: NumberedKeys>(world: &mut World, play: &Play, tally: &RefCell<Ta
         logs.push(Arc::clone(&log));
         let mut part = part.clone();
         part.config.cache = part.config.cache.map(fitting::<K>);
+        let ends = Ends(Arc::clone(&working));
         world.spawn(&part.name.clone(), move |process| {
+            let _ends = ends;
             Caller::<K, _>::new(process, node, log, (u64::from(number), has_reader), part).run();
         });
     }
@@ -174,6 +194,9 @@ impl Tally {
         }
         let by_groups = |o: &&Operation| o.outcome == Outcome::Absent && o.plan == Some(Plan::Groups);
         self.absent_by_groups += history.operations().iter().filter(by_groups).count() as u64;
+        self.answering += u64::from(play.node.answers);
+        let by_node = |o: &&Operation| o.plan == Some(Plan::AtNode);
+        self.by_node += history.operations().iter().filter(by_node).count() as u64;
         self.unknown += count(Outcome::Unknown);
         let queues = || play.parts.iter().map(|part| &part.queue).filter(|queue| !queue.keys.is_empty());
         let fills = queues().any(Queue::fills);

@@ -104,6 +104,7 @@ fn a_beginning_is_left(world: &mut World, lost: &Cell<usize>) -> Verdict {
             snapshots: 4,
             wraps: 0,
             groups: false,
+            answers: false,
             #[cfg(feature = "sabotage")]
             sabotage: None,
         },

@@ -11,6 +11,7 @@ use crate::endpoint::{AreaInfo, Completion, Endpoint, Rejected, Ticket, WordRead
 use crate::error::FabricError;
 use crate::memory::{Access, AccessError, ForkFlag, MemoryError, SharedMemory};
 use crate::meter::Meter;
+use crate::region_reader::Another;
 use crate::verbs::{AreaId, Batch, MAX_BATCH_BYTES, MAX_REQUEST_BYTES, Posted, RemoteAddr, Tally, Verb};
 
 /// Batches one endpoint keeps in flight.
@@ -113,12 +114,6 @@ impl MappedEndpoint {
         Self { areas, link, meter, clock, _anchor: anchor, next_ticket: 0, pending, done }
     }
 
-    /// Another endpoint over the same areas, with counts of its own.
-    pub(crate) fn another(&self) -> Self {
-        let anchor = self._anchor.clone();
-        Self::new(Arc::clone(&self.areas), Arc::clone(&self.link), Arc::clone(&self.clock), anchor)
-    }
-
     /// The counts, to be read by other threads.
     #[must_use]
     pub fn shared_meter(&self) -> Arc<Meter> {
@@ -200,6 +195,13 @@ impl MappedEndpoint {
     fn look(&self, at: RemoteAddr) -> Result<u64, FabricError> {
         let look = |area: &Area| area.memory.load_acquire(at.offset).map_err(|error| fault(at.area, error));
         area(&self.areas, at.area).and_then(look).map_err(|error| *error)
+    }
+}
+
+impl Another for MappedEndpoint {
+    fn another(&self) -> Self {
+        let anchor = self._anchor.clone();
+        Self::new(Arc::clone(&self.areas), Arc::clone(&self.link), Arc::clone(&self.clock), anchor)
     }
 }
 

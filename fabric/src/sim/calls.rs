@@ -48,6 +48,10 @@ pub(super) struct Link {
     turns: VecDeque<Waiter>,
     /// Whether the caller has a deadline: else a message must not be lost.
     may_lose: bool,
+    /// Whether it is one inside the memory node, of its own threads.
+    pub(super) is_local: bool,
+    /// Whether questions are answered.
+    pub(super) answers: bool,
 }
 
 /// A request that was posted and whose reply was not taken yet.
@@ -72,6 +76,21 @@ impl Link {
 impl State {
     /// A new connection to what is at present the memory node's life; it is of use once it was opened.
     fn add_link(&mut self, node: usize, opener: Waiter) -> usize {
+        let connection = self.make_link(node, Some(opener));
+        let after = self.way();
+        self.schedule(after, Event::Open { connection });
+        connection
+    }
+
+    /// A connection inside a memory node, of use at once, of which its service is not told.
+    pub(super) fn add_local_link(&mut self, node: usize) -> usize {
+        let connection = self.make_link(node, None);
+        let link = &mut self.links[connection];
+        (link.is_local, link.closed) = (true, true);
+        connection
+    }
+
+    fn make_link(&mut self, node: usize, opener: Option<Waiter>) -> usize {
         let connection = self.links.len();
         let of = &self.nodes[node];
         self.links.push(Link {
@@ -85,21 +104,21 @@ impl State {
             max_reply: of.options.max_reply,
             in_hand: None,
             held: VecDeque::new(),
-            opener: Some(opener),
+            opener,
             closed: false,
             calls: 0,
             calling: None,
             taken: false,
             turns: VecDeque::new(),
             may_lose: false,
+            is_local: false,
+            answers: of.answers.is_some(),
         });
-        let after = self.way();
-        self.schedule(after, Event::Open { connection });
         connection
     }
 
     /// Whether the life a connection leads to still goes on.
-    fn reaches(&self, connection: usize) -> bool {
+    pub(super) fn reaches(&self, connection: usize) -> bool {
         let link = &self.links[connection];
         let node = &self.nodes[link.node];
         node.is_up() && node.life() == link.life
@@ -293,7 +312,7 @@ impl Shared {
             }
             let waiter = state.waiter();
             let connection = state.add_link(node, waiter);
-            let anchor = Anchor { shared: Arc::clone(self), connection };
+            let anchor = Anchor { shared: Arc::clone(self), connection, is_local: false };
             let (state, outcome) = self.wait(state, Wait::Connect { connection }, until);
             drop(state);
             if outcome == Outcome::Done {

@@ -16,11 +16,15 @@ use crate::meter::{Meter, MeterSnapshot};
 pub(super) struct Anchor {
     pub(super) shared: Arc<Shared>,
     pub(super) connection: usize,
+    /// Whether it is one inside the memory node, of which nobody is told: it ends where a life does, under the world's lock.
+    pub(super) is_local: bool,
 }
 
 impl Drop for Anchor {
     fn drop(&mut self) {
-        self.shared.lock().hang_up(self.connection);
+        if !self.is_local {
+            self.shared.lock().hang_up(self.connection);
+        }
     }
 }
 
@@ -61,13 +65,13 @@ impl Connection for SimConnection {
 
     /// Costs on the meter what a request ring costs whose two sides spin. A request without a deadline is never lost.
     fn post(&self, request: &[u8], deadline: Deadline) -> Result<Posted, FabricError> {
-        let Anchor { shared, connection } = &*self.anchor;
+        let Anchor { shared, connection, .. } = &*self.anchor;
         shared.post(*connection, request, deadline, &self.call_meter)
     }
 
     /// No time passes: whoever looks again and again rests in between.
     fn poll(&self, posted: Posted, reply: &mut Vec<u8>) -> Result<Option<Posted>, FabricError> {
-        let Anchor { shared, connection } = &*self.anchor;
+        let Anchor { shared, connection, .. } = &*self.anchor;
         match shared.wait_for_reply(*connection, &posted, reply, Patience::None, &self.call_meter) {
             Ok(true) => Ok(None),
             Ok(false) => Ok(Some(posted)),
@@ -76,13 +80,13 @@ impl Connection for SimConnection {
     }
 
     fn wait(&self, posted: Posted, reply: &mut Vec<u8>, deadline: Deadline) -> Result<(), FabricError> {
-        let Anchor { shared, connection } = &*self.anchor;
+        let Anchor { shared, connection, .. } = &*self.anchor;
         let patience = Patience::Until(deadline);
         shared.wait_for_reply(*connection, &posted, reply, patience, &self.call_meter).map(drop)
     }
 
     fn give_up(&self, posted: Posted) {
-        let Anchor { shared, connection } = &*self.anchor;
+        let Anchor { shared, connection, .. } = &*self.anchor;
         shared.give_up(*connection, &posted);
     }
 

@@ -14,6 +14,7 @@ use crate::clock::Deadline;
 use crate::endpoint::{AreaInfo, Completion, Endpoint, Rejected, Ticket, WordRead};
 use crate::error::FabricError;
 use crate::meter::Meter;
+use crate::region_reader::Another;
 use crate::verbs::{AreaId, Batch, Landing, RemoteAddr, Tally};
 
 /// Batches one endpoint keeps in flight.
@@ -22,7 +23,7 @@ const MAX_IN_FLIGHT: usize = 4096;
 /// A queue pair to one life of a simulated memory node.
 pub struct SimEndpoint {
     anchor: Arc<Anchor>,
-    number: usize,
+    pub(super) number: usize,
     meter: Arc<Meter>,
     /// Whether areas can be looked at in place.
     maps: bool,
@@ -43,14 +44,15 @@ impl SimEndpoint {
         let number = state.pairs.len();
         state.pairs.push(QueuePair::new(anchor.connection, Arc::clone(&meter)));
         // Half of them, so that both ways of reading meet every fault.
-        let maps = state.faults.in_place && state.random.below(2) == 0;
+        let maps =
+            state.links[anchor.connection].is_local || state.faults.in_place && state.random.below(2) == 0;
         drop(state);
         Self { anchor: Arc::clone(anchor), number, meter, maps, words: Batch::new() }
     }
 
     /// Begins a verb on a connection that is alive.
-    fn begin(&self) -> Result<MutexGuard<'_, State>, FabricError> {
-        let Anchor { shared, connection } = &*self.anchor;
+    pub(super) fn begin(&self) -> Result<MutexGuard<'_, State>, FabricError> {
+        let Anchor { shared, connection, .. } = &*self.anchor;
         let state = shared.begin().ok_or_else(|| shared.lock().links[*connection].disconnected())?;
         if state.links[*connection].is_alive() {
             Ok(state)
@@ -59,8 +61,16 @@ impl SimEndpoint {
         }
     }
 
-    fn shared(&self) -> &Shared {
+    pub(super) fn shared(&self) -> &Shared {
         &self.anchor.shared
+    }
+
+    pub(super) fn connection(&self) -> usize {
+        self.anchor.connection
+    }
+
+    pub(super) fn record(&self, tally: &Tally) {
+        self.meter.record(tally);
     }
 
     /// The word at `at` as it is visible now.
@@ -101,6 +111,12 @@ impl State {
     }
 }
 
+impl Another for SimEndpoint {
+    fn another(&self) -> Self {
+        Self::new(&self.anchor)
+    }
+}
+
 impl Endpoint for SimEndpoint {
     type InPlace<'a> = SimInPlace<'a>;
 
@@ -109,6 +125,9 @@ impl Endpoint for SimEndpoint {
     }
 
     fn run(&mut self, batch: &mut Batch) -> Result<(), FabricError> {
+        if let Some(question) = batch.question.filter(|_| self.answers()) {
+            return self.ask(batch, question);
+        }
         let mut state = self.begin()?;
         let waiter = state.waiter();
         let ticket = state.submit(self.number, std::mem::take(batch), Some(waiter));
@@ -142,6 +161,10 @@ impl Endpoint for SimEndpoint {
         true
     }
 
+    fn answers(&self) -> bool {
+        self.shared().lock().links[self.connection()].answers
+    }
+
     fn read_all_words<const N: usize>(&mut self, reads: [WordRead<'_>; N]) -> Result<(), FabricError> {
         self.read_landings(reads)
     }
@@ -154,7 +177,12 @@ impl Endpoint for SimEndpoint {
         self.word(&state, at)
     }
 
-    fn post(&mut self, batch: Batch) -> Result<Ticket, Rejected> {
+    /// A question is waited for.
+    fn post(&mut self, mut batch: Batch) -> Result<Ticket, Rejected> {
+        if let Some(question) = batch.question.filter(|_| self.answers()) {
+            let result = self.ask(&mut batch, question);
+            return Ok(Ticket(self.shared().lock().pairs[self.number].has_landed(batch, result)));
+        }
         let mut state = match self.begin() {
             Ok(state) => state,
             Err(error) => return Err(Rejected { batch, error }),

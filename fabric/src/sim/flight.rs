@@ -90,6 +90,14 @@ impl QueuePair {
         self.flights.is_empty()
     }
 
+    /// Has a batch that has run already wait to be polled, and returns its ticket.
+    pub(super) fn has_landed(&mut self, batch: Batch, result: Result<(), FabricError>) -> u64 {
+        let ticket = self.next_ticket;
+        self.next_ticket += 1;
+        self.done.push_back(Completion { ticket: Ticket(ticket), batch, result });
+        ticket
+    }
+
     pub(super) fn meter(&self) -> &Meter {
         &self.meter
     }
@@ -111,8 +119,9 @@ impl State {
 
     /// Begins executing the first batch of a queue: cuts it up and draws when each piece is fetched.
     fn take_off(&mut self, endpoint: usize) {
-        let departure = self.way() + self.now();
-        let link = &self.links[self.pairs[endpoint].connection];
+        let connection = self.pairs[endpoint].connection;
+        let departure = self.way_of(connection) + self.now();
+        let link = &self.links[connection];
         let areas = Arc::clone(&link.areas);
         let Some(flight) = self.pairs[endpoint].flights.front_mut() else { return };
         let ticket = flight.ticket;
@@ -189,7 +198,7 @@ impl State {
         match following {
             Some(at) => self.schedule_at(at, Event::Fetch { endpoint, ticket }),
             None => {
-                let back = self.way();
+                let back = self.way_of(self.pairs[endpoint].connection);
                 self.schedule(back, Event::Land { endpoint, ticket });
             }
         }

@@ -11,9 +11,11 @@ use super::clock::SimClock;
 use super::flight::SimArea;
 use super::memory::{Applied, Entry, Reply, SimMemory, Stores, lock};
 use super::options::NodeOptions;
+use super::questions::SimRegion;
 use super::room::Room;
 use super::state::{Event, State, Stop, nanos};
 use super::trace::{What, mix};
+use crate::answers::{Answers, ThreadMemory};
 use crate::connection::{ClientId, Handled, Service, Work};
 use crate::memory::{MemoryError, SharedMemory};
 
@@ -29,6 +31,8 @@ pub struct NodeStart {
     pub life: u64,
     /// The world's clock.
     pub clock: SimClock,
+    /// The region, as threads of the memory node's own read it, and where it is said who answers questions about it.
+    pub region: SimRegion,
 }
 
 /// The death of a memory node, for what it had outside simulated memory.
@@ -66,6 +70,9 @@ pub(super) struct Node {
     pub(super) shared: Option<std::sync::Weak<Shared>>,
     /// Who waits for the service to have room.
     pub(super) room: Room,
+    /// What answers questions in this life, and what the threads that do so have kept.
+    pub(super) answers: Option<Arc<dyn Answers>>,
+    pub(super) thread_memories: Vec<ThreadMemory>,
     service: Option<Box<dyn Service>>,
     draining: bool,
     turning: bool,
@@ -95,6 +102,8 @@ impl Node {
             dies_at: None,
             shared: None,
             room: Room::default(),
+            answers: None,
+            thread_memories: Vec::new(),
             service: None,
             draining: false,
             turning: false,
@@ -165,12 +174,15 @@ impl State {
         }
         let life = node.life();
         let shared = node.shared.as_ref().and_then(std::sync::Weak::upgrade).ok_or("the world has ended")?;
-        let start = NodeStart { memories, life: life + 1, clock: SimClock { shared } };
         let mut make = node.start.take().ok_or("its start is under way already")?;
+        let region = SimRegion::new(Arc::clone(&shared), self.add_local_link(index));
+        let start =
+            NodeStart { memories, life: life + 1, clock: SimClock { shared }, region: region.clone() };
         let service = guarded(self, || make(start));
         let node = &mut self.nodes[index];
         node.start = Some(make);
         node.service = Some(service?);
+        (node.answers, node.thread_memories) = (region.take_offered(), Vec::new());
         (node.draining, node.turning, node.held_up, node.work_due) = (false, false, false, true);
         self.note(What::Started, index, life + 1, 0);
         self.begin_draining(index);
@@ -427,11 +439,13 @@ impl State {
         drop(stores);
         node.inbox.clear();
         node.room = Room::default();
+        let answers = node.answers.take();
+        node.thread_memories.clear();
         self.deaths += 1;
         self.note(What::Died, index, death.stores, life);
         let mut on_death = self.nodes[index].on_death.take();
         let outcome = guarded(self, || {
-            drop(service);
+            drop((service, answers));
             if let Some(on_death) = &mut on_death {
                 on_death(death);
             }
@@ -441,6 +455,7 @@ impl State {
             self.stop = Some(Stop::NodePanicked(index, message));
             return;
         }
+        self.end_local_links(index, life);
         if self.faults.linger {
             let after = self.random.below(30_000);
             self.schedule(after, Event::Notice { node: index, life });
@@ -449,6 +464,16 @@ impl State {
         }
         let down = self.random.below(nanos(self.nodes[index].options.down_time).saturating_add(1));
         self.schedule(down, Event::Restart { node: index });
+    }
+
+    /// A memory node's own threads end with it, wherever they are.
+    fn end_local_links(&mut self, node: usize, life: u64) {
+        for connection in 0..self.links.len() {
+            let link = &self.links[connection];
+            if link.is_local && (link.node, link.life) == (node, life) {
+                self.cut(connection);
+            }
+        }
     }
 
     /// Those connected to a life of a memory node that is over notice it.

@@ -19,6 +19,7 @@ pub(super) enum What {
     Failed,
     Visible,
     Handled,
+    Answered,
     Worked,
     NoRoom,
     Replied,
@@ -55,6 +56,9 @@ impl fmt::Display for Happened {
             What::Failed => write!(f, "endpoint {who}: batch {one} failed"),
             What::Visible => write!(f, "node {who}: {one} stores visible, {two} still queued"),
             What::Handled => write!(f, "node {who}: request {two} of connection {one} handled"),
+            What::Answered => {
+                write!(f, "endpoint {who}: a question of {two} bytes has an answer of {one} words")
+            }
             What::Worked => write!(f, "node {who}: worked, {one} entries queued"),
             What::NoRoom => write!(f, "node {who}: request {two} of connection {one} waits for room"),
             What::Replied => write!(f, "connection {who}: reply {one} of {two} bytes arrives"),

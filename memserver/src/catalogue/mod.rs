@@ -16,7 +16,7 @@
 //! | `ranges` | ranges of tables over several memory nodes, and the lobby, where their maps are published |
 //! | `service`, `work_queue`, `client_tables` | whose request it is, and whose turn |
 
-mod answering;
+pub mod answering;
 mod client_tables;
 mod closed;
 mod descriptor;

@@ -14,7 +14,7 @@
 
 use std::borrow::Borrow;
 
-use fpcache_fabric::{FabricError, RegionReader};
+use fpcache_fabric::{Endpoint, FabricError, RegionReader};
 use zerocopy::IntoBytes;
 
 use super::look_up_all;
@@ -107,8 +107,8 @@ pub struct Replied {
 /// It looks at 256 KiB of the region at most for all keys together, and at as much once more for them one by one if that was not
 /// enough or some key could not be looked up: keys whose slots are not among that, as others have their fingerprints or keep
 /// changing, are not looked up. `scratch` is left with 256 KiB at most.
-pub fn answer<K: KeySpace>(
-    reader: &mut RegionReader,
+pub fn answer<K: KeySpace, E: Endpoint>(
+    reader: &mut RegionReader<E>,
     table: &Table<K>,
     scratch: &mut LookupScratch<K>,
     question: &[u8],
@@ -126,8 +126,8 @@ pub fn answer<K: KeySpace>(
 }
 
 /// A question that is being answered.
-struct Looking<'a, K: KeySpace> {
-    reader: &'a mut RegionReader,
+struct Looking<'a, K: KeySpace, E> {
+    reader: &'a mut RegionReader<E>,
     table: &'a Table<K>,
     scratch: &'a mut LookupScratch<K>,
     wanted: Wanted,
@@ -136,7 +136,7 @@ struct Looking<'a, K: KeySpace> {
     out: Reply<'a>,
 }
 
-impl<K: KeySpace> Looking<'_, K> {
+impl<K: KeySpace, E: Endpoint> Looking<'_, K, E> {
     /// Looks keys up together and, if that cannot be, one by one: what stands in the way of some need not stand in that of others.
     fn all<'k>(&mut self, keys: impl Iterator<Item = &'k K::Key> + Clone) -> Replied {
         let (together, bytes) = self.within_bounds(|looking| looking.look_up(keys.clone()));

@@ -5,10 +5,11 @@
 //! date they answer nothing, have the follower told, and the client reads by itself. So no lookup waits for the thread that
 //! writes, and none takes longer than its keys do.
 
-use std::any::Any;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, RwLockReadGuard, TryLockError, Weak};
+mod follower;
+
+use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, TryLockError, Weak};
 use std::time::{Duration, Instant};
 
 use fpcache::Refresh;
@@ -17,145 +18,96 @@ use fpcache::matching::Matcher;
 use fpcache::read::{LookupScratch, Plan, PlanChoice, Replied, answer};
 use fpcache::table::{Table, TableOptions};
 use fpcache::table_view::{OpenError, TableView};
-use fpcache_fabric::{Answered, Answers, Export, FabricError, RegionReader, ThreadMemory};
+use fpcache_fabric::{Another, Answered, Answers, Export, FabricError, RegionReader, ThreadMemory};
 
-/// Bytes of models that all tables of a memory node may have for this together. A table whose models
-/// find no room, or only in pages, answers nothing.
-const MODEL_BYTES: u64 = 32 << 20;
+use follower::{Charge, Follows, MODEL_BYTES, Told, no_room};
+pub use follower::{Follower, Following};
+
 /// How soon a table is looked at again that could not be opened or brought up to date.
 const REST: Duration = Duration::from_millis(100);
-/// How long the follower looks away after each table, so that it leaves the processor to others
-/// however often it is told.
-const PAUSE: Duration = Duration::from_micros(100);
 
-/// Something that is brought up to date when somebody has found that it is not.
-trait Follows: Send + Sync {
-    fn follow(&self);
-}
-
-/// What the follower is told.
-enum Told {
-    /// To bring a view up to date.
-    Outdated(Weak<dyn Follows>),
-    /// To free what may take long to free.
-    Unused(Box<dyn Any + Send>),
-}
-
-/// Brings views up to date, on a thread that begins when the first of them is needed. Clones share it.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Follower {
-    shared: Arc<Shared>,
-}
-
-#[derive(Debug, Default)]
-struct Shared {
-    /// `None` if there is no thread to be had.
-    tell: OnceLock<Option<Sender<Told>>>,
-    /// Bytes of models that all views have.
-    model_bytes: AtomicU64,
-}
-
-impl Follower {
-    fn tell(&self, what: Told) {
-        let tell = self.shared.tell.get_or_init(|| {
-            let (tell, told) = channel();
-            let spawned =
-                std::thread::Builder::new().name("fpcache-follow".into()).spawn(|| follow_all(told));
-            spawned.is_ok().then_some(tell)
-        });
-        if let Some(tell) = tell {
-            // The thread ends after the last sender.
-            let _ = tell.send(what);
-        }
-    }
-}
-
-fn follow_all(told: Receiver<Told>) {
-    for what in told {
-        match what {
-            Told::Outdated(view) => {
-                if let Some(view) = view.upgrade() {
-                    view.follow();
-                }
-                std::thread::sleep(PAUSE);
-            }
-            Told::Unused(unused) => drop(unused),
-        }
-    }
-}
-
-/// Bytes of models that a view has of those for all, until it is dropped.
-#[derive(Debug)]
-struct Charge {
-    shared: Arc<Shared>,
-    bytes: u64,
-}
-
-impl Charge {
-    fn resize(&mut self, bytes: u64) -> Result<(), OpenError> {
-        let charged = |all: u64| Some(all - self.bytes + bytes).filter(|all| *all <= MODEL_BYTES);
-        let all = &self.shared.model_bytes;
-        all.fetch_update(Ordering::Relaxed, Ordering::Relaxed, charged).map_err(|_| no_room(bytes))?;
-        self.bytes = bytes;
-        Ok(())
-    }
-}
-
-impl Drop for Charge {
-    fn drop(&mut self) {
-        self.shared.model_bytes.fetch_sub(self.bytes, Ordering::Relaxed);
-    }
-}
-
-/// A table's view of itself.
-#[derive(Debug)]
-struct View<K: KeySpace> {
+/// A table's view of itself, by endpoints of this kind.
+struct View<K: KeySpace, E: Another> {
     me: Weak<Self>,
-    /// Of the region; without answers, which this is.
-    export: Export,
+    open: Opens<E>,
     options: TableOptions,
     follower: Follower,
-    /// Nobody keeps it from one question to the next, so that what is outdated is freed when it is
-    /// replaced. Those who answer hold it for one answer, and the follower for the replacement of a
-    /// pointer.
-    known: RwLock<Option<Known<K>>>,
+    /// Nobody keeps it from one question to the next. What is outdated is freed by the follower, which replaces it, or which is
+    /// given it by the last one who was answering with it.
+    known: RwLock<Option<Arc<Known<K, E>>>>,
     /// Whether the follower has been told and has not begun.
     is_told: AtomicBool,
-    following: Mutex<Following>,
+    following: Mutex<Pursuit<E>>,
 }
+
+/// Gives endpoints that read a region.
+type Opens<E> = Box<dyn Fn() -> Result<RegionReader<E>, FabricError> + Send + Sync>;
 
 /// What there is to answer with.
 #[derive(Debug)]
-struct Known<K: KeySpace> {
+struct Known<K: KeySpace, E> {
     table: Table<K>,
     /// That of others is made.
-    reader: RegionReader,
+    reader: RegionReader<E>,
 }
 
 /// What the follower has for a table.
 #[derive(Debug)]
-struct Following {
-    endpoint: Option<RegionReader>,
+struct Pursuit<E> {
+    endpoint: Option<RegionReader<E>>,
     charge: Charge,
     rests_until: Option<Instant>,
 }
 
-/// The same region, about which questions are answered.
-pub(crate) fn answering<K: BuildKeys>(export: Export, follower: &Follower) -> Export {
-    export.clone().with_answers(View::<K>::of(export, follower))
+impl<K: KeySpace, E: Another> fmt::Debug for View<K, E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("View").field("options", &self.options).finish_non_exhaustive()
+    }
 }
 
-impl<K: BuildKeys> Answers for View<K> {
+/// The same region, about which questions are answered.
+pub(crate) fn answering<K: BuildKeys>(export: Export, follower: &Follower) -> Export {
+    // Of the region; without answers, which this is.
+    let region = export.clone();
+    export.with_answers(answers::<K, _>(move || region.reader(), follower))
+}
+
+/// What answers questions for the keys of a region's table, of which `open` gives readers. It has them brought up to date by `follower`, and
+/// looks at the region and the follower's clock alone.
+pub fn answers<K: BuildKeys, E: Another>(
+    open: impl Fn() -> Result<RegionReader<E>, FabricError> + Send + Sync + 'static,
+    follower: &Follower,
+) -> Arc<dyn Answers> {
+    View::<K, E>::of(Box::new(open), follower, options())
+}
+
+/// The same, broken if this is the break.
+#[cfg(feature = "sabotage")]
+pub fn sabotaged_answers<K: BuildKeys, E: Another>(
+    open: impl Fn() -> Result<RegionReader<E>, FabricError> + Send + Sync + 'static,
+    follower: &Follower,
+    sabotage: Option<fpcache::sabotage::Sabotage>,
+) -> Arc<dyn Answers> {
+    use fpcache::sabotage::Sabotage::{AnswersUnproven, NoReuseCheck};
+    let sabotage = sabotage.filter(|it| *it == AnswersUnproven).map(|_| NoReuseCheck);
+    View::<K, E>::of(Box::new(open), follower, TableOptions { sabotage, ..options() })
+}
+
+/// The plan that keeps nothing beside the models.
+fn options() -> TableOptions {
+    TableOptions::plan(PlanChoice::Fixed(Plan::TwoStage))
+}
+
+impl<K: BuildKeys, E: Another> Answers for View<K, E> {
     fn answer(&self, memory: &mut ThreadMemory, question: &[u8], reply: &mut [u64]) -> Answered {
-        let Some(known) = self.try_known() else { return Answered::default() };
-        let Some(Known { table, reader }) = &*known else {
-            drop(known);
-            self.tell_follower();
-            return Answered::default();
-        };
+        let Some(known) = self.known() else { return Answered::default() };
         let scratch = memory.of(|| LookupScratch::<K>::new(Matcher::detect()));
-        let Replied { words, bytes, is_outdated } =
-            answer(&mut reader.another(), table, scratch, question, reply);
+        let replied = answer(&mut known.reader.another(), &known.table, scratch, question, reply);
+        if let Some(last) = Arc::into_inner(known) {
+            // It was replaced meanwhile.
+            self.follower.tell(Told::Unused(Box::new(last)));
+        }
+        let Replied { words, bytes, is_outdated } = replied;
         if is_outdated {
             self.tell_follower();
         }
@@ -163,28 +115,31 @@ impl<K: BuildKeys> Answers for View<K> {
     }
 }
 
-impl<K: BuildKeys> View<K> {
-    fn of(export: Export, follower: &Follower) -> Arc<Self> {
-        let charge = Charge { shared: Arc::clone(&follower.shared), bytes: 0 };
+impl<K: BuildKeys, E: Another> View<K, E> {
+    fn of(open: Opens<E>, follower: &Follower, options: TableOptions) -> Arc<Self> {
+        let charge = Charge::nothing(follower);
         Arc::new_cyclic(|me| Self {
             me: Weak::clone(me),
-            export,
-            // The one that keeps nothing beside the models.
-            options: TableOptions::plan(PlanChoice::Fixed(Plan::TwoStage)),
+            open,
+            options,
             follower: follower.clone(),
             known: RwLock::default(),
             is_told: AtomicBool::new(false),
-            following: Mutex::new(Following { endpoint: None, charge, rests_until: None }),
+            following: Mutex::new(Pursuit { endpoint: None, charge, rests_until: None }),
         })
     }
 
-    /// What there is to answer with, unless it is being replaced. Waits for nobody.
-    fn try_known(&self) -> Option<RwLockReadGuard<'_, Option<Known<K>>>> {
-        match self.known.try_read() {
-            Ok(known) => Some(known),
-            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
-            Err(TryLockError::WouldBlock) => None,
+    /// What there is to answer with, unless it is being replaced. Waits for nobody; tells the follower if there is nothing.
+    fn known(&self) -> Option<Arc<Known<K, E>>> {
+        let known = match self.known.try_read() {
+            Ok(known) => known.clone(),
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner().clone(),
+            Err(TryLockError::WouldBlock) => return None,
+        };
+        if known.is_none() {
+            self.tell_follower();
         }
+        known
     }
 
     /// Has the follower look at this table, if it is not about to.
@@ -196,26 +151,25 @@ impl<K: BuildKeys> View<K> {
         }
     }
 
-    /// Replaces what there is to answer with. What there was is freed by the caller, the follower.
-    fn put(&self, known: Option<Known<K>>) {
+    /// Replaces what there is to answer with. What there was is freed by the caller, the follower, unless somebody is answering
+    /// with it.
+    fn put(&self, known: Option<Known<K, E>>) {
         let mut place = self.known.write().unwrap_or_else(PoisonError::into_inner);
-        let old = std::mem::replace(&mut *place, known);
+        let old = std::mem::replace(&mut *place, known.map(Arc::new));
         drop(place);
         drop(old);
     }
 
     /// Brings the view up to date, or opens it.
-    fn look(&self, following: &mut Following) -> Result<(), OpenError> {
-        let Following { endpoint, charge, .. } = following;
+    fn look(&self, pursuit: &mut Pursuit<E>) -> Result<(), OpenError> {
+        let Pursuit { endpoint, charge, .. } = pursuit;
         let endpoint = match endpoint {
             Some(endpoint) => endpoint,
-            none => none.insert(self.export.reader()?),
+            none => none.insert((self.open)()?),
         };
-        let refreshed = {
-            // Others answer with it meanwhile; only this thread replaces it.
-            let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
-            known.as_ref().map(|known| known.table.view().refresh(endpoint)).transpose()?
-        };
+        // Others answer with it meanwhile; only this thread replaces it.
+        let known = self.known.read().unwrap_or_else(PoisonError::into_inner).clone();
+        let refreshed = known.map(|known| known.table.view().refresh(endpoint)).transpose()?;
         let view = match refreshed {
             Some(Refresh::Current) => return Ok(()),
             // It shares with the old one what has not changed.
@@ -239,39 +193,35 @@ impl<K: BuildKeys> View<K> {
     }
 }
 
-fn no_room(bytes: u64) -> OpenError {
-    OpenError::Budget { budget: MODEL_BYTES, least: bytes }
-}
-
-impl<K: BuildKeys> Follows for View<K> {
+impl<K: BuildKeys, E: Another> Follows for View<K, E> {
     fn follow(&self) {
         // Before it is looked at what there is: whoever finds out more tells again.
         self.is_told.store(false, Ordering::Release);
-        let mut following = self.following.lock().unwrap_or_else(PoisonError::into_inner);
-        if following.rests_until.is_some_and(|until| Instant::now() < until) {
+        let clock = &*self.follower.shared.clock;
+        let mut pursuit = self.following.lock().unwrap_or_else(PoisonError::into_inner);
+        if pursuit.rests_until.is_some_and(|until| clock.now() < until) {
             return;
         }
-        following.rests_until = match self.look(&mut following) {
+        pursuit.rests_until = match self.look(&mut pursuit) {
             Ok(()) | Err(OpenError::Moving { .. }) => None,
             Err(OpenError::Fabric(FabricError::OutOfBounds { .. })) => None,
             Err(_) => {
                 self.put(None);
-                let _ = following.charge.resize(0);
-                Some(Instant::now() + REST)
+                let _ = pursuit.charge.resize(0);
+                Some(clock.now() + REST)
             }
         };
     }
 }
 
-impl<K: KeySpace> Drop for View<K> {
+impl<K: KeySpace, E: Another> Drop for View<K, E> {
     /// The last one who has it may be a thread that has just answered: models that may take long to
     /// free are the follower's.
     fn drop(&mut self) {
         let known = self.known.get_mut().unwrap_or_else(PoisonError::into_inner).take();
-        let following = self.following.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let pursuit = self.following.get_mut().unwrap_or_else(PoisonError::into_inner);
         if let Some(known) = known {
-            let shared = Arc::clone(&following.charge.shared);
-            let charge = std::mem::replace(&mut following.charge, Charge { shared, bytes: 0 });
+            let charge = std::mem::replace(&mut pursuit.charge, Charge::nothing(&self.follower));
             self.follower.tell(Told::Unused(Box::new((known, charge))));
         }
     }
@@ -283,7 +233,9 @@ mod tests {
     use fpcache::fingerprint::FingerprintWidth;
     use fpcache::key_space::{KeySpace, U64Keys};
     use fpcache::layout::{RecordShape, TableParameters};
-    use fpcache_fabric::{HugePages, SharedMemory};
+    use std::sync::mpsc::{Receiver, channel};
+
+    use fpcache_fabric::{HugePages, MappedEndpoint, SharedMemory};
 
     use crate::node::MemoryNode;
 
@@ -298,14 +250,20 @@ mod tests {
         (node, export)
     }
 
-    fn ask(view: &View<U64Keys>, memory: &mut ThreadMemory, key: u64) -> Option<u64> {
+    type Mapped = View<U64Keys, MappedEndpoint>;
+
+    fn view(export: Export, follower: &Follower) -> Arc<Mapped> {
+        Mapped::of(Box::new(move || export.reader()), follower, options())
+    }
+
+    fn ask(view: &Mapped, memory: &mut ThreadMemory, key: u64) -> Option<u64> {
         let question = [&[1, 0, 0, 0, 1, 0, 0, 0][..], &key.to_le_bytes()].concat();
         let mut reply = [0; 2];
         let answered = view.answer(memory, &question, &mut reply);
         (answered.words == 2).then_some(reply[1])
     }
 
-    fn ask_until_answered(view: &View<U64Keys>, memory: &mut ThreadMemory, key: u64) -> u64 {
+    fn ask_until_answered(view: &Mapped, memory: &mut ThreadMemory, key: u64) -> u64 {
         let began = Instant::now();
         loop {
             if let Some(value) = ask(view, memory, key) {
@@ -342,7 +300,7 @@ mod tests {
         let parameters = TableParameters { shape, width, epsilon: 4096, ..TableParameters::default() };
         node.load(parameters, there.iter().copied(), |_, out: &mut [u8]| out.fill(7)).unwrap();
         let export = Export::new(node.region(), fd, 1).unwrap();
-        let view = View::<U64Keys>::of(export, &Follower::default());
+        let view = view(export, &Follower::default());
         let ask = |memory: &mut ThreadMemory, keys: &[u64]| {
             let head = [1, 0, 0, 0, keys.len() as u8, 0, 0, 0];
             let question: Vec<u8> =
@@ -378,7 +336,7 @@ mod tests {
     fn threads_that_have_answered_keep_no_models() {
         let (_node, export) = node(1000);
         let follower = Follower::default();
-        let view = View::<U64Keys>::of(export, &follower);
+        let view = view(export, &follower);
         let mut memories: Vec<ThreadMemory> = (0..40).map(|_| ThreadMemory::default()).collect();
         for memory in &mut memories {
             assert_eq!(ask_until_answered(&view, memory, 5 << 20), 5);
@@ -398,7 +356,7 @@ mod tests {
     fn models_are_freed_by_the_follower() {
         let (_node, export) = node(1000);
         let follower = Follower::default();
-        let view = View::<U64Keys>::of(export, &follower);
+        let view = view(export, &follower);
         ask_until_answered(&view, &mut ThreadMemory::default(), 5 << 20);
         let held = || follower.shared.model_bytes.load(Ordering::Relaxed);
         // The follower is kept busy, so that what it is given waits.
