@@ -132,6 +132,19 @@ fn clock_read_ns() -> f64 {
     start.elapsed().as_nanos() as f64 / f64::from(READS)
 }
 
+/// Bytes that this machine could give.
+///
+/// # Errors
+/// If the kernel does not say.
+#[cfg(feature = "workbench")]
+pub fn free_memory() -> anyhow::Result<u64> {
+    use anyhow::Context as _;
+    let text = fs::read_to_string("/proc/meminfo").context("/proc/meminfo")?;
+    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"));
+    let kilobytes = line.and_then(|line| line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok());
+    Ok(kilobytes.context("/proc/meminfo has no MemAvailable")? << 10)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

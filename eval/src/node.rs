@@ -144,6 +144,7 @@ fn address(way: Transport, ordinal: u32) -> anyhow::Result<String> {
         Transport::Rdma => format!("rdma://{}", free_port()?),
         Transport::Unix => format!("tcp+unix://{}", std::env::temp_dir().join(name).display()),
         Transport::Shm | Transport::Local => format!("shm://{name}"),
+        modelled => bail!("{}: a modelled card has no memory node of its own", modelled.as_str()),
     })
 }
 

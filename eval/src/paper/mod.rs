@@ -13,7 +13,7 @@ use serde::Serialize;
 
 use crate::Verdict;
 use crate::cli::positive_count;
-use crate::machine::{COMMIT, Machine};
+use crate::machine::{COMMIT, Machine, free_memory};
 use crate::progress::Bar;
 use crate::run::report::{check_json, deliver, new_table, none};
 
@@ -147,14 +147,6 @@ pub fn paper(arguments: &PaperArgs) -> anyhow::Result<Verdict> {
         rows.chain(hotspots.into_iter().map(|row| Row::Hotspots(arguments.with(row)))).collect();
     deliver(&tables.concat(), &rows, arguments.json.as_deref())?;
     Ok(Verdict::of(wrong))
-}
-
-/// Bytes that this machine could give.
-fn free_memory() -> anyhow::Result<u64> {
-    let text = std::fs::read_to_string("/proc/meminfo").context("/proc/meminfo")?;
-    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"));
-    let kilobytes = line.and_then(|line| line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok());
-    Ok(kilobytes.context("/proc/meminfo has no MemAvailable")? << 10)
 }
 
 fn table(arguments: &PaperArgs, rows: &[ClaimRow]) -> String {

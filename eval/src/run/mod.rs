@@ -3,6 +3,8 @@
 pub mod cache;
 pub mod host;
 pub mod measure;
+#[cfg(feature = "workbench")]
+pub mod modelled;
 pub mod options;
 pub mod passes;
 pub mod report;
@@ -15,7 +17,7 @@ pub mod verify;
 
 use std::collections::BTreeMap;
 
-use anyhow::ensure;
+use anyhow::{bail, ensure};
 use fpcache_client::{ByteKeys, U64Keys};
 use fpcache_datasets::{KeyKind, KeySet, count};
 use hashbrown::HashMap;
@@ -35,6 +37,15 @@ use values::ValueBytes;
 
 /// Runs an experiment and reports it.
 pub fn run(arguments: &RunArgs) -> anyhow::Result<Verdict> {
+    if let Some(card) = arguments.transport.card() {
+        #[cfg(feature = "workbench")]
+        return modelled::run(arguments, card);
+        #[cfg(not(feature = "workbench"))]
+        bail!(
+            "--transport nic:{card}: this program was built without the model of network cards: build it with \
+             `cargo build --release -p fpcache-eval --features workbench`"
+        );
+    }
     match arguments.dataset.key_kind() {
         KeyKind::U64 => run_over::<U64Keys>(arguments),
         KeyKind::Bytes => run_over::<ByteKeys>(arguments),
@@ -99,6 +110,7 @@ pub fn measure<K: DataKeys>(
             }
             SystemName::Hashmap => systems.push(build_map::<K>(HASHMAP, dataset, values, bar)),
             SystemName::Btreemap => systems.push(build_map::<K>(BTREEMAP, dataset, values, bar)),
+            modelled => bail!("{} runs in a model of network cards alone", modelled.as_str()),
         }
     }
     let drawn = draw::<K>(arguments, dataset, bar)?;

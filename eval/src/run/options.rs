@@ -38,6 +38,7 @@ pub const EXAMPLES: &str = "Examples:
   fpcache-eval run --dataset ycsb:1M --value-bytes vary:8192 --inline-bytes 256
   fpcache-eval run --dataset lines:/usr/share/dict/words --duplicates first
   fpcache-eval run --dataset ipv4 --system fpcache --url shm://fpcache
+  fpcache-eval run --dataset fb:4M --dist zipf:0.99 --transport nic:cx6-100g --clients 384 --system fpcache,smart,chime
 
 Data sets of integers: fb, wiki, osm, books, ipv4, uniform, normal, lognormal, sequential, sosd:PATH; of byte strings: \
 words, domains, paths, ycsb, binary, prefixes, lines:PATH; with a count, as in fb:16M. fb, wiki, osm and books are the \
@@ -52,7 +53,8 @@ pub struct RunArgs {
     #[arg(long, visible_alias = "data")]
     pub dataset: Spec,
 
-    /// Bytes of every key of ycsb and binary data sets [default: as they come]
+    /// Bytes of every key of ycsb and binary data sets, and with nic:… of integers, which stand for longer keys then [default: as
+    /// they come]
     #[arg(long, value_name = "BYTES", value_parser = key_bytes)]
     pub key_bytes: Option<usize>,
 
@@ -105,17 +107,23 @@ pub struct RunArgs {
     #[arg(long, default_value = "auto")]
     pub plan: PlanChoice,
 
-    /// Where the memory node is and how it is read: a second process over shared memory or sockets, or this one
+    /// Where the memory node is and how it is read: a second process over shared memory or sockets, this one, or a model of network
+    /// cards, where any of the systems that are compared can be run (feature `workbench`)
     #[arg(long, value_enum, default_value = "shm", conflicts_with = "url")]
     pub transport: Transport,
 
-    /// Memory nodes that fpcache's table is divided among, each a process of its own with a range of the keys
+    /// Memory nodes that fpcache's table is divided among, each a process of its own with a range of the keys; with nic:… those of
+    /// every system
     #[arg(long, default_value = "1", value_parser = clap::value_parser!(u32).range(1..=64), conflicts_with = "url")]
     pub nodes: u32,
 
     /// Threads that look up at once
     #[arg(long, default_value = "1", value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub threads: u32,
+
+    /// With nic:…: clients, a thread each, of six compute nodes [default: 384]
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=24_576))]
+    pub clients: Option<u32>,
 
     /// Seeds generators, samples and lookups
     #[arg(long, default_value_t = 42)]
@@ -187,6 +195,18 @@ pub enum Transport {
     Unix,
     /// Inside this process
     Local,
+    /// Modelled cards: ConnectX-6 at 100 Gb/s
+    #[value(name = "nic:cx6-100g")]
+    NicCx6,
+    /// ConnectX-5 at 100 Gb/s
+    #[value(name = "nic:cx5-100g")]
+    NicCx5,
+    /// ConnectX-3 at 40 Gb/s
+    #[value(name = "nic:cx3-40g")]
+    NicCx3,
+    /// TCP by the kernel at 25 Gb/s
+    #[value(name = "nic:tcp-25g")]
+    NicTcp,
 }
 
 impl Transport {
@@ -198,13 +218,37 @@ impl Transport {
             Self::Rdma => "rdma",
             Self::Unix => "unix",
             Self::Local => "local",
+            Self::NicCx6 => "nic:cx6-100g",
+            Self::NicCx5 => "nic:cx5-100g",
+            Self::NicCx3 => "nic:cx3-40g",
+            Self::NicTcp => "nic:tcp-25g",
         }
+    }
+
+    /// The name of the modelled card, if it is one.
+    pub fn card(self) -> Option<&'static str> {
+        self.as_str().strip_prefix("nic:")
     }
 }
 
 impl RunArgs {
     /// Checks what a single option cannot know, before any work is done.
     pub fn validate(&self) -> anyhow::Result<()> {
+        ensure!(
+            self.transport.card().is_none(),
+            "--transport {}: only `fpcache-eval run` measures in a model of network cards: use shm, tcp, unix, rdma or local here",
+            self.transport.as_str()
+        );
+        ensure!(
+            self.clients.is_none(),
+            "--clients are those of modelled network cards: use --threads, or add --transport nic:cx6-100g"
+        );
+        if let Some(modelled) = self.systems.iter().find(|system| system.is_modelled()) {
+            anyhow::bail!(
+                "{} runs in a model of network cards alone: add --transport nic:cx6-100g, or leave it away",
+                modelled.as_str()
+            );
+        }
         // Lengths of keys are known with the data.
         self.table(&KeyLengths::every(8)).validate::<ByteKeys>()?;
         self.cache.validate()?;
@@ -456,6 +500,9 @@ mod tests {
             ("--dataset ipv4 --epsilon 5000", "4096"),
             ("--dataset ipv4 --fingerprint-bits 12", "8, 16, 32 or 64"),
             ("--dataset ipv4 --transport pigeons", "local"),
+            ("--dataset ipv4 --transport nic:cx6-100g", "fpcache-eval run"),
+            ("--dataset ipv4 --clients 384", "nic:cx6-100g"),
+            ("--dataset ipv4 --system fpcache,smart", "nic:cx6-100g"),
             ("--dataset ipv4 --duplicates some", "first"),
             ("--dataset ipv4 --capacity much", "4GiB"),
             ("--dataset ipv4 --lookups 10 --batch 32", "smaller batch"),

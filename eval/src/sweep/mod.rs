@@ -208,6 +208,8 @@ impl<'a, K: DataKeys> Sweep<'a, K> {
                 SystemName::Fpcache | SystemName::FpcacheClient => continue,
                 SystemName::Hashmap => HASHMAP,
                 SystemName::Btreemap => BTREEMAP,
+                // The options were refused.
+                _ => continue,
             };
             if !self.maps.iter().any(|(map, ..)| *map == name) {
                 self.maps.push((name, values, build_map(kind, self.dataset, values, self.bar)));

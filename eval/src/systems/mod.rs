@@ -31,6 +31,22 @@ pub enum SystemName {
     Hashmap,
     /// An ordered map in this process: the standard library's BTreeMap
     Btreemap,
+    /// In a model of network cards: fpcache's segments READ as ranges
+    Range,
+    /// The same behind Bloom filters on compute nodes
+    Bloom,
+    /// The same behind cuckoo filters
+    Cuckoo,
+    /// In a model of network cards: SMART
+    Smart,
+    /// CHIME
+    Chime,
+    /// ROLEX
+    Rolex,
+    /// Sherman
+    Sherman,
+    /// DMTree
+    Dmtree,
 }
 
 impl SystemName {
@@ -41,7 +57,20 @@ impl SystemName {
             Self::FpcacheClient => "fpcache-client",
             Self::Hashmap => "hashmap",
             Self::Btreemap => "btreemap",
+            Self::Range => "range",
+            Self::Bloom => "bloom",
+            Self::Cuckoo => "cuckoo",
+            Self::Smart => "smart",
+            Self::Chime => "chime",
+            Self::Rolex => "rolex",
+            Self::Sherman => "sherman",
+            Self::Dmtree => "dmtree",
         }
+    }
+
+    /// Whether it runs in a model of network cards alone.
+    pub const fn is_modelled(self) -> bool {
+        !matches!(self, Self::Fpcache | Self::FpcacheClient | Self::Hashmap | Self::Btreemap)
     }
 }
 

@@ -333,6 +333,15 @@ impl Experiment<'_> {
         [published, best]
     }
 
+    /// Measures FPCache set up in this way.
+    ///
+    /// # Errors
+    /// If it cannot be built in the budget.
+    pub fn run_fpcache(&self, options: &Options) -> Result<Run, BuildError> {
+        let candidate = Candidate::FpCache(*options);
+        self.try_one(&candidate).map(|measured| Run { parameters: candidate.describe(), measured })
+    }
+
     fn with_published(&self, name: SystemName) -> Result<Run, BuildError> {
         let all = Candidate::of(name, Parameters::Published, self);
         let first = all.first().ok_or_else(|| BuildError(format!("{} has no parameters", name.name())))?;

@@ -29,6 +29,10 @@ struct Written {
 #[derive(Debug)]
 pub struct Oracle {
     keys: std::sync::Arc<Vec<u64>>,
+    /// Where keys with the same upper bits begin, so that looking for one touches few lines of memory.
+    starts: Vec<u32>,
+    /// The least key, and how far differences to it are shifted.
+    origin: (u64, u32),
     written: HashMap<u64, Vec<Written>>,
 }
 
@@ -38,7 +42,18 @@ const KEPT: usize = 16;
 impl Oracle {
     /// Of these keys, ascending, each with its [`first_value`].
     pub fn new(keys: std::sync::Arc<Vec<u64>>) -> Self {
-        Self { keys, written: HashMap::new() }
+        let (first, last) = (keys.first().copied().unwrap_or(0), keys.last().copied().unwrap_or(0));
+        let shift = u64::BITS.saturating_sub((last - first).leading_zeros() + keys.len().max(2).ilog2());
+        let mut starts = vec![0; ((last - first) >> shift) as usize + 2];
+        for key in keys.iter() {
+            starts[((key - first) >> shift) as usize + 1] += 1;
+        }
+        let mut sum = 0;
+        starts.iter_mut().for_each(|start| {
+            sum += *start;
+            *start = sum;
+        });
+        Self { keys, starts, origin: (first, shift), written: HashMap::new() }
     }
 
     /// A write begins.
@@ -70,7 +85,9 @@ impl Oracle {
     }
 
     fn loaded(&self, key: u64) -> Option<u64> {
-        self.keys.binary_search(&key).is_ok().then(|| first_value(key))
+        let place = (key.checked_sub(self.origin.0)? >> self.origin.1) as usize;
+        let (from, to) = (*self.starts.get(place)? as usize, *self.starts.get(place + 1)? as usize);
+        self.keys[from..to].binary_search(&key).is_ok().then(|| first_value(key))
     }
 }
 
@@ -100,6 +117,20 @@ mod tests {
         assert!(oracle.is_right(4, None, (35, 45)) && oracle.is_right(4, Some(78), (35, 45)));
         oracle.end_write(4, 78, 50, 50);
         assert!(oracle.is_right(4, None, (49, 60)) && !oracle.is_right(4, None, (51, 60)));
+    }
+
+    #[test]
+    fn every_key_is_known_and_no_other() {
+        let spread: Vec<u64> = (0..5_000).map(|i| i * i * 1_000_003).collect();
+        for keys in
+            [vec![], vec![7], vec![0, u64::MAX], (10..2_000).collect(), spread, vec![1, 2, 3, u64::MAX]]
+        {
+            let oracle = Oracle::new(std::sync::Arc::new(keys.clone()));
+            for key in keys.iter().flat_map(|key| [key.saturating_sub(1), *key, key.saturating_add(1)]) {
+                let expected = keys.contains(&key).then(|| first_value(key));
+                assert_eq!(oracle.loaded(key), expected, "{key}");
+            }
+        }
     }
 
     #[test]

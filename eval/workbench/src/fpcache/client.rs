@@ -34,7 +34,8 @@ const LOOKUP_REPLY: u32 = 24;
 
 /// What a client keeps for the lookups of one memory node.
 struct Buffers<K: Numbered> {
-    scratch: LookupScratch<K>,
+    /// None while a lookup has it.
+    scratch: Option<Box<LookupScratch<K>>>,
     /// The count of hot caches when it got its handle.
     opened: Option<u64>,
 }
@@ -53,7 +54,7 @@ pub(super) struct Client<K: Numbered> {
 
 impl<K: Numbered> Client<K> {
     pub(super) fn new(shared: Rc<Shared<K>>, me: usize) -> Self {
-        let buffers = |_: &Node<K>| Buffers { scratch: LookupScratch::new(Matcher::detect()), opened: None };
+        let buffers = |_: &Node<K>| Buffers { scratch: None, opened: None };
         let buffers = shared.nodes.iter().map(buffers).collect();
         let (value, request, reply) = (Vec::new(), Vec::new(), Vec::new());
         Self { shared, me, buffers, requests: 0, value, request, reply }
@@ -119,22 +120,23 @@ impl<K: Numbered> Client<K> {
     ) -> Result<Option<u64>, ReadError> {
         let opened = self.shared.held(self.me, node).opened.get();
         let buffers = &mut self.buffers[node];
-        if buffers.opened != Some(opened) {
-            let scratch = LookupScratch::new(Matcher::detect());
-            buffers.scratch = match table.cache() {
-                Some(cache) => scratch.with_cache_handle(cache.handle(self.me as u64)),
-                None => scratch,
-            };
-            buffers.opened = Some(opened);
-        }
-        // Nobody else uses them while this client waits.
-        let mut scratch = std::mem::replace(&mut buffers.scratch, LookupScratch::new(Matcher::detect()));
+        let mut scratch = match buffers.scratch.take() {
+            Some(scratch) if buffers.opened == Some(opened) => scratch,
+            _ => {
+                let scratch = LookupScratch::new(Matcher::detect());
+                Box::new(match table.cache() {
+                    Some(cache) => scratch.with_cache_handle(cache.handle(self.me as u64)),
+                    None => scratch,
+                })
+            }
+        };
+        buffers.opened = Some(opened);
         let looked = self.drive(node, table, &mut scratch, key).await;
         let found = looked.map(|()| {
             let found = scratch.outcomes().next().and_then(|(_, value)| value);
             found.and_then(|value| value.first_chunk()).map(|word| u64::from_le_bytes(*word))
         });
-        self.buffers[node].scratch = scratch;
+        self.buffers[node].scratch = Some(scratch);
         found
     }
 
