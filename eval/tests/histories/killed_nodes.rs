@@ -1,0 +1,171 @@
+//! Tables over three memory nodes that are processes of their own, one or another of which is killed at any instant and started
+//! again on its folder: some order of the operations explains what tasks, and threads, were told.
+
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use fpcache_client::{AsyncTableClient, ByteKeys, ClientConfig, CreateOptions, Nodes, TableClient, U64Keys};
+use fpcache_eval::history::client::{ClientStore, every_way_over_sockets};
+use fpcache_eval::history::keys::NumberedKeys;
+use fpcache_eval::history::nanoseconds_since;
+use fpcache_eval::history::store::Store;
+use fpcache_eval::history::stress::{StressOptions, StressProcess, stress};
+use fpcache_eval::history::tasks::TaskStore;
+use rand::Rng;
+use rand_xoshiro::Xoshiro256PlusPlus;
+use rand_xoshiro::rand_core::SeedableRng;
+
+use crate::support;
+
+/// A memory node's process, which is killed if the test fails, and what it goes on with.
+struct Node {
+    folder: tempfile::TempDir,
+    sync: &'static str,
+    process: Option<Child>,
+}
+
+impl Node {
+    fn new(sync: &'static str) -> Self {
+        let mut node = Self { folder: tempfile::tempdir().unwrap(), sync, process: None };
+        node.start();
+        node
+    }
+
+    fn url(&self) -> String {
+        format!("tcp+unix://{}", self.folder.path().join("node.sock").display())
+    }
+
+    /// Starts it and waits until it listens.
+    fn start(&mut self) {
+        let mut command = support::program();
+        command.args(["memory-node", "--exit-with-parent", &std::process::id().to_string(), "--store-dir"]);
+        command.arg(self.folder.path().join("data"));
+        command.args(["--listen", &self.url(), "--capacity", "16777216", "--fsync", self.sync]);
+        let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+        let output = BufReader::new(child.stdout.take().unwrap());
+        let is_last = |line: &String| line == "ready" || line.starts_with("  next ");
+        let is_ready = output.lines().map_while(Result::ok).any(|line| is_last(&line));
+        assert!(is_ready, "the memory node ended: {:?}", child.wait());
+        self.process = Some(child);
+    }
+
+    fn kill(&mut self) {
+        if let Some(mut process) = self.process.take() {
+            let _ = process.kill();
+            let _ = process.wait();
+        }
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+/// Kills one after another, and starts it again, until it is over; counts the kills.
+fn kill_over_and_over(nodes: &mut [Node], seed: u64, is_over: &AtomicBool, kills: &AtomicUsize) {
+    let mut random = Xoshiro256PlusPlus::seed_from_u64(!seed);
+    let nap = |most: u64, random: &mut Xoshiro256PlusPlus| {
+        thread::sleep(Duration::from_micros(random.random_range(0..most)));
+    };
+    while !is_over.load(Ordering::Relaxed) {
+        nap(200_000, &mut random);
+        let which = random.random_range(0..nodes.len());
+        nodes[which].kill();
+        kills.fetch_add(1, Ordering::Relaxed);
+        nap(30_000, &mut random);
+        nodes[which].start();
+    }
+}
+
+/// Kills while these stores' calls are judged.
+fn survives<K: NumberedKeys, S: Store>(
+    sync: &'static str,
+    seed: u64,
+    stores: impl FnOnce(&[String; 3], ClientConfig, TableClient<K>) -> Vec<(String, S)>,
+) {
+    let mut nodes = [(); 3].map(|()| Node::new(sync));
+    let urls = nodes.each_ref().map(Node::url);
+    let keys: Vec<u64> = (0..300).map(|i| i * 7).collect();
+    let config = ClientConfig::default().with_deadline(Duration::from_secs(2));
+    let config = config.with_table("t".parse().unwrap());
+    let all = Nodes::at(&urls.join(",")).unwrap();
+    let split_at = [700, 1400].map(K::key);
+    let begun = all.begin::<K>(&config.table, &split_at, CreateOptions::default()).unwrap();
+    ClientStore::create_table(begun.client(), &keys).unwrap();
+    begun.finish().unwrap();
+    let client = TableClient::<K>::connect_with(&urls[0], config).unwrap();
+    let processes = (0u64..).zip(stores(&urls, config, client)).map(|(i, (name, store))| StressProcess {
+        name,
+        store,
+        random: Xoshiro256PlusPlus::seed_from_u64(seed << 8 | i),
+    });
+    let options = StressOptions {
+        keys,
+        batches: std::env::var("FPCACHE_KILLS").map_or(4, |text| text.parse().unwrap()),
+        calls: 600,
+        // A memory node that is away refuses at once: as many as fill the time until it is back.
+        attempts: 1_000_000,
+        ..StressOptions::default()
+    };
+    let (is_over, kills) = (AtomicBool::new(false), AtomicUsize::new(0));
+    let report = thread::scope(|scope| {
+        let killer = scope.spawn(|| kill_over_and_over(&mut nodes, seed, &is_over, &kills));
+        let report = stress(&options, processes.collect(), nanoseconds_since(Instant::now()));
+        is_over.store(true, Ordering::Relaxed);
+        killer.join().unwrap();
+        report.unwrap()
+    });
+    let kills = kills.into_inner();
+    eprintln!(
+        "{} keys, --fsync {sync}: {kills} kills, {} operations, {} open, {} refused",
+        K::NAME,
+        report.operations,
+        report.unknown,
+        report.refused
+    );
+    assert!(report.is_linearizable(), "{} keys, --fsync {sync}, seed {seed}: {report:#?}", K::NAME);
+    assert!(report.operations > 1_000 && kills > 1, "{kills} kills: {report:#?}");
+}
+
+/// Tasks of one client, whose reads share groups and whose changes share requests.
+fn tasks_survive<K: NumberedKeys>(sync: &'static str, seed: u64) {
+    survives::<K, _>(sync, seed, |_, _, client| {
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
+        let runtime = Arc::new(runtime.unwrap());
+        let client = runtime.block_on(async { AsyncTableClient::of(client) });
+        let store = || TaskStore::new(Arc::clone(&runtime), client.clone());
+        (0..4).map(|_| ("tasks".to_owned(), store())).collect()
+    });
+}
+
+/// Threads with a client each, which read in every way that there is over sockets.
+fn threads_survive<K: NumberedKeys>(sync: &'static str, seed: u64) {
+    survives::<K, _>(sync, seed, |urls, config, _| {
+        let ways = every_way_over_sockets(config, 256 << 10);
+        let store = |i: usize| {
+            let (name, config) = &ways[(i * 3 + seed as usize) % ways.len()];
+            let client = TableClient::<K>::connect_with(&urls[i % 3], *config);
+            (name.clone(), ClientStore::new(client.unwrap()))
+        };
+        // Each is told of the whole table by another memory node.
+        (0..4).map(store).collect()
+    });
+}
+
+#[test]
+fn what_tasks_were_told_outlives_kills_of_any_of_three_memory_nodes() {
+    tasks_survive::<U64Keys>("never", 1);
+    tasks_survive::<ByteKeys>("always", 2);
+}
+
+#[test]
+fn what_threads_were_told_outlives_kills_of_any_of_three_memory_nodes() {
+    threads_survive::<U64Keys>("10ms", 3);
+    threads_survive::<ByteKeys>("never", 4);
+}
