@@ -20,6 +20,7 @@ mod ordered;
 mod over_nodes;
 mod pipeline;
 mod proxies;
+mod reads_of_dropped;
 mod remote;
 mod round_trips;
 mod scans;
