@@ -14,6 +14,7 @@ use tokio::runtime::Handle;
 use tokio::sync::oneshot::Receiver;
 
 use super::group::{Answer, Keys, Kind, Part, To};
+use super::queue::Counts;
 use super::read::IN_PLACE;
 use super::worker::Workers;
 use super::{AsyncConfig, AsyncTableClient, Way, runtime_has_ended};
@@ -26,6 +27,8 @@ pub(super) struct Divided<K: BuildKeys> {
     pool: Arc<Pool<K>>,
     config: AsyncConfig,
     runtime: Handle,
+    /// Of all maps' workers.
+    counts: Arc<Counts>,
     current: Mutex<Arc<Ways<K>>>,
 }
 
@@ -37,6 +40,7 @@ struct Ways<K: BuildKeys> {
     config: AsyncConfig,
     /// That of the workers.
     runtime: Handle,
+    counts: Arc<Counts>,
 }
 
 /// A part of a call, and the range that it was asked of.
@@ -44,28 +48,23 @@ type Asked<R> = (usize, Receiver<Result<R, ClientError>>);
 
 impl<K: BuildKeys> Divided<K> {
     /// The workers are to be that runtime's.
-    pub(super) fn new(pool: Arc<Pool<K>>, config: AsyncConfig, runtime: Handle) -> Self {
-        let current = Mutex::new(Arc::new(Ways::to(pool.ranges(), config, &runtime)));
-        Self { pool, config, runtime, current }
+    pub(super) fn new(
+        pool: Arc<Pool<K>>,
+        config: AsyncConfig,
+        runtime: Handle,
+        counts: &Arc<Counts>,
+    ) -> Self {
+        let current = Mutex::new(Arc::new(Ways::to(pool.ranges(), config, &runtime, counts)));
+        Self { pool, config, runtime, counts: Arc::clone(counts), current }
     }
 
     fn ways(&self) -> Arc<Ways<K>> {
         // Replaced in one assignment.
         let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
         if !self.pool.goes_by(&current.ranges) {
-            *current = Arc::new(Ways::to(self.pool.ranges(), self.config, &self.runtime));
+            *current = Arc::new(Ways::to(self.pool.ranges(), self.config, &self.runtime, &self.counts));
         }
         Arc::clone(&current)
-    }
-
-    /// The workers of all ranges that have some.
-    pub(super) fn for_each_workers(&self, of: impl FnMut(&Workers<K>)) {
-        let ways = self.ways();
-        let workers = ways.ways.iter().filter_map(|way| match way.get() {
-            Some(Way::Grouped(workers)) => Some(workers),
-            _ => None,
-        });
-        workers.for_each(of);
     }
 
     /// Has one key read.
@@ -169,9 +168,9 @@ impl<K: BuildKeys> Divided<K> {
 }
 
 impl<K: BuildKeys> Ways<K> {
-    fn to(ranges: Arc<Ranges<K>>, config: AsyncConfig, runtime: &Handle) -> Self {
+    fn to(ranges: Arc<Ranges<K>>, config: AsyncConfig, runtime: &Handle, counts: &Arc<Counts>) -> Self {
         let ways = (0..ranges.count()).map(|_| OnceLock::new()).collect();
-        Self { ranges, ways, config, runtime: runtime.clone() }
+        Self { ranges, ways, config, runtime: runtime.clone(), counts: Arc::clone(counts) }
     }
 
     /// The way to a range, if it is connected.
@@ -181,7 +180,9 @@ impl<K: BuildKeys> Ways<K> {
             let connected = self.ranges.connected(index)?;
             Some(way.get_or_init(|| match connected {
                 Direct::Mapped(core) => Way::InPlace(Arc::clone(core)),
-                Direct::Remote(core) => Way::Grouped(Workers::new(core, self.config, &self.runtime)),
+                Direct::Remote(core) => {
+                    Way::Grouped(Workers::new(core, self.config, &self.runtime, &self.counts))
+                }
             }))
         })
     }

@@ -27,7 +27,6 @@ mod write;
 
 use std::fmt;
 use std::future::Future;
-use std::ops::AddAssign;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -43,6 +42,7 @@ use crate::error::ClientError;
 use crate::mapped::MappedNode;
 use changes::ChangeQueue;
 use divided::Divided;
+use queue::Counts;
 pub use scan::ScanStream;
 use worker::Workers;
 
@@ -99,15 +99,6 @@ pub struct AsyncCounters {
     pub handed_over: u64,
 }
 
-impl AddAssign for AsyncCounters {
-    fn add_assign(&mut self, other: Self) {
-        self.calls += other.calls;
-        self.groups += other.groups;
-        self.doorbells += other.doorbells;
-        self.handed_over += other.handed_over;
-    }
-}
-
 /// A handle on a memory node's table for tasks of a [tokio] runtime, as [`TableClient`] is one for threads. Clones are cheap and share
 /// everything; any number of tasks may use one at once, and should: over sockets their reads share doorbell batches.
 ///
@@ -156,6 +147,7 @@ pub type AsyncByteClient = AsyncTableClient<ByteKeys>;
 /// What all clones have together.
 struct Shared<K: BuildKeys> {
     way: Way<K>,
+    counts: Arc<Counts>,
     changes: ChangeQueue<K>,
     blocking: Arc<Semaphore>,
 }
@@ -209,15 +201,18 @@ impl<K: BuildKeys> AsyncTableClient<K> {
     /// # Panics
     /// Outside a tokio runtime.
     pub fn of_with(client: TableClient<K>, config: AsyncConfig) -> Self {
+        let counts = Arc::<Counts>::default();
         let way = match &client.transport {
             Transport::Mapped(core) => Way::InPlace(Arc::clone(core)),
-            Transport::Remote(core) => Way::Grouped(Workers::new(core, config, &Handle::current())),
-            Transport::Pool(pool) => Way::Divided(Divided::new(Arc::clone(pool), config, Handle::current())),
+            Transport::Remote(core) => Way::Grouped(Workers::new(core, config, &Handle::current(), &counts)),
+            Transport::Pool(pool) => {
+                Way::Divided(Divided::new(Arc::clone(pool), config, Handle::current(), &counts))
+            }
             #[cfg(feature = "sim")]
             Transport::Simulated(_) => Way::Blocking,
         };
         let changes = ChangeQueue::new(config.waiting.clamp(1, Semaphore::MAX_PERMITS));
-        let shared = Shared { way, changes, blocking: Arc::new(Semaphore::new(BLOCKING)) };
+        let shared = Shared { way, counts, changes, blocking: Arc::new(Semaphore::new(BLOCKING)) };
         Self { client, shared: Arc::new(shared) }
     }
 
@@ -233,16 +228,10 @@ impl<K: BuildKeys> AsyncTableClient<K> {
         Self { client: self.client.with_deadline(deadline), shared: Arc::clone(&self.shared) }
     }
 
-    /// What calls over sockets came to; all zero where memory is mapped. Of a table over several memory nodes, since it was last found
-    /// to have been made anew.
+    /// What calls over sockets came to; all zero where memory is mapped. Of a table over several memory nodes, of all of them, and also
+    /// of those that had it before it was made anew.
     pub fn async_counters(&self) -> AsyncCounters {
-        let mut all = AsyncCounters::default();
-        match &self.shared.way {
-            Way::Grouped(workers) => all += workers.queue().counters(),
-            Way::Divided(divided) => divided.for_each_workers(|workers| all += workers.queue().counters()),
-            _ => {}
-        }
-        all
+        self.shared.counts.counters()
     }
 
     /// By when a call that begins now must end.

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use fpcache::key_space::BuildKeys;
 use fpcache::read::Side;
@@ -28,10 +28,28 @@ pub(super) struct Queue<K: BuildKeys> {
     room: Semaphore,
     keys: usize,
     ready: Notify,
+    counts: Arc<Counts>,
+}
+
+/// What all queues of a client count, those too that are gone with their map.
+#[derive(Default)]
+pub(super) struct Counts {
     calls: AtomicU64,
     groups: AtomicU64,
     doorbells: AtomicU64,
     handed_over: AtomicU64,
+}
+
+impl Counts {
+    pub(super) fn counters(&self) -> AsyncCounters {
+        let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        AsyncCounters {
+            calls: of(&self.calls),
+            groups: of(&self.groups),
+            doorbells: of(&self.doorbells),
+            handed_over: of(&self.handed_over),
+        }
+    }
 }
 
 struct Waiting<K: BuildKeys> {
@@ -64,7 +82,7 @@ struct Row<K: BuildKeys> {
 
 impl<K: BuildKeys> Queue<K> {
     /// A queue with room for so many keys, and for so many workers.
-    pub(super) fn new(keys: usize, workers: usize) -> Self {
+    pub(super) fn new(keys: usize, workers: usize, counts: Arc<Counts>) -> Self {
         let keys = keys.min(u32::MAX as usize).min(Semaphore::MAX_PERMITS);
         let waiting = Waiting {
             rows: std::array::from_fn(|_| Row { calls: VecDeque::new(), keys: 0 }),
@@ -75,16 +93,7 @@ impl<K: BuildKeys> Queue<K> {
             most_scans: (workers / 2).max(1),
             is_closed: false,
         };
-        Self {
-            waiting: Mutex::new(waiting),
-            room: Semaphore::new(keys),
-            keys,
-            ready: Notify::new(),
-            calls: AtomicU64::new(0),
-            groups: AtomicU64::new(0),
-            doorbells: AtomicU64::new(0),
-            handed_over: AtomicU64::new(0),
-        }
+        Self { waiting: Mutex::new(waiting), room: Semaphore::new(keys), keys, ready: Notify::new(), counts }
     }
 
     /// Puts a call into the queue, once there is room.
@@ -133,8 +142,8 @@ impl<K: BuildKeys> Queue<K> {
             self.ready.notify_one();
         }
         self.room.add_permits(keys);
-        self.calls.fetch_add(group.asked.len() as u64, Ordering::Relaxed);
-        self.groups.fetch_add(1, Ordering::Relaxed);
+        self.counts.calls.fetch_add(group.asked.len() as u64, Ordering::Relaxed);
+        self.counts.groups.fetch_add(1, Ordering::Relaxed);
         Taken::Group(group)
     }
 
@@ -144,11 +153,11 @@ impl<K: BuildKeys> Queue<K> {
     }
 
     pub(super) fn count_doorbell(&self) {
-        self.doorbells.fetch_add(1, Ordering::Relaxed);
+        self.counts.doorbells.fetch_add(1, Ordering::Relaxed);
     }
 
     pub(super) fn count_handed_over(&self) {
-        self.handed_over.fetch_add(1, Ordering::Relaxed);
+        self.counts.handed_over.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Has the workers end, and whoever waits told.
@@ -160,16 +169,6 @@ impl<K: BuildKeys> Queue<K> {
         self.room.close();
         // Each calls the next.
         self.ready.notify_one();
-    }
-
-    pub(super) fn counters(&self) -> AsyncCounters {
-        let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        AsyncCounters {
-            calls: of(&self.calls),
-            groups: of(&self.groups),
-            doorbells: of(&self.doorbells),
-            handed_over: of(&self.handed_over),
-        }
     }
 
     fn lock(&self) -> MutexGuard<'_, Waiting<K>> {

@@ -11,7 +11,7 @@ use tokio::sync::Semaphore;
 
 use super::drive::Socket;
 use super::group::{Group, Kind, Part};
-use super::queue::Queue;
+use super::queue::{Counts, Queue};
 use super::{AsyncConfig, runtime_has_ended};
 use crate::core::{Core, Held};
 use crate::remote::RemoteNode;
@@ -22,9 +22,18 @@ pub(super) struct Workers<K: BuildKeys>(Arc<Queue<K>>);
 
 impl<K: BuildKeys> Workers<K> {
     /// One for each socket.
-    pub(super) fn new(core: &Arc<Core<K, RemoteNode>>, config: AsyncConfig, runtime: &Handle) -> Self {
+    pub(super) fn new(
+        core: &Arc<Core<K, RemoteNode>>,
+        config: AsyncConfig,
+        runtime: &Handle,
+        counts: &Arc<Counts>,
+    ) -> Self {
         let workers = config.sockets.max(1);
-        let queue = Arc::new(Queue::new(config.waiting.clamp(1, Semaphore::MAX_PERMITS), workers));
+        let queue = Arc::new(Queue::new(
+            config.waiting.clamp(1, Semaphore::MAX_PERMITS),
+            workers,
+            Arc::clone(counts),
+        ));
         for _ in 0..workers {
             runtime.spawn(Worker::new(Arc::clone(core), Arc::clone(&queue)).run());
         }

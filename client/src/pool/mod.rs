@@ -115,8 +115,10 @@ enum Renewed {
     Not(NoNewer),
 }
 
-/// Within this time, or four times that of the slowest answer, memory nodes tell the map of a table that another one has told.
-const ENOUGH_FOR_A_MAP: Duration = Duration::from_secs(1);
+/// Within this time, or four times that of the slowest answer, memory nodes tell the map of a table that another one has told. A first packet
+/// that is lost is sent again after a second: one that is away may have the map of a table that was dropped since, which those who
+/// answer late know.
+const ENOUGH_FOR_A_MAP: Duration = Duration::from_millis(1500);
 
 /// Between two looks for a newer map that find none there is this time at least, whoever looks.
 const BETWEEN_LOOKS: Duration = Duration::from_millis(100);

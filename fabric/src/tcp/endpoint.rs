@@ -134,6 +134,10 @@ impl TcpEndpoint {
         if let Some(mut channel) = self.channel.take() {
             for (ticket, batch) in channel.abandon() {
                 let result = Err(error());
+                if ticket.is_some() && batch.question.is_some() {
+                    // It was to be counted with its answer.
+                    self.meter.record(batch.tally());
+                }
                 match ticket {
                     Some(ticket) => self.done.push_back(Completion { ticket, batch, result }),
                     None => self.ran = Some((batch, result)),

@@ -194,6 +194,20 @@ fn damaged_questions_are_not_answered_and_those_that_cannot_be_end_the_connectio
     assert_eq!(batch.words(landing), [97]);
 }
 
+/// READs count when they are posted; of a question that nobody waits for any longer nothing was counted.
+#[test]
+fn a_question_that_is_given_up_has_cost_its_round_trip() {
+    let node = Node::start(true);
+    let mut endpoint = node.connection.endpoint();
+    let (batch, _) = ask(b"dear", 4);
+    endpoint.post(batch).unwrap();
+    endpoint.give_up();
+    let completion = endpoint.poll().expect("it comes back");
+    assert!(matches!(completion.result, Err(FabricError::DeadlinePassed { .. })), "{completion:?}");
+    let cost = endpoint.meter().snapshot();
+    assert_eq!((cost.round_trips, cost.reads, cost.bytes_to, cost.bytes_from), (1, 0, 4, 0));
+}
+
 /// What is looked at for a question counts, not only its bytes: others have their turn between two.
 #[test]
 fn questions_that_cost_much_keep_no_thread_from_others() {
