@@ -6,10 +6,10 @@ use fpcache_fabric::Endpoint;
 
 use crate::cache::{CacheConfig, CacheStats, HotCache, NoCache, Shape};
 use crate::changes::Refresh;
-use crate::group_tables::{GroupBytes, GroupTables};
+use crate::group_tables::{GroupBytes, GroupTables, SegmentName};
 use crate::key_space::KeySpace;
 use crate::layout::TableParameters;
-use crate::models::Models;
+use crate::models::{Models, Segment};
 use crate::read::{FabricCosts, PlanChoice, Planner, Ways};
 use crate::table_view::{OpenError, TableView};
 
@@ -299,12 +299,17 @@ impl<K: KeySpace> Table<K> {
             + self.group_bytes()
     }
 
-    /// What the bytes of [`group_bytes`](Self::group_bytes) are spent on, if all models are here. O(segments).
+    /// What the bytes of [`group_bytes`](Self::group_bytes) are spent on, if all models are here. O(separators).
     pub fn group_parts(&self) -> GroupBytes {
         let (Some(tables), Some(directory)) = (&self.groups, self.view.models().resident()) else {
             return GroupBytes::default();
         };
-        tables.parts(directory.iter().map(|(_, segment)| segment.model().cap))
+        let name = |segment: &Segment<K>| SegmentName {
+            address: segment.address().offset(),
+            generation: segment.generation(),
+            cap: segment.model().cap,
+        };
+        tables.parts(directory.iter().map(|(_, segment)| name(segment)))
     }
 
     /// Bytes of tables of groups, and of the counts of those who share them; 0 if lookups do not use them. They grow with the tables

@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use fpcache_index::groups::{Form, GroupTable, GroupedSegment, Separators};
-use fpcache_index::{PlacedSegment, SegmentOptions, Segmenter};
+use fpcache_index::{Line, PlacedSegment, SegmentOptions, Segmenter};
 use proptest::collection::{btree_set, vec};
 use proptest::prelude::*;
 
@@ -54,7 +54,8 @@ fn checked(segment: &PlacedSegment, xs: &[u64], form: Form) -> GroupedSegment {
         let leads = table.slots_of(model, *x, hashes[rank]).is_some_and(|run| run.contains(*slot));
         assert_eq!(leads, !strays.contains(&(rank as u32)), "rank {rank}");
     }
-    assert_eq!(model.line, segment.model.line);
+    let slope = |line: Line| line.to_bits() << 24;
+    assert_eq!(slope(model.line), slope(segment.model.line));
     assert!(model.cap >= segment.model.cap && model.epsilon >= segment.model.epsilon);
     grouped
 }
@@ -113,7 +114,7 @@ proptest! {
         let separators = Separators::from_parts(bits, block, distances).unwrap();
         let bytes = bytes[..each * usize::from(blocks)].to_vec();
         let table = GroupTable::from_parts(form, cap, separators, bytes).unwrap();
-        let line = fpcache_index::Line::from_bits(line);
+        let line = Line::from_bits(line);
         let model = fpcache_index::SegmentModel { origin, line, cap, epsilon: 0 };
         for x in xs {
             if let Some(run) = table.slots_of(&model, x, hash(x)) {
@@ -160,4 +161,28 @@ fn parts_that_do_not_fit_make_no_table() {
     );
     assert!(Separators::from_parts(15, 9, vec![0]).is_none());
     assert!(Separators::from_parts(8, 9, Vec::new()).is_none());
+}
+
+#[test]
+fn groups_widen_windows_by_little_more_than_the_free_slots_between_keys() {
+    // Gaps of very different lengths, so that lines are as far from keys as they may be.
+    let mut key = 0;
+    let xs: Vec<u64> = (0..100_000u64)
+        .map(|i| {
+            key += 1 + (hash(i) % 64) * (hash(i / 300) % 50) * (hash(i / 40) % 20);
+            key
+        })
+        .collect();
+    for (epsilon, fill) in [(32, 0.85), (128, 0.85), (128, 0.6)] {
+        let options = SegmentOptions { epsilon, fill, ..SegmentOptions::default() };
+        for (segment, xs) in segments(&xs, &options) {
+            let grouped = segment.grouped(xs, &[], Form::PLAIN).unwrap();
+            let most = f64::from(epsilon) / fill + 20.0;
+            assert!(
+                f64::from(grouped.model.epsilon) <= most,
+                "{} at {epsilon}, {fill}",
+                grouped.model.epsilon
+            );
+        }
+    }
 }

@@ -36,6 +36,10 @@ pub(crate) fn group(
     if xs.len() != keys {
         return None;
     }
+    // As wide as rebuilds make windows, though the line be nearer to the keys: lookups READ groups, and of narrow windows one fills
+    // up, and has the segment rebuilt, long before the others do.
+    let model =
+        SegmentModel { epsilon: model.epsilon.max(u16::try_from(epsilon).unwrap_or(u16::MAX)), ..model };
     let placed = PlacedSegment { model, keys, slots: Vec::new() };
     let grouped = placed.grouped(xs, &[], grouping.form())?;
     let fits = u32::from(grouped.model.epsilon) <= grouping.most_epsilon(epsilon);

@@ -136,11 +136,11 @@ struct Arguments {
     #[arg(long, value_name = "BITS|auto", default_value_t, requires = "load")]
     fingerprint_bits: WidthChoice,
 
-    /// With --load: share of slots that hold a record
-    #[arg(long, default_value_t = 0.85, requires = "load")]
-    fill: f64,
+    /// With --load: share of slots that hold a record [default: 0.85, with --groups 0.8]
+    #[arg(long, value_name = "SHARE", requires = "load")]
+    fill: Option<f64>,
 
-    /// With --load: have records lie in groups, which some 0.4 bytes per key on the compute node lead to: nearly every lookup
+    /// With --load: have records lie in groups, which some 0.3 bytes per key on the compute node lead to: nearly every lookup
     /// is then one READ. Over shared memory it saves nothing. For slots of up to 64 bytes
     #[arg(long, requires = "load")]
     groups: bool,
@@ -422,12 +422,9 @@ impl LoadKeys for ByteKeys {
 
 /// What the table is built with, whose records have this shape.
 fn parameters<K: BuildKeys>(arguments: &Arguments, shape: RecordShape) -> anyhow::Result<TableParameters> {
-    let parameters = TableParameters {
-        shape,
-        epsilon: arguments.epsilon,
-        fill: arguments.fill,
-        ..TableParameters::default()
-    };
+    let default = TableParameters::default();
+    let fill = arguments.fill.unwrap_or(default.fill);
+    let parameters = TableParameters { shape, epsilon: arguments.epsilon, fill, ..default };
     parameters.validate::<K>()?;
     let parameters = parameters.with_width(arguments.fingerprint_bits);
     let grouped = if arguments.groups { parameters.with_groups() } else { parameters };
@@ -436,5 +433,5 @@ fn parameters<K: BuildKeys>(arguments: &Arguments, shape: RecordShape) -> anyhow
         !arguments.groups || grouped.groups.is_some(),
         "--groups is for slots of up to 64 bytes, and these have {slot_bytes}: leave it away"
     );
-    Ok(grouped)
+    Ok(TableParameters { fill: arguments.fill.unwrap_or(grouped.fill), ..grouped })
 }

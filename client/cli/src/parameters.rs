@@ -68,7 +68,7 @@ pub(crate) struct Parameters {
     #[arg(long, value_name = "BITS|auto")]
     fingerprint_bits: Option<WidthChoice>,
 
-    /// Share of slots that hold a record, above 0 and at most 1 [default: 0.85]
+    /// Share of slots that hold a record, above 0 and at most 1 [default: 0.85, with --groups 0.8]
     #[arg(long, value_name = "SHARE")]
     fill: Option<f64>,
 
@@ -83,7 +83,7 @@ pub(crate) struct Parameters {
     #[arg(long, value_name = "BYTES", value_parser = bytes)]
     slot_bytes: Option<u32>,
 
-    /// Have records lie in groups, which some 0.4 bytes per key on the compute node lead to: nearly every lookup is then one
+    /// Have records lie in groups, which some 0.3 bytes per key on the compute node lead to: nearly every lookup is then one
     /// READ. Over shared memory it saves nothing. For slots of up to 64 bytes
     #[arg(long)]
     groups: bool,
@@ -111,7 +111,8 @@ impl Parameters {
         };
         parameters.validate::<K>()?;
         let parameters = parameters.with_width(self.fingerprint_bits.unwrap_or_default());
-        Ok(if self.groups { grouped(parameters)? } else { parameters })
+        let parameters = if self.groups { grouped(parameters)? } else { parameters };
+        Ok(TableParameters { fill: self.fill.unwrap_or(parameters.fill), ..parameters })
     }
 
     fn shape(&self, keys: KeyLengths) -> anyhow::Result<RecordShape> {
@@ -164,6 +165,7 @@ mod tests {
     fn the_help_names_the_defaults_there_are() {
         let TableParameters { width, shape, epsilon, fill, .. } = TableParameters::default();
         assert_eq!((width.bits(), shape, epsilon, fill), (16, RecordShape::fixed(8, VALUE_BYTES), 32, 0.85));
+        assert_eq!(TableParameters::FILL_OF_GROUPS, 0.8);
     }
 
     fn shape(

@@ -14,6 +14,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, ensure};
 use clap::{Args, ValueEnum};
+use fpcache_client::TableParameters;
 use fpcache_datasets::{Dataset, KeyKind, OpenOptions, Spec};
 use fpcache_index::groups::Form;
 
@@ -71,9 +72,9 @@ pub struct DensityArgs {
     #[arg(long, value_delimiter = ',', default_value = "64,128", value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub epsilon: Vec<u32>,
 
-    /// Share of a segment's slots that hold keys
-    #[arg(long, default_value_t = 0.85)]
-    pub fill: f64,
+    /// Share of a segment's slots that hold keys [default: 0.85, and 0.8 of the form groups]
+    #[arg(long, value_name = "SHARE")]
+    pub fill: Option<f64>,
 
     /// Bytes of a slot; 24 hold a word, a key and a value of eight bytes each
     #[arg(long, default_value = "24", value_parser = positive_count)]
@@ -146,11 +147,9 @@ impl FormName {
 
 impl DensityArgs {
     fn validate(&self) -> anyhow::Result<()> {
-        ensure!(
-            self.fill > 0.0 && self.fill <= 1.0,
-            "--fill {}: write a share above 0, at most 1",
-            self.fill
-        );
+        if let Some(fill) = self.fill {
+            ensure!(fill > 0.0 && fill <= 1.0, "--fill {fill}: write a share above 0, at most 1");
+        }
         for share in &self.inserted {
             ensure!(
                 (0.0..=MOST_INSERTED).contains(share),
@@ -173,7 +172,12 @@ impl DensityArgs {
     }
 
     fn setting(&self, form: FormName, epsilon: u32) -> Setting {
-        Setting { form, epsilon, fill: self.fill, slot_bytes: self.slot_bytes, seed: self.seed }
+        let default = match form {
+            FormName::Groups => TableParameters::FILL_OF_GROUPS,
+            _ => TableParameters::default().fill,
+        };
+        let fill = self.fill.unwrap_or(default);
+        Setting { form, epsilon, fill, slot_bytes: self.slot_bytes, seed: self.seed }
     }
 
     /// Whether memory nodes have groups of such slots.

@@ -126,7 +126,7 @@ impl GrowthRow {
             dist: run.distribution.to_string(),
             lookups: run.lookups,
             batch: run.batch,
-            fill: run.fill,
+            fill: run.fill(),
             epsilon: run.epsilon,
             inserts_per_s: inserts.ops_per_s,
             insert_latency: inserts.latencies.get(OperationKind::Insert.index()).map(Latency::of),

@@ -95,11 +95,11 @@ pub struct RunArgs {
     #[arg(long, value_name = "BITS|auto", default_value_t, conflicts_with = "url")]
     pub fingerprint_bits: WidthChoice,
 
-    /// Share of slots that hold a record
-    #[arg(long, default_value_t = 0.85, conflicts_with = "url")]
-    pub fill: f64,
+    /// Share of slots that hold a record [default: 0.85, with groups 0.8]
+    #[arg(long, value_name = "SHARE", conflicts_with = "url")]
+    pub fill: Option<f64>,
 
-    /// Have records lie in groups, which some 0.4 bytes per key lead to, as --plan groups does. For slots of up to 64 bytes
+    /// Have records lie in groups, which some 0.3 bytes per key lead to, as --plan groups does. For slots of up to 64 bytes
     #[arg(long, conflicts_with = "url")]
     pub groups: bool,
 
@@ -388,12 +388,22 @@ impl RunArgs {
         let parameters = TableParameters {
             shape: RecordShape { key_bytes, value_bytes: self.value_bytes.fixed(), room },
             epsilon: self.epsilon,
-            fill: self.fill,
             ..TableParameters::default()
         };
         let parameters = parameters.with_width(self.fingerprint_bits);
-        let by_groups = self.plan == PlanChoice::Fixed(Plan::Groups);
-        if self.groups || by_groups { parameters.with_groups() } else { parameters }
+        let parameters = if self.has_groups() { parameters.with_groups() } else { parameters };
+        TableParameters { fill: self.fill.unwrap_or(parameters.fill), ..parameters }
+    }
+
+    /// Whether records are to lie in groups.
+    fn has_groups(&self) -> bool {
+        self.groups || self.plan == PlanChoice::Fixed(Plan::Groups)
+    }
+
+    /// Share of slots that hold a record, where they are short enough for groups.
+    pub fn fill(&self) -> f64 {
+        let default = TableParameters::default().fill;
+        self.fill.unwrap_or(if self.has_groups() { TableParameters::FILL_OF_GROUPS } else { default })
     }
 
     /// Bytes of the longest values that lie in slots.

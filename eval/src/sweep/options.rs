@@ -173,7 +173,7 @@ impl SweepArgs {
             ("negative", run.negative.to_string()),
             ("epsilon", run.epsilon.to_string()),
             ("fingerprint-bits", run.fingerprint_bits.to_string()),
-            ("fill", run.fill.to_string()),
+            ("fill", run.fill().to_string()),
             ("value-bytes", run.value_bytes.to_string()),
             ("plan", plans),
             ("transport", run.transport.as_str().to_owned()),

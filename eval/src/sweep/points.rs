@@ -137,8 +137,9 @@ impl Over {
                 Ok(f64::from(bytes))
             }
             Self::Fill => {
-                run.fill = text.parse().context("write a share of slots, such as 0.85")?;
-                Ok(run.fill)
+                let fill = text.parse().context("write a share of slots, such as 0.85")?;
+                run.fill = Some(fill);
+                Ok(fill)
             }
             Self::Theta => {
                 let of_theta = || Some((text.parse::<f64>().ok()?, format!("zipf:{text}").parse().ok()?));

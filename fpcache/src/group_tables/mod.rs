@@ -8,7 +8,7 @@
 //! ```text
 //! entry   bits 0–31 position of the table in the log, in words from its beginning of time, plus 1 · 32–63 generation
 //! table   word 0, u32: bits 0–3 bits (all ones: none) · 4–31 of a hash of generation, address and cap
-//!         then two separators to a word
+//!         then separators, packed
 //! ```
 //!
 //! The log is given memory as words are needed (`log.rs`), up to what tables may take.
@@ -19,10 +19,10 @@
 mod log;
 
 use std::ops::AddAssign;
-use std::sync::atomic::{AtomicU64, Ordering, fence};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 use std::sync::{Mutex, PoisonError};
 
-use fpcache_index::groups::block_among;
+use fpcache_index::groups::{block_in_packed, pack, packed_words};
 use log::Log;
 use zerocopy::FromZeros;
 
@@ -101,16 +101,23 @@ pub struct GroupTables {
     log: Log,
     /// Words that were ever appended to the log, those that are being written included.
     head: AtomicU64,
-    adding: Mutex<()>,
+    /// Held by who adds one, with the words of it.
+    adding: Mutex<Vec<u32>>,
+    /// Of tables that are not here one in so many is asked for once the log is full.
+    one_in: u32,
+    /// Those that were not here since then.
+    missed: AtomicU32,
 }
 
 impl GroupTables {
     /// Bytes for the tables of so many segments with so many slots together, and for a quarter more of them.
     #[must_use]
     pub fn bytes_for(grouping: Grouping, segments: u64, slots: u64) -> u64 {
+        /// Of a separator. Most tables have 10 to 12; those with more leave less room for what will come.
+        const BITS: u64 = 13;
         let separators = slots / u64::from(grouping.stride.max(1));
-        // A table ends with a word that may be half empty, and may have a group more.
-        let words = (separators / 2).saturating_add(segments.saturating_mul(2));
+        // A table's last word is half empty, on average, and it may have a group more.
+        let words = (separators.saturating_mul(BITS) / 32).saturating_add(segments.saturating_mul(2));
         let words = words.saturating_add(words / 4).saturating_add(64);
         let others = 8 * Self::entries_for(segments) as u64 + size_of::<Self>() as u64;
         Log::bytes_for(words).saturating_add(others)
@@ -134,8 +141,32 @@ impl GroupTables {
             index: words(entries)?,
             log: Log::within(rest)?,
             head: AtomicU64::new(0),
-            adding: Mutex::new(()),
+            adding: Mutex::default(),
+            one_in: 1,
+            missed: AtomicU32::new(0),
         })
+    }
+
+    /// No tables yet, and room for a part of those of so many segments, which would take `all` bytes, in so many bytes.
+    ///
+    /// Of the tables that are not here when they are looked for, few are asked for then: each would push another out. So those of
+    /// segments come to be here, and come back, that are looked for more often, and READs of tables are few.
+    #[must_use]
+    pub fn some_of(grouping: Grouping, segments: u64, all: u64, bytes: u64) -> Option<Self> {
+        let segments = (u128::from(segments) * u128::from(bytes)).div_ceil(u128::from(all.max(1)));
+        let tables = Self::new(grouping, u64::try_from(segments).ok()?, bytes)?;
+        Some(Self { one_in: Self::ONE_OF_MISSED, ..tables })
+    }
+
+    /// Of tables that are not here, where not all have room.
+    const ONE_OF_MISSED: u32 = 16;
+
+    /// Whether a table that is not here is to be asked for.
+    #[inline]
+    pub(crate) fn wants_one_more(&self) -> bool {
+        self.one_in == 1
+            || self.head.load(Ordering::Relaxed) < self.log.len() as u64
+            || self.missed.fetch_add(1, Ordering::Relaxed).is_multiple_of(self.one_in)
     }
 
     /// No tables yet, and as much room as here; `None` if the memory cannot be had.
@@ -146,7 +177,9 @@ impl GroupTables {
             index: words(self.index.len())?,
             log: self.log.emptied()?,
             head: AtomicU64::new(0),
-            adding: Mutex::new(()),
+            adding: Mutex::default(),
+            one_in: self.one_in,
+            missed: AtomicU32::new(0),
         })
     }
 
@@ -162,13 +195,15 @@ impl GroupTables {
         (size_of::<Self>() + 8 * self.index.len() + self.log.most_heap_bytes()) as u64
     }
 
-    /// What the bytes are spent on, with segments of so many slots.
-    pub fn parts(&self, caps: impl Iterator<Item = u16>) -> GroupBytes {
+    /// What the bytes are spent on, with these segments. O(their separators).
+    pub fn parts(&self, segments: impl Iterator<Item = SegmentName>) -> GroupBytes {
         let mut parts = GroupBytes { index: 8 * self.index.len() as u64, ..GroupBytes::default() };
-        for cap in caps {
-            let separators = 2 * u64::from(self.grouping.count(cap));
-            parts.separators += separators;
-            parts.names += 4 * (1 + separators.div_ceil(4)) - separators;
+        for segment in segments {
+            let Some((position, head)) = self.position(&segment) else { continue };
+            parts.names += 4;
+            if let Some(shape) = self.shape(&segment, head) {
+                parts.separators += 4 * packed_words(shape, self.words_from(position)) as u64;
+            }
         }
         let all = parts.separators + parts.names + parts.index;
         GroupBytes { room: self.size_in_bytes().saturating_sub(all), ..parts }
@@ -203,18 +238,9 @@ impl GroupTables {
     #[must_use]
     pub fn find(&self, segment: &SegmentName, finest: i64) -> Known {
         let Some((position, head)) = self.position(segment) else { return Known::NotHere };
-        let bits = (head & BITS) as u8;
-        let count = self.grouping.count(segment.cap);
-        let at = self.place(position) + 1;
-        let distance = |block: usize| {
-            // Whatever the words are by now, the block is below the count.
-            let word = self.log.word(at + block / 2).map_or(0, |word| word.load(Ordering::Relaxed));
-            (word >> (16 * (block % 2))) as i16
-        };
-        let group = match bits {
-            NONE => None,
-            bits => Some(block_among(finest, (bits, self.grouping.stride.into(), count), distance)),
-        };
+        // Whatever the words are by now, the group is one of the segment.
+        let group =
+            self.shape(segment, head).map(|shape| block_in_packed(finest, shape, self.words_from(position)));
         // What follows is not looked at before what was looked at so far.
         fence(Ordering::Acquire);
         if !self.is_whole(position) {
@@ -226,22 +252,29 @@ impl GroupTables {
         })
     }
 
+    /// Bits, stride and number of the separators of a segment whose table begins with this word; `None` if it has none.
+    #[inline]
+    fn shape(&self, segment: &SegmentName, head: u32) -> Option<(u8, u16, u16)> {
+        let bits = (head & BITS) as u8;
+        (bits != NONE).then(|| (bits, self.grouping.stride.into(), self.grouping.count(segment.cap)))
+    }
+
+    /// The words of the separators of a table that begins there.
+    #[inline]
+    fn words_from(&self, position: u64) -> impl Fn(usize) -> u32 {
+        let at = self.place(position) + 1;
+        move |word| self.log.word(at + word).map_or(0, |word| word.load(Ordering::Relaxed))
+    }
+
     /// Keeps a table in the place of the oldest ones: its bytes, as they lie in the region, are checked here. One that is not whole
     /// is kept as none, or it would be READ for every key.
     pub fn keep(&self, segment: &SegmentName, bytes: &[u8]) {
-        let len_of = |separators: &[u8]| 1 + separators.len().div_ceil(4);
-        // One that does not fit counts as none, so that nobody asks for it again and again.
-        let decoded =
-            decode_groups(segment.generation, bytes).filter(|(_, all)| len_of(all) <= self.log.len());
-        let (bits, separators) = decoded.unwrap_or((NONE, &[]));
-        // What fills a table up to words of the region means nothing.
-        let separators =
-            &separators[..separators.len().min(2 * usize::from(self.grouping.count(segment.cap)))];
-        let len = len_of(separators);
-        let _guard = self.adding.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut packed = self.adding.lock().unwrap_or_else(PoisonError::into_inner);
         if self.position(segment).is_some() {
             return;
         }
+        let bits = self.pack(segment, bytes, &mut packed);
+        let len = 1 + packed.len();
         let before = self.head.load(Ordering::Relaxed);
         // A table is whole: what is left at the end of the log stays unused if it is too short.
         let at = self.place(before);
@@ -259,12 +292,26 @@ impl GroupTables {
             }
         };
         store(at, segment.head() | u32::from(bits));
-        for (at, from) in (at + 1..).zip(separators.chunks(4)) {
-            let mut word = [0; 4];
-            word[..from.len()].copy_from_slice(from);
-            store(at, u32::from_le_bytes(word));
-        }
+        (at + 1..).zip(&*packed).for_each(|(at, word)| store(at, *word));
         self.enter(segment.generation, start);
+    }
+
+    /// Packs what a table says, and gives the bits of its separators; those of none, and no words, if it is not whole or would not fit.
+    fn pack(&self, segment: &SegmentName, bytes: &[u8], packed: &mut Vec<u32>) -> u8 {
+        packed.clear();
+        let Some((bits, separators)) = decode_groups(segment.generation, bytes) else { return NONE };
+        // What fills a table up to words of the region means nothing.
+        let count = usize::from(self.grouping.count(segment.cap));
+        let distance = |of: &[u8]| i16::from_le_bytes([of[0], of[1]]);
+        let distances: Vec<i16> = separators.chunks_exact(2).take(count).map(distance).collect();
+        let is_packed =
+            distances.len() == count && pack(bits, self.grouping.stride.into(), &distances, packed);
+        // One that does not fit counts as none, so that nobody asks for it again and again.
+        if is_packed && packed.len() < self.log.len() {
+            return bits;
+        }
+        packed.clear();
+        NONE
     }
 
     /// Where the table of a segment begins, and its first word.
@@ -338,143 +385,4 @@ fn words(len: usize) -> Option<Box<[AtomicU64]>> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::layout::encode_groups;
-    use fpcache_index::groups::Separators;
-
-    const GROUPING: Grouping = Grouping { stride: 9, reach: 10 };
-    /// Slots of ten groups.
-    const CAP: u16 = 91;
-
-    fn name(generation: u32) -> SegmentName {
-        SegmentName { address: u64::from(generation) * 4096, generation, cap: CAP }
-    }
-
-    /// A table whose keys all belong to the group of this number.
-    fn table(generation: u32, group: i64) -> Vec<u8> {
-        let mut bytes = vec![0; GROUPING.table_bytes(CAP)];
-        let far = |block: i64| if block <= group { i16::MIN } else { i16::MAX };
-        let separators = Separators::from_parts(0, 9, (0..10).map(far).collect()).expect("ten");
-        encode_groups(generation, Some(&separators), &mut bytes);
-        bytes
-    }
-
-    fn tables(segments: u64) -> GroupTables {
-        let bytes = GroupTables::bytes_for(GROUPING, segments, segments * u64::from(CAP));
-        let tables = GroupTables::new(GROUPING, segments, bytes).expect("memory");
-        assert!(tables.most_bytes() <= bytes, "{} of {bytes}", tables.most_bytes());
-        assert!(tables.size_in_bytes() <= tables.most_bytes());
-        tables
-    }
-
-    #[test]
-    fn tables_of_all_segments_stay_and_name_slots() {
-        for segments in [1, 7, 100, 5000] {
-            let tables = tables(segments);
-            let all = 50..50 + segments as u32;
-            for generation in all.clone() {
-                assert_eq!(tables.find(&name(generation), 0), Known::NotHere);
-                tables.keep(&name(generation), &table(generation, (generation % 10).into()));
-            }
-            for generation in all {
-                let first = generation % 10 * 9;
-                assert_eq!(tables.find(&name(generation), 0), Known::Slots(first, 10), "{generation}");
-            }
-            assert_eq!(tables.len(), segments);
-            assert!(tables.emptied().expect("memory").is_empty());
-        }
-    }
-
-    #[test]
-    fn tables_take_memory_when_they_come() {
-        for segments in [100, 5000] {
-            let tables = tables(segments);
-            let parts = |tables: &GroupTables| tables.parts((0..segments).map(|_| CAP));
-            let index = tables.index.len() as u64 * 8;
-            let beside = |tables: &GroupTables| tables.size_in_bytes() - index;
-            assert!(beside(&tables) < segments * 2 + 500, "{segments}: {}", beside(&tables));
-            for generation in 0..segments as u32 {
-                tables.keep(&name(generation), &table(generation, 3));
-            }
-            let parts = parts(&tables);
-            assert_eq!((parts.separators, parts.names, parts.index), (20 * segments, 4 * segments, index));
-            assert!(parts.room < segments + 1100, "{segments}: {parts:?}");
-            assert_eq!(parts.separators + parts.names + parts.index + parts.room, tables.size_in_bytes());
-            assert!(tables.most_bytes() > tables.size_in_bytes() + segments * 5);
-            for generation in 0..3 * segments as u32 {
-                tables.keep(&name(generation), &table(generation, 3));
-            }
-            assert_eq!(tables.size_in_bytes(), tables.most_bytes());
-        }
-    }
-
-    #[test]
-    fn the_oldest_make_way_and_no_other_segment_has_their_name() {
-        let tables = tables(20);
-        for generation in 0..1000 {
-            tables.keep(&name(generation), &table(generation, (generation % 10).into()));
-            assert_eq!(tables.find(&name(generation), 0), Known::Slots(generation % 10 * 9, 10));
-            for other in 0..=generation {
-                let found = tables.find(&name(other), 0);
-                assert!(
-                    found == Known::NotHere || found == Known::Slots(other % 10 * 9, 10),
-                    "{other}: {found:?}"
-                );
-            }
-            let own = name(generation);
-            for other in [SegmentName { address: 8, ..own }, SegmentName { cap: CAP - 1, ..own }] {
-                assert_eq!(tables.find(&other, 0), Known::NotHere);
-            }
-        }
-        assert!((20..=40).contains(&tables.len()), "{}", tables.len());
-    }
-
-    #[test]
-    fn tables_are_found_when_positions_have_outgrown_their_bits() {
-        for rounds in [1, 3] {
-            let tables = tables(20);
-            tables.head.store((rounds << POSITION_BITS) - 100, Ordering::Relaxed);
-            for generation in 1..200 {
-                tables.keep(&name(generation), &table(generation, (generation % 10).into()));
-                let found = tables.find(&name(generation), 0);
-                assert_eq!(found, Known::Slots(generation % 10 * 9, 10), "{generation}");
-                assert!(tables.len() >= u64::from(generation.min(19)), "{} at {generation}", tables.len());
-            }
-        }
-    }
-
-    #[test]
-    fn what_is_no_table_is_kept_as_none() {
-        let tables = tables(3);
-        let mut damaged = table(1, 0);
-        damaged[9] ^= 1;
-        tables.keep(&name(1), &damaged);
-        tables.keep(&name(2), &[]);
-        assert_eq!(
-            [1, 2, 3].map(|g| tables.find(&name(g), 0)),
-            [Known::Nothing, Known::Nothing, Known::NotHere]
-        );
-    }
-
-    #[test]
-    fn tables_that_are_overwritten_while_they_are_looked_at_are_not_believed() {
-        let tables = tables(4);
-        std::thread::scope(|threads| {
-            for _ in 0..2 {
-                threads.spawn(|| {
-                    for round in 0..20_000u32 {
-                        let generation = round % 64;
-                        let found = tables.find(&name(generation), 0);
-                        let right = Known::Slots(generation % 10 * 9, 10);
-                        assert!(found == Known::NotHere || found == right, "{generation}: {found:?}");
-                    }
-                });
-            }
-            for round in 0..20_000u32 {
-                let generation = round % 64;
-                tables.keep(&name(generation), &table(generation, (generation % 10).into()));
-            }
-        });
-    }
-}
+mod tests;

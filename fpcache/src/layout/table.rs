@@ -139,11 +139,18 @@ impl TableParameters {
         SegmentGeometry { groups: self.groups, ..SegmentGeometry::new(self.width, self.shape) }
     }
 
-    /// The same with groups of as many slots as pay, if any do.
+    /// The same with groups of as many slots as pay, if any do, at [the fill](Self::FILL_OF_GROUPS) that these need.
     #[must_use]
     pub const fn with_groups(self) -> Self {
-        Self { groups: Grouping::for_slots(self.geometry().slot_bytes), ..self }
+        match Grouping::for_slots(self.geometry().slot_bytes) {
+            None => Self { groups: None, ..self },
+            groups => Self { groups, fill: Self::FILL_OF_GROUPS, ..self },
+        }
     }
+
+    /// Share of slots that hold a record after a load of records in groups: after 10 % of inserts at random, 99.5 % of the keys of
+    /// fb lie in the groups that they belong to, and 98.8 % with 0.85.
+    pub const FILL_OF_GROUPS: f64 = 0.80;
 
     /// Bytes of region that `keys` records take, to a few per cent: segments at their fill, their headers and
     /// descriptors at `keys_per_segment`.

@@ -52,10 +52,13 @@ impl Slots {
         self.taken[usize::from(slot)] = true;
     }
 
-    /// Gives keys, in their order, free slots from `first` on, as far as there are some among the next `len`.
-    pub(super) fn fill(&mut self, keys: Range<usize>, first: u16, len: u16) {
-        let free = (first..first + len).filter(|slot| !self.taken[usize::from(*slot)]);
-        for (key, slot) in keys.zip(free.collect::<Vec<_>>()) {
+    /// Gives keys, in their order, these slots, as far as they are free.
+    pub(super) fn fill(&mut self, mut keys: Range<usize>, among: impl Iterator<Item = u16>) {
+        for slot in among {
+            if self.taken[usize::from(slot)] {
+                continue;
+            }
+            let Some(key) = keys.next() else { return };
             self.put(key, slot);
         }
     }

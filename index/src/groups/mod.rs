@@ -17,13 +17,16 @@
 //! Pilots are those of CHD (Belazzougui, Botelho, Dietzfelbinger, ESA 2009) and PTHash (Pibiri and Trani, SIGIR 2021), in small.
 
 mod fill;
+mod packed;
 mod pilots;
 mod seeded;
 mod separators;
 
+pub use packed::{block_in_packed, pack, packed_words};
 pub use separators::{Separators, block_among, finest};
 
-use crate::{PlacedSegment, SegmentModel};
+use crate::line::FRACTION_BITS;
+use crate::{Line, PlacedSegment, SegmentModel};
 
 /// How a block's slots are told apart.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -174,10 +177,14 @@ impl GroupTable {
         self.run(block, hash)
     }
 
-    /// Bytes that a compute node keeps of it: two for each block, seeds and pilots.
+    /// Bytes that a compute node keeps of it: packed separators, seeds and pilots.
     #[must_use]
     pub fn bytes(&self) -> usize {
-        2 * self.separators.blocks() + self.bytes.len()
+        let mut words = Vec::new();
+        let Separators { bits, stride, distances } = &self.separators;
+        let is_packed = pack(*bits, *stride, distances, &mut words);
+        let separators = if is_packed { 4 * words.len() } else { 2 * distances.len() };
+        separators + self.bytes.len()
     }
 
     /// The number of the group that a run begins, among all of the segment; `None` for a form without groups.
@@ -221,8 +228,8 @@ impl PlacedSegment {
     /// Puts the keys of this segment, which are `xs` and have these hashes, into groups; `None` if that takes more than 65,535
     /// slots or a wider window than a model has, which segments of a few thousand slots never do.
     ///
-    /// The segment gets some slots more where the last block was not whole. Its ε becomes the largest distance of a key from its
-    /// prediction, about ε/fill and half a block.
+    /// The segment gets some slots more where the last block was not whole. Its line keeps its slope and is centred; its ε becomes the
+    /// largest distance of a key from its prediction, about ε/fill and half a block.
     ///
     /// # Panics
     /// If there are not as many coordinates and hashes as the segment has keys, or the form is not valid. Plain groups need no
@@ -236,6 +243,7 @@ impl PlacedSegment {
         );
         let (blocks, cap) = form.blocks(self.model.cap)?;
         let mut model = SegmentModel { cap, ..self.model };
+        model.line = centred(&model, xs);
         let (separators, firsts) = Separators::fit(&model, xs, blocks, form.block())?;
         let mut table =
             GroupTable { form, cap, separators, bytes: vec![0; form.bytes() * usize::from(blocks)] };
@@ -259,6 +267,27 @@ impl PlacedSegment {
     }
 }
 
+/// The model's line, moved so that keys which lie evenly over the slots are as far above it as below at most. Where a line has room
+/// to move, a placement in order of slots may have left it up to ε to one side.
+fn centred(model: &SegmentModel, xs: &[u64]) -> Line {
+    /// Keys from one that is looked at to the next: fewer than a group has.
+    const STEP: usize = 4;
+    let one = 1i64 << FRACTION_BITS;
+    let flat = model.line.with_intercept(0);
+    let lags = (0..xs.len()).step_by(STEP).map(|rank| {
+        // A segment has fewer keys and slots than 2^16.
+        let slot = (rank * usize::from(model.cap)) as i64 * one / xs.len() as i64;
+        let height = flat.scaled(xs[rank].saturating_sub(model.origin));
+        slot.saturating_sub(i64::try_from(height).unwrap_or(i64::MAX))
+    });
+    let (least, most) = lags.fold((i64::MAX, i64::MIN), |(least, most), lag| (least.min(lag), most.max(lag)));
+    if least > most {
+        return model.line;
+    }
+    let middle = least / 2 + most / 2;
+    model.line.with_intercept(middle.clamp(Line::MIN_INTERCEPT, Line::MAX_INTERCEPT))
+}
+
 impl GroupTable {
     /// Puts the keys of a block into its slots, as many as go there.
     fn fill_block(
@@ -271,13 +300,21 @@ impl GroupTable {
         let first = block * self.form.block();
         let bytes = usize::from(block) * self.form.bytes();
         match self.form {
-            Form::Plain { reach, .. } => slots.fill(keys, first, reach.min(self.cap - first)),
+            Form::Plain { stride, reach } => {
+                // Slots of two groups go last, so that those stay free which an insert into either can take.
+                let shared = reach - stride;
+                let own = first + shared..first + stride;
+                let order = own.chain(first..first + shared).chain(first + stride..first + reach);
+                let cap = self.cap;
+                slots.fill(keys, order.filter(|slot| *slot < cap));
+            }
             Form::Seeded { groups, reach } => {
                 let seed = seeded::choose_seed(&hashes[keys.clone()], groups, reach);
                 self.bytes[bytes] = seed;
                 for key in keys {
                     let group = seeded::group_of(hashes[key], seed, groups);
-                    slots.fill(key..key + 1, first + group * reach, reach);
+                    let first = first + group * reach;
+                    slots.fill(key..key + 1, first..first + reach);
                 }
             }
             Form::Pilots { slots: among, buckets } => {

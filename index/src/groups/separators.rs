@@ -4,6 +4,8 @@ use crate::SegmentModel;
 
 /// Most bits of a slot that separators tell apart.
 pub(super) const MOST_BITS: u8 = 14;
+/// How many they are tried with; segments whose separators do not fit the fewest have none.
+const BITS_TRIED: [u8; 11] = [4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14];
 
 /// Which of `blocks` blocks, each `stride` slots after the one before, a key belongs to whose line has this value, in
 /// fractions of [`finest`]; separators have so many `bits`, and `distance` tells each, however they are kept. Below `blocks`,
@@ -41,14 +43,14 @@ pub fn finest(model: &SegmentModel, x: u64) -> i64 {
 /// For each block the least prediction of its keys, in fractions of a slot, as the distance from where the block begins.
 ///
 /// With `F` [bits](Self::bits) a coordinate's *quantile* is `q(x) = floor(2^F (line's value at x))`, and the separator of block
-/// `b`, which begins at slot `b·s`, is `q(first key of b) - b·s·2^F`, in 16 bits, two's complement. `F` is as large as lets all of
-/// a segment's separators fit. A key's block is the last whose separator is not above its quantile, or the first.
+/// `b`, which begins at slot `b·s`, is `q(first key of b) - b·s·2^F`, in 16 bits, two's complement. `F` is as large as it takes
+/// for even blocks, as far as all of a segment's separators fit. A key's block is the last whose separator is not above its quantile, or the first.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Separators {
-    bits: u8,
+    pub(super) bits: u8,
     /// Slots from one block to the next.
-    stride: u16,
-    distances: Vec<i16>,
+    pub(super) stride: u16,
+    pub(super) distances: Vec<i16>,
 }
 
 impl Separators {
@@ -95,26 +97,52 @@ impl Separators {
 
     /// Separators of as many `blocks` with about as many keys in each, and the rank of each block's first key; `None` if some
     /// key lies farther from its prediction than separators say. Keys of one quantile belong to one block.
+    ///
+    /// They have as few bits as leave no block with more than a key above the even number: each bit more takes one more of every
+    /// block where separators are kept. Where no bits that fit do that, those with the fewest keys too many.
     pub(super) fn fit(
         model: &SegmentModel,
         xs: &[u64],
         blocks: u16,
         stride: u16,
     ) -> Option<(Self, Vec<usize>)> {
-        (0..=MOST_BITS).rev().find_map(|bits| {
-            let quantile_at = |rank: usize| match xs.get(rank) {
-                Some(x) => quantile(model, *x, bits),
-                // Of blocks without keys after the last key's.
-                None => xs.last().map_or(0, |x| quantile(model, *x, bits).saturating_add(1)),
+        let most = xs.len().div_ceil(usize::from(blocks.max(1))) + 1;
+        let mut best: Option<(usize, Self, Vec<usize>)> = None;
+        for bits in BITS_TRIED {
+            let Some((separators, firsts)) = Self::with_bits(model, xs, (bits, stride, blocks)) else {
+                break;
             };
-            let firsts = first_ranks(xs.len(), blocks, quantile_at);
-            let distance = |(block, first): (i64, &usize)| {
-                let start = (block * i64::from(stride)) << bits;
-                i16::try_from(quantile_at(*first).saturating_sub(start)).ok()
-            };
-            let distances = (0..).zip(&firsts).map(distance).collect::<Option<Vec<_>>>()?;
-            Some((Self { bits, stride, distances }, firsts))
-        })
+            let ends = firsts.iter().skip(1).copied().chain([xs.len()]);
+            let beyond = |(first, end): (&usize, usize)| (end - first).saturating_sub(most);
+            let too_many: usize = firsts.iter().zip(ends).map(beyond).sum();
+            if best.as_ref().is_none_or(|(least, ..)| too_many < *least) {
+                best = Some((too_many, separators, firsts));
+            }
+            if too_many == 0 {
+                break;
+            }
+        }
+        best.map(|(_, separators, firsts)| (separators, firsts))
+    }
+
+    /// The same with so many bits; `None` if some separator does not fit then.
+    fn with_bits(
+        model: &SegmentModel,
+        xs: &[u64],
+        (bits, stride, blocks): (u8, u16, u16),
+    ) -> Option<(Self, Vec<usize>)> {
+        let quantile_at = |rank: usize| match xs.get(rank) {
+            Some(x) => quantile(model, *x, bits),
+            // Of blocks without keys after the last key's.
+            None => xs.last().map_or(0, |x| quantile(model, *x, bits).saturating_add(1)),
+        };
+        let firsts = first_ranks(xs.len(), blocks, quantile_at);
+        let distance = |(block, first): (i64, &usize)| {
+            let start = (block * i64::from(stride)) << bits;
+            i16::try_from(quantile_at(*first).saturating_sub(start)).ok()
+        };
+        let distances = (0..).zip(&firsts).map(distance).collect::<Option<Vec<_>>>()?;
+        Some((Self { bits, stride, distances }, firsts))
     }
 }
 

@@ -219,11 +219,15 @@ impl<K: BuildKeys> Table<K> {
         let empty = FingerprintWidth::EMPTY;
         self.matcher.find(width, &scratch.fingerprints, empty, place.window.first, &mut scratch.slots);
         let group = match self.geometry.groups {
-            Some(_) => slots.group_of(&place.segment.model(), place.x)?,
+            Some(grouping) => {
+                slots.group_of(&place.segment.model(), place.x)?.map(|(first, _)| (first, grouping))
+            }
             None => None,
         };
         loop {
-            let in_group = group.and_then(|group| choose_in_group(&scratch.slots, place.predicted, group));
+            let in_group = group.and_then(|(first, grouping)| {
+                choose_in_group(&scratch.slots, place.predicted, first, grouping)
+            });
             let chosen = in_group.or_else(|| choose_slot(&scratch.slots, place.predicted, place.window));
             match chosen {
                 // One that a record which waits for the disk is to have.
