@@ -216,13 +216,18 @@ impl<K: KeySpace> Table<K> {
         Ok(Refresh::Newer(table))
     }
 
-    /// Room for the tables of all groups, if lookups use them and the budget has it. Those of tables that grow, a quarter more.
+    /// Room for the tables of all groups, if lookups use them and the budget has it, and for those of tables that grow, a quarter more.
+    /// Where it has not, most of what there is: a byte of a table spares second round trips of many more lookups than a byte of an
+    /// entry of the hot cache does, which takes as much for one key as a table for a dozen. But the keys that are looked up most
+    /// are to have their entries.
     fn group_tables(
         view: &TableView<K>,
         planner: &Planner,
         config: Option<&CacheConfig>,
     ) -> Option<Arc<GroupTables>> {
         const MANY: usize = 1 << 10;
+        /// One table in so many is the fewest to be kept.
+        const LEAST_PART: u64 = 16;
         let grouping = view.geometry().groups?;
         if !planner.single().uses_groups() && !planner.group(MANY).uses_groups() {
             return None;
@@ -243,8 +248,12 @@ impl<K: KeySpace> Table<K> {
         if let Some(config) = config {
             let others = Self::beside_models(view.stride().heap_bytes()) + COUNTS_BYTES;
             let models = view.most_model_bytes() as u64;
-            if config.budget < others + models + Self::headroom(view) + bytes {
-                return None;
+            let left = config.budget.saturating_sub(others + models + Self::headroom(view));
+            if left < bytes {
+                let part = left / 4 * 3;
+                let is_worth_it = part >= bytes / LEAST_PART;
+                let some = || GroupTables::some_of(grouping, segments, bytes, part);
+                return is_worth_it.then(some).flatten().map(Arc::new);
             }
         }
         GroupTables::new(grouping, segments, bytes).map(Arc::new)

@@ -162,6 +162,39 @@ fn the_hot_cache_holds_records_farther_from_their_prediction_than_the_epsilon_of
     }
 }
 
+#[test]
+fn a_budget_without_room_for_all_tables_has_some_of_them() {
+    let f = fixture::<Integers>(30_000, 8, (9, 10));
+    let table_of = |budget: u64| f.cached_reader(GROUPS[0], CacheConfig::of(budget));
+    let whole = table_of(1 << 30);
+    let (models, all) = (whole.table.view().model_bytes() as u64, whole.table.groups().unwrap().most_bytes());
+    // From one segment to another, as lookups of many callers go.
+    let share_in_one_read = |reader: &mut Reader<Integers>| {
+        let count = f.keys.len();
+        let is_one = |at: usize| {
+            let other = f.keys[at * 7919 % count] ^ 1;
+            let expected = f.keys.binary_search(&other).ok().map(|_| (1, f.value(other, 1)));
+            let (outcome, answer) = reader.get_with_outcome(other).unwrap();
+            assert_eq!(answer, expected, "key {other}");
+            u32::from(outcome.plan == Plan::Groups && outcome.cost.reads == 1)
+        };
+        f64::from((0..count).map(is_one).sum::<u32>()) / count as f64
+    };
+    let mut before = 0.0;
+    for parts in [1, 4, 8] {
+        let budget = models + models / 8 + 1000 + all * parts / 8;
+        let mut reader = table_of(budget);
+        share_in_one_read(&mut reader);
+        let share = share_in_one_read(&mut reader);
+        let least = 0.6 * parts as f64 / 8.0;
+        assert!(share > least && share > before, "{share} of the absent keys with {parts}/8 of the bytes");
+        assert!(reader.table.size_in_bytes() <= budget);
+        before = share;
+    }
+    let mut reader = table_of(models + models / 8 + 1000);
+    assert!(reader.table.groups().is_none() && share_in_one_read(&mut reader) == 0.0);
+}
+
 /// Records copied by rebuilds for each that is inserted in order, between two that were loaded.
 fn copies_of_a_run(parameters: TableParameters) -> f64 {
     const RUN: u64 = 4000;

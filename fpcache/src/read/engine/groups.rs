@@ -39,7 +39,8 @@ impl<K: KeySpace, S: Source, M: Kernels> Engine<'_, K, S, M> {
                 return true;
             }
             Known::Slots(..) | Known::Nothing => {}
-            Known::NotHere => self.ask_table(segment, outcome),
+            Known::NotHere if tables.wants_one_more() => self.ask_table(segment, outcome),
+            Known::NotHere => {}
         }
         false
     }
