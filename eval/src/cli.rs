@@ -8,6 +8,7 @@ use fpcache_datasets::count;
 use fpcache_memserver::ListenAddress;
 
 use crate::density::{self, DensityArgs};
+use crate::explain::{self, ExplainArgs};
 use crate::fabric::{self, FabricArgs};
 use crate::growth::options::{self as growth_options, GrowthArgs};
 use crate::peers::{self, PeersArgs};
@@ -124,6 +125,9 @@ pub enum Command {
     /// Measure how few bytes of memory let one READ find a key
     #[command(after_help = density::EXAMPLES)]
     Density(Box<DensityArgs>),
+    /// Say which form of tables suits a data set, a fabric and a budget, and what each costs
+    #[command(after_help = explain::EXAMPLES)]
+    Explain(Box<ExplainArgs>),
     /// Measure FPCache and the systems of its paper in a model of network cards, statement by statement
     #[cfg(feature = "workbench")]
     #[command(after_help = crate::paper::EXAMPLES)]

@@ -30,6 +30,7 @@
 mod cli;
 mod data;
 mod density;
+mod explain;
 mod fabric;
 mod fields;
 mod growth;
@@ -76,6 +77,7 @@ fn main() -> ExitCode {
             Command::Sweep(arguments) => sweep::sweep(&arguments),
             Command::Waits(arguments) => waits::waits(&arguments),
             Command::Density(arguments) => density::density(&arguments),
+            Command::Explain(arguments) => explain::explain(&arguments),
             Command::Fabric(arguments) => fabric::fabric(&arguments),
             Command::Peers(arguments) => peers::peers(&arguments),
             Command::Report(arguments) => report::report(&arguments),

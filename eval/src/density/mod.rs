@@ -4,7 +4,7 @@
 //! memory node; then every key is looked for where its table leads, and keys that are none between them. Of what is built: a memory node
 //! in this process loads the keys, or most of them and has the others inserted, and a client looks keys up.
 
-mod measure;
+pub mod measure;
 mod node;
 mod plot;
 mod row;

@@ -1,0 +1,305 @@
+//! What a lookup costs by a form of tables within a budget.
+
+use fpcache::read::FabricCosts;
+
+use crate::density::FormName;
+use crate::density::measure::{Figures, Setting};
+
+/// Bytes of the hot cache for an entry that it holds, with its empty places.
+const ENTRY_BYTES: f64 = 4.5;
+
+/// What lookups are like, and what they are to be done with.
+#[derive(Clone, Copy, Debug)]
+pub struct Asked {
+    pub costs: FabricCosts,
+    /// Bytes of the compute node; as many as there is use for, if there is no bound.
+    pub budget: Option<u64>,
+    /// Exponent of the lookups' distribution over keys.
+    pub theta: f64,
+    /// Share of lookups of keys that are absent.
+    pub negative: f64,
+}
+
+/// What a lookup takes of the fabric, on average.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Way {
+    pub round_trips: f64,
+    pub requests: f64,
+    pub bytes: f64,
+    /// Questions of the hot cache.
+    pub probes: f64,
+}
+
+impl Way {
+    const fn reads(count: f64, bytes: f64) -> Self {
+        Self { round_trips: count, requests: count, bytes, probes: 0.0 }
+    }
+
+    /// What it takes, alone, in nanoseconds.
+    pub fn ns(&self, costs: &FabricCosts) -> f64 {
+        self.round_trips * costs.round_trip
+            + self.requests * costs.request
+            + self.bytes * costs.byte
+            + self.probes * costs.probe
+    }
+
+    /// This, and that for a share of lookups on top.
+    fn then(self, share: f64, next: Self) -> Self {
+        Self {
+            round_trips: self.round_trips + share * next.round_trips,
+            requests: self.requests + share * next.requests,
+            bytes: self.bytes + share * next.bytes,
+            probes: self.probes + share * next.probes,
+        }
+    }
+
+    /// This for a share of lookups, that for the others.
+    fn or(self, share: f64, other: Self) -> Self {
+        Self::default().then(share, self).then(1.0 - share, other)
+    }
+}
+
+/// A form and ε over a data set.
+#[derive(Clone, Copy, Debug)]
+pub struct Candidate {
+    pub keys: f64,
+    pub model_bytes: f64,
+    /// Bytes of all tables; 0 of a form without.
+    pub table_bytes: f64,
+    /// Shares of present and absent keys that a table's READ settles.
+    pub one_read: (f64, f64),
+    /// Slots of that READ, on average.
+    pub slots_read: f64,
+    /// Slots of a window, on average.
+    pub window: f64,
+    pub slots: f64,
+    pub slot_bytes: f64,
+    pub fingerprint_bits: u32,
+}
+
+impl Candidate {
+    /// Of what was measured.
+    pub fn of(setting: &Setting, figures: &Figures, fingerprint_bits: u32) -> Self {
+        let (keys, absent) = (figures.keys.max(1) as f64, figures.absent.max(1) as f64);
+        let has_table = setting.form != FormName::Line;
+        let share = |count: u64, of: f64| if has_table { count as f64 / of } else { 0.0 };
+        let mean_cap = figures.slots as f64 / figures.segments.max(1) as f64;
+        Self {
+            keys: figures.keys as f64,
+            model_bytes: figures.directory_bytes as f64,
+            table_bytes: if has_table { figures.table_bytes as f64 } else { 0.0 },
+            one_read: (share(figures.present_one_read, keys), share(figures.absent_one_read, absent)),
+            slots_read: figures.slots_read as f64 / keys,
+            window: (2.0 * figures.window + 1.0).min(mean_cap).max(1.0),
+            slots: figures.slots as f64,
+            slot_bytes: setting.slot_bytes as f64,
+            fingerprint_bits,
+        }
+    }
+
+    /// Bytes of the region for a record.
+    pub fn region_bytes_per_key(&self) -> f64 {
+        let each = self.slot_bytes + f64::from(self.fingerprint_bits) / 8.0;
+        // In the region separators are distances of 16 bits; only plain ones are there.
+        (self.slots * each + self.table_bytes) / self.keys.max(1.0)
+    }
+
+    /// A present and an absent key by their window, the cheaper of a READ of fingerprints and one of slots.
+    fn by_window(&self, asked: &Asked) -> (Way, Way) {
+        let wrong = self.window / f64::from(self.fingerprint_bits).exp2();
+        let fingerprints = self.window * f64::from(self.fingerprint_bits) / 8.0;
+        let present = Way {
+            requests: 2.0 + wrong,
+            bytes: fingerprints + (1.0 + wrong) * self.slot_bytes,
+            ..Way::reads(2.0, 0.0)
+        };
+        let absent = Way::reads(1.0, fingerprints).then(wrong.min(1.0), Way::reads(1.0, self.slot_bytes));
+        let range = Way::reads(1.0, self.window * self.slot_bytes);
+        if range.ns(&asked.costs) < present.ns(&asked.costs) { (range, range) } else { (present, absent) }
+    }
+
+    /// The same by its table, and by the window where that does not settle it.
+    fn by_table(&self, asked: &Asked) -> (Way, Way) {
+        let first = Way::reads(1.0, self.slots_read * self.slot_bytes);
+        let (present, absent) = self.by_window(asked);
+        (first.then(1.0 - self.one_read.0, present), first.then(1.0 - self.one_read.1, absent))
+    }
+}
+
+/// How a budget is divided, and what a lookup costs then.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Split {
+    /// Whether the models have room.
+    pub fits: bool,
+    /// The share of tables that are here.
+    pub tables: f64,
+    /// Entries of the hot cache.
+    pub entries: f64,
+    /// The share of lookups of present keys that these answer.
+    pub by_entry: f64,
+    /// The mean lookup.
+    pub way: Way,
+    /// What it takes, in nanoseconds.
+    pub ns: f64,
+    /// All bytes that are used.
+    pub bytes: f64,
+}
+
+impl Split {
+    /// Divides a budget so that the mean lookup takes the least time: models first, without which nothing is found; the rest between
+    /// tables and entries of the keys that are looked up most. Without a budget, all tables, if they save anything, and no entries.
+    pub fn of(candidate: &Candidate, asked: &Asked) -> Self {
+        /// Divisions that are tried, closer together where there are few entries.
+        const TRIED: u32 = 400;
+        let Some(budget) = asked.budget else { return Self::with_entries(candidate, asked, 0.0) };
+        let room = (budget as f64 - candidate.model_bytes).max(0.0);
+        let most = (room / ENTRY_BYTES).min(candidate.keys);
+        let entries = (0..=TRIED).map(|n| most * (f64::from(n) / f64::from(TRIED)).powi(3));
+        let splits = entries.map(|entries| Self::with_entries(candidate, asked, entries));
+        let best = splits.min_by(|a, b| a.ns.total_cmp(&b.ns));
+        best.unwrap_or_else(|| Self::with_entries(candidate, asked, 0.0))
+    }
+
+    /// With so many entries, and as many tables as have room beside them.
+    fn with_entries(candidate: &Candidate, asked: &Asked, entries: f64) -> Self {
+        let budget = asked.budget.map_or(f64::INFINITY, |budget| budget as f64);
+        let (without, with) = (candidate.by_window(asked), candidate.by_table(asked));
+        let mean = |(present, absent): (Way, Way)| absent.or(asked.negative, present).ns(&asked.costs);
+        let all = if mean(with) < mean(without) { candidate.table_bytes } else { 0.0 };
+        let room = (budget - candidate.model_bytes - entries * ENTRY_BYTES).max(0.0);
+        let table_bytes = all.min(room);
+        let tables = if all > 0.0 { table_bytes / all } else { 0.0 };
+        let by_entry = Ranks { keys: candidate.keys.max(1.0), theta: asked.theta }.share(entries);
+        // Every lookup asks a hot cache that there is.
+        let probes = f64::from(u8::from(entries > 0.0));
+        let cached = Way::reads(1.0, candidate.slot_bytes);
+        let (present, absent) = (with.0.or(tables, without.0), with.1.or(tables, without.1));
+        let way = absent.or(asked.negative, cached.or(by_entry, present));
+        let way = Way { probes, ..way };
+        Self {
+            fits: budget >= candidate.model_bytes,
+            tables,
+            entries,
+            by_entry,
+            way,
+            ns: way.ns(&asked.costs),
+            bytes: candidate.model_bytes + table_bytes + entries * ENTRY_BYTES,
+        }
+    }
+}
+
+/// Lookups over keys by rank, as often as the rank to the power of -theta says.
+#[derive(Clone, Copy, Debug)]
+struct Ranks {
+    keys: f64,
+    theta: f64,
+}
+
+impl Ranks {
+    /// The sum of the first so many ranks' weights, by integral beyond the first few.
+    fn weight(self, count: f64) -> f64 {
+        const FEW: f64 = 64.0;
+        let few = count.min(FEW).floor();
+        let sum: f64 = (1..=few as u32).map(|rank| f64::from(rank).powf(-self.theta)).sum();
+        let (from, to) = (few + 0.5, count + 0.5);
+        let rest = if (self.theta - 1.0).abs() < 1e-9 {
+            (to / from).ln()
+        } else {
+            (to.powf(1.0 - self.theta) - from.powf(1.0 - self.theta)) / (1.0 - self.theta)
+        };
+        sum + rest.max(0.0)
+    }
+
+    /// The share of lookups of the first so many.
+    fn share(self, count: f64) -> f64 {
+        (self.weight(count.min(self.keys)) / self.weight(self.keys)).clamp(0.0, 1.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A million keys of which a table's READ settles nearly all.
+    const CANDIDATE: Candidate = Candidate {
+        keys: 1e6,
+        model_bytes: 56e3,
+        table_bytes: 210e3,
+        one_read: (0.999, 0.998),
+        slots_read: 10.0,
+        window: 257.0,
+        slots: 1.25e6,
+        slot_bytes: 24.0,
+        fingerprint_bits: 16,
+    };
+
+    fn asked(budget: u64, theta: f64) -> Asked {
+        Asked { costs: FabricCosts::RDMA, budget: Some(budget), theta, negative: 0.0 }
+    }
+
+    #[test]
+    fn the_sums_are_those_of_the_reads() {
+        let costs = FabricCosts::RDMA;
+        let range = CANDIDATE.by_window(&asked(0, 0.0)).0;
+        assert_eq!(range, Way::reads(1.0, 257.0 * 24.0), "a round trip is dearer than so many bytes");
+        let long = Candidate { slot_bytes: 264.0, ..CANDIDATE };
+        assert_eq!(long.by_window(&asked(0, 0.0)).0.round_trips, 2.0);
+        let dear = Asked { costs: FabricCosts { byte: 1.0, ..costs }, ..asked(0, 0.0) };
+        let (present, absent) = CANDIDATE.by_window(&dear);
+        let wrong = 257.0 / 65536.0;
+        assert!((present.round_trips, present.requests) == (2.0, 2.0 + wrong));
+        assert!((present.bytes - (514.0 + 24.0 * (1.0 + wrong))).abs() < 1e-9);
+        assert!((absent.round_trips - (1.0 + wrong)).abs() < 1e-9);
+        let (by_table, _) = CANDIDATE.by_table(&dear);
+        assert!((by_table.round_trips - 1.002).abs() < 1e-9, "{by_table:?}");
+        let ns = 1.002 * costs.round_trip + by_table.requests * costs.request + by_table.bytes;
+        assert!((by_table.ns(&dear.costs) - ns).abs() < 1e-6);
+    }
+
+    #[test]
+    fn tables_come_before_entries_of_keys_that_are_all_as_hot_and_after_those_of_the_hottest() {
+        let uniform = Split::of(&CANDIDATE, &asked(161_000, 0.0));
+        assert!(uniform.fits && (uniform.tables - 0.5).abs() < 1e-9 && uniform.entries == 0.0, "{uniform:?}");
+        let skewed = Split::of(&CANDIDATE, &asked(161_000, 1.2));
+        assert!(skewed.entries > 10.0 && skewed.tables < 0.5 && skewed.bytes <= 161_001.0, "{skewed:?}");
+        assert!(skewed.ns < uniform.ns);
+        let none = Split::of(&CANDIDATE, &asked(50_000, 0.0));
+        assert!(!none.fits && none.tables == 0.0);
+    }
+
+    #[test]
+    fn more_bytes_never_cost_more_time() {
+        for theta in [0.0, 0.5, 0.99, 1.0, 1.5] {
+            let times: Vec<f64> =
+                (0..40).map(|n| Split::of(&CANDIDATE, &asked(60_000 + n * 50_000, theta)).ns).collect();
+            assert!(times.is_sorted_by(|a, b| a + 1e-9 >= *b), "{theta}: {times:?}");
+        }
+    }
+
+    #[test]
+    fn no_division_does_better_than_the_one_that_is_chosen() {
+        for theta in [0.0, 0.7, 0.99, 1.3] {
+            let asked = asked(200_000, theta);
+            let chosen = Split::of(&CANDIDATE, &asked);
+            let room = 200_000.0 - CANDIDATE.model_bytes;
+            for part in 0..=100 {
+                let entries = room * f64::from(part) / 100.0 / ENTRY_BYTES;
+                let other = Split::with_entries(&CANDIDATE, &asked, entries);
+                assert!(other.bytes <= 200_001.0);
+                assert!(chosen.ns <= other.ns * 1.0001, "{theta}, {part} %: {chosen:?}, {other:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn shares_of_ranks_are_those_of_their_sums() {
+        for theta in [0.0, 0.5, 0.99, 1.0, 2.0] {
+            let ranks = Ranks { keys: 10_000.0, theta };
+            let sum = |count: u32| (1..=count).map(|rank| f64::from(rank).powf(-theta)).sum::<f64>();
+            for count in [1, 10, 100, 5000, 10_000] {
+                let share = sum(count) / sum(10_000);
+                assert!((ranks.share(count.into()) - share).abs() < 1e-3, "{theta}, {count}");
+            }
+        }
+    }
+}
