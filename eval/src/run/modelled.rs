@@ -121,7 +121,7 @@ fn options(arguments: &RunArgs, experiment: &Experiment<'_>) -> Options {
         width: table.width,
         plan: arguments.plan,
         variant: arguments.cache.variant.unwrap_or(Variant::Fd),
-        fill: arguments.fill,
+        fill: arguments.fill(),
         ..Options::published(experiment.budget, experiment.sizes)
     }
 }
