@@ -1,7 +1,8 @@
 //! The constants of cards and networks, each with its source.
 //!
 //! "Fitted" marks a constant that no source states and that was chosen so that a published figure comes out; the figure is
-//! named, and `docs/nic-model.md` shows the model beside figures it was not fitted to.
+//! named, and `docs/nic-model.md` shows the model beside figures it was not fitted to. "Assumed" marks one that no source here states
+//! and that nothing was fitted to: rows that it binds say no more than it does.
 
 use super::Picos;
 
@@ -52,11 +53,11 @@ impl NicSpec {
         packet_overhead: ROCE_OVERHEAD,
         // Fitted: SMART, one READ of 34 B per lookup, at 51.2 (zipf) and 48.3 (uniform) Mops/s in the same table.
         served_per_second: 50e6,
-        // Cards issue about as many as they serve from this generation on.
+        // Assumed: cards issue about as many as they serve from this generation on.
         issued_per_second: 50e6,
-        // A read-modify-write crosses the bus twice: CHIME and Sherman report that atomics cost several READs.
+        // Assumed: a read-modify-write crosses the bus twice, and CHIME and Sherman report that atomics cost several READs.
         atomics_per_second: 10e6,
-        // A READ of a few bytes takes about 2 µs end to end between idle cards of this generation.
+        // Assumed, as are a thread's times: a READ of a few bytes takes about 2 µs end to end between idle cards of this generation.
         one_way: 850_000,
         doorbell: 100_000,
         request: 30_000,
@@ -66,7 +67,7 @@ impl NicSpec {
     /// ConnectX-5 at 100 Gb/s: the cards of the ROLEX paper.
     pub const CX5_100G: Self = Self {
         name: "cx5-100g",
-        // The message rate of the generation is lower; the rest is as above.
+        // Assumed: the message rate of the generation is lower; the rest is as above.
         served_per_second: 35e6,
         issued_per_second: 35e6,
         atomics_per_second: 8e6,
@@ -78,11 +79,12 @@ impl NicSpec {
     pub const CX3_40G: Self = Self {
         name: "cx3-40g",
         link_bits: 40e9,
-        // PCIe 3.0 x8 is not what binds at 40 Gb/s.
+        // Assumed: PCIe 3.0 x8 is not what binds at 40 Gb/s.
         payload_bits: 40e9,
         // RF-RPC: 11.26 Mops/s in-bound, 2.11 Mops/s out-bound, flat up to 256 B.
         served_per_second: 11.26e6,
         issued_per_second: 2.11e6,
+        // Assumed.
         atomics_per_second: 2.5e6,
         // RF-RPC: a WRITE of 8 B takes 1.12 µs.
         one_way: 400_000,
@@ -96,7 +98,7 @@ impl NicSpec {
         payload_bits: 25e9,
         mtu: 1448,
         packet_overhead: TCP_OVERHEAD,
-        // About a microsecond of a core for a small request and its reply, with a handful of threads serving.
+        // Assumed, with all below: about a microsecond of a core for a small request and its reply, with a handful of threads serving.
         served_per_second: 2e6,
         issued_per_second: 2e6,
         atomics_per_second: 2e6,
