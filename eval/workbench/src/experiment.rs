@@ -1,11 +1,15 @@
 //! Any system in one experiment, with its published parameters or with the best of those tried.
 
+mod system_name;
+
 use std::sync::Arc;
 
 use ::fpcache::cache::Variant;
 use ::fpcache::fingerprint::FingerprintWidth;
 use ::fpcache::key_space::{ByteKeys, U64Keys};
 use ::fpcache::read::{Plan, PlanChoice};
+
+pub use system_name::{SystemName, UnknownSystem};
 
 use crate::bench::{Bench, Measured, Operation};
 use crate::bloom;
@@ -22,87 +26,6 @@ use crate::sherman::{self, Sherman};
 use crate::smart::Smart;
 use crate::words::{Index, Memory, OverWords};
 use crate::{BuildError, Sizes};
-
-/// A system that can be measured.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum SystemName {
-    /// FPCache.
-    FpCache,
-    /// FPCache's segments READ as ranges, without fingerprints.
-    Range,
-    /// The same behind Bloom filters on compute nodes.
-    Bloom,
-    /// The same behind cuckoo filters.
-    Cuckoo,
-    /// SMART.
-    Smart,
-    /// CHIME.
-    Chime,
-    /// ROLEX.
-    Rolex,
-    /// Sherman.
-    Sherman,
-    /// DMTree.
-    DmTree,
-}
-
-impl SystemName {
-    /// All of them.
-    pub const ALL: [Self; 9] = [
-        Self::FpCache,
-        Self::Range,
-        Self::Bloom,
-        Self::Cuckoo,
-        Self::Smart,
-        Self::Chime,
-        Self::Rolex,
-        Self::Sherman,
-        Self::DmTree,
-    ];
-
-    /// As options and reports spell it.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::FpCache => "fpcache",
-            Self::Range => "range",
-            Self::Bloom => "bloom",
-            Self::Cuckoo => "cuckoo",
-            Self::Smart => "smart",
-            Self::Chime => "chime",
-            Self::Rolex => "rolex",
-            Self::Sherman => "sherman",
-            Self::DmTree => "dmtree",
-        }
-    }
-
-    /// About how many bytes of this machine a record takes while the system is measured.
-    pub const fn host_bytes(self, sizes: Sizes) -> usize {
-        match self {
-            // The region as it is, a fifth free, a value of its own while it is loaded.
-            Self::FpCache => (sizes.key + sizes.value + 16) * 7 / 5,
-            Self::Smart => 120,
-            // Filters of six compute nodes, and the one they are copies of.
-            Self::Bloom | Self::Cuckoo => 65,
-            Self::Chime => 45,
-            Self::Range => 40,
-            Self::Rolex | Self::Sherman | Self::DmTree => 30,
-        }
-    }
-}
-
-impl std::str::FromStr for SystemName {
-    type Err = UnknownSystem;
-
-    fn from_str(text: &str) -> Result<Self, UnknownSystem> {
-        Self::ALL.into_iter().find(|name| name.name() == text).ok_or_else(|| UnknownSystem(text.to_owned()))
-    }
-}
-
-/// A name that is no system's.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("unknown system `{0}`: use one of {list}", list = SystemName::ALL.map(SystemName::name).join(", "))]
-pub struct UnknownSystem(String);
 
 /// Which parameters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize)]
