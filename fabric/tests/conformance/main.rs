@@ -8,6 +8,7 @@ mod rf_rpc;
 mod shm;
 mod sim;
 mod tcp;
+mod tcp_cost;
 mod tcp_peers;
 mod tcp_questions;
 mod tcp_tls;
