@@ -17,6 +17,7 @@ use crate::run::options::{self, RunArgs};
 use crate::run::store::StoreArgs;
 use crate::scale::{self, ScaleArgs};
 use crate::sweep::options::{self as sweep_options, SweepArgs};
+use crate::systems::jakiro::JakiroNodeArgs;
 use crate::waits::{self, WaitsArgs};
 use crate::ycsb::options::{self as ycsb_options, YcsbArgs};
 
@@ -141,6 +142,9 @@ pub enum Command {
     /// The memory node that the other commands start.
     #[command(hide = true)]
     MemoryNode(MemoryNodeArgs),
+    /// The server of Jakiro that `run` starts.
+    #[command(hide = true)]
+    JakiroNode(JakiroNodeArgs),
 }
 
 impl Default for Command {

@@ -84,6 +84,7 @@ fn main() -> ExitCode {
             #[cfg(feature = "workbench")]
             Command::Paper(arguments) => paper::paper(&arguments),
             Command::MemoryNode(arguments) => node::serve(&arguments).map(|()| Verdict::AllRight),
+            Command::JakiroNode(arguments) => systems::jakiro::serve(&arguments).map(|()| Verdict::AllRight),
         };
     match result {
         Ok(Verdict::AllRight) => ExitCode::SUCCESS,

@@ -28,6 +28,7 @@ use crate::machine::{Calibration, Machine, calibrate};
 use crate::progress::Bar;
 use crate::systems::SystemName;
 use crate::systems::fpcache::FpCache;
+use crate::systems::jakiro::Jakiro;
 use crate::systems::maps::{CityHash, Index, Inline, Map, Packed, Shape, SideBySide};
 use host::Host;
 use measure::Measurable;
@@ -98,6 +99,7 @@ pub fn measure<K: DataKeys>(
     let mut fpcache = fpcache.map(|system| Box::new(system) as Box<dyn Measurable<K>>);
     let values = values(fpcache.as_deref(), arguments)?;
     let mut systems: Vec<Box<dyn Measurable<K>>> = Vec::new();
+    let mut jakiro = None;
     for name in arguments.distinct_systems() {
         match name {
             // There is one exactly if it is among the names, and each name comes once.
@@ -110,6 +112,15 @@ pub fn measure<K: DataKeys>(
             }
             SystemName::Hashmap => systems.push(build_map::<K>(HASHMAP, dataset, values, bar)),
             SystemName::Btreemap => systems.push(build_map::<K>(BTREEMAP, dataset, values, bar)),
+            SystemName::Jakiro | SystemName::JakiroReply => {
+                let system = match jakiro.take() {
+                    Some(system) => system,
+                    None => Jakiro::<K>::load(dataset, values, arguments.transport, bar)?,
+                };
+                systems.push(Box::new(system.by(name)));
+                // Both ask one server.
+                jakiro = Some(system);
+            }
             modelled => bail!("{} runs in a model of network cards alone", modelled.as_str()),
         }
     }

@@ -135,7 +135,7 @@ fn systems(arguments: &RunArgs) -> anyhow::Result<Vec<SystemName>> {
     let other = all.iter().find(|system| !system.is_modelled() && **system != SystemName::Fpcache);
     ensure!(
         other.is_none(),
-        "--system {}: it uses no network, so that a card makes no difference to it: use {}",
+        "--system {}: it does not run in the model of network cards: use {}",
         other.map_or("", |other| other.as_str()),
         experiment::SystemName::ALL.map(experiment::SystemName::name).join(", ")
     );

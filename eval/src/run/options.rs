@@ -272,6 +272,12 @@ impl RunArgs {
             self.store.store_dir.is_none() || self.transport != Transport::Local,
             "--store-dir: only a memory node in a second process keeps its data: leave --transport local away"
         );
+        let of_second_process =
+            |name: &SystemName| matches!(name, SystemName::Jakiro | SystemName::JakiroReply);
+        ensure!(
+            self.transport != Transport::Local || !self.systems.iter().any(of_second_process),
+            "jakiro is asked in a second process: leave --transport local away"
+        );
         ensure!(
             self.cache.budget.0.is_none() || self.systems.contains(&SystemName::Fpcache),
             "--cache is a budget of fpcache, which is not among the systems: add it with --system"

@@ -205,10 +205,10 @@ impl<'a, K: DataKeys> Sweep<'a, K> {
         self.maps.retain(|(_, of, _)| *of == values);
         for name in point.run.distinct_systems() {
             let kind = match name {
-                SystemName::Fpcache | SystemName::FpcacheClient => continue,
+                SystemName::Fpcache => continue,
                 SystemName::Hashmap => HASHMAP,
                 SystemName::Btreemap => BTREEMAP,
-                // The options were refused.
+                // The options refuse the others.
                 _ => continue,
             };
             if !self.maps.iter().any(|(map, ..)| *map == name) {

@@ -86,6 +86,10 @@ impl SweepArgs {
             "fpcache-client is no system of sweeps: leave it away, or compare it by `run`"
         );
         ensure!(
+            ![SystemName::Jakiro, SystemName::JakiroReply].iter().any(|name| self.run.systems.contains(name)),
+            "jakiro is no system of sweeps: leave it away, or compare it by `run`"
+        );
+        ensure!(
             has_fpcache || !self.over.is_of_fpcache(),
             "a sweep over {} needs fpcache among the systems: add it with --system",
             self.over.name()

@@ -4,6 +4,7 @@
 //! each, so that no call in a measured loop goes through a table of functions.
 
 pub mod fpcache;
+pub mod jakiro;
 #[cfg(feature = "lmdb")]
 pub mod lmdb;
 pub mod maps;
@@ -31,6 +32,10 @@ pub enum SystemName {
     Hashmap,
     /// An ordered map in this process: the standard library's BTreeMap
     Btreemap,
+    /// Jakiro, of the RF-RPC paper: a hash table in a second process, asked by RF-RPC
+    Jakiro,
+    /// The same server, whose results it sends instead of having them fetched
+    JakiroReply,
     /// In a model of network cards: fpcache's segments READ as ranges
     Range,
     /// The same behind Bloom filters on compute nodes
@@ -57,6 +62,8 @@ impl SystemName {
             Self::FpcacheClient => "fpcache-client",
             Self::Hashmap => "hashmap",
             Self::Btreemap => "btreemap",
+            Self::Jakiro => "jakiro",
+            Self::JakiroReply => "jakiro-reply",
             Self::Range => "range",
             Self::Bloom => "bloom",
             Self::Cuckoo => "cuckoo",
@@ -70,7 +77,22 @@ impl SystemName {
 
     /// Whether it runs in a model of network cards alone.
     pub const fn is_modelled(self) -> bool {
-        !matches!(self, Self::Fpcache | Self::FpcacheClient | Self::Hashmap | Self::Btreemap)
+        match self {
+            Self::Fpcache
+            | Self::FpcacheClient
+            | Self::Hashmap
+            | Self::Btreemap
+            | Self::Jakiro
+            | Self::JakiroReply => false,
+            Self::Range
+            | Self::Bloom
+            | Self::Cuckoo
+            | Self::Smart
+            | Self::Chime
+            | Self::Rolex
+            | Self::Sherman
+            | Self::Dmtree => true,
+        }
     }
 }
 

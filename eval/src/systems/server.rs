@@ -35,8 +35,21 @@ impl Server {
         words: impl FnOnce(&Path) -> Vec<String>,
         is_up: impl Fn(&Path) -> bool,
     ) -> anyhow::Result<Self> {
-        let folder =
-            std::env::temp_dir().join(format!("fpcache-eval-{program}-{}-{label}", std::process::id()));
+        Self::start_as(program, Path::new(program), label, words, is_up)
+    }
+
+    /// As [`start`](Self::start), a program that is called something else here.
+    ///
+    /// # Errors
+    /// As for [`start`](Self::start).
+    pub fn start_as(
+        name: &str,
+        program: &Path,
+        label: &str,
+        words: impl FnOnce(&Path) -> Vec<String>,
+        is_up: impl Fn(&Path) -> bool,
+    ) -> anyhow::Result<Self> {
+        let folder = std::env::temp_dir().join(format!("fpcache-eval-{name}-{}-{label}", std::process::id()));
         // Of a process before that had this one's number.
         let _ = fs::remove_dir_all(&folder);
         fs::create_dir(&folder).with_context(|| format!("making the folder {}", folder.display()))?;
@@ -47,15 +60,15 @@ impl Server {
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn()
-            .with_context(|| format!("starting {program}"))?;
+            .with_context(|| format!("starting {name}"))?;
         let mut server = Self { child, folder, _removed: removed };
         let begun = Instant::now();
         while !is_up(&server.folder) {
             if let Some(status) = server.child.try_wait().context("looking after a server")? {
-                bail!("{program} ended before it answered ({status}): start it by hand to see why");
+                bail!("{name} ended before it answered ({status}): start it by hand to see why");
             }
             if begun.elapsed() > PATIENCE {
-                bail!("{program} did not answer within {} s", PATIENCE.as_secs());
+                bail!("{name} did not answer within {} s", PATIENCE.as_secs());
             }
             thread::sleep(Duration::from_millis(2));
         }

@@ -190,6 +190,29 @@ fn both_transports_plans_and_batches_give_right_answers_at_the_known_costs() {
 }
 
 #[test]
+fn jakiro_answers_by_fetched_results_and_by_server_reply() {
+    for (data, options) in [
+        ("uniform:4K", "--transport shm"),
+        ("uniform:4K", "--transport unix --batch 32"),
+        ("words:4K", "--transport shm --batch 8 --value-bytes vary:5000 --negative 0.3"),
+    ] {
+        let rows = rows_of(data, &format!("--system jakiro,jakiro-reply --lookups 1K {options}"));
+        let systems: Vec<&str> = rows.iter().filter_map(|row| row["system"].as_str()).collect();
+        assert_eq!(systems, ["jakiro", "jakiro-reply"]);
+        for row in &rows {
+            assert_eq!(
+                (&row["mismatches"], &row["lookups"]),
+                (&Value::from(0), &Value::from(1_000)),
+                "{row}"
+            );
+            assert!(number(row, "load_s") > 0.0);
+        }
+    }
+    let output = run("run --data uniform:4K --system jakiro --transport local");
+    assert!(!output.status.success() && stderr(&output).contains("--transport"), "{}", stderr(&output));
+}
+
+#[test]
 fn tables_of_groups_are_counted_where_lookups_use_them() {
     for (transport, uses_them) in [("tcp", true), ("shm", false)] {
         let rows = rows(&format!("--system fpcache --transport {transport} --groups"));

@@ -49,9 +49,17 @@ impl Results {
 
     /// The results, in the order of their requests.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = &[u8]> {
-        self.ends.iter().enumerate().map(|(index, &end)| {
-            let begin = if index == 0 { 0 } else { self.ends[index - 1] };
-            &self.bytes[begin..end]
-        })
+        self.ends.iter().enumerate().map(|(index, &end)| &self.bytes[self.begin(index)..end])
+    }
+
+    /// The result of one request, by its place in the batch.
+    #[must_use]
+    pub fn get(&self, index: usize) -> Option<&[u8]> {
+        let end = *self.ends.get(index)?;
+        Some(&self.bytes[self.begin(index)..end])
+    }
+
+    fn begin(&self, index: usize) -> usize {
+        index.checked_sub(1).map_or(0, |before| self.ends[before])
     }
 }
