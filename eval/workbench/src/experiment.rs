@@ -11,17 +11,17 @@ use ::fpcache::read::{Plan, PlanChoice};
 
 pub use system_name::{SystemName, UnknownSystem};
 
-use crate::bench::{Bench, Measured, Operation};
-use crate::bloom;
+use crate::bench::{Bench, Measured, Operation, System};
+use crate::bloom::Bloom;
 use crate::chime::{self, Chime};
-use crate::cuckoo;
+use crate::cuckoo::Cuckoo;
 use crate::dmtree::{self, DmTree};
 use crate::fpcache::{FpCache, Numbered, Options};
 use crate::nic::Hosts;
 use crate::oracle::Oracle;
-use crate::range;
+use crate::range::NoFilter;
 use crate::rolex::{self, Rolex};
-use crate::segments;
+use crate::segments::{self, Filter, Segmented};
 use crate::sherman::{self, Sherman};
 use crate::smart::Smart;
 use crate::words::{Index, Memory, OverWords};
@@ -81,17 +81,11 @@ pub struct Run {
     pub measured: Measured,
 }
 
-/// One way to set a system up.
-enum Candidate {
-    FpCache(Options),
-    Range(segments::Options),
-    Bloom(bloom::Options),
-    Cuckoo(cuckoo::Options),
-    Smart,
-    Chime(chime::Options),
-    Rolex(rolex::Options),
-    Sherman(sherman::Options),
-    DmTree(dmtree::Options),
+/// One way to set a system up: for people, and how that is measured.
+struct Candidate {
+    text: String,
+    #[allow(clippy::type_complexity, reason = "a function over any experiment")]
+    measure: Box<dyn Fn(&Experiment<'_>) -> Result<Measured, BuildError>>,
 }
 
 /// A plan's name, and `auto` for none.
@@ -102,118 +96,127 @@ fn plan_name(plan: PlanChoice) -> &'static str {
     }
 }
 
-/// Segments for people.
-fn describe_segments(o: &segments::Options) -> String {
-    let hot = if o.keeps_hot { "what is left for hot entries" } else { "no hot entries" };
-    format!("epsilon {}, {hot}", o.epsilon)
-}
-
-/// A filter over segments for people.
-fn describe_filter(o: &segments::Options, bits: f64) -> String {
-    let of = match o.page {
-        None => "keys".to_owned(),
-        Some(1) => "keys with slots".to_owned(),
-        Some(slots) => format!("keys with pages of {slots} slots"),
-    };
-    format!("{bits} bits a key for {of}, {}", describe_segments(o))
-}
-
 impl Candidate {
-    fn describe(&self) -> String {
-        match self {
-            Self::FpCache(o) => format!(
-                "epsilon {}, fingerprints of {} bits, {}, {} entries",
-                o.epsilon,
-                o.width.bits(),
-                plan_name(o.plan),
-                o.variant
-            ),
-            Self::Range(o) => describe_segments(o),
-            Self::Bloom(o) => describe_filter(&o.segments, o.bits_per_key),
-            Self::Cuckoo(o) => describe_filter(&o.segments, o.bits_per_key),
-            Self::Smart => "no parameters".into(),
-            Self::Chime(o) => format!("{:.0} % of the budget for hot entries", 100.0 * o.hot_share),
-            Self::Rolex(o) => format!("epsilon {}, leaves of {}", o.epsilon, o.leaf_slots),
-            Self::Sherman(o) => format!("leaves of {}", o.leaf_slots),
-            Self::DmTree(o) => format!("{:.0} % of the budget for fingerprints", 100.0 * o.fingerprint_share),
+    fn fpcache(o: Options) -> Self {
+        let (bits, plan) = (o.width.bits(), plan_name(o.plan));
+        let text =
+            format!("epsilon {}, fingerprints of {bits} bits, {plan}, {} entries", o.epsilon, o.variant);
+        let measure = move |experiment: &Experiment<'_>| match experiment.sizes.key {
+            8 => experiment.fpcache::<U64Keys>(&o),
+            _ => experiment.fpcache::<ByteKeys>(&o),
+        };
+        Self { text, measure: Box::new(measure) }
+    }
+
+    /// An index over words, which is built of memory, keys, their sizes and the number of compute nodes.
+    fn index<I: Index>(
+        text: String,
+        build: impl Fn(&mut Memory, &[u64], Sizes, u16) -> Result<I, BuildError> + 'static,
+    ) -> Self {
+        let measure = move |experiment: &Experiment<'_>| {
+            let mut memory = Memory::new(experiment.hosts.memory_nodes);
+            let compute_nodes = experiment.hosts.compute_nodes;
+            let index = build(&mut memory, &experiment.keys, experiment.sizes, compute_nodes)?;
+            Ok(experiment.measure(OverWords::new(index, memory, &experiment.hosts)))
+        };
+        Self { text, measure: Box::new(measure) }
+    }
+
+    /// Segments, with a filter where there is one.
+    fn segments<F: Filter + 'static>(o: segments::Options) -> Self {
+        let hot = if o.keeps_hot { "what is left for hot entries" } else { "no hot entries" };
+        let mut text = format!("epsilon {}, {hot}", o.epsilon);
+        if F::PUBLISHED_BITS > 0.0 {
+            let of = match o.page {
+                None => "keys".to_owned(),
+                Some(1) => "keys with slots".to_owned(),
+                Some(slots) => format!("keys with pages of {slots} slots"),
+            };
+            text = format!("{} bits a key for {of}, {text}", o.bits_share * F::PUBLISHED_BITS);
         }
+        Self::index(text, move |memory, keys, sizes, nodes| {
+            Segmented::<F>::new(memory, keys, sizes, nodes, &o)
+        })
+    }
+
+    fn chime(o: chime::Options) -> Self {
+        let text = format!("{:.0} % of the budget for hot entries", 100.0 * o.hot_share);
+        Self::index(text, move |memory, keys, sizes, nodes| Ok(Chime::new(memory, keys, sizes, nodes, &o)))
+    }
+
+    fn rolex(o: rolex::Options) -> Self {
+        let text = format!("epsilon {}, leaves of {}", o.epsilon, o.leaf_slots);
+        Self::index(text, move |memory, keys, sizes, nodes| Rolex::new(memory, keys, sizes, nodes, &o))
+    }
+
+    fn sherman(o: sherman::Options) -> Self {
+        let text = format!("leaves of {}", o.leaf_slots);
+        Self::index(text, move |memory, keys, sizes, nodes| Ok(Sherman::new(memory, keys, sizes, nodes, &o)))
+    }
+
+    fn dmtree(o: dmtree::Options) -> Self {
+        let text = format!("{:.0} % of the budget for fingerprints", 100.0 * o.fingerprint_share);
+        Self::index(text, move |memory, keys, sizes, nodes| Ok(DmTree::new(memory, keys, sizes, nodes, &o)))
     }
 
     /// The published one, and then others that were worth trying.
     fn of(name: SystemName, parameters: Parameters, experiment: &Experiment<'_>) -> Vec<Self> {
-        let (budget, fixed) = (experiment.budget, &experiment.fixed);
-        let of_segments = |epsilon: u32, keeps_hot, page| {
+        let (budget, fixed) = (experiment.budget, experiment.fixed);
+        let segments = |epsilon: u32, keeps_hot, page, bits_share| {
             let epsilon = fixed.epsilon.unwrap_or(epsilon);
-            segments::Options { epsilon, keeps_hot, page, ..segments::Options::published(budget) }
+            segments::Options { epsilon, keeps_hot, page, bits_share, ..segments::Options::published(budget) }
         };
+        let filtered = [
+            segments(16, false, None, 1.0),
+            segments(8, true, None, 1.0),
+            segments(16, true, Some(1), 1.0),
+            segments(8, true, Some(1), 1.0),
+            segments(8, true, Some(1), 0.6),
+            segments(8, true, Some(2), 0.6),
+        ];
         let mut all: Vec<Self> = match name {
-            SystemName::FpCache => {
-                let mut published = Options::published(budget, experiment.sizes);
-                published.epsilon = fixed.epsilon.unwrap_or(published.epsilon);
-                published.width = fixed.width.unwrap_or(published.width);
-                published.variant = fixed.variant.unwrap_or(published.variant);
-                published.plan = fixed.plan.map_or(published.plan, PlanChoice::Fixed);
-                let tried = [
-                    (8, FingerprintWidth::Bits8, PlanChoice::Fixed(Plan::TwoStage)),
-                    (16, FingerprintWidth::Bits16, PlanChoice::Fixed(Plan::TwoStage)),
-                    (8, FingerprintWidth::Bits8, PlanChoice::Fixed(Plan::Speculative)),
-                    (8, FingerprintWidth::Bits8, PlanChoice::Auto),
-                    (4, FingerprintWidth::Bits8, PlanChoice::Fixed(Plan::Range)),
-                ];
-                let others = tried.into_iter().map(|(epsilon, width, plan)| Options {
-                    epsilon: fixed.epsilon.unwrap_or(epsilon),
-                    width: fixed.width.unwrap_or(width),
-                    plan: if fixed.plan.is_some() { published.plan } else { plan },
-                    ..published
-                });
-                std::iter::once(published).chain(others).map(Self::FpCache).collect()
-            }
+            SystemName::FpCache => fpcaches(experiment).map(Self::fpcache).into(),
             SystemName::Range => [(16, false), (16, true), (8, true), (4, true)]
-                .map(|(epsilon, keeps_hot)| Self::Range(of_segments(epsilon, keeps_hot, None)))
-                .into(),
-            SystemName::Bloom => {
-                let published = bloom::Options::published(budget).bits_per_key;
-                let of = |(segments, bits)| {
-                    Self::Bloom(bloom::Options { segments, bits_per_key: published * bits })
-                };
-                of_filters(of_segments).map(of).into()
-            }
-            SystemName::Cuckoo => {
-                let published = cuckoo::Options::published(budget).bits_per_key;
-                let of = |(segments, bits)| {
-                    Self::Cuckoo(cuckoo::Options { segments, bits_per_key: published * bits })
-                };
-                of_filters(of_segments).map(of).into()
-            }
-            SystemName::Smart => vec![Self::Smart],
-            SystemName::Chime => [0.3, 0.1, 0.5, 0.7]
-                .map(|hot_share| {
-                    Self::Chime(chime::Options { hot_share, ..chime::Options::published(budget) })
+                .map(|(epsilon, keeps_hot)| {
+                    Self::segments::<NoFilter>(segments(epsilon, keeps_hot, None, 1.0))
                 })
+                .into(),
+            SystemName::Bloom => filtered.map(Self::segments::<Bloom>).into(),
+            SystemName::Cuckoo => filtered.map(Self::segments::<Cuckoo>).into(),
+            SystemName::Smart => {
+                vec![Self::index("no parameters".into(), move |memory, keys, sizes, nodes| {
+                    Ok(Smart::new(memory, keys, sizes, nodes, budget))
+                })]
+            }
+            SystemName::Chime => [0.3, 0.1, 0.5, 0.7]
+                .map(|hot_share| chime::Options { hot_share, ..chime::Options::published(budget) })
+                .map(Self::chime)
                 .into(),
             SystemName::Rolex => [(16, 16), (8, 8), (4, 8), (8, 4)]
-                .map(|(epsilon, leaf_slots)| {
-                    let epsilon = fixed.epsilon.unwrap_or(epsilon);
-                    Self::Rolex(rolex::Options { epsilon, leaf_slots, budget })
+                .map(|(epsilon, leaf_slots)| rolex::Options {
+                    epsilon: fixed.epsilon.unwrap_or(epsilon),
+                    leaf_slots,
+                    budget,
                 })
+                .map(Self::rolex)
                 .into(),
             SystemName::Sherman => [54, 27, 14, 7]
-                .map(|leaf_slots| {
-                    Self::Sherman(sherman::Options { leaf_slots, ..sherman::Options::published(budget) })
-                })
+                .map(|leaf_slots| sherman::Options { leaf_slots, ..sherman::Options::published(budget) })
+                .map(Self::sherman)
                 .into(),
             SystemName::DmTree => [0.5, 0.3, 0.7, 0.85]
-                .map(|fingerprint_share| {
-                    Self::DmTree(dmtree::Options { fingerprint_share, ..dmtree::Options::published(budget) })
+                .map(|share| dmtree::Options {
+                    fingerprint_share: share,
+                    ..dmtree::Options::published(budget)
                 })
+                .map(Self::dmtree)
                 .into(),
         };
         // What the experiment fixes makes some of them the same.
         let mut seen = Vec::new();
         all.retain(|candidate| {
-            let text = candidate.describe();
-            let is_new = !seen.contains(&text);
-            seen.push(text);
+            let is_new = !seen.contains(&candidate.text);
+            seen.push(candidate.text.clone());
             is_new
         });
         if parameters == Parameters::Published {
@@ -221,20 +224,32 @@ impl Candidate {
         }
         all
     }
+
+    fn run(&self, experiment: &Experiment<'_>) -> Result<Run, BuildError> {
+        (self.measure)(experiment).map(|measured| Run { parameters: self.text.clone(), measured })
+    }
 }
 
-/// Segments behind filters, with the bits of these as shares of the published ones.
-fn of_filters(
-    segments: impl Fn(u32, bool, Option<u32>) -> segments::Options,
-) -> [(segments::Options, f64); 6] {
+/// FPCache as it is published, and in other ways.
+fn fpcaches(experiment: &Experiment<'_>) -> [Options; 6] {
+    let (budget, fixed) = (experiment.budget, experiment.fixed);
+    let paper = Options::published(budget, experiment.sizes);
+    let two_stage = PlanChoice::Fixed(Plan::TwoStage);
     [
-        (segments(16, false, None), 1.0),
-        (segments(8, true, None), 1.0),
-        (segments(16, true, Some(1)), 1.0),
-        (segments(8, true, Some(1)), 1.0),
-        (segments(8, true, Some(1)), 0.6),
-        (segments(8, true, Some(2)), 0.6),
+        (paper.epsilon, paper.width, paper.plan),
+        (8, FingerprintWidth::Bits8, two_stage),
+        (16, FingerprintWidth::Bits16, two_stage),
+        (8, FingerprintWidth::Bits8, PlanChoice::Fixed(Plan::Speculative)),
+        (8, FingerprintWidth::Bits8, PlanChoice::Auto),
+        (4, FingerprintWidth::Bits8, PlanChoice::Fixed(Plan::Range)),
     ]
+    .map(|(epsilon, width, plan)| Options {
+        epsilon: fixed.epsilon.unwrap_or(epsilon),
+        width: fixed.width.unwrap_or(width),
+        plan: fixed.plan.map_or(plan, PlanChoice::Fixed),
+        variant: fixed.variant.unwrap_or(paper.variant),
+        ..paper
+    })
 }
 
 impl Experiment<'_> {
@@ -261,14 +276,13 @@ impl Experiment<'_> {
     /// # Errors
     /// If it cannot be built in the budget.
     pub fn run_fpcache(&self, options: &Options) -> Result<Run, BuildError> {
-        let candidate = Candidate::FpCache(*options);
-        self.try_one(&candidate).map(|measured| Run { parameters: candidate.describe(), measured })
+        Candidate::fpcache(*options).run(self)
     }
 
     fn with_published(&self, name: SystemName) -> Result<Run, BuildError> {
         let all = Candidate::of(name, Parameters::Published, self);
         let first = all.first().ok_or_else(|| BuildError(format!("{} has no parameters", name.name())))?;
-        self.try_one(first).map(|measured| Run { parameters: first.describe(), measured })
+        first.run(self)
     }
 
     /// The first of the candidates is the published one.
@@ -281,16 +295,14 @@ impl Experiment<'_> {
         let search = self.shortened();
         let mut best = (0, 0.0);
         for (i, candidate) in all.iter().enumerate().filter(|_| all.len() > 1) {
-            match search.try_one(candidate) {
+            match (candidate.measure)(&search) {
                 Ok(measured) if measured.per_second > best.1 => best = (i, measured.per_second),
                 // What does not fit the budget is not the best.
                 Ok(_) | Err(_) => {}
             }
         }
         match all.get(best.0) {
-            Some(candidate) if best.0 > 0 => {
-                self.try_one(candidate).map(|measured| Run { parameters: candidate.describe(), measured })
-            }
+            Some(candidate) if best.0 > 0 => candidate.run(self),
             _ => published(),
         }
     }
@@ -302,58 +314,14 @@ impl Experiment<'_> {
         Self { operations, warm: self.warm / SHARE as u64, window: None, ..self.clone() }
     }
 
-    fn try_one(&self, candidate: &Candidate) -> Result<Measured, BuildError> {
-        let (keys, sizes, nodes) = (&self.keys, self.sizes, self.hosts.compute_nodes);
-        let mut memory = Memory::new(self.hosts.memory_nodes);
-        Ok(match candidate {
-            Candidate::FpCache(options) if sizes.key == 8 => self.fpcache::<U64Keys>(options)?,
-            Candidate::FpCache(options) => self.fpcache::<ByteKeys>(options)?,
-            Candidate::Range(options) => {
-                let range = range::build(&mut memory, keys, sizes, nodes, options)?;
-                self.over_words(range, memory)
-            }
-            Candidate::Bloom(options) => {
-                let bloom = bloom::build(&mut memory, keys, sizes, nodes, options)?;
-                self.over_words(bloom, memory)
-            }
-            Candidate::Cuckoo(options) => {
-                let cuckoo = cuckoo::build(&mut memory, keys, sizes, nodes, options)?;
-                self.over_words(cuckoo, memory)
-            }
-            Candidate::Smart => {
-                let smart = Smart::new(&mut memory, keys, sizes, nodes, self.budget);
-                self.over_words(smart, memory)
-            }
-            Candidate::Chime(options) => {
-                let chime = Chime::new(&mut memory, keys, sizes, nodes, options);
-                self.over_words(chime, memory)
-            }
-            Candidate::Rolex(options) => {
-                let rolex = Rolex::new(&mut memory, keys, sizes, nodes, options)?;
-                self.over_words(rolex, memory)
-            }
-            Candidate::Sherman(options) => {
-                let sherman = Sherman::new(&mut memory, keys, sizes, nodes, options);
-                self.over_words(sherman, memory)
-            }
-            Candidate::DmTree(options) => {
-                let dmtree = DmTree::new(&mut memory, keys, sizes, nodes, options);
-                self.over_words(dmtree, memory)
-            }
-        })
-    }
-
-    fn over_words<I: Index>(&self, index: I, memory: Memory) -> Measured {
-        let system = OverWords::new(index, memory, &self.hosts);
-        let bench = Bench::new(system, &self.hosts, self.operations, Oracle::new(Arc::clone(&self.keys)));
-        bench.run_in_windows(self.hosts, self.warm, self.window.unwrap_or(u64::MAX))
-    }
-
     fn fpcache<K: Numbered>(&self, options: &Options) -> Result<Measured, BuildError> {
         let inserts = self.operations.iter().filter(|o| matches!(o, Operation::Insert { .. })).count();
         let system = FpCache::<K>::new(&self.keys, self.sizes, options, &self.hosts, inserts)?;
-        let oracle = Oracle::new(Arc::clone(&self.keys));
-        let bench = Bench::new(system, &self.hosts, self.operations, oracle);
-        Ok(bench.run_in_windows(self.hosts, self.warm, self.window.unwrap_or(u64::MAX)))
+        Ok(self.measure(system))
+    }
+
+    fn measure(&self, system: impl System) -> Measured {
+        let bench = Bench::new(system, &self.hosts, self.operations, Oracle::new(Arc::clone(&self.keys)));
+        bench.run_in_windows(self.hosts, self.warm, self.window.unwrap_or(u64::MAX))
     }
 }

@@ -3,7 +3,7 @@
 mod copies;
 mod growth;
 
-use crate::words::{Address, Landed, Memory, Trip};
+use crate::words::{Address, Landed, Memory, Trip, Turn};
 pub use copies::Copies;
 pub use growth::Growth;
 
@@ -144,27 +144,39 @@ impl InnerNodes {
     }
 
     /// Begins a traversal at the lowest copy there is for the key, or at the root.
-    pub fn seek(&mut self, compute: usize, key: u64, trip: &mut Trip, memory: &Memory) -> Seek {
-        match self.copies[compute].lowest(key).map(|node| (node.level(), node.find(key))) {
-            Some((level, found)) => self.go_on(level, found, true, trip),
-            None if self.shape.reads_root => Seek::Asked(Asked::Root(trip.read(self.root_at, 1, 8))),
-            None => self.ask(memory.words(self.root_at, 1)[0], trip),
+    pub fn seek(&mut self, key: u64, turn: &mut Turn<'_>) -> Seek {
+        match self.copies[turn.compute].lowest(key).map(|node| (node.level(), node.find(key))) {
+            Some((level, found)) => self.go_on(level, found, true, turn.trip),
+            None if self.shape.reads_root => Seek::Asked(Asked::Root(turn.trip.read(self.root_at, 1, 8))),
+            None => self.ask(turn.memory.words(self.root_at, 1)[0], turn.trip),
+        }
+    }
+
+    /// Begins one from a copy, or a leaf, where the key is not any more: a copy that led there is old, and forgotten; else the
+    /// leaf to the right has it.
+    pub fn seek_again(&mut self, key: u64, (at, right): (LeafAt, Address), turn: &mut Turn<'_>) -> Seek {
+        match at.is_copied {
+            true => {
+                self.copies[turn.compute].drop(key);
+                self.seek(key, turn)
+            }
+            false => Seek::Leaf(LeafAt { leaf: right, next: None, is_copied: false }),
         }
     }
 
     /// Goes on with what has landed.
-    pub fn take(&mut self, compute: usize, key: u64, asked: Asked, landed: &Trip, trip: &mut Trip) -> Seek {
+    pub fn take(&mut self, key: u64, asked: Asked, turn: &mut Turn<'_>) -> Seek {
         match asked {
-            Asked::Root(root) => self.ask(landed.word(root), trip),
-            Asked::Node { at, landed: words } => {
-                let node = Node(landed.words(words));
+            Asked::Root(root) => self.ask(turn.landed.word(root), turn.trip),
+            Asked::Node { at, landed } => {
+                let node = Node(turn.landed.words(landed));
                 if !node.covers(key) {
-                    return self.ask(node.0[3], trip);
+                    return self.ask(node.0[3], turn.trip);
                 }
                 if self.shape.all_levels || node.level() == 1 {
-                    self.copies[compute].keep(at, node);
+                    self.copies[turn.compute].keep(at, node);
                 }
-                self.go_on(node.level(), node.find(key), false, trip)
+                self.go_on(node.level(), node.find(key), false, turn.trip)
             }
         }
     }
@@ -184,11 +196,6 @@ impl InnerNodes {
 
     fn ask(&self, at: Address, trip: &mut Trip) -> Seek {
         Seek::Asked(Asked::Node { at, landed: trip.read(at, HEAD + 2 * self.shape.span, self.shape.bytes) })
-    }
-
-    /// Forgets the copy that led to a leaf where the key cannot be.
-    pub fn drop_copy(&mut self, compute: usize, key: u64) {
-        self.copies[compute].drop(key);
     }
 
     /// The most bytes that copies have taken on a compute node.

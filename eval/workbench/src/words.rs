@@ -243,23 +243,43 @@ pub enum Next {
     Done(Answer),
 }
 
+impl Next {
+    /// The end of a write; of an update, whether the key was there.
+    pub fn written(is_there: bool) -> Self {
+        Self::Done(match is_there {
+            true => Answer::Written,
+            false => Answer::Failed("there is no such key".into()),
+        })
+    }
+}
+
+/// An operation's turn.
+#[derive(Debug)]
+pub struct Turn<'a> {
+    /// The compute node.
+    pub compute: usize,
+    /// What is wanted.
+    pub operation: Operation,
+    /// What its last trip has brought.
+    pub landed: &'a Trip,
+    /// Its next one, empty so far.
+    pub trip: &'a mut Trip,
+    /// The nodes: what indexes give out of it, and what they know of it without asking.
+    pub memory: &'a mut Memory,
+}
+
 /// An index over words.
 pub trait Index {
     /// An operation under way.
     type Task: Default;
 
-    /// Begins an operation on a compute node.
-    fn begin(&mut self, compute: usize, task: &mut Self::Task, operation: Operation);
+    /// Makes a task that of an operation which begins. One may keep its buffers.
+    fn clear(task: &mut Self::Task) {
+        *task = Self::Task::default();
+    }
 
-    /// Goes on: takes what has `landed` and fills `trip`, which is empty.
-    fn step(
-        &mut self,
-        compute: usize,
-        task: &mut Self::Task,
-        landed: &Trip,
-        trip: &mut Trip,
-        memory: &mut Memory,
-    ) -> Next;
+    /// Goes on: takes what has landed and fills the next trip.
+    fn step(&mut self, task: &mut Self::Task, turn: &mut Turn<'_>) -> Next;
 
     /// A node's processor takes words that a client [tells](Trip::tell) it, and leaves its reply in their place.
     fn receive(&mut self, to: Target, words: &mut [u64], memory: &mut Memory) {
@@ -282,8 +302,8 @@ pub struct OverWords<I: Index> {
     hosts: Hosts,
 }
 
-#[derive(Default)]
 struct Client<T> {
+    operation: Option<Operation>,
     task: T,
     landed: Trip,
     next: Trip,
@@ -292,7 +312,12 @@ struct Client<T> {
 impl<I: Index> OverWords<I> {
     /// The clients of these machines over an index that lies in this memory.
     pub fn new(index: I, memory: Memory, hosts: &Hosts) -> Self {
-        let client = || Client { task: I::Task::default(), landed: Trip::default(), next: Trip::default() };
+        let client = || Client {
+            operation: None,
+            task: I::Task::default(),
+            landed: Trip::default(),
+            next: Trip::default(),
+        };
         let clients = (0..hosts.clients()).map(|_| client()).collect();
         Self { index, memory, clients, hosts: *hosts }
     }
@@ -300,18 +325,22 @@ impl<I: Index> OverWords<I> {
 
 impl<I: Index> System for OverWords<I> {
     fn begin(&mut self, client: usize, operation: Operation) {
-        let compute = self.hosts.node_of(client);
         let client = &mut self.clients[client];
         client.next.clear();
-        self.index.begin(compute, &mut client.task, operation);
+        client.operation = Some(operation);
+        I::clear(&mut client.task);
     }
 
     fn step(&mut self, client: usize, requests: &mut Vec<Request>) -> Progress {
         let compute = self.hosts.node_of(client);
-        let Client { task, landed, next } = &mut self.clients[client];
+        let Client { operation, task, landed, next } = &mut self.clients[client];
+        let Some(operation) = *operation else {
+            return Progress::Done(Answer::Failed("there is nothing to do".into()));
+        };
         std::mem::swap(landed, next);
         next.clear();
-        match self.index.step(compute, task, landed, next, &mut self.memory) {
+        let mut turn = Turn { compute, operation, landed, trip: next, memory: &mut self.memory };
+        match self.index.step(task, &mut turn) {
             Next::Trip => {
                 requests.extend_from_slice(&next.requests);
                 Progress::Post

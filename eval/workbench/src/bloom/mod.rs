@@ -1,24 +1,7 @@
 //! Range reads behind a Bloom filter: see the folder's `README.md`.
 
-use crate::segments::{self, Filter, Segmented};
-use crate::words::Memory;
-use crate::{BuildError, Sizes, scatter};
-
-/// How the filter is set up.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Options {
-    /// Segments, and what the filter is asked about them.
-    pub segments: segments::Options,
-    /// Bits of the filter for each key.
-    pub bits_per_key: f64,
-}
-
-impl Options {
-    /// About 1.2 bytes per key (§4.4.2 of the FPCache paper), of which one key in a hundred that is not there passes.
-    pub const fn published(budget: u64) -> Self {
-        Self { segments: segments::Options::published(budget), bits_per_key: 9.6 }
-    }
-}
+use crate::scatter;
+use crate::segments::Filter;
 
 /// A Bloom filter (Bloom, CACM 13(7), 1970) whose positions come from two hashes (Kirsch and Mitzenmacher, "Less hashing, same
 /// performance", ESA 2006).
@@ -47,6 +30,13 @@ impl Bloom {
 }
 
 impl Filter for Bloom {
+    /// About 1.2 bytes per key, of which one key in a hundred that is not there passes.
+    const PUBLISHED_BITS: f64 = 9.6;
+
+    fn of(keys: usize, bits_per_key: f64) -> Option<Self> {
+        Some(Self::new(keys, bits_per_key))
+    }
+
     fn contains(&self, item: u64) -> bool {
         self.places(item).all(|place| self.words[(place / 64) as usize] >> (place % 64) & 1 == 1)
     }
@@ -58,21 +48,6 @@ impl Filter for Bloom {
     fn bytes(&self) -> u64 {
         8 * self.words.len() as u64
     }
-}
-
-/// Segments of ascending keys with their first values, for so many compute nodes, each with a filter.
-///
-/// # Errors
-/// If an option is out of range, or directory and filter do not fit the budget.
-pub fn build(
-    memory: &mut Memory,
-    keys: &[u64],
-    sizes: Sizes,
-    compute_nodes: u16,
-    options: &Options,
-) -> Result<Segmented<Bloom>, BuildError> {
-    let filter = Bloom::new(keys.len(), options.bits_per_key);
-    Segmented::new(memory, keys, sizes, compute_nodes, &options.segments, Some(filter))
 }
 
 #[cfg(test)]

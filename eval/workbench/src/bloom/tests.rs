@@ -1,6 +1,7 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::segments::misses_nothing;
 
 proptest! {
     #[test]
@@ -10,10 +11,7 @@ proptest! {
         bits in 0.0f64..40.0,
     ) {
         let mut filter = Bloom::new(room, bits);
-        for (i, item) in items.iter().enumerate() {
-            filter.add(*item);
-            prop_assert!(items[..=i].iter().all(|added| filter.contains(*added)));
-        }
+        misses_nothing(&mut filter, &items);
     }
 }
 

@@ -7,7 +7,7 @@ use crate::Sizes;
 use crate::bench::{Answer, Operation};
 use crate::inner_nodes::{Asked, Growth, InnerNodes, LeafAt, Seek, Shape};
 use crate::oracle::first_value;
-use crate::words::{Address, Index, Landed, Memory, Next, Trip};
+use crate::words::{Address, Index, Landed, Memory, Next, Turn};
 use hot_entries::HotEntries;
 use layout::{ENTRY, HEAD, HOP, LEAF, LOCK, SPAN, fingerprint, home, neighbourhood_bytes, place, run_bytes};
 
@@ -40,7 +40,6 @@ pub struct Chime {
 /// An operation under way.
 #[derive(Debug, Default)]
 pub struct Task {
-    operation: Option<Operation>,
     stage: Stage,
     split: Split,
     growth: Option<Growth>,
@@ -137,28 +136,21 @@ impl Chime {
     }
 
     /// Asks for what comes first at a leaf.
-    fn at_leaf(
-        &self,
-        compute: usize,
-        task: &mut Task,
-        operation: Operation,
-        at: LeafAt,
-        trip: &mut Trip,
-    ) -> Next {
-        match operation {
+    fn at_leaf(&self, task: &mut Task, at: LeafAt, turn: &mut Turn<'_>) -> Next {
+        match turn.operation {
             Operation::Read { key } => {
                 let near = (0..HOP).map(|i| (home(key) + i) % SPAN);
-                match self.hot[compute].find(at.leaf, near, fingerprint(key)) {
+                match self.hot[turn.compute].find(at.leaf, near, fingerprint(key)) {
                     Some(entry) => {
                         let bytes = run_bytes(self.sizes, entry, 1);
-                        let landed = trip.read(entry_at(at.leaf, entry), ENTRY, bytes);
+                        let landed = turn.trip.read(entry_at(at.leaf, entry), ENTRY, bytes);
                         task.stage = Stage::Guess { at, entry, landed };
                     }
-                    None => self.ask_neighbourhood(task, key, (at, HOP), trip),
+                    None => self.ask_neighbourhood(task, key, (at, HOP), turn),
                 }
             }
             Operation::Update { .. } | Operation::Insert { .. } => {
-                let landed = trip.compare_swap(at.leaf, (0, LOCK), LOCK);
+                let landed = turn.trip.compare_swap(at.leaf, (0, LOCK), LOCK);
                 task.stage = Stage::Lock { at, landed };
             }
         }
@@ -166,15 +158,22 @@ impl Chime {
     }
 
     /// Asks for so many entries from a key's home on.
-    fn ask_neighbourhood(&self, task: &mut Task, key: u64, (at, wanted): (LeafAt, usize), trip: &mut Trip) {
+    fn ask_neighbourhood(
+        &self,
+        task: &mut Task,
+        key: u64,
+        (at, wanted): (LeafAt, usize),
+        turn: &mut Turn<'_>,
+    ) {
         let first = home(key);
         let count = wanted.min(SPAN - first);
         let bytes = neighbourhood_bytes(self.sizes, first, count);
-        let mut parts = [trip.read(entry_at(at.leaf, first), count * ENTRY, bytes), Landed::default()];
-        let next = trip.and_read(at.leaf + 1, 2);
+        let mut parts = [turn.trip.read(entry_at(at.leaf, first), count * ENTRY, bytes), Landed::default()];
+        let next = turn.trip.and_read(at.leaf + 1, 2);
         if count < wanted {
             let wrapped = wanted - count;
-            parts[1] = trip.read(entry_at(at.leaf, 0), wrapped * ENTRY, run_bytes(self.sizes, 0, wrapped));
+            parts[1] =
+                turn.trip.read(entry_at(at.leaf, 0), wrapped * ENTRY, run_bytes(self.sizes, 0, wrapped));
         }
         task.stage = Stage::Neighbourhood { at, parts, next };
     }
@@ -182,77 +181,60 @@ impl Chime {
     /// Looks for the key in its neighbourhood.
     fn take_neighbourhood(
         &mut self,
-        compute: usize,
         task: &mut Task,
-        (operation, at): (Operation, LeafAt),
-        (parts, next, landed): ([Landed; 2], Landed, &Trip),
-        (trip, memory): (&mut Trip, &Memory),
+        at: LeafAt,
+        (parts, next): ([Landed; 2], Landed),
+        turn: &mut Turn<'_>,
     ) -> Next {
-        let key = operation.key();
-        let entries = parts.iter().flat_map(|part| landed.words(*part).as_chunks::<ENTRY>().0);
+        let (operation, key) = (turn.operation, turn.operation.key());
+        let entries = parts.iter().flat_map(|part| turn.landed.words(*part).as_chunks::<ENTRY>().0);
         let found = entries.enumerate().find(|(_, [used, k, _])| *used != 0 && *k == key);
         let entry = found.map(|(i, [.., value])| ((home(key) + i) % SPAN, *value));
-        let &[right, high] = landed.words(next) else { return Next::Trip };
+        let &[right, high] = turn.landed.words(next) else { return Next::Trip };
         let has_moved = key >= high && high != u64::MAX;
         match (operation, entry) {
             (Operation::Read { .. }, Some((entry, value))) => {
-                self.hot[compute].note(at.leaf, entry, fingerprint(key));
+                self.hot[turn.compute].note(at.leaf, entry, fingerprint(key));
                 return Next::Done(Answer::Value(Some(value)));
             }
             (Operation::Read { .. }, None) => {
                 // The copy is old if the leaf has another right neighbour than it says.
                 let is_old = at.is_copied && at.next.is_some_and(|said| said != right);
                 if has_moved || is_old {
-                    return self.go_right(compute, task, (operation, at, right), (trip, memory));
+                    return self.go_right(task, (at, right), turn);
                 }
                 return Next::Done(Answer::Value(None));
             }
             (_, None) if has_moved => {
-                trip.write(at.leaf, &[0], 8);
-                return self.go_right(compute, task, (operation, at, right), (trip, memory));
+                turn.trip.write(at.leaf, &[0], 8);
+                return self.go_right(task, (at, right), turn);
             }
             (Operation::Insert { value, .. }, None) => {
-                return self.insert(task, at, (key, value), (trip, memory));
+                return self.insert(task, at, (key, value), turn);
             }
             (Operation::Update { value, .. } | Operation::Insert { value, .. }, Some((entry, _))) => {
-                trip.write(entry_at(at.leaf, entry) + 2, &[value], run_bytes(self.sizes, entry, 1));
+                turn.trip.write(entry_at(at.leaf, entry) + 2, &[value], run_bytes(self.sizes, entry, 1));
             }
             (Operation::Update { .. }, None) => {}
         }
         // The word of the lock, with vacancies and the greatest key's place.
-        trip.write(at.leaf, &[0], 8);
+        turn.trip.write(at.leaf, &[0], 8);
         task.stage = Stage::Written { is_there: entry.is_some() };
         Next::Trip
     }
 
-    /// From a leaf that is not the key's: a copy that led there is old; else the leaf after it has the key.
-    fn go_right(
-        &mut self,
-        compute: usize,
-        task: &mut Task,
-        (operation, at, right): (Operation, LeafAt, Address),
-        (trip, memory): (&mut Trip, &Memory),
-    ) -> Next {
-        if at.is_copied {
-            self.inner.drop_copy(compute, operation.key());
-            return self.seek(compute, task, operation, trip, memory);
-        }
-        let at = LeafAt { leaf: right, next: None, is_copied: false };
-        self.at_leaf(compute, task, operation, at, trip)
+    fn go_right(&mut self, task: &mut Task, from: (LeafAt, Address), turn: &mut Turn<'_>) -> Next {
+        let seek = self.inner.seek_again(turn.operation.key(), from, turn);
+        self.go_on(task, seek, turn)
     }
 
     /// Puts a record into a leaf whose lock is held, and moves others for it; WRITEs from its home, which has the hop bitmap,
     /// to the last entry that changes.
-    fn insert(
-        &self,
-        task: &mut Task,
-        at: LeafAt,
-        (key, value): (u64, u64),
-        (trip, memory): (&mut Trip, &Memory),
-    ) -> Next {
-        let leaf = memory.words(at.leaf, LEAF);
+    fn insert(&self, task: &mut Task, at: LeafAt, (key, value): (u64, u64), turn: &mut Turn<'_>) -> Next {
+        let leaf = turn.memory.words(at.leaf, LEAF);
         let Some(changed) = with_record(leaf, (key, value)) else {
-            task.stage = Stage::Full { at, landed: trip.read(at.leaf, LEAF, layout::leaf_bytes(self.sizes)) };
+            task.stage =
+                Stage::Full { at, landed: turn.trip.read(at.leaf, LEAF, layout::leaf_bytes(self.sizes)) };
             return Next::Trip;
         };
         let first = home(key);
@@ -264,60 +246,34 @@ impl Chime {
         let runs = [(first, count.min(SPAN - first)), (0, (first + count).saturating_sub(SPAN))];
         for (first, count) in runs.into_iter().filter(|(_, count)| *count > 0) {
             let words = &changed[HEAD + first * ENTRY..][..count * ENTRY];
-            trip.write(entry_at(at.leaf, first), words, run_bytes(self.sizes, first, count));
+            turn.trip.write(entry_at(at.leaf, first), words, run_bytes(self.sizes, first, count));
         }
-        trip.write(at.leaf, &[0], 8);
+        turn.trip.write(at.leaf, &[0], 8);
         task.stage = Stage::Written { is_there: true };
         Next::Trip
     }
 
     /// WRITEs the right half of a full leaf with one record more.
-    fn halve(
-        &self,
-        task: &mut Task,
-        operation: Operation,
-        (at, leaf): (LeafAt, &[u64]),
-        (trip, memory): (&mut Trip, &mut Memory),
-    ) -> Next {
+    fn halve(&self, task: &mut Task, (at, leaf): (LeafAt, &[u64]), turn: &mut Turn<'_>) -> Next {
         let mut records: Vec<(u64, u64)> = records(leaf).map(|[_, key, value]| (key, value)).collect();
-        records.push((operation.key(), operation.written().unwrap_or(0)));
+        records.push((turn.operation.key(), turn.operation.written().unwrap_or(0)));
         records.sort_unstable();
         let right = records.split_off(records.len() / 2);
         let middle = right[0].0;
-        let sibling = memory.allocate(LEAF, layout::leaf_bytes(self.sizes) as u64);
+        let sibling = turn.memory.allocate(LEAF, layout::leaf_bytes(self.sizes) as u64);
         let halves = (leaf_of(&right, leaf[1], leaf[2]), leaf_of(&records, sibling, middle));
         let (Some(right), Some(left)) = halves else {
             return Next::Done(Answer::Failed("half a leaf's records have no places".into()));
         };
-        trip.write(sibling, &right, layout::leaf_bytes(self.sizes));
+        turn.trip.write(sibling, &right, layout::leaf_bytes(self.sizes));
         task.split = Split { left, sibling: (middle, sibling) };
         task.stage = Stage::Sibling(at.leaf);
         Next::Trip
     }
 
-    fn seek(
-        &mut self,
-        compute: usize,
-        task: &mut Task,
-        operation: Operation,
-        trip: &mut Trip,
-        memory: &Memory,
-    ) -> Next {
-        let key = operation.key();
-        let seek = self.inner.seek(compute, key, trip, memory);
-        self.go_on(compute, task, operation, seek, trip)
-    }
-
-    fn go_on(
-        &self,
-        compute: usize,
-        task: &mut Task,
-        operation: Operation,
-        seek: Seek,
-        trip: &mut Trip,
-    ) -> Next {
+    fn go_on(&self, task: &mut Task, seek: Seek, turn: &mut Turn<'_>) -> Next {
         match seek {
-            Seek::Leaf(at) => self.at_leaf(compute, task, operation, at, trip),
+            Seek::Leaf(at) => self.at_leaf(task, at, turn),
             Seek::Asked(asked) => {
                 task.stage = Stage::Inner(asked);
                 Next::Trip
@@ -378,78 +334,58 @@ impl Index for Chime {
 
     const DELEGATES: bool = true;
 
-    fn begin(&mut self, _: usize, task: &mut Task, operation: Operation) {
-        *task = Task { operation: Some(operation), ..Task::default() };
-    }
-
-    fn step(
-        &mut self,
-        compute: usize,
-        task: &mut Task,
-        landed: &Trip,
-        trip: &mut Trip,
-        memory: &mut Memory,
-    ) -> Next {
-        let Some(operation) = task.operation else {
-            return Next::Done(Answer::Failed("there is nothing to do".into()));
-        };
-        let key = operation.key();
+    fn step(&mut self, task: &mut Task, turn: &mut Turn<'_>) -> Next {
+        let (operation, key) = (turn.operation, turn.operation.key());
         match task.stage {
-            Stage::Begin => self.seek(compute, task, operation, trip, memory),
+            Stage::Begin => {
+                let seek = self.inner.seek(key, turn);
+                self.go_on(task, seek, turn)
+            }
             Stage::Inner(asked) => {
-                let seek = self.inner.take(compute, key, asked, landed, trip);
-                self.go_on(compute, task, operation, seek, trip)
+                let seek = self.inner.take(key, asked, turn);
+                self.go_on(task, seek, turn)
             }
             Stage::Guess { at, entry, landed: words } => {
-                let [used, found, value] = *landed.words(words) else { return Next::Trip };
+                let [used, found, value] = *turn.landed.words(words) else { return Next::Trip };
                 if used != 0 && found == key {
-                    self.hot[compute].note(at.leaf, entry, fingerprint(key));
+                    self.hot[turn.compute].note(at.leaf, entry, fingerprint(key));
                     return Next::Done(Answer::Value(Some(value)));
                 }
-                self.ask_neighbourhood(task, key, (at, HOP), trip);
+                self.ask_neighbourhood(task, key, (at, HOP), turn);
                 Next::Trip
             }
             Stage::Neighbourhood { at, parts, next } => {
-                let came = (parts, next, landed);
-                self.take_neighbourhood(compute, task, (operation, at), came, (trip, memory))
+                self.take_neighbourhood(task, at, (parts, next), turn)
             }
             Stage::Lock { at, landed: old } => {
-                if landed.word(old) & LOCK != 0 {
-                    return self.at_leaf(compute, task, operation, at, trip);
+                if turn.landed.word(old) & LOCK != 0 {
+                    return self.at_leaf(task, at, turn);
                 }
                 let wanted = match operation {
                     // The lock's word says which entries are vacant, and the lock is held.
                     Operation::Insert { .. } => {
-                        let leaf = memory.words(at.leaf, LEAF);
+                        let leaf = turn.memory.words(at.leaf, LEAF);
                         let vacant = |i: &usize| leaf[HEAD + (home(key) + i) % SPAN * ENTRY] == 0;
                         (0..SPAN).find(vacant).map_or(HOP, |distance| HOP.max(distance + 1))
                     }
                     _ => HOP,
                 };
-                self.ask_neighbourhood(task, key, (at, wanted), trip);
+                self.ask_neighbourhood(task, key, (at, wanted), turn);
                 Next::Trip
             }
-            Stage::Full { at, landed: leaf } => {
-                self.halve(task, operation, (at, landed.words(leaf)), (trip, memory))
-            }
+            Stage::Full { at, landed: leaf } => self.halve(task, (at, turn.landed.words(leaf)), turn),
             Stage::Sibling(leaf) => {
-                trip.write(leaf, &task.split.left, layout::leaf_bytes(self.sizes));
+                turn.trip.write(leaf, &task.split.left, layout::leaf_bytes(self.sizes));
                 task.stage = Stage::Halved;
                 Next::Trip
             }
             Stage::Halved => {
-                task.growth = Some(self.inner.grow(compute, task.split.sibling, trip));
+                task.growth = Some(self.inner.grow(task.split.sibling, turn));
                 task.stage = Stage::Growing;
                 Next::Trip
             }
-            Stage::Growing => {
-                let growth = task.growth.take();
-                task.growth =
-                    growth.and_then(|growth| self.inner.go_on_growing(compute, growth, landed, trip, memory));
-                if task.growth.is_some() { Next::Trip } else { Next::Done(Answer::Written) }
-            }
-            Stage::Written { is_there: true } => Next::Done(Answer::Written),
-            Stage::Written { is_there: false } => Next::Done(Answer::Failed("there is no such key".into())),
+            Stage::Growing => self.inner.grow_on(&mut task.growth, turn),
+            Stage::Written { is_there } => Next::written(is_there),
         }
     }
 

@@ -3,28 +3,10 @@
 mod table;
 
 use self::table::Table;
-use crate::segments::{self, Filter, Segmented};
-use crate::words::Memory;
-use crate::{BuildError, Sizes};
-
-/// How the filter is set up.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Options {
-    /// Segments, and what the filter is asked about them.
-    pub segments: segments::Options,
-    /// Bits of the filter for each key: fingerprints have what that leaves where [`MOST_FULL`] of their places are taken.
-    pub bits_per_key: f64,
-}
+use crate::segments::Filter;
 
 /// Share of its places that a filter with buckets of four fills when keys are loaded.
 pub const MOST_FULL: f64 = 0.95;
-
-impl Options {
-    /// About 1.5 bytes per key (§4.4.2 of the FPCache paper): fingerprints of 11 bits in 92 % of their places.
-    pub const fn published(budget: u64) -> Self {
-        Self { segments: segments::Options::published(budget), bits_per_key: 12.0 }
-    }
-}
 
 /// A cuckoo filter (Fan et al., "Cuckoo filter: practically better than Bloom", CoNEXT 2014) that gets another table, of a
 /// quarter of the places, when it has no place left.
@@ -44,6 +26,13 @@ impl Cuckoo {
 }
 
 impl Filter for Cuckoo {
+    /// About 1.5 bytes per key: fingerprints of 11 bits in 92 % of their places.
+    const PUBLISHED_BITS: f64 = 12.0;
+
+    fn of(keys: usize, bits_per_key: f64) -> Option<Self> {
+        Some(Self::new(keys, bits_per_key))
+    }
+
     fn contains(&self, item: u64) -> bool {
         self.tables.iter().any(|table| table.contains(item))
     }
@@ -63,21 +52,6 @@ impl Filter for Cuckoo {
     fn bytes(&self) -> u64 {
         self.tables.iter().map(Table::bytes).sum()
     }
-}
-
-/// Segments of ascending keys with their first values, for so many compute nodes, each with a filter.
-///
-/// # Errors
-/// If an option is out of range, or directory and filter do not fit the budget.
-pub fn build(
-    memory: &mut Memory,
-    keys: &[u64],
-    sizes: Sizes,
-    compute_nodes: u16,
-    options: &Options,
-) -> Result<Segmented<Cuckoo>, BuildError> {
-    let filter = Cuckoo::new(keys.len(), options.bits_per_key);
-    Segmented::new(memory, keys, sizes, compute_nodes, &options.segments, Some(filter))
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use crate::inner_nodes::{Asked, Growth, InnerNodes, LeafAt, Seek, Shape};
 use crate::kept::Kept;
 use crate::nic::Target;
 use crate::oracle::first_value;
-use crate::words::{Address, Index, Landed, Memory, Next, Trip};
+use crate::words::{Address, Index, Landed, Memory, Next, Turn};
 use crate::{Sizes, scatter};
 
 /// How DMTree is set up.
@@ -57,7 +57,6 @@ pub struct DmTree {
 /// An operation under way.
 #[derive(Debug, Default)]
 pub struct Task {
-    operation: Option<Operation>,
     stage: Stage,
     /// Where the leaf's fingerprints lie.
     table: Address,
@@ -174,103 +173,73 @@ impl DmTree {
         Self { sizes, inner, copies: (0..compute_nodes).map(copies).collect(), owned }
     }
 
-    fn go_on(
-        &mut self,
-        compute: usize,
-        task: &mut Task,
-        (operation, seek): (Operation, Seek),
-        (trip, memory): (&mut Trip, &mut Memory),
-    ) -> Next {
-        match (seek, operation) {
+    fn go_on(&mut self, task: &mut Task, seek: Seek, turn: &mut Turn<'_>) -> Next {
+        match (seek, turn.operation) {
             (Seek::Asked(asked), _) => task.stage = Stage::Inner(asked),
             (Seek::Leaf(at), Operation::Read { key }) => {
                 (task.table, task.is_copied, task.has_moved) = (at.leaf, at.is_copied, false);
-                if let Some(copy) = self.copies[compute].get(at.leaf).copied() {
+                if let Some(copy) = self.copies[turn.compute].get(at.leaf).copied() {
                     (task.is_fresh, task.leaf, task.left) = (false, copy[1], matching(&copy, key));
-                    return self.next_record(compute, task, operation, (trip, memory));
+                    return self.next_record(task, turn);
                 }
-                return self.ask_table(compute, task, operation, (trip, memory));
+                return self.ask_table(task, turn);
             }
             (Seek::Leaf(at), Operation::Update { .. } | Operation::Insert { .. }) => {
                 (task.table, task.is_copied) = (at.leaf, at.is_copied);
-                task.stage = Stage::Lock(trip.compare_swap(at.leaf, (0, LOCK), LOCK));
+                task.stage = Stage::Lock(turn.trip.compare_swap(at.leaf, (0, LOCK), LOCK));
             }
         }
         Next::Trip
     }
 
     /// Gets the fingerprints from their owner, which may be this compute node.
-    fn ask_table(
-        &mut self,
-        compute: usize,
-        task: &mut Task,
-        operation: Operation,
-        (trip, memory): (&mut Trip, &mut Memory),
-    ) -> Next {
-        if Memory::node_of(task.table) == Target::Compute(compute as u16) {
-            let table = memory.words(task.table, TABLE).to_vec();
-            return self.take_table(compute, task, operation, &table, (trip, memory));
+    fn ask_table(&mut self, task: &mut Task, turn: &mut Turn<'_>) -> Next {
+        if Memory::node_of(task.table) == Target::Compute(turn.compute as u16) {
+            let table = turn.memory.words(task.table, TABLE).to_vec();
+            return self.take_table(task, &table, turn);
         }
-        task.stage = Stage::Table(trip.read(task.table, TABLE, TABLE_BYTES));
+        task.stage = Stage::Table(turn.trip.read(task.table, TABLE, TABLE_BYTES));
         Next::Trip
     }
 
-    fn take_table(
-        &mut self,
-        compute: usize,
-        task: &mut Task,
-        operation: Operation,
-        table: &[u64],
-        (trip, memory): (&mut Trip, &mut Memory),
-    ) -> Next {
-        let key = operation.key();
+    fn take_table(&mut self, task: &mut Task, table: &[u64], turn: &mut Turn<'_>) -> Next {
+        let (operation, key) = (turn.operation, turn.operation.key());
         if let Some(table) = table.first_chunk::<TABLE>()
-            && Memory::node_of(task.table) != Target::Compute(compute as u16)
+            && Memory::node_of(task.table) != Target::Compute(turn.compute as u16)
         {
-            self.copies[compute].keep(task.table, *table);
+            self.copies[turn.compute].keep(task.table, *table);
         }
         (task.is_fresh, task.leaf, task.left) = (true, table[1], matching(table, key));
         if key >= table[2] && table[2] != u64::MAX {
             // A copy that led here is old; else the leaf after this one has the key.
             if operation.written().is_some() {
-                trip.write(task.table, &[0], 8);
+                turn.trip.write(task.table, &[0], 8);
             }
-            let seek = match task.is_copied {
-                true => {
-                    self.inner.drop_copy(compute, key);
-                    self.inner.seek(compute, key, trip, memory)
-                }
-                false => Seek::Leaf(LeafAt { leaf: table[3], next: None, is_copied: false }),
-            };
-            return self.go_on(compute, task, (operation, seek), (trip, memory));
+            let at = LeafAt { leaf: task.table, next: None, is_copied: task.is_copied };
+            let seek = self.inner.seek_again(key, (at, table[3]), turn);
+            return self.go_on(task, seek, turn);
         }
         task.has_moved = false;
         task.under_lock = table.to_vec();
-        self.next_record(compute, task, operation, (trip, memory))
+        self.next_record(task, turn)
     }
 
     /// Asks for the next record with the key's fingerprint.
-    fn next_record(
-        &mut self,
-        compute: usize,
-        task: &mut Task,
-        operation: Operation,
-        (trip, memory): (&mut Trip, &mut Memory),
-    ) -> Next {
+    fn next_record(&mut self, task: &mut Task, turn: &mut Turn<'_>) -> Next {
         if task.left != 0 {
             let entry = task.left.trailing_zeros();
             task.left &= task.left - 1;
             let at = task.leaf + u64::from(entry) * RECORD as u64;
-            task.stage = Stage::Record { entry, landed: trip.read(at, RECORD, self.record_bytes()) };
+            task.stage = Stage::Record { entry, landed: turn.trip.read(at, RECORD, self.record_bytes()) };
             return Next::Trip;
         }
-        match operation {
+        match turn.operation {
             Operation::Read { .. } if task.is_fresh && !task.has_moved => Next::Done(Answer::Value(None)),
             // A copy's word for it that the key is not there is not enough.
-            Operation::Read { .. } => self.ask_table(compute, task, operation, (trip, memory)),
-            Operation::Insert { key, value } => self.insert(task, (key, value), trip),
+            Operation::Read { .. } => self.ask_table(task, turn),
+            Operation::Insert { key, value } => self.insert(task, (key, value), turn),
             Operation::Update { .. } => {
-                trip.write(task.table, &[0], 8);
+                turn.trip.write(task.table, &[0], 8);
                 task.stage = Stage::Unlocked { is_there: false };
                 Next::Trip
             }
@@ -278,14 +247,14 @@ impl DmTree {
     }
 
     /// Puts a record into a free entry of the leaf whose fingerprints are locked.
-    fn insert(&self, task: &mut Task, (key, value): (u64, u64), trip: &mut Trip) -> Next {
+    fn insert(&self, task: &mut Task, (key, value): (u64, u64), turn: &mut Turn<'_>) -> Next {
         let free = fingerprints(&task.under_lock).position(|byte| byte == 0);
         let Some(entry) = free else {
             let words = SPAN * RECORD;
-            task.stage = Stage::Full(trip.read(task.leaf, words, SPAN * self.record_bytes()));
+            task.stage = Stage::Full(turn.trip.read(task.leaf, words, SPAN * self.record_bytes()));
             return Next::Trip;
         };
-        trip.write(task.leaf + (entry * RECORD) as u64, &[key, value], self.record_bytes());
+        turn.trip.write(task.leaf + (entry * RECORD) as u64, &[key, value], self.record_bytes());
         task.becomes.clone_from(&task.under_lock);
         task.becomes[0] = 0;
         task.becomes[HEAD + entry / 8] |= u64::from(fingerprint(key)) << (8 * (entry % 8));
@@ -294,28 +263,21 @@ impl DmTree {
     }
 
     /// WRITEs the right half of a full leaf with one record more, and its fingerprints, which this compute node owns.
-    fn halve(
-        &mut self,
-        compute: usize,
-        task: &mut Task,
-        operation: Operation,
-        leaf: &[u64],
-        (trip, memory): (&mut Trip, &mut Memory),
-    ) -> Next {
-        let new = [operation.key(), operation.written().unwrap_or(0)];
+    fn halve(&mut self, task: &mut Task, leaf: &[u64], turn: &mut Turn<'_>) -> Next {
+        let new = [turn.operation.key(), turn.operation.written().unwrap_or(0)];
         let mut records: Vec<[u64; RECORD]> = leaf.as_chunks::<RECORD>().0.to_vec();
         records.push(new);
         records.sort_unstable();
         let mut right = records.split_off(records.len() / 2);
         let middle = right[0][0];
-        let sibling = memory.allocate(SPAN * RECORD, (SPAN * self.record_bytes()) as u64);
-        let at = memory.allocate_on_compute(compute, TABLE);
-        self.owned[compute] += TABLE_BYTES as u64;
+        let sibling = turn.memory.allocate(SPAN * RECORD, (SPAN * self.record_bytes()) as u64);
+        let at = turn.memory.allocate_on_compute(turn.compute, TABLE);
+        self.owned[turn.compute] += TABLE_BYTES as u64;
         let (high, next) = (task.under_lock[2], task.under_lock[3]);
         let table = table_of(right.iter().map(|record| record[0]), sibling, (high, next));
         right.resize(SPAN, [0; RECORD]);
-        trip.write(sibling, right.as_flattened(), SPAN * self.record_bytes());
-        trip.write(at, &table, TABLE_BYTES);
+        turn.trip.write(sibling, right.as_flattened(), SPAN * self.record_bytes());
+        turn.trip.write(at, &table, TABLE_BYTES);
         // Of the old leaf the lower records stay where they are; the new one takes the place of one that has moved.
         let entries = leaf.as_chunks::<RECORD>().0;
         let mut kept = 0u32;
@@ -329,7 +291,7 @@ impl DmTree {
             kept |= 1 << entry;
             bytes[entry as usize] = fingerprint(new[0]);
             let place = task.leaf + u64::from(entry) * RECORD as u64;
-            trip.write(place, &new, self.record_bytes());
+            turn.trip.write(place, &new, self.record_bytes());
         }
         task.becomes = vec![0, task.leaf, middle, at];
         task.becomes.extend(bytes.as_chunks::<8>().0.iter().map(|word| u64::from_le_bytes(*word)));
@@ -348,43 +310,27 @@ impl Index for DmTree {
 
     const DELEGATES: bool = true;
 
-    fn begin(&mut self, _: usize, task: &mut Task, operation: Operation) {
-        *task = Task { operation: Some(operation), ..Task::default() };
-    }
-
-    fn step(
-        &mut self,
-        compute: usize,
-        task: &mut Task,
-        landed: &Trip,
-        trip: &mut Trip,
-        memory: &mut Memory,
-    ) -> Next {
-        let Some(operation) = task.operation else {
-            return Next::Done(Answer::Failed("there is nothing to do".into()));
-        };
-        let key = operation.key();
+    fn step(&mut self, task: &mut Task, turn: &mut Turn<'_>) -> Next {
+        let (operation, key) = (turn.operation, turn.operation.key());
         match task.stage {
             Stage::Begin => {
-                let seek = self.inner.seek(compute, key, trip, memory);
-                self.go_on(compute, task, (operation, seek), (trip, memory))
+                let seek = self.inner.seek(key, turn);
+                self.go_on(task, seek, turn)
             }
             Stage::Inner(asked) => {
-                let seek = self.inner.take(compute, key, asked, landed, trip);
-                self.go_on(compute, task, (operation, seek), (trip, memory))
+                let seek = self.inner.take(key, asked, turn);
+                self.go_on(task, seek, turn)
             }
             Stage::Lock(old) => {
-                task.stage = match landed.word(old) & LOCK == 0 {
+                task.stage = match turn.landed.word(old) & LOCK == 0 {
                     // Among atomics and WRITEs of others the owner's own table is looked at through its card, too.
-                    true => Stage::Table(trip.read(task.table, TABLE, TABLE_BYTES)),
-                    false => Stage::Lock(trip.compare_swap(task.table, (0, LOCK), LOCK)),
+                    true => Stage::Table(turn.trip.read(task.table, TABLE, TABLE_BYTES)),
+                    false => Stage::Lock(turn.trip.compare_swap(task.table, (0, LOCK), LOCK)),
                 };
                 Next::Trip
             }
-            Stage::Table(table) => {
-                self.take_table(compute, task, operation, landed.words(table), (trip, memory))
-            }
-            Stage::Record { entry, landed: record } => match (landed.words(record), operation) {
+            Stage::Table(table) => self.take_table(task, turn.landed.words(table), turn),
+            Stage::Record { entry, landed: record } => match (turn.landed.words(record), operation) {
                 (&[found, value], Operation::Read { .. }) if found == key => {
                     Next::Done(Answer::Value(Some(value)))
                 }
@@ -392,60 +338,52 @@ impl Index for DmTree {
                     if found == key =>
                 {
                     let at = task.leaf + u64::from(entry) * RECORD as u64 + 1;
-                    trip.write(at, &[value], self.record_bytes());
+                    turn.trip.write(at, &[value], self.record_bytes());
                     task.stage = Stage::Written;
                     Next::Trip
                 }
                 (&[found, _], _) => {
                     task.has_moved |= fingerprint(found) != fingerprint(key) || found == 0;
-                    self.next_record(compute, task, operation, (trip, memory))
+                    self.next_record(task, turn)
                 }
                 _ => Next::Done(Answer::Failed("a record is two words".into())),
             },
-            Stage::Full(records) => {
-                self.halve(compute, task, operation, landed.words(records), (trip, memory))
-            }
+            Stage::Full(records) => self.halve(task, turn.landed.words(records), turn),
             Stage::Sibling(kept) => {
                 // Those that have moved must not be found by old copies of the fingerprints.
                 for entry in (0..SPAN as u32).filter(|entry| kept >> entry & 1 == 0) {
                     let at = task.leaf + u64::from(entry) * RECORD as u64;
                     match entry == (!kept).trailing_zeros() {
-                        true => trip.write(at, &[0; RECORD], SPAN * self.record_bytes()),
-                        false => trip.and_write(at, &[0; RECORD]),
+                        true => turn.trip.write(at, &[0; RECORD], SPAN * self.record_bytes()),
+                        false => turn.trip.and_write(at, &[0; RECORD]),
                     }
                 }
                 task.stage = Stage::Cleared;
                 Next::Trip
             }
             Stage::Cleared => {
-                trip.write(task.table, &task.becomes, TABLE_BYTES);
+                turn.trip.write(task.table, &task.becomes, TABLE_BYTES);
                 task.stage = Stage::Halved;
                 Next::Trip
             }
             Stage::Halved => {
-                task.growth = Some(self.inner.grow(compute, task.sibling, trip));
+                task.growth = Some(self.inner.grow(task.sibling, turn));
                 task.stage = Stage::Growing;
                 Next::Trip
             }
-            Stage::Growing => {
-                let growth = task.growth.take();
-                task.growth =
-                    growth.and_then(|growth| self.inner.go_on_growing(compute, growth, landed, trip, memory));
-                if task.growth.is_some() { Next::Trip } else { Next::Done(Answer::Written) }
-            }
+            Stage::Growing => self.inner.grow_on(&mut task.growth, turn),
             Stage::Written if !task.becomes.is_empty() => {
                 // The fingerprints with the new one, not locked.
-                trip.write(task.table, &task.becomes, TABLE_BYTES);
+                turn.trip.write(task.table, &task.becomes, TABLE_BYTES);
                 task.stage = Stage::Unlocked { is_there: true };
                 Next::Trip
             }
             Stage::Written => {
-                trip.write(task.table, &[0], 8);
+                turn.trip.write(task.table, &[0], 8);
                 task.stage = Stage::Unlocked { is_there: true };
                 Next::Trip
             }
-            Stage::Unlocked { is_there: true } => Next::Done(Answer::Written),
-            Stage::Unlocked { is_there: false } => Next::Done(Answer::Failed("there is no such key".into())),
+            Stage::Unlocked { is_there } => Next::written(is_there),
         }
     }
 

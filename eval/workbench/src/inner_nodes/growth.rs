@@ -2,7 +2,7 @@
 //! unlock; a full one is halved, its right half WRITTEN first, and the level above takes that.
 
 use super::{Asked, HEAD, InnerNodes, Node};
-use crate::words::{Address, Landed, Memory, Trip};
+use crate::words::{Address, Landed, Memory, Next, Trip, Turn};
 
 /// The word of a node that is its lock.
 const LOCK_AT: u64 = HEAD as u64 - 1;
@@ -51,8 +51,8 @@ enum Stage {
 
 impl InnerNodes {
     /// Begins to take a leaf that is for keys from `low` on.
-    pub fn grow(&self, compute: usize, (low, child): (u64, Address), trip: &mut Trip) -> Growth {
-        self.grow_at(compute, (low, child), 1, trip)
+    pub fn grow(&self, sibling: (u64, Address), turn: &mut Turn<'_>) -> Growth {
+        self.grow_at(turn.compute, sibling, 1, turn.trip)
     }
 
     fn grow_at(&self, compute: usize, (low, child): (u64, Address), level: u32, trip: &mut Trip) -> Growth {
@@ -63,15 +63,15 @@ impl InnerNodes {
         Growth { low, child, level, stage }
     }
 
-    /// Goes on; `None` once the child is in its place.
-    pub fn go_on_growing(
-        &mut self,
-        compute: usize,
-        growth: Growth,
-        landed: &Trip,
-        trip: &mut Trip,
-        memory: &mut Memory,
-    ) -> Option<Growth> {
+    /// Goes on, until the child is in its place and the write that made it has ended.
+    pub fn grow_on(&mut self, growth: &mut Option<Growth>, turn: &mut Turn<'_>) -> Next {
+        *growth = growth.take().and_then(|growth| self.grown(growth, turn));
+        if growth.is_some() { Next::Trip } else { Next::written(true) }
+    }
+
+    fn grown(&mut self, growth: Growth, turn: &mut Turn<'_>) -> Option<Growth> {
+        let Turn { compute, landed, trip, memory, .. } = turn;
+        let (compute, landed) = (*compute, *landed);
         let Growth { low, child, level, stage } = growth;
         let stage = match stage {
             Stage::Down(Asked::Root(root)) => self.down(landed.word(root), trip),

@@ -2,8 +2,8 @@
 
 use fpcache::fingerprint::FingerprintWidth;
 
-use crate::bloom::{self, Bloom};
-use crate::cuckoo::{self, Cuckoo};
+use crate::bloom::Bloom;
+use crate::cuckoo::Cuckoo;
 use crate::scatter;
 use crate::segments::Filter;
 
@@ -43,8 +43,8 @@ pub fn filters() -> Vec<Filtered> {
         passes: WINDOW / 2f64.powi(width.bits() as i32),
         note: "free slots have fingerprints, too: 8 bytes over a fill of 0.85; they say in which slot a key is",
     };
-    let bloom = Bloom::new(KEYS as usize, bloom::Options::published(0).bits_per_key);
-    let cuckoo = Cuckoo::new(KEYS as usize, cuckoo::Options::published(0).bits_per_key);
+    let bloom = Bloom::new(KEYS as usize, Bloom::PUBLISHED_BITS);
+    let cuckoo = Cuckoo::new(KEYS as usize, Cuckoo::PUBLISHED_BITS);
     let note = "every compute node has its own, of its budget; it says whether a key is there, not where";
     let (of_bloom, of_cuckoo) = (fill(bloom), fill(cuckoo));
     let row = |of, published, (ours, passes)| Filtered {

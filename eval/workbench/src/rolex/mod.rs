@@ -5,7 +5,7 @@ use fpcache_index::{SegmentModel, SegmentOptions, Segmenter};
 use crate::bench::{Answer, Operation};
 use crate::kept::Kept;
 use crate::oracle::first_value;
-use crate::words::{Address, Index, Landed, Memory, Next, Trip};
+use crate::words::{Address, Index, Landed, Memory, Next, Turn};
 use crate::{BuildError, Sizes};
 
 /// How ROLEX is set up.
@@ -65,7 +65,6 @@ pub struct Rolex {
 /// An operation under way.
 #[derive(Debug, Default)]
 pub struct Task {
-    operation: Option<Operation>,
     stage: Stage,
     /// Where the leaves lie that the key may be in, by their numbers.
     leaves: Vec<(usize, Address)>,
@@ -177,7 +176,7 @@ impl Rolex {
     }
 
     /// Asks for the leaves, or for the part of the leaf table that says where they lie.
-    fn ask(&mut self, compute: usize, task: &mut Task, key: u64, trip: &mut Trip) -> Next {
+    fn ask(&mut self, task: &mut Task, key: u64, turn: &mut Turn<'_>) -> Next {
         if self.leaves == 0 {
             return Next::Done(Answer::Value(None));
         }
@@ -185,23 +184,25 @@ impl Rolex {
         task.leaves.clear();
         for leaf in first..=last {
             let chunk = leaf / CHUNK;
-            match self.kept[compute].get(chunk as u64) {
+            match self.kept[turn.compute].get(chunk as u64) {
                 Some(entries) => task.leaves.push((leaf, entries[leaf % CHUNK] & !LOCK)),
                 None => {
                     let at = self.table + (chunk * CHUNK) as u64;
-                    task.stage = Stage::Table { chunk, landed: trip.read(at, CHUNK, CHUNK * TABLE_ENTRY) };
+                    task.stage =
+                        Stage::Table { chunk, landed: turn.trip.read(at, CHUNK, CHUNK * TABLE_ENTRY) };
                     return Next::Trip;
                 }
             }
         }
-        self.ask_leaves(task, trip);
+        self.ask_leaves(task, turn);
         Next::Trip
     }
 
-    fn ask_leaves(&self, task: &mut Task, trip: &mut Trip) {
+    fn ask_leaves(&self, task: &mut Task, turn: &mut Turn<'_>) {
         let slots = self.options.leaf_slots;
-        let read =
-            |(_, at): &(usize, Address)| trip.read(*at, leaf_words(slots), leaf_bytes(self.sizes, slots));
+        let read = |(_, at): &(usize, Address)| {
+            turn.trip.read(*at, leaf_words(slots), leaf_bytes(self.sizes, slots))
+        };
         task.landed.clear();
         task.landed.extend(task.leaves.iter().map(read));
         task.stage = Stage::Leaves;
@@ -210,42 +211,43 @@ impl Rolex {
     /// With the table's part at hand, whether or not there is room to keep it.
     fn take_table(
         &mut self,
-        compute: usize,
         task: &mut Task,
         key: u64,
         (chunk, words): (usize, &[u64]),
-        trip: &mut Trip,
+        turn: &mut Turn<'_>,
     ) {
-        self.kept[compute].keep(chunk as u64, words.into());
+        self.kept[turn.compute].keep(chunk as u64, words.into());
         let (first, last) = self.leaves_of(key);
         for leaf in first + task.leaves.len()..=last {
             let entry = match leaf / CHUNK == chunk {
                 true => Some(words[leaf % CHUNK]),
-                false => self.kept[compute].get((leaf / CHUNK) as u64).map(|entries| entries[leaf % CHUNK]),
+                false => {
+                    self.kept[turn.compute].get((leaf / CHUNK) as u64).map(|entries| entries[leaf % CHUNK])
+                }
             };
             let Some(entry) = entry else {
                 let chunk = leaf / CHUNK;
                 let at = self.table + (chunk * CHUNK) as u64;
-                task.stage = Stage::Table { chunk, landed: trip.read(at, CHUNK, CHUNK * TABLE_ENTRY) };
+                task.stage = Stage::Table { chunk, landed: turn.trip.read(at, CHUNK, CHUNK * TABLE_ENTRY) };
                 return;
             };
             task.leaves.push((leaf, entry & !LOCK));
         }
-        self.ask_leaves(task, trip);
+        self.ask_leaves(task, turn);
     }
 
     /// Asks for a leaf's lock, and for the leaf as it is then.
-    fn ask_lock(&self, task: &mut Task, place: usize, trip: &mut Trip) -> Next {
+    fn ask_lock(&self, task: &mut Task, place: usize, turn: &mut Turn<'_>) -> Next {
         let (leaf, at) = task.leaves[place];
-        let lock = trip.compare_swap(self.table + leaf as u64, (0, LOCK), LOCK);
+        let lock = turn.trip.compare_swap(self.table + leaf as u64, (0, LOCK), LOCK);
         let slots = self.options.leaf_slots;
-        let leaf = trip.read(at, leaf_words(slots), leaf_bytes(self.sizes, slots));
+        let leaf = turn.trip.read(at, leaf_words(slots), leaf_bytes(self.sizes, slots));
         task.stage = Stage::Lock { place, lock, leaf };
         Next::Trip
     }
 
-    fn take_leaves(&self, task: &mut Task, operation: Operation, landed: &Trip, trip: &mut Trip) -> Next {
-        let key = operation.key();
+    fn take_leaves(&self, task: &mut Task, turn: &mut Turn<'_>) -> Next {
+        let (operation, key, landed) = (turn.operation, turn.operation.key(), turn.landed);
         let leaves = || task.landed.iter().map(|leaf| landed.words(*leaf));
         if operation.written().is_none() {
             let found = leaves().flat_map(records).find(|[found, _]| *found == key);
@@ -257,31 +259,30 @@ impl Rolex {
         let begins = |leaf: &[u64]| records(leaf).first().is_some_and(|[first, _]| *first <= key);
         let place = leaves().rposition(begins).unwrap_or(0);
         if operation.written().is_some() {
-            return self.ask_lock(task, place, trip);
+            return self.ask_lock(task, place, turn);
         }
         match task.landed.get(place).map(|leaf| landed.words(*leaf)[1]) {
             None | Some(0) => Next::Done(Answer::Value(None)),
             Some(synonym) => {
-                task.stage = Stage::Synonym { at: synonym, place, landed: self.read_leaf(synonym, trip) };
+                task.stage = Stage::Synonym { at: synonym, place, landed: self.read_leaf(synonym, turn) };
                 Next::Trip
             }
         }
     }
 
-    fn read_leaf(&self, at: Address, trip: &mut Trip) -> Landed {
+    fn read_leaf(&self, at: Address, turn: &mut Turn<'_>) -> Landed {
         let slots = self.options.leaf_slots;
-        trip.read(at, leaf_words(slots), leaf_bytes(self.sizes, slots))
+        turn.trip.read(at, leaf_words(slots), leaf_bytes(self.sizes, slots))
     }
 
     /// Looks for the key in a leaf, or a synonym leaf, and if it is to be written, writes it: the leaf's lock is held.
     fn take_leaf(
         &self,
         task: &mut Task,
-        operation: Operation,
         (at, place, leaf): (Address, usize, &[u64]),
-        (trip, memory): (&mut Trip, &mut Memory),
+        turn: &mut Turn<'_>,
     ) -> Next {
-        let key = operation.key();
+        let (operation, key) = (turn.operation, turn.operation.key());
         let found = records(leaf).iter().position(|[found, _]| *found == key);
         let (count, synonym) = (leaf[0] as usize, leaf[1]);
         let record_bytes = self.sizes.key + self.sizes.value;
@@ -291,33 +292,33 @@ impl Rolex {
                 return Next::Done(Answer::Value(Some(records(leaf)[entry][1])));
             }
             (Operation::Update { value, .. } | Operation::Insert { value, .. }, Some(entry)) => {
-                trip.write(entry_at(entry) + 1, &[value], record_bytes);
+                turn.trip.write(entry_at(entry) + 1, &[value], record_bytes);
             }
             (_, None) if synonym != 0 => {
-                task.stage = Stage::Synonym { at: synonym, place, landed: self.read_leaf(synonym, trip) };
+                task.stage = Stage::Synonym { at: synonym, place, landed: self.read_leaf(synonym, turn) };
                 return Next::Trip;
             }
             (Operation::Read { .. }, None) => return Next::Done(Answer::Value(None)),
             (Operation::Insert { value, .. }, None) if count < self.options.leaf_slots => {
-                trip.write(entry_at(count), &[key, value], record_bytes);
-                trip.and_write(at, &[leaf[0] + 1]);
+                turn.trip.write(entry_at(count), &[key, value], record_bytes);
+                turn.trip.and_write(at, &[leaf[0] + 1]);
             }
             (Operation::Insert { value, .. }, None) => {
                 let slots = self.options.leaf_slots;
                 let bytes = leaf_bytes(self.sizes, slots);
-                let new = memory.allocate(leaf_words(slots), bytes as u64);
+                let new = turn.memory.allocate(leaf_words(slots), bytes as u64);
                 let mut words = vec![0; leaf_words(slots)];
                 (words[0], words[2], words[3]) = (1, key, value);
-                trip.write(new, &words, bytes);
+                turn.trip.write(new, &words, bytes);
                 // The synonym's place in the leaf table, with the unlock; memory of its own comes from a counter.
-                trip.write(at + 1, &[new], TABLE_ENTRY);
-                trip.fetch_add(self.counter);
+                turn.trip.write(at + 1, &[new], TABLE_ENTRY);
+                turn.trip.fetch_add(self.counter);
             }
             (Operation::Update { .. }, None) => task.is_absent = true,
         }
         // The entry without the lock.
         let (number, leaf) = task.leaves[place];
-        trip.write(self.table + number as u64, &[leaf], TABLE_ENTRY);
+        turn.trip.write(self.table + number as u64, &[leaf], TABLE_ENTRY);
         task.stage = Stage::Written;
         Next::Trip
     }
@@ -340,43 +341,31 @@ const fn leaf_bytes(sizes: Sizes, slots: usize) -> usize {
 impl Index for Rolex {
     type Task = Task;
 
-    fn begin(&mut self, _: usize, task: &mut Task, operation: Operation) {
-        task.operation = Some(operation);
+    fn clear(task: &mut Task) {
         (task.stage, task.is_absent) = (Stage::Begin, false);
     }
 
-    fn step(
-        &mut self,
-        compute: usize,
-        task: &mut Task,
-        landed: &Trip,
-        trip: &mut Trip,
-        memory: &mut Memory,
-    ) -> Next {
-        let Some(operation) = task.operation else {
-            return Next::Done(Answer::Failed("there is nothing to do".into()));
-        };
-        let key = operation.key();
+    fn step(&mut self, task: &mut Task, turn: &mut Turn<'_>) -> Next {
+        let key = turn.operation.key();
         match task.stage {
-            Stage::Begin => self.ask(compute, task, key, trip),
+            Stage::Begin => self.ask(task, key, turn),
             Stage::Table { chunk, landed: words } => {
-                self.take_table(compute, task, key, (chunk, landed.words(words)), trip);
+                self.take_table(task, key, (chunk, turn.landed.words(words)), turn);
                 Next::Trip
             }
-            Stage::Leaves => self.take_leaves(task, operation, landed, trip),
+            Stage::Leaves => self.take_leaves(task, turn),
             // Another has it.
-            Stage::Lock { place, lock, .. } if landed.word(lock) & LOCK != 0 => {
-                self.ask_lock(task, place, trip)
+            Stage::Lock { place, lock, .. } if turn.landed.word(lock) & LOCK != 0 => {
+                self.ask_lock(task, place, turn)
             }
             Stage::Lock { place, leaf, .. } => {
-                let leaf = (task.leaves[place].1, place, landed.words(leaf));
-                self.take_leaf(task, operation, leaf, (trip, memory))
+                let leaf = (task.leaves[place].1, place, turn.landed.words(leaf));
+                self.take_leaf(task, leaf, turn)
             }
             Stage::Synonym { at, place, landed: leaf } => {
-                self.take_leaf(task, operation, (at, place, landed.words(leaf)), (trip, memory))
+                self.take_leaf(task, (at, place, turn.landed.words(leaf)), turn)
             }
-            Stage::Written if task.is_absent => Next::Done(Answer::Failed("there is no such key".into())),
-            Stage::Written => Next::Done(Answer::Written),
+            Stage::Written => Next::written(!task.is_absent),
         }
     }
 

@@ -18,11 +18,17 @@ use self::store::{
 use crate::bench::{Answer, Operation};
 use crate::kept::Kept;
 use crate::nic::{Picos, Target, Verb};
-use crate::words::{Address, Index, Landed, Memory, Next, Trip};
+use crate::words::{Address, Index, Landed, Memory, Next, Turn};
 use crate::{BuildError, Sizes, scatter};
 
 /// Items that are in it, and few others.
 pub trait Filter: Clone {
+    /// Bits for each key that the FPCache paper says it has (§4.4.2).
+    const PUBLISHED_BITS: f64;
+
+    /// An empty one with so many bits for each of so many keys; `None` where nothing is filtered.
+    fn of(keys: usize, bits_per_key: f64) -> Option<Self>;
+
     /// Whether an item may have been added. Never wrong about one that was.
     fn contains(&self, item: u64) -> bool;
 
@@ -47,6 +53,8 @@ pub struct Options {
     /// Slots of a page, of which the filter says whether a key is in it; with none it says whether a key is in the table, and
     /// whole windows are READ.
     pub page: Option<u32>,
+    /// Bits of the filter for each key, of those that are published.
+    pub bits_share: f64,
     /// Whether what is left of the budget is for entries that say where hot keys lie.
     pub keeps_hot: bool,
     /// A core's time for a put.
@@ -57,7 +65,16 @@ impl Options {
     /// As FPCache's in the paper: an error bound of 16, 85 % of the slots filled. Nothing but the directory is kept.
     pub const fn published(budget: u64) -> Self {
         let put = crate::fpcache::Options::PUT;
-        Self { budget, epsilon: 16, least_epsilon: 0, fill: 0.85, page: None, keeps_hot: false, put }
+        Self {
+            budget,
+            epsilon: 16,
+            least_epsilon: 0,
+            fill: 0.85,
+            page: None,
+            bits_share: 1.0,
+            keeps_hot: false,
+            put,
+        }
     }
 }
 
@@ -96,7 +113,6 @@ pub struct Segmented<F> {
 /// An operation under way.
 #[derive(Debug, Default)]
 pub struct Task {
-    operation: Option<Operation>,
     stage: Stage,
     /// Slots that were READ, with where they lie.
     runs: Vec<(Address, Landed)>,
@@ -129,8 +145,7 @@ fn in_page(key: u64, page: u32) -> u64 {
 }
 
 impl<F: Filter> Segmented<F> {
-    /// Segments of ascending keys with their first values, for so many compute nodes, each with a copy of this filter, empty
-    /// so far.
+    /// Segments of ascending keys with their first values, for so many compute nodes, each with a filter of its own.
     ///
     /// # Errors
     /// If an option is out of range, or directory and filter do not fit the budget.
@@ -140,8 +155,8 @@ impl<F: Filter> Segmented<F> {
         sizes: Sizes,
         compute_nodes: u16,
         options: &Options,
-        mut filter: Option<F>,
     ) -> Result<Self, BuildError> {
+        let mut filter = F::of(keys.len(), options.bits_share * F::PUBLISHED_BITS);
         let shape = RecordShape::fixed(sizes.key as u16, sizes.value as u32);
         let parameters = TableParameters { shape, ..TableParameters::default() };
         let slot_bytes = parameters.geometry().slot_bytes;
@@ -178,25 +193,25 @@ impl<F: Filter> Segmented<F> {
     }
 
     /// Asks for what the key may be in: nothing, if the filter knows that it is nowhere.
-    fn look(&mut self, compute: usize, task: &mut Task, key: u64, trip: &mut Trip) -> Next {
+    fn look(&mut self, task: &mut Task, key: u64, turn: &mut Turn<'_>) -> Next {
         let slot_bytes = self.store.slot_bytes;
-        let node = &mut self.nodes[compute];
+        let node = &mut self.nodes[turn.compute];
         if let Some(at) = node.hot.get(key).copied() {
-            task.stage = Stage::Hot(trip.read(at, SLOT_WORDS, slot_bytes));
+            task.stage = Stage::Hot(turn.trip.read(at, SLOT_WORDS, slot_bytes));
             return Next::Trip;
         }
-        self.look_in_window(compute, task, key, trip)
+        self.look_in_window(task, key, turn)
     }
 
-    fn look_in_window(&self, compute: usize, task: &mut Task, key: u64, trip: &mut Trip) -> Next {
-        let node = &self.nodes[compute];
+    fn look_in_window(&self, task: &mut Task, key: u64, turn: &mut Turn<'_>) -> Next {
+        let node = &self.nodes[turn.compute];
         let Some(segment) = node.directory.find(&key).copied() else {
             return Next::Done(Answer::Value(None));
         };
         task.runs.clear();
         for Window { first, last } in self.parts(node, key, &segment) {
             let (at, slots) = (segment.slot(first), (last + 1 - first) as usize);
-            task.runs.push((at, trip.read(at, SLOT_WORDS * slots, slots * self.store.slot_bytes)));
+            task.runs.push((at, turn.trip.read(at, SLOT_WORDS * slots, slots * self.store.slot_bytes)));
         }
         if task.runs.is_empty() {
             return Next::Done(Answer::Value(None));
@@ -235,24 +250,17 @@ impl<F: Filter> Segmented<F> {
     }
 
     /// What the slots of a window's parts say.
-    fn take_slots(
-        &mut self,
-        compute: usize,
-        task: &mut Task,
-        key: u64,
-        landed: &Trip,
-        trip: &mut Trip,
-    ) -> Next {
+    fn take_slots(&mut self, task: &mut Task, key: u64, turn: &mut Turn<'_>) -> Next {
         let Stage::Slots(segment) = task.stage else { return Next::Done(Answer::Value(None)) };
         for (at, run) in &task.runs {
-            let slots = landed.words(*run);
+            let slots = turn.landed.words(*run);
             if let Some(successors) = Successors::in_slots(slots) {
-                return ask_successors(task, segment, successors, trip);
+                return ask_successors(task, segment, successors, turn);
             }
             let slots = slots.as_chunks::<SLOT_WORDS>().0;
             let found = slots.iter().position(|[what, found, _]| *what == LIVE && *found == key);
             if let Some(slot) = found {
-                self.nodes[compute].hot.keep(key, at + (SLOT_WORDS * slot) as u64);
+                self.nodes[turn.compute].hot.keep(key, at + (SLOT_WORDS * slot) as u64);
                 return Next::Done(Answer::Value(Some(slots[slot][2])));
             }
         }
@@ -260,7 +268,7 @@ impl<F: Filter> Segmented<F> {
     }
 
     /// Takes the successors of a segment into the directory, unless another client of the node has.
-    fn learn(&mut self, compute: usize, key: u64, old: Address, descriptors: &[u64]) {
+    fn learn(&mut self, (compute, key): (usize, u64), old: Address, descriptors: &[u64]) {
         let directory = &mut self.nodes[compute].directory;
         let Some(located) = directory.locate(&key) else { return };
         if located.entry.at == old {
@@ -271,94 +279,75 @@ impl<F: Filter> Segmented<F> {
     }
 
     /// Begins an insert: every other compute node's filter has the key before any can find it.
-    fn tell(&mut self, compute: usize, task: &mut Task, key: u64, trip: &mut Trip) -> bool {
-        let Some(filter) = &mut self.nodes[compute].filter else { return false };
+    fn tell(&mut self, task: &mut Task, key: u64, turn: &mut Turn<'_>) -> bool {
+        let Some(filter) = &mut self.nodes[turn.compute].filter else { return false };
         filter.add(anywhere(key));
-        for other in (0..self.nodes.len()).filter(|other| *other != compute) {
-            trip.tell(Target::Compute(other as u16), Verb::Write, &[key], TOLD_BYTES);
+        for other in (0..self.nodes.len()).filter(|other| *other != turn.compute) {
+            turn.trip.tell(Target::Compute(other as u16), Verb::Write, &[key], TOLD_BYTES);
         }
         task.stage = Stage::Told;
         self.nodes.len() > 1
     }
 
     /// Calls the memory node of the key's segment.
-    fn call(&self, compute: usize, task: &mut Task, operation: Operation, trip: &mut Trip) -> Next {
+    fn call(&self, task: &mut Task, operation: Operation, turn: &mut Turn<'_>) -> Next {
         let (key, value) = (operation.key(), operation.written().unwrap_or(0));
-        let Some(segment) = self.nodes[compute].directory.find(&key) else {
+        let Some(segment) = self.nodes[turn.compute].directory.find(&key) else {
             return Next::Done(Answer::Failed("there is no segment".into()));
         };
         let verb = Verb::Call { service: self.options.put, reply: REPLY_BYTES };
         let inserts = u64::from(matches!(operation, Operation::Insert { .. }));
         let words = [key, value, segment.at, inserts];
-        let landed = trip.tell(Memory::node_of(segment.at), verb, &words, self.put_bytes);
+        let landed = turn.trip.tell(Memory::node_of(segment.at), verb, &words, self.put_bytes);
         task.stage = Stage::Put(segment.at, landed);
         Next::Trip
     }
 
-    fn begin_again(
-        &mut self,
-        compute: usize,
-        task: &mut Task,
-        operation: Operation,
-        trip: &mut Trip,
-    ) -> Next {
+    fn begin_again(&mut self, task: &mut Task, operation: Operation, turn: &mut Turn<'_>) -> Next {
         match operation {
-            Operation::Read { key } => self.look_in_window(compute, task, key, trip),
-            Operation::Update { .. } | Operation::Insert { .. } => self.call(compute, task, operation, trip),
+            Operation::Read { key } => self.look_in_window(task, key, turn),
+            Operation::Update { .. } | Operation::Insert { .. } => self.call(task, operation, turn),
         }
     }
 }
 
 /// Asks for the descriptors of what has replaced a segment.
-fn ask_successors(task: &mut Task, segment: Address, successors: Successors, trip: &mut Trip) -> Next {
+fn ask_successors(task: &mut Task, segment: Address, successors: Successors, turn: &mut Turn<'_>) -> Next {
     let bytes = DESCRIPTOR_BYTES * successors.count;
-    task.stage = Stage::Successors(segment, trip.read(successors.at, successors.words(), bytes));
+    task.stage = Stage::Successors(segment, turn.trip.read(successors.at, successors.words(), bytes));
     Next::Trip
 }
 
 impl<F: Filter> Index for Segmented<F> {
     type Task = Task;
 
-    fn begin(&mut self, _: usize, task: &mut Task, operation: Operation) {
-        task.operation = Some(operation);
+    fn clear(task: &mut Task) {
         task.stage = Stage::Begin;
     }
 
-    fn step(
-        &mut self,
-        compute: usize,
-        task: &mut Task,
-        landed: &Trip,
-        trip: &mut Trip,
-        _: &mut Memory,
-    ) -> Next {
-        let Some(operation) = task.operation else {
-            return Next::Done(Answer::Failed("there is nothing to do".into()));
-        };
-        let key = operation.key();
+    fn step(&mut self, task: &mut Task, turn: &mut Turn<'_>) -> Next {
+        let (operation, key) = (turn.operation, turn.operation.key());
         match task.stage {
             Stage::Begin => match operation {
-                Operation::Read { key } => self.look(compute, task, key, trip),
-                Operation::Insert { .. } if self.tell(compute, task, key, trip) => Next::Trip,
-                Operation::Update { .. } | Operation::Insert { .. } => {
-                    self.call(compute, task, operation, trip)
-                }
+                Operation::Read { key } => self.look(task, key, turn),
+                Operation::Insert { .. } if self.tell(task, key, turn) => Next::Trip,
+                Operation::Update { .. } | Operation::Insert { .. } => self.call(task, operation, turn),
             },
-            Stage::Told => self.call(compute, task, operation, trip),
-            Stage::Hot(slot) => match *landed.words(slot) {
+            Stage::Told => self.call(task, operation, turn),
+            Stage::Hot(slot) => match *turn.landed.words(slot) {
                 [LIVE, found, value] if found == key => Next::Done(Answer::Value(Some(value))),
                 // Its segment was replaced: the directory says by what, or the window will.
-                _ => self.look_in_window(compute, task, key, trip),
+                _ => self.look_in_window(task, key, turn),
             },
-            Stage::Slots(_) => self.take_slots(compute, task, key, landed, trip),
+            Stage::Slots(_) => self.take_slots(task, key, turn),
             Stage::Successors(old, descriptors) => {
-                self.learn(compute, key, old, landed.words(descriptors));
-                self.begin_again(compute, task, operation, trip)
+                self.learn((turn.compute, key), old, turn.landed.words(descriptors));
+                self.begin_again(task, operation, turn)
             }
-            Stage::Put(segment, reply) => match *landed.words(reply) {
+            Stage::Put(segment, reply) => match *turn.landed.words(reply) {
                 [DONE, ..] => Next::Done(Answer::Written),
                 [MOVED, at, count, ..] => {
-                    ask_successors(task, segment, Successors { at, count: count as usize }, trip)
+                    ask_successors(task, segment, Successors { at, count: count as usize }, turn)
                 }
                 _ => Next::Done(Answer::Failed("there is no such key".into())),
             },
@@ -415,5 +404,14 @@ fn put_bytes(sizes: Sizes) -> usize {
     match sizes.key {
         8 => of::<U64Keys>(0, sizes.value),
         bytes => of::<ByteKeys>(vec![0; bytes], sizes.value),
+    }
+}
+
+/// What filters are tested by: of what was added nothing is missed.
+#[cfg(test)]
+pub(crate) fn misses_nothing(filter: &mut impl Filter, items: &[u64]) {
+    for (i, item) in items.iter().enumerate() {
+        filter.add(*item);
+        assert!(items[..=i].iter().all(|added| filter.contains(*added)));
     }
 }

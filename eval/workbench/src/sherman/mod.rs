@@ -3,7 +3,7 @@
 use crate::bench::{Answer, Operation};
 use crate::inner_nodes::{Asked, Growth, InnerNodes, LeafAt, Seek, Shape};
 use crate::oracle::first_value;
-use crate::words::{Address, Index, Landed, Memory, Next, Trip};
+use crate::words::{Address, Index, Landed, Memory, Next, Turn};
 use crate::{Sizes, scatter};
 
 /// How Sherman is set up.
@@ -54,7 +54,6 @@ pub struct Sherman {
 /// An operation under way.
 #[derive(Debug, Default)]
 pub struct Task {
-    operation: Option<Operation>,
     stage: Stage,
     /// Of a leaf that is being split, the left half; of its sibling, the first key and where it lies.
     left: Vec<u64>,
@@ -129,17 +128,17 @@ impl Sherman {
         self.locks + scatter(leaf) % LOCKS as u64
     }
 
-    fn ask_leaf(&self, task: &mut Task, at: LeafAt, trip: &mut Trip) {
-        let landed = trip.read(at.leaf, HEAD + 2 * self.slots, self.leaf_bytes());
+    fn ask_leaf(&self, task: &mut Task, at: LeafAt, turn: &mut Turn<'_>) {
+        let landed = turn.trip.read(at.leaf, HEAD + 2 * self.slots, self.leaf_bytes());
         task.stage = Stage::Leaf { at, landed };
     }
 
-    fn go_on(&self, task: &mut Task, operation: Operation, seek: Seek, trip: &mut Trip) -> Next {
-        match (seek, operation) {
+    fn go_on(&self, task: &mut Task, seek: Seek, turn: &mut Turn<'_>) -> Next {
+        match (seek, turn.operation) {
             (Seek::Asked(asked), _) => task.stage = Stage::Inner(asked),
-            (Seek::Leaf(at), Operation::Read { .. }) => self.ask_leaf(task, at, trip),
+            (Seek::Leaf(at), Operation::Read { .. }) => self.ask_leaf(task, at, turn),
             (Seek::Leaf(at), _) => {
-                let landed = trip.compare_swap(self.lock_of(at.leaf), (0, LOCKED), u64::MAX);
+                let landed = turn.trip.compare_swap(self.lock_of(at.leaf), (0, LOCKED), u64::MAX);
                 task.stage = Stage::Lock { at, landed };
             }
         }
@@ -147,15 +146,8 @@ impl Sherman {
     }
 
     /// Looks for the key in a leaf.
-    fn take_leaf(
-        &mut self,
-        compute: usize,
-        task: &mut Task,
-        (operation, at): (Operation, LeafAt),
-        leaf: &[u64],
-        (trip, memory): (&mut Trip, &mut Memory),
-    ) -> Next {
-        let key = operation.key();
+    fn take_leaf(&mut self, task: &mut Task, at: LeafAt, leaf: &[u64], turn: &mut Turn<'_>) -> Next {
+        let (operation, key) = (turn.operation, turn.operation.key());
         let (low, high) = (leaf[2], leaf[3]);
         let is_its_leaf = key >= low && (key < high || high == u64::MAX);
         let entries = leaf[HEAD..].as_chunks::<2>().0;
@@ -163,52 +155,38 @@ impl Sherman {
         let Some(value) = operation.written() else {
             return match is_its_leaf {
                 true => Next::Done(Answer::Value(found.map(|entry| entries[entry][1]))),
-                false => self.go_right(compute, task, (operation, at), leaf[1], (trip, memory)),
+                false => self.go_right(task, (at, leaf[1]), turn),
             };
         };
         let lock = self.lock_of(at.leaf);
         if !is_its_leaf {
-            trip.write(lock, &[0], 8);
-            return self.go_right(compute, task, (operation, at), leaf[1], (trip, memory));
+            turn.trip.write(lock, &[0], 8);
+            return self.go_right(task, (at, leaf[1]), turn);
         }
         let count = leaf[0] as usize;
         let is_insert = matches!(operation, Operation::Insert { .. });
         match found {
             Some(entry) => {
                 let place = at.leaf + (HEAD + 2 * entry + 1) as u64;
-                trip.write(place, &[value], entry_bytes(self.sizes));
+                turn.trip.write(place, &[value], entry_bytes(self.sizes));
             }
             // Whether an entry is used shows by its value: nothing else is written.
             None if is_insert && count < self.slots => {
                 let place = at.leaf + (HEAD + 2 * count) as u64;
-                trip.write(place, &[key, value], entry_bytes(self.sizes));
-                trip.and_write(at.leaf, &[leaf[0] + 1]);
+                turn.trip.write(place, &[key, value], entry_bytes(self.sizes));
+                turn.trip.and_write(at.leaf, &[leaf[0] + 1]);
             }
-            None if is_insert => return self.halve(task, (key, value), (at.leaf, leaf), (trip, memory)),
+            None if is_insert => return self.halve(task, (key, value), (at.leaf, leaf), turn),
             None => {}
         }
-        trip.write(lock, &[0], 8);
+        turn.trip.write(lock, &[0], 8);
         task.stage = Stage::Written { is_there: found.is_some() || is_insert };
         Next::Trip
     }
 
-    /// From a leaf that is not the key's any more: a copy that led there is old; else the leaf after it has the key.
-    fn go_right(
-        &mut self,
-        compute: usize,
-        task: &mut Task,
-        (operation, at): (Operation, LeafAt),
-        next: Address,
-        (trip, memory): (&mut Trip, &Memory),
-    ) -> Next {
-        let seek = match at.is_copied {
-            true => {
-                self.inner.drop_copy(compute, operation.key());
-                self.inner.seek(compute, operation.key(), trip, memory)
-            }
-            false => Seek::Leaf(LeafAt { leaf: next, next: None, is_copied: false }),
-        };
-        self.go_on(task, operation, seek, trip)
+    fn go_right(&mut self, task: &mut Task, from: (LeafAt, Address), turn: &mut Turn<'_>) -> Next {
+        let seek = self.inner.seek_again(turn.operation.key(), from, turn);
+        self.go_on(task, seek, turn)
     }
 
     /// WRITEs the right half of a full leaf with one record more.
@@ -217,16 +195,16 @@ impl Sherman {
         task: &mut Task,
         (key, value): (u64, u64),
         (at, leaf): (Address, &[u64]),
-        (trip, memory): (&mut Trip, &mut Memory),
+        turn: &mut Turn<'_>,
     ) -> Next {
         let mut entries = leaf[HEAD..].as_chunks::<2>().0[..leaf[0] as usize].to_vec();
         entries.push([key, value]);
         entries.sort_unstable();
         let right = entries.split_off(entries.len() / 2);
         let middle = right[0][0];
-        let sibling = memory.allocate(HEAD + 2 * self.slots, self.leaf_bytes() as u64);
+        let sibling = turn.memory.allocate(HEAD + 2 * self.slots, self.leaf_bytes() as u64);
         let words = self.leaf(&right, leaf[1], (middle, leaf[3]));
-        trip.write(sibling, &words, self.leaf_bytes());
+        turn.trip.write(sibling, &words, self.leaf_bytes());
         task.left = self.leaf(&entries, sibling, (leaf[2], middle));
         task.sibling = (middle, sibling);
         task.stage = Stage::Sibling(at);
@@ -248,59 +226,37 @@ impl Sherman {
 impl Index for Sherman {
     type Task = Task;
 
-    fn begin(&mut self, _: usize, task: &mut Task, operation: Operation) {
-        *task = Task { operation: Some(operation), ..Task::default() };
-    }
-
-    fn step(
-        &mut self,
-        compute: usize,
-        task: &mut Task,
-        landed: &Trip,
-        trip: &mut Trip,
-        memory: &mut Memory,
-    ) -> Next {
-        let Some(operation) = task.operation else {
-            return Next::Done(Answer::Failed("there is nothing to do".into()));
-        };
-        let key = operation.key();
+    fn step(&mut self, task: &mut Task, turn: &mut Turn<'_>) -> Next {
+        let key = turn.operation.key();
         match task.stage {
             Stage::Begin => {
-                let seek = self.inner.seek(compute, key, trip, memory);
-                self.go_on(task, operation, seek, trip)
+                let seek = self.inner.seek(key, turn);
+                self.go_on(task, seek, turn)
             }
             Stage::Inner(asked) => {
-                let seek = self.inner.take(compute, key, asked, landed, trip);
-                self.go_on(task, operation, seek, trip)
+                let seek = self.inner.take(key, asked, turn);
+                self.go_on(task, seek, turn)
             }
-            Stage::Lock { at, landed: old } if landed.word(old) == 0 => {
-                self.ask_leaf(task, at, trip);
+            Stage::Lock { at, landed: old } if turn.landed.word(old) == 0 => {
+                self.ask_leaf(task, at, turn);
                 Next::Trip
             }
             // Another has it.
-            Stage::Lock { at, .. } => self.go_on(task, operation, Seek::Leaf(at), trip),
-            Stage::Leaf { at, landed: words } => {
-                self.take_leaf(compute, task, (operation, at), landed.words(words), (trip, memory))
-            }
+            Stage::Lock { at, .. } => self.go_on(task, Seek::Leaf(at), turn),
+            Stage::Leaf { at, landed: words } => self.take_leaf(task, at, turn.landed.words(words), turn),
             Stage::Sibling(leaf) => {
-                trip.write(leaf, &task.left, self.leaf_bytes());
-                trip.write(self.lock_of(leaf), &[0], 8);
+                turn.trip.write(leaf, &task.left, self.leaf_bytes());
+                turn.trip.write(self.lock_of(leaf), &[0], 8);
                 task.stage = Stage::Halved;
                 Next::Trip
             }
             Stage::Halved => {
-                task.growth = Some(self.inner.grow(compute, task.sibling, trip));
+                task.growth = Some(self.inner.grow(task.sibling, turn));
                 task.stage = Stage::Growing;
                 Next::Trip
             }
-            Stage::Growing => {
-                let growth = task.growth.take();
-                task.growth =
-                    growth.and_then(|growth| self.inner.go_on_growing(compute, growth, landed, trip, memory));
-                if task.growth.is_some() { Next::Trip } else { Next::Done(Answer::Written) }
-            }
-            Stage::Written { is_there: true } => Next::Done(Answer::Written),
-            Stage::Written { is_there: false } => Next::Done(Answer::Failed("there is no such key".into())),
+            Stage::Growing => self.inner.grow_on(&mut task.growth, turn),
+            Stage::Written { is_there } => Next::written(is_there),
         }
     }
 

@@ -6,7 +6,7 @@ mod layout;
 use crate::Sizes;
 use crate::bench::{Answer, Operation};
 use crate::oracle::first_value;
-use crate::words::{Address, Index, Landed, Memory, Next, Trip};
+use crate::words::{Address, Index, Landed, Memory, Next, Turn};
 use cache::Cache;
 use layout::{
     HEAD, LEAF, LOCK, LOCK_AT, Node, Slot, build, byte_at, leaf_bytes, node_bytes, node_of_two, pieces,
@@ -25,7 +25,6 @@ pub struct Smart {
 /// An operation under way.
 #[derive(Debug, Default)]
 pub struct Task {
-    operation: Option<Operation>,
     stage: Stage,
     /// The slot that led to what is being read, and what it said; 0 where a copy said it directly.
     from: Address,
@@ -75,12 +74,7 @@ impl Smart {
     }
 
     /// Asks for what a slot leads to; `false` if it leads nowhere.
-    fn follow(
-        &self,
-        task: &mut Task,
-        (slot_at, slot): (Address, Slot),
-        (trip, memory): (&mut Trip, &Memory),
-    ) -> bool {
+    fn follow(&self, task: &mut Task, (slot_at, slot): (Address, Slot), turn: &mut Turn<'_>) -> bool {
         let at = slot.at();
         if !slot.is_used() {
             return false;
@@ -88,36 +82,30 @@ impl Smart {
         (task.from, task.said) = (slot_at, slot.0);
         task.stage = match slot.is_leaf() {
             true => {
-                let lock = matches!(task.operation, Some(Operation::Update { .. }))
-                    .then(|| trip.compare_swap(at + LOCK_AT, (0, LOCK), LOCK));
-                Stage::Leaf { at, landed: trip.read(at, LEAF, leaf_bytes(self.sizes)), lock }
+                let lock = matches!(turn.operation, Operation::Update { .. })
+                    .then(|| turn.trip.compare_swap(at + LOCK_AT, (0, LOCK), LOCK));
+                Stage::Leaf { at, landed: turn.trip.read(at, LEAF, leaf_bytes(self.sizes)), lock }
             }
-            false => Stage::Node { at, landed: read_node(at, slot.slots(), trip, memory) },
+            false => Stage::Node { at, landed: read_node(at, slot.slots(), turn) },
         };
         true
     }
 
     /// Asks for what the deepest copy says, or for the root.
-    fn begin_at_cache(
-        &self,
-        compute: usize,
-        task: &mut Task,
-        key: u64,
-        (trip, memory): (&mut Trip, &mut Memory),
-    ) -> Next {
-        let Some(cached) = self.caches[compute].deepest(key) else {
-            task.stage = Stage::Root(trip.read(self.root, 1, 8));
+    fn begin_at_cache(&self, task: &mut Task, key: u64, turn: &mut Turn<'_>) -> Next {
+        let Some(cached) = self.caches[turn.compute].deepest(key) else {
+            task.stage = Stage::Root(turn.trip.read(self.root, 1, 8));
             return Next::Trip;
         };
         match cached.node().find(key) {
             Some((i, slot)) => {
-                let at = slot_at(memory, cached.at, i);
-                self.follow(task, (at, slot), (trip, memory));
+                let at = slot_at(turn.memory, cached.at, i);
+                self.follow(task, (at, slot), turn);
             }
             // The copy may be old.
             None => {
                 let slots = cached.node().0.len() - HEAD;
-                let landed = read_node(cached.at, slots, trip, memory);
+                let landed = read_node(cached.at, slots, turn);
                 (task.from, task.said) = (0, 0);
                 task.stage = Stage::Node { at: cached.at, landed };
             }
@@ -128,62 +116,56 @@ impl Smart {
     /// Goes on with a leaf that has landed.
     fn take_leaf(
         &mut self,
-        compute: usize,
         task: &mut Task,
         (leaf, old_lock): (&[u64], Option<u64>),
-        (operation, at): (Operation, Address),
-        (trip, memory): (&mut Trip, &mut Memory),
+        at: Address,
+        turn: &mut Turn<'_>,
     ) -> Next {
-        let key = operation.key();
+        let (operation, key) = (turn.operation, turn.operation.key());
         let is_locked = old_lock.is_some_and(|word| word & LOCK != 0);
         if is_locked {
             // Another has it: the same again.
-            let lock = Some(trip.compare_swap(at + LOCK_AT, (0, LOCK), LOCK));
-            task.stage = Stage::Leaf { at, landed: trip.read(at, LEAF, leaf_bytes(self.sizes)), lock };
+            let lock = Some(turn.trip.compare_swap(at + LOCK_AT, (0, LOCK), LOCK));
+            task.stage = Stage::Leaf { at, landed: turn.trip.read(at, LEAF, leaf_bytes(self.sizes)), lock };
             return Next::Trip;
         }
         let is_right = leaf[1] == key;
         match operation {
             Operation::Read { .. } if is_right => return Next::Done(Answer::Value(Some(leaf[2]))),
             Operation::Insert { .. } if is_right && old_lock.is_none() => {
-                let lock = Some(trip.compare_swap(at + LOCK_AT, (0, LOCK), LOCK));
-                task.stage = Stage::Leaf { at, landed: trip.read(at, LEAF, leaf_bytes(self.sizes)), lock };
+                let lock = Some(turn.trip.compare_swap(at + LOCK_AT, (0, LOCK), LOCK));
+                task.stage =
+                    Stage::Leaf { at, landed: turn.trip.read(at, LEAF, leaf_bytes(self.sizes)), lock };
                 return Next::Trip;
             }
             Operation::Update { value, .. } | Operation::Insert { value, .. } if is_right => {
                 // The value, its checksum, and the lock's byte.
-                trip.write(at + 2, &[value], self.sizes.value + 9);
-                trip.and_write(at + LOCK_AT, &[0]);
+                turn.trip.write(at + 2, &[value], self.sizes.value + 9);
+                turn.trip.and_write(at + LOCK_AT, &[0]);
                 task.stage = Stage::Written;
                 return Next::Trip;
             }
             _ => {}
         }
         if leaf[0] != task.from {
-            return self.begin_again(compute, task, key, (trip, memory));
+            return self.begin_again(task, key, turn);
         }
         if let Operation::Insert { value, .. } = operation {
-            return self.part(task, (key, value), (leaf[1], at), (trip, memory));
+            return self.part(task, (key, value), (leaf[1], at), turn);
         }
         Next::Done(Answer::Value(None))
     }
 
     /// The copy that led here is old.
-    fn begin_again(
-        &mut self,
-        compute: usize,
-        task: &mut Task,
-        key: u64,
-        (trip, memory): (&mut Trip, &mut Memory),
-    ) -> Next {
-        if let Some(cached) = self.caches[compute].deepest(key).cloned() {
-            self.caches[compute].drop(cached.node());
+    fn begin_again(&mut self, task: &mut Task, key: u64, turn: &mut Turn<'_>) -> Next {
+        if let Some(cached) = self.caches[turn.compute].deepest(key).cloned() {
+            self.caches[turn.compute].drop(cached.node());
         }
-        self.begin_at_cache(compute, task, key, (trip, memory))
+        self.begin_at_cache(task, key, turn)
     }
 
-    fn make_leaf(&self, from: Address, (key, value): (u64, u64), at: Address, trip: &mut Trip) {
-        trip.write(at, &[from, key, value, 0], leaf_bytes(self.sizes));
+    fn make_leaf(&self, from: Address, (key, value): (u64, u64), at: Address, turn: &mut Turn<'_>) {
+        turn.trip.write(at, &[from, key, value, 0], leaf_bytes(self.sizes));
     }
 
     /// Puts a node of two between a slot and what it leads to, which shares fewer bytes with the key than there lead to it.
@@ -192,16 +174,16 @@ impl Smart {
         task: &mut Task,
         (key, value): (u64, u64),
         (other, other_at): (u64, Address),
-        (trip, memory): (&mut Trip, &mut Memory),
+        turn: &mut Turn<'_>,
     ) -> Next {
         let depth = (key ^ other).leading_zeros() / 8;
-        let node = memory.allocate(HEAD + 4, node_bytes(4) as u64);
-        let leaf = memory.allocate(LEAF, leaf_bytes(self.sizes) as u64);
+        let node = turn.memory.allocate(HEAD + 4, node_bytes(4) as u64);
+        let leaf = turn.memory.allocate(LEAF, leaf_bytes(self.sizes) as u64);
         let slots = [0, 1].map(|i| node + (HEAD + i) as u64);
         let said = Slot(task.said);
         let children = [said.with_byte(byte_at(other, depth)), Slot::leaf(byte_at(key, depth), leaf)];
-        trip.write(node, &node_of_two(task.from, (key, depth), children), node_bytes(4));
-        self.make_leaf(slots[1], (key, value), leaf, trip);
+        turn.trip.write(node, &node_of_two(task.from, (key, depth), children), node_bytes(4));
+        self.make_leaf(slots[1], (key, value), leaf, turn);
         // Of a leaf the first word says what leads to it, of a node the second.
         let reverse = if said.is_leaf() { other_at } else { other_at + 1 };
         task.link = Link {
@@ -221,19 +203,19 @@ impl Smart {
         task: &mut Task,
         (key, value): (u64, u64),
         (at, node): (Address, Node<'_>),
-        (trip, memory): (&mut Trip, &mut Memory),
+        turn: &mut Turn<'_>,
     ) -> Next {
         let (number, slots) = (node.vacancy(key), node.slots());
-        let slot = slot_at(memory, at, number);
-        let leaf = memory.allocate(LEAF, leaf_bytes(self.sizes) as u64);
-        self.make_leaf(slot, (key, value), leaf, trip);
+        let slot = slot_at(turn.memory, at, number);
+        let leaf = turn.memory.allocate(LEAF, leaf_bytes(self.sizes) as u64);
+        self.make_leaf(slot, (key, value), leaf, turn);
         let new = Slot::leaf(byte_at(key, node.depth()), leaf).0;
         task.link = Link { slot, old: 0, new, ..Link::default() };
         if number == slots {
             // The room has always been there; now the node's type says so.
-            let head = memory.words(at, 1)[0];
+            let head = turn.memory.words(at, 1)[0];
             let grown = head & 0xffff_ffff | (2 * slots as u64) << 32;
-            let leads = memory.words(node.from(), 1)[0];
+            let leads = turn.memory.words(node.from(), 1)[0];
             task.link.after = Some((at, grown));
             let retyped = Slot::node(Slot(leads).byte(), at, 2 * slots).0;
             task.link.grown = (Slot(leads).at() == at).then_some((node.from(), leads, retyped));
@@ -243,49 +225,39 @@ impl Smart {
     }
 
     /// A node that has landed.
-    fn take_node(
-        &mut self,
-        compute: usize,
-        task: &mut Task,
-        (operation, at, words): (Operation, Address, &[u64]),
-        (trip, memory): (&mut Trip, &mut Memory),
-    ) -> Next {
-        let (key, node) = (operation.key(), Node(words));
+    fn take_node(&mut self, task: &mut Task, (at, words): (Address, &[u64]), turn: &mut Turn<'_>) -> Next {
+        let (operation, key, node) = (turn.operation, turn.operation.key(), Node(words));
         if !node.is_of(key) {
             return match operation {
-                _ if node.from() != task.from => self.begin_again(compute, task, key, (trip, memory)),
-                Operation::Insert { value, .. } => {
-                    self.part(task, (key, value), (node.prefix(), at), (trip, memory))
-                }
+                _ if node.from() != task.from => self.begin_again(task, key, turn),
+                Operation::Insert { value, .. } => self.part(task, (key, value), (node.prefix(), at), turn),
                 _ => Next::Done(Answer::Value(None)),
             };
         }
         if node.slots() > words.len() - HEAD {
-            task.stage = Stage::Node { at, landed: read_node(at, node.slots(), trip, memory) };
+            task.stage = Stage::Node { at, landed: read_node(at, node.slots(), turn) };
             return Next::Trip;
         }
-        self.caches[compute].keep(at, words);
+        self.caches[turn.compute].keep(at, words);
         match (node.find(key), operation) {
             (Some((i, slot)), _) => {
-                let slot_at = slot_at(memory, at, i);
-                self.follow(task, (slot_at, slot), (trip, memory));
+                let slot_at = slot_at(turn.memory, at, i);
+                self.follow(task, (slot_at, slot), turn);
                 Next::Trip
             }
-            (None, Operation::Insert { value, .. }) => {
-                self.add(task, (key, value), (at, node), (trip, memory))
-            }
+            (None, Operation::Insert { value, .. }) => self.add(task, (key, value), (at, node), turn),
             (None, _) => Next::Done(Answer::Value(None)),
         }
     }
 }
 
 /// READs a node with its first `slots` slots.
-fn read_node(at: Address, slots: usize, trip: &mut Trip, memory: &Memory) -> Landed {
-    let mut parts = pieces(memory, at, slots).into_iter();
+fn read_node(at: Address, slots: usize, turn: &mut Turn<'_>) -> Landed {
+    let mut parts = pieces(turn.memory, at, slots).into_iter();
     let first = parts.next().map_or(0, |(_, count)| count);
-    let mut landed = trip.read(at, HEAD + first, node_bytes(slots));
+    let mut landed = turn.trip.read(at, HEAD + first, node_bytes(slots));
     for (at, count) in parts {
-        landed = landed.with(trip.and_read(at, count));
+        landed = landed.with(turn.trip.and_read(at, count));
     }
     landed
 }
@@ -295,32 +267,18 @@ impl Index for Smart {
 
     const DELEGATES: bool = true;
 
-    fn begin(&mut self, _: usize, task: &mut Task, operation: Operation) {
-        *task = Task { operation: Some(operation), ..Task::default() };
-    }
-
-    fn step(
-        &mut self,
-        compute: usize,
-        task: &mut Task,
-        landed: &Trip,
-        trip: &mut Trip,
-        memory: &mut Memory,
-    ) -> Next {
-        let Some(operation) = task.operation else {
-            return Next::Done(Answer::Failed("there is nothing to do".into()));
-        };
-        let key = operation.key();
+    fn step(&mut self, task: &mut Task, turn: &mut Turn<'_>) -> Next {
+        let (operation, key) = (turn.operation, turn.operation.key());
         match task.stage {
-            Stage::Begin => self.begin_at_cache(compute, task, key, (trip, memory)),
-            Stage::Root(slot) => match (Slot(landed.word(slot)), operation) {
+            Stage::Begin => self.begin_at_cache(task, key, turn),
+            Stage::Root(slot) => match (Slot(turn.landed.word(slot)), operation) {
                 (slot, _) if slot.is_used() => {
-                    self.follow(task, (self.root, slot), (trip, memory));
+                    self.follow(task, (self.root, slot), turn);
                     Next::Trip
                 }
                 (_, Operation::Insert { value, .. }) => {
-                    let leaf = memory.allocate(LEAF, leaf_bytes(self.sizes) as u64);
-                    self.make_leaf(self.root, (key, value), leaf, trip);
+                    let leaf = turn.memory.allocate(LEAF, leaf_bytes(self.sizes) as u64);
+                    self.make_leaf(self.root, (key, value), leaf, turn);
                     let new = Slot::leaf(0, leaf).0;
                     task.link = Link { slot: self.root, old: 0, new, ..Link::default() };
                     task.stage = Stage::Made;
@@ -328,32 +286,28 @@ impl Index for Smart {
                 }
                 _ => Next::Done(Answer::Value(None)),
             },
-            Stage::Node { at, landed: words } => {
-                self.take_node(compute, task, (operation, at, landed.words(words)), (trip, memory))
-            }
+            Stage::Node { at, landed: words } => self.take_node(task, (at, turn.landed.words(words)), turn),
             Stage::Made => {
                 let Link { slot, old, new, .. } = task.link;
-                task.stage = Stage::Linked(trip.compare_swap(slot, (old, new), u64::MAX));
+                task.stage = Stage::Linked(turn.trip.compare_swap(slot, (old, new), u64::MAX));
                 Next::Trip
             }
             // Another was first.
-            Stage::Linked(was) if landed.word(was) != task.link.old => {
-                self.begin_again(compute, task, key, (trip, memory))
-            }
+            Stage::Linked(was) if turn.landed.word(was) != task.link.old => self.begin_again(task, key, turn),
             Stage::Linked(_) => {
                 let Link { after: Some((at, word)), grown, .. } = task.link else {
                     return Next::Done(Answer::Written);
                 };
-                trip.write(at, &[word], 8);
+                turn.trip.write(at, &[word], 8);
                 if let Some((slot, old, new)) = grown {
-                    trip.compare_swap(slot, (old, new), u64::MAX);
+                    turn.trip.compare_swap(slot, (old, new), u64::MAX);
                 }
                 task.stage = Stage::Written;
                 Next::Trip
             }
             Stage::Leaf { at, landed: words, lock } => {
-                let found = (landed.words(words), lock.map(|lock| landed.word(lock)));
-                self.take_leaf(compute, task, found, (operation, at), (trip, memory))
+                let found = (turn.landed.words(words), lock.map(|lock| turn.landed.word(lock)));
+                self.take_leaf(task, found, at, turn)
             }
             Stage::Written => Next::Done(Answer::Written),
         }

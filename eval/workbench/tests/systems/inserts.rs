@@ -2,13 +2,16 @@
 
 use fpcache_workbench::Sizes;
 use fpcache_workbench::bench::{Operation, Tally};
+use fpcache_workbench::bloom::Bloom;
 use fpcache_workbench::chime::{self, Chime};
+use fpcache_workbench::cuckoo::Cuckoo;
 use fpcache_workbench::dmtree::{self, DmTree};
+use fpcache_workbench::range::Range;
 use fpcache_workbench::rolex::{self, Rolex};
 use fpcache_workbench::scatter;
+use fpcache_workbench::segments::{self, Filter, Segmented};
 use fpcache_workbench::sherman::{self, Sherman};
 use fpcache_workbench::smart::Smart;
-use fpcache_workbench::{bloom, cuckoo, range, segments};
 
 use super::{is_near, keys, run};
 
@@ -117,7 +120,7 @@ fn range_reads_answer_rightly_while_segments_are_replaced() {
         let (loaded, operations) = mixed(&all, 3);
         for segments in ranges() {
             run(&loaded, &operations, |memory, keys| {
-                range::build(memory, keys, SMALL, NODES, &segments).expect("a directory")
+                Range::new(memory, keys, SMALL, NODES, &segments).expect("a directory")
             });
         }
     }
@@ -128,16 +131,17 @@ fn filtered_range_reads_answer_rightly_while_segments_are_replaced() {
     for all in [keys(20_000), (1..=20_000).map(|i| i * 3).collect()] {
         let (loaded, operations) = mixed(&all, 3);
         for segments in ranges() {
-            let options = bloom::Options { segments, bits_per_key: 8.0 };
-            run(&loaded, &operations, |memory, keys| {
-                bloom::build(memory, keys, SMALL, NODES, &options).expect("a filter")
-            });
-            let options = cuckoo::Options { segments, bits_per_key: 8.0 };
-            run(&loaded, &operations, |memory, keys| {
-                cuckoo::build(memory, keys, SMALL, NODES, &options).expect("a filter")
-            });
+            let with = |bits: f64, of: f64| segments::Options { bits_share: bits / of, ..segments };
+            filtered::<Bloom>(&loaded, &operations, &with(8.0, Bloom::PUBLISHED_BITS));
+            filtered::<Cuckoo>(&loaded, &operations, &with(8.0, Cuckoo::PUBLISHED_BITS));
         }
     }
+}
+
+fn filtered<F: Filter>(loaded: &[u64], operations: &[Operation], options: &segments::Options) {
+    run(loaded, operations, |memory, keys| {
+        Segmented::<F>::new(memory, keys, SMALL, NODES, options).expect("a filter")
+    });
 }
 
 #[test]
@@ -145,14 +149,8 @@ fn range_reads_begin_with_nothing() {
     let (_, operations) = mixed(&keys(5_000), 3);
     let operations: Vec<_> =
         operations.into_iter().filter(|o| !matches!(o, Operation::Update { .. })).collect();
-    let options = bloom::Options::published(64 << 20);
-    run(&[], &operations, |memory, keys| {
-        bloom::build(memory, keys, SMALL, NODES, &options).expect("a filter")
-    });
-    let options = cuckoo::Options::published(64 << 20);
-    run(&[], &operations, |memory, keys| {
-        cuckoo::build(memory, keys, SMALL, NODES, &options).expect("a filter")
-    });
+    filtered::<Bloom>(&[], &operations, &segments::Options::published(64 << 20));
+    filtered::<Cuckoo>(&[], &operations, &segments::Options::published(64 << 20));
 }
 
 /// Round trips besides those that found a lock held.

@@ -1,9 +1,8 @@
 //! Every system: answers that are right, and what operations cost beside what the structure implies on paper.
 
-mod bloom;
 mod chime;
-mod cuckoo;
 mod dmtree;
+mod filters;
 mod fpcache;
 mod inserts;
 mod paper;
@@ -70,7 +69,7 @@ fn latencies_are_those_of_so_many_clients_at_that_rate() {
     let options = fpcache_workbench::segments::Options::published(64 << 20);
     let sizes = fpcache_workbench::Sizes { key: 8, value: 1024 };
     let measured = run(&keys, &operations, |memory, keys| {
-        fpcache_workbench::range::build(memory, keys, sizes, hosts().compute_nodes, &options)
+        fpcache_workbench::range::Range::new(memory, keys, sizes, hosts().compute_nodes, &options)
             .expect("a directory")
     });
     // Little's law: each of the clients waits for one operation at a time.

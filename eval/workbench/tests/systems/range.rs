@@ -2,7 +2,7 @@
 
 use fpcache_workbench::Sizes;
 use fpcache_workbench::bench::{Measured, Operation};
-use fpcache_workbench::range::build;
+use fpcache_workbench::range::Range;
 use fpcache_workbench::segments::Options;
 use fpcache_workbench::words::Memory;
 
@@ -26,7 +26,9 @@ pub fn window(keys: usize, segments: f64) -> f64 {
 }
 
 fn measured(sizes: Sizes, keys: &[u64], operations: &[Operation], options: &Options) -> Measured {
-    run(keys, operations, |memory, keys| build(memory, keys, sizes, NODES, options).expect("a directory"))
+    run(keys, operations, |memory, keys| {
+        Range::new(memory, keys, sizes, NODES, options).expect("a directory")
+    })
 }
 
 #[test]
@@ -99,7 +101,8 @@ fn an_update_of_a_key_that_is_not_there_fails() {
     let keys = keys(1_000);
     let operations = vec![Operation::Update { key: keys[0] + 1, value: 1 }; 4_000];
     let mut memory = Memory::new(1);
-    let index = build(&mut memory, &keys, SMALL, NODES, &Options::published(64 << 20)).expect("a directory");
+    let index =
+        Range::new(&mut memory, &keys, SMALL, NODES, &Options::published(64 << 20)).expect("a directory");
     let system = fpcache_workbench::words::OverWords::new(index, memory, &super::hosts());
     let oracle = fpcache_workbench::oracle::Oracle::new(std::sync::Arc::new(keys));
     let bench = fpcache_workbench::bench::Bench::new(system, &super::hosts(), &operations, oracle);
@@ -109,6 +112,6 @@ fn an_update_of_a_key_that_is_not_there_fails() {
 
 #[test]
 fn a_directory_beyond_the_budget_is_refused() {
-    let refused = build(&mut Memory::new(1), &keys(50_000), SMALL, NODES, &Options::published(100));
+    let refused = Range::new(&mut Memory::new(1), &keys(50_000), SMALL, NODES, &Options::published(100));
     assert!(refused.is_err_and(|error| error.to_string().contains("budget of 100")));
 }
