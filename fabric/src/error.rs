@@ -95,7 +95,9 @@ pub enum FabricError {
         peer: Arc<str>,
     },
     /// The deadline passed before the memory node answered.
-    #[error("deadline passed while {waiting_for}; raise the deadline or look at the memory node's load")]
+    #[error(
+        "deadline passed while waiting for {waiting_for}; raise the deadline or look at the memory node's load"
+    )]
     DeadlinePassed {
         /// What was waited for.
         waiting_for: &'static str,
@@ -342,7 +344,8 @@ mod tests {
         let denied = FabricError::AccessDenied { area: AreaId(0) };
         assert_eq!(denied.kind(), ErrorKind::Denied);
         assert!(!denied.is_retryable());
-        assert!(FabricError::DeadlinePassed { waiting_for: "a reply" }.is_retryable());
+        let late = FabricError::DeadlinePassed { waiting_for: "a reply" };
+        assert!(late.is_retryable() && late.to_string().contains("while waiting for a reply;"));
     }
 
     #[test]

@@ -298,8 +298,9 @@ impl<K: BuildKeys> Pool<K> {
     /// older one. However many calls fail, it is looked for ten times a second.
     fn renew(&self, seen: &Ranges<K>, failed: Instant, tries: &Tries) -> Result<Renewed, ClientError> {
         let turn = self.renewing.take(Deadline::after(tries.left()), &SystemClock);
-        let _turn = turn
-            .ok_or(FabricError::DeadlinePassed { waiting_for: "another thread fetches the table's map" })?;
+        let _turn = turn.ok_or(FabricError::DeadlinePassed {
+            waiting_for: "another thread, which fetches the table's map",
+        })?;
         if self.number.load(Ordering::Acquire) != seen.number {
             return Ok(Renewed::Newer);
         }

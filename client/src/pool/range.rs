@@ -169,7 +169,8 @@ impl<K: BuildKeys> Ranges<K> {
     ) -> Result<&Direct<K>, ClientError> {
         let range = &self.ranges[index];
         let turn = range.connecting.take(Deadline::after(within), &SystemClock);
-        let _turn = turn.ok_or(FabricError::DeadlinePassed { waiting_for: "another thread connects" })?;
+        let _turn =
+            turn.ok_or(FabricError::DeadlinePassed { waiting_for: "another thread, which connects" })?;
         if let Some(core) = range.core.get() {
             return Ok(core);
         }

@@ -464,7 +464,7 @@ fn is_short(batch: &Batch) -> bool {
 }
 
 fn answers_too_late() -> FabricError {
-    FabricError::DeadlinePassed { waiting_for: "the memory node answers a batch" }
+    FabricError::DeadlinePassed { waiting_for: "the memory node's answer to a batch" }
 }
 
 /// What the memory node would hang up for is found out here, as where memory is mapped.

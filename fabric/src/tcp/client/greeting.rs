@@ -79,7 +79,7 @@ impl Greeting<'_> {
                 Moved::Nothing => {
                     if wait_to_send(&*stream, self.deadline) == Ready::TimedOut {
                         return Err(FabricError::DeadlinePassed {
-                            waiting_for: "the memory node to be greeted",
+                            waiting_for: "the memory node to take a greeting",
                         });
                     }
                 }
