@@ -1,11 +1,15 @@
 //! Addresses of memory nodes on other machines, and of sockets that behave alike.
 
 use std::fmt;
-use std::net::{SocketAddr, ToSocketAddrs};
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
+use std::sync::mpsc;
+use std::time::Instant;
 
 use super::tls::TlsTrust;
+use crate::clock::Deadline;
+use crate::error::FabricError;
 use crate::rdma::{CardChoice, DEFAULT_PORT};
 
 const TCP: &str = "tcp://";
@@ -184,6 +188,33 @@ impl TcpAddress {
         }
     }
 
+    /// Whom the address means now, in the order to try. A name is asked for on a thread of its own, which may outlive the deadline:
+    /// a resolver takes its time, and cannot be told to stop.
+    pub(super) fn targets_within(&self, deadline: Deadline) -> Result<Vec<Target>, FabricError> {
+        self.resolve(Self::targets, deadline)
+    }
+
+    fn resolve(
+        &self,
+        resolver: fn(&Self) -> Result<Vec<Target>, TcpAddressError>,
+        deadline: Deadline,
+    ) -> Result<Vec<Target>, FabricError> {
+        let unusable = |error| FabricError::TcpAddress(Box::new(error));
+        let is_name = self.host().is_some_and(|host| host.parse::<IpAddr>().is_err());
+        let Some(left) = deadline.remaining(Instant::now()).filter(|_| is_name) else {
+            return resolver(self).map_err(unusable);
+        };
+        let (sender, receiver) = mpsc::channel();
+        let address = self.clone();
+        std::thread::Builder::new()
+            .name("fpcache-resolve".to_owned())
+            // Nobody may wait any more.
+            .spawn(move || drop(sender.send(resolver(&address))))
+            .map_err(|source| FabricError::os("starting a thread to resolve a name", source))?;
+        let late = FabricError::DeadlinePassed { waiting_for: "the resolver of the memory node's name" };
+        receiver.recv_timeout(left).map_err(|_| late)?.map_err(unusable)
+    }
+
     /// Whom the address means now, in the order to try. Asks the resolver, which may take its time.
     pub(super) fn targets(&self) -> Result<Vec<Target>, TcpAddressError> {
         let (host, port) = match &self.place {
@@ -262,6 +293,8 @@ impl fmt::Display for TcpAddress {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     #[test]
@@ -319,10 +352,25 @@ mod tests {
     }
 
     #[test]
+    fn a_resolver_that_is_silent_is_waited_for_until_the_deadline() {
+        let silent = |_: &TcpAddress| {
+            std::thread::sleep(Duration::from_secs(20));
+            Ok(Vec::new())
+        };
+        let address: TcpAddress = "tcp://node-1.example:1".parse().unwrap();
+        let began = Instant::now();
+        let error = address.resolve(silent, Deadline::after(Duration::from_millis(50))).unwrap_err();
+        assert!(matches!(error, FabricError::DeadlinePassed { .. }), "{error}");
+        assert!(error.to_string().contains("resolver") && began.elapsed() < Duration::from_secs(10));
+    }
+
+    #[test]
     fn hosts_that_nobody_knows_are_named() {
         let address: TcpAddress = "tcp://no-such-host.invalid:1".parse().unwrap();
         let error = address.targets().unwrap_err().to_string();
         assert!(error.contains("no-such-host.invalid:1") && error.contains("cannot be found"), "{error}");
+        let error = address.targets_within(Deadline::after(Duration::from_secs(60))).unwrap_err();
+        assert!(matches!(error, FabricError::TcpAddress(_)), "{error}");
         let six: TcpAddress = "tcp://[::1]:7".parse().unwrap();
         assert_eq!(six.targets().unwrap(), [Target::Internet("[::1]:7".parse().unwrap())]);
     }

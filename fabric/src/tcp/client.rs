@@ -87,7 +87,7 @@ pub fn connect(address: &TcpAddress, options: ConnectOptions) -> Result<TcpConne
             Some(SharedCard { card: Arc::new(ClientCard::open(choice)?), tallies: Arc::default() })
         }
     };
-    let targets = address.targets().map_err(|error| FabricError::TcpAddress(Box::new(error)))?;
+    let targets = address.targets_within(options.deadline)?;
     let tls = address.trust().map(|trust| ClientSide::of(trust, &address.to_string())).transpose()?;
     let (socket, target) = reach(address, &targets, options.deadline)?;
     let mut stream = begin(socket, address, tls.as_ref())?;
