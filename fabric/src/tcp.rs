@@ -31,6 +31,7 @@ mod card;
 mod channel;
 mod charge;
 mod client;
+mod counters;
 mod desk;
 mod encode;
 mod endpoint;
@@ -50,8 +51,9 @@ mod token;
 
 pub use address::{TcpAddress, TcpAddressError};
 pub use client::{ConnectOptions, TcpConnection, connect};
+pub use counters::{HangUp, SocketCounters, SocketStats};
 pub(crate) use desk::Desk;
 pub use endpoint::TcpEndpoint;
-pub use listener::{AccessKeeper, HangUps, ListenOptions, Listener};
+pub use listener::{AccessKeeper, ListenOptions, Listener};
 pub use tls::{TlsError, TlsIdentity, TlsServing, TlsTrust};
 pub use token::{Rights, Token, TokenError, TokenSet};

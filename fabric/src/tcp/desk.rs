@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use super::areas::Areas;
 use super::charge::Charge;
+use super::counters::HangUp;
 use super::frame::Limits;
 use super::handshake::{ADMITTED, Membership, NO_RESOURCES, NO_SUCH_REGION, TOKEN_UNKNOWN, Welcome};
 use super::node::{Client, End, Entry, PeerKey, Shared, ToDesk, ToThread};
@@ -230,7 +231,8 @@ impl Desk {
         };
         let clients: Vec<(ClientId, Origin)> = self.seats.iter().filter_map(withdrawn).collect();
         for (client, origin) in clients {
-            self.shared.report(FabricError::token_withdrawn(format!("the client at {origin}")));
+            let error = FabricError::token_withdrawn(format!("the client at {origin}"));
+            self.shared.report(HangUp::NoRight, error);
             self.part(client, service, queue);
         }
     }

@@ -14,6 +14,7 @@ use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 use rustix::io::Errno;
 
 use super::areas::Output;
+use super::counters::{HangUp, WaitCounts};
 use super::frame::{HEAD_BYTES, Limits};
 use super::handshake::{USER_REFUSED, Welcome};
 use super::mailbox::Mailbox;
@@ -63,6 +64,10 @@ pub(super) struct IoThread {
     spin: Spin,
     /// Whether something was found since the last sleep.
     is_spinning: bool,
+    /// Whether the last look found nothing.
+    is_waiting: bool,
+    /// When something was found last.
+    last_event: Instant,
     /// No connection ends before this.
     ends_at: Option<Instant>,
     /// Of the first thread.
@@ -108,6 +113,8 @@ impl IoThread {
             greeting: Vec::new(),
             spin,
             is_spinning: false,
+            is_waiting: false,
+            last_event: Instant::now(),
             ends_at: None,
             listening,
             paused_until: None,
@@ -124,8 +131,7 @@ impl IoThread {
     pub(super) fn run(mut self) -> Result<(), FabricError> {
         let mut events = Vec::with_capacity(256);
         let mut looked = 0;
-        let mut last_event = Instant::now();
-        let mut last_look = last_event;
+        let mut last_look = Instant::now();
         while !self.tools.shared.stopped.load(Ordering::Acquire) {
             self.tools.now = Instant::now();
             let mut found = self.take_messages();
@@ -133,17 +139,13 @@ impl IoThread {
             self.feed_starved();
             looked += self.hot.len();
             if found {
-                if self.is_spinning {
-                    self.spin.paid_off();
-                }
-                (self.is_spinning, last_event) = (true, self.tools.now);
+                self.note_found();
             }
+            self.is_waiting = !found;
             let is_idle = self.hot.is_empty()
-                && self.tools.now.saturating_duration_since(last_event) >= self.spin.budget();
+                && self.tools.now.saturating_duration_since(self.last_event) >= self.spin.budget();
             if is_idle {
-                if std::mem::take(&mut self.is_spinning) {
-                    self.spin.was_in_vain();
-                }
+                self.give_up_looking();
                 self.sleep(&mut events)?;
                 self.tools.out.shrink_to(KEEP_WORDS);
                 last_look = self.tools.now;
@@ -163,6 +165,29 @@ impl IoThread {
         self.tools.now = Instant::now();
         self.take_messages();
         Ok(())
+    }
+
+    fn waits(&self) -> &WaitCounts {
+        &self.tools.shared.waits[self.index]
+    }
+
+    /// Something was found, while the thread looked for it or by being woken.
+    fn note_found(&mut self) {
+        if self.is_spinning {
+            self.spin.paid_off();
+            if self.is_waiting {
+                self.waits().paid_off(self.tools.now.saturating_duration_since(self.last_event));
+            }
+        }
+        (self.is_spinning, self.last_event) = (true, self.tools.now);
+    }
+
+    /// The thread goes to sleep.
+    fn give_up_looking(&mut self) {
+        if std::mem::take(&mut self.is_spinning) {
+            self.spin.was_in_vain();
+            self.waits().sleeps(self.tools.now.saturating_duration_since(self.last_event));
+        }
     }
 
     fn sleep(&mut self, events: &mut Vec<Event>) -> Result<(), FabricError> {
@@ -224,6 +249,7 @@ impl IoThread {
             peer.is_hot = true;
             peer.last_active = self.tools.now;
             self.hot.push(at);
+            self.note_found();
         }
         self.pump(at);
         self.watch(at, true);
@@ -334,7 +360,7 @@ impl IoThread {
                     None => self.tools.shared.desk.post(ToDesk::Gone(client.id())),
                 },
                 ToThread::Refuse { key, welcome, error } => {
-                    self.tools.shared.report(*error);
+                    self.tools.shared.report(HangUp::of_refusal(&error), *error);
                     if let Some(at) = self.find(key) {
                         if let Some(peer) = &mut self.peers[at] {
                             peer.refuse(&welcome);
@@ -400,7 +426,8 @@ impl IoThread {
                 Err(errno) => {
                     // Out of descriptors, most likely: the queue stays readable, and looking again would spin.
                     self.paused_until = Some(self.tools.now + ACCEPT_PAUSE);
-                    self.tools.shared.report(FabricError::io("accepting a client")(errno));
+                    let error = FabricError::io("accepting a client")(errno);
+                    self.tools.shared.report(HangUp::NoResources, error);
                     return self.pause_listening();
                 }
             }
@@ -435,7 +462,8 @@ impl IoThread {
         {
             refuse(USER_REFUSED, u64::from(user));
             let remedy = "name it among the admitted users to let it in";
-            return shared.report(FabricError::UserRefused { user, address: address(), remedy });
+            let error = FabricError::UserRefused { user, address: address(), remedy };
+            return shared.report(HangUp::NoRight, error);
         }
         let session = match listening.is_tls.then(|| shared.tls()?.session()) {
             // Nobody listens there without what begins one.

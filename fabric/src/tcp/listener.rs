@@ -12,6 +12,7 @@ use rustix::io::Errno;
 use rustix::net::sockopt;
 
 use super::address::{Target, TcpAddress};
+use super::counters::SocketCounters;
 use super::desk::Desk;
 use super::frame::Limits;
 use super::io_thread::IoThread;
@@ -220,11 +221,10 @@ impl Listener {
         &self.addresses
     }
 
-    /// How many have been hung up on or not let in so far: those are told to [`Service::rejected`], each with the reason,
-    /// unless they come faster than that.
+    /// Where its sockets are counted.
     #[must_use]
-    pub fn hang_ups(&self) -> HangUps {
-        HangUps { shared: Arc::clone(&self.shared) }
+    pub fn counters(&self) -> SocketCounters {
+        SocketCounters { shared: Arc::clone(&self.shared) }
     }
 
     /// Changes who gets in, also while it serves.
@@ -383,31 +383,5 @@ impl AccessKeeper {
 impl fmt::Debug for AccessKeeper {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("AccessKeeper").field("tokens", &self.shared.tokens()).finish()
-    }
-}
-
-/// A count of those who were hung up on or not let in.
-#[derive(Clone)]
-pub struct HangUps {
-    shared: Arc<Shared>,
-}
-
-impl HangUps {
-    /// So far.
-    #[must_use]
-    pub fn count(&self) -> u64 {
-        self.shared.hang_ups.load(Ordering::Relaxed)
-    }
-
-    /// Connections that were let in and are there now.
-    #[must_use]
-    pub fn connections(&self) -> usize {
-        self.shared.connections.load(Ordering::Relaxed)
-    }
-}
-
-impl fmt::Debug for HangUps {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("HangUps").field("count", &self.count()).finish()
     }
 }

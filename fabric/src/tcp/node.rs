@@ -10,6 +10,7 @@ use super::address::Target;
 use super::areas::Areas;
 use super::attempts::Attempts;
 use super::charge::{Charge, RequestMemory, Share};
+use super::counters::{HangUp, HangUpCounts, WaitCounts};
 use super::frame::FrameError;
 use super::handshake::{Membership, Welcome};
 use super::listener::ListenOptions;
@@ -152,7 +153,9 @@ pub(super) struct Shared {
     pub(super) connections: AtomicUsize,
     /// For requests that are on their way to the service.
     pub(super) request_memory: Arc<RequestMemory>,
-    pub(super) hang_ups: AtomicU64,
+    pub(super) hang_ups: HangUpCounts,
+    /// Of each thread that serves sockets.
+    pub(super) waits: Vec<WaitCounts>,
     reports: AtomicUsize,
     clients: Mutex<HashMap<u64, Arc<Client>>>,
     tokens: RwLock<Arc<TokenSet>>,
@@ -170,6 +173,7 @@ impl Shared {
         let tokens = RwLock::new(Arc::new(std::mem::take(&mut options.tokens)));
         let threads = (0..options.io_threads.max(1)).map(|_| Mailbox::new()).collect::<Result<_, _>>()?;
         let request_memory = RequestMemory::new(options.request_memory);
+        let waits = std::iter::repeat_with(WaitCounts::default).take(options.io_threads.max(1)).collect();
         Ok(Self {
             options,
             card,
@@ -180,7 +184,8 @@ impl Shared {
             newcomers: Arc::default(),
             connections: AtomicUsize::new(0),
             request_memory,
-            hang_ups: AtomicU64::new(0),
+            hang_ups: HangUpCounts::default(),
+            waits,
             reports: AtomicUsize::new(0),
             clients: Mutex::default(),
             tokens,
@@ -252,14 +257,14 @@ impl Shared {
 
     /// Counts and tells of a connection that ends for this reason, if there is something to tell.
     pub(super) fn hung_up(&self, origin: &Origin, end: End) {
-        if let Some(why) = end.why() {
-            self.report(FabricError::HungUp { peer: format!("the client at {origin}"), why });
+        if let Some((reason, why)) = end.told() {
+            self.report(reason, FabricError::HungUp { peer: format!("the client at {origin}"), why });
         }
     }
 
     /// Counts somebody who was hung up on or not let in, and tells the service.
-    pub(super) fn report(&self, error: FabricError) {
-        self.hang_ups.fetch_add(1, Ordering::Relaxed);
+    pub(super) fn report(&self, reason: HangUp, error: FabricError) {
+        self.hang_ups.add(reason);
         if self.reports.fetch_add(1, Ordering::Relaxed) < MAX_REPORTS {
             self.desk.post(ToDesk::Rejected(error));
         } else {
@@ -316,27 +321,30 @@ pub(super) enum End {
 }
 
 impl End {
-    /// What to tell of it, if anything.
-    pub(super) fn why(self) -> Option<String> {
-        let why = match self {
+    /// What it counts as and what to tell of it, if anything.
+    pub(super) fn told(self) -> Option<(HangUp, String)> {
+        let (reason, why) = match self {
             Self::Left | Self::Parted => return None,
-            Self::Frame(error) => return Some(error.to_string()),
-            Self::Tls(why) => return Some(format!("no TLS with it: {why}")),
-            Self::Silent => "it did not greet in time",
-            Self::Dribbles => "it did not send the rest of a frame in time",
-            Self::Stuck => "it did not read in time what it had asked for",
-            Self::Idle => "it was idle for longer than connections may be",
-            Self::Foreign => "it does not speak this protocol",
-            Self::SpeaksTls => "it speaks TLS, and this address is one of tcp://",
-            Self::Credentials => "it has a token or other credentials, and this memory node has no tokens",
-            Self::NoToken => "it has no token, and nobody comes in here without one",
-            Self::WrongToken => "it does not know a token of this memory node",
-            Self::NoClient => "it wanted to join a client that there is not",
-            Self::Crowded => "too many others had not greeted either",
-            Self::ReaderAsks => {
-                "its token lets it only read, and the service here takes no requests of such clients"
+            Self::Frame(error) => return Some((HangUp::BadFrame, error.to_string())),
+            Self::Tls(why) => return Some((HangUp::OtherProtocol, format!("no TLS with it: {why}"))),
+            Self::Silent => (HangUp::NoGreeting, "it did not greet in time"),
+            Self::Dribbles => (HangUp::SlowFrame, "it did not send the rest of a frame in time"),
+            Self::Stuck => (HangUp::UnreadReplies, "it did not read in time what it had asked for"),
+            Self::Idle => (HangUp::Idle, "it was idle for longer than connections may be"),
+            Self::Foreign => (HangUp::OtherProtocol, "it does not speak this protocol"),
+            Self::SpeaksTls => (HangUp::OtherProtocol, "it speaks TLS, and this address is one of tcp://"),
+            Self::Credentials => {
+                (HangUp::NoRight, "it has a token or other credentials, and this memory node has no tokens")
             }
+            Self::NoToken => (HangUp::NoRight, "it has no token, and nobody comes in here without one"),
+            Self::WrongToken => (HangUp::NoRight, "it does not know a token of this memory node"),
+            Self::NoClient => (HangUp::NoRegion, "it wanted to join a client that there is not"),
+            Self::Crowded => (HangUp::TooMany, "too many others had not greeted either"),
+            Self::ReaderAsks => (
+                HangUp::NoRight,
+                "its token lets it only read, and the service here takes no requests of such clients",
+            ),
         };
-        Some(why.to_owned())
+        Some((reason, why.to_owned()))
     }
 }

@@ -9,7 +9,9 @@ use std::time::{Duration, Instant};
 
 use fpcache_fabric::conformance::TestService;
 use fpcache_fabric::shm::PROTOCOL_VERSION;
-use fpcache_fabric::tcp::{ConnectOptions, HangUps, ListenOptions, Listener, TcpAddress, connect};
+use fpcache_fabric::tcp::{
+    ConnectOptions, HangUp, ListenOptions, Listener, SocketCounters, TcpAddress, connect,
+};
 use fpcache_fabric::{
     Batch, ClientId, Connection, Deadline, Descriptors, Endpoint, Export, FabricError, Handled, HugePages,
     RegionName, RemoteAddr, Service, Serving, SharedMemory, Waker, Work,
@@ -94,7 +96,7 @@ struct Node {
     port: u16,
     waker: Waker,
     seen: Arc<Mutex<Seen>>,
-    hang_ups: HangUps,
+    counters: SocketCounters,
     serving: Serving,
     region: SharedMemory,
     file: std::fs::File,
@@ -121,10 +123,10 @@ impl Node {
         let listener = Listener::bind(&["tcp://127.0.0.1:0".parse().unwrap()], options).unwrap();
         let address = listener.addresses()[0].clone();
         let port = address.to_string().rsplit(':').next().unwrap().parse().unwrap();
-        let hang_ups = listener.hang_ups();
+        let counters = listener.counters();
         let serving =
             listener.spawn(Watched { inner, export, seen: Arc::clone(&seen), stalled: Vec::new() }).unwrap();
-        Self { address, port, waker, seen, hang_ups, serving, region, file }
+        Self { address, port, waker, seen, counters, serving, region, file }
     }
 
     /// What the region's file takes.
@@ -161,8 +163,8 @@ impl Node {
         assert_eq!(reply, [5]);
     }
 
-    /// Waits until somebody was hung up on or not let in for a reason with these words.
-    fn tells(&self, words: &str) {
+    /// Waits until somebody was hung up on or not let in for this reason, told in these words.
+    fn tells(&self, reason: HangUp, words: &str) {
         let patience = Instant::now() + Duration::from_secs(5);
         while !self.seen.lock().unwrap().rejected.iter().any(|why| why.contains(words)) {
             assert!(
@@ -172,7 +174,7 @@ impl Node {
             );
             std::thread::sleep(Duration::from_millis(5));
         }
-        assert!(self.hang_ups.count() > 0);
+        assert!(self.counters.snapshot().hang_ups(reason) > 0, "{:?}", self.counters);
     }
 }
 
@@ -217,7 +219,7 @@ fn whoever_speaks_something_else_is_told_apart() {
     let mut foreign = node.socket();
     foreign.write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
     closes(&mut foreign);
-    node.tells("does not speak this protocol");
+    node.tells(HangUp::OtherProtocol, "does not speak this protocol");
 
     let options = ConnectOptions { announce_version: 99, ..ConnectOptions::default() };
     let error = connect(&node.address, options).unwrap_err();
@@ -225,19 +227,19 @@ fn whoever_speaks_something_else_is_told_apart() {
         matches!(error, FabricError::VersionMismatch { ours: 99, theirs: PROTOCOL_VERSION, .. }),
         "{error}"
     );
-    node.tells("speaks fabric protocol version 99");
+    node.tells(HangUp::OtherProtocol, "speaks fabric protocol version 99");
 
     let region = RegionName::new("orders").unwrap();
     let error = connect(&node.address, ConnectOptions { region, ..Default::default() }).unwrap_err();
     assert!(matches!(error, FabricError::NoSuchRegion { .. }), "{error}");
-    node.tells("no region `orders`");
+    node.tells(HangUp::NoRegion, "no region `orders`");
 
     let mut credentials = hello(0, 0);
     credentials[40] = 1;
     let mut socket = node.socket();
     socket.write_all(&credentials).unwrap();
     closes(&mut socket);
-    node.tells("credentials");
+    node.tells(HangUp::NoRight, "credentials");
     node.serves();
 }
 
@@ -250,7 +252,7 @@ fn whoever_says_nothing_or_half_of_it_is_hung_up_on() {
     closes(&mut silent);
     closes(&mut slow);
     assert!(began.elapsed() >= Duration::from_millis(100));
-    node.tells("did not greet in time");
+    node.tells(HangUp::NoGreeting, "did not greet in time");
 
     for half in [&read(0, 8)[..7], &read(0, 8)[..20], &[head(8 + 100, 0, 3), vec![0; 50]].concat()] {
         let (mut socket, _) = node.admitted();
@@ -260,7 +262,7 @@ fn whoever_says_nothing_or_half_of_it_is_hung_up_on() {
         socket.read_exact(&mut reply).unwrap();
         closes(&mut socket);
     }
-    node.tells("the rest of a frame");
+    node.tells(HangUp::SlowFrame, "the rest of a frame");
     // Byte by byte is as good as all at once, if it comes in time.
     let (mut socket, _) = node.admitted();
     socket.set_nodelay(true).unwrap();
@@ -298,7 +300,7 @@ fn lies_about_lengths_and_places_are_found_out() {
         // What came before is answered.
         socket.read_exact(&mut [0; 24]).unwrap();
         closes(&mut socket);
-        node.tells(why);
+        node.tells(HangUp::BadFrame, why);
     }
     // A change of the region.
     let (mut socket, _) = node.admitted();
@@ -342,9 +344,9 @@ fn whoever_does_not_read_holds_little_and_not_for_long() {
     }
     // What the node has not taken in lies in the kernel's buffers, which are bounded.
     assert!(taken < 8 * (8 << 20), "{taken} bytes were taken");
-    node.tells("did not read in time");
+    node.tells(HangUp::UnreadReplies, "did not read in time");
     let patience = Instant::now() + Duration::from_secs(5);
-    while node.hang_ups.connections() > 0 {
+    while node.counters.connections() > 0 {
         assert!(Instant::now() < patience, "somebody is stuck for ever");
         std::thread::sleep(Duration::from_millis(1));
     }
@@ -392,7 +394,7 @@ fn requests_that_arrive_together_are_all_answered() {
             });
         }
     });
-    assert_eq!(node.hang_ups.count(), 0);
+    assert_eq!(node.counters.hang_ups(), 0);
 }
 
 /// Requests that the service has no room for hold memory; those of one region leave enough for another's.
@@ -434,7 +436,7 @@ fn a_client_that_goes_while_its_request_is_under_way_is_noticed() {
     assert_eq!(node.seen.lock().unwrap().clients.len(), 1);
     drop(socket);
     let patience = Instant::now() + Duration::from_secs(5);
-    while node.hang_ups.connections() > 0 || !node.seen.lock().unwrap().clients.is_empty() {
+    while node.counters.connections() > 0 || !node.seen.lock().unwrap().clients.is_empty() {
         assert!(Instant::now() < patience, "nobody has noticed");
         std::thread::sleep(Duration::from_millis(1));
     }
@@ -563,10 +565,10 @@ fn there_are_so_many_connections_and_no_more() {
     let error = connect(&node.address, ConnectOptions::default()).unwrap_err();
     assert!(matches!(error, FabricError::TooManyClients { max: 3, .. }), "{error}");
     assert!(error.is_retryable());
-    node.tells("maximum of 3");
+    node.tells(HangUp::TooMany, "maximum of 3");
     drop(first);
     let patience = Instant::now() + Duration::from_secs(5);
-    while node.hang_ups.connections() > 0 {
+    while node.counters.connections() > 0 {
         assert!(Instant::now() < patience, "connections that were closed still count");
         std::thread::sleep(Duration::from_millis(1));
     }
@@ -588,7 +590,7 @@ fn a_flood_of_silent_connections_keeps_nobody_out() {
     let mut flood: Vec<TcpStream> = (0..100).map(|_| node.socket()).collect();
     node.serves();
     assert!(descriptors.left() >= 2);
-    node.tells("too many others had not greeted");
+    node.tells(HangUp::TooMany, "too many others had not greeted");
     let patience = Instant::now() + Duration::from_secs(20);
     let still_there = |flood: &mut Vec<TcpStream>| {
         flood.retain(|socket| {
@@ -619,7 +621,7 @@ fn nobody_joins_a_client_without_its_secret() {
         assert_eq!(refusal[12], 5);
         closes(&mut socket);
     }
-    node.tells("wanted to join");
+    node.tells(HangUp::NoRegion, "wanted to join");
     let mut join = hello(client, 0);
     join[24..40].copy_from_slice(&welcome[48..64]);
     let mut socket = node.socket();
@@ -631,7 +633,7 @@ fn nobody_joins_a_client_without_its_secret() {
     // Requests go over the first.
     socket.write_all(&call(&[TestService::ECHO, 5])).unwrap();
     closes(&mut socket);
-    node.tells("for batches");
+    node.tells(HangUp::BadFrame, "for batches");
     node.serves();
 }
 
@@ -642,7 +644,7 @@ fn clients_of_a_region_that_is_gone_are_hung_up_on_over_all_their_sockets() {
     let mut endpoints: Vec<_> = (0..3).map(|_| connection.endpoint()).collect();
     let mut word = [0];
     endpoints.iter_mut().for_each(|endpoint| endpoint.read_words(RemoteAddr::region(0), &mut word).unwrap());
-    assert_eq!(node.hang_ups.connections(), 4);
+    assert_eq!(node.counters.connections(), 4);
     {
         let mut seen = node.seen.lock().unwrap();
         let all = seen.clients.clone();
@@ -650,7 +652,7 @@ fn clients_of_a_region_that_is_gone_are_hung_up_on_over_all_their_sockets() {
     }
     node.waker.wake();
     let patience = Instant::now() + Duration::from_secs(5);
-    while connection.is_alive() || node.hang_ups.connections() > 0 {
+    while connection.is_alive() || node.counters.connections() > 0 {
         assert!(Instant::now() < patience, "the client lives on");
         std::thread::sleep(Duration::from_millis(1));
     }
@@ -673,7 +675,7 @@ fn endpoints_leave_their_sockets_to_one_another() {
         assert_eq!(endpoint.load_after_reads(RemoteAddr::region(0)).unwrap(), round);
         endpoint.read_words(RemoteAddr::region(8), &mut word).unwrap();
     }
-    assert_eq!(node.hang_ups.connections(), 2);
+    assert_eq!(node.counters.connections(), 2);
     let mut busy = connection.endpoint();
     let mut batch = Batch::new();
     batch.read(RemoteAddr::region(0), 8);
@@ -682,10 +684,10 @@ fn endpoints_leave_their_sockets_to_one_another() {
     // One that something was under way over is closed.
     let mut endpoint = connection.endpoint();
     endpoint.read_words(RemoteAddr::region(8), &mut [0]).unwrap();
-    assert!(node.hang_ups.connections() <= 3);
+    assert!(node.counters.connections() <= 3);
     drop((endpoint, connection));
     let patience = Instant::now() + Duration::from_secs(5);
-    while node.hang_ups.connections() > 0 || !node.seen.lock().unwrap().clients.is_empty() {
+    while node.counters.connections() > 0 || !node.seen.lock().unwrap().clients.is_empty() {
         assert!(Instant::now() < patience, "the client has not gone");
         std::thread::sleep(Duration::from_millis(1));
     }
@@ -772,4 +774,20 @@ fn a_memory_node_that_hangs_up_without_a_word_is_worth_another_attempt() {
     let error = connect(&address, ConnectOptions::default()).unwrap_err();
     ends.join().unwrap();
     assert!(error.is_retryable(), "{error}");
+}
+
+/// Threads that look for more before they sleep tell how often that was worth it; of a client that comes rarely it is not.
+#[test]
+fn waits_that_end_in_sleep_are_counted() {
+    let node = Node::start(ListenOptions { io_threads: 1, ..ListenOptions::default() });
+    let connection = connect(&node.address, ConnectOptions::default()).unwrap();
+    let (mut endpoint, mut word) = (connection.endpoint(), [0; 1]);
+    for _ in 0..64 {
+        endpoint.read_words(RemoteAddr::region(64), &mut word).unwrap();
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    let stats = node.counters.snapshot();
+    assert!(stats.waits_slept >= 32, "{stats:?}");
+    assert!(stats.spun > Duration::ZERO && stats.spin == ListenOptions::default().spin, "{stats:?}");
+    assert_eq!((stats.io_threads, stats.connections), (1, 2));
 }

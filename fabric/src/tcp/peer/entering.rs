@@ -7,6 +7,7 @@ use super::{Peer, Pumped, Stage, Tools};
 use crate::error::FabricError;
 use crate::shm::PROTOCOL_VERSION;
 use crate::tcp::attempts::HOLD;
+use crate::tcp::counters::HangUp;
 use crate::tcp::handshake::{
     CREDENTIALS_REFUSED, Credentials, Greeting, Hello, MAX_GREETING_BYTES, NO_SUCH_CLIENT, OTHER_VERSION,
     PROOF_BYTES, Purpose, TLS_RECORD, TOKEN_NEEDED, TOKEN_UNKNOWN, TOO_MANY_CLIENTS, Welcome, challenge,
@@ -72,7 +73,7 @@ impl Peer {
                 self.refuse(&Welcome::refusal(PROTOCOL_VERSION, OTHER_VERSION, 0));
                 let peer = format!("the client at {}", self.origin);
                 let error = FabricError::VersionMismatch { peer, ours: PROTOCOL_VERSION, theirs };
-                tools.shared.report(error);
+                tools.shared.report(HangUp::OtherProtocol, error);
                 Err(End::Parted)
             }
             Greeting::Credentials => {
@@ -94,7 +95,7 @@ impl Peer {
             return Err(End::Credentials);
         }
         let nonce = nonce().map_err(|error| {
-            tools.shared.report(error);
+            tools.shared.report(HangUp::NoResources, error);
             End::Parted
         })?;
         let challenge = challenge(PROTOCOL_VERSION, &nonce);
@@ -137,7 +138,7 @@ impl Peer {
             let max = tools.shared.options.max_connections as u64;
             self.refuse(&Welcome::refusal(PROTOCOL_VERSION, TOO_MANY_CLIENTS, max));
             let address = self.origin.to_string();
-            tools.shared.report(FabricError::TooManyClients { address, max });
+            tools.shared.report(HangUp::TooMany, FabricError::TooManyClients { address, max });
             return Err(End::Parted);
         };
         self.admission = Some(admission);
