@@ -7,7 +7,7 @@ use std::time::Duration;
 use fpcache::cache::CacheStats;
 use fpcache::key_space::{BuildKeys, ByteKeys, KeyKind, KeySpace, U64Keys};
 use fpcache::layout::{RecordShape, RecordToken, TableParameters};
-use fpcache::message::{ErrorCode, NodeStats, Refusal, Request, WriteOperation, WriteReply};
+use fpcache::message::{ErrorCode, NodeStats, Refusal, Request, SocketStats, WriteOperation, WriteReply};
 use fpcache::read::{Expected, Outcome};
 
 use fpcache_fabric::Connection;
@@ -122,6 +122,18 @@ impl<K: BuildKeys> TableClient<K> {
             return pool.stats(self.deadline);
         }
         self.request(&Request::Stats, None, |_, body| Ok(NodeStats::decode(body)?))
+    }
+
+    /// What the memory node counts of its sockets, whatever tables they are for: one request to its processor. `None` for a table
+    /// over several memory nodes, which have counts of their own.
+    ///
+    /// # Errors
+    /// The memory node is gone, or is of a release that counts none.
+    pub fn sockets(&self) -> Result<Option<SocketStats>, ClientError> {
+        match self.transport {
+            Transport::Pool(_) => Ok(None),
+            _ => self.request(&Request::Sockets, None, |_, body| Ok(Some(SocketStats::decode(body)?))),
+        }
     }
 
     /// The table's parameters and the bytes it takes here. O(segments).

@@ -413,7 +413,8 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
             return Ok(());
         }
         let turn = self.connecting.take(deadline, &*self.clock);
-        let _turn = turn.ok_or(FabricError::DeadlinePassed { waiting_for: "another thread connects" })?;
+        let _turn =
+            turn.ok_or(FabricError::DeadlinePassed { waiting_for: "another thread, which connects" })?;
         if is_lost() {
             self.tally.reconnects.add(1);
             self.replace(seen, Arc::new(self.connector.connect(deadline)?));
@@ -443,7 +444,8 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
         let deadline = Deadline::after_on(&*self.clock, within);
         let (mut bytes, mut reply) = (Vec::new(), Vec::new());
         // Those that begin with nothing, and change nothing that outlives their connection, may be sent once more.
-        let mut is_repeatable = matches!(request, Request::Stats | Request::LoadBegin { .. });
+        let mut is_repeatable =
+            matches!(request, Request::Stats | Request::Sockets | Request::LoadBegin { .. });
         loop {
             self.reconnect(self.number(), deadline)?;
             let connection = Arc::clone(&self.session().connection);

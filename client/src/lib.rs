@@ -136,7 +136,8 @@ pub use fpcache::group_tables::GroupBytes;
 pub use fpcache::key_space::{BuildKeys, ByteKeys, KeyKind, KeySpace, U64Keys};
 pub use fpcache::layout::{RecordShape, RecordToken, TableParameters};
 pub use fpcache::message::{
-    ErrorCode as RefusalCode, MessageError, NodeStats, Refusal, TableInfo, WriteKind, WriteReply, WriteStatus,
+    ErrorCode as RefusalCode, MessageError, NodeStats, Refusal, SocketStats, TableInfo, WriteKind,
+    WriteReply, WriteStatus,
 };
 pub use fpcache::read::{Cost, Expected, Plan, PlanChoice, ReadError};
 pub use fpcache::table_view::OpenError;

@@ -308,6 +308,9 @@ impl Daemon {
             [] => None,
             addresses => Some(tcp::Listener::bind(addresses, socket_options)?),
         };
+        if let Some(sockets) = &sockets {
+            catalogue.count_sockets(sockets.counters());
+        }
         let stop = StopHandle::new()?;
         let rereading = sockets.as_ref().and_then(|sockets| Rereading::of(config, sockets));
         act_on_signals(signals, stop.clone(), rereading)?;

@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use fpcache::key_space::BuildKeys;
-use fpcache::message::{ErrorCode, Refusal, Request, encode_reply};
+use fpcache::message::{ErrorCode, Refusal, Request, SocketStats, encode_reply};
 use fpcache_fabric::{AccessError, ClientId, Handled, NodeMemory, SHORT_BODY, Service, Waker, Work};
 
 use crate::loader::{Begin, LoadError};
@@ -37,6 +37,8 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
     ) -> Result<Answer, Refusal> {
         match Request::decode::<K>(self.creation, request)? {
             Request::Stats => self.stats().encode(body),
+            // Whoever serves sockets for it answers this.
+            Request::Sockets => SocketStats::default().encode(body),
             Request::LoadBegin { parameters, expected_keys, encoders } => {
                 let encoders = match encoders {
                     [] => K::Encoders::default(),

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use fpcache_client::{Expected, NodeStats, RecordShape, TableClient, TableStats};
+use fpcache_client::{Expected, NodeStats, RecordShape, SocketStats, TableClient, TableStats};
 use fpcache_datasets::count::{human, human_bytes};
 use serde_json::{Value, json};
 
@@ -18,10 +18,21 @@ pub(crate) fn run<K: Keys>(client: &TableClient<K>, output: &mut Output) -> anyh
     };
     // After the table, with which the pages are mapped.
     let huge = client.huge_bytes();
+    let sockets = client.sockets()?.filter(|sockets| sockets.io_threads > 0);
     if output.is_json() {
-        output.document(&document::<K>(client.name(), &node, table.as_ref(), lookups.as_ref(), huge))?;
+        output.document(&document::<K>(
+            client.name(),
+            &node,
+            table.as_ref(),
+            lookups.as_ref(),
+            huge,
+            sockets.as_ref(),
+        ))?;
     } else {
         print::<K>(output, client.name(), &node, table.as_ref(), lookups.as_ref(), huge)?;
+        if let Some(sockets) = &sockets {
+            print_sockets(output, sockets)?;
+        }
     }
     Ok(Outcome::Done)
 }
@@ -60,6 +71,7 @@ fn document<K: Keys>(
     table: Option<&TableStats>,
     lookups: Option<&Lookups>,
     huge: Option<u64>,
+    sockets: Option<&SocketStats>,
 ) -> Value {
     json!({
         "url": url,
@@ -88,6 +100,10 @@ fn document<K: Keys>(
         "synced": node.synced,
         "round_trip_us": lookups.filter(|of| of.single.is_measured).map(|of| of.single.round_trip / 1e3),
         "lookups": lookups.map(|of| json!([expected(&of.single), expected(&of.group)])),
+        "sockets": sockets.map(|sockets| {
+            let named = sockets.named().map(|(name, count)| (name.to_owned(), count.into()));
+            Value::Object(named.collect())
+        }),
         "table": table.map(|table| {
             let parameters = table.record.parameters;
             json!({
@@ -176,6 +192,31 @@ fn print<K: Keys>(
     }
     if node.logged > 0 {
         output.row("log", format_args!("{} changes written, {} of them safe", node.logged, node.synced))?;
+    }
+    Ok(())
+}
+
+/// What the memory node's sockets have come to.
+fn print_sockets(output: &mut Output, sockets: &SocketStats) -> anyhow::Result<()> {
+    let (threads, connections) = (sockets.io_threads, sockets.connections);
+    output.row("sockets", format_args!("{connections} connections at {threads} I/O threads"))?;
+    let waits = sockets.waits_spun + sockets.waits_slept;
+    let (spin, spun) = (Duration::from_nanos(sockets.spin_ns), Duration::from_nanos(sockets.spun_ns));
+    output.row(
+        "spinning",
+        format_args!(
+            "up to {spin:?} before sleep; {} of {} waits ended before it, {spun:.1?} spent",
+            human(sockets.waits_spun),
+            human(waits)
+        ),
+    )?;
+    let ended: Vec<String> = sockets
+        .hang_ups()
+        .filter(|(_, count)| *count > 0)
+        .map(|(reason, count)| format!("{count} {}", reason.replace('_', " ")))
+        .collect();
+    if !ended.is_empty() {
+        output.row("hung up on", ended.join(", "))?;
     }
     Ok(())
 }

@@ -5,6 +5,7 @@
 //! reply:    0 status u16 (0 = done, else an error code) · 2 zero · 4 version of a map u32 (wrong range), else zero · 8 body, or the error's text in UTF-8
 //!
 //! stats        body empty                                        reply: see [`NodeStats`]
+//! sockets      body empty                                        reply: see [`SocketStats`]
 //! load begin   0 parameters, 40 bytes · 40 expected keys u64 · 48 bytes of the encoders u32 · 52 zero u32 · 56 encoders   reply empty
 //! load chunk   0 index of its first record u64 · 8 count u32 · 12 bytes of the records u32 · 16 records, see [`keys`]   reply empty
 //! load commit  body empty                                        reply: 0 keys u64 · 8 segments u64
@@ -35,7 +36,7 @@ mod write;
 
 pub use ranges::RangeRequest;
 pub use refusal::{ErrorCode, MessageError, Refusal, decode_reply, encode_reply};
-pub use stats::NodeStats;
+pub use stats::{NodeStats, SocketStats};
 pub use tables::{TableInfo, TablesPage, TablesRequest};
 pub use value::{MAX_AHEAD_BYTES, Piece, Sent};
 pub use write::{MAX_OPERATIONS, Write, WriteBatch, WriteKind, WriteOperation, WriteReply, WriteStatus};
@@ -56,6 +57,8 @@ const COUNT_BYTES: usize = 8;
 pub enum Request<'a> {
     /// Asks for the node's counters.
     Stats,
+    /// Asks what the whole memory node counts of its sockets, whatever table it is sent to.
+    Sockets,
     /// Starts loading a table.
     LoadBegin {
         /// What it is built with.
@@ -132,11 +135,13 @@ impl<'a> Request<'a> {
     const GET: u16 = 7;
     // 8 to 10 are about tables, 12 and 13 about ranges: see [`tables`] and [`ranges`].
     const VALUE: u16 = 11;
+    const SOCKETS: u16 = 14;
 
     /// Writes the request, to the table with this creation number, into `out`, replacing what it held.
     pub fn encode<K: KeySpace>(&self, creation: u64, out: &mut Vec<u8>) {
         let operation = match self {
             Self::Stats => Self::STATS,
+            Self::Sockets => Self::SOCKETS,
             Self::LoadBegin { .. } => Self::LOAD_BEGIN,
             Self::LoadChunk(_) => Self::LOAD_CHUNK,
             Self::LoadCommit => Self::LOAD_COMMIT,
@@ -169,14 +174,21 @@ impl<'a> Request<'a> {
                 out.extend(length_of(keys.bytes).to_le_bytes());
                 out.extend_from_slice(keys.bytes);
             }
-            Self::Stats | Self::LoadCommit | Self::LoadAbort => {}
+            Self::Stats | Self::Sockets | Self::LoadCommit | Self::LoadAbort => {}
         }
     }
 
     /// Whether a request of any kind changes nothing, whatever else it says. One that is not known may change something.
     pub fn only_reads(request: &[u8]) -> bool {
         let operation = request.first_chunk().map(|bytes| u16::from_le_bytes(*bytes));
-        operation.is_some_and(|it| matches!(it, Self::STATS | Self::GET | TablesRequest::LIST))
+        operation
+            .is_some_and(|it| matches!(it, Self::STATS | Self::SOCKETS | Self::GET | TablesRequest::LIST))
+    }
+
+    /// Whether a request asks about sockets, which is answered for the memory node as a whole.
+    pub fn is_about_sockets(request: &[u8]) -> bool {
+        let operation = Self::split(request).map(|(operation, _)| operation);
+        operation == Ok(Self::SOCKETS) && request.len() == HEADER_BYTES
     }
 
     /// Writes what all requests begin with into `out`, replacing what it held.
@@ -213,8 +225,11 @@ impl<'a> Request<'a> {
             return Err(MessageError::OtherTable { meant, there: creation });
         }
         match operation {
-            Self::STATS | Self::LOAD_COMMIT | Self::LOAD_ABORT if !body.is_empty() => Err(too_long()),
+            Self::STATS | Self::SOCKETS | Self::LOAD_COMMIT | Self::LOAD_ABORT if !body.is_empty() => {
+                Err(too_long())
+            }
             Self::STATS => Ok(Self::Stats),
+            Self::SOCKETS => Ok(Self::Sockets),
             Self::LOAD_BEGIN => Self::decode_begin::<K>(body),
             Self::LOAD_CHUNK => Self::decode_chunk(body),
             Self::LOAD_COMMIT => Ok(Self::LoadCommit),
@@ -290,6 +305,7 @@ mod tests {
     #[test]
     fn requests_round_trip() {
         round_trip(&Request::Stats);
+        round_trip(&Request::Sockets);
         round_trip(&Request::LoadBegin {
             parameters: TableParameters::default(),
             expected_keys: 12,
@@ -307,6 +323,7 @@ mod tests {
         let write = WriteBatch::default();
         let requests = [
             Request::Stats,
+            Request::Sockets,
             Request::LoadBegin { parameters: TableParameters::default(), expected_keys: 0, encoders: &[] },
             Request::LoadChunk(Chunk { first: 0, count: 0, records: &[] }),
             Request::LoadCommit,
@@ -332,6 +349,7 @@ mod tests {
         };
         let head = |operation: u8| [operation, 0, 5, 0, 0, 0, 0, 0, 8, 7, 6, 5, 4, 3, 2, 1];
         assert_eq!(encoded(Request::Stats), head(1));
+        assert_eq!(encoded(Request::Sockets), head(14));
         let chunk = Request::LoadChunk(Chunk { first: 3, count: 2, records: b"abc" });
         let body = *b"\x03\0\0\0\0\0\0\0\x02\0\0\0\x03\0\0\0abc";
         assert_eq!(encoded(chunk), [&head(3)[..], &body].concat());

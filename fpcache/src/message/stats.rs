@@ -1,17 +1,22 @@
-//! Counters of a memory node.
+//! Counters of a memory node and of its sockets.
 
 use super::{MessageError, malformed};
 
 /// Makes the counters and their encoding from one list: a word each, in this order.
 macro_rules! counters {
-    ($($(#[$doc:meta])* $name:ident,)*) => {
-        /// Counters of a memory node.
+    ($(#[$about:meta])* $counters:ident: $($(#[$doc:meta])* $name:ident,)*) => {
+        $(#[$about])*
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-        pub struct NodeStats {
+        pub struct $counters {
             $($(#[$doc])* pub $name: u64,)*
         }
 
-        impl NodeStats {
+        impl $counters {
+            /// The counters with their names, in this order.
+            pub fn named(&self) -> impl Iterator<Item = (&'static str, u64)> {
+                [$((stringify!($name), self.$name),)*].into_iter()
+            }
+
             /// The counters' bytes: one word each, in the order of the fields.
             pub fn encode(&self, out: &mut Vec<u8>) {
                 $(out.extend(self.$name.to_le_bytes());)*
@@ -33,6 +38,8 @@ macro_rules! counters {
 }
 
 counters! {
+    /// Counters of a memory node.
+    NodeStats:
     /// Differs between any two starts of the node.
     incarnation,
     /// Bytes of the region.
@@ -79,4 +86,49 @@ counters! {
     external_values,
     /// Bytes of these.
     external_bytes,
+}
+
+counters! {
+    /// What a memory node counts of its sockets; all zero without any. Those who were hung up on, or not let in, are counted by the
+    /// reason.
+    SocketStats:
+    /// Threads that serve sockets.
+    io_threads,
+    /// Nanoseconds that such a thread looks for more before it sleeps, while that pays off.
+    spin_ns,
+    /// Waits that ended while the thread still looked.
+    waits_spun,
+    /// Waits that ended in sleep.
+    waits_slept,
+    /// Nanoseconds spent looking, of all threads.
+    spun_ns,
+    /// Connections that were let in and are there now.
+    connections,
+    /// Hung up on: what it sent is no frame, or asks for what it may not have.
+    bad_frame,
+    /// It did not greet in time.
+    no_greeting,
+    /// It did not send the rest of a frame in time.
+    slow_frame,
+    /// It did not read its replies in time.
+    unread_replies,
+    /// It did nothing for long.
+    idle,
+    /// It speaks another protocol or version, or TLS with it has failed.
+    other_protocol,
+    /// It has no token or right where one is needed.
+    no_right,
+    /// There were too many connections.
+    too_many,
+    /// It asked for a table, or to join a client, that there is not.
+    no_region,
+    /// The operating system had nothing left for it.
+    no_resources,
+}
+
+impl SocketStats {
+    /// How many were hung up on, or not let in, by the reason.
+    pub fn hang_ups(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        self.named().skip_while(|(name, _)| *name != "bad_frame")
+    }
 }

@@ -8,7 +8,7 @@ use fpcache::layout::{
 };
 use fpcache::map::{Published, RangeMap};
 use fpcache::message::{
-    NodeStats, RangeRequest, Request, TablesPage, TablesRequest, WriteReply, decode_reply,
+    NodeStats, RangeRequest, Request, SocketStats, TablesPage, TablesRequest, WriteReply, decode_reply,
 };
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
@@ -19,7 +19,7 @@ pub fn messages(bytes: &[u8]) {
     let _ = TablesRequest::decode(bytes);
     let _ = (RangeRequest::decode(bytes), RangeMap::decode(bytes), Published::read(bytes));
     let _ = TablesPage::decode(bytes);
-    let _ = NodeStats::decode(bytes);
+    let _ = (NodeStats::decode(bytes), SocketStats::decode(bytes));
     let _ = decode_reply(bytes);
     let _ = WriteReply::decode(bytes);
 }

@@ -45,6 +45,7 @@ fn requests<K: KeySpace>(
     let piece = Piece { client: 1, request: 2, operation: 3, value_bytes: 1 << 20, offset: 0, bytes: value };
     let all = [
         Request::Stats,
+        Request::Sockets,
         Request::LoadBegin { parameters, expected_keys: 3, encoders: value },
         Request::LoadChunk(Chunk { first: 0, count, records: &encoded }),
         Request::LoadCommit,

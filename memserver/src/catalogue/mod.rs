@@ -34,13 +34,14 @@ mod work_queue;
 
 use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use fpcache::TableName;
 use fpcache::key_space::{BuildKeys, KeyKind};
 use fpcache::message::tables::some_names;
-use fpcache::message::{ErrorCode, NodeStats, Refusal, TableInfo};
+use fpcache::message::{ErrorCode, NodeStats, Refusal, SocketStats, TableInfo};
 use fpcache_fabric::descriptors::Taken;
+use fpcache_fabric::tcp::{HangUp, SocketCounters};
 use fpcache_fabric::{
     ClientId, Clock, Descriptors, FabricError, HugePages, MemoryError, Pages, SystemClock, Waker, random_bits,
 };
@@ -112,6 +113,8 @@ pub struct Catalogue {
     clock: Arc<dyn Clock>,
     incarnation: u64,
     started: Instant,
+    /// Of the sockets that it is served over, if it is.
+    sockets: Option<SocketCounters>,
     /// Requests that were not a table's.
     requests: u64,
 }
@@ -188,6 +191,7 @@ impl Catalogue {
             waker: Waker::new()?,
             descriptors,
             started: clock.now(),
+            sockets: None,
             clock,
             incarnation,
             requests: 0,
@@ -411,6 +415,36 @@ impl Catalogue {
         let there = some_names(self.numbers.keys());
         let why = format!("there is no table `{}`; there are: {there}", name.escape_debug());
         Refusal::new(ErrorCode::NoSuchTable, why)
+    }
+
+    /// Has clients that [ask](fpcache::message::Request::Sockets) told what these sockets count.
+    pub fn count_sockets(&mut self, counters: SocketCounters) {
+        self.sockets = Some(counters);
+    }
+
+    /// What its sockets count.
+    fn socket_stats(&self) -> SocketStats {
+        let Some(counters) = &self.sockets else { return SocketStats::default() };
+        let counted = counters.snapshot();
+        let ns = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        SocketStats {
+            io_threads: counted.io_threads,
+            spin_ns: ns(counted.spin),
+            waits_spun: counted.waits_spun,
+            waits_slept: counted.waits_slept,
+            spun_ns: ns(counted.spun),
+            connections: counted.connections,
+            bad_frame: counted.hang_ups(HangUp::BadFrame),
+            no_greeting: counted.hang_ups(HangUp::NoGreeting),
+            slow_frame: counted.hang_ups(HangUp::SlowFrame),
+            unread_replies: counted.hang_ups(HangUp::UnreadReplies),
+            idle: counted.hang_ups(HangUp::Idle),
+            other_protocol: counted.hang_ups(HangUp::OtherProtocol),
+            no_right: counted.hang_ups(HangUp::NoRight),
+            too_many: counted.hang_ups(HangUp::TooMany),
+            no_region: counted.hang_ups(HangUp::NoRegion),
+            no_resources: counted.hang_ups(HangUp::NoResources),
+        }
     }
 
     /// Counters of the memory node as a whole.

@@ -73,6 +73,12 @@ impl Service for Catalogue {
             encode_reply(Err(&Refusal::new(ErrorCode::ReadOnly, why)), reply);
             return Handled::Now;
         }
+        if Request::is_about_sockets(request) {
+            let mut body = Vec::new();
+            self.socket_stats().encode(&mut body);
+            encode_reply(Ok(&body), reply);
+            return Handled::Now;
+        }
         let client_table = self.client_tables.of(client);
         if let ClientTable::Table(number) = client_table
             && !is_about_tables(request)

@@ -97,7 +97,8 @@ impl<T: TestKeys> Peers<T> {
             0..45 => self.write(),
             45..60 => self.get(),
             60..75 => self.piece(),
-            75..80 => encoded(&Request::Stats),
+            75..78 => encoded(&Request::Stats),
+            78..80 => encoded(&Request::Sockets),
             80..88 => {
                 self.loaded = 0;
                 let mut parameters = self.parameters;
