@@ -30,6 +30,9 @@ pub struct ClientConfig {
     pub deadline: Duration,
     /// How long opening waits for a memory node that does not listen yet; not at all unless told.
     pub wait: Duration,
+    /// How long a thread that waits for a memory node over sockets looks before it sleeps, while that pays off. Zero saves processor
+    /// time, and costs a wake-up for every batch.
+    pub spin: Duration,
     /// The token by which the client gets in over TCP; `None`: that of the environment, `FPCACHE_TOKEN`, or the one in the file
     /// that `FPCACHE_TOKEN_FILE` names, if any.
     pub token: Option<Token>,
@@ -47,6 +50,7 @@ impl Default for ClientConfig {
             plan: PlanChoice::Auto,
             deadline: Duration::from_secs(5),
             wait: Duration::ZERO,
+            spin: Duration::from_micros(50),
             token: None,
             cache: None,
             #[cfg(feature = "sabotage")]
@@ -84,6 +88,12 @@ impl ClientConfig {
     #[must_use]
     pub fn with_wait(self, wait: Duration) -> Self {
         Self { wait, ..self }
+    }
+
+    /// The same, but threads that wait for a memory node over sockets look as long before they sleep.
+    #[must_use]
+    pub fn with_spin(self, spin: Duration) -> Self {
+        Self { spin, ..self }
     }
 
     /// The same with a token to get in by over TCP.

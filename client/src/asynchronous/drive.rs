@@ -12,8 +12,6 @@ use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::time::timeout_at;
 
-/// How long a worker looks at its socket, between the turns of other tasks, before it has the runtime wait for it.
-const LOOK: Duration = Duration::from_micros(50);
 /// Round trips between two looks at the clock.
 const UNTIMED: u32 = 64;
 
@@ -34,8 +32,9 @@ pub(super) struct Socket {
 }
 
 impl Socket {
-    pub(super) fn new() -> Self {
-        Self { watched: None, spin: Spin::new(LOOK) }
+    /// Whoever waits looks for no longer than this before it sleeps.
+    pub(super) fn new(longest_look: Duration) -> Self {
+        Self { watched: None, spin: Spin::new(longest_look) }
     }
 
     /// Lets go of the endpoint's socket, which has left it or is about to.

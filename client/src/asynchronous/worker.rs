@@ -61,7 +61,8 @@ struct Worker<K: BuildKeys> {
 
 impl<K: BuildKeys> Worker<K> {
     fn new(core: Arc<Core<K, RemoteNode>>, queue: Arc<Queue<K>>) -> Self {
-        Self { core, queue, held: None, socket: Socket::new() }
+        let socket = Socket::new(core.connector().spin());
+        Self { core, queue, held: None, socket }
     }
 
     /// Works until the queue is closed.

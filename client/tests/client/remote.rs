@@ -43,7 +43,9 @@ impl Node {
         let options = ListenOptions { io_threads: 2, ..ListenOptions::default() };
         let listener = Listener::bind(&["tcp://127.0.0.1:0".parse().unwrap(), unix], options).unwrap();
         let urls = [0, 1].map(|which| listener.addresses()[which].to_string());
-        let serving = listener.spawn(Catalogue::open(&config).unwrap()).unwrap();
+        let mut catalogue = Catalogue::open(&config).unwrap();
+        catalogue.count_sockets(listener.counters());
+        let serving = listener.spawn(catalogue).unwrap();
         Self { urls, _directory: directory, _serving: serving }
     }
 
@@ -379,4 +381,34 @@ fn what_is_not_there_is_told_over_sockets_too() {
     assert!(error.contains("no memory node at tcp://127.0.0.1:1"), "{error}");
     let error = Client::connect("tcp://127.0.0.1").expect_err("no port").to_string();
     assert!(error.contains("tcp://127.0.0.1:7400"), "{error}");
+}
+
+/// Whoever asks for a table's counters is told what the memory node's sockets have come to, with the reasons of hang-ups.
+#[test]
+fn hang_ups_are_told_by_reason_and_waits_by_how_they_ended() {
+    let node = Node::start();
+    node.make::<U64Keys>("t");
+    let config = ClientConfig::default().with_spin(Duration::ZERO);
+    let client: Client = node.client(0, "t", config);
+    client.put(7, &7u64.to_le_bytes()).unwrap();
+    assert!(client.get(7).unwrap().is_some());
+    let before = client.sockets().unwrap().unwrap();
+    assert_eq!((before.io_threads, before.hang_ups().map(|(_, count)| count).sum()), (2, 0));
+    assert!(before.connections >= 1, "{before:?}");
+
+    let mut stranger = TcpStream::connect(node.url().trim_start_matches("tcp://")).unwrap();
+    stranger.write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
+    assert_eq!(stranger.read(&mut [0; 64]).unwrap_or(0), 0, "it is hung up on");
+    let other = "no-such-table".parse().unwrap();
+    Client::connect_with(node.url(), ClientConfig::default().with_table(other)).unwrap_err();
+    let patience = Instant::now() + Duration::from_secs(10);
+    loop {
+        let after = client.sockets().unwrap().unwrap();
+        if after.other_protocol == 1 && after.no_region >= 1 {
+            assert!(after.waits_slept > 0, "{after:?}");
+            break;
+        }
+        assert!(Instant::now() < patience, "{after:?}");
+        thread::sleep(Duration::from_millis(5));
+    }
 }
