@@ -1,6 +1,6 @@
 //! What a memory node's processor spends on a READ over sockets, and on connections that are idle or stuck. A measurement, of the
 //! threads' processor time, which others on the machine disturb less than time: `cargo test --release -p fpcache-fabric --test
-//! conformance --locked -- --ignored --nocapture cost_of`.
+//! conformance --locked -- --ignored --nocapture --test-threads 1 cost_of`.
 
 use std::fs;
 use std::io::{ErrorKind, Read, Write};
@@ -11,16 +11,17 @@ use std::time::{Duration, Instant};
 use fpcache_fabric::conformance::TestService;
 use fpcache_fabric::shm::PROTOCOL_VERSION;
 use fpcache_fabric::tcp::{ListenOptions, Listener};
-use fpcache_fabric::{Export, HugePages, OneRegion, RegionName, SharedMemory};
+use fpcache_fabric::{Export, HugePages, OneRegion, RegionName, Serving, SharedMemory};
 
 const REGION_BYTES: usize = 64 << 20;
 /// Bytes of a READ, and of what lands.
 const READ: u32 = 130;
 const LANDED: usize = 136;
 const REPLY_HEAD: usize = 16;
-/// How long each figure is measured.
+/// How long the cost of a READ is measured, and how long each time it is compared.
 const MEASURED: Duration = Duration::from_secs(2);
-const ROUNDS: usize = 7;
+const COMPARED: Duration = Duration::from_millis(300);
+const ROUNDS: usize = 60;
 
 /// A client's socket, and the bytes of its welcome.
 fn admitted(port: u16) -> TcpStream {
@@ -52,23 +53,25 @@ fn frames(count: usize, reads: u32) -> Vec<u8> {
     bytes
 }
 
-/// Processor time of the threads that serve sockets: of their own, and with the system calls'; in nanoseconds.
+/// Processor time of the threads that serve sockets: of their own, to a hundredth of a second, and with the system calls'; in
+/// nanoseconds.
 fn processor_time() -> (f64, f64) {
     let (mut own, mut all) = (0.0, 0.0);
     for task in fs::read_dir("/proc/self/task").unwrap() {
-        let stat = fs::read_to_string(task.unwrap().path().join("stat")).unwrap_or_default();
+        let task = task.unwrap().path();
+        let stat = fs::read_to_string(task.join("stat")).unwrap_or_default();
         let Some((name, rest)) = stat.rsplit_once(") ") else { continue };
         if name.contains("(fpcache-io") {
-            let ticks = |at: usize| rest.split(' ').nth(at).unwrap().parse::<f64>().unwrap() * 1e7;
-            own += ticks(11);
-            all += ticks(11) + ticks(12);
+            own += rest.split(' ').nth(11).unwrap().parse::<f64>().unwrap() * 1e7;
+            let ran = fs::read_to_string(task.join("schedstat")).unwrap();
+            all += ran.split(' ').next().unwrap().parse::<f64>().unwrap();
         }
     }
     (own, all)
 }
 
 /// Nanoseconds of the memory node's processor per READ, its own and all, under one client that has its frames under way.
-fn per_read(port: u16, reads: u32) -> (f64, f64) {
+fn per_read(port: u16, reads: u32, during: Duration) -> (f64, f64) {
     let (count, mut socket) = (if reads == 1 { 256 } else { 16 }, admitted(port));
     let (asked, mut landed) = (frames(count, reads), vec![0; count * (REPLY_HEAD + reads as usize * LANDED)]);
     let mut once = || {
@@ -77,7 +80,7 @@ fn per_read(port: u16, reads: u32) -> (f64, f64) {
     };
     once();
     let ((own, all), begun, mut done) = (processor_time(), Instant::now(), 0.0);
-    while begun.elapsed() < MEASURED {
+    while begun.elapsed() < during {
         once();
         done += (count * reads as usize) as f64;
     }
@@ -109,41 +112,58 @@ fn resident_kib() -> u64 {
     statm.split(' ').nth(1).unwrap().parse::<u64>().unwrap() * 4
 }
 
+/// A memory node over sockets, with one thread for them.
+struct Node {
+    port: u16,
+    _region: SharedMemory,
+    _serving: Serving,
+}
+
+impl Node {
+    fn start() -> Self {
+        let (region, fd) = SharedMemory::create_memfd("region", REGION_BYTES, HugePages::No).unwrap();
+        region.fill_words(0, REGION_BYTES / 8, 7).unwrap();
+        // Those who read nothing stay for all of the measurement.
+        let read_time = Duration::from_secs(600);
+        let options = ListenOptions { io_threads: 1, read_time, ..ListenOptions::default() };
+        let listener = Listener::bind(&["tcp://127.0.0.1:0".parse().unwrap()], options).unwrap();
+        let port = listener.addresses()[0].to_string().rsplit(':').next().unwrap().parse().unwrap();
+        let export = Export::new(&region, fd, 1).unwrap().with_watched(0);
+        let service = OneRegion::new(RegionName::default(), export, TestService::default());
+        Self { port, _region: region, _serving: listener.spawn(service).unwrap() }
+    }
+}
+
 #[test]
 #[ignore = "a measurement of a minute, of a release build"]
-fn cost_of_a_read_and_of_connections_that_are_idle_or_stuck() {
-    let (region, fd) = SharedMemory::create_memfd("region", REGION_BYTES, HugePages::No).unwrap();
-    region.fill_words(0, REGION_BYTES / 8, 7).unwrap();
-    let options = ListenOptions { io_threads: 1, ..ListenOptions::default() };
-    let listener = Listener::bind(&["tcp://127.0.0.1:0".parse().unwrap()], options).unwrap();
-    let port = listener.addresses()[0].to_string().rsplit(':').next().unwrap().parse().unwrap();
-    let export = Export::new(&region, fd, 1).unwrap().with_watched(0);
-    let _serving =
-        listener.spawn(OneRegion::new(RegionName::default(), export, TestService::default())).unwrap();
-    let rounds = |reads| (0..3).map(|_| per_read(port, reads)).collect::<Vec<_>>();
+fn cost_of_a_read() {
+    let node = Node::start();
     for (reads, most) in [(64, 100.0), (1, 400.0)] {
-        let figures = rounds(reads);
+        let figures: Vec<_> = (0..3).map(|_| per_read(node.port, reads, MEASURED)).collect();
         let own = median(figures.iter().map(|figure| figure.0).collect());
         let all = median(figures.iter().map(|figure| figure.1).collect());
         println!("frames of {reads}: {own:.0} ns per READ, {all:.0} with the system calls");
         assert!(own <= most, "{own} ns per READ in frames of {reads}");
     }
-    let (mut idle, mut held_up) = (Vec::new(), Vec::new());
-    let mut bytes = 0;
+}
+
+/// Three memory nodes in turns: one has no other connections, one has idle ones, one has some that ask and read nothing.
+#[test]
+#[ignore = "a measurement of a minute, of a release build"]
+fn cost_of_connections_that_are_idle_or_stuck() {
+    let [alone, idle, held_up] = [(); 3].map(|()| Node::start());
+    let _idle: Vec<TcpStream> = (0..256).map(|_| admitted(idle.port)).collect();
+    let before = resident_kib();
+    let _stuck: Vec<TcpStream> = (0..16).map(|_| stuck(held_up.port)).collect();
+    let bytes = resident_kib().saturating_sub(before);
+    let (mut ratios, mut held_up_ratios) = (Vec::new(), Vec::new());
     for _ in 0..ROUNDS {
-        // Each beside a figure of its own: the machine's others come and go.
-        let without = per_read(port, 64).1;
-        let waiting: Vec<TcpStream> = (0..256).map(|_| admitted(port)).collect();
-        idle.push(per_read(port, 64).1 / without - 1.0);
-        drop(waiting);
-        let (without, before) = (per_read(port, 64).1, resident_kib());
-        let waiting: Vec<TcpStream> = (0..16).map(|_| stuck(port)).collect();
-        held_up.push(per_read(port, 64).1 / without - 1.0);
-        bytes = bytes.max(resident_kib().saturating_sub(before));
-        drop(waiting);
-        thread::sleep(Duration::from_millis(200));
+        let [alone, idle, held_up] =
+            [&alone, &idle, &held_up].map(|node| per_read(node.port, 64, COMPARED).1);
+        ratios.push(idle / alone - 1.0);
+        held_up_ratios.push(held_up / alone - 1.0);
     }
-    println!("256 idle {idle:.3?}, median {:.3}", median(idle.clone()));
-    println!("16 stuck {held_up:.3?}, median {:.3}; {bytes} KiB", median(held_up.clone()));
+    println!("256 idle: {:.1} % more per READ", 100.0 * median(ratios));
+    println!("16 stuck: {:.1} % more per READ; {bytes} KiB", 100.0 * median(held_up_ratios));
     assert!(bytes <= 64 << 10, "{bytes} KiB");
 }
