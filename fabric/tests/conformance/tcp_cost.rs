@@ -107,9 +107,11 @@ fn stuck(port: u16) -> TcpStream {
     socket
 }
 
-fn resident_kib() -> u64 {
-    let statm = fs::read_to_string("/proc/self/statm").unwrap();
-    statm.split(' ').nth(1).unwrap().parse::<u64>().unwrap() * 4
+/// Memory of this process that is no region's.
+fn own_kib() -> u64 {
+    let status = fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).unwrap();
+    line.trim().trim_end_matches(" kB").parse().unwrap()
 }
 
 /// A memory node over sockets, with one thread for them.
@@ -153,9 +155,9 @@ fn cost_of_a_read() {
 fn cost_of_connections_that_are_idle_or_stuck() {
     let [alone, idle, held_up] = [(); 3].map(|()| Node::start());
     let _idle: Vec<TcpStream> = (0..256).map(|_| admitted(idle.port)).collect();
-    let before = resident_kib();
+    let before = own_kib();
     let _stuck: Vec<TcpStream> = (0..16).map(|_| stuck(held_up.port)).collect();
-    let bytes = resident_kib().saturating_sub(before);
+    let bytes = own_kib().saturating_sub(before);
     let (mut ratios, mut held_up_ratios) = (Vec::new(), Vec::new());
     for _ in 0..ROUNDS {
         let [alone, idle, held_up] =
