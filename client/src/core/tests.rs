@@ -349,7 +349,7 @@ fn a_thread_that_connects_stretches_nobodys_deadline() {
             move || {
                 let error = look_up_within(core, Duration::from_millis(50)).expect_err("nobody is let in");
                 assert!(
-                    error.is_retryable() && error.to_string().contains("another thread connects"),
+                    error.is_retryable() && error.to_string().contains("another thread, which connects"),
                     "{error}"
                 );
                 // What needs no connection does not wait for one.
