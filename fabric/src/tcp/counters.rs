@@ -58,23 +58,6 @@ impl HangUp {
             _ => Self::NoResources,
         }
     }
-
-    /// A word for it.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::BadFrame => "bad_frame",
-            Self::NoGreeting => "no_greeting",
-            Self::SlowFrame => "slow_frame",
-            Self::UnreadReplies => "unread_replies",
-            Self::Idle => "idle",
-            Self::OtherProtocol => "other_protocol",
-            Self::NoRight => "no_right",
-            Self::TooMany => "too_many",
-            Self::NoRegion => "no_region",
-            Self::NoResources => "no_resources",
-        }
-    }
 }
 
 /// Counts of those who were hung up on or not let in.
