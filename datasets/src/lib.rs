@@ -41,6 +41,7 @@ mod shipped;
 pub mod sosd;
 mod spec;
 mod stream;
+pub mod time;
 mod value;
 mod values;
 pub mod verify;

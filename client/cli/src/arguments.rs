@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use clap::{Parser, Subcommand};
 use fpcache_client::TableName;
+use fpcache_datasets::time;
 
 use crate::change::{Delete, Record, Update};
 use crate::count::Count;
@@ -12,7 +13,6 @@ use crate::create::Create;
 use crate::get::Get;
 use crate::load::Load;
 use crate::nearest::{End, Nearest};
-use crate::numbers::duration;
 use crate::scan::Scan;
 use crate::tables::DropTable;
 use crate::token::TokenCommand;
@@ -34,11 +34,11 @@ pub(crate) struct Arguments {
     pub(crate) table: TableName,
 
     /// How long one request may take, such as 5s, 100ms or 2m
-    #[arg(long, global = true, value_name = "TIME", default_value = "5s", value_parser = duration)]
+    #[arg(long, global = true, value_name = "TIME", default_value = "5s", value_parser = time::parse_positive)]
     pub(crate) deadline: Duration,
 
     /// How long to wait for a memory node that does not listen yet, such as 10s
-    #[arg(long, global = true, value_name = "TIME", value_parser = duration)]
+    #[arg(long, global = true, value_name = "TIME", value_parser = time::parse_positive)]
     pub(crate) wait: Option<Duration>,
 
     /// Print JSON
