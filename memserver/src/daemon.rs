@@ -8,14 +8,13 @@ mod listen;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread;
-use std::time::Duration;
 
 use fpcache::TableName;
 use fpcache::key_space::{BuildKeys, KeyKind};
 use fpcache::message::Refusal;
 use fpcache_fabric::process::{Wait, is_ending, lock_holder};
 use fpcache_fabric::shm::{ListenError, ListenOptions, Listener, ShmAddress};
-use fpcache_fabric::tcp::{self, TcpAddress, TlsServing, TokenError, TokenSet};
+use fpcache_fabric::tcp::{self, TcpAddress, TokenError, TokenSet};
 use fpcache_fabric::{FabricError, HugePages, StopHandle};
 use rustix::fs::FlockOperation;
 use rustix::io::Errno;
@@ -45,20 +44,11 @@ pub struct DaemonConfig {
     pub listen: Option<ShmAddress>,
     /// Where clients meet it that read over sockets.
     pub sockets: Vec<TcpAddress>,
-    /// Threads that serve sockets; `None`: the cores but one.
-    pub io_threads: Option<usize>,
-    /// How long such a thread goes on looking before it sleeps, while that pays off; `None`: 50 µs.
-    pub spin: Option<Duration>,
-    /// Connections over sockets at once; `None`: 1024.
-    pub max_connections: Option<usize>,
-    /// How long a client over sockets may do nothing; `None`: an hour.
-    pub idle_time: Option<Duration>,
+    /// How sockets are served, and what is borne of their clients. Tokens, users and descriptors are the daemon's to say: what
+    /// is here of them is not used.
+    pub serving: tcp::ListenOptions,
     /// Where the tokens are by which clients get in over TCP; `None`: there are none.
     pub tokens: Option<TokenSource>,
-    /// Whether clients over the loopback interface need a token too.
-    pub require_token: bool,
-    /// What is shown at addresses `tcps://`, which need it.
-    pub tls: Option<TlsServing>,
     /// Bytes that all its tables may use together.
     pub capacity: u64,
     /// Whether regions lie in huge pages.
@@ -108,13 +98,8 @@ impl DaemonConfig {
         Self {
             listen,
             sockets,
-            io_threads: None,
-            spin: None,
-            max_connections: None,
-            idle_time: None,
+            serving: tcp::ListenOptions::default(),
             tokens: None,
-            require_token: false,
-            tls: None,
             capacity: default_capacity(),
             huge_pages: HugePages::Merged,
             allowed_users: Vec::new(),
@@ -147,6 +132,16 @@ impl DaemonConfig {
     #[must_use]
     pub fn with_keys(self, keys: KeyKind) -> Self {
         Self { first: FirstTable { keys, ..self.first }, ..self }
+    }
+
+    /// How sockets are served by a daemon with these descriptors.
+    fn serving_with(&self, descriptors: &DescriptorLimit) -> Result<tcp::ListenOptions, TokenError> {
+        Ok(tcp::ListenOptions {
+            tokens: self.tokens.as_ref().map_or_else(|| Ok(TokenSet::default()), TokenSource::read)?,
+            allowed_users: self.allowed_users.clone(),
+            descriptors: Arc::clone(&descriptors.shared),
+            ..self.serving.clone()
+        })
     }
 }
 
@@ -262,11 +257,9 @@ impl Daemon {
         }
         // From here on SIGHUP ends nobody, also while tables are recovered.
         let signals = Signals::new([SIGHUP]).map_err(no_handlers)?;
-        let mut socket_options = tcp::ListenOptions::default();
-        socket_options.io_threads = config.io_threads.unwrap_or(socket_options.io_threads);
         let for_sockets = match config.sockets.len() {
             0 => 0,
-            count => count + tcp::Listener::own_descriptors(&socket_options),
+            count => count + tcp::Listener::own_descriptors(&config.serving),
         };
         let descriptors = DescriptorLimit::of_this_process(for_sockets)
             .map_err(|(limit, needed)| DaemonError::TooFewDescriptors { limit, needed })?;
@@ -295,18 +288,11 @@ impl Daemon {
             }
             None => None,
         };
-        socket_options.tokens =
-            config.tokens.as_ref().map_or_else(|| Ok(TokenSet::default()), TokenSource::read)?;
-        socket_options.require_token = config.require_token;
-        socket_options.tls = config.tls.clone();
-        socket_options.spin = config.spin.unwrap_or(socket_options.spin);
-        socket_options.max_connections = config.max_connections.unwrap_or(socket_options.max_connections);
-        socket_options.idle_time = config.idle_time.or(socket_options.idle_time);
-        socket_options.allowed_users = config.allowed_users.clone();
-        socket_options.descriptors = Arc::clone(&descriptors.shared);
+        // A file of tokens that cannot be read is an error wherever the memory node listens.
+        let serving = config.serving_with(&descriptors)?;
         let sockets = match &config.sockets[..] {
             [] => None,
-            addresses => Some(tcp::Listener::bind(addresses, socket_options)?),
+            addresses => Some(tcp::Listener::bind(addresses, serving)?),
         };
         if let Some(sockets) = &sockets {
             catalogue.count_sockets(sockets.counters());

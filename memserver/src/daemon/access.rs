@@ -56,7 +56,7 @@ impl Rereading {
     /// What reads it again for this listener, if there is something that can change.
     pub(super) fn of(config: &DaemonConfig, listener: &Listener) -> Option<Self> {
         let tokens = config.tokens.clone().filter(|source| matches!(source, TokenSource::File(_)));
-        let tls = config.tls.clone();
+        let tls = config.serving.tls.clone();
         let is_any = tokens.is_some() || tls.is_some();
         is_any.then(|| Self { tokens, tls, keeper: listener.access_keeper() })
     }

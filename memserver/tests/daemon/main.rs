@@ -5,5 +5,6 @@
 mod files;
 mod hostile_clients;
 mod keys;
+mod patience;
 mod tls;
 mod tokens;

@@ -1,9 +1,10 @@
 //! `fpcache-memserver`: a memory node as a daemon.
 
+mod sockets;
+
 use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::time::Duration;
 
 use anyhow::{Context, ensure};
 use clap::{Parser, ValueEnum};
@@ -13,13 +14,14 @@ use fpcache::key_space::{BuildKeys, ByteKeys, KeyKind, U64Keys};
 use fpcache::layout::{RecordShape, TableParameters};
 use fpcache_datasets::{Duplicates, OpenOptions, Spec, write_value};
 use fpcache_fabric::HugePages;
-use fpcache_fabric::tcp::{TlsIdentity, TlsServing};
-use fpcache_memserver::daemon::{TokenSource, raise_descriptor_limit};
+use fpcache_memserver::daemon::raise_descriptor_limit;
 use fpcache_memserver::durability::SyncPolicy;
 use fpcache_memserver::store::Folders;
 use fpcache_memserver::{
     Daemon, DaemonConfig, DaemonError, DurableConfig, FirstTable, ListenAddress, MemoryNode, capacity,
 };
+
+use sockets::SocketArguments;
 
 /// A memory node of FPCache: holds tables in shared memory and lets clients look keys up in them without taking part.
 #[derive(Debug, Parser)]
@@ -58,47 +60,6 @@ struct Arguments {
         value_delimiter = ','
     )]
     listen: Vec<ListenAddress>,
-
-    /// Threads that serve sockets [default: the cores but one]
-    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u16).range(1..=256))]
-    io_threads: Option<u16>,
-
-    /// How long such a thread goes on looking for more before it sleeps, while that pays off, as in 50us; 0s saves processor time,
-    /// and costs a wake-up for every batch [default: 50us]
-    #[arg(long, value_name = "TIME", value_parser = duration)]
-    spin: Option<Duration>,
-
-    /// Connections over sockets at once: a client has one, and one more for each of its threads that read [default: 1024]. Each
-    /// may have a frame of 64 KiB and a request of 1 MiB on its way; all requests together have 16 MiB
-    #[arg(long, value_name = "COUNT")]
-    max_connections: Option<usize>,
-
-    /// How long a client over sockets may do nothing before it is hung up on, as in 10m [default: 1h]. Whoever has not greeted
-    /// in 2 s, does not send the rest of a frame in 10 s, or does not read what it asked for in 30 s is hung up on too
-    #[arg(long, value_name = "TIME", value_parser = duration)]
-    idle_time: Option<Duration>,
-
-    /// The certificate that is shown at tcps://, in PEM, with those between it and the authority. SIGHUP has it read again
-    #[arg(long, value_name = "FILE", env = "FPCACHE_NODE_TLS_CERT", requires = "tls_key")]
-    tls_cert: Option<PathBuf>,
-
-    /// Its private key, in PEM
-    #[arg(long, value_name = "FILE", env = "FPCACHE_NODE_TLS_KEY", requires = "tls_cert")]
-    tls_key: Option<PathBuf>,
-
-    /// Let nobody in at tcps:// without a certificate of one of the authorities in this file, in PEM
-    #[arg(long, value_name = "FILE", env = "FPCACHE_NODE_TLS_CLIENT_CA", requires = "tls_cert")]
-    tls_client_ca: Option<PathBuf>,
-
-    /// A file of this user alone with the tokens by which clients get in over TCP: a line `write TOKEN` or `read TOKEN` for each, made
-    /// by `fpcache-cli token new`. SIGHUP has it read again. Without it FPCACHE_NODE_TOKENS may have such lines, or the same with `;`
-    /// between. Addresses that other machines reach need tokens
-    #[arg(long, value_name = "FILE", env = "FPCACHE_NODE_TOKEN_FILE")]
-    token_file: Option<PathBuf>,
-
-    /// Let nobody in without a token over the loopback interface either
-    #[arg(long)]
-    require_token: bool,
 
     /// What all tables may use together, such as 4GiB [default: a quarter of the memory this process may use]
     #[arg(long, value_name = "SIZE", value_parser = capacity::parse, env = "FPCACHE_CAPACITY")]
@@ -184,6 +145,9 @@ struct Arguments {
     /// End when the process that started this one does
     #[arg(long)]
     exit_with_parent: bool,
+
+    #[command(flatten)]
+    sockets: SocketArguments,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -228,14 +192,10 @@ fn main() -> ExitCode {
 
 fn run(arguments: Arguments) -> anyhow::Result<()> {
     raise_descriptor_limit();
+    let at = DaemonConfig::at_all(arguments.listen.clone())?;
     let config = DaemonConfig {
-        io_threads: arguments.io_threads.map(usize::from),
-        spin: arguments.spin,
-        max_connections: arguments.max_connections,
-        idle_time: arguments.idle_time,
-        tls: tls_serving(&arguments),
-        tokens: token_source(&arguments),
-        require_token: arguments.require_token,
+        serving: arguments.sockets.serving(&at.sockets)?,
+        tokens: arguments.sockets.tokens(),
         capacity: arguments.capacity.unwrap_or_else(capacity::default_capacity),
         huge_pages: match arguments.huge_pages {
             HugePagesArgument::Merged => HugePages::Merged,
@@ -250,13 +210,8 @@ fn run(arguments: Arguments) -> anyhow::Result<()> {
             sync: arguments.fsync,
         }),
         first: first_table(&arguments),
-        ..DaemonConfig::at_all(arguments.listen.clone())?
+        ..at
     };
-    let is_encrypted = config.sockets.iter().any(|address| address.trust().is_some());
-    ensure!(
-        config.tls.is_none() || is_encrypted,
-        "--tls-cert is of no use without --listen tcps://HOST:PORT"
-    );
     let mut daemon = Daemon::open(&config)?;
     let name = arguments.table;
     if let (Some(found), Some(asked)) = (daemon.tables().kind_of(&name), arguments.keys.map(KeyKind::from))
@@ -278,34 +233,6 @@ fn run(arguments: Arguments) -> anyhow::Result<()> {
 /// Tells the operator something, or nobody.
 fn note(text: &str) {
     let _ = writeln!(io::stderr(), "note: {text}");
-}
-
-/// What is shown at addresses with TLS.
-fn tls_serving(arguments: &Arguments) -> Option<TlsServing> {
-    let (certificate, key) = arguments.tls_cert.clone().zip(arguments.tls_key.clone())?;
-    let client_authority = arguments.tls_client_ca.clone();
-    Some(TlsServing { identity: TlsIdentity { certificate, key }, client_authority })
-}
-
-/// A time such as `50us`, `10m` or `0s`.
-fn duration(text: &str) -> Result<Duration, String> {
-    const UNITS: [(&str, f64); 5] = [("us", 1e-6), ("ms", 1e-3), ("s", 1.0), ("m", 60.0), ("h", 3600.0)];
-    let (number, unit) = text.split_at(text.find(|c: char| c.is_ascii_alphabetic()).unwrap_or(text.len()));
-    let seconds = UNITS.iter().find(|(name, _)| *name == unit).map(|(_, seconds)| seconds);
-    let parsed = number.parse::<f64>().ok().zip(seconds);
-    parsed
-        .and_then(|(number, seconds)| Duration::try_from_secs_f64(number * seconds).ok())
-        .ok_or_else(|| "write a number and a unit: us, ms, s, m or h, as in 50us".to_owned())
-}
-
-/// Where the tokens are.
-fn token_source(arguments: &Arguments) -> Option<TokenSource> {
-    const PLACE: &str = "FPCACHE_NODE_TOKENS";
-    let of_environment = || std::env::var(PLACE).ok().filter(|text| !text.is_empty());
-    match &arguments.token_file {
-        Some(file) => Some(TokenSource::File(file.clone())),
-        None => of_environment().map(|text| TokenSource::Text { text, place: PLACE }),
-    }
 }
 
 /// The table to make if there is none, whose keys are those that were asked for or those of the data set to load.
