@@ -2,9 +2,10 @@
 
 use std::ffi::OsString;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
-use fpcache_datasets::count;
+use fpcache_datasets::{count, time};
 use fpcache_memserver::ListenAddress;
 
 use crate::density::{self, DensityArgs};
@@ -201,6 +202,9 @@ pub struct MemoryNodeArgs {
     /// With --store-dir: the folder for the region [default: the same]
     #[arg(long, value_name = "FOLDER", requires = "store_dir")]
     pub region_dir: Option<PathBuf>,
+    /// How long threads look at sockets before they sleep
+    #[arg(long, value_name = "TIME", value_parser = time::parse)]
+    pub spin: Option<Duration>,
 }
 
 /// A kind of keys.

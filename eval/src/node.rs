@@ -30,6 +30,19 @@ pub struct Node {
     _folder: Option<TemporaryFolder>,
 }
 
+/// What a memory node is started with.
+#[derive(Clone, Copy, Debug)]
+pub struct NodeOptions<'a> {
+    /// Bytes of its region.
+    pub capacity: u64,
+    /// Tells the memory nodes of this process apart.
+    pub ordinal: u32,
+    /// Where it keeps its data, if it does.
+    pub store: &'a StoreArgs,
+    /// How long its threads look at sockets before they sleep, if not as long as the daemon's.
+    pub spin: Option<Duration>,
+}
+
 impl Node {
     /// Starts a memory node for keys of this kind with a region of `capacity` bytes, over shared memory, and waits until it listens.
     /// `ordinal` tells the memory nodes of this process apart. With a store it keeps its data in a new folder within, which goes with
@@ -37,16 +50,12 @@ impl Node {
     ///
     /// To be called by the main thread: the operating system ends the memory node with the thread that started it.
     pub fn start<K: BuildKeys>(capacity: u64, ordinal: u32, store: &StoreArgs) -> anyhow::Result<Self> {
-        Self::start_over::<K>(&[Transport::Shm], capacity, ordinal, store)
+        Self::start_over::<K>(&[Transport::Shm], NodeOptions { capacity, ordinal, store, spin: None })
     }
 
     /// As [`start`](Self::start), reached in each of these ways.
-    pub fn start_over<K: BuildKeys>(
-        ways: &[Transport],
-        capacity: u64,
-        ordinal: u32,
-        store: &StoreArgs,
-    ) -> anyhow::Result<Self> {
+    pub fn start_over<K: BuildKeys>(ways: &[Transport], options: NodeOptions<'_>) -> anyhow::Result<Self> {
+        let NodeOptions { capacity, ordinal, store, spin } = options;
         let (program, pid) =
             (std::env::current_exe().context("finding this program's own file")?, std::process::id());
         let urls = ways.iter().map(|way| address(*way, ordinal)).collect::<anyhow::Result<Vec<_>>>()?;
@@ -56,6 +65,9 @@ impl Node {
         command.args(["memory-node", "--capacity", &capacity.to_string()]);
         urls.iter().for_each(|url| _ = command.args(["--listen", url]));
         command.args(["--keys", K::NAME]);
+        if let Some(spin) = spin {
+            command.arg("--spin").arg(format!("{}us", spin.as_micros()));
+        }
         if let Some(folder) = &store.store_dir {
             command.arg("--store-dir").arg(folder).args(["--fsync", &store.fsync.to_string()]);
         }
@@ -154,12 +166,13 @@ pub fn serve(arguments: &MemoryNodeArgs) -> anyhow::Result<()> {
         KeysArg::U64 => KeyKind::U64,
         KeysArg::Bytes => KeyKind::Bytes,
     };
-    let config = DaemonConfig {
+    let mut config = DaemonConfig {
         capacity: arguments.capacity,
         exit_with_parent: true,
         durable: arguments.store.durable(arguments.region_dir.clone()),
         ..DaemonConfig::at_all(arguments.listen.iter().cloned())?.with_keys(keys)
     };
+    config.serving.spin = arguments.spin.unwrap_or(config.serving.spin);
     raise_descriptor_limit();
     let daemon = Daemon::open(&config)?;
     // A parent that ended before its end could be asked for gave no signal.

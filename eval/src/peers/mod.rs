@@ -10,7 +10,7 @@ use anyhow::Context;
 use fpcache_client::{ByteClient, ByteKeys};
 use fpcache_datasets::count::human;
 
-pub use options::{EXAMPLES, PeerName, PeersArgs};
+pub use options::{EXAMPLES, PeerName, PeersArgs, WaitingName};
 pub use row::{Figures, PeerRow};
 
 use crate::Verdict;
@@ -162,7 +162,7 @@ impl Made {
         let lengths = crate::data::DataSet::lengths(*set);
         let capacity = run.region_bytes::<ByteKeys>(&lengths, set.len() as u64);
         let ways = [Transport::Shm, Transport::Unix, Transport::Tcp];
-        let node = Node::start_over::<ByteKeys>(&ways, capacity, 0, &run.store)?;
+        let node = Node::start_over::<ByteKeys>(&ways, run.node(capacity, 0))?;
         let mut load = None;
         for (way, url) in ways.iter().zip(node.urls()) {
             let connect = || Ok(ByteClient::connect_with(url, run.client_config())?);
@@ -284,7 +284,10 @@ impl Made {
         arguments: &PeersArgs,
     ) -> SocketStore<D> {
         let Reached { named, server, address, .. } = reached;
-        let waiting = if arguments.spin { Waiting::Spinning } else { Waiting::Sleeping };
+        let waiting = match arguments.waiting {
+            WaitingName::Awake => Waiting::Spinning,
+            WaitingName::Own | WaitingName::Asleep => Waiting::Sleeping,
+        };
         let name = format!("{named} {}", address.transport());
         SocketStore::new(name, Arc::clone(server), address.clone(), dialect, waiting)
     }
@@ -363,10 +366,11 @@ fn count_for(seconds: f64, mut time: impl FnMut(usize) -> anyhow::Result<Duratio
 fn report(arguments: &PeersArgs, rows: &[PeerRow]) -> anyhow::Result<Verdict> {
     let reference = rows.iter().find(|row| row.is_reference());
     let mut text = format!(
-        "{} keys of {} B with {} B values, uniform lookups, one thread\n{}\n",
+        "{} keys of {} B with {} B values, uniform lookups, one thread, {}\n{}\n",
         human(arguments.keys),
         arguments.key_bytes,
         arguments.value_bytes,
+        arguments.waiting.explained(),
         row::table(rows, reference)
     );
     if let Some(reference) = reference {
@@ -397,6 +401,7 @@ fn report(arguments: &PeersArgs, rows: &[PeerRow]) -> anyhow::Result<Verdict> {
         value_bytes: arguments.value_bytes,
         rounds: arguments.rounds,
         seconds: arguments.seconds,
+        waiting: arguments.waiting,
     };
     let rows: Vec<row::Asked> = rows.iter().map(of).collect();
     deliver(&text, &rows, arguments.json.as_deref())?;

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use anyhow::{Context, ensure};
 use clap::{Args, ValueEnum};
+use serde::Serialize;
 
 use crate::cli::{Cli, Command, positive_count};
 use crate::run::options::RunArgs;
@@ -13,7 +14,7 @@ use crate::systems::memcached::MAX_KEY_BYTES;
 pub const EXAMPLES: &str = "Examples:
   fpcache-eval peers
   fpcache-eval peers --keys 10M --system fpcache,hashmap,redis --json peers.json
-  fpcache-eval peers --keys 200K --seconds 0.2 --spin
+  fpcache-eval peers --keys 200K --seconds 0.2 --waiting asleep
 
 The same records and the same stream of lookups for each system, in one run, its passes taking turns. Redis, Valkey and \
 memcached are started and ended by this command where they are installed, in memory, keeping nothing, with one client on this \
@@ -54,9 +55,9 @@ pub struct PeersArgs {
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub rounds: u32,
 
-    /// Have clients of sockets look again and again for an answer, rather than sleep
-    #[arg(long)]
-    pub spin: bool,
+    /// How answers and requests over sockets are waited for
+    #[arg(long, value_enum, default_value = "own")]
+    pub waiting: WaitingName,
 
     /// Seeds records and lookups
     #[arg(long, default_value_t = 42)]
@@ -84,6 +85,29 @@ pub enum PeerName {
     Memcached,
 }
 
+/// How answers and requests over sockets are waited for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum WaitingName {
+    /// As each system does unless told: those of FPCache look for up to 50 µs and then sleep, the others sleep
+    Own,
+    /// All clients look again and again
+    Awake,
+    /// All clients and servers sleep at once
+    Asleep,
+}
+
+impl WaitingName {
+    /// What it means, in a table's title.
+    pub(super) fn explained(self) -> &'static str {
+        match self {
+            Self::Own => "each waiting in its own way",
+            Self::Awake => "all clients looking again and again",
+            Self::Asleep => "all sleeping as they wait",
+        }
+    }
+}
+
 fn seconds(text: &str) -> Result<f64, String> {
     let seconds = text.parse().ok().filter(|seconds| (0.01..=3600.0).contains(seconds));
     seconds.ok_or_else(|| "write seconds from 0.01 to 3600, such as 1".to_owned())
@@ -109,7 +133,10 @@ impl PeersArgs {
             format!("--value-bytes={}", self.value_bytes),
             format!("--seed={}", self.seed),
         ];
-        let Some(Command::Run(run)) = Cli::of(words).context("the options of FPCache's part")?.command else {
+        let spin = (self.waiting == WaitingName::Asleep).then(|| "--spin=0s".to_owned());
+        let Some(Command::Run(run)) =
+            Cli::of(words.into_iter().chain(spin)).context("the options of FPCache's part")?.command
+        else {
             anyhow::bail!("`run` is another command now: please report it");
         };
         run.validate()?;

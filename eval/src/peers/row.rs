@@ -4,6 +4,7 @@ use comfy_table::Table;
 use hdrhistogram::Histogram;
 use serde::Serialize;
 
+use super::WaitingName;
 use crate::run::measure::{Pass, median};
 use crate::run::report::{duration, new_table, none, rate, ratio_of};
 
@@ -43,6 +44,8 @@ pub struct Asked {
     pub rounds: u32,
     /// Seconds of each pass.
     pub seconds: f64,
+    /// How sockets were waited for.
+    pub waiting: WaitingName,
 }
 
 /// Figures of all passes.

@@ -55,9 +55,7 @@ impl<K: DataKeys> Host<K> {
                 let among = (arguments.nodes, arguments.transport);
                 Place::Nodes(Divided::start::<K>(arguments, among, dataset, ordinal)?)
             }
-            (None, over) => {
-                Place::Node(Node::start_over::<K>(&[over], capacity(), ordinal, &arguments.store)?)
-            }
+            (None, over) => Place::Node(Node::start_over::<K>(&[over], arguments.node(capacity(), ordinal))?),
         };
         Ok(Self { place, parameters, values, load: None, _keys: PhantomData })
     }
@@ -141,7 +139,7 @@ impl Divided {
         let capacity = arguments.region_bytes::<K>(&dataset.lengths(), (len as u64).div_ceil(count.into()));
         let start = |number| {
             let ordinal = FIRST + ordinal * count + number;
-            Node::start_over::<K>(&[way], capacity, ordinal, &arguments.store)
+            Node::start_over::<K>(&[way], arguments.node(capacity, ordinal))
         };
         let nodes = Self((0..count).map(start).collect::<anyhow::Result<_>>()?);
         let mut buffer = Vec::new();

@@ -1,6 +1,7 @@
 //! What an experiment takes.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use anyhow::{Context, ensure};
 use clap::Args;
@@ -8,13 +9,13 @@ use fpcache_client::{
     ByteKeys, ClientConfig, Plan, PlanChoice, RecordShape, TableParameters, Url, WidthChoice,
 };
 use fpcache_datasets::requests::{Distribution, RequestOptions};
-use fpcache_datasets::{Duplicates, OpenOptions, Spec, Unsorted};
+use fpcache_datasets::{Duplicates, OpenOptions, Spec, Unsorted, time};
 use fpcache_memserver::capacity;
 
 use crate::cli::positive_count;
 use crate::data::{DataKeys, KeyLengths, Stream};
 use crate::machine::{Calibration, Machine};
-use crate::node::capacity_for;
+use crate::node::{NodeOptions, capacity_for};
 use crate::progress::Bar;
 use crate::run::cache::CacheArgs;
 use crate::run::measure::{Lookups, Workload};
@@ -116,6 +117,10 @@ pub struct RunArgs {
     /// every system
     #[arg(long, default_value = "1", value_parser = clap::value_parser!(u32).range(1..=64), conflicts_with = "url")]
     pub nodes: u32,
+
+    /// Over sockets: how long clients and memory nodes look for more before they sleep, such as 0s [default: 50us]
+    #[arg(long, value_name = "TIME", value_parser = time::parse)]
+    pub spin: Option<Duration>,
 
     /// Threads that look up at once
     #[arg(long, default_value = "1", value_parser = clap::value_parser!(u32).range(1..=1024))]
@@ -332,7 +337,16 @@ impl RunArgs {
 
     /// How a client of the memory node behaves.
     pub fn client_config(&self) -> ClientConfig {
-        ClientConfig::default().with_plan(self.plan).with_cache(self.cache.config())
+        let config = ClientConfig::default().with_plan(self.plan).with_cache(self.cache.config());
+        match self.spin {
+            Some(spin) => config.with_spin(spin),
+            None => config,
+        }
+    }
+
+    /// What a memory node of this experiment is started with.
+    pub fn node(&self, capacity: u64, ordinal: u32) -> NodeOptions<'_> {
+        NodeOptions { capacity, ordinal, store: &self.store, spin: self.spin }
     }
 
     /// What all systems of an experiment share.
