@@ -186,3 +186,32 @@ fn groups_widen_windows_by_little_more_than_the_free_slots_between_keys() {
         }
     }
 }
+
+#[test]
+fn segments_shorter_than_a_block_have_whole_groups_and_no_more() {
+    let xs = scattered(25);
+    let options = SegmentOptions { epsilon: 64, ..SegmentOptions::default() };
+    for keys in 1..=25 {
+        for (segment, xs) in segments(&xs[..keys], &options) {
+            let grouped = checked(&segment, xs, Form::SEEDED);
+            assert_eq!(grouped.model.cap, segment.model.cap.next_multiple_of(10), "{keys} keys");
+            assert!(grouped.strays.is_empty(), "{keys} keys in {} slots", grouped.model.cap);
+        }
+    }
+}
+
+#[test]
+fn seeds_leave_free_slots_to_all_groups() {
+    let xs = scattered(100_000);
+    let options = SegmentOptions { epsilon: 64, fill: 0.8, ..SegmentOptions::default() };
+    let (mut groups, mut full) = (0, 0);
+    for (segment, xs) in segments(&xs, &options) {
+        let GroupedSegment { model, slots, .. } = checked(&segment, xs, Form::SEEDED);
+        let mut keys = vec![0; usize::from(model.cap / 10)];
+        slots.iter().for_each(|slot| keys[usize::from(*slot / 10)] += 1);
+        groups += keys.len();
+        full += keys.iter().filter(|keys| **keys == 10).count();
+    }
+    // With the first seed that leaves no group with too many keys it is one in five.
+    assert!(full * 8 < groups, "{full} of {groups} groups are full");
+}

@@ -1,7 +1,7 @@
 //! Placing the records of a new segment by groups.
 
 use fpcache::layout::Grouping;
-use fpcache_index::groups::Separators;
+use fpcache_index::groups::GroupTable;
 use fpcache_index::{PlacedSegment, SegmentModel};
 
 /// Where a new segment's records lie.
@@ -17,23 +17,24 @@ pub(crate) struct Grouped {
 #[derive(Debug)]
 pub(crate) struct Groups {
     /// What leads to them.
-    pub(crate) separators: Separators,
+    pub(crate) table: GroupTable,
     /// The first slots of those of which records lie elsewhere.
     pub(crate) marked: Vec<u16>,
 }
 
-/// The keys of a segment, with these coordinates, in groups; `None` if some key would lie farther from its prediction than a
+/// The keys of a segment, with these coordinates and hashes, in groups; `None` if some key would lie farther from its prediction than a
 /// window reaches in a table of this ε: then it keeps the order it has.
 ///
-/// About ε/fill and half a group is what it takes where keys lie as evenly as their line says: keys of the same number for each
-/// group lie 1/fill times as far from the line in slots as they do in ranks.
+/// About ε/fill and half a block is what it takes where keys lie as evenly as their line says: keys of the same number for each
+/// block lie 1/fill times as far from the line in slots as they do in ranks.
 pub(crate) fn group(
     grouping: Grouping,
     epsilon: u32,
     (model, keys): (SegmentModel, usize),
     xs: &[u64],
+    hashes: &[u64],
 ) -> Option<Grouped> {
-    if xs.len() != keys {
+    if xs.len() != keys || hashes.len() != keys {
         return None;
     }
     // As wide as rebuilds make windows, though the line be nearer to the keys: lookups READ groups, and of narrow windows one fills
@@ -41,20 +42,19 @@ pub(crate) fn group(
     let model =
         SegmentModel { epsilon: model.epsilon.max(u16::try_from(epsilon).unwrap_or(u16::MAX)), ..model };
     let placed = PlacedSegment { model, keys, slots: Vec::new() };
-    let grouped = placed.grouped(xs, &[], grouping.form())?;
+    let grouped = placed.grouped(xs, hashes, grouping.form())?;
     let fits = u32::from(grouped.model.epsilon) <= grouping.most_epsilon(epsilon);
     // The builder's own word is not taken for it.
     let is_within = |(x, slot): (&u64, &u16)| grouped.model.window(*x).contains(u32::from(*slot));
     let is_right = fits && keys == grouped.slots.len() && xs.iter().zip(&grouped.slots).all(is_within);
-    let separators = grouped.table.separators();
-    let first_slot =
-        |rank: &u32| separators.block_of(&grouped.model, xs[*rank as usize]) * separators.stride();
-    is_right.then(|| Grouped {
-        model: grouped.model,
-        groups: Groups {
-            marked: grouped.strays.iter().map(first_slot).collect(),
-            separators: separators.clone(),
-        },
-        slots: grouped.slots,
-    })
+    if !is_right {
+        return None;
+    }
+    let first_slot = |rank: &u32| {
+        let rank = *rank as usize;
+        grouped.table.slots_of(&grouped.model, xs[rank], hashes[rank]).map(|run| run.first)
+    };
+    let marked = grouped.strays.iter().filter_map(first_slot).collect();
+    let groups = Groups { marked, table: grouped.table };
+    Some(Grouped { model: grouped.model, slots: grouped.slots, groups })
 }

@@ -4,7 +4,7 @@ use fpcache::fingerprint::FingerprintWidth;
 use fpcache::layout::{
     SEGMENT_HEADER_BYTES, SLOT_WORD_BYTES, SegmentGeometry, SegmentHeader, SlotWord, encode_groups,
 };
-use fpcache_index::groups::Separators;
+use fpcache_index::groups::GroupTable;
 
 /// The bytes of one segment.
 #[derive(Debug)]
@@ -23,8 +23,8 @@ impl SegmentImage {
         Self { geometry, generation: 0, slots_offset: 0, bytes: Vec::new() }
     }
 
-    /// Begins a segment with this header and free slots, whose keys are in groups if there are separators of these.
-    pub(crate) fn begin(&mut self, header: &SegmentHeader, separators: Option<&Separators>) {
+    /// Begins a segment with this header and free slots, whose keys are in groups if there is a table of these.
+    pub(crate) fn begin(&mut self, header: &SegmentHeader, groups: Option<&GroupTable>) {
         self.bytes.clear();
         self.bytes.resize(self.geometry.segment_bytes(header.cap), 0);
         self.bytes[..SEGMENT_HEADER_BYTES].copy_from_slice(&header.encode());
@@ -32,7 +32,7 @@ impl SegmentImage {
         self.slots_offset = self.geometry.slots_offset(header.cap);
         if self.geometry.groups.is_some() {
             let table = self.geometry.table_offset(header.cap);
-            encode_groups(header.generation, separators, &mut self.bytes[table..]);
+            encode_groups(header.generation, groups, &mut self.bytes[table..]);
         }
     }
 

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use crate::common::{Directory, TestKeys, load, value_in};
 use crate::proxies::slow;
-use fpcache::layout::Grouping;
+use fpcache::layout::{GroupForm, Grouping};
 use fpcache_client::{
     Answers, CacheConfig, Client, ClientConfig, ClientError, CreateOptions, Plan, PlanChoice, TableClient,
     TableName, Tables,
@@ -307,7 +307,7 @@ fn auto_chooses_by_the_round_trip_that_it_measures() {
     node.make::<U64Keys>("g");
     let grouped = node.client::<U64Keys>(0, "g", ClientConfig::default());
     let mut parameters = <U64Keys as TestKeys>::parameters();
-    parameters.groups = Grouping::for_slots(parameters.geometry().slot_bytes);
+    parameters.groups = Grouping::for_slots(GroupForm::Plain, parameters.geometry().slot_bytes);
     assert!(parameters.groups.is_some());
     load(&grouped, parameters, all.iter().copied(), 1).unwrap();
     grouped.get(all[2_500]).unwrap();

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use fpcache::layout::Grouping;
+use fpcache::layout::{GroupForm, Grouping};
 use fpcache_index::groups::{Form, GroupTable, GroupedSegment};
 use fpcache_index::{Directory, PlacedSegment, SegmentModel, SegmentOptions, Segmenter};
 
@@ -33,7 +33,7 @@ pub struct Setting {
 impl Setting {
     /// Of the tables, if there are any: groups are as long as memory nodes make them.
     fn form(&self) -> Option<Form> {
-        let grouping = || Grouping::for_slots(usize::try_from(self.slot_bytes).ok()?);
+        let grouping = || Grouping::for_slots(GroupForm::Plain, usize::try_from(self.slot_bytes).ok()?);
         match self.form {
             FormName::Groups => grouping().map(Grouping::form).or(Some(Form::PLAIN)),
             other => other.form(),

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow, ensure};
-use fpcache::layout::Grouping;
+use fpcache::layout::{GroupForm, Grouping};
 use fpcache::message::WriteStatus;
 use fpcache_client::{
     Answers, Changes, Client, ClientConfig, Found, GroupBytes, Plan, PlanChoice, RecordShape,
@@ -95,7 +95,7 @@ impl Shares {
 /// The parameters of tables with groups of slots of this setting's bytes; `None` if such slots are in no groups.
 pub fn parameters(setting: &Setting) -> Option<TableParameters> {
     let value_bytes = u32::try_from(setting.slot_bytes.checked_sub(BESIDE_VALUE)?).ok()?;
-    let grouping = Grouping::for_slots(usize::try_from(setting.slot_bytes).ok()?)?;
+    let grouping = Grouping::for_slots(GroupForm::Plain, usize::try_from(setting.slot_bytes).ok()?)?;
     let (epsilon, fill) = (setting.epsilon, setting.fill);
     let is_whole = setting.slot_bytes.is_multiple_of(8) && value_bytes > 0;
     let parameters = TableParameters {

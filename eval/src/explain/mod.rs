@@ -13,7 +13,7 @@ use anyhow::{Context, ensure};
 use bytesize::ByteSize;
 use clap::{Args, ValueEnum};
 use fpcache::fingerprint::WidthChoice;
-use fpcache::layout::Grouping;
+use fpcache::layout::{GroupForm, Grouping};
 use fpcache::read::FabricCosts;
 use fpcache_client::{RecordShape, TableParameters};
 use fpcache_datasets::{KeyKind, OpenOptions, Spec};
@@ -199,7 +199,7 @@ impl ExplainArgs {
 fn suits(form: FormName, slot_bytes: usize) -> bool {
     match form {
         FormName::Groups | FormName::Plain => {
-            slot_bytes <= SHORT_SLOT && Grouping::for_slots(slot_bytes).is_some()
+            slot_bytes <= SHORT_SLOT && Grouping::for_slots(GroupForm::Plain, slot_bytes).is_some()
         }
         FormName::Seeded => slot_bytes <= SEEDED_SLOT,
         FormName::Line | FormName::Pilots => true,

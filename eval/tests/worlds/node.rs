@@ -267,7 +267,7 @@ impl<K: NumberedKeys> Stage<K> {
         let values: Vec<Vec<u8>> =
             self.shape.loaded.iter().map(|key| value_of::<K>(first_value(*key))).collect();
         // Groups of a few slots, though these are too long for groups to pay: segments have several.
-        let groups = self.shape.groups.then_some(Grouping { stride: 3, reach: 4 });
+        let groups = self.shape.groups.then_some(Grouping::plain(3, 4));
         let parameters = TableParameters { groups, ..K::small_segments() };
         node.load_records(parameters, encoders, keys.into_iter().zip(values)).unwrap();
         if learns {

@@ -8,7 +8,7 @@
 //! ```text
 //! entry   bits 0–31 position of the table in the log, in words from its beginning of time, plus 1 · 32–63 generation
 //! table   word 0, u32: bits 0–3 bits (all ones: none) · 4–31 of a hash of generation, address and cap
-//!         then separators, packed
+//!         then, with seeded groups, the seeds of its blocks, four to a word · then separators, packed
 //! ```
 //!
 //! The log is given memory as words are needed (`log.rs`), up to what tables may take.
@@ -74,7 +74,7 @@ pub enum Known {
 /// What the bytes for tables of groups are spent on, when the tables of all segments are here.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct GroupBytes {
-    /// Separators.
+    /// Separators, and the seeds of seeded groups.
     pub separators: u64,
     /// What is beside them in a table: its name, and what its last word is filled up with.
     pub names: u64,
@@ -113,11 +113,18 @@ impl GroupTables {
     /// Bytes for the tables of so many segments with so many slots together, and for a quarter more of them.
     #[must_use]
     pub fn bytes_for(grouping: Grouping, segments: u64, slots: u64) -> u64 {
-        /// Of a separator. Most tables have 10 to 12; those with more leave less room for what will come.
+        /// Of a separator of a stride of nine. Most tables have 10 to 12; those with more leave less room for what will come.
         const BITS: u64 = 13;
-        let separators = slots / u64::from(grouping.stride.max(1));
-        // A table's last word is half empty, on average, and it may have a group more.
-        let words = (separators.saturating_mul(BITS) / 32).saturating_add(segments.saturating_mul(2));
+        const SEED_BITS: u64 = 8;
+        let block = grouping.block().max(1);
+        let blocks = slots / u64::from(block);
+        // Each digit of the slots of a block is one of its separator.
+        let bits = match grouping.per_seed {
+            0 => BITS,
+            groups => BITS + u64::from(groups.ilog2()) + SEED_BITS,
+        };
+        // A table's last word is half empty, on average, and it may have a block more.
+        let words = (blocks.saturating_mul(bits) / 32).saturating_add(segments.saturating_mul(2));
         let words = words.saturating_add(words / 4).saturating_add(64);
         let others = 8 * Self::entries_for(segments) as u64 + size_of::<Self>() as u64;
         Log::bytes_for(words).saturating_add(others)
@@ -202,7 +209,9 @@ impl GroupTables {
             let Some((position, head)) = self.position(&segment) else { continue };
             parts.names += 4;
             if let Some(shape) = self.shape(&segment, head) {
-                parts.separators += 4 * packed_words(shape, self.words_from(position)) as u64;
+                let seeds = self.seed_words(shape.2);
+                let separators = packed_words(shape, self.words_from(position, seeds));
+                parts.separators += 4 * (seeds + separators) as u64;
             }
         }
         let all = parts.separators + parts.names + parts.index;
@@ -232,37 +241,43 @@ impl GroupTables {
         self.len() == 0
     }
 
-    /// Where a key lies in its segment, whose line has this value at the key, in fractions of
+    /// Where a key of this hash lies in its segment, whose line has this value at the key, in fractions of
     /// [`finest`](fpcache_index::groups::finest).
     #[inline]
     #[must_use]
-    pub fn find(&self, segment: &SegmentName, finest: i64) -> Known {
+    pub fn find(&self, segment: &SegmentName, finest: i64, hash: u64) -> Known {
         let Some((position, head)) = self.position(segment) else { return Known::NotHere };
         // Whatever the words are by now, the group is one of the segment.
-        let group =
-            self.shape(segment, head).map(|shape| block_in_packed(finest, shape, self.words_from(position)));
+        let run = self.shape(segment, head).map(|shape| {
+            let block = block_in_packed(finest, shape, self.words_from(position, self.seed_words(shape.2)));
+            let seeds = self.words_from(position, 0);
+            self.grouping.run(block, hash, segment.cap, |block| seeds(block / 4).to_le_bytes()[block % 4])
+        });
         // What follows is not looked at before what was looked at so far.
         fence(Ordering::Acquire);
         if !self.is_whole(position) {
             return Known::NotHere;
         }
-        group.map_or(Known::Nothing, |group| {
-            let (first, len) = self.grouping.run(group, segment.cap);
-            Known::Slots(first, len)
-        })
+        run.map_or(Known::Nothing, |(first, len)| Known::Slots(first, len))
     }
 
     /// Bits, stride and number of the separators of a segment whose table begins with this word; `None` if it has none.
     #[inline]
     fn shape(&self, segment: &SegmentName, head: u32) -> Option<(u8, u16, u16)> {
         let bits = (head & BITS) as u8;
-        (bits != NONE).then(|| (bits, self.grouping.stride.into(), self.grouping.count(segment.cap)))
+        (bits != NONE).then(|| (bits, self.grouping.block(), self.grouping.count(segment.cap)))
     }
 
-    /// The words of the separators of a table that begins there.
+    /// Words of the seeds of so many blocks.
     #[inline]
-    fn words_from(&self, position: u64) -> impl Fn(usize) -> u32 {
-        let at = self.place(position) + 1;
+    fn seed_words(&self, blocks: u16) -> usize {
+        if self.grouping.per_seed == 0 { 0 } else { usize::from(blocks).div_ceil(4) }
+    }
+
+    /// The words of a table that begins there, behind its first one and so many more.
+    #[inline]
+    fn words_from(&self, position: u64, beyond: usize) -> impl Fn(usize) -> u32 {
+        let at = self.place(position) + 1 + beyond;
         move |word| self.log.word(at + word).map_or(0, |word| word.load(Ordering::Relaxed))
     }
 
@@ -296,16 +311,27 @@ impl GroupTables {
         self.enter(segment.generation, start);
     }
 
-    /// Packs what a table says, and gives the bits of its separators; those of none, and no words, if it is not whole or would not fit.
+    /// Packs what a table says, seeds and then separators, and gives the bits of these; those of none, and no words, if it is not whole or
+    /// would not fit.
     fn pack(&self, segment: &SegmentName, bytes: &[u8], packed: &mut Vec<u32>) -> u8 {
         packed.clear();
-        let Some((bits, separators)) = decode_groups(segment.generation, bytes) else { return NONE };
+        let Some((bits, rest)) = decode_groups(segment.generation, bytes) else { return NONE };
         // What fills a table up to words of the region means nothing.
         let count = usize::from(self.grouping.count(segment.cap));
         let distance = |of: &[u8]| i16::from_le_bytes([of[0], of[1]]);
-        let distances: Vec<i16> = separators.chunks_exact(2).take(count).map(distance).collect();
-        let is_packed =
-            distances.len() == count && pack(bits, self.grouping.stride.into(), &distances, packed);
+        let (separators, seeds) = rest.split_at_checked(2 * count).unwrap_or_default();
+        let distances: Vec<i16> = separators.chunks_exact(2).map(distance).collect();
+        if self.grouping.per_seed != 0 {
+            let seeds = seeds.get(..count).unwrap_or_default();
+            packed.extend(
+                seeds.chunks(4).map(|some| {
+                    (0..).zip(some).fold(0, |word, (at, seed)| word | u32::from(*seed) << (8 * at))
+                }),
+            );
+        }
+        let is_whole =
+            distances.len() == count && packed.len() == self.seed_words(self.grouping.count(segment.cap));
+        let is_packed = is_whole && pack(bits, self.grouping.block(), &distances, packed);
         // One that does not fit counts as none, so that nobody asks for it again and again.
         if is_packed && packed.len() < self.log.len() {
             return bits;

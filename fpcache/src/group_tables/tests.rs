@@ -1,47 +1,89 @@
 //! Tables come, stay and make way.
 
 use super::*;
-use crate::layout::encode_groups;
-use fpcache_index::groups::Separators;
+use crate::layout::{GroupForm, encode_groups};
+use fpcache_index::groups::{GroupTable, Separators, group_by_seed};
 
-const GROUPING: Grouping = Grouping { stride: 9, reach: 10 };
-/// Slots of ten groups.
-const CAP: u16 = 91;
-
-fn name(generation: u32) -> SegmentName {
-    SegmentName { address: u64::from(generation) * 4096, generation, cap: CAP }
+/// Groups, and a segment of ten blocks of them.
+#[derive(Clone, Copy, Debug)]
+struct Kind {
+    grouping: Grouping,
+    cap: u16,
 }
 
-/// A table whose keys all belong to the group of this number.
-fn table(generation: u32, group: i64) -> Vec<u8> {
-    let mut bytes = vec![0; GROUPING.table_bytes(CAP)];
-    // Separators of 0 up to the group's, and of 1 after.
-    let distance = |block: i64| (i64::from(block > group) - 9 * block) as i16;
-    let separators = Separators::from_parts(0, 9, (0..10).map(distance).collect()).expect("ten");
-    encode_groups(generation, Some(&separators), &mut bytes);
-    bytes
-}
+const PLAIN: Kind = Kind { grouping: Grouping::plain(9, 10), cap: 91 };
+const SEEDED: Kind = Kind { grouping: Grouping::seeded(6, 10), cap: 600 };
+const KINDS: [Kind; 2] = [PLAIN, SEEDED];
+/// Of the key that is looked for.
+const HASH: u64 = 0x0123_4567_89ab_cdef;
 
-fn tables(segments: u64) -> GroupTables {
-    let bytes = GroupTables::bytes_for(GROUPING, segments, segments * u64::from(CAP));
-    let tables = GroupTables::new(GROUPING, segments, bytes).expect("memory");
-    assert!(tables.most_bytes() <= bytes, "{} of {bytes}", tables.most_bytes());
-    assert!(tables.size_in_bytes() <= tables.most_bytes());
-    tables
+impl Kind {
+    fn name(&self, generation: u32) -> SegmentName {
+        SegmentName { address: u64::from(generation) * 4096, generation, cap: self.cap }
+    }
+
+    fn seed(generation: u32, block: u32) -> u8 {
+        (generation * 7 + block * 13) as u8
+    }
+
+    /// A table whose keys all belong to one block.
+    fn table(&self, generation: u32) -> Vec<u8> {
+        self.table_to(generation, generation % 10)
+    }
+
+    fn table_to(&self, generation: u32, own: u32) -> Vec<u8> {
+        let mut bytes = vec![0; self.grouping.table_bytes(self.cap)];
+        // Separators of 0 up to the block's, and of 1 after.
+        let (size, own) = (i64::from(self.grouping.block()), i64::from(own));
+        let distance = |block: i64| (i64::from(block > own) - size * block) as i16;
+        let separators = Separators::from_parts(0, self.grouping.block(), (0..10).map(distance).collect());
+        let seeds = match self.grouping.name() {
+            GroupForm::Plain => Vec::new(),
+            GroupForm::Seeded => (0..10).map(|block| Self::seed(generation, block)).collect(),
+        };
+        let table = GroupTable::from_parts(self.grouping.form(), self.cap, separators.expect("ten"), seeds);
+        encode_groups(generation, Some(&table.expect("parts that fit")), &mut bytes);
+        bytes
+    }
+
+    /// What it says.
+    fn slots(&self, generation: u32) -> Known {
+        let block = generation % 10;
+        let group = match self.grouping.per_seed {
+            0 => 0,
+            groups => group_by_seed(HASH, Self::seed(generation, block), groups.into()),
+        };
+        Known::Slots(block * u32::from(self.grouping.block()) + u32::from(group) * 10, 10)
+    }
+
+    fn tables(&self, segments: u64) -> GroupTables {
+        let bytes = GroupTables::bytes_for(self.grouping, segments, segments * u64::from(self.cap));
+        let tables = GroupTables::new(self.grouping, segments, bytes).expect("memory");
+        assert!(tables.most_bytes() <= bytes, "{} of {bytes}", tables.most_bytes());
+        assert!(tables.size_in_bytes() <= tables.most_bytes());
+        tables
+    }
+
+    fn keep(&self, tables: &GroupTables, generation: u32) {
+        tables.keep(&self.name(generation), &self.table(generation));
+    }
+
+    fn find(&self, tables: &GroupTables, generation: u32) -> Known {
+        tables.find(&self.name(generation), 0, HASH)
+    }
 }
 
 #[test]
 fn tables_of_all_segments_stay_and_name_slots() {
-    for segments in [1, 7, 100, 5000] {
-        let tables = tables(segments);
+    for (kind, segments) in KINDS.into_iter().flat_map(|kind| [1, 7, 100, 5000].map(|count| (kind, count))) {
+        let tables = kind.tables(segments);
         let all = 50..50 + segments as u32;
         for generation in all.clone() {
-            assert_eq!(tables.find(&name(generation), 0), Known::NotHere);
-            tables.keep(&name(generation), &table(generation, (generation % 10).into()));
+            assert_eq!(kind.find(&tables, generation), Known::NotHere);
+            kind.keep(&tables, generation);
         }
         for generation in all {
-            let first = generation % 10 * 9;
-            assert_eq!(tables.find(&name(generation), 0), Known::Slots(first, 10), "{generation}");
+            assert_eq!(kind.find(&tables, generation), kind.slots(generation), "{kind:?}, {generation}");
         }
         assert_eq!(tables.len(), segments);
         assert!(tables.emptied().expect("memory").is_empty());
@@ -49,58 +91,73 @@ fn tables_of_all_segments_stay_and_name_slots() {
 }
 
 #[test]
+fn keys_of_one_block_are_told_apart_by_their_hashes() {
+    let tables = SEEDED.tables(1);
+    SEEDED.keep(&tables, 7);
+    let mut groups: Vec<Known> = (0..100u64)
+        .map(|n| n.wrapping_mul(0x9e37_79b9_7f4a_7c15))
+        .map(|hash| tables.find(&SEEDED.name(7), 0, hash))
+        .collect();
+    groups.sort_unstable_by_key(|known| if let Known::Slots(first, _) = known { *first } else { u32::MAX });
+    groups.dedup();
+    assert_eq!(groups, [420, 430, 440, 450, 460, 470].map(|first| Known::Slots(first, 10)));
+}
+
+#[test]
 fn tables_take_memory_when_they_come() {
-    for segments in [100, 5000] {
-        let tables = tables(segments);
-        let parts = |tables: &GroupTables| tables.parts((0..segments as u32).map(name));
-        let index = tables.index.len() as u64 * 8;
-        let beside = |tables: &GroupTables| tables.size_in_bytes() - index;
-        assert!(beside(&tables) < segments * 2 + 500, "{segments}: {}", beside(&tables));
-        for generation in 0..segments as u32 {
-            tables.keep(&name(generation), &table(generation, 3));
+    // Of seeded groups three words of seeds and two of separators.
+    for (kind, bytes) in [(PLAIN, 8), (SEEDED, 20)] {
+        for segments in [100, 5000] {
+            let tables = kind.tables(segments);
+            let parts = |tables: &GroupTables| tables.parts((0..segments as u32).map(|g| kind.name(g)));
+            let index = tables.index.len() as u64 * 8;
+            let beside = |tables: &GroupTables| tables.size_in_bytes() - index;
+            assert!(beside(&tables) < segments * 2 + 500, "{segments}: {}", beside(&tables));
+            for generation in 0..segments as u32 {
+                tables.keep(&kind.name(generation), &kind.table_to(generation, 3));
+            }
+            let parts = parts(&tables);
+            assert_eq!((parts.separators, parts.names), (bytes * segments, 4 * segments), "{kind:?}");
+            assert_eq!(parts.index, index);
+            assert!(parts.room < segments + 1100, "{segments}: {parts:?}");
+            assert_eq!(parts.separators + parts.names + parts.index + parts.room, tables.size_in_bytes());
+            assert!(tables.most_bytes() > tables.size_in_bytes() + segments * 5);
+            for generation in 0..3 * segments as u32 {
+                tables.keep(&kind.name(generation), &kind.table_to(generation, 3));
+            }
+            assert_eq!(tables.size_in_bytes(), tables.most_bytes());
         }
-        let parts = parts(&tables);
-        assert_eq!((parts.separators, parts.names, parts.index), (8 * segments, 4 * segments, index));
-        assert!(parts.room < segments + 1100, "{segments}: {parts:?}");
-        assert_eq!(parts.separators + parts.names + parts.index + parts.room, tables.size_in_bytes());
-        assert!(tables.most_bytes() > tables.size_in_bytes() + segments * 5);
-        for generation in 0..3 * segments as u32 {
-            tables.keep(&name(generation), &table(generation, 3));
-        }
-        assert_eq!(tables.size_in_bytes(), tables.most_bytes());
     }
 }
 
 #[test]
 fn the_oldest_make_way_and_no_other_segment_has_their_name() {
-    let tables = tables(20);
-    for generation in 0..1000 {
-        tables.keep(&name(generation), &table(generation, (generation % 10).into()));
-        assert_eq!(tables.find(&name(generation), 0), Known::Slots(generation % 10 * 9, 10));
-        for other in 0..=generation {
-            let found = tables.find(&name(other), 0);
-            assert!(
-                found == Known::NotHere || found == Known::Slots(other % 10 * 9, 10),
-                "{other}: {found:?}"
-            );
+    for kind in KINDS {
+        let tables = kind.tables(20);
+        for generation in 0..1000 {
+            kind.keep(&tables, generation);
+            assert_eq!(kind.find(&tables, generation), kind.slots(generation));
+            for other in 0..=generation {
+                let found = kind.find(&tables, other);
+                assert!(found == Known::NotHere || found == kind.slots(other), "{other}: {found:?}");
+            }
+            let own = kind.name(generation);
+            for other in [SegmentName { address: 8, ..own }, SegmentName { cap: own.cap - 1, ..own }] {
+                assert_eq!(tables.find(&other, 0, HASH), Known::NotHere);
+            }
         }
-        let own = name(generation);
-        for other in [SegmentName { address: 8, ..own }, SegmentName { cap: CAP - 1, ..own }] {
-            assert_eq!(tables.find(&other, 0), Known::NotHere);
-        }
+        assert!((20..=40).contains(&tables.len()), "{}", tables.len());
     }
-    assert!((20..=40).contains(&tables.len()), "{}", tables.len());
 }
 
 #[test]
 fn tables_are_found_when_positions_have_outgrown_their_bits() {
     for rounds in [1, 3] {
-        let tables = tables(20);
+        let tables = PLAIN.tables(20);
         tables.head.store((rounds << POSITION_BITS) - 101, Ordering::Relaxed);
         for generation in 1..200 {
-            tables.keep(&name(generation), &table(generation, (generation % 10).into()));
-            let found = tables.find(&name(generation), 0);
-            assert_eq!(found, Known::Slots(generation % 10 * 9, 10), "{generation}");
+            PLAIN.keep(&tables, generation);
+            assert_eq!(PLAIN.find(&tables, generation), PLAIN.slots(generation), "{generation}");
             assert!(tables.len() >= u64::from(generation.min(19)), "{} at {generation}", tables.len());
         }
     }
@@ -108,31 +165,39 @@ fn tables_are_found_when_positions_have_outgrown_their_bits() {
 
 #[test]
 fn what_is_no_table_is_kept_as_none() {
-    let tables = tables(3);
-    let mut damaged = table(1, 0);
-    damaged[9] ^= 1;
-    tables.keep(&name(1), &damaged);
-    tables.keep(&name(2), &[]);
-    assert_eq!([1, 2, 3].map(|g| tables.find(&name(g), 0)), [Known::Nothing, Known::Nothing, Known::NotHere]);
+    for kind in KINDS {
+        let tables = kind.tables(3);
+        let mut damaged = kind.table(1);
+        damaged[9] ^= 1;
+        tables.keep(&kind.name(1), &damaged);
+        tables.keep(&kind.name(2), &[]);
+        // Whole, and of a segment with more slots.
+        tables.keep(&SegmentName { cap: kind.cap * 2, ..kind.name(4) }, &kind.table(4));
+        let found = [1, 2, 3].map(|generation| kind.find(&tables, generation));
+        assert_eq!(found, [Known::Nothing, Known::Nothing, Known::NotHere]);
+        let other = SegmentName { cap: kind.cap * 2, ..kind.name(4) };
+        assert_eq!(tables.find(&other, 0, HASH), Known::Nothing);
+    }
 }
 
 #[test]
 fn tables_that_are_overwritten_while_they_are_looked_at_are_not_believed() {
-    let tables = tables(4);
-    std::thread::scope(|threads| {
-        for _ in 0..2 {
-            threads.spawn(|| {
-                for round in 0..20_000u32 {
-                    let generation = round % 64;
-                    let found = tables.find(&name(generation), 0);
-                    let right = Known::Slots(generation % 10 * 9, 10);
-                    assert!(found == Known::NotHere || found == right, "{generation}: {found:?}");
-                }
-            });
-        }
-        for round in 0..20_000u32 {
-            let generation = round % 64;
-            tables.keep(&name(generation), &table(generation, (generation % 10).into()));
-        }
-    });
+    for kind in KINDS {
+        let tables = kind.tables(4);
+        std::thread::scope(|threads| {
+            for _ in 0..2 {
+                threads.spawn(|| {
+                    for round in 0..20_000u32 {
+                        let generation = round % 64;
+                        let found = kind.find(&tables, generation);
+                        let is_right = found == Known::NotHere || found == kind.slots(generation);
+                        assert!(is_right, "{generation}: {found:?}");
+                    }
+                });
+            }
+            for round in 0..20_000u32 {
+                kind.keep(&tables, round % 64);
+            }
+        });
+    }
 }

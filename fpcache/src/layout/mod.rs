@@ -24,7 +24,10 @@ mod table;
 pub use address::SegmentAddress;
 pub use change::{CHANGE_RECORD_BYTES, ChangeRecord, SegmentReplacement};
 pub use directory::{Descriptor, DirectoryPage, RootEntry, decode_root, encode_root};
-pub use groups::{Grouping, bits_of_groups, decode_groups, encode_groups, is_whole_table, separator_at};
+pub use groups::{
+    GroupForm, Grouping, UnknownGroupForm, bits_of_groups, decode_groups, encode_groups, is_whole_table,
+    seed_at, separator_at,
+};
 pub use record::{MAX_VALUE_BYTES, RecordParts, RecordShape, Stored, ValueExtent, ValuePlace};
 pub use segment::{FingerprintSpan, SEGMENT_HEADER_BYTES, SegmentGeometry, SegmentHeader};
 pub use slot::{RecordToken, SLOT_WORD_BYTES, SlotState, SlotWord, checksum};
@@ -35,7 +38,7 @@ pub use superblock::{
 pub use table::{ParameterError, TABLE_RECORD_BYTES, TableParameters, TableRecord};
 
 /// Version of the region's layout and of what its fields mean. Any change of either raises it.
-pub const LAYOUT_VERSION: u32 = 6;
+pub const LAYOUT_VERSION: u32 = 7;
 
 /// Region bytes that do not decode: they were overwritten, torn, or written by something else.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -4,7 +4,7 @@
 //!   0 key space u32 · 4 fingerprint bits u32 · 8 key bytes u32 (0: they vary) · 12 value bytes u32 (all ones: they vary)
 //!  16 slot bytes u32 · 20 epsilon u32 · 24 fill, in millionths u32 · 28 max slots u16
 //!  30 slots from a group to the next u8 · 31 slots of a READ of a group u8 (0 and 0: no groups)
-//!  32 bytes a slot has for key and value u32 · 36 zero u32
+//!  32 bytes a slot has for key and value u32 · 36 groups of a block, which share a seed u8 (0: plain groups) · 37–39 zero
 //!  40 keys u64 · 48 segments u64 · 56 directory root offset u64 · 64 directory pages u64 · 72 checksum of the root u64
 //!  80 end of used bytes u64 · 88 records in the slot their prediction names u64 · 96 checkpoint u64
 //! 104 change log offset u64 · 112 records of the change log u64 · 120 bytes of the root u64
@@ -12,7 +12,8 @@
 //! ```
 
 use super::{
-    Corrupt, Grouping, RecordShape, SEGMENT_HEADER_BYTES, SegmentGeometry, put, u16_at, u32_at, u64_at,
+    Corrupt, GroupForm, Grouping, RecordShape, SEGMENT_HEADER_BYTES, SegmentGeometry, put, u16_at, u32_at,
+    u64_at,
 };
 use crate::fingerprint::{FingerprintWidth, WidthChoice};
 use crate::key_space::KeySpace;
@@ -77,7 +78,7 @@ pub enum ParameterError {
     #[error("segments need at least 16 slots, not {0}")]
     MaxSlots(u16),
     /// There are no such groups.
-    #[error("groups of {stride} slots, READ by {reach}, are none: a READ has a group's slots and at most as many more, and groups have at most 64", stride = .0.stride, reach = .0.reach)]
+    #[error("groups of {stride} slots, READ by {reach}, {per_seed} for each seed, are none: a READ has a group's slots and at most as many more, or those alone with seeds, and groups have at most 64, and blocks as many groups", stride = .0.stride, reach = .0.reach, per_seed = .0.per_seed)]
     Groups(Grouping),
 }
 
@@ -139,10 +140,16 @@ impl TableParameters {
         SegmentGeometry { groups: self.groups, ..SegmentGeometry::new(self.width, self.shape) }
     }
 
-    /// The same with groups of as many slots as pay, if any do, at [the fill](Self::FILL_OF_GROUPS) that these need.
+    /// The same with plain groups of as many slots as pay, if any do, at [the fill](Self::FILL_OF_GROUPS) that these need.
     #[must_use]
     pub const fn with_groups(self) -> Self {
-        match Grouping::for_slots(self.geometry().slot_bytes) {
+        self.with_groups_of(GroupForm::Plain)
+    }
+
+    /// The same with groups of this form.
+    #[must_use]
+    pub const fn with_groups_of(self, form: GroupForm) -> Self {
+        match Grouping::for_slots(form, self.geometry().slot_bytes) {
             None => Self { groups: None, ..self },
             groups => Self { groups, fill: Self::FILL_OF_GROUPS, ..self },
         }
@@ -155,22 +162,26 @@ impl TableParameters {
     /// Bytes of region that `keys` records take, to a few per cent: segments at their fill, their headers and
     /// descriptors at `keys_per_segment`.
     pub fn estimated_bytes(&self, keys: u64, keys_per_segment: f64) -> u64 {
-        let per_segment = (SEGMENT_HEADER_BYTES + 40 + 16) as f64 + self.group_bytes_per_segment();
+        let of_groups = self.group_bytes_per_segment(keys_per_segment);
+        let per_segment = (SEGMENT_HEADER_BYTES + 40 + 16) as f64 + of_groups;
         (keys as f64 * (self.bytes_per_slot() / self.fill + per_segment / keys_per_segment)) as u64
     }
 
     /// Bytes of a slot, with its fingerprint and its share of its segment's table of groups.
     pub fn bytes_per_slot(&self) -> f64 {
-        let separators = self.groups.map_or(0.0, |groups| 2.0 / f64::from(groups.stride));
+        let separators =
+            self.groups.map_or(0.0, |groups| groups.bytes_per_block() as f64 / f64::from(groups.block()));
         (self.width.bytes() + self.geometry().slot_bytes) as f64 + separators
     }
 
-    /// Bytes that a segment has more for being in groups, on average: the slots that make its last group a whole one, and the head
-    /// and the padding of its table.
-    pub fn group_bytes_per_segment(&self) -> f64 {
+    /// Bytes that a segment with so many keys has more for being in groups, on average: the slots that make its last block a whole one,
+    /// or its last group where it has no more than a block, and the head and the padding of its table.
+    pub fn group_bytes_per_segment(&self, keys_per_segment: f64) -> f64 {
         const HEAD_AND_PADDING: f64 = 12.0;
-        let slots = self.groups.map_or(0.0, |groups| f64::from(groups.stride - groups.stride.min(1)) / 2.0);
-        if self.groups.is_some() { slots * self.bytes_per_slot() + HEAD_AND_PADDING } else { 0.0 }
+        let Some(groups) = self.groups else { return 0.0 };
+        let is_short = keys_per_segment / self.fill < f64::from(groups.block());
+        let whole = if is_short { u16::from(groups.stride) } else { groups.block() };
+        f64::from(whole.saturating_sub(1)) / 2.0 * self.bytes_per_slot() + HEAD_AND_PADDING
     }
 
     /// The parameters' share of a table record.
@@ -185,7 +196,7 @@ impl TableParameters {
         put(b, 28, self.max_slots.to_le_bytes());
         put(b, 30, self.groups.map_or([0; 2], |groups| [groups.stride, groups.reach]));
         put(b, 32, self.shape.room.to_le_bytes());
-        put(b, 36, [0; 4]);
+        put(b, 36, [self.groups.map_or(0, |groups| groups.per_seed), 0, 0, 0]);
     }
 
     /// Bytes [`encode`](Self::encode) writes.
@@ -208,9 +219,9 @@ impl TableParameters {
             room: u32_at(b, 32),
         };
         let max_slots = u16_at(b, 28);
-        let groups = match (b[30], b[31]) {
-            (0, 0) => None,
-            (stride, reach) => Some(Grouping { stride, reach }),
+        let groups = match (b[30], b[31], b[36]) {
+            (0, 0, 0) => None,
+            (stride, reach, per_seed) => Some(Grouping { stride, reach, per_seed }),
         };
         let parameters = Self { width, shape, epsilon: u32_at(b, 20), fill, max_slots, groups };
         parameters.validate::<K>().map_err(|e| e.to_string())?;

@@ -458,7 +458,7 @@ mod tests {
         assert!(
             !at_node_planner(0).asks_node(1, &over(1000)) && !at_node_planner(1).asks_node(64, &over(1000))
         );
-        let grouping = crate::layout::Grouping { stride: 4, reach: 8 };
+        let grouping = crate::layout::Grouping::plain(4, 8);
         let geometry = SegmentGeometry { groups: Some(grouping), ..geometry(40, FingerprintWidth::Bits8) };
         let planner = Planner::new(PlanChoice::Auto, &FabricCosts::TCP, &geometry, 0.1).with_epsilon(32);
         let with_groups = Ways { has_groups: true, ..over(1000) };

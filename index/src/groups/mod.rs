@@ -23,6 +23,7 @@ mod seeded;
 mod separators;
 
 pub use packed::{block_in_packed, pack, packed_words};
+pub use seeded::group_by_seed;
 pub use separators::{Separators, block_among, finest};
 
 use crate::line::FRACTION_BITS;
@@ -101,14 +102,18 @@ impl Form {
     }
 
     /// How many blocks a segment of at least `cap` slots has, and how many slots that takes: all blocks are whole, but the one
-    /// of a segment that has no more slots than one. And how many slots these are; `None` if more than 2^16.
+    /// of a segment that has no more slots than one, of which seeded groups and what pilots choose from are. `None` if more than 2^16.
     #[must_use]
     pub fn blocks(self, cap: u16) -> Option<(u16, u16)> {
         let whole = self.block() + self.overhang();
         if cap <= whole {
-            // Hashes choose among all slots of a block.
-            let is_plain = matches!(self, Self::Plain { .. });
-            return Some((1, if is_plain { cap } else { whole }));
+            let slots = match self {
+                Self::Plain { .. } => cap,
+                Self::Seeded { reach, .. } => cap.max(1).next_multiple_of(reach),
+                // Hashes choose among all slots of a block.
+                Self::Pilots { .. } => whole,
+            };
+            return Some((1, slots));
         }
         let blocks = (cap - self.overhang()).div_ceil(self.block());
         Some((blocks, blocks.checked_mul(self.block())?.checked_add(self.overhang())?))
@@ -203,6 +208,18 @@ impl GroupTable {
         &self.separators
     }
 
+    /// What leads on within blocks: the seeds or pilots of each, one after the other.
+    #[must_use]
+    pub fn names(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    /// How many of so many groups there are in a block: fewer in the only one of a segment with fewer slots.
+    #[inline]
+    fn groups_there(&self, groups: u16, reach: u16) -> u16 {
+        groups.min(self.cap / reach)
+    }
+
     /// The run of a block's slots, in which a key of this hash is.
     #[inline]
     fn run(&self, block: u16, hash: u64) -> Option<SlotRun> {
@@ -212,7 +229,7 @@ impl GroupTable {
         match self.form {
             Form::Plain { reach, .. } => Some(SlotRun { first, len: reach.min(self.cap - first) }),
             Form::Seeded { groups, reach } => {
-                let group = seeded::group_of(hash, self.bytes[bytes], groups);
+                let group = group_by_seed(hash, self.bytes[bytes], self.groups_there(groups, reach));
                 Some(SlotRun { first: first + group * reach, len: reach })
             }
             Form::Pilots { slots, buckets } => {
@@ -309,10 +326,11 @@ impl GroupTable {
                 slots.fill(keys, order.filter(|slot| *slot < cap));
             }
             Form::Seeded { groups, reach } => {
+                let groups = self.groups_there(groups, reach);
                 let seed = seeded::choose_seed(&hashes[keys.clone()], groups, reach);
                 self.bytes[bytes] = seed;
                 for key in keys {
-                    let group = seeded::group_of(hashes[key], seed, groups);
+                    let group = group_by_seed(hashes[key], seed, groups);
                     let first = first + group * reach;
                     slots.fill(key..key + 1, first..first + reach);
                 }

@@ -276,7 +276,9 @@ impl<K: BuildKeys> Loader<K> {
         if let Some(grouping) = self.geometry.groups {
             let xs = self.coordinates(&placed, tail, (first, first_byte));
             let epsilon = self.parameters.epsilon;
-            if let Some(grouped) = group(grouping, epsilon, (placed.model, placed.keys), &xs) {
+            let hashes: Vec<u64> =
+                self.open[first..].iter().take(placed.keys).map(|record| record.hash).collect();
+            if let Some(grouped) = group(grouping, epsilon, (placed.model, placed.keys), &xs, &hashes) {
                 (placed.model, placed.slots) = (grouped.model, grouped.slots);
                 groups = Some(grouped.groups);
             }
@@ -296,7 +298,7 @@ impl<K: BuildKeys> Loader<K> {
             end: behind,
             live,
         };
-        self.image.begin(&header, groups.as_ref().map(|groups| &groups.separators));
+        self.image.begin(&header, groups.as_ref().map(|groups| &groups.table));
         let mut byte = first_byte;
         for (at, slot) in (first..).zip(&placed.slots) {
             let OpenRecord { hash, version, used } = self.open[at];

@@ -94,8 +94,7 @@ mod tests {
 
     #[test]
     fn a_group_with_a_free_slot_gives_it() {
-        let choose =
-            |free: &[u32], predicted| choose_in_group(free, predicted, 27, Grouping { stride: 9, reach: 10 });
+        let choose = |free: &[u32], predicted| choose_in_group(free, predicted, 27, Grouping::plain(9, 10));
         assert_eq!(choose(&[8, 29, 32, 36], 32), Some(32), "the predicted slot");
         assert_eq!(choose(&[8, 27, 29, 32, 36], 36), Some(29), "one of its own before one that it shares");
         assert_eq!(choose(&[8, 36], 8), Some(36));
@@ -105,10 +104,10 @@ mod tests {
 
     #[test]
     fn a_shared_slot_is_taken_from_the_neighbour_with_more_room() {
-        let choose = |free: &[u32]| choose_in_group(free, 30, 27, Grouping { stride: 9, reach: 10 });
+        let choose = |free: &[u32]| choose_in_group(free, 30, 27, Grouping::plain(9, 10));
         assert_eq!(choose(&[20, 22, 27, 36, 40]), Some(27));
         assert_eq!(choose(&[20, 27, 36, 40, 41]), Some(36));
-        assert_eq!(choose_in_group(&[0, 9], 4, 0, Grouping { stride: 9, reach: 10 }), Some(0));
+        assert_eq!(choose_in_group(&[0, 9], 4, 0, Grouping::plain(9, 10)), Some(0));
     }
 
     #[test]

@@ -117,7 +117,7 @@ impl<K: BuildKeys> Table<K> {
                     if !model.window(x).contains(slot) {
                         return Err(damaged(slot, "it lies outside its key's window"));
                     }
-                    let first = slots.to_mark(&model, x, slot)?;
+                    let first = slots.to_mark(&model, (x, K::hash(key)), slot)?;
                     if let Some(first) = first
                         && !slots.word(first)?.is_marked()
                     {

@@ -117,7 +117,8 @@ impl<K: BuildKeys> Table<K> {
     /// About how many bytes segments have that are freshly loaded with the records.
     fn loaded_bytes(&self) -> f64 {
         let parameters = &self.record.parameters;
-        let of_groups = self.directory.len() as f64 * parameters.group_bytes_per_segment();
+        let segments = self.directory.len() as f64;
+        let of_groups = segments * parameters.group_bytes_per_segment(self.keys as f64 / segments.max(1.0));
         self.keys as f64 * parameters.bytes_per_slot() / parameters.fill.max(0.01) + of_groups
     }
 

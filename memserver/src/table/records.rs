@@ -123,9 +123,11 @@ impl<K: BuildKeys> Table<K> {
         let x = segment.coordinate(key, shared, &self.encoders);
         let (slot, hash, predicted) = (u32::from(slot), K::hash(key), segment.model().predict(x));
         let mark = match kind {
-            MutationKind::Insert => {
-                Slots::of(&*superblock.region, self.geometry, &segment).to_mark(&segment.model(), x, slot)?
-            }
+            MutationKind::Insert => Slots::of(&*superblock.region, self.geometry, &segment).to_mark(
+                &segment.model(),
+                (x, hash),
+                slot,
+            )?,
             MutationKind::Update | MutationKind::Remove => None,
         };
         let mutation = SlotMutation { kind, segment, slot, predicted, key, hash, version, mark };

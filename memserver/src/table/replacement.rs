@@ -49,14 +49,14 @@ pub(super) struct New<K: BuildKeys> {
 }
 
 impl<K: BuildKeys> New<K> {
-    /// Puts its keys, which have these coordinates, into groups, if they can be. As many keys for each group would leave no slots where
+    /// Puts its keys, which have these coordinates and hashes, into groups, if they can be. As many keys for each group would leave no slots where
     /// a run of inserts is to go on.
-    fn group(&mut self, grouping: Grouping, epsilon: u32, xs: &[u64]) {
+    fn group(&mut self, grouping: Grouping, epsilon: u32, xs: &[u64], hashes: &[u64]) {
         let planned = &mut self.planned;
         if xs.is_empty() || planned.has_reserve {
             return;
         }
-        if let Some(grouped) = group(grouping, epsilon, (planned.model, xs.len()), xs) {
+        if let Some(grouped) = group(grouping, epsilon, (planned.model, xs.len()), xs, hashes) {
             (planned.model, planned.slots) = (grouped.model, grouped.slots);
             self.groups = Some(grouped.groups);
         }
@@ -185,9 +185,11 @@ impl<K: BuildKeys> Table<K> {
         if let Some(grouping) = self.geometry.groups {
             for segment in &mut new {
                 let coordinate = |key: &&K::Key| K::coordinate(key, usize::MAX, segment.tail, &self.encoders);
+                let keys = &keys[segment.planned.keys.clone()];
                 xs.clear();
-                xs.extend(keys[segment.planned.keys.clone()].iter().map(coordinate));
-                segment.group(grouping, self.record.parameters.epsilon, xs);
+                xs.extend(keys.iter().map(coordinate));
+                let hashes: Vec<u64> = keys.iter().map(|key| K::hash(key)).collect();
+                segment.group(grouping, self.record.parameters.epsilon, xs, &hashes);
             }
         }
         new
@@ -241,7 +243,7 @@ impl<K: BuildKeys> Table<K> {
             live,
         };
         let image = &mut self.rebuilder.image;
-        image.begin(&header, groups.as_ref().map(|groups| &groups.separators));
+        image.begin(&header, groups.as_ref().map(|groups| &groups.table));
         let body_bytes = self.geometry.slot_bytes - SLOT_WORD_BYTES;
         let mut at_home = 0;
         for (record, slot) in records.iter().zip(&planned.slots) {

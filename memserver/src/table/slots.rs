@@ -9,7 +9,7 @@ use fpcache::fingerprint::FingerprintWidth;
 use fpcache::key_space::KeySpace;
 use fpcache::layout::{
     RecordParts, SEGMENT_HEADER_BYTES, SLOT_WORD_BYTES, SegmentGeometry, SlotState, SlotWord, bits_of_groups,
-    is_whole_table, separator_at,
+    is_whole_table, seed_at, separator_at,
 };
 use fpcache::models::Segment;
 use fpcache_fabric::{AccessError, NodeMemory};
@@ -148,19 +148,25 @@ impl<'r, M: NodeMemory> Slots<'r, M> {
         self.region.read_bytes(self.first, &mut out[before..])
     }
 
-    /// The slots of a READ of the group that a key of this coordinate belongs to, the first and how many; `None` if the segment's keys
-    /// are in no groups.
-    pub(crate) fn group_of(&self, model: &SegmentModel, x: u64) -> Result<Option<(u32, u32)>, AccessError> {
+    /// The slots of a READ of the group that a key of this coordinate and hash belongs to, the first and how many; `None` if the
+    /// segment's keys are in no groups.
+    pub(crate) fn group_of(
+        &self,
+        model: &SegmentModel,
+        (x, hash): (u64, u64),
+    ) -> Result<Option<(u32, u32)>, AccessError> {
         let Some(grouping) = self.geometry.groups else { return Ok(None) };
         let table = self.at + self.geometry.table_offset(self.cap) as u64;
         let Some(bits) = bits_of_groups(self.region.load_relaxed(table)?) else { return Ok(None) };
-        let form = (bits, grouping.stride.into(), grouping.count(self.cap));
-        let group = block_among(finest(model, x), form, |block| {
-            let (word, shift) = separator_at(block);
-            // The table lies in the segment: its words are there to be read.
-            self.region.load_relaxed(table + word).map_or(0, |word| (word >> shift) as i16)
-        });
-        Ok(Some(grouping.run(group, self.cap)))
+        let blocks = grouping.count(self.cap);
+        // The table lies in the segment: its words are there to be read.
+        let bits_at = |(word, shift): (u64, u32)| {
+            self.region.load_relaxed(table + word).map_or(0, |word| word >> shift)
+        };
+        let form = (bits, grouping.block(), blocks);
+        let block = block_among(finest(model, x), form, |block| bits_at(separator_at(block)) as i16);
+        let seed = |block| bits_at(seed_at(block, blocks)) as u8;
+        Ok(Some(grouping.run(block, hash, self.cap, seed)))
     }
 
     /// Whether the table of groups is as it was written with the segment, if there is one.
@@ -173,18 +179,18 @@ impl<'r, M: NodeMemory> Slots<'r, M> {
         Ok(is_whole_table(self.generation, &table))
     }
 
-    /// The slot to [mark](Self::mark) before a record of a key with this coordinate goes live in another one; `None` if that lies
+    /// The slot to [mark](Self::mark) before a record of a key with this coordinate and hash goes live in another one; `None` if that lies
     /// where readers look for it first, or they look everywhere.
     pub(crate) fn to_mark(
         &self,
         model: &SegmentModel,
-        x: u64,
+        key: (u64, u64),
         slot: u32,
     ) -> Result<Option<u32>, AccessError> {
         if self.geometry.groups.is_none() {
             return Ok(None);
         }
-        let group = self.group_of(model, x)?;
+        let group = self.group_of(model, key)?;
         Ok(group.filter(|(first, count)| !(*first..first + count).contains(&slot)).map(|(first, _)| first))
     }
 

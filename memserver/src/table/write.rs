@@ -136,9 +136,9 @@ impl<K: BuildKeys> Table<K> {
                 {
                     Decision::Full
                 }
-                WriteKind::Insert | WriteKind::Put => match self.free_slot(&slots, &place)? {
+                WriteKind::Insert | WriteKind::Put => match self.free_slot(&slots, &place, hash)? {
                     Some(slot) => {
-                        let mark = slots.to_mark(&segment.model(), place.x, slot)?;
+                        let mark = slots.to_mark(&segment.model(), (place.x, hash), slot)?;
                         let kind = MutationKind::Insert;
                         Decision::Mutate(SlotMutation {
                             kind,
@@ -208,11 +208,12 @@ impl<K: BuildKeys> Table<K> {
         Ok(None)
     }
 
-    /// The slot for a new record among those of the window whose fingerprints were read last; `None` if it is full.
+    /// The slot for a new record of a key of this hash among those of the window whose fingerprints were read last; `None` if it is full.
     fn free_slot<M: NodeMemory>(
         &mut self,
         slots: &Slots<'_, M>,
         place: &Place<K>,
+        hash: u64,
     ) -> Result<Option<u32>, AccessError> {
         let (width, scratch) = (self.geometry.width, &mut self.scratch);
         scratch.slots.clear();
@@ -220,7 +221,8 @@ impl<K: BuildKeys> Table<K> {
         self.matcher.find(width, &scratch.fingerprints, empty, place.window.first, &mut scratch.slots);
         let group = match self.geometry.groups {
             Some(grouping) => {
-                slots.group_of(&place.segment.model(), place.x)?.map(|(first, _)| (first, grouping))
+                let group = slots.group_of(&place.segment.model(), (place.x, hash))?;
+                group.map(|(first, _)| (first, grouping))
             }
             None => None,
         };
@@ -443,7 +445,7 @@ impl<K: BuildKeys> Table<K> {
         let Some(place) = self.place(key).filter(|_| !self.is_over_limit(superblock)) else { return Ok(()) };
         let slots = Slots::of(&*superblock.region, self.geometry, &place.segment);
         slots.read_fingerprints(place.window, &mut self.scratch.fingerprints)?;
-        self.free_slot(&slots, &place)?;
+        self.free_slot(&slots, &place, K::hash(key))?;
         if !is_nearly_full(self.scratch.slots.len(), place.window) {
             return Ok(());
         }

@@ -9,7 +9,7 @@ use crate::common::requests::Writer;
 use crate::common::{Fixture, GROUPS, Reader, TWO_STAGE, mix, scattered};
 use fpcache::cache::{CacheConfig, Variant};
 use fpcache::key_space::U64Keys;
-use fpcache::layout::{Grouping, RecordToken, TableParameters};
+use fpcache::layout::{GroupForm, Grouping, RecordToken, TableParameters};
 use fpcache::message::WriteKind;
 use fpcache::models::Segment;
 use fpcache::read::{Outcome, Plan};
@@ -17,8 +17,12 @@ use fpcache_datasets::{OpenOptions, Spec, SpecKind};
 use fpcache_fabric::{Service, SharedMemory, Work};
 use fpcache_memserver::MemoryNode;
 
-fn fixture<T: TestKeys>(keys: u64, epsilon: u32, groups: (u8, u8)) -> Fixture<T> {
-    let grouping = Grouping { stride: groups.0, reach: groups.1 };
+/// Groups of ten slots of either form.
+const PLAIN: Grouping = Grouping::plain(9, 10);
+const SEEDED: Grouping = Grouping::seeded(6, 10);
+const FORMS: [GroupForm; 2] = [GroupForm::Plain, GroupForm::Seeded];
+
+fn fixture<T: TestKeys>(keys: u64, epsilon: u32, grouping: Grouping) -> Fixture<T> {
     let parameters = T::parameters(8);
     Fixture::new(scattered(keys), TableParameters { epsilon, groups: Some(grouping), ..parameters })
 }
@@ -43,9 +47,9 @@ fn shares_in_one_read<T: TestKeys>(f: &Fixture<T>, reader: &mut Reader<T>) -> (f
     (share(present), share(absent))
 }
 
-fn nearly_every_record_takes_one_read<T: TestKeys>(least: f64) {
+fn nearly_every_record_takes_one_read<T: TestKeys>(grouping: Grouping, least: f64) {
     for way in GROUPS {
-        let f = fixture::<T>(20_000, 32, (9, 10));
+        let f = fixture::<T>(20_000, 32, grouping);
         let mut reader = f.reader(way);
         let (first, _) = shares_in_one_read(&f, &mut reader);
         assert!(first > 0.9, "most keys come when their segment's table has: {first}");
@@ -58,23 +62,28 @@ fn nearly_every_record_takes_one_read<T: TestKeys>(least: f64) {
 
 #[test]
 fn nearly_every_integer_takes_one_read() {
-    nearly_every_record_takes_one_read::<Integers>(0.999);
+    nearly_every_record_takes_one_read::<Integers>(PLAIN, 0.999);
+    nearly_every_record_takes_one_read::<Integers>(SEEDED, 0.999);
 }
 
 #[test]
 fn nearly_every_string_takes_one_read() {
-    nearly_every_record_takes_one_read::<Strings>(0.9);
+    nearly_every_record_takes_one_read::<Strings>(PLAIN, 0.9);
+    nearly_every_record_takes_one_read::<Strings>(SEEDED, 0.9);
 }
 
 #[test]
 fn a_read_of_a_group_brings_its_slots_and_no_more() {
-    let f = fixture::<Integers>(3000, 32, (9, 10));
-    let mut reader = f.reader(GROUPS[1]);
-    shares_in_one_read(&f, &mut reader);
-    for key in &f.keys {
-        let (outcome, _) = reader.get_with_outcome(*key).unwrap();
-        if outcome.plan == Plan::Groups {
-            assert!((outcome.cost.reads, outcome.cost.round_trips) == (1, 1) && outcome.cost.bytes <= 240);
+    for grouping in [PLAIN, SEEDED] {
+        let f = fixture::<Integers>(3000, 32, grouping);
+        let mut reader = f.reader(GROUPS[1]);
+        shares_in_one_read(&f, &mut reader);
+        for key in &f.keys {
+            let (outcome, _) = reader.get_with_outcome(*key).unwrap();
+            if outcome.plan == Plan::Groups {
+                assert!((outcome.cost.reads, outcome.cost.round_trips) == (1, 1));
+                assert!(outcome.cost.bytes <= 240);
+            }
         }
     }
 }
@@ -85,8 +94,8 @@ fn table_of<T: TestKeys>(f: &Fixture<T>, segment: &Segment<T::Space>) -> (u64, u
     (segment.address().offset() + geometry.table_offset(cap) as u64, geometry.table_bytes(cap))
 }
 
-fn every_bit_of_a_table_may_be_another_without_a_wrong_answer<T: TestKeys>() {
-    let f = fixture::<T>(120, 4, (4, 5));
+fn every_bit_of_a_table_may_be_another_without_a_wrong_answer<T: TestKeys>(grouping: Grouping) {
+    let f = fixture::<T>(120, 4, grouping);
     let view = f.open().unwrap();
     let segments: Vec<Segment<T::Space>> =
         view.models().resident().unwrap().iter().map(|(_, segment)| *segment).collect();
@@ -109,18 +118,24 @@ fn every_bit_of_a_table_may_be_another_without_a_wrong_answer<T: TestKeys>() {
 
 #[test]
 fn every_bit_of_a_table_of_integers_may_be_another() {
-    every_bit_of_a_table_may_be_another_without_a_wrong_answer::<Integers>();
+    every_bit_of_a_table_may_be_another_without_a_wrong_answer::<Integers>(Grouping::plain(4, 5));
+    every_bit_of_a_table_may_be_another_without_a_wrong_answer::<Integers>(Grouping::seeded(2, 5));
 }
 
 #[test]
 fn every_bit_of_a_table_of_strings_may_be_another() {
-    every_bit_of_a_table_may_be_another_without_a_wrong_answer::<Strings>();
+    every_bit_of_a_table_may_be_another_without_a_wrong_answer::<Strings>(Grouping::plain(4, 5));
+    every_bit_of_a_table_may_be_another_without_a_wrong_answer::<Strings>(Grouping::seeded(2, 5));
 }
 
 #[test]
 fn a_table_that_is_not_as_it_was_written_is_found_by_the_audit() {
+    FORMS.into_iter().for_each(a_table_that_is_not_as_it_was_written_is_found);
+}
+
+fn a_table_that_is_not_as_it_was_written_is_found(form: GroupForm) {
     let keys = scattered(120);
-    let parameters = TableParameters { epsilon: 4, ..TableParameters::default() }.with_groups();
+    let parameters = TableParameters { epsilon: 4, ..TableParameters::default() }.with_groups_of(form);
     let region = Arc::new(SharedMemory::anonymous(1 << 20).unwrap());
     let mut node = MemoryNode::<U64Keys>::new(Arc::clone(&region), 1, 0, Instant::now()).unwrap();
     node.load_records(parameters, (), keys.iter().map(|key| (*key, key.to_le_bytes()))).unwrap();
@@ -144,7 +159,7 @@ fn a_table_that_is_not_as_it_was_written_is_found_by_the_audit() {
 #[test]
 fn the_hot_cache_holds_records_farther_from_their_prediction_than_the_epsilon_of_their_table() {
     const EPSILON: u32 = 8;
-    let f = fixture::<Integers>(500, EPSILON, (9, 10));
+    let f = fixture::<Integers>(500, EPSILON, PLAIN);
     let is_far = |key: &u64| {
         let (segment, _) = f.window_of(*key);
         segment.model().predict(*key).abs_diff(f.place_of(*key).index) > EPSILON
@@ -164,7 +179,7 @@ fn the_hot_cache_holds_records_farther_from_their_prediction_than_the_epsilon_of
 
 #[test]
 fn a_budget_without_room_for_all_tables_has_some_of_them() {
-    let f = fixture::<Integers>(30_000, 8, (9, 10));
+    let f = fixture::<Integers>(30_000, 8, PLAIN);
     let table_of = |budget: u64| f.cached_reader(GROUPS[0], CacheConfig::of(budget));
     let whole = table_of(1 << 30);
     let (models, all) = (whole.table.view().model_bytes() as u64, whole.table.groups().unwrap().most_bytes());
@@ -217,21 +232,27 @@ fn copies_of_a_run(parameters: TableParameters) -> f64 {
 #[test]
 fn runs_of_inserts_keep_the_slots_ahead_of_them() {
     let parameters = TableParameters::default();
-    let (without, with) = (copies_of_a_run(parameters), copies_of_a_run(parameters.with_groups()));
-    println!("copies for each insert: {without:.2} without groups, {with:.2} with");
-    assert!(with <= 1.15 * without, "{with} for each insert, {without} without groups");
+    let without = copies_of_a_run(parameters);
+    for form in FORMS {
+        let with = copies_of_a_run(parameters.with_groups_of(form));
+        println!("copies for each insert: {without:.2} without groups, {with:.2} with {form} ones");
+        assert!(with <= 1.15 * without, "{with} for each insert, {without} without groups, {form}");
+    }
 }
 
 #[test]
 fn what_segments_take_is_foretold_however_few_keys_they_have() {
-    for (epsilon, keys) in [(1, 3000), (4, 3000), (32, 3000), (4, 12)] {
-        let f = fixture::<Integers>(keys, epsilon, (9, 10));
+    let of = |(epsilon, keys)| [PLAIN, SEEDED].map(|grouping| (epsilon, keys, grouping));
+    for (epsilon, keys, grouping) in [(1, 3000), (4, 3000), (32, 3000), (4, 12)].into_iter().flat_map(of) {
+        let f = fixture::<Integers>(keys, epsilon, grouping);
         let (geometry, view) = (f.geometry(), f.open().unwrap());
         let segments = view.models().resident().unwrap();
         let bytes: usize = segments.iter().map(|(_, s)| geometry.segment_bytes(s.model().cap) + 56).sum();
         let each = keys as f64 / segments.len() as f64;
         let foretold = f.parameters.estimated_bytes(keys, each) as f64;
-        println!("epsilon {epsilon}, {each:.0} keys a segment: {bytes} bytes, {foretold} foretold");
+        println!(
+            "{grouping:?}, epsilon {epsilon}, {each:.0} keys a segment: {bytes} bytes, {foretold} foretold"
+        );
         assert!((0.9..1.1).contains(&(foretold / bytes as f64)), "{bytes} bytes, {foretold} foretold");
     }
 }
@@ -297,8 +318,12 @@ fn shares_of(
 
 #[test]
 fn writes_in_any_order_leave_nearly_every_record_a_read_away_and_every_answer_right() {
+    FORMS.into_iter().for_each(writes_in_any_order);
+}
+
+fn writes_in_any_order(form: GroupForm) {
     let keys = scattered(8000);
-    let parameters = TableParameters::default().with_groups();
+    let parameters = TableParameters::default().with_groups_of(form);
     let region = Arc::new(SharedMemory::anonymous(2 << 20).unwrap());
     let mut node = MemoryNode::<U64Keys>::new(Arc::clone(&region), 1, 0, Instant::now()).unwrap();
     let mut writer = Writer::<Integers>::new(1);
@@ -335,16 +360,17 @@ fn writes_in_any_order_leave_nearly_every_record_a_read_away_and_every_answer_ri
 #[ignore = "minutes"]
 fn the_figures() {
     for (kind, name) in [(SpecKind::Fb, "fb"), (SpecKind::Wiki, "wiki"), (SpecKind::Uniform, "uniform")] {
-        for epsilon in [32, 64, 128] {
-            figures_of(kind.clone(), &format!("{name}, epsilon {epsilon}"), epsilon);
+        for (epsilon, form) in [32, 64, 128].into_iter().flat_map(|epsilon| FORMS.map(|form| (epsilon, form)))
+        {
+            figures_of(kind.clone(), &format!("{name}, {form}, epsilon {epsilon}"), (epsilon, form));
         }
     }
 }
 
-fn figures_of(kind: SpecKind, name: &str, epsilon: u32) {
+fn figures_of(kind: SpecKind, name: &str, (epsilon, form): (u32, GroupForm)) {
     const LOADED: usize = 400_000;
     let keys = Spec::new(kind, Some(2 * LOADED as u64)).open(&OpenOptions::default()).unwrap().into_keys();
-    let parameters = TableParameters { epsilon, ..TableParameters::default() }.with_groups();
+    let parameters = TableParameters { epsilon, ..TableParameters::default() }.with_groups_of(form);
     let region = Arc::new(SharedMemory::anonymous(96 << 20).unwrap());
     let mut node = MemoryNode::<U64Keys>::new(Arc::clone(&region), 1, 0, Instant::now()).unwrap();
     let mut writer = Writer::<Integers>::new(1);

@@ -31,7 +31,7 @@ impl<K: KeySpace, S: Source, M: Kernels> Engine<'_, K, S, M> {
     pub(super) fn ask_group(&mut self, probe: &mut Probe, outcome: &mut Outcome) -> bool {
         let Some(tables) = self.table.groups() else { return false };
         let segment = probe.target.name();
-        match tables.find(&segment, probe.target.finest) {
+        match tables.find(&segment, probe.target.finest, probe.hash) {
             Known::Slots(first, count) if count > 0 => {
                 outcome.plan = Plan::Groups;
                 probe.asked = self.ask_slots(&probe.target, (first, count), outcome);
