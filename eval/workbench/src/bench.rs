@@ -30,20 +30,30 @@ pub enum Operation {
         /// The value's first 8 bytes.
         value: u64,
     },
+    /// The records from a key on, in order.
+    Scan {
+        /// The least key that is wanted, which need not be there.
+        key: u64,
+        /// How many, if there are as many.
+        count: u32,
+    },
 }
 
 impl Operation {
-    /// The key it is about.
+    /// The key it is about, or begins with.
     pub fn key(self) -> u64 {
         match self {
-            Self::Read { key } | Self::Update { key, .. } | Self::Insert { key, .. } => key,
+            Self::Read { key }
+            | Self::Update { key, .. }
+            | Self::Insert { key, .. }
+            | Self::Scan { key, .. } => key,
         }
     }
 
     /// The value that it writes, if it does.
     pub fn written(self) -> Option<u64> {
         match self {
-            Self::Read { .. } => None,
+            Self::Read { .. } | Self::Scan { .. } => None,
             Self::Update { value, .. } | Self::Insert { value, .. } => Some(value),
         }
     }
@@ -56,6 +66,8 @@ pub enum Answer {
     Value(Option<u64>),
     /// Of an update or an insert.
     Written,
+    /// Of a scan: keys and values.
+    Records(Vec<(u64, u64)>),
     /// It did not end.
     Failed(String),
 }
@@ -317,6 +329,9 @@ impl<'o, S: System> Bench<'o, S> {
                 self.oracle.end_write(key, value, now, oldest());
                 true
             }
+            (Operation::Scan { key, count }, Answer::Records(records)) => {
+                self.oracle.is_right_scan((key, count as usize), records, (flight.begun, now))
+            }
             _ => false,
         };
         if !judged {
@@ -342,6 +357,7 @@ impl<S: System> Bench<'_, S> {
                     state = State::Waits;
                 }
             }
+            Operation::Scan { .. } => {}
         }
         if state == State::Runs {
             self.system.begin(client, operation);

@@ -2,10 +2,12 @@
 
 mod copies;
 mod growth;
+mod scan;
 
 use crate::words::{Address, Landed, Memory, Trip, Turn};
 pub use copies::Copies;
 pub use growth::Growth;
+pub use scan::{Leaf, Scanned, Scanning};
 
 /// What a level above the leaves is like.
 #[derive(Clone, Copy, Debug)]
@@ -40,7 +42,7 @@ pub struct LeafAt {
     pub is_copied: bool,
 }
 
-impl Node<'_> {
+impl<'a> Node<'a> {
     fn count(self) -> usize {
         (self.0[0] & 0xffff_ffff) as usize
     }
@@ -61,6 +63,13 @@ impl Node<'_> {
     /// Whether the key is one of those that the node is for.
     pub fn covers(self, key: u64) -> bool {
         key >= self.low() && (key < self.high() || self.high() == u64::MAX)
+    }
+
+    /// The children from a key's on.
+    fn children_from(self, key: u64) -> impl Iterator<Item = Address> + 'a {
+        let children = &self.0[HEAD..].as_chunks::<2>().0[..self.count()];
+        let first = children.partition_point(|[low, _]| *low <= key).saturating_sub(1);
+        children[first..].iter().map(|[_, child]| *child)
     }
 
     /// The child for a key, and the one after it.

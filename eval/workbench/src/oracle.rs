@@ -1,5 +1,7 @@
 //! What an answer may be.
 
+use std::collections::BTreeSet;
+
 use hashbrown::HashMap;
 
 use crate::nic::Picos;
@@ -34,6 +36,8 @@ pub struct Oracle {
     /// The least key, and how far differences to it are shifted.
     origin: (u64, u32),
     written: HashMap<u64, Vec<Written>>,
+    /// Keys that were written and not loaded.
+    new: BTreeSet<u64>,
 }
 
 /// Writes of a key that are kept before old ones are looked for.
@@ -53,12 +57,15 @@ impl Oracle {
             sum += *start;
             *start = sum;
         });
-        Self { keys, starts, origin: (first, shift), written: HashMap::new() }
+        Self { keys, starts, origin: (first, shift), written: HashMap::new(), new: BTreeSet::new() }
     }
 
     /// A write begins.
     pub fn begin_write(&mut self, key: u64, value: u64, now: Picos) {
         let first = Written { value: self.loaded(key), begun: 0, ended: 0 };
+        if first.value.is_none() {
+            self.new.insert(key);
+        }
         let writes = self.written.entry(key).or_insert_with(|| vec![first]);
         writes.push(Written { value: Some(value), begun: now, ended: Picos::MAX });
     }
@@ -84,11 +91,52 @@ impl Oracle {
         all.any(|write| !is_overwritten(writes, write, begun))
     }
 
+    /// Whether a scan that lasted so long, from a key on, of up to so many records, may have had these: each could have been
+    /// read by itself meanwhile, they ascend, and none between them is missing that was there throughout.
+    pub fn is_right_scan(
+        &self,
+        (from, count): (u64, usize),
+        records: &[(u64, u64)],
+        span: (Picos, Picos),
+    ) -> bool {
+        let is_short = records.len() < count;
+        let ascend = records.is_sorted_by(|(a, _), (b, _)| a < b);
+        if records.len() > count || !ascend || records.first().is_some_and(|(key, _)| *key < from) {
+            return false;
+        }
+        if !records.iter().all(|(key, value)| self.is_right(*key, Some(*value), span)) {
+            return false;
+        }
+        let last = match records.last() {
+            _ if is_short => u64::MAX,
+            Some((last, _)) => *last,
+            None => return true,
+        };
+        let loaded = self.keys[self.keys.partition_point(|key| *key < from)..].iter();
+        // A loaded key is always there; one that was written may not yet have been.
+        !is_missing(loaded.take_while(|key| **key <= last), records, |_| true)
+            && !is_missing(self.new.range(from..=last), records, |key| !self.is_right(key, None, span))
+    }
+
     fn loaded(&self, key: u64) -> Option<u64> {
         let place = (key.checked_sub(self.origin.0)? >> self.origin.1) as usize;
         let (from, to) = (*self.starts.get(place)? as usize, *self.starts.get(place + 1)? as usize);
         self.keys[from..to].binary_search(&key).is_ok().then(|| first_value(key))
     }
+}
+
+/// Whether one of these ascending keys is not among ascending records, although it has to be.
+fn is_missing<'k>(
+    keys: impl Iterator<Item = &'k u64>,
+    records: &[(u64, u64)],
+    has_to_be: impl Fn(u64) -> bool,
+) -> bool {
+    let mut records = records.iter().map(|(key, _)| *key).peekable();
+    let mut missing = keys.filter(|key| {
+        while records.next_if(|found| found < *key).is_some() {}
+        records.peek() != Some(*key)
+    });
+    missing.any(|key| has_to_be(*key))
 }
 
 /// Whether a write came after this one and was over at that time.
@@ -131,6 +179,34 @@ mod tests {
                 assert_eq!(oracle.loaded(key), expected, "{key}");
             }
         }
+    }
+
+    #[test]
+    fn scans_have_all_that_was_there_and_nothing_else() {
+        let mut oracle = Oracle::new(std::sync::Arc::new(vec![3, 5, 9]));
+        let loaded = |keys: &[u64]| keys.iter().map(|key| (*key, first_value(*key))).collect::<Vec<_>>();
+        let is_right = |oracle: &Oracle, from, count, records: &[(u64, u64)], span| {
+            oracle.is_right_scan((from, count), records, span)
+        };
+        let at = (30, 40);
+        assert!(
+            is_right(&oracle, 3, 2, &loaded(&[3, 5]), at) && is_right(&oracle, 4, 9, &loaded(&[5, 9]), at)
+        );
+        assert!(is_right(&oracle, 10, 4, &[], at) && is_right(&oracle, 3, 0, &[], at));
+        for wrong in [&[3, 9][..], &[5, 9], &[3], &[5, 3], &[3, 3], &[3, 5, 9], &[3, 4]] {
+            assert!(!is_right(&oracle, 3, 2, &loaded(wrong), at), "{wrong:?}");
+        }
+        assert!(!is_right(&oracle, 4, 2, &loaded(&[3, 5]), at), "below its beginning");
+        assert!(!is_right(&oracle, 3, 2, &[(3, 1), (5, first_value(5))], at), "a value of nobody's");
+        // One that is being inserted may be there or not; once it was, it has to be.
+        oracle.begin_write(4, 77, 35);
+        let with: Vec<_> = [(3, first_value(3)), (4, 77)].into();
+        assert!(is_right(&oracle, 3, 2, &with, at) && is_right(&oracle, 3, 2, &loaded(&[3, 5]), at));
+        assert!(!is_right(&oracle, 3, 2, &with, (30, 34)), "not begun yet");
+        oracle.end_write(4, 77, 50, 50);
+        assert!(
+            is_right(&oracle, 3, 2, &with, (60, 70)) && !is_right(&oracle, 3, 2, &loaded(&[3, 5]), (60, 70))
+        );
     }
 
     #[test]

@@ -2,10 +2,11 @@
 
 mod hot_entries;
 mod layout;
+mod scan;
 
 use crate::Sizes;
 use crate::bench::{Answer, Operation};
-use crate::inner_nodes::{Asked, Growth, InnerNodes, LeafAt, Seek, Shape};
+use crate::inner_nodes::{Asked, Growth, InnerNodes, LeafAt, Scanning, Seek, Shape};
 use crate::oracle::first_value;
 use crate::words::{Address, Index, Landed, Memory, Next, Turn};
 use hot_entries::HotEntries;
@@ -33,6 +34,8 @@ impl Options {
 #[derive(Debug)]
 pub struct Chime {
     sizes: Sizes,
+    /// Records of a leaf when it was loaded.
+    per_leaf: f64,
     inner: InnerNodes,
     hot: Vec<HotEntries>,
 }
@@ -43,6 +46,7 @@ pub struct Task {
     stage: Stage,
     split: Split,
     growth: Option<Growth>,
+    scan: Scanning,
 }
 
 /// A leaf that is being split: what it is to hold, and its sibling's first key and place.
@@ -88,6 +92,8 @@ enum Stage {
     /// Both halves are: the level above takes the sibling.
     Halved,
     Growing,
+    /// Leaves of a scan.
+    Leaves,
 }
 
 impl Chime {
@@ -132,11 +138,12 @@ impl Chime {
             reads_root: true,
         };
         let inner = InnerNodes::build(memory, shape, leaves, 1.0, compute_nodes, options.budget - hot_bytes);
-        Self { sizes, inner, hot: (0..compute_nodes).map(|_| HotEntries::new(hot_bytes)).collect() }
+        let hot = (0..compute_nodes).map(|_| HotEntries::new(hot_bytes)).collect();
+        Self { sizes, per_leaf: most as f64, inner, hot }
     }
 
     /// Asks for what comes first at a leaf.
-    fn at_leaf(&self, task: &mut Task, at: LeafAt, turn: &mut Turn<'_>) -> Next {
+    fn at_leaf(&mut self, task: &mut Task, at: LeafAt, turn: &mut Turn<'_>) -> Next {
         match turn.operation {
             Operation::Read { key } => {
                 let near = (0..HOP).map(|i| (home(key) + i) % SPAN);
@@ -152,6 +159,10 @@ impl Chime {
             Operation::Update { .. } | Operation::Insert { .. } => {
                 let landed = turn.trip.compare_swap(at.leaf, (0, LOCK), LOCK);
                 task.stage = Stage::Lock { at, landed };
+            }
+            Operation::Scan { .. } => {
+                self.inner.name_leaves(&mut task.scan, at, self.per_leaf, turn.compute);
+                self.ask_leaves(task, turn);
             }
         }
         Next::Trip
@@ -215,7 +226,7 @@ impl Chime {
             (Operation::Update { value, .. } | Operation::Insert { value, .. }, Some((entry, _))) => {
                 turn.trip.write(entry_at(at.leaf, entry) + 2, &[value], run_bytes(self.sizes, entry, 1));
             }
-            (Operation::Update { .. }, None) => {}
+            (Operation::Update { .. } | Operation::Scan { .. }, _) => {}
         }
         // The word of the lock, with vacancies and the greatest key's place.
         turn.trip.write(at.leaf, &[0], 8);
@@ -271,7 +282,7 @@ impl Chime {
         Next::Trip
     }
 
-    fn go_on(&self, task: &mut Task, seek: Seek, turn: &mut Turn<'_>) -> Next {
+    fn go_on(&mut self, task: &mut Task, seek: Seek, turn: &mut Turn<'_>) -> Next {
         match seek {
             Seek::Leaf(at) => self.at_leaf(task, at, turn),
             Seek::Asked(asked) => {
@@ -335,9 +346,10 @@ impl Index for Chime {
     const DELEGATES: bool = true;
 
     fn step(&mut self, task: &mut Task, turn: &mut Turn<'_>) -> Next {
-        let (operation, key) = (turn.operation, turn.operation.key());
+        let (operation, key) = (turn.operation, task.scan.key_of(turn.operation));
         match task.stage {
             Stage::Begin => {
+                task.scan.begin(operation);
                 let seek = self.inner.seek(key, turn);
                 self.go_on(task, seek, turn)
             }
@@ -384,6 +396,7 @@ impl Index for Chime {
                 task.stage = Stage::Growing;
                 Next::Trip
             }
+            Stage::Leaves => self.take_leaves(task, turn),
             Stage::Growing => self.inner.grow_on(&mut task.growth, turn),
             Stage::Written { is_there } => Next::written(is_there),
         }

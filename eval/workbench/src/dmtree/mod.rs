@@ -1,7 +1,9 @@
 //! DMTree: a B+ tree whose leaves' fingerprints lie on compute nodes. See this folder's `README.md`.
 
+mod scan;
+
 use crate::bench::{Answer, Operation};
-use crate::inner_nodes::{Asked, Growth, InnerNodes, LeafAt, Seek, Shape};
+use crate::inner_nodes::{Asked, Growth, InnerNodes, LeafAt, Scanning, Seek, Shape};
 use crate::kept::Kept;
 use crate::nic::Target;
 use crate::oracle::first_value;
@@ -36,6 +38,11 @@ const TABLE: usize = HEAD + SPAN / 8;
 const TABLE_BYTES: usize = SPAN + 24;
 /// Words of a record: key and value.
 const RECORD: usize = 2;
+/// Words of a leaf: its records, and after them what scans go by, the first key that is not its own and the fingerprints of the
+/// leaf after it.
+const LEAF: usize = SPAN * RECORD + 2;
+/// Bytes of these two.
+const FENCE_BYTES: usize = 16;
 const LOCK: u64 = 1;
 
 /// Bytes of an inner node's record.
@@ -47,6 +54,8 @@ const fn child_bytes(sizes: Sizes) -> usize {
 #[derive(Debug)]
 pub struct DmTree {
     sizes: Sizes,
+    /// Records of a leaf when it was loaded.
+    per_leaf: f64,
     inner: InnerNodes,
     /// Copies of fingerprints by where they lie.
     copies: Vec<Kept<[u64; TABLE]>>,
@@ -74,6 +83,11 @@ pub struct Task {
     becomes: Vec<u64>,
     sibling: (u64, Address),
     growth: Option<Growth>,
+    /// Of a leaf that is being split, the record that comes to it, and its entry.
+    added: Option<(u32, [u64; RECORD])>,
+    scan: Scanning,
+    /// Fingerprints that a scan has asked for, by where they lie.
+    asked: Vec<(Address, Landed)>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -100,6 +114,10 @@ enum Stage {
     /// The fingerprints say so: the level above takes the sibling.
     Halved,
     Growing,
+    /// Fingerprints of leaves of a scan, which say where these lie.
+    Tables,
+    /// Leaves of a scan.
+    Leaves,
 }
 
 fn fingerprint(key: u64) -> u8 {
@@ -145,14 +163,18 @@ impl DmTree {
         let record_bytes = 8 + sizes.key + sizes.value;
         let mut tables: Vec<(u64, Address)> = Vec::with_capacity(keys.len().div_ceil(per_leaf));
         for (i, part) in keys.chunks(per_leaf).enumerate() {
-            let leaf = memory.allocate(SPAN * RECORD, (SPAN * record_bytes) as u64);
+            let leaf = memory.allocate(LEAF, (SPAN * record_bytes + FENCE_BYTES) as u64);
             let records = memory.words_mut(leaf, SPAN * RECORD).as_chunks_mut::<RECORD>().0;
             records.iter_mut().zip(part).for_each(|(record, key)| *record = [*key, first_value(*key)]);
             let at = memory.allocate_on_compute(i % usize::from(compute_nodes.max(1)), TABLE);
             let table = table_of(part.iter().copied(), leaf, (u64::MAX, 0));
             memory.words_mut(at, TABLE).copy_from_slice(&table);
+            memory.words_mut(leaf, LEAF)[SPAN * RECORD..].copy_from_slice(&[u64::MAX, 0]);
             if let Some((_, before)) = tables.last() {
-                memory.words_mut(*before, TABLE)[2..HEAD].copy_from_slice(&[part[0], at]);
+                let before = memory.words_mut(*before, TABLE);
+                before[2..HEAD].copy_from_slice(&[part[0], at]);
+                let leaf = before[1];
+                memory.words_mut(leaf, LEAF)[SPAN * RECORD..].copy_from_slice(&[part[0], at]);
             }
             tables.push((part[0], at));
         }
@@ -170,7 +192,8 @@ impl DmTree {
         let of_copies = (options.budget as f64 * options.fingerprint_share) as u64;
         let inner = InnerNodes::build(memory, shape, tables, 1.0, compute_nodes, options.budget - of_copies);
         let copies = |seed| Kept::new(of_copies, TABLE_BYTES as u64, u64::from(seed));
-        Self { sizes, inner, copies: (0..compute_nodes).map(copies).collect(), owned }
+        let copies = (0..compute_nodes).map(copies).collect();
+        Self { sizes, per_leaf: per_leaf as f64, inner, copies, owned }
     }
 
     fn go_on(&mut self, task: &mut Task, seek: Seek, turn: &mut Turn<'_>) -> Next {
@@ -188,8 +211,16 @@ impl DmTree {
                 (task.table, task.is_copied) = (at.leaf, at.is_copied);
                 task.stage = Stage::Lock(turn.trip.compare_swap(at.leaf, (0, LOCK), LOCK));
             }
+            (Seek::Leaf(at), Operation::Scan { .. }) => {
+                self.inner.name_leaves(&mut task.scan, at, self.per_leaf, turn.compute);
+                self.ask_leaves(task, turn);
+            }
         }
         Next::Trip
+    }
+
+    fn leaf_bytes(&self) -> usize {
+        SPAN * self.record_bytes() + FENCE_BYTES
     }
 
     /// Gets the fingerprints from their owner, which may be this compute node.
@@ -238,7 +269,7 @@ impl DmTree {
             // A copy's word for it that the key is not there is not enough.
             Operation::Read { .. } => self.ask_table(task, turn),
             Operation::Insert { key, value } => self.insert(task, (key, value), turn),
-            Operation::Update { .. } => {
+            Operation::Update { .. } | Operation::Scan { .. } => {
                 turn.trip.write(task.table, &[0], 8);
                 task.stage = Stage::Unlocked { is_there: false };
                 Next::Trip
@@ -250,8 +281,7 @@ impl DmTree {
     fn insert(&self, task: &mut Task, (key, value): (u64, u64), turn: &mut Turn<'_>) -> Next {
         let free = fingerprints(&task.under_lock).position(|byte| byte == 0);
         let Some(entry) = free else {
-            let words = SPAN * RECORD;
-            task.stage = Stage::Full(turn.trip.read(task.leaf, words, SPAN * self.record_bytes()));
+            task.stage = Stage::Full(turn.trip.read(task.leaf, SPAN * RECORD, self.leaf_bytes()));
             return Next::Trip;
         };
         turn.trip.write(task.leaf + (entry * RECORD) as u64, &[key, value], self.record_bytes());
@@ -270,13 +300,14 @@ impl DmTree {
         records.sort_unstable();
         let mut right = records.split_off(records.len() / 2);
         let middle = right[0][0];
-        let sibling = turn.memory.allocate(SPAN * RECORD, (SPAN * self.record_bytes()) as u64);
+        let sibling = turn.memory.allocate(LEAF, self.leaf_bytes() as u64);
         let at = turn.memory.allocate_on_compute(turn.compute, TABLE);
         self.owned[turn.compute] += TABLE_BYTES as u64;
         let (high, next) = (task.under_lock[2], task.under_lock[3]);
         let table = table_of(right.iter().map(|record| record[0]), sibling, (high, next));
         right.resize(SPAN, [0; RECORD]);
-        turn.trip.write(sibling, right.as_flattened(), SPAN * self.record_bytes());
+        turn.trip.write(sibling, right.as_flattened(), self.leaf_bytes());
+        turn.trip.and_write(sibling + (SPAN * RECORD) as u64, &[high, next]);
         turn.trip.write(at, &table, TABLE_BYTES);
         // Of the old leaf the lower records stay where they are; the new one takes the place of one that has moved.
         let entries = leaf.as_chunks::<RECORD>().0;
@@ -290,8 +321,7 @@ impl DmTree {
             let entry = (!kept).trailing_zeros();
             kept |= 1 << entry;
             bytes[entry as usize] = fingerprint(new[0]);
-            let place = task.leaf + u64::from(entry) * RECORD as u64;
-            turn.trip.write(place, &new, self.record_bytes());
+            task.added = Some((entry, new));
         }
         task.becomes = vec![0, task.leaf, middle, at];
         task.becomes.extend(bytes.as_chunks::<8>().0.iter().map(|word| u64::from_le_bytes(*word)));
@@ -311,9 +341,10 @@ impl Index for DmTree {
     const DELEGATES: bool = true;
 
     fn step(&mut self, task: &mut Task, turn: &mut Turn<'_>) -> Next {
-        let (operation, key) = (turn.operation, turn.operation.key());
+        let (operation, key) = (turn.operation, task.scan.key_of(turn.operation));
         match task.stage {
             Stage::Begin => {
+                task.scan.begin(operation);
                 let seek = self.inner.seek(key, turn);
                 self.go_on(task, seek, turn)
             }
@@ -350,13 +381,16 @@ impl Index for DmTree {
             },
             Stage::Full(records) => self.halve(task, turn.landed.words(records), turn),
             Stage::Sibling(kept) => {
+                // Scans see all of this or nothing.
+                let fence = task.leaf + (SPAN * RECORD) as u64;
+                turn.trip.write(fence, &task.becomes[2..HEAD], self.leaf_bytes());
+                let entry_at = |entry: u32| task.leaf + u64::from(entry) * RECORD as u64;
+                if let Some((entry, record)) = task.added {
+                    turn.trip.and_write(entry_at(entry), &record);
+                }
                 // Those that have moved must not be found by old copies of the fingerprints.
                 for entry in (0..SPAN as u32).filter(|entry| kept >> entry & 1 == 0) {
-                    let at = task.leaf + u64::from(entry) * RECORD as u64;
-                    match entry == (!kept).trailing_zeros() {
-                        true => turn.trip.write(at, &[0; RECORD], SPAN * self.record_bytes()),
-                        false => turn.trip.and_write(at, &[0; RECORD]),
-                    }
+                    turn.trip.and_write(entry_at(entry), &[0; RECORD]);
                 }
                 task.stage = Stage::Cleared;
                 Next::Trip
@@ -371,6 +405,11 @@ impl Index for DmTree {
                 task.stage = Stage::Growing;
                 Next::Trip
             }
+            Stage::Tables => {
+                self.take_tables(task, turn);
+                Next::Trip
+            }
+            Stage::Leaves => self.take_leaves(task, turn),
             Stage::Growing => self.inner.grow_on(&mut task.growth, turn),
             Stage::Written if !task.becomes.is_empty() => {
                 // The fingerprints with the new one, not locked.

@@ -13,7 +13,7 @@ use fpcache::message::{
     AskedKeys, Request as Message, Sent, WriteBatch, WriteKind, WriteOperation, WriteReply, WriteStatus,
     decode_reply,
 };
-use fpcache::read::{Lookup, LookupScratch, Operation as _, ReadError, Step};
+use fpcache::read::{Lookup, LookupScratch, Operation as ReadOperation, ReadError, ScanScratch, Step};
 use fpcache::table::Table;
 use fpcache::table_view::OpenError;
 use fpcache_fabric::{Endpoint, RemoteAddr, Request as Posted};
@@ -42,8 +42,9 @@ struct Buffers<K: Numbered> {
 
 /// A client.
 pub(super) struct Client<K: Numbered> {
-    shared: Rc<Shared<K>>,
-    me: usize,
+    pub(super) shared: Rc<Shared<K>>,
+    pub(super) me: usize,
+    pub(super) scan: ScanScratch<K>,
     buffers: Vec<Buffers<K>>,
     /// Requests to memory nodes so far.
     requests: u64,
@@ -57,7 +58,8 @@ impl<K: Numbered> Client<K> {
         let buffers = |_: &Node<K>| Buffers { scratch: None, opened: None };
         let buffers = shared.nodes.iter().map(buffers).collect();
         let (value, request, reply) = (Vec::new(), Vec::new(), Vec::new());
-        Self { shared, me, buffers, requests: 0, value, request, reply }
+        let scan = ScanScratch::default();
+        Self { shared, me, scan, buffers, requests: 0, value, request, reply }
     }
 
     /// Does one operation after another, for ever.
@@ -68,6 +70,7 @@ impl<K: Numbered> Client<K> {
                 Some(Operation::Read { key }) => self.look_up(key).await,
                 Some(Operation::Update { key, value }) => self.write(WriteKind::Update, key, value).await,
                 Some(Operation::Insert { key, value }) => self.write(WriteKind::Put, key, value).await,
+                Some(Operation::Scan { key, count }) => self.scan(key, count as usize).await,
                 None => Answer::Failed("there is nothing to do".into()),
             };
             self.tell(Progress::Done(answer)).await;
@@ -131,7 +134,7 @@ impl<K: Numbered> Client<K> {
             }
         };
         buffers.opened = Some(opened);
-        let looked = self.drive(node, table, &mut scratch, key).await;
+        let looked = self.drive(node, &mut Lookup::new(table, &mut scratch, [key])).await;
         let found = looked.map(|()| {
             let found = scratch.outcomes().next().and_then(|(_, value)| value);
             found.and_then(|value| value.first_chunk()).map(|word| u64::from_le_bytes(*word))
@@ -140,28 +143,26 @@ impl<K: Numbered> Client<K> {
         found
     }
 
-    async fn drive(
+    /// Runs an operation over a memory node's endpoint.
+    pub(super) async fn drive(
         &self,
         node: usize,
-        table: &Table<K>,
-        scratch: &mut LookupScratch<K>,
-        key: &K::Key,
+        operation: &mut impl ReadOperation,
     ) -> Result<(), ReadError> {
         let endpoint = &self.shared.nodes[node].endpoint;
-        let mut lookup = Lookup::new(table, scratch, [key]);
         loop {
-            match lookup.step()? {
+            match operation.step()? {
                 Step::Post => {
-                    let requests = lookup.batch().requests().map(|request| match request {
+                    let requests = operation.batch().requests().map(|request| match request {
                         Posted::Read { len, .. } => (Verb::Read, len as u32),
-                        // Lookups READ and nothing else.
+                        // They READ and do nothing else.
                         _ => (Verb::Atomic, 8),
                     });
                     self.post(node, requests).await;
-                    endpoint.borrow_mut().run(lookup.batch())?;
+                    endpoint.borrow_mut().run(operation.batch())?;
                     turn().await;
                 }
-                // What absence rests on: over cards a READ of its own, behind the others.
+                // What absence rests on, and scans: over cards a READ of its own, behind the others.
                 Step::Check(until) => {
                     self.post(node, std::iter::once((Verb::Read, 8))).await;
                     let reuse = endpoint.borrow_mut().load_after_reads(RemoteAddr::region(REUSE_OFFSET))?;
@@ -177,7 +178,7 @@ impl<K: Numbered> Client<K> {
 
     /// Brings the compute node's table up to date, unless another client does or has done so since the version it had. Whether
     /// another attempt is worth while: models in pages know only the last checkpoint.
-    async fn catch_up(&self, node: usize, seen: u64) -> Result<bool, OpenError> {
+    pub(super) async fn catch_up(&self, node: usize, seen: u64) -> Result<bool, OpenError> {
         let held = self.shared.held(self.me, node);
         if held.is_refreshing.get() {
             held.waiting.borrow_mut().push(self.me);

@@ -8,6 +8,9 @@ pub trait Numbered: BuildKeys {
     /// The key of a number, of so many bytes.
     fn of_number(number: u64, bytes: usize) -> Self::Owned;
 
+    /// The number that stands for a key.
+    fn number_of(key: &Self::Key) -> u64;
+
     /// What the segments of these keys share, from a sample in ascending order.
     fn encoders(sample: &[Self::Owned]) -> Self::Encoders;
 }
@@ -15,6 +18,10 @@ pub trait Numbered: BuildKeys {
 impl Numbered for U64Keys {
     fn of_number(number: u64, _: usize) -> u64 {
         number
+    }
+
+    fn number_of(key: &u64) -> u64 {
+        *key
     }
 
     fn encoders(_: &[u64]) {}
@@ -32,6 +39,10 @@ impl Numbered for ByteKeys {
             key.extend_from_slice(&filling.to_le_bytes()[..left]);
         }
         key
+    }
+
+    fn number_of(key: &[u8]) -> u64 {
+        key.first_chunk().map_or(0, |number| u64::from_be_bytes(*number))
     }
 
     fn encoders(sample: &[Vec<u8>]) -> KeyEncoders {

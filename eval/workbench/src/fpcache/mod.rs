@@ -4,6 +4,7 @@ mod client;
 mod keys;
 mod nodes;
 mod recorded;
+mod scan;
 mod turns;
 
 use std::cell::{Cell, RefCell};

@@ -45,6 +45,26 @@ impl Copies {
         Some(Node(&copy.words))
     }
 
+    /// Hands over the leaves from a key's on, as far as copies without a gap between them know, up to so many.
+    pub fn leaves_from(&mut self, key: u64, most: usize, mut take: impl FnMut(Address)) {
+        let (mut from, mut left) = (key, most);
+        while left > 0
+            && let Some(index) = self.covering(1, from)
+        {
+            let copy = &mut self.copies[index];
+            copy.uses = copy.uses.saturating_add(u32::from(from != key));
+            let node = Node(&copy.words);
+            node.children_from(from).take(left).for_each(|leaf| {
+                left -= 1;
+                take(leaf);
+            });
+            from = node.high();
+            if from == u64::MAX {
+                return;
+            }
+        }
+    }
+
     /// Where the node of a level lies that a copy says covers a key.
     pub fn place_of(&self, level: u32, key: u64) -> Option<Address> {
         self.covering(level, key).map(|index| self.copies[index].at)

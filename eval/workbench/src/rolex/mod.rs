@@ -1,5 +1,7 @@
 //! ROLEX: models over leaves in key order, read as ranges. See this folder's `README.md`.
 
+mod scan;
+
 use fpcache_index::{SegmentModel, SegmentOptions, Segmenter};
 
 use crate::bench::{Answer, Operation};
@@ -66,11 +68,15 @@ pub struct Rolex {
 #[derive(Debug, Default)]
 pub struct Task {
     stage: Stage,
-    /// Where the leaves lie that the key may be in, by their numbers.
+    /// The first and the last of the leaves that are wanted.
+    wanted: (usize, usize),
+    /// Where they lie, by their numbers, as far as that is known.
     leaves: Vec<(usize, Address)>,
     landed: Vec<Landed>,
     /// There was no record to update.
     is_absent: bool,
+    /// Records that a scan has found, not in order.
+    records: Vec<(u64, u64)>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -83,6 +89,8 @@ enum Stage {
         landed: Landed,
     },
     Leaves,
+    /// Synonym leaves of a scan's.
+    Synonyms,
     /// The lock of the leaf of this place among those read, and the leaf again.
     Lock {
         place: usize,
@@ -176,11 +184,8 @@ impl Rolex {
     }
 
     /// Asks for the leaves, or for the part of the leaf table that says where they lie.
-    fn ask(&mut self, task: &mut Task, key: u64, turn: &mut Turn<'_>) -> Next {
-        if self.leaves == 0 {
-            return Next::Done(Answer::Value(None));
-        }
-        let (first, last) = self.leaves_of(key);
+    fn ask(&mut self, task: &mut Task, turn: &mut Turn<'_>) -> Next {
+        let (first, last) = task.wanted;
         task.leaves.clear();
         for leaf in first..=last {
             let chunk = leaf / CHUNK;
@@ -209,15 +214,9 @@ impl Rolex {
     }
 
     /// With the table's part at hand, whether or not there is room to keep it.
-    fn take_table(
-        &mut self,
-        task: &mut Task,
-        key: u64,
-        (chunk, words): (usize, &[u64]),
-        turn: &mut Turn<'_>,
-    ) {
+    fn take_table(&mut self, task: &mut Task, (chunk, words): (usize, &[u64]), turn: &mut Turn<'_>) {
         self.kept[turn.compute].keep(chunk as u64, words.into());
-        let (first, last) = self.leaves_of(key);
+        let (first, last) = task.wanted;
         for leaf in first + task.leaves.len()..=last {
             let entry = match leaf / CHUNK == chunk {
                 true => Some(words[leaf % CHUNK]),
@@ -314,7 +313,7 @@ impl Rolex {
                 turn.trip.write(at + 1, &[new], TABLE_ENTRY);
                 turn.trip.fetch_add(self.counter);
             }
-            (Operation::Update { .. }, None) => task.is_absent = true,
+            (Operation::Update { .. } | Operation::Scan { .. }, _) => task.is_absent = true,
         }
         // The entry without the lock.
         let (number, leaf) = task.leaves[place];
@@ -343,17 +342,27 @@ impl Index for Rolex {
 
     fn clear(task: &mut Task) {
         (task.stage, task.is_absent) = (Stage::Begin, false);
+        task.records.clear();
     }
 
     fn step(&mut self, task: &mut Task, turn: &mut Turn<'_>) -> Next {
         let key = turn.operation.key();
         match task.stage {
-            Stage::Begin => self.ask(task, key, turn),
+            Stage::Begin => {
+                task.wanted = match turn.operation {
+                    _ if self.leaves == 0 => return Next::Done(self.nothing(turn.operation)),
+                    Operation::Scan { key, count } => self.leaves_of_scan(key, count),
+                    _ => self.leaves_of(key),
+                };
+                self.ask(task, turn)
+            }
             Stage::Table { chunk, landed: words } => {
-                self.take_table(task, key, (chunk, turn.landed.words(words)), turn);
+                self.take_table(task, (chunk, turn.landed.words(words)), turn);
                 Next::Trip
             }
+            Stage::Leaves if matches!(turn.operation, Operation::Scan { .. }) => self.take_scan(task, turn),
             Stage::Leaves => self.take_leaves(task, turn),
+            Stage::Synonyms => self.take_synonyms(task, turn),
             // Another has it.
             Stage::Lock { place, lock, .. } if turn.landed.word(lock) & LOCK != 0 => {
                 self.ask_lock(task, place, turn)

@@ -5,6 +5,7 @@
 //! alone change segments, when they are called; a full window has its segment replaced, and whoever READs of the old one
 //! finds that it moved, and READs the descriptors of its successors.
 
+mod scan;
 mod store;
 
 use fpcache::key_space::{ByteKeys, KeySpace, U64Keys};
@@ -12,6 +13,7 @@ use fpcache::layout::{RecordShape, RecordToken, TableParameters};
 use fpcache::message::{Sent, WriteBatch, WriteKind, WriteOperation};
 use fpcache_index::{Directory, SegmentOptions, Window};
 
+use self::scan::Scanning;
 use self::store::{
     DESCRIPTOR_BYTES, LIVE, MOVED, Put, SLOT_WORDS, Segment, Store, Successors, from_descriptors,
 };
@@ -116,6 +118,7 @@ pub struct Task {
     stage: Stage,
     /// Slots that were READ, with where they lie.
     runs: Vec<(Address, Landed)>,
+    scan: Scanning,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -130,6 +133,8 @@ enum Stage {
     Slots(Address),
     /// Descriptors of what has replaced this segment.
     Successors(Address, Landed),
+    /// Slots of a scan's segments.
+    Stretches,
     /// A put, by one that took this segment for the key's.
     Put(Address, Landed),
 }
@@ -307,6 +312,7 @@ impl<F: Filter> Segmented<F> {
         match operation {
             Operation::Read { key } => self.look_in_window(task, key, turn),
             Operation::Update { .. } | Operation::Insert { .. } => self.call(task, operation, turn),
+            Operation::Scan { .. } => self.ask_scan(task, turn),
         }
     }
 }
@@ -326,9 +332,13 @@ impl<F: Filter> Index for Segmented<F> {
     }
 
     fn step(&mut self, task: &mut Task, turn: &mut Turn<'_>) -> Next {
-        let (operation, key) = (turn.operation, turn.operation.key());
+        let (operation, key) = (turn.operation, task.scan.key_of(turn.operation));
         match task.stage {
             Stage::Begin => match operation {
+                Operation::Scan { .. } => {
+                    task.scan.begin(operation);
+                    self.ask_scan(task, turn)
+                }
                 Operation::Read { key } => self.look(task, key, turn),
                 Operation::Insert { .. } if self.tell(task, key, turn) => Next::Trip,
                 Operation::Update { .. } | Operation::Insert { .. } => self.call(task, operation, turn),
@@ -339,6 +349,7 @@ impl<F: Filter> Index for Segmented<F> {
                 // Its segment was replaced: the directory says by what, or the window will.
                 _ => self.look_in_window(task, key, turn),
             },
+            Stage::Stretches => self.take_scan(task, turn),
             Stage::Slots(_) => self.take_slots(task, key, turn),
             Stage::Successors(old, descriptors) => {
                 self.learn((turn.compute, key), old, turn.landed.words(descriptors));

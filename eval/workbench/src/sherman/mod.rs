@@ -1,7 +1,7 @@
 //! Sherman: a B+ tree whose leaves are read whole. See this folder's `README.md`.
 
 use crate::bench::{Answer, Operation};
-use crate::inner_nodes::{Asked, Growth, InnerNodes, LeafAt, Seek, Shape};
+use crate::inner_nodes::{Asked, Growth, InnerNodes, Leaf, LeafAt, Scanned, Scanning, Seek, Shape};
 use crate::oracle::first_value;
 use crate::words::{Address, Index, Landed, Memory, Next, Turn};
 use crate::{Sizes, scatter};
@@ -47,6 +47,8 @@ const fn entry_bytes(sizes: Sizes) -> usize {
 pub struct Sherman {
     sizes: Sizes,
     slots: usize,
+    /// Records of a leaf when it was loaded.
+    per_leaf: f64,
     inner: InnerNodes,
     locks: Address,
 }
@@ -59,6 +61,7 @@ pub struct Task {
     left: Vec<u64>,
     sibling: (u64, Address),
     growth: Option<Growth>,
+    scan: Scanning,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -82,6 +85,8 @@ enum Stage {
     /// Both halves are: the level above takes the sibling.
     Halved,
     Growing,
+    /// Leaves of a scan.
+    Leaves,
 }
 
 impl Sherman {
@@ -121,7 +126,7 @@ impl Sherman {
         };
         let inner = InnerNodes::build(memory, shape, leaves, options.fill, compute_nodes, options.budget);
         let locks = memory.allocate(LOCKS, 8 * LOCKS as u64);
-        Self { sizes, slots, inner, locks }
+        Self { sizes, slots, per_leaf: per_leaf as f64, inner, locks }
     }
 
     fn lock_of(&self, leaf: Address) -> Address {
@@ -133,14 +138,33 @@ impl Sherman {
         task.stage = Stage::Leaf { at, landed };
     }
 
-    fn go_on(&self, task: &mut Task, seek: Seek, turn: &mut Turn<'_>) -> Next {
+    fn go_on(&mut self, task: &mut Task, seek: Seek, turn: &mut Turn<'_>) -> Next {
         match (seek, turn.operation) {
             (Seek::Asked(asked), _) => task.stage = Stage::Inner(asked),
+            (Seek::Leaf(at), Operation::Scan { .. }) => {
+                self.inner.name_leaves(&mut task.scan, at, self.per_leaf, turn.compute);
+                self.ask_leaves(task, turn);
+            }
             (Seek::Leaf(at), Operation::Read { .. }) => self.ask_leaf(task, at, turn),
             (Seek::Leaf(at), _) => {
                 let landed = turn.trip.compare_swap(self.lock_of(at.leaf), (0, LOCKED), u64::MAX);
                 task.stage = Stage::Lock { at, landed };
             }
+        }
+        Next::Trip
+    }
+
+    /// Asks for the leaves of a scan.
+    fn ask_leaves(&self, task: &mut Task, turn: &mut Turn<'_>) {
+        task.scan.ask(|leaf| turn.trip.read(leaf, HEAD + 2 * self.slots, self.leaf_bytes()));
+        task.stage = Stage::Leaves;
+    }
+
+    fn take_leaves(&mut self, task: &mut Task, turn: &mut Turn<'_>) -> Next {
+        match self.inner.take_leaves(&mut task.scan, (self.per_leaf, look), turn) {
+            Scanned::Whole => return task.scan.answer(),
+            Scanned::Named => self.ask_leaves(task, turn),
+            Scanned::Seek(seek) => return self.go_on(task, seek, turn),
         }
         Next::Trip
     }
@@ -223,13 +247,20 @@ impl Sherman {
     }
 }
 
+/// A leaf as a scan sees it.
+fn look(leaf: &[u64]) -> Leaf<impl Iterator<Item = (u64, u64)>> {
+    let entries = &leaf[HEAD..].as_chunks::<2>().0[..leaf[0] as usize];
+    Leaf { high: leaf[3], next: leaf[1], records: entries.iter().map(|[key, value]| (*key, *value)) }
+}
+
 impl Index for Sherman {
     type Task = Task;
 
     fn step(&mut self, task: &mut Task, turn: &mut Turn<'_>) -> Next {
-        let key = turn.operation.key();
+        let key = task.scan.key_of(turn.operation);
         match task.stage {
             Stage::Begin => {
+                task.scan.begin(turn.operation);
                 let seek = self.inner.seek(key, turn);
                 self.go_on(task, seek, turn)
             }
@@ -255,6 +286,7 @@ impl Index for Sherman {
                 task.stage = Stage::Growing;
                 Next::Trip
             }
+            Stage::Leaves => self.take_leaves(task, turn),
             Stage::Growing => self.inner.grow_on(&mut task.growth, turn),
             Stage::Written { is_there } => Next::written(is_there),
         }

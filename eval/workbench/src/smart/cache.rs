@@ -1,6 +1,7 @@
 //! A compute node's copies of inner nodes, by the bytes that lead to them; the oldest goes first.
 
 use std::collections::VecDeque;
+use std::rc::Rc;
 
 use hashbrown::HashMap;
 
@@ -12,7 +13,8 @@ use crate::words::Address;
 pub struct Cached {
     /// Where the node lies.
     pub at: Address,
-    words: Box<[u64]>,
+    /// What the node was.
+    pub words: Rc<[u64]>,
 }
 
 impl Cached {
@@ -53,6 +55,11 @@ impl Cache {
     pub fn deepest(&self, key: u64) -> Option<&Cached> {
         let depths = (0..8u32).rev().filter(|depth| self.depths[*depth as usize] > 0);
         depths.map(|depth| place(prefix(key, depth), depth)).find_map(|place| self.nodes.get(&place))
+    }
+
+    /// The copy of a node, by the bytes that lead to it.
+    pub fn of(&self, node: Node<'_>) -> Option<&Cached> {
+        self.nodes.get(&place(node.prefix(), node.depth()))
     }
 
     /// Keeps a copy.

@@ -1,7 +1,7 @@
 //! Nodes and leaves, as words of simulated memory and as bytes of the published layout.
 
 use crate::Sizes;
-use crate::words::{Address, Memory};
+use crate::words::{Address, Landed, Memory, Turn};
 
 /// Slots that a node can have.
 const TYPES: [usize; 7] = [4, 8, 16, 32, 64, 128, 256];
@@ -18,9 +18,12 @@ pub const LOCK_AT: u64 = 3;
 /// The lock in a leaf's first word.
 pub const LOCK: u64 = 1;
 
+/// Bytes of a node before its slots: header and reverse pointer.
+pub const HEADER_BYTES: usize = 16;
+
 /// Bytes of a node of the published layout: header and reverse pointer, and a slot of 8 bytes each.
 pub const fn node_bytes(slots: usize) -> usize {
-    16 + 8 * slots
+    HEADER_BYTES + 8 * slots
 }
 
 /// Bytes of a leaf: reverse pointer, checksum, lock and validity besides the record.
@@ -176,6 +179,17 @@ pub fn pieces(memory: &Memory, at: Address, slots: usize) -> Vec<(Address, usize
         }
         (link, first) = (next, next + 1);
     }
+}
+
+/// READs a node's words with its first `slots` slots, as so many bytes.
+pub fn read_words(at: Address, slots: usize, bytes: usize, turn: &mut Turn<'_>) -> Landed {
+    let mut parts = pieces(turn.memory, at, slots).into_iter();
+    let first = parts.next().map_or(0, |(_, count)| count);
+    let mut landed = turn.trip.read(at, HEAD + first, bytes);
+    for (at, count) in parts {
+        landed = landed.with(turn.trip.and_read(at, count));
+    }
+    landed
 }
 
 /// Where a slot of a node lies; the room for it is made if there is none.

@@ -2,6 +2,7 @@
 
 mod cache;
 mod layout;
+mod scan;
 
 use crate::Sizes;
 use crate::bench::{Answer, Operation};
@@ -9,9 +10,10 @@ use crate::oracle::first_value;
 use crate::words::{Address, Index, Landed, Memory, Next, Turn};
 use cache::Cache;
 use layout::{
-    HEAD, LEAF, LOCK, LOCK_AT, Node, Slot, build, byte_at, leaf_bytes, node_bytes, node_of_two, pieces,
+    HEAD, LEAF, LOCK, LOCK_AT, Node, Slot, build, byte_at, leaf_bytes, node_bytes, node_of_two, read_words,
     slot_at,
 };
+use scan::Scanning;
 
 /// The tree, and every compute node's cache.
 #[derive(Debug)]
@@ -30,6 +32,7 @@ pub struct Task {
     from: Address,
     said: u64,
     link: Link,
+    scan: Scanning,
 }
 
 /// How a new leaf gets into the tree.
@@ -62,6 +65,8 @@ enum Stage {
     Made,
     /// The slot's old word.
     Linked(Landed),
+    /// What a scan has asked for.
+    Scan,
 }
 
 impl Smart {
@@ -253,13 +258,7 @@ impl Smart {
 
 /// READs a node with its first `slots` slots.
 fn read_node(at: Address, slots: usize, turn: &mut Turn<'_>) -> Landed {
-    let mut parts = pieces(turn.memory, at, slots).into_iter();
-    let first = parts.next().map_or(0, |(_, count)| count);
-    let mut landed = turn.trip.read(at, HEAD + first, node_bytes(slots));
-    for (at, count) in parts {
-        landed = landed.with(turn.trip.and_read(at, count));
-    }
-    landed
+    read_words(at, slots, node_bytes(slots), turn)
 }
 
 impl Index for Smart {
@@ -270,6 +269,11 @@ impl Index for Smart {
     fn step(&mut self, task: &mut Task, turn: &mut Turn<'_>) -> Next {
         let (operation, key) = (turn.operation, turn.operation.key());
         match task.stage {
+            Stage::Begin if matches!(operation, Operation::Scan { .. }) => {
+                task.stage = Stage::Scan;
+                self.begin_scan(task, turn)
+            }
+            Stage::Scan => self.scan_on(task, turn),
             Stage::Begin => self.begin_at_cache(task, key, turn),
             Stage::Root(slot) => match (Slot(turn.landed.word(slot)), operation) {
                 (slot, _) if slot.is_used() => {

@@ -8,6 +8,7 @@ mod inserts;
 mod paper;
 mod range;
 mod rolex;
+mod scans;
 mod sherman;
 mod smart;
 
