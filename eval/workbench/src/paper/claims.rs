@@ -2,6 +2,7 @@
 //! Electronics 15, 2026, 2210), as ratios that can be measured.
 
 mod ranges;
+mod scans;
 mod threads;
 
 use fpcache::cache::Variant;
@@ -22,7 +23,7 @@ pub enum Keys {
     Wiki,
 }
 
-/// Operations of one of the paper's workloads. Scans are missing: the systems it is compared with have none here.
+/// Operations of one of the paper's workloads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mix {
     /// Reads alone: C.
@@ -31,6 +32,10 @@ pub enum Mix {
     Updates,
     /// One of twenty an insert of a new key: D, whose reads are zipf as well in the paper.
     Inserts,
+    /// Nineteen of twenty a scan of 1 to 100 records, the others updates: E as the paper's table of workloads has it.
+    ScansAndUpdates,
+    /// The same with inserts of new keys: E as YCSB has it.
+    ScansAndInserts,
 }
 
 /// What is done with which records in which budget.
@@ -184,6 +189,12 @@ pub(super) const C: Setting = Setting {
 const YCSB: [Setting; 3] =
     [C, Setting { name: "B", mix: Mix::Updates, ..C }, Setting { name: "D", mix: Mix::Inserts, ..C }];
 
+/// Workload E, with the paper's updates and with YCSB's inserts.
+pub(super) const SCANS: [Setting; 2] = [
+    Setting { name: "E", mix: Mix::ScansAndUpdates, ..C },
+    Setting { name: "E with inserts", mix: Mix::ScansAndInserts, ..C },
+];
+
 const fn with_epsilon(name: &'static str, theta: Option<f64>, epsilon: u32) -> Setting {
     Setting { name, theta, fixed: Fixed { epsilon: Some(epsilon), ..NOTHING }, ..C }
 }
@@ -239,7 +250,9 @@ pub fn all() -> Vec<Claim> {
         all.extend(over(6, setting, &overall));
         all.extend(below(over(6, setting, &[(Smart, 1.0)])));
     }
+    all.extend(scans::throughput());
     all.extend(threads::latencies());
+    all.extend(scans::latencies());
     // §4.2.2.
     for (figure, keys, name, dmtree) in [(8, Keys::Fb, "fb", 1.06), (9, Keys::Wiki, "wiki", 1.04)] {
         let setting = Setting { name, keys, sizes: SMALL, ..C };

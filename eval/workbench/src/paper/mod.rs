@@ -21,6 +21,7 @@ use crate::BuildError;
 use crate::bench::Operation;
 use crate::experiment::{Experiment, Run, SystemName};
 use crate::nic::{Hosts, NicSpec};
+use crate::scatter;
 
 /// Keys that the paper's tables have.
 const KEYS: u64 = 60_000_000;
@@ -303,25 +304,33 @@ impl<'p> Bench<'p> {
 /// The keys that are loaded, as many operations as keys to fill caches, up to a bound, and half as many that are measured.
 fn operations(keys: &Arc<Vec<u64>>, setting: &Setting, seed: u64) -> (Arc<Vec<u64>>, Vec<Operation>, u64) {
     const MOST: usize = 4_000_000;
+    /// Scans touch fifty records each.
+    const MOST_SCANS: usize = MOST / 8;
     /// An update or an insert among so many.
     const EVERY: usize = 20;
-    let warm = keys.len().clamp(10_000, MOST);
+    let scans = matches!(setting.mix, Mix::ScansAndUpdates | Mix::ScansAndInserts);
+    let warm = keys.len().clamp(10_000, if scans { MOST_SCANS } else { MOST });
     let distribution = setting.theta.map_or(Distribution::Uniform, |theta| Distribution::Zipf { theta });
     let lookups = warm + warm / 2;
     let (loaded, inserts) = match setting.mix {
-        Mix::Inserts => {
+        Mix::Inserts | Mix::ScansAndInserts => {
             let growth = Growth::split(keys, lookups.div_ceil(EVERY), InsertOrder::Random, seed);
             (Arc::new(growth.loaded), growth.inserts)
         }
-        Mix::Reads | Mix::Updates => (Arc::clone(keys), Vec::new()),
+        Mix::Reads | Mix::Updates | Mix::ScansAndUpdates => (Arc::clone(keys), Vec::new()),
     };
     let options = RequestOptions { lookups, distribution, negative: 0.0, seed, shift_every: None };
     let of = |(i, key): (usize, &u64)| match setting.mix {
-        Mix::Updates if i % EVERY == 0 => Operation::Update { key: *key, value: i as u64 },
-        Mix::Inserts if i % EVERY == 0 => match inserts.get(i / EVERY) {
+        Mix::Updates | Mix::ScansAndUpdates if i % EVERY == 0 => {
+            Operation::Update { key: *key, value: i as u64 }
+        }
+        Mix::Inserts | Mix::ScansAndInserts if i % EVERY == 0 => match inserts.get(i / EVERY) {
             Some(key) => Operation::Insert { key: *key, value: i as u64 },
             None => Operation::Read { key: *key },
         },
+        Mix::ScansAndUpdates | Mix::ScansAndInserts => {
+            Operation::Scan { key: *key, count: 1 + (scatter(scatter(i as u64) ^ seed) % 100) as u32 }
+        }
         _ => Operation::Read { key: *key },
     };
     let operations = generate(&loaded, &options).keys.iter().enumerate().map(of).collect();

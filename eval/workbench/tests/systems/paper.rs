@@ -87,6 +87,22 @@ fn workloads_with_inserts_are_measured_with_every_system() {
 }
 
 #[test]
+fn scans_are_measured_with_updates_and_with_inserts() {
+    let mut claims = of(Some(Figure::Figure(6))).expect("figure 6");
+    claims.retain(|claim| claim.this.1.name.starts_with('E'));
+    assert_eq!(claims.len(), 10);
+    for row in Bench::new(SCALE, 2, None).measure(&claims).expect("rows") {
+        assert_eq!(row.wrong(), 0, "{row:?}");
+        assert!(row.ours.is_some() && row.ours_best.is_some(), "{row:?}");
+        for run in row.runs.iter().flatten() {
+            // Fifty records of 256 bytes.
+            let tally = run.measured.tally;
+            assert!(tally.per_operation(tally.bytes_from) > 0.95 * 50.5 * 256.0, "{row:?}");
+        }
+    }
+}
+
+#[test]
 fn a_change_of_the_popular_keys_is_seen_and_got_over() {
     let rows = Bench::new(SCALE, 1, None).hotspots().expect("keys");
     let rows: Vec<_> = rows.into_iter().map(|row| row.expect("a run")).collect();
