@@ -36,6 +36,8 @@ mod fields;
 mod growth;
 mod machine;
 mod made;
+#[cfg(feature = "workbench")]
+mod modelled;
 mod node;
 #[cfg(feature = "workbench")]
 mod paper;

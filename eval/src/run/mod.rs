@@ -3,8 +3,6 @@
 pub mod cache;
 pub mod host;
 pub mod measure;
-#[cfg(feature = "workbench")]
-pub mod modelled;
 pub mod options;
 pub mod passes;
 pub mod report;
@@ -40,7 +38,7 @@ use values::ValueBytes;
 pub fn run(arguments: &RunArgs) -> anyhow::Result<Verdict> {
     if let Some(card) = arguments.transport.card() {
         #[cfg(feature = "workbench")]
-        return modelled::run(arguments, card);
+        return crate::modelled::run(arguments, card);
         #[cfg(not(feature = "workbench"))]
         bail!(
             "--transport nic:{card}: this program was built without the model of network cards: build it with \

@@ -28,6 +28,10 @@ use store::Store;
 
 /// Runs a sweep, or what is left of it, and reports it.
 pub fn sweep(arguments: &SweepArgs) -> anyhow::Result<Verdict> {
+    #[cfg(feature = "workbench")]
+    if arguments.is_modelled() {
+        return crate::modelled::sweep::sweep(arguments);
+    }
     match arguments.run.dataset.key_kind() {
         KeyKind::U64 => sweep_over::<U64Keys>(arguments),
         KeyKind::Bytes => sweep_over::<ByteKeys>(arguments),

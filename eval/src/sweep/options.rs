@@ -16,10 +16,11 @@ pub const EXAMPLES: &str = "Examples:
   fpcache-eval sweep --over epsilon --values 8,16,32,64,128,256 --dataset fb:4M --plans two-stage,range,auto
   fpcache-eval sweep --over threads --values 1,2 --dataset wiki:4M --system fpcache,hashmap --out threads
   fpcache-eval sweep --over theta --values 0.5,0.9,0.99,1.2 --dataset fb:4M --cache 4MiB --json theta.json
+  fpcache-eval sweep --over clients --values 48,96,384 --transport nic:cx6-100g --dataset fb:1M --system fpcache,smart,chime
 
 The folder of --out gets results.json (rows as those of run), results.csv and plot.svg, anew after every point. The same \
 command goes on where it was interrupted; more --values add points. Values are measured one after the other, the lines \
-and systems of one value take turns.
+and systems of one value take turns. In the model of network cards (nic:…, and --over nic) there is no folder: --json has the rows.
 
 Exit code: 0 if every answer was right, 1 if one was wrong, 2 if the sweep failed.";
 
@@ -69,6 +70,12 @@ impl SweepArgs {
         self.given_too = matches.value_source(self.over.option().id) == Some(ValueSource::CommandLine);
     }
 
+    /// Whether it is one in a model of network cards.
+    #[cfg(feature = "workbench")]
+    pub fn is_modelled(&self) -> bool {
+        self.over == Over::Nic || self.run.transport.card().is_some()
+    }
+
     /// Checks everything that can be checked without the data, and gives the points in ascending order, each once.
     ///
     /// # Errors
@@ -79,6 +86,12 @@ impl SweepArgs {
             !self.given_too,
             "--{} is what is swept: leave it away, --values has its values",
             option.name
+        );
+        ensure!(
+            !self.over.is_of_model(),
+            "a sweep over {} is one in a model of network cards: add --transport nic:cx6-100g, in a program built with the \
+             feature `workbench`",
+            self.over.name()
         );
         let has_fpcache = self.run.systems.contains(&SystemName::Fpcache);
         ensure!(

@@ -27,6 +27,14 @@ pub enum Over {
     Theta,
     /// Threads that look up at once
     Threads,
+    /// With nic:…: bytes of a key
+    KeyBytes,
+    /// Modelled cards, such as cx6-100g
+    Nic,
+    /// With nic:…: clients, a thread each
+    Clients,
+    /// With nic:…: memory nodes
+    MemoryNodes,
 }
 
 /// An option of `run`.
@@ -49,6 +57,10 @@ impl Over {
             Self::Fill => "fill",
             Self::Theta => "theta",
             Self::Threads => "threads",
+            Self::KeyBytes => "key-bytes",
+            Self::Nic => "nic",
+            Self::Clients => "clients",
+            Self::MemoryNodes => "memory-nodes",
         }
     }
 
@@ -62,6 +74,10 @@ impl Over {
             Self::Fill => ("fill", "fill"),
             Self::Theta => ("dist", "distribution"),
             Self::Threads => ("threads", "threads"),
+            Self::KeyBytes => ("key-bytes", "key_bytes"),
+            Self::Nic => ("transport", "transport"),
+            Self::Clients => ("clients", "clients"),
+            Self::MemoryNodes => ("nodes", "nodes"),
         };
         RunOption { name, id }
     }
@@ -74,6 +90,11 @@ impl Over {
     /// Whether it means nothing to the maps.
     pub const fn is_of_fpcache(self) -> bool {
         matches!(self, Self::Cache | Self::Epsilon | Self::FingerprintBits | Self::Fill)
+    }
+
+    /// Whether it is one of the model of network cards alone.
+    pub const fn is_of_model(self) -> bool {
+        matches!(self, Self::KeyBytes | Self::Nic | Self::Clients | Self::MemoryNodes)
     }
 
     /// Whether steps are factors rather than differences.
@@ -91,6 +112,10 @@ impl Over {
             Self::Fill => "share of slots that hold a record",
             Self::Theta => "exponent of the zipf distribution",
             Self::Threads => "threads",
+            Self::KeyBytes => "bytes of a key",
+            Self::Nic => "network card",
+            Self::Clients => "clients",
+            Self::MemoryNodes => "memory nodes",
         }
     }
 
@@ -112,7 +137,7 @@ impl Over {
     }
 
     /// Sets it in `run` as its option would.
-    fn set(self, run: &mut RunArgs, text: &str) -> anyhow::Result<f64> {
+    pub fn set(self, run: &mut RunArgs, text: &str) -> anyhow::Result<f64> {
         match self {
             Self::Cache => {
                 let budget = parse_budget(text).map_err(|error| anyhow!(error))?;
@@ -152,6 +177,21 @@ impl Over {
                 run.threads = within(text, 1024)?;
                 Ok(f64::from(run.threads))
             }
+            Self::KeyBytes => {
+                let bytes = within(text, TableParameters::MAX_KEY_BYTES)?;
+                run.key_bytes = Some(bytes as usize);
+                Ok(f64::from(bytes))
+            }
+            Self::Clients => {
+                let clients = within(text, 24_576)?;
+                run.clients = Some(clients);
+                Ok(f64::from(clients))
+            }
+            Self::MemoryNodes => {
+                run.nodes = within(text, 64)?;
+                Ok(f64::from(run.nodes))
+            }
+            Self::Nic => bail!("cards are no numbers"),
         }
     }
 }

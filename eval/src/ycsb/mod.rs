@@ -36,6 +36,10 @@ use row::{Around, YcsbRow};
 /// # Errors
 /// If the options make no sense, or the memory node fails.
 pub fn ycsb(arguments: &YcsbArgs) -> anyhow::Result<Verdict> {
+    #[cfg(feature = "workbench")]
+    if let Some(card) = arguments.run.transport.card() {
+        return crate::modelled::ycsb::ycsb(arguments, card);
+    }
     match arguments.run.dataset.key_kind() {
         KeyKind::U64 => ycsb_over::<U64Keys>(arguments),
         KeyKind::Bytes => ycsb_over::<ByteKeys>(arguments),

@@ -20,6 +20,7 @@ pub const EXAMPLES: &str = "Examples:
   fpcache-eval ycsb --workload D --dataset fb:4M --insert-order append --duration 30s
   fpcache-eval ycsb --workload B --dataset fb:4M --rate 100k --arrivals poisson
   fpcache-eval ycsb --mix read=0.9,update=0.1 --dataset ipv4 --dist hotspot:0.01:0.9 --group 32
+  fpcache-eval ycsb --workload B,E --transport nic:cx6-100g --clients 384 --dataset fb:1M --system fpcache,smart,rolex
 
 Workloads: YCSB's A to F; paper-d and paper-e as FPCache's paper has them (E with updates); xstore-b, xstore-d, \
 xstore-prod1 and xstore-prod2. Each has its own distribution unless --dist is given. Several workloads take turns on the \
@@ -229,8 +230,8 @@ mod tests {
             ("--workload A", "--dataset"),
             ("--dataset ipv4 --workload G", "paper-e"),
             ("--dataset ipv4 --mix read=2", "from 0 to 1"),
-            ("--dataset ipv4 --workload A --duration 30", "30s"),
-            ("--dataset ipv4 --workload A --duration 0s", "30s"),
+            ("--dataset ipv4 --workload A --duration 30", "5s"),
+            ("--dataset ipv4 --workload A --duration 0s", "5s"),
             ("--dataset ipv4 --workload A --rate 0", "above 0"),
             ("--dataset ipv4 --workload A --arrivals fixed", "--rate"),
             ("--dataset ipv4 --workload A --insert-order sorted", "hotspot-moves"),

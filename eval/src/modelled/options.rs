@@ -1,0 +1,107 @@
+//! What the options of `run` mean in the model, and which of them mean nothing there.
+
+use anyhow::{Context, ensure};
+use fpcache_client::{Plan, PlanChoice};
+use fpcache_datasets::KeyKind;
+use fpcache_datasets::count::{human, human_bytes};
+use fpcache_workbench::Sizes;
+use fpcache_workbench::experiment;
+use fpcache_workbench::nic::{Hosts, NicSpec};
+
+use crate::machine::free_memory;
+use crate::run::options::RunArgs;
+use crate::systems::SystemName;
+
+/// Compute nodes that clients are spread over, and clients without `--clients`: those of the FPCache paper.
+const COMPUTE_NODES: u32 = 6;
+const CLIENTS: u32 = 384;
+
+/// The systems, of which the maps of a plain `run` are none.
+pub fn systems(arguments: &RunArgs) -> anyhow::Result<Vec<SystemName>> {
+    let all = arguments.distinct_systems();
+    if all == [SystemName::Fpcache, SystemName::Hashmap, SystemName::Btreemap] {
+        return Ok(vec![SystemName::Fpcache]);
+    }
+    let other = all.iter().find(|system| !system.is_modelled() && **system != SystemName::Fpcache);
+    ensure!(
+        other.is_none(),
+        "--system {}: it does not run in the model of network cards: use {}",
+        other.map_or("", |other| other.as_str()),
+        experiment::SystemName::ALL.map(experiment::SystemName::name).join(", ")
+    );
+    Ok(all)
+}
+
+/// Bytes of keys and values; refuses what the model does not have.
+pub fn sizes(arguments: &RunArgs) -> anyhow::Result<Sizes> {
+    let RunArgs { cache, .. } = arguments;
+    // What is swept over cards has none of its own.
+    let transport = arguments.transport.card().map_or("nic:…", |_| arguments.transport.as_str());
+    ensure!(
+        arguments.dataset.key_kind() == KeyKind::U64,
+        "--dataset {}: with {transport} integers stand for keys of --key-bytes: use fb, wiki, uniform or another set of these",
+        arguments.dataset
+    );
+    let others = [
+        ("--batch", arguments.batch != 1, "every client looks up one key at a time"),
+        ("--threads", arguments.threads != 1, "use --clients"),
+        ("--timeline", arguments.timeline.is_some(), "`fpcache-eval paper --figure 10` has one"),
+        ("--url", arguments.url.is_some(), "the memory node is modelled"),
+        ("--store-dir", arguments.store.store_dir.is_some(), "the memory node is modelled"),
+        ("--groups", arguments.groups, "tables are without them"),
+        ("--inline-bytes", arguments.inline_bytes.is_some(), "all values lie beside their keys"),
+        ("--policy", cache.policy.is_some(), "the hot cache goes by heat"),
+        ("--on-conflict", cache.on_conflict.is_some(), "lookups go on by what is cheapest"),
+        ("--cold", cache.cold, "caches are filled by as many lookups as are measured"),
+    ];
+    for (option, is_given, because) in others {
+        ensure!(!is_given, "{option}: not with {transport}: {because}");
+    }
+    let is_plan = !matches!(arguments.plan, PlanChoice::Fixed(Plan::Groups | Plan::AtNode));
+    ensure!(is_plan, "--plan: with {transport} there are auto, two-stage, range and speculative");
+    let value = arguments
+        .value_bytes
+        .fixed()
+        .context("--value-bytes: values have one length in the model: write a number")?;
+    let (key, value) = (arguments.key_bytes.unwrap_or(8), value as usize);
+    ensure!(key >= 8 && value >= 8, "--key-bytes and --value-bytes: 8 or more in the model");
+    Ok(Sizes { key, value })
+}
+
+/// The machines: as many clients on each compute node.
+pub fn hosts(arguments: &RunArgs, nic: NicSpec) -> anyhow::Result<Hosts> {
+    let clients = arguments.clients.unwrap_or(CLIENTS);
+    let nodes = clients.min(COMPUTE_NODES);
+    ensure!(
+        clients.is_multiple_of(nodes),
+        "--clients {clients}: six compute nodes have as many each: use {}",
+        clients.next_multiple_of(nodes)
+    );
+    let (compute_nodes, threads) = (u16::try_from(nodes)?, u16::try_from(clients / nodes)?);
+    Ok(Hosts { compute_nodes, threads, memory_nodes: u16::try_from(arguments.nodes)?, ..Hosts::paper(nic) })
+}
+
+/// Whether there is memory for any of the systems, before it is looked for.
+pub fn check_memory(systems: &[SystemName], sizes: Sizes, keys: u64, lookups: u64) -> anyhow::Result<()> {
+    // A request, its key while they are drawn, and what is expected of it.
+    const LOOKUP: u64 = 40;
+    let of = |system: &SystemName| {
+        let name: Result<experiment::SystemName, _> = system.as_str().parse();
+        name.map_or(0, |name| name.host_bytes(sizes)) as u64
+    };
+    let each = systems.iter().map(of).max().unwrap_or(0) + 8;
+    let (needs, free) = (each * keys + 2 * lookups * LOOKUP, free_memory()?);
+    let fits = free.saturating_sub(2 * lookups * LOOKUP) / each;
+    ensure!(
+        needs <= free,
+        "{} keys of {}/{} B and {} lookups take about {} of this machine, which has {} free: use {}",
+        human(keys),
+        sizes.key,
+        sizes.value,
+        human(lookups),
+        human_bytes(needs),
+        human_bytes(free),
+        if fits == 0 { "fewer --lookups".to_owned() } else { format!("{} keys", human(fits)) }
+    );
+    Ok(())
+}

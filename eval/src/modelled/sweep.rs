@@ -1,0 +1,184 @@
+//! `sweep` in the model: lookups of every system at several values of one setting.
+
+use anyhow::{Context, bail, ensure};
+use fpcache_workbench::nic::NicSpec;
+
+use super::Modelled;
+use super::options::check_memory;
+use super::row::{Row, Tag, table};
+use crate::Verdict;
+use crate::progress::Bar;
+use crate::run::options::RunArgs;
+use crate::run::report::{check_json, deliver};
+use crate::sweep::options::SweepArgs;
+use crate::sweep::points::Over;
+
+/// The card of a sweep without `--transport`.
+const CARD: NicSpec = NicSpec::CX6_100G;
+
+/// Runs a sweep over modelled cards and reports it.
+///
+/// # Errors
+/// If options contradict each other or the model, or there is no memory for the keys.
+pub fn sweep(arguments: &SweepArgs) -> anyhow::Result<Verdict> {
+    let others = [
+        ("--threads", arguments.over == Over::Threads, "sweep over clients"),
+        ("--plans", !arguments.plans.is_empty(), "FPCache has one line there: use --plan"),
+        ("--variants", !arguments.variants.is_empty(), "FPCache has one line there: use --variant"),
+        ("--policies", !arguments.policies.is_empty(), "the hot cache goes by heat"),
+        ("--out", arguments.out.is_some(), "runs are short and the same every time: use --json"),
+    ];
+    for (option, is_given, because) in others {
+        ensure!(!is_given, "{option}: not in the model of network cards: {because}");
+    }
+    let points = points(arguments)?;
+    // All of them are looked at before the first is measured.
+    let modelled = points.iter().map(Point::modelled).collect::<anyhow::Result<Vec<_>>>()?;
+    let (Some(first), json) = (modelled.first(), arguments.run.json.as_deref()) else {
+        bail!("--values: write one")
+    };
+    check_json(json)?;
+    let bar = Bar::default();
+    let keys = first.keys(&bar)?;
+    for modelled in &modelled {
+        check_memory(&modelled.systems, modelled.sizes, keys.len() as u64, arguments.run.lookups)?;
+    }
+    let mut rows = Vec::new();
+    for (at, (point, modelled)) in points.iter().zip(&modelled).enumerate() {
+        eprintln!("point {} of {}: {} {}", at + 1, points.len(), arguments.over.name(), point.value);
+        let tag = Tag { swept: Some((arguments.over.name(), point.value.clone())), ..Tag::default() };
+        let measured = modelled.look_up(&keys, &tag, &bar);
+        rows.extend(measured.with_context(|| format!("--values {}", point.value))?);
+    }
+    deliver(&table(&rows), &rows, json)?;
+    Ok(Verdict::of(rows.iter().map(Row::wrong).sum()))
+}
+
+/// One value, as it was written.
+struct Point {
+    value: String,
+    run: RunArgs,
+    over: Over,
+}
+
+impl Point {
+    fn modelled(&self) -> anyhow::Result<Modelled<'_>> {
+        let nic = match (self.over, self.run.transport.card()) {
+            (Over::Nic, _) => NicSpec::named(&self.value)?,
+            (_, Some(card)) => NicSpec::named(card)?,
+            (_, None) => CARD,
+        };
+        let mut modelled =
+            Modelled::new(&self.run, nic).with_context(|| format!("--values {}", self.value))?;
+        if self.over == Over::Epsilon {
+            // The other systems with models have the same.
+            modelled.fixed.epsilon = Some(self.run.epsilon);
+        }
+        Ok(modelled)
+    }
+}
+
+/// The values in the order in which they were given, each once.
+fn points(arguments: &SweepArgs) -> anyhow::Result<Vec<Point>> {
+    let option = arguments.over.option();
+    ensure!(
+        !arguments.given_too,
+        "--{} is what is swept: leave it away, --values has its values",
+        option.name
+    );
+    let mut points: Vec<Point> = Vec::new();
+    for text in &arguments.values {
+        let mut run = arguments.run.clone();
+        if arguments.over != Over::Nic {
+            arguments.over.set(&mut run, text).with_context(|| format!("--values {text}"))?;
+        }
+        if points.iter().all(|point| point.value != *text) {
+            points.push(Point { value: text.clone(), run, over: arguments.over });
+        }
+    }
+    Ok(points)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::{Cli, Command};
+
+    fn parse(options: &str) -> SweepArgs {
+        let words = ["fpcache-eval", "sweep"].into_iter().chain(options.split_whitespace());
+        match Cli::of(words).expect("options").command {
+            Some(Command::Sweep(arguments)) => *arguments,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn rows(options: &str) -> Vec<serde_json::Value> {
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = folder.path().join("rows.json");
+        let options =
+            format!("--dataset uniform:20K --lookups 6K --cache 400KB {options} --json {}", file.display());
+        // What is swept is not given as well.
+        let options = match options.contains("--over cache") {
+            true => options.replace("--cache 400KB", ""),
+            false => options,
+        };
+        assert_eq!(crate::sweep::sweep(&parse(&options)).expect("figures"), Verdict::AllRight);
+        let text = std::fs::read_to_string(file).expect("JSON");
+        serde_json::from_str(&text).expect("rows")
+    }
+
+    #[test]
+    fn every_axis_of_the_model_changes_what_it_says() {
+        let of = |row: &serde_json::Value, field: &str| row[field].as_f64().expect("a number");
+        let by_key = rows(
+            "--transport nic:cx6-100g --over key-bytes --values 8,128 --system fpcache,rolex --clients 48",
+        );
+        assert_eq!(by_key.len(), 4);
+        assert!(
+            of(&by_key[3], "bytes_per_operation") > 5.0 * of(&by_key[1], "bytes_per_operation"),
+            "{by_key:?}"
+        );
+        let by_card = rows("--over nic --values cx6-100g,cx3-40g --system smart --clients 384");
+        assert!(of(&by_card[0], "per_second") > 2.0 * of(&by_card[1], "per_second"), "{by_card:?}");
+        assert_eq!(
+            (&by_card[1]["value"], &by_card[1]["transport"]),
+            (&"cx3-40g".into(), &"nic:cx3-40g".into())
+        );
+        let by_clients =
+            rows("--transport nic:cx6-100g --over clients --values 6,48 --system fpcache,sherman");
+        assert!(of(&by_clients[2], "per_second") > 4.0 * of(&by_clients[0], "per_second"), "{by_clients:?}");
+        let by_nodes = rows("--transport nic:cx6-100g --over memory-nodes --values 1,2 --system sherman");
+        assert!(of(&by_nodes[1], "per_second") > 1.5 * of(&by_nodes[0], "per_second"), "{by_nodes:?}");
+        let by_bound =
+            rows("--transport nic:cx6-100g --over epsilon --values 8,64 --system rolex,fpcache --clients 48");
+        assert!(
+            of(&by_bound[2], "bytes_per_operation") > 2.0 * of(&by_bound[0], "bytes_per_operation"),
+            "{by_bound:?}"
+        );
+        let by_budget =
+            rows("--transport nic:cx6-100g --over cache --values 20KB,1MB --system smart --clients 48");
+        assert!(
+            of(&by_budget[1], "round_trips_per_operation") < of(&by_budget[0], "round_trips_per_operation")
+        );
+    }
+
+    #[test]
+    fn contradictions_are_refused_with_what_there_is() {
+        for (options, remedy) in [
+            ("--over nic --values cx9", "cx6-100g"),
+            ("--over nic --values cx6-100g --transport nic:cx5-100g", "is what is swept"),
+            ("--over clients --values 48", "nic:cx6-100g"),
+            ("--over clients --values 100 --transport nic:cx6-100g", "102"),
+            ("--over clients --values x --transport nic:cx6-100g", "--values x"),
+            ("--over key-bytes --values 4 --transport nic:cx6-100g", "8 or more"),
+            ("--over memory-nodes --values 65 --transport nic:cx6-100g", "1 to 64"),
+            ("--over threads --values 2 --transport nic:cx6-100g", "clients"),
+            ("--over epsilon --values 8 --plans auto --transport nic:cx6-100g", "--plan"),
+            ("--over epsilon --values 8 --out x --transport nic:cx6-100g", "--json"),
+        ] {
+            let options = format!("--dataset uniform:10K {options}");
+            let error = format!("{:#}", crate::sweep::sweep(&parse(&options)).expect_err(&options));
+            assert!(error.contains(remedy), "{options}: {error}");
+        }
+    }
+}

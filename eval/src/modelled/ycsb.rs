@@ -1,0 +1,140 @@
+//! `ycsb` in the model: every system, workload after workload, each over a table loaded anew.
+
+use std::sync::Arc;
+
+use anyhow::{Context, ensure};
+use fpcache_datasets::requests::{Growth, Operation as Drawn, OperationKind, Operations, Workload};
+use fpcache_workbench::bench::Operation;
+use fpcache_workbench::nic::NicSpec;
+
+use super::Modelled;
+use super::row::{Row, Tag, table};
+use crate::Verdict;
+use crate::progress::Bar;
+use crate::run::report::{check_json, deliver};
+use crate::ycsb::options::{YcsbArgs, refuse_lookups_only};
+
+/// Runs the workloads over a modelled card and reports them.
+///
+/// # Errors
+/// If options contradict each other or the model, or there is no memory for the keys.
+pub fn ycsb(arguments: &YcsbArgs, card: &str) -> anyhow::Result<Verdict> {
+    let run = &arguments.run;
+    refuse_lookups_only(run)?;
+    let others = [
+        ("--duration", arguments.duration.is_some(), "use --ops"),
+        ("--rate", arguments.rate.is_some(), "clients do one operation after the other"),
+        ("--writes-in-flight", arguments.writes_in_flight.is_some(), "clients wait for each write"),
+    ];
+    for (option, is_given, because) in others {
+        ensure!(!is_given, "{option}: not with {}: {because}", run.transport.as_str());
+    }
+    let modelled = Modelled::new(run, NicSpec::named(card)?)?;
+    check_json(run.json.as_deref())?;
+    let bar = Bar::default();
+    let keys = modelled.keys(&bar)?;
+    let mut rows = Vec::new();
+    for workload in arguments.workloads() {
+        let (loaded, operations, warm) =
+            bar.during("drawing operations", 2 * run.lookups, || draw(arguments, &workload, &keys))?;
+        eprintln!("workload {}", workload.name);
+        let tag = Tag {
+            workload: Some((workload.name.to_string(), workload.distribution.to_string())),
+            ..Tag::default()
+        };
+        rows.extend(modelled.measure(&loaded, (&operations, warm), &tag, &bar)?);
+    }
+    deliver(&table(&rows), &rows, run.json.as_deref())?;
+    Ok(Verdict::of(rows.iter().map(Row::wrong).sum()))
+}
+
+/// The keys that are loaded, and the operations, of which so many are to fill caches: half of them.
+fn draw(
+    arguments: &YcsbArgs,
+    workload: &Workload,
+    keys: &Arc<Vec<u64>>,
+) -> anyhow::Result<(Arc<Vec<u64>>, Vec<Operation>, u64)> {
+    let seed = arguments.run.seed;
+    let count = usize::try_from(2 * arguments.run.lookups).context("--ops exceed this machine's memory")?;
+    let expected = workload.mix.share(OperationKind::Insert) * count as f64;
+    // What is drawn may be somewhat more than its share.
+    let wanted = if expected > 0.0 { (expected + 6.0 * expected.sqrt() + 8.0) as u64 } else { 0 };
+    let wanted = arguments.inserts.unwrap_or(wanted) as usize;
+    let inserts = wanted.min(keys.len() / 2);
+    if inserts < wanted {
+        eprintln!(
+            "note: of {wanted} keys to insert half of the data set's, {inserts}, are there: there may be fewer operations"
+        );
+    }
+    let growth = Growth::split(keys, inserts, arguments.insert_order, seed);
+    let drawn = Operations::generate(&growth.loaded, workload, count, seed, 0);
+    let mut operations = Vec::with_capacity(count);
+    for (number, operation) in drawn.play(&growth.loaded, &growth.inserts, 0).take(count).enumerate() {
+        let value = number as u64;
+        match operation {
+            Drawn::Read(key) => operations.push(Operation::Read { key }),
+            Drawn::Update(key) => operations.push(Operation::Update { key, value }),
+            Drawn::Insert(key) => operations.push(Operation::Insert { key, value }),
+            Drawn::Scan(key, count) => operations.push(Operation::Scan { key, count: count.into() }),
+            Drawn::ReadModifyWrite(key) => {
+                operations.extend([Operation::Read { key }, Operation::Update { key, value }]);
+            }
+        }
+    }
+    let warm = operations.len() as u64 / 2;
+    Ok((Arc::new(growth.loaded), operations, warm))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::{Cli, Command};
+
+    fn parse(options: &str) -> YcsbArgs {
+        let words = ["fpcache-eval", "ycsb", "--transport", "nic:cx6-100g"].into_iter();
+        match Cli::of(words.chain(options.split_whitespace())).expect("options").command {
+            Some(Command::Ycsb(arguments)) => *arguments,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn every_workload_has_a_row_for_each_system_with_right_answers() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = folder.path().join("rows.json");
+        let options = format!(
+            "--dataset uniform:20K --ops 6K --clients 48 --cache 300KB --workload A,C,D,E,F --system fpcache,smart,sherman \
+             --json {}",
+            file.display()
+        );
+        assert_eq!(crate::ycsb::ycsb(&parse(&options)).expect("figures"), Verdict::AllRight);
+        let text = std::fs::read_to_string(file).expect("JSON");
+        let rows: Vec<serde_json::Value> = serde_json::from_str(&text).expect("rows");
+        assert_eq!(rows.len(), 5 * 3);
+        let tally = |row: &serde_json::Value, field: &str| row["tally"][field].as_f64().expect("a count");
+        for row in &rows {
+            let bytes = row["bytes_per_operation"].as_f64().expect("bytes");
+            match row["workload"].as_str() {
+                Some("E") => assert!(bytes > 30.0 * 16.0, "scans: {row}"),
+                Some("C") => assert_eq!(tally(row, "writes") + tally(row, "calls"), 0.0, "{row}"),
+                _ => assert!(tally(row, "writes") + tally(row, "calls") > 50.0, "{row}"),
+            }
+        }
+        assert_eq!(rows[6]["distribution"], "latest:0.99");
+    }
+
+    #[test]
+    fn contradictions_are_refused_with_what_there_is() {
+        for (options, remedy) in [
+            ("--dataset uniform:10K --workload A --duration 3s", "--ops"),
+            ("--dataset uniform:10K --workload A --rate 1K", "one operation after the other"),
+            ("--dataset uniform:10K --workload A --writes-in-flight 2", "wait for each"),
+            ("--dataset uniform:10K --workload A --clients 100", "102"),
+            ("--dataset uniform:10K --workload A --negative 0.5", "leave it away"),
+            ("--dataset words --workload A", "uniform"),
+        ] {
+            let error = format!("{:#}", crate::ycsb::ycsb(&parse(options)).expect_err(options));
+            assert!(error.contains(remedy), "{options}: {error}");
+        }
+    }
+}
