@@ -157,45 +157,72 @@ pub fn node_of_two(from: Address, of: (u64, u32), children: [Slot; 2]) -> Vec<u6
     words
 }
 
-/// Where the first `slots` slots of a node lie, in pieces: those that it had at first, and what it has grown by.
-pub fn pieces(memory: &Memory, at: Address, slots: usize) -> Vec<(Address, usize)> {
-    let (mut link, mut first, mut left) = (at + HEAD as u64 - 1, at + HEAD as u64, slots);
-    let mut all = Vec::new();
-    let mut size = memory.words(at, 1)[0] >> 9 & 0x1ff;
-    // What a node was allocated with; loaded ones say it by their type alone.
-    if size == 0 {
-        size = memory.words(at, 1)[0] >> 32;
+/// The slots that a node was allocated with; loaded ones say it by their type alone.
+fn first_slots(head: u64) -> usize {
+    let allocated = head >> 9 & 0x1ff;
+    (if allocated == 0 { head >> 32 } else { allocated }) as usize
+}
+
+/// Where the first slots of a node lie, in pieces: those that it had at first, and what it has grown by.
+struct Pieces<'m> {
+    memory: &'m Memory,
+    /// Where the next piece lies, 0 if there is none, and where is said which one is after it.
+    first: Address,
+    link: Address,
+    size: usize,
+    left: usize,
+    is_grown: bool,
+}
+
+impl<'m> Pieces<'m> {
+    fn new(memory: &'m Memory, at: Address, slots: usize) -> Self {
+        let size = first_slots(memory.words(at, 1)[0]);
+        let (first, link) = (at + HEAD as u64, at + HEAD as u64 - 1);
+        Self { memory, first, link, size, left: slots, is_grown: false }
     }
-    loop {
-        let count = left.min(size as usize);
-        all.push((first, count));
-        left -= count;
-        let next = memory.words(link, 1)[0];
-        if left == 0 || next == 0 {
-            return all;
+}
+
+impl Iterator for Pieces<'_> {
+    type Item = (Address, usize);
+
+    #[inline]
+    fn next(&mut self) -> Option<(Address, usize)> {
+        if self.left == 0 || self.first == 0 {
+            return None;
         }
-        if all.len() > 1 {
-            size *= 2;
+        let piece = (self.first, self.left.min(self.size));
+        self.left -= piece.1;
+        if self.left > 0 {
+            // The first two are of one size, each after them is as large as all before.
+            self.size <<= u32::from(self.is_grown);
+            self.is_grown = true;
+            let next = self.memory.words(self.link, 1)[0];
+            (self.link, self.first) = (next, if next == 0 { 0 } else { next + 1 });
         }
-        (link, first) = (next, next + 1);
+        Some(piece)
     }
 }
 
 /// READs a node's words with its first `slots` slots, as so many bytes.
 pub fn read_words(at: Address, slots: usize, bytes: usize, turn: &mut Turn<'_>) -> Landed {
-    let mut parts = pieces(turn.memory, at, slots).into_iter();
+    let Turn { memory, trip, .. } = turn;
+    let mut parts = Pieces::new(memory, at, slots);
     let first = parts.next().map_or(0, |(_, count)| count);
-    let mut landed = turn.trip.read(at, HEAD + first, bytes);
+    let mut landed = trip.read(at, HEAD + first, bytes);
     for (at, count) in parts {
-        landed = landed.with(turn.trip.and_read(at, count));
+        landed = landed.with(trip.and_read(at, count));
     }
     landed
 }
 
 /// Where a slot of a node lies; the room for it is made if there is none.
 pub fn slot_at(memory: &mut Memory, at: Address, slot: usize) -> Address {
+    let head = memory.words(at, 1)[0];
+    if slot < first_slots(head) {
+        return at + (HEAD + slot) as u64;
+    }
     let mut before = 0;
-    for (first, count) in pieces(memory, at, slot + 1) {
+    for (first, count) in Pieces::new(memory, at, slot + 1) {
         if slot < before + count {
             return first + (slot - before) as u64;
         }
@@ -205,7 +232,6 @@ pub fn slot_at(memory: &mut Memory, at: Address, slot: usize) -> Address {
     while memory.words(last, 1)[0] != 0 {
         last = memory.words(last, 1)[0];
     }
-    let head = memory.words(at, 1)[0];
     if head >> 9 & 0x1ff == 0 {
         memory.words_mut(at, 1)[0] |= (before as u64) << 9;
     }
