@@ -1,6 +1,8 @@
 //! The FPCache paper's figures, beside what a model of network cards gives: `fpcache-workbench` at the command line.
 
-use std::path::PathBuf;
+mod journal;
+
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, ensure};
 use clap::{Args, ValueEnum};
@@ -11,6 +13,7 @@ use fpcache_workbench::paper::{
 };
 use serde::Serialize;
 
+use self::journal::Journal;
 use crate::Verdict;
 use crate::cli::positive_count;
 use crate::machine::{COMMIT, Machine, free_memory};
@@ -26,7 +29,7 @@ pub const EXAMPLES: &str = "Examples:
 Each row is a statement of the paper as a ratio: what it says, what the systems give here with their published parameters, and with \
 the best of those tried. The systems' index code runs over simulated memory, every answer is checked, requests and bytes are \
 counted, and a model of network cards says how long they take (docs/nic-model.md). Budgets shrink with --scale: 100 MB are those of \
-60 M keys. Where a ratio differs from the paper's, the row says what binds here.
+60 M keys. With --json FILE the same command goes on where it was interrupted: FILE.runs keeps what is finished until FILE is there. Where a ratio differs from the paper's, the row says what binds here.
 
 Exit code: 0 if every answer was right, 1 if one was wrong, 2 wrong usage or a failure.";
 
@@ -101,6 +104,19 @@ impl PaperArgs {
         self.figure.map(Figure::Figure).or(self.table.map(Figure::Table))
     }
 
+    /// What was finished before an interruption, where there is a file for figures.
+    fn journal(&self) -> anyhow::Result<Option<Journal>> {
+        let Some(json) = self.json.as_deref().filter(|json| *json != Path::new("-")) else { return Ok(None) };
+        let commit = COMMIT.unwrap_or("no commit");
+        let version = env!("CARGO_PKG_VERSION");
+        let of = format!("{} keys, {}, seed {}, {version}, {commit}", self.scale, self.nic.name, self.seed);
+        let journal = Journal::open(Journal::beside(json), &of)?;
+        if journal.len() > 0 {
+            eprintln!("{} runs were there already", journal.len());
+        }
+        Ok(Some(journal))
+    }
+
     fn with<T>(&self, row: T) -> Box<Of<T>> {
         let (machine, commit, version) = (Machine::detect(), COMMIT, env!("CARGO_PKG_VERSION"));
         Box::new(Of { row, scale: self.scale, nic: self.nic.name, seed: self.seed, machine, commit, version })
@@ -123,8 +139,10 @@ pub fn paper(arguments: &PaperArgs) -> anyhow::Result<Verdict> {
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     let threads = check_memory(figure, &claims, &scale, free_memory()?, threads)?;
     check_json(arguments.json.as_deref())?;
+    let journal = arguments.journal()?;
     let bar = Bar::default();
-    let mut bench = Bench::new(scale, threads, Some(&bar));
+    let mut bench = Bench::new(scale, threads, Some(&bar))
+        .with_journal(journal.as_ref().map(|journal| journal as &dyn fpcache_workbench::paper::Journal));
     let has = |other| figure.is_none_or(|figure| figure == other);
     let rows = bench.measure(&claims)?;
     let entries = if has(Figure::Table(2)) { entries().context("Table 2")? } else { Vec::new() };
@@ -146,6 +164,7 @@ pub fn paper(arguments: &PaperArgs) -> anyhow::Result<Verdict> {
     let rows: Vec<Row> =
         rows.chain(hotspots.into_iter().map(|row| Row::Hotspots(arguments.with(row)))).collect();
     deliver(&tables.concat(), &rows, arguments.json.as_deref())?;
+    journal.map_or(Ok(()), Journal::finish)?;
     Ok(Verdict::of(wrong))
 }
 
@@ -283,6 +302,41 @@ mod tests {
         assert!(first.contains("tally"), "{first}");
         assert!(first == json("second", "--figure 11 --seed 1"), "there are no host timings in it");
         assert!(first != json("third", "--figure 11 --seed 2"));
+    }
+
+    #[test]
+    fn an_interrupted_run_goes_on_where_it_was() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = folder.path().join("figures");
+        let arguments =
+            parse(&format!("--figure 11 --scale 10K --json {}", file.display())).expect("options");
+        let figures = || {
+            paper(&arguments).expect("figures");
+            let text = std::fs::read_to_string(&file).expect("JSON");
+            let mut rows: Vec<serde_json::Value> = serde_json::from_str(&text).expect("rows");
+            rows.iter_mut().filter_map(|row| row.as_object_mut()).for_each(|row| drop(row.remove("made")));
+            rows
+        };
+        let whole = figures();
+        let runs = Journal::beside(&file);
+        assert!(!runs.exists(), "the figures are there");
+        // As an interruption leaves it: one run, and half of another.
+        let journal = arguments.journal().expect("a file").expect("there is one");
+        let scale = Scale { keys: arguments.scale, nic: arguments.nic, seed: arguments.seed };
+        let claims = of(arguments.figure()).expect("figure 11");
+        Bench::new(scale, 1, None).with_journal(Some(&journal)).measure(&claims).expect("rows");
+        drop(journal);
+        let kept = std::fs::read_to_string(&runs).expect("runs");
+        let lines: Vec<&str> = kept.lines().collect();
+        assert!(lines.len() > 2, "{kept}");
+        let cut = |first: &str| format!("{}\n{first}\n{}", lines[0], &lines[2][..lines[2].len() / 2]);
+        std::fs::write(&runs, cut(lines[1])).expect("written");
+        assert_eq!(figures(), whole, "to the last digit");
+        // The run that was there was not made again: its figures are those of the file.
+        let marked = lines[1].replace("\"parameters\":\"", "\"parameters\":\"kept, ");
+        std::fs::write(&runs, cut(&marked)).expect("written");
+        let with_mark = figures();
+        assert!(format!("{with_mark:?}").contains("kept, ") && with_mark != whole && !runs.exists());
     }
 
     #[test]

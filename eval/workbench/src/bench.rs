@@ -84,7 +84,7 @@ pub enum Progress {
 }
 
 /// Bytes that a system takes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Footprint {
     /// On the fullest compute node, as the system's authors count: what its budget is for.
     pub cached: u64,
@@ -121,7 +121,7 @@ pub trait System {
 }
 
 /// What operations took together.
-#[derive(Clone, Copy, Debug, Default, PartialEq, serde::Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Tally {
     /// Operations that ended.
     pub operations: u64,
@@ -179,7 +179,7 @@ impl Tally {
 }
 
 /// What a run gave.
-#[derive(Clone, Debug, serde::Serialize)]
+#[derive(Clone, Debug, serde::Serialize, serde::Deserialize)]
 pub struct Measured {
     /// Operations per second of virtual time.
     pub per_second: f64,
@@ -200,7 +200,7 @@ pub struct Measured {
     /// The first of them.
     pub first_wrong: Option<String>,
     /// Operations per second of each window, where windows were asked for.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub windows: Vec<f64>,
 }
 

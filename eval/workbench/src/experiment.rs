@@ -72,7 +72,7 @@ pub struct Experiment<'a> {
 }
 
 /// What a system gave, and how it was set up.
-#[derive(Clone, Debug, serde::Serialize)]
+#[derive(Clone, Debug, serde::Serialize, serde::Deserialize)]
 pub struct Run {
     /// Its parameters, for people.
     pub parameters: String,

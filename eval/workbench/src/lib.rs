@@ -49,7 +49,7 @@ pub struct Sizes {
 }
 
 /// Why a system could not be built.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error, serde::Serialize, serde::Deserialize)]
 #[error("{0}")]
 pub struct BuildError(pub String);
 

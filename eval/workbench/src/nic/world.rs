@@ -135,7 +135,7 @@ struct Periods {
 }
 
 /// What was busy, as shares of the time.
-#[derive(Clone, Copy, Debug, Default, PartialEq, serde::Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Usage {
     /// Requests served by the busiest memory node's card.
     pub served: f64,
@@ -154,7 +154,7 @@ pub struct Usage {
 }
 
 /// What more of would raise the throughput.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Bound {
     /// Requests per second of a card.

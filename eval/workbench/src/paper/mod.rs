@@ -168,11 +168,21 @@ pub fn check_memory(
 /// What was measured of a system in a setting: with published parameters, and at its best.
 type Both = [Result<Run, BuildError>; 2];
 
+/// Runs that were made before, by the scale, the cards and the seed that this one has.
+pub trait Journal: Sync {
+    /// What a run gave, of its name; `None` if it was not made.
+    fn made(&self, name: &str) -> Option<Vec<Result<Run, BuildError>>>;
+
+    /// A run has been made.
+    fn keep(&self, name: &str, runs: &[Result<Run, BuildError>]);
+}
+
 /// Measures statements; runs that several share are made once.
 pub struct Bench<'p> {
     scale: Scale,
     threads: usize,
     progress: Option<&'p dyn Progress>,
+    journal: Option<&'p dyn Journal>,
     sets: Vec<(Keys, Arc<Vec<u64>>)>,
     runs: Vec<(SystemName, Setting, Both)>,
 }
@@ -181,7 +191,30 @@ impl<'p> Bench<'p> {
     /// At this scale, with so many runs at a time: they have nothing in common, so that their number makes no difference to what
     /// they give.
     pub fn new(scale: Scale, threads: usize, progress: Option<&'p dyn Progress>) -> Self {
-        Self { scale, threads: threads.max(1), progress, sets: Vec::new(), runs: Vec::new() }
+        let (sets, runs) = (Vec::new(), Vec::new());
+        Self { scale, threads: threads.max(1), progress, journal: None, sets, runs }
+    }
+
+    /// The same with runs that were made before: they are not made again.
+    #[must_use]
+    pub fn with_journal(self, journal: Option<&'p dyn Journal>) -> Self {
+        Self { journal, ..self }
+    }
+
+    /// What a journal has of a run, or what is made of it now.
+    fn once(
+        &self,
+        name: &str,
+        make: impl FnOnce() -> Vec<Result<Run, BuildError>>,
+    ) -> Vec<Result<Run, BuildError>> {
+        if let Some(made) = self.journal.and_then(|journal| journal.made(name)) {
+            return made;
+        }
+        let runs = make();
+        if let Some(journal) = self.journal {
+            journal.keep(name, &runs);
+        }
+        runs
     }
 
     /// Measures statements, in their order.
@@ -274,8 +307,13 @@ impl<'p> Bench<'p> {
     }
 
     fn run_both(&self, system: SystemName, setting: &Setting, keys: &Arc<Vec<u64>>) -> Both {
-        let (keys, operations, warm) = operations(keys, setting, self.scale.seed);
-        self.experiment(setting, keys, &operations, warm).run_both(system)
+        let make = || {
+            let (keys, operations, warm) = operations(keys, setting, self.scale.seed);
+            self.experiment(setting, keys, &operations, warm).run_both(system)
+        };
+        let made = self.once(&format!("{} {:?}", system.name(), setting.unnamed()), || make().into());
+        // A journal that has another number has none.
+        made.try_into().unwrap_or_else(|_| make())
     }
 
     fn experiment<'o>(

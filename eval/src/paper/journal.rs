@@ -1,0 +1,141 @@
+//! Runs that were finished before an interruption: a file beside that of `--json`, which goes when the figures are there.
+//!
+//! The first line says what the runs are of, each other one is a run. A line that an interruption has cut off is of no account.
+
+use std::collections::HashMap;
+use std::fs::{self, File};
+use std::io::{Seek, Write};
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+
+use anyhow::Context;
+use fpcache_workbench::BuildError;
+use fpcache_workbench::experiment::Run;
+use serde::{Deserialize, Serialize};
+
+/// What a run gave, with published parameters and at its best.
+type Runs = Vec<Result<Run, BuildError>>;
+
+#[derive(Serialize, Deserialize)]
+struct Line {
+    name: String,
+    runs: Runs,
+}
+
+/// Finished runs.
+#[derive(Debug)]
+pub struct Journal {
+    path: PathBuf,
+    made: HashMap<String, Runs>,
+    file: Mutex<File>,
+}
+
+impl Journal {
+    /// The file beside that of the figures.
+    pub fn beside(json: &Path) -> PathBuf {
+        let mut name = json.as_os_str().to_owned();
+        name.push(".runs");
+        name.into()
+    }
+
+    /// The runs in a file that are of this, if there is one; other ones go.
+    ///
+    /// # Errors
+    /// If the file cannot be read or written, or is none of these.
+    pub fn open(path: PathBuf, of: &str) -> anyhow::Result<Self> {
+        let told = || format!("{}, which keeps finished runs", path.display());
+        let first = format!("{FIRST}{of}\n");
+        let text = match fs::read(&path) {
+            Ok(bytes) => String::from_utf8_lossy(&bytes).into_owned(),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => String::new(),
+            Err(error) => return Err(error).with_context(told),
+        };
+        anyhow::ensure!(
+            text.is_empty() || text.starts_with(FIRST) || FIRST.starts_with(&text),
+            "{} is none of finished runs and is left as it is: move it away, or name another file with --json",
+            path.display()
+        );
+        let mut made = HashMap::new();
+        let mut file = File::options()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(&path)
+            .with_context(told)?;
+        let mut whole = 0;
+        if let Some(rest) = text.strip_prefix(&first) {
+            whole = first.len();
+            for line in rest.split_inclusive('\n') {
+                let Some(parsed) =
+                    line.strip_suffix('\n').and_then(|line| serde_json::from_str::<Line>(line).ok())
+                else {
+                    break;
+                };
+                made.insert(parsed.name, parsed.runs);
+                whole += line.len();
+            }
+        }
+        file.set_len(whole as u64).with_context(told)?;
+        file.seek(std::io::SeekFrom::End(0)).with_context(told)?;
+        if whole == 0 {
+            file.write_all(first.as_bytes()).with_context(told)?;
+        }
+        Ok(Self { path, made, file: Mutex::new(file) })
+    }
+
+    /// How many runs there were.
+    pub fn len(&self) -> usize {
+        self.made.len()
+    }
+
+    /// The figures are there: the file goes.
+    ///
+    /// # Errors
+    /// If it does not.
+    pub fn finish(self) -> anyhow::Result<()> {
+        fs::remove_file(&self.path).with_context(|| format!("removing {}", self.path.display()))
+    }
+}
+
+/// Begins every such file.
+const FIRST: &str = "runs of fpcache-eval paper: ";
+
+impl fpcache_workbench::paper::Journal for Journal {
+    fn made(&self, name: &str) -> Option<Runs> {
+        self.made.get(name).cloned()
+    }
+
+    fn keep(&self, name: &str, runs: &[Result<Run, BuildError>]) {
+        let line = Line { name: name.to_owned(), runs: runs.to_vec() };
+        let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
+        let written = serde_json::to_string(&line).map_err(anyhow::Error::from);
+        let written = written.and_then(|line| Ok(file.write_all(format!("{line}\n").as_bytes())?));
+        if let Err(error) = written {
+            eprintln!("note: {} does not keep a run: {error}", self.path.display());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_of_others_are_left_and_runs_of_another_scale_go() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("paper.json.runs");
+        fs::write(&path, "mine").expect("a file");
+        let error = format!("{:#}", Journal::open(path.clone(), "1").expect_err("not ours"));
+        assert!(error.contains("--json") && fs::read_to_string(&path).expect("text") == "mine", "{error}");
+        fs::remove_file(&path).expect("gone");
+        let line = r#"{"name":"a","runs":[{"Err":"too small"}]}"#;
+        fs::write(&path, format!("{FIRST}1\n{line}\n{}", &line[..20])).expect("a file");
+        let journal = Journal::open(path.clone(), "1").expect("ours");
+        assert_eq!((journal.len(), journal.made.contains_key("a")), (1, true));
+        fpcache_workbench::paper::Journal::keep(&journal, "b", &[Err(BuildError("too small".into()))]);
+        assert_eq!(Journal::open(path.clone(), "1").expect("ours").len(), 2, "what was cut off is gone");
+        assert_eq!(Journal::open(path.clone(), "2").expect("ours").len(), 0);
+        assert_eq!(Journal::open(path, "1").expect("ours").len(), 0, "the other scale's took their place");
+    }
+}
