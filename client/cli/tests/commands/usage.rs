@@ -136,7 +136,7 @@ fn commands_wait_for_a_memory_node_that_starts_later_if_asked() {
     assert!(begun.elapsed() >= Duration::from_millis(200));
     assert!(text(&output.stderr).contains("no memory node"), "{}", text(&output.stderr));
     let output = run("--wait soon tables");
-    assert!(text(&output.stderr).contains("as in 5s or 100ms"), "{}", text(&output.stderr));
+    assert!(text(&output.stderr).contains("as in 5s, 100ms or 1.5m"), "{}", text(&output.stderr));
 }
 
 #[test]
