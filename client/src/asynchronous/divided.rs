@@ -196,8 +196,8 @@ impl<K: BuildKeys> Ways<K> {
         until: Instant,
         answer: &impl Fn(To<R>) -> Answer<K>,
     ) -> Option<Result<R, ClientError>> {
-        let begun = client.begin(self.way(index)?, asked, until, answer).await;
-        let answered = match begun {
+        let begun = client.begin(self.way(index)?, asked, until, answer);
+        let answered = match begun.answered().await {
             Ok(answered) => answered.await.unwrap_or_else(|_| Err(runtime_has_ended())),
             Err(error) => Err(error),
         };
@@ -223,7 +223,7 @@ impl<K: BuildKeys> Ways<K> {
             if part.len() > IN_PLACE && matches!(way, Way::InPlace(_)) {
                 return None;
             }
-            match client.begin(way, (kind, Keys::Many(part)), until, answer).await {
+            match client.begin(way, (kind, Keys::Many(part)), until, answer).answered().await {
                 Ok(answered) => asked.push((index, answered)),
                 Err(error) => return self.settle(index, Err(error)),
             }

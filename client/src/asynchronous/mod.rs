@@ -27,6 +27,7 @@ mod write;
 
 use std::fmt;
 use std::future::Future;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -34,6 +35,7 @@ use fpcache::key_space::{BuildKeys, ByteKeys, U64Keys};
 use fpcache_fabric::FabricError;
 use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
+use tokio::time::{Timeout, timeout_at};
 
 use crate::client::{TableClient, Transport};
 use crate::config::ClientConfig;
@@ -242,9 +244,11 @@ impl<K: BuildKeys> AsyncTableClient<K> {
     }
 }
 
-/// Waits until a call's deadline, and a little longer so that whoever works on it says what became of it.
-async fn within<R>(until: Instant, call: impl Future<Output = R>) -> Option<R> {
-    tokio::time::timeout_at((until + GRACE).into(), call).await.ok()
+/// Waits for a call until its deadline and [`GRACE`] more, in which its worker can report the outcome.
+///
+/// The call stays pinned where it is: a future passed by value is copied at every step.
+fn within<F: Future>(until: Instant, call: Pin<&mut F>) -> Timeout<Pin<&mut F>> {
+    timeout_at((until + GRACE).into(), call)
 }
 
 /// What served the call ended with its runtime.

@@ -100,6 +100,25 @@ impl<K: BuildKeys> Queue<K> {
     pub(super) async fn push(&self, kind: Kind, asked: Asked<K>) -> Result<(), ClientError> {
         let keys = room_of(&asked, self.keys);
         self.room.acquire_many(keys as u32).await.map_err(|_| runtime_has_ended())?.forget();
+        self.put(kind, asked, keys);
+        Ok(())
+    }
+
+    /// Puts a call into the queue if there is room, and gives it back if not.
+    pub(super) fn push_at_once(&self, kind: Kind, asked: Asked<K>) -> Result<(), Asked<K>> {
+        let keys = room_of(&asked, self.keys);
+        match self.room.try_acquire_many(keys as u32) {
+            Ok(room) => {
+                room.forget();
+                self.put(kind, asked, keys);
+                Ok(())
+            }
+            Err(_) => Err(asked),
+        }
+    }
+
+    /// Puts a call into the queue, which has room for its keys.
+    fn put(&self, kind: Kind, asked: Asked<K>, keys: usize) {
         let row = KINDS.iter().position(|other| *other == kind).unwrap_or_default();
         let mut waiting = self.lock();
         waiting.rows[row].calls.push_back(asked);
@@ -109,7 +128,6 @@ impl<K: BuildKeys> Queue<K> {
         if calls {
             self.ready.notify_one();
         }
-        Ok(())
     }
 
     /// Takes a group, and waits until there is one; `None` once the queue is closed.

@@ -1,6 +1,7 @@
 //! Reads that are awaited.
 
 use std::borrow::Borrow;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -154,8 +155,8 @@ impl<K: BuildKeys> AsyncTableClient<K> {
         let (start, end) = (start.as_key().to_owned(), end.as_key().to_owned());
         let client = self.client.clone();
         let count = move || client.count(KeyRef::<K>(start.borrow()), KeyRef::<K>(end.borrow()));
-        let counted = within(self.until(), self.on_a_blocking_thread(count)).await;
-        counted.unwrap_or_else(|| Err(FabricError::DeadlinePassed { waiting_for: OTHERS }.into()))?
+        let counted = within(self.until(), pin!(self.on_a_blocking_thread(count))).await;
+        counted.unwrap_or_else(|_| Err(FabricError::DeadlinePassed { waiting_for: OTHERS }.into()))?
     }
 
     async fn ask<R>(
@@ -166,8 +167,11 @@ impl<K: BuildKeys> AsyncTableClient<K> {
     ) -> Result<R, ClientError> {
         let (key, until) = (key.to_owned(), self.until());
         match &self.shared.way {
-            Way::Divided(divided) => in_time(until, divided.ask(self, (kind, key), until, answer)).await,
-            way => in_time(until, self.ask_by(way, (kind, Keys::One(key)), until, answer)).await,
+            // On the heap, so that the future of a call to one memory node stays small.
+            Way::Divided(divided) => {
+                in_time(until, Box::pin(divided.ask(self, (kind, key), until, answer)).as_mut()).await
+            }
+            way => in_time(until, pin!(self.ask_by(way, (kind, Keys::One(key)), until, answer))).await,
         }
     }
 
@@ -176,7 +180,7 @@ impl<K: BuildKeys> AsyncTableClient<K> {
             return self.ask(Kind::Nearest(side), key, Answer::Nearest).await;
         };
         let until = self.until();
-        in_time(until, divided.nearest(self, (side, key.to_owned()), until)).await
+        in_time(until, Box::pin(divided.nearest(self, (side, key.to_owned()), until)).as_mut()).await
     }
 
     async fn all_nearest(
@@ -188,7 +192,7 @@ impl<K: BuildKeys> AsyncTableClient<K> {
             return self.ask_all(Kind::Nearest(side), keys, Answer::AllNearest).await;
         };
         let until = self.until();
-        in_time(until, divided.all_nearest(self, (side, keys), until)).await
+        in_time(until, Box::pin(divided.all_nearest(self, (side, keys), until)).as_mut()).await
     }
 
     async fn ask_all<R>(
@@ -199,16 +203,18 @@ impl<K: BuildKeys> AsyncTableClient<K> {
     ) -> Result<Vec<R>, ClientError> {
         let until = self.until();
         match &self.shared.way {
-            Way::Divided(divided) => in_time(until, divided.ask_all(self, (kind, keys), until, answer)).await,
+            Way::Divided(divided) => {
+                in_time(until, Box::pin(divided.ask_all(self, (kind, keys), until, answer)).as_mut()).await
+            }
             way if keys.len() <= IN_PLACE || !matches!(way, Way::InPlace(_)) => {
-                in_time(until, self.ask_by(way, (kind, Keys::Many(keys)), until, answer)).await
+                in_time(until, pin!(self.ask_by(way, (kind, Keys::Many(keys)), until, answer))).await
             }
             way => {
                 // A piece at a time, so that others have their turns.
                 let mut all = Vec::with_capacity(keys.len());
                 for piece in keys.chunks(IN_PLACE) {
                     let (asked, until) = ((kind, Keys::Many(piece.to_vec())), self.until());
-                    all.extend(in_time(until, self.ask_by(way, asked, until, &answer)).await?);
+                    all.extend(in_time(until, pin!(self.ask_by(way, asked, until, &answer))).await?);
                 }
                 Ok(all)
             }
@@ -223,10 +229,12 @@ impl<K: BuildKeys> AsyncTableClient<K> {
     ) -> Result<Part<K>, ClientError> {
         let until = self.until();
         match &self.shared.way {
-            Way::Divided(divided) => in_time(until, divided.scan_part(self, (from, end), limit, until)).await,
+            Way::Divided(divided) => {
+                in_time(until, Box::pin(divided.scan_part(self, (from, end), limit, until)).as_mut()).await
+            }
             way => {
                 let answer = |to| Answer::Scanned(end.clone(), limit, to);
-                in_time(until, self.ask_by(way, (Kind::Scan, Keys::One(from)), until, answer)).await
+                in_time(until, pin!(self.ask_by(way, (Kind::Scan, Keys::One(from)), until, answer))).await
             }
         }
     }
@@ -239,33 +247,37 @@ impl<K: BuildKeys> AsyncTableClient<K> {
         until: Instant,
         answer: impl Fn(To<R>) -> Answer<K>,
     ) -> Result<R, ClientError> {
-        let answered = self.begin(way, asked, until, answer).await?;
+        let answered = self.begin(way, asked, until, answer).answered().await?;
         answered.await.map_err(|_| runtime_has_ended())?
     }
 
-    /// Asks for keys in one way; what receives the answer.
-    pub(super) async fn begin<R>(
-        &self,
-        way: &Way<K>,
+    /// Asks for keys in one way.
+    pub(super) fn begin<'a, R>(
+        &'a self,
+        way: &'a Way<K>,
         (kind, keys): (Kind, Keys<K::Owned>),
         until: Instant,
         answer: impl Fn(To<R>) -> Answer<K>,
-    ) -> Result<oneshot::Receiver<Result<R, ClientError>>, ClientError> {
+    ) -> Begun<'a, R> {
         let (to, answered) = oneshot::channel();
         let asked = Asked { keys, answer: answer(to), until };
-        match way {
-            Way::Grouped(workers) => workers.queue().push(kind, asked).await?,
-            Way::InPlace(core) => {
+        let reading: Option<Reading<'a>> = match way {
+            Way::Grouped(workers) => {
+                let pushed = workers.queue().push_at_once(kind, asked);
+                let to_come = |asked| Box::pin(workers.queue().push(kind, asked)) as Reading<'a>;
+                pushed.err().map(to_come)
+            }
+            Way::InPlace(core) => Some(Box::pin(async move {
                 consume_budget().await;
                 let mut group = Group::of(kind, asked);
-                let read = core.at_once(|buffers, table| group.read_in_place(buffers, table));
-                if read.is_none() {
-                    self.read_on_a_blocking_thread(group).await?;
+                match core.at_once(|buffers, table| group.read_in_place(buffers, table)) {
+                    Some(()) => Ok(()),
+                    None => self.read_on_a_blocking_thread(group).await,
                 }
-            }
-            _ => self.read_on_a_blocking_thread(Group::of(kind, asked)).await?,
-        }
-        Ok(answered)
+            })),
+            _ => Some(Box::pin(self.read_on_a_blocking_thread(Group::of(kind, asked)))),
+        };
+        Begun { answered, reading }
     }
 
     /// Has keys read as the client for threads does.
@@ -309,13 +321,34 @@ impl AsyncByteClient {
     }
 }
 
-/// What a call comes to that is answered by its deadline.
+/// A read that was asked for.
+pub(super) struct Begun<'a, R> {
+    answered: oneshot::Receiver<Result<R, ClientError>>,
+    /// What must end first, unless a worker already has the read. It is on the heap because it is rare
+    /// over sockets, and the futures of common reads stay small without it.
+    reading: Option<Reading<'a>>,
+}
+
+impl<R> Begun<'_, R> {
+    /// What receives the answer, once the read is made or a worker has it.
+    pub(super) async fn answered(self) -> Result<oneshot::Receiver<Result<R, ClientError>>, ClientError> {
+        if let Some(reading) = self.reading {
+            reading.await?;
+        }
+        Ok(self.answered)
+    }
+}
+
+/// Makes a read, or waits until a worker's queue has room for it.
+type Reading<'a> = Pin<Box<dyn Future<Output = Result<(), ClientError>> + Send + 'a>>;
+
+/// The answer of a call, or an error if it does not come by its deadline.
 async fn in_time<R>(
     until: Instant,
-    call: impl Future<Output = Result<R, ClientError>>,
+    call: Pin<&mut impl Future<Output = Result<R, ClientError>>>,
 ) -> Result<R, ClientError> {
     let passed = FabricError::DeadlinePassed { waiting_for: OTHERS };
-    within(until, call).await.unwrap_or_else(|| Err(passed.into()))
+    within(until, call).await.unwrap_or_else(|_| Err(passed.into()))
 }
 
 fn owned<K: BuildKeys>(keys: &[impl AsKey<K>]) -> Vec<K::Owned> {

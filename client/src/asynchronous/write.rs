@@ -1,6 +1,7 @@
 //! Changes that are awaited.
 
 use std::borrow::Borrow;
+use std::pin::pin;
 
 use fpcache::key_space::BuildKeys;
 use fpcache::layout::RecordToken;
@@ -84,25 +85,28 @@ impl<K: BuildKeys> AsyncTableClient<K> {
         }
         let (until, count) = (self.until(), changes.len());
         let mut is_queued = false;
-        let answered = within(until, async {
-            let mut answers = Vec::new();
-            for mut part in divide(&self.client, changes) {
-                let (to, answer) = oneshot::channel();
-                let places = std::mem::take(&mut part.places);
-                match self.shared.changes.push(&self.client, part, until, to).await {
-                    // Those of other memory nodes may be made.
-                    Err(error) if is_queued => return Err(unknown(&error.to_string())),
-                    queued => queued?,
+        let answered = {
+            let call = pin!(async {
+                let mut answers = Vec::new();
+                for mut part in divide(&self.client, changes) {
+                    let (to, answer) = oneshot::channel();
+                    let places = std::mem::take(&mut part.places);
+                    match self.shared.changes.push(&self.client, part, until, to).await {
+                        // Those of other memory nodes may be made.
+                        Err(error) if is_queued => return Err(unknown(&error.to_string())),
+                        queued => queued?,
+                    }
+                    is_queued = true;
+                    answers.push((places, answer));
                 }
-                is_queued = true;
-                answers.push((places, answer));
-            }
-            in_order(count, answers).await
-        });
-        match answered.await {
-            Some(answered) => answered,
-            None if is_queued => Err(unknown("no reply has come within the deadline")),
-            None => Err(FabricError::DeadlinePassed { waiting_for: OTHERS }.into()),
+                in_order(count, answers).await
+            });
+            within(until, call).await
+        };
+        match answered {
+            Ok(answered) => answered,
+            Err(_) if is_queued => Err(unknown("no reply has come within the deadline")),
+            Err(_) => Err(FabricError::DeadlinePassed { waiting_for: OTHERS }.into()),
         }
     }
 

@@ -425,3 +425,15 @@ fn a_change_that_cannot_be_made_fails_alone() {
         }
     });
 }
+
+/// Futures are copied as they are handed on, and a program may have a hundred thousand tasks that each keep one.
+#[test]
+fn the_future_of_a_read_is_small() {
+    let node = ThreadNode::<U64Keys>::start(1 << 20);
+    one_thread().block_on(async {
+        let client = AsyncTableClient::of(node.client());
+        let of_one = [size_of_val(&client.get(20)), size_of_val(&client.contains(20))];
+        let of_several = size_of_val(&client.multi_get(&[20, 30]));
+        assert!(of_one.iter().all(|bytes| *bytes <= 512) && of_several <= 768, "{of_one:?}, {of_several}");
+    });
+}
